@@ -1,0 +1,30 @@
+//! The words of Rollhouse as types, shared by every crate.
+//!
+//! Answers "what is it called and what are its limits": ids and names, spaces and columns, outcomes,
+//! the lane lifecycle, seeds, masks, state hashes. No I/O, no clock, no threads, no global randomness.
+//!
+//! Not a goal: helpers that merely happen to be used twice. Start reading at [`EnvSpec`], then [`LaneState`].
+#![forbid(unsafe_code)]
+
+mod column;
+mod hash;
+mod lifecycle;
+pub mod limits;
+mod mask;
+mod name;
+mod options;
+mod outcome;
+mod seed;
+mod space;
+mod spec;
+
+pub use column::{ColumnMut, ColumnRef, ColumnSpec, DType, Role};
+pub use hash::StateHasher;
+pub use lifecycle::{BackOff, IllegalTransition, LaneEvent, LaneState, RestartDecision};
+pub use mask::{Lanes, lane_bits};
+pub use name::{EpisodeName, NameError, RunId};
+pub use options::{OptionError, OptionSpec, OptionValue, Options};
+pub use outcome::{Interruption, Outcome};
+pub use seed::{SeedSchedule, Start, per_episode_seed, random_bits, split_mix64};
+pub use space::{BoxSpace, DiscreteSpace, Space};
+pub use spec::{Determinism, EnvSpec, GameResult};

@@ -1,0 +1,296 @@
+//! The one table of lane states.
+//!
+//! ```text
+//! idle -> launching -> loading -> connecting -> streaming -> playing      once per start
+//! playing -> over -> playing                                              once per episode, counted per batch
+//! any -> backoff -> launching;  backoff -> failed;  over|playing -> cleanup -> idle
+//! ```
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::split_mix64;
+
+/// Where a lane is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LaneState {
+    /// Nothing runs.
+    Idle,
+    /// Its process or env value is being made.
+    Launching,
+    /// Its assets are being loaded.
+    Loading,
+    /// Its env has been asked to answer and has not yet.
+    Connecting,
+    /// It answers; its first reset is under way.
+    Streaming,
+    /// An episode is under way.
+    Playing,
+    /// An episode has ended and the next has not begun.
+    Over,
+    /// It is being put away.
+    Cleanup,
+    /// It failed and waits before it is started again.
+    BackOff,
+    /// It failed too often; it stays so and is reported.
+    Failed,
+}
+
+/// What can happen to a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LaneEvent {
+    /// It is to run.
+    Start,
+    /// Its env exists.
+    Launched,
+    /// Its assets are there.
+    Loaded,
+    /// Its env answers.
+    Connected,
+    /// Its reset has given a first observation.
+    EpisodeStarted,
+    /// Its episode ended.
+    EpisodeEnded,
+    /// It is no longer wanted.
+    Stop,
+    /// It has been put away.
+    CleanedUp,
+    /// It failed: crashed, hung or missed a deadline.
+    Fail,
+    /// Its back-off is over.
+    Retry,
+    /// It has used up its restarts.
+    GiveUp,
+}
+
+/// An event that the state does not allow; the state stays as it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IllegalTransition {
+    /// The state.
+    pub from: LaneState,
+    /// The event it refused.
+    pub event: LaneEvent,
+}
+
+impl LaneState {
+    /// Every state.
+    pub const ALL: [Self; 10] = [
+        Self::Idle,
+        Self::Launching,
+        Self::Loading,
+        Self::Connecting,
+        Self::Streaming,
+        Self::Playing,
+        Self::Over,
+        Self::Cleanup,
+        Self::BackOff,
+        Self::Failed,
+    ];
+
+    /// The state after `event`.
+    ///
+    /// # Errors
+    /// If the table has no such transition.
+    pub const fn on(self, event: LaneEvent) -> Result<Self, IllegalTransition> {
+        use LaneEvent as E;
+        use LaneState as S;
+        Ok(match (self, event) {
+            (S::Idle, E::Start) => S::Launching,
+            (S::Launching, E::Launched) => S::Loading,
+            (S::Loading, E::Loaded) => S::Connecting,
+            (S::Connecting, E::Connected) => S::Streaming,
+            (S::Streaming | S::Over, E::EpisodeStarted) => S::Playing,
+            (S::Playing, E::EpisodeEnded) => S::Over,
+            (S::Playing | S::Over, E::Stop) => S::Cleanup,
+            (S::Cleanup, E::CleanedUp) => S::Idle,
+            (S::BackOff, E::Retry) => S::Launching,
+            (S::BackOff, E::GiveUp) => S::Failed,
+            (S::Launching | S::Loading | S::Connecting | S::Streaming | S::Playing | S::Over, E::Fail) => {
+                S::BackOff
+            }
+            _ => return Err(IllegalTransition { from: self, event }),
+        })
+    }
+
+    /// How long a lane may stay in a state in which it waits for its env; `None` where it waits for us or
+    /// for nothing.
+    pub const fn deadline(self) -> Option<Duration> {
+        match self {
+            Self::Launching => Some(LAUNCH_DEADLINE),
+            Self::Loading => Some(LOAD_DEADLINE),
+            Self::Connecting => Some(CONNECT_DEADLINE),
+            Self::Streaming => Some(FIRST_RESET_DEADLINE),
+            Self::Cleanup => Some(CLEANUP_DEADLINE),
+            _ => None,
+        }
+    }
+
+    /// The word for listings and metrics.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Launching => "launching",
+            Self::Loading => "loading",
+            Self::Connecting => "connecting",
+            Self::Streaming => "streaming",
+            Self::Playing => "playing",
+            Self::Over => "over",
+            Self::Cleanup => "cleanup",
+            Self::BackOff => "backoff",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl fmt::Display for IllegalTransition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a lane that is {} cannot take {:?}", self.from.word(), self.event)
+    }
+}
+
+impl std::error::Error for IllegalTransition {}
+
+/// Restarts of one thing that fails: 1 s doubling to 60 s with jitter, at most 5 in any 5 minutes.
+///
+/// Pure: `now` is any clock that only goes forward, as a duration since its own zero.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackOff {
+    seed: u64,
+    failures: Vec<Duration>,
+    total: u64,
+}
+
+/// What to do about a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RestartDecision {
+    /// Start it again after this long.
+    RetryAfter(Duration),
+    /// It failed too often: leave it.
+    GiveUp,
+}
+
+impl BackOff {
+    /// No failure yet. `seed` decides the jitter.
+    pub const fn new(seed: u64) -> Self {
+        Self { seed, failures: Vec::new(), total: 0 }
+    }
+
+    /// Notes a failure at `now` and decides.
+    pub fn failed(&mut self, now: Duration) -> RestartDecision {
+        self.failures.retain(|&at| now.saturating_sub(at) < RESTART_WINDOW);
+        if self.failures.len() >= MAX_RESTARTS {
+            return RestartDecision::GiveUp;
+        }
+        let doublings = self.failures.len() as u32;
+        self.failures.push(now);
+        self.total += 1;
+        let base = FIRST_BACK_OFF.saturating_mul(1 << doublings.min(16)).min(LONGEST_BACK_OFF);
+        // Jitter takes away up to a quarter, so that restarts of many do not fall together.
+        let quarter = (base / 4).as_nanos() as u64;
+        let jitter = split_mix64(self.seed ^ self.total) % quarter.max(1);
+        RestartDecision::RetryAfter(base - Duration::from_nanos(jitter))
+    }
+
+    /// Failures so far.
+    pub const fn total(&self) -> u64 {
+        self.total
+    }
+}
+
+/// Tries a connecting lane makes before it counts as failed.
+pub const CONNECT_RETRIES: u32 = 120;
+
+const LAUNCH_DEADLINE: Duration = Duration::from_secs(60);
+const LOAD_DEADLINE: Duration = Duration::from_secs(120);
+const CONNECT_DEADLINE: Duration = Duration::from_secs(120);
+const FIRST_RESET_DEADLINE: Duration = Duration::from_secs(60);
+const CLEANUP_DEADLINE: Duration = Duration::from_secs(10);
+const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(60);
+const RESTART_WINDOW: Duration = Duration::from_secs(300);
+const MAX_RESTARTS: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVENTS: [LaneEvent; 11] = [
+        LaneEvent::Start,
+        LaneEvent::Launched,
+        LaneEvent::Loaded,
+        LaneEvent::Connected,
+        LaneEvent::EpisodeStarted,
+        LaneEvent::EpisodeEnded,
+        LaneEvent::Stop,
+        LaneEvent::CleanedUp,
+        LaneEvent::Fail,
+        LaneEvent::Retry,
+        LaneEvent::GiveUp,
+    ];
+
+    #[test]
+    fn a_start_walks_through_every_waiting_state_to_playing() {
+        use LaneEvent as E;
+        let mut state = LaneState::Idle;
+        for event in [
+            E::Start,
+            E::Launched,
+            E::Loaded,
+            E::Connected,
+            E::EpisodeStarted,
+            E::EpisodeEnded,
+            E::EpisodeStarted,
+        ] {
+            state = state.on(event).unwrap();
+        }
+        assert_eq!(state, LaneState::Playing);
+    }
+
+    #[test]
+    fn exactly_the_transitions_of_the_table_are_allowed() {
+        let allowed: usize =
+            LaneState::ALL.iter().map(|s| EVENTS.iter().filter(|&&e| s.on(e).is_ok()).count()).sum();
+        assert_eq!(allowed, 18);
+        for event in EVENTS {
+            let failed = LaneState::Failed;
+            assert_eq!(failed.on(event), Err(IllegalTransition { from: failed, event }));
+        }
+    }
+
+    #[test]
+    fn every_waiting_state_has_a_deadline() {
+        for state in LaneState::ALL {
+            let waits = matches!(
+                state,
+                LaneState::Launching
+                    | LaneState::Loading
+                    | LaneState::Connecting
+                    | LaneState::Streaming
+                    | LaneState::Cleanup
+            );
+            assert_eq!(state.deadline().is_some(), waits, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn back_off_doubles_and_gives_up_after_five_restarts_in_five_minutes() {
+        let mut back_off = BackOff::new(1);
+        let mut now = Duration::ZERO;
+        for exponent in 0..5 {
+            let RestartDecision::RetryAfter(wait) = back_off.failed(now) else { panic!("gave up early") };
+            let base = Duration::from_secs(1 << exponent);
+            assert!(wait <= base && wait >= base * 3 / 4, "{wait:?} for {base:?}");
+            now += wait;
+        }
+        assert_eq!(back_off.failed(now), RestartDecision::GiveUp);
+    }
+
+    #[test]
+    fn old_failures_are_forgiven() {
+        let mut back_off = BackOff::new(1);
+        for minute in 0..100 {
+            let decision = back_off.failed(Duration::from_secs(minute * 301));
+            assert!(matches!(decision, RestartDecision::RetryAfter(wait) if wait <= Duration::from_secs(1)));
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Names of runs and episodes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use uuid::Uuid;
+
+/// One `rollout` or one pool: a UUIDv7, so that runs sort by the time they began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RunId(u128);
+
+impl RunId {
+    /// A new run id from the wall clock and the operating system's randomness.
+    pub fn generate() -> Self {
+        Self(Uuid::now_v7().as_u128())
+    }
+
+    /// The id with these 128 bits.
+    pub const fn from_u128(bits: u128) -> Self {
+        Self(bits)
+    }
+
+    /// All 128 bits.
+    pub const fn as_u128(self) -> u128 {
+        self.0
+    }
+
+    /// The 40 random low bits that stand for the run in an episode's printed name. A folder with 1,000 runs
+    /// has two alike with probability 5e-7; readers then report the name as ambiguous.
+    pub const fn short(self) -> u64 {
+        (self.0 as u64) & SHORT_MASK
+    }
+}
+
+/// Prints the full UUID.
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&Uuid::from_u128(self.0).hyphenated(), f)
+    }
+}
+
+/// An episode's printed name: `k3f9q2tz-17-203` is episode 203 of lane 17 of the run whose short id is
+/// `k3f9q2tz`. Fixed when the episode starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EpisodeName {
+    /// [`RunId::short`] of its run.
+    pub run: u64,
+    /// Row of the run's batch.
+    pub lane: u32,
+    /// Counts the lane's episodes from 0.
+    pub number: u64,
+}
+
+impl fmt::Display for EpisodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = [0u8; SHORT_CHARS];
+        for (index, out) in text.iter_mut().enumerate() {
+            let shift = 5 * (SHORT_CHARS - 1 - index);
+            *out = ALPHABET[(self.run >> shift & 31) as usize];
+        }
+        for byte in text {
+            fmt::Write::write_char(f, char::from(byte))?;
+        }
+        write!(f, "-{}-{}", self.lane, self.number)
+    }
+}
+
+impl FromStr for EpisodeName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let error = || NameError(text.chars().take(64).collect());
+        let mut parts = text.split('-');
+        let (Some(run), Some(lane), Some(number), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(error());
+        };
+        if run.len() != SHORT_CHARS {
+            return Err(error());
+        }
+        let run = run.bytes().try_fold(0u64, |sum, byte| {
+            let digit = ALPHABET.iter().position(|&a| a == byte)?;
+            Some(sum << 5 | digit as u64)
+        });
+        Ok(Self {
+            run: run.ok_or_else(error)?,
+            lane: plain_number(lane).and_then(|n| u32::try_from(n).ok()).ok_or_else(error)?,
+            number: plain_number(number).ok_or_else(error)?,
+        })
+    }
+}
+
+/// Digits only, without sign or leading zero, so that every episode has one spelling.
+fn plain_number(text: &str) -> Option<u64> {
+    let canonical = text == "0" || !text.starts_with('0');
+    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    (canonical && digits).then(|| text.parse().ok()).flatten()
+}
+
+/// Text that is not an episode's name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameError(String);
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is not an episode name; one looks like k3f9q2tz-17-203 (run, lane, number)", self.0)
+    }
+}
+
+impl std::error::Error for NameError {}
+
+/// Crockford's base 32 in lower case: no i, l, o, u.
+const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+const SHORT_CHARS: usize = 8;
+const SHORT_MASK: u64 = (1 << 40) - 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_name_parses_back(run in 0..=SHORT_MASK, lane: u32, number: u64) {
+            let name = EpisodeName { run, lane, number };
+            prop_assert_eq!(name.to_string().parse::<EpisodeName>(), Ok(name));
+        }
+
+        #[test]
+        fn any_text_either_fails_or_is_the_one_spelling(text in "[0-9a-z-]{0,24}") {
+            if let Ok(name) = text.parse::<EpisodeName>() {
+                prop_assert_eq!(name.to_string(), text);
+            }
+        }
+    }
+
+    #[test]
+    fn near_misses_are_refused() {
+        for text in
+            ["", "k3f9q2tz", "k3f9q2tz-1", "k3f9q2tz-1-2-3", "k3f9q2tz-01-2", "k3f9q2tz-+1-2", "K3F9Q2TZ-1-2"]
+        {
+            assert!(text.parse::<EpisodeName>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn runs_sort_by_the_time_they_began() {
+        let (first, second) = (RunId::generate(), RunId::generate());
+        assert!(first <= second || first.as_u128() >> 80 == second.as_u128() >> 80);
+    }
+}

@@ -1,0 +1,191 @@
+//! Options an env is made with.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::MAX_OPTIONS;
+
+/// One value of an option.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum OptionValue {
+    /// True or false.
+    Bool(bool),
+    /// An integer.
+    Int(i64),
+    /// A double.
+    Float(f64),
+}
+
+/// What an env accepts under one name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OptionSpec {
+    /// Gymnasium's name where it has one.
+    pub name: String,
+    /// Used when the option is not given; its kind is the kind the option takes.
+    pub default: OptionValue,
+    /// What it does, with its unit.
+    pub summary: String,
+}
+
+/// Checked options of one lane: a value for every name of the env's schema.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Options(BTreeMap<String, OptionValue>);
+
+impl Options {
+    /// Fills `given` up with the schema's defaults.
+    ///
+    /// # Errors
+    /// An unknown name, a value of another kind (an integer is taken where a float is wanted), a value that
+    /// is not finite, or too many of them; nothing is kept then.
+    pub fn check(schema: &[OptionSpec], given: &[(String, OptionValue)]) -> Result<Self, OptionError> {
+        if given.len() > MAX_OPTIONS {
+            return Err(OptionError::TooMany { count: given.len() });
+        }
+        let mut values: BTreeMap<_, _> = schema.iter().map(|s| (s.name.clone(), s.default)).collect();
+        for (name, value) in given {
+            let Some(slot) = values.get_mut(name) else {
+                let known = schema.iter().map(|s| s.name.clone()).collect();
+                return Err(OptionError::Unknown { name: name.clone(), known });
+            };
+            *slot = slot.accept(*value).ok_or_else(|| OptionError::Kind {
+                name: name.clone(),
+                wanted: slot.kind(),
+                given: *value,
+            })?;
+        }
+        Ok(Self(values))
+    }
+
+    /// The float of that name; the schema's own names always have one.
+    pub fn float(&self, name: &str) -> Option<f64> {
+        match self.0.get(name) {
+            Some(OptionValue::Float(value)) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// The integer of that name.
+    pub fn int(&self, name: &str) -> Option<i64> {
+        match self.0.get(name) {
+            Some(OptionValue::Int(value)) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// The flag of that name.
+    pub fn flag(&self, name: &str) -> Option<bool> {
+        match self.0.get(name) {
+            Some(OptionValue::Bool(value)) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// Every name and value, sorted by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, OptionValue)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), *value))
+    }
+}
+
+impl OptionValue {
+    /// `value` as this option's kind.
+    fn accept(self, value: Self) -> Option<Self> {
+        match (self, value) {
+            (Self::Bool(_), Self::Bool(_)) | (Self::Int(_), Self::Int(_)) => Some(value),
+            (Self::Float(_), Self::Float(float)) if float.is_finite() => Some(value),
+            (Self::Float(_), Self::Int(int)) => Some(Self::Float(int as f64)),
+            _ => None,
+        }
+    }
+
+    const fn kind(self) -> &'static str {
+        match self {
+            Self::Bool(_) => "true or false",
+            Self::Int(_) => "an integer",
+            Self::Float(_) => "a finite number",
+        }
+    }
+}
+
+impl fmt::Display for OptionValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bool(value) => write!(f, "{value}"),
+            Self::Int(value) => write!(f, "{value}"),
+            Self::Float(value) => write!(f, "{value}"),
+        }
+    }
+}
+
+/// Why options were refused.
+#[derive(Debug, Clone, PartialEq)]
+pub enum OptionError {
+    /// The env has no option of that name.
+    Unknown {
+        /// As given.
+        name: String,
+        /// What it has.
+        known: Vec<String>,
+    },
+    /// The value is of another kind.
+    Kind {
+        /// The option.
+        name: String,
+        /// What it takes.
+        wanted: &'static str,
+        /// What was given.
+        given: OptionValue,
+    },
+    /// More than [`MAX_OPTIONS`].
+    TooMany {
+        /// As given.
+        count: usize,
+    },
+}
+
+impl fmt::Display for OptionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown { name, known } if known.is_empty() => {
+                write!(f, "unknown option `{name}`; this env takes none")
+            }
+            Self::Unknown { name, known } => {
+                write!(f, "unknown option `{name}`; known are {}", known.join(", "))
+            }
+            Self::Kind { name, wanted, given } => write!(f, "option `{name}` takes {wanted}, got {given}"),
+            Self::TooMany { count } => write!(f, "{count} options given, at most {MAX_OPTIONS} are taken"),
+        }
+    }
+}
+
+impl std::error::Error for OptionError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schema() -> Vec<OptionSpec> {
+        vec![
+            OptionSpec { name: "g".into(), default: OptionValue::Float(10.0), summary: "gravity".into() },
+            OptionSpec { name: "shaped".into(), default: OptionValue::Bool(false), summary: "reward".into() },
+        ]
+    }
+
+    #[test]
+    fn what_is_not_given_has_its_default() {
+        let options = Options::check(&schema(), &[("g".into(), OptionValue::Int(3))]).unwrap();
+        assert_eq!(options.float("g"), Some(3.0));
+        assert_eq!(options.flag("shaped"), Some(false));
+    }
+
+    #[test]
+    fn unknown_names_wrong_kinds_and_nan_are_refused() {
+        let check = |name: &str, value| Options::check(&schema(), &[(name.into(), value)]);
+        assert!(matches!(check("gee", OptionValue::Int(3)), Err(OptionError::Unknown { .. })));
+        assert!(matches!(check("shaped", OptionValue::Int(1)), Err(OptionError::Kind { .. })));
+        assert!(matches!(check("g", OptionValue::Float(f64::NAN)), Err(OptionError::Kind { .. })));
+    }
+}

@@ -1,0 +1,78 @@
+//! What an env says about itself.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ColumnSpec, OptionSpec, Role, Space};
+
+/// Everything that is known of an env without running it. One per env id, shared by all lanes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EnvSpec {
+    /// Gymnasium's id where it has one, e.g. `CartPole-v1`.
+    pub id: String,
+    /// One sentence for listings.
+    pub summary: String,
+    /// Space of one observation.
+    pub observation_space: Space,
+    /// Space of one action.
+    pub action_space: Space,
+    /// A name per element of the observation.
+    pub observation_names: Vec<String>,
+    /// A name per action (Discrete) or per element of the action (Box).
+    pub action_names: Vec<String>,
+    /// The time limit in steps; `None` when episodes end only by themselves.
+    pub max_episode_steps: Option<u32>,
+    /// Whether start and actions decide everything.
+    pub determinism: Determinism,
+    /// What it can be made with.
+    pub options: Vec<OptionSpec>,
+    /// Per-step info columns beside the observation.
+    pub info_channels: Vec<ColumnSpec>,
+    /// Hash of the spec and of the states of a fixed 1,000-step run; a constant beside the env that a test
+    /// recomputes, so that changed dynamics cannot keep the old hash.
+    pub dynamics_hash: u64,
+}
+
+/// Whether an episode can be recomputed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Determinism {
+    /// Start, options and actions decide every later state, bit by bit: recorded as an action log.
+    Deterministic,
+    /// Something else plays in: recorded in full.
+    NonDeterministic,
+}
+
+/// What the env itself says of who won; most envs say nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GameResult {
+    /// The env knows no winner.
+    #[default]
+    None,
+    /// The policy won.
+    Win,
+    /// The policy lost.
+    Lose,
+    /// Neither.
+    Draw,
+}
+
+impl EnvSpec {
+    /// The columns of an observation in the space's own order.
+    pub fn obs_columns(&self) -> Vec<ColumnSpec> {
+        vec![column(&self.observation_space, Role::Obs, self.observation_names.clone())]
+    }
+
+    /// The column of an action.
+    pub fn action_column(&self) -> ColumnSpec {
+        let names = match self.action_space {
+            Space::Box(_) => self.action_names.clone(),
+            Space::Discrete(_) => Vec::new(),
+        };
+        column(&self.action_space, Role::Action, names)
+    }
+}
+
+fn column(space: &Space, role: Role, names: Vec<String>) -> ColumnSpec {
+    ColumnSpec { path: String::new(), dtype: space.dtype(), shape: space.shape().to_vec(), names, role }
+}

@@ -1,0 +1,35 @@
+//! One lane at a time: the simple way to write an env.
+
+use rollhouse_core::{ColumnMut, ColumnRef};
+
+use crate::Generator;
+
+/// One instance of an env. A panic loses this lane only.
+pub trait Env: Send {
+    /// Begins a new episode, drawing from `generator` alone if the env is deterministic, and writes the
+    /// first observation: one row of each column.
+    fn reset(&mut self, generator: &mut Generator, obs: &mut [ColumnMut<'_>]);
+
+    /// Advances by one action and writes the next observation and the info channels.
+    fn step(
+        &mut self,
+        generator: &mut Generator,
+        action: ColumnRef<'_>,
+        obs: &mut [ColumnMut<'_>],
+        infos: &mut [ColumnMut<'_>],
+    ) -> StepResult;
+
+    /// Hash of the exact bits of everything later states depend on.
+    fn state_hash(&self) -> u32;
+}
+
+/// What a step of one lane gave beside the observation.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct StepResult {
+    /// The reward.
+    pub reward: f64,
+    /// Reached a terminal state.
+    pub terminated: bool,
+    /// Cut by a limit of the env's own.
+    pub truncated: bool,
+}

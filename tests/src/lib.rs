@@ -1,0 +1,2 @@
+//! Shared pieces of the process tests.
+#![forbid(unsafe_code)]
