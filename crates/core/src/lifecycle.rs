@@ -197,9 +197,6 @@ impl BackOff {
     }
 }
 
-/// Tries a connecting lane makes before it counts as failed.
-pub const CONNECT_RETRIES: u32 = 120;
-
 const LAUNCH_DEADLINE: Duration = Duration::from_secs(60);
 const LOAD_DEADLINE: Duration = Duration::from_secs(120);
 const CONNECT_DEADLINE: Duration = Duration::from_secs(120);

@@ -1,0 +1,566 @@
+//! The owner's and the shares' sides of a batch's memory.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use arrayvec::ArrayVec;
+use rollhouse_core::limits::MAX_OBS_COLUMNS;
+use rollhouse_core::{ColumnMut, ColumnRef};
+
+use crate::columns::{BatchColumns, Layout, Place, Slot};
+use crate::memory::Memory;
+use crate::wait::{Sequence, Spin, TimedOut};
+
+/// The owner's side: writes actions, starts steps, reads frames.
+#[derive(Debug)]
+pub struct Arena {
+    shared: Arc<Shared>,
+    /// Turns handed to the shares so far.
+    posted: u64,
+    /// Frames written so far; the parity is the slot of the newest one.
+    frame: u64,
+    in_flight: bool,
+    spin: Spin,
+}
+
+/// The side of one thread that steps the lanes `range`.
+#[derive(Debug)]
+pub struct Share {
+    shared: Arc<Shared>,
+    index: usize,
+    range: Range<usize>,
+    done: u64,
+}
+
+#[derive(Debug)]
+struct Shared {
+    memory: Memory,
+    layout: Layout,
+    posted: Sequence,
+    done: Vec<Sequence>,
+    /// The frame that the posted turn writes. Written before `posted` is raised and read after it was seen,
+    /// so it needs no ordering of its own.
+    frame: AtomicU64,
+}
+
+/// Columns of observations, read.
+pub type ObsRefs<'a> = ArrayVec<ColumnRef<'a>, MAX_OBS_COLUMNS>;
+type ObsMuts<'a> = ArrayVec<ColumnMut<'a>, MAX_OBS_COLUMNS>;
+
+impl Arena {
+    /// Allocates a batch of `lanes` rows on the heap, split into one share per range.
+    ///
+    /// # Errors
+    /// If the ranges are not disjoint, ascending and inside the batch, if there are too many columns, or if
+    /// the batch would be larger than [`MAX_ARENA_BYTES`].
+    pub fn on_heap(
+        columns: &BatchColumns,
+        lanes: usize,
+        ranges: &[Range<usize>],
+        spin: Spin,
+    ) -> Result<(Self, Vec<Share>), ArenaError> {
+        let most = columns.obs.len().max(columns.infos.len());
+        if most > MAX_OBS_COLUMNS {
+            return Err(ArenaError::Columns(most));
+        }
+        let mut end = 0;
+        for range in ranges {
+            if range.start < end || range.end < range.start || range.end > lanes {
+                return Err(ArenaError::Ranges(range.clone()));
+            }
+            end = range.end;
+        }
+        let layout =
+            Layout::new(columns, lanes).filter(|l| l.bytes <= MAX_ARENA_BYTES).ok_or(ArenaError::Size)?;
+        let shared = Arc::new(Shared {
+            memory: Memory::zeroed(layout.bytes),
+            layout,
+            posted: Sequence::default(),
+            done: ranges.iter().map(|_| Sequence::default()).collect(),
+            frame: AtomicU64::new(0),
+        });
+        let share = |(index, range): (usize, &Range<usize>)| Share {
+            shared: Arc::clone(&shared),
+            index,
+            range: range.clone(),
+            done: 0,
+        };
+        let shares = ranges.iter().enumerate().map(share).collect();
+        Ok((Self { shared, posted: 0, frame: 0, in_flight: false, spin }, shares))
+    }
+
+    /// The action column, to be filled before [`Arena::start`].
+    ///
+    /// # Panics
+    /// If a step is in flight.
+    #[inline]
+    pub fn actions_mut(&mut self) -> ColumnMut<'_> {
+        self.assert_ours();
+        let layout = &self.shared.layout;
+        // SAFETY: no step is in flight, so no share holds rows, and `&mut self` excludes other owner borrows.
+        unsafe { self.shared.memory.write(layout.action.rows(&(0..layout.lanes))) }
+    }
+
+    /// The action column as it stands.
+    ///
+    /// # Panics
+    /// If a step is in flight.
+    #[inline]
+    pub fn actions(&self) -> ColumnRef<'_> {
+        self.assert_ours();
+        let layout = &self.shared.layout;
+        // SAFETY: no step is in flight; the owner itself writes actions only through `&mut self`.
+        unsafe { self.shared.memory.read(layout.action.rows(&(0..layout.lanes))) }
+    }
+
+    /// Hands the memory to the shares to write the next frame.
+    ///
+    /// # Panics
+    /// If a step is in flight.
+    #[inline]
+    pub fn start(&mut self) {
+        self.frame += 1;
+        self.start_housekeeping();
+    }
+
+    /// Hands the memory to the shares for work between two frames: they reach the rows of the newest frame.
+    ///
+    /// # Panics
+    /// If a step is in flight.
+    #[inline]
+    pub fn start_housekeeping(&mut self) {
+        self.assert_ours();
+        self.posted += 1;
+        self.in_flight = true;
+        self.shared.frame.store(self.frame, Ordering::Relaxed);
+        self.shared.posted.raise(self.posted);
+    }
+
+    /// Returns when every share has ended its step; after that the memory is the owner's again. Does nothing
+    /// if no step is in flight.
+    ///
+    /// # Errors
+    /// If a share is not done at `deadline`. The step stays in flight: the owner can wait again, or abandon
+    /// the arena, whose memory lives on for as long as a share holds it.
+    #[inline]
+    pub fn wait(&mut self, deadline: Option<Instant>) -> Result<(), TimedOut> {
+        if self.in_flight {
+            for done in &self.shared.done {
+                done.wait(self.posted, self.spin, deadline)?;
+            }
+            self.in_flight = false;
+        }
+        Ok(())
+    }
+
+    /// What the last finished step wrote.
+    ///
+    /// # Panics
+    /// If a step is in flight.
+    #[inline]
+    pub fn frame(&self) -> Frame<'_> {
+        self.assert_ours();
+        Frame { shared: &self.shared, slot: slot_of(self.frame) }
+    }
+
+    /// Frames started so far.
+    pub const fn frames(&self) -> u64 {
+        self.frame
+    }
+
+    #[inline]
+    fn assert_ours(&self) {
+        assert!(!self.in_flight, "the arena belongs to its shares while a step is in flight");
+    }
+}
+
+impl Share {
+    /// The lanes this share steps.
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+
+    /// The rows of the step in flight; `None` if this share has no step to do.
+    #[inline]
+    pub fn begin(&mut self) -> Option<Rows<'_>> {
+        let posted = self.shared.posted.get();
+        let slot = slot_of(self.shared.frame.load(Ordering::Relaxed));
+        (posted > self.done).then(|| Rows { share: self, turn: posted, slot })
+    }
+
+    /// Sleeps until the owner starts a step.
+    ///
+    /// # Errors
+    /// When `deadline` passes first.
+    pub fn wait(&self, spin: Spin, deadline: Option<Instant>) -> Result<(), TimedOut> {
+        self.shared.posted.wait(self.done + 1, spin, deadline)
+    }
+}
+
+/// A share's rows during one turn. Dropping it ends the share's turn.
+#[derive(Debug)]
+pub struct Rows<'a> {
+    share: &'a mut Share,
+    turn: u64,
+    slot: usize,
+}
+
+/// Rows of one block of lanes during one step: what it reads and what it writes.
+#[derive(Debug)]
+pub struct BlockRows<'a> {
+    /// One action per lane.
+    pub actions: ColumnRef<'a>,
+    /// Observation columns.
+    pub obs: ObsMuts<'a>,
+    /// Info columns.
+    pub infos: ObsMuts<'a>,
+    /// Last observations of episodes that ended in this step; empty unless SAME_STEP.
+    pub final_obs: ObsMuts<'a>,
+    /// One reward per lane.
+    pub rewards: &'a mut [f64],
+    /// 1 where the episode terminated.
+    pub terminated: &'a mut [u8],
+    /// 1 where the episode was truncated.
+    pub truncated: &'a mut [u8],
+    /// 1 where the row began an episode instead of stepping.
+    pub reset: &'a mut [u8],
+}
+
+impl Rows<'_> {
+    /// Rows `lanes` of the batch.
+    ///
+    /// # Panics
+    /// If `lanes` is not inside the share.
+    #[inline]
+    pub fn block(&mut self, lanes: &Range<usize>) -> BlockRows<'_> {
+        self.assert_inside(lanes);
+        // SAFETY: the lanes are the share's and `&mut self` excludes a second call; see `block_rows`.
+        unsafe { self.block_rows(lanes) }
+    }
+
+    /// The same rows, and the observations of the frame before, for lanes that do not move.
+    ///
+    /// # Panics
+    /// If `lanes` is not inside the share.
+    pub fn block_with_previous(&mut self, lanes: &Range<usize>) -> (BlockRows<'_>, ObsRefs<'_>) {
+        self.assert_inside(lanes);
+        let Shared { memory, layout, .. } = &*self.share.shared;
+        let previous = &layout.slots[1 - self.slot].obs;
+        // SAFETY: nothing writes the other slot during this step, and `block_rows` as in `block`.
+        unsafe { (self.block_rows(lanes), previous.iter().map(|p| memory.read(p.rows(lanes))).collect()) }
+    }
+
+    /// Gives the rows back to the share without ending its turn: [`Share::begin`] returns them again.
+    pub fn suspend(self) {
+        std::mem::forget(self);
+    }
+
+    #[inline]
+    fn assert_inside(&self, lanes: &Range<usize>) {
+        let range = &self.share.range;
+        let inside = range.start <= lanes.start && lanes.start <= lanes.end && lanes.end <= range.end;
+        assert!(inside, "lanes {lanes:?} are not in the share {range:?}");
+    }
+
+    /// # Safety
+    /// `lanes` is inside the share's range, and no other rows of these lanes are alive.
+    ///
+    /// Between `start` and the drop of this value the rows of the share's range belong to it alone: the owner
+    /// asserts that nothing is in flight before it touches memory, the ranges of other shares are disjoint
+    /// (`on_heap`), and the places of two columns or slots do not overlap (`Layout::new`). Actions are only
+    /// read while a step is in flight.
+    #[inline]
+    unsafe fn block_rows(&self, lanes: &Range<usize>) -> BlockRows<'_> {
+        let Shared { memory, layout, .. } = &*self.share.shared;
+        let slot = &layout.slots[self.slot];
+        // SAFETY: by this function's contract.
+        let write = |place: &Place| unsafe { memory.write(place.rows(lanes)) };
+        BlockRows {
+            // SAFETY: by this function's contract.
+            actions: unsafe { memory.read(layout.action.rows(lanes)) },
+            obs: slot.obs.iter().map(write).collect(),
+            infos: slot.infos.iter().map(write).collect(),
+            final_obs: slot.final_obs.iter().map(write).collect(),
+            rewards: doubles(write(&slot.rewards)),
+            terminated: bytes(write(&slot.terminated)),
+            truncated: bytes(write(&slot.truncated)),
+            reset: bytes(write(&slot.reset)),
+        }
+    }
+}
+
+impl Drop for Rows<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.share.done = self.turn;
+        self.share.shared.done[self.share.index].raise(self.turn);
+    }
+}
+
+/// What a step wrote, for all lanes. Slices stay readable until the next step; the values in memory stay
+/// until the second next.
+#[derive(Debug, Clone, Copy)]
+pub struct Frame<'a> {
+    shared: &'a Shared,
+    slot: usize,
+}
+
+impl<'a> Frame<'a> {
+    /// Rows in the batch.
+    pub fn lanes(&self) -> usize {
+        self.shared.layout.lanes
+    }
+
+    /// Column `index` of the observation.
+    ///
+    /// # Panics
+    /// If the observation has no such column.
+    pub fn obs(&self, index: usize) -> ColumnRef<'a> {
+        self.read(&self.slot().obs[index])
+    }
+
+    /// Column `index` of the last observations of episodes that ended in this step (SAME_STEP only).
+    ///
+    /// # Panics
+    /// If there is no such column.
+    pub fn final_obs(&self, index: usize) -> ColumnRef<'a> {
+        self.read(&self.slot().final_obs[index])
+    }
+
+    /// Info column `index`.
+    ///
+    /// # Panics
+    /// If there is no such column.
+    pub fn info(&self, index: usize) -> ColumnRef<'a> {
+        self.read(&self.slot().infos[index])
+    }
+
+    /// All columns of the observation.
+    pub fn obs_columns(&self) -> ObsRefs<'a> {
+        self.slot().obs.iter().map(|place| self.read(place)).collect()
+    }
+
+    /// One reward per lane.
+    pub fn rewards(&self) -> &'a [f64] {
+        self.read(&self.slot().rewards).as_f64().unwrap_or(&[])
+    }
+
+    /// 1 where the episode terminated in this step.
+    pub fn terminated(&self) -> &'a [u8] {
+        self.read(&self.slot().terminated).as_u8().unwrap_or(&[])
+    }
+
+    /// 1 where the episode was truncated in this step.
+    pub fn truncated(&self) -> &'a [u8] {
+        self.read(&self.slot().truncated).as_u8().unwrap_or(&[])
+    }
+
+    /// 1 where the row began an episode instead of stepping: NEXT_STEP's dead transitions, which learners
+    /// must mask.
+    pub fn reset(&self) -> &'a [u8] {
+        self.read(&self.slot().reset).as_u8().unwrap_or(&[])
+    }
+
+    fn slot(&self) -> &'a Slot {
+        &self.shared.layout.slots[self.slot]
+    }
+
+    fn read(&self, place: &Place) -> ColumnRef<'a> {
+        // SAFETY: a frame borrows the arena, and no step can start (`&mut`) while it does; without a step
+        // no share holds rows.
+        unsafe { self.shared.memory.read(place.rows(&(0..self.lanes()))) }
+    }
+}
+
+/// Why an arena could not be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ArenaError {
+    /// More columns than [`MAX_OBS_COLUMNS`].
+    Columns(usize),
+    /// The range overlaps another, or does not lie in the batch.
+    Ranges(Range<usize>),
+    /// Larger than [`MAX_ARENA_BYTES`].
+    Size,
+}
+
+impl fmt::Display for ArenaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Columns(count) => write!(f, "{count} columns, at most {MAX_OBS_COLUMNS} are taken"),
+            Self::Ranges(range) => write!(f, "lanes {range:?} overlap another share or leave the batch"),
+            Self::Size => write!(f, "the batch needs more than {MAX_ARENA_BYTES} bytes"),
+        }
+    }
+}
+
+impl std::error::Error for ArenaError {}
+
+/// Bytes one arena may have.
+pub const MAX_ARENA_BYTES: usize = 16 << 30;
+
+const fn slot_of(step: u64) -> usize {
+    (step & 1) as usize
+}
+
+/// The layout gives rewards the type f64 and flags the type u8; nothing else is asked for here.
+fn doubles(column: ColumnMut<'_>) -> &mut [f64] {
+    match column {
+        ColumnMut::F64(values) => values,
+        _ => &mut [],
+    }
+}
+
+fn bytes(column: ColumnMut<'_>) -> &mut [u8] {
+    match column {
+        ColumnMut::U8(values) => values,
+        _ => &mut [],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rollhouse_core::{ColumnSpec, DType, Role};
+
+    fn columns() -> BatchColumns {
+        let column = |dtype, shape: &[usize], role| ColumnSpec {
+            path: String::new(),
+            dtype,
+            shape: shape.to_vec(),
+            names: vec![],
+            role,
+        };
+        BatchColumns {
+            action: column(DType::I64, &[], Role::Action),
+            obs: vec![column(DType::F32, &[3], Role::Obs), column(DType::U8, &[2, 2], Role::Obs)],
+            infos: vec![],
+            final_obs: true,
+        }
+    }
+
+    fn one(range: &Range<usize>) -> &[Range<usize>] {
+        std::slice::from_ref(range)
+    }
+
+    fn echo(share: &mut Share) {
+        let range = share.range();
+        let mut rows = share.begin().unwrap();
+        let rows = rows.block(&range);
+        for (reward, action) in rows.rewards.iter_mut().zip(rows.actions.as_i64().unwrap()) {
+            *reward = *action as f64;
+        }
+    }
+
+    #[test]
+    fn shares_on_other_threads_see_every_action_and_the_owner_every_reward() {
+        let lanes = 100;
+        let ranges = [0..30, 30..64, 64..100];
+        let (mut arena, shares) = Arena::on_heap(&columns(), lanes, &ranges, Spin::among(4)).unwrap();
+        let threads: Vec<_> = shares
+            .into_iter()
+            .map(|mut share| {
+                std::thread::spawn(move || {
+                    for _ in 0..500 {
+                        share.wait(Spin::NEVER, None).unwrap();
+                        echo(&mut share);
+                    }
+                })
+            })
+            .collect();
+        for step in 0..500i64 {
+            for (lane, action) in arena.actions_mut().as_i64_mut().unwrap().iter_mut().enumerate() {
+                *action = step * 1000 + lane as i64;
+            }
+            arena.start();
+            arena.wait(None).unwrap();
+            for (lane, &reward) in arena.frame().rewards().iter().enumerate() {
+                assert_eq!(reward, (step * 1000 + lane as i64) as f64);
+            }
+        }
+        threads.into_iter().for_each(|t| t.join().unwrap());
+    }
+
+    #[test]
+    fn a_frame_keeps_its_values_until_the_second_next_step() {
+        let (mut arena, mut shares) = Arena::on_heap(&columns(), 2, one(&(0..2)), Spin::NEVER).unwrap();
+        let mut addresses = Vec::new();
+        for step in 0..4 {
+            arena.actions_mut().as_i64_mut().unwrap().fill(step);
+            arena.start();
+            echo(&mut shares[0]);
+            arena.wait(None).unwrap();
+            addresses.push(arena.frame().rewards().as_ptr());
+        }
+        assert_eq!(addresses[0], addresses[2]);
+        assert_ne!(addresses[0], addresses[1]);
+    }
+
+    #[test]
+    fn housekeeping_and_suspended_turns_stay_in_the_newest_frame() {
+        let (mut arena, mut shares) = Arena::on_heap(&columns(), 2, one(&(0..2)), Spin::NEVER).unwrap();
+        arena.actions_mut().as_i64_mut().unwrap().fill(5);
+        arena.start();
+        echo(&mut shares[0]);
+        arena.wait(None).unwrap();
+        arena.start_housekeeping();
+        shares[0].begin().unwrap().suspend();
+        assert_eq!(arena.wait(Some(Instant::now())), Err(TimedOut));
+        shares[0].begin().unwrap().block(&(1..2)).rewards[0] = 6.0;
+        arena.wait(None).unwrap();
+        assert_eq!(arena.frame().rewards(), [5.0, 6.0]);
+    }
+
+    #[test]
+    fn the_previous_observation_can_be_read_during_a_step() {
+        let (mut arena, mut shares) = Arena::on_heap(&columns(), 2, one(&(0..2)), Spin::NEVER).unwrap();
+        arena.start();
+        shares[0].begin().unwrap().block(&(0..2)).obs[0].as_f32_mut().unwrap().fill(7.0);
+        arena.wait(None).unwrap();
+        arena.start();
+        {
+            let mut rows = shares[0].begin().unwrap();
+            let (now, previous) = rows.block_with_previous(&(1..2));
+            assert_eq!(previous[0].as_f32(), Some(&[7.0f32; 3][..]));
+            assert_eq!(now.obs[0].as_ref().as_f32(), Some(&[0.0f32; 3][..]));
+        }
+        arena.wait(None).unwrap();
+    }
+
+    #[test]
+    #[should_panic(expected = "in flight")]
+    fn the_owner_cannot_read_while_a_step_is_in_flight() {
+        let (mut arena, _shares) = Arena::on_heap(&columns(), 2, one(&(0..2)), Spin::NEVER).unwrap();
+        arena.start();
+        arena.frame();
+    }
+
+    #[test]
+    fn a_share_that_never_answers_is_given_up_at_the_deadline() {
+        let (mut arena, shares) = Arena::on_heap(&columns(), 2, one(&(0..2)), Spin::NEVER).unwrap();
+        arena.start();
+        assert_eq!(arena.wait(Some(Instant::now())), Err(TimedOut));
+        drop(arena);
+        drop(shares);
+    }
+
+    #[test]
+    fn overlapping_ranges_and_absurd_sizes_are_refused() {
+        let make =
+            |lanes, ranges: &[Range<usize>]| Arena::on_heap(&columns(), lanes, ranges, Spin::NEVER).err();
+        assert_eq!(make(4, &[0..2, 1..4]), Some(ArenaError::Ranges(1..4)));
+        assert_eq!(make(4, one(&(0..5))), Some(ArenaError::Ranges(0..5)));
+        assert_eq!(make(usize::MAX / 2, &[]), Some(ArenaError::Size));
+    }
+
+    #[test]
+    fn every_column_starts_on_a_cache_line_of_its_own() {
+        let (mut arena, _shares) = Arena::on_heap(&columns(), 5, &[], Spin::NEVER).unwrap();
+        assert_eq!(arena.actions_mut().as_i64_mut().unwrap().as_ptr() as usize % 64, 0);
+        let frame = arena.frame();
+        assert_eq!(frame.obs(0).as_f32().unwrap().as_ptr() as usize % 64, 0);
+        assert_eq!(frame.obs(1).as_u8().unwrap().as_ptr() as usize % 64, 0);
+    }
+}
