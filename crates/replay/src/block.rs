@@ -1,0 +1,323 @@
+//! The stepping thread's end: appends rows and events to a buffer, nothing else.
+
+use std::sync::Arc;
+
+use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{ColumnRef, GameResult, Interruption, Outcome, Start, lane_bits};
+
+use crate::buffer::{
+    ActionCoding, BEGIN_ESTIMATE, BeginEvent, Buffer, CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE, END_ESTIMATE,
+    EndEvent, WINDOW_ESTIMATE, WindowEvent, append_le, result_code,
+};
+use crate::handover::RunShared;
+use crate::limits::{CHUNK_AGE_MS, CHUNK_ROWS, CHUNK_TARGET_BYTES};
+
+/// Records one block of lanes; owned by the thread that steps it.
+///
+/// No method allocates, locks, reads a clock or makes a system call while the block's buffer has room. A full
+/// buffer (about every 8 KiB of recording) is exchanged for an empty one; when none is free, because the disk
+/// cannot follow, the exchange waits, and the time waited is counted. Dropping it hands over what it has.
+#[derive(Debug)]
+pub struct BlockRecorder {
+    shared: Arc<RunShared>,
+    buffer: Box<Buffer>,
+    first_lane: u32,
+    lanes: usize,
+    /// Lanes whose episode has begun and not ended.
+    open: u64,
+    now_ms: u64,
+    row_bytes: usize,
+}
+
+/// One batch step of a block.
+#[derive(Debug, Clone, Copy)]
+pub struct Row<'a> {
+    /// Lanes that took their action, one bit each.
+    pub stepped: u64,
+    /// One action per lane of the block, in the action space's own column; those of lanes that did not step
+    /// may be anything.
+    pub actions: ColumnRef<'a>,
+    /// Observation columns after the step, the terminal observation of lanes that ended included. Read by
+    /// trace and full recordings only; else it may be empty.
+    pub obs: &'a [ColumnRef<'a>],
+    /// One reward per lane. Read by trace and full recordings only.
+    pub rewards: &'a [f64],
+    /// Info columns. Read by trace and full recordings only.
+    pub infos: &'a [ColumnRef<'a>],
+    /// Wall clock, milliseconds since 1970, read once per batch.
+    pub now_ms: u64,
+}
+
+/// How an episode ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct End {
+    /// Its outcome.
+    pub outcome: Outcome,
+    /// Sum of its rewards, in the order in which they came.
+    pub total_reward: f64,
+    /// Hash of the last state. Not recorded for episodes whose env failed: `crashed`, `hung`, `node_lost`.
+    pub hash: u32,
+    /// Who won, if the env knows.
+    pub result: GameResult,
+    /// The env's own score, if it has one.
+    pub score: Option<f64>,
+}
+
+impl BlockRecorder {
+    pub(crate) fn new(shared: Arc<RunShared>, first_lane: u32, lanes: usize) -> Self {
+        let mut buffer = shared.first_buffer();
+        buffer.lanes = lanes;
+        buffer.first_lane = first_lane;
+        let row_bytes = shared.layout.row_bytes(lanes).max(LEAST_ROW_ESTIMATE);
+        Self { shared, buffer, first_lane, lanes, open: 0, now_ms: 0, row_bytes }
+    }
+
+    /// The lane's next episode starts: its first recorded row is the next one in which it is stepped.
+    /// `first_obs` are the block's observation columns and are read by trace and full recordings only.
+    ///
+    /// An episode that is still open in that lane is ended as `cancelled`, without return and hash.
+    ///
+    /// # Panics
+    /// If `lane` is not one of the block's.
+    #[inline]
+    pub fn begin(&mut self, lane: usize, start: Start, first_obs: &[ColumnRef<'_>]) {
+        assert!(lane < self.lanes, "lane {lane} of a block of {}", self.lanes);
+        if self.open >> lane & 1 == 1 {
+            self.abandon(lane);
+        }
+        self.open |= 1 << lane;
+        if self.shared.layout.starts {
+            self.push_begin(lane, start, first_obs);
+        }
+    }
+
+    /// Records one batch step. Call [`BlockRecorder::window`] and [`BlockRecorder::end`] for what happened in
+    /// it before the next row.
+    ///
+    /// # Panics
+    /// If a column has another type or length than the run's spec says.
+    #[inline]
+    pub fn row(&mut self, row: Row<'_>) {
+        if self.buffer.estimate >= CHUNK_TARGET_BYTES
+            || row.now_ms.wrapping_sub(self.buffer.opened_ms) >= CHUNK_AGE_MS
+        {
+            self.turn(row.now_ms);
+        }
+        self.now_ms = row.now_ms;
+        let stepped = row.stepped & lane_bits(self.lanes);
+        let buffer = &mut *self.buffer;
+        buffer.stepped.push(stepped);
+        buffer.estimate += self.row_bytes;
+        match (self.shared.layout.actions, row.actions) {
+            (ActionCoding::Planes { start, planes }, ColumnRef::I64(actions)) => {
+                push_planes(&mut buffer.planes, actions, self.lanes, start, planes, stepped);
+            }
+            (ActionCoding::Raw { bytes }, actions) => {
+                let before = buffer.raw.len();
+                append_le(&mut buffer.raw, actions);
+                assert_eq!(buffer.raw.len() - before, bytes * self.lanes, "bytes of a row of actions");
+            }
+            _ => panic!("discrete actions are int64"),
+        }
+        if self.shared.layout.recorded.has_observations() {
+            self.push_step(row);
+        }
+    }
+
+    /// After [`BlockRecorder::row`]: the lane's age reached a multiple of the hash window; `hash` is that of
+    /// its state.
+    #[inline]
+    pub fn window(&mut self, lane: usize, hash: u32) {
+        debug_assert!(lane < self.lanes);
+        let pos = self.buffer.stepped.len() as u16;
+        self.buffer.windows.push(WindowEvent { hash, pos, lane: lane as u8 });
+        self.buffer.estimate += WINDOW_ESTIMATE;
+    }
+
+    /// After [`BlockRecorder::row`], or between rows for interruptions: the lane's episode ended. Does nothing
+    /// in a lane whose episode has not begun.
+    #[inline]
+    pub fn end(&mut self, lane: usize, end: End) {
+        debug_assert!(lane < self.lanes);
+        if self.open >> lane & 1 == 0 {
+            return;
+        }
+        self.open &= !(1 << lane);
+        let mut code = end.outcome.code() | result_code(end.result) << CODE_RESULT_SHIFT;
+        if has_state(end.outcome) {
+            code |= CODE_HASH;
+        }
+        if let Some(score) = end.score {
+            code |= CODE_SCORE;
+            self.push_score(score);
+        }
+        self.push_end(lane, end.total_reward, end.hash, code);
+    }
+
+    /// Hands over what it has, so that readers see it soon. Call it when stepping pauses: a chunk is otherwise
+    /// closed by the next row only. May wait as any hand-over.
+    pub fn flush(&mut self) {
+        if !self.buffer.is_empty() {
+            self.next_buffer(self.now_ms);
+        }
+    }
+
+    #[inline]
+    fn push_end(&mut self, lane: usize, total_reward: f64, hash: u32, code: u8) {
+        let pos = self.buffer.stepped.len() as u16;
+        self.buffer.ends.push(EndEvent { total_reward, hash, pos, lane: lane as u8, code });
+        self.buffer.estimate += END_ESTIMATE;
+    }
+
+    #[cold]
+    fn push_score(&mut self, score: f64) {
+        let index = self.buffer.ends.len() as u32;
+        self.buffer.scores.push((index, score));
+    }
+
+    #[cold]
+    fn abandon(&mut self, lane: usize) {
+        self.push_end(lane, 0.0, 0, Outcome::Interrupted(Interruption::Cancelled).code());
+    }
+
+    fn push_begin(&mut self, lane: usize, start: Start, first_obs: &[ColumnRef<'_>]) {
+        // Begins without rows between them would otherwise grow the buffer without end.
+        if self.buffer.estimate >= 2 * CHUNK_TARGET_BYTES && !self.shared.layout.recorded.has_observations() {
+            self.next_buffer(self.now_ms);
+        }
+        let buffer = &mut *self.buffer;
+        let pos = buffer.stepped.len() as u16;
+        buffer.begins.push(BeginEvent { start, pos, lane: lane as u8 });
+        buffer.estimate += BEGIN_ESTIMATE;
+        if self.shared.layout.recorded.has_observations() {
+            assert_eq!(first_obs.len(), self.shared.layout.obs_columns.len(), "observation columns");
+            let before = buffer.first_obs.len();
+            for column in first_obs {
+                let elements = column.len() / self.lanes;
+                append_le(&mut buffer.first_obs, column.slice(lane * elements, (lane + 1) * elements));
+            }
+            let bytes = self.shared.layout.obs_bytes;
+            assert_eq!(buffer.first_obs.len() - before, bytes, "bytes of a first observation");
+            buffer.estimate += bytes;
+        }
+    }
+
+    fn push_step(&mut self, row: Row<'_>) {
+        let layout = &self.shared.layout;
+        let raw = &mut self.buffer.raw;
+        let before = raw.len();
+        assert_eq!(row.obs.len(), layout.obs_columns.len(), "observation columns");
+        assert_eq!(row.infos.len(), layout.info_columns.len(), "info columns");
+        for column in row.obs {
+            append_le(raw, *column);
+        }
+        append_le(raw, ColumnRef::F64(row.rewards));
+        for column in row.infos {
+            append_le(raw, *column);
+        }
+        assert_eq!(raw.len() - before, layout.step_bytes() * self.lanes, "bytes of a recorded row");
+    }
+
+    /// Before a row at `now_ms`, when the buffer is full or old.
+    #[cold]
+    #[inline(never)]
+    fn turn(&mut self, now_ms: u64) {
+        if self.buffer.stepped.is_empty() && self.buffer.estimate < CHUNK_TARGET_BYTES {
+            self.buffer.opened_ms = now_ms;
+        } else {
+            self.next_buffer(now_ms);
+        }
+    }
+
+    /// Exchanges the buffer if it has anything, and opens the next at `now_ms`.
+    #[cold]
+    #[inline(never)]
+    fn next_buffer(&mut self, now_ms: u64) {
+        if !self.buffer.is_empty() {
+            self.shared.exchange(&mut self.buffer);
+            self.buffer.first_lane = self.first_lane;
+            self.buffer.lanes = self.lanes;
+        }
+        self.buffer.opened_ms = now_ms;
+    }
+}
+
+impl Drop for BlockRecorder {
+    fn drop(&mut self) {
+        if !self.buffer.is_empty() {
+            self.shared.hand_over_last(&mut self.buffer);
+        }
+        self.shared.release();
+    }
+}
+
+/// Bytes a row counts at least, so that a chunk of one lane stays within its rows.
+const LEAST_ROW_ESTIMATE: usize = CHUNK_TARGET_BYTES / CHUNK_ROWS;
+
+/// Whether the env still had a state to hash when its episode ended so.
+const fn has_state(outcome: Outcome) -> bool {
+    !matches!(
+        outcome,
+        Outcome::Interrupted(Interruption::Crashed | Interruption::Hung | Interruption::NodeLost)
+    )
+}
+
+#[inline]
+fn push_planes(out: &mut Vec<u64>, actions: &[i64], lanes: usize, start: i64, planes: u32, stepped: u64) {
+    if let Ok(full) = <&[i64; BLOCK_LANES]>::try_from(actions) {
+        for plane in 0..planes {
+            out.push(fold_plane(full, start, plane) & stepped);
+        }
+    } else {
+        let mut padded = [0; BLOCK_LANES];
+        assert_eq!(actions.len(), lanes, "actions of a row");
+        padded[..lanes].copy_from_slice(actions);
+        for plane in 0..planes {
+            out.push(fold_plane(&padded, start, plane) & stepped);
+        }
+    }
+}
+
+/// Bit `plane` of each lane's action, lane 0 lowest. Folding halves onto each other needs only shifts by one
+/// amount at a time, which every instruction set has for vectors.
+#[inline]
+fn fold_plane(actions: &[i64; BLOCK_LANES], start: i64, plane: u32) -> u64 {
+    let mut bits = [0u64; 32];
+    for i in 0..32 {
+        let low = (actions[i].wrapping_sub(start) as u64 >> plane) & 1;
+        let high = (actions[i + 32].wrapping_sub(start) as u64 >> plane) & 1;
+        bits[i] = low | high << 32;
+    }
+    let mut width = 16;
+    while width > 0 {
+        for i in 0..width {
+            bits[i] |= bits[i + width] << width;
+        }
+        width /= 2;
+    }
+    bits[0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn bit_planes_give_every_action_back(
+            actions in prop::collection::vec(0i64..7, 64),
+            start in -3i64..4,
+            stepped: u64,
+        ) {
+            let shifted: Vec<i64> = actions.iter().map(|a| a + start).collect();
+            let mut planes = Vec::new();
+            push_planes(&mut planes, &shifted, 64, start, 3, stepped);
+            for (lane, &action) in actions.iter().enumerate() {
+                let read = (0..3).map(|p| (planes[p] >> lane & 1) << p).sum::<u64>();
+                let expected = if stepped >> lane & 1 == 1 { action as u64 } else { 0 };
+                prop_assert_eq!(read, expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! What the stepping thread appends to: the raw form of one chunk.
+
+use rollhouse_core::{ColumnRef, DType, EnvSpec, GameResult, Outcome, Space, Start};
+
+use crate::limits::{CHUNK_ROWS, CHUNK_TARGET_BYTES, MAX_PAYLOAD_BYTES};
+use crate::run::RecordKind;
+
+/// Sizes that follow from a run's spec and decide how its buffers are made and closed.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Layout {
+    /// How actions are kept.
+    pub(crate) actions: ActionCoding,
+    /// How much is kept.
+    pub(crate) recorded: RecordKind,
+    /// Whether the start of every episode is noted: not when it follows from run seed, lane and number.
+    pub(crate) starts: bool,
+    /// Bytes of one lane's observation over all columns.
+    pub(crate) obs_bytes: usize,
+    /// Bytes of one lane's infos over all columns.
+    pub(crate) info_bytes: usize,
+    /// Row bytes of each observation column.
+    pub(crate) obs_columns: Vec<usize>,
+    /// Row bytes of each info column.
+    pub(crate) info_columns: Vec<usize>,
+}
+
+/// How actions are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ActionCoding {
+    /// Integers `start .. start + n` as this many bit planes.
+    Planes {
+        /// The smallest action.
+        start: i64,
+        /// ceil(log2 n).
+        planes: u32,
+    },
+    /// Little-endian elements, this many bytes a lane.
+    Raw {
+        /// Bytes of one lane's action.
+        bytes: usize,
+    },
+}
+
+impl ActionCoding {
+    /// For actions of `space`.
+    pub(crate) fn of(space: &Space) -> Self {
+        match space {
+            Space::Discrete(space) => {
+                Self::Planes { start: space.start, planes: 64 - space.n.saturating_sub(1).leading_zeros() }
+            }
+            Space::Box(space) => {
+                Self::Raw { bytes: space.shape.iter().product::<usize>() * space.dtype.size() }
+            }
+        }
+    }
+
+    /// Bit planes per row.
+    pub(crate) const fn planes(self) -> usize {
+        match self {
+            Self::Planes { planes, .. } => planes as usize,
+            Self::Raw { .. } => 0,
+        }
+    }
+}
+
+impl Layout {
+    /// For a run of `spec`.
+    pub(crate) fn new(spec: &EnvSpec, recorded: RecordKind, starts: bool) -> Self {
+        let obs_columns: Vec<_> = spec.obs_columns().iter().map(|c| c.row_bytes()).collect();
+        let info_columns: Vec<_> = spec.info_channels.iter().map(|c| c.row_bytes()).collect();
+        Self {
+            actions: ActionCoding::of(&spec.action_space),
+            recorded,
+            starts: starts || recorded.has_observations(),
+            obs_bytes: obs_columns.iter().sum(),
+            info_bytes: info_columns.iter().sum(),
+            obs_columns,
+            info_columns,
+        }
+    }
+
+    /// Bytes on disk of one row of `lanes` lanes, ends and hashes apart.
+    pub(crate) fn row_bytes(&self, lanes: usize) -> usize {
+        let actions = match self.actions {
+            ActionCoding::Planes { planes, .. } => planes as usize * lanes.div_ceil(8),
+            ActionCoding::Raw { bytes } => bytes * lanes,
+        };
+        actions + if self.recorded.has_observations() { self.step_bytes() * lanes } else { 0 }
+    }
+
+    /// Bytes that a trace or full recording keeps of one lane-step beside the action.
+    pub(crate) const fn step_bytes(&self) -> usize {
+        self.obs_bytes + size_of::<f64>() + self.info_bytes
+    }
+
+    /// Whether one row with a reset of every lane fits a chunk.
+    pub(crate) fn fits(&self, lanes: usize) -> bool {
+        self.row_bytes(lanes) + 2 * self.obs_bytes * lanes < MAX_PAYLOAD_BYTES / 2
+    }
+}
+
+/// One chunk as the stepping thread leaves it. Positions count rows: an event with `pos` p happened after the
+/// first p rows. Events stand in the order in which they happened.
+#[derive(Debug, Default)]
+pub(crate) struct Buffer {
+    pub(crate) first_lane: u32,
+    pub(crate) lanes: usize,
+    /// Wall clock of the first row.
+    pub(crate) opened_ms: u64,
+    pub(crate) stepped: Vec<u64>,
+    /// Plane-minor: `planes` words per row.
+    pub(crate) planes: Vec<u64>,
+    /// Per row: raw actions, then in traces and full recordings each observation column, the rewards and each
+    /// info column; every lane of the block.
+    pub(crate) raw: Vec<u8>,
+    pub(crate) ends: Vec<EndEvent>,
+    pub(crate) windows: Vec<WindowEvent>,
+    pub(crate) begins: Vec<BeginEvent>,
+    /// Scores by index of their end.
+    pub(crate) scores: Vec<(u32, f64)>,
+    /// Per begin: that lane's row of each observation column.
+    pub(crate) first_obs: Vec<u8>,
+    /// Estimated bytes on disk.
+    pub(crate) estimate: usize,
+}
+
+/// An episode ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EndEvent {
+    pub(crate) total_reward: f64,
+    pub(crate) hash: u32,
+    pub(crate) pos: u16,
+    pub(crate) lane: u8,
+    /// Bits 0-3 the outcome's code, 4-5 the result, 6 whether the hash means something, 7 whether there is a
+    /// score.
+    pub(crate) code: u8,
+}
+
+/// A lane's age reached a multiple of the hash window.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WindowEvent {
+    pub(crate) hash: u32,
+    pub(crate) pos: u16,
+    pub(crate) lane: u8,
+}
+
+/// An episode began.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BeginEvent {
+    pub(crate) start: Start,
+    pub(crate) pos: u16,
+    pub(crate) lane: u8,
+}
+
+/// Has a meaningful hash.
+pub(crate) const CODE_HASH: u8 = 1 << 6;
+/// Has a score.
+pub(crate) const CODE_SCORE: u8 = 1 << 7;
+/// Where the result stands in an end's code.
+pub(crate) const CODE_RESULT_SHIFT: u32 = 4;
+const _: () = assert!(Outcome::ALL.len() <= 16 && CHUNK_ROWS < u16::MAX as usize);
+
+/// Estimated bytes on disk of an end, a window hash and a begin.
+pub(crate) const END_ESTIMATE: usize = 6;
+pub(crate) const WINDOW_ESTIMATE: usize = 4;
+pub(crate) const BEGIN_ESTIMATE: usize = 2;
+
+impl Buffer {
+    /// An empty one whose vectors hold a whole chunk of any block of up to `lanes` lanes without growing.
+    /// Memory that a chunk does not touch stays untouched.
+    pub(crate) fn new(layout: &Layout, lanes: usize) -> Box<Self> {
+        // A row is taken while the estimate is under the target and brings at most one event of a kind per
+        // lane.
+        let until_target = |estimate: usize| CHUNK_TARGET_BYTES / estimate + 2 * lanes;
+        let has_observations = layout.recorded.has_observations();
+        let rows =
+            if has_observations { until_target(layout.step_bytes()).min(CHUNK_ROWS) } else { CHUNK_ROWS };
+        let raw = match layout.actions {
+            ActionCoding::Planes { .. } if !has_observations => 0,
+            _ => CHUNK_TARGET_BYTES + 2 * layout.row_bytes(lanes),
+        };
+        Box::new(Self {
+            stepped: Vec::with_capacity(rows + 1),
+            planes: Vec::with_capacity((rows + 1) * layout.actions.planes()),
+            raw: Vec::with_capacity(raw),
+            ends: Vec::with_capacity(until_target(END_ESTIMATE)),
+            windows: Vec::with_capacity(until_target(WINDOW_ESTIMATE)),
+            begins: Vec::with_capacity(if layout.starts { until_target(BEGIN_ESTIMATE) } else { 0 }),
+            first_obs: Vec::with_capacity(if has_observations {
+                CHUNK_TARGET_BYTES + 2 * layout.obs_bytes * lanes
+            } else {
+                0
+            }),
+            ..Self::default()
+        })
+    }
+
+    /// Bytes of memory it holds.
+    pub(crate) fn bytes(&self) -> usize {
+        self.stepped.capacity() * 8
+            + self.planes.capacity() * 8
+            + self.raw.capacity()
+            + self.ends.capacity() * size_of::<EndEvent>()
+            + self.windows.capacity() * size_of::<WindowEvent>()
+            + self.begins.capacity() * size_of::<BeginEvent>()
+            + self.first_obs.capacity()
+    }
+
+    /// Whether there is nothing to write.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.stepped.is_empty() && self.ends.is_empty() && self.begins.is_empty()
+    }
+
+    /// Empties it for the next chunk; keeps its memory.
+    pub(crate) fn clear(&mut self) {
+        self.stepped.clear();
+        self.planes.clear();
+        self.raw.clear();
+        self.ends.clear();
+        self.windows.clear();
+        self.begins.clear();
+        self.scores.clear();
+        self.first_obs.clear();
+        self.estimate = 0;
+    }
+}
+
+/// Appends the elements as little-endian bytes.
+#[inline]
+pub(crate) fn append_le(out: &mut Vec<u8>, column: ColumnRef<'_>) {
+    macro_rules! copy {
+        ($values:expr) => {{
+            let start = out.len();
+            out.resize(start + size_of_val($values), 0);
+            for (to, value) in out[start..].as_chunks_mut().0.iter_mut().zip($values) {
+                *to = value.to_le_bytes();
+            }
+        }};
+    }
+    match column {
+        ColumnRef::U8(values) => out.extend_from_slice(values),
+        ColumnRef::I32(values) => copy!(values),
+        ColumnRef::I64(values) => copy!(values),
+        ColumnRef::F32(values) => copy!(values),
+        ColumnRef::F64(values) => copy!(values),
+    }
+}
+
+/// The number of a game result in files.
+pub(crate) const fn result_code(result: GameResult) -> u8 {
+    match result {
+        GameResult::None => 0,
+        GameResult::Win => 1,
+        GameResult::Lose => 2,
+        GameResult::Draw => 3,
+    }
+}
+
+/// The result of a number in a file.
+pub(crate) const fn result_of(code: u8) -> GameResult {
+    match code & 3 {
+        1 => GameResult::Win,
+        2 => GameResult::Lose,
+        3 => GameResult::Draw,
+        _ => GameResult::None,
+    }
+}
+
+/// Whether a column of this type holds the given run of elements.
+pub(crate) const fn same_type(dtype: DType, column: ColumnRef<'_>) -> bool {
+    matches!(
+        (dtype, column),
+        (DType::Bool | DType::U8, ColumnRef::U8(_))
+            | (DType::I32, ColumnRef::I32(_))
+            | (DType::I64, ColumnRef::I64(_))
+            | (DType::F32, ColumnRef::F32(_))
+            | (DType::F64, ColumnRef::F64(_))
+    )
+}

@@ -1,0 +1,190 @@
+//! All file access goes through [`Disk`], so that tests can make any operation fail.
+
+use std::fmt;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// The file operations that recording and reading need. Every one may block.
+///
+/// What [`RealDisk`] assumes of the disk, and [`FaultyDisk`](crate::testing::FaultyDisk) imitates: after
+/// [`DiskFile::sync_data`] returns, what was appended before survives a power cut together with the file's
+/// length; a created, renamed or removed name survives after [`Disk::sync_dir`]; appended bytes that were not
+/// synced may be lost from any point on, or hold anything.
+pub trait Disk: Send + Sync + fmt::Debug {
+    /// Makes a folder and its parents; no error if it exists.
+    ///
+    /// # Errors
+    /// As the operating system reports them; so for every operation here.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes a new file to append to; an existing one is an error.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
+
+    /// Opens a file to append to it and read it.
+    fn open_append(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
+
+    /// Opens a file to read it.
+    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
+
+    /// Cuts a file to `len` bytes.
+    fn truncate(&self, path: &Path, len: u64) -> io::Result<()>;
+
+    /// The names in a folder, in no order; a folder that is not there is an error of kind `NotFound`.
+    fn list(&self, path: &Path) -> io::Result<Vec<String>>;
+
+    /// Renames a file over what may stand at `to`.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes the names in a folder durable.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Takes the lock at `path` without waiting and writes `note` into it.
+    fn lock(&self, path: &Path, note: &str) -> io::Result<Locking>;
+
+    /// Whether somebody holds the lock at `path`. Takes it shared for an instant.
+    fn is_locked(&self, path: &Path) -> io::Result<bool>;
+}
+
+/// An open file.
+pub trait DiskFile: Send + Sync + fmt::Debug {
+    /// Appends; may write less than all, at least one byte of a non-empty slice.
+    ///
+    /// # Errors
+    /// As the operating system reports them; so for every operation here.
+    fn append(&self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Reads from `offset`; may read less than asked, and nothing only at the end.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Bytes of the file.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Whether the file has no byte.
+    ///
+    /// # Errors
+    /// As [`DiskFile::len`].
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Makes contents and length durable.
+    fn sync_data(&self) -> io::Result<()>;
+}
+
+/// What came of trying to take a lock.
+#[derive(Debug)]
+pub enum Locking {
+    /// It is held until this value is dropped or the process ends in any way.
+    Taken(Box<dyn Send + Sync + fmt::Debug>),
+    /// Somebody else holds it; what they wrote into it.
+    Held(String),
+}
+
+/// The operating system's files.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RealDisk;
+
+impl Disk for RealDisk {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(OpenOptions::new().append(true).read(true).create_new(true).open(path)?))
+    }
+
+    fn open_append(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(OpenOptions::new().append(true).read(true).open(path)?))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(File::open(path)?))
+    }
+
+    fn truncate(&self, path: &Path, len: u64) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).open(path)?;
+        file.set_len(len)?;
+        file.sync_all()
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(path)? {
+            // Names that are not UTF-8 are none of ours.
+            if let Ok(name) = entry?.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn lock(&self, path: &Path, note: &str) -> io::Result<Locking> {
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        match file.try_lock() {
+            Ok(()) => {
+                file.set_len(0)?;
+                file.seek(SeekFrom::Start(0))?;
+                file.write_all(note.as_bytes())?;
+                Ok(Locking::Taken(Box::new(file)))
+            }
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = Vec::new();
+                file.take(MAX_NOTE_BYTES).read_to_end(&mut holder)?;
+                Ok(Locking::Held(String::from_utf8_lossy(&holder).trim().to_owned()))
+            }
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn is_locked(&self, path: &Path) -> io::Result<bool> {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(false),
+            Err(TryLockError::WouldBlock) => Ok(true),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+impl DiskFile for File {
+    fn append(&self, bytes: &[u8]) -> io::Result<usize> {
+        let mut file = self;
+        file.write(bytes)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(self, buffer, offset)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        File::sync_data(self)
+    }
+}
+
+/// Bytes of a lock file that are read to say who holds it.
+const MAX_NOTE_BYTES: u64 = 512;

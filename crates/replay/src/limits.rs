@@ -1,0 +1,27 @@
+//! Every bound of recording and reading, by name.
+
+/// Estimated bytes on disk at which a chunk is closed. At 500 steps an episode may cost 100 bytes; chunks of
+/// this size keep the share of header and lane table under 2 bytes of it (arithmetic: docs/replay-format.md).
+pub const CHUNK_TARGET_BYTES: usize = 8 * 1024;
+/// Milliseconds after its first row at which a chunk is closed by the next row, whatever its size.
+pub const CHUNK_AGE_MS: u64 = 100;
+/// Rows of one chunk.
+pub const CHUNK_ROWS: usize = 4096;
+/// Bytes of one record's payload. One row of a trace or full recording must fit.
+pub const MAX_PAYLOAD_BYTES: usize = 256 << 20;
+/// Spare buffers of a run beside two per block: how far stepping may run ahead of the writer.
+pub const SPARE_BUFFERS: usize = 64;
+/// Bytes the spare buffers of a run may take together; at least two are made whatever their size.
+pub const SPARE_BYTES: usize = 16 << 20;
+/// Runs one recorder has open at a time.
+pub const MAX_OPEN_RUNS: usize = 64;
+/// Bytes at which a segment is sealed and the next one opened, unless configured otherwise.
+pub const SEGMENT_BYTES: u64 = 64 << 20;
+/// Largest segment a configuration may ask for: offsets within a segment are 32 bits wide.
+pub const MAX_SEGMENT_BYTES: u64 = 2 << 30;
+/// Bytes of all segments at which the oldest are dropped, unless configured otherwise.
+pub const BUDGET_BYTES: u64 = 20_000_000_000;
+/// Bytes of chunks that one catalogue entry covers.
+pub const EXTENT_BYTES: u64 = 1 << 20;
+/// Damage entries kept by name of one folder; further ones are only counted.
+pub const MAX_DAMAGE_LISTED: usize = 1000;

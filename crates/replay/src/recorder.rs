@@ -1,0 +1,425 @@
+//! The recorder: one per folder and process, with one writer thread.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rollhouse_core::SeedSchedule;
+use rollhouse_core::limits::BLOCK_LANES;
+
+use crate::block::BlockRecorder;
+use crate::buffer::Layout;
+use crate::disk::Disk;
+use crate::handover::{Doorbell, RunShared};
+use crate::limits::{BUDGET_BYTES, EXTENT_BYTES, MAX_OPEN_RUNS, MAX_SEGMENT_BYTES, SEGMENT_BYTES};
+use crate::run::{RecordKind, RecordMode, RunHeader};
+use crate::writer::{Command, Writer};
+
+/// Records runs into one folder. Dropping it without [`Recorder::finish`] writes and seals what was handed over
+/// all the same, but nobody learns of errors.
+#[derive(Debug)]
+pub struct Recorder {
+    commands: SyncSender<Command>,
+    doorbell: Arc<Doorbell>,
+    totals: Arc<Mutex<Status>>,
+    writer: Option<JoinHandle<()>>,
+    open_runs: Arc<AtomicUsize>,
+}
+
+/// Records one run; makes a [`BlockRecorder`] for each block of its lanes.
+#[derive(Debug)]
+pub struct RunRecorder {
+    shared: Arc<RunShared>,
+    lanes: u32,
+    blocks: AtomicU32,
+    open_runs: Arc<AtomicUsize>,
+}
+
+/// How a folder is recorded into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecorderConfig {
+    /// Bytes at which a segment is sealed and the next one opened; between [`EXTENT_BYTES`] / 16 and
+    /// [`MAX_SEGMENT_BYTES`]. Default [`SEGMENT_BYTES`]: large enough that a run's header does not count,
+    /// small enough that the budget drops little at a time.
+    pub segment_bytes: u64,
+    /// Bytes of all segments at which the oldest unpinned ones are dropped, whole and counted. Default
+    /// [`BUDGET_BYTES`].
+    pub budget_bytes: u64,
+    /// How often what was written is made durable without being asked. Default 1 s: at most this much of a
+    /// run is lost with the machine's power.
+    pub commit_every: Duration,
+}
+
+impl Default for RecorderConfig {
+    fn default() -> Self {
+        Self {
+            segment_bytes: SEGMENT_BYTES,
+            budget_bytes: BUDGET_BYTES,
+            commit_every: Duration::from_secs(1),
+        }
+    }
+}
+
+/// What a recorder has written so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Recorded {
+    /// Episodes whose end was written.
+    pub episodes: u64,
+    /// Bytes written to segments.
+    pub bytes: u64,
+    /// Segments opened.
+    pub segments: u64,
+    /// Episodes that ended in a chunk that could not be written.
+    pub lost_episodes: u64,
+    /// Chunks that could not be written.
+    pub lost_chunks: u64,
+    /// Old segments removed to stay within the budget.
+    pub dropped_segments: u64,
+    /// Their bytes.
+    pub dropped_bytes: u64,
+    /// How long stepping threads waited because the disk could not follow, added up over threads.
+    pub stalled: Duration,
+    /// How long the writer thread was busy.
+    pub busy: Duration,
+}
+
+/// What a recorder has written, and what is wrong with its disk if anything.
+#[derive(Debug, Clone, Default)]
+pub struct Status {
+    /// Written so far.
+    pub recorded: Recorded,
+    /// Of those, the episodes that survive a power cut.
+    pub durable_episodes: u64,
+    /// The last failed operation. Set while and after the recorder could not write.
+    pub error: Option<DiskError>,
+}
+
+/// A file operation that failed.
+#[derive(Debug, Clone)]
+pub struct DiskError {
+    /// What was attempted, e.g. `append`.
+    pub operation: &'static str,
+    /// On which file.
+    pub path: PathBuf,
+    /// Why it failed.
+    pub source: Arc<io::Error>,
+}
+
+/// Why a folder could not be opened for recording.
+#[derive(Debug)]
+pub enum OpenError {
+    /// Another writer has it.
+    Locked {
+        /// The folder.
+        dir: PathBuf,
+        /// What the holder wrote of itself: process, host and start.
+        holder: String,
+    },
+    /// A file operation failed.
+    Disk(DiskError),
+    /// The configuration is out of bounds.
+    Config {
+        /// The setting.
+        setting: &'static str,
+        /// As given.
+        given: u64,
+        /// The smallest it may be.
+        least: u64,
+        /// The largest it may be.
+        most: u64,
+    },
+    /// The writer thread could not be started.
+    Thread(io::Error),
+}
+
+/// Why a run could not begin.
+#[derive(Debug, Clone, PartialEq)]
+pub enum BeginError {
+    /// Too many runs are open.
+    TooManyRuns,
+    /// A probability outside 0 to 1.
+    Probability(f64),
+    /// Neither one set of options nor one per lane.
+    Options {
+        /// Sets given.
+        given: usize,
+        /// Lanes of the run.
+        lanes: u32,
+    },
+    /// One row of a full recording is larger than a chunk may be.
+    RowTooLarge {
+        /// Bytes of a row of one block.
+        bytes: usize,
+    },
+    /// The writer thread is gone.
+    WriterGone,
+}
+
+/// Why something was not recorded. What [`Recorded`] counts as written is safe.
+#[derive(Debug)]
+pub enum RecordError {
+    /// The disk failed; some of what was handed over is lost, counted in `recorded`.
+    Disk {
+        /// The last failure.
+        error: DiskError,
+        /// What is written and what is lost.
+        recorded: Recorded,
+    },
+    /// The writer thread ended unexpectedly.
+    WriterGone {
+        /// What it had written.
+        recorded: Recorded,
+    },
+}
+
+impl Recorder {
+    /// Takes the folder's writer lock, repairs what an earlier crash left and starts the writer thread. The
+    /// folder is made if it is not there.
+    ///
+    /// # Errors
+    /// If somebody else records there, a file operation fails or `config` is out of bounds.
+    pub fn open(disk: Arc<dyn Disk>, dir: &Path, config: RecorderConfig) -> Result<Self, OpenError> {
+        let least = EXTENT_BYTES / 16;
+        if !(least..=MAX_SEGMENT_BYTES).contains(&config.segment_bytes) {
+            let setting = "segment_bytes";
+            return Err(OpenError::Config {
+                setting,
+                given: config.segment_bytes,
+                least,
+                most: MAX_SEGMENT_BYTES,
+            });
+        }
+        let (commands, receiver) = sync_channel(COMMANDS);
+        let doorbell = Arc::new(Doorbell::default());
+        let totals = Arc::new(Mutex::new(Status::default()));
+        let writer = Writer::open(disk, dir, config, receiver, doorbell.clone(), totals.clone())?;
+        let thread = std::thread::Builder::new().name("replay-writer".into());
+        let writer = thread.spawn(move || writer.run()).map_err(OpenError::Thread)?;
+        Ok(Self { commands, doorbell, totals, writer: Some(writer), open_runs: Arc::default() })
+    }
+
+    /// Begins a run. Nothing is written before its first rows.
+    ///
+    /// # Errors
+    /// If the header contradicts itself, too many runs are open or the writer is gone.
+    pub fn begin_run(&self, header: RunHeader) -> Result<RunRecorder, BeginError> {
+        if let RecordMode::Sample { probability } = header.mode
+            && !(0.0..=1.0).contains(&probability)
+        {
+            return Err(BeginError::Probability(probability));
+        }
+        if header.options.len() != 1 && header.options.len() != header.lanes as usize {
+            return Err(BeginError::Options { given: header.options.len(), lanes: header.lanes });
+        }
+        let kind = RecordKind::of(header.mode, header.spec.determinism);
+        let layout = Layout::new(&header.spec, kind, header.schedule == SeedSchedule::Continue);
+        let lanes = header.lanes as usize;
+        if !layout.fits(lanes.min(BLOCK_LANES)) {
+            return Err(BeginError::RowTooLarge { bytes: layout.row_bytes(lanes.min(BLOCK_LANES)) });
+        }
+        if self.open_runs.fetch_add(1, Ordering::Relaxed) >= MAX_OPEN_RUNS {
+            self.open_runs.fetch_sub(1, Ordering::Relaxed);
+            return Err(BeginError::TooManyRuns);
+        }
+        let (lanes, open_runs) = (header.lanes, self.open_runs.clone());
+        let shared = RunShared::new(layout, lanes as usize, self.doorbell.clone());
+        let run = RunRecorder { shared: shared.clone(), lanes, blocks: AtomicU32::new(0), open_runs };
+        self.send(Command::Begin(Box::new(header), shared)).map_err(|()| BeginError::WriterGone)?;
+        Ok(run)
+    }
+
+    /// Makes everything handed over so far durable: on return it survives a power cut.
+    ///
+    /// Blocks for the disk. What block recorders still hold in their buffers is not covered; see
+    /// [`BlockRecorder::flush`].
+    ///
+    /// # Errors
+    /// If anything handed over since the recorder was opened is lost.
+    pub fn sync(&self) -> Result<Recorded, RecordError> {
+        let (done, answer) = sync_channel(1);
+        let sent = self.send(Command::Sync(done));
+        match sent.ok().and_then(|()| answer.recv().ok()) {
+            Some(()) => self.outcome(),
+            None => Err(RecordError::WriterGone { recorded: self.status().recorded }),
+        }
+    }
+
+    /// Writes what was handed over, seals the segment, releases the folder and says what was recorded. Block
+    /// recorders that are still open after it are recorded no further.
+    ///
+    /// Blocks for the disk.
+    ///
+    /// # Errors
+    /// If anything handed over is lost.
+    pub fn finish(mut self) -> Result<Recorded, RecordError> {
+        if self.close() {
+            self.outcome()
+        } else {
+            Err(RecordError::WriterGone { recorded: self.status().recorded })
+        }
+    }
+
+    /// What is written so far; does not wait for the writer.
+    pub fn status(&self) -> Status {
+        let mut status = self.totals.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        status.recorded.stalled = self.doorbell.stalled();
+        status.recorded.lost_chunks += self.doorbell.abandoned();
+        status
+    }
+
+    fn outcome(&self) -> Result<Recorded, RecordError> {
+        let Status { recorded, error, .. } = self.status();
+        match error {
+            Some(error) if recorded.lost_chunks > 0 => Err(RecordError::Disk { error, recorded }),
+            _ if recorded.lost_chunks > 0 => Err(RecordError::WriterGone { recorded }),
+            _ => Ok(recorded),
+        }
+    }
+
+    fn send(&self, command: Command) -> Result<(), ()> {
+        self.commands.send(command).map_err(drop)?;
+        self.doorbell.ring();
+        Ok(())
+    }
+
+    /// Ends the writer thread; false if it panicked.
+    fn close(&mut self) -> bool {
+        let Some(writer) = self.writer.take() else { return true };
+        // A failed send means that the thread has ended already; join tells how.
+        let _ended = self.send(Command::Finish);
+        writer.join().is_ok()
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl RunRecorder {
+    /// The recorder of the lanes from `first_lane` on; at most [`BLOCK_LANES`]. One at a time for a range: a
+    /// later one for the same range goes on counting that range's episodes.
+    ///
+    /// # Panics
+    /// If the range is empty, too long or not within the run.
+    pub fn block(&self, first_lane: u32, lanes: usize) -> BlockRecorder {
+        assert!((1..=BLOCK_LANES).contains(&lanes), "{lanes} lanes in a block of at most {BLOCK_LANES}");
+        assert!(u64::from(first_lane) + lanes as u64 <= u64::from(self.lanes), "lanes beyond the run's");
+        self.blocks.fetch_add(1, Ordering::Relaxed);
+        self.shared.retain();
+        BlockRecorder::new(self.shared.clone(), first_lane, lanes)
+    }
+}
+
+impl Drop for RunRecorder {
+    fn drop(&mut self) {
+        self.open_runs.fetch_sub(1, Ordering::Relaxed);
+        self.shared.release();
+    }
+}
+
+impl DiskError {
+    /// Whether the disk was full.
+    pub fn is_full(&self) -> bool {
+        matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
+}
+
+impl fmt::Display for DiskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.is_full() { "no space left on the disk: " } else { "" };
+        write!(f, "{what}{} of {} failed", self.operation, self.path.display())
+    }
+}
+
+impl std::error::Error for DiskError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&*self.source)
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Locked { dir, holder } => {
+                write!(f, "{} is being recorded into by {holder}", dir.display())
+            }
+            Self::Disk(error) => error.fmt(f),
+            Self::Config { setting, given, least, most } => {
+                write!(f, "{setting} = {given} is not between {least} and {most}")
+            }
+            Self::Thread(_) => f.write_str("the writer thread could not be started"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Disk(error) => error.source(),
+            Self::Thread(error) => Some(error),
+            Self::Locked { .. } | Self::Config { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for BeginError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooManyRuns => write!(f, "{MAX_OPEN_RUNS} runs are open already, the most there may be"),
+            Self::Probability(p) => write!(f, "sampling probability {p} is not between 0 and 1"),
+            Self::Options { given, lanes } => {
+                write!(f, "{given} sets of options for {lanes} lanes; give one, or one per lane")
+            }
+            Self::RowTooLarge { bytes } => write!(
+                f,
+                "one row of a block has {bytes} bytes; with first observations it must stay under {}",
+                crate::limits::MAX_PAYLOAD_BYTES / 2
+            ),
+            Self::WriterGone => f.write_str("the recorder's writer thread has ended"),
+        }
+    }
+}
+
+impl std::error::Error for BeginError {}
+
+impl RecordError {
+    /// What is written, and what is lost.
+    pub const fn recorded(&self) -> &Recorded {
+        match self {
+            Self::Disk { recorded, .. } | Self::WriterGone { recorded } => recorded,
+        }
+    }
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Recorded { episodes, lost_episodes, lost_chunks, .. } = self.recorded();
+        match self {
+            Self::Disk { error, .. } => write!(f, "{error}; ")?,
+            Self::WriterGone { .. } => f.write_str("the recorder's writer thread ended unexpectedly; ")?,
+        }
+        write!(
+            f,
+            "{episodes} episodes are written, {lost_episodes} episodes in {lost_chunks} chunks are lost"
+        )
+    }
+}
+
+impl std::error::Error for RecordError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Disk { error, .. } => Some(error),
+            Self::WriterGone { .. } => None,
+        }
+    }
+}
+
+/// Commands that may wait for the writer; callers block beyond that.
+const COMMANDS: usize = 16;

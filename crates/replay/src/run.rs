@@ -1,0 +1,174 @@
+//! What is recorded once per run.
+
+use std::fmt;
+
+use rollhouse_core::{Determinism, EnvSpec, Options, RunId, SeedSchedule, split_mix64};
+use serde::{Deserialize, Serialize};
+
+/// Everything about a run that its episodes share.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunHeader {
+    /// Gives the episodes their names.
+    pub run: RunId,
+    /// The env as it was when the run began.
+    pub spec: EnvSpec,
+    /// Checked options: one for all lanes, or one per lane.
+    pub options: Vec<Options>,
+    /// Lanes of the run's batch.
+    pub lanes: u32,
+    /// Which seed an episode starts from.
+    pub schedule: SeedSchedule,
+    /// Gymnasium's name of the autoreset mode: `NextStep`, `SameStep` or `Disabled`.
+    pub autoreset: String,
+    /// The time limit the engine applies; `None` when it is lifted.
+    pub max_episode_steps: Option<u32>,
+    /// Who chose the actions.
+    pub policy: PolicyInfo,
+    /// What is kept.
+    pub mode: RecordMode,
+    /// Name and version of the program; for people, never compared.
+    pub program: String,
+    /// Wall clock at the start of the run, milliseconds since 1970.
+    pub started_ms: u64,
+}
+
+/// Who chose the actions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyInfo {
+    /// Its name, e.g. `random`.
+    pub name: String,
+    /// Its version.
+    pub version: u64,
+}
+
+/// Which episodes of a run are kept, and how much of each.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum RecordMode {
+    /// Every episode: as an action log if the env is deterministic, else in full.
+    All,
+    /// Each episode with this probability, decided by a hash of run, lane and number.
+    Sample {
+        /// From 0 to 1.
+        probability: f64,
+    },
+    /// Every episode with observations, rewards and infos of every step, also of deterministic envs.
+    Trace,
+}
+
+/// How much of an episode is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecordKind {
+    /// Start and actions; the rest is recomputed.
+    ActionLog,
+    /// Everything, of a deterministic env: recomputed and compared.
+    Trace,
+    /// Everything, of an env that cannot be recomputed.
+    Full,
+}
+
+impl RecordKind {
+    /// What `mode` keeps of an env of that determinism.
+    pub const fn of(mode: RecordMode, determinism: Determinism) -> Self {
+        match (mode, determinism) {
+            (_, Determinism::NonDeterministic) => Self::Full,
+            (RecordMode::Trace, Determinism::Deterministic) => Self::Trace,
+            (RecordMode::All | RecordMode::Sample { .. }, Determinism::Deterministic) => Self::ActionLog,
+        }
+    }
+
+    /// Whether observations, rewards and infos stand in the recording.
+    pub const fn has_observations(self) -> bool {
+        matches!(self, Self::Trace | Self::Full)
+    }
+
+    /// The word for listings.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::ActionLog => "action_log",
+            Self::Trace => "trace",
+            Self::Full => "full",
+        }
+    }
+}
+
+impl fmt::Display for RecordKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// Which episodes of a sampled run are kept: those whose hash does not exceed the threshold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sampling {
+    run: u64,
+    threshold: Option<u64>,
+}
+
+impl Sampling {
+    /// Of a run recorded with `mode`.
+    pub(crate) fn new(run: RunId, mode: RecordMode) -> Self {
+        let threshold = match mode {
+            RecordMode::All | RecordMode::Trace => None,
+            // The cast saturates: probability 1 keeps everything.
+            RecordMode::Sample { probability } if probability < 1.0 => {
+                Some((probability * 18_446_744_073_709_551_616.0) as u64)
+            }
+            RecordMode::Sample { .. } => None,
+        };
+        Self::with_threshold(run, threshold)
+    }
+
+    /// With the threshold as it stands in a file.
+    pub(crate) const fn with_threshold(run: RunId, threshold: Option<u64>) -> Self {
+        let bits = run.as_u128();
+        Self { run: split_mix64((bits >> 64) as u64) ^ bits as u64, threshold }
+    }
+
+    /// `None` when every episode is kept.
+    pub(crate) const fn threshold(self) -> Option<u64> {
+        self.threshold
+    }
+
+    /// Whether the episode is kept. Part of the replay format.
+    #[inline]
+    pub(crate) const fn keeps(self, lane: u32, number: u64) -> bool {
+        match self.threshold {
+            None => true,
+            Some(threshold) => {
+                split_mix64(split_mix64(self.run ^ split_mix64(lane as u64)) ^ number) < threshold
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(probability: f64) -> usize {
+        let sampling = Sampling::new(RunId::from_u128(77 << 70 | 5), RecordMode::Sample { probability });
+        (0..64).map(|lane| (0..1000).filter(|&n| sampling.keeps(lane, n)).count()).sum()
+    }
+
+    #[test]
+    fn a_probability_keeps_about_that_share() {
+        let quarter = kept(0.25);
+        // 64,000 draws: six standard deviations are 660.
+        assert!((15_340..16_660).contains(&quarter), "{quarter}");
+    }
+
+    #[test]
+    fn probability_zero_keeps_nothing_and_one_everything() {
+        assert_eq!(kept(0.0), 0);
+        assert_eq!(kept(1.0), 64_000);
+    }
+
+    #[test]
+    fn non_deterministic_envs_are_recorded_in_full_whatever_the_mode() {
+        for mode in [RecordMode::All, RecordMode::Trace, RecordMode::Sample { probability: 0.5 }] {
+            assert_eq!(RecordKind::of(mode, Determinism::NonDeterministic), RecordKind::Full);
+        }
+        assert_eq!(RecordKind::of(RecordMode::All, Determinism::Deterministic), RecordKind::ActionLog);
+    }
+}
