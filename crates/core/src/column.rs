@@ -180,6 +180,15 @@ macro_rules! typed_access {
                 match self { $(Self::$variant(values) => ColumnRef::$variant(values),)* }
             }
 
+            /// The elements from `start` to `end`, to write.
+            ///
+            /// # Panics
+            /// If the range does not lie in the run.
+            #[inline]
+            pub fn slice(&mut self, start: usize, end: usize) -> ColumnMut<'_> {
+                match self { $(Self::$variant(values) => ColumnMut::$variant(&mut values[start..end]),)* }
+            }
+
             /// The same run of rows for a shorter time.
             #[inline]
             pub const fn reborrow(&mut self) -> ColumnMut<'_> {

@@ -1,5 +1,7 @@
 //! A block of lanes that are stepped together.
 
+use std::fmt;
+
 use rollhouse_core::{ColumnMut, ColumnRef, Start, limits::BLOCK_LANES};
 
 /// A block of up to [`BLOCK_LANES`] lanes of one env, as structure of arrays.
@@ -24,8 +26,9 @@ pub trait BatchEnv: Send {
     fn restore(&mut self, lane: usize, start: Start);
 
     /// Begins a new episode in each lane of `lanes`, drawing from its generator, and writes those lanes'
-    /// rows of `obs`. Other rows are left alone.
-    fn reset(&mut self, lanes: u64, obs: &mut [ColumnMut<'_>]);
+    /// rows of `obs`. Other rows are left alone. Returns the lanes that failed, with the meaning of
+    /// [`Ended::lost`].
+    fn reset(&mut self, lanes: u64, obs: &mut [ColumnMut<'_>]) -> u64;
 
     /// Steps every lane that is neither in `skip` nor in `reset`, and resets those in `reset`.
     ///
@@ -36,8 +39,40 @@ pub trait BatchEnv: Send {
     /// the space (an integer in range; floats finite, but maybe out of bounds); others are arbitrary.
     fn step(&mut self, step: BlockStep<'_, '_>) -> Ended;
 
-    /// Writes the hash of the exact state bits of each lane of `lanes` to its place in `out`.
+    /// Writes the hash of the exact state bits of each lane of `lanes` to its place in `out`. The hash of a
+    /// lost lane means nothing.
     fn state_hashes(&self, lanes: u64, out: &mut [u32; BLOCK_LANES]);
+
+    /// Makes lost lanes of `lanes` anew, with the options they had; returns those that can be used again,
+    /// which then have to be reset before they are stepped. Their generators go on where they stood when
+    /// the lane was lost, unless they are seeded or restored. Lanes that are not lost are left alone.
+    ///
+    /// Unlike the other methods it may allocate and block, and a panic in it does not lose the block.
+    /// Blocks that only fail as a whole keep the default: they never report a lost lane, and after a panic
+    /// the engine makes a new block through the registry.
+    fn revive(&mut self, lanes: u64) -> u64 {
+        let _ = lanes;
+        0
+    }
+
+    /// The exact state of a lane as doubles, in an order the env documents; for forks and tests. Allocates.
+    ///
+    /// # Errors
+    /// The env has no such view of its state, or the lane is lost.
+    fn state(&self, lane: usize) -> Result<Vec<f64>, StateError> {
+        let _ = lane;
+        Err(StateError::Unsupported)
+    }
+
+    /// Puts a lane into a state that [`BatchEnv::state`] gave. Its generator, and observations already
+    /// written, stay as they are.
+    ///
+    /// # Errors
+    /// The env has no such view of its state, or `state` is not one; nothing changes then.
+    fn set_state(&mut self, lane: usize, state: &[f64]) -> Result<(), StateError> {
+        let _ = (lane, state);
+        Err(StateError::Unsupported)
+    }
 }
 
 /// What one step of a block reads and writes.
@@ -64,6 +99,35 @@ pub struct Ended {
     pub terminated: u64,
     /// Cut by a limit of the env's own; the engine adds the time limit.
     pub truncated: u64,
-    /// Failed in this step and cannot be used again until they are re-created; their rows mean nothing.
+    /// Failed in this step (or in the reset it asked for) and cannot be used again until
+    /// [`BatchEnv::revive`] has made them anew; their rows mean nothing. Disjoint from the other two.
     pub lost: u64,
 }
+
+/// Why a lane's state could not be read or put back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StateError {
+    /// The env does not show its state as doubles.
+    Unsupported,
+    /// The lane is lost.
+    Lost,
+    /// The state has another length.
+    Length {
+        /// Doubles given.
+        given: usize,
+        /// Doubles of this env's state.
+        wanted: usize,
+    },
+}
+
+impl fmt::Display for StateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsupported => f.write_str("the env does not show its state"),
+            Self::Lost => f.write_str("the lane is lost"),
+            Self::Length { given, wanted } => write!(f, "state has {given} doubles, must have {wanted}"),
+        }
+    }
+}
+
+impl std::error::Error for StateError {}

@@ -5,10 +5,25 @@
 //! from any [`Env`].
 //!
 //! Not a goal: autoreset, time limits, threads and recording; those are the engine's.
+//!
+//! Start reading at [`BatchEnv`], then [`Registry`].
 #![deny(unsafe_code)]
 
 mod batch;
+mod block;
+mod bounds;
+mod classic;
+mod dispatch;
+mod generator;
+mod per_lane;
+mod registry;
 mod single;
+mod trig;
 
-pub use batch::{BatchEnv, BlockStep, Ended};
+pub use batch::{BatchEnv, BlockStep, Ended, StateError};
+pub use dispatch::{InstructionSet, UnknownInstructionSet};
+pub use generator::Generator;
+pub use per_lane::PerLane;
+pub use registry::{EnvEntry, MakeError, NEAREST, RegisterError, Registry, UnknownEnv};
 pub use single::{Env, StepResult};
+pub use trig::sin_cos;

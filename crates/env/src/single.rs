@@ -2,7 +2,7 @@
 
 use rollhouse_core::{ColumnMut, ColumnRef};
 
-use crate::Generator;
+use crate::{Generator, StateError};
 
 /// One instance of an env. A panic loses this lane only.
 pub trait Env: Send {
@@ -21,6 +21,23 @@ pub trait Env: Send {
 
     /// Hash of the exact bits of everything later states depend on.
     fn state_hash(&self) -> u32;
+
+    /// The exact state as doubles, in an order the env documents; for forks and tests.
+    ///
+    /// # Errors
+    /// The env has no such view of its state.
+    fn state(&self) -> Result<Vec<f64>, StateError> {
+        Err(StateError::Unsupported)
+    }
+
+    /// Puts the env into a state that [`Env::state`] gave.
+    ///
+    /// # Errors
+    /// The env has no such view of its state, or `state` is not one; nothing changes then.
+    fn set_state(&mut self, state: &[f64]) -> Result<(), StateError> {
+        let _ = state;
+        Err(StateError::Unsupported)
+    }
 }
 
 /// What a step of one lane gave beside the observation.

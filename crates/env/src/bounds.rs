@@ -1,0 +1,57 @@
+//! Options that bound an env's first state, as Gymnasium's `reset(options={"low": ..., "high": ...})`.
+
+use rollhouse_core::{OptionSpec, OptionValue, Options};
+
+use crate::MakeError;
+use crate::block::{GROUP, Row};
+
+/// The options `low` and `high` with Gymnasium's defaults.
+pub(crate) fn reset_bound_options(of: &str, low: f64, high: f64) -> [OptionSpec; 2] {
+    let option = |name: &str, default, end| OptionSpec {
+        name: name.into(),
+        default: OptionValue::Float(default),
+        summary: format!("{end} bound of {of}, drawn uniformly"),
+    };
+    [option("low", low, "lower"), option("high", high, "upper")]
+}
+
+/// The bounds of each lane of a group.
+#[derive(Debug, Clone)]
+pub(crate) struct ResetBounds {
+    low: Row,
+    high: Row,
+}
+
+impl ResetBounds {
+    /// Bounds of each group of `options`.
+    ///
+    /// # Errors
+    /// A lower bound above the upper, or so far from it that the difference overflows.
+    pub(crate) fn of(options: &[Options]) -> Result<Vec<Self>, MakeError> {
+        let mut groups = vec![Self { low: [0.0; GROUP], high: [0.0; GROUP] }; options.len().div_ceil(GROUP)];
+        for (lane, options) in options.iter().enumerate() {
+            let low = float(options, lane, "low")?;
+            let high = float(options, lane, "high")?;
+            if low > high {
+                return Err(MakeError::option(lane, "low", low, format!("at most `high`, {high}")));
+            }
+            if !(high - low).is_finite() {
+                return Err(MakeError::option(lane, "low", low, format!("nearer to `high`, {high}")));
+            }
+            let group = &mut groups[lane / GROUP];
+            group.low[lane % GROUP] = low;
+            group.high[lane % GROUP] = high;
+        }
+        Ok(groups)
+    }
+
+    #[inline(always)]
+    pub(crate) fn lane(&self, lane: usize) -> (f64, f64) {
+        (self.low[lane], self.high[lane])
+    }
+}
+
+/// One float option of one lane.
+pub(crate) fn float(options: &Options, lane: usize, name: &'static str) -> Result<f64, MakeError> {
+    options.float(name).ok_or(MakeError::Missing { lane, name })
+}

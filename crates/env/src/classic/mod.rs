@@ -1,0 +1,5 @@
+//! Gymnasium's classic control envs.
+
+mod cartpole;
+
+pub(crate) use cartpole::cartpole;

@@ -1,0 +1,139 @@
+//! Choosing among instruction sets at run time. The only unsafe code of this crate.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The instructions a block's kernels are compiled for. Results are the same bits with all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum InstructionSet {
+    /// What every machine of this architecture has: SSE2 on x86-64.
+    Portable,
+    /// AVX2, four doubles wide.
+    Avx2,
+    /// AVX-512 F, BW, DQ and VL, eight doubles wide.
+    Avx512,
+}
+
+impl InstructionSet {
+    /// All of them, narrowest first.
+    pub const ALL: [Self; 3] = [Self::Portable, Self::Avx2, Self::Avx512];
+
+    /// The widest one this machine has.
+    pub fn best() -> Self {
+        Self::available().last().unwrap_or(Self::Portable)
+    }
+
+    /// Those this machine has, narrowest first.
+    pub fn available() -> impl DoubleEndedIterator<Item = Self> {
+        Self::ALL.into_iter().filter(|set| set.is_available())
+    }
+
+    /// Whether this machine has it.
+    pub fn is_available(self) -> bool {
+        match self {
+            Self::Portable => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => {
+                Self::Avx2.is_available()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            Self::Avx2 | Self::Avx512 => false,
+        }
+    }
+
+    /// Its name in flags and listings.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Portable if cfg!(target_arch = "x86_64") => "sse2",
+            Self::Portable => "portable",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+        }
+    }
+}
+
+impl fmt::Display for InstructionSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for InstructionSet {
+    type Err = UnknownInstructionSet;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|set| set.name() == name || (*set == Self::Portable && name == "portable"))
+            .ok_or_else(|| UnknownInstructionSet { name: name.to_owned() })
+    }
+}
+
+/// No instruction set has that name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownInstructionSet {
+    /// As given.
+    pub name: String,
+}
+
+impl fmt::Display for UnknownInstructionSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [portable, avx2, avx512] = InstructionSet::ALL.map(InstructionSet::name);
+        write!(f, "unknown instruction set `{}`; known are {portable}, {avx2}, {avx512}", self.name)
+    }
+}
+
+impl std::error::Error for UnknownInstructionSet {}
+
+/// Code to be compiled once per instruction set. `run` and all it calls must be `#[inline(always)]`, else they
+/// are compiled for the portable set only.
+pub(crate) trait Kernel {
+    type Output;
+
+    fn run(self) -> Self::Output;
+}
+
+/// An instruction set this machine has: having one proves that it was checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Target(InstructionSet);
+
+impl Target {
+    /// None if this machine has not got `set`.
+    pub(crate) fn new(set: InstructionSet) -> Option<Self> {
+        set.is_available().then_some(Self(set))
+    }
+
+    /// Runs the kernel's code for this set.
+    #[inline]
+    pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        match self.0 {
+            // SAFETY: `Target::new` is the only constructor and has checked every feature that `run_avx2`
+            // enables; features do not go away while a process runs.
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx2 => unsafe { run_avx2(kernel) },
+            // SAFETY: as above, for the features of `run_avx512`.
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx512 => unsafe { run_avx512(kernel) },
+            _ => kernel.run(),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi2")]
+fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi2,avx512f,avx512bw,avx512dq,avx512vl")]
+fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run()
+}

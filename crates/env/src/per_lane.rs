@@ -1,0 +1,176 @@
+//! Any [`Env`] as a [`BatchEnv`].
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rollhouse_core::limits::{BLOCK_LANES, MAX_OBS_COLUMNS};
+use rollhouse_core::{ColumnMut, Lanes, Options, Start, lane_bits};
+
+use crate::{BatchEnv, BlockStep, Ended, Env, Generator, MakeError, StateError};
+
+/// A block of separate [`Env`]s, each with its own generator.
+///
+/// A panic is caught and loses that lane alone: it is reported in [`Ended::lost`] (or by
+/// [`BatchEnv::reset`]), dropped, and not called again until [`BatchEnv::revive`] has made a new one. The
+/// generator of a lost lane stays where the panic left it.
+pub struct PerLane<E> {
+    lanes: Vec<Lane<E>>,
+    make: Box<dyn Fn(&Options) -> Result<E, MakeError> + Send + Sync>,
+}
+
+struct Lane<E> {
+    /// None while lost.
+    env: Option<E>,
+    generator: Generator,
+    options: Options,
+}
+
+impl<E: Env> PerLane<E> {
+    /// One lane per element of `options`; `make` is kept for reviving lost lanes.
+    ///
+    /// # Errors
+    /// What `make` says. Its panics are not caught.
+    pub fn new(
+        options: &[Options],
+        make: impl Fn(&Options) -> Result<E, MakeError> + Send + Sync + 'static,
+    ) -> Result<Self, MakeError> {
+        let lanes = options.iter().enumerate().map(|(lane, options)| {
+            let env = make(options).map_err(|error| error.in_lane(lane))?;
+            Ok(Lane { env: Some(env), generator: Generator::seeded(0), options: options.clone() })
+        });
+        Ok(Self { lanes: lanes.collect::<Result<_, _>>()?, make: Box::new(make) })
+    }
+}
+
+impl<E: Env> Lane<E> {
+    /// Calls the env; None if it is lost, or is lost now.
+    fn call<T>(&mut self, call: impl FnOnce(&mut E, &mut Generator) -> T) -> Option<T> {
+        let mut env = self.env.take()?;
+        // Unwind safety: on a panic the env is dropped, and a generator or an output row is never in a state
+        // that breaks an invariant; lost lanes' rows mean nothing.
+        match catch_unwind(AssertUnwindSafe(|| call(&mut env, &mut self.generator))) {
+            Ok(value) => {
+                self.env = Some(env);
+                Some(value)
+            }
+            Err(_) => {
+                // A destructor that panics too must not take the other lanes along.
+                let _ = catch_unwind(AssertUnwindSafe(move || drop(env)));
+                None
+            }
+        }
+    }
+}
+
+impl<E: Env> BatchEnv for PerLane<E> {
+    fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    fn seed(&mut self, lane: usize, seed: u64) {
+        self.lanes[lane].generator = Generator::seeded(seed);
+    }
+
+    fn position(&self, lane: usize) -> Start {
+        self.lanes[lane].generator.position()
+    }
+
+    fn restore(&mut self, lane: usize, start: Start) {
+        self.lanes[lane].generator = Generator::at(start);
+    }
+
+    fn reset(&mut self, lanes: u64, obs: &mut [ColumnMut<'_>]) -> u64 {
+        let count = self.lanes.len();
+        let mut lost = 0;
+        for lane in Lanes(lanes & lane_bits(count)) {
+            let mut obs = Rows::of(obs, lane, count);
+            let called = self.lanes[lane].call(|env, generator| env.reset(generator, obs.columns()));
+            lost |= u64::from(called.is_none()) << lane;
+        }
+        lost
+    }
+
+    fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
+        let count = self.lanes.len();
+        let mut ended = Ended::default();
+        for (lane, slot) in self.lanes.iter_mut().enumerate() {
+            let bit = 1 << lane;
+            step.rewards[lane] = 0.0;
+            if step.skip & bit != 0 {
+                continue;
+            }
+            let mut obs = Rows::of(step.obs, lane, count);
+            if step.reset & bit != 0 {
+                if slot.call(|env, generator| env.reset(generator, obs.columns())).is_none() {
+                    ended.lost |= bit;
+                }
+                continue;
+            }
+            let mut infos = Rows::of(step.infos, lane, count);
+            let width = step.actions.len() / count;
+            let action = step.actions.slice(lane * width, (lane + 1) * width);
+            match slot.call(|env, generator| env.step(generator, action, obs.columns(), infos.columns())) {
+                Some(result) => {
+                    step.rewards[lane] = result.reward;
+                    ended.terminated |= u64::from(result.terminated) << lane;
+                    ended.truncated |= u64::from(result.truncated) << lane;
+                }
+                None => ended.lost |= bit,
+            }
+        }
+        ended
+    }
+
+    fn state_hashes(&self, lanes: u64, out: &mut [u32; BLOCK_LANES]) {
+        for lane in Lanes(lanes & lane_bits(self.lanes.len())) {
+            if let Some(env) = &self.lanes[lane].env {
+                out[lane] = env.state_hash();
+            }
+        }
+    }
+
+    fn revive(&mut self, lanes: u64) -> u64 {
+        let mut revived = 0;
+        for lane in Lanes(lanes & lane_bits(self.lanes.len())) {
+            let slot = &mut self.lanes[lane];
+            if slot.env.is_some() {
+                continue;
+            }
+            // As in `Lane::call`: a maker that panics leaves nothing behind.
+            let made = catch_unwind(AssertUnwindSafe(|| (self.make)(&slot.options)));
+            slot.env = made.ok().and_then(Result::ok);
+            revived |= u64::from(slot.env.is_some()) << lane;
+        }
+        revived
+    }
+
+    fn state(&self, lane: usize) -> Result<Vec<f64>, StateError> {
+        self.lanes[lane].env.as_ref().ok_or(StateError::Lost)?.state()
+    }
+
+    fn set_state(&mut self, lane: usize, state: &[f64]) -> Result<(), StateError> {
+        self.lanes[lane].env.as_mut().ok_or(StateError::Lost)?.set_state(state)
+    }
+}
+
+/// One lane's row of each column, without allocating.
+struct Rows<'a> {
+    columns: [ColumnMut<'a>; MAX_OBS_COLUMNS],
+    count: usize,
+}
+
+impl<'a> Rows<'a> {
+    /// Row `lane` of columns of `lanes` rows.
+    fn of(columns: &'a mut [ColumnMut<'_>], lane: usize, lanes: usize) -> Self {
+        let mut rows =
+            Self { columns: std::array::from_fn(|_| ColumnMut::U8(&mut [])), count: columns.len() };
+        for (row, column) in rows.columns.iter_mut().zip(columns) {
+            let width = column.as_ref().len() / lanes;
+            *row = column.slice(lane * width, (lane + 1) * width);
+        }
+        rows
+    }
+
+    fn columns(&mut self) -> &mut [ColumnMut<'a>] {
+        &mut self.columns[..self.count]
+    }
+}

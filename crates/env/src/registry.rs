@@ -1,0 +1,290 @@
+//! Which envs there are, and how they are made.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES};
+use rollhouse_core::{EnvSpec, Options};
+
+use crate::dispatch::Target;
+use crate::{BatchEnv, Env, InstructionSet, PerLane, classic};
+
+/// Envs by id. Cheap to share; reading and registering may be done from any thread.
+#[derive(Debug, Default)]
+pub struct Registry {
+    entries: RwLock<BTreeMap<String, Arc<EnvEntry>>>,
+}
+
+impl Registry {
+    /// A registry with nothing in it.
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// The built-in envs: Gymnasium's classic control.
+    pub fn builtin() -> Self {
+        let entries = [classic::cartpole()];
+        let entries = entries.into_iter().map(|entry| (entry.spec.id.clone(), Arc::new(entry))).collect();
+        Self { entries: RwLock::new(entries) }
+    }
+
+    /// The env of that id.
+    ///
+    /// # Errors
+    /// There is none; the error names the nearest ids.
+    pub fn get(&self, id: &str) -> Result<Arc<EnvEntry>, UnknownEnv> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        entries.get(id).cloned().ok_or_else(|| UnknownEnv::of(id, entries.keys()))
+    }
+
+    /// Every id, sorted.
+    pub fn ids(&self) -> Vec<String> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
+    /// Adds an env from outside.
+    ///
+    /// # Errors
+    /// The id is taken, empty or longer than [`MAX_ENV_ID_BYTES`]; nothing changes then.
+    pub fn register(&self, entry: EnvEntry) -> Result<(), RegisterError> {
+        let id = entry.spec.id.clone();
+        if id.is_empty() || id.len() > MAX_ENV_ID_BYTES {
+            return Err(RegisterError::Length { bytes: id.len() });
+        }
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        if entries.contains_key(&id) {
+            return Err(RegisterError::Taken { id });
+        }
+        entries.insert(id, Arc::new(entry));
+        Ok(())
+    }
+}
+
+type MakeBlock = dyn Fn(InstructionSet, &[Options]) -> Result<Box<dyn BatchEnv>, MakeError> + Send + Sync;
+
+/// One env: what it says of itself, and how to make blocks of it.
+pub struct EnvEntry {
+    spec: EnvSpec,
+    make: Box<MakeBlock>,
+}
+
+impl EnvEntry {
+    /// An entry whose blocks `make` makes, one lane per element of the options it is given. `make` may leave
+    /// the instruction set unused, but results must not depend on it.
+    pub fn new(
+        spec: EnvSpec,
+        make: impl Fn(InstructionSet, &[Options]) -> Result<Box<dyn BatchEnv>, MakeError> + Send + Sync + 'static,
+    ) -> Self {
+        Self { spec, make: Box::new(make) }
+    }
+
+    /// An entry whose lanes are made one by one; `make` is called again when a lane is revived.
+    pub fn per_lane<E: Env + 'static>(
+        spec: EnvSpec,
+        make: impl Fn(&Options) -> Result<E, MakeError> + Send + Sync + 'static,
+    ) -> Self {
+        let make = Arc::new(make);
+        Self::new(spec, move |_, options| {
+            let make = Arc::clone(&make);
+            Ok(Box::new(PerLane::new(options, move |options| make(options))?))
+        })
+    }
+
+    /// An entry of a block that is compiled for each instruction set.
+    pub(crate) fn soa<B: BatchEnv + 'static>(
+        spec: EnvSpec,
+        make: impl Fn(Target, &[Options]) -> Result<B, MakeError> + Send + Sync + 'static,
+    ) -> Self {
+        Self::new(spec, move |set, options| {
+            let target = Target::new(set).ok_or(MakeError::InstructionSet { set })?;
+            Ok(Box::new(make(target, options)?))
+        })
+    }
+
+    /// What the env says of itself.
+    pub const fn spec(&self) -> &EnvSpec {
+        &self.spec
+    }
+
+    /// A block with one lane per element of `options`, on the best instruction set this machine has. Its
+    /// lanes have to be seeded and reset before they are stepped.
+    ///
+    /// # Errors
+    /// See [`MakeError`]. A panic of the env's own maker is not caught.
+    pub fn make_block(&self, options: &[Options]) -> Result<Box<dyn BatchEnv>, MakeError> {
+        self.make_block_on(InstructionSet::best(), options)
+    }
+
+    /// As [`EnvEntry::make_block`], on a given instruction set.
+    ///
+    /// # Errors
+    /// See [`MakeError`].
+    pub fn make_block_on(
+        &self,
+        set: InstructionSet,
+        options: &[Options],
+    ) -> Result<Box<dyn BatchEnv>, MakeError> {
+        if options.is_empty() || options.len() > BLOCK_LANES {
+            return Err(MakeError::Lanes { given: options.len() });
+        }
+        (self.make)(set, options)
+    }
+}
+
+impl fmt::Debug for EnvEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EnvEntry").field("spec", &self.spec).finish_non_exhaustive()
+    }
+}
+
+/// Why a block could not be made. All but [`MakeError::Refused`] are the caller's fault.
+#[derive(Debug)]
+pub enum MakeError {
+    /// Not 1 to [`BLOCK_LANES`] lanes.
+    Lanes {
+        /// As given.
+        given: usize,
+    },
+    /// An option's value is not one the env can work with.
+    Option {
+        /// Lane of the block.
+        lane: usize,
+        /// The option.
+        name: &'static str,
+        /// As given.
+        value: f64,
+        /// What it must be.
+        wanted: String,
+    },
+    /// The options were checked against another env's schema.
+    Missing {
+        /// Lane of the block.
+        lane: usize,
+        /// The option that is not there.
+        name: &'static str,
+    },
+    /// This machine has not got the instruction set.
+    InstructionSet {
+        /// As given.
+        set: InstructionSet,
+    },
+    /// The env itself failed to start.
+    Refused {
+        /// Its reason.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl MakeError {
+    /// The same error of a block of which the lane is number `lane`.
+    pub(crate) fn in_lane(self, number: usize) -> Self {
+        match self {
+            Self::Option { name, value, wanted, .. } => Self::Option { lane: number, name, value, wanted },
+            Self::Missing { name, .. } => Self::Missing { lane: number, name },
+            other => other,
+        }
+    }
+
+    pub(crate) const fn option(lane: usize, name: &'static str, value: f64, wanted: String) -> Self {
+        Self::Option { lane, name, value, wanted }
+    }
+}
+
+impl fmt::Display for MakeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lanes { given } => write!(f, "{given} lanes asked of a block, it has 1 to {BLOCK_LANES}"),
+            Self::Option { lane, name, value, wanted } => {
+                write!(f, "option `{name}` of lane {lane} is {value}, must be {wanted}")
+            }
+            Self::Missing { lane, name } => write!(f, "options of lane {lane} have no `{name}`"),
+            Self::InstructionSet { set } => write!(f, "this machine has no {set}"),
+            Self::Refused { .. } => f.write_str("the env could not be made"),
+        }
+    }
+}
+
+impl std::error::Error for MakeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Refused { source } => Some(&**source),
+            _ => None,
+        }
+    }
+}
+
+/// No env has that id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownEnv {
+    /// As given, cut to [`MAX_ENV_ID_BYTES`].
+    pub id: String,
+    /// At most [`NEAREST`] ids that are spelt like it, nearest first.
+    pub nearest: Vec<String>,
+}
+
+/// Ids an [`UnknownEnv`] names.
+pub const NEAREST: usize = 3;
+
+impl UnknownEnv {
+    fn of<'a>(id: &str, known: impl Iterator<Item = &'a String>) -> Self {
+        let id: String = id.chars().take(MAX_ENV_ID_BYTES).collect();
+        let mut nearest: Vec<_> = known.map(|known| (spelling_distance(&id, known), known)).collect();
+        nearest.sort();
+        let nearest = nearest.into_iter().take(NEAREST).map(|(_, known)| known.clone()).collect();
+        Self { id, nearest }
+    }
+}
+
+impl fmt::Display for UnknownEnv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown env `{}`", self.id)?;
+        if self.nearest.is_empty() { Ok(()) } else { write!(f, "; nearest are {}", self.nearest.join(", ")) }
+    }
+}
+
+impl std::error::Error for UnknownEnv {}
+
+/// Levenshtein's distance, letters compared without case.
+fn spelling_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.to_lowercase().chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, letter) in a.to_lowercase().chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, other) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(letter != *other);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// Why an env was not registered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RegisterError {
+    /// There is an env of that id.
+    Taken {
+        /// The id.
+        id: String,
+    },
+    /// The id is empty or longer than [`MAX_ENV_ID_BYTES`].
+    Length {
+        /// Its length.
+        bytes: usize,
+    },
+}
+
+impl fmt::Display for RegisterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Taken { id } => write!(f, "env id `{id}` is taken"),
+            Self::Length { bytes } => {
+                write!(f, "env id has {bytes} bytes, must have 1 to {MAX_ENV_ID_BYTES}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RegisterError {}

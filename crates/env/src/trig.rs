@@ -1,0 +1,140 @@
+//! Sine and cosine that give the same bits on every machine.
+//!
+//! Only `+ - *`, comparisons and bit operations are used (and `%`, which IEEE 754 makes exact, for far
+//! arguments), so the results depend neither on a libm nor on the instruction set. The polynomials are
+//! fdlibm's, the reduction is Cody and Waite's in three parts.
+//!
+//! Error: at most 1 ulp of the result plus 2^-100 for `|x| <= FAR`. Beyond, the result is that of an
+//! argument at most half an ulp of `x` away, to the same error. NaN and infinities give NaN.
+
+/// Largest argument that is reduced without loss.
+pub(crate) const FAR: f64 = 1_048_576.0;
+
+/// How much work a group of arguments needs. Every range gives the same bits for arguments it has in common
+/// with a narrower one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Range {
+    /// All of `|x| <= pi/4`: the polynomials alone, [`sin_cos_small`].
+    Small,
+    /// All of `|x| <= FAR`: [`sin_cos_wide`].
+    Wide,
+    /// Some beyond, or NaN: [`fold`] first.
+    Far,
+}
+
+/// The narrowest range all of `arguments` lie in.
+#[inline(always)]
+pub(crate) fn range<const N: usize>(arguments: &[f64; N]) -> Range {
+    // Counting instead of `any` keeps the loop free of branches.
+    let (mut wide, mut far) = (0u64, 0u64);
+    for x in arguments {
+        wide |= u64::from(!within(*x, std::f64::consts::FRAC_PI_4));
+        far |= u64::from(!within(*x, FAR));
+    }
+    match (wide, far) {
+        (0, _) => Range::Small,
+        (_, 0) => Range::Wide,
+        _ => Range::Far,
+    }
+}
+
+/// False for NaN.
+#[inline(always)]
+fn within(x: f64, bound: f64) -> bool {
+    x.abs() <= bound
+}
+
+/// Sine and cosine of any argument.
+#[inline]
+pub fn sin_cos(x: f64) -> (f64, f64) {
+    sin_cos_wide(fold(x))
+}
+
+/// `x` brought below [`FAR`] if it is not there yet; others are returned as they are.
+#[inline(always)]
+pub(crate) fn fold(x: f64) -> f64 {
+    if within(x, FAR) { x } else { x % std::f64::consts::TAU }
+}
+
+/// Sine and cosine of `|x| <= pi/4`.
+#[inline(always)]
+pub(crate) fn sin_cos_small(x: f64) -> (f64, f64) {
+    let z = x * x;
+    let half = 0.5 * z;
+    let near_one = 1.0 - half;
+    (x + sin_rest(x, z), near_one + (((1.0 - near_one) - half) + cos_rest(z)))
+}
+
+/// Sine and cosine of `|x| <= FAR`.
+#[inline(always)]
+pub(crate) fn sin_cos_wide(x: f64) -> (f64, f64) {
+    // Adding 1.5 * 2^52 rounds to an integer, whose low bits are then the low bits of the sum.
+    let shifted = x * std::f64::consts::FRAC_2_PI + ROUND;
+    let turns = shifted - ROUND;
+    let quadrant = shifted.to_bits();
+
+    // turns * PI_2_A and turns * PI_2_B are exact, and so is the first difference.
+    let a = x - turns * PI_2_A;
+    let b = turns * PI_2_B;
+    let y = a - b;
+    let back = y - a;
+    let y_low = ((a - (y - back)) - (b + back)) - turns * PI_2_C;
+    // Zeros are not added, so that a zero keeps its sign as it does in `sin_cos_small`.
+    let r = if y_low == 0.0 { y } else { y + y_low };
+    let tail = (y - r) + y_low;
+
+    let z = r * r;
+    let half = 0.5 * z;
+    let near_one = 1.0 - half;
+    let mut sin_low = sin_rest(r, z);
+    if tail != 0.0 {
+        sin_low += tail * near_one;
+    }
+    let sin = r + sin_low;
+    let cos = near_one + (((1.0 - near_one) - half) + (cos_rest(z) - r * tail));
+
+    let (s, c) = if quadrant & 1 == 0 { (sin, cos) } else { (cos, sin) };
+    let sin_sign = (quadrant & 2) << 62;
+    let cos_sign = (quadrant.wrapping_add(1) & 2) << 62;
+    (f64::from_bits(s.to_bits() ^ sin_sign), f64::from_bits(c.to_bits() ^ cos_sign))
+}
+
+/// sin(x) - x; `z` is `x * x`.
+#[inline(always)]
+fn sin_rest(x: f64, z: f64) -> f64 {
+    let p = SIN[1] + z * (SIN[2] + z * (SIN[3] + z * (SIN[4] + z * SIN[5])));
+    (z * x) * (SIN[0] + z * p)
+}
+
+/// cos(x) - 1 + x^2 / 2; `z` is `x * x`.
+#[inline(always)]
+fn cos_rest(z: f64) -> f64 {
+    z * (z * (COS[0] + z * (COS[1] + z * (COS[2] + z * (COS[3] + z * (COS[4] + z * COS[5]))))))
+}
+
+/// fdlibm's `__kernel_sin`.
+const SIN: [f64; 6] = [
+    -1.666_666_666_666_663_243_48e-1,
+    8.333_333_333_322_489_461_24e-3,
+    -1.984_126_982_985_794_931_34e-4,
+    2.755_731_370_707_006_767_89e-6,
+    -2.505_076_025_340_686_341_95e-8,
+    1.589_690_995_211_550_102_21e-10,
+];
+
+/// fdlibm's `__kernel_cos`.
+const COS: [f64; 6] = [
+    4.166_666_666_666_660_190_37e-2,
+    -1.388_888_888_887_410_957_49e-3,
+    2.480_158_728_947_672_941_78e-5,
+    -2.755_731_435_139_066_330_35e-7,
+    2.087_572_321_298_174_827_90e-9,
+    -1.135_964_755_778_819_482_65e-11,
+];
+
+/// The first 33 bits of pi/2, the next 33, and the rest.
+const PI_2_A: f64 = f64::from_bits(0x3FF9_21FB_5440_0000);
+const PI_2_B: f64 = f64::from_bits(0x3DD0_B461_1A60_0000);
+const PI_2_C: f64 = f64::from_bits(0x3BA3_198A_2E03_7073);
+
+const ROUND: f64 = 6_755_399_441_055_744.0;
