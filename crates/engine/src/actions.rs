@@ -1,0 +1,114 @@
+//! Actions are checked before anything moves.
+
+use rollhouse_core::{ColumnRef, Space};
+
+use crate::error::BadAction;
+
+/// What an action must be, prepared for checking whole columns.
+#[derive(Debug, Clone)]
+pub(crate) enum ActionCheck {
+    Discrete { n: u64, start: i64 },
+    Finite { elements: usize },
+}
+
+impl ActionCheck {
+    pub(crate) fn new(space: &Space) -> Self {
+        match space {
+            Space::Discrete(space) => Self::Discrete { n: space.n, start: space.start },
+            Space::Box(_) => Self::Finite { elements: space.elements() },
+        }
+    }
+
+    /// Elements of one action.
+    pub(crate) const fn elements(&self) -> usize {
+        match self {
+            Self::Discrete { .. } => 1,
+            Self::Finite { elements } => *elements,
+        }
+    }
+
+    /// Whether every row is an action. Floats out of bounds are: they go to the env, as in Gymnasium.
+    ///
+    /// Written as one fold over the column without an early exit, so that it runs at the speed of memory.
+    #[inline]
+    pub(crate) fn all_good(&self, actions: ColumnRef<'_>) -> bool {
+        match (self, actions) {
+            (&Self::Discrete { n, start: 0 }, ColumnRef::I64(values)) if n <= i64::MAX as u64 => {
+                // The sign bit of either term is set exactly if the value is below 0 or above n - 1.
+                let last = (n - 1) as i64;
+                values.iter().fold(0, |bad, &a| bad | a | last.wrapping_sub(a)) >= 0
+            }
+            (&Self::Discrete { n, start }, ColumnRef::I64(values)) => {
+                values.iter().fold(true, |good, &a| good & (a.wrapping_sub(start) as u64).lt(&n))
+            }
+            (Self::Finite { .. }, ColumnRef::F32(values)) => {
+                values.iter().fold(true, |good, v| good & v.is_finite())
+            }
+            (Self::Finite { .. }, ColumnRef::F64(values)) => {
+                values.iter().fold(true, |good, v| good & v.is_finite())
+            }
+            (Self::Finite { .. }, ColumnRef::U8(_) | ColumnRef::I32(_) | ColumnRef::I64(_)) => true,
+            (Self::Discrete { .. }, _) => false,
+        }
+    }
+
+    /// The first row among those for which `counts` holds that is no action.
+    #[cold]
+    pub(crate) fn first_bad(
+        &self,
+        actions: ColumnRef<'_>,
+        counts: impl Fn(usize) -> bool,
+    ) -> Option<BadAction> {
+        let elements = self.elements();
+        let lanes = actions.len() / elements.max(1);
+        (0..lanes).filter(|&lane| counts(lane)).find_map(|lane| {
+            let row = actions.slice(lane * elements, (lane + 1) * elements);
+            if self.all_good(row) {
+                return None;
+            }
+            let (value, wanted) = match (self, row) {
+                (Self::Discrete { n, start }, ColumnRef::I64(row)) => {
+                    let end = i128::from(*start) + i128::from(*n) - 1;
+                    (
+                        row.first().map_or_else(String::new, i64::to_string),
+                        format!("an integer from {start} to {end}"),
+                    )
+                }
+                (_, row) => (format!("{row:?}"), "finite numbers".to_owned()),
+            };
+            Some(BadAction { lane, value, wanted })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rollhouse_core::DiscreteSpace;
+
+    proptest! {
+        #[test]
+        fn exactly_the_integers_of_the_space_pass(
+            n in 1u64..10, start in -3i64..4, value in prop_oneof![-6i64..16, any::<i64>()]
+        ) {
+            let check = ActionCheck::new(&Space::Discrete(DiscreteSpace { n, start }));
+            let good = (i128::from(start)..i128::from(start) + i128::from(n)).contains(&i128::from(value));
+            prop_assert_eq!(check.all_good(ColumnRef::I64(&[start, value, start])), good);
+            let bad = check.first_bad(ColumnRef::I64(&[start, value, start]), |_| true);
+            prop_assert_eq!(bad.map(|b| b.lane), (!good).then_some(1));
+        }
+    }
+
+    #[test]
+    fn floats_must_be_finite_but_may_be_out_of_bounds() {
+        let check = ActionCheck::new(&Space::f32_box(&[-1.0, -1.0], &[1.0, 1.0]));
+        assert!(check.all_good(ColumnRef::F32(&[5.0, -7.0])));
+        for bad in [f32::NAN, f32::INFINITY] {
+            let values = [0.0, 0.0, 0.0, bad];
+            assert!(!check.all_good(ColumnRef::F32(&values)));
+            assert_eq!(check.first_bad(ColumnRef::F32(&values), |_| true).map(|b| b.lane), Some(1));
+            assert_eq!(check.first_bad(ColumnRef::F32(&values), |lane| lane != 1), None);
+        }
+    }
+}

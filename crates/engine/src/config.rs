@@ -1,0 +1,105 @@
+//! What an engine is made with.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use rollhouse_core::{Options, SeedSchedule};
+use rollhouse_env::InstructionSet;
+
+/// How and when the next episode begins, with Gymnasium's names and meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Autoreset {
+    /// The row after an episode's end begins the next one: its action is ignored, its reward is 0, and
+    /// [`Frame::reset`](rollhouse_arena::Frame::reset) marks it.
+    #[default]
+    NextStep,
+    /// The row of an episode's end already shows the next one's first observation; the last one is in the
+    /// frame's `final_obs`.
+    SameStep,
+    /// The caller resets; stepping a lane whose episode is over is refused.
+    Disabled,
+}
+
+impl Autoreset {
+    /// Gymnasium's value of the mode.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NextStep => "NextStep",
+            Self::SameStep => "SameStep",
+            Self::Disabled => "Disabled",
+        }
+    }
+}
+
+impl FromStr for Autoreset {
+    type Err = UnknownAutoreset;
+
+    fn from_str(name: &str) -> Result<Self, UnknownAutoreset> {
+        [Self::NextStep, Self::SameStep, Self::Disabled]
+            .into_iter()
+            .find(|mode| mode.name() == name)
+            .ok_or_else(|| UnknownAutoreset(name.to_owned()))
+    }
+}
+
+/// A name that is no autoreset mode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownAutoreset(String);
+
+impl fmt::Display for UnknownAutoreset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown autoreset mode `{}`; known are NextStep, SameStep, Disabled", self.0)
+    }
+}
+
+impl std::error::Error for UnknownAutoreset {}
+
+/// What an engine is made with.
+#[derive(Debug, Clone)]
+pub struct EngineConfig {
+    /// Rows of the batch, 1 to [`MAX_LANES`](rollhouse_core::limits::MAX_LANES).
+    pub lanes: usize,
+    /// The most threads that step, the caller's included. Fewer are used when a thread would get less than
+    /// [`MIN_LANES_PER_THREAD`] lanes: a wake-up costs more than stepping those.
+    pub threads: usize,
+    /// How the next episode begins.
+    pub autoreset: Autoreset,
+    /// The time limit: `None` is the env's own, `Some(0)` lifts it.
+    pub max_episode_steps: Option<u32>,
+    /// Checked options: one for all lanes, or one per lane. Empty means the defaults.
+    pub options: Vec<Options>,
+    /// Where episodes' randomness comes from.
+    pub schedule: SeedSchedule,
+    /// The instructions kernels run on; results do not depend on it.
+    pub instruction_set: InstructionSet,
+    /// How long a stepping thread may take for one batch before the engine gives itself up as hung. Does not
+    /// bound the caller's own share of the work.
+    pub step_deadline: Duration,
+}
+
+impl EngineConfig {
+    /// `lanes` lanes on the caller's thread, NEXT_STEP, the env's own time limit, default options,
+    /// Gymnasium's seed schedule, the best instruction set, a deadline of [`STEP_DEADLINE`].
+    pub fn new(lanes: usize) -> Self {
+        Self {
+            lanes,
+            threads: 1,
+            autoreset: Autoreset::NextStep,
+            max_episode_steps: None,
+            options: Vec::new(),
+            schedule: SeedSchedule::Continue,
+            instruction_set: InstructionSet::best(),
+            step_deadline: STEP_DEADLINE,
+        }
+    }
+}
+
+/// Measured: two threads beat one from about 400 lanes of CartPole on, when they spin.
+pub const MIN_LANES_PER_THREAD: usize = 256;
+
+/// Long enough for any env that is alive, short enough to notice the same minute.
+pub const STEP_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Sub-batches that may be under way in first-done mode; one more is refused as `Busy`.
+pub const MAX_SUB_BATCHES: usize = 1024;

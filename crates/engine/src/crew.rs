@@ -1,0 +1,141 @@
+//! The blocks one thread steps, and what it can be told to do with them.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rollhouse_arena::{Rows, Share, Spin};
+
+use crate::block::{Block, Turn};
+use crate::first_done::{Desk, serve};
+use crate::timings::{Laps, Timings};
+
+/// The blocks one thread steps, with their rows.
+pub(crate) struct Crew {
+    pub(crate) share: Share,
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) timings: Timings,
+}
+
+/// Work between two frames, done by every crew on its blocks.
+pub(crate) type Job = dyn Fn(&mut Block, &mut Rows<'_>) + Send + Sync;
+
+/// What the owner tells the crews; written before a turn starts, read by the crews during it.
+#[derive(Default)]
+pub(crate) struct Orders {
+    order: AtomicU8,
+    sampled: AtomicBool,
+    now_ms: AtomicU64,
+    since_start_ns: AtomicU64,
+    job: Mutex<Option<Arc<Job>>>,
+}
+
+/// What a turn is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Step every lane once.
+    Step,
+    /// Do the job on every block.
+    Job,
+    /// Take sub-batches from the desk until it is closed.
+    Serve,
+    /// End the thread.
+    Stop,
+}
+
+impl Orders {
+    /// Sets the next turn's order. The atomics need no ordering of their own: starting the turn releases
+    /// them, and a crew reads them after it has acquired the turn.
+    #[inline]
+    pub(crate) fn give(&self, order: Order, turn: Turn, sampled: bool) {
+        self.order.store(order as u8, Ordering::Relaxed);
+        self.sampled.store(sampled, Ordering::Relaxed);
+        self.now_ms.store(turn.now_ms, Ordering::Relaxed);
+        self.since_start_ns.store(turn.since_start.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Sets the job that [`Order::Job`] does.
+    pub(crate) fn set_job(&self, job: Option<Arc<Job>>) {
+        *self.job.lock().unwrap_or_else(PoisonError::into_inner) = job;
+    }
+
+    fn job(&self) -> Option<Arc<Job>> {
+        self.job.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn order(&self) -> Order {
+        match self.order.load(Ordering::Relaxed) {
+            0 => Order::Step,
+            1 => Order::Job,
+            2 => Order::Serve,
+            _ => Order::Stop,
+        }
+    }
+
+    pub(crate) fn turn(&self) -> Turn {
+        Turn {
+            now_ms: self.now_ms.load(Ordering::Relaxed),
+            since_start: Duration::from_nanos(self.since_start_ns.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+impl Crew {
+    /// Lanes of the crew.
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.share.range()
+    }
+
+    /// Steps every lane of the crew once.
+    #[inline]
+    pub(crate) fn step(&mut self, turn: Turn, sampled: bool) {
+        let Some(mut rows) = self.share.begin() else { return };
+        let mut laps = Laps::start(sampled);
+        for block in &mut self.blocks {
+            block.step(&mut rows, turn, &mut laps);
+        }
+        drop(rows);
+        laps.finish(&mut self.timings);
+    }
+
+    /// Does a job on every block.
+    pub(crate) fn run(&mut self, job: &Job) {
+        let Some(mut rows) = self.share.begin() else { return };
+        for block in &mut self.blocks {
+            job(block, &mut rows);
+        }
+    }
+}
+
+/// A crew's thread: takes turns until it is told to stop.
+///
+/// On cancel: ends at the next turn. On error: a panic outside an env ends the thread and its turn; the
+/// owner notices at its next turn's deadline.
+pub(crate) fn work(mut crew: Crew, orders: &Orders, desk: &Desk, spin: Spin, started: Instant) -> Crew {
+    loop {
+        // Without a deadline waiting cannot time out.
+        if crew.share.wait(spin, None).is_err() {
+            continue;
+        }
+        let turn = orders.turn();
+        match orders.order() {
+            Order::Step => {
+                let sampled = orders.sampled.load(Ordering::Relaxed);
+                if sampled {
+                    crew.timings.queue_wait.add(started.elapsed().saturating_sub(turn.since_start));
+                }
+                crew.step(turn, sampled);
+            }
+            Order::Job => match orders.job() {
+                Some(job) => crew.run(&*job),
+                None => drop(crew.share.begin()),
+            },
+            Order::Serve => serve(&mut crew, desk, started),
+            Order::Stop => {
+                drop(crew.share.begin());
+                return crew;
+            }
+        }
+    }
+}

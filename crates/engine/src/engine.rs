@@ -1,0 +1,660 @@
+//! The owner's side: lockstep, first-done and work between frames.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rollhouse_arena::{Arena, BatchColumns, Frame, Rows, Share, Spin};
+use rollhouse_core::limits::{BLOCK_LANES, MAX_LANES, MAX_THREADS};
+use rollhouse_core::{ColumnMut, ColumnRef, ColumnSpec, Interruption, LaneState, Options};
+use rollhouse_env::EnvEntry;
+use rollhouse_replay::RunRecorder;
+
+use crate::actions::ActionCheck;
+use crate::block::{Block, BlockParts, Shown, Turn};
+use crate::config::{Autoreset, EngineConfig, MAX_SUB_BATCHES, MIN_LANES_PER_THREAD};
+use crate::crew::{Crew, Job, Order, Orders, work};
+use crate::error::{BadAction, ConfigError, StepError};
+use crate::first_done::{ColumnBuffer, Desk, FirstDone, Received, Task};
+use crate::restart::Maker;
+use crate::stats::Stats;
+use crate::timings::{SAMPLE_EVERY, Timings};
+
+/// A batch of lanes of one env. See the crate's page.
+///
+/// Not cancellable within a call; every call returns within the env's own time, or within the configured
+/// deadline where other threads are waited for. After [`StepError::Hung`] every call returns `Hung`.
+pub struct Engine {
+    config: EngineConfig,
+    arena: Arena,
+    own: Crew,
+    others: Vec<Worker>,
+    results: Receiver<(usize, Received)>,
+    orders: Arc<Orders>,
+    shown: Vec<Arc<Shown>>,
+    check: ActionCheck,
+    action: ColumnSpec,
+    first_done: Option<FirstDone>,
+    has_reset: bool,
+    hung: bool,
+    started: Instant,
+    /// Wall clock when the engine was made, milliseconds since 1970.
+    started_ms: u64,
+    timings: Timings,
+}
+
+struct Worker {
+    range: Range<usize>,
+    tasks: SyncSender<Option<Task>>,
+    thread: Option<JoinHandle<Crew>>,
+}
+
+/// Which lanes to reset, and with which seeds.
+#[derive(Debug, Clone, Default)]
+pub struct Reset {
+    /// One seed per lane, or empty for none. A lane without a seed draws on, or is seeded by the schedule.
+    pub seeds: Vec<Option<u64>>,
+    /// One flag per lane, or empty for all lanes. Lanes left out keep their state and observation.
+    pub mask: Vec<bool>,
+}
+
+impl Reset {
+    /// All lanes, no seed.
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// All lanes, lane i with `seed + i`, as Gymnasium's vector envs do.
+    pub fn seeded(seed: u64, lanes: usize) -> Self {
+        Self { seeds: (0..lanes as u64).map(|i| Some(seed.wrapping_add(i))).collect(), mask: Vec::new() }
+    }
+}
+
+impl Engine {
+    /// Makes the lanes, without resetting them, and starts the threads.
+    ///
+    /// # Errors
+    /// See [`ConfigError`]; nothing is left running then.
+    pub fn new(
+        entry: &Arc<EnvEntry>,
+        config: EngineConfig,
+        recording: Option<&RunRecorder>,
+    ) -> Result<Self, ConfigError> {
+        let lanes = config.lanes;
+        if lanes == 0 || lanes > MAX_LANES {
+            return Err(ConfigError::Lanes(lanes));
+        }
+        if config.threads == 0 || config.threads > MAX_THREADS {
+            return Err(ConfigError::Threads(config.threads));
+        }
+        let options = options_per_lane(entry, &config)?;
+        let spec = entry.spec();
+        let columns = BatchColumns {
+            action: spec.action_column(),
+            obs: spec.obs_columns(),
+            infos: spec.info_channels.clone(),
+            final_obs: config.autoreset == Autoreset::SameStep,
+        };
+        let ranges = split(lanes, config.threads);
+        let spin = Spin::among(ranges.len());
+        let (arena, shares) = Arena::on_heap(&columns, lanes, &ranges, spin).map_err(ConfigError::Arena)?;
+        let shown: Vec<Arc<Shown>> = (0..lanes.div_ceil(BLOCK_LANES)).map(|_| Arc::default()).collect();
+        let crews = shares
+            .into_iter()
+            .map(|share| make_crew(entry, &config, &options, &shown, recording, share))
+            .collect::<Result<Vec<_>, _>>()?;
+        let (started, orders) = (Instant::now(), Arc::new(Orders::default()));
+        let (own, others, results) = start_threads(crews, &orders, spin, started)?;
+        Ok(Self {
+            check: ActionCheck::new(&spec.action_space),
+            action: columns.action,
+            config,
+            arena,
+            own,
+            others,
+            results,
+            orders,
+            shown,
+            first_done: None,
+            has_reset: false,
+            hung: false,
+            started,
+            started_ms: wall_ms(),
+            timings: Timings::default(),
+        })
+    }
+
+    /// Rows of the batch.
+    pub const fn lanes(&self) -> usize {
+        self.config.lanes
+    }
+
+    /// Threads that step, the caller's included.
+    pub fn threads(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    /// Begins episodes. Episodes that are open in those lanes end as `cancelled`; results that were not
+    /// received are dropped.
+    ///
+    /// # Errors
+    /// A list of another length than the batch, or [`StepError::Hung`].
+    pub fn reset(&mut self, reset: &Reset) -> Result<Frame<'_>, StepError> {
+        let lanes = self.lanes();
+        for (what, given) in [("seeds", reset.seeds.len()), ("mask flags", reset.mask.len())] {
+            if given != 0 && given != lanes {
+                return Err(StepError::Length { what, given, wanted: lanes });
+            }
+        }
+        self.lockstep()?;
+        let reset = reset.clone();
+        self.has_reset = true;
+        self.on_blocks(true, move |block, rows| {
+            let first = block.rows().start;
+            let wanted = block.rows().clone().filter(|&row| reset.mask.get(row).copied().unwrap_or(true));
+            let mask = wanted.fold(0, |mask, row| mask | 1 << (row - first));
+            block.reset(rows, mask, &|row| reset.seeds.get(row).copied().flatten());
+        })?;
+        Ok(self.arena.frame())
+    }
+
+    /// The column of actions, to be filled before [`Engine::step`].
+    ///
+    /// # Errors
+    /// Only [`StepError::Hung`].
+    #[inline]
+    pub fn actions(&mut self) -> Result<ColumnMut<'_>, StepError> {
+        self.lockstep()?;
+        Ok(self.arena.actions_mut())
+    }
+
+    /// Steps every lane once with the actions in [`Engine::actions`].
+    ///
+    /// # Errors
+    /// See [`StepError`]; nothing has moved, except with [`StepError::Hung`].
+    #[inline]
+    pub fn step(&mut self) -> Result<Frame<'_>, StepError> {
+        self.lockstep()?;
+        if !self.has_reset {
+            return Err(StepError::NotReset);
+        }
+        if self.config.autoreset == Autoreset::Disabled {
+            self.refuse_waiting()?;
+        }
+        if !self.check.all_good(self.arena.actions()) {
+            self.refuse_bad_actions()?;
+        }
+        let since_start = self.started.elapsed();
+        let turn = self.turn_at(since_start);
+        let sampled = self.timings.batches.is_multiple_of(SAMPLE_EVERY);
+        self.timings.batches += 1;
+        if !self.others.is_empty() {
+            self.orders.give(Order::Step, turn, sampled);
+        }
+        self.arena.start();
+        self.own.step(turn, sampled);
+        self.wait()?;
+        if sampled {
+            self.timings.batch.add(self.started.elapsed().saturating_sub(since_start));
+        }
+        Ok(self.arena.frame())
+    }
+
+    /// The newest frame.
+    ///
+    /// # Errors
+    /// [`StepError::NotReset`] before the first reset, [`StepError::Hung`].
+    pub fn frame(&mut self) -> Result<Frame<'_>, StepError> {
+        self.lockstep()?;
+        if self.has_reset { Ok(self.arena.frame()) } else { Err(StepError::NotReset) }
+    }
+
+    /// Hands in actions for some lanes, row i of `actions` for `lanes[i]`. They are stepped in sub-batches,
+    /// one per thread, and can be received as they are done.
+    ///
+    /// # Errors
+    /// Nothing is sent then. [`StepError::Busy`] when too much is under way, [`StepError::LaneOutstanding`]
+    /// for a lane that has not been received, and what [`Engine::step`] refuses.
+    pub fn send(&mut self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
+        self.refuse_send(lanes, actions)?;
+        self.enter_first_done()?;
+        let mut order: Vec<usize> = (0..lanes.len()).collect();
+        order.sort_unstable_by_key(|&index| lanes[index]);
+        let turn = self.turn_at(self.started.elapsed());
+        let Some(books) = &mut self.first_done else { return Err(StepError::Hung) };
+        for &lane in lanes {
+            books.outstanding[lane as usize] = true;
+        }
+        books.outstanding_lanes += lanes.len();
+        // The other crews first: they work while the caller's thread does its own part.
+        for crew in (0..=self.others.len()).rev() {
+            let range = if crew == 0 { self.own.range() } else { self.others[crew - 1].range.clone() };
+            let part: Vec<usize> =
+                order.iter().copied().filter(|&i| range.contains(&(lanes[i] as usize))).collect();
+            if part.is_empty() {
+                continue;
+            }
+            let actions = ColumnBuffer::pick(actions, &self.action, part.iter().copied());
+            let task = Task { lanes: part.iter().map(|&i| lanes[i]).collect(), actions, turn };
+            if crew == 0 {
+                books.ready.extend(self.own.do_task(&task));
+            } else {
+                books.under_way[crew] += 1;
+                if self.others[crew - 1].tasks.send(Some(task)).is_err() {
+                    self.hung = true;
+                    return Err(StepError::Hung);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns when at least `min` lanes that were sent are done, with all that are.
+    ///
+    /// # Errors
+    /// [`StepError::NothingOutstanding`] if fewer than `min` (or none) are outstanding,
+    /// [`StepError::TimedOut`] after `timeout`; the lanes stay outstanding then.
+    pub fn recv(&mut self, min: usize, timeout: Duration) -> Result<Received, StepError> {
+        if self.hung {
+            return Err(StepError::Hung);
+        }
+        let outstanding = self.first_done.as_ref().map_or(0, |books| books.outstanding_lanes);
+        let (Some(books), true) = (&mut self.first_done, outstanding >= min.max(1)) else {
+            return Err(StepError::NothingOutstanding { wanted: min, outstanding });
+        };
+        let deadline = Instant::now() + timeout;
+        let mut ready: usize = books.ready.iter().map(|result| result.lanes.len()).sum();
+        loop {
+            let next = if ready >= min.max(1) {
+                self.results.try_recv().ok()
+            } else {
+                let left = deadline.saturating_duration_since(Instant::now());
+                Some(self.results.recv_timeout(left).map_err(|_| StepError::TimedOut)?)
+            };
+            let Some((crew, result)) = next else { break };
+            books.under_way[crew] -= 1;
+            ready += result.lanes.len();
+            books.ready.push_back(result);
+        }
+        let mut received = Received::default();
+        for result in books.ready.drain(..) {
+            received.append(result);
+        }
+        for &lane in &received.lanes {
+            books.outstanding[lane as usize] = false;
+        }
+        books.outstanding_lanes -= received.lanes.len();
+        Ok(received)
+    }
+
+    /// Lets each lane play `quota(lane)` episodes in all; a lane that has is not reset any more, and stands
+    /// still.
+    ///
+    /// # Errors
+    /// Only [`StepError::Hung`].
+    pub fn limit_episodes(
+        &mut self,
+        quota: impl Fn(usize) -> u64 + Send + Sync + 'static,
+    ) -> Result<(), StepError> {
+        self.lockstep()?;
+        self.on_blocks(false, move |block, _| block.limit_episodes(&quota))
+    }
+
+    /// Lanes that have not played their quota.
+    pub fn playing(&self) -> usize {
+        let retired: u32 = self.shown.iter().map(|shown| shown.retired().count_ones()).sum();
+        self.lanes() - retired as usize
+    }
+
+    /// Whether lane `lane`'s env has failed and is not back yet; its rows show its last observation.
+    pub fn is_lost(&self, lane: usize) -> bool {
+        self.shown.get(lane / BLOCK_LANES).is_some_and(|shown| shown.lost() >> (lane % BLOCK_LANES) & 1 == 1)
+    }
+
+    /// Lanes whose env has failed and is not back yet.
+    pub fn lost(&self) -> usize {
+        self.shown.iter().map(|shown| shown.lost().count_ones() as usize).sum()
+    }
+
+    /// Where every lane is in its life.
+    ///
+    /// # Errors
+    /// Only [`StepError::Hung`].
+    pub fn lane_states(&mut self) -> Result<Vec<LaneState>, StepError> {
+        self.lockstep()?;
+        let states = Arc::new(Mutex::new(vec![LaneState::Idle; self.lanes()]));
+        let collect = Arc::clone(&states);
+        self.on_blocks(false, move |block, _| {
+            let mut states = collect.lock().unwrap_or_else(PoisonError::into_inner);
+            for row in block.rows().clone() {
+                states[row] = block.lane_state(row - block.rows().start);
+            }
+        })?;
+        let states = states.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(states.clone())
+    }
+
+    /// Ends every open episode with that outcome; their lanes have to be reset.
+    ///
+    /// # Errors
+    /// Only [`StepError::Hung`].
+    pub fn interrupt(&mut self, cause: Interruption) -> Result<(), StepError> {
+        self.lockstep()?;
+        self.on_blocks(false, move |block, _| block.interrupt(u64::MAX, cause))
+    }
+
+    /// Hands everything recorded so far to the recorder's writer. May wait for it.
+    ///
+    /// # Errors
+    /// Only [`StepError::Hung`].
+    pub fn flush(&mut self) -> Result<(), StepError> {
+        self.lockstep()?;
+        self.on_blocks(false, |block, _| block.flush())
+    }
+
+    /// What was done so far.
+    ///
+    /// # Errors
+    /// Only [`StepError::Hung`].
+    pub fn stats(&mut self) -> Result<Stats, StepError> {
+        self.lockstep()?;
+        // In the order of blocks, so that sums of returns do not depend on the number of threads.
+        let parts = Arc::new(Mutex::new(vec![Stats::default(); self.shown.len()]));
+        let collect = Arc::clone(&parts);
+        self.on_blocks(false, move |block, _| {
+            collect.lock().unwrap_or_else(PoisonError::into_inner)[block.rows().start / BLOCK_LANES] =
+                *block.stats();
+        })?;
+        let mut stats = Stats::default();
+        parts.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|part| stats.merge(part));
+        Ok(stats)
+    }
+
+    /// Ends the threads and gives the timings of all of them. Open episodes end as `cancelled`.
+    ///
+    /// # Errors
+    /// [`StepError::Hung`] if a thread does not end within the deadline; it is abandoned then.
+    pub fn close(mut self) -> Result<Timings, StepError> {
+        self.interrupt(Interruption::Cancelled)?;
+        self.flush()?;
+        self.orders.give(Order::Stop, self.turn_at(self.started.elapsed()), false);
+        self.arena.start_housekeeping();
+        drop(self.own.share.begin());
+        self.wait()?;
+        let mut timings = self.timings;
+        timings.merge(&self.own.timings);
+        for worker in &mut self.others {
+            let crew = worker.thread.take().and_then(|thread| thread.join().ok());
+            timings.merge(&crew.ok_or(StepError::Hung)?.timings);
+        }
+        Ok(timings)
+    }
+
+    /// Does `job` on every block, each on its crew's thread; `frame`: it writes the next frame.
+    fn on_blocks(
+        &mut self,
+        frame: bool,
+        job: impl Fn(&mut Block, &mut Rows<'_>) + Send + Sync + 'static,
+    ) -> Result<(), StepError> {
+        let job: Arc<Job> = Arc::new(job);
+        if !self.others.is_empty() {
+            self.orders.set_job(Some(Arc::clone(&job)));
+            self.orders.give(Order::Job, self.turn_at(self.started.elapsed()), false);
+        }
+        if frame {
+            self.arena.start()
+        } else {
+            self.arena.start_housekeeping()
+        }
+        self.own.run(&*job);
+        let result = self.wait();
+        self.orders.set_job(None);
+        result
+    }
+
+    /// Waits for the other crews.
+    #[inline]
+    fn wait(&mut self) -> Result<(), StepError> {
+        let deadline = (!self.others.is_empty()).then(|| Instant::now() + self.config.step_deadline);
+        self.arena.wait(deadline).map_err(|_| {
+            self.hung = true;
+            StepError::Hung
+        })
+    }
+
+    #[inline]
+    fn turn_at(&self, since_start: Duration) -> Turn {
+        Turn { now_ms: self.started_ms + since_start.as_millis() as u64, since_start }
+    }
+
+    /// Ends first-done mode, if it is on: results that were not received are dropped.
+    #[inline]
+    fn lockstep(&mut self) -> Result<(), StepError> {
+        if self.hung {
+            return Err(StepError::Hung);
+        }
+        if self.first_done.is_some() { self.leave_first_done() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn leave_first_done(&mut self) -> Result<(), StepError> {
+        self.first_done = None;
+        for worker in &self.others {
+            // A full channel has its place soon: the crew takes tasks until it meets this one.
+            if worker.tasks.send(None).is_err() {
+                self.hung = true;
+                return Err(StepError::Hung);
+            }
+        }
+        drop(self.own.share.begin());
+        self.wait()?;
+        while self.results.try_recv().is_ok() {}
+        Ok(())
+    }
+
+    fn enter_first_done(&mut self) -> Result<(), StepError> {
+        if self.first_done.is_none() {
+            self.orders.give(Order::Serve, self.turn_at(self.started.elapsed()), false);
+            self.first_done = Some(FirstDone::new(self.lanes(), 1 + self.others.len()));
+            self.arena.start_housekeeping();
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn refuse_bad_actions(&self) -> Result<(), StepError> {
+        // The action of a lane that is reset or stands still is ignored, whatever it is.
+        let stepping = |lane: usize| {
+            let (shown, bit) = (&self.shown[lane / BLOCK_LANES], lane % BLOCK_LANES);
+            (shown.waiting() | shown.lost() | shown.retired()) >> bit & 1 == 0
+        };
+        match self.check.first_bad(self.arena.actions(), stepping) {
+            Some(bad) => Err(StepError::Action(bad)),
+            None => Ok(()),
+        }
+    }
+
+    fn refuse_waiting(&self) -> Result<(), StepError> {
+        match (0..).zip(&self.shown).find(|(_, shown)| shown.waiting() != 0) {
+            Some((block, shown)) => {
+                let lane = block * BLOCK_LANES + shown.waiting().trailing_zeros() as usize;
+                Err(StepError::NeedsReset { lane })
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn refuse_send(&self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
+        if self.hung {
+            return Err(StepError::Hung);
+        }
+        if !self.has_reset {
+            return Err(StepError::NotReset);
+        }
+        let wanted = lanes.len() * self.check.elements();
+        if actions.len() != wanted {
+            return Err(StepError::Length { what: "action elements", given: actions.len(), wanted });
+        }
+        let mut named = vec![0u64; self.shown.len()];
+        for &lane in lanes {
+            let lane = lane as usize;
+            if lane >= self.lanes() {
+                return Err(StepError::NoSuchLane { lane, lanes: self.lanes() });
+            }
+            let (block, bit) = (lane / BLOCK_LANES, lane % BLOCK_LANES);
+            let books = self.first_done.as_ref();
+            if books.is_some_and(|books| books.outstanding[lane]) || named[block] >> bit & 1 == 1 {
+                return Err(StepError::LaneOutstanding { lane });
+            }
+            named[block] |= 1 << bit;
+            let shown = &self.shown[block];
+            if shown.lost() >> bit & 1 == 1 {
+                return Err(StepError::LaneLost { lane });
+            }
+            if self.config.autoreset == Autoreset::Disabled && shown.waiting() >> bit & 1 == 1 {
+                return Err(StepError::NeedsReset { lane });
+            }
+        }
+        self.refuse_sent_actions(lanes, actions)?;
+        let full = self.first_done.as_ref().is_some_and(|books| {
+            books.ready.len() >= MAX_SUB_BATCHES || books.under_way.iter().any(|&n| n >= MAX_SUB_BATCHES)
+        });
+        if full { Err(StepError::Busy { retry_after_ms: BUSY_RETRY_MS }) } else { Ok(()) }
+    }
+
+    fn refuse_sent_actions(&self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
+        if self.check.all_good(actions) {
+            return Ok(());
+        }
+        let stepping = |index: usize| {
+            let lane = lanes[index] as usize;
+            self.shown[lane / BLOCK_LANES].waiting() >> (lane % BLOCK_LANES) & 1 == 0
+        };
+        match self.check.first_bad(actions, stepping) {
+            Some(bad) => Err(StepError::Action(BadAction {
+                lane: lanes.get(bad.lane).map_or(0, |&l| l as usize),
+                ..bad
+            })),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Engine {
+    /// Ends the threads without waiting for them; a crew that is inside an env ends after it.
+    fn drop(&mut self) {
+        if self.hung || self.others.iter().all(|worker| worker.thread.is_none()) {
+            return;
+        }
+        if self.lockstep().is_ok() {
+            self.orders.give(Order::Stop, self.turn_at(self.started.elapsed()), false);
+            self.arena.start_housekeeping();
+        }
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("config", &self.config)
+            .field("threads", &self.threads())
+            .finish_non_exhaustive()
+    }
+}
+
+fn options_per_lane(entry: &EnvEntry, config: &EngineConfig) -> Result<Vec<Options>, ConfigError> {
+    match config.options.as_slice() {
+        [] => {
+            let defaults = Options::check(&entry.spec().options, &[]).unwrap_or_default();
+            Ok(vec![defaults; config.lanes])
+        }
+        [one] => Ok(vec![one.clone(); config.lanes]),
+        each if each.len() == config.lanes => Ok(each.to_vec()),
+        other => Err(ConfigError::Options { given: other.len(), lanes: config.lanes }),
+    }
+}
+
+/// Contiguous runs of whole blocks, one per thread, none smaller than [`MIN_LANES_PER_THREAD`] but the only
+/// one.
+fn split(lanes: usize, threads: usize) -> Vec<Range<usize>> {
+    let blocks = lanes.div_ceil(BLOCK_LANES);
+    let threads = threads.min(blocks).min((lanes / MIN_LANES_PER_THREAD).max(1));
+    let bound = |thread: usize| (thread * blocks / threads * BLOCK_LANES).min(lanes);
+    (0..threads).map(|thread| bound(thread)..bound(thread + 1)).collect()
+}
+
+fn make_crew(
+    entry: &Arc<EnvEntry>,
+    config: &EngineConfig,
+    options: &[Options],
+    shown: &[Arc<Shown>],
+    recording: Option<&RunRecorder>,
+    share: Share,
+) -> Result<Crew, ConfigError> {
+    let limit = match config.max_episode_steps {
+        None => entry.spec().max_episode_steps,
+        Some(0) => None,
+        Some(limit) => Some(limit),
+    };
+    let range = share.range();
+    let blocks = range
+        .clone()
+        .step_by(BLOCK_LANES)
+        .map(|first| {
+            let rows = first..(first + BLOCK_LANES).min(range.end);
+            let maker = Maker {
+                entry: Arc::clone(entry),
+                options: options[rows.clone()].to_vec(),
+                set: config.instruction_set,
+            };
+            Ok(Block::new(BlockParts {
+                env: maker.make_first()?,
+                maker,
+                autoreset: config.autoreset,
+                schedule: config.schedule,
+                limit: limit.map(u64::from),
+                recorder: recording.map(|run| run.block(rows.start as u32, rows.len())),
+                shown: Arc::clone(&shown[first / BLOCK_LANES]),
+                rows,
+            }))
+        })
+        .collect::<Result<_, ConfigError>>()?;
+    Ok(Crew { share, blocks, timings: Timings::default() })
+}
+
+type Started = (Crew, Vec<Worker>, Receiver<(usize, Received)>);
+
+/// Starts a thread for every crew but the first, which is the caller's.
+fn start_threads(
+    crews: Vec<Crew>,
+    orders: &Arc<Orders>,
+    spin: Spin,
+    started: Instant,
+) -> Result<Started, ConfigError> {
+    let (send_results, results) = sync_channel(MAX_SUB_BATCHES * crews.len());
+    let mut crews = crews.into_iter();
+    let Some(own) = crews.next() else { return Err(ConfigError::Threads(0)) };
+    let mut others = Vec::new();
+    for (index, crew) in crews.enumerate() {
+        // One place more than the owner uses, for the message that closes the desk.
+        let (tasks, take_tasks) = sync_channel(MAX_SUB_BATCHES + 1);
+        let desk = Desk { tasks: Mutex::new(take_tasks), results: send_results.clone(), crew: index + 1 };
+        let (range, orders) = (crew.range(), Arc::clone(orders));
+        let thread = std::thread::Builder::new()
+            .name(format!("rollhouse-step-{}", index + 1))
+            .spawn(move || work(crew, &orders, &desk, spin, started))
+            .map_err(ConfigError::Thread)?;
+        others.push(Worker { range, tasks, thread: Some(thread) });
+    }
+    Ok((own, others, results))
+}
+
+fn wall_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// A sub-batch takes microseconds to milliseconds; a client that waits this long finds room.
+const BUSY_RETRY_MS: u64 = 1;

@@ -1,0 +1,199 @@
+//! The episodes of one block: ages, time limits, hash windows and returns, without a counter per lane.
+//!
+//! The block counts its rows; a lane's age is the row minus the row in which its episode began. Which lanes
+//! have reached a multiple of 64 steps is then a table of masks indexed by the row modulo 64, and the time
+//! limit needs a look only in the first row in which any lane could have reached it. A lockstep row
+//! therefore costs one addition per lane (the return) and nothing else. A lane that is left out of a row
+//! while its episode is open has its beginning moved on by one.
+
+use rollhouse_core::limits::{BLOCK_LANES, HASH_WINDOW_STEPS};
+use rollhouse_core::{Lanes, lane_bits};
+
+/// The episodes of one block.
+#[derive(Debug)]
+pub(crate) struct Episodes {
+    row: u64,
+    /// Lanes with an episode under way.
+    open: u64,
+    began: [u64; BLOCK_LANES],
+    windows: [u64; WINDOW],
+    limit: Option<u64>,
+    /// No lane reaches the limit before this row.
+    limit_row: u64,
+    returns: [f64; BLOCK_LANES],
+    /// Number of the lane's next episode.
+    next: [u64; BLOCK_LANES],
+}
+
+/// An episode that ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Finished {
+    pub(crate) length: u64,
+    pub(crate) total_reward: f64,
+}
+
+const WINDOW: usize = HASH_WINDOW_STEPS as usize;
+
+impl Episodes {
+    /// No episode yet. `limit`: the most steps of an episode.
+    pub(crate) const fn new(limit: Option<u64>) -> Self {
+        Self {
+            row: 0,
+            open: 0,
+            began: [0; BLOCK_LANES],
+            windows: [0; WINDOW],
+            limit,
+            limit_row: u64::MAX,
+            returns: [0.0; BLOCK_LANES],
+            next: [0; BLOCK_LANES],
+        }
+    }
+
+    /// Lanes with an episode under way.
+    pub(crate) const fn open(&self) -> u64 {
+        self.open
+    }
+
+    /// The number the lane's next episode will have; one more than that of its open or last episode.
+    pub(crate) const fn next_number(&self, lane: usize) -> u64 {
+        self.next[lane]
+    }
+
+    /// Begins an episode in a lane that has none open.
+    #[inline]
+    pub(crate) fn begin(&mut self, lane: usize) {
+        debug_assert_eq!(self.open >> lane & 1, 0, "an episode is already under way");
+        self.open |= 1 << lane;
+        self.began[lane] = self.row;
+        self.windows[window_of(self.row)] |= 1 << lane;
+        self.returns[lane] = 0.0;
+        self.next[lane] += 1;
+        if let Some(limit) = self.limit {
+            self.limit_row = self.limit_row.min(self.row + limit);
+        }
+    }
+
+    /// Ends the lane's open episode.
+    #[inline]
+    pub(crate) fn end(&mut self, lane: usize) -> Finished {
+        self.open &= !(1 << lane);
+        self.windows[window_of(self.began[lane])] &= !(1 << lane);
+        Finished { length: self.row - self.began[lane], total_reward: self.returns[lane] }
+    }
+
+    /// One row in which the lanes of `stepped` took a step and earned `rewards` (0 for all others). Returns
+    /// the lanes that have reached the time limit.
+    #[inline]
+    pub(crate) fn advance(&mut self, stepped: u64, rewards: &[f64]) -> u64 {
+        self.row += 1;
+        for (sum, reward) in self.returns.iter_mut().zip(rewards) {
+            *sum += reward;
+        }
+        let idle = self.open & !stepped;
+        if idle != 0 {
+            self.postpone(idle);
+        }
+        if self.row >= self.limit_row { self.at_limit() } else { 0 }
+    }
+
+    /// Lanes of `stepped` whose age is now a multiple of [`HASH_WINDOW_STEPS`].
+    #[inline]
+    pub(crate) const fn window_due(&self, stepped: u64) -> u64 {
+        self.windows[window_of(self.row)] & stepped
+    }
+
+    /// Moves the beginning of episodes on that did not take part in a row.
+    #[cold]
+    fn postpone(&mut self, idle: u64) {
+        for lane in Lanes(idle) {
+            self.windows[window_of(self.began[lane])] &= !(1 << lane);
+            self.began[lane] += 1;
+            self.windows[window_of(self.began[lane])] |= 1 << lane;
+        }
+    }
+
+    /// The lanes whose age is the limit, and when to look again.
+    #[cold]
+    fn at_limit(&mut self) -> u64 {
+        let Some(limit) = self.limit else { return 0 };
+        let mut reached = 0;
+        self.limit_row = u64::MAX;
+        for lane in Lanes(self.open) {
+            let row = self.began[lane] + limit;
+            if row <= self.row {
+                reached |= 1 << lane;
+            } else {
+                self.limit_row = self.limit_row.min(row);
+            }
+        }
+        reached
+    }
+}
+
+const fn window_of(row: u64) -> usize {
+    (row % HASH_WINDOW_STEPS) as usize
+}
+
+const _: () = assert!(WINDOW.is_power_of_two() && lane_bits(BLOCK_LANES) == u64::MAX);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The same with a counter per lane.
+    #[derive(Default, Clone)]
+    struct Model {
+        open: bool,
+        age: u64,
+        total: f64,
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_counter_per_lane(
+            limit in prop::option::of(1u64..200),
+            rows in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 1..400),
+        ) {
+            let mut episodes = Episodes::new(limit);
+            let mut model = vec![Model::default(); BLOCK_LANES];
+            for (begin, step, end) in rows {
+                for lane in Lanes(begin & !episodes.open()) {
+                    episodes.begin(lane);
+                    model[lane] = Model { open: true, ..Model::default() };
+                }
+                let stepped = step & episodes.open();
+                let mut rewards = [0.0; BLOCK_LANES];
+                for lane in Lanes(stepped) {
+                    rewards[lane] = lane as f64 - 3.0;
+                    model[lane].age += 1;
+                    model[lane].total += rewards[lane];
+                }
+                let limited = episodes.advance(stepped, &rewards);
+                let of_model = |wanted: &dyn Fn(&Model) -> bool| {
+                    (0..BLOCK_LANES).filter(|&l| model[l].open && wanted(&model[l])).fold(0, |mask, l| mask | 1 << l)
+                };
+                prop_assert_eq!(limited, of_model(&|m| limit.is_some_and(|limit| m.age >= limit)));
+                prop_assert_eq!(
+                    episodes.window_due(stepped),
+                    of_model(&|m| m.age % HASH_WINDOW_STEPS == 0) & stepped
+                );
+                for lane in Lanes((end | limited) & episodes.open()) {
+                    let finished = episodes.end(lane);
+                    prop_assert_eq!(finished, Finished { length: model[lane].age, total_reward: model[lane].total });
+                    model[lane].open = false;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_count_the_lanes_episodes_from_zero() {
+        let mut episodes = Episodes::new(None);
+        assert_eq!(episodes.next_number(3), 0);
+        episodes.begin(3);
+        episodes.end(3);
+        episodes.begin(3);
+        assert_eq!(episodes.next_number(3), 2);
+    }
+}

@@ -1,0 +1,169 @@
+//! What can go wrong, by operation.
+
+use std::fmt;
+
+use rollhouse_arena::ArenaError;
+use rollhouse_core::limits::{MAX_LANES, MAX_THREADS};
+use rollhouse_env::MakeError;
+
+/// Why an engine could not be made.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// Not 1 to [`MAX_LANES`] lanes.
+    Lanes(usize),
+    /// Not 1 to [`MAX_THREADS`] threads.
+    Threads(usize),
+    /// Neither one set of options nor one per lane.
+    Options {
+        /// Sets given.
+        given: usize,
+        /// Lanes of the engine.
+        lanes: usize,
+    },
+    /// The env refused its options.
+    Make(MakeError),
+    /// The env panicked while it was made.
+    MakePanicked(String),
+    /// The batch cannot be laid out.
+    Arena(ArenaError),
+    /// A thread could not be started.
+    Thread(std::io::Error),
+}
+
+/// Why a step, a reset, a send or a receive was refused. Nothing has moved, unless it says so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StepError {
+    /// The caller's fault: an action outside the space.
+    Action(BadAction),
+    /// The caller's fault: the episode of this lane is over and DISABLED leaves the reset to the caller.
+    NeedsReset {
+        /// The lane.
+        lane: usize,
+    },
+    /// The caller's fault: no reset yet.
+    NotReset,
+    /// The caller's fault: a list has another length than the batch.
+    Length {
+        /// What the list holds.
+        what: &'static str,
+        /// Its length.
+        given: usize,
+        /// The length it should have.
+        wanted: usize,
+    },
+    /// The caller's fault: a lane the batch does not have.
+    NoSuchLane {
+        /// As given.
+        lane: usize,
+        /// Lanes of the batch.
+        lanes: usize,
+    },
+    /// The caller's fault: the lane was sent and its result has not been received, or it was named twice.
+    LaneOutstanding {
+        /// The lane.
+        lane: usize,
+    },
+    /// The caller's fault: nothing (or less than asked for) has been sent that could be received.
+    NothingOutstanding {
+        /// Lanes asked for.
+        wanted: usize,
+        /// Lanes that are on their way or ready.
+        outstanding: usize,
+    },
+    /// The lane has failed too often or waits for its restart; others go on.
+    LaneLost {
+        /// The lane.
+        lane: usize,
+    },
+    /// The work queue is full: receive, then send again.
+    Busy {
+        /// When a place is likely to be free.
+        retry_after_ms: u64,
+    },
+    /// Not enough lanes were ready in time; they stay outstanding.
+    TimedOut,
+    /// A stepping thread did not answer within the deadline. The engine cannot be used any more.
+    Hung,
+}
+
+/// An action that the space does not contain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadAction {
+    /// Row of the batch.
+    pub lane: usize,
+    /// What was given.
+    pub value: String,
+    /// What the space takes.
+    pub wanted: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lanes(given) => write!(f, "{given} lanes asked for; a session has 1 to {MAX_LANES}"),
+            Self::Threads(given) => write!(f, "{given} threads asked for; an engine has 1 to {MAX_THREADS}"),
+            Self::Options { given, lanes } => {
+                write!(
+                    f,
+                    "{given} sets of options given; one for all or one for each of {lanes} lanes is wanted"
+                )
+            }
+            Self::Make(_) => f.write_str("the environment could not be made"),
+            Self::MakePanicked(message) => write!(f, "the environment panicked while it was made: {message}"),
+            Self::Arena(_) => f.write_str("the batch cannot be laid out"),
+            Self::Thread(_) => f.write_str("a stepping thread could not be started"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Make(source) => Some(source),
+            Self::Arena(source) => Some(source),
+            Self::Thread(source) => Some(source),
+            Self::Lanes(_) | Self::Threads(_) | Self::Options { .. } | Self::MakePanicked(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for BadAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "action {} of lane {} is not {}", self.value, self.lane, self.wanted)
+    }
+}
+
+impl fmt::Display for StepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Action(bad) => bad.fmt(f),
+            Self::NeedsReset { lane } => {
+                write!(
+                    f,
+                    "the episode of lane {lane} is over; with autoreset disabled, reset it before stepping"
+                )
+            }
+            Self::NotReset => f.write_str("step before the first reset"),
+            Self::Length { what, given, wanted } => write!(f, "{given} {what} given, {wanted} wanted"),
+            Self::NoSuchLane { lane, lanes } => write!(f, "lane {lane} of a batch of {lanes}"),
+            Self::LaneOutstanding { lane } => {
+                write!(f, "lane {lane} was sent already and its result has not been received")
+            }
+            Self::NothingOutstanding { wanted, outstanding } => {
+                write!(f, "{wanted} lanes asked for while {outstanding} are outstanding")
+            }
+            Self::LaneLost { lane } => write!(f, "lane {lane} has failed and waits for its restart"),
+            Self::Busy { retry_after_ms } => {
+                write!(f, "the work queue is full; receive, or try again in {retry_after_ms} ms")
+            }
+            Self::TimedOut => f.write_str("not enough lanes were ready in time"),
+            Self::Hung => {
+                f.write_str("a stepping thread did not answer within its deadline; the engine is lost")
+            }
+        }
+    }
+}
+
+impl std::error::Error for StepError {}

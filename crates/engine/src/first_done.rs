@@ -1,0 +1,271 @@
+//! First-done stepping: lanes are sent in sub-batches and received as they come.
+//!
+//! While it lasts the crews keep their turn; lanes travel as messages, gathered copies both ways, so that a
+//! lane can be read while its neighbours are being stepped. Going back to lockstep ends the turn.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rollhouse_arena::{BlockRows, Rows};
+use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{ColumnMut, ColumnRef, ColumnSpec, Lanes};
+
+use crate::block::{Block, Turn};
+use crate::crew::Crew;
+use crate::timings::Laps;
+
+/// Rows of some lanes, gathered: row i of every column belongs to `lanes[i]`.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Received {
+    /// Rows of the batch, in the order in which they were ready.
+    pub lanes: Vec<u32>,
+    /// Observation columns.
+    pub obs: Vec<ColumnBuffer>,
+    /// Info columns.
+    pub infos: Vec<ColumnBuffer>,
+    /// Last observations of episodes that ended in this step (SAME_STEP only).
+    pub final_obs: Vec<ColumnBuffer>,
+    /// One reward per lane.
+    pub rewards: Vec<f64>,
+    /// 1 where the episode terminated.
+    pub terminated: Vec<u8>,
+    /// 1 where the episode was truncated.
+    pub truncated: Vec<u8>,
+    /// 1 where the row began an episode instead of stepping.
+    pub reset: Vec<u8>,
+}
+
+/// Rows of one column.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ColumnBuffer {
+    /// Booleans and unsigned bytes.
+    U8(Vec<u8>),
+    /// 32-bit integers.
+    I32(Vec<i32>),
+    /// 64-bit integers.
+    I64(Vec<i64>),
+    /// Singles.
+    F32(Vec<f32>),
+    /// Doubles.
+    F64(Vec<f64>),
+}
+
+/// Lanes of one crew, sent together.
+#[derive(Debug)]
+pub(crate) struct Task {
+    /// Rows of the batch, ascending.
+    pub(crate) lanes: Vec<u32>,
+    /// Their actions, one row each.
+    pub(crate) actions: ColumnBuffer,
+    pub(crate) turn: Turn,
+}
+
+/// Where a crew's thread takes tasks and leaves results. Both channels have room for every task that the
+/// owner lets be under way, so a crew never waits to leave a result.
+pub(crate) struct Desk {
+    /// `None` closes the desk. Only the crew's own thread takes from it; the lock is never contended.
+    pub(crate) tasks: Mutex<Receiver<Option<Task>>>,
+    pub(crate) results: SyncSender<(usize, Received)>,
+    /// The crew's number.
+    pub(crate) crew: usize,
+}
+
+/// The owner's books of what is under way.
+#[derive(Debug)]
+pub(crate) struct FirstDone {
+    /// Lanes sent and not received.
+    pub(crate) outstanding: Vec<bool>,
+    pub(crate) outstanding_lanes: usize,
+    /// Sub-batches under way per crew.
+    pub(crate) under_way: Vec<usize>,
+    /// Results of the caller's own crew, and what is left of others.
+    pub(crate) ready: VecDeque<Received>,
+}
+
+impl FirstDone {
+    pub(crate) fn new(lanes: usize, crews: usize) -> Self {
+        Self {
+            outstanding: vec![false; lanes],
+            outstanding_lanes: 0,
+            under_way: vec![0; crews],
+            ready: VecDeque::new(),
+        }
+    }
+}
+
+/// Serves the desk until it is closed. One turn: the rows are the crew's throughout.
+pub(crate) fn serve(crew: &mut Crew, desk: &Desk, started: Instant) {
+    let tasks = desk.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+    while let Ok(Some(task)) = take(&tasks) {
+        crew.timings.queue_wait.add(started.elapsed().saturating_sub(task.turn.since_start));
+        let Some(result) = crew.do_task(&task) else { return };
+        if desk.results.send((desk.crew, result)).is_err() {
+            break;
+        }
+    }
+    drop(crew.share.begin());
+}
+
+/// The next task; looks a while before it sleeps, because a wake-up costs more than most tasks.
+fn take(tasks: &Receiver<Option<Task>>) -> Result<Option<Task>, std::sync::mpsc::RecvError> {
+    let start = Instant::now();
+    while start.elapsed() < LOOK_TIME {
+        if let Ok(task) = tasks.try_recv() {
+            return Ok(task);
+        }
+        std::hint::spin_loop();
+    }
+    tasks.recv()
+}
+
+impl Crew {
+    /// Steps the lanes of a task. `None` if the crew has no turn.
+    pub(crate) fn do_task(&mut self, task: &Task) -> Option<Received> {
+        let mut rows = self.share.begin()?;
+        let first_row = self.blocks.first().map_or(0, |block| block.rows().start);
+        let mut result = Received::default();
+        let mut from = 0;
+        while let Some(&lane) = task.lanes.get(from) {
+            let block = &mut self.blocks[(lane as usize - first_row) / BLOCK_LANES];
+            let end = block.rows().end;
+            let to = from + task.lanes[from..].partition_point(|&lane| (lane as usize) < end);
+            step_some(block, &mut rows, task, from..to, &mut result);
+            from = to;
+        }
+        rows.suspend();
+        Some(result)
+    }
+}
+
+/// Steps the task's lanes of one block and adds their rows to the result.
+fn step_some(
+    block: &mut Block,
+    rows: &mut Rows<'_>,
+    task: &Task,
+    which: std::ops::Range<usize>,
+    result: &mut Received,
+) {
+    let range = block.rows().clone();
+    let lanes = &task.lanes[which.clone()];
+    let subset = lanes.iter().fold(0u64, |mask, &lane| mask | 1 << (lane as usize - range.start));
+    let actions = scatter(task.actions.as_ref(), which, task.lanes.len(), lanes, &range);
+    block.step_some(rows, actions.as_ref(), subset, task.turn, &mut Laps::start(false));
+    result.gather(&rows.block(&range), Lanes(subset), &range);
+}
+
+/// A column of the block's rows with the task's rows in their places and zeros elsewhere.
+fn scatter(
+    actions: ColumnRef<'_>,
+    which: std::ops::Range<usize>,
+    of: usize,
+    lanes: &[u32],
+    rows: &std::ops::Range<usize>,
+) -> ColumnBuffer {
+    let elements = actions.len() / of;
+    let mut column = ColumnBuffer::zeros(actions, rows.len() * elements);
+    for (index, &lane) in which.zip(lanes) {
+        let row = lane as usize - rows.start;
+        column.put(row * elements, actions.slice(index * elements, (index + 1) * elements));
+    }
+    column
+}
+
+impl Received {
+    fn gather(&mut self, rows: &BlockRows<'_>, lanes: Lanes, range: &std::ops::Range<usize>) {
+        let columns = |buffers: &mut Vec<ColumnBuffer>, columns: &[ColumnMut<'_>]| {
+            if buffers.is_empty() {
+                buffers.extend(columns.iter().map(|c| ColumnBuffer::zeros(c.as_ref(), 0)));
+            }
+            for (buffer, column) in buffers.iter_mut().zip(columns) {
+                let elements = column.as_ref().len() / range.len();
+                for lane in lanes {
+                    buffer.extend(column.as_ref().slice(lane * elements, (lane + 1) * elements));
+                }
+            }
+        };
+        columns(&mut self.obs, &rows.obs);
+        columns(&mut self.infos, &rows.infos);
+        columns(&mut self.final_obs, &rows.final_obs);
+        for lane in lanes {
+            self.lanes.push((range.start + lane) as u32);
+            self.rewards.push(rows.rewards[lane]);
+            self.terminated.push(rows.terminated[lane]);
+            self.truncated.push(rows.truncated[lane]);
+            self.reset.push(rows.reset[lane]);
+        }
+    }
+
+    /// Adds the rows of another result.
+    pub(crate) fn append(&mut self, other: Self) {
+        if self.lanes.is_empty() {
+            *self = other;
+            return;
+        }
+        let columns = |to: &mut Vec<ColumnBuffer>, from: &[ColumnBuffer]| {
+            to.iter_mut().zip(from).for_each(|(to, from)| to.extend(from.as_ref()));
+        };
+        columns(&mut self.obs, &other.obs);
+        columns(&mut self.infos, &other.infos);
+        columns(&mut self.final_obs, &other.final_obs);
+        self.lanes.extend(other.lanes);
+        self.rewards.extend(other.rewards);
+        self.terminated.extend(other.terminated);
+        self.truncated.extend(other.truncated);
+        self.reset.extend(other.reset);
+    }
+}
+
+macro_rules! buffers {
+    ($($variant:ident)*) => {
+        impl ColumnBuffer {
+            /// The rows to read.
+            pub fn as_ref(&self) -> ColumnRef<'_> {
+                match self { $(Self::$variant(values) => ColumnRef::$variant(values),)* }
+            }
+
+            /// `elements` zeros of the type of `like`.
+            fn zeros(like: ColumnRef<'_>, elements: usize) -> Self {
+                match like { $(ColumnRef::$variant(_) => Self::$variant(vec![Default::default(); elements]),)* }
+            }
+
+            fn extend(&mut self, from: ColumnRef<'_>) {
+                match (self, from) {
+                    $((Self::$variant(to), ColumnRef::$variant(from)) => to.extend_from_slice(from),)*
+                    _ => debug_assert!(false, "columns of one place have one type"),
+                }
+            }
+
+            fn put(&mut self, at: usize, from: ColumnRef<'_>) {
+                match (self, from) {
+                    $((Self::$variant(to), ColumnRef::$variant(from)) => {
+                        to[at..at + from.len()].copy_from_slice(from);
+                    })*
+                    _ => debug_assert!(false, "columns of one place have one type"),
+                }
+            }
+        }
+    };
+}
+
+buffers!(U8 I32 I64 F32 F64);
+
+impl ColumnBuffer {
+    /// The rows `order` of `actions`, one row of `column` each.
+    pub(crate) fn pick(
+        actions: ColumnRef<'_>,
+        column: &ColumnSpec,
+        order: impl Iterator<Item = usize>,
+    ) -> Self {
+        let elements = column.elements();
+        let mut picked = Self::zeros(actions, 0);
+        for index in order {
+            picked.extend(actions.slice(index * elements, (index + 1) * elements));
+        }
+        picked
+    }
+}
+
+/// How long a crew looks for a task before it sleeps.
+const LOOK_TIME: Duration = Duration::from_micros(50);

@@ -1,0 +1,43 @@
+//! How lanes are stepped.
+//!
+//! An [`Engine`] owns a batch of lanes of one env: it steps them in blocks of 64 on one or more threads, begins
+//! and ends their episodes as the autoreset mode says, applies the time limit, contains panics, starts failed
+//! lanes again, and shows every row to the recorder. Two ways to step:
+//!
+//! - *lockstep*: [`Engine::step`] moves every lane once and gives a [`Frame`] over all of them;
+//! - *first-done*: [`Engine::send`] hands in actions of some lanes, [`Engine::recv`] takes those that are ready.
+//!
+//! ```text
+//! Engine ──┬── Crew (the caller's thread) ── Block ── BatchEnv, Episodes, Restarts, BlockRecorder
+//!          └── Crew (one thread each)     ── Block ...
+//! ```
+//!
+//! Background tasks: the crews' threads, named `rollhouse-step-N`. On cancel (the engine is dropped) they end
+//! after the block they are stepping; on an error outside an env they end, and the next step reports `Hung`.
+//!
+//! Not a goal: choosing actions (crate policy), owning threads for a whole run and restarting those that hang
+//! (crate node). Start reading at [`Engine`], then `block.rs`.
+#![forbid(unsafe_code)]
+
+mod actions;
+mod block;
+mod config;
+mod crew;
+mod engine;
+mod episodes;
+mod error;
+mod first_done;
+mod flags;
+mod restart;
+mod stats;
+mod timings;
+
+pub use config::{
+    Autoreset, EngineConfig, MAX_SUB_BATCHES, MIN_LANES_PER_THREAD, STEP_DEADLINE, UnknownAutoreset,
+};
+pub use engine::{Engine, Reset};
+pub use error::{BadAction, ConfigError, StepError};
+pub use first_done::{ColumnBuffer, Received};
+pub use rollhouse_arena::Frame;
+pub use stats::{Stats, Summary};
+pub use timings::{SAMPLE_EVERY, Samples, Timings};

@@ -1,0 +1,200 @@
+//! Lanes that failed, and when they are started again.
+
+use std::any::Any;
+use std::hash::{BuildHasher, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_core::limits::PER_EPISODE_SEED_BOUND;
+use rollhouse_core::{BackOff, LaneEvent, LaneState, Options, RestartDecision, split_mix64};
+use rollhouse_env::{BatchEnv, EnvEntry, InstructionSet};
+
+use crate::error::ConfigError;
+
+/// Makes a block's env, and makes it again.
+pub(crate) struct Maker {
+    pub(crate) entry: Arc<EnvEntry>,
+    pub(crate) options: Vec<Options>,
+    pub(crate) set: InstructionSet,
+}
+
+/// Which lanes of a block are lost, and until when. Lanes that fail together are started again together.
+#[derive(Debug)]
+pub(crate) struct Restarts {
+    lost: u64,
+    units: Vec<Unit>,
+    seed: u64,
+}
+
+#[derive(Debug)]
+struct Unit {
+    lanes: u64,
+    state: LaneState,
+    back_off: BackOff,
+    /// When to try again; `None` until the failure has been looked at, or when it is for good.
+    retry_at: Option<Duration>,
+}
+
+impl Restarts {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self { lost: 0, units: Vec::new(), seed }
+    }
+
+    /// Lanes that are lost now.
+    #[inline]
+    pub(crate) const fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Notes that `lanes` failed while they were playing.
+    pub(crate) fn fail(&mut self, lanes: u64) {
+        if lanes == 0 {
+            return;
+        }
+        self.lost |= lanes;
+        // Units inside the new one are part of it now; its own history goes on.
+        self.units.retain(|unit| unit.lanes == lanes || unit.lanes & lanes == 0);
+        let seed = split_mix64(self.seed ^ lanes);
+        let known = self.units.iter().position(|unit| unit.lanes == lanes);
+        let index = known.unwrap_or_else(|| {
+            let back_off = BackOff::new(seed);
+            self.units.push(Unit { lanes, state: LaneState::Playing, back_off, retry_at: None });
+            self.units.len() - 1
+        });
+        let unit = &mut self.units[index];
+        unit.retry_at = None;
+        unit.state = unit.state.on(LaneEvent::Fail).unwrap_or(LaneState::BackOff);
+    }
+
+    /// Lanes whose back-off is over at `now`; they are launching then. Schedules those that have just failed.
+    pub(crate) fn due(&mut self, now: Duration) -> u64 {
+        let mut due = 0;
+        for unit in self.units.iter_mut().filter(|unit| unit.state == LaneState::BackOff) {
+            match unit.retry_at {
+                None => match unit.back_off.failed(now) {
+                    RestartDecision::RetryAfter(wait) => unit.retry_at = Some(now + wait),
+                    RestartDecision::GiveUp => unit.advance(&[LaneEvent::GiveUp]),
+                },
+                Some(at) if at <= now => {
+                    unit.advance(&[LaneEvent::Retry]);
+                    due |= unit.lanes;
+                }
+                Some(_) => {}
+            }
+        }
+        due
+    }
+
+    /// Of the lanes that were launching, `back` have an env again; the others have failed once more.
+    pub(crate) fn restarted(&mut self, due: u64, back: u64) {
+        for unit in self.units.iter_mut().filter(|unit| unit.lanes & due == unit.lanes) {
+            if unit.lanes & back == unit.lanes {
+                use LaneEvent as E;
+                unit.advance(&[E::Launched, E::Loaded, E::Connected, E::EpisodeStarted]);
+                self.lost &= !unit.lanes;
+            } else {
+                unit.advance(&[LaneEvent::Fail]);
+                unit.retry_at = None;
+            }
+        }
+    }
+
+    /// The state of a lane that is lost; `None` of one that is not.
+    pub(crate) fn state(&self, lane: usize) -> Option<LaneState> {
+        let unit = self.units.iter().find(|unit| unit.lanes >> lane & 1 == 1)?;
+        (self.lost >> lane & 1 == 1).then_some(unit.state)
+    }
+}
+
+impl Unit {
+    /// Events that the table allows by construction of this file; a refusal leaves the state, and the tests
+    /// below would see it.
+    fn advance(&mut self, events: &[LaneEvent]) {
+        for &event in events {
+            let next = self.state.on(event);
+            debug_assert!(next.is_ok(), "{next:?}");
+            self.state = next.unwrap_or(self.state);
+        }
+    }
+}
+
+impl Maker {
+    /// The block's env for the first time: whoever configured it wants to know why it cannot be made.
+    pub(crate) fn make_first(&self) -> Result<Box<dyn BatchEnv>, ConfigError> {
+        match catch_unwind(AssertUnwindSafe(|| self.entry.make_block_on(self.set, &self.options))) {
+            Ok(made) => made.map_err(ConfigError::Make),
+            Err(panic) => Err(ConfigError::MakePanicked(message(&*panic))),
+        }
+    }
+
+    /// The block's env made anew; `None` if that fails or panics.
+    pub(crate) fn make(&self) -> Option<Box<dyn BatchEnv>> {
+        self.make_first().ok()
+    }
+
+    /// Replaces the envs of single lanes; returns those that are back.
+    pub(crate) fn revive(&self, env: &mut dyn BatchEnv, lanes: u64) -> u64 {
+        catch_unwind(AssertUnwindSafe(|| env.revive(lanes))).unwrap_or(0)
+    }
+
+    /// A seed from the operating system, for a lane that no one has seeded.
+    pub(crate) fn entropy(&self, lane: usize) -> u64 {
+        RandomState::new().hash_one(lane) % PER_EPISODE_SEED_BOUND
+    }
+}
+
+/// What a panic said.
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LANES: u64 = 0b110;
+
+    #[test]
+    fn a_failed_unit_waits_is_launched_and_plays_again() {
+        let mut restarts = Restarts::new(0);
+        restarts.fail(LANES);
+        assert_eq!((restarts.lost(), restarts.state(1)), (LANES, Some(LaneState::BackOff)));
+        assert_eq!(restarts.due(Duration::ZERO), 0);
+        assert_eq!(restarts.due(Duration::from_millis(700)), 0);
+        assert_eq!(restarts.due(Duration::from_secs(1)), LANES);
+        restarts.restarted(LANES, LANES);
+        assert_eq!((restarts.lost(), restarts.state(1)), (0, None));
+    }
+
+    #[test]
+    fn a_unit_that_keeps_failing_is_given_up_for_good() {
+        let mut restarts = Restarts::new(0);
+        let mut now = Duration::ZERO;
+        let mut launches = 0;
+        restarts.fail(LANES);
+        for _ in 0..1_000 {
+            now += Duration::from_millis(100);
+            if restarts.due(now) != 0 {
+                launches += 1;
+                restarts.restarted(LANES, 0);
+            }
+        }
+        assert_eq!(launches, 5);
+        assert_eq!(restarts.state(2), Some(LaneState::Failed));
+        assert_eq!(restarts.due(now + Duration::from_secs(10_000)), 0);
+    }
+
+    #[test]
+    fn a_lane_that_is_back_can_fail_again_and_its_neighbour_is_left_alone() {
+        let mut restarts = Restarts::new(0);
+        restarts.fail(0b01);
+        restarts.due(Duration::ZERO);
+        assert_eq!(restarts.due(Duration::from_secs(2)), 0b01);
+        restarts.restarted(0b01, 0b01);
+        restarts.fail(0b10);
+        restarts.fail(0b01);
+        assert_eq!(restarts.lost(), 0b11);
+    }
+}

@@ -1,0 +1,88 @@
+//! What an engine has done so far.
+
+use rollhouse_core::Outcome;
+
+use crate::episodes::Finished;
+
+/// Counts since the engine was made.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Stats {
+    /// Env steps, summed over lanes; autoreset rows are none.
+    pub steps: u64,
+    /// Episodes by outcome, in the order of [`Outcome::ALL`].
+    pub outcomes: [u64; Outcome::ALL.len()],
+    /// Returns of finished episodes.
+    pub returns: Summary,
+    /// Lengths in steps of finished episodes.
+    pub lengths: Summary,
+    /// Lanes that were started again after a failure.
+    pub restarts: u64,
+}
+
+/// Mean and range of a quantity.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Summary {
+    count: u64,
+    sum: f64,
+    min: f64,
+    max: f64,
+}
+
+impl Stats {
+    /// Finished episodes: those the env itself or the time limit ended.
+    pub const fn finished(&self) -> u64 {
+        self.lengths.count
+    }
+
+    pub(crate) fn episode(&mut self, outcome: Outcome, episode: Finished) {
+        self.outcomes[usize::from(outcome.code())] += 1;
+        if outcome.is_finished() {
+            self.returns.add(episode.total_reward);
+            self.lengths.add(episode.length as f64);
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.steps += other.steps;
+        self.restarts += other.restarts;
+        for (sum, count) in self.outcomes.iter_mut().zip(other.outcomes) {
+            *sum += count;
+        }
+        self.returns.merge(&other.returns);
+        self.lengths.merge(&other.lengths);
+    }
+}
+
+impl Default for Summary {
+    fn default() -> Self {
+        Self { count: 0, sum: 0.0, min: f64::INFINITY, max: f64::NEG_INFINITY }
+    }
+}
+
+impl Summary {
+    /// The mean; `None` of nothing.
+    pub fn mean(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum / self.count as f64)
+    }
+
+    /// The least; `None` of nothing.
+    pub fn min(&self) -> Option<f64> {
+        (self.count > 0).then_some(self.min)
+    }
+
+    /// The greatest; `None` of nothing.
+    pub fn max(&self) -> Option<f64> {
+        (self.count > 0).then_some(self.max)
+    }
+
+    fn add(&mut self, value: f64) {
+        self.merge(&Self { count: 1, sum: value, min: value, max: value });
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.count += other.count;
+        self.sum += other.sum;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+    }
+}
