@@ -25,6 +25,8 @@ pub use mask::{Lanes, lane_bits};
 pub use name::{EpisodeName, NameError, RunId};
 pub use options::{OptionError, OptionSpec, OptionValue, Options};
 pub use outcome::{Interruption, Outcome};
-pub use seed::{SeedSchedule, Start, per_episode_seed, random_bits, split_mix64};
+pub use seed::{
+    SeedSchedule, Start, per_episode_seed, random_bits, random_bits_keyed, random_key, split_mix64,
+};
 pub use space::{BoxSpace, DiscreteSpace, Space};
 pub use spec::{Determinism, EnvSpec, GameResult};

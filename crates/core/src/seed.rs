@@ -60,7 +60,19 @@ pub const fn per_episode_seed(run_seed: u64, lane: u32, number: u64) -> u64 {
 /// threads nor on the order in which lanes are stepped.
 #[inline]
 pub const fn random_bits(run_seed: u64, lane: u32, step: u64) -> u64 {
-    split_mix64(split_mix64(run_seed ^ 0x5DEE_CE66_D1CE_5EED).wrapping_add((lane as u64) << 40) ^ step)
+    random_bits_keyed(random_key(run_seed), lane, step)
+}
+
+/// The part of [`random_bits`] that a run's words share, for those who need many.
+#[inline]
+pub const fn random_key(run_seed: u64) -> u64 {
+    split_mix64(run_seed ^ 0x5DEE_CE66_D1CE_5EED)
+}
+
+/// [`random_bits`] of the run that `key` was made for by [`random_key`].
+#[inline]
+pub const fn random_bits_keyed(key: u64, lane: u32, step: u64) -> u64 {
+    split_mix64(key.wrapping_add((lane as u64) << 40) ^ step)
 }
 
 #[cfg(test)]

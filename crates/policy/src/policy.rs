@@ -1,0 +1,116 @@
+//! The one trait of everything that chooses actions on a node.
+
+use std::fmt;
+
+use rollhouse_core::{ColumnMut, ColumnRef, DType};
+
+/// Chooses actions for a batch of lanes.
+pub trait Policy: Send {
+    /// The name recorded with every episode it played.
+    fn name(&self) -> &str;
+
+    /// Which version of it acts now; recorded beside the name. Built-in policies stay at 0.
+    fn version(&self) -> u64;
+
+    /// Writes one action per lane of the request. Does not allocate and does not block. Equal requests give
+    /// equal actions, however a batch is cut into requests.
+    ///
+    /// # Errors
+    /// If the action column is not one of the space the policy was made for; what was written by then is
+    /// undefined.
+    fn act(&mut self, request: Act<'_>) -> Result<(), ActError>;
+}
+
+/// One request for actions: a run of consecutive lanes.
+#[derive(Debug)]
+pub struct Act<'a> {
+    /// The lane of the first row, counted within the run.
+    pub first_lane: u32,
+    /// How many batch steps were taken before this one.
+    pub step: u64,
+    /// Observation columns in the spec's order, one row per lane.
+    pub obs: &'a [ColumnRef<'a>],
+    /// Where the actions go, one row per lane.
+    pub actions: ColumnMut<'a>,
+}
+
+/// Why a policy could not act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ActError {
+    /// The action column has another element type.
+    DType {
+        /// What the policy writes.
+        wanted: DType,
+    },
+    /// The action column does not hold a whole number of rows.
+    Rows {
+        /// Elements of one action.
+        elements: usize,
+        /// Elements of the column.
+        given: usize,
+    },
+}
+
+impl fmt::Display for ActError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DType { wanted } => write!(f, "the action column is not of type {wanted}"),
+            Self::Rows { elements, given } => {
+                write!(f, "{given} action elements are not a whole number of actions of {elements}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ActError {}
+
+/// Why a policy cannot play in an action space.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SpaceError {
+    /// An element has no finite bound on one side, so there is no uniform distribution over it.
+    Unbounded {
+        /// Which element, row-major.
+        element: usize,
+        /// Its lower bound.
+        low: f64,
+        /// Its upper bound.
+        high: f64,
+    },
+    /// No value of the element's type lies between its bounds.
+    Empty {
+        /// Which element, row-major.
+        element: usize,
+        /// Its lower bound.
+        low: f64,
+        /// Its upper bound.
+        high: f64,
+    },
+    /// The space has no value at all, or its bounds and shape disagree.
+    Malformed {
+        /// Elements its shape calls for.
+        elements: usize,
+        /// Bounds it has.
+        bounds: usize,
+    },
+}
+
+impl fmt::Display for SpaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unbounded { element, low, high } => {
+                write!(
+                    f,
+                    "action element {element} ranges over [{low}, {high}], which has no uniform distribution"
+                )
+            }
+            Self::Empty { element, low, high } => {
+                write!(f, "action element {element} has no value in [{low}, {high}]")
+            }
+            Self::Malformed { elements, bounds } => {
+                write!(f, "an action space of {elements} elements has {bounds} bounds")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SpaceError {}
