@@ -1,0 +1,54 @@
+//! The project's chores, so that nothing but cargo has to be installed or remembered.
+//!
+//! `cargo xtask ci` is the pipeline, `cargo xtask test` the tests. Start reading at [`Plan`]. Not a goal:
+//! anything a user of Rollhouse needs.
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stderr, reason = "talking to the developer is all it does")]
+
+mod heavy;
+mod plan;
+mod source;
+mod style;
+mod tests_step;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use plan::Plan;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let root = workspace_root();
+    let plan = match words.as_slice() {
+        ["ci"] => Plan::ci(root),
+        ["style"] => Plan::style(root),
+        ["test"] => Plan::test(root),
+        ["test", "--all"] => Plan::everything(root),
+        ["help" | "--help" | "-h"] => {
+            eprint!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    if plan.run() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn workspace_root() -> PathBuf {
+    // crates/xtask is two levels below the root.
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_path_buf()
+}
+
+const USAGE: &str = "\
+usage: cargo xtask <command>
+
+  ci           format, style, clippy, docs, tests: what a change must pass
+  test         the tests
+  test --all   the tests, longer, and what is too heavy for every change: golden data made anew and
+               compared, licences and advisories of all dependencies
+  style        the house rules a script can check
+";

@@ -1,0 +1,166 @@
+//! Steps that run one after another, and the line that closes them.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::{heavy, style, tests_step};
+
+/// Steps in the order in which they run. The first that fails ends the plan.
+pub(crate) struct Plan {
+    root: PathBuf,
+    name: &'static str,
+    steps: Vec<Step>,
+}
+
+/// One step: its name and what it does at the workspace's root.
+struct Step {
+    name: &'static str,
+    run: fn(&Path) -> Outcome,
+}
+
+/// How a step ended.
+pub(crate) enum Outcome {
+    /// With what it found, in a few words.
+    Passed(String),
+    /// It could not run here; the reason.
+    Skipped(String),
+    /// What is wrong.
+    Failed(String),
+}
+
+impl Plan {
+    pub(crate) fn ci(root: PathBuf) -> Self {
+        Self { root, name: "ci", steps: vec![FORMAT, STYLE, CLIPPY, DOCS, TESTS] }
+    }
+
+    pub(crate) fn style(root: PathBuf) -> Self {
+        Self { root, name: "style", steps: vec![STYLE] }
+    }
+
+    pub(crate) fn test(root: PathBuf) -> Self {
+        Self { root, name: "test", steps: vec![TESTS] }
+    }
+
+    pub(crate) fn everything(root: PathBuf) -> Self {
+        Self { root, name: "test --all", steps: vec![LONG_TESTS, GOLDEN, DEPENDENCIES] }
+    }
+
+    /// Runs every step and says how each ended. Returns whether none failed.
+    pub(crate) fn run(self) -> bool {
+        let began = Instant::now();
+        let mut ended = Vec::new();
+        let mut passed = true;
+        for step in &self.steps {
+            eprintln!("\n== {}", step.name);
+            let step_began = Instant::now();
+            let outcome = (step.run)(&self.root);
+            passed = !matches!(outcome, Outcome::Failed(_));
+            ended.push((step.name, outcome, step_began.elapsed()));
+            if !passed {
+                break;
+            }
+        }
+        eprintln!();
+        for (name, outcome, took) in &ended {
+            eprintln!("{name:<14} {:>9}  {outcome}", Seconds(*took).to_string());
+        }
+        let verdict = match ended.iter().filter(|e| matches!(e.1, Outcome::Skipped(_))).count() {
+            _ if !passed => "FAILED".to_owned(),
+            0 => "passed".to_owned(),
+            skipped => format!("passed, {skipped} skipped"),
+        };
+        let (ran, all) = (ended.len(), self.steps.len());
+        eprintln!("{}: {verdict} ({ran} of {all} steps in {})", self.name, Seconds(began.elapsed()));
+        passed
+    }
+}
+
+/// Runs a command with its output shown; any ending but success is a failure that names the command.
+pub(crate) fn shown(command: &mut Command) -> Result<(), String> {
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{}: {status}", line(command))),
+        Err(error) => Err(format!("cannot start {}: {error}", line(command))),
+    }
+}
+
+/// A command as one would type it.
+pub(crate) fn line(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+/// Cargo, at the workspace's root.
+pub(crate) fn cargo(root: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments).current_dir(root);
+    command
+}
+
+fn passes(mut command: Command, found: &str) -> Outcome {
+    match shown(&mut command) {
+        Ok(()) => Outcome::Passed(found.to_owned()),
+        Err(what) => Outcome::Failed(what),
+    }
+}
+
+const FORMAT: Step = Step {
+    name: "format",
+    run: |root| passes(cargo(root, &["fmt", "--all", "--check"]), "rustfmt would change nothing"),
+};
+
+const STYLE: Step = Step { name: "style", run: style::check };
+
+const CLIPPY: Step = Step {
+    name: "clippy",
+    run: |root| {
+        let arguments = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
+        passes(cargo(root, &arguments), "no warning")
+    },
+};
+
+const DOCS: Step = Step {
+    name: "docs",
+    run: |root| {
+        let mut command = cargo(root, &["doc", "--workspace", "--no-deps", "--locked"]);
+        command.env("RUSTDOCFLAGS", "-D warnings");
+        passes(command, "no warning")
+    },
+};
+
+const TESTS: Step = Step { name: "tests", run: |root| tests_step::run(root, 1) };
+
+const LONG_TESTS: Step = Step { name: "long tests", run: |root| tests_step::run(root, SOAK_FACTOR) };
+
+const GOLDEN: Step = Step { name: "golden data", run: heavy::golden_data };
+
+const DEPENDENCIES: Step = Step { name: "dependencies", run: heavy::dependencies };
+
+/// How many times more of everything repeated at random the long tests do.
+const SOAK_FACTOR: u32 = 10;
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Passed(found) => write!(f, "ok       {found}"),
+            Self::Skipped(why) => write!(f, "skipped  {why}"),
+            Self::Failed(what) => write!(f, "FAILED   {what}"),
+        }
+    }
+}
+
+/// A duration as a reader wants it: `7.3 s`, `4 min 12 s`.
+struct Seconds(Duration);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs();
+        if seconds < 60 {
+            write!(f, "{:.1} s", self.0.as_secs_f64())
+        } else {
+            write!(f, "{} min {} s", seconds / 60, seconds % 60)
+        }
+    }
+}

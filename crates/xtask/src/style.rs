@@ -1,0 +1,226 @@
+//! The house rules a script can check.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::plan::Outcome;
+use crate::source::{Kind, Source};
+
+/// Checks every Rust file of the workspace and prints each finding with file and line.
+pub(crate) fn check(root: &Path) -> Outcome {
+    let mut files = Vec::new();
+    for folder in ["crates", "tests"] {
+        if let Err(error) = rust_files(&root.join(folder), &mut files) {
+            return Outcome::Failed(format!("cannot list {folder}: {error}"));
+        }
+    }
+    files.sort();
+    let mut findings = 0;
+    for file in &files {
+        let text = match fs::read_to_string(file) {
+            Ok(text) => text,
+            Err(error) => return Outcome::Failed(format!("cannot read {}: {error}", file.display())),
+        };
+        let path = file.strip_prefix(root).unwrap_or(file).to_string_lossy().replace('\\', "/");
+        for finding in findings_in(&path, &text) {
+            eprintln!("{path}:{}: {}", finding.line, finding.what);
+            findings += 1;
+        }
+    }
+    match findings {
+        0 => Outcome::Passed(format!("{} files follow the rules a script can check", files.len())),
+        _ => Outcome::Failed(format!("{findings} findings")),
+    }
+}
+
+#[derive(Debug, PartialEq)]
+struct Finding {
+    line: usize,
+    what: String,
+}
+
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            rust_files(&path, found)?;
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn findings_in(path: &str, text: &str) -> Vec<Finding> {
+    let source = Source::cut(text);
+    let mut findings = Vec::new();
+    forbids_unsafe(path, &source, &mut findings);
+    explains_unsafe(path, &source, &mut findings);
+    calls_nothing_banned(&source, &mut findings);
+    words_errors_well(&source, &mut findings);
+    findings
+}
+
+/// Each crate root forbids unsafe code unless the crate is one that may hold some.
+fn forbids_unsafe(path: &str, source: &Source, findings: &mut Vec<Finding>) {
+    let root = path.ends_with("src/lib.rs") || path.ends_with("src/main.rs");
+    if !root || UNSAFE_CRATES.iter().any(|c| path.starts_with(c)) {
+        return;
+    }
+    if !source.code_lines().iter().any(|(_, code)| code.contains("#![forbid(unsafe_code)]")) {
+        findings.push(Finding { line: 1, what: "the crate root lacks #![forbid(unsafe_code)]".into() });
+    }
+}
+
+/// `unsafe` stands in the allowed files only, each time under a comment that says why it is sound.
+fn explains_unsafe(path: &str, source: &Source, findings: &mut Vec<Finding>) {
+    let allowed = UNSAFE_FILES.iter().any(|f| path.starts_with(f));
+    let comments: Vec<(usize, &str)> = source
+        .pieces()
+        .iter()
+        .filter(|p| p.kind == Kind::Comment)
+        .map(|p| (p.line, p.text.as_str()))
+        .collect();
+    for (line, code) in source.code_lines() {
+        for (at, _) in code.match_indices("unsafe") {
+            if !is_word(&code, at, "unsafe".len()) {
+                continue;
+            }
+            if !allowed {
+                findings.push(Finding { line, what: "unsafe outside the files that may hold it".into() });
+                continue;
+            }
+            let after = code[at..].trim_start_matches("unsafe").trim_start();
+            let explained = comments.iter().any(|&(l, text)| {
+                l <= line
+                    && l + SAFETY_REACH >= line
+                    && (text.contains("SAFETY:") || text.contains("# Safety"))
+            });
+            // Signatures and function pointers promise; blocks and impls rely on a promise.
+            if (after.starts_with('{') || after.starts_with("impl")) && !explained {
+                findings.push(Finding { line, what: "unsafe without a SAFETY: note above it".into() });
+            }
+        }
+    }
+}
+
+fn is_word(code: &str, at: usize, length: usize) -> bool {
+    let part = |c: char| c.is_alphanumeric() || c == '_';
+    !code[..at].ends_with(part) && !code[at + length..].starts_with(part)
+}
+
+/// Nothing unbounded and no ignored test.
+fn calls_nothing_banned(source: &Source, findings: &mut Vec<Finding>) {
+    for (line, code) in source.code_lines() {
+        for (call, why) in BANNED {
+            if code.contains(call) {
+                findings.push(Finding { line, what: format!("`{call}`: {why}") });
+            }
+        }
+    }
+}
+
+/// Messages of errors begin in lower case and end without a full stop.
+fn words_errors_well(source: &Source, findings: &mut Vec<Finding>) {
+    let mut in_error = false;
+    for piece in source.pieces() {
+        match piece.kind {
+            Kind::Code => {
+                for text in piece.text.split('\n') {
+                    match text.strip_prefix("impl fmt::Display for ") {
+                        Some(name) => in_error = ERROR_WORDS.iter().any(|w| name.contains(w)),
+                        None if text.starts_with('}') => in_error = false,
+                        None => {}
+                    }
+                }
+            }
+            Kind::Literal if in_error => {
+                let begins_upper = piece.text.starts_with(|c: char| c.is_ascii_uppercase());
+                // An all-capital first word is a name such as CRC.
+                let second_lower =
+                    piece.text.chars().nth(1).is_some_and(|c| c.is_ascii_lowercase() || c == ' ');
+                if begins_upper && second_lower {
+                    findings.push(Finding {
+                        line: piece.line,
+                        what: "an error message begins in upper case".into(),
+                    });
+                }
+                if piece.text.ends_with('.') {
+                    findings.push(Finding {
+                        line: piece.line,
+                        what: "an error message ends with a full stop".into(),
+                    });
+                }
+            }
+            Kind::Comment | Kind::Literal => {}
+        }
+    }
+}
+
+/// Crates whose roots may allow unsafe code.
+const UNSAFE_CRATES: [&str; 3] = ["crates/arena/", "crates/env/", "crates/python/"];
+
+/// Where unsafe code may stand: memory shared with peers, and the dispatch to instruction sets.
+const UNSAFE_FILES: [&str; 3] = ["crates/arena/", "crates/env/src/dispatch.rs", "crates/python/"];
+
+/// Lines above an unsafe block in which its note may begin.
+const SAFETY_REACH: usize = 8;
+
+const ERROR_WORDS: [&str; 4] = ["Error", "Unknown", "Illegal", "Refus"];
+
+const BANNED: [(&str, &str); 5] = [
+    ("unbounded_channel(", "give the channel a named limit"),
+    ("mpsc::channel(", "give the channel a named limit"),
+    ("channel::unbounded(", "give the channel a named limit"),
+    ("do_send(", "it ignores the mailbox's bound; use try_send or send"),
+    ("#[ignore", "a test runs or does not exist"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whats(path: &str, text: &str) -> Vec<String> {
+        findings_in(path, text).into_iter().map(|f| f.what).collect()
+    }
+
+    #[test]
+    fn unsafe_is_found_outside_its_files_but_not_in_comments_and_names() {
+        let text = "fn f() { unsafe { g() } } // unsafe\n#[allow(unsafe_code)] fn h() {}";
+        assert_eq!(whats("crates/core/src/x.rs", text), ["unsafe outside the files that may hold it"]);
+    }
+
+    #[test]
+    fn an_unsafe_block_needs_its_note() {
+        let bare = "fn f() {\n    unsafe { g() }\n}";
+        let noted = "fn f() {\n    // SAFETY: g has no precondition.\n    unsafe { g() }\n}";
+        assert_eq!(whats("crates/arena/src/x.rs", bare), ["unsafe without a SAFETY: note above it"]);
+        assert_eq!(whats("crates/arena/src/x.rs", noted), [""; 0]);
+    }
+
+    #[test]
+    fn a_crate_root_must_forbid_unsafe_code() {
+        assert_eq!(
+            whats("crates/core/src/lib.rs", "//! Words."),
+            ["the crate root lacks #![forbid(unsafe_code)]"]
+        );
+        assert_eq!(whats("crates/core/src/lib.rs", "#![forbid(unsafe_code)]"), [""; 0]);
+    }
+
+    #[test]
+    fn unbounded_channels_are_found() {
+        assert_eq!(whats("crates/core/src/x.rs", "let c = mpsc::channel();").len(), 1);
+        assert_eq!(whats("crates/core/src/x.rs", "let c = mpsc::sync_channel(LIMIT);"), [""; 0]);
+    }
+
+    #[test]
+    fn error_messages_are_lower_case_without_a_full_stop() {
+        let text = |message: &str| {
+            format!("impl fmt::Display for OpenError {{\n    fn fmt() {{ write!(f, \"{message}\") }}\n}}\n")
+        };
+        assert_eq!(whats("crates/core/src/x.rs", &text("No such file")).len(), 1);
+        assert_eq!(whats("crates/core/src/x.rs", &text("no such file.")).len(), 1);
+        assert_eq!(whats("crates/core/src/x.rs", &text("CRC-32C is wrong")), [""; 0]);
+        assert_eq!(whats("crates/core/src/x.rs", &text("no such file {0}")), [""; 0]);
+    }
+}

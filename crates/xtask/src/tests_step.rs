@@ -1,0 +1,79 @@
+//! Running the tests and counting them.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+
+use crate::plan::{Outcome, cargo, line};
+
+/// Runs every test of the workspace. `soak` multiplies what the process tests repeat at random.
+pub(crate) fn run(root: &Path, soak: u32) -> Outcome {
+    let arguments = ["test", "--workspace", "--locked", "--no-fail-fast"];
+    let mut command = cargo(root, &arguments);
+    command.env("ROLLHOUSE_SOAK", soak.to_string()).stdout(Stdio::piped());
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return Outcome::Failed(format!("cannot start {}: {error}", line(&command))),
+    };
+    let mut tally = Tally::default();
+    if let Some(stdout) = child.stdout.take() {
+        for text in BufReader::new(stdout).lines().map_while(Result::ok) {
+            eprintln!("{text}");
+            tally.read(&text);
+        }
+    }
+    match child.wait() {
+        Ok(status) if status.success() && tally.ignored == 0 => Outcome::Passed(tally.found()),
+        Ok(status) if status.success() => {
+            Outcome::Failed(format!("{}; no test may be ignored", tally.found()))
+        }
+        Ok(_) => Outcome::Failed(tally.found()),
+        Err(error) => Outcome::Failed(format!("waiting for {}: {error}", line(&command))),
+    }
+}
+
+/// Sums of the `test result:` lines.
+#[derive(Debug, Default, PartialEq)]
+struct Tally {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+}
+
+impl Tally {
+    fn read(&mut self, text: &str) {
+        let Some(counts) = text.strip_prefix("test result: ").and_then(|t| t.split_once(". ")) else {
+            return;
+        };
+        for part in counts.1.split("; ") {
+            let Some((number, word)) = part.split_once(' ') else { continue };
+            let Ok(number) = number.parse::<u64>() else { continue };
+            match word {
+                "passed" => self.passed += number,
+                "failed" => self.failed += number,
+                "ignored" => self.ignored += number,
+                _ => {}
+            }
+        }
+    }
+
+    fn found(&self) -> String {
+        format!("{} passed, {} failed, {} ignored", self.passed, self.failed, self.ignored)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_lines_are_summed_and_others_passed_over() {
+        let mut tally = Tally::default();
+        tally.read(
+            "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s",
+        );
+        tally.read("test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
+        tally.read("test result matters in this test's name ... ok");
+        assert_eq!(tally, Tally { passed: 15, failed: 2, ignored: 1 });
+    }
+}
