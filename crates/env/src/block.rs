@@ -6,40 +6,42 @@ use rollhouse_core::{ColumnMut, ColumnRef, Lanes, Start, StateHasher, lane_bits}
 use crate::dispatch::{Kernel, Target};
 use crate::{BatchEnv, BlockStep, Ended, Generator, StateError};
 
-/// Lanes that one kernel iteration handles: one AVX-512 register of doubles.
-pub(crate) const GROUP: usize = 8;
-
-/// One number of each lane of a group.
-pub(crate) type Row = [f64; GROUP];
+/// One number of each lane of a block.
+pub(crate) type Row = [f64; BLOCK_LANES];
 
 /// The equations of an env whose state is `STATE` doubles and whose observation is `OBS` singles.
 ///
-/// Everything here is compiled once per instruction set: implementations are `#[inline(always)]`, use no
-/// libm and no `mul_add`, and loop over all lanes of a group without branches.
+/// Everything here is compiled once per instruction set: implementations are `#[inline(always)]` and use no
+/// libm and no `mul_add`. For the loops over lanes to become vector code they must be free of branches, and
+/// what they write must come as separate `&mut` arguments of a function, which the compiler may then take
+/// not to overlap.
 pub(crate) trait Dynamics<const STATE: usize, const OBS: usize>: Send {
     /// Element of the action column.
     type Action: Action;
 
-    /// What differs between lanes by their options, for one group.
-    type Params: Send + Clone;
+    /// What differs between lanes by their options.
+    type Params: Send;
 
-    /// A new episode's state of lane `lane` of a group.
+    /// A new episode's state of a lane.
     fn reset(params: &Self::Params, lane: usize, generator: &mut Generator) -> [f64; STATE];
 
     /// The observation of a state: the same bits `step` writes for it.
     fn observe(state: &[f64; STATE]) -> [f32; OBS];
 
-    /// Advances the lanes of a group.
-    fn step(params: &Self::Params, state: &mut [Row; STATE], step: GroupStep<'_, Self::Action, OBS>);
+    /// Advances the first `lanes` lanes; `lanes` is a multiple of [`STRIDE`] and every slice at least that long.
+    fn step(
+        params: &Self::Params,
+        lanes: usize,
+        state: &mut [Row; STATE],
+        actions: &[Self::Action],
+        obs: &mut [[f32; OBS]],
+        rewards: &mut [f64],
+        terminated: &mut [bool; BLOCK_LANES],
+    );
 }
 
-/// What one step of a group reads and writes.
-pub(crate) struct GroupStep<'a, A, const OBS: usize> {
-    pub(crate) actions: &'a [A; GROUP],
-    pub(crate) obs: &'a mut [[f32; OBS]; GROUP],
-    pub(crate) rewards: &'a mut [f64; GROUP],
-    pub(crate) terminated: &'a mut [bool; GROUP],
-}
+/// Kernels step a multiple of this many lanes: the doubles of an AVX-512 register.
+const STRIDE: usize = 8;
 
 /// Type of an action column.
 pub(crate) trait Action: Copy + Default {
@@ -63,30 +65,30 @@ impl Action for f32 {
 /// [`BatchEnv`] of some [`Dynamics`].
 pub(crate) struct Block<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> {
     target: Target,
-    groups: Vec<Group<D, STATE, OBS>>,
+    lanes: Box<LaneTable<D, STATE, OBS>>,
+}
+
+/// What a block's lanes consist of. Lanes past the last one exist but are never seen and stay zero.
+#[repr(align(64))]
+struct LaneTable<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> {
+    state: [Row; STATE],
+    params: D::Params,
     generators: Vec<Generator>,
 }
 
-/// Eight lanes; those past the block's last one exist but are never seen.
-#[repr(align(64))]
-struct Group<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> {
-    state: [Row; STATE],
-    params: D::Params,
-}
-
 impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> Block<D, STATE, OBS> {
-    /// A block of `lanes` lanes with zero states, seeded with zero; `params` has one entry per group.
-    pub(crate) fn new(target: Target, lanes: usize, params: Vec<D::Params>) -> Self {
-        debug_assert_eq!(params.len(), lanes.div_ceil(GROUP));
-        let groups = params.into_iter().map(|params| Group { state: [[0.0; GROUP]; STATE], params });
-        Self { target, groups: groups.collect(), generators: vec![Generator::seeded(0); lanes] }
+    /// A block of `lanes` lanes with zero states, seeded with zero.
+    pub(crate) fn new(target: Target, lanes: usize, params: D::Params) -> Self {
+        let generators = vec![Generator::seeded(0); lanes];
+        let lanes = Box::new(LaneTable { state: [[0.0; BLOCK_LANES]; STATE], params, generators });
+        Self { target, lanes }
     }
 }
 
-impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> Group<D, STATE, OBS> {
+impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> LaneTable<D, STATE, OBS> {
     #[inline(always)]
     fn lane(&self, lane: usize) -> [f64; STATE] {
-        self.state.map(|row| row[lane])
+        column(&self.state, lane)
     }
 
     #[inline(always)]
@@ -97,31 +99,32 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> Group<D, STA
     }
 }
 
+/// A lane's state out of the rows.
+#[inline(always)]
+fn column<const STATE: usize>(state: &[Row; STATE], lane: usize) -> [f64; STATE] {
+    std::array::from_fn(|index| state[index][lane])
+}
+
 impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> BatchEnv for Block<D, STATE, OBS> {
     fn lanes(&self) -> usize {
-        self.generators.len()
+        self.lanes.generators.len()
     }
 
     fn seed(&mut self, lane: usize, seed: u64) {
-        self.generators[lane] = Generator::seeded(seed);
+        self.lanes.generators[lane] = Generator::seeded(seed);
     }
 
     fn position(&self, lane: usize) -> Start {
-        self.generators[lane].position()
+        self.lanes.generators[lane].position()
     }
 
     fn restore(&mut self, lane: usize, start: Start) {
-        self.generators[lane] = Generator::at(start);
+        self.lanes.generators[lane] = Generator::at(start);
     }
 
     fn reset(&mut self, lanes: u64, obs: &mut [ColumnMut<'_>]) -> u64 {
         let rows = obs_rows(obs, self.lanes());
-        self.target.run(ResetLanes {
-            groups: &mut self.groups,
-            generators: &mut self.generators,
-            lanes,
-            rows,
-        });
+        self.target.run(ResetLanes { table: &mut self.lanes, lanes, rows });
         0
     }
 
@@ -129,8 +132,7 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> BatchEnv for
         let lanes = self.lanes();
         let actions = D::Action::rows(step.actions).filter(|rows| rows.len() == lanes);
         let terminated = self.target.run(StepLanes {
-            groups: &mut self.groups,
-            generators: &mut self.generators,
+            table: &mut self.lanes,
             skip: step.skip & lane_bits(lanes),
             reset: step.reset & lane_bits(lanes),
             actions: actions.expect("the action column has the spec's type and one row per lane"),
@@ -141,17 +143,18 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> BatchEnv for
     }
 
     fn state_hashes(&self, lanes: u64, out: &mut [u32; BLOCK_LANES]) {
-        let lanes = lanes & lane_bits(self.lanes());
-        self.target.run(HashLanes { groups: &self.groups, lanes, out });
+        self.target.run(HashLanes { table: &self.lanes, lanes: lanes & lane_bits(self.lanes()), out });
     }
 
     fn state(&self, lane: usize) -> Result<Vec<f64>, StateError> {
-        Ok(self.groups[lane / GROUP].lane(lane % GROUP).to_vec())
+        assert!(lane < self.lanes(), "lane {lane} of a block of {}", self.lanes());
+        Ok(self.lanes.lane(lane).to_vec())
     }
 
     fn set_state(&mut self, lane: usize, state: &[f64]) -> Result<(), StateError> {
+        assert!(lane < self.lanes(), "lane {lane} of a block of {}", self.lanes());
         let state = state.try_into().map_err(|_| StateError::Length { given: state.len(), wanted: STATE })?;
-        self.groups[lane / GROUP].set_lane(lane % GROUP, state);
+        self.lanes.set_lane(lane, state);
         Ok(())
     }
 }
@@ -167,8 +170,7 @@ fn obs_rows<'a, const OBS: usize>(columns: &'a mut [ColumnMut<'_>], lanes: usize
 }
 
 struct ResetLanes<'a, D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> {
-    groups: &'a mut [Group<D, STATE, OBS>],
-    generators: &'a mut [Generator],
+    table: &'a mut LaneTable<D, STATE, OBS>,
     lanes: u64,
     rows: &'a mut [[f32; OBS]],
 }
@@ -178,18 +180,17 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> Kernel for R
 
     #[inline(always)]
     fn run(self) {
-        for lane in Lanes(self.lanes & lane_bits(self.generators.len())) {
-            let group = &mut self.groups[lane / GROUP];
-            let state = D::reset(&group.params, lane % GROUP, &mut self.generators[lane]);
-            group.set_lane(lane % GROUP, &state);
-            self.rows[lane] = D::observe(&state);
+        let Self { table, lanes, rows } = self;
+        for lane in Lanes(lanes & lane_bits(table.generators.len())) {
+            let state = D::reset(&table.params, lane, &mut table.generators[lane]);
+            table.set_lane(lane, &state);
+            rows[lane] = D::observe(&state);
         }
     }
 }
 
 struct StepLanes<'a, D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> {
-    groups: &'a mut [Group<D, STATE, OBS>],
-    generators: &'a mut [Generator],
+    table: &'a mut LaneTable<D, STATE, OBS>,
     skip: u64,
     reset: u64,
     actions: &'a [D::Action],
@@ -202,98 +203,88 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> Kernel for S
 
     #[inline(always)]
     fn run(self) -> u64 {
+        let Self { table, skip, reset, actions, rows, rewards } = self;
+        let still = skip | reset;
         let mut terminated = 0;
-        let (full_actions, last_actions) = self.actions.as_chunks::<GROUP>();
-        let (full_rows, last_rows) = self.rows.as_chunks_mut::<GROUP>();
-        let (full_rewards, last_rewards) = self.rewards.as_chunks_mut::<GROUP>();
-        let (full, last) = self.groups.split_at_mut(full_actions.len());
-        let ends = full_actions.iter().zip(full_rows).zip(full_rewards);
-        for (index, (group, ((actions, obs), rewards))) in full.iter_mut().zip(ends).enumerate() {
-            let skip = (self.skip >> (index * GROUP)) as u8;
-            terminated |= u64::from(group.step(skip, actions, obs, rewards)) << (index * GROUP);
+        if still != lane_bits(actions.len()) {
+            terminated = table.step_except(skip, actions, rows, rewards) & !still;
+        } else {
+            table.observe(skip, rows);
         }
-        if let Some(group) = last.first_mut() {
-            let index = full_actions.len();
-            let skip = (self.skip >> (index * GROUP)) as u8;
-            let flags = group.step_some(skip, last_actions, last_rows, last_rewards);
-            terminated |= u64::from(flags) << (index * GROUP);
+        for lane in Lanes(still) {
+            rewards[lane] = 0.0;
         }
-        for lane in Lanes(self.reset) {
-            self.rewards[lane] = 0.0;
-        }
-        let Self { groups, generators, reset, rows, .. } = self;
-        ResetLanes { groups, generators, lanes: reset, rows }.run();
-        terminated & !(self.skip | self.reset)
+        ResetLanes { table, lanes: reset, rows }.run();
+        terminated
     }
 }
 
-impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> Group<D, STATE, OBS> {
-    /// Steps the lanes that are not in `skip`; returns which of all lanes reached a terminal state.
+impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> LaneTable<D, STATE, OBS> {
+    /// Steps the lanes that are not in `skip`; returns which of all lanes are in a terminal state now.
     #[inline(always)]
-    fn step(
+    fn step_except(
         &mut self,
-        skip: u8,
-        actions: &[D::Action; GROUP],
-        obs: &mut [[f32; OBS]; GROUP],
-        rewards: &mut [f64; GROUP],
-    ) -> u8 {
-        let mut terminated = [false; GROUP];
-        if skip == 0 {
+        skip: u64,
+        actions: &[D::Action],
+        rows: &mut [[f32; OBS]],
+        rewards: &mut [f64],
+    ) -> u64 {
+        let lanes = actions.len();
+        let padded = lanes.next_multiple_of(STRIDE);
+        // Lanes that do not exist stand still too: their states stay zero.
+        let still = skip | (lane_bits(padded) & !lane_bits(lanes));
+        let before = if still == 0 { None } else { Some(self.state) };
+        let mut terminated = [false; BLOCK_LANES];
+        if padded == lanes {
+            D::step(&self.params, lanes, &mut self.state, actions, rows, rewards, &mut terminated);
+        } else {
+            let mut all_actions = [D::Action::default(); BLOCK_LANES];
+            let (mut all_rows, mut all_rewards) = ([[0.0; OBS]; BLOCK_LANES], [0.0; BLOCK_LANES]);
+            all_actions[..lanes].copy_from_slice(actions);
             D::step(
                 &self.params,
+                padded,
                 &mut self.state,
-                GroupStep { actions, obs, rewards, terminated: &mut terminated },
+                &all_actions,
+                &mut all_rows,
+                &mut all_rewards,
+                &mut terminated,
             );
-        } else {
-            let before = self.state;
-            if skip != u8::MAX {
-                D::step(
-                    &self.params,
-                    &mut self.state,
-                    GroupStep { actions, obs, rewards, terminated: &mut terminated },
-                );
-            }
-            for lane in Lanes(u64::from(skip)) {
-                let state = before.map(|row| row[lane]);
-                self.set_lane(lane, &state);
-                obs[lane] = D::observe(&state);
-                rewards[lane] = 0.0;
-            }
+            rows.copy_from_slice(&all_rows[..lanes]);
+            rewards.copy_from_slice(&all_rewards[..lanes]);
         }
-        pack(terminated)
+        if let Some(before) = before {
+            for lane in Lanes(still) {
+                self.set_lane(lane, &column(&before, lane));
+            }
+            self.observe(skip, rows);
+        }
+        pack(&terminated)
     }
 
-    /// [`Group::step`] of the block's last group, of which only the first `actions.len()` lanes exist.
     #[inline(always)]
-    fn step_some(
-        &mut self,
-        skip: u8,
-        actions: &[D::Action],
-        obs: &mut [[f32; OBS]],
-        rewards: &mut [f64],
-    ) -> u8 {
-        let lanes = actions.len();
-        let (mut all_actions, mut all_obs) = ([D::Action::default(); GROUP], [[0.0; OBS]; GROUP]);
-        let mut all_rewards = [0.0; GROUP];
-        all_actions[..lanes].copy_from_slice(actions);
-        // Lanes that do not exist stand still: their states stay zero.
-        let missing = !lane_bits(lanes) as u8;
-        let flags = self.step(skip | missing, &all_actions, &mut all_obs, &mut all_rewards);
-        obs.copy_from_slice(&all_obs[..lanes]);
-        rewards.copy_from_slice(&all_rewards[..lanes]);
-        flags & !missing
+    fn observe(&self, lanes: u64, rows: &mut [[f32; OBS]]) {
+        for lane in Lanes(lanes) {
+            rows[lane] = D::observe(&self.lane(lane));
+        }
     }
 }
 
 /// Bit i of the result is `flags[i]`.
 #[inline(always)]
-fn pack(flags: [bool; GROUP]) -> u8 {
-    // The product moves byte i's lowest bit to bit 56 + i; no two terms meet.
-    (u64::from_le_bytes(flags.map(u8::from)).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
+fn pack(flags: &[bool; BLOCK_LANES]) -> u64 {
+    let (bytes, _) = flags.as_chunks::<8>();
+    let mut packed = [0; BLOCK_LANES / 8];
+    for (byte, flags) in packed.iter_mut().zip(bytes) {
+        // The product moves byte i's lowest bit to bit 56 + i; no two terms meet.
+        let flags = u64::from_le_bytes(flags.map(u8::from));
+        *byte = (flags.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8;
+    }
+    u64::from_le_bytes(packed)
 }
 
 struct HashLanes<'a, D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> {
-    groups: &'a [Group<D, STATE, OBS>],
+    table: &'a LaneTable<D, STATE, OBS>,
     lanes: u64,
     out: &'a mut [u32; BLOCK_LANES],
 }
@@ -303,22 +294,26 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> Kernel for H
 
     #[inline(always)]
     fn run(self) {
-        let (out, _) = self.out.as_chunks_mut::<GROUP>();
-        for (index, (group, out)) in self.groups.iter().zip(out).enumerate() {
-            match (self.lanes >> (index * GROUP)) as u8 {
-                0 => {}
-                u8::MAX => {
-                    for (lane, hash) in out.iter_mut().enumerate() {
-                        *hash = hash_state(&group.lane(lane));
-                    }
-                }
-                some => {
-                    for lane in Lanes(u64::from(some)) {
-                        out[lane] = hash_state(&group.lane(lane));
-                    }
-                }
+        if self.lanes.count_ones() as usize > BLOCK_LANES / 4 {
+            // All of them at once as vector code, into a copy because other places must not change.
+            let mut hashes = [0; BLOCK_LANES];
+            hash_rows(&self.table.state, &mut hashes);
+            for (lane, hash) in hashes.iter().enumerate() {
+                let wanted = self.lanes >> lane & 1 == 1;
+                self.out[lane] = if wanted { *hash } else { self.out[lane] };
+            }
+        } else {
+            for lane in Lanes(self.lanes) {
+                self.out[lane] = hash_state(&self.table.lane(lane));
             }
         }
+    }
+}
+
+#[inline(always)]
+fn hash_rows<const STATE: usize>(state: &[Row; STATE], hashes: &mut [u32; BLOCK_LANES]) {
+    for lane in 0..BLOCK_LANES {
+        hashes[lane] = hash_state(&column(state, lane));
     }
 }
 

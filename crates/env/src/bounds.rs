@@ -1,9 +1,10 @@
 //! Options that bound an env's first state, as Gymnasium's `reset(options={"low": ..., "high": ...})`.
 
+use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{OptionSpec, OptionValue, Options};
 
 use crate::MakeError;
-use crate::block::{GROUP, Row};
+use crate::block::Row;
 
 /// The options `low` and `high` with Gymnasium's defaults.
 pub(crate) fn reset_bound_options(of: &str, low: f64, high: f64) -> [OptionSpec; 2] {
@@ -15,7 +16,7 @@ pub(crate) fn reset_bound_options(of: &str, low: f64, high: f64) -> [OptionSpec;
     [option("low", low, "lower"), option("high", high, "upper")]
 }
 
-/// The bounds of each lane of a group.
+/// The bounds of each lane of a block.
 #[derive(Debug, Clone)]
 pub(crate) struct ResetBounds {
     low: Row,
@@ -23,12 +24,12 @@ pub(crate) struct ResetBounds {
 }
 
 impl ResetBounds {
-    /// Bounds of each group of `options`.
+    /// The bounds the options of up to [`BLOCK_LANES`] lanes ask for.
     ///
     /// # Errors
     /// A lower bound above the upper, or so far from it that the difference overflows.
-    pub(crate) fn of(options: &[Options]) -> Result<Vec<Self>, MakeError> {
-        let mut groups = vec![Self { low: [0.0; GROUP], high: [0.0; GROUP] }; options.len().div_ceil(GROUP)];
+    pub(crate) fn of(options: &[Options]) -> Result<Self, MakeError> {
+        let mut bounds = Self { low: [0.0; BLOCK_LANES], high: [0.0; BLOCK_LANES] };
         for (lane, options) in options.iter().enumerate() {
             let low = float(options, lane, "low")?;
             let high = float(options, lane, "high")?;
@@ -38,11 +39,10 @@ impl ResetBounds {
             if !(high - low).is_finite() {
                 return Err(MakeError::option(lane, "low", low, format!("nearer to `high`, {high}")));
             }
-            let group = &mut groups[lane / GROUP];
-            group.low[lane % GROUP] = low;
-            group.high[lane % GROUP] = high;
+            bounds.low[lane] = low;
+            bounds.high[lane] = high;
         }
-        Ok(groups)
+        Ok(bounds)
     }
 
     #[inline(always)]

@@ -10,7 +10,7 @@
 /// Largest argument that is reduced without loss.
 pub(crate) const FAR: f64 = 1_048_576.0;
 
-/// How much work a group of arguments needs. Every range gives the same bits for arguments it has in common
+/// How much work a run of arguments needs. Every range gives the same bits for arguments it has in common
 /// with a narrower one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Range {
@@ -24,18 +24,20 @@ pub(crate) enum Range {
 
 /// The narrowest range all of `arguments` lie in.
 #[inline(always)]
-pub(crate) fn range<const N: usize>(arguments: &[f64; N]) -> Range {
-    // Counting instead of `any` keeps the loop free of branches.
-    let (mut wide, mut far) = (0u64, 0u64);
-    for x in arguments {
-        wide |= u64::from(!within(*x, std::f64::consts::FRAC_PI_4));
-        far |= u64::from(!within(*x, FAR));
+pub(crate) fn range(arguments: &[f64]) -> Range {
+    if all_within(arguments, std::f64::consts::FRAC_PI_4) {
+        Range::Small
+    } else if all_within(arguments, FAR) {
+        Range::Wide
+    } else {
+        Range::Far
     }
-    match (wide, far) {
-        (0, _) => Range::Small,
-        (_, 0) => Range::Wide,
-        _ => Range::Far,
-    }
+}
+
+#[inline(always)]
+fn all_within(arguments: &[f64], bound: f64) -> bool {
+    // No early exit, so that this becomes vector code.
+    arguments.iter().fold(true, |all, x| all & within(*x, bound))
 }
 
 /// False for NaN.
@@ -45,7 +47,7 @@ fn within(x: f64, bound: f64) -> bool {
 }
 
 /// Sine and cosine of any argument.
-#[inline]
+#[inline(always)]
 pub fn sin_cos(x: f64) -> (f64, f64) {
     sin_cos_wide(fold(x))
 }

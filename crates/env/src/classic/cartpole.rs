@@ -1,8 +1,9 @@
 //! CartPole-v1: a pole on a cart that is pushed left or right.
 
+use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{Determinism, EnvSpec, OptionSpec, OptionValue, Options, Space};
 
-use crate::block::{Block, Dynamics, GROUP, GroupStep, Row};
+use crate::block::{Block, Dynamics, Row};
 use crate::bounds::{ResetBounds, reset_bound_options};
 use crate::trig::{self, Range};
 use crate::{EnvEntry, Generator, MakeError};
@@ -41,24 +42,18 @@ fn spec() -> EnvSpec {
 /// Recomputed by a test.
 const DYNAMICS_HASH: u64 = 0;
 
-/// What one group was made with.
-#[derive(Clone)]
 pub(crate) struct Params {
     bounds: ResetBounds,
     /// 1 where `sutton_barto_reward` is set, else 0.
     sutton_barto: Row,
 }
 
-fn params(options: &[Options]) -> Result<Vec<Params>, MakeError> {
-    let bounds = ResetBounds::of(options)?;
-    let groups = options.chunks(GROUP).zip(bounds).map(|(options, bounds)| {
-        let mut sutton_barto = [0.0; GROUP];
-        for (flag, options) in sutton_barto.iter_mut().zip(options) {
-            *flag = f64::from(u8::from(options.flag("sutton_barto_reward").unwrap_or_default()));
-        }
-        Params { bounds, sutton_barto }
-    });
-    Ok(groups.collect())
+fn params(options: &[Options]) -> Result<Params, MakeError> {
+    let mut sutton_barto = [0.0; BLOCK_LANES];
+    for (flag, options) in sutton_barto.iter_mut().zip(options) {
+        *flag = f64::from(u8::from(options.flag("sutton_barto_reward").unwrap_or_default()));
+    }
+    Ok(Params { bounds: ResetBounds::of(options)?, sutton_barto })
 }
 
 pub(crate) struct CartPole;
@@ -81,13 +76,21 @@ impl Dynamics<5, 4> for CartPole {
     }
 
     #[inline(always)]
-    fn step(params: &Params, state: &mut [Row; 5], step: GroupStep<'_, i64, 4>) {
-        let theta = state[2];
-        match trig::range(&theta) {
-            Range::Small => advance(params, state, step, &theta, trig::sin_cos_small),
-            Range::Wide => advance(params, state, step, &theta, trig::sin_cos_wide),
-            Range::Far => advance(params, state, step, &theta.map(trig::fold), trig::sin_cos_wide),
+    fn step(
+        params: &Params,
+        lanes: usize,
+        [x, x_dot, theta, theta_dot, fallen]: &mut [Row; 5],
+        actions: &[i64],
+        obs: &mut [[f32; 4]],
+        rewards: &mut [f64],
+        terminated: &mut [bool; BLOCK_LANES],
+    ) {
+        match trig::range(&theta[..lanes]) {
+            Range::Small => advance(lanes, x, x_dot, theta, theta_dot, actions, trig::sin_cos_small),
+            Range::Wide => advance(lanes, x, x_dot, theta, theta_dot, actions, trig::sin_cos_wide),
+            Range::Far => advance(lanes, x, x_dot, theta, theta_dot, actions, trig::sin_cos),
         }
+        finish(lanes, params, x, x_dot, theta, theta_dot, fallen, obs, rewards, terminated);
     }
 }
 
@@ -95,39 +98,60 @@ impl Dynamics<5, 4> for CartPole {
 /// here, because a division costs as much as ten of them.
 #[inline(always)]
 fn advance(
-    params: &Params,
-    state: &mut [Row; 5],
-    step: GroupStep<'_, i64, 4>,
-    theta_folded: &Row,
+    lanes: usize,
+    x: &mut Row,
+    x_dot: &mut Row,
+    theta: &mut Row,
+    theta_dot: &mut Row,
+    actions: &[i64],
     sin_cos: impl Fn(f64) -> (f64, f64),
 ) {
-    let [x, x_dot, theta, theta_dot, fallen] = *state;
-    let mut next = [[0.0; GROUP]; 5];
-    for i in 0..GROUP {
-        let (sin, cos) = sin_cos(theta_folded[i]);
+    let (x, x_dot) = (&mut x[..lanes], &mut x_dot[..lanes]);
+    let (theta, theta_dot) = (&mut theta[..lanes], &mut theta_dot[..lanes]);
+    let actions = &actions[..lanes];
+    for i in 0..lanes {
+        let (sin, cos) = sin_cos(theta[i]);
         // 1 pushes right, 0 left: the action's lowest bit is the sign.
-        let force = f64::from_bits(FORCE.to_bits() ^ (((step.actions[i] ^ 1) as u64) << 63));
+        let force = f64::from_bits(FORCE.to_bits() ^ (((actions[i] ^ 1) as u64) << 63));
         let temp = (force + POLE_MASS_LENGTH * (theta_dot[i] * theta_dot[i]) * sin) * (1.0 / TOTAL_MASS);
         let theta_acc = (GRAVITY * sin - cos * temp)
             / (LENGTH * 4.0 / 3.0 - (LENGTH * POLE_MASS / TOTAL_MASS) * (cos * cos));
         let x_acc = temp - (POLE_MASS_LENGTH / TOTAL_MASS) * theta_acc * cos;
+        x[i] += TAU * x_dot[i];
+        x_dot[i] += TAU * x_acc;
+        theta[i] += TAU * theta_dot[i];
+        theta_dot[i] += TAU * theta_acc;
+    }
+}
 
-        let next_x = x[i] + TAU * x_dot[i];
-        let next_theta = theta[i] + TAU * theta_dot[i];
-        next[0][i] = next_x;
-        next[1][i] = x_dot[i] + TAU * x_acc;
-        next[2][i] = next_theta;
-        next[3][i] = theta_dot[i] + TAU * theta_acc;
-        let terminated = (next_x.abs() > X_LIMIT) | (next_theta.abs() > THETA_LIMIT);
-        step.terminated[i] = terminated;
-        next[4][i] = if terminated { 1.0 } else { fallen[i] };
-
+/// What follows from the new state.
+#[inline(always)]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "separate arguments tell the compiler that rows do not overlap"
+)]
+fn finish(
+    lanes: usize,
+    params: &Params,
+    x: &Row,
+    x_dot: &Row,
+    theta: &Row,
+    theta_dot: &Row,
+    fallen: &mut Row,
+    obs: &mut [[f32; 4]],
+    rewards: &mut [f64],
+    terminated: &mut [bool; BLOCK_LANES],
+) {
+    let (obs, rewards, fallen) = (&mut obs[..lanes], &mut rewards[..lanes], &mut fallen[..lanes]);
+    for i in 0..lanes {
+        let over = (x[i].abs() > X_LIMIT) | (theta[i].abs() > THETA_LIMIT);
         let sutton_barto = params.sutton_barto[i];
         let penalty = if fallen[i] == 0.0 { sutton_barto } else { 1.0 };
-        step.rewards[i] = (1.0 - sutton_barto) - if terminated { penalty } else { 0.0 };
-        step.obs[i] = [next[0][i] as f32, next[1][i] as f32, next[2][i] as f32, next[3][i] as f32];
+        rewards[i] = (1.0 - sutton_barto) - if over { penalty } else { 0.0 };
+        fallen[i] = if over { 1.0 } else { fallen[i] };
+        terminated[i] = over;
+        obs[i] = [x[i] as f32, x_dot[i] as f32, theta[i] as f32, theta_dot[i] as f32];
     }
-    *state = next;
 }
 
 const GRAVITY: f64 = 9.8;
