@@ -9,7 +9,8 @@ fn main() {
     divan::main();
 }
 
-const ENVS: &[&str] = &["CartPole-v1"];
+const ENVS: &[&str] =
+    &["CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1", "Acrobot-v1"];
 
 /// Instruction set and env of every case this machine can run.
 fn cases() -> Vec<(InstructionSet, &'static str)> {

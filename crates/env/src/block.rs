@@ -68,8 +68,9 @@ pub(crate) struct Block<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: 
     lanes: Box<LaneTable<D, STATE, OBS>>,
 }
 
-/// What a block's lanes consist of. Lanes past the last one exist but are never seen and stay zero.
-#[repr(align(64))]
+/// What a block's lanes consist of. Lanes past the last one exist but are never seen and stay
+/// zero. The rows come first, so that they start on cache lines.
+#[repr(C, align(64))]
 struct LaneTable<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> {
     state: [Row; STATE],
     params: D::Params,

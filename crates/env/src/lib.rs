@@ -14,14 +14,17 @@ mod block;
 mod bounds;
 mod classic;
 mod dispatch;
+mod dynamics;
 mod generator;
 mod per_lane;
 mod registry;
 mod single;
+mod test_envs;
 mod trig;
 
 pub use batch::{BatchEnv, BlockStep, Ended, StateError};
 pub use dispatch::{InstructionSet, UnknownInstructionSet};
+pub use dynamics::{DYNAMICS_STEPS, dynamics_hash};
 pub use generator::Generator;
 pub use per_lane::PerLane;
 pub use registry::{EnvEntry, MakeError, NEAREST, RegisterError, Registry, UnknownEnv};

@@ -8,7 +8,7 @@ use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES};
 use rollhouse_core::{EnvSpec, Options};
 
 use crate::dispatch::Target;
-use crate::{BatchEnv, Env, InstructionSet, PerLane, classic};
+use crate::{BatchEnv, Env, InstructionSet, PerLane, classic, test_envs};
 
 /// Envs by id. Cheap to share; reading and registering may be done from any thread.
 #[derive(Debug, Default)]
@@ -22,9 +22,17 @@ impl Registry {
         Self::default()
     }
 
-    /// The built-in envs: Gymnasium's classic control.
+    /// The built-in envs: Gymnasium's classic control, and under `test/` envs for tests of the machinery.
     pub fn builtin() -> Self {
-        let entries = [classic::cartpole()];
+        let entries = [
+            classic::acrobot(),
+            classic::cartpole(),
+            classic::mountain_car(),
+            classic::mountain_car_continuous(),
+            classic::pendulum(),
+            test_envs::faulty(),
+            test_envs::noise(),
+        ];
         let entries = entries.into_iter().map(|entry| (entry.spec.id.clone(), Arc::new(entry))).collect();
         Self { entries: RwLock::new(entries) }
     }

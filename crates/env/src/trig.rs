@@ -55,7 +55,7 @@ pub fn sin_cos(x: f64) -> (f64, f64) {
 /// `x` brought below [`FAR`] if it is not there yet; others are returned as they are.
 #[inline(always)]
 pub(crate) fn fold(x: f64) -> f64 {
-    if within(x, FAR) { x } else { x % std::f64::consts::TAU }
+    if within(x, FAR) { x } else { x % TAU }
 }
 
 /// Sine and cosine of `|x| <= pi/4`.
@@ -101,6 +101,28 @@ pub(crate) fn sin_cos_wide(x: f64) -> (f64, f64) {
     (f64::from_bits(s.to_bits() ^ sin_sign), f64::from_bits(c.to_bits() ^ cos_sign))
 }
 
+/// NumPy's `x % (2 * pi)`, exactly: in `[0, 2 pi]`, of `|x| <= FAR`.
+#[inline(always)]
+pub(crate) fn modulo_tau_wide(x: f64) -> f64 {
+    let magnitude = x.abs();
+    let turns = (magnitude * (1.0 / TAU) + ROUND) - ROUND;
+    // Both products and both differences are exact: TAU_HIGH has 33 bits, the rest 20, `turns` at most 20,
+    // and the differences are multiples of the coarsest last place that fit in a double.
+    let nearest = (magnitude - turns * TAU_HIGH) - turns * (TAU - TAU_HIGH);
+    let remainder = if nearest < 0.0 { nearest + TAU } else { nearest };
+    if x < 0.0 && remainder != 0.0 { TAU - remainder } else { remainder }
+}
+
+/// NumPy's `x % (2 * pi)` of any `x`; NaN for infinities.
+#[inline(always)]
+pub(crate) fn modulo_tau(x: f64) -> f64 {
+    if within(x, FAR) {
+        return modulo_tau_wide(x);
+    }
+    let remainder = x % TAU;
+    if remainder < 0.0 { remainder + TAU } else { remainder }
+}
+
 /// sin(x) - x; `z` is `x * x`.
 #[inline(always)]
 fn sin_rest(x: f64, z: f64) -> f64 {
@@ -138,5 +160,8 @@ const COS: [f64; 6] = [
 const PI_2_A: f64 = f64::from_bits(0x3FF9_21FB_5440_0000);
 const PI_2_B: f64 = f64::from_bits(0x3DD0_B461_1A60_0000);
 const PI_2_C: f64 = f64::from_bits(0x3BA3_198A_2E03_7073);
+
+const TAU: f64 = std::f64::consts::TAU;
+const TAU_HIGH: f64 = 4.0 * PI_2_A;
 
 const ROUND: f64 = 6_755_399_441_055_744.0;

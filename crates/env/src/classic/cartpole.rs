@@ -40,7 +40,7 @@ fn spec() -> EnvSpec {
 }
 
 /// Recomputed by a test.
-const DYNAMICS_HASH: u64 = 0;
+const DYNAMICS_HASH: u64 = 0xaf00_1b19_cb22_8822;
 
 pub(crate) struct Params {
     bounds: ResetBounds,
@@ -145,10 +145,11 @@ fn finish(
     let (obs, rewards, fallen) = (&mut obs[..lanes], &mut rewards[..lanes], &mut fallen[..lanes]);
     for i in 0..lanes {
         let over = (x[i].abs() > X_LIMIT) | (theta[i].abs() > THETA_LIMIT);
-        let sutton_barto = params.sutton_barto[i];
-        let penalty = if fallen[i] == 0.0 { sutton_barto } else { 1.0 };
+        // 0 or 1 each: a fallen pole gives 1 less than a standing one, the fall itself only if so chosen.
+        let (sutton_barto, before) = (params.sutton_barto[i], fallen[i]);
+        let penalty = if sutton_barto > before { sutton_barto } else { before };
         rewards[i] = (1.0 - sutton_barto) - if over { penalty } else { 0.0 };
-        fallen[i] = if over { 1.0 } else { fallen[i] };
+        fallen[i] = if over { 1.0 } else { before };
         terminated[i] = over;
         obs[i] = [x[i] as f32, x_dot[i] as f32, theta[i] as f32, theta_dot[i] as f32];
     }

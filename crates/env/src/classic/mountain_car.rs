@@ -1,0 +1,154 @@
+//! MountainCar-v0: a car too weak for its hill, pushed in three ways.
+
+use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{Determinism, EnvSpec, OptionSpec, OptionValue, Options, Space};
+
+use crate::block::{Block, Dynamics, Row};
+use crate::bounds::{ResetBounds, float, reset_bound_options};
+use crate::trig::{self, Range};
+use crate::{EnvEntry, Generator, MakeError};
+
+/// State: position and velocity per step.
+type MountainCarBlock = Block<MountainCar, 2, 2>;
+
+/// The registry's entry.
+pub(crate) fn mountain_car() -> EnvEntry {
+    EnvEntry::soa(spec(), |target, options| {
+        Ok(MountainCarBlock::new(target, options.len(), params(options)?))
+    })
+}
+
+fn spec() -> EnvSpec {
+    let (low, high) = ([MIN_POSITION as f32, -MAX_SPEED as f32], [MAX_POSITION as f32, MAX_SPEED as f32]);
+    let mut options = vec![OptionSpec {
+        name: "goal_velocity".into(),
+        default: OptionValue::Float(0.0),
+        summary: "least velocity at the goal that ends the episode, per step".into(),
+    }];
+    options.extend(reset_bound_options("the first position", -0.6, -0.4));
+    EnvSpec {
+        id: "MountainCar-v0".into(),
+        summary: "drive a car up a hill it can only climb with a run-up".into(),
+        observation_space: Space::f32_box(&low, &high),
+        action_space: Space::discrete(3),
+        observation_names: ["position", "velocity"].map(String::from).into(),
+        action_names: ["left", "none", "right"].map(String::from).into(),
+        max_episode_steps: Some(200),
+        determinism: Determinism::Deterministic,
+        options,
+        info_channels: Vec::new(),
+        dynamics_hash: DYNAMICS_HASH,
+    }
+}
+
+/// Recomputed by a test.
+const DYNAMICS_HASH: u64 = 0xf90d_503d_fde2_511c;
+
+struct Params {
+    bounds: ResetBounds,
+    goal_velocity: Row,
+}
+
+fn params(options: &[Options]) -> Result<Params, MakeError> {
+    let mut goal_velocity = [0.0; BLOCK_LANES];
+    for (lane, options) in options.iter().enumerate() {
+        goal_velocity[lane] = float(options, lane, "goal_velocity")?;
+    }
+    Ok(Params { bounds: ResetBounds::of(options)?, goal_velocity })
+}
+
+struct MountainCar;
+
+impl Dynamics<2, 2> for MountainCar {
+    type Action = i64;
+    type Params = Params;
+
+    #[inline(always)]
+    fn reset(params: &Params, lane: usize, generator: &mut Generator) -> [f64; 2] {
+        let (low, high) = params.bounds.lane(lane);
+        [generator.uniform(low, high), 0.0]
+    }
+
+    #[inline(always)]
+    fn observe(state: &[f64; 2]) -> [f32; 2] {
+        state.map(|value| value as f32)
+    }
+
+    #[inline(always)]
+    fn step(
+        params: &Params,
+        lanes: usize,
+        [position, velocity]: &mut [Row; 2],
+        actions: &[i64],
+        obs: &mut [[f32; 2]],
+        rewards: &mut [f64],
+        terminated: &mut [bool; BLOCK_LANES],
+    ) {
+        let mut slope = [0.0; BLOCK_LANES];
+        for i in 0..lanes {
+            slope[i] = 3.0 * position[i];
+        }
+        match trig::range(&slope[..lanes]) {
+            Range::Far => cosines(&mut slope[..lanes], trig::sin_cos),
+            _ => cosines(&mut slope[..lanes], trig::sin_cos_wide),
+        }
+        advance(lanes, position, velocity, &slope, actions);
+        finish(lanes, params, position, velocity, obs, rewards, terminated);
+    }
+}
+
+/// Replaces each value by its cosine.
+#[inline(always)]
+fn cosines(values: &mut [f64], sin_cos: impl Fn(f64) -> (f64, f64)) {
+    for value in values {
+        *value = sin_cos(*value).1;
+    }
+}
+
+#[inline(always)]
+fn advance(lanes: usize, position: &mut Row, velocity: &mut Row, slope: &Row, actions: &[i64]) {
+    let (position, velocity) = (&mut position[..lanes], &mut velocity[..lanes]);
+    let (slope, actions) = (&slope[..lanes], &actions[..lanes]);
+    for i in 0..lanes {
+        // Actions are 0 to 2; the cut to 32 bits only matters for lanes that do not step.
+        let push = f64::from(actions[i] as i32) - 1.0;
+        let free = velocity[i] + (push * FORCE + slope[i] * -GRAVITY);
+        let speed = clip(free, -MAX_SPEED, MAX_SPEED);
+        let place = clip(position[i] + speed, MIN_POSITION, MAX_POSITION);
+        position[i] = place;
+        velocity[i] = if (place == MIN_POSITION) & (speed < 0.0) { 0.0 } else { speed };
+    }
+}
+
+/// `value` between `low` and `high`; NaN stays.
+#[inline(always)]
+fn clip(value: f64, low: f64, high: f64) -> f64 {
+    let value = if value < low { low } else { value };
+    if value > high { high } else { value }
+}
+
+/// What follows from the new state.
+#[inline(always)]
+fn finish(
+    lanes: usize,
+    params: &Params,
+    position: &Row,
+    velocity: &Row,
+    obs: &mut [[f32; 2]],
+    rewards: &mut [f64],
+    terminated: &mut [bool; BLOCK_LANES],
+) {
+    let (obs, rewards) = (&mut obs[..lanes], &mut rewards[..lanes]);
+    for i in 0..lanes {
+        terminated[i] = (position[i] >= GOAL_POSITION) & (velocity[i] >= params.goal_velocity[i]);
+        rewards[i] = -1.0;
+        obs[i] = [position[i] as f32, velocity[i] as f32];
+    }
+}
+
+const MIN_POSITION: f64 = -1.2;
+const MAX_POSITION: f64 = 0.6;
+const MAX_SPEED: f64 = 0.07;
+const GOAL_POSITION: f64 = 0.5;
+const FORCE: f64 = 0.001;
+const GRAVITY: f64 = 0.0025;

@@ -1,0 +1,175 @@
+//! Pendulum-v1: swing a pendulum up and hold it with a limited torque.
+
+use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{Determinism, EnvSpec, OptionSpec, OptionValue, Options, Space};
+
+use crate::block::{Block, Dynamics, Row};
+use crate::bounds::float;
+use crate::trig::{self, Range};
+use crate::{EnvEntry, Generator, MakeError};
+
+/// State: angle (rad, 0 upright, not wrapped) and angular velocity (rad/s).
+type PendulumBlock = Block<Pendulum, 2, 3>;
+
+/// The registry's entry.
+pub(crate) fn pendulum() -> EnvEntry {
+    EnvEntry::soa(spec(), |target, options| Ok(PendulumBlock::new(target, options.len(), params(options)?)))
+}
+
+fn spec() -> EnvSpec {
+    let high = [1.0, 1.0, MAX_SPEED as f32];
+    let option = |name: &str, default, summary: &str| OptionSpec {
+        name: name.into(),
+        default: OptionValue::Float(default),
+        summary: summary.into(),
+    };
+    EnvSpec {
+        id: "Pendulum-v1".into(),
+        summary: "swing a pendulum up and keep it upright".into(),
+        observation_space: Space::f32_box(&high.map(|bound| -bound), &high),
+        action_space: Space::f32_box(&[-MAX_TORQUE], &[MAX_TORQUE]),
+        observation_names: ["cos_angle", "sin_angle", "angular_velocity"].map(String::from).into(),
+        action_names: vec!["torque".into()],
+        max_episode_steps: Some(200),
+        determinism: Determinism::Deterministic,
+        options: vec![
+            option("g", 10.0, "gravity in m/s^2"),
+            option("x_init", std::f64::consts::PI, "largest first angle in rad, either way"),
+            option("y_init", 1.0, "largest first angular velocity in rad/s, either way"),
+        ],
+        info_channels: Vec::new(),
+        dynamics_hash: DYNAMICS_HASH,
+    }
+}
+
+/// Recomputed by a test.
+const DYNAMICS_HASH: u64 = 0xaa1c_f9a5_43bd_cb8d;
+
+struct Params {
+    /// Angular acceleration of a horizontal pendulum, `3 g / (2 l)`.
+    fall: Row,
+    angle: Row,
+    velocity: Row,
+}
+
+fn params(options: &[Options]) -> Result<Params, MakeError> {
+    let zero = [0.0; BLOCK_LANES];
+    let mut params = Params { fall: zero, angle: zero, velocity: zero };
+    for (lane, options) in options.iter().enumerate() {
+        params.fall[lane] = 3.0 * float(options, lane, "g")? / 2.0;
+        params.angle[lane] = bound(options, lane, "x_init")?;
+        params.velocity[lane] = bound(options, lane, "y_init")?;
+    }
+    Ok(params)
+}
+
+/// A bound that is used with both signs.
+fn bound(options: &Options, lane: usize, name: &'static str) -> Result<f64, MakeError> {
+    let value = float(options, lane, name)?;
+    if (0.0..=f64::MAX / 2.0).contains(&value) {
+        Ok(value)
+    } else {
+        Err(MakeError::option(lane, name, value, format!("from 0 to {:e}", f64::MAX / 2.0)))
+    }
+}
+
+struct Pendulum;
+
+impl Dynamics<2, 3> for Pendulum {
+    type Action = f32;
+    type Params = Params;
+
+    #[inline(always)]
+    fn reset(params: &Params, lane: usize, generator: &mut Generator) -> [f64; 2] {
+        let mut draw = |bound: f64| generator.uniform(-bound, bound);
+        [draw(params.angle[lane]), draw(params.velocity[lane])]
+    }
+
+    #[inline(always)]
+    fn observe(state: &[f64; 2]) -> [f32; 3] {
+        let (sin, cos) = trig::sin_cos(state[0]);
+        [cos as f32, sin as f32, state[1] as f32]
+    }
+
+    #[inline(always)]
+    fn step(
+        params: &Params,
+        lanes: usize,
+        [angle, velocity]: &mut [Row; 2],
+        actions: &[f32],
+        obs: &mut [[f32; 3]],
+        rewards: &mut [f64],
+        terminated: &mut [bool; BLOCK_LANES],
+    ) {
+        match trig::range(&angle[..lanes]) {
+            Range::Far => {
+                advance(lanes, params, angle, velocity, actions, rewards, trig::sin_cos, trig::modulo_tau);
+            }
+            _ => {
+                let modulo = trig::modulo_tau_wide;
+                advance(lanes, params, angle, velocity, actions, rewards, trig::sin_cos_wide, modulo);
+            }
+        }
+        match trig::range(&angle[..lanes]) {
+            Range::Far => observe_rows(lanes, angle, velocity, obs, trig::sin_cos),
+            _ => observe_rows(lanes, angle, velocity, obs, trig::sin_cos_wide),
+        }
+        terminated[..lanes].fill(false);
+    }
+}
+
+#[inline(always)]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "separate arguments tell the compiler that rows do not overlap"
+)]
+fn advance(
+    lanes: usize,
+    params: &Params,
+    angle: &mut Row,
+    velocity: &mut Row,
+    actions: &[f32],
+    rewards: &mut [f64],
+    sin_cos: impl Fn(f64) -> (f64, f64),
+    modulo_tau: impl Fn(f64) -> f64,
+) {
+    let (angle, velocity) = (&mut angle[..lanes], &mut velocity[..lanes]);
+    let (actions, rewards) = (&actions[..lanes], &mut rewards[..lanes]);
+    for i in 0..lanes {
+        // The torque is a single, and so is what Gymnasium computes from it alone.
+        let torque = actions[i];
+        let torque = if torque < -MAX_TORQUE { -MAX_TORQUE } else { torque };
+        let torque = if torque > MAX_TORQUE { MAX_TORQUE } else { torque };
+        let (from_upright, speed) = (modulo_tau(angle[i] + PI) - PI, velocity[i]);
+        let effort = f64::from(TORQUE_COST * (torque * torque));
+        rewards[i] = -((from_upright * from_upright + 0.1 * (speed * speed)) + effort);
+
+        let (sin, _) = sin_cos(angle[i]);
+        let free = speed + (params.fall[i] * sin + f64::from(3.0 * torque)) * DT;
+        let free = if free < -MAX_SPEED { -MAX_SPEED } else { free };
+        velocity[i] = if free > MAX_SPEED { MAX_SPEED } else { free };
+        angle[i] += velocity[i] * DT;
+    }
+}
+
+#[inline(always)]
+fn observe_rows(
+    lanes: usize,
+    angle: &Row,
+    velocity: &Row,
+    obs: &mut [[f32; 3]],
+    sin_cos: impl Fn(f64) -> (f64, f64),
+) {
+    let (angle, velocity, obs) = (&angle[..lanes], &velocity[..lanes], &mut obs[..lanes]);
+    for i in 0..lanes {
+        let (sin, cos) = sin_cos(angle[i]);
+        obs[i] = [cos as f32, sin as f32, velocity[i] as f32];
+    }
+}
+
+const PI: f64 = std::f64::consts::PI;
+const MAX_SPEED: f64 = 8.0;
+const MAX_TORQUE: f32 = 2.0;
+const TORQUE_COST: f32 = 0.001;
+/// Seconds between two states.
+const DT: f64 = 0.05;

@@ -1,0 +1,203 @@
+//! The hash that ties an env's spec to what the env does.
+
+use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{
+    BoxSpace, ColumnMut, ColumnSpec, DType, Determinism, DiscreteSpace, EnvSpec, OptionSpec, OptionValue,
+    Options, Space, lane_bits, random_bits, split_mix64,
+};
+
+use crate::{BlockStep, EnvEntry, InstructionSet, MakeError};
+
+/// Computes what `EnvSpec::dynamics_hash` has to be: a hash of the spec without its texts and of the states
+/// of a fixed run of [`DYNAMICS_STEPS`] steps with default options, seeds 0 to 3, hashed actions, and a reset
+/// where an episode ends or reaches its time limit. Of an env that is not deterministic, the spec alone.
+///
+/// It is the same on every machine and instruction set. A test of the env compares it with the constant.
+///
+/// # Errors
+/// The env cannot be made with its default options.
+pub fn dynamics_hash(entry: &EnvEntry, set: InstructionSet) -> Result<u64, MakeError> {
+    let spec = entry.spec();
+    let hash = Fold(0).spec(spec);
+    match spec.determinism {
+        Determinism::Deterministic => fold_run(hash, entry, set).map(|hash| hash.0),
+        Determinism::NonDeterministic => Ok(hash.0),
+    }
+}
+
+/// Steps of the run that [`dynamics_hash`] hashes.
+pub const DYNAMICS_STEPS: u64 = 1000;
+
+/// Lanes of that run.
+const LANES: usize = 4;
+
+fn fold_run(mut hash: Fold, entry: &EnvEntry, set: InstructionSet) -> Result<Fold, MakeError> {
+    let spec = entry.spec();
+    let defaults = Options::check(&spec.options, &[]).unwrap_or_default();
+    let mut block = entry.make_block_on(set, &vec![defaults; LANES])?;
+    let mut buffers: Vec<_> = spec.obs_columns().iter().map(Buffer::new).collect();
+    let mut info_buffers: Vec<_> = spec.info_channels.iter().map(Buffer::new).collect();
+    let mut obs: Vec<_> = buffers.iter_mut().map(Buffer::column).collect();
+    let mut infos: Vec<_> = info_buffers.iter_mut().map(Buffer::column).collect();
+    let (mut rewards, mut hashes, mut lengths) = ([0.0; LANES], [0; BLOCK_LANES], [0u32; LANES]);
+    for lane in 0..LANES {
+        block.seed(lane, lane as u64);
+    }
+    block.reset(u64::MAX, &mut obs);
+    let mut actions = Buffer::new(&spec.action_column());
+    let mut reset = 0;
+    for step in 0..DYNAMICS_STEPS {
+        actions.draw_actions(&spec.action_space, step);
+        let (obs, infos, rewards) = (&mut obs[..], &mut infos[..], &mut rewards[..]);
+        let ended =
+            block.step(BlockStep { skip: 0, reset, actions: actions.column().as_ref(), obs, infos, rewards });
+        block.state_hashes(lane_bits(LANES), &mut hashes);
+        for lane in 0..LANES {
+            let was_reset = reset >> lane & 1 == 1;
+            lengths[lane] = if was_reset { 0 } else { lengths[lane] + 1 };
+            hash = hash.word(u64::from(hashes[lane])).word(rewards[lane].to_bits());
+        }
+        let timed_out = |lane: &usize| spec.max_episode_steps.is_some_and(|limit| lengths[*lane] >= limit);
+        reset = (0..LANES)
+            .filter(timed_out)
+            .fold(ended.terminated | ended.truncated, |mask, lane| mask | 1 << lane);
+        hash = hash.word(ended.terminated).word(ended.truncated);
+    }
+    Ok(hash)
+}
+
+/// Rows of [`LANES`] lanes of one column.
+enum Buffer {
+    U8(Vec<u8>),
+    I32(Vec<i32>),
+    I64(Vec<i64>),
+    F32(Vec<f32>),
+    F64(Vec<f64>),
+}
+
+impl Buffer {
+    fn new(spec: &ColumnSpec) -> Self {
+        let elements = spec.elements() * LANES;
+        match spec.dtype {
+            DType::Bool | DType::U8 => Self::U8(vec![0; elements]),
+            DType::I32 => Self::I32(vec![0; elements]),
+            DType::I64 => Self::I64(vec![0; elements]),
+            DType::F32 => Self::F32(vec![0.0; elements]),
+            DType::F64 => Self::F64(vec![0.0; elements]),
+        }
+    }
+
+    fn column(&mut self) -> ColumnMut<'_> {
+        match self {
+            Self::U8(values) => ColumnMut::U8(values),
+            Self::I32(values) => ColumnMut::I32(values),
+            Self::I64(values) => ColumnMut::I64(values),
+            Self::F32(values) => ColumnMut::F32(values),
+            Self::F64(values) => ColumnMut::F64(values),
+        }
+    }
+
+    /// Fills in the actions of step `step`.
+    fn draw_actions(&mut self, space: &Space, step: u64) {
+        let elements = space.elements();
+        for index in 0..elements * LANES {
+            let (lane, element) = (index / elements, index % elements);
+            let bits = random_bits(element as u64, lane as u32, step);
+            let unit = (bits >> 11) as f64 / (1u64 << 53) as f64;
+            let number = match space {
+                // Exact: no env has 2^53 actions.
+                Space::Discrete(space) => (space.start + (bits % space.n) as i64) as f64,
+                Space::Box(space) => scale(space.low[element], space.high[element], unit),
+            };
+            match self {
+                Self::U8(values) => values[index] = number as u8,
+                Self::I32(values) => values[index] = number as i32,
+                Self::I64(values) => values[index] = number as i64,
+                Self::F32(values) => values[index] = number as f32,
+                Self::F64(values) => values[index] = number,
+            }
+        }
+    }
+}
+
+/// The point at `unit` of the way from `low` to `high`; an end that is not finite counts as 1 from the other.
+fn scale(low: f64, high: f64, unit: f64) -> f64 {
+    let low = if low.is_finite() { low } else { high.min(0.0) - 1.0 };
+    let high = if high.is_finite() { high } else { low + 2.0 };
+    low + (high - low) * unit
+}
+
+/// A 64-bit hash of words in order.
+#[derive(Clone, Copy)]
+struct Fold(u64);
+
+impl Fold {
+    fn word(self, word: u64) -> Self {
+        Self(split_mix64(self.0 ^ word))
+    }
+
+    fn bytes(self, bytes: &[u8]) -> Self {
+        bytes.iter().fold(self.word(bytes.len() as u64), |hash, &byte| hash.word(u64::from(byte)))
+    }
+
+    fn strings(self, strings: &[String]) -> Self {
+        strings.iter().fold(self.word(strings.len() as u64), |hash, string| hash.bytes(string.as_bytes()))
+    }
+
+    fn sizes(self, sizes: &[usize]) -> Self {
+        sizes.iter().fold(self.word(sizes.len() as u64), |hash, &size| hash.word(size as u64))
+    }
+
+    fn floats(self, floats: &[f64]) -> Self {
+        floats.iter().fold(self.word(floats.len() as u64), |hash, float| hash.word(float.to_bits()))
+    }
+
+    /// Everything of a spec that a recording depends on, which leaves out the texts. Each struct is taken
+    /// apart in full, so that a new field does not compile until it is dealt with here.
+    fn spec(self, spec: &EnvSpec) -> Self {
+        let EnvSpec {
+            id,
+            summary: _,
+            observation_space,
+            action_space,
+            observation_names,
+            action_names,
+            max_episode_steps,
+            determinism,
+            options,
+            info_channels,
+            dynamics_hash: _,
+        } = spec;
+        let hash = self.bytes(id.as_bytes()).space(observation_space).space(action_space);
+        let hash = hash.strings(observation_names).strings(action_names);
+        let hash = hash.word(max_episode_steps.map_or(u64::MAX, u64::from));
+        let hash = hash.word(match determinism {
+            Determinism::Deterministic => 0,
+            Determinism::NonDeterministic => 1,
+        });
+        let hash = options.iter().fold(hash.word(options.len() as u64), Self::option);
+        info_channels.iter().fold(hash.word(info_channels.len() as u64), Self::channel)
+    }
+
+    fn space(self, space: &Space) -> Self {
+        match space {
+            Space::Box(BoxSpace { low, high, shape, dtype }) => {
+                self.word(0).floats(low).floats(high).sizes(shape).bytes(dtype.name().as_bytes())
+            }
+            Space::Discrete(DiscreteSpace { n, start }) => self.word(1).word(*n).word(*start as u64),
+        }
+    }
+
+    fn option(self, OptionSpec { name, default, summary: _ }: &OptionSpec) -> Self {
+        let hash = self.bytes(name.as_bytes());
+        match default {
+            OptionValue::Bool(value) => hash.word(0).word(u64::from(*value)),
+            OptionValue::Int(value) => hash.word(1).word(*value as u64),
+            OptionValue::Float(value) => hash.word(2).word(value.to_bits()),
+        }
+    }
+
+    fn channel(self, ColumnSpec { path, dtype, shape, names, role: _ }: &ColumnSpec) -> Self {
+        self.bytes(path.as_bytes()).bytes(dtype.name().as_bytes()).sizes(shape).strings(names)
+    }
+}

@@ -1,0 +1,7 @@
+//! Envs that misbehave on request, for tests of the machinery around envs.
+
+mod faulty;
+mod noise;
+
+pub(crate) use faulty::faulty;
+pub(crate) use noise::noise;

@@ -1,0 +1,19 @@
+//! The constants that tie specs to dynamics.
+
+use rollhouse_env::{InstructionSet, Registry, dynamics_hash};
+
+#[test]
+fn every_builtin_env_carries_the_hash_of_its_dynamics() {
+    let registry = Registry::builtin();
+    let mut wrong = Vec::new();
+    for id in registry.ids() {
+        let entry = registry.get(&id).unwrap();
+        for set in InstructionSet::available() {
+            let hash = dynamics_hash(&entry, set).unwrap();
+            if hash != entry.spec().dynamics_hash {
+                wrong.push(format!("{id} on {set}: const DYNAMICS_HASH: u64 = {hash:#018x};"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "the dynamics or the spec changed:\n{}", wrong.join("\n"));
+}
