@@ -1,0 +1,373 @@
+//! The node: the control thread, and the actor that owns the table of sessions.
+//!
+//! ```text
+//! (asked) -> watched -> over                      the session ended: its exit goes to who asked for it
+//!            watched -> backing off -> watched    its actor panicked: made anew after a back-off
+//!                       backing off -> unwatched  too often: cancelled and given up
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use actix::dev::SendError;
+use actix::prelude::*;
+use rollhouse_core::{BackOff, RestartDecision};
+use rollhouse_replay::RunRecorder;
+
+use crate::session::{SessionActor, SessionId, Stepping};
+use crate::{Cancel, Exit, Progress, Rollout};
+
+/// Hosts sessions in this process. Dropping it ends the control thread; sessions that still step are asked to
+/// end and not waited for.
+#[derive(Debug)]
+pub struct Node {
+    actor: Addr<NodeActor>,
+    system: System,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A rollout under way. Dropping it leaves the rollout running.
+#[derive(Debug)]
+pub struct RolloutHandle {
+    progress: Arc<Progress>,
+    exit: Receiver<Arc<Exit>>,
+}
+
+/// Why a node could not be started.
+#[derive(Debug)]
+pub enum StartError {
+    /// The control thread could not be started.
+    Thread(std::io::Error),
+    /// The control thread ended before it had a node.
+    Ended,
+}
+
+/// Why a session could not begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BeginError {
+    /// The node has as many sessions or requests as it takes; try again later.
+    Busy,
+    /// The node is going away.
+    Stopped,
+}
+
+impl Node {
+    /// Starts the control thread.
+    ///
+    /// # Errors
+    /// If the operating system refuses a thread or its event loop.
+    pub fn start() -> Result<Self, StartError> {
+        let (ready, started) = sync_channel(1);
+        let control = move || {
+            let runner = System::new();
+            let actor = runner.block_on(async { NodeActor::default().start() });
+            // Nobody waits for the answer only if the starter is gone, and then the loop ends with it.
+            if ready.send((actor, System::current())).is_ok() {
+                let _code = runner.run();
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("rollhouse-control".to_owned())
+            .spawn(control)
+            .map_err(StartError::Thread)?;
+        let (actor, system) = started.recv().map_err(|_| StartError::Ended)?;
+        Ok(Self { actor, system, thread: Some(thread) })
+    }
+
+    /// Begins a session that steps `rollout`, recorded if there is a `recording` of its own run. Returns when
+    /// the request is queued; how it ends, failures of its start included, is told by the handle. Raising
+    /// `cancel` ends it early.
+    ///
+    /// # Errors
+    /// See [`BeginError`]; nothing has begun then.
+    pub fn rollout(
+        &self,
+        rollout: Rollout,
+        recording: Option<RunRecorder>,
+        cancel: Cancel,
+    ) -> Result<RolloutHandle, BeginError> {
+        let (reply, answer) = sync_channel(1);
+        let request = BeginRollout { rollout: Box::new(rollout), recording, cancel, reply };
+        self.actor.try_send(request).map_err(|error| match error {
+            SendError::Full(_) => BeginError::Busy,
+            SendError::Closed(_) => BeginError::Stopped,
+        })?;
+        let Begun { progress, exit } = answer.recv().map_err(|_| BeginError::Stopped)??;
+        Ok(RolloutHandle { progress, exit })
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.system.stop();
+        if let Some(thread) = self.thread.take() {
+            // A control thread that panicked has said so by itself.
+            let _ended = thread.join();
+        }
+    }
+}
+
+impl RolloutHandle {
+    /// What the session shows of itself.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// Waits at most `timeout` for the end.
+    pub fn wait(&self, timeout: Duration) -> Option<Arc<Exit>> {
+        match self.exit.recv_timeout(timeout) {
+            Ok(exit) => Some(exit),
+            Err(RecvTimeoutError::Timeout) => None,
+            // The node went away under it.
+            Err(RecvTimeoutError::Disconnected) => Some(Arc::new(Exit::Unwatched)),
+        }
+    }
+}
+
+/// Owns the table of sessions: makes their actors, and makes them anew when they panic.
+#[derive(Debug)]
+pub(crate) struct NodeActor {
+    sessions: BTreeMap<SessionId, Session>,
+    begun: u64,
+    began: Instant,
+}
+
+#[derive(Debug)]
+struct Session {
+    stepping: Arc<Stepping>,
+    actor: Option<Addr<SessionActor>>,
+    back_off: BackOff,
+    exit: SyncSender<Arc<Exit>>,
+}
+
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+struct BeginRollout {
+    rollout: Box<Rollout>,
+    recording: Option<RunRecorder>,
+    cancel: Cancel,
+    reply: SyncSender<Result<Begun, BeginError>>,
+}
+
+#[derive(Debug)]
+struct Begun {
+    progress: Arc<Progress>,
+    exit: Receiver<Arc<Exit>>,
+}
+
+/// A session's actor has ended: with its session, or else by a panic.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct SessionDown {
+    pub(crate) id: SessionId,
+    pub(crate) ended: Option<Arc<Exit>>,
+}
+
+impl Default for NodeActor {
+    fn default() -> Self {
+        Self { sessions: BTreeMap::new(), begun: 0, began: Instant::now() }
+    }
+}
+
+impl NodeActor {
+    /// Ends a session's entry and tells who asked for it.
+    fn over(&mut self, id: SessionId, exit: Arc<Exit>) {
+        if let Some(session) = self.sessions.remove(&id) {
+            // The channel has room for the one exit it ever carries; nobody may be interested any more.
+            let _told = session.exit.try_send(exit);
+        }
+    }
+
+    /// An actor went down without its session having ended.
+    fn panicked(&mut self, id: SessionId, ctx: &mut Context<Self>) {
+        let now = self.began.elapsed();
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if session.actor.take().is_none() {
+            // Found by the look already; this is the notice.
+            return;
+        }
+        match session.back_off.failed(now) {
+            RestartDecision::RetryAfter(wait) => {
+                ctx.run_later(wait, move |node, ctx| node.watch_anew(id, ctx));
+            }
+            RestartDecision::GiveUp => {
+                session.stepping.cancel.cancel();
+                self.over(id, Arc::new(Exit::Unwatched));
+            }
+        }
+    }
+
+    fn watch_anew(&mut self, id: SessionId, ctx: &mut Context<Self>) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            let actor = SessionActor::new(Arc::clone(&session.stepping), ctx.address());
+            session.actor = Some(actor.start());
+        }
+    }
+
+    /// Finds actors whose notice was lost to a full mailbox.
+    fn look(&mut self, ctx: &mut Context<Self>) {
+        let down = self.sessions.iter().filter(|(_, s)| s.actor.as_ref().is_some_and(|a| !a.connected()));
+        let down: Vec<SessionId> = down.map(|(&id, _)| id).collect();
+        for id in down {
+            self.panicked(id, ctx);
+        }
+    }
+}
+
+impl Actor for NodeActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.set_mailbox_capacity(MAILBOX);
+        ctx.run_interval(LOOK_EVERY, Self::look);
+    }
+
+    fn stopped(&mut self, _: &mut Self::Context) {
+        for session in self.sessions.values() {
+            session.stepping.cancel.cancel();
+        }
+    }
+}
+
+impl Handler<BeginRollout> for NodeActor {
+    type Result = ();
+
+    fn handle(&mut self, request: BeginRollout, ctx: &mut Self::Context) {
+        let BeginRollout { rollout, recording, cancel, reply } = request;
+        let answer = if self.sessions.len() >= MAX_SESSIONS {
+            Err(BeginError::Busy)
+        } else {
+            let id = self.begun;
+            self.begun += 1;
+            let (told, exit) = sync_channel(1);
+            let stepping = Stepping::new(id, *rollout, recording, cancel);
+            let progress = Arc::clone(&stepping.progress);
+            let session = Session { stepping, actor: None, back_off: BackOff::new(id), exit: told };
+            self.sessions.insert(id, session);
+            self.watch_anew(id, ctx);
+            Ok(Begun { progress, exit })
+        };
+        // Room for the one answer; who asked may have gone.
+        let _told = reply.try_send(answer);
+    }
+}
+
+impl Handler<SessionDown> for NodeActor {
+    type Result = ();
+
+    fn handle(&mut self, down: SessionDown, ctx: &mut Self::Context) {
+        match down.ended {
+            Some(exit) => self.over(down.id, exit),
+            None => self.panicked(down.id, ctx),
+        }
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Thread(_) => f.write_str("the control thread could not be started"),
+            Self::Ended => f.write_str("the control thread ended before it was ready"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Thread(error) => Some(error),
+            Self::Ended => None,
+        }
+    }
+}
+
+impl fmt::Display for BeginError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy => write!(f, "the node is busy: it has {MAX_SESSIONS} sessions at most"),
+            Self::Stopped => f.write_str("the node is going away"),
+        }
+    }
+}
+
+impl std::error::Error for BeginError {}
+
+/// Sessions one node hosts at a time. Each has a thread of its own.
+pub const MAX_SESSIONS: usize = 64;
+
+/// A notice from each session, and as many requests.
+const MAILBOX: usize = 2 * MAX_SESSIONS;
+
+/// Only for notices that were lost.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::testing::PanicNow;
+    use crate::{Goal, Rollout};
+    use rollhouse_engine::EngineConfig;
+    use rollhouse_env::Registry;
+    use rollhouse_policy::Builtin;
+
+    /// Makes the actor of a session panic and answers when it has.
+    #[derive(Message)]
+    #[rtype(result = "()")]
+    struct PanicSession {
+        id: SessionId,
+        done: SyncSender<Result<(), MailboxError>>,
+    }
+
+    impl Handler<PanicSession> for NodeActor {
+        type Result = ();
+
+        fn handle(&mut self, request: PanicSession, ctx: &mut Self::Context) {
+            let actor = self.sessions[&request.id].actor.clone().unwrap();
+            let panicked = async move { request.done.send(actor.send(PanicNow).await).unwrap() };
+            ctx.spawn(panicked.into_actor(self));
+        }
+    }
+
+    fn endless_rollout() -> Rollout {
+        let env = Registry::builtin().get("CartPole-v1").unwrap();
+        Rollout::new(env, EngineConfig::new(8), 1, Builtin::Random, Goal::Batches(u64::MAX))
+    }
+
+    #[test]
+    fn a_session_whose_actor_panics_steps_on_and_its_end_is_still_told() {
+        let node = Node::start().unwrap();
+        let cancel = Cancel::default();
+        let handle = node.rollout(endless_rollout(), None, cancel.clone()).unwrap();
+        let (done, panicked) = sync_channel(1);
+        node.actor.try_send(PanicSession { id: 0, done }).unwrap();
+        assert!(matches!(panicked.recv().unwrap(), Err(MailboxError::Closed)));
+        let before = handle.progress().snapshot().beats;
+        while handle.progress().snapshot().beats < before + 100 {
+            std::thread::yield_now();
+        }
+        cancel.cancel();
+        // Only an actor made anew can tell.
+        let exit = handle.exit.recv().unwrap();
+        let Exit::Cancelled(report) = &*exit else { panic!("{exit:?}") };
+        assert!(report.stats.steps > 0);
+    }
+
+    #[test]
+    fn a_node_with_as_many_sessions_as_it_takes_is_busy_until_one_ends() {
+        let node = Node::start().unwrap();
+        let cancels: Vec<Cancel> = (0..MAX_SESSIONS).map(|_| Cancel::default()).collect();
+        let begin = |cancel: &Cancel| node.rollout(endless_rollout(), None, cancel.clone());
+        let handles: Vec<_> = cancels.iter().map(|cancel| begin(cancel).unwrap()).collect();
+        assert_eq!(begin(&Cancel::default()).unwrap_err(), BeginError::Busy);
+        cancels[5].cancel();
+        handles[5].exit.recv().unwrap();
+        let last = Cancel::default();
+        let handle = begin(&last).unwrap();
+        cancels.iter().chain([&last]).for_each(Cancel::cancel);
+        assert!(matches!(*handle.exit.recv().unwrap(), Exit::Cancelled(_)));
+    }
+}

@@ -1,0 +1,230 @@
+//! A rollout: lanes stepped by a node-side policy until a goal is reached.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rollhouse_core::{Interruption, Options, RunId, SeedSchedule};
+use rollhouse_engine::{Engine, EngineConfig, Reset, Stats, StepError, Timings};
+use rollhouse_env::EnvEntry;
+use rollhouse_policy::{Act, Builtin, Policy};
+use rollhouse_replay::{PolicyInfo, RecordMode, RunHeader, RunRecorder};
+
+use crate::{Cancel, Progress, RolloutError};
+
+/// What to step, how, and for how long.
+#[derive(Debug, Clone)]
+pub struct Rollout {
+    /// The env.
+    pub env: Arc<EnvEntry>,
+    /// Lanes, threads, options and the rest of how lanes are stepped. Its schedule decides what episodes
+    /// start from; [`Rollout::new`] seeds each episode from the run's seed.
+    pub engine: EngineConfig,
+    /// Decides random actions, and the episodes' seeds under `per_episode`.
+    pub seed: u64,
+    /// Who chooses actions.
+    pub policy: Builtin,
+    /// When it is done.
+    pub goal: Goal,
+    /// How long the session may make no progress before it counts as hung.
+    pub hang_deadline: Duration,
+}
+
+/// When a rollout is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Goal {
+    /// After this many batch steps; episodes that are open then are cancelled.
+    Batches(u64),
+    /// After exactly this many episodes: lane i plays number i, i + N, i + 2N, ... of them and stops, so that
+    /// short episodes are not preferred.
+    Episodes(u64),
+}
+
+/// What a rollout has done.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// Steps, episodes, returns and lengths.
+    pub stats: Stats,
+    /// Where the time of a batch went.
+    pub timings: Timings,
+    /// Threads that stepped.
+    pub threads: usize,
+    /// From before the first reset to after the last step; without making the lanes.
+    pub took: Duration,
+}
+
+impl Rollout {
+    /// A rollout in which every episode is seeded from `seed`, its lane and its number, watched with
+    /// [`HANG_DEADLINE`].
+    pub fn new(env: Arc<EnvEntry>, engine: EngineConfig, seed: u64, policy: Builtin, goal: Goal) -> Self {
+        let engine = EngineConfig { schedule: SeedSchedule::PerEpisode { run_seed: seed }, ..engine };
+        Self { env, engine, seed, policy, goal, hang_deadline: HANG_DEADLINE }
+    }
+
+    /// What a recorder has to know of it.
+    pub fn header(&self, run: RunId, mode: RecordMode, program: String, started_ms: u64) -> RunHeader {
+        let spec = self.env.spec().clone();
+        let options = match self.engine.options.as_slice() {
+            // The defaults of a schema always pass its own check.
+            [] => vec![Options::check(&spec.options, &[]).unwrap_or_default()],
+            given => given.to_vec(),
+        };
+        RunHeader {
+            run,
+            options,
+            lanes: self.engine.lanes as u32,
+            schedule: self.engine.schedule,
+            autoreset: self.engine.autoreset.name().to_owned(),
+            max_episode_steps: match self.engine.max_episode_steps {
+                None => spec.max_episode_steps,
+                Some(limit) => (limit > 0).then_some(limit),
+            },
+            policy: PolicyInfo { name: self.policy.name().to_owned(), version: 0 },
+            mode,
+            program,
+            started_ms,
+            spec,
+        }
+    }
+
+    /// Steps until the goal is reached or the end is asked for. Blocks for as long as that takes.
+    pub(crate) fn run(
+        &self,
+        recording: Option<&RunRecorder>,
+        progress: &Progress,
+        cancel: &Cancel,
+    ) -> Result<Report, RolloutError> {
+        progress.beat();
+        let mut policy =
+            self.policy.make(&self.env.spec().action_space, self.seed).map_err(RolloutError::Space)?;
+        let mut engine =
+            Engine::new(&self.env, self.engine.clone(), recording).map_err(RolloutError::Engine)?;
+        progress.beat();
+        if let Goal::Episodes(episodes) = self.goal {
+            let lanes = self.engine.lanes as u64;
+            let quota = move |lane: usize| episodes / lanes + u64::from((lane as u64) < episodes % lanes);
+            engine.limit_episodes(quota).map_err(RolloutError::Step)?;
+        }
+        let began = Instant::now();
+        let ended = self.steps(&mut engine, &mut *policy, progress, cancel);
+        let report = close(engine, progress, began);
+        match ended {
+            Ok(()) => report.map_err(RolloutError::Step),
+            Err(Ended::Lanes(lanes)) => {
+                let report = Box::new(report.map_err(RolloutError::Step)?);
+                Err(RolloutError::LanesFailed { lanes, report })
+            }
+            Err(Ended::Error(error)) => Err(error),
+        }
+    }
+
+    /// Everything between the first reset and the last step.
+    fn steps(
+        &self,
+        engine: &mut Engine,
+        policy: &mut dyn Policy,
+        progress: &Progress,
+        cancel: &Cancel,
+    ) -> Result<(), Ended> {
+        engine.reset(&Reset::all())?;
+        let mut shown = Instant::now();
+        let mut batch = 0;
+        while !self.is_reached(batch, engine) && !cancel.is_cancelled() {
+            if engine.lost() > 0 {
+                wait_for_restarts(engine)?;
+            }
+            act(engine, policy, batch)?;
+            engine.step()?;
+            progress.beat();
+            batch += 1;
+            if batch % LOOK_EVERY == 0 && shown.elapsed() >= PUBLISH_EVERY {
+                publish(engine, progress)?;
+                shown = Instant::now();
+            }
+        }
+        Ok(())
+    }
+
+    fn is_reached(&self, batch: u64, engine: &Engine) -> bool {
+        match self.goal {
+            Goal::Batches(batches) => batch >= batches,
+            Goal::Episodes(_) => engine.playing() == 0,
+        }
+    }
+}
+
+impl Goal {
+    /// The whole batches that `steps` steps of `lanes` lanes take.
+    pub const fn steps(steps: u64, lanes: usize) -> Self {
+        Self::Batches(steps.div_ceil(lanes as u64))
+    }
+}
+
+/// Why stepping ended before the goal.
+enum Ended {
+    /// So many lanes have failed for good and no other lane plays.
+    Lanes(usize),
+    Error(RolloutError),
+}
+
+impl From<StepError> for Ended {
+    fn from(error: StepError) -> Self {
+        Self::Error(RolloutError::Step(error))
+    }
+}
+
+/// Has the policy choose every lane's next action from the newest frame.
+fn act(engine: &mut Engine, policy: &mut dyn Policy, batch: u64) -> Result<(), Ended> {
+    let (frame, actions) = engine.frame_and_actions()?;
+    let obs = frame.obs_columns();
+    let request = Act { first_lane: 0, step: batch, obs: &obs, actions };
+    policy.act(request).map_err(|error| Ended::Error(RolloutError::Act(error)))
+}
+
+/// Called when lanes are lost. If no other lane plays, pauses for a moment, since stepping nothing would only
+/// burn a core until a restart is due, or ends when none is.
+#[cold]
+fn wait_for_restarts(engine: &mut Engine) -> Result<(), Ended> {
+    let playing = engine.playing();
+    if engine.lost() < playing {
+        return Ok(());
+    }
+    let states = engine.lane_states()?;
+    let failed = states.iter().filter(|&&state| state == rollhouse_core::LaneState::Failed).count();
+    if failed >= playing {
+        return Err(Ended::Lanes(failed));
+    }
+    std::thread::sleep(RESTART_PAUSE);
+    Ok(())
+}
+
+/// Ends open episodes, hands everything to the recorder and takes the figures.
+fn close(mut engine: Engine, progress: &Progress, began: Instant) -> Result<Report, StepError> {
+    progress.beat();
+    engine.interrupt(Interruption::Cancelled)?;
+    let took = began.elapsed();
+    engine.flush()?;
+    publish(&mut engine, progress)?;
+    let (stats, threads) = (engine.stats()?, engine.threads());
+    let timings = engine.close()?;
+    progress.beat();
+    Ok(Report { stats, timings, threads, took })
+}
+
+fn publish(engine: &mut Engine, progress: &Progress) -> Result<(), StepError> {
+    let stats = engine.stats()?;
+    progress.publish(stats.steps, stats.finished(), stats.returns.mean());
+    Ok(())
+}
+
+/// How long a session may make no progress. Longer than any batch of an env that is alive; an engine with more
+/// than one thread notices a thread that hangs after its own `step_deadline`, which may be shorter.
+pub const HANG_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Batches between two looks at the clock: reading it for each would cost a small batch a tenth of its time.
+const LOOK_EVERY: u64 = 16;
+
+/// How fresh what a progress bar shows has to be.
+const PUBLISH_EVERY: Duration = Duration::from_millis(50);
+
+/// A fraction of the shortest back-off of a lane.
+const RESTART_PAUSE: Duration = Duration::from_millis(20);

@@ -1,0 +1,167 @@
+//! Rollouts through the node: goals, cancelling, and every way in which one can fail.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_core::{ColumnMut, ColumnRef, EnvSpec, Interruption, Outcome, Space};
+use rollhouse_engine::EngineConfig;
+use rollhouse_env::{Env, EnvEntry, Generator, Registry, StepResult};
+use rollhouse_node::{Cancel, Exit, Goal, Node, Report, Rollout, RolloutError};
+use rollhouse_policy::Builtin;
+
+/// Far longer than anything here takes; only a test that fails waits for it.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Counts to ten, and does something else at one step of its third episode.
+struct Counter {
+    step: u32,
+    episode: u32,
+    turn: fn(),
+}
+
+impl Env for Counter {
+    fn reset(&mut self, _: &mut Generator, obs: &mut [ColumnMut<'_>]) {
+        self.step = 0;
+        self.episode += 1;
+        show(self.step, obs);
+    }
+
+    fn step(
+        &mut self,
+        _: &mut Generator,
+        _: ColumnRef<'_>,
+        obs: &mut [ColumnMut<'_>],
+        _: &mut [ColumnMut<'_>],
+    ) -> StepResult {
+        self.step += 1;
+        if self.step == 5 && self.episode == 3 {
+            (self.turn)();
+        }
+        show(self.step, obs);
+        StepResult { reward: 1.0, terminated: self.step == 10, truncated: false }
+    }
+
+    fn state_hash(&self) -> u32 {
+        self.step
+    }
+}
+
+fn show(step: u32, obs: &mut [ColumnMut<'_>]) {
+    if let [ColumnMut::F32(values)] = obs {
+        values[0] = step as f32;
+    }
+}
+
+fn counter(turn: fn()) -> Arc<EnvEntry> {
+    let spec = EnvSpec {
+        observation_space: Space::f32_box(&[0.0], &[10.0]),
+        observation_names: vec!["count".to_owned()],
+        id: "Counter".to_owned(),
+        max_episode_steps: None,
+        options: Vec::new(),
+        ..Registry::builtin().get("CartPole-v1").unwrap().spec().clone()
+    };
+    Arc::new(EnvEntry::per_lane(spec, move |_| Ok(Counter { step: 0, episode: 0, turn })))
+}
+
+fn rollout(env: Arc<EnvEntry>, lanes: usize, goal: Goal) -> Rollout {
+    Rollout::new(env, EngineConfig::new(lanes), 7, Builtin::Random, goal)
+}
+
+fn exit_of(rollout: Rollout) -> Arc<Exit> {
+    let node = Node::start().unwrap();
+    node.rollout(rollout, None, Cancel::default()).unwrap().wait(PATIENCE).unwrap()
+}
+
+fn finished(rollout: Rollout) -> Report {
+    match &*exit_of(rollout) {
+        Exit::Finished(report) => (**report).clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn cartpole() -> Arc<EnvEntry> {
+    Registry::builtin().get("CartPole-v1").unwrap()
+}
+
+#[test]
+fn exactly_the_asked_episodes_are_played_however_they_divide_by_lanes() {
+    for (lanes, episodes) in [(1, 1), (8, 3), (8, 8), (70, 203)] {
+        let stats = finished(rollout(cartpole(), lanes, Goal::Episodes(episodes))).stats;
+        assert_eq!(stats.outcomes.iter().sum::<u64>(), episodes, "{lanes} lanes");
+        assert_eq!(stats.finished(), episodes);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_returns_on_any_number_of_threads() {
+    let with = |threads| {
+        let mut rollout = rollout(cartpole(), 1024, Goal::Episodes(5000));
+        rollout.engine.threads = threads;
+        finished(rollout)
+    };
+    let (one, three) = (with(1), with(3));
+    assert_eq!((one.threads, three.threads), (1, 3));
+    assert_eq!(one.stats, three.stats);
+}
+
+#[test]
+fn what_is_open_at_the_last_batch_is_cancelled() {
+    let stats = finished(rollout(counter(|| ()), 4, Goal::Batches(7))).stats;
+    assert_eq!(stats.steps, 28);
+    assert_eq!(stats.outcomes[usize::from(Outcome::Interrupted(Interruption::Cancelled).code())], 4);
+}
+
+#[test]
+fn whole_batches_cover_the_asked_steps() {
+    assert_eq!(Goal::steps(1000, 64), Goal::Batches(16));
+    assert_eq!(Goal::steps(64, 64), Goal::Batches(1));
+    assert_eq!(Goal::steps(1, 64), Goal::Batches(1));
+}
+
+#[test]
+fn a_cancelled_rollout_ends_with_what_it_has_done() {
+    let node = Node::start().unwrap();
+    let cancel = Cancel::default();
+    let endless = rollout(cartpole(), 64, Goal::Batches(u64::MAX));
+    let handle = node.rollout(endless, None, cancel.clone()).unwrap();
+    while handle.progress().snapshot().beats < 50 {
+        std::thread::yield_now();
+    }
+    cancel.cancel();
+    let exit = handle.wait(PATIENCE).unwrap();
+    let Exit::Cancelled(report) = &*exit else { panic!("{exit:?}") };
+    assert!(report.stats.steps > 0);
+}
+
+#[test]
+fn a_lane_that_panics_is_restarted_and_the_episodes_are_played_in_full() {
+    let stats = finished(rollout(counter(|| panic!("the third episode")), 3, Goal::Episodes(12))).stats;
+    let crashed = stats.outcomes[usize::from(Outcome::Interrupted(Interruption::Crashed).code())];
+    // Each lane's env value crashes in its own third episode; the fourth plays on a fresh value.
+    assert_eq!(crashed, 3);
+    assert_eq!(stats.outcomes.iter().sum::<u64>(), 12);
+}
+
+#[test]
+fn an_env_that_hangs_is_given_up_and_others_on_the_node_go_on() {
+    let node = Node::start().unwrap();
+    let hang = || loop {
+        std::thread::park();
+    };
+    let mut stuck = rollout(counter(hang), 2, Goal::Episodes(100));
+    stuck.hang_deadline = Duration::from_millis(200);
+    let stuck = node.rollout(stuck, None, Cancel::default()).unwrap();
+    let exit = stuck.wait(PATIENCE).unwrap();
+    assert!(matches!(*exit, Exit::Hung(still) if still >= Duration::from_millis(200)), "{exit:?}");
+    let other = rollout(cartpole(), 2, Goal::Episodes(10));
+    let other = node.rollout(other, None, Cancel::default()).unwrap();
+    assert!(matches!(*other.wait(PATIENCE).unwrap(), Exit::Finished(_)));
+}
+
+#[test]
+fn lanes_that_cannot_be_made_fail_the_session_with_the_reason() {
+    let exit = exit_of(rollout(cartpole(), 0, Goal::Batches(1)));
+    assert!(matches!(&*exit, Exit::Failed(RolloutError::Engine(_))), "{exit:?}");
+}
