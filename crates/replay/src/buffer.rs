@@ -1,6 +1,6 @@
 //! What the stepping thread appends to: the raw form of one chunk.
 
-use rollhouse_core::{ColumnRef, DType, EnvSpec, GameResult, Outcome, Space, Start};
+use rollhouse_core::{ColumnRef, EnvSpec, GameResult, Outcome, Space, Start};
 
 use crate::limits::{CHUNK_ROWS, CHUNK_TARGET_BYTES, MAX_PAYLOAD_BYTES};
 use crate::run::RecordKind;
@@ -125,7 +125,7 @@ pub(crate) struct Buffer {
 }
 
 /// An episode ended.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct EndEvent {
     pub(crate) total_reward: f64,
     pub(crate) hash: u32,
@@ -264,16 +264,4 @@ pub(crate) const fn result_of(code: u8) -> GameResult {
         3 => GameResult::Draw,
         _ => GameResult::None,
     }
-}
-
-/// Whether a column of this type holds the given run of elements.
-pub(crate) const fn same_type(dtype: DType, column: ColumnRef<'_>) -> bool {
-    matches!(
-        (dtype, column),
-        (DType::Bool | DType::U8, ColumnRef::U8(_))
-            | (DType::I32, ColumnRef::I32(_))
-            | (DType::I64, ColumnRef::I64(_))
-            | (DType::F32, ColumnRef::F32(_))
-            | (DType::F64, ColumnRef::F64(_))
-    )
 }

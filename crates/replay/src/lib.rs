@@ -10,16 +10,30 @@
 
 mod block;
 mod buffer;
+mod chunk;
+mod codec;
 mod disk;
+mod encode;
+mod extent;
+mod folder;
 mod handover;
+mod index;
+mod lanes;
 pub mod limits;
+mod record;
 mod recorder;
 mod run;
+mod run_record;
+mod segment;
+mod walk;
 mod writer;
 
 pub use block::{BlockRecorder, End, Row};
 pub use disk::{Disk, DiskFile, Locking, RealDisk};
+pub use folder::RepairReport;
+pub use index::{Damage, DamageCause};
 pub use recorder::{
     BeginError, DiskError, OpenError, RecordError, Recorded, Recorder, RecorderConfig, RunRecorder, Status,
 };
 pub use run::{PolicyInfo, RecordKind, RecordMode, RunHeader};
+pub use run_record::RunInfo;

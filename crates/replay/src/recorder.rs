@@ -15,6 +15,7 @@ use rollhouse_core::limits::BLOCK_LANES;
 use crate::block::BlockRecorder;
 use crate::buffer::Layout;
 use crate::disk::Disk;
+use crate::folder::RepairReport;
 use crate::handover::{Doorbell, RunShared};
 use crate::limits::{BUDGET_BYTES, EXTENT_BYTES, MAX_OPEN_RUNS, MAX_SEGMENT_BYTES, SEGMENT_BYTES};
 use crate::run::{RecordKind, RecordMode, RunHeader};
@@ -97,6 +98,8 @@ pub struct Status {
     pub durable_episodes: u64,
     /// The last failed operation. Set while and after the recorder could not write.
     pub error: Option<DiskError>,
+    /// What opening the folder had to repair.
+    pub repaired: RepairReport,
 }
 
 /// A file operation that failed.
@@ -423,3 +426,9 @@ impl std::error::Error for RecordError {
 
 /// Commands that may wait for the writer; callers block beyond that.
 const COMMANDS: usize = 16;
+
+impl DiskError {
+    pub(crate) fn new(operation: &'static str, path: &Path, error: io::Error) -> Self {
+        Self { operation, path: path.into(), source: Arc::new(error) }
+    }
+}

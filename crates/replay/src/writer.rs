@@ -1,14 +1,32 @@
-//! The writer thread: takes full buffers, gives empty ones back.
+//! The writer thread: codes what stepping threads hand over and writes it to segments.
+//!
+//! ```text
+//! no segment -> writing -> no segment (sealed by size or at the end)
+//!               writing -> backing off -> no segment     after a failed operation
+//! ```
+//!
+//! While it backs off, chunks are coded (so that counting goes on) and dropped, and counted as lost.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::disk::{Disk, Locking};
+use rollhouse_core::{BackOff, RestartDecision, RunId};
+
+use crate::buffer::Buffer;
+use crate::disk::Disk;
+use crate::encode::Encoder;
+use crate::extent::EndFacts;
+use crate::folder::{WriterLock, lock_folder, recover, segment_numbers, segments_dir, wall_ms};
 use crate::handover::{Doorbell, RunShared};
+use crate::index::SegmentIndex;
+use crate::lanes::BlockState;
 use crate::recorder::{DiskError, OpenError, RecorderConfig, Status};
-use crate::run::RunHeader;
+use crate::run::{RunHeader, Sampling};
+use crate::run_record::RunInfo;
+use crate::segment::{ChunkPlace, SegmentWriter, segment_name};
 
 /// What the recorder asks of its writer thread.
 #[derive(Debug)]
@@ -26,35 +44,108 @@ pub(crate) enum Command {
 pub(crate) struct Writer {
     commands: Receiver<Command>,
     doorbell: Arc<Doorbell>,
-    totals: Arc<Mutex<Status>>,
-    runs: Vec<(Box<RunHeader>, Arc<RunShared>)>,
-    _lock: Locking,
+    shared_status: Arc<Mutex<Status>>,
+    runs: Vec<Run>,
+    store: Store,
+}
+
+/// A run that is being recorded.
+#[derive(Debug)]
+struct Run {
+    shared: Arc<RunShared>,
+    encoder: Encoder,
+    tag: u32,
+    payload: Arc<[u8]>,
+    blocks: BTreeMap<u32, Block>,
+    /// The segment in which its header stands, and its index there.
+    place: Option<(u64, u32)>,
+}
+
+#[derive(Debug)]
+struct Block {
+    state: BlockState,
+    rows: u64,
+}
+
+/// The segments.
+#[derive(Debug)]
+struct Store {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    config: RecorderConfig,
+    session: u32,
+    next_number: u64,
+    current: Option<(u64, SegmentWriter)>,
+    /// Sizes of the folder's other segments, by number.
+    sealed: BTreeMap<u64, u64>,
+    back_off: BackOff,
+    opened: Instant,
+    /// When a segment may be opened again after a failure; `None` in it: never.
+    retry_at: Option<Option<Instant>>,
+    last_commit: Instant,
+    /// Written but not durable: episodes and chunks.
+    unsafe_episodes: u64,
+    unsafe_chunks: u64,
+    status: Status,
+    payload: Vec<u8>,
+    ends: Vec<EndFacts>,
+    _lock: WriterLock,
 }
 
 impl Writer {
+    /// Takes the lock, repairs the folder.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         dir: &Path,
-        _config: RecorderConfig,
+        config: RecorderConfig,
         commands: Receiver<Command>,
         doorbell: Arc<Doorbell>,
-        totals: Arc<Mutex<Status>>,
+        status: Arc<Mutex<Status>>,
     ) -> Result<Self, OpenError> {
-        let failed = |operation, path: PathBuf| {
-            move |error| OpenError::Disk(DiskError { operation, path, source: Arc::new(error) })
+        let lock = lock_folder(&*disk, dir, wall_ms())?;
+        let report = recover(&*disk, dir).map_err(OpenError::Disk)?;
+        let segments = segments_dir(dir);
+        let failed = |operation, path: &Path, error| OpenError::Disk(DiskError::new(operation, path, error));
+        let numbers = segment_numbers(&*disk, dir).map_err(|e| failed("list", &segments, e))?;
+        let mut sealed = BTreeMap::new();
+        for number in numbers {
+            let path = segments.join(segment_name(number));
+            let len = disk.open(&path).and_then(|file| file.len()).map_err(|e| failed("read", &path, e))?;
+            sealed.insert(number, len);
+        }
+        // Number and randomness of a fresh run id serve the session as well.
+        let session = RunId::generate().short() as u32;
+        let highest = sealed.keys().next_back().copied().max(report.removed.iter().copied().max());
+        let opened = Instant::now();
+        let store = Store {
+            disk,
+            dir: dir.into(),
+            config,
+            session,
+            next_number: highest.map_or(1, |number| number + 1),
+            current: None,
+            sealed,
+            back_off: BackOff::new(u64::from(session)),
+            opened,
+            retry_at: None,
+            last_commit: opened,
+            unsafe_episodes: 0,
+            unsafe_chunks: 0,
+            status: Status { repaired: report, ..Status::default() },
+            payload: Vec::new(),
+            ends: Vec::new(),
+            _lock: lock,
         };
-        disk.create_dir(dir).map_err(failed("create", dir.into()))?;
-        let path = dir.join("writer.lock");
-        let note = format!("process {}", std::process::id());
-        let lock = match disk.lock(&path, &note).map_err(failed("lock", path.clone()))? {
-            Locking::Held(holder) => return Err(OpenError::Locked { dir: dir.into(), holder }),
-            taken => taken,
-        };
-        Ok(Self { commands, doorbell, totals, runs: Vec::new(), _lock: lock })
+        *status.lock().unwrap_or_else(PoisonError::into_inner) = store.status.clone();
+        Ok(Self { commands, doorbell, shared_status: status, runs: Vec::new(), store })
     }
 
+    /// The thread's main function: until told to finish, or nobody can tell any more.
     pub(crate) fn run(mut self) {
+        // Whoever waits for a buffer must not wait for a dead thread, however this one ends.
+        let _leaving = Leaving(self.doorbell.clone());
         self.doorbell.answer_here();
+        let mut nap = SHORTEST_NAP;
         loop {
             let began = Instant::now();
             let command = match self.commands.try_recv() {
@@ -62,33 +153,288 @@ impl Writer {
                 Err(TryRecvError::Empty) => None,
                 Err(TryRecvError::Disconnected) => Some(Command::Finish),
             };
-            let took = self.drain();
-            {
-                let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
-                totals.recorded.episodes += took;
-                totals.recorded.busy += began.elapsed();
-            }
+            let worked = self.drain();
+            self.store.flush();
+            let idle = command.is_none() && !worked;
             match command {
-                Some(Command::Begin(header, shared)) => self.runs.push((header, shared)),
-                Some(Command::Sync(done)) => drop(done.send(())),
-                Some(Command::Finish) => break,
-                None if took == 0 => std::thread::park_timeout(Duration::from_millis(1)),
-                None => {}
+                Some(Command::Begin(header, shared)) => self.runs.push(Run::new(&header, shared)),
+                Some(Command::Sync(done)) => {
+                    self.store.commit();
+                    self.publish(began);
+                    // A caller that gave up waiting needs no answer.
+                    let _unheard = done.send(());
+                }
+                Some(Command::Finish) => {
+                    self.store.close();
+                    self.publish(began);
+                    return;
+                }
+                None => self.store.commit_if_due(),
+            }
+            self.publish(began);
+            if idle {
+                std::thread::park_timeout(nap);
+                nap = (nap * 2).min(LONGEST_NAP);
+            } else {
+                nap = SHORTEST_NAP;
             }
         }
-        self.doorbell.leave();
     }
 
-    fn drain(&mut self) -> u64 {
-        let mut ends = 0;
-        self.runs.retain(|(_, shared)| {
-            let over = shared.is_over();
-            while let Some(buffer) = shared.take_full() {
-                ends += buffer.ends.len() as u64;
-                shared.recycle(buffer);
+    /// Writes everything handed over; false if there was nothing.
+    fn drain(&mut self) -> bool {
+        let mut worked = false;
+        let store = &mut self.store;
+        self.runs.retain_mut(|run| {
+            // Asked first: what the last handle brought is then taken below.
+            let over = run.shared.is_over();
+            while let Some(mut buffer) = run.shared.take_full() {
+                worked = true;
+                store.write(run, &mut buffer);
+                run.shared.recycle(buffer);
+            }
+            if over {
+                worked = true;
+                store.end_run(run);
             }
             !over
         });
-        ends
+        worked
+    }
+
+    fn publish(&mut self, began: Instant) {
+        self.store.status.recorded.busy += began.elapsed();
+        *self.shared_status.lock().unwrap_or_else(PoisonError::into_inner) = self.store.status.clone();
     }
 }
+
+impl Run {
+    fn new(header: &RunHeader, shared: Arc<RunShared>) -> Self {
+        let info = RunInfo::new(header);
+        // A run's header consists of plain values with string keys; nothing in it can fail to serialise.
+        let payload = rmp_serde::to_vec_named(&info).unwrap_or_default();
+        Self {
+            encoder: Encoder::new(
+                shared.layout.clone(),
+                Sampling::new(header.run, header.mode),
+                &header.autoreset,
+            ),
+            shared,
+            tag: info.tag(),
+            payload: payload.into(),
+            blocks: BTreeMap::new(),
+            place: None,
+        }
+    }
+}
+
+impl Store {
+    /// Codes a buffer and writes it to the current segment.
+    fn write(&mut self, run: &mut Run, buffer: &mut Buffer) {
+        let lanes = buffer.lanes;
+        let block = run.blocks.entry(buffer.first_lane);
+        let block = block.or_insert_with(|| Block { state: BlockState::new(lanes), rows: 0 });
+        self.payload.clear();
+        self.ends.clear();
+        let (payload, ends) = (&mut self.payload, &mut self.ends);
+        let coded = run.encoder.encode(buffer, &mut block.state, payload, |end| ends.push(end));
+        let position = block.rows;
+        block.rows += buffer.stepped.len() as u64;
+        match coded {
+            Ok(false) => return,
+            Ok(true) => {}
+            Err(_) => return self.lose(1, ends_len(&self.ends)),
+        }
+        let (episodes, first_lane) = (ends_len(&self.ends), buffer.first_lane);
+        let place = |run| ChunkPlace {
+            run,
+            first_lane,
+            lanes: lanes as u16,
+            rows: buffer.stepped.len() as u32,
+            position,
+            ms: buffer.opened_ms,
+        };
+        if !self.make_room() {
+            return self.lose(1, episodes);
+        }
+        let Some((number, segment)) = &mut self.current else { return self.lose(1, episodes) };
+        let index = match run.place {
+            Some((at, index)) if at == *number => index,
+            _ => {
+                let index = segment.add_run(run.tag, run.payload.clone());
+                run.place = Some((*number, index));
+                index
+            }
+        };
+        let before = segment.len();
+        segment.add_chunk(place(index), &self.payload, &self.ends);
+        let bytes = segment.len() - before;
+        self.status.recorded.bytes += bytes;
+        self.status.recorded.episodes += episodes;
+        self.unsafe_episodes += episodes;
+        self.unsafe_chunks += 1;
+        let flushed = segment.flush_if_large();
+        self.check(flushed);
+    }
+
+    /// Notes the end of a run in the segment that has its last chunk.
+    fn end_run(&mut self, run: &Run) {
+        if let (Some((at, index)), Some((number, segment))) = (run.place, &mut self.current)
+            && at == *number
+        {
+            segment.end_run(index);
+        }
+    }
+
+    /// Sees to it that there is a segment with room; false if there can be none now.
+    fn make_room(&mut self) -> bool {
+        if self.current.as_ref().is_some_and(|(_, segment)| segment.len() >= self.config.segment_bytes) {
+            self.seal();
+        }
+        if self.current.is_some() {
+            return true;
+        }
+        match self.retry_at {
+            Some(None) => return false,
+            Some(Some(at)) if Instant::now() < at => return false,
+            _ => {}
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        let dir = segments_dir(&self.dir);
+        match SegmentWriter::create(&*self.disk, &dir, number, self.session, wall_ms()) {
+            Ok(segment) => {
+                self.retry_at = None;
+                self.current = Some((number, segment));
+                self.status.recorded.segments += 1;
+                self.keep_budget();
+                true
+            }
+            Err(error) => {
+                self.failed(error);
+                false
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Some((_, segment)) = &mut self.current {
+            let flushed = segment.flush();
+            self.check(flushed);
+        }
+    }
+
+    fn commit_if_due(&mut self) {
+        let dirty = self.current.as_ref().is_some_and(|(_, segment)| segment.is_dirty());
+        if dirty && self.last_commit.elapsed() >= self.config.commit_every {
+            self.commit();
+        }
+    }
+
+    fn commit(&mut self) {
+        self.last_commit = Instant::now();
+        if let Some((_, segment)) = self.current.as_mut().filter(|(_, segment)| segment.is_dirty()) {
+            let committed = segment.commit();
+            if self.check(committed) {
+                self.all_durable();
+            }
+        }
+    }
+
+    fn all_durable(&mut self) {
+        self.unsafe_episodes = 0;
+        self.unsafe_chunks = 0;
+        self.status.durable_episodes = self.status.recorded.episodes;
+    }
+
+    /// Seals the current segment; gives its index.
+    fn seal(&mut self) -> Option<SegmentIndex> {
+        let (number, segment) = self.current.take()?;
+        let len = segment.len();
+        match segment.seal() {
+            Ok(index) => {
+                self.sealed.insert(number, index.bytes);
+                self.all_durable();
+                Some(index)
+            }
+            Err(error) => {
+                self.sealed.insert(number, len);
+                self.failed(error);
+                None
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        self.seal();
+    }
+
+    /// Latches the current segment after an error.
+    fn check(&mut self, result: Result<(), DiskError>) -> bool {
+        match result {
+            Ok(()) => true,
+            Err(error) => {
+                if let Some((number, segment)) = self.current.take() {
+                    self.sealed.insert(number, segment.len());
+                }
+                self.failed(error);
+                false
+            }
+        }
+    }
+
+    /// What was not durable counts as lost from now on, though a reader may still find some of it.
+    fn failed(&mut self, error: DiskError) {
+        let (chunks, episodes) = (self.unsafe_chunks, self.unsafe_episodes);
+        self.unsafe_chunks = 0;
+        self.unsafe_episodes = 0;
+        self.status.recorded.episodes -= episodes;
+        self.lose(chunks, episodes);
+        self.status.error = Some(error);
+        self.retry_at = Some(match self.back_off.failed(self.opened.elapsed()) {
+            RestartDecision::RetryAfter(pause) => Some(Instant::now() + pause),
+            RestartDecision::GiveUp => None,
+        });
+    }
+
+    fn lose(&mut self, chunks: u64, episodes: u64) {
+        self.status.recorded.lost_chunks += chunks;
+        self.status.recorded.lost_episodes += episodes;
+    }
+
+    /// Drops the oldest segments while all together exceed the budget.
+    fn keep_budget(&mut self) {
+        let dir = segments_dir(&self.dir);
+        let mut total: u64 = self.sealed.values().sum::<u64>() + self.config.segment_bytes;
+        while total > self.config.budget_bytes {
+            let Some((number, bytes)) = self.sealed.pop_first() else { return };
+            let path = dir.join(segment_name(number));
+            let removed = self.disk.remove(&path).and_then(|()| self.disk.sync_dir(&dir));
+            if let Err(error) = removed {
+                // The budget is exceeded, nothing is lost: said, not retried for this segment.
+                self.status.error = Some(DiskError::new("remove", &path, error));
+                continue;
+            }
+            total -= bytes;
+            self.status.recorded.dropped_segments += 1;
+            self.status.recorded.dropped_bytes += bytes;
+        }
+    }
+}
+
+/// Tells waiting stepping threads when the writer thread ends.
+struct Leaving(Arc<Doorbell>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+const fn ends_len(ends: &[EndFacts]) -> u64 {
+    ends.len() as u64
+}
+
+/// How long the writer sleeps when nothing comes; stepping threads wake it when buffers get scarce.
+const SHORTEST_NAP: Duration = Duration::from_millis(1);
+const LONGEST_NAP: Duration = Duration::from_millis(16);

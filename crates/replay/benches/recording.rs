@@ -1,0 +1,153 @@
+//! What recording costs the stepping thread and the writer thread.
+//!
+//! `cargo bench -p rollhouse-replay --bench recording`
+#![allow(missing_docs)]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use divan::counter::ItemsCount;
+use rollhouse_core::{
+    ColumnRef, Determinism, EnvSpec, GameResult, Lanes, Options, Outcome, RunId, SeedSchedule, Space, Start,
+    split_mix64,
+};
+use rollhouse_replay::{
+    BlockRecorder, End, PolicyInfo, RealDisk, RecordMode, Recorder, RecorderConfig, Row, RunHeader,
+    RunRecorder,
+};
+
+fn main() {
+    divan::main();
+}
+
+fn header(lanes: u32, schedule: SeedSchedule) -> RunHeader {
+    let spec = EnvSpec {
+        id: "CartPole-v1".into(),
+        summary: String::new(),
+        observation_space: Space::f32_box(&[-4.8; 4], &[4.8; 4]),
+        action_space: Space::discrete(2),
+        observation_names: vec![],
+        action_names: vec![],
+        max_episode_steps: Some(500),
+        determinism: Determinism::Deterministic,
+        options: vec![],
+        info_channels: vec![],
+        dynamics_hash: 1,
+    };
+    RunHeader {
+        run: RunId::generate(),
+        spec,
+        options: vec![Options::default()],
+        lanes,
+        schedule,
+        autoreset: "NextStep".into(),
+        max_episode_steps: Some(500),
+        policy: PolicyInfo { name: "random".into(), version: 1 },
+        mode: RecordMode::All,
+        program: "bench".into(),
+        started_ms: 0,
+    }
+}
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("rollhouse-bench-{}", RunId::generate()));
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Steps that look like random CartPole: one lane in 22 ends in each row and resets in the next.
+struct Script {
+    actions: Vec<[i64; 64]>,
+    ends: Vec<u64>,
+}
+
+impl Script {
+    fn new() -> Self {
+        let mut bits = 1;
+        let mut next = || {
+            bits = split_mix64(bits);
+            bits
+        };
+        let actions = (0..64).map(|_| std::array::from_fn(|_| (next() & 1) as i64)).collect();
+        let ends = (0..1024).map(|_| (0..64).fold(0, |m, lane| m | u64::from(next() % 22 == 0) << lane));
+        Self { ends: ends.collect(), actions }
+    }
+}
+
+struct Block {
+    recorder: BlockRecorder,
+    resetting: u64,
+    row: usize,
+}
+
+impl Block {
+    fn new(run: &RunRecorder, index: u32) -> Self {
+        let mut recorder = run.block(index * 64, 64);
+        for lane in 0..64 {
+            recorder.begin(lane, Start::seeded(lane as u64), &[]);
+        }
+        Self { recorder, resetting: 0, row: index as usize * 37 }
+    }
+
+    #[inline]
+    fn step(&mut self, script: &Script, now_ms: u64) {
+        let stepped = !self.resetting;
+        let actions = ColumnRef::I64(&script.actions[self.row % 64]);
+        self.recorder.row(Row { stepped, actions, obs: &[], rewards: &[], infos: &[], now_ms });
+        for lane in Lanes(self.resetting) {
+            self.recorder.begin(lane, Start { seed: 1, words: 4 * self.row as u64, half: None }, &[]);
+        }
+        let ended = script.ends[self.row % 1024] & stepped;
+        for lane in Lanes(ended) {
+            let end = End {
+                outcome: Outcome::TERMINATED,
+                total_reward: 22.0,
+                hash: self.row as u32,
+                result: GameResult::None,
+                score: None,
+            };
+            self.recorder.end(lane, end);
+        }
+        self.resetting = ended;
+        self.row += 1;
+    }
+}
+
+fn run(bencher: divan::Bencher<'_, '_>, blocks: u32, schedule: SeedSchedule) {
+    let folder = Folder::new();
+    let recorder = Recorder::open(Arc::new(RealDisk), &folder.0, RecorderConfig::default()).expect("open");
+    let run = recorder.begin_run(header(blocks * 64, schedule)).expect("begin");
+    let script = Script::new();
+    let mut blocks: Vec<_> = (0..blocks).map(|b| Block::new(&run, b)).collect();
+    let mut now = 0;
+    bencher.counter(ItemsCount::new(64 * blocks.len())).bench_local(|| {
+        now += 1;
+        for block in &mut blocks {
+            block.step(&script, now / 1000);
+        }
+    });
+    drop(blocks);
+    drop(run);
+    let status = recorder.status();
+    eprintln!("\n  stalled {:?} of busy {:?}", status.recorded.stalled, status.recorded.busy);
+    recorder.finish().expect("finish");
+}
+
+#[divan::bench(args = [1, 64], sample_size = 2000, sample_count = 50)]
+fn row_per_episode(bencher: divan::Bencher<'_, '_>, blocks: u32) {
+    run(bencher, blocks, SeedSchedule::PerEpisode { run_seed: 1 });
+}
+
+#[divan::bench(args = [1, 64], sample_size = 2000, sample_count = 50)]
+fn row_continue(bencher: divan::Bencher<'_, '_>, blocks: u32) {
+    run(bencher, blocks, SeedSchedule::Continue);
+}

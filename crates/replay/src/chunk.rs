@@ -1,0 +1,616 @@
+//! A chunk's payload: its columns and how they are read. Layout: docs/replay-format.md.
+
+use rollhouse_core::limits::HASH_WINDOW_STEPS;
+use rollhouse_core::{Outcome, Start, lane_bits};
+
+use crate::buffer::{ActionCoding, CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE, EndEvent, Layout};
+use crate::codec::{Cursor, Malformed, scatter_bits, unzigzag};
+use crate::lanes::{BlockState, read_table};
+use crate::limits::CHUNK_ROWS;
+use crate::record::Header;
+use crate::run::Sampling;
+use crate::walk::{Events, Piece, Visit, walk};
+
+/// Columns of a chunk: their places in memory and their ids in files.
+pub(crate) mod column {
+    pub(crate) const LANES: usize = 0;
+    pub(crate) const STEPPED: usize = 1;
+    pub(crate) const ACTIONS: usize = 2;
+    pub(crate) const ENDS: usize = 3;
+    pub(crate) const WINDOWS: usize = 4;
+    pub(crate) const BEGINS: usize = 5;
+    pub(crate) const FIRST_OBS: usize = 6;
+    pub(crate) const REWARDS: usize = 7;
+    /// Columns every run may have.
+    pub(crate) const FIXED: usize = 8;
+    /// Id of the first observation column.
+    pub(crate) const OBS_ID: u64 = 16;
+    /// Id of the first info column.
+    pub(crate) const INFO_ID: u64 = 64;
+    const _: () = assert!(OBS_ID as usize + rollhouse_core::limits::MAX_OBS_COLUMNS <= INFO_ID as usize);
+
+    /// Place of observation column `index`; info columns follow them.
+    pub(crate) const fn obs(index: usize) -> usize {
+        FIXED + index
+    }
+
+    /// The id in files of the column at `place`.
+    pub(crate) const fn id(place: usize, obs_columns: usize) -> u64 {
+        if place < FIXED {
+            place as u64 + 1
+        } else if place < FIXED + obs_columns {
+            OBS_ID + (place - FIXED) as u64
+        } else {
+            INFO_ID + (place - FIXED - obs_columns) as u64
+        }
+    }
+}
+
+/// The column that says which lanes stepped.
+pub(crate) mod stepped {
+    /// Bits 0-1 of the head: every lane steps in every row.
+    pub(crate) const ALWAYS: u8 = 0;
+    /// Every lane steps, but not in the row after its episode ended.
+    pub(crate) const SKIPS_AFTER_END: u8 = 1;
+    /// A mask per row.
+    pub(crate) const MASKS: u8 = 2;
+    pub(crate) const RULE_BITS: u8 = 3;
+    /// A mask of lanes whose episode ended just before the chunk follows.
+    pub(crate) const HAS_ENDED: u8 = 4;
+    /// A mask of lanes that were parked before the chunk follows.
+    pub(crate) const HAS_PARKED: u8 = 8;
+
+    /// What the rule says of the next row. A lane that does otherwise is an exception and, unless it merely
+    /// stepped right after an end, changes between parked and not.
+    #[derive(Debug, Clone, Copy)]
+    pub(crate) struct Rule {
+        skips_after_end: bool,
+        pub(crate) ended: u64,
+        pub(crate) parked: u64,
+    }
+
+    impl Rule {
+        pub(crate) const fn new(skips_after_end: bool, ended: u64, parked: u64) -> Self {
+            Self { skips_after_end, ended, parked }
+        }
+
+        const fn skipped(&self) -> u64 {
+            if self.skips_after_end { self.ended } else { 0 }
+        }
+
+        pub(crate) const fn expected(&self) -> u64 {
+            !(self.parked | self.skipped())
+        }
+
+        pub(crate) const fn after_row(&mut self, change: u64) {
+            self.parked ^= change & !self.skipped();
+            self.ended = 0;
+        }
+    }
+}
+
+/// The column of ends.
+pub(crate) mod ends {
+    use crate::buffer::{CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE, EndEvent};
+
+    /// One flags byte for all.
+    pub(crate) const UNIFORM: u8 = 1;
+    /// A flags byte each.
+    pub(crate) const EACH: u8 = 0;
+    /// Bits 0-3: outcome; this value marks an end of an episode that is not kept.
+    pub(crate) const NOT_KEPT: u8 = 15;
+    pub(crate) const OUTCOME_BITS: u8 = 15;
+    /// Bits 4-5: how the return is written.
+    pub(crate) const RETURN_SHIFT: u32 = 4;
+    /// It equals the length.
+    pub(crate) const RETURN_LENGTH: u8 = 0;
+    /// It equals minus the length.
+    pub(crate) const RETURN_MINUS_LENGTH: u8 = 1;
+    /// A zigzag varint.
+    pub(crate) const RETURN_INTEGER: u8 = 2;
+    /// Eight bytes.
+    pub(crate) const RETURN_FLOAT: u8 = 3;
+    /// A hash follows.
+    pub(crate) const HASH: u8 = 1 << 6;
+    /// A byte with result and score flag follows.
+    pub(crate) const EXTRA: u8 = 1 << 7;
+    /// In the extra byte: a score follows.
+    pub(crate) const EXTRA_SCORE: u8 = 4;
+
+    pub(crate) fn return_coding(value: f64, length: u64) -> u8 {
+        // Bits are compared: -0.0 is not 0.
+        if value.to_bits() == (length as f64).to_bits() {
+            RETURN_LENGTH
+        } else if value.to_bits() == (-(length as f64)).to_bits() {
+            RETURN_MINUS_LENGTH
+        } else if value.abs() < 1e15 && (value as i64 as f64).to_bits() == value.to_bits() {
+            RETURN_INTEGER
+        } else {
+            RETURN_FLOAT
+        }
+    }
+
+    pub(crate) const fn has_extra(event: &EndEvent) -> bool {
+        event.code & (CODE_SCORE | 3 << CODE_RESULT_SHIFT) != 0
+    }
+
+    pub(crate) fn flags_of(event: &EndEvent, length: u64) -> u8 {
+        event.code & OUTCOME_BITS
+            | return_coding(event.total_reward, length) << RETURN_SHIFT
+            | if event.code & CODE_HASH != 0 { HASH } else { 0 }
+            | if has_extra(event) { EXTRA } else { 0 }
+    }
+}
+
+/// The column of window hashes.
+pub(crate) mod windows {
+    use rollhouse_core::limits::HASH_WINDOW_STEPS;
+
+    /// One for every multiple of the window, an episode's last step included.
+    pub(crate) const ALL: u8 = 0;
+    /// One for every multiple of the window but an episode's last step.
+    pub(crate) const BEFORE_END: u8 = 1;
+    /// Those listed.
+    pub(crate) const LISTED: u8 = 2;
+
+    /// Multiples of the window above `from` up to `to`.
+    pub(crate) const fn between(from: u64, to: u64) -> u64 {
+        to / HASH_WINDOW_STEPS - from / HASH_WINDOW_STEPS
+    }
+}
+
+/// The column of begins.
+pub(crate) mod begins {
+    /// Low bits of a begin's head that are flags.
+    pub(crate) const FLAG_BITS: u32 = 2;
+    /// A buffered half follows.
+    pub(crate) const HALF: u64 = 1;
+    /// A seed follows.
+    pub(crate) const NEW_SEED: u64 = 2;
+    /// A difference of words at or above it stands for "the words follow in full".
+    pub(crate) const WIDE: u64 = 1 << 61;
+}
+
+/// A decoded chunk. Reused from chunk to chunk by whoever reads many.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    layout: Layout,
+    sampling: Sampling,
+    first_lane: u32,
+    present: u64,
+    /// Where the lanes stand after the chunk.
+    pub(crate) after: BlockState,
+    pub(crate) stepped: Vec<u64>,
+    end_keys: Vec<u32>,
+    end_flags: Vec<u8>,
+    begin_keys: Vec<u32>,
+    starts: Vec<Start>,
+    /// Parts of episodes: those that ended, in order, then what stays open in every present lane.
+    pub(crate) parts: Vec<Part>,
+    /// Per begin: lane and number.
+    begun: Vec<(usize, u64)>,
+}
+
+/// The part of one episode that lies in a chunk.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Part {
+    pub(crate) piece: Piece,
+    /// Whether the episode is recorded at all.
+    pub(crate) kept: bool,
+    /// How it ended, if it ended here.
+    pub(crate) end: Option<EndEvent>,
+    pub(crate) score: Option<f64>,
+}
+
+/// A payload's columns, still coded.
+#[derive(Debug)]
+pub(crate) struct Columns<'a> {
+    fixed: [&'a [u8]; column::FIXED],
+    steps: Vec<&'a [u8]>,
+}
+
+impl<'a> Columns<'a> {
+    /// Finds the columns; those with unknown ids are skipped.
+    pub(crate) fn find(payload: &'a [u8], layout: &Layout) -> Result<Self, Malformed> {
+        let (obs, infos) = if layout.recorded.has_observations() {
+            (layout.obs_columns.len(), layout.info_columns.len())
+        } else {
+            (0, 0)
+        };
+        let mut cursor = Cursor::new(payload);
+        let count = cursor.count(2, "column count")?;
+        let mut directory = cursor;
+        for _ in 0..count {
+            cursor.varint("column id")?;
+            cursor.varint("column length")?;
+        }
+        let mut found = Self { fixed: [&[]; column::FIXED], steps: vec![&[]; obs + infos] };
+        for _ in 0..count {
+            let id = directory.varint("column id")?;
+            let length = directory.varint("column length")?;
+            let bytes = cursor.take(usize::try_from(length).unwrap_or(usize::MAX), "column length")?;
+            let place = (0..column::FIXED + obs + infos).find(|&place| column::id(place, obs) == id);
+            match place {
+                Some(place) if place < column::FIXED => found.fixed[place] = bytes,
+                Some(place) => found.steps[place - column::FIXED] = bytes,
+                None => {}
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Decoder {
+    pub(crate) fn new(layout: Layout, sampling: Sampling) -> Self {
+        Self {
+            layout,
+            sampling,
+            first_lane: 0,
+            present: 0,
+            after: BlockState::new(0),
+            stepped: Vec::new(),
+            end_keys: Vec::new(),
+            end_flags: Vec::new(),
+            begin_keys: Vec::new(),
+            starts: Vec::new(),
+            parts: Vec::new(),
+            begun: Vec::new(),
+        }
+    }
+
+    pub(crate) const fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Decodes everything but actions, hashes and observations.
+    pub(crate) fn decode<'a>(
+        &mut self,
+        header: &Header,
+        payload: &'a [u8],
+    ) -> Result<Columns<'a>, Malformed> {
+        let lanes = usize::from(header.lanes);
+        if !(1..=64).contains(&lanes) || header.rows as usize > CHUNK_ROWS {
+            return Err(Malformed("chunk header"));
+        }
+        self.first_lane = header.first_lane;
+        let columns = Columns::find(payload, &self.layout)?;
+        let (present, mut state) =
+            read_table(columns.fixed[column::LANES], lanes, header.ms, self.layout.starts)?;
+        self.present = present;
+        let mut ends = Cursor::new(columns.fixed[column::ENDS]);
+        self.read_end_keys(&mut ends)?;
+        self.read_stepped(columns.fixed[column::STEPPED], header.rows as usize)?;
+        self.read_begins(columns.fixed[column::BEGINS], &state)?;
+        let events = Events {
+            stepped: &self.stepped,
+            ends: &self.end_keys,
+            begins: &self.begin_keys,
+            starts: &self.starts,
+            ms: header.ms,
+        };
+        self.parts.clear();
+        self.begun.clear();
+        let mut collect = Collect { parts: &mut self.parts, begun: &mut self.begun };
+        walk(&mut state, present, events, &mut collect)?;
+        self.after = state;
+        self.read_end_values(ends)?;
+        for part in &mut self.parts[self.end_keys.len()..] {
+            part.kept = self.sampling.keeps(self.first_lane + part.piece.lane as u32, part.piece.number);
+        }
+        Ok(columns)
+    }
+
+    fn read_end_keys(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Malformed> {
+        self.end_keys.clear();
+        self.end_flags.clear();
+        if cursor.left() == 0 {
+            return Ok(());
+        }
+        let count = cursor.count(1, "end count")?;
+        read_keys(cursor, count, &mut self.end_keys)?;
+        if cursor.u8("end flags")? == ends::UNIFORM {
+            self.end_flags.resize(count, cursor.u8("end flags")?);
+        } else {
+            self.end_flags.extend_from_slice(cursor.take(count, "end flags")?);
+        }
+        Ok(())
+    }
+
+    fn read_stepped(&mut self, bytes: &[u8], rows: usize) -> Result<(), Malformed> {
+        self.stepped.clear();
+        let mut cursor = Cursor::new(bytes);
+        let head = cursor.u8("stepped column")?;
+        let all = self.present;
+        if head & stepped::RULE_BITS == stepped::MASKS {
+            let width = all.count_ones().div_ceil(8) as usize;
+            for _ in 0..rows {
+                let mut word = [0; 8];
+                word[..width].copy_from_slice(cursor.take(width, "stepped masks")?);
+                self.stepped.push(scatter_bits(u64::from_le_bytes(word), all));
+            }
+            return Ok(());
+        }
+        let ended = if head & stepped::HAS_ENDED != 0 { cursor.u64("stepped column")? } else { 0 };
+        let parked = if head & stepped::HAS_PARKED != 0 { cursor.u64("stepped column")? } else { 0 };
+        let skips = head & stepped::RULE_BITS == stepped::SKIPS_AFTER_END;
+        let mut rule = stepped::Rule::new(skips, ended, parked);
+        let mut exceptions = cursor.count(9, "stepped exceptions")?;
+        let mut next = read_exception(&mut cursor, &mut exceptions, 0)?;
+        let mut end = 0;
+        for row in 0..rows {
+            while let Some(key) = self.end_keys.get(end).filter(|&&key| key >> 6 <= row as u32) {
+                rule.ended |= 1 << (key & 63);
+                end += 1;
+            }
+            let mut change = 0;
+            while let Some((_, more)) = next.filter(|&(at, _)| at == row as u64) {
+                change ^= more;
+                next = read_exception(&mut cursor, &mut exceptions, row as u64)?;
+            }
+            self.stepped.push((rule.expected() ^ change) & all);
+            rule.after_row(change);
+        }
+        Ok(())
+    }
+
+    fn read_begins(&mut self, bytes: &[u8], state: &BlockState) -> Result<(), Malformed> {
+        self.begin_keys.clear();
+        self.starts.clear();
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let mut cursor = Cursor::new(bytes);
+        let count = cursor.count(2, "begin count")?;
+        read_keys(&mut cursor, count, &mut self.begin_keys)?;
+        let mut known: [Start; 64] =
+            std::array::from_fn(|lane| state.table.get(lane).map_or(Start::default(), |l| l.start));
+        for key in &self.begin_keys {
+            let known = &mut known[(key & 63) as usize];
+            let head = cursor.varint("begin")?;
+            let words = head >> begins::FLAG_BITS;
+            known.words = if words >= begins::WIDE {
+                cursor.u64("begin: words")?
+            } else {
+                known.words.wrapping_add(unzigzag(words) as u64)
+            };
+            if head & begins::NEW_SEED != 0 {
+                known.seed = cursor.u64("begin: seed")?;
+            }
+            known.half = if head & begins::HALF != 0 { Some(cursor.u32("begin: half")?) } else { None };
+            self.starts.push(*known);
+        }
+        Ok(())
+    }
+
+    fn read_end_values(&mut self, mut cursor: Cursor<'_>) -> Result<(), Malformed> {
+        let ended = self.end_flags.len();
+        for (part, &flags) in self.parts[..ended].iter_mut().zip(&self.end_flags) {
+            let outcome = flags & ends::OUTCOME_BITS;
+            part.kept = outcome != ends::NOT_KEPT;
+            if !part.kept {
+                continue;
+            }
+            if Outcome::from_code(outcome).is_none() {
+                return Err(Malformed("outcome"));
+            }
+            let length = part.piece.age as f64;
+            let total_reward = match flags >> ends::RETURN_SHIFT & 3 {
+                ends::RETURN_LENGTH => length,
+                ends::RETURN_MINUS_LENGTH => -length,
+                ends::RETURN_INTEGER => unzigzag(cursor.varint("return")?) as f64,
+                _ => cursor.f64("return")?,
+            };
+            let mut code = outcome;
+            if flags & ends::EXTRA != 0 {
+                let extra = cursor.u8("result")?;
+                code |= (extra & 3) << CODE_RESULT_SHIFT;
+                if extra & ends::EXTRA_SCORE != 0 {
+                    code |= CODE_SCORE;
+                    part.score = Some(cursor.f64("score")?);
+                }
+            }
+            let lane = part.piece.lane as u8;
+            part.end = Some(EndEvent { total_reward, hash: 0, pos: part.piece.to_row as u16, lane, code });
+        }
+        for (part, &flags) in self.parts[..ended].iter_mut().zip(&self.end_flags) {
+            if let Some(end) = part.end.as_mut().filter(|_| flags & ends::HASH != 0) {
+                end.code |= CODE_HASH;
+                end.hash = cursor.u32("end hash")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the actions of a part as int64 elements; discrete actions only.
+    pub(crate) fn discrete_actions(
+        &self,
+        columns: &Columns<'_>,
+        part: &Part,
+        out: &mut Vec<i64>,
+    ) -> Result<(), Malformed> {
+        let ActionCoding::Planes { start, planes } = self.layout.actions else {
+            return Err(Malformed("actions: not discrete"));
+        };
+        let lane = part.piece.lane;
+        let bytes = columns.fixed[column::ACTIONS];
+        let width = self.present.count_ones().div_ceil(8) as usize;
+        let rank = (self.present & lane_bits(lane)).count_ones() as usize;
+        for row in part.piece.from_row..part.piece.to_row {
+            if self.stepped[row] >> lane & 1 == 0 {
+                continue;
+            }
+            let mut action = 0u64;
+            for plane in 0..planes as usize {
+                let at = (row * planes as usize + plane) * width + rank / 8;
+                let byte = bytes.get(at).ok_or(Malformed("actions"))?;
+                action |= u64::from(byte >> (rank % 8) & 1) << plane;
+            }
+            out.push(start.wrapping_add(action as i64));
+        }
+        Ok(())
+    }
+
+    /// Recorded lanes of each row, and how many come before each row.
+    pub(crate) fn kept_rows(&self) -> (Vec<u64>, Vec<usize>) {
+        let mut kept = vec![0u64; self.stepped.len()];
+        for part in self.parts.iter().filter(|part| part.kept) {
+            for (row, stepped) in
+                kept.iter_mut().zip(&self.stepped).take(part.piece.to_row).skip(part.piece.from_row)
+            {
+                *row |= stepped & 1 << part.piece.lane;
+            }
+        }
+        let mut sum = 0;
+        let before = kept.iter().map(|row| {
+            sum += row.count_ones() as usize;
+            sum - row.count_ones() as usize
+        });
+        let before = before.collect();
+        (kept, before)
+    }
+
+    /// Appends what a raw column has of a part; `rows` from [`Decoder::kept_rows`].
+    pub(crate) fn raw_rows(
+        bytes: &[u8],
+        row_bytes: usize,
+        part: &Part,
+        rows: &(Vec<u64>, Vec<usize>),
+        out: &mut Vec<u8>,
+    ) -> Result<(), Malformed> {
+        let lane = part.piece.lane;
+        for row in part.piece.from_row..part.piece.to_row {
+            if rows.0[row] >> lane & 1 == 1 {
+                let index = rows.1[row] + (rows.0[row] & lane_bits(lane)).count_ones() as usize;
+                let cell = bytes.get(index * row_bytes..(index + 1) * row_bytes);
+                out.extend_from_slice(cell.ok_or(Malformed("step column"))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The first observation of the episode, if it began here: one row of each observation column.
+    pub(crate) fn first_obs<'a>(&self, columns: &Columns<'a>, lane: usize, number: u64) -> Option<&'a [u8]> {
+        let mut index = 0;
+        for &(begun_lane, begun_number) in &self.begun {
+            if (begun_lane, begun_number) == (lane, number) {
+                let bytes = self.layout.obs_bytes;
+                return columns.fixed[column::FIRST_OBS].get(index * bytes..(index + 1) * bytes);
+            }
+            index += usize::from(self.sampling.keeps(self.first_lane + begun_lane as u32, begun_number));
+        }
+        None
+    }
+
+    /// The window hashes of every part: (age, hash), in the order of `parts`.
+    pub(crate) fn windows(&self, columns: &Columns<'_>) -> Result<Vec<Vec<(u64, u32)>>, Malformed> {
+        let mut found = vec![Vec::new(); self.parts.len()];
+        let bytes = columns.fixed[column::WINDOWS];
+        if bytes.is_empty() {
+            return Ok(found);
+        }
+        let mut cursor = Cursor::new(bytes);
+        let rule = cursor.u8("windows")?;
+        let mut order: Vec<usize> = (0..self.parts.len()).filter(|&at| self.parts[at].kept).collect();
+        order.sort_by_key(|&at| (self.parts[at].piece.lane, self.parts[at].piece.number));
+        if rule == windows::LISTED {
+            return self.listed_windows(cursor, found);
+        }
+        for at in order {
+            let Part { piece, end, .. } = &self.parts[at];
+            let last = if rule == windows::BEFORE_END && end.is_some() {
+                piece.age.saturating_sub(1).max(piece.from_age)
+            } else {
+                piece.age
+            };
+            for window in 0..windows::between(piece.from_age, last) {
+                let age = (piece.from_age / HASH_WINDOW_STEPS + 1 + window) * HASH_WINDOW_STEPS;
+                found[at].push((age, cursor.u32("window hash")?));
+            }
+        }
+        Ok(found)
+    }
+
+    fn listed_windows(
+        &self,
+        mut cursor: Cursor<'_>,
+        mut found: Vec<Vec<(u64, u32)>>,
+    ) -> Result<Vec<Vec<(u64, u32)>>, Malformed> {
+        let count = cursor.count(5, "window count")?;
+        let keys = (0..count).map(|_| cursor.varint("window")).collect::<Result<Vec<_>, _>>()?;
+        for key in keys {
+            let (pos, lane) = ((key >> 6) as usize, (key & 63) as usize);
+            let hash = cursor.u32("window hash")?;
+            let place = self.parts.iter().position(|part| {
+                let piece = &part.piece;
+                piece.lane == lane && (piece.from_row < pos || pos == 0) && pos <= piece.to_row
+            });
+            let Some(at) = place else { return Err(Malformed("window")) };
+            let piece = &self.parts[at].piece;
+            let rows = self.stepped[piece.from_row..pos].iter();
+            let age = piece.from_age + rows.filter(|row| *row >> lane & 1 == 1).count() as u64;
+            found[at].push((age, hash));
+        }
+        Ok(found)
+    }
+}
+
+impl<'a> Columns<'a> {
+    pub(crate) const fn actions(&self) -> &'a [u8] {
+        self.fixed[column::ACTIONS]
+    }
+
+    pub(crate) const fn rewards(&self) -> &'a [u8] {
+        self.fixed[column::REWARDS]
+    }
+
+    /// Observation columns, then info columns.
+    pub(crate) fn steps(&self) -> &[&'a [u8]] {
+        &self.steps
+    }
+}
+
+struct Collect<'a> {
+    parts: &'a mut Vec<Part>,
+    begun: &'a mut Vec<(usize, u64)>,
+}
+
+impl Visit for Collect<'_> {
+    fn begin(&mut self, _index: usize, lane: usize, number: u64) {
+        self.begun.push((lane, number));
+    }
+
+    fn end(&mut self, _index: usize, piece: Piece) {
+        self.parts.push(Part { piece, kept: false, end: None, score: None });
+    }
+
+    fn rest(&mut self, piece: Piece) {
+        self.parts.push(Part { piece, kept: false, end: None, score: None });
+    }
+}
+
+fn read_keys(cursor: &mut Cursor<'_>, count: usize, out: &mut Vec<u32>) -> Result<(), Malformed> {
+    let mut last = 0u64;
+    for _ in 0..count {
+        last = last.saturating_add(cursor.varint("event key")?);
+        if last > MAX_KEY {
+            return Err(Malformed("event key"));
+        }
+        out.push(last as u32);
+    }
+    Ok(())
+}
+
+fn read_exception(
+    cursor: &mut Cursor<'_>,
+    left: &mut usize,
+    after: u64,
+) -> Result<Option<(u64, u64)>, Malformed> {
+    if *left == 0 {
+        return Ok(None);
+    }
+    *left -= 1;
+    let row = after.saturating_add(cursor.varint("stepped exception")?);
+    Ok(Some((row, cursor.u64("stepped exception")?)))
+}
+
+const MAX_KEY: u64 = (CHUNK_ROWS as u64 + 1) << 6;

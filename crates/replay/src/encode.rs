@@ -1,0 +1,477 @@
+//! From a raw buffer to a chunk's payload; runs on the writer thread.
+
+use rollhouse_core::limits::HASH_WINDOW_STEPS;
+use rollhouse_core::{Lanes, Start, lane_bits};
+
+use crate::buffer::{ActionCoding, Buffer, CODE_HASH, CODE_RESULT_SHIFT, EndEvent, Layout};
+use crate::chunk::{begins, column, ends, stepped, windows};
+use crate::codec::{Malformed, gather_bits, put_varint, zigzag};
+use crate::extent::EndFacts;
+use crate::lanes::{BlockState, put_table};
+use crate::run::Sampling;
+use crate::walk::{Events, Piece, Visit, key, walk};
+
+/// Turns buffers of one run into payloads. Keeps its scratch memory from chunk to chunk.
+#[derive(Debug)]
+pub(crate) struct Encoder {
+    layout: Layout,
+    sampling: Sampling,
+    /// Whether a lane is not stepped in the row after its episode's end.
+    skips_after_end: bool,
+    columns: Vec<Vec<u8>>,
+    end_keys: Vec<u32>,
+    begin_keys: Vec<u32>,
+    starts: Vec<Start>,
+    counted: Counted,
+}
+
+/// What the walk finds.
+#[derive(Debug, Default)]
+struct Counted {
+    sampling: Option<(Sampling, u32)>,
+    /// Lanes whose current episode is kept.
+    keeps: u64,
+    /// Lanes with anything of a kept episode.
+    present: u64,
+    /// Per row: lanes stepped in a kept episode.
+    kept_rows: Vec<u64>,
+    /// Per end: length, number, whether the episode is kept.
+    lengths: Vec<(u64, u64, bool)>,
+    kept_begins: Vec<bool>,
+    /// Window hashes there would be, counting one on an episode's last step, and not counting it.
+    windows_all: u64,
+    windows_before_end: u64,
+    /// Window events of kept episodes, with the age at which they came.
+    windows: Vec<(u32, u16, u8, u64)>,
+    next_window: usize,
+}
+
+impl Encoder {
+    pub(crate) fn new(layout: Layout, sampling: Sampling, autoreset: &str) -> Self {
+        Self {
+            skips_after_end: autoreset == "NextStep",
+            columns: vec![Vec::new(); column::FIXED + layout.obs_columns.len() + layout.info_columns.len()],
+            end_keys: Vec::new(),
+            begin_keys: Vec::new(),
+            starts: Vec::new(),
+            counted: Counted { sampling: Some((sampling, 0)), ..Counted::default() },
+            sampling,
+            layout,
+        }
+    }
+
+    /// Appends the chunk's payload to `out` and moves `state` behind it; calls `ended` for every kept episode
+    /// that ended in it. False, with nothing appended, if no episode of the chunk is kept.
+    ///
+    /// # Errors
+    /// If the buffer contradicts itself, which no block recorder's does.
+    pub(crate) fn encode(
+        &mut self,
+        buffer: &mut Buffer,
+        state: &mut BlockState,
+        out: &mut Vec<u8>,
+        mut ended: impl FnMut(EndFacts),
+    ) -> Result<bool, Malformed> {
+        let before = state.clone();
+        self.count(buffer, state)?;
+        for (event, &(length, number, kept)) in buffer.ends.iter().zip(&self.counted.lengths) {
+            if kept {
+                ended(EndFacts {
+                    lane: buffer.first_lane + u32::from(event.lane),
+                    number,
+                    outcome: event.code & 15,
+                    length,
+                    total_reward: event.total_reward,
+                });
+            }
+        }
+        let present = self.counted.present;
+        if present == 0 {
+            self.park(buffer, &before, state, lane_bits(state.lanes));
+            return Ok(false);
+        }
+        self.columns.iter_mut().for_each(Vec::clear);
+        put_table(&mut self.columns[column::LANES], &before, present, buffer.opened_ms, self.layout.starts);
+        self.put_stepped(buffer, &before, state, present);
+        self.put_actions(buffer, present);
+        self.put_ends(buffer, present);
+        self.put_windows();
+        self.put_begins(&before, present);
+        self.put_steps(buffer);
+        let filled = || self.columns.iter().enumerate().filter(|(_, bytes)| !bytes.is_empty());
+        put_varint(out, filled().count() as u64);
+        for (index, bytes) in filled() {
+            put_varint(out, column::id(index, self.layout.obs_columns.len()));
+            put_varint(out, bytes.len() as u64);
+        }
+        for (_, bytes) in filled() {
+            out.extend_from_slice(bytes);
+        }
+        Ok(true)
+    }
+
+    /// Counts ages and numbers through the buffer and finds what is kept.
+    fn count(&mut self, buffer: &mut Buffer, state: &mut BlockState) -> Result<(), Malformed> {
+        sort_events(buffer);
+        self.end_keys.clear();
+        self.end_keys.extend(buffer.ends.iter().map(|e| key(e.pos, e.lane)));
+        self.begin_keys.clear();
+        self.begin_keys.extend(buffer.begins.iter().map(|e| key(e.pos, e.lane)));
+        self.starts.clear();
+        self.starts.extend(buffer.begins.iter().map(|e| e.start));
+        let events = Events {
+            stepped: &buffer.stepped,
+            ends: &self.end_keys,
+            begins: &self.begin_keys,
+            starts: &self.starts,
+            ms: buffer.opened_ms,
+        };
+        self.counted.restart(self.sampling, buffer, state);
+        let mut counting = Counting { counted: &mut self.counted, buffer };
+        walk(state, lane_bits(state.lanes), events, &mut counting)
+    }
+
+    /// Which lanes stepped: by rule with exceptions, or as masks if that is shorter.
+    fn put_stepped(&mut self, buffer: &Buffer, before: &BlockState, state: &mut BlockState, present: u64) {
+        let exceptions = self.park(buffer, before, state, present);
+        let bytes = present.count_ones().div_ceil(8) as usize;
+        let out = &mut self.columns[column::STEPPED];
+        if exceptions.len() * 9 > buffer.stepped.len() * bytes {
+            out.push(stepped::MASKS);
+            for row in &buffer.stepped {
+                out.extend_from_slice(&gather_bits(*row, present).to_le_bytes()[..bytes]);
+            }
+            return;
+        }
+        let mut head = if self.skips_after_end { stepped::SKIPS_AFTER_END } else { stepped::ALWAYS };
+        let ended = if self.skips_after_end { before.ended & present } else { 0 };
+        let parked = before.parked & present;
+        head |= if ended != 0 { stepped::HAS_ENDED } else { 0 };
+        head |= if parked != 0 { stepped::HAS_PARKED } else { 0 };
+        out.push(head);
+        for mask in [ended, parked].into_iter().filter(|&mask| mask != 0) {
+            out.extend_from_slice(&mask.to_le_bytes());
+        }
+        put_varint(out, exceptions.len() as u64);
+        let mut last = 0;
+        for (row, change) in exceptions {
+            put_varint(out, row as u64 - last);
+            last = row as u64;
+            out.extend_from_slice(&change.to_le_bytes());
+        }
+    }
+
+    /// Rows in which other lanes stepped than the rule says, and by which lanes they differ. Leaves in `state`
+    /// which lanes are parked after the last row.
+    fn park(
+        &self,
+        buffer: &Buffer,
+        before: &BlockState,
+        state: &mut BlockState,
+        present: u64,
+    ) -> Vec<(usize, u64)> {
+        let mut rule = stepped::Rule::new(self.skips_after_end, before.ended, before.parked);
+        let mut exceptions = Vec::new();
+        let mut ends = self.end_keys.iter().copied().peekable();
+        let all = lane_bits(before.lanes);
+        for (row, &actual) in buffer.stepped.iter().enumerate() {
+            while let Some(key) = ends.next_if(|&key| key >> 6 <= row as u32) {
+                rule.ended |= 1 << (key & 63);
+            }
+            let change = (rule.expected() ^ actual) & all;
+            if change & present != 0 {
+                exceptions.push((row, change & present));
+            }
+            rule.after_row(change);
+        }
+        state.parked = rule.parked & all;
+        exceptions
+    }
+
+    fn put_actions(&mut self, buffer: &Buffer, present: u64) {
+        let out = &mut self.columns[column::ACTIONS];
+        let bytes = present.count_ones().div_ceil(8) as usize;
+        let all = present == lane_bits(buffer.lanes);
+        for word in &buffer.planes {
+            let word = if all { *word } else { gather_bits(*word, present) };
+            out.extend_from_slice(&word.to_le_bytes()[..bytes]);
+        }
+    }
+
+    fn put_ends(&mut self, buffer: &Buffer, present: u64) {
+        let out = &mut self.columns[column::ENDS];
+        let lengths = &self.counted.lengths;
+        let stored = || {
+            let all = buffer.ends.iter().zip(&self.end_keys).zip(lengths).enumerate();
+            all.filter(|(_, ((event, _), _))| present >> event.lane & 1 == 1)
+                .map(|(index, ((event, key), &(length, _, kept)))| (index, event, *key, length, kept))
+        };
+        let count = stored().count();
+        if count == 0 {
+            return;
+        }
+        put_varint(out, count as u64);
+        let mut last = 0;
+        for (_, _, key, ..) in stored() {
+            put_varint(out, u64::from(key - last));
+            last = key;
+        }
+        let flags = |event: &EndEvent, length, kept| {
+            if kept { ends::flags_of(event, length) } else { ends::NOT_KEPT }
+        };
+        let mut all_flags = stored().map(|(_, event, _, length, kept)| flags(event, length, kept));
+        let first = all_flags.next().unwrap_or(0);
+        if all_flags.all(|flags| flags == first) {
+            out.extend_from_slice(&[ends::UNIFORM, first]);
+        } else {
+            out.push(ends::EACH);
+            for (_, event, _, length, kept) in stored() {
+                out.push(flags(event, length, kept));
+            }
+        }
+        let mut scores = buffer.scores.iter().peekable();
+        for (index, event, _, length, kept) in stored() {
+            let score = scores_until(&mut scores, index);
+            if kept {
+                put_return(out, event, length);
+                if ends::has_extra(event) {
+                    out.push(event.code >> CODE_RESULT_SHIFT & 3 | u8::from(score.is_some()) << 2);
+                    out.extend(score.map(f64::to_le_bytes).into_iter().flatten());
+                }
+            }
+        }
+        for (_, event, ..) in stored().filter(|(_, event, .., kept)| *kept && event.code & CODE_HASH != 0) {
+            out.extend_from_slice(&event.hash.to_le_bytes());
+        }
+    }
+
+    /// Window hashes by lane and age; their places follow from the ages unless the engine left some out.
+    fn put_windows(&mut self) {
+        let counted = &mut self.counted;
+        let out = &mut self.columns[column::WINDOWS];
+        let found = counted.windows.len() as u64;
+        if found == 0 && counted.windows_all == 0 {
+            return;
+        }
+        counted.windows.sort_unstable_by_key(|&(_, pos, lane, _)| (lane, pos));
+        let aligned = counted.windows.iter().all(|&(.., age)| age > 0 && age % HASH_WINDOW_STEPS == 0);
+        let distinct = counted.windows.is_sorted_by(|a, b| (a.2, a.1) < (b.2, b.1));
+        if aligned && distinct && found == counted.windows_all {
+            out.push(windows::ALL);
+        } else if aligned && distinct && found == counted.windows_before_end {
+            out.push(windows::BEFORE_END);
+        } else {
+            out.push(windows::LISTED);
+            put_varint(out, found);
+            for &(_, pos, lane, _) in &counted.windows {
+                put_varint(out, u64::from(key(pos, lane)));
+            }
+        }
+        for (hash, ..) in &counted.windows {
+            out.extend_from_slice(&hash.to_le_bytes());
+        }
+    }
+
+    fn put_begins(&mut self, before: &BlockState, present: u64) {
+        let out = &mut self.columns[column::BEGINS];
+        let stored = || {
+            let all = self.begin_keys.iter().zip(&self.starts);
+            all.filter(|(key, _)| present >> (*key & 63) & 1 == 1)
+        };
+        let count = stored().count();
+        if count == 0 {
+            return;
+        }
+        put_varint(out, count as u64);
+        let mut last = 0;
+        for (key, _) in stored() {
+            put_varint(out, u64::from(key - last));
+            last = *key;
+        }
+        let mut known: Vec<Start> = before.table.iter().map(|lane| lane.start).collect();
+        for (key, start) in stored() {
+            let known = &mut known[(key & 63) as usize];
+            let words = zigzag(start.words.wrapping_sub(known.words) as i64);
+            let flags = u64::from(start.seed != known.seed) * begins::NEW_SEED
+                | u64::from(start.half.is_some()) * begins::HALF;
+            put_varint(out, words.min(begins::WIDE) << begins::FLAG_BITS | flags);
+            if words >= begins::WIDE {
+                out.extend_from_slice(&start.words.to_le_bytes());
+            }
+            if start.seed != known.seed {
+                out.extend_from_slice(&start.seed.to_le_bytes());
+            }
+            if let Some(half) = start.half {
+                out.extend_from_slice(&half.to_le_bytes());
+            }
+            *known = *start;
+        }
+    }
+
+    /// Raw columns: rows of the lanes that were stepped in kept episodes.
+    fn put_steps(&mut self, buffer: &Buffer) {
+        let layout = &self.layout;
+        let full = layout.recorded.has_observations();
+        let mut shape: Vec<(usize, usize)> = Vec::new();
+        if let ActionCoding::Raw { bytes } = layout.actions {
+            shape.push((column::ACTIONS, bytes));
+        }
+        if full {
+            shape.extend(layout.obs_columns.iter().enumerate().map(|(i, &b)| (column::obs(i), b)));
+            shape.push((column::REWARDS, size_of::<f64>()));
+            let first = layout.obs_columns.len();
+            shape.extend(layout.info_columns.iter().enumerate().map(|(i, &b)| (column::obs(first + i), b)));
+        }
+        let mut raw = &buffer.raw[..];
+        for &kept in &self.counted.kept_rows {
+            for &(index, bytes) in &shape {
+                let (lanes, rest) = raw.split_at(bytes * buffer.lanes);
+                raw = rest;
+                if kept == lane_bits(buffer.lanes) {
+                    self.columns[index].extend_from_slice(lanes);
+                } else {
+                    for lane in Lanes(kept) {
+                        self.columns[index].extend_from_slice(&lanes[lane * bytes..][..bytes]);
+                    }
+                }
+            }
+        }
+        if full {
+            let rows = buffer.first_obs.chunks_exact(layout.obs_bytes.max(1));
+            for (row, _) in rows.zip(&self.counted.kept_begins).filter(|(_, kept)| **kept) {
+                self.columns[column::FIRST_OBS].extend_from_slice(row);
+            }
+        }
+    }
+}
+
+impl Counted {
+    fn restart(&mut self, sampling: Sampling, buffer: &Buffer, state: &BlockState) {
+        self.sampling = Some((sampling, buffer.first_lane));
+        self.present = 0;
+        self.keeps = 0;
+        for (lane, entry) in state.table.iter().enumerate() {
+            let keeps = sampling.keeps(buffer.first_lane + lane as u32, entry.number);
+            self.keeps |= u64::from(keeps) << lane;
+            // A kept episode under way is present even if its lane rests, so that a block's last chunk knows
+            // every episode that was open.
+            self.present |= u64::from(keeps && entry.age > 0) << lane;
+        }
+        self.kept_rows.clear();
+        self.lengths.clear();
+        self.lengths.resize(buffer.ends.len(), (0, 0, false));
+        self.kept_begins.clear();
+        self.kept_begins.resize(buffer.begins.len(), false);
+        self.windows_all = 0;
+        self.windows_before_end = 0;
+        self.windows.clear();
+        // A window before the first row belongs to the row before it.
+        self.next_window = buffer.windows.iter().take_while(|w| w.pos == 0).count();
+        for event in &buffer.windows[..self.next_window] {
+            let age = state.table[usize::from(event.lane)].age;
+            self.windows.push((event.hash, event.pos, event.lane, age));
+        }
+        self.windows.retain(|&(_, _, lane, _)| self.keeps >> lane & 1 == 1);
+    }
+
+    fn keeps(&self, lane: usize) -> bool {
+        self.keeps >> lane & 1 == 1
+    }
+}
+
+/// The walk's visitor.
+struct Counting<'a> {
+    counted: &'a mut Counted,
+    buffer: &'a Buffer,
+}
+
+impl Visit for Counting<'_> {
+    fn row(&mut self, pos: usize, stepped: u64, base: &[i64; 64]) {
+        let counted = &mut *self.counted;
+        counted.present |= stepped & counted.keeps;
+        counted.kept_rows.push(stepped & counted.keeps);
+        while let Some(event) = self.buffer.windows.get(counted.next_window) {
+            if usize::from(event.pos) > pos {
+                break;
+            }
+            counted.next_window += 1;
+            let lane = usize::from(event.lane);
+            if counted.keeps(lane) {
+                let age = (pos as i64 - base[lane]) as u64;
+                counted.windows.push((event.hash, event.pos, event.lane, age));
+            }
+        }
+    }
+
+    fn begin(&mut self, index: usize, lane: usize, _number: u64) {
+        if self.counted.keeps(lane) {
+            self.counted.kept_begins[index] = true;
+            self.counted.present |= 1 << lane;
+        }
+    }
+
+    fn end(&mut self, index: usize, piece: Piece) {
+        let counted = &mut *self.counted;
+        let kept = counted.keeps(piece.lane);
+        counted.lengths[index] = (piece.age, piece.number, kept);
+        if kept {
+            counted.present |= 1 << piece.lane;
+            counted.windows_all += windows::between(piece.from_age, piece.age);
+            counted.windows_before_end +=
+                windows::between(piece.from_age, piece.age.saturating_sub(1).max(piece.from_age));
+        }
+        if let Some((sampling, first_lane)) = counted.sampling {
+            let keeps = sampling.keeps(first_lane + piece.lane as u32, piece.number + 1);
+            counted.keeps = counted.keeps & !(1 << piece.lane) | u64::from(keeps) << piece.lane;
+        }
+    }
+
+    fn rest(&mut self, piece: Piece) {
+        if self.counted.keeps(piece.lane) {
+            let here = windows::between(piece.from_age, piece.age);
+            self.counted.windows_all += here;
+            self.counted.windows_before_end += here;
+        }
+    }
+}
+
+/// Puts events of one position into the order of lanes; they mostly are.
+fn sort_events(buffer: &mut Buffer) {
+    if !buffer.ends.is_sorted_by_key(|e| key(e.pos, e.lane)) {
+        let mut order: Vec<usize> = (0..buffer.ends.len()).collect();
+        order.sort_by_key(|&at| key(buffer.ends[at].pos, buffer.ends[at].lane));
+        let sorted: Vec<_> = order.iter().map(|&at| buffer.ends[at]).collect();
+        // Copied back, so that the buffer keeps its capacity.
+        buffer.ends.copy_from_slice(&sorted);
+        for (at, _) in &mut buffer.scores {
+            *at = order.iter().position(|&old| old == *at as usize).unwrap_or(0) as u32;
+        }
+        buffer.scores.sort_by_key(|&(at, _)| at);
+    }
+    if !buffer.begins.is_sorted_by_key(|e| key(e.pos, e.lane)) {
+        let bytes = buffer.first_obs.len() / buffer.begins.len();
+        let mut order: Vec<usize> = (0..buffer.begins.len()).collect();
+        order.sort_by_key(|&at| key(buffer.begins[at].pos, buffer.begins[at].lane));
+        let sorted: Vec<_> = order.iter().map(|&at| buffer.begins[at]).collect();
+        buffer.begins.copy_from_slice(&sorted);
+        let rows: Vec<u8> =
+            order.iter().flat_map(|&at| &buffer.first_obs[at * bytes..][..bytes]).copied().collect();
+        buffer.first_obs.copy_from_slice(&rows);
+    }
+}
+
+fn scores_until<'a>(
+    scores: &mut std::iter::Peekable<impl Iterator<Item = &'a (u32, f64)>>,
+    index: usize,
+) -> Option<f64> {
+    while scores.next_if(|(at, _)| (*at as usize) < index).is_some() {}
+    scores.next_if(|(at, _)| *at as usize == index).map(|&(_, score)| score)
+}
+
+fn put_return(out: &mut Vec<u8>, event: &EndEvent, length: u64) {
+    match ends::return_coding(event.total_reward, length) {
+        ends::RETURN_INTEGER => put_varint(out, zigzag(event.total_reward as i64)),
+        ends::RETURN_FLOAT => out.extend_from_slice(&event.total_reward.to_le_bytes()),
+        _ => {}
+    }
+}

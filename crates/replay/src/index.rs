@@ -1,0 +1,328 @@
+//! What readers know of a segment: gathered while writing it, or by scanning it.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+use crate::buffer::Layout;
+use crate::chunk::Decoder;
+use crate::disk::DiskFile;
+use crate::extent::{EndFacts, Extent};
+use crate::limits::{MAX_DAMAGE_LISTED, MAX_PAYLOAD_BYTES, MAX_SEGMENT_BYTES};
+use crate::record::{HEADER_BYTES, Header, Kind, MARK};
+use crate::run_record::RunInfo;
+use crate::segment::tails_of;
+
+/// What readers know of one segment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SegmentIndex {
+    pub(crate) number: u64,
+    /// Which writer session wrote it.
+    pub(crate) session: u32,
+    pub(crate) bytes: u64,
+    pub(crate) sealed: bool,
+    pub(crate) runs: Vec<RunEntry>,
+    pub(crate) extents: Vec<Extent>,
+    /// Last chunk of each block.
+    pub(crate) tails: Vec<Tail>,
+}
+
+/// A run of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RunEntry {
+    pub(crate) index: u32,
+    /// Where an intact copy of its header stands.
+    pub(crate) offset: u64,
+    pub(crate) ended: bool,
+}
+
+/// The last chunk of a block in a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Tail {
+    pub(crate) run: u32,
+    pub(crate) first_lane: u32,
+    pub(crate) offset: u32,
+}
+
+impl SegmentIndex {
+    pub(crate) const fn new(number: u64, session: u32) -> Self {
+        Self {
+            number,
+            session,
+            bytes: 0,
+            sealed: false,
+            runs: Vec::new(),
+            extents: Vec::new(),
+            tails: Vec::new(),
+        }
+    }
+}
+
+/// Bytes of a segment that are not an intact record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Damage {
+    /// Which segment.
+    pub segment: u64,
+    /// First bad byte's record, as an offset in the segment.
+    pub from: u64,
+    /// Where the next intact record begins, or the segment's end.
+    pub to: u64,
+    /// What is wrong.
+    pub cause: DamageCause,
+}
+
+/// What is wrong with a stretch of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DamageCause {
+    /// No intact record header stands where one should.
+    Header,
+    /// The payload does not have the header's checksum.
+    Payload,
+    /// The payload has its checksum and still does not decode, or belongs to no readable run.
+    Content,
+    /// The records of a sealed or older segment end without a seal.
+    Unsealed,
+}
+
+impl DamageCause {
+    /// The word for listings.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Header => "header",
+            Self::Payload => "payload",
+            Self::Content => "content",
+            Self::Unsealed => "unsealed",
+        }
+    }
+}
+
+/// A walk over the records of a stretch of bytes.
+#[derive(Debug)]
+pub(crate) struct Records<'a> {
+    bytes: &'a [u8],
+    /// Offset of `bytes` in the segment.
+    base: u64,
+    at: usize,
+}
+
+/// What stands at a place.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Found<'a> {
+    /// An intact record.
+    Record(u64, Header, &'a [u8]),
+    /// Bytes that are none.
+    Bad { from: u64, to: u64, cause: DamageCause },
+}
+
+impl<'a> Records<'a> {
+    pub(crate) const fn new(bytes: &'a [u8], base: u64) -> Self {
+        Self { bytes, base, at: 0 }
+    }
+
+    /// Where the next record with an intact header begins after `at`, or the end.
+    fn resync(&self, mut at: usize) -> usize {
+        while let Some(step) = self.bytes[at..].iter().position(|&b| b == MARK[0]) {
+            at += step;
+            if self.header(at).is_some() {
+                return at;
+            }
+            at += 1;
+        }
+        self.bytes.len()
+    }
+
+    fn header(&self, at: usize) -> Option<Header> {
+        Header::decode(self.bytes[at..].first_chunk::<HEADER_BYTES>()?)
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Found<'a>;
+
+    fn next(&mut self) -> Option<Found<'a>> {
+        if self.at >= self.bytes.len() {
+            return None;
+        }
+        let from = self.at;
+        let bad = |records: &mut Self, to: usize, cause| {
+            records.at = to;
+            Some(Found::Bad { from: records.base + from as u64, to: records.base + to as u64, cause })
+        };
+        let Some(header) = self.header(from) else {
+            let to = self.resync(from + 1);
+            return bad(self, to, DamageCause::Header);
+        };
+        let start = from + HEADER_BYTES;
+        let payload = self.bytes[start..].get(..header.payload_len as usize);
+        let Some(payload) = payload.filter(|_| header.payload_len as usize <= MAX_PAYLOAD_BYTES) else {
+            // The length is covered by the header's checksum, so the rest of the record is missing.
+            let to = self.resync(from + 1);
+            return bad(self, to, DamageCause::Payload);
+        };
+        if crc32c::crc32c(payload) != header.payload_crc {
+            let to = start + payload.len();
+            return bad(self, to, DamageCause::Payload);
+        }
+        self.at = start + payload.len();
+        Some(Found::Record(self.base + from as u64, header, payload))
+    }
+}
+
+/// Everything a scan of a whole segment finds.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    pub(crate) index: SegmentIndex,
+    /// Run headers by index in the segment.
+    pub(crate) runs: BTreeMap<u32, RunInfo>,
+    /// Bad stretches below the durable offset, or anywhere in a sealed segment.
+    pub(crate) damage: Vec<Damage>,
+    /// Offset up to which the last intact mark says that everything has reached the disk.
+    pub(crate) durable: u64,
+    /// Where a torn tail begins, if there is one.
+    pub(crate) torn_from: Option<u64>,
+    /// Offset after the last intact record before a torn tail.
+    pub(crate) intact_to: u64,
+    /// Episodes that ended in it.
+    pub(crate) episodes: u64,
+}
+
+/// Reads and scans a whole segment.
+pub(crate) fn scan(number: u64, file: &dyn DiskFile) -> io::Result<Scan> {
+    let bytes = read_all(file)?;
+    Ok(scan_bytes(number, &bytes))
+}
+
+/// Scans the bytes of a segment.
+pub(crate) fn scan_bytes(number: u64, bytes: &[u8]) -> Scan {
+    let mut bad = Vec::new();
+    let mut records = Vec::new();
+    let mut index = SegmentIndex::new(number, 0);
+    index.bytes = bytes.len() as u64;
+    let mut runs = BTreeMap::new();
+    let mut durable = 0;
+    for found in Records::new(bytes, 0) {
+        match found {
+            Found::Bad { from, to, cause } => bad.push(Damage { segment: number, from, to, cause }),
+            Found::Record(offset, header, payload) => match header.kind {
+                Kind::Segment => index.session = header.tag,
+                Kind::Mark => durable = durable.max(header.position.min(offset)),
+                Kind::Seal => index.sealed = offset + HEADER_BYTES as u64 == index.bytes,
+                Kind::Run => match rmp_serde::from_slice::<RunInfo>(payload) {
+                    Ok(run) => {
+                        runs.entry(header.run).or_insert_with(|| {
+                            let entry = RunEntry { index: header.run, offset, ended: false };
+                            index.runs.push(entry);
+                            run
+                        });
+                    }
+                    Err(_) => bad.push(content_damage(number, offset, &header)),
+                },
+                Kind::Chunk | Kind::RunEnd => records.push((offset, header, payload)),
+            },
+        }
+    }
+    let mut scan =
+        Scan { index, runs, damage: Vec::new(), durable, torn_from: None, intact_to: 0, episodes: 0 };
+    scan.take_chunks(&records, &mut bad);
+    bad.sort_unstable();
+    scan.judge(bad, bytes.len() as u64);
+    scan
+}
+
+impl Scan {
+    /// Decodes the chunks and gathers extents and tails.
+    fn take_chunks(&mut self, records: &[(u64, Header, &[u8])], bad: &mut Vec<Damage>) {
+        let mut decoders: BTreeMap<u32, (u32, Decoder)> = BTreeMap::new();
+        for (&index, run) in &self.runs {
+            decoders.insert(index, (run.tag(), decoder_of(run)));
+        }
+        let mut tails = BTreeMap::new();
+        let mut ends = Vec::new();
+        for (offset, header, payload) in records {
+            let decoder = decoders.get_mut(&header.run).filter(|(tag, _)| *tag == header.tag);
+            if header.kind == Kind::RunEnd {
+                if let Some(run) = self.index.runs.iter_mut().find(|run| run.index == header.run) {
+                    run.ended = true;
+                }
+                continue;
+            }
+            let decoded =
+                decoder.and_then(|(_, decoder)| decoder.decode(header, payload).ok().map(|_| decoder));
+            let Some(decoder) = decoded else {
+                bad.push(content_damage(self.index.number, *offset, header));
+                continue;
+            };
+            ends.clear();
+            ends.extend(decoder.end_facts(header.first_lane));
+            self.episodes += ends.len() as u64;
+            let to = offset + header.record_len();
+            self.index.add_chunk(*offset, to, header.run, header.ms, &ends);
+            tails.insert((header.run, header.first_lane), *offset as u32);
+        }
+        self.index.tails = tails_of(&tails);
+    }
+
+    /// Tells torn tail from corruption.
+    fn judge(&mut self, bad: Vec<Damage>, len: u64) {
+        self.intact_to = len;
+        for damage in bad {
+            if !self.index.sealed && damage.from >= self.durable && damage.cause != DamageCause::Content {
+                self.torn_from.get_or_insert(damage.from);
+                self.intact_to = self.intact_to.min(damage.from);
+            } else if self.damage.len() < MAX_DAMAGE_LISTED {
+                self.damage.push(damage);
+            }
+        }
+    }
+}
+
+impl Decoder {
+    /// The kept episodes that ended in the decoded chunk.
+    pub(crate) fn end_facts(&self, first_lane: u32) -> impl Iterator<Item = EndFacts> {
+        self.parts.iter().filter_map(move |part| {
+            part.end.map(|end| EndFacts {
+                lane: first_lane + part.piece.lane as u32,
+                number: part.piece.number,
+                outcome: end.code & 15,
+                length: part.piece.age,
+                total_reward: end.total_reward,
+            })
+        })
+    }
+}
+
+/// A decoder for chunks of a run.
+pub(crate) fn decoder_of(run: &RunInfo) -> Decoder {
+    let starts = run.schedule() == rollhouse_core::SeedSchedule::Continue;
+    Decoder::new(Layout::new(&run.spec, run.recorded, starts), run.sampling())
+}
+
+/// Reads a file from front to end, as far as it goes.
+pub(crate) fn read_all(file: &dyn DiskFile) -> io::Result<Vec<u8>> {
+    let len = file.len()?;
+    if len > 2 * MAX_SEGMENT_BYTES {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "segment larger than any writer makes"));
+    }
+    read_range(file, 0, len)
+}
+
+/// Reads from `from` up to `to` or the file's end.
+pub(crate) fn read_range(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(to.saturating_sub(from)).unwrap_or(0)];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match file.read_at(&mut bytes[filled..], from + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+const fn content_damage(segment: u64, offset: u64, header: &Header) -> Damage {
+    Damage { segment, from: offset, to: offset + header.record_len(), cause: DamageCause::Content }
+}

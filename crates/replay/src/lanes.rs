@@ -1,0 +1,124 @@
+//! Where the lanes of a block stand between two chunks, and the table of it in front of every chunk.
+
+use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{Lanes, Start, lane_bits};
+
+use crate::codec::{Cursor, Malformed, put_packed};
+
+/// Where one lane stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct LaneState {
+    /// Number of its current episode, or of the next if none is under way.
+    pub(crate) number: u64,
+    /// Steps of that episode so far.
+    pub(crate) age: u64,
+    /// Wall clock of the chunk in which its first step lies.
+    pub(crate) started_ms: u64,
+    /// Where its randomness started; of the last episode while none is under way.
+    pub(crate) start: Start,
+}
+
+/// Where the lanes of a block stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BlockState {
+    pub(crate) lanes: usize,
+    /// `lanes` entries.
+    pub(crate) table: Vec<LaneState>,
+    /// Lanes whose episode has begun and not ended; kept where begins are recorded.
+    pub(crate) open: u64,
+    /// Lanes whose episode ended after the last row.
+    pub(crate) ended: u64,
+    /// Lanes that do not step although nothing about the autoreset mode says so.
+    pub(crate) parked: u64,
+}
+
+impl BlockState {
+    /// Before the first row.
+    pub(crate) fn new(lanes: usize) -> Self {
+        Self { lanes, table: vec![LaneState::default(); lanes], open: 0, ended: 0, parked: 0 }
+    }
+}
+
+/// Appends the table of the lanes in `present`, as they stand before the chunk's first row at `ms`.
+pub(crate) fn put_table(out: &mut Vec<u8>, state: &BlockState, present: u64, ms: u64, starts: bool) {
+    out.extend_from_slice(&present.to_le_bytes());
+    let mut column = [0; BLOCK_LANES];
+    let mut put = |out: &mut Vec<u8>, value: fn(&LaneState, u64) -> u64| {
+        let mut count = 0;
+        for lane in Lanes(present) {
+            column[count] = value(&state.table[lane], ms);
+            count += 1;
+        }
+        put_packed(out, &column[..count]);
+    };
+    put(out, |lane, _| lane.number);
+    put(out, |lane, _| lane.age);
+    put(out, |lane, ms| if lane.age == 0 { 0 } else { ms.saturating_sub(lane.started_ms) });
+    if !starts {
+        return;
+    }
+    put(out, |lane, _| lane.start.seed);
+    put(out, |lane, _| lane.start.words);
+    let halves = Lanes(present).filter(|&lane| state.table[lane].start.half.is_some());
+    let halves = halves.fold(0u64, |mask, lane| mask | 1 << lane);
+    out.extend_from_slice(&(state.open & present).to_le_bytes());
+    out.extend_from_slice(&halves.to_le_bytes());
+    for lane in Lanes(halves) {
+        out.extend_from_slice(&state.table[lane].start.half.unwrap_or(0).to_le_bytes());
+    }
+}
+
+/// Reads a table; gives the lanes that are present and where they stand.
+pub(crate) fn read_table(
+    bytes: &[u8],
+    lanes: usize,
+    ms: u64,
+    starts: bool,
+) -> Result<(u64, BlockState), Malformed> {
+    let mut cursor = Cursor::new(bytes);
+    let present = cursor.u64("lane table")?;
+    if present & !lane_bits(lanes) != 0 {
+        return Err(Malformed("lane table: a lane beyond the block's"));
+    }
+    let count = present.count_ones() as usize;
+    let mut state = BlockState::new(lanes);
+    let mut column = [0; BLOCK_LANES];
+    let column = &mut column[..count];
+    cursor.packed(column, "lane table: numbers")?;
+    for (lane, &value) in Lanes(present).zip(&*column) {
+        state.table[lane].number = value;
+    }
+    cursor.packed(column, "lane table: ages")?;
+    for (lane, &value) in Lanes(present).zip(&*column) {
+        if value > MAX_AGE {
+            return Err(Malformed("lane table: age"));
+        }
+        state.table[lane].age = value;
+    }
+    cursor.packed(column, "lane table: elapsed")?;
+    for (lane, &value) in Lanes(present).zip(&*column) {
+        state.table[lane].started_ms = ms.saturating_sub(value);
+    }
+    if starts {
+        cursor.packed(column, "lane table: seeds")?;
+        for (lane, &value) in Lanes(present).zip(&*column) {
+            state.table[lane].start.seed = value;
+        }
+        cursor.packed(column, "lane table: words")?;
+        for (lane, &value) in Lanes(present).zip(&*column) {
+            state.table[lane].start.words = value;
+        }
+        state.open = cursor.u64("lane table: open")?;
+        let halves = cursor.u64("lane table: halves")?;
+        if (state.open | halves) & !present != 0 {
+            return Err(Malformed("lane table: a lane that is not present"));
+        }
+        for lane in Lanes(halves) {
+            state.table[lane].start.half = Some(cursor.u32("lane table: half")?);
+        }
+    }
+    Ok((present, state))
+}
+
+/// Largest age a table may hold: so that adding rows to it never overflows.
+pub(crate) const MAX_AGE: u64 = 1 << 62;

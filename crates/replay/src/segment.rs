@@ -1,0 +1,250 @@
+//! Writing one segment: an append-only file of records.
+//!
+//! ```text
+//! created -> open -> sealed        in order
+//!            open -> latched       after a failed operation: nothing more is written to it
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::disk::{Disk, DiskFile};
+use crate::extent::{EndFacts, Extent};
+use crate::index::{RunEntry, SegmentIndex, Tail};
+use crate::limits::EXTENT_BYTES;
+use crate::record::{HEADER_BYTES, Header, Kind};
+use crate::recorder::DiskError;
+
+/// A segment being written. After an error it is of no further use.
+#[derive(Debug)]
+pub(crate) struct SegmentWriter {
+    path: PathBuf,
+    file: Box<dyn DiskFile>,
+    /// Records not yet given to the operating system.
+    pending: Vec<u8>,
+    /// Bytes of the segment, pending ones included.
+    len: u64,
+    /// Bytes that have reached the disk.
+    durable: u64,
+    /// Last chunk of each block.
+    tails: BTreeMap<(u32, u32), u32>,
+    run_payloads: Vec<RunPayload>,
+    index: SegmentIndex,
+}
+
+#[derive(Debug)]
+struct RunPayload {
+    tag: u32,
+    bytes: Arc<[u8]>,
+    ended: bool,
+}
+
+/// What a chunk's header says beside its payload.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ChunkPlace {
+    /// Index of the run in this segment.
+    pub(crate) run: u32,
+    pub(crate) first_lane: u32,
+    pub(crate) lanes: u16,
+    pub(crate) rows: u32,
+    /// Rows of the block before this chunk.
+    pub(crate) position: u64,
+    pub(crate) ms: u64,
+}
+
+impl SegmentWriter {
+    /// Makes the file `number` in `dir` and the name durable.
+    pub(crate) fn create(
+        disk: &dyn Disk,
+        dir: &Path,
+        number: u64,
+        session: u32,
+        ms: u64,
+    ) -> Result<Self, DiskError> {
+        let path = dir.join(segment_name(number));
+        let file = disk.create(&path).map_err(|e| DiskError::new("create", &path, e))?;
+        let mut writer = Self {
+            path,
+            file,
+            pending: Vec::with_capacity(WRITE_BYTES * 2),
+            len: 0,
+            durable: 0,
+            tails: BTreeMap::new(),
+            run_payloads: Vec::new(),
+            index: SegmentIndex::new(number, session),
+        };
+        writer.put(Header { position: number, ms, tag: session, ..Header::new(Kind::Segment) }, &[]);
+        writer.flush()?;
+        disk.sync_dir(dir).map_err(|e| DiskError::new("sync", dir, e))?;
+        Ok(writer)
+    }
+
+    /// Bytes so far.
+    pub(crate) const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether something is not durable yet.
+    pub(crate) const fn is_dirty(&self) -> bool {
+        self.durable < self.len
+    }
+
+    /// Adds a run; gives its index.
+    pub(crate) fn add_run(&mut self, tag: u32, payload: Arc<[u8]>) -> u32 {
+        let index = self.run_payloads.len() as u32;
+        let offset = self.put_run(index, tag, &payload);
+        self.index.runs.push(RunEntry { index, offset, ended: false });
+        self.run_payloads.push(RunPayload { tag, bytes: payload, ended: false });
+        index
+    }
+
+    /// Notes that the run ended in order; repeats its header, so that no one damaged place makes a segment's
+    /// chunks unreadable.
+    pub(crate) fn end_run(&mut self, index: u32) {
+        self.repeat_run(index);
+        if let Some(run) = self.run_payloads.get_mut(index as usize) {
+            run.ended = true;
+            let tag = run.tag;
+            self.put(Header { run: index, tag, ..Header::new(Kind::RunEnd) }, &[]);
+        }
+        if let Some(run) = self.index.runs.get_mut(index as usize) {
+            run.ended = true;
+        }
+    }
+
+    /// Adds a chunk and the ends in it.
+    pub(crate) fn add_chunk(&mut self, place: ChunkPlace, payload: &[u8], ends: &[EndFacts]) {
+        let tag = self.run_payloads.get(place.run as usize).map_or(0, |run| run.tag);
+        let tail = self.tails.entry((place.run, place.first_lane)).or_insert(0);
+        let prev = std::mem::replace(tail, self.len as u32);
+        let header = Header {
+            lanes: place.lanes,
+            run: place.run,
+            first_lane: place.first_lane,
+            rows: place.rows,
+            prev,
+            position: place.position,
+            ms: place.ms,
+            tag,
+            ..Header::new(Kind::Chunk)
+        };
+        let from = self.len;
+        self.put(header, payload);
+        let to = self.len;
+        self.index.add_chunk(from, to, place.run, place.ms, ends);
+    }
+
+    /// Gives pending records to the operating system.
+    pub(crate) fn flush(&mut self) -> Result<(), DiskError> {
+        let mut rest = &self.pending[..];
+        while !rest.is_empty() {
+            match self.file.append(rest) {
+                Ok(0) => {
+                    let error = std::io::ErrorKind::WriteZero.into();
+                    return Err(DiskError::new("append", &self.path, error));
+                }
+                Ok(written) => rest = &rest[written..],
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(DiskError::new("append", &self.path, error)),
+            }
+        }
+        self.pending.clear();
+        Ok(())
+    }
+
+    /// Gives pending records away if there are enough of them for one write.
+    pub(crate) fn flush_if_large(&mut self) -> Result<(), DiskError> {
+        if self.pending.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Makes everything so far durable and then says so in the file: on return both are on the disk.
+    pub(crate) fn commit(&mut self) -> Result<(), DiskError> {
+        self.flush()?;
+        self.sync()?;
+        let durable = self.len;
+        self.put(Header { position: durable, ..Header::new(Kind::Mark) }, &[]);
+        self.flush()?;
+        self.sync()?;
+        self.durable = self.len;
+        Ok(())
+    }
+
+    /// Writes the last record and makes the segment durable; gives what readers need to know of it.
+    pub(crate) fn seal(mut self) -> Result<SegmentIndex, DiskError> {
+        for index in 0..self.run_payloads.len() {
+            if !self.run_payloads[index].ended {
+                self.repeat_run(index as u32);
+            }
+        }
+        self.commit()?;
+        let position = self.len;
+        self.put(Header { position, ..Header::new(Kind::Seal) }, &[]);
+        self.flush()?;
+        self.sync()?;
+        let mut index = self.index;
+        index.bytes = self.len;
+        index.sealed = true;
+        index.tails = tails_of(&self.tails);
+        Ok(index)
+    }
+
+    /// One last attempt to get what was appended onto the disk, after a failed append.
+    pub(crate) fn sync(&self) -> Result<(), DiskError> {
+        self.file.sync_data().map_err(|error| DiskError::new("sync", &self.path, error))
+    }
+
+    fn repeat_run(&mut self, index: u32) {
+        if let Some(run) = self.run_payloads.get(index as usize) {
+            let (tag, bytes) = (run.tag, run.bytes.clone());
+            self.put_run(index, tag, &bytes);
+        }
+    }
+
+    fn put_run(&mut self, index: u32, tag: u32, payload: &[u8]) -> u64 {
+        let offset = self.len;
+        self.put(Header { run: index, tag, ..Header::new(Kind::Run) }, payload);
+        offset
+    }
+
+    fn put(&mut self, header: Header, payload: &[u8]) {
+        let header =
+            Header { payload_len: payload.len() as u32, payload_crc: crc32c::crc32c(payload), ..header };
+        self.pending.extend_from_slice(&header.encode());
+        self.pending.extend_from_slice(payload);
+        self.len += (HEADER_BYTES + payload.len()) as u64;
+    }
+}
+
+impl SegmentIndex {
+    /// Adds a chunk that lies from `from` to `to`.
+    pub(crate) fn add_chunk(&mut self, from: u64, to: u64, run: u32, ms: u64, ends: &[EndFacts]) {
+        if self.extents.last().is_none_or(|extent| from - extent.from >= EXTENT_BYTES) {
+            self.extents.push(Extent::new(from));
+        }
+        if let Some(extent) = self.extents.last_mut() {
+            extent.to = to;
+            extent.add_chunk(run, ms);
+            ends.iter().for_each(|&end| extent.add_end(end));
+        }
+    }
+}
+
+/// The blocks' last chunks as they stand in an index.
+pub(crate) fn tails_of(tails: &BTreeMap<(u32, u32), u32>) -> Vec<Tail> {
+    tails.iter().map(|(&(run, first_lane), &offset)| Tail { run, first_lane, offset }).collect()
+}
+
+/// The file name of a segment.
+pub(crate) fn segment_name(number: u64) -> String {
+    format!("{number:010}.seg")
+}
+
+/// The number in a segment's file name.
+pub(crate) fn segment_number(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(".seg").filter(|digits| digits.len() == 10)?;
+    digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
+}
+
+/// Bytes given to the operating system in one write.
+const WRITE_BYTES: usize = 256 * 1024;
