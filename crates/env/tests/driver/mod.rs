@@ -1,0 +1,116 @@
+//! A block with its columns, driven from outside as the engine does.
+
+// Each test binary uses a part of this.
+#![allow(dead_code)]
+
+use std::sync::Arc;
+
+use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{ColumnMut, ColumnRef, OptionValue, Options, Space, random_bits};
+use rollhouse_env::{BatchEnv, BlockStep, Ended, EnvEntry, InstructionSet, Registry};
+
+pub(crate) const CLASSIC: [&str; 5] =
+    ["Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1"];
+
+/// Actions of either kind.
+#[derive(Debug, Clone)]
+pub(crate) enum Actions {
+    Integers(Vec<i64>),
+    Floats(Vec<f32>),
+}
+
+impl Actions {
+    pub(crate) fn column(&self) -> ColumnRef<'_> {
+        match self {
+            Self::Integers(values) => ColumnRef::I64(values),
+            Self::Floats(values) => ColumnRef::F32(values),
+        }
+    }
+}
+
+pub(crate) struct Driver {
+    pub(crate) entry: Arc<EnvEntry>,
+    pub(crate) block: Box<dyn BatchEnv>,
+    pub(crate) obs: Vec<f32>,
+    pub(crate) rewards: Vec<f64>,
+}
+
+pub(crate) fn options(entry: &EnvEntry, given: &[(&str, OptionValue)]) -> Options {
+    let given: Vec<_> = given.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+    Options::check(&entry.spec().options, &given).unwrap()
+}
+
+impl Driver {
+    pub(crate) fn new(id: &str, lanes: usize, set: InstructionSet, given: &[(&str, OptionValue)]) -> Self {
+        let entry = Registry::builtin().get(id).unwrap();
+        let lane_options = vec![options(&entry, given); lanes];
+        Self::with(entry, set, &lane_options)
+    }
+
+    pub(crate) fn with(entry: Arc<EnvEntry>, set: InstructionSet, lane_options: &[Options]) -> Self {
+        let lanes = lane_options.len();
+        let block = entry.make_block_on(set, lane_options).unwrap();
+        let obs = vec![f32::NAN; lanes * entry.spec().observation_space.elements()];
+        Self { entry, block, obs, rewards: vec![f64::NAN; lanes] }
+    }
+
+    pub(crate) fn lanes(&self) -> usize {
+        self.rewards.len()
+    }
+
+    pub(crate) fn seed_all(&mut self, base: u64) {
+        for lane in 0..self.lanes() {
+            self.block.seed(lane, base + lane as u64);
+        }
+    }
+
+    pub(crate) fn reset(&mut self, lanes: u64) -> u64 {
+        self.block.reset(lanes, &mut [ColumnMut::F32(&mut self.obs)])
+    }
+
+    pub(crate) fn step(&mut self, skip: u64, reset: u64, actions: &Actions) -> Ended {
+        self.block.step(BlockStep {
+            skip,
+            reset,
+            actions: actions.column(),
+            obs: &mut [ColumnMut::F32(&mut self.obs)],
+            infos: &mut [],
+            rewards: &mut self.rewards,
+        })
+    }
+
+    /// Actions of every lane in step `step`, some of a float one out of bounds.
+    pub(crate) fn actions(&self, key: u64, step: u64) -> Actions {
+        let bits = |lane| random_bits(key, lane as u32, step);
+        match &self.entry.spec().action_space {
+            Space::Discrete(space) => {
+                Actions::Integers((0..self.lanes()).map(|lane| (bits(lane) % space.n) as i64).collect())
+            }
+            Space::Box(space) => {
+                let wide = 1.2 * space.high[0];
+                let unit = |lane| (bits(lane) >> 11) as f64 / (1u64 << 53) as f64;
+                Actions::Floats(
+                    (0..self.lanes()).map(|lane| ((unit(lane) * 2.0 - 1.0) * wide) as f32).collect(),
+                )
+            }
+        }
+    }
+
+    pub(crate) fn obs_row(&self, lane: usize) -> &[f32] {
+        let width = self.obs.len() / self.lanes();
+        &self.obs[lane * width..(lane + 1) * width]
+    }
+
+    pub(crate) fn hashes(&self) -> [u32; BLOCK_LANES] {
+        let mut hashes = [0; BLOCK_LANES];
+        self.block.state_hashes(u64::MAX, &mut hashes);
+        hashes
+    }
+
+    /// Everything of one lane that others may see, as bits.
+    pub(crate) fn lane_bits(&self, lane: usize) -> (Vec<u64>, Vec<u32>, u64) {
+        let state = self.block.state(lane).unwrap().into_iter().map(f64::to_bits).collect();
+        let obs = self.obs_row(lane).iter().map(|value| value.to_bits()).collect();
+        (state, obs, self.rewards[lane].to_bits())
+    }
+}
