@@ -236,7 +236,7 @@ pub const NEAREST: usize = 3;
 
 impl UnknownEnv {
     fn of<'a>(id: &str, known: impl Iterator<Item = &'a String>) -> Self {
-        let id: String = id.chars().take(MAX_ENV_ID_BYTES).collect();
+        let id = id[..id.floor_char_boundary(MAX_ENV_ID_BYTES)].to_owned();
         let mut nearest: Vec<_> = known.map(|known| (spelling_distance(&id, known), known)).collect();
         nearest.sort();
         let nearest = nearest.into_iter().take(NEAREST).map(|(_, known)| known.clone()).collect();

@@ -5,7 +5,8 @@
 //! fdlibm's, the reduction is Cody and Waite's in three parts.
 //!
 //! Error: at most 1 ulp of the result plus 2^-100 for `|x| <= FAR`. Beyond, the result is that of an
-//! argument at most half an ulp of `x` away, to the same error. NaN and infinities give NaN.
+//! argument at most half an ulp of `x` away, to the same error. NaN and infinities give NaN, and the sine of
+//! either zero is +0.
 
 /// Largest argument that is reduced without loss.
 pub(crate) const FAR: f64 = 1_048_576.0;
@@ -81,18 +82,13 @@ pub(crate) fn sin_cos_wide(x: f64) -> (f64, f64) {
     let y = a - b;
     let back = y - a;
     let y_low = ((a - (y - back)) - (b + back)) - turns * PI_2_C;
-    // Zeros are not added, so that a zero keeps its sign as it does in `sin_cos_small`.
-    let r = if y_low == 0.0 { y } else { y + y_low };
+    let r = y + y_low;
     let tail = (y - r) + y_low;
 
     let z = r * r;
     let half = 0.5 * z;
     let near_one = 1.0 - half;
-    let mut sin_low = sin_rest(r, z);
-    if tail != 0.0 {
-        sin_low += tail * near_one;
-    }
-    let sin = r + sin_low;
+    let sin = r + (sin_rest(r, z) + tail * near_one);
     let cos = near_one + (((1.0 - near_one) - half) + (cos_rest(z) - r * tail));
 
     let (s, c) = if quadrant & 1 == 0 { (sin, cos) } else { (cos, sin) };
@@ -165,3 +161,76 @@ const TAU: f64 = std::f64::consts::TAU;
 const TAU_HIGH: f64 = 4.0 * PI_2_A;
 
 const ROUND: f64 = 6_755_399_441_055_744.0;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bits((sin, cos): (f64, f64)) -> (u64, u64) {
+        (sin.to_bits(), cos.to_bits())
+    }
+
+    /// Doubles of every size up to the bound, both signs.
+    fn up_to(bound: f64) -> impl Strategy<Value = f64> {
+        prop_oneof![-bound..bound, (any::<f64>()).prop_filter("in range", move |x| x.abs() <= bound)]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        #[test]
+        fn the_small_range_gives_the_bits_of_the_wide_one(x in up_to(std::f64::consts::FRAC_PI_4)) {
+            prop_assert_eq!(bits(sin_cos_small(x)), bits(sin_cos_wide(x)), "{:e}", x);
+        }
+
+        #[test]
+        fn results_are_the_standard_librarys_to_two_units_in_the_last_place(x in up_to(FAR)) {
+            let (sin, cos) = sin_cos(x);
+            for (ours, theirs) in [(sin, x.sin()), (cos, x.cos())] {
+                // Each side may be off by one.
+                let ulp = theirs.abs().next_up() - theirs.abs();
+                prop_assert!((ours - theirs).abs() <= 2.0 * ulp + 2f64.powi(-99), "{:e}: {} {}", x, ours, theirs);
+            }
+        }
+
+        #[test]
+        fn far_results_are_those_of_an_argument_half_an_ulp_away(x in -1e15..1e15f64) {
+            let (sin, cos) = sin_cos(x);
+            let allowed = (x.abs().next_up() - x.abs()) * 0.5 + 1e-15;
+            prop_assert!((sin - x.sin()).abs() <= allowed, "{:e}", x);
+            prop_assert!((cos - x.cos()).abs() <= allowed, "{:e}", x);
+        }
+
+        #[test]
+        fn the_remainder_is_exact(x in prop_oneof![-100.0..100.0f64, up_to(FAR), any::<f64>()]) {
+            // `%` is exact; NumPy then moves negative remainders up.
+            let remainder = x % TAU;
+            let expected = if remainder < 0.0 { remainder + TAU } else { remainder };
+            prop_assert!(modulo_tau(x) == expected || x.is_nan() || x.is_infinite(), "{:e}", x);
+        }
+    }
+
+    #[test]
+    fn zeros_and_the_edges_of_the_ranges_agree() {
+        let quarter = std::f64::consts::FRAC_PI_4;
+        for x in [0.0, -0.0, quarter, -quarter, quarter.next_down(), f64::MIN_POSITIVE, -5e-324] {
+            assert_eq!(bits(sin_cos_small(x)), bits(sin_cos_wide(x)), "{x:e}");
+        }
+        assert_eq!(bits(sin_cos(-0.0)), bits((0.0, 1.0)));
+        assert_eq!(range(&[quarter]), Range::Small);
+        assert_eq!(range(&[quarter.next_up()]), Range::Wide);
+        assert_eq!(range(&[FAR, -FAR]), Range::Wide);
+        assert_eq!(range(&[0.0, FAR.next_up()]), Range::Far);
+        assert_eq!(range(&[f64::NAN]), Range::Far);
+    }
+
+    #[test]
+    fn what_is_not_finite_gives_nan() {
+        for x in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let (sin, cos) = sin_cos(x);
+            assert!(sin.is_nan() && cos.is_nan(), "{x}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Envs of one lane: what a panic costs, and the envs under `test/`.
+
+mod driver;
+
+use driver::{Actions, Driver, options};
+use rollhouse_core::{ColumnMut, Determinism, OptionValue};
+use rollhouse_env::{BlockStep, Ended, InstructionSet, Registry, StateError};
+
+/// Lane 1 of three panics at `panic_at`.
+fn faulty(panic_at: i64) -> Driver {
+    let entry = Registry::builtin().get("test/Faulty-v0").unwrap();
+    let sound = options(&entry, &[]);
+    let bad = options(&entry, &[("panic_at", OptionValue::Int(panic_at))]);
+    let mut driver = Driver::with(entry, InstructionSet::Portable, &[sound.clone(), bad, sound]);
+    driver.seed_all(1);
+    driver
+}
+
+fn ones() -> Actions {
+    Actions::Integers(vec![1; 3])
+}
+
+#[test]
+fn a_panic_in_a_step_loses_its_lane_alone() {
+    let mut driver = faulty(2);
+    assert_eq!(driver.reset(u64::MAX), 0);
+    assert_eq!(driver.step(0, 0, &ones()), Ended::default());
+    assert_eq!(driver.step(0, 0, &ones()).lost, 0b010);
+    assert_eq!(driver.rewards[0], 1.0);
+    assert_eq!(driver.rewards[2], 1.0);
+    assert_eq!(driver.block.state(1), Err(StateError::Lost));
+    assert!(driver.block.state(0).is_ok());
+}
+
+#[test]
+fn a_panic_in_a_reset_is_reported_by_reset_and_by_step() {
+    let mut driver = faulty(0);
+    assert_eq!(driver.reset(u64::MAX), 0b010);
+    let mut driver = faulty(0);
+    driver.reset(0b101);
+    assert_eq!(driver.step(0, 0b010, &ones()).lost, 0b010);
+}
+
+#[test]
+fn a_lost_lane_is_lost_until_it_is_revived_and_then_goes_on_with_its_options_and_generator() {
+    let mut driver = faulty(1);
+    driver.reset(u64::MAX);
+    let position = driver.block.position(1);
+    assert_eq!(driver.step(0, 0, &ones()).lost, 0b010);
+    assert_eq!(driver.step(0, 0, &ones()).lost, 0b010, "a lost lane cannot step");
+    assert_eq!(driver.step(0b010, 0, &ones()).lost, 0, "a skipped lane is not called");
+    assert_eq!(driver.block.revive(u64::MAX), 0b010, "only lost lanes are made anew");
+    assert_eq!(driver.block.position(1), position);
+    assert_eq!(driver.reset(0b010), 0);
+    assert_eq!(driver.step(0, 0, &ones()).lost, 0b010, "it has the option it had");
+}
+
+#[test]
+fn a_lane_that_is_revived_draws_the_episode_a_fresh_one_draws() {
+    let mut driver = faulty(3);
+    driver.reset(u64::MAX);
+    for _ in 0..3 {
+        driver.step(0, 0, &ones());
+    }
+    assert_eq!(driver.block.revive(0b010), 0b010);
+    driver.block.seed(1, 1);
+    driver.reset(0b010);
+    driver.block.seed(0, 1);
+    driver.reset(0b001);
+    assert_eq!(driver.lane_bits(0).0, driver.lane_bits(1).0);
+}
+
+#[test]
+fn an_env_of_one_lane_repeats_itself_from_start_and_actions() {
+    let run = || {
+        let mut driver = Driver::new("test/Faulty-v0", 4, InstructionSet::Portable, &[]);
+        driver.seed_all(9);
+        driver.reset(u64::MAX);
+        let mut reset = 0;
+        let mut hashes = Vec::new();
+        for step in 0..200 {
+            let actions = driver.actions(2, step);
+            reset = driver.step(0, reset, &actions).terminated;
+            hashes.push((driver.hashes()[..4].to_vec(), reset));
+        }
+        assert!(hashes.iter().any(|(_, ended)| *ended != 0), "no episode ended");
+        hashes
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn the_noise_env_says_it_is_not_deterministic_and_is_not() {
+    let entry = Registry::builtin().get("test/Noise-v0").unwrap();
+    assert_eq!(entry.spec().determinism, Determinism::NonDeterministic);
+    let run = || {
+        let mut block = entry.make_block(&[options(&entry, &[])]).unwrap();
+        let (mut obs, mut noise, mut rewards) = ([0f32], [0f32], [0.0]);
+        block.seed(0, 1);
+        block.reset(1, &mut [ColumnMut::F32(&mut obs)]);
+        let walk: Vec<f32> = (0..8)
+            .map(|_| {
+                let actions = ones();
+                let (obs, infos) = (&mut [ColumnMut::F32(&mut obs)], &mut [ColumnMut::F32(&mut noise)]);
+                let actions = actions.column().slice(0, 1);
+                block.step(BlockStep { skip: 0, reset: 0, actions, obs, infos, rewards: &mut rewards });
+                assert_eq!(rewards[0] as f32, -noise[0].abs());
+                noise[0]
+            })
+            .collect();
+        walk
+    };
+    // Eight draws of 53 bits each: equal by chance once in 2^424 runs.
+    assert_ne!(run(), run());
+}
