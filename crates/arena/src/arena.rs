@@ -166,6 +166,20 @@ impl Arena {
         Frame { shared: &self.shared, slot: slot_of(self.frame) }
     }
 
+    /// What the last finished step wrote, and the action column to be filled from it.
+    ///
+    /// # Panics
+    /// If a step is in flight.
+    #[inline]
+    pub fn frame_and_actions(&mut self) -> (Frame<'_>, ColumnMut<'_>) {
+        self.assert_ours();
+        let layout = &self.shared.layout;
+        // SAFETY: as in `actions_mut`; the frame that lives as long never reads the action column, which is a
+        // region of its own.
+        let actions = unsafe { self.shared.memory.write(layout.action.rows(&(0..layout.lanes))) };
+        (Frame { shared: &self.shared, slot: slot_of(self.frame) }, actions)
+    }
+
     /// Frames started so far.
     pub const fn frames(&self) -> u64 {
         self.frame
@@ -210,15 +224,17 @@ pub struct Rows<'a> {
 
 /// Rows of one block of lanes during one step: what it reads and what it writes.
 #[derive(Debug)]
-pub struct BlockRows<'a> {
+pub struct BlockRows<'a, 'b> {
     /// One action per lane.
-    pub actions: ColumnRef<'a>,
+    pub actions: ColumnRef<'b>,
     /// Observation columns.
-    pub obs: ObsMuts<'a>,
+    pub obs: &'a mut [ColumnMut<'b>],
     /// Info columns.
-    pub infos: ObsMuts<'a>,
+    pub infos: &'a mut [ColumnMut<'b>],
     /// Last observations of episodes that ended in this step; empty unless SAME_STEP.
-    pub final_obs: ObsMuts<'a>,
+    pub final_obs: &'a mut [ColumnMut<'b>],
+    /// Observation columns of the frame before.
+    pub previous_obs: PreviousObs<'b>,
     /// One reward per lane.
     pub rewards: &'a mut [f64],
     /// 1 where the episode terminated.
@@ -229,66 +245,70 @@ pub struct BlockRows<'a> {
     pub reset: &'a mut [u8],
 }
 
+/// The observation columns of a block's rows in the frame before, for lanes that do not move.
+#[derive(Debug, Clone)]
+pub struct PreviousObs<'b> {
+    memory: &'b Memory,
+    places: &'b [Place],
+    lanes: Range<usize>,
+}
+
+impl<'b> PreviousObs<'b> {
+    /// The columns in the observation's order.
+    pub fn columns(&self) -> impl Iterator<Item = ColumnRef<'b>> {
+        // SAFETY: a value of this type exists only inside `Rows::with_block`, during a turn, in which
+        // nothing writes the other slot.
+        self.places.iter().map(|place| unsafe { self.memory.read(place.rows(&self.lanes)) })
+    }
+}
+
 impl Rows<'_> {
-    /// Rows `lanes` of the batch.
+    /// Calls `run` with rows `lanes` of the batch.
     ///
     /// # Panics
     /// If `lanes` is not inside the share.
     #[inline]
-    pub fn block(&mut self, lanes: &Range<usize>) -> BlockRows<'_> {
-        self.assert_inside(lanes);
-        // SAFETY: the lanes are the share's and `&mut self` excludes a second call; see `block_rows`.
-        unsafe { self.block_rows(lanes) }
-    }
-
-    /// The same rows, and the observations of the frame before, for lanes that do not move.
-    ///
-    /// # Panics
-    /// If `lanes` is not inside the share.
-    pub fn block_with_previous(&mut self, lanes: &Range<usize>) -> (BlockRows<'_>, ObsRefs<'_>) {
-        self.assert_inside(lanes);
+    pub fn with_block<R>(
+        &mut self,
+        lanes: &Range<usize>,
+        run: impl FnOnce(&mut BlockRows<'_, '_>) -> R,
+    ) -> R {
+        let range = &self.share.range;
+        let inside = range.start <= lanes.start && lanes.start <= lanes.end && lanes.end <= range.end;
+        assert!(inside, "lanes {lanes:?} are not in the share {range:?}");
         let Shared { memory, layout, .. } = &*self.share.shared;
-        let previous = &layout.slots[1 - self.slot].obs;
-        // SAFETY: nothing writes the other slot during this step, and `block_rows` as in `block`.
-        unsafe { (self.block_rows(lanes), previous.iter().map(|p| memory.read(p.rows(lanes))).collect()) }
+        let slot = &layout.slots[self.slot];
+        // SAFETY: until this value is dropped the rows of the share's range belong to it alone: the owner
+        // asserts that nothing is in flight before it touches memory, the ranges of other shares are disjoint
+        // (`on_heap`), the places of two columns or slots do not overlap (`Layout::new`), and `&mut self`
+        // excludes a second call meanwhile; what `run` is given cannot outlive it.
+        let write = |place: &Place| unsafe { memory.write(place.rows(lanes)) };
+        // Pushed in place: moving these arrays would cost more than stepping a small block.
+        let (mut obs, mut infos, mut final_obs) = (ObsMuts::new(), ObsMuts::new(), ObsMuts::new());
+        slot.obs.iter().for_each(|place| obs.push(write(place)));
+        slot.infos.iter().for_each(|place| infos.push(write(place)));
+        slot.final_obs.iter().for_each(|place| final_obs.push(write(place)));
+        run(&mut BlockRows {
+            // SAFETY: as above; during a turn actions are only read.
+            actions: unsafe { memory.read(layout.action.rows(lanes)) },
+            obs: &mut obs,
+            infos: &mut infos,
+            final_obs: &mut final_obs,
+            previous_obs: PreviousObs {
+                memory,
+                places: &layout.slots[1 - self.slot].obs,
+                lanes: lanes.clone(),
+            },
+            rewards: doubles(write(&slot.rewards)),
+            terminated: bytes(write(&slot.terminated)),
+            truncated: bytes(write(&slot.truncated)),
+            reset: bytes(write(&slot.reset)),
+        })
     }
 
     /// Gives the rows back to the share without ending its turn: [`Share::begin`] returns them again.
     pub fn suspend(self) {
         std::mem::forget(self);
-    }
-
-    #[inline]
-    fn assert_inside(&self, lanes: &Range<usize>) {
-        let range = &self.share.range;
-        let inside = range.start <= lanes.start && lanes.start <= lanes.end && lanes.end <= range.end;
-        assert!(inside, "lanes {lanes:?} are not in the share {range:?}");
-    }
-
-    /// # Safety
-    /// `lanes` is inside the share's range, and no other rows of these lanes are alive.
-    ///
-    /// Between `start` and the drop of this value the rows of the share's range belong to it alone: the owner
-    /// asserts that nothing is in flight before it touches memory, the ranges of other shares are disjoint
-    /// (`on_heap`), and the places of two columns or slots do not overlap (`Layout::new`). Actions are only
-    /// read while a step is in flight.
-    #[inline]
-    unsafe fn block_rows(&self, lanes: &Range<usize>) -> BlockRows<'_> {
-        let Shared { memory, layout, .. } = &*self.share.shared;
-        let slot = &layout.slots[self.slot];
-        // SAFETY: by this function's contract.
-        let write = |place: &Place| unsafe { memory.write(place.rows(lanes)) };
-        BlockRows {
-            // SAFETY: by this function's contract.
-            actions: unsafe { memory.read(layout.action.rows(lanes)) },
-            obs: slot.obs.iter().map(write).collect(),
-            infos: slot.infos.iter().map(write).collect(),
-            final_obs: slot.final_obs.iter().map(write).collect(),
-            rewards: doubles(write(&slot.rewards)),
-            terminated: bytes(write(&slot.terminated)),
-            truncated: bytes(write(&slot.truncated)),
-            reset: bytes(write(&slot.reset)),
-        }
     }
 }
 
@@ -447,11 +467,11 @@ mod tests {
 
     fn echo(share: &mut Share) {
         let range = share.range();
-        let mut rows = share.begin().unwrap();
-        let rows = rows.block(&range);
-        for (reward, action) in rows.rewards.iter_mut().zip(rows.actions.as_i64().unwrap()) {
-            *reward = *action as f64;
-        }
+        share.begin().unwrap().with_block(&range, |rows| {
+            for (reward, action) in rows.rewards.iter_mut().zip(rows.actions.as_i64().unwrap()) {
+                *reward = *action as f64;
+            }
+        });
     }
 
     #[test]
@@ -508,7 +528,7 @@ mod tests {
         arena.start_housekeeping();
         shares[0].begin().unwrap().suspend();
         assert_eq!(arena.wait(Some(Instant::now())), Err(TimedOut));
-        shares[0].begin().unwrap().block(&(1..2)).rewards[0] = 6.0;
+        shares[0].begin().unwrap().with_block(&(1..2), |rows| rows.rewards[0] = 6.0);
         arena.wait(None).unwrap();
         assert_eq!(arena.frame().rewards(), [5.0, 6.0]);
     }
@@ -517,15 +537,15 @@ mod tests {
     fn the_previous_observation_can_be_read_during_a_step() {
         let (mut arena, mut shares) = Arena::on_heap(&columns(), 2, one(&(0..2)), Spin::NEVER).unwrap();
         arena.start();
-        shares[0].begin().unwrap().block(&(0..2)).obs[0].as_f32_mut().unwrap().fill(7.0);
+        let fill = |rows: &mut BlockRows<'_, '_>| rows.obs[0].as_f32_mut().unwrap().fill(7.0);
+        shares[0].begin().unwrap().with_block(&(0..2), fill);
         arena.wait(None).unwrap();
         arena.start();
-        {
-            let mut rows = shares[0].begin().unwrap();
-            let (now, previous) = rows.block_with_previous(&(1..2));
+        shares[0].begin().unwrap().with_block(&(1..2), |rows| {
+            let previous: Vec<_> = rows.previous_obs.columns().collect();
             assert_eq!(previous[0].as_f32(), Some(&[7.0f32; 3][..]));
-            assert_eq!(now.obs[0].as_ref().as_f32(), Some(&[0.0f32; 3][..]));
-        }
+            assert_eq!(rows.obs[0].as_ref().as_f32(), Some(&[0.0f32; 3][..]));
+        });
         arena.wait(None).unwrap();
     }
 

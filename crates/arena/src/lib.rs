@@ -23,6 +23,6 @@ mod columns;
 mod memory;
 mod wait;
 
-pub use arena::{Arena, ArenaError, BlockRows, Frame, MAX_ARENA_BYTES, ObsRefs, Rows, Share};
+pub use arena::{Arena, ArenaError, BlockRows, Frame, MAX_ARENA_BYTES, ObsRefs, PreviousObs, Rows, Share};
 pub use columns::BatchColumns;
 pub use wait::{Spin, TimedOut};

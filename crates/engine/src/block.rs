@@ -44,6 +44,8 @@ pub(crate) struct Block {
     quota: Option<Box<[u64; BLOCK_LANES]>>,
     restarts: Restarts,
     recorder: Option<BlockRecorder>,
+    /// State hashes of lanes whose episode ends in this step; kept only while there is a recorder.
+    hashes: Box<[u32; BLOCK_LANES]>,
     stats: Stats,
     shown: Arc<Shown>,
 }
@@ -96,6 +98,7 @@ impl Block {
             quota: None,
             restarts: Restarts::new(first_lane as u64),
             recorder: parts.recorder,
+            hashes: Box::new([0; BLOCK_LANES]),
             stats: Stats::default(),
             shown: parts.shown,
         }
@@ -126,9 +129,9 @@ impl Block {
     /// that wait begin the next one.
     #[inline]
     pub(crate) fn step(&mut self, rows: &mut Rows<'_>, turn: Turn, laps: &mut Laps) {
-        let columns = rows.block(&self.rows);
-        self.step_columns(columns, self.all, turn, laps);
-        self.finish_step(rows);
+        rows.with_block(&self.rows.clone(), |columns| {
+            self.step_columns(columns, columns.actions, self.all, turn, laps);
+        });
     }
 
     /// The same for the lanes of `subset` with other actions, a column of the block's rows; lanes outside
@@ -141,14 +144,20 @@ impl Block {
         turn: Turn,
         laps: &mut Laps,
     ) {
-        let mut columns = rows.block(&self.rows);
-        columns.actions = actions;
-        self.step_columns(columns, subset & self.all, turn, laps);
-        self.finish_step(rows);
+        rows.with_block(&self.rows.clone(), |columns| {
+            self.step_columns(columns, actions, subset & self.all, turn, laps);
+        });
     }
 
     #[inline]
-    fn step_columns(&mut self, mut columns: BlockRows<'_>, subset: u64, turn: Turn, laps: &mut Laps) {
+    fn step_columns(
+        &mut self,
+        columns: &mut BlockRows<'_, '_>,
+        actions: ColumnRef<'_>,
+        subset: u64,
+        turn: Turn,
+        laps: &mut Laps,
+    ) {
         if self.restarts.lost() != 0 {
             self.restart(turn.since_start);
         }
@@ -157,17 +166,14 @@ impl Block {
         if reset != 0 {
             self.take_starts(reset);
         }
-        match self.step_env(&mut columns, stepped, reset, laps) {
-            Some(done) => self.account(&mut columns, stepped, reset, done, turn, laps),
-            None => self.stand_still(&mut columns),
+        let moves = Moves { actions, stepped, reset };
+        match self.step_env(columns, moves, laps) {
+            Some(done) => self.account(columns, moves, done, turn, laps),
+            None => self.stand_still(columns),
         }
-    }
-
-    #[inline]
-    fn finish_step(&mut self, rows: &mut Rows<'_>) {
         self.show();
         if self.restarts.lost() != 0 {
-            self.keep_lost_rows(rows);
+            self.keep_lost_rows(columns);
         }
     }
 
@@ -177,25 +183,25 @@ impl Block {
     #[inline]
     fn step_env(
         &mut self,
-        columns: &mut BlockRows<'_>,
-        stepped: u64,
-        reset: u64,
+        columns: &mut BlockRows<'_, '_>,
+        moves: Moves<'_>,
         laps: &mut Laps,
     ) -> Option<Done> {
         let env = self.env.as_mut()?;
+        let Moves { actions, stepped, reset } = moves;
         let apart = laps.sampled();
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let mut ended = env.step(BlockStep {
                 skip: if apart { !stepped } else { !(stepped | reset) },
                 reset: if apart { 0 } else { reset },
-                actions: columns.actions,
-                obs: &mut columns.obs,
-                infos: &mut columns.infos,
+                actions,
+                obs: columns.obs,
+                infos: columns.infos,
                 rewards: columns.rewards,
             });
             laps.lap(Phase::Step);
             if apart && reset != 0 {
-                ended.lost |= env.reset(reset, &mut columns.obs);
+                ended.lost |= env.reset(reset, columns.obs);
                 laps.lap(Phase::Reset);
             }
             ended
@@ -218,36 +224,29 @@ impl Block {
     #[inline]
     fn account(
         &mut self,
-        columns: &mut BlockRows<'_>,
-        stepped: u64,
-        reset: u64,
+        columns: &mut BlockRows<'_, '_>,
+        moves: Moves<'_>,
         mut done: Done,
         turn: Turn,
         laps: &mut Laps,
     ) {
-        let (stepped, reset) = (stepped & !done.lost, reset & !done.lost);
+        let (stepped, reset) = (moves.stepped & !done.lost, moves.reset & !done.lost);
         done.truncated |= self.episodes.advance(stepped, columns.rewards) & stepped;
         self.stats.steps += u64::from(stepped.count_ones());
         let over = done.terminated | done.truncated;
         spread(done.terminated, columns.terminated);
         spread(done.truncated, columns.truncated);
         spread(reset, columns.reset);
-
         laps.lap(Phase::Step);
-        let mut hashes = [0; BLOCK_LANES];
         if self.recorder.is_some() {
-            self.record(columns, stepped, over, turn, &mut hashes);
+            self.record(columns, Moves { stepped, reset, ..moves }, over, turn);
         }
         for lane in Lanes(over) {
-            let outcome = Outcome::Finished {
-                terminated: done.terminated >> lane & 1 == 1,
-                truncated: done.truncated >> lane & 1 == 1,
-            };
-            self.end_episode(lane, outcome, hashes[lane]);
+            self.end_episode(lane, done.outcome(lane));
         }
         laps.lap(Phase::Record);
         self.waiting = self.waiting & !reset | over;
-        self.begin_episodes(reset, &columns.obs);
+        self.begin_episodes(reset, columns.obs);
         if self.autoreset == Autoreset::SameStep && over & !self.retired != 0 {
             self.reset_in_same_step(columns, over & !self.retired);
         }
@@ -255,8 +254,8 @@ impl Block {
     }
 
     /// SAME_STEP: keeps the last observations and begins the next episodes in the very step.
-    fn reset_in_same_step(&mut self, columns: &mut BlockRows<'_>, lanes: u64) {
-        for (last, obs) in columns.final_obs.iter_mut().zip(&columns.obs) {
+    fn reset_in_same_step(&mut self, columns: &mut BlockRows<'_, '_>, lanes: u64) {
+        for (last, obs) in columns.final_obs.iter_mut().zip(&*columns.obs) {
             copy_rows(last, obs.as_ref(), lanes, self.rows.len());
         }
         self.take_starts(lanes);
@@ -277,28 +276,26 @@ impl Block {
                 }
             }
         }
-        let (mut columns, previous) = rows.block_with_previous(&range);
-        for (obs, previous) in columns.obs.iter_mut().zip(previous) {
-            copy_rows(obs, previous, !lanes, range.len());
-        }
-        self.take_starts(lanes);
-        self.reset_env(lanes, &mut columns);
-        columns.rewards.fill(0.0);
-        spread(0, columns.terminated);
-        spread(0, columns.truncated);
-        spread(lanes & !self.restarts.lost(), columns.reset);
+        rows.with_block(&range, |columns| {
+            keep_observations(columns, !lanes, range.len());
+            self.take_starts(lanes);
+            self.reset_env(lanes, columns);
+            columns.rewards.fill(0.0);
+            spread(0, columns.terminated);
+            spread(0, columns.truncated);
+            spread(lanes & !self.restarts.lost(), columns.reset);
+        });
         self.show();
     }
 
     /// Ends the open episodes of `lanes` as interrupted; they wait for a reset.
     pub(crate) fn interrupt(&mut self, lanes: u64, cause: Interruption) {
         let open = lanes & self.episodes.open();
-        let mut hashes = [0; BLOCK_LANES];
         if let (Some(env), true) = (&self.env, self.recorder.is_some()) {
-            env.state_hashes(open, &mut hashes);
+            env.state_hashes(open, &mut self.hashes);
         }
         for lane in Lanes(open) {
-            self.end_episode(lane, Outcome::Interrupted(cause), hashes[lane]);
+            self.end_episode(lane, Outcome::Interrupted(cause));
         }
         self.waiting |= open;
         self.show();
@@ -321,40 +318,29 @@ impl Block {
         }
     }
 
+    /// Shows the recorder one row and its hash windows, and takes the hashes of episodes that are over.
     #[inline]
-    fn record(
-        &mut self,
-        columns: &BlockRows<'_>,
-        stepped: u64,
-        over: u64,
-        turn: Turn,
-        hashes: &mut [u32; BLOCK_LANES],
-    ) {
+    fn record(&mut self, columns: &BlockRows<'_, '_>, moves: Moves<'_>, over: u64, turn: Turn) {
         let (Some(recorder), Some(env)) = (&mut self.recorder, &self.env) else { return };
-        let (obs, infos) = (refs(&columns.obs), refs(&columns.infos));
-        recorder.row(Row {
-            stepped,
-            actions: columns.actions,
-            obs: &obs,
-            rewards: columns.rewards,
-            infos: &infos,
-            now_ms: turn.now_ms,
-        });
+        let Moves { actions, stepped, .. } = moves;
+        let (obs, infos) = (refs(columns.obs), refs(columns.infos));
+        let rewards = &*columns.rewards;
+        recorder.row(Row { stepped, actions, obs: &obs, rewards, infos: &infos, now_ms: turn.now_ms });
         let due = self.episodes.window_due(stepped);
         if due | over != 0 {
-            env.state_hashes(due | over, hashes);
+            env.state_hashes(due | over, &mut self.hashes);
         }
         for lane in Lanes(due) {
-            recorder.window(lane, hashes[lane]);
+            recorder.window(lane, self.hashes[lane]);
         }
     }
 
     #[inline]
-    fn end_episode(&mut self, lane: usize, outcome: Outcome, hash: u32) {
+    fn end_episode(&mut self, lane: usize, outcome: Outcome) {
         let finished = self.episodes.end(lane);
         self.stats.episode(outcome, finished);
         if let Some(recorder) = &mut self.recorder {
-            let total_reward = finished.total_reward;
+            let (total_reward, hash) = (finished.total_reward, self.hashes[lane]);
             recorder.end(lane, End { outcome, total_reward, hash, result: GameResult::None, score: None });
         }
         if let Some(quota) = &self.quota
@@ -393,14 +379,14 @@ impl Block {
     }
 
     /// Resets the env in `lanes`, whose starts have been taken, and begins their episodes.
-    fn reset_env(&mut self, lanes: u64, columns: &mut BlockRows<'_>) {
+    fn reset_env(&mut self, lanes: u64, columns: &mut BlockRows<'_, '_>) {
         let Some(env) = &mut self.env else { return };
-        let lost = catch_unwind(AssertUnwindSafe(|| env.reset(lanes, &mut columns.obs)));
+        let lost = catch_unwind(AssertUnwindSafe(|| env.reset(lanes, columns.obs)));
         match lost {
             Ok(lost) => {
                 self.lose_each(lost & lanes);
                 self.waiting &= !lanes;
-                self.begin_episodes(lanes & !lost, &columns.obs);
+                self.begin_episodes(lanes & !lost, columns.obs);
             }
             Err(_) => {
                 self.env = None;
@@ -436,7 +422,7 @@ impl Block {
     #[cold]
     fn lose(&mut self, lanes: u64) {
         for lane in Lanes(lanes & self.episodes.open()) {
-            self.end_episode(lane, Outcome::Interrupted(Interruption::Crashed), 0);
+            self.end_episode(lane, Outcome::Interrupted(Interruption::Crashed));
         }
         self.waiting &= !lanes;
         self.restarts.fail(lanes);
@@ -472,7 +458,7 @@ impl Block {
 
     /// The whole block is lost: nothing moves.
     #[cold]
-    fn stand_still(&mut self, columns: &mut BlockRows<'_>) {
+    fn stand_still(&mut self, columns: &mut BlockRows<'_, '_>) {
         columns.rewards.fill(0.0);
         spread(0, columns.terminated);
         spread(0, columns.truncated);
@@ -481,12 +467,9 @@ impl Block {
 
     /// Lost lanes show their last observation.
     #[cold]
-    fn keep_lost_rows(&mut self, rows: &mut Rows<'_>) {
+    fn keep_lost_rows(&mut self, columns: &mut BlockRows<'_, '_>) {
         let lost = self.restarts.lost();
-        let (mut columns, previous) = rows.block_with_previous(&self.rows);
-        for (obs, previous) in columns.obs.iter_mut().zip(previous) {
-            copy_rows(obs, previous, lost, self.rows.len());
-        }
+        keep_observations(columns, lost, self.rows.len());
         for lane in Lanes(lost) {
             columns.rewards[lane] = 0.0;
         }
@@ -517,6 +500,15 @@ impl Shown {
     }
 }
 
+/// Which lanes take which action, and which begin an episode instead.
+#[derive(Debug, Clone, Copy)]
+struct Moves<'a> {
+    /// A column of the block's rows.
+    actions: ColumnRef<'a>,
+    stepped: u64,
+    reset: u64,
+}
+
 /// How the step of a block ended episodes.
 #[derive(Debug, Clone, Copy)]
 struct Done {
@@ -525,9 +517,26 @@ struct Done {
     lost: u64,
 }
 
+impl Done {
+    #[inline]
+    const fn outcome(&self, lane: usize) -> Outcome {
+        Outcome::Finished {
+            terminated: self.terminated >> lane & 1 == 1,
+            truncated: self.truncated >> lane & 1 == 1,
+        }
+    }
+}
+
 #[inline]
 fn refs<'a>(columns: &'a [ColumnMut<'_>]) -> ObsRefs<'a> {
     columns.iter().map(ColumnMut::as_ref).collect()
+}
+
+/// Copies the observations of `lanes` from the frame before.
+fn keep_observations(columns: &mut BlockRows<'_, '_>, lanes: u64, rows: usize) {
+    for (obs, previous) in columns.obs.iter_mut().zip(columns.previous_obs.columns()) {
+        copy_rows(obs, previous, lanes, rows);
+    }
 }
 
 /// Copies the rows of `lanes` from one column of `rows` rows to another of the same type.
@@ -546,5 +555,133 @@ fn copy_rows(to: &mut ColumnMut<'_>, from: ColumnRef<'_>, lanes: u64, rows: usiz
         (ColumnMut::F32(to), ColumnRef::F32(from)) => copy(to, from, lanes, rows),
         (ColumnMut::F64(to), ColumnRef::F64(from)) => copy(to, from, lanes, rows),
         _ => debug_assert!(false, "columns of one place have one type"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rollhouse_arena::{Arena, BatchColumns, Share, Spin};
+    use rollhouse_core::{Determinism, EnvSpec, Options, Space};
+    use rollhouse_env::{Ended, EnvEntry, InstructionSet};
+
+    /// A batch env that panics in the step its first action is 1 in; its observation is the number of
+    /// blocks made so far.
+    struct Brittle(f32);
+
+    impl BatchEnv for Brittle {
+        fn lanes(&self) -> usize {
+            2
+        }
+        fn seed(&mut self, _: usize, _: u64) {}
+        fn position(&self, _: usize) -> Start {
+            Start::default()
+        }
+        fn restore(&mut self, _: usize, _: Start) {}
+        fn reset(&mut self, lanes: u64, obs: &mut [ColumnMut<'_>]) -> u64 {
+            for lane in Lanes(lanes & 3) {
+                obs[0].as_f32_mut().unwrap()[lane] = self.0;
+            }
+            0
+        }
+        fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
+            assert_ne!(step.actions.as_i64().unwrap()[0], 1, "told to panic");
+            step.obs[0].as_f32_mut().unwrap().fill(self.0);
+            step.rewards.fill(1.0);
+            Ended::default()
+        }
+        fn state_hashes(&self, _: u64, _: &mut [u32; BLOCK_LANES]) {}
+    }
+
+    struct Rig {
+        arena: Arena,
+        share: Share,
+        block: Block,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            let spec = EnvSpec {
+                id: "test/Brittle".into(),
+                summary: String::new(),
+                observation_space: Space::f32_box(&[0.0], &[1e9]),
+                action_space: Space::discrete(2),
+                observation_names: vec![],
+                action_names: vec![],
+                max_episode_steps: None,
+                determinism: Determinism::Deterministic,
+                options: vec![],
+                info_channels: vec![],
+                dynamics_hash: 0,
+            };
+            let columns = BatchColumns {
+                action: spec.action_column(),
+                obs: spec.obs_columns(),
+                infos: vec![],
+                final_obs: false,
+            };
+            let made = AtomicU64::new(0);
+            let entry = Arc::new(EnvEntry::new(spec, move |_, _| {
+                Ok(Box::new(Brittle(made.fetch_add(1, Ordering::Relaxed) as f32)))
+            }));
+            let maker = Maker { entry, options: vec![Options::default(); 2], set: InstructionSet::Portable };
+            let rows = 0..2;
+            let (arena, mut shares) =
+                Arena::on_heap(&columns, 2, std::slice::from_ref(&rows), Spin::NEVER).unwrap();
+            let block = Block::new(BlockParts {
+                env: maker.make_first().unwrap(),
+                rows,
+                maker,
+                autoreset: Autoreset::NextStep,
+                schedule: SeedSchedule::Continue,
+                limit: None,
+                recorder: None,
+                shown: Arc::default(),
+            });
+            let mut rig = Self { arena, share: shares.remove(0), block };
+            rig.arena.start();
+            rig.block.reset(&mut rig.share.begin().unwrap(), 3, &|_| Some(1));
+            rig.arena.wait(None).unwrap();
+            rig
+        }
+
+        /// One step at `seconds`; returns the observation of lane 0.
+        fn step(&mut self, seconds: f64, action: i64) -> f32 {
+            self.arena.actions_mut().as_i64_mut().unwrap().fill(action);
+            self.arena.start();
+            let turn = Turn { now_ms: 0, since_start: Duration::from_secs_f64(seconds) };
+            self.block.step(&mut self.share.begin().unwrap(), turn, &mut Laps::start(false));
+            self.arena.wait(None).unwrap();
+            self.arena.frame().obs(0).as_f32().unwrap()[0]
+        }
+    }
+
+    #[test]
+    fn a_block_that_panics_is_made_anew_after_its_back_off_and_begins_new_episodes() {
+        let mut rig = Rig::new();
+        assert_eq!(rig.step(0.0, 0), 0.0);
+        rig.step(0.1, 1);
+        assert_eq!(rig.block.restarts.lost(), 3);
+        assert_eq!(rig.block.lane_state(0), LaneState::BackOff);
+        let crashed = Outcome::Interrupted(Interruption::Crashed).code();
+        assert_eq!(rig.block.stats.outcomes[usize::from(crashed)], 2);
+        rig.step(0.2, 0);
+        rig.step(0.3, 0);
+        assert_eq!(rig.arena.frame().rewards(), [0.0, 0.0]);
+        assert_eq!(rig.step(1.3, 0), 1.0);
+        assert_eq!(rig.arena.frame().reset(), [1, 1]);
+        assert_eq!((rig.block.restarts.lost(), rig.block.stats.restarts), (0, 2));
+        rig.step(1.4, 0);
+        assert_eq!(rig.arena.frame().rewards(), [1.0, 1.0]);
+    }
+
+    #[test]
+    fn a_block_that_panics_again_and_again_is_left_as_failed() {
+        let mut rig = Rig::new();
+        for tick in 0..2_000 {
+            rig.step(f64::from(tick) / 10.0, 1);
+        }
+        assert_eq!(rig.block.lane_state(0), LaneState::Failed);
+        assert_eq!(rig.block.stats.restarts, 5 * 2);
     }
 }

@@ -43,6 +43,9 @@ pub struct Engine {
     started: Instant,
     /// Wall clock when the engine was made, milliseconds since 1970.
     started_ms: u64,
+    /// When the last batch that needed to know began.
+    turn: Turn,
+    recording: bool,
     timings: Timings,
 }
 
@@ -108,6 +111,7 @@ impl Engine {
             .collect::<Result<Vec<_>, _>>()?;
         let (started, orders) = (Instant::now(), Arc::new(Orders::default()));
         let (own, others, results) = start_threads(crews, &orders, spin, started)?;
+        let started_ms = wall_ms();
         Ok(Self {
             check: ActionCheck::new(&spec.action_space),
             action: columns.action,
@@ -122,7 +126,9 @@ impl Engine {
             has_reset: false,
             hung: false,
             started,
-            started_ms: wall_ms(),
+            started_ms,
+            turn: Turn { now_ms: started_ms, since_start: Duration::ZERO },
+            recording: recording.is_some(),
             timings: Timings::default(),
         })
     }
@@ -187,10 +193,13 @@ impl Engine {
         if !self.check.all_good(self.arena.actions()) {
             self.refuse_bad_actions()?;
         }
-        let since_start = self.started.elapsed();
-        let turn = self.turn_at(since_start);
         let sampled = self.timings.batches.is_multiple_of(SAMPLE_EVERY);
         self.timings.batches += 1;
+        // The clock costs a tenth of a small batch: read it only when someone looks at it.
+        if sampled || self.recording || self.lost() > 0 {
+            self.turn = self.turn_now();
+        }
+        let turn = self.turn;
         if !self.others.is_empty() {
             self.orders.give(Order::Step, turn, sampled);
         }
@@ -198,7 +207,7 @@ impl Engine {
         self.own.step(turn, sampled);
         self.wait()?;
         if sampled {
-            self.timings.batch.add(self.started.elapsed().saturating_sub(since_start));
+            self.timings.batch.add(self.started.elapsed().saturating_sub(turn.since_start));
         }
         Ok(self.arena.frame())
     }
@@ -212,6 +221,16 @@ impl Engine {
         if self.has_reset { Ok(self.arena.frame()) } else { Err(StepError::NotReset) }
     }
 
+    /// The newest frame, and the column of actions to be filled from it before [`Engine::step`].
+    ///
+    /// # Errors
+    /// As [`Engine::frame`].
+    #[inline]
+    pub fn frame_and_actions(&mut self) -> Result<(Frame<'_>, ColumnMut<'_>), StepError> {
+        self.lockstep()?;
+        if self.has_reset { Ok(self.arena.frame_and_actions()) } else { Err(StepError::NotReset) }
+    }
+
     /// Hands in actions for some lanes, row i of `actions` for `lanes[i]`. They are stepped in sub-batches,
     /// one per thread, and can be received as they are done.
     ///
@@ -223,7 +242,7 @@ impl Engine {
         self.enter_first_done()?;
         let mut order: Vec<usize> = (0..lanes.len()).collect();
         order.sort_unstable_by_key(|&index| lanes[index]);
-        let turn = self.turn_at(self.started.elapsed());
+        let turn = self.turn_now();
         let Some(books) = &mut self.first_done else { return Err(StepError::Hung) };
         for &lane in lanes {
             books.outstanding[lane as usize] = true;
@@ -380,7 +399,7 @@ impl Engine {
     pub fn close(mut self) -> Result<Timings, StepError> {
         self.interrupt(Interruption::Cancelled)?;
         self.flush()?;
-        self.orders.give(Order::Stop, self.turn_at(self.started.elapsed()), false);
+        self.orders.give(Order::Stop, self.turn_now(), false);
         self.arena.start_housekeeping();
         drop(self.own.share.begin());
         self.wait()?;
@@ -402,7 +421,7 @@ impl Engine {
         let job: Arc<Job> = Arc::new(job);
         if !self.others.is_empty() {
             self.orders.set_job(Some(Arc::clone(&job)));
-            self.orders.give(Order::Job, self.turn_at(self.started.elapsed()), false);
+            self.orders.give(Order::Job, self.turn_now(), false);
         }
         if frame {
             self.arena.start()
@@ -426,7 +445,8 @@ impl Engine {
     }
 
     #[inline]
-    fn turn_at(&self, since_start: Duration) -> Turn {
+    fn turn_now(&self) -> Turn {
+        let since_start = self.started.elapsed();
         Turn { now_ms: self.started_ms + since_start.as_millis() as u64, since_start }
     }
 
@@ -457,7 +477,7 @@ impl Engine {
 
     fn enter_first_done(&mut self) -> Result<(), StepError> {
         if self.first_done.is_none() {
-            self.orders.give(Order::Serve, self.turn_at(self.started.elapsed()), false);
+            self.orders.give(Order::Serve, self.turn_now(), false);
             self.first_done = Some(FirstDone::new(self.lanes(), 1 + self.others.len()));
             self.arena.start_housekeeping();
         }
@@ -550,7 +570,7 @@ impl Drop for Engine {
             return;
         }
         if self.lockstep().is_ok() {
-            self.orders.give(Order::Stop, self.turn_at(self.started.elapsed()), false);
+            self.orders.give(Order::Stop, self.turn_now(), false);
             self.arena.start_housekeeping();
         }
     }

@@ -152,7 +152,7 @@ fn step_some(
     let subset = lanes.iter().fold(0u64, |mask, &lane| mask | 1 << (lane as usize - range.start));
     let actions = scatter(task.actions.as_ref(), which, task.lanes.len(), lanes, &range);
     block.step_some(rows, actions.as_ref(), subset, task.turn, &mut Laps::start(false));
-    result.gather(&rows.block(&range), Lanes(subset), &range);
+    rows.with_block(&range, |rows| result.gather(rows, Lanes(subset), &range));
 }
 
 /// A column of the block's rows with the task's rows in their places and zeros elsewhere.
@@ -173,7 +173,7 @@ fn scatter(
 }
 
 impl Received {
-    fn gather(&mut self, rows: &BlockRows<'_>, lanes: Lanes, range: &std::ops::Range<usize>) {
+    fn gather(&mut self, rows: &BlockRows<'_, '_>, lanes: Lanes, range: &std::ops::Range<usize>) {
         let columns = |buffers: &mut Vec<ColumnBuffer>, columns: &[ColumnMut<'_>]| {
             if buffers.is_empty() {
                 buffers.extend(columns.iter().map(|c| ColumnBuffer::zeros(c.as_ref(), 0)));
@@ -185,9 +185,9 @@ impl Received {
                 }
             }
         };
-        columns(&mut self.obs, &rows.obs);
-        columns(&mut self.infos, &rows.infos);
-        columns(&mut self.final_obs, &rows.final_obs);
+        columns(&mut self.obs, rows.obs);
+        columns(&mut self.infos, rows.infos);
+        columns(&mut self.final_obs, rows.final_obs);
         for lane in lanes {
             self.lanes.push((range.start + lane) as u32);
             self.rewards.push(rows.rewards[lane]);

@@ -3,6 +3,10 @@
 /// Writes bit i of `mask` to byte i of `column` as 0 or 1.
 #[inline]
 pub(crate) fn spread(mask: u64, column: &mut [u8]) {
+    if mask == 0 {
+        column.fill(0);
+        return;
+    }
     let mut chunks = column.chunks_exact_mut(8);
     let mut rest = mask;
     for chunk in &mut chunks {

@@ -75,8 +75,17 @@ impl Summary {
         (self.count > 0).then_some(self.max)
     }
 
+    #[inline]
     fn add(&mut self, value: f64) {
-        self.merge(&Self { count: 1, sum: value, min: value, max: value });
+        self.count += 1;
+        self.sum += value;
+        // Plain comparisons: `f64::min` takes care of NaN, which costs more than the rest.
+        if value < self.min {
+            self.min = value;
+        }
+        if value > self.max {
+            self.max = value;
+        }
     }
 
     fn merge(&mut self, other: &Self) {

@@ -1,0 +1,144 @@
+//! Sending some lanes and receiving those that are done.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{act, counting};
+use rollhouse_core::{ColumnRef, random_bits};
+use rollhouse_engine::{Autoreset, Engine, EngineConfig, MAX_SUB_BATCHES, Reset, StepError};
+use rollhouse_env::Registry;
+
+const LONG: Duration = Duration::from_secs(30);
+
+#[test]
+fn lanes_sent_in_any_order_play_the_same_episodes_as_in_lockstep() {
+    let (lanes, steps) = (600, 60);
+    let entry = Registry::builtin().get("CartPole-v1").unwrap();
+    let action = |lane: u32, step: u64| (random_bits(9, lane, step) & 1) as i64;
+    let mut lockstep = Engine::new(&entry, EngineConfig::new(lanes), None).unwrap();
+    lockstep.reset(&Reset::seeded(4, lanes)).unwrap();
+    let expected: Vec<Vec<u32>> = (0..steps)
+        .map(|step| {
+            for (lane, a) in (0..).zip(lockstep.actions().unwrap().as_i64_mut().unwrap()) {
+                *a = action(lane, step);
+            }
+            let frame = lockstep.step().unwrap();
+            frame.obs(0).as_f32().unwrap().iter().map(|v| v.to_bits()).collect()
+        })
+        .collect();
+
+    for threads in [1, 2] {
+        let config = EngineConfig { threads, ..EngineConfig::new(lanes) };
+        let mut engine = Engine::new(&entry, config, None).unwrap();
+        engine.reset(&Reset::seeded(4, lanes)).unwrap();
+        let mut taken = vec![0u64; lanes];
+        let mut turn = 0;
+        while taken.iter().any(|&n| n < steps) {
+            // A third of the lanes that are not finished, differently chosen every time.
+            let chosen: Vec<u32> = (0..lanes as u32)
+                .rev()
+                .filter(|&lane| taken[lane as usize] < steps && random_bits(1, lane, turn) % 3 == 0)
+                .collect();
+            turn += 1;
+            let actions: Vec<i64> = chosen.iter().map(|&lane| action(lane, taken[lane as usize])).collect();
+            engine.send(&chosen, ColumnRef::I64(&actions)).unwrap();
+            let mut received = 0;
+            while received < chosen.len() {
+                let result = engine.recv(1, LONG).unwrap();
+                received += result.lanes.len();
+                let obs = result.obs[0].as_ref();
+                for (row, &lane) in result.lanes.iter().enumerate() {
+                    let lane = lane as usize;
+                    let row: Vec<u32> = obs
+                        .slice(row * 4, row * 4 + 4)
+                        .as_f32()
+                        .unwrap()
+                        .iter()
+                        .map(|v| v.to_bits())
+                        .collect();
+                    assert_eq!(row, expected[taken[lane] as usize][lane * 4..lane * 4 + 4], "lane {lane}");
+                    taken[lane] += 1;
+                }
+            }
+        }
+        assert_eq!(engine.stats().unwrap(), lockstep.stats().unwrap());
+    }
+}
+
+#[test]
+fn receiving_more_than_is_outstanding_is_an_error_and_not_a_wait() {
+    let mut engine = counting(&[3, 3], Autoreset::NextStep);
+    engine.reset(&Reset::all()).unwrap();
+    let nothing = |wanted, outstanding| Some(StepError::NothingOutstanding { wanted, outstanding });
+    assert_eq!(engine.recv(1, LONG).err(), nothing(1, 0));
+    assert_eq!(engine.recv(0, LONG).err(), nothing(0, 0));
+    engine.send(&[1], ColumnRef::I64(&[2])).unwrap();
+    assert_eq!(engine.recv(2, LONG).err(), nothing(2, 1));
+    let received = engine.recv(1, LONG).unwrap();
+    assert_eq!((received.lanes, received.rewards), (vec![1], vec![2.0]));
+    assert_eq!(engine.recv(1, LONG).err(), nothing(1, 0));
+}
+
+#[test]
+fn a_lane_cannot_be_sent_twice_and_a_refused_send_moves_nothing() {
+    let mut engine = counting(&[3, 3], Autoreset::NextStep);
+    assert_eq!(engine.send(&[0], ColumnRef::I64(&[1])), Err(StepError::NotReset));
+    engine.reset(&Reset::all()).unwrap();
+    let twice = Err(StepError::LaneOutstanding { lane: 1 });
+    assert_eq!(engine.send(&[1, 1], ColumnRef::I64(&[1, 1])), twice);
+    engine.send(&[1], ColumnRef::I64(&[1])).unwrap();
+    assert_eq!(engine.send(&[0, 1], ColumnRef::I64(&[1, 1])), twice);
+    assert_eq!(engine.send(&[7], ColumnRef::I64(&[1])), Err(StepError::NoSuchLane { lane: 7, lanes: 2 }));
+    assert!(matches!(engine.send(&[0], ColumnRef::I64(&[1, 1])), Err(StepError::Length { .. })));
+    assert!(matches!(engine.send(&[0], ColumnRef::I64(&[8])), Err(StepError::Action(_))));
+    engine.recv(1, LONG).unwrap();
+    engine.send(&[0, 1], ColumnRef::I64(&[1, 1])).unwrap();
+    assert_eq!(engine.recv(2, LONG).unwrap().obs[0].as_ref().as_f32(), Some(&[1.0, 2.0][..]));
+}
+
+#[test]
+fn a_full_work_queue_answers_busy_until_something_is_received() {
+    let lanes = MAX_SUB_BATCHES + 1;
+    let mut engine = counting(&vec![3; lanes], Autoreset::NextStep);
+    engine.reset(&Reset::all()).unwrap();
+    for lane in 0..MAX_SUB_BATCHES as u32 {
+        engine.send(&[lane], ColumnRef::I64(&[1])).unwrap();
+    }
+    let last = MAX_SUB_BATCHES as u32;
+    assert!(matches!(engine.send(&[last], ColumnRef::I64(&[1])), Err(StepError::Busy { .. })));
+    assert_eq!(engine.recv(1, LONG).unwrap().lanes.len(), MAX_SUB_BATCHES);
+    engine.send(&[last], ColumnRef::I64(&[1])).unwrap();
+}
+
+#[test]
+fn lockstep_goes_on_where_first_done_stopped() {
+    let mut engine = counting(&[9, 9], Autoreset::NextStep);
+    engine.reset(&Reset::all()).unwrap();
+    engine.send(&[1], ColumnRef::I64(&[1])).unwrap();
+    act(&mut engine, &[1, 1]);
+    let frame = engine.step().unwrap();
+    assert_eq!(frame.obs(0).as_f32(), Some(&[1.0, 2.0][..]));
+    assert!(matches!(engine.recv(1, LONG), Err(StepError::NothingOutstanding { .. })));
+}
+
+#[test]
+fn disabled_refuses_to_send_a_finished_lane() {
+    let mut engine = counting(&[1, 2], Autoreset::Disabled);
+    engine.reset(&Reset::all()).unwrap();
+    engine.send(&[0, 1], ColumnRef::I64(&[1, 1])).unwrap();
+    assert_eq!(engine.recv(2, LONG).unwrap().terminated, [1, 0]);
+    assert_eq!(engine.send(&[0, 1], ColumnRef::I64(&[1, 1])), Err(StepError::NeedsReset { lane: 0 }));
+    engine.send(&[1], ColumnRef::I64(&[1])).unwrap();
+}
+
+#[test]
+fn same_step_sends_the_last_observation_along() {
+    let mut engine = counting(&[1, 2], Autoreset::SameStep);
+    engine.reset(&Reset::all()).unwrap();
+    engine.send(&[0, 1], ColumnRef::I64(&[1, 1])).unwrap();
+    let received = engine.recv(2, LONG).unwrap();
+    assert_eq!(received.obs[0].as_ref().as_f32(), Some(&[0.0, 1.0][..]));
+    assert_eq!(received.final_obs[0].as_ref().as_f32().unwrap()[0], 1.0);
+}
