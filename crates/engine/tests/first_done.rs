@@ -39,7 +39,7 @@ fn lanes_sent_in_any_order_play_the_same_episodes_as_in_lockstep() {
             // A third of the lanes that are not finished, differently chosen every time.
             let chosen: Vec<u32> = (0..lanes as u32)
                 .rev()
-                .filter(|&lane| taken[lane as usize] < steps && random_bits(1, lane, turn) % 3 == 0)
+                .filter(|&lane| taken[lane as usize] < steps && random_bits(1, lane, turn).is_multiple_of(3))
                 .collect();
             turn += 1;
             let actions: Vec<i64> = chosen.iter().map(|&lane| action(lane, taken[lane as usize])).collect();
