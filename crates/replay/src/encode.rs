@@ -355,7 +355,7 @@ impl Counted {
             self.keeps |= u64::from(keeps) << lane;
             // A kept episode under way is present even if its lane rests, so that a block's last chunk knows
             // every episode that was open.
-            self.present |= u64::from(keeps && entry.age > 0) << lane;
+            self.present |= u64::from(keeps && (entry.age > 0 || state.open >> lane & 1 == 1)) << lane;
         }
         self.kept_rows.clear();
         self.lengths.clear();

@@ -10,30 +10,41 @@
 
 mod block;
 mod buffer;
+mod catalogue;
 mod chunk;
 mod codec;
+mod data;
 mod disk;
 mod encode;
+mod episode;
 mod extent;
 mod folder;
 mod handover;
 mod index;
 mod lanes;
 pub mod limits;
+mod load;
+mod query;
 mod record;
 mod recorder;
+mod replays;
 mod run;
 mod run_record;
 mod segment;
+pub mod testing;
 mod walk;
 mod writer;
 
 pub use block::{BlockRecorder, End, Row};
+pub use data::ColumnData;
 pub use disk::{Disk, DiskFile, Locking, RealDisk};
+pub use episode::{Episode, EpisodeInfo, Steps};
 pub use folder::RepairReport;
 pub use index::{Damage, DamageCause};
+pub use query::{Query, Sort, SortKey, UnknownSort};
 pub use recorder::{
     BeginError, DiskError, OpenError, RecordError, Recorded, Recorder, RecorderConfig, RunRecorder, Status,
 };
+pub use replays::{FolderStats, ReadError, Replays};
 pub use run::{PolicyInfo, RecordKind, RecordMode, RunHeader};
 pub use run_record::RunInfo;

@@ -1,0 +1,148 @@
+//! Owned columns of a recording.
+
+use rollhouse_core::{ColumnMut, ColumnRef, DType};
+
+use crate::codec::Malformed;
+
+/// Rows of one column, row-major.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ColumnData {
+    /// Booleans and unsigned bytes.
+    U8(Vec<u8>),
+    /// 32-bit integers.
+    I32(Vec<i32>),
+    /// 64-bit integers.
+    I64(Vec<i64>),
+    /// Singles.
+    F32(Vec<f32>),
+    /// Doubles.
+    F64(Vec<f64>),
+}
+
+macro_rules! each {
+    ($self:expr, $values:ident => $body:expr) => {
+        match $self {
+            ColumnData::U8($values) => $body,
+            ColumnData::I32($values) => $body,
+            ColumnData::I64($values) => $body,
+            ColumnData::F32($values) => $body,
+            ColumnData::F64($values) => $body,
+        }
+    };
+}
+
+impl ColumnData {
+    /// `elements` zeros of that type.
+    pub fn zeros(dtype: DType, elements: usize) -> Self {
+        match dtype {
+            DType::Bool | DType::U8 => Self::U8(vec![0; elements]),
+            DType::I32 => Self::I32(vec![0; elements]),
+            DType::I64 => Self::I64(vec![0; elements]),
+            DType::F32 => Self::F32(vec![0.0; elements]),
+            DType::F64 => Self::F64(vec![0.0; elements]),
+        }
+    }
+
+    /// Elements it holds.
+    pub fn len(&self) -> usize {
+        each!(self, values => values.len())
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// To read.
+    pub fn as_ref(&self) -> ColumnRef<'_> {
+        match self {
+            Self::U8(values) => ColumnRef::U8(values),
+            Self::I32(values) => ColumnRef::I32(values),
+            Self::I64(values) => ColumnRef::I64(values),
+            Self::F32(values) => ColumnRef::F32(values),
+            Self::F64(values) => ColumnRef::F64(values),
+        }
+    }
+
+    /// To write.
+    pub fn as_mut(&mut self) -> ColumnMut<'_> {
+        match self {
+            Self::U8(values) => ColumnMut::U8(values),
+            Self::I32(values) => ColumnMut::I32(values),
+            Self::I64(values) => ColumnMut::I64(values),
+            Self::F32(values) => ColumnMut::F32(values),
+            Self::F64(values) => ColumnMut::F64(values),
+        }
+    }
+
+    /// Row `row` of rows of `elements` elements; `None` past the end.
+    pub fn row(&self, row: usize, elements: usize) -> Option<ColumnRef<'_>> {
+        let (start, end) = (row * elements, (row + 1) * elements);
+        (end <= self.len()).then(|| self.as_ref().slice(start, end))
+    }
+
+    /// Appends all elements of `other`, which must have the same type; false if it has not.
+    pub(crate) fn append(&mut self, other: ColumnRef<'_>) -> bool {
+        match (self, other) {
+            (Self::U8(to), ColumnRef::U8(from)) => to.extend_from_slice(from),
+            (Self::I32(to), ColumnRef::I32(from)) => to.extend_from_slice(from),
+            (Self::I64(to), ColumnRef::I64(from)) => to.extend_from_slice(from),
+            (Self::F32(to), ColumnRef::F32(from)) => to.extend_from_slice(from),
+            (Self::F64(to), ColumnRef::F64(from)) => to.extend_from_slice(from),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Copies row `from_row` of `other` over row `to_row`; false if types or lengths differ.
+    #[inline]
+    pub(crate) fn copy_row(&mut self, to_row: usize, other: &Self, from_row: usize, elements: usize) -> bool {
+        macro_rules! copy {
+            ($to:expr, $from:expr) => {{
+                let from = $from.get(from_row * elements..(from_row + 1) * elements);
+                let to = $to.get_mut(to_row * elements..(to_row + 1) * elements);
+                match (to, from) {
+                    (Some(to), Some(from)) => {
+                        to.copy_from_slice(from);
+                        true
+                    }
+                    _ => false,
+                }
+            }};
+        }
+        match (self, other) {
+            (Self::U8(to), Self::U8(from)) => copy!(to, from),
+            (Self::I32(to), Self::I32(from)) => copy!(to, from),
+            (Self::I64(to), Self::I64(from)) => copy!(to, from),
+            (Self::F32(to), Self::F32(from)) => copy!(to, from),
+            (Self::F64(to), Self::F64(from)) => copy!(to, from),
+            _ => false,
+        }
+    }
+
+    /// Empties it; keeps its memory.
+    pub(crate) fn clear(&mut self) {
+        each!(self, values => values.clear());
+    }
+
+    /// Appends elements from little-endian bytes.
+    pub(crate) fn append_le(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
+        macro_rules! read {
+            ($values:expr, $type:ty) => {{
+                let (chunks, rest) = bytes.as_chunks();
+                if !rest.is_empty() {
+                    return Err(Malformed("column length"));
+                }
+                $values.extend(chunks.iter().map(|chunk| <$type>::from_le_bytes(*chunk)));
+            }};
+        }
+        match self {
+            Self::U8(values) => values.extend_from_slice(bytes),
+            Self::I32(values) => read!(values, i32),
+            Self::I64(values) => read!(values, i64),
+            Self::F32(values) => read!(values, f32),
+            Self::F64(values) => read!(values, f64),
+        }
+        Ok(())
+    }
+}

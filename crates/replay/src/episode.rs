@@ -1,0 +1,117 @@
+//! One recorded episode: what a listing says of it, and all of it.
+
+use std::sync::Arc;
+
+use rollhouse_core::{
+    EpisodeName, GameResult, Options, Outcome, RunId, SeedSchedule, Start, per_episode_seed,
+};
+
+use crate::data::ColumnData;
+use crate::run::{PolicyInfo, RecordKind};
+use crate::run_record::RunInfo;
+
+/// What a listing says of an episode.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EpisodeInfo {
+    /// Run, lane and number in one; unique in a folder but for runs with the same short id.
+    pub name: EpisodeName,
+    /// Its run.
+    pub run: Arc<RunInfo>,
+    /// Where its randomness started.
+    pub start: Start,
+    /// Steps.
+    pub length: u64,
+    /// Sum of rewards; not known of an episode whose end was never recorded.
+    pub total_reward: Option<f64>,
+    /// How it ended; `crashed` also if its recording breaks off.
+    pub outcome: Outcome,
+    /// Who won, if the env knows.
+    pub result: GameResult,
+    /// The env's own score, if it has one.
+    pub score: Option<f64>,
+    /// Wall clock of its first step, to 100 ms, milliseconds since 1970.
+    pub started_ms: u64,
+    /// Its share of the bytes on disk, estimated from the chunk in which it ended.
+    pub bytes: u64,
+    pub(crate) place: Place,
+}
+
+/// Where the last part of an episode stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) segment: u64,
+    pub(crate) offset: u64,
+}
+
+impl EpisodeInfo {
+    /// The env's id.
+    pub fn env(&self) -> &str {
+        &self.run.spec.id
+    }
+
+    /// Its run's full id.
+    pub fn run_id(&self) -> RunId {
+        self.run.run()
+    }
+
+    /// The number with which reset(seed) alone gives its first state, if there is one.
+    pub const fn seed(&self) -> Option<u64> {
+        self.start.plain_seed()
+    }
+
+    /// Who chose its actions.
+    pub fn policy(&self) -> &PolicyInfo {
+        &self.run.policy
+    }
+
+    /// Hash of the env's dynamics when it was recorded.
+    pub fn dynamics(&self) -> u64 {
+        self.run.spec.dynamics_hash
+    }
+
+    /// How much of it is kept.
+    pub fn recorded(&self) -> RecordKind {
+        self.run.recorded
+    }
+
+    /// Its lane's options.
+    pub fn options(&self) -> Options {
+        self.run.options(self.name.lane)
+    }
+}
+
+/// Everything recorded of one episode.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Episode {
+    /// What a listing says.
+    pub info: EpisodeInfo,
+    /// One row per step.
+    pub actions: ColumnData,
+    /// Hashes of its state by age: (steps taken, hash), ascending.
+    pub windows: Vec<(u64, u32)>,
+    /// Hash of its last state, if it was recorded.
+    pub end_hash: Option<u32>,
+    /// Observations, rewards and infos, in traces and full recordings.
+    pub steps: Option<Steps>,
+}
+
+/// Observations, rewards and infos of an episode.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Steps {
+    /// One row of each observation column: what the reset gave.
+    pub first_obs: Vec<ColumnData>,
+    /// Per observation column, one row per step.
+    pub obs: Vec<ColumnData>,
+    /// One per step.
+    pub rewards: Vec<f64>,
+    /// Per info column, one row per step.
+    pub infos: Vec<ColumnData>,
+}
+
+/// Where the randomness of an episode started, given what its chunk says.
+pub(crate) fn start_of(run: &RunInfo, lane: u32, number: u64, recorded: Start) -> Start {
+    match run.schedule() {
+        SeedSchedule::Continue => recorded,
+        SeedSchedule::PerEpisode { run_seed } => Start::seeded(per_episode_seed(run_seed, lane, number)),
+    }
+}

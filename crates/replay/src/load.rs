@@ -1,0 +1,266 @@
+//! Reading whole episodes.
+
+use std::collections::BTreeMap;
+
+use rollhouse_core::EnvSpec;
+
+use crate::buffer::{ActionCoding, CODE_HASH, Layout};
+use crate::chunk::{Columns, Decoder, Part};
+use crate::codec::Malformed;
+use crate::data::ColumnData;
+use crate::episode::{Episode, EpisodeInfo, Steps};
+use crate::index::decoder_of;
+use crate::record::{Header, Kind};
+use crate::replays::{ReadError, Replays, read_record};
+
+impl Replays {
+    /// Everything recorded of an episode. Reads only the chunks it lies in.
+    ///
+    /// # Errors
+    /// If part of it is damaged or was dropped, or a file operation fails.
+    pub fn load(&self, info: &EpisodeInfo) -> Result<Episode, ReadError> {
+        let mut chain = self.chain(info)?;
+        let mut draft = Draft::new(&info.run.spec, info.run.recorded.has_observations());
+        let mut decoder = decoder_of(&info.run);
+        let malformed = |what: Malformed| ReadError::Malformed { name: info.name, what: what.to_string() };
+        while let Some((header, payload)) = chain.pop() {
+            let columns = decoder.decode(&header, &payload).map_err(malformed)?;
+            let lane = (info.name.lane - header.first_lane) as usize;
+            let windows = decoder.windows(&columns).map_err(malformed)?;
+            let here = |part: &Part| part.piece.lane == lane && part.piece.number == info.name.number;
+            let Some(at) = decoder.parts.iter().position(here) else {
+                return Err(malformed(Malformed("episode missing in its chunk")));
+            };
+            let rows = decoder.kept_rows();
+            draft.take(&decoder, &columns, &decoder.parts[at], &windows[at], &rows).map_err(malformed)?;
+        }
+        Ok(draft.finish(info.clone()))
+    }
+
+    /// Everything recorded of many episodes, in their order; failures one by one.
+    pub fn load_many<'a>(
+        &'a self,
+        infos: impl IntoIterator<Item = &'a EpisodeInfo> + 'a,
+    ) -> impl Iterator<Item = Result<Episode, ReadError>> + 'a {
+        infos.into_iter().map(|info| self.load(info))
+    }
+
+    /// The chunks an episode lies in, last first.
+    fn chain(&self, info: &EpisodeInfo) -> Result<Vec<(Header, Vec<u8>)>, ReadError> {
+        let mut decoder = decoder_of(&info.run);
+        let (mut segment, mut offset) = (info.place.segment, info.place.offset);
+        let mut chain: Vec<(Header, Vec<u8>)> = Vec::new();
+        let mut missing = info.length;
+        loop {
+            let incomplete = || ReadError::Incomplete { name: info.name, missing_steps: missing };
+            let file = self.file(segment)?;
+            let (header, payload) = read_record(&*file, offset).ok_or_else(incomplete)?;
+            let same_block = chain.last().is_none_or(|(next, _)| {
+                next.first_lane == header.first_lane
+                    && header.position + u64::from(header.rows) == next.position
+            });
+            let lane = info.name.lane.checked_sub(header.first_lane).map(|lane| lane as usize);
+            if header.kind != Kind::Chunk || header.tag != info.run.tag() || !same_block {
+                return Err(incomplete());
+            }
+            let columns = decoder.decode(&header, &payload).map_err(|_| incomplete())?;
+            let mut parts = decoder.parts.iter();
+            let number = info.name.number;
+            let part = parts.find(|part| Some(part.piece.lane) == lane && part.piece.number == number);
+            let piece = part.filter(|part| part.piece.age == missing).ok_or_else(incomplete)?.piece;
+            missing = piece.from_age;
+            // The first observation may stand at the very end of the chunk before the first step.
+            let begun = !info.recorded().has_observations()
+                || decoder.first_obs(&columns, piece.lane, piece.number).is_some();
+            let (prev, first_lane) = (header.prev, header.first_lane);
+            chain.push((header, payload));
+            if missing == 0 && begun {
+                return Ok(chain);
+            }
+            if prev != 0 {
+                offset = u64::from(prev);
+            } else {
+                let tail = self.tail_before(segment, info, first_lane);
+                (segment, offset) =
+                    tail.ok_or(ReadError::Incomplete { name: info.name, missing_steps: missing })?;
+            }
+        }
+    }
+
+    /// The last chunk of a block in the segments before `segment`.
+    fn tail_before(&self, segment: u64, info: &EpisodeInfo, first_lane: u32) -> Option<(u64, u64)> {
+        self.segments.range(..segment).rev().find_map(|(&number, segment)| {
+            let tail = segment.index.tails.iter().find(|tail| {
+                tail.first_lane == first_lane
+                    && segment.runs.get(&tail.run).is_some_and(|run| run.run() == info.run_id())
+            })?;
+            Some((number, u64::from(tail.offset)))
+        })
+    }
+}
+
+/// An episode being put together from its parts.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    actions: ColumnData,
+    windows: Vec<(u64, u32)>,
+    end_hash: Option<u32>,
+    steps: Option<Steps>,
+    scratch: Vec<u8>,
+}
+
+impl Draft {
+    pub(crate) fn new(spec: &EnvSpec, full: bool) -> Self {
+        let empty = |dtype| ColumnData::zeros(dtype, 0);
+        let obs = || spec.obs_columns().iter().map(|c| empty(c.dtype)).collect::<Vec<_>>();
+        let steps = full.then(|| Steps {
+            first_obs: obs(),
+            obs: obs(),
+            rewards: Vec::new(),
+            infos: spec.info_channels.iter().map(|c| empty(c.dtype)).collect(),
+        });
+        Self {
+            actions: empty(spec.action_column().dtype),
+            windows: Vec::new(),
+            end_hash: None,
+            steps,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Adds what a chunk has of it. Parts must come in order.
+    pub(crate) fn take(
+        &mut self,
+        decoder: &Decoder,
+        columns: &Columns<'_>,
+        part: &Part,
+        windows: &[(u64, u32)],
+        rows: &(Vec<u64>, Vec<usize>),
+    ) -> Result<(), Malformed> {
+        self.windows.extend_from_slice(windows);
+        self.end_hash = part.end.filter(|end| end.code & CODE_HASH != 0).map(|end| end.hash);
+        let layout = decoder.layout();
+        match (layout.actions, &mut self.actions) {
+            (ActionCoding::Planes { .. }, ColumnData::I64(actions)) => {
+                decoder.discrete_actions(columns, part, actions)?;
+            }
+            (ActionCoding::Raw { bytes }, actions) => {
+                self.scratch.clear();
+                Decoder::raw_rows(columns.actions(), bytes, part, rows, &mut self.scratch)?;
+                actions.append_le(&self.scratch)?;
+            }
+            (ActionCoding::Planes { .. }, _) => return Err(Malformed("action type")),
+        }
+        self.take_steps(decoder, columns, part, rows, layout)
+    }
+
+    fn take_steps(
+        &mut self,
+        decoder: &Decoder,
+        columns: &Columns<'_>,
+        part: &Part,
+        rows: &(Vec<u64>, Vec<usize>),
+        layout: &Layout,
+    ) -> Result<(), Malformed> {
+        let Some(steps) = &mut self.steps else { return Ok(()) };
+        if let Some(first) = decoder.first_obs(columns, part.piece.lane, part.piece.number) {
+            let mut rest = first;
+            for (column, &bytes) in steps.first_obs.iter_mut().zip(&layout.obs_columns) {
+                let row = rest.split_off(..bytes).ok_or(Malformed("first observation"))?;
+                column.clear();
+                column.append_le(row)?;
+            }
+        }
+        let widths = layout.obs_columns.iter().chain(&layout.info_columns);
+        let targets = steps.obs.iter_mut().chain(&mut steps.infos);
+        for ((column, &bytes), target) in columns.steps().iter().zip(widths).zip(targets) {
+            self.scratch.clear();
+            Decoder::raw_rows(column, bytes, part, rows, &mut self.scratch)?;
+            target.append_le(&self.scratch)?;
+        }
+        self.scratch.clear();
+        Decoder::raw_rows(columns.rewards(), size_of::<f64>(), part, rows, &mut self.scratch)?;
+        let rewards = self.scratch.as_chunks().0.iter();
+        steps.rewards.extend(rewards.map(|bytes| f64::from_le_bytes(*bytes)));
+        Ok(())
+    }
+
+    pub(crate) fn finish(self, info: EpisodeInfo) -> Episode {
+        let Self { actions, windows, end_hash, steps, .. } = self;
+        Episode { info, actions, windows, end_hash, steps }
+    }
+}
+
+/// Puts episodes together while chunks are read front to back: every chunk once.
+#[derive(Debug, Default)]
+pub(crate) struct Assembler {
+    /// By lane of each run: the episode under way.
+    open: BTreeMap<(u128, u32), Underway>,
+}
+
+#[derive(Debug)]
+struct Underway {
+    number: u64,
+    age: u64,
+    draft: Draft,
+}
+
+/// An episode the assembler has come to the end of.
+#[derive(Debug)]
+pub(crate) enum Assembled {
+    /// All of it.
+    Whole(Box<Episode>),
+    /// Its first steps are missing.
+    Incomplete(Box<EpisodeInfo>),
+}
+
+impl Assembler {
+    /// Adds a decoded chunk; gives the episodes that ended in it, one for each of `infos`, which must be those
+    /// of this chunk in order.
+    pub(crate) fn add(
+        &mut self,
+        run: u128,
+        header: &Header,
+        decoder: &Decoder,
+        columns: &Columns<'_>,
+        mut infos: impl Iterator<Item = EpisodeInfo>,
+        spec: &EnvSpec,
+    ) -> Result<Vec<Assembled>, Malformed> {
+        let full = decoder.layout().recorded.has_observations();
+        let windows = decoder.windows(columns)?;
+        let rows = if full || decoder.layout().actions.planes() == 0 {
+            decoder.kept_rows()
+        } else {
+            (Vec::new(), Vec::new())
+        };
+        let mut done = Vec::new();
+        for (part, windows) in decoder.parts.iter().zip(&windows).filter(|(part, _)| part.kept) {
+            let piece = &part.piece;
+            let key = (run, header.first_lane + piece.lane as u32);
+            let known = self.open.remove(&key);
+            let known = known.filter(|u| u.number == piece.number && u.age == piece.from_age);
+            let draft = match known {
+                Some(underway) => Some(underway.draft),
+                None if piece.from_age == 0 => Some(Draft::new(spec, full)),
+                None => None,
+            };
+            let draft = match draft {
+                Some(mut draft) => {
+                    draft.take(decoder, columns, part, windows, &rows)?;
+                    Some(draft)
+                }
+                None => None,
+            };
+            if part.end.is_some() {
+                let Some(info) = infos.next() else { return Err(Malformed("ends")) };
+                done.push(match draft {
+                    Some(draft) => Assembled::Whole(Box::new(draft.finish(info))),
+                    None => Assembled::Incomplete(Box::new(info)),
+                });
+            } else if let Some(draft) = draft.filter(|_| piece.age > 0 || full) {
+                self.open.insert(key, Underway { number: piece.number, age: piece.age, draft });
+            }
+        }
+        Ok(done)
+    }
+}

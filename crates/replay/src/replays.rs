@@ -1,0 +1,443 @@
+//! Reading a folder of recordings.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rollhouse_core::{EpisodeName, GameResult, Interruption, Outcome};
+
+use crate::buffer::{CODE_RESULT_SHIFT, result_of};
+use crate::catalogue;
+use crate::chunk::{Decoder, Part};
+use crate::disk::{Disk, DiskFile};
+use crate::episode::{EpisodeInfo, Place, start_of};
+use crate::extent::Extent;
+use crate::folder::{lock_path, segment_numbers, segments_dir};
+use crate::index::{Damage, DamageCause, Found, Records, Scan, SegmentIndex, decoder_of, read_range, scan};
+use crate::record::{HEADER_BYTES, Header, Kind};
+use crate::recorder::DiskError;
+use crate::run_record::RunInfo;
+use crate::segment::segment_name;
+
+/// The recordings of a folder as they were when it was opened. Takes no lock: a writer may go on, and what it
+/// adds is seen by the next one that opens the folder. All methods may block for the disk.
+#[derive(Debug)]
+pub struct Replays {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    pub(crate) segments: BTreeMap<u64, Segment>,
+    /// Whether a writer had the folder.
+    writing: bool,
+}
+
+/// One segment as a reader knows it.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) index: SegmentIndex,
+    pub(crate) runs: BTreeMap<u32, Arc<RunInfo>>,
+    damage: Vec<Damage>,
+    torn_bytes: u64,
+}
+
+/// What a folder holds.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct FolderStats {
+    /// Episodes by env and outcome word.
+    pub episodes: BTreeMap<(String, &'static str), u64>,
+    /// Their steps.
+    pub steps: u64,
+    /// Runs.
+    pub runs: u64,
+    /// Segments.
+    pub segments: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes of torn tails: normal while a writer writes, else cut off by the next one.
+    pub torn_bytes: u64,
+    /// Stretches that are not intact.
+    pub damage: Vec<Damage>,
+    /// Whether a writer has the folder.
+    pub writing: bool,
+}
+
+/// Why a folder could not be read.
+#[derive(Debug)]
+pub enum ReadError {
+    /// A file operation failed.
+    Disk(DiskError),
+    /// The folder is not there.
+    NoFolder(PathBuf),
+    /// No episode of that name, or its end is damaged.
+    NoEpisode(EpisodeName),
+    /// Several runs of the folder share the name's short id; their full ids.
+    Ambiguous {
+        /// The name.
+        name: EpisodeName,
+        /// The runs that have such an episode.
+        runs: Vec<String>,
+    },
+    /// Part of the episode is damaged or was dropped.
+    Incomplete {
+        /// The episode.
+        name: EpisodeName,
+        /// Steps at its beginning that cannot be read.
+        missing_steps: u64,
+    },
+    /// A chunk does not decode although its checksum is right.
+    Malformed {
+        /// The episode.
+        name: EpisodeName,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl Replays {
+    /// Opens the folder `dir`. Segments the catalogue does not know are scanned.
+    ///
+    /// # Errors
+    /// If the folder is not there or a file operation fails. Damage is no error.
+    pub fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<Self, ReadError> {
+        Self::open_with(disk, dir, true)
+    }
+
+    /// As [`Replays::open`], reading every byte and trusting no catalogue: finds all damage.
+    ///
+    /// # Errors
+    /// As [`Replays::open`].
+    pub fn open_scanning(disk: Arc<dyn Disk>, dir: &Path) -> Result<Self, ReadError> {
+        Self::open_with(disk, dir, false)
+    }
+
+    fn open_with(disk: Arc<dyn Disk>, dir: &Path, use_catalogue: bool) -> Result<Self, ReadError> {
+        if let Err(error) = disk.list(dir) {
+            return Err(match error.kind() {
+                io::ErrorKind::NotFound => ReadError::NoFolder(dir.into()),
+                _ => ReadError::disk("list", dir, error),
+            });
+        }
+        // Asked before reading: a writer that ends meanwhile has written everything by then.
+        let lock = lock_path(dir);
+        let writing = disk.is_locked(&lock).map_err(|e| ReadError::disk("look at", &lock, e))?;
+        let numbers = segment_numbers(&*disk, dir).map_err(|e| ReadError::disk("list", dir, e))?;
+        let mut replays = Self { disk, dir: dir.into(), segments: BTreeMap::new(), writing };
+        let known = if use_catalogue { catalogue::load(dir, &numbers) } else { BTreeMap::new() };
+        let newest = numbers.last().copied();
+        for number in numbers {
+            let segment = match known.get(&number).and_then(|index| replays.segment_from(index)) {
+                Some(segment) => Some(segment),
+                None => replays.scan_segment(number, newest == Some(number))?,
+            };
+            if let Some(segment) = segment {
+                replays.segments.insert(number, segment);
+            }
+        }
+        Ok(replays)
+    }
+
+    /// A segment as the catalogue has it, if that fits the file.
+    fn segment_from(&self, index: &SegmentIndex) -> Option<Segment> {
+        let file = self.file(index.number).ok()?;
+        if file.len().ok()? != index.bytes {
+            return None;
+        }
+        let mut runs = BTreeMap::new();
+        for run in &index.runs {
+            let (header, payload) = read_record(&*file, run.offset)?;
+            let fits = header.kind == Kind::Run && header.run == run.index;
+            let info: RunInfo = rmp_serde::from_slice(payload.get(..).filter(|_| fits)?).ok()?;
+            runs.insert(run.index, Arc::new(info));
+        }
+        Some(Segment { index: index.clone(), runs, damage: Vec::new(), torn_bytes: 0 })
+    }
+
+    /// `None` if the segment is gone: the writer may have dropped it since the folder was listed.
+    fn scan_segment(&self, number: u64, newest: bool) -> Result<Option<Segment>, ReadError> {
+        let path = self.path(number);
+        let file = match self.disk.open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(ReadError::disk("open", &path, error)),
+        };
+        let Scan { index, runs, mut damage, torn_from, .. } =
+            scan(number, &*file).map_err(|e| ReadError::disk("read", &path, e))?;
+        let torn_bytes = torn_from.map_or(0, |from| index.bytes - from);
+        if !index.sealed && !(newest && self.writing) && !newest {
+            damage.push(Damage {
+                segment: number,
+                from: index.bytes,
+                to: index.bytes,
+                cause: DamageCause::Unsealed,
+            });
+        }
+        let runs = runs.into_iter().map(|(index, run)| (index, Arc::new(run))).collect();
+        Ok(Some(Segment { index, runs, damage, torn_bytes }))
+    }
+
+    /// What the folder holds. Reads every chunk that lists episodes still open.
+    ///
+    /// # Errors
+    /// If a file operation fails.
+    pub fn stats(&self) -> Result<FolderStats, ReadError> {
+        let mut stats = FolderStats { writing: self.writing, ..FolderStats::default() };
+        let mut runs = std::collections::BTreeSet::new();
+        for segment in self.segments.values() {
+            stats.segments += 1;
+            stats.bytes += segment.index.bytes;
+            stats.torn_bytes += segment.torn_bytes;
+            stats.damage.extend_from_slice(&segment.damage);
+            runs.extend(segment.runs.values().map(|run| run.run()));
+        }
+        stats.runs = runs.len() as u64;
+        self.for_each(|info| {
+            *stats.episodes.entry((info.env().to_owned(), info.outcome.word())).or_default() += 1;
+            stats.steps += info.length;
+        })?;
+        Ok(stats)
+    }
+
+    /// Whether a writer had the folder when it was opened.
+    pub const fn is_writing(&self) -> bool {
+        self.writing
+    }
+
+    /// Visits every episode, in the order in which they ended; those that broke off come last.
+    ///
+    /// # Errors
+    /// If a file operation fails.
+    pub fn for_each(&self, mut visit: impl FnMut(EpisodeInfo)) -> Result<(), ReadError> {
+        for segment in self.segments.values() {
+            for extent in &segment.index.extents {
+                self.read_extent(segment, extent, &mut visit)?;
+            }
+        }
+        self.broken_off()?.into_iter().for_each(visit);
+        Ok(())
+    }
+
+    /// Visits the episodes that ended in an extent.
+    pub(crate) fn read_extent(
+        &self,
+        segment: &Segment,
+        extent: &Extent,
+        visit: &mut impl FnMut(EpisodeInfo),
+    ) -> Result<(), ReadError> {
+        self.each_chunk(segment, extent, &mut |run, decoder, offset, header, _| {
+            infos(run, decoder, segment.index.number, offset, header).for_each(&mut *visit);
+        })
+    }
+
+    /// Visits the chunks of an extent, decoded.
+    pub(crate) fn each_chunk(
+        &self,
+        segment: &Segment,
+        extent: &Extent,
+        visit: &mut impl FnMut(&Arc<RunInfo>, &mut Decoder, u64, &Header, &[u8]),
+    ) -> Result<(), ReadError> {
+        let number = segment.index.number;
+        let path = self.path(number);
+        let file = self.file(number)?;
+        let bytes =
+            read_range(&*file, extent.from, extent.to).map_err(|e| ReadError::disk("read", &path, e))?;
+        let mut decoders: BTreeMap<u32, Decoder> = BTreeMap::new();
+        for found in Records::new(&bytes, extent.from) {
+            let Found::Record(offset, header, payload) = found else { continue };
+            let run = segment.runs.get(&header.run).filter(|run| run.tag() == header.tag);
+            let (Kind::Chunk, Some(run)) = (header.kind, run) else { continue };
+            let decoder = decoders.entry(header.run).or_insert_with(|| decoder_of(run));
+            if decoder.decode(&header, payload).is_ok() {
+                visit(run, decoder, offset, &header, payload);
+            }
+        }
+        Ok(())
+    }
+
+    /// Episodes that were open where a run's recording ends, unless the run is still being recorded.
+    pub(crate) fn broken_off(&self) -> Result<Vec<EpisodeInfo>, ReadError> {
+        let mut last: BTreeMap<(u128, u32), (u64, u32, Arc<RunInfo>)> = BTreeMap::new();
+        let mut over = std::collections::BTreeSet::new();
+        let mut session_of = BTreeMap::new();
+        for (&number, segment) in &self.segments {
+            for tail in &segment.index.tails {
+                if let Some(run) = segment.runs.get(&tail.run) {
+                    last.insert((run.run().as_u128(), tail.first_lane), (number, tail.offset, run.clone()));
+                }
+            }
+            for run in &segment.index.runs {
+                if let Some(info) = segment.runs.get(&run.index) {
+                    session_of.insert(info.run().as_u128(), segment.index.session);
+                    if run.ended {
+                        over.insert(info.run().as_u128());
+                    }
+                }
+            }
+        }
+        let current = self.segments.values().next_back().map(|segment| segment.index.session);
+        let mut broken = Vec::new();
+        for ((run, _), (number, offset, info)) in last {
+            let live = self.writing && session_of.get(&run).copied() == current;
+            if live || over.contains(&run) {
+                continue;
+            }
+            let file = self.file(number)?;
+            let mut decoder = decoder_of(&info);
+            let Some((header, payload)) = read_record(&*file, u64::from(offset)) else { continue };
+            if decoder.decode(&header, &payload).is_ok() {
+                let open = decoder.parts.iter().filter(|part| part.kept && part.end.is_none());
+                let open = open.filter(|part| part.piece.age > 0 && is_rest(part, &header));
+                broken.extend(open.map(|part| {
+                    info_of(&info, part, number, u64::from(offset), &header, steps_of(&decoder))
+                }));
+            }
+        }
+        Ok(broken)
+    }
+
+    /// The episode of that name.
+    ///
+    /// # Errors
+    /// If there is none, several runs share the short id, or a file operation fails.
+    pub fn find(&self, name: EpisodeName) -> Result<EpisodeInfo, ReadError> {
+        let mut found: Vec<EpisodeInfo> = Vec::new();
+        for segment in self.segments.values() {
+            for extent in &segment.index.extents {
+                let may_hold = extent.episodes() > 0
+                    && (extent.lanes.0..=extent.lanes.1).contains(&name.lane)
+                    && (extent.numbers.0..=extent.numbers.1).contains(&name.number)
+                    && extent
+                        .runs
+                        .iter()
+                        .any(|run| segment.runs.get(run).is_some_and(|run| run.run().short() == name.run));
+                if may_hold {
+                    self.read_extent(segment, extent, &mut |info| {
+                        if info.name == name {
+                            found.push(info);
+                        }
+                    })?;
+                }
+            }
+        }
+        if found.is_empty() {
+            found.extend(self.broken_off()?.into_iter().filter(|info| info.name == name));
+        }
+        found.dedup_by_key(|info| info.run_id());
+        if found.len() > 1 {
+            let runs = found.iter().map(|info| info.run_id().to_string()).collect();
+            return Err(ReadError::Ambiguous { name, runs });
+        }
+        found.pop().ok_or(ReadError::NoEpisode(name))
+    }
+
+    /// Cuts the catalogue's knowledge out of what was read: one index per sealed segment without damage.
+    pub(crate) fn sealed_indexes(&self) -> impl Iterator<Item = &SegmentIndex> {
+        let whole =
+            self.segments.values().filter(|segment| segment.index.sealed && segment.damage.is_empty());
+        whole.map(|segment| &segment.index)
+    }
+
+    pub(crate) fn path(&self, number: u64) -> PathBuf {
+        segments_dir(&self.dir).join(segment_name(number))
+    }
+
+    pub(crate) fn file(&self, number: u64) -> Result<Box<dyn DiskFile>, ReadError> {
+        let path = self.path(number);
+        self.disk.open(&path).map_err(|e| ReadError::disk("open", &path, e))
+    }
+}
+
+/// The kept episodes that ended in a decoded chunk.
+fn infos(
+    run: &Arc<RunInfo>,
+    decoder: &Decoder,
+    segment: u64,
+    offset: u64,
+    header: &Header,
+) -> impl Iterator<Item = EpisodeInfo> {
+    let steps = steps_of(decoder);
+    let ended = decoder.parts.iter().filter(|part| part.end.is_some());
+    ended.map(move |part| info_of(run, part, segment, offset, header, steps))
+}
+
+/// Lane-steps of a decoded chunk.
+fn steps_of(decoder: &Decoder) -> u64 {
+    decoder.stepped.iter().map(|row| u64::from(row.count_ones())).sum()
+}
+
+const fn is_rest(part: &Part, header: &Header) -> bool {
+    part.piece.to_row == header.rows as usize
+}
+
+fn info_of(
+    run: &Arc<RunInfo>,
+    part: &Part,
+    segment: u64,
+    offset: u64,
+    header: &Header,
+    chunk_steps: u64,
+) -> EpisodeInfo {
+    let lane = header.first_lane + part.piece.lane as u32;
+    let number = part.piece.number;
+    let end = part.end;
+    let crashed = Outcome::Interrupted(Interruption::Crashed);
+    let share = header.record_len() as f64 * part.piece.age as f64 / chunk_steps.max(1) as f64;
+    EpisodeInfo {
+        name: EpisodeName { run: run.run().short(), lane, number },
+        run: run.clone(),
+        start: start_of(run, lane, number, part.piece.start),
+        length: part.piece.age,
+        total_reward: end.map(|end| end.total_reward),
+        outcome: end.and_then(|end| Outcome::from_code(end.code & 15)).unwrap_or(crashed),
+        result: end.map_or(GameResult::None, |end| result_of(end.code >> CODE_RESULT_SHIFT)),
+        score: part.score,
+        started_ms: part.piece.started_ms,
+        bytes: share.ceil() as u64,
+        place: Place { segment, offset },
+    }
+}
+
+/// The intact record at `offset`.
+pub(crate) fn read_record(file: &dyn DiskFile, offset: u64) -> Option<(Header, Vec<u8>)> {
+    let head = read_range(file, offset, offset + HEADER_BYTES as u64).ok()?;
+    let header = Header::decode(head.first_chunk()?)?;
+    let start = offset + HEADER_BYTES as u64;
+    let end = start + u64::from(header.payload_len);
+    if end > file.len().ok()? {
+        return None;
+    }
+    let payload = read_range(file, start, end).ok()?;
+    (crc32c::crc32c(&payload) == header.payload_crc).then_some((header, payload))
+}
+
+impl ReadError {
+    pub(crate) fn disk(operation: &'static str, path: &Path, error: io::Error) -> Self {
+        Self::Disk(DiskError::new(operation, path, error))
+    }
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disk(error) => error.fmt(f),
+            Self::NoFolder(dir) => write!(f, "there are no recordings at {}", dir.display()),
+            Self::NoEpisode(name) => write!(f, "no episode {name} is recorded here"),
+            Self::Ambiguous { name, runs } => {
+                write!(f, "{name} names episodes of {} runs: {}", runs.len(), runs.join(", "))
+            }
+            Self::Incomplete { name, missing_steps } => {
+                write!(f, "the first {missing_steps} steps of {name} cannot be read")
+            }
+            Self::Malformed { name, what } => write!(f, "the recording of {name} is damaged: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Disk(error) => error.source(),
+            _ => None,
+        }
+    }
+}

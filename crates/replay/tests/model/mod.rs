@@ -1,0 +1,374 @@
+//! A plain model of what is recorded, and a driver that feeds the same to it and to a recorder.
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use rollhouse_core::{
+    ColumnRef, ColumnSpec, DType, Determinism, EnvSpec, GameResult, Interruption, Lanes, Options, Outcome,
+    Role, RunId, SeedSchedule, Space, Start, lane_bits, split_mix64,
+};
+use rollhouse_replay::{
+    BlockRecorder, ColumnData, Disk, End, Episode, PolicyInfo, Query, RecordMode, Recorder, RecorderConfig,
+    Replays, Row, RunHeader,
+};
+
+pub const DIR: &str = "/data";
+
+/// A source of reproducible choices.
+#[derive(Debug, Clone)]
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(1);
+        split_mix64(self.0)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.word() % n
+    }
+
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// How a run looks.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    pub lanes: usize,
+    pub actions: Space,
+    pub autoreset: &'static str,
+    pub per_episode: bool,
+    pub mode: RecordMode,
+    pub deterministic: bool,
+    pub rows: usize,
+    /// One lane in this many ends in each row.
+    pub end_one_in: u64,
+    /// Lanes step irregularly, as in first-done stepping.
+    pub ragged: bool,
+    pub seed: u64,
+}
+
+impl Shape {
+    pub fn plain(rows: usize) -> Self {
+        Self {
+            lanes: 64,
+            actions: Space::discrete(2),
+            autoreset: "NextStep",
+            per_episode: true,
+            mode: RecordMode::All,
+            deterministic: true,
+            rows,
+            end_one_in: 22,
+            ragged: false,
+            seed: 1,
+        }
+    }
+
+    pub fn spec(&self) -> EnvSpec {
+        EnvSpec {
+            id: "test/Model-v0".into(),
+            summary: "a model".into(),
+            observation_space: Space::f32_box(&[-1.0; 3], &[1.0; 3]),
+            action_space: self.actions.clone(),
+            observation_names: ["x", "y", "z"].map(String::from).to_vec(),
+            action_names: vec![],
+            max_episode_steps: None,
+            determinism: if self.deterministic {
+                Determinism::Deterministic
+            } else {
+                Determinism::NonDeterministic
+            },
+            options: vec![],
+            info_channels: vec![ColumnSpec {
+                path: "tag".into(),
+                dtype: DType::I32,
+                shape: vec![],
+                names: vec![],
+                role: Role::Info,
+            }],
+            dynamics_hash: 99,
+        }
+    }
+
+    pub fn header(&self) -> RunHeader {
+        RunHeader {
+            run: RunId::from_u128(
+                u128::from(split_mix64(self.seed)) << 64 | u128::from(split_mix64(self.seed ^ 77)),
+            ),
+            spec: self.spec(),
+            options: vec![Options::default()],
+            lanes: self.lanes as u32,
+            schedule: if self.per_episode {
+                SeedSchedule::PerEpisode { run_seed: self.seed }
+            } else {
+                SeedSchedule::Continue
+            },
+            autoreset: self.autoreset.into(),
+            max_episode_steps: None,
+            policy: PolicyInfo { name: "dice".into(), version: 3 },
+            mode: self.mode,
+            program: "model".into(),
+            started_ms: 5,
+        }
+    }
+}
+
+/// One episode of the model.
+#[derive(Debug, Clone, Default)]
+pub struct Lived {
+    pub start: Start,
+    pub discrete: Vec<i64>,
+    pub floats: Vec<f32>,
+    pub windows: Vec<(u64, u32)>,
+    pub first_obs: Vec<f32>,
+    pub obs: Vec<f32>,
+    pub rewards: Vec<f64>,
+    pub tags: Vec<i32>,
+    pub length: u64,
+    pub end: Option<End>,
+}
+
+/// (lane, number) to episode.
+pub type Model = BTreeMap<(u32, u64), Lived>;
+
+/// Steps one block against recorder and model.
+pub struct Driver {
+    pub shape: Shape,
+    pub recorder: BlockRecorder,
+    pub model: Model,
+    dice: Dice,
+    number: Vec<u64>,
+    open: u64,
+    resetting: u64,
+    pub now_ms: u64,
+}
+
+impl Driver {
+    pub fn new(shape: &Shape, recorder: BlockRecorder) -> Self {
+        let mut driver = Self {
+            shape: shape.clone(),
+            recorder,
+            model: Model::new(),
+            dice: Dice::new(shape.seed ^ 0xABCD),
+            number: vec![0; shape.lanes],
+            open: 0,
+            resetting: 0,
+            now_ms: 1000,
+        };
+        for lane in 0..shape.lanes {
+            driver.begin(lane);
+        }
+        driver
+    }
+
+    fn begin(&mut self, lane: usize) {
+        let number = self.number[lane];
+        let start = if self.shape.per_episode {
+            Start::seeded(rollhouse_core::per_episode_seed(self.shape.seed, lane as u32, number))
+        } else {
+            let wide = self.dice.one_in(20);
+            Start {
+                seed: if self.dice.one_in(5) { self.dice.word() } else { 1000 + lane as u64 },
+                words: if wide { self.dice.word() } else { number * 4 },
+                half: self.dice.one_in(4).then(|| self.dice.word() as u32),
+            }
+        };
+        let first: Vec<f32> = (0..3 * self.shape.lanes).map(|i| i as f32 + number as f32 * 0.5).collect();
+        self.recorder.begin(lane, start, &[ColumnRef::F32(&first)]);
+        let first_obs = first[lane * 3..lane * 3 + 3].to_vec();
+        self.model.insert((lane as u32, number), Lived { start, first_obs, ..Lived::default() });
+        self.open |= 1 << lane;
+    }
+
+    pub fn end(&mut self, lane: usize, outcome: Outcome) {
+        if self.open >> lane & 1 == 0 {
+            return;
+        }
+        self.open &= !(1 << lane);
+        let number = self.number[lane];
+        self.number[lane] += 1;
+        let episode = self.model.get_mut(&(lane as u32, number)).unwrap();
+        let length = episode.length as f64;
+        let total_reward = match self.dice.below(5) {
+            0 => length,
+            1 => -length,
+            2 => self.dice.below(1000) as f64 - 500.0,
+            3 => f64::from_bits(self.dice.word()),
+            _ => length + 0.25,
+        };
+        let result = [GameResult::None, GameResult::Win, GameResult::Lose, GameResult::Draw]
+            [if self.dice.one_in(6) { self.dice.below(4) as usize } else { 0 }];
+        let score = self.dice.one_in(7).then(|| self.dice.word() as f64);
+        let end = End { outcome, total_reward, hash: self.dice.word() as u32, result, score };
+        self.recorder.end(lane, end);
+        episode.end = Some(end);
+    }
+
+    /// One row, with what the autoreset mode does about ends.
+    pub fn row(&mut self) {
+        let lanes = self.shape.lanes;
+        if self.dice.one_in(50) {
+            self.now_ms += 60;
+        }
+        let mut stepped = self.open & lane_bits(lanes);
+        if self.shape.autoreset == "NextStep" {
+            stepped &= !self.resetting;
+        }
+        if self.shape.ragged {
+            stepped &= self.dice.word() | self.dice.word();
+        }
+        let elements = self.shape.actions.elements();
+        let discrete: Vec<i64> = match &self.shape.actions {
+            Space::Discrete(space) => {
+                (0..lanes).map(|_| space.start + self.dice.below(space.n) as i64).collect()
+            }
+            Space::Box(_) => vec![],
+        };
+        let floats: Vec<f32> = (0..lanes * elements).map(|_| (self.dice.below(1000) as f32) / 7.0).collect();
+        let actions = match &self.shape.actions {
+            Space::Discrete(_) => ColumnRef::I64(&discrete),
+            Space::Box(_) => ColumnRef::F32(&floats),
+        };
+        let obs: Vec<f32> = (0..lanes * 3).map(|_| self.dice.below(999) as f32).collect();
+        let rewards: Vec<f64> = (0..lanes).map(|_| self.dice.below(9) as f64).collect();
+        let tags: Vec<i32> = (0..lanes).map(|_| self.dice.word() as i32).collect();
+        self.recorder.row(Row {
+            stepped: stepped | !lane_bits(lanes),
+            actions,
+            obs: &[ColumnRef::F32(&obs)],
+            rewards: &rewards,
+            infos: &[ColumnRef::I32(&tags)],
+            now_ms: self.now_ms,
+        });
+        for lane in Lanes(stepped) {
+            let episode = self.model.get_mut(&(lane as u32, self.number[lane])).unwrap();
+            episode.length += 1;
+            match &self.shape.actions {
+                Space::Discrete(_) => episode.discrete.push(discrete[lane]),
+                Space::Box(_) => episode.floats.extend(&floats[lane * elements..(lane + 1) * elements]),
+            }
+            episode.obs.extend(&obs[lane * 3..lane * 3 + 3]);
+            episode.rewards.push(rewards[lane]);
+            episode.tags.push(tags[lane]);
+            if episode.length % 64 == 0 {
+                let hash = self.dice.word() as u32;
+                episode.windows.push((episode.length, hash));
+                self.recorder.window(lane, hash);
+            }
+        }
+        let begun_now = if self.shape.autoreset == "NextStep" { self.resetting } else { 0 };
+        for lane in Lanes(begun_now) {
+            self.begin(lane);
+        }
+        self.resetting &= !begun_now;
+        let mut ended = 0;
+        for lane in Lanes(stepped) {
+            if self.dice.one_in(self.shape.end_one_in) {
+                let outcome = match self.dice.below(8) {
+                    0 => Outcome::TRUNCATED,
+                    1 => Outcome::Interrupted(Interruption::Crashed),
+                    2 => Outcome::Finished { terminated: true, truncated: true },
+                    _ => Outcome::TERMINATED,
+                };
+                self.end(lane, outcome);
+                ended |= 1 << lane;
+            }
+        }
+        match self.shape.autoreset {
+            "NextStep" => self.resetting |= ended,
+            // Disabled: the caller resets when it likes.
+            "Disabled" => {
+                self.resetting |= ended;
+                if self.dice.one_in(3) {
+                    for lane in Lanes(std::mem::take(&mut self.resetting)) {
+                        self.begin(lane);
+                    }
+                }
+            }
+            _ => {
+                for lane in Lanes(ended) {
+                    self.begin(lane);
+                }
+            }
+        }
+        if self.dice.one_in(200) {
+            self.recorder.flush();
+        }
+        if self.dice.one_in(150) {
+            let lane = self.dice.below(lanes as u64) as usize;
+            if self.open >> lane & 1 == 1 {
+                self.end(lane, Outcome::Interrupted(Interruption::Evicted));
+                self.begin(lane);
+            }
+        }
+    }
+
+    pub fn end_all(&mut self) {
+        for lane in Lanes(self.open) {
+            self.end(lane, Outcome::Interrupted(Interruption::Cancelled));
+        }
+    }
+}
+
+/// Records a whole run and gives what was lived.
+pub fn record(disk: Arc<dyn Disk>, shape: &Shape, config: RecorderConfig) -> Model {
+    let recorder = Recorder::open(disk, Path::new(DIR), config).unwrap();
+    let run = recorder.begin_run(shape.header()).unwrap();
+    let mut driver = Driver::new(shape, run.block(0, shape.lanes));
+    for _ in 0..shape.rows {
+        driver.row();
+    }
+    driver.end_all();
+    let Driver { recorder: block, model, .. } = driver;
+    drop(block);
+    drop(run);
+    recorder.finish().unwrap();
+    model
+}
+
+pub fn all(replays: &Replays) -> Vec<rollhouse_replay::EpisodeInfo> {
+    replays.list(&Query::default()).unwrap()
+}
+
+/// Asserts that a loaded episode is the lived one.
+pub fn assert_same(shape: &Shape, lived: &Lived, episode: &Episode) {
+    let name = episode.info.name;
+    assert_eq!(episode.info.length, lived.length, "{name}");
+    assert_eq!(episode.info.start, lived.start, "{name}");
+    match &episode.actions {
+        ColumnData::I64(actions) => assert_eq!(actions, &lived.discrete, "{name}"),
+        ColumnData::F32(actions) => assert_eq!(actions, &lived.floats, "{name}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(episode.windows, lived.windows, "{name}");
+    match lived.end {
+        Some(end) => {
+            assert_eq!(episode.info.outcome, end.outcome, "{name}");
+            let total = episode.info.total_reward.unwrap();
+            assert_eq!(total.to_bits(), end.total_reward.to_bits(), "{name}");
+            assert_eq!((episode.info.result, episode.info.score), (end.result, end.score), "{name}");
+            let failed = end.outcome == Outcome::Interrupted(Interruption::Crashed);
+            assert_eq!(episode.end_hash, (!failed).then_some(end.hash), "{name}");
+        }
+        None => {
+            assert_eq!(episode.info.outcome, Outcome::Interrupted(Interruption::Crashed), "{name}");
+            assert_eq!(episode.info.total_reward, None, "{name}");
+        }
+    }
+    let full = shape.mode == RecordMode::Trace || !shape.deterministic;
+    assert_eq!(episode.steps.is_some(), full, "{name}");
+    if let Some(steps) = &episode.steps {
+        assert_eq!(steps.first_obs, [ColumnData::F32(lived.first_obs.clone())], "{name}");
+        assert_eq!(steps.obs, [ColumnData::F32(lived.obs.clone())], "{name}");
+        assert_eq!(steps.rewards, lived.rewards, "{name}");
+        assert_eq!(steps.infos, [ColumnData::I32(lived.tags.clone())], "{name}");
+    }
+}

@@ -1,0 +1,71 @@
+//! What is recorded reads back: against a plain model, for runs of any shape.
+
+mod model;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use model::{DIR, Shape, all, assert_same, record};
+use proptest::prelude::*;
+use rollhouse_core::Space;
+use rollhouse_replay::testing::FaultyDisk;
+use rollhouse_replay::{RecordMode, RecorderConfig, Replays};
+
+fn shapes() -> impl Strategy<Value = Shape> {
+    let actions = prop_oneof![
+        Just(Space::discrete(1)),
+        Just(Space::discrete(2)),
+        Just(Space::discrete(3)),
+        Just(Space::discrete(200)),
+        Just(Space::f32_box(&[-2.0], &[2.0])),
+        Just(Space::f32_box(&[-1.0; 3], &[1.0; 3])),
+    ];
+    let mode = prop_oneof![
+        Just(RecordMode::All),
+        Just(RecordMode::Trace),
+        (0.0..=1.0).prop_map(|probability| RecordMode::Sample { probability }),
+    ];
+    let autoreset = prop_oneof![Just("NextStep"), Just("SameStep"), Just("Disabled")];
+    (
+        (1usize..=64, actions, autoreset, any::<bool>(), mode, prop::bool::weighted(0.7)),
+        (1usize..400, 1u64..300, prop::bool::weighted(0.2), any::<u64>()),
+    )
+        .prop_map(
+            |((lanes, actions, autoreset, per_episode, mode, deterministic), (rows, ends, ragged, seed))| {
+                Shape {
+                    lanes,
+                    actions,
+                    autoreset,
+                    per_episode,
+                    mode,
+                    deterministic,
+                    rows,
+                    end_one_in: ends,
+                    ragged,
+                    seed,
+                }
+            },
+        )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_episode_of_any_run_reads_back_as_it_was_lived(shape in shapes()) {
+        let disk = FaultyDisk::new();
+        let config = RecorderConfig { segment_bytes: 64 * 1024, ..RecorderConfig::default() };
+        let model = record(Arc::new(disk.clone()), &shape, config);
+        let replays = Replays::open(Arc::new(disk), Path::new(DIR)).unwrap();
+        let listed = all(&replays);
+        let sampled = matches!(shape.mode, RecordMode::Sample { .. });
+        if !sampled {
+            prop_assert_eq!(listed.len(), model.len());
+        }
+        for info in &listed {
+            let lived = &model[&(info.name.lane, info.name.number)];
+            assert_same(&shape, lived, &replays.load(info).unwrap());
+            prop_assert_eq!(replays.find(info.name).unwrap(), info.clone());
+        }
+    }
+}
