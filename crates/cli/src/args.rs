@@ -1,0 +1,192 @@
+//! What can be typed.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Parser, Subcommand};
+use rollhouse_core::limits::{MAX_LANES, MAX_THREADS};
+use rollhouse_engine::Autoreset;
+use rollhouse_env::InstructionSet;
+use rollhouse_policy::Builtin;
+use rollhouse_replay::RecordMode;
+
+/// Steps reinforcement-learning environments and records every episode.
+#[derive(Debug, Parser)]
+#[command(name = "rollhouse", version, disable_help_subcommand = true, max_term_width = 100)]
+#[command(after_help = "Exit codes: 0 done, 1 failed, 2 usage or config, 3 difference or damage found, \
+                        4 refused, 5 unavailable, 130 ended by Ctrl-C.")]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Play episodes with a built-in policy and record them
+    Rollout(RolloutArgs),
+    /// List the environments, or describe one
+    Envs(EnvsArgs),
+    /// Measure how fast this machine is
+    Bench(BenchArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RolloutArgs {
+    /// Environment to step; `rollhouse envs` lists them
+    #[arg(long, value_name = "ID")]
+    pub(crate) env: String,
+    /// How many copies of it to step side by side
+    #[arg(long, value_name = "N", value_parser = lanes)]
+    pub(crate) lanes: usize,
+    #[command(flatten)]
+    pub(crate) goal: GoalArgs,
+    /// Seed of everything random; the same seed gives the same episodes [default: drawn and shown]
+    #[arg(long, value_name = "S")]
+    pub(crate) seed: Option<u64>,
+    /// Who chooses the actions: random or noop
+    #[arg(long, value_name = "NAME", default_value_t = Builtin::Random)]
+    pub(crate) policy: Builtin,
+    /// The most threads to step on [default: one per core]
+    #[arg(long, value_name = "T", value_parser = threads)]
+    pub(crate) threads: Option<usize>,
+    /// What to record: all, none, sample:P (each episode with probability P), or trace (also every
+    /// observation and reward)
+    #[arg(long, value_name = "WHAT", default_value = "all")]
+    pub(crate) record: RecordArg,
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// When the rollout is done.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct GoalArgs {
+    /// Stop after this many steps, added up over lanes and rounded up to whole batches
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) steps: Option<u64>,
+    /// Stop after exactly this many episodes
+    #[arg(long, value_name = "E", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) episodes: Option<u64>,
+}
+
+/// Where recordings are.
+#[derive(Debug, Args)]
+pub(crate) struct DataArgs {
+    /// Folder of the recordings
+    #[arg(long, value_name = "DIR", env = "ROLLHOUSE_DATA", default_value = crate::rollout::DEFAULT_DATA)]
+    pub(crate) data: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EnvsArgs {
+    /// Describe only this one, in full
+    #[arg(value_name = "ID")]
+    pub(crate) id: Option<String>,
+    /// Print one JSON object a line instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    pub(crate) what: BenchWhat,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchWhat {
+    /// Steps per second through the engine, without and with recording
+    Engine(BenchEngineArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchEngineArgs {
+    /// Environment to step
+    #[arg(long, value_name = "ID", default_value = "CartPole-v1")]
+    pub(crate) env: String,
+    /// How many copies of it to step side by side
+    #[arg(long, value_name = "N", default_value = "4096", value_parser = lanes)]
+    pub(crate) lanes: usize,
+    /// The most threads to step on
+    #[arg(long, value_name = "T", default_value = "1", value_parser = threads)]
+    pub(crate) threads: usize,
+    /// Instruction set: sse2, avx2 or avx512 [default: the best this machine has]
+    #[arg(long, value_name = "SET")]
+    pub(crate) isa: Option<InstructionSet>,
+    /// NextStep or SameStep
+    #[arg(long, value_name = "MODE", default_value = "NextStep", value_parser = autoreset)]
+    pub(crate) autoreset: Autoreset,
+    /// Repetitions of about a fifth of a second each, without and with recording in turn
+    #[arg(long, value_name = "R", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repetitions: u32,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The value of `--record`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct RecordArg(pub(crate) Option<RecordMode>);
+
+impl FromStr for RecordArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(probability) = text.strip_prefix("sample:") {
+            let number = probability.parse::<f64>().ok().filter(|p| (0.0..=1.0).contains(p));
+            let error = || format!("the probability `{probability}` is not a number between 0 and 1");
+            return Ok(Self(Some(RecordMode::Sample { probability: number.ok_or_else(error)? })));
+        }
+        match text {
+            "all" => Ok(Self(Some(RecordMode::All))),
+            "trace" => Ok(Self(Some(RecordMode::Trace))),
+            "none" => Ok(Self(None)),
+            _ => Err("known are all, none, sample:P and trace".to_owned()),
+        }
+    }
+}
+
+fn lanes(text: &str) -> Result<usize, String> {
+    bounded(text, "lanes", MAX_LANES)
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    bounded(text, "threads", MAX_THREADS)
+}
+
+fn bounded(text: &str, what: &str, most: usize) -> Result<usize, String> {
+    let number = text.parse::<usize>().ok().filter(|n| (1..=most).contains(n));
+    number.ok_or_else(|| format!("there can be 1 to {most} {what}"))
+}
+
+fn autoreset(text: &str) -> Result<Autoreset, String> {
+    match text.parse::<Autoreset>() {
+        // Nobody would reset the lanes.
+        Ok(Autoreset::Disabled) => Err("a bench needs NextStep or SameStep".to_owned()),
+        Ok(mode) => Ok(mode),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_of_the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_to_record_is_parsed_and_bad_probabilities_are_refused() {
+        assert_eq!("none".parse(), Ok(RecordArg(None)));
+        assert_eq!("sample:0.25".parse(), Ok(RecordArg(Some(RecordMode::Sample { probability: 0.25 }))));
+        for bad in ["sample:", "sample:2", "sample:-0.1", "sample:nan", "sample:inf", "some"] {
+            assert!(bad.parse::<RecordArg>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! `rollhouse bench`: how fast this machine is.
+
+use std::fs;
+use std::hint::black_box;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rollhouse_core::{ColumnMut, ColumnRef, RunId};
+use rollhouse_engine::{Engine, EngineConfig, Reset, StepError};
+use rollhouse_env::{EnvEntry, InstructionSet, Registry};
+use rollhouse_node::{Goal, Rollout};
+use rollhouse_policy::{Act, Builtin};
+use rollhouse_replay::{RealDisk, RecordMode, Recorded, Recorder, RecorderConfig};
+use serde::Serialize;
+
+use crate::args::{BenchArgs, BenchEngineArgs, BenchWhat};
+use crate::failure::{Failure, Status};
+use crate::human::Bytes;
+use crate::output::Output;
+use crate::table::{Align, Table};
+
+pub(crate) fn run(args: &BenchArgs, out: &mut Output) -> Result<Status, Failure> {
+    match &args.what {
+        BenchWhat::Engine(args) => engine(args, out),
+    }
+}
+
+/// Steps two engines in turn, one of which is recorded.
+fn engine(args: &BenchEngineArgs, out: &mut Output) -> Result<Status, Failure> {
+    let entry = Registry::builtin().get(&args.env).map_err(|error| Failure::of(Status::Usage, &error))?;
+    let set = args.isa.unwrap_or_else(InstructionSet::best);
+    let config = EngineConfig {
+        threads: args.threads,
+        autoreset: args.autoreset,
+        instruction_set: set,
+        ..EngineConfig::new(args.lanes)
+    };
+    let folder = Scratch::new()?;
+    let recorder = Recorder::open(Arc::new(RealDisk), &folder.0, RecorderConfig::default())
+        .map_err(|error| Failure::of(Status::Failed, &error))?;
+    let mut plain = Lanes::new(&entry, &config, None)?;
+    let mut recorded = Lanes::new(&entry, &config, Some(&recorder))?;
+    let batches = plain.calibrate()?;
+    let (mut without, mut with) = (Samples::default(), Samples::default());
+    for _ in 0..args.repetitions {
+        plain.repeat(batches, &mut without)?;
+        recorded.repeat(batches, &mut with)?;
+    }
+    let threads = plain.engine.threads();
+    drop((plain, recorded));
+    let written = recorder.finish().map_err(|error| Failure::of(Status::Failed, &error))?;
+    let result = EngineResult {
+        env: &entry.spec().id,
+        lanes: args.lanes,
+        threads,
+        isa: set.to_string(),
+        autoreset: args.autoreset.name(),
+        repetitions: args.repetitions,
+        reset_share: 1.0 - without.steps as f64 / without.rows as f64,
+        without_recording: without.figures(),
+        with_recording: with.figures(),
+        recording: Recording::of(&without, &with, &written),
+    };
+    if args.json {
+        out.json(&result)?
+    } else {
+        result.print(out)?
+    }
+    Ok(Status::Done)
+}
+
+/// What `--json` prints; the field names are part of the interface.
+#[derive(Debug, Serialize)]
+struct EngineResult<'a> {
+    env: &'a str,
+    lanes: usize,
+    threads: usize,
+    isa: String,
+    autoreset: &'static str,
+    repetitions: u32,
+    reset_share: f64,
+    without_recording: Figures,
+    with_recording: Figures,
+    recording: Recording,
+}
+
+#[derive(Debug, Serialize)]
+struct Figures {
+    steps_per_second: Spread,
+    ns_per_step: Spread,
+}
+
+#[derive(Debug, Serialize)]
+struct Spread {
+    min: f64,
+    median: f64,
+    max: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Recording {
+    adds_ns_per_step: f64,
+    writer_cores_per_100m_steps_per_second: f64,
+    bytes_per_step: f64,
+    bytes_per_episode: Option<f64>,
+    bytes: u64,
+    stalled_seconds: f64,
+}
+
+impl Recording {
+    fn of(without: &Samples, with: &Samples, written: &Recorded) -> Self {
+        let (with_ns, without_ns) = (with.figures().ns_per_step.median, without.figures().ns_per_step.median);
+        // Batches before the first repetition were recorded too.
+        let steps = with.all_steps as f64;
+        Self {
+            adds_ns_per_step: with_ns - without_ns,
+            writer_cores_per_100m_steps_per_second: written.busy.as_secs_f64() / steps * 100e6,
+            bytes_per_step: written.bytes as f64 / steps,
+            bytes_per_episode: (written.episodes > 0).then(|| written.bytes as f64 / written.episodes as f64),
+            bytes: written.bytes,
+            stalled_seconds: written.stalled.as_secs_f64(),
+        }
+    }
+}
+
+impl EngineResult<'_> {
+    fn print(&self, out: &mut Output) -> io::Result<()> {
+        let Self { env, lanes, threads, isa, autoreset, repetitions, .. } = self;
+        writeln!(
+            out,
+            "{env}, {lanes} lanes, {threads} thread(s), {isa}, autoreset {autoreset}, random actions, \
+             {repetitions} repetitions\n"
+        )?;
+        let mut table = Table::new(&[
+            ("", Align::Left),
+            ("MIN", Align::Right),
+            ("MEDIAN", Align::Right),
+            ("MAX", Align::Right),
+            ("", Align::Left),
+        ]);
+        for (what, figures) in [("not recorded", &self.without_recording), ("recorded", &self.with_recording)]
+        {
+            table.row(figures.steps_per_second.row(what, 1e-6, 1, "million steps per second"));
+            table.row(figures.ns_per_step.row("", 1.0, 3, "ns a step"));
+        }
+        table.write(out)?;
+        let recording = &self.recording;
+        let share = recording.writer_cores_per_100m_steps_per_second * 100.0;
+        writeln!(
+            out,
+            "\nRecording adds {:.3} ns a step to the stepping thread;",
+            recording.adds_ns_per_step
+        )?;
+        writeln!(out, "its writer thread uses {share:.1} % of a core per 100 million steps a second.")?;
+        if recording.stalled_seconds > 0.0 {
+            writeln!(out, "Stepping waited {:.3} s for the writer.", recording.stalled_seconds)?;
+        }
+        write!(out, "Written: {}, {:.3} bytes a step", Bytes(recording.bytes), recording.bytes_per_step)?;
+        if let Some(bytes) = recording.bytes_per_episode {
+            write!(out, ", {bytes:.1} bytes an episode")?;
+        }
+        writeln!(out, ".")?;
+        writeln!(
+            out,
+            "A step is one lane taking one action; the {:.1} % of rows that begin an episode are not counted.",
+            self.reset_share * 100.0
+        )
+    }
+}
+
+impl Spread {
+    fn row(&self, what: &str, scale: f64, decimals: usize, unit: &str) -> Vec<String> {
+        let figure = |value: f64| format!("{:.decimals$}", value * scale);
+        vec![what.to_owned(), figure(self.min), figure(self.median), figure(self.max), unit.to_owned()]
+    }
+}
+
+/// An engine and the random actions it is stepped with.
+struct Lanes {
+    engine: Engine,
+    actions: Vec<Column>,
+    next: usize,
+}
+
+impl Lanes {
+    fn new(
+        entry: &Arc<EnvEntry>,
+        config: &EngineConfig,
+        recorder: Option<&Recorder>,
+    ) -> Result<Self, Failure> {
+        let rollout =
+            Rollout::new(Arc::clone(entry), config.clone(), SEED, Builtin::Random, Goal::Batches(0));
+        let run = match recorder {
+            Some(recorder) => {
+                // Stepped with Gymnasium's schedule, as a trainer's lanes are.
+                let schedule = config.schedule;
+                let header =
+                    rollout.header(RunId::generate(), RecordMode::All, "rollhouse bench".to_owned(), 0);
+                let run = recorder.begin_run(rollhouse_replay::RunHeader { schedule, ..header });
+                Some(run.map_err(|error| Failure::of(Status::Failed, &error))?)
+            }
+            None => None,
+        };
+        let mut engine = Engine::new(entry, config.clone(), run.as_ref())
+            .map_err(|error| Failure::of(Status::Failed, &error))?;
+        let mut policy = Builtin::Random
+            .make(&entry.spec().action_space, SEED)
+            .map_err(|error| Failure::of(Status::Usage, &error))?;
+        engine.reset(&Reset::seeded(SEED, config.lanes)).map_err(failed)?;
+        let mut actions = Vec::new();
+        for step in 0..PREFILLED {
+            let mut column = engine.actions().map_err(failed)?;
+            let request = Act { first_lane: 0, step, obs: &[], actions: column.reborrow() };
+            policy.act(request).map_err(|error| Failure::of(Status::Failed, &error))?;
+            actions.push(Column::copied(column.as_ref()));
+        }
+        Ok(Self { engine, actions, next: 0 })
+    }
+
+    /// Steps `batches` batches; returns how long they took.
+    fn step(&mut self, batches: u64) -> Result<Duration, Failure> {
+        let began = Instant::now();
+        for _ in 0..batches {
+            self.actions[self.next].write(self.engine.actions().map_err(failed)?);
+            self.next = (self.next + 1) % self.actions.len();
+            black_box(self.engine.step().map_err(failed)?.rewards());
+        }
+        Ok(began.elapsed())
+    }
+
+    /// How many batches make a repetition. Also warms up.
+    fn calibrate(&mut self) -> Result<u64, Failure> {
+        let mut batches = 16;
+        loop {
+            let took = self.step(batches)?;
+            if took >= REPETITION / 4 {
+                let wanted = batches as f64 * REPETITION.as_secs_f64() / took.as_secs_f64();
+                return Ok((wanted as u64).max(1));
+            }
+            batches *= 2;
+        }
+    }
+
+    fn repeat(&mut self, batches: u64, samples: &mut Samples) -> Result<(), Failure> {
+        let before = self.engine.stats().map_err(failed)?.steps;
+        let took = self.step(batches)?;
+        samples.all_steps = self.engine.stats().map_err(failed)?.steps;
+        let steps = samples.all_steps - before;
+        samples.steps += steps;
+        samples.rows += batches * self.engine.lanes() as u64;
+        samples.ns_per_step.push(took.as_nanos() as f64 / steps as f64);
+        Ok(())
+    }
+}
+
+fn failed(error: StepError) -> Failure {
+    Failure::of(Status::Failed, &error)
+}
+
+#[derive(Debug, Default)]
+struct Samples {
+    ns_per_step: Vec<f64>,
+    /// Of the repetitions.
+    steps: u64,
+    rows: u64,
+    /// Since the engine was made.
+    all_steps: u64,
+}
+
+impl Samples {
+    fn figures(&self) -> Figures {
+        let mut sorted = self.ns_per_step.clone();
+        sorted.sort_by(f64::total_cmp);
+        let at = |index: usize| sorted.get(index).copied().unwrap_or(f64::NAN);
+        let (least, most) = (at(0), at(sorted.len().saturating_sub(1)));
+        let median = (at(sorted.len() / 2) + at(sorted.len().saturating_sub(1) / 2)) / 2.0;
+        Figures {
+            steps_per_second: Spread { min: 1e9 / most, median: 1e9 / median, max: 1e9 / least },
+            ns_per_step: Spread { min: least, median, max: most },
+        }
+    }
+}
+
+/// Owned rows of an action column.
+enum Column {
+    U8(Vec<u8>),
+    I32(Vec<i32>),
+    I64(Vec<i64>),
+    F32(Vec<f32>),
+    F64(Vec<f64>),
+}
+
+impl Column {
+    fn copied(rows: ColumnRef<'_>) -> Self {
+        match rows {
+            ColumnRef::U8(rows) => Self::U8(rows.to_vec()),
+            ColumnRef::I32(rows) => Self::I32(rows.to_vec()),
+            ColumnRef::I64(rows) => Self::I64(rows.to_vec()),
+            ColumnRef::F32(rows) => Self::F32(rows.to_vec()),
+            ColumnRef::F64(rows) => Self::F64(rows.to_vec()),
+        }
+    }
+
+    /// Copies into a column of the same type and length; it comes from one.
+    fn write(&self, rows: ColumnMut<'_>) {
+        match (self, rows) {
+            (Self::U8(from), ColumnMut::U8(to)) => to.copy_from_slice(from),
+            (Self::I32(from), ColumnMut::I32(to)) => to.copy_from_slice(from),
+            (Self::I64(from), ColumnMut::I64(to)) => to.copy_from_slice(from),
+            (Self::F32(from), ColumnMut::F32(to)) => to.copy_from_slice(from),
+            (Self::F64(from), ColumnMut::F64(to)) => to.copy_from_slice(from),
+            _ => {}
+        }
+    }
+}
+
+/// A folder for a bench's recordings, removed at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self, Failure> {
+        let path = std::env::temp_dir().join(format!("rollhouse-bench-{}", std::process::id()));
+        fs::create_dir_all(&path).map_err(|error| cannot_make(&path, &error))?;
+        Ok(Self(path))
+    }
+}
+
+fn cannot_make(path: &Path, error: &io::Error) -> Failure {
+    Failure::new(Status::Failed, format_args!("cannot make {}: {error}", path.display()))
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // A folder that stays behind in the temporary folder is the system's to remove.
+        let _removed = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Any; the same for all benches, so that they step the same episodes.
+const SEED: u64 = 1;
+
+/// Batches of random actions that are used over and over.
+const PREFILLED: u64 = 8;
+
+/// How long a repetition takes, roughly.
+const REPETITION: Duration = Duration::from_millis(200);

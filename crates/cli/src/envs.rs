@@ -1,0 +1,144 @@
+//! `rollhouse envs`.
+
+use std::io::{self, Write};
+
+use rollhouse_core::{Determinism, EnvSpec, Space};
+use rollhouse_env::Registry;
+use serde_json::Value;
+
+use crate::args::EnvsArgs;
+use crate::failure::{Failure, Status};
+use crate::human::{Count, Real};
+use crate::output::Output;
+use crate::table::{Align, Table};
+
+pub(crate) fn run(args: &EnvsArgs, out: &mut Output) -> Result<Status, Failure> {
+    let registry = Registry::builtin();
+    let ids = args.id.clone().map_or_else(|| registry.ids(), |id| vec![id]);
+    let mut entries = Vec::new();
+    for id in &ids {
+        entries.push(registry.get(id).map_err(|error| Failure::of(Status::Usage, &error))?);
+    }
+    let specs = entries.iter().map(|entry| entry.spec());
+    if args.json {
+        for spec in specs {
+            out.json(&json(spec)?)?;
+        }
+    } else if args.id.is_some() {
+        for spec in specs {
+            describe(spec, out)?;
+        }
+    } else {
+        list(specs, out)?;
+    }
+    Ok(Status::Done)
+}
+
+/// The spec as it is, but for the hash: 64 bits do not survive JSON readers as a number. A bound that is not
+/// finite is null.
+fn json(spec: &EnvSpec) -> Result<Value, Failure> {
+    let mut value = serde_json::to_value(spec).map_err(|error| Failure::of(Status::Failed, &error))?;
+    value["dynamics_hash"] = Value::from(dynamics(spec.dynamics_hash));
+    Ok(value)
+}
+
+/// A dynamics hash as it is printed everywhere.
+pub(crate) fn dynamics(hash: u64) -> String {
+    format!("{hash:016x}")
+}
+
+fn list<'a>(specs: impl Iterator<Item = &'a EnvSpec>, out: &mut Output) -> io::Result<()> {
+    let mut table = Table::new(&[
+        ("ENV", Align::Left),
+        ("OBSERVATION", Align::Left),
+        ("ACTION", Align::Left),
+        ("STEP LIMIT", Align::Right),
+        ("WHAT IT IS", Align::Left),
+    ]);
+    for spec in specs {
+        table.row(vec![
+            spec.id.clone(),
+            space(&spec.observation_space),
+            space(&spec.action_space),
+            spec.max_episode_steps.map_or_else(|| "none".to_owned(), |limit| limit.to_string()),
+            spec.summary.clone(),
+        ]);
+    }
+    table.write(out)?;
+    writeln!(out, "\nMore about one: rollhouse envs ID")
+}
+
+fn describe(spec: &EnvSpec, out: &mut Output) -> io::Result<()> {
+    writeln!(out, "{}: {}\n", spec.id, spec.summary)?;
+    writeln!(out, "observation    {}", space(&spec.observation_space))?;
+    elements(&spec.observation_space, &spec.observation_names, out)?;
+    writeln!(out, "action         {}", space(&spec.action_space))?;
+    elements(&spec.action_space, &spec.action_names, out)?;
+    match spec.max_episode_steps {
+        Some(limit) => writeln!(out, "step limit     {}", Count(limit.into()))?,
+        None => writeln!(out, "step limit     none")?,
+    }
+    let recorded = match spec.determinism {
+        Determinism::Deterministic => "as start and actions; the rest is recomputed",
+        Determinism::NonDeterministic => "in full: it cannot be recomputed",
+    };
+    writeln!(out, "recorded       {recorded}")?;
+    writeln!(out, "dynamics hash  {}", dynamics(spec.dynamics_hash))?;
+    if !spec.options.is_empty() {
+        writeln!(out, "options")?;
+        let mut table = Table::new(&[("  NAME", Align::Left), ("DEFAULT", Align::Right), ("", Align::Left)]);
+        for option in &spec.options {
+            table.row(vec![format!("  {}", option.name), option.default.to_string(), option.summary.clone()]);
+        }
+        table.write(out)?;
+    }
+    Ok(())
+}
+
+/// `Discrete(2)`, `Box(4, float32)`: Gymnasium's words.
+pub(crate) fn space(space: &Space) -> String {
+    match space {
+        Space::Discrete(space) if space.start == 0 => format!("Discrete({})", space.n),
+        Space::Discrete(space) => format!("Discrete({}, start={})", space.n, space.start),
+        Space::Box(space) => {
+            let shape: Vec<String> = space.shape.iter().map(usize::to_string).collect();
+            format!("Box({}, {})", shape.join("x"), space.dtype)
+        }
+    }
+}
+
+fn elements(space: &Space, names: &[String], out: &mut Output) -> io::Result<()> {
+    match space {
+        Space::Box(space) => {
+            let mut table =
+                Table::new(&[("  ELEMENT", Align::Left), ("LOW", Align::Right), ("HIGH", Align::Right)]);
+            for (index, (low, high)) in space.low.iter().zip(&space.high).enumerate().take(MAX_ELEMENTS) {
+                let name = names.get(index).cloned().unwrap_or_else(|| index.to_string());
+                table.row(vec![format!("  {name}"), bound(*low), bound(*high)]);
+            }
+            table.write(out)?;
+            match space.low.len().saturating_sub(MAX_ELEMENTS) {
+                0 => Ok(()),
+                more => writeln!(out, "  and {} more", Count(more as u64)),
+            }
+        }
+        Space::Discrete(space) => {
+            for (value, name) in (space.start..).zip(names) {
+                writeln!(out, "  {value}  {name}")?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Some spaces are bounded by the type's own range, which is as good as none.
+fn bound(value: f64) -> String {
+    if value.abs() >= f64::from(f32::MAX) {
+        if value < 0.0 { "-inf".to_owned() } else { "inf".to_owned() }
+    } else {
+        Real(value).to_string()
+    }
+}
+
+/// Elements of a box that are listed by name.
+const MAX_ELEMENTS: usize = 64;

@@ -1,0 +1,91 @@
+//! How a command ends, and what it says when it does not end well.
+
+use std::error::Error;
+use std::fmt::{self, Write as _};
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+/// The exit codes. They are part of the interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// Did what it was asked to.
+    Done = 0,
+    /// Could not.
+    Failed = 1,
+    /// Was asked for something that makes no sense.
+    Usage = 2,
+    /// Looked, and found a difference or damage.
+    Found = 3,
+    /// Somebody else's claim stands in the way.
+    Refused = 4,
+    /// Something that would have to answer does not.
+    Unavailable = 5,
+    /// Ended early because of Ctrl-C, as shells expect it: 128 + SIGINT.
+    Interrupted = 130,
+}
+
+impl From<Status> for ExitCode {
+    fn from(status: Status) -> Self {
+        Self::from(status as u8)
+    }
+}
+
+/// Why a command did not do what it was asked to.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    status: Status,
+    message: String,
+    /// What the user can do or should know, below the message.
+    hints: Vec<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(status: Status, message: impl fmt::Display) -> Self {
+        Self { status, message: message.to_string(), hints: Vec::new() }
+    }
+
+    /// An error with the causes it keeps.
+    pub(crate) fn of(status: Status, error: &dyn Error) -> Self {
+        let mut message = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            // Some errors show their cause in their own message already.
+            let text = error.to_string();
+            if !message.ends_with(&text) {
+                // Writing to a string cannot fail.
+                let _written = write!(message, ": {text}");
+            }
+            cause = error.source();
+        }
+        Self { status, message, hints: Vec::new() }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl fmt::Display) -> Self {
+        self.hints.push(hint.to_string());
+        self
+    }
+
+    /// Prints it and gives its exit code.
+    pub(crate) fn report(&self) -> ExitCode {
+        let mut err = io::stderr().lock();
+        if !self.message.is_empty() {
+            // Nobody is left to tell if stderr is gone too.
+            let _said = writeln!(err, "error: {}", self.message);
+        }
+        for hint in &self.hints {
+            let _said = writeln!(err, "{hint}");
+        }
+        self.status.into()
+    }
+}
+
+/// From writing to stdout. A reader that has seen enough (`| head`) is no failure.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            Self::new(Status::Done, "")
+        } else {
+            Self::new(Status::Failed, format_args!("writing to stdout failed: {error}"))
+        }
+    }
+}

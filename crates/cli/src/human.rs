@@ -1,0 +1,134 @@
+//! Numbers as people read them.
+
+use std::fmt;
+use std::time::Duration;
+
+/// A whole number with its thousands parted: `1,234,567`.
+pub(crate) struct Count(pub(crate) u64);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = self.0.to_string();
+        let mut text = String::with_capacity(digits.len() * 4 / 3);
+        for (index, digit) in digits.chars().enumerate() {
+            if index > 0 && (digits.len() - index).is_multiple_of(3) {
+                text.push(',');
+            }
+            text.push(digit);
+        }
+        f.pad(&text)
+    }
+}
+
+/// A quantity with a decimal prefix and three digits: `3.12 M`.
+pub(crate) struct Si(pub(crate) f64);
+
+impl fmt::Display for Si {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (digits, prefix) = scaled(self.0);
+        f.pad(format!("{digits} {prefix}").trim_end())
+    }
+}
+
+fn scaled(mut value: f64) -> (String, &'static str) {
+    let mut prefix = "";
+    for next in ["k", "M", "G", "T"] {
+        // 999.5 would print as 1000.
+        if value.abs() < 999.5 {
+            break;
+        }
+        value /= 1000.0;
+        prefix = next;
+    }
+    let decimals = match value.abs() {
+        v if prefix.is_empty() && v == v.trunc() => 0,
+        v if v < 9.995 => 2,
+        v if v < 99.95 => 1,
+        _ => 0,
+    };
+    (format!("{value:.decimals$}"), prefix)
+}
+
+/// Bytes: `23.4 kB`.
+pub(crate) struct Bytes(pub(crate) u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (digits, prefix) = scaled(self.0 as f64);
+        f.pad(&format!("{digits} {prefix}B"))
+    }
+}
+
+/// A duration: `0.25 s`, `4 min 12 s`, `2 h 5 min`.
+pub(crate) struct Time(pub(crate) Duration);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs();
+        f.pad(&match seconds {
+            0 if self.0 < Duration::from_millis(100) => format!("{:.1} ms", self.0.as_secs_f64() * 1e3),
+            0..10 => format!("{:.2} s", self.0.as_secs_f64()),
+            10..60 => format!("{:.1} s", self.0.as_secs_f64()),
+            60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+            _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+        })
+    }
+}
+
+/// A reward or another float, with as many decimals as help: `500`, `22.3`, `-1273.44`.
+pub(crate) struct Real(pub(crate) f64);
+
+impl fmt::Display for Real {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&match self.0 {
+            v if v == v.trunc() && v.abs() < 1e15 => format!("{v:.0}"),
+            v if v.abs() >= 1e9 || (v != 0.0 && v.abs() < 1e-3) => format!("{v:.3e}"),
+            v if v.abs() < 1.0 => format!("{v:.4}"),
+            v => format!("{v:.2}"),
+        })
+    }
+}
+
+/// A noun with its number: `1 episode`, `1,000 episodes`.
+pub(crate) fn counted(count: u64, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", Count(count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_parted() {
+        for (count, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(Count(count).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn quantities_keep_three_digits() {
+        let cases = [(0.0, "0"), (12.0, "12"), (0.5, "0.50"), (1234.0, "1.23 k"), (999_600.0, "1.00 M")];
+        for (value, text) in cases.into_iter().chain([(312e6, "312 M"), (45.67e9, "45.7 G")]) {
+            assert_eq!(Si(value).to_string(), text);
+        }
+        assert_eq!((Bytes(0).to_string(), Bytes(23_400).to_string()), ("0 B".into(), "23.4 kB".into()));
+    }
+
+    #[test]
+    fn durations_choose_their_unit() {
+        for (ms, text) in [(3, "3.0 ms"), (250, "0.25 s"), (12_340, "12.3 s"), (252_000, "4 min 12 s")] {
+            assert_eq!(Time(Duration::from_millis(ms)).to_string(), text);
+        }
+        assert_eq!(Time(Duration::from_secs(7500)).to_string(), "2 h 5 min");
+    }
+
+    #[test]
+    fn whole_rewards_have_no_decimals() {
+        for (value, text) in
+            [(500.0, "500"), (-0.0, "-0"), (22.321, "22.32"), (0.12345, "0.1235"), (1e-7, "1.000e-7")]
+        {
+            assert_eq!(Real(value).to_string(), text);
+        }
+    }
+}

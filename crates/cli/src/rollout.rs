@@ -1,0 +1,339 @@
+//! `rollhouse rollout`: the main job.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rollhouse_core::Outcome;
+use rollhouse_core::RunId;
+use rollhouse_core::limits::{MAX_THREADS, PER_EPISODE_SEED_BOUND};
+use rollhouse_engine::{Autoreset, EngineConfig, Summary, Timings};
+use rollhouse_env::{EnvEntry, Registry};
+use rollhouse_node::{Cancel, Exit, Goal, Node, Report, Rollout, RolloutError};
+use rollhouse_replay::{OpenError, RealDisk, RecordError, RecordMode, Recorded, Recorder, RecorderConfig};
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::args::RolloutArgs;
+use crate::failure::{Failure, Status};
+use crate::human::{Bytes, Count, Real, Si, Time, counted};
+use crate::output::Output;
+use crate::progress_bar::ProgressBar;
+
+pub(crate) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failure> {
+    let env = Registry::builtin()
+        .get(&args.env)
+        .map_err(|error| Failure::of(Status::Usage, &error).hint("`rollhouse envs` lists all of them"))?;
+    let rollout = plan(args, env)?;
+    // Also finds out whether the policy can play here, before anything is written.
+    let space = &rollout.env.spec().action_space;
+    rollout.policy.make(space, rollout.seed).map_err(|error| Failure::of(Status::Usage, &error))?;
+    let cancel = cancelled_by_signals()?;
+    let mut recorder = match args.record.0 {
+        Some(_) => Some(open_recorder(&args.data.data)?),
+        None => None,
+    };
+    let exit = play(&rollout, recorder.as_ref(), args.record.0, cancel)?;
+    let recorded = recorder.take().map(Recorder::finish).transpose();
+    conclude(args, &rollout, &exit, recorded, out)
+}
+
+fn plan(args: &RolloutArgs, env: Arc<EnvEntry>) -> Result<Rollout, Failure> {
+    let goal = match (args.goal.steps, args.goal.episodes) {
+        (Some(steps), None) => Goal::steps(steps, args.lanes),
+        (None, Some(episodes)) => Goal::Episodes(episodes),
+        _ => return Err(Failure::new(Status::Usage, "give either --steps or --episodes")),
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = args.threads.unwrap_or_else(|| cores.min(MAX_THREADS));
+    // SAME_STEP: every lane takes a step in every batch, so that whole batches are whole steps.
+    let engine = EngineConfig { threads, autoreset: Autoreset::SameStep, ..EngineConfig::new(args.lanes) };
+    let seed = args.seed.unwrap_or_else(|| RandomState::new().hash_one("seed") % PER_EPISODE_SEED_BOUND);
+    Ok(Rollout::new(env, engine, seed, args.policy, goal))
+}
+
+/// The first Ctrl-C (or SIGTERM) asks the rollout to end; a second one ends the process at once.
+fn cancelled_by_signals() -> Result<Cancel, Failure> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for (signal, code) in [(SIGINT, Status::Interrupted as i32), (SIGTERM, 128 + SIGTERM)] {
+        signal_hook::flag::register_conditional_shutdown(signal, code, Arc::clone(&flag))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
+            .map_err(|error| Failure::new(Status::Failed, format_args!("cannot catch Ctrl-C: {error}")))?;
+    }
+    Ok(Cancel::shared(flag))
+}
+
+fn open_recorder(dir: &Path) -> Result<Recorder, Failure> {
+    Recorder::open(Arc::new(RealDisk), dir, RecorderConfig::default()).map_err(|error| {
+        let status = if matches!(error, OpenError::Locked { .. }) { Status::Refused } else { Status::Failed };
+        let failure = Failure::of(status, &error);
+        match error {
+            OpenError::Locked { .. } => {
+                failure.hint("wait for it to end, or record into another --data folder")
+            }
+            _ => failure.hint("choose another --data folder, or play without recording: --record none"),
+        }
+    })
+}
+
+/// Runs it on a node of this process and shows how far it is.
+fn play(
+    rollout: &Rollout,
+    recorder: Option<&Recorder>,
+    mode: Option<RecordMode>,
+    cancel: Cancel,
+) -> Result<Arc<Exit>, Failure> {
+    let recording = match (recorder, mode) {
+        (Some(recorder), Some(mode)) => {
+            let header = rollout.header(RunId::generate(), mode, PROGRAM.to_owned(), wall_ms());
+            Some(recorder.begin_run(header).map_err(|error| Failure::of(Status::Failed, &error))?)
+        }
+        _ => None,
+    };
+    let node = Node::start().map_err(|error| Failure::of(Status::Failed, &error))?;
+    let handle = node
+        .rollout(rollout.clone(), recording, cancel)
+        .map_err(|error| Failure::of(Status::Unavailable, &error))?;
+    let mut bar = ProgressBar::new(&rollout.env.spec().id, rollout.goal, rollout.engine.lanes);
+    loop {
+        if let Some(exit) = handle.wait(DRAW_EVERY) {
+            bar.clear();
+            return Ok(exit);
+        }
+        bar.draw(handle.progress().snapshot());
+    }
+}
+
+/// Says what came of it.
+fn conclude(
+    args: &RolloutArgs,
+    rollout: &Rollout,
+    exit: &Exit,
+    recorded: Result<Option<Recorded>, RecordError>,
+    out: &mut Output,
+) -> Result<Status, Failure> {
+    let (report, mut status) = match exit {
+        Exit::Finished(report) => (report, Status::Done),
+        Exit::Cancelled(report) => (report, Status::Interrupted),
+        Exit::Failed(RolloutError::LanesFailed { report, .. }) => (report, Status::Failed),
+        other => return Err(lost(other, recorded)),
+    };
+    if let Exit::Failed(error) = exit {
+        say(&format!("error: {error}"));
+    }
+    if status == Status::Interrupted {
+        say("ended early, as asked; what was played until then is kept");
+    }
+    let recorded = match recorded {
+        Ok(recorded) => recorded,
+        Err(error) => {
+            status = Status::Failed;
+            say(&format!("error: {}", full_message(&error)));
+            Some(*error.recorded())
+        }
+    };
+    if let Some(recorded) = &recorded
+        && recorded.stalled > WORTH_SAYING
+    {
+        let stalled = Time(recorded.stalled);
+        say(&format!(
+            "note: the disk could not follow; stepping waited {stalled} for it, added up over threads"
+        ));
+    }
+    if args.json {
+        out.json(&Summed::of(rollout, report, recorded.as_ref()))?;
+    } else {
+        print(args, rollout, report, recorded.as_ref(), out)?;
+    }
+    Ok(status)
+}
+
+/// The failure of a session that left no report.
+fn lost(exit: &Exit, recorded: Result<Option<Recorded>, RecordError>) -> Failure {
+    let failure = match exit {
+        Exit::Failed(error) => Failure::of(Status::Failed, error),
+        Exit::Panicked(message) => Failure::new(
+            Status::Failed,
+            format_args!("the session panicked, which is a bug in rollhouse: {message}"),
+        ),
+        Exit::Hung(still) => {
+            let still = Time(*still);
+            Failure::new(
+                Status::Failed,
+                format_args!("the environment hangs: no step was finished for {still}"),
+            )
+        }
+        Exit::Unwatched => {
+            Failure::new(Status::Failed, "the session was given up: its actor failed too often")
+        }
+        Exit::Finished(_) | Exit::Cancelled(_) => Failure::new(Status::Failed, "the session left no report"),
+    };
+    match recorded {
+        Ok(Some(recorded)) => failure
+            .hint(format_args!("{} recorded until then are safe", counted(recorded.episodes, "episode"))),
+        Ok(None) => failure,
+        Err(error) => failure.hint(format_args!("the recording failed too: {}", full_message(&error))),
+    }
+}
+
+fn full_message(error: &RecordError) -> String {
+    let cause = std::error::Error::source(error).and_then(std::error::Error::source);
+    cause.map_or_else(|| error.to_string(), |cause| format!("{error} ({cause})"))
+}
+
+/// What `--json` prints; the field names are part of the interface.
+#[derive(Debug, Serialize)]
+struct Summed<'a> {
+    env: &'a str,
+    lanes: usize,
+    threads: usize,
+    seed: u64,
+    policy: &'static str,
+    steps: u64,
+    episodes: u64,
+    outcomes: BTreeMap<&'static str, u64>,
+    #[serde(rename = "return")]
+    total_reward: Spread,
+    length: Spread,
+    seconds: f64,
+    steps_per_second: f64,
+    timings: Timings,
+    recorded: Option<SummedRecording>,
+}
+
+/// Null where no episode finished.
+#[derive(Debug, Serialize)]
+struct Spread {
+    mean: Option<f64>,
+    min: Option<f64>,
+    max: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+struct SummedRecording {
+    episodes: u64,
+    bytes: u64,
+    segments: u64,
+    lost_episodes: u64,
+    dropped_segments: u64,
+    stalled_seconds: f64,
+}
+
+impl<'a> Summed<'a> {
+    fn of(rollout: &'a Rollout, report: &Report, recorded: Option<&Recorded>) -> Self {
+        let stats = &report.stats;
+        let seconds = report.took.as_secs_f64();
+        let recorded = recorded.map(|r| SummedRecording {
+            episodes: r.episodes,
+            bytes: r.bytes,
+            segments: r.segments,
+            lost_episodes: r.lost_episodes,
+            dropped_segments: r.dropped_segments,
+            stalled_seconds: r.stalled.as_secs_f64(),
+        });
+        Self {
+            env: &rollout.env.spec().id,
+            lanes: rollout.engine.lanes,
+            threads: report.threads,
+            seed: rollout.seed,
+            policy: rollout.policy.name(),
+            steps: stats.steps,
+            episodes: stats.outcomes.iter().sum(),
+            outcomes: outcomes(report).into_iter().collect(),
+            total_reward: Spread::of(&stats.returns),
+            length: Spread::of(&stats.lengths),
+            seconds,
+            steps_per_second: stats.steps as f64 / seconds.max(f64::MIN_POSITIVE),
+            timings: report.timings,
+            recorded,
+        }
+    }
+}
+
+impl Spread {
+    fn of(summary: &Summary) -> Self {
+        Self { mean: summary.mean(), min: summary.min(), max: summary.max() }
+    }
+}
+
+/// Outcomes that occurred, by word, in the order of their codes.
+fn outcomes(report: &Report) -> Vec<(&'static str, u64)> {
+    let mut words: Vec<(&'static str, u64)> = Vec::new();
+    for (outcome, &count) in Outcome::ALL.iter().zip(&report.stats.outcomes) {
+        // Two finished outcomes share the word `terminated`.
+        match words.iter_mut().find(|(word, _)| *word == outcome.word()) {
+            Some((_, sum)) => *sum += count,
+            None => words.push((outcome.word(), count)),
+        }
+    }
+    words.retain(|(_, count)| *count > 0);
+    words
+}
+
+fn print(
+    args: &RolloutArgs,
+    rollout: &Rollout,
+    report: &Report,
+    recorded: Option<&Recorded>,
+    out: &mut Output,
+) -> io::Result<()> {
+    let stats = &report.stats;
+    let rate = Si(stats.steps as f64 / report.took.as_secs_f64().max(f64::MIN_POSITIVE));
+    writeln!(
+        out,
+        "{}: {} and {} on {} in {} ({rate} steps/s)\n",
+        rollout.env.spec().id,
+        counted(stats.outcomes.iter().sum(), "episode"),
+        counted(stats.steps, "step"),
+        counted(rollout.engine.lanes as u64, "lane"),
+        Time(report.took),
+    )?;
+    for (word, count) in outcomes(report) {
+        writeln!(out, "  {word:<12} {}", Count(count))?;
+    }
+    for (what, summary) in [("return", &stats.returns), ("length", &stats.lengths)] {
+        if let (Some(mean), Some(min), Some(max)) = (summary.mean(), summary.min(), summary.max()) {
+            writeln!(out, "  {what:<12} mean {}, from {} to {}", Real(mean), Real(min), Real(max))?;
+        }
+    }
+    if stats.restarts > 0 {
+        writeln!(out, "  restarts     {}", Count(stats.restarts))?;
+    }
+    writeln!(out, "  seed         {} (the same seed gives the same episodes)", rollout.seed)?;
+    let Some(recorded) = recorded else { return writeln!(out, "  recorded     nothing, as asked") };
+    let dir = args.data.data.display();
+    let size = Bytes(recorded.bytes);
+    writeln!(out, "  recorded     {} in {size}, in {dir}", counted(recorded.episodes, "episode"))?;
+    if recorded.dropped_segments > 0 {
+        let size = Bytes(recorded.dropped_bytes);
+        writeln!(out, "  dropped      {size} of the oldest recordings, to stay within the folder's budget")?;
+    }
+    let data =
+        if args.data.data == Path::new(DEFAULT_DATA) { String::new() } else { format!(" --data {dir}") };
+    writeln!(out, "\nThe best of them: rollhouse replay ls --sort -return --limit 5{data}")
+}
+
+/// One line on stderr.
+fn say(line: &str) {
+    // Nobody is left to tell if stderr is gone.
+    let _said = writeln!(io::stderr().lock(), "{line}");
+}
+
+fn wall_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// Where recordings go when nothing else is said.
+pub(crate) const DEFAULT_DATA: &str = "./rollhouse-data";
+
+/// What recordings say they were made by.
+const PROGRAM: &str = concat!("rollhouse ", env!("CARGO_PKG_VERSION"));
+
+const DRAW_EVERY: Duration = Duration::from_millis(100);
+
+/// A shorter wait for the disk is not worth a word.
+const WORTH_SAYING: Duration = Duration::from_millis(100);
