@@ -9,6 +9,18 @@ use crate::{BatchEnv, BlockStep, Ended, Generator, StateError};
 /// One number of each lane of a block.
 pub(crate) type Row = [f64; BLOCK_LANES];
 
+/// The bit of each lane, as a table because vector code has no shift by differing amounts on every
+/// instruction set.
+pub(crate) const LANE_BIT: [u64; BLOCK_LANES] = {
+    let mut table = [0; BLOCK_LANES];
+    let mut lane = 0;
+    while lane < BLOCK_LANES {
+        table[lane] = 1 << lane;
+        lane += 1;
+    }
+    table
+};
+
 /// The equations of an env whose state is `STATE` doubles and whose observation is `OBS` singles.
 ///
 /// Everything here is compiled once per instruction set: implementations are `#[inline(always)]` and use no
@@ -28,7 +40,7 @@ pub(crate) trait Dynamics<const STATE: usize, const OBS: usize>: Send {
     /// The observation of a state: the same bits `step` writes for it.
     fn observe(state: &[f64; STATE]) -> [f32; OBS];
 
-    /// Advances the first `lanes` lanes; `lanes` is a multiple of [`STRIDE`] and every slice at least that long.
+    /// Advances the first `lanes` lanes and returns which of them are in a terminal state now; `lanes` is a multiple of [`STRIDE`] and every slice at least that long.
     fn step(
         params: &Self::Params,
         lanes: usize,
@@ -36,8 +48,7 @@ pub(crate) trait Dynamics<const STATE: usize, const OBS: usize>: Send {
         actions: &[Self::Action],
         obs: &mut [[f32; OBS]],
         rewards: &mut [f64],
-        terminated: &mut [bool; BLOCK_LANES],
-    );
+    ) -> u64;
 }
 
 /// Kernels step a multiple of this many lanes: the doubles of an AVX-512 register.
@@ -235,32 +246,25 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> LaneTable<D,
         // Lanes that do not exist stand still too: their states stay zero.
         let still = skip | (lane_bits(padded) & !lane_bits(lanes));
         let before = if still == 0 { None } else { Some(self.state) };
-        let mut terminated = [false; BLOCK_LANES];
-        if padded == lanes {
-            D::step(&self.params, lanes, &mut self.state, actions, rows, rewards, &mut terminated);
+        let terminated = if padded == lanes {
+            D::step(&self.params, lanes, &mut self.state, actions, rows, rewards)
         } else {
             let mut all_actions = [D::Action::default(); BLOCK_LANES];
             let (mut all_rows, mut all_rewards) = ([[0.0; OBS]; BLOCK_LANES], [0.0; BLOCK_LANES]);
             all_actions[..lanes].copy_from_slice(actions);
-            D::step(
-                &self.params,
-                padded,
-                &mut self.state,
-                &all_actions,
-                &mut all_rows,
-                &mut all_rewards,
-                &mut terminated,
-            );
+            let terminated =
+                D::step(&self.params, padded, &mut self.state, &all_actions, &mut all_rows, &mut all_rewards);
             rows.copy_from_slice(&all_rows[..lanes]);
             rewards.copy_from_slice(&all_rewards[..lanes]);
-        }
+            terminated
+        };
         if let Some(before) = before {
             for lane in Lanes(still) {
                 self.set_lane(lane, &column(&before, lane));
             }
             self.observe(skip, rows);
         }
-        pack(&terminated)
+        terminated
     }
 
     #[inline(always)]
@@ -269,19 +273,6 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> LaneTable<D,
             rows[lane] = D::observe(&self.lane(lane));
         }
     }
-}
-
-/// Bit i of the result is `flags[i]`.
-#[inline(always)]
-fn pack(flags: &[bool; BLOCK_LANES]) -> u64 {
-    let (bytes, _) = flags.as_chunks::<8>();
-    let mut packed = [0; BLOCK_LANES / 8];
-    for (byte, flags) in packed.iter_mut().zip(bytes) {
-        // The product moves byte i's lowest bit to bit 56 + i; no two terms meet.
-        let flags = u64::from_le_bytes(flags.map(u8::from));
-        *byte = (flags.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8;
-    }
-    u64::from_le_bytes(packed)
 }
 
 struct HashLanes<'a, D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> {
@@ -313,8 +304,8 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> Kernel for H
 
 #[inline(always)]
 fn hash_rows<const STATE: usize>(state: &[Row; STATE], hashes: &mut [u32; BLOCK_LANES]) {
-    for lane in 0..BLOCK_LANES {
-        hashes[lane] = hash_state(&column(state, lane));
+    for (lane, hash) in hashes.iter_mut().enumerate() {
+        *hash = hash_state(&column(state, lane));
     }
 }
 

@@ -14,8 +14,10 @@ use crate::{BatchEnv, BlockStep, Ended, Env, Generator, MakeError, StateError};
 /// generator of a lost lane stays where the panic left it.
 pub struct PerLane<E> {
     lanes: Vec<Lane<E>>,
-    make: Box<dyn Fn(&Options) -> Result<E, MakeError> + Send + Sync>,
+    make: Box<MakeEnv<E>>,
 }
+
+type MakeEnv<E> = dyn Fn(&Options) -> Result<E, MakeError> + Send + Sync;
 
 struct Lane<E> {
     /// None while lost.

@@ -133,6 +133,7 @@ fn cos_rest(z: f64) -> f64 {
 }
 
 /// fdlibm's `__kernel_sin`.
+#[expect(clippy::excessive_precision, reason = "as fdlibm prints them")]
 const SIN: [f64; 6] = [
     -1.666_666_666_666_663_243_48e-1,
     8.333_333_333_322_489_461_24e-3,
@@ -143,6 +144,7 @@ const SIN: [f64; 6] = [
 ];
 
 /// fdlibm's `__kernel_cos`.
+#[expect(clippy::excessive_precision, reason = "as fdlibm prints them")]
 const COS: [f64; 6] = [
     4.166_666_666_666_660_190_37e-2,
     -1.388_888_888_887_410_957_49e-3,

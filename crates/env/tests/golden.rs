@@ -1,4 +1,5 @@
 //! Agreement with Gymnasium and NumPy, against data that `golden/generate.py` wrote with them.
+#![allow(clippy::unwrap_used, reason = "test code")]
 
 mod driver;
 

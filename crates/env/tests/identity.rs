@@ -1,4 +1,5 @@
 //! Results do not depend on the instruction set, on neighbours, or on how steps and resets are combined.
+#![allow(clippy::unwrap_used, reason = "test code")]
 
 mod driver;
 

@@ -1,4 +1,5 @@
 //! Envs of one lane: what a panic costs, and the envs under `test/`.
+#![allow(clippy::unwrap_used, reason = "test code")]
 
 mod driver;
 

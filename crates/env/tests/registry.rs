@@ -1,4 +1,5 @@
 //! Finding and making envs.
+#![allow(clippy::unwrap_used, reason = "test code")]
 
 mod driver;
 

@@ -1,9 +1,8 @@
 //! Acrobot-v1: swing a two-link pendulum up by a torque between the links.
 
-use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{Determinism, EnvSpec, Options, Space};
 
-use crate::block::{Block, Dynamics, Row};
+use crate::block::{Block, Dynamics, LANE_BIT, Row};
 use crate::bounds::{ResetBounds, reset_bound_options};
 use crate::trig;
 use crate::{EnvEntry, Generator, MakeError};
@@ -76,8 +75,7 @@ impl Dynamics<4, 6> for Acrobot {
         actions: &[i64],
         obs: &mut [[f32; 6]],
         rewards: &mut [f64],
-        terminated: &mut [bool; BLOCK_LANES],
-    ) {
+    ) -> u64 {
         let [angle_1, angle_2, velocity_1, velocity_2] = state;
         if is_tame(lanes, angle_1, angle_2, velocity_1, velocity_2) {
             integrate(lanes, angle_1, angle_2, velocity_1, velocity_2, actions, trig::sin_cos_wide);
@@ -86,7 +84,7 @@ impl Dynamics<4, 6> for Acrobot {
         }
         wrap_rows(&mut angle_1[..lanes]);
         wrap_rows(&mut angle_2[..lanes]);
-        finish(lanes, angle_1, angle_2, velocity_1, velocity_2, obs, rewards, terminated);
+        finish(lanes, angle_1, angle_2, velocity_1, velocity_2, obs, rewards)
     }
 }
 
@@ -191,10 +189,6 @@ fn wrap_rows(angles: &mut [f64]) {
 
 /// What follows from the new state.
 #[inline(always)]
-#[expect(
-    clippy::too_many_arguments,
-    reason = "separate arguments tell the compiler that rows do not overlap"
-)]
 fn finish(
     lanes: usize,
     angle_1: &Row,
@@ -203,15 +197,15 @@ fn finish(
     velocity_2: &Row,
     obs: &mut [[f32; 6]],
     rewards: &mut [f64],
-    terminated: &mut [bool; BLOCK_LANES],
-) {
+) -> u64 {
     let (obs, rewards) = (&mut obs[..lanes], &mut rewards[..lanes]);
+    let mut terminated = 0;
     for i in 0..lanes {
         let (sin_1, cos_1) = trig::sin_cos_wide(angle_1[i]);
         let (sin_2, cos_2) = trig::sin_cos_wide(angle_2[i]);
         let (_, cos_both) = trig::sin_cos_wide(angle_2[i] + angle_1[i]);
         let over = -cos_1 - cos_both > 1.0;
-        terminated[i] = over;
+        terminated |= if over { LANE_BIT[i] } else { 0 };
         rewards[i] = if over { 0.0 } else { -1.0 };
         obs[i] = [
             cos_1 as f32,
@@ -222,6 +216,7 @@ fn finish(
             velocity_2[i] as f32,
         ];
     }
+    terminated
 }
 
 #[inline(always)]

@@ -3,7 +3,7 @@
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{Determinism, EnvSpec, OptionSpec, OptionValue, Options, Space};
 
-use crate::block::{Block, Dynamics, Row};
+use crate::block::{Block, Dynamics, LANE_BIT, Row};
 use crate::bounds::{ResetBounds, reset_bound_options};
 use crate::trig::{self, Range};
 use crate::{EnvEntry, Generator, MakeError};
@@ -83,14 +83,13 @@ impl Dynamics<5, 4> for CartPole {
         actions: &[i64],
         obs: &mut [[f32; 4]],
         rewards: &mut [f64],
-        terminated: &mut [bool; BLOCK_LANES],
-    ) {
+    ) -> u64 {
         match trig::range(&theta[..lanes]) {
             Range::Small => advance(lanes, x, x_dot, theta, theta_dot, actions, trig::sin_cos_small),
             Range::Wide => advance(lanes, x, x_dot, theta, theta_dot, actions, trig::sin_cos_wide),
             Range::Far => advance(lanes, x, x_dot, theta, theta_dot, actions, trig::sin_cos),
         }
-        finish(lanes, params, x, x_dot, theta, theta_dot, fallen, obs, rewards, terminated);
+        finish(lanes, params, x, x_dot, theta, theta_dot, fallen, obs, rewards)
     }
 }
 
@@ -140,9 +139,9 @@ fn finish(
     fallen: &mut Row,
     obs: &mut [[f32; 4]],
     rewards: &mut [f64],
-    terminated: &mut [bool; BLOCK_LANES],
-) {
+) -> u64 {
     let (obs, rewards, fallen) = (&mut obs[..lanes], &mut rewards[..lanes], &mut fallen[..lanes]);
+    let mut terminated = 0;
     for i in 0..lanes {
         let over = (x[i].abs() > X_LIMIT) | (theta[i].abs() > THETA_LIMIT);
         // 0 or 1 each: a fallen pole gives 1 less than a standing one, the fall itself only if so chosen.
@@ -150,9 +149,10 @@ fn finish(
         let penalty = if sutton_barto > before { sutton_barto } else { before };
         rewards[i] = (1.0 - sutton_barto) - if over { penalty } else { 0.0 };
         fallen[i] = if over { 1.0 } else { before };
-        terminated[i] = over;
+        terminated |= if over { LANE_BIT[i] } else { 0 };
         obs[i] = [x[i] as f32, x_dot[i] as f32, theta[i] as f32, theta_dot[i] as f32];
     }
+    terminated
 }
 
 const GRAVITY: f64 = 9.8;

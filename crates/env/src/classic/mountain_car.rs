@@ -3,7 +3,7 @@
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{Determinism, EnvSpec, OptionSpec, OptionValue, Options, Space};
 
-use crate::block::{Block, Dynamics, Row};
+use crate::block::{Block, Dynamics, LANE_BIT, Row};
 use crate::bounds::{ResetBounds, float, reset_bound_options};
 use crate::trig::{self, Range};
 use crate::{EnvEntry, Generator, MakeError};
@@ -82,8 +82,7 @@ impl Dynamics<2, 2> for MountainCar {
         actions: &[i64],
         obs: &mut [[f32; 2]],
         rewards: &mut [f64],
-        terminated: &mut [bool; BLOCK_LANES],
-    ) {
+    ) -> u64 {
         let mut slope = [0.0; BLOCK_LANES];
         for i in 0..lanes {
             slope[i] = 3.0 * position[i];
@@ -93,7 +92,7 @@ impl Dynamics<2, 2> for MountainCar {
             _ => cosines(&mut slope[..lanes], trig::sin_cos_wide),
         }
         advance(lanes, position, velocity, &slope, actions);
-        finish(lanes, params, position, velocity, obs, rewards, terminated);
+        finish(lanes, params, position, velocity, obs, rewards)
     }
 }
 
@@ -136,14 +135,16 @@ fn finish(
     velocity: &Row,
     obs: &mut [[f32; 2]],
     rewards: &mut [f64],
-    terminated: &mut [bool; BLOCK_LANES],
-) {
+) -> u64 {
     let (obs, rewards) = (&mut obs[..lanes], &mut rewards[..lanes]);
+    let mut terminated = 0;
     for i in 0..lanes {
-        terminated[i] = (position[i] >= GOAL_POSITION) & (velocity[i] >= params.goal_velocity[i]);
+        let over = (position[i] >= GOAL_POSITION) & (velocity[i] >= params.goal_velocity[i]);
+        terminated |= if over { LANE_BIT[i] } else { 0 };
         rewards[i] = -1.0;
         obs[i] = [position[i] as f32, velocity[i] as f32];
     }
+    terminated
 }
 
 const MIN_POSITION: f64 = -1.2;

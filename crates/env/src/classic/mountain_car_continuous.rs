@@ -9,7 +9,7 @@
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{Determinism, EnvSpec, OptionSpec, OptionValue, Options, Space};
 
-use crate::block::{Block, Dynamics, Row};
+use crate::block::{Block, Dynamics, LANE_BIT, Row};
 use crate::bounds::{ResetBounds, float, reset_bound_options};
 use crate::trig::{self, Range};
 use crate::{EnvEntry, Generator, MakeError};
@@ -88,8 +88,7 @@ impl Dynamics<3, 2> for MountainCarContinuous {
         actions: &[f32],
         obs: &mut [[f32; 2]],
         rewards: &mut [f64],
-        terminated: &mut [bool; BLOCK_LANES],
-    ) {
+    ) -> u64 {
         let mut slope = [0.0; BLOCK_LANES];
         for i in 0..lanes {
             slope[i] = rounded_if(single[i] != 0.0, 3.0 * position[i]);
@@ -98,10 +97,11 @@ impl Dynamics<3, 2> for MountainCarContinuous {
             Range::Far => cosines(&mut slope[..lanes], trig::sin_cos),
             _ => cosines(&mut slope[..lanes], trig::sin_cos_wide),
         }
-        advance(lanes, params, position, velocity, single, &slope, actions, rewards, terminated);
+        let terminated = advance(lanes, params, position, velocity, single, &slope, actions, rewards);
         for i in 0..lanes {
             obs[i] = [position[i] as f32, velocity[i] as f32];
         }
+        terminated
     }
 }
 
@@ -127,10 +127,10 @@ fn advance(
     slope: &Row,
     actions: &[f32],
     rewards: &mut [f64],
-    terminated: &mut [bool; BLOCK_LANES],
-) {
+) -> u64 {
     let (position, velocity) = (&mut position[..lanes], &mut velocity[..lanes]);
     let (single, rewards, actions) = (&mut single[..lanes], &mut rewards[..lanes], &actions[..lanes]);
+    let mut terminated = 0;
     for i in 0..lanes {
         let action = f64::from(actions[i]);
         let is_single = single[i] != 0.0;
@@ -155,11 +155,12 @@ fn advance(
         let goal_velocity = rounded_if(is_single & !too_fast, params.goal_velocity[i]);
         let over = (place >= limit(GOAL_POSITION)) & (speed >= goal_velocity);
         rewards[i] = (if over { 100.0 } else { 0.0 }) - (action * action) * 0.1;
-        terminated[i] = over;
+        terminated |= if over { LANE_BIT[i] } else { 0 };
         position[i] = rounded(place);
         velocity[i] = rounded(speed);
         single[i] = 1.0;
     }
+    terminated
 }
 
 #[inline(always)]

@@ -2,6 +2,7 @@
 
 // Each test binary uses a part of this.
 #![allow(dead_code)]
+#![allow(clippy::unwrap_used, reason = "test code")]
 
 use std::sync::Arc;
 
