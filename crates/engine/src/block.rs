@@ -323,9 +323,13 @@ impl Block {
     fn record(&mut self, columns: &BlockRows<'_, '_>, moves: Moves<'_>, over: u64, turn: Turn) {
         let (Some(recorder), Some(env)) = (&mut self.recorder, &self.env) else { return };
         let Moves { actions, stepped, .. } = moves;
-        let (obs, infos) = (refs(columns.obs), refs(columns.infos));
-        let rewards = &*columns.rewards;
-        recorder.row(Row { stepped, actions, obs: &obs, rewards, infos: &infos, now_ms: turn.now_ms });
+        let row = Row { stepped, actions, obs: &[], rewards: &[], infos: &[], now_ms: turn.now_ms };
+        if recorder.wants_observations() {
+            let (obs, infos) = (refs(columns.obs), refs(columns.infos));
+            recorder.row(Row { obs: &obs, rewards: columns.rewards, infos: &infos, ..row });
+        } else {
+            recorder.row(row);
+        }
         let due = self.episodes.window_due(stepped);
         if due | over != 0 {
             env.state_hashes(due | over, &mut self.hashes);
@@ -403,7 +407,7 @@ impl Block {
         if let Some(recorder) = &mut self.recorder
             && lanes != 0
         {
-            let obs = refs(obs);
+            let obs = if recorder.wants_observations() { refs(obs) } else { ObsRefs::new() };
             for lane in Lanes(lanes) {
                 recorder.begin(lane, self.starts[lane], &obs);
             }
