@@ -280,8 +280,7 @@ fn push_planes(out: &mut Vec<u64>, actions: &[i64], lanes: usize, start: i64, pl
     }
 }
 
-/// Bit `plane` of each lane's action, lane 0 lowest, for every plane. Eight planes at a time come out of the
-/// same byte of each action.
+/// Bit `plane` of each lane's action, lane 0 lowest, for every plane.
 #[inline]
 fn push_full_planes(
     out: &mut Vec<u64>,
@@ -290,27 +289,26 @@ fn push_full_planes(
     planes: u32,
     stepped: u64,
 ) {
-    for first in (0..planes).step_by(8) {
-        let mut bytes = [0u8; BLOCK_LANES];
-        for (byte, action) in bytes.iter_mut().zip(actions) {
-            *byte = (action.wrapping_sub(start) as u64 >> first) as u8;
-        }
-        for plane in 0..(planes - first).min(8) {
-            out.push(gather_bits(&bytes, plane) & stepped);
-        }
+    if start == 0 && planes == 1 {
+        out.push(lowest_bits(actions, |action| action as u64) & stepped);
+        return;
+    }
+    for plane in 0..planes {
+        out.push(lowest_bits(actions, |action| action.wrapping_sub(start) as u64 >> plane) & stepped);
     }
 }
 
-/// Bit `plane` of each byte.
+/// The lowest bit of each word. Eight sums take every eighth action each and are shifted as one, which
+/// becomes vector code on every machine.
 #[inline]
-fn gather_bits(bytes: &[u8; BLOCK_LANES], plane: u32) -> u64 {
-    let mut bits = 0;
-    for (index, eight) in bytes.as_chunks::<8>().0.iter().enumerate() {
-        // The product moves byte i's lowest bit to bit 56 + i; no two terms meet.
-        let lowest = u64::from_le_bytes(*eight) >> plane & 0x0101_0101_0101_0101;
-        bits |= lowest.wrapping_mul(0x0102_0408_1020_4080) >> 56 << (8 * index);
+fn lowest_bits(actions: &[i64; BLOCK_LANES], word: impl Fn(i64) -> u64) -> u64 {
+    let mut sums = [0u64; 8];
+    for eight in actions.as_chunks::<8>().0.iter().rev() {
+        for (sum, action) in sums.iter_mut().zip(eight) {
+            *sum = *sum << 8 | (word(*action) & 1);
+        }
     }
-    bits
+    sums.iter().enumerate().fold(0, |bits, (lane, sum)| bits | sum << lane)
 }
 
 #[cfg(test)]

@@ -2,10 +2,13 @@
 
 use rollhouse_core::{ColumnMut, ColumnRef, DType};
 
+use serde::Serialize;
+
 use crate::codec::Malformed;
 
 /// Rows of one column, row-major.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum ColumnData {
     /// Booleans and unsigned bytes.
     U8(Vec<u8>),
@@ -81,17 +84,38 @@ impl ColumnData {
         (end <= self.len()).then(|| self.as_ref().slice(start, end))
     }
 
-    /// Appends all elements of `other`, which must have the same type; false if it has not.
-    pub(crate) fn append(&mut self, other: ColumnRef<'_>) -> bool {
-        match (self, other) {
-            (Self::U8(to), ColumnRef::U8(from)) => to.extend_from_slice(from),
-            (Self::I32(to), ColumnRef::I32(from)) => to.extend_from_slice(from),
-            (Self::I64(to), ColumnRef::I64(from)) => to.extend_from_slice(from),
-            (Self::F32(to), ColumnRef::F32(from)) => to.extend_from_slice(from),
-            (Self::F64(to), ColumnRef::F64(from)) => to.extend_from_slice(from),
-            _ => return false,
+    /// The first element of `row` that does not have the same bits in both; NaNs of equal bits are equal.
+    pub(crate) fn first_difference(&self, row: usize, other: &Self, other_row: usize, elements: usize) -> Option<usize> {
+        macro_rules! find {
+            ($a:expr, $b:expr, $bits:expr) => {{
+                let bits = $bits;
+                let a = $a.get(row * elements..(row + 1) * elements);
+                let b = $b.get(other_row * elements..(other_row + 1) * elements);
+                match (a, b) {
+                    (Some(a), Some(b)) => a.iter().zip(b).position(|(a, b)| bits(a) != bits(b)),
+                    _ => Some(0),
+                }
+            }};
         }
-        true
+        match (self, other) {
+            (Self::U8(a), Self::U8(b)) => find!(a, b, |v: &u8| *v),
+            (Self::I32(a), Self::I32(b)) => find!(a, b, |v: &i32| *v),
+            (Self::I64(a), Self::I64(b)) => find!(a, b, |v: &i64| *v),
+            (Self::F32(a), Self::F32(b)) => find!(a, b, |v: &f32| v.to_bits()),
+            (Self::F64(a), Self::F64(b)) => find!(a, b, |v: &f64| v.to_bits()),
+            _ => Some(0),
+        }
+    }
+
+    /// Element `index` as a double; 0 past the end.
+    pub(crate) fn number(&self, index: usize) -> f64 {
+        match self {
+            Self::U8(values) => values.get(index).copied().map_or(0.0, f64::from),
+            Self::I32(values) => values.get(index).copied().map_or(0.0, f64::from),
+            Self::I64(values) => values.get(index).copied().unwrap_or(0) as f64,
+            Self::F32(values) => values.get(index).copied().map_or(0.0, f64::from),
+            Self::F64(values) => values.get(index).copied().unwrap_or(0.0),
+        }
     }
 
     /// Copies row `from_row` of `other` over row `to_row`; false if types or lengths differ.

@@ -48,6 +48,11 @@ pub trait Disk: Send + Sync + fmt::Debug {
 
     /// Whether somebody holds the lock at `path`. Takes it shared for an instant.
     fn is_locked(&self, path: &Path) -> io::Result<bool>;
+
+    /// Whether paths of this disk are the operating system's, so that a cache beside it can live there.
+    fn has_real_paths(&self) -> bool {
+        false
+    }
 }
 
 /// An open file.
@@ -164,6 +169,10 @@ impl Disk for RealDisk {
             Err(TryLockError::WouldBlock) => Ok(true),
             Err(TryLockError::Error(error)) => Err(error),
         }
+    }
+
+    fn has_real_paths(&self) -> bool {
+        true
     }
 }
 

@@ -24,6 +24,7 @@ mod index;
 mod lanes;
 pub mod limits;
 mod load;
+mod playback;
 mod query;
 mod record;
 mod recorder;
@@ -31,7 +32,9 @@ mod replays;
 mod run;
 mod run_record;
 mod segment;
+mod simulate;
 pub mod testing;
+mod verify;
 mod walk;
 mod writer;
 
@@ -41,6 +44,7 @@ pub use disk::{Disk, DiskFile, Locking, RealDisk};
 pub use episode::{Episode, EpisodeInfo, Steps};
 pub use folder::RepairReport;
 pub use index::{Damage, DamageCause};
+pub use playback::{PlayedStep, Playback};
 pub use query::{Query, Sort, SortKey, UnknownSort};
 pub use recorder::{
     BeginError, DiskError, OpenError, RecordError, Recorded, Recorder, RecorderConfig, RunRecorder, Status,
@@ -48,3 +52,5 @@ pub use recorder::{
 pub use replays::{FolderStats, ReadError, Replays};
 pub use run::{PolicyInfo, RecordKind, RecordMode, RunHeader};
 pub use run_record::RunInfo;
+pub use simulate::SimulateError;
+pub use verify::{Divergence, Value, Verification};

@@ -25,3 +25,9 @@ pub const BUDGET_BYTES: u64 = 20_000_000_000;
 pub const EXTENT_BYTES: u64 = 1 << 20;
 /// Damage entries kept by name of one folder; further ones are only counted.
 pub const MAX_DAMAGE_LISTED: usize = 1000;
+/// Bytes of sealed segments under which no catalogue is made or read: scanning them is faster than opening it.
+pub const CATALOGUE_FROM_BYTES: u64 = 8 << 20;
+/// Bytes of the catalogue's files at which it is taken for garbage.
+pub const MAX_CATALOGUE_BYTES: u64 = 256 << 20;
+/// Bytes of segments the catalogue does not know that a recorder scans for it as it finishes.
+pub const CATCH_UP_BYTES: u64 = 128 << 20;

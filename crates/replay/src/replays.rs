@@ -10,13 +10,14 @@ use rollhouse_core::{EpisodeName, GameResult, Interruption, Outcome};
 
 use crate::buffer::{CODE_RESULT_SHIFT, result_of};
 use crate::catalogue;
-use crate::chunk::{Decoder, Part};
+use crate::chunk::{Columns, Decoder, Part};
 use crate::disk::{Disk, DiskFile};
 use crate::episode::{EpisodeInfo, Place, start_of};
 use crate::extent::Extent;
 use crate::folder::{lock_path, segment_numbers, segments_dir};
 use crate::index::{Damage, DamageCause, Found, Records, Scan, SegmentIndex, decoder_of, read_range, scan};
 use crate::record::{HEADER_BYTES, Header, Kind};
+use crate::limits::CATALOGUE_FROM_BYTES;
 use crate::recorder::DiskError;
 use crate::run_record::RunInfo;
 use crate::segment::segment_name;
@@ -123,7 +124,7 @@ impl Replays {
         let writing = disk.is_locked(&lock).map_err(|e| ReadError::disk("look at", &lock, e))?;
         let numbers = segment_numbers(&*disk, dir).map_err(|e| ReadError::disk("list", dir, e))?;
         let mut replays = Self { disk, dir: dir.into(), segments: BTreeMap::new(), writing };
-        let known = if use_catalogue { catalogue::load(dir, &numbers) } else { BTreeMap::new() };
+        let known = if use_catalogue { replays.catalogue(&numbers) } else { BTreeMap::new() };
         let newest = numbers.last().copied();
         for number in numbers {
             let segment = match known.get(&number).and_then(|index| replays.segment_from(index)) {
@@ -135,6 +136,17 @@ impl Replays {
             }
         }
         Ok(replays)
+    }
+
+    /// What the catalogue knows, if it is worth opening.
+    fn catalogue(&self, numbers: &[u64]) -> BTreeMap<u64, SegmentIndex> {
+        let size = |&number: &u64| self.file(number).ok().and_then(|file| file.len().ok()).unwrap_or(0);
+        let bytes: u64 = numbers.iter().map(size).sum();
+        if self.disk.has_real_paths() && bytes >= CATALOGUE_FROM_BYTES {
+            catalogue::load(&self.dir)
+        } else {
+            BTreeMap::new()
+        }
     }
 
     /// A segment as the catalogue has it, if that fits the file.
@@ -234,7 +246,7 @@ impl Replays {
         &self,
         segment: &Segment,
         extent: &Extent,
-        visit: &mut impl FnMut(&Arc<RunInfo>, &mut Decoder, u64, &Header, &[u8]),
+        visit: &mut impl FnMut(&Arc<RunInfo>, &Decoder, u64, &Header, &Columns<'_>),
     ) -> Result<(), ReadError> {
         let number = segment.index.number;
         let path = self.path(number);
@@ -247,8 +259,8 @@ impl Replays {
             let run = segment.runs.get(&header.run).filter(|run| run.tag() == header.tag);
             let (Kind::Chunk, Some(run)) = (header.kind, run) else { continue };
             let decoder = decoders.entry(header.run).or_insert_with(|| decoder_of(run));
-            if decoder.decode(&header, payload).is_ok() {
-                visit(run, decoder, offset, &header, payload);
+            if let Ok(columns) = decoder.decode(&header, payload) {
+                visit(run, decoder, offset, &header, &columns);
             }
         }
         Ok(())
@@ -348,7 +360,7 @@ impl Replays {
 }
 
 /// The kept episodes that ended in a decoded chunk.
-fn infos(
+pub(crate) fn infos(
     run: &Arc<RunInfo>,
     decoder: &Decoder,
     segment: u64,

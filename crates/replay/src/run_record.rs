@@ -91,18 +91,23 @@ impl RunInfo {
         }
     }
 
-    /// The options of a lane; the defaults' empty set if the recording has none.
+    /// The options of a lane; the empty set if the recording has none.
     pub fn options(&self, lane: u32) -> Options {
+        self.options.get(self.options_index(lane)).cloned().unwrap_or_default()
+    }
+
+    /// Which of the run's sets of options a lane has.
+    pub(crate) fn options_index(&self, lane: u32) -> usize {
         let mut left = lane;
         let mut index = 0;
         for &(lanes, options) in &self.lane_options {
-            index = options;
+            index = options as usize;
             if left < lanes {
                 break;
             }
             left -= lanes;
         }
-        self.options.get(index as usize).cloned().unwrap_or_default()
+        index
     }
 
     pub(crate) const fn sampling(&self) -> Sampling {

@@ -153,9 +153,9 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Gives pending records away if there are enough of them for one write.
-    pub(crate) fn flush_if_large(&mut self) -> Result<(), DiskError> {
-        if self.pending.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
+    /// Whether there is enough pending for one write.
+    pub(crate) const fn is_flush_due(&self) -> bool {
+        self.pending.len() >= WRITE_BYTES
     }
 
     /// Makes everything so far durable and then says so in the file: on return both are on the disk.
@@ -189,7 +189,7 @@ impl SegmentWriter {
         Ok(index)
     }
 
-    /// One last attempt to get what was appended onto the disk, after a failed append.
+    /// Makes what was appended durable; after a failed append, what was appended before it.
     pub(crate) fn sync(&self) -> Result<(), DiskError> {
         self.file.sync_data().map_err(|error| DiskError::new("sync", &self.path, error))
     }

@@ -16,13 +16,15 @@ use std::time::{Duration, Instant};
 use rollhouse_core::{BackOff, RestartDecision, RunId};
 
 use crate::buffer::Buffer;
+use crate::catalogue;
 use crate::disk::Disk;
 use crate::encode::Encoder;
 use crate::extent::EndFacts;
 use crate::folder::{WriterLock, lock_folder, recover, segment_numbers, segments_dir, wall_ms};
 use crate::handover::{Doorbell, RunShared};
-use crate::index::SegmentIndex;
+use crate::index::{SegmentIndex, scan};
 use crate::lanes::BlockState;
+use crate::limits::{CATALOGUE_FROM_BYTES, CATCH_UP_BYTES};
 use crate::recorder::{DiskError, OpenError, RecorderConfig, Status};
 use crate::run::{RunHeader, Sampling};
 use crate::run_record::RunInfo;
@@ -86,9 +88,13 @@ struct Store {
     /// Written but not durable: episodes and chunks.
     unsafe_episodes: u64,
     unsafe_chunks: u64,
+    /// Of those, the ones the operating system does not have yet.
+    unflushed: (u64, u64),
     status: Status,
     payload: Vec<u8>,
     ends: Vec<EndFacts>,
+    /// Sealed by this session and not in the catalogue yet.
+    uncatalogued: Vec<SegmentIndex>,
     _lock: WriterLock,
 }
 
@@ -131,9 +137,11 @@ impl Writer {
             last_commit: opened,
             unsafe_episodes: 0,
             unsafe_chunks: 0,
+            unflushed: (0, 0),
             status: Status { repaired: report, ..Status::default() },
             payload: Vec::new(),
             ends: Vec::new(),
+            uncatalogued: Vec::new(),
             _lock: lock,
         };
         *status.lock().unwrap_or_else(PoisonError::into_inner) = store.status.clone();
@@ -273,8 +281,10 @@ impl Store {
         self.status.recorded.episodes += episodes;
         self.unsafe_episodes += episodes;
         self.unsafe_chunks += 1;
-        let flushed = segment.flush_if_large();
-        self.check(flushed);
+        self.unflushed = (self.unflushed.0 + 1, self.unflushed.1 + episodes);
+        if segment.is_flush_due() {
+            self.flush();
+        }
     }
 
     /// Notes the end of a run in the segment that has its last chunk.
@@ -320,6 +330,12 @@ impl Store {
     fn flush(&mut self) {
         if let Some((_, segment)) = &mut self.current {
             let flushed = segment.flush();
+            if flushed.is_err() && segment.sync().is_ok() {
+                // What was appended before is on the disk all the same; only the rest is lost.
+                self.unsafe_chunks = self.unflushed.0;
+                self.unsafe_episodes = self.unflushed.1;
+            }
+            self.unflushed = (0, 0);
             self.check(flushed);
         }
     }
@@ -333,6 +349,7 @@ impl Store {
 
     fn commit(&mut self) {
         self.last_commit = Instant::now();
+        self.flush();
         if let Some((_, segment)) = self.current.as_mut().filter(|(_, segment)| segment.is_dirty()) {
             let committed = segment.commit();
             if self.check(committed) {
@@ -342,31 +359,71 @@ impl Store {
     }
 
     fn all_durable(&mut self) {
+        self.unflushed = (0, 0);
         self.unsafe_episodes = 0;
         self.unsafe_chunks = 0;
         self.status.durable_episodes = self.status.recorded.episodes;
     }
 
-    /// Seals the current segment; gives its index.
-    fn seal(&mut self) -> Option<SegmentIndex> {
-        let (number, segment) = self.current.take()?;
+    /// Seals the current segment.
+    fn seal(&mut self) {
+        let Some((number, segment)) = self.current.take() else { return };
         let len = segment.len();
         match segment.seal() {
             Ok(index) => {
                 self.sealed.insert(number, index.bytes);
+                self.status.recorded.bytes += index.bytes - len;
                 self.all_durable();
-                Some(index)
+                self.uncatalogued.push(index);
+                self.catalogue();
             }
             Err(error) => {
                 self.sealed.insert(number, len);
                 self.failed(error);
-                None
             }
+        }
+    }
+
+    /// Puts what was sealed into the catalogue, once there is enough for one to help.
+    fn catalogue(&mut self) {
+        let worth = self.sealed.values().sum::<u64>() >= CATALOGUE_FROM_BYTES;
+        if worth && self.disk.has_real_paths() {
+            let present: Vec<u64> = self.sealed.keys().copied().collect();
+            catalogue::store(&self.dir, &self.uncatalogued, &present);
+            self.uncatalogued.clear();
+        }
+    }
+
+    /// Scans segments of earlier sessions that the catalogue does not know; a bounded amount of them.
+    fn catch_up(&mut self) {
+        let worth = self.sealed.values().sum::<u64>() >= CATALOGUE_FROM_BYTES;
+        if !worth || !self.disk.has_real_paths() {
+            return;
+        }
+        let known = catalogue::load(&self.dir);
+        let fits = |number: &u64, bytes: &u64| known.get(number).is_some_and(|index| index.bytes == *bytes);
+        let unknown = self.sealed.iter().filter(|(number, bytes)| !fits(number, bytes)).rev();
+        let mut left = CATCH_UP_BYTES;
+        for (&number, &bytes) in unknown {
+            let Some(rest) = left.checked_sub(bytes) else { break };
+            left = rest;
+            let path = segments_dir(&self.dir).join(segment_name(number));
+            let scanned = self.disk.open(&path).and_then(|file| scan(number, &*file));
+            if let Ok(scan) = scanned
+                && scan.index.sealed
+                && scan.damage.is_empty()
+            {
+                self.uncatalogued.push(scan.index);
+            }
+        }
+        if !self.uncatalogued.is_empty() {
+            self.catalogue();
         }
     }
 
     fn close(&mut self) {
         self.seal();
+        self.catch_up();
     }
 
     /// Latches the current segment after an error.
@@ -388,6 +445,7 @@ impl Store {
         let (chunks, episodes) = (self.unsafe_chunks, self.unsafe_episodes);
         self.unsafe_chunks = 0;
         self.unsafe_episodes = 0;
+        self.unflushed = (0, 0);
         self.status.recorded.episodes -= episodes;
         self.lose(chunks, episodes);
         self.status.error = Some(error);

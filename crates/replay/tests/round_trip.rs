@@ -65,7 +65,9 @@ proptest! {
         for info in &listed {
             let lived = &model[&(info.name.lane, info.name.number)];
             assert_same(&shape, lived, &replays.load(info).unwrap());
-            prop_assert_eq!(replays.find(info.name).unwrap(), info.clone());
+            // As text: returns may be NaN.
+            let found = replays.find(info.name).unwrap();
+            prop_assert_eq!(format!("{found:?}"), format!("{info:?}"));
         }
     }
 }

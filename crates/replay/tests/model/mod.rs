@@ -1,5 +1,5 @@
 //! A plain model of what is recorded, and a driver that feeds the same to it and to a recorder.
-#![allow(dead_code)]
+#![allow(dead_code, unreachable_pub, missing_docs)]
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,0 +1,166 @@
+//! Stepping an env again with recorded actions.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{EnvSpec, Options, Start, lane_bits};
+use rollhouse_env::{BatchEnv, BlockStep, Ended, MakeError, Registry, UnknownEnv};
+
+use crate::data::ColumnData;
+
+/// A block of lanes of one env with one set of options, and the columns it works on.
+pub(crate) struct Simulator {
+    env: Box<dyn BatchEnv>,
+    lanes: usize,
+    pub(crate) actions: ColumnData,
+    pub(crate) action_elements: usize,
+    pub(crate) obs: Vec<ColumnData>,
+    pub(crate) infos: Vec<ColumnData>,
+    pub(crate) rewards: Vec<f64>,
+    pub(crate) hashes: [u32; BLOCK_LANES],
+}
+
+/// Why an episode cannot be simulated again.
+#[derive(Debug)]
+pub enum SimulateError {
+    /// This program has no env of that id.
+    Unknown(UnknownEnv),
+    /// The env of that id is another one now: its action or observation columns differ.
+    Changed {
+        /// Its id.
+        env: String,
+    },
+    /// The env could not be made with the recorded options.
+    Make(MakeError),
+    /// The env panicked.
+    Panicked {
+        /// Steps taken before.
+        steps: u64,
+    },
+    /// The recording ends before the step asked for.
+    NoSuchStep {
+        /// As asked.
+        step: u64,
+        /// Steps of the episode.
+        length: u64,
+    },
+    /// The env is not deterministic, and the recording lacks what cannot be recomputed.
+    NotRecorded,
+}
+
+impl Simulator {
+    /// For episodes of an env that was recorded as `spec`.
+    pub(crate) fn new(
+        registry: &Registry,
+        spec: &EnvSpec,
+        options: &Options,
+        lanes: usize,
+    ) -> Result<Self, SimulateError> {
+        let entry = registry.get(&spec.id).map_err(SimulateError::Unknown)?;
+        let now = entry.spec();
+        if now.action_column() != spec.action_column()
+            || now.obs_columns() != spec.obs_columns()
+            || now.info_channels != spec.info_channels
+        {
+            return Err(SimulateError::Changed { env: spec.id.clone() });
+        }
+        let options = vec![options.clone(); lanes];
+        let made = catch_unwind(AssertUnwindSafe(|| entry.make_block(&options)));
+        let env = made.map_err(|_| SimulateError::Panicked { steps: 0 })?.map_err(SimulateError::Make)?;
+        let rows = |column: &rollhouse_core::ColumnSpec| {
+            ColumnData::zeros(column.dtype, column.elements() * lanes)
+        };
+        Ok(Self {
+            env,
+            lanes,
+            actions: rows(&spec.action_column()),
+            action_elements: spec.action_column().elements(),
+            obs: spec.obs_columns().iter().map(rows).collect(),
+            infos: spec.info_channels.iter().map(rows).collect(),
+            rewards: vec![0.0; lanes],
+            hashes: [0; BLOCK_LANES],
+        })
+    }
+
+    /// Begins an episode from `start` in a lane; the reset itself happens with [`Simulator::reset`].
+    pub(crate) fn restore(&mut self, lane: usize, start: Start) {
+        self.env.restore(lane, start);
+    }
+
+    /// Resets lanes; gives those that failed. `None` if the whole block is lost.
+    pub(crate) fn reset(&mut self, lanes: u64) -> Option<u64> {
+        let mut obs: [_; MAX_COLUMNS] = std::array::from_fn(|_| None);
+        let count = self.obs.len();
+        for (to, from) in obs.iter_mut().zip(&mut self.obs) {
+            *to = Some(from.as_mut());
+        }
+        let mut obs: Vec<_> = obs.into_iter().flatten().take(count).collect();
+        let env = &mut self.env;
+        catch_unwind(AssertUnwindSafe(|| env.reset(lanes, &mut obs))).ok()
+    }
+
+    /// Steps all lanes of `lanes`. `None` if the whole block is lost.
+    pub(crate) fn step(&mut self, lanes: u64) -> Option<Ended> {
+        let mut obs: Vec<_> = self.obs.iter_mut().map(ColumnData::as_mut).collect();
+        let mut infos: Vec<_> = self.infos.iter_mut().map(ColumnData::as_mut).collect();
+        let step = BlockStep {
+            skip: lane_bits(self.lanes) & !lanes,
+            reset: 0,
+            actions: self.actions.as_ref(),
+            obs: &mut obs,
+            infos: &mut infos,
+            rewards: &mut self.rewards,
+        };
+        let env = &mut self.env;
+        catch_unwind(AssertUnwindSafe(|| env.step(step))).ok()
+    }
+
+    /// Fills in the hashes of `lanes`.
+    pub(crate) fn hash(&mut self, lanes: u64) {
+        self.env.state_hashes(lanes, &mut self.hashes);
+    }
+
+    /// Makes lost lanes usable again; gives those that are.
+    pub(crate) fn revive(&mut self, lanes: u64) -> u64 {
+        let env = &mut self.env;
+        catch_unwind(AssertUnwindSafe(|| env.revive(lanes))).unwrap_or(0)
+    }
+
+    /// The lane's exact state, if the env shows it.
+    pub(crate) fn state(&self, lane: usize) -> Option<Vec<f64>> {
+        self.env.state(lane).ok()
+    }
+}
+
+const MAX_COLUMNS: usize = rollhouse_core::limits::MAX_OBS_COLUMNS;
+
+impl fmt::Debug for Simulator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulator").field("lanes", &self.lanes).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for SimulateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(error) => error.fmt(f),
+            Self::Changed { env } => write!(f, "{env} has other actions or observations than when it was recorded"),
+            Self::Make(_) => f.write_str("the env cannot be made with the recorded options"),
+            Self::Panicked { steps } => write!(f, "the env panicked after {steps} steps"),
+            Self::NoSuchStep { step, length } => {
+                write!(f, "step {step} asked for, the episode has {length}")
+            }
+            Self::NotRecorded => f.write_str("the env is not deterministic and its observations are not recorded"),
+        }
+    }
+}
+
+impl std::error::Error for SimulateError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Make(error) => Some(error),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,529 @@
+//! Checking recordings by living through them again.
+
+use std::sync::Arc;
+
+use rollhouse_core::limits::{BLOCK_LANES, HASH_WINDOW_STEPS};
+use rollhouse_core::{ColumnSpec, EpisodeName, Lanes, Outcome};
+use rollhouse_env::{Ended, Registry};
+use serde::Serialize;
+
+use crate::data::ColumnData;
+use crate::episode::{Episode, EpisodeInfo};
+use crate::load::{Assembled, Assembler};
+use crate::replays::{ReadError, Replays};
+use crate::run::RecordKind;
+use crate::run_record::RunInfo;
+use crate::simulate::Simulator;
+
+/// What verifying one episode gave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verification {
+    /// The episode.
+    pub name: EpisodeName,
+    /// Whether nothing differs and nothing is missing.
+    pub ok: bool,
+    /// Steps that were checked.
+    pub steps: u64,
+    /// The first thing that differs.
+    pub first_divergence: Option<Divergence>,
+    /// What could not be checked, and why.
+    pub note: Option<String>,
+}
+
+/// Where a recording and its repetition part.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Divergence {
+    /// The first step that may differ; 0 is the reset.
+    pub from: u64,
+    /// The last step that may be the first to differ; equal to `from` where the recording names it.
+    pub to: u64,
+    /// What differs: `state`, `return`, `terminated`, `truncated`, `reward`, `dynamics`, `recording`, `panic`, or
+    /// the name of an observation's or info's element.
+    pub field: String,
+    /// As recorded.
+    pub recorded: Value,
+    /// As it came out now.
+    pub replayed: Value,
+}
+
+/// A recorded or recomputed value.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// Nothing.
+    Nothing,
+    /// A flag.
+    Flag(bool),
+    /// A hash.
+    Hash(u64),
+    /// A number.
+    Number(f64),
+    /// Words.
+    Text(String),
+}
+
+impl Replays {
+    /// Verifies every episode, front to back; calls `visit` for each, in no particular order.
+    ///
+    /// # Errors
+    /// If a file operation fails. What is found goes to `visit`.
+    pub fn verify_all(
+        &self,
+        registry: &Registry,
+        mut visit: impl FnMut(Verification),
+    ) -> Result<(), ReadError> {
+        let mut verifier = Verifier::new(registry);
+        let mut assembler = Assembler::default();
+        for segment in self.segments.values() {
+            for extent in &segment.index.extents {
+                let number = segment.index.number;
+                self.each_chunk(segment, extent, &mut |run, decoder, offset, header, columns| {
+                    let infos = crate::replays::infos(run, decoder, number, offset, header);
+                    let id = run.run().as_u128();
+                    // A chunk that does not decode further is damage that opening the folder lists.
+                    let done = assembler.add(id, header, decoder, columns, infos, &run.spec);
+                    for episode in done.unwrap_or_default() {
+                        match episode {
+                            Assembled::Whole(episode) => verifier.add(*episode, &mut visit),
+                            Assembled::Incomplete(info) => visit(incomplete(&info, info.length)),
+                        }
+                    }
+                })?;
+            }
+        }
+        self.verify_with(&mut verifier, &self.broken_off()?, &mut visit)?;
+        verifier.finish(&mut visit);
+        Ok(())
+    }
+
+    /// Verifies the given episodes; calls `visit` for each, in no particular order.
+    ///
+    /// # Errors
+    /// If a file operation fails. Damage goes to `visit`.
+    pub fn verify(
+        &self,
+        infos: &[EpisodeInfo],
+        registry: &Registry,
+        mut visit: impl FnMut(Verification),
+    ) -> Result<(), ReadError> {
+        let mut verifier = Verifier::new(registry);
+        self.verify_with(&mut verifier, infos, &mut visit)?;
+        verifier.finish(&mut visit);
+        Ok(())
+    }
+
+    fn verify_with(
+        &self,
+        verifier: &mut Verifier<'_>,
+        infos: &[EpisodeInfo],
+        visit: &mut impl FnMut(Verification),
+    ) -> Result<(), ReadError> {
+        for info in infos {
+            match self.load(info) {
+                Ok(episode) => verifier.add(episode, visit),
+                Err(ReadError::Incomplete { missing_steps, .. }) => visit(incomplete(info, missing_steps)),
+                Err(ReadError::Malformed { .. }) => visit(incomplete(info, info.length)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Episodes waiting to be simulated, by what they need.
+struct Verifier<'a> {
+    registry: &'a Registry,
+    groups: Vec<Group>,
+}
+
+/// Episodes of one run with one set of options.
+struct Group {
+    run: Arc<RunInfo>,
+    options: usize,
+    simulator: Result<Box<Simulator>, String>,
+    queue: Vec<Episode>,
+    steps: u64,
+}
+
+/// An episode in a lane of the simulator.
+struct Slot {
+    episode: Episode,
+    step: usize,
+    total_reward: f64,
+    next_window: usize,
+    /// The last step at which a hash agreed.
+    agreed: u64,
+}
+
+impl<'a> Verifier<'a> {
+    const fn new(registry: &'a Registry) -> Self {
+        Self { registry, groups: Vec::new() }
+    }
+
+    fn add(&mut self, episode: Episode, visit: &mut impl FnMut(Verification)) {
+        let run = &episode.info.run;
+        if run.recorded == RecordKind::Full {
+            return visit(check_full(&episode));
+        }
+        let options = run.options_index(episode.info.name.lane);
+        let found = self.groups.iter().position(|group| group.options == options && Arc::ptr_eq(&group.run, run));
+        let at = found.unwrap_or_else(|| {
+            if self.groups.len() >= MAX_GROUPS {
+                self.groups.remove(0).run_queue(visit);
+            }
+            self.groups.push(Group::new(self.registry, run.clone(), options, &episode.info));
+            self.groups.len() - 1
+        });
+        let group = &mut self.groups[at];
+        group.steps += episode.info.length;
+        group.queue.push(episode);
+        if group.steps >= QUEUE_STEPS || group.queue.len() >= QUEUE_EPISODES {
+            group.run_queue(visit);
+        }
+    }
+
+    fn finish(mut self, visit: &mut impl FnMut(Verification)) {
+        self.groups.iter_mut().for_each(|group| group.run_queue(visit));
+    }
+}
+
+impl Group {
+    fn new(registry: &Registry, run: Arc<RunInfo>, options: usize, info: &EpisodeInfo) -> Self {
+        let simulator = Simulator::new(registry, &run.spec, &info.options(), BLOCK_LANES);
+        let simulator = simulator.map(Box::new).map_err(|error| error.to_string());
+        let now = registry.get(&run.spec.id).map(|entry| entry.spec().dynamics_hash);
+        let mut group = Self { run, options, simulator, queue: Vec::new(), steps: 0 };
+        if let Ok(now) = now
+            && now != group.run.spec.dynamics_hash
+        {
+            group.simulator = Err(format!("{DYNAMICS_NOTE}{now}"));
+        }
+        group
+    }
+
+    /// Simulates what is queued, 64 episodes at a time.
+    fn run_queue(&mut self, visit: &mut impl FnMut(Verification)) {
+        self.steps = 0;
+        let queue = std::mem::take(&mut self.queue);
+        match &mut self.simulator {
+            Ok(simulator) => Batch::new(&self.run, simulator).run(queue, visit),
+            Err(why) => queue.iter().for_each(|episode| visit(not_simulated(episode, why))),
+        }
+    }
+}
+
+/// One pass of the simulator over a queue of episodes.
+struct Batch<'a> {
+    simulator: &'a mut Simulator,
+    obs: Vec<ColumnSpec>,
+    infos: Vec<ColumnSpec>,
+    limit: Option<u64>,
+    slots: [Option<Slot>; BLOCK_LANES],
+    busy: u64,
+    /// Lanes that can still be used.
+    usable: u64,
+}
+
+impl<'a> Batch<'a> {
+    fn new(run: &RunInfo, simulator: &'a mut Simulator) -> Self {
+        Self {
+            simulator,
+            obs: run.spec.obs_columns(),
+            infos: run.spec.info_channels.clone(),
+            limit: run.max_episode_steps.map(u64::from).filter(|&limit| limit > 0),
+            slots: [const { None }; BLOCK_LANES],
+            busy: 0,
+            usable: u64::MAX,
+        }
+    }
+
+    fn run(mut self, queue: Vec<Episode>, visit: &mut impl FnMut(Verification)) {
+        let mut queue = queue.into_iter();
+        loop {
+            self.fill(&mut queue, visit);
+            if self.busy == 0 {
+                break;
+            }
+            self.step(visit);
+        }
+        // Only if every lane was lost is anything left.
+        queue.for_each(|episode| visit(failed(&episode, 0, "panic", Value::Nothing, Value::Nothing)));
+    }
+
+    /// Puts waiting episodes into free lanes.
+    fn fill(&mut self, queue: &mut impl Iterator<Item = Episode>, visit: &mut impl FnMut(Verification)) {
+        let free = self.usable & !self.busy;
+        if free == 0 {
+            return;
+        }
+        let mut begun = 0;
+        for lane in Lanes(free) {
+            let Some(episode) = queue.next() else { break };
+            self.simulator.restore(lane, episode.info.start);
+            self.slots[lane] =
+                Some(Slot { episode, step: 0, total_reward: 0.0, next_window: 0, agreed: 0 });
+            begun |= 1 << lane;
+        }
+        if begun == 0 {
+            return;
+        }
+        self.busy |= begun;
+        match self.simulator.reset(begun) {
+            Some(lost) => self.lose(lost & begun, visit),
+            None => return self.lose_all(visit),
+        }
+        for lane in Lanes(begun & self.busy) {
+            let Some(slot) = &self.slots[lane] else { continue };
+            let empty = slot.episode.info.length == 0;
+            if let Some(divergence) = self.first_obs_differs(lane, slot) {
+                self.close(lane, Some(divergence), visit);
+            } else if empty {
+                self.close(lane, None, visit);
+            }
+        }
+    }
+
+    fn step(&mut self, visit: &mut impl FnMut(Verification)) {
+        let elements = self.simulator.action_elements;
+        let mut due = 0;
+        let mut last = 0;
+        for lane in Lanes(self.busy) {
+            let Some(slot) = &mut self.slots[lane] else { continue };
+            self.simulator.actions.copy_row(lane, &slot.episode.actions, slot.step, elements);
+            slot.step += 1;
+            due |= u64::from(slot.step as u64 % HASH_WINDOW_STEPS == 0) << lane;
+            last |= u64::from(slot.step as u64 == slot.episode.info.length) << lane;
+        }
+        let stepped = self.busy;
+        let Some(ended) = self.simulator.step(stepped) else { return self.lose_all(visit) };
+        self.lose(ended.lost & stepped, visit);
+        let listed = Lanes(self.busy).filter(|&lane| self.slots[lane].as_ref().is_some_and(Slot::has_listed));
+        let listed = listed.fold(0, |mask, lane| mask | 1u64 << lane);
+        let hashed = (due | last | listed) & self.busy;
+        if hashed != 0 {
+            self.simulator.hash(hashed);
+        }
+        for lane in Lanes(self.busy) {
+            let Some(mut slot) = self.slots[lane].take() else { continue };
+            slot.total_reward += self.simulator.rewards[lane];
+            let is_last = last >> lane & 1 == 1;
+            let hash = (hashed >> lane & 1 == 1).then(|| self.simulator.hashes[lane]);
+            let divergence = self.differs(lane, &mut slot, ended, hash, is_last);
+            self.slots[lane] = Some(slot);
+            if divergence.is_some() || is_last {
+                self.close(lane, divergence, visit);
+            }
+        }
+    }
+
+    /// The first difference of the step just taken.
+    fn differs(
+        &self,
+        lane: usize,
+        slot: &mut Slot,
+        ended: Ended,
+        hash: Option<u32>,
+        is_last: bool,
+    ) -> Option<Divergence> {
+        let t = slot.step as u64;
+        if slot.episode.steps.is_some()
+            && let Some(divergence) = self.step_differs(lane, slot)
+        {
+            return Some(divergence);
+        }
+        if let (Some(hash), Some(&(age, recorded))) = (hash, slot.episode.windows.get(slot.next_window))
+            && age == t
+        {
+            slot.next_window += 1;
+            if hash != recorded {
+                return Some(state_differs(slot.agreed + 1, t, recorded, hash));
+            }
+            slot.agreed = t;
+        }
+        let terminated = ended.terminated >> lane & 1 == 1;
+        let truncated = ended.truncated >> lane & 1 == 1 || self.limit.is_some_and(|limit| t >= limit);
+        if !is_last {
+            // The episode went on; the repetition must too.
+            let field = if terminated { "terminated" } else { "truncated" };
+            return (terminated || truncated)
+                .then(|| differs(slot.agreed + 1, t, field, Value::Flag(false), Value::Flag(true)));
+        }
+        if let (Some(recorded), Some(hash)) = (slot.episode.end_hash, hash)
+            && recorded != hash
+        {
+            return Some(state_differs(slot.agreed + 1, t, recorded, hash));
+        }
+        let flags = slot.episode.info.outcome.flags();
+        if slot.episode.info.outcome.is_finished() {
+            for (field, recorded, replayed) in
+                [("terminated", flags.0, terminated), ("truncated", flags.1, truncated)]
+            {
+                if recorded != replayed {
+                    return Some(differs(t, t, field, Value::Flag(recorded), Value::Flag(replayed)));
+                }
+            }
+        }
+        let known = slot.episode.info.total_reward.filter(|_| has_return(&slot.episode));
+        let recorded = known.filter(|recorded| recorded.to_bits() != slot.total_reward.to_bits())?;
+        Some(differs(1, t, "return", Value::Number(recorded), Value::Number(slot.total_reward)))
+    }
+
+    fn first_obs_differs(&self, lane: usize, slot: &Slot) -> Option<Divergence> {
+        let steps = slot.episode.steps.as_ref()?;
+        let columns = self.obs.iter().zip(&steps.first_obs).zip(&self.simulator.obs);
+        columns.into_iter().find_map(|((spec, recorded), replayed)| row_differs(0, spec, (recorded, 0), (replayed, lane)))
+    }
+
+    /// Trace recordings: reward, observation and infos of the step just taken.
+    fn step_differs(&self, lane: usize, slot: &Slot) -> Option<Divergence> {
+        let steps = slot.episode.steps.as_ref()?;
+        let (t, row) = (slot.step as u64, slot.step - 1);
+        let columns = self.obs.iter().zip(&steps.obs).zip(&self.simulator.obs);
+        let infos = self.infos.iter().zip(&steps.infos).zip(&self.simulator.infos);
+        for ((spec, recorded), replayed) in columns.chain(infos) {
+            if let Some(divergence) = row_differs(t, spec, (recorded, row), (replayed, lane)) {
+                return Some(divergence);
+            }
+        }
+        let (recorded, replayed) = (steps.rewards.get(row).copied()?, self.simulator.rewards[lane]);
+        (recorded.to_bits() != replayed.to_bits())
+            .then(|| differs(t, t, "reward", Value::Number(recorded), Value::Number(replayed)))
+    }
+
+    fn close(&mut self, lane: usize, divergence: Option<Divergence>, visit: &mut impl FnMut(Verification)) {
+        self.busy &= !(1 << lane);
+        let Some(slot) = self.slots[lane].take() else { return };
+        visit(Verification {
+            name: slot.episode.info.name,
+            ok: divergence.is_none(),
+            steps: slot.step as u64,
+            first_divergence: divergence,
+            note: None,
+        });
+    }
+
+    fn lose(&mut self, lanes: u64, visit: &mut impl FnMut(Verification)) {
+        if lanes == 0 {
+            return;
+        }
+        for lane in Lanes(lanes) {
+            let step = self.slots[lane].as_ref().map_or(0, |slot| slot.step as u64);
+            let panicked = Value::Text("the env panicked".into());
+            self.close(lane, Some(differs(step, step, "panic", Value::Nothing, panicked)), visit);
+        }
+        self.usable &= !lanes | self.simulator.revive(lanes);
+    }
+
+    fn lose_all(&mut self, visit: &mut impl FnMut(Verification)) {
+        self.usable = 0;
+        let busy = self.busy;
+        for lane in Lanes(busy) {
+            let step = self.slots[lane].as_ref().map_or(0, |slot| slot.step as u64);
+            let panicked = Value::Text("the env panicked in a lane of this block".into());
+            self.close(lane, Some(differs(step, step, "panic", Value::Nothing, panicked)), visit);
+        }
+    }
+}
+
+impl Slot {
+    /// Whether the next recorded hash is due now although no window ends here.
+    fn has_listed(&self) -> bool {
+        self.episode.windows.get(self.next_window).is_some_and(|&(age, _)| age == self.step as u64)
+    }
+}
+
+fn row_differs(
+    t: u64,
+    spec: &ColumnSpec,
+    recorded: (&ColumnData, usize),
+    replayed: (&ColumnData, usize),
+) -> Option<Divergence> {
+    let elements = spec.elements();
+    let at = recorded.0.first_difference(recorded.1, replayed.0, replayed.1, elements)?;
+    let number = |side: (&ColumnData, usize)| Value::Number(side.0.number(side.1 * elements + at));
+    Some(differs(t, t, &spec.element_name(at), number(recorded), number(replayed)))
+}
+
+fn differs(from: u64, to: u64, field: &str, recorded: Value, replayed: Value) -> Divergence {
+    Divergence { from, to, field: field.to_owned(), recorded, replayed }
+}
+
+fn state_differs(from: u64, to: u64, recorded: u32, replayed: u32) -> Divergence {
+    differs(from, to, "state", Value::Hash(recorded.into()), Value::Hash(replayed.into()))
+}
+
+fn failed(episode: &Episode, step: u64, field: &str, recorded: Value, replayed: Value) -> Verification {
+    Verification {
+        name: episode.info.name,
+        ok: false,
+        steps: 0,
+        first_divergence: Some(differs(step, step, field, recorded, replayed)),
+        note: None,
+    }
+}
+
+/// Cancelled by a begin without an end, an episode has neither return nor hash; a crash leaves the return as far
+/// as it had come, which a repetition reaches too.
+fn has_return(episode: &Episode) -> bool {
+    episode.end_hash.is_some() || episode.info.outcome != Outcome::Interrupted(rollhouse_core::Interruption::Cancelled)
+}
+
+fn incomplete(info: &EpisodeInfo, missing_steps: u64) -> Verification {
+    let missing = Value::Text(format!("the first {missing_steps} steps cannot be read"));
+    Verification {
+        name: info.name,
+        ok: false,
+        steps: 0,
+        first_divergence: Some(differs(1, missing_steps.max(1), "recording", missing, Value::Nothing)),
+        note: None,
+    }
+}
+
+fn not_simulated(episode: &Episode, why: &str) -> Verification {
+    match why.strip_prefix(DYNAMICS_NOTE).and_then(|hash| hash.parse().ok()) {
+        Some(now) => {
+            let recorded = Value::Hash(episode.info.dynamics());
+            failed(episode, 0, "dynamics", recorded, Value::Hash(now))
+        }
+        None => Verification {
+            name: episode.info.name,
+            ok: false,
+            steps: 0,
+            first_divergence: None,
+            note: Some(why.to_owned()),
+        },
+    }
+}
+
+/// An env that is not deterministic cannot be lived through again: only completeness is checked.
+fn check_full(episode: &Episode) -> Verification {
+    let length = episode.info.length;
+    let whole = episode.steps.as_ref().is_some_and(|steps| {
+        steps.rewards.len() as u64 == length && steps.first_obs.iter().all(|column| !column.is_empty())
+    });
+    let sum = episode.steps.iter().flat_map(|steps| &steps.rewards).fold(0.0, |sum, reward| sum + reward);
+    let recorded = episode.info.total_reward.filter(|_| has_return(episode));
+    let divergence = if !whole {
+        let missing = Value::Text("steps are missing".into());
+        Some(differs(0, length, "recording", missing, Value::Nothing))
+    } else {
+        recorded
+            .filter(|recorded: &f64| recorded.to_bits() != f64::to_bits(sum))
+            .map(|recorded| differs(1, length.max(1), "return", Value::Number(recorded), Value::Number(sum)))
+    };
+    Verification {
+        name: episode.info.name,
+        ok: divergence.is_none(),
+        steps: length,
+        first_divergence: divergence,
+        note: Some("not recomputed: the env is not deterministic; complete and with intact checksums".into()),
+    }
+}
+
+const DYNAMICS_NOTE: &str = "dynamics changed to ";
+/// Simulators kept at a time.
+const MAX_GROUPS: usize = 32;
+/// Steps of a group that are collected before they are simulated together.
+const QUEUE_STEPS: u64 = 1 << 19;
+/// Episodes of a group that are collected before they are simulated together.
+const QUEUE_EPISODES: usize = 8192;
