@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES};
+use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
 use rollhouse_core::{EnvSpec, Options};
 
 use crate::dispatch::Target;
@@ -54,11 +54,16 @@ impl Registry {
     /// Adds an env from outside.
     ///
     /// # Errors
-    /// The id is taken, empty or longer than [`MAX_ENV_ID_BYTES`]; nothing changes then.
+    /// The id is taken, empty or longer than [`MAX_ENV_ID_BYTES`], or there are more than
+    /// [`MAX_OBS_COLUMNS`] observation columns or info channels; nothing changes then.
     pub fn register(&self, entry: EnvEntry) -> Result<(), RegisterError> {
         let id = entry.spec.id.clone();
         if id.is_empty() || id.len() > MAX_ENV_ID_BYTES {
             return Err(RegisterError::Length { bytes: id.len() });
+        }
+        let columns = entry.spec.obs_columns().len().max(entry.spec.info_channels.len());
+        if columns > MAX_OBS_COLUMNS {
+            return Err(RegisterError::Columns { count: columns });
         }
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         if entries.contains_key(&id) {
@@ -282,6 +287,11 @@ pub enum RegisterError {
         /// Its length.
         bytes: usize,
     },
+    /// More observation columns or info channels than [`MAX_OBS_COLUMNS`].
+    Columns {
+        /// How many.
+        count: usize,
+    },
 }
 
 impl fmt::Display for RegisterError {
@@ -290,6 +300,9 @@ impl fmt::Display for RegisterError {
             Self::Taken { id } => write!(f, "env id `{id}` is taken"),
             Self::Length { bytes } => {
                 write!(f, "env id has {bytes} bytes, must have 1 to {MAX_ENV_ID_BYTES}")
+            }
+            Self::Columns { count } => {
+                write!(f, "env has {count} columns of one kind, may have {MAX_OBS_COLUMNS}")
             }
         }
     }

@@ -63,9 +63,7 @@ pub(crate) fn fold(x: f64) -> f64 {
 #[inline(always)]
 pub(crate) fn sin_cos_small(x: f64) -> (f64, f64) {
     let z = x * x;
-    let half = 0.5 * z;
-    let near_one = 1.0 - half;
-    (x + sin_rest(x, z), near_one + (((1.0 - near_one) - half) + cos_rest(z)))
+    (x + sin_rest(x, z), 1.0 - z * cos_rest(z))
 }
 
 /// Sine and cosine of `|x| <= FAR`.
@@ -85,11 +83,10 @@ pub(crate) fn sin_cos_wide(x: f64) -> (f64, f64) {
     let r = y + y_low;
     let tail = (y - r) + y_low;
 
+    // To first order in the tail, sin(r + tail) = sin(r) + tail * cos(r), cos(r + tail) = cos(r) - tail * r.
     let z = r * r;
-    let half = 0.5 * z;
-    let near_one = 1.0 - half;
-    let sin = r + (sin_rest(r, z) + tail * near_one);
-    let cos = near_one + (((1.0 - near_one) - half) + (cos_rest(z) - r * tail));
+    let sin = r + (sin_rest(r, z) + tail * (1.0 - 0.5 * z));
+    let cos = 1.0 - (z * cos_rest(z) + tail * r);
 
     let (s, c) = if quadrant & 1 == 0 { (sin, cos) } else { (cos, sin) };
     let sin_sign = (quadrant & 2) << 62;
@@ -126,10 +123,10 @@ fn sin_rest(x: f64, z: f64) -> f64 {
     (z * x) * (SIN[0] + z * p)
 }
 
-/// cos(x) - 1 + x^2 / 2; `z` is `x * x`.
+/// (1 - cos(x)) / z; `z` is `x * x`.
 #[inline(always)]
 fn cos_rest(z: f64) -> f64 {
-    z * (z * (COS[0] + z * (COS[1] + z * (COS[2] + z * (COS[3] + z * (COS[4] + z * COS[5]))))))
+    0.5 - z * (COS[0] + z * (COS[1] + z * (COS[2] + z * (COS[3] + z * (COS[4] + z * COS[5])))))
 }
 
 /// fdlibm's `__kernel_sin`.

@@ -4,7 +4,7 @@
 mod driver;
 
 use driver::{CLASSIC, options};
-use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES};
+use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
 use rollhouse_core::{OptionValue, Options};
 use rollhouse_env::{BatchEnv, EnvEntry, InstructionSet, MakeError, RegisterError, Registry};
 
@@ -78,6 +78,17 @@ fn an_env_from_outside_is_found_and_a_taken_or_bad_id_is_refused() {
     assert_eq!(registry.register(idle("")), Err(RegisterError::Length { bytes: 0 }));
     let long = registry.register(idle(&"x".repeat(MAX_ENV_ID_BYTES + 1)));
     assert_eq!(long, Err(RegisterError::Length { bytes: MAX_ENV_ID_BYTES + 1 }));
+}
+
+#[test]
+fn an_env_with_too_many_info_channels_is_refused() {
+    let mut spec = Registry::builtin().get("test/Noise-v0").unwrap().spec().clone();
+    spec.id = "outside/Wide-v0".into();
+    spec.info_channels = vec![spec.info_channels[0].clone(); MAX_OBS_COLUMNS + 1];
+    let registry = Registry::empty();
+    let refused = registry.register(EnvEntry::new(spec, |_, _| Ok(Box::new(Idle))));
+    assert_eq!(refused, Err(RegisterError::Columns { count: MAX_OBS_COLUMNS + 1 }));
+    assert!(registry.ids().is_empty());
 }
 
 #[test]
