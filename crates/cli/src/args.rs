@@ -5,10 +5,11 @@ use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand};
 use rollhouse_core::limits::{MAX_LANES, MAX_THREADS};
+use rollhouse_core::{EpisodeName, Outcome};
 use rollhouse_engine::Autoreset;
 use rollhouse_env::InstructionSet;
 use rollhouse_policy::Builtin;
-use rollhouse_replay::RecordMode;
+use rollhouse_replay::{RecordMode, Sort};
 
 /// Steps reinforcement-learning environments and records every episode.
 #[derive(Debug, Parser)]
@@ -26,6 +27,8 @@ pub(crate) enum Command {
     Rollout(RolloutArgs),
     /// List the environments, or describe one
     Envs(EnvsArgs),
+    /// Look at recordings, verify, export and repair them
+    Replay(ReplayArgs),
     /// Measure how fast this machine is
     Bench(BenchArgs),
 }
@@ -86,6 +89,68 @@ pub(crate) struct EnvsArgs {
     #[arg(value_name = "ID")]
     pub(crate) id: Option<String>,
     /// Print one JSON object a line instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    #[command(subcommand)]
+    pub(crate) what: ReplayWhat,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ReplayWhat {
+    /// List recorded episodes
+    Ls(LsArgs),
+    /// Say everything that is known of one episode
+    Show(ShowArgs),
+    /// Say what the folder holds; reads all of it and lists damage
+    Stats(StatsArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LsArgs {
+    /// Only episodes of this environment
+    #[arg(long, value_name = "ID")]
+    pub(crate) env: Option<String>,
+    /// Only episodes that ended so: terminated, truncated, crashed, hung, node_lost, evicted, cancelled or
+    /// disconnected
+    #[arg(long, value_name = "O")]
+    pub(crate) outcome: Option<Outcome>,
+    /// Only episodes with at least this return
+    #[arg(long, value_name = "R", allow_negative_numbers = true, value_parser = finite)]
+    pub(crate) min_return: Option<f64>,
+    /// Order by return, length, started or name; with - in front, the largest first
+    #[arg(long, value_name = "[-]KEY", default_value = "name", allow_hyphen_values = true)]
+    pub(crate) sort: Sort,
+    /// At most this many
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
+    /// Print one JSON object a line instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// The episode, as `replay ls` prints it, e.g. k3f9q2tz-17-203
+    #[arg(value_name = "NAME")]
+    pub(crate) name: EpisodeName,
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatsArgs {
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
+    /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -160,6 +225,11 @@ fn threads(text: &str) -> Result<usize, String> {
 fn bounded(text: &str, what: &str, most: usize) -> Result<usize, String> {
     let number = text.parse::<usize>().ok().filter(|n| (1..=most).contains(n));
     number.ok_or_else(|| format!("there can be 1 to {most} {what}"))
+}
+
+fn finite(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|n| n.is_finite());
+    number.ok_or_else(|| "a number is wanted".to_owned())
 }
 
 fn autoreset(text: &str) -> Result<Autoreset, String> {

@@ -89,6 +89,37 @@ impl fmt::Display for Real {
     }
 }
 
+/// A moment, given in milliseconds since 1970, as UTC to the second: `2026-11-20 23:47:02`.
+pub(crate) struct When(pub(crate) u64);
+
+impl fmt::Display for When {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0 / 1000;
+        let (year, month, day) = date(seconds / 86_400);
+        let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+        f.pad(&format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}"))
+    }
+}
+
+/// The same as RFC 3339 has it, to the millisecond: `2026-11-20T23:47:02.125Z`.
+pub(crate) fn rfc3339(ms: u64) -> String {
+    format!("{}.{:03}Z", When(ms).to_string().replace(' ', "T"), ms % 1000)
+}
+
+/// Year, month and day of the Gregorian calendar, of days since 1970 (Howard Hinnant's `civil_from_days`).
+const fn date(days: u64) -> (u64, u64, u64) {
+    let z = days + 719_468;
+    let (era, day_of_era) = (z / 146_097, z % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    // Months from March, so that the leap day is the last of its year.
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year_of_era + era * 400 + if month <= 2 { 1 } else { 0 };
+    (year, month, day)
+}
+
 /// A noun with its number: `1 episode`, `1,000 episodes`.
 pub(crate) fn counted(count: u64, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
@@ -121,6 +152,19 @@ mod tests {
             assert_eq!(Time(Duration::from_millis(ms)).to_string(), text);
         }
         assert_eq!(Time(Duration::from_secs(7500)).to_string(), "2 h 5 min");
+    }
+
+    #[test]
+    fn moments_are_read_in_utc() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00:00"),
+            (951_782_399, "2000-02-28 23:59:59"),
+            (951_782_400, "2000-02-29 00:00:00"),
+            (1_795_218_422, "2026-11-20 23:47:02"),
+        ] {
+            assert_eq!(When(seconds * 1000).to_string(), text);
+        }
+        assert_eq!(rfc3339(1_795_218_422_125), "2026-11-20T23:47:02.125Z");
     }
 
     #[test]

@@ -11,9 +11,11 @@ mod failure;
 mod human;
 mod output;
 mod progress_bar;
+mod replay;
 mod rollout;
 mod table;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -37,6 +39,7 @@ fn run(command: Command, out: &mut Output) -> Result<Status, Failure> {
     match command {
         Command::Rollout(args) => rollout::run(&args, out),
         Command::Envs(args) => envs::run(&args, out),
+        Command::Replay(args) => replay::run(args.what, out),
         Command::Bench(args) => bench::run(&args, out),
     }
 }

@@ -19,11 +19,12 @@ impl Output {
         serde_json::to_writer(&mut self.out, value).map_err(io::Error::from)?;
         self.out.write_all(b"\n")
     }
+}
 
-    /// Makes the line written last visible now.
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
+/// One line of talk, on stderr.
+pub(crate) fn say(line: &str) {
+    // Nobody is left to tell if stderr is gone.
+    let _said = writeln!(io::stderr().lock(), "{line}");
 }
 
 impl Write for Output {

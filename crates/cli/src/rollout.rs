@@ -21,7 +21,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::args::RolloutArgs;
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, Real, Si, Time, counted};
-use crate::output::Output;
+use crate::output::{Output, say};
 use crate::progress_bar::ProgressBar;
 
 pub(crate) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failure> {
@@ -315,12 +315,6 @@ fn print(
     let data =
         if args.data.data == Path::new(DEFAULT_DATA) { String::new() } else { format!(" --data {dir}") };
     writeln!(out, "\nThe best of them: rollhouse replay ls --sort -return --limit 5{data}")
-}
-
-/// One line on stderr.
-fn say(line: &str) {
-    // Nobody is left to tell if stderr is gone.
-    let _said = writeln!(io::stderr().lock(), "{line}");
 }
 
 fn wall_ms() -> u64 {

@@ -1,0 +1,82 @@
+//! `rollhouse replay`: looking at recordings.
+
+mod ls;
+mod show;
+mod stats;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rollhouse_replay::{EpisodeInfo, ReadError, RealDisk, Replays};
+use serde::Serialize;
+
+use crate::args::ReplayWhat;
+use crate::envs::dynamics;
+use crate::failure::{Failure, Status};
+use crate::human::rfc3339;
+use crate::output::Output;
+
+pub(crate) fn run(what: ReplayWhat, out: &mut Output) -> Result<Status, Failure> {
+    match what {
+        ReplayWhat::Ls(args) => ls::run(&args, out),
+        ReplayWhat::Show(args) => show::run(&args, out),
+        ReplayWhat::Stats(args) => stats::run(&args, out),
+    }
+}
+
+/// Opens a folder for reading, whoever may be writing there.
+fn open(dir: &Path) -> Result<Replays, Failure> {
+    Replays::open(Arc::new(RealDisk), dir).map_err(read_failure)
+}
+
+fn read_failure(error: ReadError) -> Failure {
+    let status = match &error {
+        ReadError::NoFolder(_) | ReadError::NoEpisode(_) | ReadError::Ambiguous { .. } => Status::Usage,
+        ReadError::Incomplete { .. } | ReadError::Malformed { .. } => Status::Found,
+        ReadError::Disk(_) => Status::Failed,
+    };
+    let failure = Failure::of(status, &error);
+    match &error {
+        ReadError::NoFolder(_) => failure.hint(
+            "recordings are looked for in --data DIR, else in $ROLLHOUSE_DATA, else in ./rollhouse-data",
+        ),
+        ReadError::NoEpisode(_) => failure.hint("`rollhouse replay ls` lists the episodes there are"),
+        ReadError::Incomplete { .. } | ReadError::Malformed { .. } => {
+            failure.hint("`rollhouse replay stats` lists what is damaged")
+        }
+        ReadError::Ambiguous { .. } | ReadError::Disk(_) => failure,
+    }
+}
+
+/// What JSON listings say of an episode; the field names are part of the interface.
+#[derive(Debug, Serialize)]
+struct Listed<'a> {
+    id: String,
+    env: &'a str,
+    seed: Option<u64>,
+    length: u64,
+    #[serde(rename = "return")]
+    total_reward: Option<f64>,
+    outcome: &'static str,
+    started: String,
+    policy: &'a str,
+    dynamics: String,
+    bytes: u64,
+}
+
+impl<'a> Listed<'a> {
+    fn of(info: &'a EpisodeInfo) -> Self {
+        Self {
+            id: info.name.to_string(),
+            env: info.env(),
+            seed: info.seed(),
+            length: info.length,
+            total_reward: info.total_reward,
+            outcome: info.outcome.word(),
+            started: rfc3339(info.started_ms),
+            policy: &info.policy().name,
+            dynamics: dynamics(info.dynamics()),
+            bytes: info.bytes,
+        }
+    }
+}

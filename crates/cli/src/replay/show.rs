@@ -1,0 +1,125 @@
+//! `rollhouse replay show`.
+
+use std::io::{self, Write};
+
+use rollhouse_core::{GameResult, Options};
+use rollhouse_replay::{EpisodeInfo, RecordKind};
+use serde::Serialize;
+
+use crate::args::ShowArgs;
+use crate::failure::{Failure, Status};
+use crate::human::{Bytes, Count, Real, When};
+use crate::output::Output;
+use crate::replay::{Listed, open, read_failure};
+
+pub(super) fn run(args: &ShowArgs, out: &mut Output) -> Result<Status, Failure> {
+    let info = open(&args.data.data)?.find(args.name).map_err(read_failure)?;
+    if args.json {
+        out.json(&Shown::of(&info))?;
+    } else {
+        print(&info, out)?;
+    }
+    Ok(Status::Done)
+}
+
+/// What `--json` prints beside the fields of `replay ls`.
+#[derive(Debug, Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    listed: Listed<'a>,
+    run: String,
+    lane: u32,
+    number: u64,
+    start: ShownStart,
+    options: Options,
+    max_episode_steps: Option<u32>,
+    autoreset: &'a str,
+    policy_version: u64,
+    recorded: RecordKind,
+    result: GameResult,
+    score: Option<f64>,
+    program: &'a str,
+}
+
+/// Where its randomness starts: a generator seeded with `seed` that has yielded `words` words.
+#[derive(Debug, Serialize)]
+struct ShownStart {
+    seed: u64,
+    words: u64,
+    half: Option<u32>,
+}
+
+impl<'a> Shown<'a> {
+    fn of(info: &'a EpisodeInfo) -> Self {
+        Self {
+            listed: Listed::of(info),
+            run: info.run_id().to_string(),
+            lane: info.name.lane,
+            number: info.name.number,
+            start: ShownStart { seed: info.start.seed, words: info.start.words, half: info.start.half },
+            options: info.options(),
+            max_episode_steps: info.run.max_episode_steps,
+            autoreset: &info.run.autoreset,
+            policy_version: info.policy().version,
+            recorded: info.recorded(),
+            result: info.result,
+            score: info.score,
+            program: &info.run.program,
+        }
+    }
+}
+
+fn print(info: &EpisodeInfo, out: &mut Output) -> io::Result<()> {
+    writeln!(
+        out,
+        "{}: episode {} of lane {} of a run of {}\n",
+        info.name,
+        info.name.number,
+        info.name.lane,
+        info.env()
+    )?;
+    let mut line = |what: &str, value: String| writeln!(out, "  {what:<10} {value}");
+    line(
+        "return",
+        info.total_reward
+            .map_or_else(|| "not known: its end was never recorded".into(), |total| Real(total).to_string()),
+    )?;
+    line("steps", Count(info.length).to_string())?;
+    line("outcome", info.outcome.word().into())?;
+    if info.result != GameResult::None {
+        line("result", format!("{:?}", info.result).to_lowercase())?;
+    }
+    if let Some(score) = info.score {
+        line("score", Real(score).to_string())?;
+    }
+    line("policy", format!("{}, version {}", info.policy().name, info.policy().version))?;
+    line("started", format!("{} UTC", When(info.started_ms)))?;
+    match info.seed() {
+        Some(seed) => line("seed", format!("{seed}: reset(seed) gives its first state"))?,
+        None => {
+            let (words, seed) = (Count(info.start.words), info.start.seed);
+            line("start", format!("{words} random words after the lane was seeded with {seed}"))?;
+        }
+    }
+    match info.run.max_episode_steps {
+        Some(limit) => line("limit", format!("{} steps", Count(limit.into())))?,
+        None => line("limit", "none".into())?,
+    }
+    let options = info.options();
+    let options: Vec<String> = options.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+    if !options.is_empty() {
+        line("options", options.join(", "))?;
+    }
+    line(
+        "recorded",
+        match info.recorded() {
+            RecordKind::ActionLog => "its start and its actions; the rest is recomputed".into(),
+            RecordKind::Trace => "everything, and it can be recomputed".into(),
+            RecordKind::Full => "everything; it cannot be recomputed".into(),
+        },
+    )?;
+    line("size", format!("about {}", Bytes(info.bytes)))?;
+    line("dynamics", crate::envs::dynamics(info.dynamics()))?;
+    line("run", info.run_id().to_string())?;
+    line("program", info.run.program.clone())
+}
