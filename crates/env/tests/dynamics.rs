@@ -1,4 +1,14 @@
-//! The constants that tie specs to dynamics.
+//! The constants that tie specs to dynamics, on every instruction set this machine has.
+//!
+//! They also hold on other architectures, which emulation shows, e.g. with Debian's `qemu-user` and
+//! `gcc-aarch64-linux-gnu`:
+//!
+//! ```text
+//! rustup target add aarch64-unknown-linux-gnu
+//! CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+//! CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='qemu-aarch64 -L /usr/aarch64-linux-gnu' \
+//! cargo test -p rollhouse-env --target aarch64-unknown-linux-gnu
+//! ```
 
 use rollhouse_env::{InstructionSet, Registry, dynamics_hash};
 
