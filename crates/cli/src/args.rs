@@ -105,6 +105,12 @@ pub(crate) enum ReplayWhat {
     Ls(LsArgs),
     /// Say everything that is known of one episode
     Show(ShowArgs),
+    /// Live through episodes again and compare them with what was recorded
+    Verify(VerifyArgs),
+    /// Write an episode out step by step
+    Export(ExportArgs),
+    /// Cut off what a crash left half written, list damage, make the catalogue anew
+    Repair(RepairArgs),
     /// Say what the folder holds; reads all of it and lists damage
     Stats(StatsArgs),
 }
@@ -144,6 +150,48 @@ pub(crate) struct ShowArgs {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// The episodes, as `replay ls` prints them [default: all]
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<EpisodeName>,
+    /// Every episode of the folder; also finds all damage
+    #[arg(long, conflicts_with = "names")]
+    pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
+    /// Print one JSON object a line instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// The episode, as `replay ls` prints it, e.g. k3f9q2tz-17-203
+    #[arg(value_name = "NAME")]
+    pub(crate) name: EpisodeName,
+    /// jsonl: one JSON object a line, the first one what the reset gave
+    #[arg(long, value_enum, default_value_t = ExportFormat::Jsonl)]
+    pub(crate) format: ExportFormat,
+    /// Write into this file instead of to stdout
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
+}
+
+/// What an episode can be written out as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ExportFormat {
+    Jsonl,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RepairArgs {
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
 }
 
 #[derive(Debug, Args)]

@@ -1,8 +1,11 @@
 //! `rollhouse replay`: looking at recordings.
 
+mod export;
 mod ls;
+mod repair;
 mod show;
 mod stats;
+mod verify;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,6 +23,9 @@ pub(crate) fn run(what: ReplayWhat, out: &mut Output) -> Result<Status, Failure>
     match what {
         ReplayWhat::Ls(args) => ls::run(&args, out),
         ReplayWhat::Show(args) => show::run(&args, out),
+        ReplayWhat::Verify(args) => verify::run(&args, out),
+        ReplayWhat::Export(args) => export::run(&args, out),
+        ReplayWhat::Repair(args) => repair::run(&args, out),
         ReplayWhat::Stats(args) => stats::run(&args, out),
     }
 }

@@ -1,0 +1,152 @@
+//! `rollhouse replay verify`.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rollhouse_env::Registry;
+use rollhouse_replay::{Divergence, RealDisk, Replays, Value, Verification};
+use serde::Serialize;
+
+use crate::args::VerifyArgs;
+use crate::failure::{Failure, Status};
+use crate::human::{Count, Real, Si, Time, counted};
+use crate::output::{Output, say};
+use crate::replay::stats::print_damage;
+use crate::replay::{open, read_failure};
+
+pub(super) fn run(args: &VerifyArgs, out: &mut Output) -> Result<Status, Failure> {
+    let registry = Registry::builtin();
+    let began = Instant::now();
+    let mut tally = Tally { json: args.json, ..Tally::default() };
+    let damage: Vec<_> = if args.names.is_empty() {
+        // Trusts no catalogue: what is damaged is to be found.
+        let replays = Replays::open_scanning(Arc::new(RealDisk), &args.data.data).map_err(read_failure)?;
+        replays.verify_all(&registry, |found| tally.take(&found, out)).map_err(read_failure)?;
+        replays.damage().copied().collect()
+    } else {
+        let replays = open(&args.data.data)?;
+        let infos = args.names.iter().map(|&name| replays.find(name)).collect::<Result<Vec<_>, _>>();
+        let infos = infos.map_err(read_failure)?;
+        replays.verify(&infos, &registry, |found| tally.take(&found, out)).map_err(read_failure)?;
+        Vec::new()
+    };
+    if let Some(error) = tally.failed.take() {
+        return Err(error.into());
+    }
+    if !damage.is_empty() {
+        if args.json {
+            let stretches = counted(damage.len() as u64, "damaged part");
+            say(&format!("{stretches} of the folder cannot be read; `rollhouse replay stats` lists them"));
+        } else {
+            print_damage(&damage, out)?;
+            writeln!(out)?;
+        }
+    }
+    if !args.json {
+        tally.print(began.elapsed(), out)?;
+    }
+    let clean = tally.differing == 0 && damage.is_empty();
+    Ok(if clean { Status::Done } else { Status::Found })
+}
+
+/// What `--json` prints for an episode; the field names are part of the interface.
+#[derive(Debug, Serialize)]
+struct Verified<'a> {
+    id: String,
+    ok: bool,
+    steps: u64,
+    first_divergence: Option<&'a Divergence>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<&'a str>,
+}
+
+/// What was found so far, and the first failure to print it.
+#[derive(Debug, Default)]
+struct Tally {
+    json: bool,
+    episodes: u64,
+    steps: u64,
+    differing: u64,
+    noted: u64,
+    failed: Option<io::Error>,
+}
+
+impl Tally {
+    fn take(&mut self, found: &Verification, out: &mut Output) {
+        self.episodes += 1;
+        self.steps += found.steps;
+        self.differing += u64::from(!found.ok);
+        self.noted += u64::from(found.ok && found.note.is_some());
+        if self.failed.is_none() {
+            self.failed = self.show(found, out).err();
+        }
+    }
+
+    fn show(&self, found: &Verification, out: &mut Output) -> io::Result<()> {
+        if self.json {
+            return out.json(&Verified {
+                id: found.name.to_string(),
+                ok: found.ok,
+                steps: found.steps,
+                first_divergence: found.first_divergence.as_ref(),
+                note: found.note.as_deref(),
+            });
+        }
+        if found.ok || self.differing > MOST_SHOWN {
+            return Ok(());
+        }
+        match (&found.first_divergence, &found.note) {
+            (Some(divergence), _) => writeln!(out, "{}: {}", found.name, sentence(divergence)),
+            (None, Some(note)) => writeln!(out, "{}: {note}", found.name),
+            (None, None) => writeln!(out, "{}: not as recorded", found.name),
+        }
+    }
+
+    fn print(&self, took: Duration, out: &mut Output) -> io::Result<()> {
+        let Self { episodes, steps, differing, noted, .. } = self;
+        if *differing > MOST_SHOWN {
+            let more = Count(differing - MOST_SHOWN);
+            writeln!(out, "... and {more} more; --json lists all of them\n")?;
+        }
+        let rate = Si(*steps as f64 / took.as_secs_f64().max(f64::MIN_POSITIVE));
+        let (episodes, steps) = (counted(*episodes, "episode"), counted(*steps, "step"));
+        writeln!(out, "{episodes} verified, {steps} in {} ({rate} steps/s)", Time(took))?;
+        if *noted > 0 {
+            let noted = counted(*noted, "episode");
+            writeln!(
+                out,
+                "{noted} of them cannot be recomputed; they are complete and their checksums are right"
+            )?;
+        }
+        match differing {
+            0 => writeln!(out, "all of them are as recorded"),
+            _ => writeln!(out, "{} not as recorded", counted(*differing, "episode")),
+        }
+    }
+}
+
+fn sentence(divergence: &Divergence) -> String {
+    let Divergence { from, to, field, recorded, replayed } = divergence;
+    if field == "dynamics" {
+        let (then, now) = (words(recorded), words(replayed));
+        return format!("the environment's dynamics have changed since: {then} then, {now} now");
+    }
+    let place = if from == to { format!("step {from}") } else { format!("between steps {from} and {to}") };
+    format!("{field} differs at {place}: recorded {}, replayed {}", words(recorded), words(replayed))
+}
+
+fn words(value: &Value) -> String {
+    match value {
+        Value::Nothing => "nothing".to_owned(),
+        Value::Flag(flag) => flag.to_string(),
+        // State hashes have 32 bits, dynamics hashes 64.
+        Value::Hash(hash) if u32::try_from(*hash).is_ok() => format!("hash {hash:08x}"),
+        Value::Hash(hash) => format!("hash {hash:016x}"),
+        Value::Number(number) => Real(*number).to_string(),
+        Value::Text(text) => text.clone(),
+    }
+}
+
+/// Differing episodes that are shown one by one.
+const MOST_SHOWN: u64 = 20;
