@@ -282,13 +282,7 @@ fn push_planes(out: &mut Vec<u64>, actions: &[i64], lanes: usize, start: i64, pl
 
 /// Bit `plane` of each lane's action, lane 0 lowest, for every plane.
 #[inline]
-fn push_full_planes(
-    out: &mut Vec<u64>,
-    actions: &[i64; BLOCK_LANES],
-    start: i64,
-    planes: u32,
-    stepped: u64,
-) {
+fn push_full_planes(out: &mut Vec<u64>, actions: &[i64; BLOCK_LANES], start: i64, planes: u32, stepped: u64) {
     if start == 0 && planes == 1 {
         out.push(lowest_bits(actions, |action| action as u64) & stepped);
         return;
@@ -298,18 +292,24 @@ fn push_full_planes(
     }
 }
 
-/// The lowest bit of each word. Eight sums take every eighth action each and are shifted as one, which
-/// becomes vector code on every machine.
+/// The lowest bit of each word: one or-reduction without shifts by differing amounts, which becomes vector
+/// code on every machine.
 #[inline]
 fn lowest_bits(actions: &[i64; BLOCK_LANES], word: impl Fn(i64) -> u64) -> u64 {
-    let mut sums = [0u64; 8];
-    for eight in actions.as_chunks::<8>().0.iter().rev() {
-        for (sum, action) in sums.iter_mut().zip(eight) {
-            *sum = *sum << 8 | (word(*action) & 1);
-        }
-    }
-    sums.iter().enumerate().fold(0, |bits, (lane, sum)| bits | sum << lane)
+    let set = |(&action, &bit): (&i64, &u64)| (word(action) & 1).wrapping_neg() & bit;
+    actions.iter().zip(&LANE_BIT).map(set).fold(0, |bits, bit| bits | bit)
 }
+
+/// The bit of each lane.
+static LANE_BIT: [u64; BLOCK_LANES] = {
+    let mut table = [0; BLOCK_LANES];
+    let mut lane = 0;
+    while lane < BLOCK_LANES {
+        table[lane] = 1 << lane;
+        lane += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {

@@ -85,7 +85,13 @@ impl ColumnData {
     }
 
     /// The first element of `row` that does not have the same bits in both; NaNs of equal bits are equal.
-    pub(crate) fn first_difference(&self, row: usize, other: &Self, other_row: usize, elements: usize) -> Option<usize> {
+    pub(crate) fn first_difference(
+        &self,
+        row: usize,
+        other: &Self,
+        other_row: usize,
+        elements: usize,
+    ) -> Option<usize> {
         macro_rules! find {
             ($a:expr, $b:expr, $bits:expr) => {{
                 let bits = $bits;

@@ -1,11 +1,14 @@
 //! How episodes are written, found, read and verified.
 //!
-//! A [`Recorder`] writes the episodes of a run to a folder as they are stepped, at a cost to the stepping
-//! thread of half a nanosecond a lane-step.
+//! A [`Recorder`] writes the episodes of a run to a folder while they are stepped: stepping threads append to
+//! buffers ([`BlockRecorder`]), a writer thread codes them as chunks and appends those to segment files.
+//! [`Replays`] reads a folder, also while a writer writes to it: lists ([`Query`]), finds and loads episodes,
+//! goes through their steps ([`Playback`]) and verifies them by living through them again.
 //!
-//! Not a goal: stepping environments (the engine does), and moving recordings between machines.
+//! Not a goal: stepping envs for their own sake (the engine does), and moving recordings between machines.
 //!
-//! Start reading at [`BlockRecorder`], the stepping thread's end.
+//! Start reading at [`BlockRecorder`] and [`Replays`]; every byte on disk is described in
+//! `docs/replay-format.md`.
 #![forbid(unsafe_code)]
 
 mod block;
@@ -28,6 +31,7 @@ mod playback;
 mod query;
 mod record;
 mod recorder;
+mod repair;
 mod replays;
 mod run;
 mod run_record;
@@ -44,11 +48,12 @@ pub use disk::{Disk, DiskFile, Locking, RealDisk};
 pub use episode::{Episode, EpisodeInfo, Steps};
 pub use folder::RepairReport;
 pub use index::{Damage, DamageCause};
-pub use playback::{PlayedStep, Playback};
+pub use playback::{Playback, PlayedStep};
 pub use query::{Query, Sort, SortKey, UnknownSort};
 pub use recorder::{
     BeginError, DiskError, OpenError, RecordError, Recorded, Recorder, RecorderConfig, RunRecorder, Status,
 };
+pub use repair::{RepairError, repair};
 pub use replays::{FolderStats, ReadError, Replays};
 pub use run::{PolicyInfo, RecordKind, RecordMode, RunHeader};
 pub use run_record::RunInfo;

@@ -103,7 +103,15 @@ impl<'a> Playback<'a> {
         self.at = Some(t);
         let (terminated, truncated) = if t == info.length { info.outcome.flags() } else { (false, false) };
         let state = self.state();
-        Ok(Some(PlayedStep { t, action: Some(action), reward: Some(reward), obs, terminated, truncated, state }))
+        Ok(Some(PlayedStep {
+            t,
+            action: Some(action),
+            reward: Some(reward),
+            obs,
+            terminated,
+            truncated,
+            state,
+        }))
     }
 
     fn first_obs(&mut self) -> Result<Vec<ColumnData>, SimulateError> {

@@ -16,8 +16,8 @@ use crate::episode::{EpisodeInfo, Place, start_of};
 use crate::extent::Extent;
 use crate::folder::{lock_path, segment_numbers, segments_dir};
 use crate::index::{Damage, DamageCause, Found, Records, Scan, SegmentIndex, decoder_of, read_range, scan};
-use crate::record::{HEADER_BYTES, Header, Kind};
 use crate::limits::CATALOGUE_FROM_BYTES;
+use crate::record::{HEADER_BYTES, Header, Kind};
 use crate::recorder::DiskError;
 use crate::run_record::RunInfo;
 use crate::segment::segment_name;
@@ -176,7 +176,7 @@ impl Replays {
         let Scan { index, runs, mut damage, torn_from, .. } =
             scan(number, &*file).map_err(|e| ReadError::disk("read", &path, e))?;
         let torn_bytes = torn_from.map_or(0, |from| index.bytes - from);
-        if !index.sealed && !(newest && self.writing) && !newest {
+        if !index.sealed && !newest {
             damage.push(Damage {
                 segment: number,
                 from: index.bytes,
@@ -208,6 +208,12 @@ impl Replays {
             stats.steps += info.length;
         })?;
         Ok(stats)
+    }
+
+    /// Stretches of segments that are known not to be intact. Complete only after [`Replays::open_scanning`]:
+    /// segments the catalogue knows are otherwise not read as a whole.
+    pub fn damage(&self) -> impl Iterator<Item = &Damage> {
+        self.segments.values().flat_map(|segment| &segment.damage)
     }
 
     /// Whether a writer had the folder when it was opened.

@@ -68,9 +68,8 @@ impl Simulator {
         let options = vec![options.clone(); lanes];
         let made = catch_unwind(AssertUnwindSafe(|| entry.make_block(&options)));
         let env = made.map_err(|_| SimulateError::Panicked { steps: 0 })?.map_err(SimulateError::Make)?;
-        let rows = |column: &rollhouse_core::ColumnSpec| {
-            ColumnData::zeros(column.dtype, column.elements() * lanes)
-        };
+        let rows =
+            |column: &rollhouse_core::ColumnSpec| ColumnData::zeros(column.dtype, column.elements() * lanes);
         Ok(Self {
             env,
             lanes,
@@ -145,13 +144,17 @@ impl fmt::Display for SimulateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown(error) => error.fmt(f),
-            Self::Changed { env } => write!(f, "{env} has other actions or observations than when it was recorded"),
+            Self::Changed { env } => {
+                write!(f, "{env} has other actions or observations than when it was recorded")
+            }
             Self::Make(_) => f.write_str("the env cannot be made with the recorded options"),
             Self::Panicked { steps } => write!(f, "the env panicked after {steps} steps"),
             Self::NoSuchStep { step, length } => {
                 write!(f, "step {step} asked for, the episode has {length}")
             }
-            Self::NotRecorded => f.write_str("the env is not deterministic and its observations are not recorded"),
+            Self::NotRecorded => {
+                f.write_str("the env is not deterministic and its observations are not recorded")
+            }
         }
     }
 }

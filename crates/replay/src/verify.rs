@@ -140,9 +140,17 @@ struct Verifier<'a> {
 struct Group {
     run: Arc<RunInfo>,
     options: usize,
-    simulator: Result<Box<Simulator>, String>,
+    simulator: Result<Box<Simulator>, Unready>,
     queue: Vec<Episode>,
     steps: u64,
+}
+
+/// Why a group's episodes are not simulated.
+enum Unready {
+    /// The env's dynamics have this hash now.
+    Dynamics(u64),
+    /// It cannot be made.
+    Failed(String),
 }
 
 /// An episode in a lane of the simulator.
@@ -166,7 +174,8 @@ impl<'a> Verifier<'a> {
             return visit(check_full(&episode));
         }
         let options = run.options_index(episode.info.name.lane);
-        let found = self.groups.iter().position(|group| group.options == options && Arc::ptr_eq(&group.run, run));
+        let found =
+            self.groups.iter().position(|group| group.options == options && Arc::ptr_eq(&group.run, run));
         let at = found.unwrap_or_else(|| {
             if self.groups.len() >= MAX_GROUPS {
                 self.groups.remove(0).run_queue(visit);
@@ -190,13 +199,13 @@ impl<'a> Verifier<'a> {
 impl Group {
     fn new(registry: &Registry, run: Arc<RunInfo>, options: usize, info: &EpisodeInfo) -> Self {
         let simulator = Simulator::new(registry, &run.spec, &info.options(), BLOCK_LANES);
-        let simulator = simulator.map(Box::new).map_err(|error| error.to_string());
+        let simulator = simulator.map(Box::new).map_err(|error| Unready::Failed(error.to_string()));
         let now = registry.get(&run.spec.id).map(|entry| entry.spec().dynamics_hash);
         let mut group = Self { run, options, simulator, queue: Vec::new(), steps: 0 };
         if let Ok(now) = now
             && now != group.run.spec.dynamics_hash
         {
-            group.simulator = Err(format!("{DYNAMICS_NOTE}{now}"));
+            group.simulator = Err(Unready::Dynamics(now));
         }
         group
     }
@@ -260,8 +269,7 @@ impl<'a> Batch<'a> {
         for lane in Lanes(free) {
             let Some(episode) = queue.next() else { break };
             self.simulator.restore(lane, episode.info.start);
-            self.slots[lane] =
-                Some(Slot { episode, step: 0, total_reward: 0.0, next_window: 0, agreed: 0 });
+            self.slots[lane] = Some(Slot { episode, step: 0, total_reward: 0.0, next_window: 0, agreed: 0 });
             begun |= 1 << lane;
         }
         if begun == 0 {
@@ -371,7 +379,9 @@ impl<'a> Batch<'a> {
     fn first_obs_differs(&self, lane: usize, slot: &Slot) -> Option<Divergence> {
         let steps = slot.episode.steps.as_ref()?;
         let columns = self.obs.iter().zip(&steps.first_obs).zip(&self.simulator.obs);
-        columns.into_iter().find_map(|((spec, recorded), replayed)| row_differs(0, spec, (recorded, 0), (replayed, lane)))
+        columns
+            .into_iter()
+            .find_map(|((spec, recorded), replayed)| row_differs(0, spec, (recorded, 0), (replayed, lane)))
     }
 
     /// Trace recordings: reward, observation and infos of the step just taken.
@@ -465,7 +475,8 @@ fn failed(episode: &Episode, step: u64, field: &str, recorded: Value, replayed: 
 /// Cancelled by a begin without an end, an episode has neither return nor hash; a crash leaves the return as far
 /// as it had come, which a repetition reaches too.
 fn has_return(episode: &Episode) -> bool {
-    episode.end_hash.is_some() || episode.info.outcome != Outcome::Interrupted(rollhouse_core::Interruption::Cancelled)
+    episode.end_hash.is_some()
+        || episode.info.outcome != Outcome::Interrupted(rollhouse_core::Interruption::Cancelled)
 }
 
 fn incomplete(info: &EpisodeInfo, missing_steps: u64) -> Verification {
@@ -479,18 +490,18 @@ fn incomplete(info: &EpisodeInfo, missing_steps: u64) -> Verification {
     }
 }
 
-fn not_simulated(episode: &Episode, why: &str) -> Verification {
-    match why.strip_prefix(DYNAMICS_NOTE).and_then(|hash| hash.parse().ok()) {
-        Some(now) => {
+fn not_simulated(episode: &Episode, why: &Unready) -> Verification {
+    match why {
+        Unready::Dynamics(now) => {
             let recorded = Value::Hash(episode.info.dynamics());
-            failed(episode, 0, "dynamics", recorded, Value::Hash(now))
+            failed(episode, 0, "dynamics", recorded, Value::Hash(*now))
         }
-        None => Verification {
+        Unready::Failed(why) => Verification {
             name: episode.info.name,
             ok: false,
             steps: 0,
             first_divergence: None,
-            note: Some(why.to_owned()),
+            note: Some(why.clone()),
         },
     }
 }
@@ -520,7 +531,6 @@ fn check_full(episode: &Episode) -> Verification {
     }
 }
 
-const DYNAMICS_NOTE: &str = "dynamics changed to ";
 /// Simulators kept at a time.
 const MAX_GROUPS: usize = 32;
 /// Steps of a group that are collected before they are simulated together.

@@ -90,6 +90,8 @@ struct Store {
     unsafe_chunks: u64,
     /// Of those, the ones the operating system does not have yet.
     unflushed: (u64, u64),
+    /// Bytes of the segments this session has closed.
+    closed_bytes: u64,
     status: Status,
     payload: Vec<u8>,
     ends: Vec<EndFacts>,
@@ -138,6 +140,7 @@ impl Writer {
             unsafe_episodes: 0,
             unsafe_chunks: 0,
             unflushed: (0, 0),
+            closed_bytes: 0,
             status: Status { repaired: report, ..Status::default() },
             payload: Vec::new(),
             ends: Vec::new(),
@@ -212,6 +215,8 @@ impl Writer {
 
     fn publish(&mut self, began: Instant) {
         self.store.status.recorded.busy += began.elapsed();
+        let open = self.store.current.as_ref().map_or(0, |(_, segment)| segment.len());
+        self.store.status.recorded.bytes = self.store.closed_bytes + open;
         *self.shared_status.lock().unwrap_or_else(PoisonError::into_inner) = self.store.status.clone();
     }
 }
@@ -274,10 +279,7 @@ impl Store {
                 index
             }
         };
-        let before = segment.len();
         segment.add_chunk(place(index), &self.payload, &self.ends);
-        let bytes = segment.len() - before;
-        self.status.recorded.bytes += bytes;
         self.status.recorded.episodes += episodes;
         self.unsafe_episodes += episodes;
         self.unsafe_chunks += 1;
@@ -372,13 +374,14 @@ impl Store {
         match segment.seal() {
             Ok(index) => {
                 self.sealed.insert(number, index.bytes);
-                self.status.recorded.bytes += index.bytes - len;
+                self.closed_bytes += index.bytes;
                 self.all_durable();
                 self.uncatalogued.push(index);
                 self.catalogue();
             }
             Err(error) => {
                 self.sealed.insert(number, len);
+                self.closed_bytes += len;
                 self.failed(error);
             }
         }
@@ -433,6 +436,7 @@ impl Store {
             Err(error) => {
                 if let Some((number, segment)) = self.current.take() {
                     self.sealed.insert(number, segment.len());
+                    self.closed_bytes += segment.len();
                 }
                 self.failed(error);
                 false

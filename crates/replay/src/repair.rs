@@ -1,0 +1,66 @@
+//! Repairing a folder on request.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::catalogue;
+use crate::disk::Disk;
+use crate::folder::{RepairReport, lock_folder, recover, wall_ms};
+use crate::index::SegmentIndex;
+use crate::limits::CATALOGUE_FROM_BYTES;
+use crate::recorder::OpenError;
+use crate::replays::{ReadError, Replays};
+
+/// Why a folder could not be repaired.
+#[derive(Debug)]
+pub enum RepairError {
+    /// It could not be opened for writing; a writer that has it is named.
+    Open(OpenError),
+    /// It could not be read.
+    Read(ReadError),
+}
+
+/// Takes the folder's writer lock, cuts torn tails off, seals what is unsealed, reads every byte, lists the damage
+/// and makes the catalogue anew. Blocks for the disk.
+///
+/// # Errors
+/// If the folder is not there, a writer has it, or a file operation fails. Damage is reported, not an error.
+pub fn repair(disk: Arc<dyn Disk>, dir: &Path) -> Result<RepairReport, RepairError> {
+    disk.list(dir).map_err(|error| {
+        RepairError::Read(match error.kind() {
+            std::io::ErrorKind::NotFound => ReadError::NoFolder(dir.into()),
+            _ => ReadError::disk("list", dir, error),
+        })
+    })?;
+    let _lock = lock_folder(&*disk, dir, wall_ms()).map_err(RepairError::Open)?;
+    let mut report = recover(&*disk, dir).map_err(|error| RepairError::Open(OpenError::Disk(error)))?;
+    let replays = Replays::open_scanning(disk.clone(), dir).map_err(RepairError::Read)?;
+    report.damage = replays.damage().copied().collect();
+    if disk.has_real_paths() {
+        catalogue::remove(dir);
+        let indexes: Vec<SegmentIndex> = replays.sealed_indexes().cloned().collect();
+        if indexes.iter().map(|index| index.bytes).sum::<u64>() >= CATALOGUE_FROM_BYTES {
+            let present: Vec<u64> = indexes.iter().map(|index| index.number).collect();
+            catalogue::store(dir, &indexes, &present);
+        }
+    }
+    Ok(report)
+}
+
+impl std::fmt::Display for RepairError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Open(error) => error.fmt(f),
+            Self::Read(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RepairError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Open(error) => error.source(),
+            Self::Read(error) => error.source(),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! On the operating system's files: the catalogue in any state, locks, sizes.
+
+mod model;
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use model::{Driver, Shape, all};
+use rollhouse_replay::{Query, RealDisk, Recorder, RecorderConfig, Replays, Sort, SortKey, repair};
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("rollhouse-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        Self(path)
+    }
+
+    fn open(&self) -> Replays {
+        Replays::open(Arc::new(RealDisk), &self.0).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A folder large enough to have a catalogue; gives bytes written and episodes.
+fn large(folder: &Folder, rows: usize) -> (u64, u64) {
+    let shape = Shape { lanes: 64, end_one_in: 22, ..Shape::plain(rows) };
+    let config = RecorderConfig { segment_bytes: 3 << 20, ..RecorderConfig::default() };
+    let recorder = Recorder::open(Arc::new(RealDisk), &folder.0, config).unwrap();
+    let run = recorder.begin_run(shape.header()).unwrap();
+    let mut driver = Driver::new(&shape, run.block(0, 64));
+    for _ in 0..rows {
+        driver.row();
+        driver.model.retain(|_, lived| lived.end.is_none());
+    }
+    driver.end_all();
+    drop(driver);
+    drop(run);
+    let recorded = recorder.finish().unwrap();
+    (recorded.bytes, recorded.episodes)
+}
+
+fn names(replays: &Replays) -> Vec<String> {
+    all(replays).iter().map(|info| info.name.to_string()).collect()
+}
+
+#[test]
+fn a_scrambled_deleted_or_unopenable_catalogue_changes_nothing_and_repair_makes_it_anew() {
+    let folder = Folder::new("catalogue");
+    let (bytes, episodes) = large(&folder, 240_000);
+    assert!(bytes > 9 << 20, "{bytes} bytes");
+    let sled = folder.0.join("catalogue");
+    assert!(sled.is_dir(), "the recorder makes a catalogue of so much");
+    let expected = names(&folder.open());
+    assert_eq!(expected.len() as u64, episodes);
+    let best =
+        Query { sort: Sort { key: SortKey::Return, descending: true }, limit: Some(20), ..Query::default() };
+    let top: Vec<_> = folder.open().list(&best).unwrap().iter().map(|info| info.name).collect();
+
+    let same = |what: &str| {
+        assert_eq!(names(&folder.open()), expected, "{what}");
+        let found: Vec<_> = folder.open().list(&best).unwrap().iter().map(|info| info.name).collect();
+        assert_eq!(found, top, "{what}");
+    };
+    same("read twice through the catalogue");
+
+    let db = sled.join("db");
+    let mut scrambled = fs::read(&db).unwrap();
+    for (at, byte) in scrambled.iter_mut().enumerate().step_by(7) {
+        *byte ^= at as u8 | 1;
+    }
+    fs::write(&db, &scrambled).unwrap();
+    same("scrambled");
+    fs::write(folder.0.join("catalogue.sum"), "nonsense").unwrap();
+    same("scrambled checksum");
+    fs::remove_dir_all(&sled).unwrap();
+    same("deleted");
+    fs::write(&sled, "a file where a folder should be").unwrap();
+    same("a file");
+    repair(Arc::new(RealDisk), &folder.0).unwrap();
+    assert!(sled.is_dir());
+    same("repaired");
+    // In use by somebody else: sled locks its files.
+    let held = sled::Config::new().path(&sled).open().unwrap();
+    same("locked");
+    drop(held);
+}
+
+#[test]
+fn random_episodes_cost_less_than_their_budget_on_disk() {
+    let folder = Folder::new("bytes");
+    let rows = 30_000;
+    let (_, episodes) = large(&folder, rows);
+    let steps: u64 = all(&folder.open()).iter().map(|info| info.length).sum();
+    let bytes: u64 = walk(&folder.0).iter().map(|path| fs::metadata(path).unwrap().len()).sum();
+    let per_step = bytes as f64 / steps as f64;
+    let beside_actions = (bytes as f64 - steps as f64 / 8.0) / episodes as f64;
+    // The model's returns and flags vary more than CartPole's, which makes it an upper bound.
+    assert!(per_step <= 1.1, "{per_step} bytes a step");
+    assert!(beside_actions <= 20.0, "{beside_actions} bytes an episode beside its actions");
+}
+
+fn walk(dir: &PathBuf) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
+}

@@ -1,0 +1,186 @@
+//! Plays real envs straight on block and recorder, as the engine does under NEXT_STEP.
+#![allow(dead_code, unreachable_pub, missing_docs)]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rollhouse_core::limits::HASH_WINDOW_STEPS;
+use rollhouse_core::{
+    GameResult, Interruption, Lanes, Options, Outcome, RunId, SeedSchedule, Space, Start, lane_bits,
+    per_episode_seed, random_bits, split_mix64,
+};
+use rollhouse_env::{BlockStep, Registry};
+use rollhouse_replay::{
+    ColumnData, Disk, End, PolicyInfo, RecordMode, Recorded, Recorder, RecorderConfig, Row, RunHeader,
+};
+
+/// What is played.
+#[derive(Debug, Clone)]
+pub struct Play {
+    pub env: &'static str,
+    pub lanes: usize,
+    pub rows: u64,
+    pub mode: RecordMode,
+    pub per_episode: bool,
+    pub seed: u64,
+    pub max_steps: u64,
+    /// From this step of each episode on the recorder is shown another action than the env got.
+    pub lie_from: Option<u64>,
+}
+
+impl Play {
+    pub fn new(env: &'static str, rows: u64) -> Self {
+        Self {
+            env,
+            lanes: 64,
+            rows,
+            mode: RecordMode::All,
+            per_episode: true,
+            seed: 7,
+            max_steps: 200,
+            lie_from: None,
+        }
+    }
+}
+
+/// Plays and records; every open episode is cancelled at the end.
+pub fn play(disk: Arc<dyn Disk>, dir: &Path, play: &Play) -> Recorded {
+    let registry = Registry::builtin();
+    let entry = registry.get(play.env).unwrap();
+    let spec = entry.spec();
+    let options = Options::check(&spec.options, &[]).unwrap();
+    let lanes = play.lanes;
+    let mut env = entry.make_block(&vec![options.clone(); lanes]).unwrap();
+    let run_bits = u128::from(split_mix64(play.seed ^ play.env.len() as u64)) << 64
+        | u128::from(split_mix64(play.seed ^ u64::from(play.env.as_bytes()[0])));
+    let schedule = if play.per_episode {
+        SeedSchedule::PerEpisode { run_seed: play.seed }
+    } else {
+        SeedSchedule::Continue
+    };
+    let recorder = Recorder::open(disk, dir, RecorderConfig::default()).unwrap();
+    let run = recorder
+        .begin_run(RunHeader {
+            run: RunId::from_u128(run_bits),
+            spec: spec.clone(),
+            options: vec![options],
+            lanes: lanes as u32,
+            schedule,
+            autoreset: "NextStep".into(),
+            max_episode_steps: Some(play.max_steps as u32),
+            policy: PolicyInfo { name: "random".into(), version: 1 },
+            mode: play.mode,
+            program: "stage".into(),
+            started_ms: 1_700_000_000_000,
+        })
+        .unwrap();
+    let mut block = run.block(0, lanes);
+    let zeros =
+        |column: &rollhouse_core::ColumnSpec| ColumnData::zeros(column.dtype, column.elements() * lanes);
+    let mut obs: Vec<ColumnData> = spec.obs_columns().iter().map(zeros).collect();
+    let mut infos: Vec<ColumnData> = spec.info_channels.iter().map(zeros).collect();
+    let mut actions = zeros(&spec.action_column());
+    let mut shown = actions.clone();
+    let mut rewards = vec![0.0; lanes];
+    let (mut numbers, mut ages, mut totals) = (vec![0u64; lanes], vec![0u64; lanes], vec![0.0; lanes]);
+    let mut hashes = [0; 64];
+    let all = lane_bits(lanes);
+    let mut reset = all;
+    for lane in 0..lanes {
+        env.seed(lane, play.seed + lane as u64);
+    }
+    for row in 0..play.rows {
+        let now_ms = 1_700_000_000_000 + row / 4;
+        let mut starts = [Start::default(); 64];
+        for lane in Lanes(reset) {
+            if play.per_episode {
+                env.seed(lane, per_episode_seed(play.seed, lane as u32, numbers[lane]));
+            }
+            starts[lane] = env.position(lane);
+        }
+        for lane in 0..lanes {
+            let bits = random_bits(play.seed, lane as u32, row);
+            let lies = play.lie_from.is_some_and(|from| ages[lane] + 1 >= from);
+            fill(&spec.action_space, &mut actions, lane, bits);
+            fill(&spec.action_space, &mut shown, lane, if lies { split_mix64(bits) } else { bits });
+        }
+        let stepped = all & !reset;
+        let ended = {
+            let mut obs: Vec<_> = obs.iter_mut().map(ColumnData::as_mut).collect();
+            let mut infos: Vec<_> = infos.iter_mut().map(ColumnData::as_mut).collect();
+            env.step(BlockStep {
+                skip: 0,
+                reset,
+                actions: actions.as_ref(),
+                obs: &mut obs,
+                infos: &mut infos,
+                rewards: &mut rewards,
+            })
+        };
+        let obs: Vec<_> = obs.iter().map(ColumnData::as_ref).collect();
+        let infos: Vec<_> = infos.iter().map(ColumnData::as_ref).collect();
+        block.row(Row {
+            stepped,
+            actions: shown.as_ref(),
+            obs: &obs,
+            rewards: &rewards,
+            infos: &infos,
+            now_ms,
+        });
+        let mut over = 0;
+        let mut due = 0;
+        for lane in Lanes(stepped) {
+            ages[lane] += 1;
+            totals[lane] += rewards[lane];
+            due |= u64::from(ages[lane] % HASH_WINDOW_STEPS == 0) << lane;
+            let limit = ages[lane] >= play.max_steps;
+            over |= u64::from((ended.terminated | ended.truncated) >> lane & 1 == 1 || limit) << lane;
+        }
+        env.state_hashes(due | over, &mut hashes);
+        for lane in Lanes(due) {
+            block.window(lane, hashes[lane]);
+        }
+        for lane in Lanes(over) {
+            let terminated = ended.terminated >> lane & 1 == 1;
+            let truncated = ended.truncated >> lane & 1 == 1 || ages[lane] >= play.max_steps;
+            let outcome = Outcome::Finished { terminated, truncated };
+            let total_reward = totals[lane];
+            block.end(
+                lane,
+                End { outcome, total_reward, hash: hashes[lane], result: GameResult::None, score: None },
+            );
+            numbers[lane] += 1;
+            (ages[lane], totals[lane]) = (0, 0.0);
+        }
+        for lane in Lanes(reset) {
+            block.begin(lane, starts[lane], &obs);
+        }
+        reset = over;
+    }
+    env.state_hashes(all, &mut hashes);
+    for lane in Lanes(all & !reset) {
+        let outcome = Outcome::Interrupted(Interruption::Cancelled);
+        let total_reward = totals[lane];
+        block.end(
+            lane,
+            End { outcome, total_reward, hash: hashes[lane], result: GameResult::None, score: None },
+        );
+    }
+    drop(block);
+    drop(run);
+    recorder.finish().unwrap()
+}
+
+/// An action from random bits.
+fn fill(space: &Space, actions: &mut ColumnData, lane: usize, bits: u64) {
+    match (space, actions) {
+        (Space::Discrete(space), ColumnData::I64(values)) => {
+            values[lane] = space.start + (bits % space.n) as i64;
+        }
+        (Space::Box(space), ColumnData::F32(values)) => {
+            let unit = (bits >> 40) as f64 / (1u64 << 24) as f64;
+            values[lane] = (space.low[0] + unit * (space.high[0] - space.low[0])) as f32;
+        }
+        (space, actions) => panic!("{space:?} {actions:?}"),
+    }
+}
