@@ -21,6 +21,11 @@ impl Spin {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         if parties <= cores { Self(SPIN_TIME) } else { Self::NEVER }
     }
+
+    /// How long to spin.
+    pub const fn time(self) -> Duration {
+        self.0
+    }
 }
 
 /// The number did not come in time.

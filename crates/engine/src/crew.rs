@@ -131,7 +131,7 @@ pub(crate) fn work(mut crew: Crew, orders: &Orders, desk: &Desk, spin: Spin, sta
                 Some(job) => crew.run(&*job),
                 None => drop(crew.share.begin()),
             },
-            Order::Serve => serve(&mut crew, desk, started),
+            Order::Serve => serve(&mut crew, desk, spin, started),
             Order::Stop => {
                 drop(crew.share.begin());
                 return crew;

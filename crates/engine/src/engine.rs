@@ -1,25 +1,23 @@
 //! The owner's side: lockstep, first-done and work between frames.
 
 use std::fmt;
-use std::ops::Range;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rollhouse_arena::{Arena, BatchColumns, Frame, Rows, Share, Spin};
+use rollhouse_arena::{Arena, BatchColumns, Frame, Rows, Spin};
 use rollhouse_core::limits::{BLOCK_LANES, MAX_LANES, MAX_THREADS};
-use rollhouse_core::{ColumnMut, ColumnRef, ColumnSpec, Interruption, LaneState, Options};
+use rollhouse_core::{ColumnMut, ColumnRef, ColumnSpec, Interruption, LaneState};
 use rollhouse_env::EnvEntry;
 use rollhouse_replay::RunRecorder;
 
 use crate::actions::ActionCheck;
-use crate::block::{Block, BlockParts, Shown, Turn};
-use crate::config::{Autoreset, EngineConfig, MAX_SUB_BATCHES, MIN_LANES_PER_THREAD};
-use crate::crew::{Crew, Job, Order, Orders, work};
+use crate::block::{Block, Shown, Turn};
+use crate::config::{Autoreset, EngineConfig, MAX_SUB_BATCHES};
+use crate::crew::{Crew, Job, Order, Orders};
 use crate::error::{BadAction, ConfigError, StepError};
-use crate::first_done::{ColumnBuffer, Desk, FirstDone, Received, Task};
-use crate::restart::Maker;
+use crate::first_done::{ColumnBuffer, FirstDone, Received, Task, receive};
+use crate::setup::{Worker, make_crew, options_per_lane, split, start_threads};
 use crate::stats::Stats;
 use crate::timings::{SAMPLE_EVERY, Timings};
 
@@ -33,6 +31,7 @@ pub struct Engine {
     own: Crew,
     others: Vec<Worker>,
     results: Receiver<(usize, Received)>,
+    spin: Spin,
     orders: Arc<Orders>,
     shown: Vec<Arc<Shown>>,
     check: ActionCheck,
@@ -47,12 +46,6 @@ pub struct Engine {
     turn: Turn,
     recording: bool,
     timings: Timings,
-}
-
-struct Worker {
-    range: Range<usize>,
-    tasks: SyncSender<Option<Task>>,
-    thread: Option<JoinHandle<Crew>>,
 }
 
 /// Which lanes to reset, and with which seeds.
@@ -120,6 +113,7 @@ impl Engine {
             own,
             others,
             results,
+            spin,
             orders,
             shown,
             first_done: None,
@@ -290,8 +284,7 @@ impl Engine {
             let next = if ready >= min.max(1) {
                 self.results.try_recv().ok()
             } else {
-                let left = deadline.saturating_duration_since(Instant::now());
-                Some(self.results.recv_timeout(left).map_err(|_| StepError::TimedOut)?)
+                Some(receive(&self.results, self.spin, deadline).ok_or(StepError::TimedOut)?)
             };
             let Some((crew, result)) = next else { break };
             books.under_way[crew] -= 1;
@@ -583,93 +576,6 @@ impl fmt::Debug for Engine {
             .field("threads", &self.threads())
             .finish_non_exhaustive()
     }
-}
-
-fn options_per_lane(entry: &EnvEntry, config: &EngineConfig) -> Result<Vec<Options>, ConfigError> {
-    match config.options.as_slice() {
-        [] => {
-            let defaults = Options::check(&entry.spec().options, &[]).unwrap_or_default();
-            Ok(vec![defaults; config.lanes])
-        }
-        [one] => Ok(vec![one.clone(); config.lanes]),
-        each if each.len() == config.lanes => Ok(each.to_vec()),
-        other => Err(ConfigError::Options { given: other.len(), lanes: config.lanes }),
-    }
-}
-
-/// Contiguous runs of whole blocks, one per thread, none smaller than [`MIN_LANES_PER_THREAD`] but the only
-/// one.
-fn split(lanes: usize, threads: usize) -> Vec<Range<usize>> {
-    let blocks = lanes.div_ceil(BLOCK_LANES);
-    let threads = threads.min(blocks).min((lanes / MIN_LANES_PER_THREAD).max(1));
-    let bound = |thread: usize| (thread * blocks / threads * BLOCK_LANES).min(lanes);
-    (0..threads).map(|thread| bound(thread)..bound(thread + 1)).collect()
-}
-
-fn make_crew(
-    entry: &Arc<EnvEntry>,
-    config: &EngineConfig,
-    options: &[Options],
-    shown: &[Arc<Shown>],
-    recording: Option<&RunRecorder>,
-    share: Share,
-) -> Result<Crew, ConfigError> {
-    let limit = match config.max_episode_steps {
-        None => entry.spec().max_episode_steps,
-        Some(0) => None,
-        Some(limit) => Some(limit),
-    };
-    let range = share.range();
-    let blocks = range
-        .clone()
-        .step_by(BLOCK_LANES)
-        .map(|first| {
-            let rows = first..(first + BLOCK_LANES).min(range.end);
-            let maker = Maker {
-                entry: Arc::clone(entry),
-                options: options[rows.clone()].to_vec(),
-                set: config.instruction_set,
-            };
-            Ok(Block::new(BlockParts {
-                env: maker.make_first()?,
-                maker,
-                autoreset: config.autoreset,
-                schedule: config.schedule,
-                limit: limit.map(u64::from),
-                recorder: recording.map(|run| run.block(rows.start as u32, rows.len())),
-                shown: Arc::clone(&shown[first / BLOCK_LANES]),
-                rows,
-            }))
-        })
-        .collect::<Result<_, ConfigError>>()?;
-    Ok(Crew { share, blocks, timings: Timings::default() })
-}
-
-type Started = (Crew, Vec<Worker>, Receiver<(usize, Received)>);
-
-/// Starts a thread for every crew but the first, which is the caller's.
-fn start_threads(
-    crews: Vec<Crew>,
-    orders: &Arc<Orders>,
-    spin: Spin,
-    started: Instant,
-) -> Result<Started, ConfigError> {
-    let (send_results, results) = sync_channel(MAX_SUB_BATCHES * crews.len());
-    let mut crews = crews.into_iter();
-    let Some(own) = crews.next() else { return Err(ConfigError::Threads(0)) };
-    let mut others = Vec::new();
-    for (index, crew) in crews.enumerate() {
-        // One place more than the owner uses, for the message that closes the desk.
-        let (tasks, take_tasks) = sync_channel(MAX_SUB_BATCHES + 1);
-        let desk = Desk { tasks: Mutex::new(take_tasks), results: send_results.clone(), crew: index + 1 };
-        let (range, orders) = (crew.range(), Arc::clone(orders));
-        let thread = std::thread::Builder::new()
-            .name(format!("rollhouse-step-{}", index + 1))
-            .spawn(move || work(crew, &orders, &desk, spin, started))
-            .map_err(ConfigError::Thread)?;
-        others.push(Worker { range, tasks, thread: Some(thread) });
-    }
-    Ok((own, others, results))
 }
 
 fn wall_ms() -> u64 {

@@ -6,9 +6,9 @@
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use rollhouse_arena::{BlockRows, Rows};
+use rollhouse_arena::{BlockRows, Rows, Spin};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnMut, ColumnRef, ColumnSpec, Lanes};
 
@@ -96,9 +96,9 @@ impl FirstDone {
 }
 
 /// Serves the desk until it is closed. One turn: the rows are the crew's throughout.
-pub(crate) fn serve(crew: &mut Crew, desk: &Desk, started: Instant) {
+pub(crate) fn serve(crew: &mut Crew, desk: &Desk, spin: Spin, started: Instant) {
     let tasks = desk.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-    while let Ok(Some(task)) = take(&tasks) {
+    while let Some(Some(task)) = look(&tasks, spin).or_else(|| tasks.recv().ok()) {
         crew.timings.queue_wait.add(started.elapsed().saturating_sub(task.turn.since_start));
         let Some(result) = crew.do_task(&task) else { return };
         if desk.results.send((desk.crew, result)).is_err() {
@@ -108,16 +108,22 @@ pub(crate) fn serve(crew: &mut Crew, desk: &Desk, started: Instant) {
     drop(crew.share.begin());
 }
 
-/// The next task; looks a while before it sleeps, because a wake-up costs more than most tasks.
-fn take(tasks: &Receiver<Option<Task>>) -> Result<Option<Task>, std::sync::mpsc::RecvError> {
+/// The next message, if it comes before `deadline`.
+pub(crate) fn receive<T>(from: &Receiver<T>, spin: Spin, deadline: Instant) -> Option<T> {
+    let left = || deadline.saturating_duration_since(Instant::now());
+    look(from, spin).or_else(|| from.recv_timeout(left()).ok())
+}
+
+/// Looks for a message for as long as spinning is worth it: a wake-up costs more than most tasks.
+fn look<T>(from: &Receiver<T>, spin: Spin) -> Option<T> {
     let start = Instant::now();
-    while start.elapsed() < LOOK_TIME {
-        if let Ok(task) = tasks.try_recv() {
-            return Ok(task);
+    loop {
+        match from.try_recv() {
+            Ok(message) => return Some(message),
+            Err(_) if start.elapsed() >= spin.time() => return None,
+            Err(_) => std::hint::spin_loop(),
         }
-        std::hint::spin_loop();
     }
-    tasks.recv()
 }
 
 impl Crew {
@@ -266,6 +272,3 @@ impl ColumnBuffer {
         picked
     }
 }
-
-/// How long a crew looks for a task before it sleeps.
-const LOOK_TIME: Duration = Duration::from_micros(50);

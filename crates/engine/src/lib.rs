@@ -29,6 +29,7 @@ mod error;
 mod first_done;
 mod flags;
 mod restart;
+mod setup;
 mod stats;
 mod timings;
 

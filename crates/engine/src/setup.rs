@@ -1,0 +1,117 @@
+//! Making an engine's crews and starting their threads.
+
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use rollhouse_arena::{Share, Spin};
+use rollhouse_core::Options;
+use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_env::EnvEntry;
+use rollhouse_replay::RunRecorder;
+
+use crate::block::{Block, BlockParts, Shown};
+use crate::config::{EngineConfig, MAX_SUB_BATCHES, MIN_LANES_PER_THREAD};
+use crate::crew::{Crew, Orders, work};
+use crate::error::ConfigError;
+use crate::first_done::{Desk, Received, Task};
+use crate::restart::Maker;
+use crate::timings::Timings;
+
+/// The thread of a crew, from the owner's side.
+pub(crate) struct Worker {
+    pub(crate) range: Range<usize>,
+    pub(crate) tasks: SyncSender<Option<Task>>,
+    pub(crate) thread: Option<JoinHandle<Crew>>,
+}
+
+/// One set of options per lane: those given, or the env's defaults.
+pub(crate) fn options_per_lane(entry: &EnvEntry, config: &EngineConfig) -> Result<Vec<Options>, ConfigError> {
+    match config.options.as_slice() {
+        [] => {
+            let defaults = Options::check(&entry.spec().options, &[]).unwrap_or_default();
+            Ok(vec![defaults; config.lanes])
+        }
+        [one] => Ok(vec![one.clone(); config.lanes]),
+        each if each.len() == config.lanes => Ok(each.to_vec()),
+        other => Err(ConfigError::Options { given: other.len(), lanes: config.lanes }),
+    }
+}
+
+/// Contiguous runs of whole blocks, one per thread, none smaller than [`MIN_LANES_PER_THREAD`] but the only
+/// one.
+pub(crate) fn split(lanes: usize, threads: usize) -> Vec<Range<usize>> {
+    let blocks = lanes.div_ceil(BLOCK_LANES);
+    let threads = threads.min(blocks).min((lanes / MIN_LANES_PER_THREAD).max(1));
+    let bound = |thread: usize| (thread * blocks / threads * BLOCK_LANES).min(lanes);
+    (0..threads).map(|thread| bound(thread)..bound(thread + 1)).collect()
+}
+
+/// The crew of one share: its blocks with their envs and recorders.
+pub(crate) fn make_crew(
+    entry: &Arc<EnvEntry>,
+    config: &EngineConfig,
+    options: &[Options],
+    shown: &[Arc<Shown>],
+    recording: Option<&RunRecorder>,
+    share: Share,
+) -> Result<Crew, ConfigError> {
+    let limit = match config.max_episode_steps {
+        None => entry.spec().max_episode_steps,
+        Some(0) => None,
+        Some(limit) => Some(limit),
+    };
+    let range = share.range();
+    let blocks = range
+        .clone()
+        .step_by(BLOCK_LANES)
+        .map(|first| {
+            let rows = first..(first + BLOCK_LANES).min(range.end);
+            let maker = Maker {
+                entry: Arc::clone(entry),
+                options: options[rows.clone()].to_vec(),
+                set: config.instruction_set,
+            };
+            Ok(Block::new(BlockParts {
+                env: maker.make_first()?,
+                maker,
+                autoreset: config.autoreset,
+                schedule: config.schedule,
+                limit: limit.map(u64::from),
+                recorder: recording.map(|run| run.block(rows.start as u32, rows.len())),
+                shown: Arc::clone(&shown[first / BLOCK_LANES]),
+                rows,
+            }))
+        })
+        .collect::<Result<_, ConfigError>>()?;
+    Ok(Crew { share, blocks, timings: Timings::default() })
+}
+
+pub(crate) type Started = (Crew, Vec<Worker>, Receiver<(usize, Received)>);
+
+/// Starts a thread for every crew but the first, which is the caller's.
+pub(crate) fn start_threads(
+    crews: Vec<Crew>,
+    orders: &Arc<Orders>,
+    spin: Spin,
+    started: Instant,
+) -> Result<Started, ConfigError> {
+    let (send_results, results) = sync_channel(MAX_SUB_BATCHES * crews.len());
+    let mut crews = crews.into_iter();
+    let Some(own) = crews.next() else { return Err(ConfigError::Threads(0)) };
+    let mut others = Vec::new();
+    for (index, crew) in crews.enumerate() {
+        // One place more than the owner uses, for the message that closes the desk.
+        let (tasks, take_tasks) = sync_channel(MAX_SUB_BATCHES + 1);
+        let desk = Desk { tasks: Mutex::new(take_tasks), results: send_results.clone(), crew: index + 1 };
+        let (range, orders) = (crew.range(), Arc::clone(orders));
+        let thread = std::thread::Builder::new()
+            .name(format!("rollhouse-step-{}", index + 1))
+            .spawn(move || work(crew, &orders, &desk, spin, started))
+            .map_err(ConfigError::Thread)?;
+        others.push(Worker { range, tasks, thread: Some(thread) });
+    }
+    Ok((own, others, results))
+}
