@@ -76,3 +76,34 @@ pub(crate) fn dependencies(root: &Path) -> Outcome {
         Err(what) => Outcome::Failed(what),
     }
 }
+
+/// The env tests under emulation of another architecture: the dynamics hashes must be the same there.
+pub(crate) fn aarch64(root: &Path) -> Outcome {
+    let target = "aarch64-unknown-linux-gnu";
+    let needed = [
+        (
+            "rustc",
+            ["--print", "target-libdir", "--target", target].as_slice(),
+            "rustup target add aarch64-unknown-linux-gnu",
+        ),
+        ("aarch64-linux-gnu-gcc", &["--version"], "Debian's gcc-aarch64-linux-gnu"),
+        ("qemu-aarch64", &["--version"], "Debian's qemu-user"),
+    ];
+    for (program, arguments, remedy) in needed {
+        let found = Command::new(program).args(arguments).output().is_ok_and(|output| {
+            let folder = String::from_utf8_lossy(&output.stdout);
+            output.status.success() && (program != "rustc" || Path::new(folder.trim()).is_dir())
+        });
+        if !found {
+            return Outcome::Skipped(format!("emulation of aarch64 wants {remedy}"));
+        }
+    }
+    let mut tests = cargo(root, &["test", "--locked", "-p", "rollhouse-env", "--target", target]);
+    tests
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc")
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", "qemu-aarch64 -L /usr/aarch64-linux-gnu");
+    match shown(&mut tests) {
+        Ok(()) => Outcome::Passed("the env tests, dynamics hashes included, pass under emulation".to_owned()),
+        Err(what) => Outcome::Failed(what),
+    }
+}

@@ -49,6 +49,6 @@ usage: cargo xtask <command>
   ci           format, style, clippy, docs, tests: what a change must pass
   test         the tests
   test --all   the tests, longer, and what is too heavy for every change: golden data made anew and
-               compared, licences and advisories of all dependencies
+               compared, other architectures, licences and advisories of all dependencies
   style        the house rules a script can check
 ";

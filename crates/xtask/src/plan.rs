@@ -44,7 +44,7 @@ impl Plan {
     }
 
     pub(crate) fn everything(root: PathBuf) -> Self {
-        Self { root, name: "test --all", steps: vec![LONG_TESTS, GOLDEN, DEPENDENCIES] }
+        Self { root, name: "test --all", steps: vec![LONG_TESTS, GOLDEN, AARCH64, DEPENDENCIES] }
     }
 
     /// Runs every step and says how each ended. Returns whether none failed.
@@ -135,6 +135,8 @@ const TESTS: Step = Step { name: "tests", run: |root| tests_step::run(root, 1) }
 const LONG_TESTS: Step = Step { name: "long tests", run: |root| tests_step::run(root, SOAK_FACTOR) };
 
 const GOLDEN: Step = Step { name: "golden data", run: heavy::golden_data };
+
+const AARCH64: Step = Step { name: "aarch64", run: heavy::aarch64 };
 
 const DEPENDENCIES: Step = Step { name: "dependencies", run: heavy::dependencies };
 
