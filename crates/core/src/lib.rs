@@ -14,6 +14,7 @@ mod mask;
 mod name;
 mod options;
 mod outcome;
+mod panic;
 mod seed;
 mod space;
 mod spec;
@@ -25,6 +26,7 @@ pub use mask::{Lanes, lane_bits};
 pub use name::{EpisodeName, NameError, RunId};
 pub use options::{OptionError, OptionSpec, OptionValue, Options};
 pub use outcome::{Interruption, Outcome};
+pub use panic::panic_message;
 pub use seed::{
     SeedSchedule, Start, per_episode_seed, random_bits, random_bits_keyed, random_key, split_mix64,
 };

@@ -1,13 +1,12 @@
 //! Lanes that failed, and when they are started again.
 
-use std::any::Any;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::limits::PER_EPISODE_SEED_BOUND;
-use rollhouse_core::{BackOff, LaneEvent, LaneState, Options, RestartDecision, split_mix64};
+use rollhouse_core::{BackOff, LaneEvent, LaneState, Options, RestartDecision, panic_message, split_mix64};
 use rollhouse_env::{BatchEnv, EnvEntry, InstructionSet};
 
 use crate::error::ConfigError;
@@ -124,7 +123,7 @@ impl Maker {
     pub(crate) fn make_first(&self) -> Result<Box<dyn BatchEnv>, ConfigError> {
         match catch_unwind(AssertUnwindSafe(|| self.entry.make_block_on(self.set, &self.options))) {
             Ok(made) => made.map_err(ConfigError::Make),
-            Err(panic) => Err(ConfigError::MakePanicked(message(&*panic))),
+            Err(panic) => Err(ConfigError::MakePanicked(panic_message(&*panic))),
         }
     }
 
@@ -142,12 +141,6 @@ impl Maker {
     pub(crate) fn entropy(&self, lane: usize) -> u64 {
         RandomState::new().hash_one(lane) % PER_EPISODE_SEED_BOUND
     }
-}
-
-/// What a panic said.
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
 #[cfg(test)]

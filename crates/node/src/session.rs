@@ -8,12 +8,12 @@
 //! The thread belongs to the session, not to the actor: an actor that panics leaves it stepping, and the one
 //! made in its place takes up watching where it is.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use actix::prelude::*;
+use rollhouse_core::panic_message;
 use rollhouse_replay::RunRecorder;
 use tokio::sync::watch;
 
@@ -67,7 +67,7 @@ impl Stepping {
                     Ok(Ok(report)) if cancel.is_cancelled() => Exit::Cancelled(Box::new(report)),
                     Ok(Ok(report)) => Exit::Finished(Box::new(report)),
                     Ok(Err(error)) => Exit::Failed(error),
-                    Err(panic) => Exit::Panicked(message(&*panic)),
+                    Err(panic) => Exit::Panicked(panic_message(&*panic)),
                 };
                 // The run's recorder is released before anyone learns that the session is over.
                 drop(job.recording);
@@ -76,11 +76,6 @@ impl Stepping {
             .map(drop)
             .map_err(RolloutError::Thread)
     }
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
 /// Starts a session's thread, watches it and tells the node how it ended.

@@ -79,11 +79,11 @@ pub(crate) fn dependencies(root: &Path) -> Outcome {
 
 /// The env tests under emulation of another architecture: the dynamics hashes must be the same there.
 pub(crate) fn aarch64(root: &Path) -> Outcome {
-    let target = "aarch64-unknown-linux-gnu";
+    const TARGET: &str = "aarch64-unknown-linux-gnu";
     let needed = [
         (
             "rustc",
-            ["--print", "target-libdir", "--target", target].as_slice(),
+            ["--print", "target-libdir", "--target", TARGET].as_slice(),
             "rustup target add aarch64-unknown-linux-gnu",
         ),
         ("aarch64-linux-gnu-gcc", &["--version"], "Debian's gcc-aarch64-linux-gnu"),
@@ -98,7 +98,7 @@ pub(crate) fn aarch64(root: &Path) -> Outcome {
             return Outcome::Skipped(format!("emulation of aarch64 wants {remedy}"));
         }
     }
-    let mut tests = cargo(root, &["test", "--locked", "-p", "rollhouse-env", "--target", target]);
+    let mut tests = cargo(root, &["test", "--locked", "-p", "rollhouse-env", "--target", TARGET]);
     tests
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc")
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", "qemu-aarch64 -L /usr/aarch64-linux-gnu");
