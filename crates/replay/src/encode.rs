@@ -21,6 +21,8 @@ pub(crate) struct Encoder {
     columns: Vec<Vec<u8>>,
     end_keys: Vec<u32>,
     begin_keys: Vec<u32>,
+    /// Of the ends that are stored.
+    flags: Vec<u8>,
     starts: Vec<Start>,
     counted: Counted,
 }
@@ -53,6 +55,7 @@ impl Encoder {
             columns: vec![Vec::new(); column::FIXED + layout.obs_columns.len() + layout.info_columns.len()],
             end_keys: Vec::new(),
             begin_keys: Vec::new(),
+            flags: Vec::new(),
             starts: Vec::new(),
             counted: Counted { sampling: Some((sampling, 0)), ..Counted::default() },
             sampling,
@@ -191,6 +194,12 @@ impl Encoder {
     fn put_actions(&mut self, buffer: &Buffer, present: u64) {
         let out = &mut self.columns[column::ACTIONS];
         let bytes = present.count_ones().div_ceil(8) as usize;
+        if present == u64::MAX {
+            for word in &buffer.planes {
+                out.extend_from_slice(&word.to_le_bytes());
+            }
+            return;
+        }
         let all = present == lane_bits(buffer.lanes);
         for word in &buffer.planes {
             let word = if all { *word } else { gather_bits(*word, present) };
@@ -201,47 +210,50 @@ impl Encoder {
     fn put_ends(&mut self, buffer: &Buffer, present: u64) {
         let out = &mut self.columns[column::ENDS];
         let lengths = &self.counted.lengths;
-        let stored = || {
-            let all = buffer.ends.iter().zip(&self.end_keys).zip(lengths).enumerate();
-            all.filter(|(_, ((event, _), _))| present >> event.lane & 1 == 1)
-                .map(|(index, ((event, key), &(length, _, kept)))| (index, event, *key, length, kept))
-        };
-        let count = stored().count();
+        let count = buffer.ends.iter().filter(|event| present >> event.lane & 1 == 1).count();
         if count == 0 {
             return;
         }
         put_varint(out, count as u64);
         let mut last = 0;
-        for (_, _, key, ..) in stored() {
-            put_varint(out, u64::from(key - last));
-            last = key;
+        self.flags.clear();
+        let mut hashes = 0;
+        for ((event, &key), &(length, _, kept)) in buffer.ends.iter().zip(&self.end_keys).zip(lengths) {
+            if present >> event.lane & 1 == 1 {
+                put_varint(out, u64::from(key - last));
+                last = key;
+                let flags = if kept { ends::flags_of(event, length) } else { ends::NOT_KEPT };
+                hashes += usize::from(flags & ends::HASH != 0 && kept);
+                self.flags.push(flags);
+            }
         }
-        let flags = |event: &EndEvent, length, kept| {
-            if kept { ends::flags_of(event, length) } else { ends::NOT_KEPT }
-        };
-        let mut all_flags = stored().map(|(_, event, _, length, kept)| flags(event, length, kept));
-        let first = all_flags.next().unwrap_or(0);
-        if all_flags.all(|flags| flags == first) {
+        let first = self.flags[0];
+        let plain = |flags: u8| flags & ends::EXTRA == 0 && flags >> ends::RETURN_SHIFT & 2 == 0;
+        let uniform = self.flags.iter().all(|&flags| flags == first);
+        if uniform {
             out.extend_from_slice(&[ends::UNIFORM, first]);
         } else {
             out.push(ends::EACH);
-            for (_, event, _, length, kept) in stored() {
-                out.push(flags(event, length, kept));
-            }
+            out.extend_from_slice(&self.flags);
         }
-        let mut scores = buffer.scores.iter().peekable();
-        for (index, event, _, length, kept) in stored() {
-            let score = scores_until(&mut scores, index);
-            if kept {
-                put_return(out, event, length);
-                if ends::has_extra(event) {
-                    out.push(event.code >> CODE_RESULT_SHIFT & 3 | u8::from(score.is_some()) << 2);
-                    out.extend(score.map(f64::to_le_bytes).into_iter().flatten());
+        if !self.flags.iter().all(|&flags| plain(flags)) {
+            let mut scores = buffer.scores.iter().peekable();
+            for (index, (event, &(length, _, kept))) in buffer.ends.iter().zip(lengths).enumerate() {
+                let score = scores_until(&mut scores, index);
+                if kept {
+                    put_return(out, event, length);
+                    if ends::has_extra(event) {
+                        out.push(event.code >> CODE_RESULT_SHIFT & 3 | u8::from(score.is_some()) << 2);
+                        out.extend(score.map(f64::to_le_bytes).into_iter().flatten());
+                    }
                 }
             }
         }
-        for (_, event, ..) in stored().filter(|(_, event, .., kept)| *kept && event.code & CODE_HASH != 0) {
-            out.extend_from_slice(&event.hash.to_le_bytes());
+        out.reserve(hashes * size_of::<u32>());
+        for (event, &(_, _, kept)) in buffer.ends.iter().zip(lengths) {
+            if kept && event.code & CODE_HASH != 0 {
+                out.extend_from_slice(&event.hash.to_le_bytes());
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rollhouse_core::limits::{BLOCK_LANES, HASH_WINDOW_STEPS};
+use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnSpec, EpisodeName, Lanes, Outcome};
 use rollhouse_env::{Ended, Registry};
 use serde::Serialize;
@@ -155,12 +155,14 @@ enum Unready {
 
 /// An episode in a lane of the simulator.
 struct Slot {
-    episode: Episode,
     step: usize,
+    /// Its age at the next recorded hash.
+    next_due: u64,
     total_reward: f64,
     next_window: usize,
     /// The last step at which a hash agreed.
     agreed: u64,
+    episode: Episode,
 }
 
 impl<'a> Verifier<'a> {
@@ -227,7 +229,7 @@ struct Batch<'a> {
     obs: Vec<ColumnSpec>,
     infos: Vec<ColumnSpec>,
     limit: Option<u64>,
-    slots: [Option<Slot>; BLOCK_LANES],
+    slots: [Option<Box<Slot>>; BLOCK_LANES],
     busy: u64,
     /// Lanes that can still be used.
     usable: u64,
@@ -269,7 +271,7 @@ impl<'a> Batch<'a> {
         for lane in Lanes(free) {
             let Some(episode) = queue.next() else { break };
             self.simulator.restore(lane, episode.info.start);
-            self.slots[lane] = Some(Slot { episode, step: 0, total_reward: 0.0, next_window: 0, agreed: 0 });
+            self.slots[lane] = Some(Box::new(Slot::new(episode)));
             begun |= 1 << lane;
         }
         if begun == 0 {
@@ -299,15 +301,13 @@ impl<'a> Batch<'a> {
             let Some(slot) = &mut self.slots[lane] else { continue };
             self.simulator.actions.copy_row(lane, &slot.episode.actions, slot.step, elements);
             slot.step += 1;
-            due |= u64::from(slot.step as u64 % HASH_WINDOW_STEPS == 0) << lane;
+            due |= u64::from(slot.step as u64 == slot.next_due) << lane;
             last |= u64::from(slot.step as u64 == slot.episode.info.length) << lane;
         }
         let stepped = self.busy;
         let Some(ended) = self.simulator.step(stepped) else { return self.lose_all(visit) };
         self.lose(ended.lost & stepped, visit);
-        let listed = Lanes(self.busy).filter(|&lane| self.slots[lane].as_ref().is_some_and(Slot::has_listed));
-        let listed = listed.fold(0, |mask, lane| mask | 1u64 << lane);
-        let hashed = (due | last | listed) & self.busy;
+        let hashed = (due | last) & self.busy;
         if hashed != 0 {
             self.simulator.hash(hashed);
         }
@@ -343,6 +343,7 @@ impl<'a> Batch<'a> {
             && age == t
         {
             slot.next_window += 1;
+            slot.next_due = slot.episode.windows.get(slot.next_window).map_or(u64::MAX, |&(age, _)| age);
             if hash != recorded {
                 return Some(state_differs(slot.agreed + 1, t, recorded, hash));
             }
@@ -436,9 +437,9 @@ impl<'a> Batch<'a> {
 }
 
 impl Slot {
-    /// Whether the next recorded hash is due now although no window ends here.
-    fn has_listed(&self) -> bool {
-        self.episode.windows.get(self.next_window).is_some_and(|&(age, _)| age == self.step as u64)
+    fn new(episode: Episode) -> Self {
+        let next_due = episode.windows.first().map_or(u64::MAX, |&(age, _)| age);
+        Self { step: 0, next_due, total_reward: 0.0, next_window: 0, agreed: 0, episode }
     }
 }
 

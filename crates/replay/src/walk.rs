@@ -90,6 +90,9 @@ pub(crate) fn walk(
         }
         let limit = (pos as u32 + 1) << 6;
         loop {
+            if events.begins.is_empty() && events.ends.get(end).is_none_or(|&k| k >= limit) {
+                break;
+            }
             let next_end = events.ends.get(end).copied().filter(|&k| k < limit);
             let next_begin = events.begins.get(begin).copied().filter(|&k| k < limit);
             let is_end = match (next_end, next_begin) {
