@@ -1,2 +1,226 @@
-//! Shared pieces of the process tests.
+//! What the process tests share: the binary, folders of their own, and chance that can be repeated.
+//!
+//! The tests stand in `tests/tests/` and start the real `rollhouse`. Not a goal: what a crate can show by
+//! itself. Start reading at [`rollhouse`].
 #![forbid(unsafe_code)]
+#![expect(clippy::expect_used, clippy::missing_panics_doc, reason = "all of it is test code")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rollhouse_core::split_mix64;
+use serde_json::Value;
+
+/// The binary: `$ROLLHOUSE_BIN`, or built from this workspace with the profile of the tests.
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| match std::env::var_os("ROLLHOUSE_BIN") {
+        Some(path) => path.into(),
+        None => build(),
+    })
+}
+
+fn build() -> PathBuf {
+    // A test runs as target/<profile>/deps/<name>.
+    let test = std::env::current_exe().expect("a running test has a path");
+    let folder = test.ancestors().nth(2).expect("target/<profile>").to_path_buf();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["build", "--quiet", "--package", "rollhouse-cli"]).current_dir(workspace());
+    if folder.ends_with("release") {
+        command.arg("--release");
+    }
+    let target = folder.parent().expect("target");
+    let status = command.arg("--target-dir").arg(target).status().expect("cargo starts");
+    assert!(status.success(), "the binary does not build");
+    folder.join(format!("rollhouse{}", std::env::consts::EXE_SUFFIX))
+}
+
+/// The workspace's root.
+pub fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace")
+}
+
+/// A command line of the binary that records into `data`, split at spaces.
+pub fn rollhouse(data: &Path, line: &str) -> Command {
+    let mut command = Command::new(binary());
+    command.args(line.split_whitespace()).env("ROLLHOUSE_DATA", data);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What a command did.
+#[derive(Debug)]
+pub struct Done {
+    /// The exit code; `None` if a signal ended it.
+    pub code: Option<i32>,
+    /// What it printed as data.
+    pub stdout: String,
+    /// What it said.
+    pub stderr: String,
+}
+
+/// Runs a command line to its end. Fails the test if it panicked.
+pub fn run(data: &Path, line: &str) -> Done {
+    Done::of(rollhouse(data, line).output().expect("the binary starts"))
+}
+
+/// Runs a command line that has to succeed, and gives its stdout.
+pub fn succeed(data: &Path, line: &str) -> String {
+    let done = run(data, line);
+    assert_eq!(done.code, Some(0), "rollhouse {line}: {}{}", done.stdout, done.stderr);
+    done.stdout
+}
+
+/// Runs a command line that prints one JSON object a line, and succeeds.
+pub fn json_lines(data: &Path, line: &str) -> Vec<Value> {
+    succeed(data, line).lines().map(|text| serde_json::from_str(text).expect("a line of JSON")).collect()
+}
+
+impl Done {
+    /// What a finished process left. Fails the test if it panicked.
+    pub fn of(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("what it prints is UTF-8");
+        let done =
+            Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) };
+        assert!(!done.stderr.contains("panicked at"), "{}", done.stderr);
+        done
+    }
+}
+
+/// A folder that is gone at the end of the test.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// A new empty folder.
+    pub fn new() -> Self {
+        static FOLDERS: AtomicU32 = AtomicU32::new(0);
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("rollhouse-test-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).expect("the temporary folder can be written");
+        Self(path)
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Default for Folder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What cannot be removed is in the system's temporary folder.
+        let _removed = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A folder's segment files, oldest first; none if nothing was recorded yet.
+pub fn segments(data: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(data.join("segments")).into_iter().flatten();
+    let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    files.sort();
+    files
+}
+
+/// Bytes of all segments.
+pub fn segment_bytes(data: &Path) -> u64 {
+    segments(data).iter().filter_map(|file| Some(fs::metadata(file).ok()?.len())).sum()
+}
+
+/// A run in the background; killed if the test ends before it.
+#[derive(Debug)]
+pub struct Running(Option<Child>);
+
+impl Running {
+    /// Starts a command line.
+    pub fn start(data: &Path, line: &str) -> Self {
+        Self(Some(rollhouse(data, line).spawn().expect("the binary starts")))
+    }
+
+    /// Returns when its segments hold at least `bytes` bytes, or when it has ended.
+    pub fn until_written(&mut self, data: &Path, bytes: u64) {
+        while segment_bytes(data) < bytes && self.ended().is_none() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child().try_wait().expect("a child can be waited for")
+    }
+
+    /// Its process id.
+    pub fn id(&mut self) -> u32 {
+        self.child().id()
+    }
+
+    /// Sends a signal by its name, such as `INT`.
+    pub fn signal(&mut self, name: &str) {
+        let id = self.id().to_string();
+        let status = Command::new("kill").args([&format!("-{name}"), &id]).status().expect("kill starts");
+        assert!(status.success(), "kill -{name} {id}");
+    }
+
+    /// Ends it with SIGKILL and waits for that.
+    pub fn kill(mut self) {
+        self.child().kill().expect("a child can be killed");
+        self.child().wait().expect("a child can be waited for");
+    }
+
+    /// Waits for its end.
+    pub fn wait(mut self) -> Done {
+        let child = self.0.take().expect("not waited for yet");
+        Done::of(child.wait_with_output().expect("a child can be waited for"))
+    }
+
+    fn child(&mut self) -> &mut Child {
+        self.0.as_mut().expect("not waited for yet")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            // It may have ended by itself.
+            let _killed = child.kill();
+            let _reaped = child.wait();
+        }
+    }
+}
+
+/// Chance that can be repeated: prints how when it is made, which a failing test shows.
+#[derive(Debug)]
+pub struct Chance(u64);
+
+impl Chance {
+    /// Seeded from `$ROLLHOUSE_TEST_SEED`, else with a number of the test's own.
+    #[expect(clippy::print_stderr, reason = "shown if the test fails")]
+    pub fn new(own: u64) -> Self {
+        let seed =
+            std::env::var("ROLLHOUSE_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(own);
+        eprintln!("repeat with ROLLHOUSE_TEST_SEED={seed}");
+        Self(seed)
+    }
+
+    /// The next number below `n`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(1);
+        split_mix64(self.0) % n
+    }
+}
+
+/// How many times more than usual to repeat what is done at random: `$ROLLHOUSE_SOAK`, else once.
+pub fn soak() -> u64 {
+    std::env::var("ROLLHOUSE_SOAK").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}

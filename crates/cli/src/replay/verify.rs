@@ -113,11 +113,8 @@ impl Tally {
         let (episodes, steps) = (counted(*episodes, "episode"), counted(*steps, "step"));
         writeln!(out, "{episodes} verified, {steps} in {} ({rate} steps/s)", Time(took))?;
         if *noted > 0 {
-            let noted = counted(*noted, "episode");
-            writeln!(
-                out,
-                "{noted} of them cannot be recomputed; they are complete and their checksums are right"
-            )?;
+            let noted = Count(*noted);
+            writeln!(out, "{noted} of them cannot be recomputed; they are complete, with right checksums")?;
         }
         match differing {
             0 => writeln!(out, "all of them are as recorded"),

@@ -1,0 +1,70 @@
+//! The README does what it says.
+
+use std::fs;
+use std::process::Command;
+
+use rollhouse_tests::{Folder, binary, workspace};
+
+/// The commands of all `console` blocks, in their order.
+fn commands(readme: &str) -> Vec<&str> {
+    let mut inside = false;
+    let mut found = Vec::new();
+    for line in readme.lines() {
+        match line.strip_prefix("```") {
+            Some(language) => inside = language == "console",
+            None if inside => found.extend(line.strip_prefix("$ ")),
+            None => {}
+        }
+    }
+    found
+}
+
+/// Every command runs as it stands, one after another in one folder, but for two things: what cargo would build
+/// and start is the binary under test, and the command that starts these very tests is only looked up.
+#[test]
+fn every_command_of_the_readme_runs_and_succeeds() {
+    let readme = fs::read_to_string(workspace().join("README.md")).unwrap();
+    let commands = commands(&readme);
+    assert!(commands.len() >= 8, "{commands:?}");
+    let folder = Folder::new();
+    for command in commands {
+        if command == "cargo xtask test" {
+            let ci = fs::read_to_string(workspace().join("crates/xtask/src/main.rs")).unwrap();
+            assert!(ci.contains("[\"test\"] =>"), "cargo xtask has no command `test`");
+            continue;
+        }
+        let line = command.replace("cargo run --release --", "\"$ROLLHOUSE\"");
+        assert_ne!(line, command, "a command this test does not know: {command}");
+        let output = Command::new("sh")
+            .args(["-c", &line])
+            .env("ROLLHOUSE", binary())
+            .env_remove("ROLLHOUSE_DATA")
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{command}: {said}");
+        assert!(!output.stdout.is_empty() || command.contains("-o best.jsonl"), "{command} prints nothing");
+    }
+    let exported = fs::read_to_string(folder.path().join("best.jsonl")).unwrap();
+    assert!(exported.lines().count() > 8);
+}
+
+#[test]
+fn the_exit_codes_of_the_readme_are_those_of_the_program() {
+    let readme = fs::read_to_string(workspace().join("README.md")).unwrap();
+    let source = fs::read_to_string(workspace().join("crates/cli/src/failure.rs")).unwrap();
+    let table: Vec<&str> = readme
+        .lines()
+        .filter_map(|line| line.strip_prefix("| "))
+        .filter_map(|line| line.split(" | ").next())
+        .filter(|code| code.parse::<u8>().is_ok())
+        .collect();
+    let program: Vec<&str> = source
+        .lines()
+        .filter_map(|line| line.trim().strip_suffix(',')?.split_once(" = ").map(|(_, code)| code))
+        .filter(|code| code.parse::<u8>().is_ok())
+        .collect();
+    assert_eq!(table, program);
+    assert!(!table.is_empty());
+}
