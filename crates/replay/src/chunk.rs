@@ -118,10 +118,11 @@ pub(crate) mod ends {
     pub(crate) const EXTRA_SCORE: u8 = 4;
 
     pub(crate) fn return_coding(value: f64, length: u64) -> u8 {
-        // Bits are compared: -0.0 is not 0.
-        if value.to_bits() == (length as f64).to_bits() {
+        // Bits are compared: -0.0 is not 0. Ages stay far below 2^63, and signed numbers convert faster.
+        let length = length as i64 as f64;
+        if value.to_bits() == length.to_bits() {
             RETURN_LENGTH
-        } else if value.to_bits() == (-(length as f64)).to_bits() {
+        } else if value.to_bits() == (-length).to_bits() {
             RETURN_MINUS_LENGTH
         } else if value.abs() < 1e15 && (value as i64 as f64).to_bits() == value.to_bits() {
             RETURN_INTEGER
@@ -393,7 +394,7 @@ impl Decoder {
             if Outcome::from_code(outcome).is_none() {
                 return Err(Malformed("outcome"));
             }
-            let length = part.piece.age as f64;
+            let length = part.piece.age as i64 as f64;
             let total_reward = match flags >> ends::RETURN_SHIFT & 3 {
                 ends::RETURN_LENGTH => length,
                 ends::RETURN_MINUS_LENGTH => -length,

@@ -175,11 +175,12 @@ impl Encoder {
     ) -> Vec<(usize, u64)> {
         let mut rule = stepped::Rule::new(self.skips_after_end, before.ended, before.parked);
         let mut exceptions = Vec::new();
-        let mut ends = self.end_keys.iter().copied().peekable();
+        let mut next = 0;
         let all = lane_bits(before.lanes);
         for (row, &actual) in buffer.stepped.iter().enumerate() {
-            while let Some(key) = ends.next_if(|&key| key >> 6 <= row as u32) {
+            while let Some(key) = self.end_keys.get(next).filter(|&&key| key >> 6 <= row as u32) {
                 rule.ended |= 1 << (key & 63);
+                next += 1;
             }
             let change = (rule.expected() ^ actual) & all;
             if change & present != 0 {
@@ -304,8 +305,8 @@ impl Encoder {
         for (key, start) in stored() {
             let known = &mut known[(key & 63) as usize];
             let words = zigzag(start.words.wrapping_sub(known.words) as i64);
-            let flags = u64::from(start.seed != known.seed) * begins::NEW_SEED
-                | u64::from(start.half.is_some()) * begins::HALF;
+            let seed = if start.seed != known.seed { begins::NEW_SEED } else { 0 };
+            let flags = seed | if start.half.is_some() { begins::HALF } else { 0 };
             put_varint(out, words.min(begins::WIDE) << begins::FLAG_BITS | flags);
             if words >= begins::WIDE {
                 out.extend_from_slice(&start.words.to_le_bytes());

@@ -112,9 +112,9 @@ impl RunShared {
         self.full.pop()
     }
 
-    /// Full buffers waiting.
-    pub(crate) fn waiting(&self) -> usize {
-        self.full.len()
+    /// Whether no buffer is free: whoever fills one now waits for the writer.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.free.is_empty()
     }
 
     /// Makes a buffer free again. One more than there is room for is let go.

@@ -120,7 +120,7 @@ impl Draft {
             infos: spec.info_channels.iter().map(|c| empty(c.dtype)).collect(),
         });
         Self {
-            actions: empty(spec.action_column().dtype),
+            actions: empty(spec.action_space.dtype()),
             windows: Vec::new(),
             end_hash: None,
             steps,
@@ -142,6 +142,8 @@ impl Draft {
         let layout = decoder.layout();
         match (layout.actions, &mut self.actions) {
             (ActionCoding::Planes { .. }, ColumnData::I64(actions)) => {
+                // Ages are counted over rows, of which a chunk has at most 4096.
+                actions.reserve((part.piece.age - part.piece.from_age) as usize);
                 decoder.discrete_actions(columns, part, actions)?;
             }
             (ActionCoding::Raw { bytes }, actions) => {
@@ -237,7 +239,9 @@ impl Assembler {
         for (part, windows) in decoder.parts.iter().zip(&windows).filter(|(part, _)| part.kept) {
             let piece = &part.piece;
             let key = (run, header.first_lane + piece.lane as u32);
-            let known = self.open.remove(&key);
+            // What begins after another part of its lane cannot have been under way before.
+            let began_here = piece.from_age == 0 && piece.from_row > 0;
+            let known = if began_here { None } else { self.open.remove(&key) };
             let known = known.filter(|u| u.number == piece.number && u.age == piece.from_age);
             let draft = match known {
                 Some(underway) => Some(underway.draft),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -37,7 +37,6 @@ pub struct Recorder {
 pub struct RunRecorder {
     shared: Arc<RunShared>,
     lanes: u32,
-    blocks: AtomicU32,
     open_runs: Arc<AtomicUsize>,
 }
 
@@ -171,12 +170,12 @@ pub enum RecordError {
         /// The last failure.
         error: DiskError,
         /// What is written and what is lost.
-        recorded: Recorded,
+        recorded: Box<Recorded>,
     },
     /// The writer thread ended unexpectedly.
     WriterGone {
         /// What it had written.
-        recorded: Recorded,
+        recorded: Box<Recorded>,
     },
 }
 
@@ -231,7 +230,7 @@ impl Recorder {
         }
         let (lanes, open_runs) = (header.lanes, self.open_runs.clone());
         let shared = RunShared::new(layout, lanes as usize, self.doorbell.clone());
-        let run = RunRecorder { shared: shared.clone(), lanes, blocks: AtomicU32::new(0), open_runs };
+        let run = RunRecorder { shared: shared.clone(), lanes, open_runs };
         self.send(Command::Begin(Box::new(header), shared)).map_err(|()| BeginError::WriterGone)?;
         Ok(run)
     }
@@ -248,7 +247,7 @@ impl Recorder {
         let sent = self.send(Command::Sync(done));
         match sent.ok().and_then(|()| answer.recv().ok()) {
             Some(()) => self.outcome(),
-            None => Err(RecordError::WriterGone { recorded: self.status().recorded }),
+            None => Err(RecordError::WriterGone { recorded: self.status().recorded.into() }),
         }
     }
 
@@ -263,7 +262,7 @@ impl Recorder {
         if self.close() {
             self.outcome()
         } else {
-            Err(RecordError::WriterGone { recorded: self.status().recorded })
+            Err(RecordError::WriterGone { recorded: self.status().recorded.into() })
         }
     }
 
@@ -278,8 +277,10 @@ impl Recorder {
     fn outcome(&self) -> Result<Recorded, RecordError> {
         let Status { recorded, error, .. } = self.status();
         match error {
-            Some(error) if recorded.lost_chunks > 0 => Err(RecordError::Disk { error, recorded }),
-            _ if recorded.lost_chunks > 0 => Err(RecordError::WriterGone { recorded }),
+            Some(error) if recorded.lost_chunks > 0 => {
+                Err(RecordError::Disk { error, recorded: recorded.into() })
+            }
+            _ if recorded.lost_chunks > 0 => Err(RecordError::WriterGone { recorded: recorded.into() }),
             _ => Ok(recorded),
         }
     }
@@ -314,9 +315,16 @@ impl RunRecorder {
     pub fn block(&self, first_lane: u32, lanes: usize) -> BlockRecorder {
         assert!((1..=BLOCK_LANES).contains(&lanes), "{lanes} lanes in a block of at most {BLOCK_LANES}");
         assert!(u64::from(first_lane) + lanes as u64 <= u64::from(self.lanes), "lanes beyond the run's");
-        self.blocks.fetch_add(1, Ordering::Relaxed);
         self.shared.retain();
         BlockRecorder::new(self.shared.clone(), first_lane, lanes)
+    }
+}
+
+impl RunRecorder {
+    /// Whether the writer has fallen so far behind that stepping threads wait for it, or will when they next
+    /// fill a buffer. For those who watch that a run makes progress: waiting for the disk is no hang.
+    pub fn is_behind(&self) -> bool {
+        self.shared.is_exhausted()
     }
 }
 
@@ -394,7 +402,7 @@ impl std::error::Error for BeginError {}
 
 impl RecordError {
     /// What is written, and what is lost.
-    pub const fn recorded(&self) -> &Recorded {
+    pub fn recorded(&self) -> &Recorded {
         match self {
             Self::Disk { recorded, .. } | Self::WriterGone { recorded } => recorded,
         }

@@ -1,5 +1,6 @@
 //! Checking recordings by living through them again.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rollhouse_core::limits::BLOCK_LANES;
@@ -84,7 +85,7 @@ impl Replays {
                     let done = assembler.add(id, header, decoder, columns, infos, &run.spec);
                     for episode in done.unwrap_or_default() {
                         match episode {
-                            Assembled::Whole(episode) => verifier.add(*episode, &mut visit),
+                            Assembled::Whole(episode) => verifier.add(episode, &mut visit),
                             Assembled::Incomplete(info) => visit(incomplete(&info, info.length)),
                         }
                     }
@@ -120,7 +121,7 @@ impl Replays {
     ) -> Result<(), ReadError> {
         for info in infos {
             match self.load(info) {
-                Ok(episode) => verifier.add(episode, visit),
+                Ok(episode) => verifier.add(Box::new(episode), visit),
                 Err(ReadError::Incomplete { missing_steps, .. }) => visit(incomplete(info, missing_steps)),
                 Err(ReadError::Malformed { .. }) => visit(incomplete(info, info.length)),
                 Err(error) => return Err(error),
@@ -141,7 +142,8 @@ struct Group {
     run: Arc<RunInfo>,
     options: usize,
     simulator: Result<Box<Simulator>, Unready>,
-    queue: Vec<Episode>,
+    // Boxed, because they are moved from queue to lane, and are large.
+    queue: VecDeque<Box<Episode>>,
     steps: u64,
 }
 
@@ -162,7 +164,7 @@ struct Slot {
     next_window: usize,
     /// The last step at which a hash agreed.
     agreed: u64,
-    episode: Episode,
+    episode: Box<Episode>,
 }
 
 impl<'a> Verifier<'a> {
@@ -170,7 +172,7 @@ impl<'a> Verifier<'a> {
         Self { registry, groups: Vec::new() }
     }
 
-    fn add(&mut self, episode: Episode, visit: &mut impl FnMut(Verification)) {
+    fn add(&mut self, episode: Box<Episode>, visit: &mut impl FnMut(Verification)) {
         let run = &episode.info.run;
         if run.recorded == RecordKind::Full {
             return visit(check_full(&episode));
@@ -187,7 +189,7 @@ impl<'a> Verifier<'a> {
         });
         let group = &mut self.groups[at];
         group.steps += episode.info.length;
-        group.queue.push(episode);
+        group.queue.push_back(episode);
         if group.steps >= QUEUE_STEPS || group.queue.len() >= QUEUE_EPISODES {
             group.run_queue(visit);
         }
@@ -203,7 +205,7 @@ impl Group {
         let simulator = Simulator::new(registry, &run.spec, &info.options(), BLOCK_LANES);
         let simulator = simulator.map(Box::new).map_err(|error| Unready::Failed(error.to_string()));
         let now = registry.get(&run.spec.id).map(|entry| entry.spec().dynamics_hash);
-        let mut group = Self { run, options, simulator, queue: Vec::new(), steps: 0 };
+        let mut group = Self { run, options, simulator, queue: VecDeque::new(), steps: 0 };
         if let Ok(now) = now
             && now != group.run.spec.dynamics_hash
         {
@@ -248,7 +250,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    fn run(mut self, queue: Vec<Episode>, visit: &mut impl FnMut(Verification)) {
+    fn run(mut self, queue: VecDeque<Box<Episode>>, visit: &mut impl FnMut(Verification)) {
         let mut queue = queue.into_iter();
         loop {
             self.fill(&mut queue, visit);
@@ -262,7 +264,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Puts waiting episodes into free lanes.
-    fn fill(&mut self, queue: &mut impl Iterator<Item = Episode>, visit: &mut impl FnMut(Verification)) {
+    fn fill(&mut self, queue: &mut impl Iterator<Item = Box<Episode>>, visit: &mut impl FnMut(Verification)) {
         let free = self.usable & !self.busy;
         if free == 0 {
             return;
@@ -437,7 +439,7 @@ impl<'a> Batch<'a> {
 }
 
 impl Slot {
-    fn new(episode: Episode) -> Self {
+    fn new(episode: Box<Episode>) -> Self {
         let next_due = episode.windows.first().map_or(u64::MAX, |&(age, _)| age);
         Self { step: 0, next_due, total_reward: 0.0, next_window: 0, agreed: 0, episode }
     }

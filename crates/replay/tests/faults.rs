@@ -1,4 +1,5 @@
 //! What a failing disk, a cut file, a flipped bit and a power cut do, and do not.
+#![allow(missing_docs, clippy::unwrap_used)]
 
 mod model;
 
@@ -167,7 +168,7 @@ fn a_full_disk_is_a_typed_error_and_what_was_written_is_safe() {
     let RecordError::Disk { error, recorded } = error else { panic!("{error}") };
     assert!(error.is_full(), "{error}");
     assert!(error.to_string().contains("no space left"), "{error}");
-    let Recorded { episodes, lost_episodes, .. } = recorded;
+    let Recorded { episodes, lost_episodes, .. } = *recorded;
     assert_eq!(episodes + lost_episodes, model.len() as u64, "offered = written + lost");
     assert!(episodes > 0 && lost_episodes > 0);
     disk.set_faults(Faults::default());

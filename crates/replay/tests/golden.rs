@@ -1,4 +1,5 @@
 //! Recordings of released format versions still read and verify.
+#![allow(missing_docs, clippy::unwrap_used)]
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,4 +1,5 @@
 //! On the operating system's files: the catalogue in any state, locks, sizes.
+#![allow(missing_docs, clippy::unwrap_used)]
 
 mod model;
 

@@ -1,4 +1,5 @@
 //! What is recorded reads back: against a plain model, for runs of any shape.
+#![allow(missing_docs, clippy::unwrap_used)]
 
 mod model;
 

@@ -1,5 +1,5 @@
 //! A plain model of what is recorded, and a driver that feeds the same to it and to a recorder.
-#![allow(dead_code, unreachable_pub, missing_docs)]
+#![allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -258,7 +258,7 @@ impl Driver {
             episode.obs.extend(&obs[lane * 3..lane * 3 + 3]);
             episode.rewards.push(rewards[lane]);
             episode.tags.push(tags[lane]);
-            if episode.length % 64 == 0 {
+            if episode.length.is_multiple_of(64) {
                 let hash = self.dice.word() as u32;
                 episode.windows.push((episode.length, hash));
                 self.recorder.window(lane, hash);

@@ -1,5 +1,5 @@
 //! Plays real envs straight on block and recorder, as the engine does under NEXT_STEP.
-#![allow(dead_code, unreachable_pub, missing_docs)]
+#![allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used)]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -98,9 +98,9 @@ pub fn play(disk: Arc<dyn Disk>, dir: &Path, play: &Play) -> Recorded {
             }
             starts[lane] = env.position(lane);
         }
-        for lane in 0..lanes {
+        for (lane, age) in ages.iter().enumerate() {
             let bits = random_bits(play.seed, lane as u32, row);
-            let lies = play.lie_from.is_some_and(|from| ages[lane] + 1 >= from);
+            let lies = play.lie_from.is_some_and(|from| age + 1 >= from);
             fill(&spec.action_space, &mut actions, lane, bits);
             fill(&spec.action_space, &mut shown, lane, if lies { split_mix64(bits) } else { bits });
         }
@@ -132,7 +132,7 @@ pub fn play(disk: Arc<dyn Disk>, dir: &Path, play: &Play) -> Recorded {
         for lane in Lanes(stepped) {
             ages[lane] += 1;
             totals[lane] += rewards[lane];
-            due |= u64::from(ages[lane] % HASH_WINDOW_STEPS == 0) << lane;
+            due |= u64::from(ages[lane].is_multiple_of(HASH_WINDOW_STEPS)) << lane;
             let limit = ages[lane] >= play.max_steps;
             over |= u64::from((ended.terminated | ended.truncated) >> lane & 1 == 1 || limit) << lane;
         }
