@@ -9,7 +9,7 @@
 //! made in its place takes up watching where it is.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use actix::prelude::*;
@@ -32,13 +32,15 @@ pub(crate) struct Stepping {
     hang_deadline: Duration,
     exit: watch::Receiver<Option<Arc<Exit>>>,
     job: Mutex<Option<Job>>,
+    /// Weak: the thread alone decides when the run's recorder is released.
+    recording: Weak<RunRecorder>,
 }
 
 /// What the thread is started with; taken by the first actor.
 #[derive(Debug)]
 struct Job {
     rollout: Rollout,
-    recording: Option<RunRecorder>,
+    recording: Option<Arc<RunRecorder>>,
     exit: watch::Sender<Option<Arc<Exit>>>,
 }
 
@@ -51,8 +53,10 @@ impl Stepping {
     ) -> Arc<Self> {
         let (sender, exit) = watch::channel(None);
         let hang_deadline = rollout.hang_deadline;
+        let recording = recording.map(Arc::new);
+        let watched = recording.as_ref().map(Arc::downgrade).unwrap_or_default();
         let job = Mutex::new(Some(Job { rollout, recording, exit: sender }));
-        Arc::new(Self { id, progress: Arc::default(), cancel, hang_deadline, exit, job })
+        Arc::new(Self { id, progress: Arc::default(), cancel, hang_deadline, exit, job, recording: watched })
     }
 
     /// Starts the thread unless an earlier actor has.
@@ -62,7 +66,7 @@ impl Stepping {
         std::thread::Builder::new()
             .name(format!("rollhouse-session-{}", self.id))
             .spawn(move || {
-                let run = || job.rollout.run(job.recording.as_ref(), &progress, &cancel);
+                let run = || job.rollout.run(job.recording.as_deref(), &progress, &cancel);
                 let exit = match catch_unwind(AssertUnwindSafe(run)) {
                     Ok(Ok(report)) if cancel.is_cancelled() => Exit::Cancelled(Box::new(report)),
                     Ok(Ok(report)) => Exit::Finished(Box::new(report)),
@@ -101,7 +105,8 @@ impl SessionActor {
 
     fn look(&mut self, ctx: &mut Context<Self>) {
         let beats = self.stepping.progress.snapshot().beats;
-        if let Verdict::Hung(still) = self.watch.look(self.began.elapsed(), beats) {
+        let waits = self.stepping.recording.upgrade().is_some_and(|run| run.is_behind());
+        if let Verdict::Hung(still) = self.watch.look(self.began.elapsed(), beats, waits) {
             // Should it ever move again, it is to end at once.
             self.stepping.cancel.cancel();
             self.end(Arc::new(Exit::Hung(still)), ctx);

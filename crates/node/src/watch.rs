@@ -4,7 +4,8 @@ use std::time::Duration;
 
 /// Decides whether something still makes progress. Pure: `now` is any clock that only goes forward.
 ///
-/// Alive means *made progress*: the count moved since the last look.
+/// Alive means *made progress*: the count moved since the last look, or the session waits for something of
+/// ours, such as a disk that cannot follow.
 #[derive(Debug, Clone)]
 pub struct HangWatch {
     deadline: Duration,
@@ -32,10 +33,10 @@ impl HangWatch {
         Self { deadline, last: None }
     }
 
-    /// Looks at the count of signs of life at `now`.
-    pub fn look(&mut self, now: Duration, beats: u64) -> Verdict {
+    /// Looks at the count of signs of life at `now`; `waits` says that it waits for something of ours.
+    pub fn look(&mut self, now: Duration, beats: u64, waits: bool) -> Verdict {
         match self.last {
-            Some(seen) if seen.beats == beats => {
+            Some(seen) if seen.beats == beats && !waits => {
                 let still = now.saturating_sub(seen.at);
                 if still >= self.deadline { Verdict::Hung(still) } else { Verdict::Alive }
             }
@@ -58,34 +59,44 @@ mod tests {
     fn a_count_that_moves_is_alive_however_slowly() {
         let mut watch = HangWatch::new(DEADLINE);
         for beat in 0..100 {
-            assert_eq!(watch.look(Duration::from_secs(59) * beat, u64::from(beat)), Verdict::Alive);
+            assert_eq!(watch.look(Duration::from_secs(59) * beat, u64::from(beat), false), Verdict::Alive);
         }
+    }
+
+    #[test]
+    fn waiting_for_the_disk_is_no_hang_and_the_deadline_runs_anew_after_it() {
+        let mut watch = HangWatch::new(DEADLINE);
+        for minute in 0..10 {
+            assert_eq!(watch.look(Duration::from_secs(60 * minute), 7, true), Verdict::Alive);
+        }
+        assert_eq!(watch.look(Duration::from_secs(599), 7, false), Verdict::Alive);
+        assert_eq!(watch.look(Duration::from_secs(600), 7, false), Verdict::Hung(DEADLINE));
     }
 
     #[test]
     fn a_count_that_stands_still_is_hung_at_the_deadline_and_not_before() {
         let mut watch = HangWatch::new(DEADLINE);
-        assert_eq!(watch.look(Duration::from_secs(10), 7), Verdict::Alive);
-        assert_eq!(watch.look(Duration::from_secs(69), 7), Verdict::Alive);
-        assert_eq!(watch.look(Duration::from_secs(70), 7), Verdict::Hung(DEADLINE));
+        assert_eq!(watch.look(Duration::from_secs(10), 7, false), Verdict::Alive);
+        assert_eq!(watch.look(Duration::from_secs(69), 7, false), Verdict::Alive);
+        assert_eq!(watch.look(Duration::from_secs(70), 7, false), Verdict::Hung(DEADLINE));
     }
 
     proptest! {
         #[test]
         fn hung_is_said_exactly_when_the_last_change_is_a_deadline_ago(
-            looks in prop::collection::vec((0u64..40, any::<bool>()), 1..60)
+            looks in prop::collection::vec((0u64..40, any::<bool>(), prop::bool::weighted(0.2)), 1..60)
         ) {
             let mut watch = HangWatch::new(DEADLINE);
             let (mut now, mut beats, mut changed) = (0, 0, None);
-            for (wait, moves) in looks {
+            for (wait, moves, waits) in looks {
                 now += wait;
                 beats += u64::from(moves);
-                if moves || changed.is_none() {
+                if moves || waits || changed.is_none() {
                     changed = Some(now);
                 }
                 let still = Duration::from_secs(now - changed.unwrap());
                 let wanted = if still >= DEADLINE { Verdict::Hung(still) } else { Verdict::Alive };
-                prop_assert_eq!(watch.look(Duration::from_secs(now), beats), wanted);
+                prop_assert_eq!(watch.look(Duration::from_secs(now), beats, waits), wanted);
             }
         }
     }

@@ -7,7 +7,8 @@ use std::process::Command;
 use crate::plan::{Outcome, cargo, shown};
 
 /// Makes the golden data anew with the real Gymnasium in a virtual environment under `target/` and compares
-/// it byte by byte with what is committed.
+/// it with what is committed. NumPy's sines differ in the last bit between CPUs; data that is not the same byte
+/// by byte therefore has to pass the tests that the committed data passes.
 pub(crate) fn golden_data(root: &Path) -> Outcome {
     let golden = root.join("crates/env/golden");
     let environment = root.join("target/golden-venv");
@@ -25,15 +26,22 @@ pub(crate) fn golden_data(root: &Path) -> Outcome {
     if let Err(why) = install {
         return Outcome::Skipped(format!("Gymnasium cannot be installed here: {why}"));
     }
-    let written = fs::create_dir_all(&fresh).map_err(|e| format!("cannot make {}: {e}", fresh.display()));
-    let script = golden.join("generate.py");
-    let made = written.and_then(|()| shown(Command::new(&python).arg(&script).arg("--out").arg(&fresh)));
-    match made.and_then(|()| differing_files(&golden, &fresh)) {
+    // The script writes beside itself.
+    let script = fresh.join("generate.py");
+    let placed = fs::create_dir_all(&fresh).and_then(|()| fs::copy(golden.join("generate.py"), &script));
+    let placed = placed.map(drop).map_err(|error| format!("cannot make {}: {error}", script.display()));
+    let made = placed.and_then(|()| shown(Command::new(&python).arg(&script)));
+    let differing = match made.and_then(|()| differing_files(&golden, &fresh)) {
         Ok((files, differing)) if differing.is_empty() => {
-            Outcome::Passed(format!("{files} files made anew, all equal"))
+            return Outcome::Passed(format!("{files} files made anew, all the same bytes"));
         }
-        Ok((_, differing)) => Outcome::Failed(format!("differ from Gymnasium's: {}", differing.join(", "))),
-        Err(what) => Outcome::Failed(what),
+        Ok((_, differing)) => differing.join(", "),
+        Err(what) => return Outcome::Failed(what),
+    };
+    let mut tests = cargo(root, &["test", "--quiet", "--package", "rollhouse-env", "--test", "golden"]);
+    match shown(tests.env("ROLLHOUSE_GOLDEN", &fresh)) {
+        Ok(()) => Outcome::Passed(format!("made anew; {differing} have other bytes and pass the same tests")),
+        Err(what) => Outcome::Failed(format!("made anew, {differing} have other bytes: {what}")),
     }
 }
 
@@ -43,7 +51,7 @@ fn differing_files(committed: &Path, fresh: &Path) -> Result<(usize, Vec<String>
     let (mut files, mut differing) = (0, Vec::new());
     for entry in entries {
         let path = entry.map_err(|e| format!("cannot list {}: {e}", fresh.display()))?.path();
-        let Some(name) = path.file_name() else { continue };
+        let Some(name) = path.file_name().filter(|&name| name != "generate.py") else { continue };
         files += 1;
         let new = fs::read(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
         if fs::read(committed.join(name)).ok().as_ref() != Some(&new) {

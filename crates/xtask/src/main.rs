@@ -25,6 +25,8 @@ fn main() -> ExitCode {
         ["style"] => Plan::style(root),
         ["test"] => Plan::test(root),
         ["test", "--all"] => Plan::everything(root),
+        ["golden"] => Plan::golden(root),
+        ["deny"] => Plan::deny(root),
         ["help" | "--help" | "-h"] => {
             eprint!("{USAGE}");
             return ExitCode::SUCCESS;
@@ -50,5 +52,7 @@ usage: cargo xtask <command>
   test         the tests
   test --all   the tests, longer, and what is too heavy for every change: golden data made anew and
                compared, other architectures, licences and advisories of all dependencies
+  golden       of these, the golden data alone
+  deny         of these, licences and advisories alone
   style        the house rules a script can check
 ";

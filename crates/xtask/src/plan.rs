@@ -43,6 +43,14 @@ impl Plan {
         Self { root, name: "test", steps: vec![TESTS] }
     }
 
+    pub(crate) fn golden(root: PathBuf) -> Self {
+        Self { root, name: "golden", steps: vec![GOLDEN] }
+    }
+
+    pub(crate) fn deny(root: PathBuf) -> Self {
+        Self { root, name: "deny", steps: vec![DEPENDENCIES] }
+    }
+
     pub(crate) fn everything(root: PathBuf) -> Self {
         Self { root, name: "test --all", steps: vec![LONG_TESTS, GOLDEN, AARCH64, DEPENDENCIES] }
     }
