@@ -15,7 +15,7 @@ impl Spin {
     /// Sleep at once.
     pub const NEVER: Self = Self(Duration::ZERO);
 
-    /// The spinning that `parties` threads can afford together: [`SPIN_TIME`] if the process has a core for
+    /// The spinning that `parties` threads can afford together: 50 µs if the process has a core for
     /// each (affinity and cgroup quota counted), none otherwise.
     pub fn among(parties: usize) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
