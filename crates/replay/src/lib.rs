@@ -37,6 +37,7 @@ mod run;
 mod run_record;
 mod segment;
 mod simulate;
+mod syncer;
 pub mod testing;
 mod verify;
 mod walk;

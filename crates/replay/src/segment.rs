@@ -20,13 +20,15 @@ use crate::recorder::DiskError;
 #[derive(Debug)]
 pub(crate) struct SegmentWriter {
     path: PathBuf,
-    file: Box<dyn DiskFile>,
+    file: Arc<dyn DiskFile>,
     /// Records not yet given to the operating system.
     pending: Vec<u8>,
     /// Bytes of the segment, pending ones included.
     len: u64,
     /// Bytes that have reached the disk.
     durable: u64,
+    /// Length after the last mark.
+    marked: u64,
     /// Last chunk of each block.
     tails: BTreeMap<(u32, u32), u32>,
     run_payloads: Vec<RunPayload>,
@@ -63,13 +65,14 @@ impl SegmentWriter {
         ms: u64,
     ) -> Result<Self, DiskError> {
         let path = dir.join(segment_name(number));
-        let file = disk.create(&path).map_err(|e| DiskError::new("create", &path, e))?;
+        let file = disk.create(&path).map_err(|e| DiskError::new("create", &path, e))?.into();
         let mut writer = Self {
             path,
             file,
             pending: Vec::with_capacity(WRITE_BYTES * 2),
             len: 0,
             durable: 0,
+            marked: 0,
             tails: BTreeMap::new(),
             run_payloads: Vec::new(),
             index: SegmentIndex::new(number, session),
@@ -162,12 +165,29 @@ impl SegmentWriter {
     pub(crate) fn commit(&mut self) -> Result<(), DiskError> {
         self.flush()?;
         self.sync()?;
-        let durable = self.len;
-        self.put(Header { position: durable, ..Header::new(Kind::Mark) }, &[]);
+        self.put_mark(self.len);
         self.flush()?;
         self.sync()?;
         self.durable = self.len;
         Ok(())
+    }
+
+    /// For making it durable on another thread: its file and how much of it the operating system has.
+    pub(crate) fn to_sync(&self) -> (Arc<dyn DiskFile>, &Path, u64) {
+        (self.file.clone(), &self.path, self.len - self.pending.len() as u64)
+    }
+
+    /// Notes that the first `len` bytes are durable, unless nothing but a mark has come since the last mark.
+    pub(crate) fn synced_to(&mut self, len: u64) {
+        self.durable = self.durable.max(len);
+        if len > self.marked {
+            self.put_mark(len);
+        }
+    }
+
+    fn put_mark(&mut self, durable: u64) {
+        self.put(Header { position: durable, ..Header::new(Kind::Mark) }, &[]);
+        self.marked = self.len;
     }
 
     /// Writes the last record and makes the segment durable; gives what readers need to know of it.

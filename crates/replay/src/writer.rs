@@ -29,6 +29,7 @@ use crate::recorder::{DiskError, OpenError, RecorderConfig, Status};
 use crate::run::{RunHeader, Sampling};
 use crate::run_record::RunInfo;
 use crate::segment::{ChunkPlace, SegmentWriter, segment_name};
+use crate::syncer::{Synced, Syncer};
 
 /// What the recorder asks of its writer thread.
 #[derive(Debug)]
@@ -90,6 +91,9 @@ struct Store {
     unsafe_chunks: u64,
     /// Of those, the ones the operating system does not have yet.
     unflushed: (u64, u64),
+    /// Of those, chunks and episodes the syncer is making durable.
+    asked: (u64, u64),
+    syncer: Option<Syncer>,
     /// Bytes of the segments this session has closed.
     closed_bytes: u64,
     status: Status,
@@ -140,6 +144,8 @@ impl Writer {
             unsafe_episodes: 0,
             unsafe_chunks: 0,
             unflushed: (0, 0),
+            asked: (0, 0),
+            syncer: Syncer::start(),
             closed_bytes: 0,
             status: Status { repaired: report, ..Status::default() },
             payload: Vec::new(),
@@ -342,15 +348,52 @@ impl Store {
         }
     }
 
+    /// Has the syncer make things durable from time to time, and takes what it has done.
     fn commit_if_due(&mut self) {
+        if let Some(synced) = self.syncer.as_mut().and_then(Syncer::look) {
+            self.take_synced(synced);
+        }
         let dirty = self.current.as_ref().is_some_and(|(_, segment)| segment.is_dirty());
-        if dirty && self.last_commit.elapsed() >= self.config.commit_every {
-            self.commit();
+        if !dirty || self.last_commit.elapsed() < self.config.commit_every {
+            return;
+        }
+        match (&mut self.syncer, &self.current) {
+            (Some(syncer), Some((number, segment))) if !syncer.is_busy() => {
+                self.last_commit = Instant::now();
+                let (file, path, len) = segment.to_sync();
+                syncer.ask(*number, len, path, file);
+                self.asked = (self.unsafe_chunks - self.unflushed.0, self.unsafe_episodes - self.unflushed.1);
+            }
+            (Some(_), _) => {}
+            (None, _) => self.commit(),
+        }
+    }
+
+    fn take_synced(&mut self, synced: Synced) {
+        let (chunks, episodes) = std::mem::take(&mut self.asked);
+        // A segment closed since then is durable already, or latched.
+        let Some((_, segment)) = self.current.as_mut().filter(|(number, _)| *number == synced.segment) else {
+            return;
+        };
+        if synced.result.is_ok() {
+            segment.synced_to(synced.len);
+            self.unsafe_chunks -= chunks;
+            self.unsafe_episodes -= episodes;
+            self.status.durable_episodes = self.status.recorded.episodes - self.unsafe_episodes;
+        }
+        self.check(synced.result);
+    }
+
+    /// Lets the syncer end what it is at, so that it and this thread do not both count the same.
+    fn settle(&mut self) {
+        if let Some(synced) = self.syncer.as_mut().and_then(Syncer::wait) {
+            self.take_synced(synced);
         }
     }
 
     fn commit(&mut self) {
         self.last_commit = Instant::now();
+        self.settle();
         self.flush();
         if let Some((_, segment)) = self.current.as_mut().filter(|(_, segment)| segment.is_dirty()) {
             let committed = segment.commit();
@@ -369,6 +412,7 @@ impl Store {
 
     /// Seals the current segment.
     fn seal(&mut self) {
+        self.settle();
         let Some((number, segment)) = self.current.take() else { return };
         let len = segment.len();
         match segment.seal() {
@@ -450,6 +494,7 @@ impl Store {
         self.unsafe_chunks = 0;
         self.unsafe_episodes = 0;
         self.unflushed = (0, 0);
+        self.asked = (0, 0);
         self.status.recorded.episodes -= episodes;
         self.lose(chunks, episodes);
         self.status.error = Some(error);

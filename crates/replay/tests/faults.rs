@@ -5,6 +5,7 @@ mod model;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::{DIR, Dice, Driver, Model, Shape, all, assert_same, record};
 use rollhouse_core::EpisodeName;
@@ -25,9 +26,14 @@ fn segments(disk: &FaultyDisk) -> Vec<PathBuf> {
 
 /// Records until `rows`, making durable every `sync_every` rows; gives the model as it was at the last
 /// acknowledgement, and the whole.
-fn record_until_failure(disk: &FaultyDisk, shape: &Shape, sync_every: usize) -> (Model, Model) {
+fn record_until_failure(
+    disk: &FaultyDisk,
+    shape: &Shape,
+    sync_every: usize,
+    config: RecorderConfig,
+) -> (Model, Model) {
     let empty = (Model::new(), Model::new());
-    let Ok(recorder) = Recorder::open(Arc::new(disk.clone()), Path::new(DIR), small_segments()) else {
+    let Ok(recorder) = Recorder::open(Arc::new(disk.clone()), Path::new(DIR), config) else {
         return empty;
     };
     let run = recorder.begin_run(shape.header()).unwrap();
@@ -86,14 +92,14 @@ fn assert_nothing_acknowledged_is_lost(
 fn whichever_disk_operation_fails_no_acknowledged_episode_is_lost() {
     let shape = Shape { lanes: 8, rows: 240, end_one_in: 12, ..Shape::plain(0) };
     let clean = FaultyDisk::new();
-    record_until_failure(&clean, &shape, 60);
+    record_until_failure(&clean, &shape, 60, small_segments());
     let operations = clean.operations();
     assert!(operations > 15, "{operations} operations");
     for fail_on in [false, true] {
         for at in 1..=operations {
             let disk = FaultyDisk::new();
             disk.set_faults(Faults { fail_at: Some(at), fail_on, ..Faults::default() });
-            let (acknowledged, model) = record_until_failure(&disk, &shape, 60);
+            let (acknowledged, model) = record_until_failure(&disk, &shape, 60, small_segments());
             disk.set_faults(Faults::default());
             assert_nothing_acknowledged_is_lost(&disk, &shape, &acknowledged, &model);
             // The next session finds the folder usable, whatever was left in it.
@@ -103,6 +109,19 @@ fn whichever_disk_operation_fails_no_acknowledged_episode_is_lost() {
             let run = again.header().run.short();
             assert_eq!(listed.iter().filter(|info| info.name.run == run).count(), more.len());
         }
+    }
+}
+
+#[test]
+fn a_failing_disk_loses_nothing_acknowledged_while_the_syncer_is_at_work_all_the_time() {
+    let shape = Shape { lanes: 8, rows: 240, end_one_in: 12, ..Shape::plain(0) };
+    let config = RecorderConfig { commit_every: Duration::ZERO, ..small_segments() };
+    for at in 1..=60 {
+        let disk = FaultyDisk::new();
+        disk.set_faults(Faults { fail_at: Some(at), fail_on: at % 2 == 0, ..Faults::default() });
+        let (acknowledged, model) = record_until_failure(&disk, &shape, 60, config);
+        disk.set_faults(Faults::default());
+        assert_nothing_acknowledged_is_lost(&disk, &shape, &acknowledged, &model);
     }
 }
 

@@ -5,6 +5,7 @@ mod model;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::{DIR, Shape, all, assert_same, record};
 use proptest::prelude::*;
@@ -55,7 +56,12 @@ proptest! {
     #[test]
     fn every_episode_of_any_run_reads_back_as_it_was_lived(shape in shapes()) {
         let disk = FaultyDisk::new();
-        let config = RecorderConfig { segment_bytes: 64 * 1024, ..RecorderConfig::default() };
+        // The syncer is kept busy all the time.
+        let config = RecorderConfig {
+            segment_bytes: 64 * 1024,
+            commit_every: Duration::ZERO,
+            ..RecorderConfig::default()
+        };
         let model = record(Arc::new(disk.clone()), &shape, config);
         let replays = Replays::open(Arc::new(disk), Path::new(DIR)).unwrap();
         let listed = all(&replays);
