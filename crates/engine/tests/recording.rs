@@ -1,0 +1,209 @@
+//! What an engine shows the recorder is what happened: every recording lives through its episode again.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_core::{
+    ColumnMut, ColumnRef, Interruption, Options, Outcome, RunId, SeedSchedule, random_bits,
+};
+use rollhouse_engine::{Autoreset, Engine, EngineConfig, Reset, Stats};
+use rollhouse_env::{EnvEntry, Registry};
+use rollhouse_replay::testing::FaultyDisk;
+use rollhouse_replay::{
+    EpisodeInfo, PolicyInfo, RecordMode, Recorder, RecorderConfig, Replays, RunHeader, Verification,
+};
+
+const LANES: usize = 70;
+const FOLDER: &str = "data";
+
+struct Recording {
+    disk: Arc<FaultyDisk>,
+    stats: Stats,
+}
+
+/// Records what `play` does with an engine; episodes that are open at the end are cancelled.
+fn record(id: &str, config: EngineConfig, mode: RecordMode, play: impl FnOnce(&mut Engine)) -> Recording {
+    let registry = Registry::builtin();
+    let entry = registry.get(id).unwrap();
+    let disk = Arc::new(FaultyDisk::new());
+    let recorder = Recorder::open(disk.clone(), Path::new(FOLDER), RecorderConfig::default()).unwrap();
+    let run = recorder.begin_run(header(&entry, &config, mode)).unwrap();
+    let mut engine = Engine::new(&entry, config, Some(&run)).unwrap();
+    play(&mut engine);
+    engine.interrupt(Interruption::Cancelled).unwrap();
+    let stats = engine.stats().unwrap();
+    engine.close().unwrap();
+    drop(run);
+    let recorded = recorder.finish().unwrap();
+    assert_eq!(recorded.episodes, stats.outcomes.iter().sum::<u64>());
+    Recording { disk, stats }
+}
+
+fn header(entry: &EnvEntry, config: &EngineConfig, mode: RecordMode) -> RunHeader {
+    let spec = entry.spec().clone();
+    RunHeader {
+        run: RunId::generate(),
+        options: vec![Options::check(&spec.options, &[]).unwrap()],
+        lanes: config.lanes as u32,
+        schedule: config.schedule,
+        autoreset: config.autoreset.name().to_owned(),
+        max_episode_steps: spec.max_episode_steps,
+        policy: PolicyInfo { name: "test".into(), version: 0 },
+        mode,
+        program: "test".into(),
+        started_ms: 0,
+        spec,
+    }
+}
+
+impl Recording {
+    fn replays(&self) -> Replays {
+        Replays::open(self.disk.clone(), Path::new(FOLDER)).unwrap()
+    }
+
+    fn episodes(&self) -> Vec<EpisodeInfo> {
+        let mut infos = Vec::new();
+        self.replays().for_each(|info| infos.push(info)).unwrap();
+        infos
+    }
+
+    /// Every episode is there, with its outcome and length, and gives the same states again.
+    fn check(&self) {
+        let infos = self.episodes();
+        for (index, outcome) in Outcome::ALL.into_iter().enumerate() {
+            let found = infos.iter().filter(|info| info.outcome == outcome).count() as u64;
+            assert_eq!(found, self.stats.outcomes[index], "{outcome:?}");
+        }
+        assert_eq!(infos.iter().map(|info| info.length).sum::<u64>(), self.stats.steps);
+        let mut verified = 0;
+        let check = |verification: Verification| {
+            assert!(verification.ok, "{verification:?}");
+            verified += 1;
+        };
+        self.replays().verify_all(&Registry::builtin(), check).unwrap();
+        assert_eq!(verified, infos.len());
+    }
+}
+
+fn action(lane: usize, step: u64) -> i64 {
+    (random_bits(7, lane as u32, step) & 1) as i64
+}
+
+fn act_randomly(engine: &mut Engine, step: u64) {
+    match engine.actions().unwrap() {
+        ColumnMut::I64(actions) => {
+            actions.iter_mut().enumerate().for_each(|(lane, a)| *a = action(lane, step));
+        }
+        ColumnMut::F32(actions) => {
+            actions.iter_mut().enumerate().for_each(|(lane, a)| *a = action(lane, step) as f32 * 0.7 - 0.2);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn step(engine: &mut Engine, steps: std::ops::Range<u64>) {
+    for at in steps {
+        act_randomly(engine, at);
+        engine.step().unwrap();
+    }
+}
+
+#[test]
+fn every_autoreset_mode_and_schedule_is_recorded_as_it_was() {
+    for autoreset in [Autoreset::NextStep, Autoreset::SameStep] {
+        for schedule in [SeedSchedule::Continue, SeedSchedule::PerEpisode { run_seed: 5 }] {
+            for id in ["CartPole-v1", "Pendulum-v1", "MountainCarContinuous-v0", "Acrobot-v1"] {
+                let config = EngineConfig { autoreset, schedule, ..EngineConfig::new(LANES) };
+                let recording = record(id, config, RecordMode::All, |engine| {
+                    engine.reset(&Reset::all()).unwrap();
+                    step(engine, 0..450);
+                });
+                recording.check();
+            }
+        }
+    }
+}
+
+#[test]
+fn disabled_with_partial_and_seeded_resets_is_recorded_as_it_was() {
+    let config = EngineConfig { autoreset: Autoreset::Disabled, ..EngineConfig::new(LANES) };
+    let recording = record("CartPole-v1", config, RecordMode::All, |engine| {
+        engine.reset(&Reset::seeded(3, LANES)).unwrap();
+        for at in 0..300 {
+            act_randomly(engine, at);
+            let frame = engine.step().unwrap();
+            let over = |lane| frame.terminated()[lane] == 1 || frame.truncated()[lane] == 1;
+            // Those that are over, and every now and then one that is not.
+            let mask: Vec<bool> = (0..LANES).map(|lane| over(lane) || (at + lane as u64) % 97 == 0).collect();
+            let seeds = (0..LANES).map(|lane| (lane % 3 == 0).then_some(at)).collect();
+            if mask.contains(&true) {
+                engine.reset(&Reset { seeds, mask }).unwrap();
+            }
+        }
+    });
+    recording.check();
+    assert!(recording.episodes().iter().any(|info| !info.outcome.is_finished() && info.length > 0));
+}
+
+#[test]
+fn first_done_lanes_are_recorded_as_they_were() {
+    for threads in [1, 2] {
+        let lanes = 520;
+        let config = EngineConfig { threads, ..EngineConfig::new(lanes) };
+        let recording = record("CartPole-v1", config, RecordMode::All, |engine| {
+            engine.reset(&Reset::seeded(8, lanes)).unwrap();
+            for turn in 0..150 {
+                let chosen: Vec<u32> =
+                    (0..lanes as u32).filter(|&lane| random_bits(2, lane, turn).is_multiple_of(2)).collect();
+                let actions: Vec<i64> = chosen.iter().map(|&lane| action(lane as usize, turn)).collect();
+                engine.send(&chosen, ColumnRef::I64(&actions)).unwrap();
+                engine.recv(chosen.len(), Duration::from_secs(60)).unwrap();
+            }
+            step(engine, 0..50);
+        });
+        recording.check();
+    }
+}
+
+#[test]
+fn traces_and_full_recordings_hold_every_observation() {
+    for autoreset in [Autoreset::NextStep, Autoreset::SameStep] {
+        for (id, mode) in [("CartPole-v1", RecordMode::Trace), ("test/Noise-v0", RecordMode::All)] {
+            let config = EngineConfig { autoreset, ..EngineConfig::new(LANES) };
+            let recording = record(id, config, mode, |engine| {
+                engine.reset(&Reset::all()).unwrap();
+                step(engine, 0..200);
+            });
+            recording.check();
+        }
+    }
+}
+
+#[test]
+fn sampled_recordings_hold_whole_episodes_only() {
+    let config = EngineConfig::new(LANES);
+    let registry = Registry::builtin();
+    let entry = registry.get("CartPole-v1").unwrap();
+    let disk = Arc::new(FaultyDisk::new());
+    let recorder = Recorder::open(disk.clone(), Path::new(FOLDER), RecorderConfig::default()).unwrap();
+    let run = recorder.begin_run(header(&entry, &config, RecordMode::Sample { probability: 0.1 })).unwrap();
+    let mut engine = Engine::new(&entry, config, Some(&run)).unwrap();
+    engine.reset(&Reset::all()).unwrap();
+    step(&mut engine, 0..1_000);
+    engine.interrupt(Interruption::Cancelled).unwrap();
+    let played: u64 = engine.stats().unwrap().outcomes.iter().sum();
+    engine.close().unwrap();
+    drop(run);
+    recorder.finish().unwrap();
+    let mut verified = 0;
+    let check = |verification: Verification| {
+        assert!(verification.ok, "{verification:?}");
+        verified += 1;
+    };
+    Replays::open(disk, Path::new(FOLDER)).unwrap().verify_all(&registry, check).unwrap();
+    // About 3,000 episodes: a tenth of them is 300 with a deviation of 16.
+    assert!(played > 2_500 && (verified as f64 / played as f64 - 0.1).abs() < 0.04, "{verified} of {played}");
+}
