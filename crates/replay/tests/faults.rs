@@ -90,16 +90,16 @@ fn assert_nothing_acknowledged_is_lost(
 
 #[test]
 fn whichever_disk_operation_fails_no_acknowledged_episode_is_lost() {
-    let shape = Shape { lanes: 8, rows: 240, end_one_in: 12, ..Shape::plain(0) };
+    let shape = Shape { lanes: 8, rows: 120, end_one_in: 12, ..Shape::plain(0) };
     let clean = FaultyDisk::new();
-    record_until_failure(&clean, &shape, 60, small_segments());
+    record_until_failure(&clean, &shape, 30, small_segments());
     let operations = clean.operations();
     assert!(operations > 15, "{operations} operations");
     for fail_on in [false, true] {
         for at in 1..=operations {
             let disk = FaultyDisk::new();
             disk.set_faults(Faults { fail_at: Some(at), fail_on, ..Faults::default() });
-            let (acknowledged, model) = record_until_failure(&disk, &shape, 60, small_segments());
+            let (acknowledged, model) = record_until_failure(&disk, &shape, 30, small_segments());
             disk.set_faults(Faults::default());
             assert_nothing_acknowledged_is_lost(&disk, &shape, &acknowledged, &model);
             // The next session finds the folder usable, whatever was left in it.
@@ -114,12 +114,12 @@ fn whichever_disk_operation_fails_no_acknowledged_episode_is_lost() {
 
 #[test]
 fn a_failing_disk_loses_nothing_acknowledged_while_the_syncer_is_at_work_all_the_time() {
-    let shape = Shape { lanes: 8, rows: 240, end_one_in: 12, ..Shape::plain(0) };
+    let shape = Shape { lanes: 8, rows: 120, end_one_in: 12, ..Shape::plain(0) };
     let config = RecorderConfig { commit_every: Duration::ZERO, ..small_segments() };
     for at in 1..=60 {
         let disk = FaultyDisk::new();
         disk.set_faults(Faults { fail_at: Some(at), fail_on: at % 2 == 0, ..Faults::default() });
-        let (acknowledged, model) = record_until_failure(&disk, &shape, 60, config);
+        let (acknowledged, model) = record_until_failure(&disk, &shape, 30, config);
         disk.set_faults(Faults::default());
         assert_nothing_acknowledged_is_lost(&disk, &shape, &acknowledged, &model);
     }

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use model::{Driver, Shape, all};
-use rollhouse_replay::{Query, RealDisk, Recorder, RecorderConfig, Replays, Sort, SortKey, repair};
+use rollhouse_replay::{
+    Query, RealDisk, RecordMode, Recorder, RecorderConfig, Replays, Sort, SortKey, repair,
+};
 
 struct Folder(PathBuf);
 
@@ -31,8 +33,8 @@ impl Drop for Folder {
 }
 
 /// A folder large enough to have a catalogue; gives bytes written and episodes.
-fn large(folder: &Folder, rows: usize) -> (u64, u64) {
-    let shape = Shape { lanes: 64, end_one_in: 22, ..Shape::plain(rows) };
+fn large(folder: &Folder, rows: usize, mode: RecordMode) -> (u64, u64) {
+    let shape = Shape { mode, ..Shape::plain(rows) };
     let config = RecorderConfig { segment_bytes: 3 << 20, ..RecorderConfig::default() };
     let recorder = Recorder::open(Arc::new(RealDisk), &folder.0, config).unwrap();
     let run = recorder.begin_run(shape.header()).unwrap();
@@ -55,7 +57,7 @@ fn names(replays: &Replays) -> Vec<String> {
 #[test]
 fn a_scrambled_deleted_or_unopenable_catalogue_changes_nothing_and_repair_makes_it_anew() {
     let folder = Folder::new("catalogue");
-    let (bytes, episodes) = large(&folder, 240_000);
+    let (bytes, episodes) = large(&folder, 6000, RecordMode::Trace);
     assert!(bytes > 9 << 20, "{bytes} bytes");
     let sled = folder.0.join("catalogue");
     assert!(sled.is_dir(), "the recorder makes a catalogue of so much");
@@ -97,8 +99,7 @@ fn a_scrambled_deleted_or_unopenable_catalogue_changes_nothing_and_repair_makes_
 #[test]
 fn random_episodes_cost_less_than_their_budget_on_disk() {
     let folder = Folder::new("bytes");
-    let rows = 30_000;
-    let (_, episodes) = large(&folder, rows);
+    let (_, episodes) = large(&folder, 10_000, RecordMode::All);
     let steps: u64 = all(&folder.open()).iter().map(|info| info.length).sum();
     let bytes: u64 = walk(&folder.0).iter().map(|path| fs::metadata(path).unwrap().len()).sum();
     let per_step = bytes as f64 / steps as f64;
