@@ -137,7 +137,8 @@ fn disabled_with_partial_and_seeded_resets_is_recorded_as_it_was() {
             let frame = engine.step().unwrap();
             let over = |lane| frame.terminated()[lane] == 1 || frame.truncated()[lane] == 1;
             // Those that are over, and every now and then one that is not.
-            let mask: Vec<bool> = (0..LANES).map(|lane| over(lane) || (at + lane as u64) % 97 == 0).collect();
+            let mask: Vec<bool> =
+                (0..LANES).map(|lane| over(lane) || (at + lane as u64).is_multiple_of(97)).collect();
             let seeds = (0..LANES).map(|lane| (lane % 3 == 0).then_some(at)).collect();
             if mask.contains(&true) {
                 engine.reset(&Reset { seeds, mask }).unwrap();
