@@ -18,7 +18,8 @@ use serde_json::Value;
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| match std::env::var_os("ROLLHOUSE_BIN") {
-        Some(path) => path.into(),
+        // A relative path is one from the root.
+        Some(path) => workspace().join(path),
         None => build(),
     })
 }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use actix::prelude::*;
 use rollhouse_core::panic_message;
+use rollhouse_engine::StepError;
 use rollhouse_replay::RunRecorder;
 use tokio::sync::watch;
 
@@ -70,6 +71,10 @@ impl Stepping {
                 let exit = match catch_unwind(AssertUnwindSafe(run)) {
                     Ok(Ok(report)) if cancel.is_cancelled() => Exit::Cancelled(Box::new(report)),
                     Ok(Ok(report)) => Exit::Finished(Box::new(report)),
+                    // One of several stepping threads did not answer.
+                    Ok(Err(RolloutError::Step(StepError::Hung))) => {
+                        Exit::Hung(job.rollout.engine.step_deadline)
+                    }
                     Ok(Err(error)) => Exit::Failed(error),
                     Err(panic) => Exit::Panicked(panic_message(&*panic)),
                 };

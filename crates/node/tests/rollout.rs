@@ -161,6 +161,19 @@ fn an_env_that_hangs_is_given_up_and_others_on_the_node_go_on() {
 }
 
 #[test]
+fn a_thread_of_the_engine_that_hangs_is_told_as_a_hang_too() {
+    let hang = || loop {
+        std::thread::park();
+    };
+    let mut stuck = rollout(counter(hang), 512, Goal::Episodes(10_000));
+    stuck.engine.threads = 2;
+    stuck.engine.step_deadline = Duration::from_millis(200);
+    // Whichever is noticed first: the thread that steps the second half, or the one that steps the first.
+    stuck.hang_deadline = Duration::from_millis(400);
+    assert!(matches!(*exit_of(stuck), Exit::Hung(_)));
+}
+
+#[test]
 fn lanes_that_cannot_be_made_fail_the_session_with_the_reason() {
     let exit = exit_of(rollout(cartpole(), 0, Goal::Batches(1)));
     assert!(matches!(&*exit, Exit::Failed(RolloutError::Engine(_))), "{exit:?}");
