@@ -4,13 +4,26 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::plan::{Outcome, cargo, line};
+use crate::plan::{Outcome, cargo, line, shown};
 
 /// Runs every test of the workspace. `soak` multiplies what the process tests repeat at random.
 pub(crate) fn run(root: &Path, soak: u32) -> Outcome {
+    // Built once here; without `ROLLHOUSE_BIN` each process test asks cargo for it.
+    if let Err(what) =
+        shown(&mut cargo(root, &["build", "--quiet", "--locked", "--package", "rollhouse-cli"]))
+    {
+        return Outcome::Failed(what);
+    }
+    let binary = std::env::current_exe().map(|here| here.with_file_name(BINARY));
     let arguments = ["test", "--workspace", "--locked", "--no-fail-fast"];
     let mut command = cargo(root, &arguments);
     command.env("ROLLHOUSE_SOAK", soak.to_string()).stdout(Stdio::piped());
+    // Both are built with the dev profile, so the binary lies beside this one.
+    if let Ok(binary) = binary.as_ref()
+        && binary.exists()
+    {
+        command.env("ROLLHOUSE_BIN", binary);
+    }
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return Outcome::Failed(format!("cannot start {}: {error}", line(&command))),
@@ -31,6 +44,8 @@ pub(crate) fn run(root: &Path, soak: u32) -> Outcome {
         Err(error) => Outcome::Failed(format!("waiting for {}: {error}", line(&command))),
     }
 }
+
+const BINARY: &str = if cfg!(windows) { "rollhouse.exe" } else { "rollhouse" };
 
 /// Sums of the `test result:` lines.
 #[derive(Debug, Default, PartialEq)]
