@@ -155,12 +155,13 @@ enum Unready {
     Failed(String),
 }
 
-/// An episode in a lane of the simulator.
+/// An episode in a lane of the simulator: what is only looked at when something may have happened.
 struct Slot {
-    step: usize,
+    /// Steps taken and their return, as of the last look.
+    step: u64,
+    total_reward: f64,
     /// Its age at the next recorded hash.
     next_due: u64,
-    total_reward: f64,
     next_window: usize,
     /// The last step at which a hash agreed.
     agreed: u64,
@@ -235,6 +236,15 @@ struct Batch<'a> {
     busy: u64,
     /// Lanes that can still be used.
     usable: u64,
+    /// Lanes whose episodes hold every observation: they are looked at in every step.
+    traced: u64,
+    // What every step of every lane touches, side by side.
+    steps: [u64; BLOCK_LANES],
+    /// The age at which a lane is looked at next: a recorded hash, the end or the time limit.
+    next_look: [u64; BLOCK_LANES],
+    totals: [f64; BLOCK_LANES],
+    /// Discrete actions of the lane's episode; empty for other action spaces.
+    discrete: [Vec<i64>; BLOCK_LANES],
 }
 
 impl<'a> Batch<'a> {
@@ -247,6 +257,11 @@ impl<'a> Batch<'a> {
             slots: [const { None }; BLOCK_LANES],
             busy: 0,
             usable: u64::MAX,
+            traced: 0,
+            steps: [0; BLOCK_LANES],
+            next_look: [0; BLOCK_LANES],
+            totals: [0.0; BLOCK_LANES],
+            discrete: [const { Vec::new() }; BLOCK_LANES],
         }
     }
 
@@ -273,7 +288,7 @@ impl<'a> Batch<'a> {
         for lane in Lanes(free) {
             let Some(episode) = queue.next() else { break };
             self.simulator.restore(lane, episode.info.start);
-            self.slots[lane] = Some(Box::new(Slot::new(episode)));
+            self.take(lane, episode);
             begun |= 1 << lane;
         }
         if begun == 0 {
@@ -295,35 +310,73 @@ impl<'a> Batch<'a> {
         }
     }
 
-    fn step(&mut self, visit: &mut impl FnMut(Verification)) {
-        let elements = self.simulator.action_elements;
-        let mut due = 0;
-        let mut last = 0;
-        for lane in Lanes(self.busy) {
-            let Some(slot) = &mut self.slots[lane] else { continue };
-            self.simulator.actions.copy_row(lane, &slot.episode.actions, slot.step, elements);
-            slot.step += 1;
-            due |= u64::from(slot.step as u64 == slot.next_due) << lane;
-            last |= u64::from(slot.step as u64 == slot.episode.info.length) << lane;
+    /// Puts an episode into a free lane.
+    fn take(&mut self, lane: usize, mut episode: Box<Episode>) {
+        (self.steps[lane], self.totals[lane]) = (0, 0.0);
+        self.traced = self.traced & !(1 << lane) | u64::from(episode.steps.is_some()) << lane;
+        if let ColumnData::I64(actions) = &mut episode.actions {
+            self.discrete[lane] = std::mem::take(actions);
         }
+        let slot = Box::new(Slot::new(episode));
+        self.next_look[lane] = slot.next_look(self.limit);
+        self.slots[lane] = Some(slot);
+    }
+
+    fn step(&mut self, visit: &mut impl FnMut(Verification)) {
+        let mut looks = self.advance();
         let stepped = self.busy;
         let Some(ended) = self.simulator.step(stepped) else { return self.lose_all(visit) };
         self.lose(ended.lost & stepped, visit);
-        let hashed = (due | last) & self.busy;
-        if hashed != 0 {
-            self.simulator.hash(hashed);
+        for (total, reward) in self.totals.iter_mut().zip(&self.simulator.rewards) {
+            *total += reward;
         }
-        for lane in Lanes(self.busy) {
+        looks |= ended.terminated | ended.truncated | self.traced;
+        looks &= self.busy;
+        let (due, last) = self.due_and_last(looks);
+        if due | last != 0 {
+            self.simulator.hash(due | last);
+        }
+        for lane in Lanes(looks) {
             let Some(mut slot) = self.slots[lane].take() else { continue };
-            slot.total_reward += self.simulator.rewards[lane];
+            (slot.step, slot.total_reward) = (self.steps[lane], self.totals[lane]);
             let is_last = last >> lane & 1 == 1;
-            let hash = (hashed >> lane & 1 == 1).then(|| self.simulator.hashes[lane]);
+            let hash = ((due | last) >> lane & 1 == 1).then(|| self.simulator.hashes[lane]);
             let divergence = self.differs(lane, &mut slot, ended, hash, is_last);
+            self.next_look[lane] = slot.next_look(self.limit);
             self.slots[lane] = Some(slot);
             if divergence.is_some() || is_last {
                 self.close(lane, divergence, visit);
             }
         }
+    }
+
+    /// Hands the simulator every busy lane's next action; gives the lanes that have to be looked at.
+    fn advance(&mut self) -> u64 {
+        let elements = self.simulator.action_elements;
+        let mut looks = 0;
+        for lane in Lanes(self.busy) {
+            let step = self.steps[lane];
+            if let ColumnData::I64(actions) = &mut self.simulator.actions {
+                // Decoding has checked that there are as many actions as steps.
+                actions[lane] = self.discrete[lane].get(step as usize).copied().unwrap_or_default();
+            } else if let Some(slot) = &self.slots[lane] {
+                self.simulator.actions.copy_row(lane, &slot.episode.actions, step as usize, elements);
+            }
+            self.steps[lane] = step + 1;
+            looks |= u64::from(step + 1 == self.next_look[lane]) << lane;
+        }
+        looks
+    }
+
+    /// Of the lanes `looks`, those at a recorded hash and those at their last step.
+    fn due_and_last(&self, looks: u64) -> (u64, u64) {
+        let (mut due, mut last) = (0, 0);
+        for lane in Lanes(looks) {
+            let Some(slot) = &self.slots[lane] else { continue };
+            due |= u64::from(self.steps[lane] == slot.next_due) << lane;
+            last |= u64::from(self.steps[lane] == slot.episode.info.length) << lane;
+        }
+        (due, last)
     }
 
     /// The first difference of the step just taken.
@@ -335,7 +388,7 @@ impl<'a> Batch<'a> {
         hash: Option<u32>,
         is_last: bool,
     ) -> Option<Divergence> {
-        let t = slot.step as u64;
+        let t = slot.step;
         if slot.episode.steps.is_some()
             && let Some(divergence) = self.step_differs(lane, slot)
         {
@@ -390,7 +443,7 @@ impl<'a> Batch<'a> {
     /// Trace recordings: reward, observation and infos of the step just taken.
     fn step_differs(&self, lane: usize, slot: &Slot) -> Option<Divergence> {
         let steps = slot.episode.steps.as_ref()?;
-        let (t, row) = (slot.step as u64, slot.step - 1);
+        let (t, row) = (slot.step, slot.step as usize - 1);
         let columns = self.obs.iter().zip(&steps.obs).zip(&self.simulator.obs);
         let infos = self.infos.iter().zip(&steps.infos).zip(&self.simulator.infos);
         for ((spec, recorded), replayed) in columns.chain(infos) {
@@ -409,7 +462,7 @@ impl<'a> Batch<'a> {
         visit(Verification {
             name: slot.episode.info.name,
             ok: divergence.is_none(),
-            steps: slot.step as u64,
+            steps: self.steps[lane],
             first_divergence: divergence,
             note: None,
         });
@@ -420,7 +473,7 @@ impl<'a> Batch<'a> {
             return;
         }
         for lane in Lanes(lanes) {
-            let step = self.slots[lane].as_ref().map_or(0, |slot| slot.step as u64);
+            let step = self.steps[lane];
             let panicked = Value::Text("the env panicked".into());
             self.close(lane, Some(differs(step, step, "panic", Value::Nothing, panicked)), visit);
         }
@@ -431,7 +484,7 @@ impl<'a> Batch<'a> {
         self.usable = 0;
         let busy = self.busy;
         for lane in Lanes(busy) {
-            let step = self.slots[lane].as_ref().map_or(0, |slot| slot.step as u64);
+            let step = self.steps[lane];
             let panicked = Value::Text("the env panicked in a lane of this block".into());
             self.close(lane, Some(differs(step, step, "panic", Value::Nothing, panicked)), visit);
         }
@@ -442,6 +495,14 @@ impl Slot {
     fn new(episode: Box<Episode>) -> Self {
         let next_due = episode.windows.first().map_or(u64::MAX, |&(age, _)| age);
         Self { step: 0, next_due, total_reward: 0.0, next_window: 0, agreed: 0, episode }
+    }
+
+    /// The next age at which something may differ: a recorded hash, the end, or the time limit, which an
+    /// episode of another program may have passed.
+    fn next_look(&self, limit: Option<u64>) -> u64 {
+        let length = self.episode.info.length;
+        let limit = limit.filter(|&limit| limit > self.step).unwrap_or(u64::MAX);
+        self.next_due.min(length).min(limit)
     }
 }
 
