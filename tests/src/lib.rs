@@ -8,8 +8,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rollhouse_core::split_mix64;
 use serde_json::Value;
@@ -139,14 +139,23 @@ pub fn segment_bytes(data: &Path) -> u64 {
     segments(data).iter().filter_map(|file| Some(fs::metadata(file).ok()?.len())).sum()
 }
 
-/// A run in the background; killed if the test ends before it.
+/// A run in the background; killed if the test ends before it. There is one at a time: several that never end
+/// would outrun, on few cores, the readers that look at what they write.
 #[derive(Debug)]
-pub struct Running(Option<Child>);
+pub struct Running {
+    child: Option<Child>,
+    _only: MutexGuard<'static, ()>,
+}
+
+static ONE_RUNNING: Mutex<()> = Mutex::new(());
 
 impl Running {
-    /// Starts a command line.
+    /// Starts a command line, after the last one has ended. A test must not hold two.
     pub fn start(data: &Path, line: &str) -> Self {
-        Self(Some(rollhouse(data, line).spawn().expect("the binary starts")))
+        // A test that failed has killed its run.
+        let only = ONE_RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let child = rollhouse(data, line).spawn().expect("the binary starts");
+        Self { child: Some(child), _only: only }
     }
 
     /// Returns when its segments hold at least `bytes` bytes, or when it has ended.
@@ -181,18 +190,18 @@ impl Running {
 
     /// Waits for its end.
     pub fn wait(mut self) -> Done {
-        let child = self.0.take().expect("not waited for yet");
+        let child = self.child.take().expect("not waited for yet");
         Done::of(child.wait_with_output().expect("a child can be waited for"))
     }
 
     fn child(&mut self) -> &mut Child {
-        self.0.as_mut().expect("not waited for yet")
+        self.child.as_mut().expect("not waited for yet")
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
+        if let Some(child) = &mut self.child {
             // It may have ended by itself.
             let _killed = child.kill();
             let _reaped = child.wait();
