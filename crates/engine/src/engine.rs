@@ -42,8 +42,11 @@ pub struct Engine {
     started: Instant,
     /// Wall clock when the engine was made, milliseconds since 1970.
     started_ms: u64,
-    /// When the last batch that needed to know began.
+    /// The time as of the last batch that looked at the clock.
     turn: Turn,
+    last_sample: Duration,
+    /// Batches follow so slowly that each looks at the clock.
+    unhurried: bool,
     recording: bool,
     timings: Timings,
 }
@@ -122,6 +125,8 @@ impl Engine {
             started,
             started_ms,
             turn: Turn { now_ms: started_ms, since_start: Duration::ZERO },
+            last_sample: Duration::ZERO,
+            unhurried: false,
             recording: recording.is_some(),
             timings: Timings::default(),
         })
@@ -189,8 +194,13 @@ impl Engine {
         }
         let sampled = self.timings.batches.is_multiple_of(SAMPLE_EVERY);
         self.timings.batches += 1;
-        // The clock costs a tenth of a small batch: read it only when someone looks at it.
-        if sampled || self.recording || self.lost() > 0 {
+        // The clock costs a tenth of a small batch: while batches follow fast, every sampled one is enough.
+        if sampled {
+            self.turn = self.turn_now();
+            let since = self.turn.since_start.saturating_sub(self.last_sample);
+            self.last_sample = self.turn.since_start;
+            self.unhurried = since > UNHURRIED * SAMPLE_EVERY as u32;
+        } else if (self.recording && self.unhurried) || self.lost() > 0 {
             self.turn = self.turn_now();
         }
         let turn = self.turn;
@@ -581,6 +591,10 @@ impl fmt::Debug for Engine {
 fn wall_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
+
+/// Batches that follow each other faster may be told a time up to [`SAMPLE_EVERY`] batches old, which is then
+/// at most about 2 ms: recordings close their chunks by it, at about 100 ms.
+const UNHURRIED: Duration = Duration::from_micros(100);
 
 /// A sub-batch takes microseconds to milliseconds; a client that waits this long finds room.
 const BUSY_RETRY_MS: u64 = 1;
