@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rollhouse_arena::{Arena, BatchColumns, Frame, Rows, Spin};
 use rollhouse_core::limits::{BLOCK_LANES, MAX_LANES, MAX_THREADS};
-use rollhouse_core::{ColumnMut, ColumnRef, ColumnSpec, Interruption, LaneState};
+use rollhouse_core::{ColumnMut, ColumnRef, ColumnSpec, Interruption, LaneState, SeedSchedule};
 use rollhouse_env::EnvEntry;
 use rollhouse_replay::RunRecorder;
 
@@ -54,7 +54,8 @@ pub struct Engine {
 /// Which lanes to reset, and with which seeds.
 #[derive(Debug, Clone, Default)]
 pub struct Reset {
-    /// One seed per lane, or empty for none. A lane without a seed draws on, or is seeded by the schedule.
+    /// One seed per lane, or empty for none. A lane without a seed draws on, or is seeded by the schedule; a
+    /// schedule that seeds every episode takes no other seed.
     pub seeds: Vec<Option<u64>>,
     /// One flag per lane, or empty for all lanes. Lanes left out keep their state and observation.
     pub mask: Vec<bool>,
@@ -146,13 +147,17 @@ impl Engine {
     /// received are dropped.
     ///
     /// # Errors
-    /// A list of another length than the batch, or [`StepError::Hung`].
+    /// A list of another length than the batch, a seed where the schedule gives them, or [`StepError::Hung`].
     pub fn reset(&mut self, reset: &Reset) -> Result<Frame<'_>, StepError> {
         let lanes = self.lanes();
         for (what, given) in [("seeds", reset.seeds.len()), ("mask flags", reset.mask.len())] {
             if given != 0 && given != lanes {
                 return Err(StepError::Length { what, given, wanted: lanes });
             }
+        }
+        let scheduled = matches!(self.config.schedule, SeedSchedule::PerEpisode { .. });
+        if scheduled && reset.seeds.iter().any(Option::is_some) {
+            return Err(StepError::SeedsScheduled);
         }
         self.lockstep()?;
         let reset = reset.clone();

@@ -44,6 +44,8 @@ pub enum StepError {
     },
     /// The caller's fault: no reset yet.
     NotReset,
+    /// The caller's fault: a seed was given although the engine's schedule seeds every episode.
+    SeedsScheduled,
     /// The caller's fault: a list has another length than the batch.
     Length {
         /// What the list holds.
@@ -146,6 +148,7 @@ impl fmt::Display for StepError {
                 )
             }
             Self::NotReset => f.write_str("step before the first reset"),
+            Self::SeedsScheduled => f.write_str("a seed was given, but the schedule seeds every episode"),
             Self::Length { what, given, wanted } => write!(f, "{given} {what} given, {wanted} wanted"),
             Self::NoSuchLane { lane, lanes } => write!(f, "lane {lane} of a batch of {lanes}"),
             Self::LaneOutstanding { lane } => {

@@ -87,6 +87,16 @@ fn every_episode_of_the_per_episode_schedule_starts_as_its_seed_alone_does() {
     assert!(numbers.iter().all(|&n| n > 5), "{numbers:?}");
 }
 
+/// Symptom: a seed given to a lane of a scheduled run had no effect. Cause: the schedule seeded over it.
+/// Fix: it is refused.
+#[test]
+fn a_seed_that_the_schedule_would_override_is_refused() {
+    let schedule = SeedSchedule::PerEpisode { run_seed: 11 };
+    let mut engine = cartpole(EngineConfig { schedule, ..EngineConfig::new(2) });
+    assert_eq!(engine.reset(&Reset::seeded(1, 2)).err(), Some(StepError::SeedsScheduled));
+    engine.reset(&Reset { seeds: vec![None; 2], ..Reset::default() }).unwrap();
+}
+
 #[test]
 fn a_partial_reset_with_a_seed_touches_its_lane_only() {
     let mut engine = cartpole(EngineConfig::new(2));
