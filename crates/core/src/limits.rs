@@ -13,9 +13,6 @@ pub const MAX_THREADS: usize = 256;
 /// Columns one observation space may flatten to.
 pub const MAX_OBS_COLUMNS: usize = 16;
 
-/// Elements of one row of one column.
-pub const MAX_ROW_ELEMENTS: usize = 1 << 20;
-
 /// Bytes of an env id.
 pub const MAX_ENV_ID_BYTES: usize = 128;
 

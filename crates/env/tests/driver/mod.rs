@@ -1,7 +1,6 @@
 //! A block with its columns, driven from outside as the engine does.
 
-// Each test binary uses a part of this.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "test code")]
 
 use std::sync::Arc;
