@@ -1,0 +1,14 @@
+//! The native half of the `rollhouse` Python package.
+//!
+//! Start reading in `python/rollhouse/__init__.py`: that is the interface. This crate holds what Python should
+//! not do itself: the engine, the arrays over its memory, and recordings.
+
+use pyo3::prelude::*;
+
+/// `rollhouse._native`.
+#[pymodule]
+mod _native {
+    /// The package's version.
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+}
