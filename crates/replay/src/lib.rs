@@ -29,6 +29,7 @@ pub mod limits;
 mod load;
 mod playback;
 mod query;
+mod recompute;
 mod record;
 mod recorder;
 mod repair;
@@ -51,6 +52,7 @@ pub use folder::RepairReport;
 pub use index::{Damage, DamageCause};
 pub use playback::{Playback, PlayedStep};
 pub use query::{Query, Sort, SortKey, UnknownSort};
+pub use recompute::RecomputeError;
 pub use recorder::{
     BeginError, DiskError, OpenError, RecordError, Recorded, Recorder, RecorderConfig, RunRecorder, Status,
 };

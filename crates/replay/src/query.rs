@@ -201,7 +201,8 @@ impl Sort {
         Bound(if self.descending { -value } else { value })
     }
 
-    fn compare(self, a: &EpisodeInfo, b: &EpisodeInfo) -> Ordering {
+    /// How two episodes stand in this order, also when they come from different folders.
+    pub fn compare(self, a: &EpisodeInfo, b: &EpisodeInfo) -> Ordering {
         let name = |info: &EpisodeInfo| (info.run_id(), info.name.lane, info.name.number);
         let total = |info: &EpisodeInfo| info.total_reward.unwrap_or(f64::NEG_INFINITY);
         let by_key = match self.key {

@@ -235,6 +235,16 @@ impl Replays {
         Ok(())
     }
 
+    /// How many episodes there are: those that ended, counted without reading them, and those that broke off.
+    ///
+    /// # Errors
+    /// If a file operation fails.
+    pub fn count(&self) -> Result<u64, ReadError> {
+        let extents = self.segments.values().flat_map(|segment| &segment.index.extents);
+        let ended: u64 = extents.map(Extent::episodes).sum();
+        Ok(ended + self.broken_off()?.len() as u64)
+    }
+
     /// Visits the episodes that ended in an extent.
     pub(crate) fn read_extent(
         &self,

@@ -10,8 +10,8 @@ use rollhouse_core::{Determinism, Outcome, SeedSchedule};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
-    ColumnData, Divergence, EpisodeInfo, Playback, Query, RecordKind, RecordMode, Replays, Value,
-    Verification,
+    ColumnData, Divergence, EpisodeInfo, Playback, Query, RecomputeError, RecordKind, RecordMode, Replays,
+    Value, Verification,
 };
 use stage::{Play, play};
 
@@ -50,6 +50,7 @@ fn every_recording_of_every_env_in_every_mode_verifies() {
             let episodes = list(&replays);
             let found = verify_all(&replays, &registry);
             assert_eq!(found.len(), episodes.len(), "{env}");
+            assert_eq!(replays.count().unwrap(), episodes.len() as u64);
             assert!(!found.is_empty());
             for verification in &found {
                 assert!(verification.ok, "{env} {mode:?}: {verification:?}");
@@ -166,6 +167,34 @@ fn any_step_of_an_action_log_is_what_a_trace_of_the_same_run_has() {
             assert!(a.seek(&registry, a.info.length + 1).is_err());
         }
     }
+}
+
+#[test]
+fn recomputing_an_action_log_gives_what_a_trace_of_the_same_run_has() {
+    let registry = Registry::builtin();
+    for env in CLASSIC {
+        let log = recorded(&[Play { per_episode: true, ..Play::new(env, 300) }]);
+        let trace = recorded(&[Play { per_episode: true, mode: RecordMode::Trace, ..Play::new(env, 300) }]);
+        for (a, b) in list(&log).iter().zip(&list(&trace)).step_by(13) {
+            let recomputed = log.load(a).unwrap().recompute(&registry).unwrap();
+            assert_eq!(Some(recomputed), trace.load(b).unwrap().steps, "{env}");
+        }
+    }
+}
+
+#[test]
+fn recomputing_refuses_what_is_not_the_recorded_episode() {
+    let registry = Registry::builtin();
+    let lie = recorded(&[Play { lie_from: Some(70), ..Play::new("MountainCar-v0", 400) }]);
+    let error = lie.load(&list(&lie)[0]).unwrap().recompute(&registry).unwrap_err();
+    assert!(matches!(error, RecomputeError::Differs { field: "state", step: 128, .. }), "{error}");
+    let changed = Registry::empty();
+    let original = registry.get("MountainCar-v0").unwrap();
+    let mut spec = original.spec().clone();
+    spec.dynamics_hash ^= 1;
+    changed.register(EnvEntry::new(spec, move |set, options| original.make_block_on(set, options))).unwrap();
+    let error = lie.load(&list(&lie)[0]).unwrap().recompute(&changed).unwrap_err();
+    assert!(matches!(error, RecomputeError::Dynamics { .. }), "{error}");
 }
 
 #[test]

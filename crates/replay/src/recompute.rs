@@ -1,0 +1,139 @@
+//! All steps of an action log at once.
+
+use std::fmt;
+
+use rollhouse_core::{ColumnSpec, EpisodeName, Interruption, Outcome};
+use rollhouse_env::Registry;
+
+use crate::data::ColumnData;
+use crate::episode::{Episode, Steps};
+use crate::simulate::{SimulateError, Simulator};
+
+/// Why the steps of an episode could not be recomputed.
+#[derive(Debug)]
+pub enum RecomputeError {
+    /// The env cannot be made or panics.
+    Simulate(SimulateError),
+    /// The env's dynamics are other ones now.
+    Dynamics {
+        /// Hash of those that were recorded.
+        recorded: u64,
+        /// Hash of this program's.
+        now: u64,
+    },
+    /// What comes out is not what was recorded.
+    Differs {
+        /// The episode.
+        name: EpisodeName,
+        /// What differs: `state` or `return`.
+        field: &'static str,
+        /// The step at which it was noticed.
+        step: u64,
+    },
+}
+
+impl Episode {
+    /// Observations, rewards and infos of every step, lived through again from start and actions. What comes out
+    /// is what was recorded: every recorded state hash and the return are compared.
+    ///
+    /// # Errors
+    /// If the env is not there, is another one now, panics, or gives something else than was recorded.
+    pub fn recompute(&self, registry: &Registry) -> Result<Steps, RecomputeError> {
+        let spec = &self.info.run.spec;
+        let now = registry.get(&spec.id).map_err(SimulateError::Unknown)?.spec().dynamics_hash;
+        if now != spec.dynamics_hash {
+            return Err(RecomputeError::Dynamics { recorded: spec.dynamics_hash, now });
+        }
+        let mut simulator = Simulator::new(registry, spec, &self.info.options(), 1)?;
+        simulator.restore(0, self.info.start);
+        if simulator.reset(1) != Some(0) {
+            return Err(SimulateError::Panicked { steps: 0 }.into());
+        }
+        let (obs, infos) = (spec.obs_columns(), &spec.info_channels);
+        let length = self.info.length as usize;
+        let mut steps = Steps {
+            first_obs: simulator.obs.clone(),
+            obs: rows(&obs, length),
+            rewards: Vec::with_capacity(length),
+            infos: rows(infos, length),
+        };
+        let mut windows = self.windows.iter().peekable();
+        for row in 0..length {
+            let age = row as u64 + 1;
+            let elements = simulator.action_elements;
+            simulator.actions.copy_row(0, &self.actions, row, elements);
+            let ended = simulator.step(1).filter(|ended| ended.lost & 1 == 0);
+            ended.ok_or(SimulateError::Panicked { steps: row as u64 })?;
+            copy_rows(&mut steps.obs, row, &simulator.obs, &obs);
+            copy_rows(&mut steps.infos, row, &simulator.infos, infos);
+            steps.rewards.push(simulator.rewards[0]);
+            let window = windows.next_if(|&&(at, _)| at == age).map(|&(_, hash)| hash);
+            let end = self.end_hash.filter(|_| row + 1 == length);
+            if window.is_some() || end.is_some() {
+                simulator.hash(1);
+                let hash = simulator.hashes[0];
+                if [window, end].into_iter().flatten().any(|recorded| recorded != hash) {
+                    return Err(self.differs("state", age));
+                }
+            }
+        }
+        self.check_return(&steps)?;
+        Ok(steps)
+    }
+
+    fn check_return(&self, steps: &Steps) -> Result<(), RecomputeError> {
+        // Cancelled by a begin without an end, an episode has no return.
+        let cancelled = Outcome::Interrupted(Interruption::Cancelled);
+        let known = self.end_hash.is_some() || self.info.outcome != cancelled;
+        let sum = steps.rewards.iter().fold(0.0, |sum, reward| sum + reward);
+        match self.info.total_reward.filter(|_| known) {
+            Some(recorded) if recorded.to_bits() != f64::to_bits(sum) => {
+                Err(self.differs("return", self.info.length))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    const fn differs(&self, field: &'static str, step: u64) -> RecomputeError {
+        RecomputeError::Differs { name: self.info.name, field, step }
+    }
+}
+
+fn rows(specs: &[ColumnSpec], rows: usize) -> Vec<ColumnData> {
+    specs.iter().map(|spec| ColumnData::zeros(spec.dtype, spec.elements() * rows)).collect()
+}
+
+fn copy_rows(to: &mut [ColumnData], row: usize, from: &[ColumnData], specs: &[ColumnSpec]) {
+    for ((to, from), spec) in to.iter_mut().zip(from).zip(specs) {
+        to.copy_row(row, from, 0, spec.elements());
+    }
+}
+
+impl From<SimulateError> for RecomputeError {
+    fn from(error: SimulateError) -> Self {
+        Self::Simulate(error)
+    }
+}
+
+impl fmt::Display for RecomputeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Simulate(error) => error.fmt(f),
+            Self::Dynamics { recorded, now } => {
+                write!(f, "the env's dynamics have changed since: {recorded:016x} then, {now:016x} now")
+            }
+            Self::Differs { name, field, step } => {
+                write!(f, "recomputing {name} gives another {field} at step {step} than was recorded")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RecomputeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Simulate(error) => error.source(),
+            Self::Dynamics { .. } | Self::Differs { .. } => None,
+        }
+    }
+}
