@@ -1,0 +1,89 @@
+"""What can go wrong, as exceptions.
+
+Every class here is also one of those that Gymnasium (or Python) raises in the same place, so that code written
+for Gymnasium's own vector envs catches them.
+"""
+
+from __future__ import annotations
+
+import gymnasium.error
+
+
+class InvalidActionError(gymnasium.error.InvalidAction, ValueError):
+    """An action that its space does not contain: out of range, NaN or infinite, or the wrong number of them."""
+
+
+class ActionTypeError(gymnasium.error.InvalidAction, TypeError):
+    """Actions of a type or dtype that cannot be taken for the action space."""
+
+
+class ResetNeededError(gymnasium.error.ResetNeeded, RuntimeError):
+    """A step before the first reset, or in DISABLED mode over a lane whose episode is over."""
+
+
+class ClosedError(gymnasium.error.ClosedEnvironmentError):
+    """The vector env was used after ``close``."""
+
+
+class ForkedError(gymnasium.error.Error, RuntimeError):
+    """The vector env was used in a forked child of the process that made it."""
+
+
+class OptionsError(gymnasium.error.Error, ValueError):
+    """An option that the env does not take, or a value that it does not accept."""
+
+
+class SeedError(gymnasium.error.Error, ValueError):
+    """A seed that is negative or has more than 64 bits."""
+
+
+class UnsupportedError(gymnasium.error.Error, NotImplementedError):
+    """Something that this kind of vector env does not have."""
+
+
+class OutstandingError(gymnasium.error.AlreadyPendingCallError, RuntimeError):
+    """A lane was sent (or all were stepped) while its earlier result has not been received.
+
+    Attributes:
+        name: The call that is pending, ``"recv"``.
+    """
+
+    def __init__(self, message: str):
+        super().__init__(message, "recv")
+
+
+class NothingOutstandingError(gymnasium.error.NoAsyncCallError, RuntimeError):
+    """``recv`` for more lanes than have been sent.
+
+    Attributes:
+        name: The call that is missing, ``"send"``.
+    """
+
+    def __init__(self, message: str):
+        super().__init__(message, "send")
+
+
+class BusyError(gymnasium.error.Error, RuntimeError):
+    """Too much is under way: receive, then send again."""
+
+
+class LaneLostError(gymnasium.error.Error, RuntimeError):
+    """An env failed: it raised, died or hung. The other lanes go on, and the lane is restarted with back-off.
+
+    Attributes:
+        lanes: Indices of the lanes that were lost.
+        outcome: How: ``"crashed"``, ``"hung"``, ...
+    """
+
+    def __init__(self, message: str, lanes: tuple[int, ...] = (), outcome: str = "crashed"):
+        super().__init__(message)
+        self.lanes = lanes
+        self.outcome = outcome
+
+
+class HungError(gymnasium.error.Error, TimeoutError):
+    """A stepping thread did not answer within its deadline. The vector env can only be closed."""
+
+
+class RecordingError(gymnasium.error.Error, OSError):
+    """Episodes could not be recorded."""

@@ -1,0 +1,352 @@
+"""The one vector environment type: everything that does not depend on where its lanes live."""
+
+from __future__ import annotations
+
+import copy as _copy
+import os
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from rollhouse.errors import ClosedError, ForkedError, SeedError, UnsupportedError
+
+InfoLayout = Literal["default", "gymnasium", "0.29"]
+Step = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
+
+DEFAULT_TIMEOUT = 60.0
+"""Seconds that a blocking call waits when it is not told otherwise."""
+
+MAX_SEED = 2**64 - 1
+"""The largest seed of a lane."""
+
+
+class VectorEnv(gymnasium.vector.VectorEnv):
+    """A batch of ``num_envs`` lanes, each one environment, stepped together.
+
+    It is a ``gymnasium.vector.VectorEnv`` whose lanes run in this process (``EmbeddedVectorEnv``) or in worker
+    processes (``HostedVectorEnv``); ``rollhouse.make_vec`` and ``rollhouse.vectorize`` choose. Not thread-safe:
+    one thread at a time.
+
+    Row i of everything belongs to lane i:
+
+    * observations: as ``observation_space``, N rows;
+    * rewards: float64 [N]; terminations and truncations: bool [N];
+    * infos: a fresh dict per call, in Gymnasium's layout: for each key an array [N] (or a nested dict, or an
+      object array), and a bool mask [N] under ``"_" + key``.
+
+    ``infos["valid"]`` (bool [N]) is in the infos of every step, with its mask. It is False where the row is no
+    transition: where NEXT_STEP reset the lane instead of stepping it, and where the lane is lost. Learners drop
+    those rows. ``info_layout="gymnasium"`` gives exactly the keys that Gymnasium's own classes give, without
+    ``valid`` unless a lane is lost; ``"0.29"`` is that with the names of Gymnasium 0.29 (``final_observation``,
+    and ``final_info`` as an object array of dicts).
+
+    A lane that was lost in a step (its env crashed, hung, or its process died) has terminated False, truncated
+    True, reward 0 and the last delivered observation; ``infos["lost"][i]`` names the outcome. While it is being
+    restarted its rows stay not valid and its flags False; then it begins an episode as autoreset would.
+    ``on_loss="raise"`` raises ``LaneLostError`` instead.
+
+    Attributes:
+        num_envs: N, the number of lanes.
+        autoreset_mode: How and when the next episode begins; also in ``metadata["autoreset_mode"]``.
+        observation_space, action_space: The spaces of the whole batch.
+        single_observation_space, single_action_space: The spaces of one lane.
+        metadata: A dict of this instance's own.
+        spec: Gymnasium's ``EnvSpec`` when it was made through Gymnasium, else None or what it was set to.
+        render_mode: None unless the lanes render.
+        info_layout: As given.
+        on_loss: As given.
+    """
+
+    metadata: dict[str, Any]
+    info_layouts: ClassVar[tuple[str, ...]] = ("default", "gymnasium", "0.29")
+
+    def __init__(
+        self,
+        *,
+        num_envs: int,
+        single_observation_space: gymnasium.Space,
+        single_action_space: gymnasium.Space,
+        observation_space: gymnasium.Space | None = None,
+        action_space: gymnasium.Space | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        metadata: dict[str, Any] | None = None,
+        info_layout: InfoLayout = "default",
+        on_loss: Literal["raise", "report"] = "raise",
+        render_mode: str | None = None,
+    ):
+        super().__init__()
+        self.num_envs = num_envs
+        self.single_observation_space = single_observation_space
+        self.single_action_space = single_action_space
+        batch_space = gymnasium.vector.utils.batch_space
+        self.observation_space = (
+            batch_space(single_observation_space, num_envs) if observation_space is None else observation_space
+        )
+        self.action_space = batch_space(single_action_space, num_envs) if action_space is None else action_space
+        self.autoreset_mode = parse_autoreset_mode(autoreset_mode)
+        self.metadata = _copy.copy(metadata) if metadata else {}
+        self.metadata["autoreset_mode"] = self.autoreset_mode
+        if info_layout not in self.info_layouts:
+            raise ValueError(f"info_layout={info_layout!r} is not one of {', '.join(self.info_layouts)}")
+        self.info_layout = info_layout
+        if on_loss not in ("raise", "report"):
+            raise ValueError(f"on_loss={on_loss!r} is neither 'raise' nor 'report'")
+        self.on_loss = on_loss
+        self.render_mode = render_mode
+        self.spec = None
+        self.closed = False
+        self._pid = os.getpid()
+        self._lane_seeds: list[int | None] = [None] * num_envs
+
+    # What Gymnasium asks for.
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode in every lane, or in those of ``options["reset_mask"]``.
+
+        Args:
+            seed: None (lanes draw on), an int s (lane i gets s + i), or one int or None per lane.
+            options: For every lane's own reset; never changed. ``reset_mask``, a bool array [N] with at least
+                one True, says which lanes to reset; the others keep state and observation.
+
+        Returns:
+            Observations of all lanes (of those left alone, the last ones) and the infos of those reset.
+
+        Raises:
+            ValueError, TypeError: For a wrong ``seed`` or ``reset_mask``; nothing has changed then.
+        """
+        self._check_usable()
+        seeds = self._parse_seeds(seed)
+        mask, options = self._split_options(options)
+        result = self._reset(seeds, mask, options)
+        for lane, value in enumerate(seeds):
+            if value is not None and (mask is None or mask[lane]):
+                self._lane_seeds[lane] = value
+        return result
+
+    def step(self, actions: Any) -> Step:
+        """Steps every lane once; blocks for as long as the lanes take.
+
+        Args:
+            actions: A batch of ``action_space``: N rows.
+
+        Returns:
+            Observations, rewards, terminations, truncations and infos, as the class says.
+
+        Raises:
+            InvalidActionError, ActionTypeError: Nothing has moved then.
+            ResetNeededError: Before the first reset, and in DISABLED mode over a lane whose episode is over.
+            OutstandingError: While lanes that were sent have not been received.
+        """
+        self._check_usable()
+        return self._step(actions)
+
+    def send(self, actions: Any, env_ids: Any = None) -> None:
+        """Hands in actions for some lanes and returns without waiting for them.
+
+        Args:
+            actions: One row per lane of ``env_ids``.
+            env_ids: Lane indices, int [k], none twice; None for all lanes in order.
+
+        Raises:
+            OutstandingError: A lane was sent already and has not been received. Nothing is sent then.
+            BusyError: Too much is under way: receive first.
+        """
+        self._check_usable()
+        self._send(actions, env_ids)
+
+    def recv(self, min_envs: int | None = None, timeout: float | None = DEFAULT_TIMEOUT) -> Step:
+        """Returns when at least ``min_envs`` lanes that were sent are done, with all that are.
+
+        Args:
+            min_envs: 1 to the number of outstanding lanes; None for all of them.
+            timeout: Seconds to wait at most; None to wait without end.
+
+        Returns:
+            What ``step`` returns, with k rows of fresh memory; ``infos["env_id"]`` (int64 [k]) names their lanes.
+
+        Raises:
+            NothingOutstandingError: Fewer lanes than ``min_envs`` (or none) are outstanding.
+            TimeoutError: The lanes stay outstanding.
+        """
+        self._check_usable()
+        if min_envs is not None and (isinstance(min_envs, bool) or int(min_envs) != min_envs or min_envs < 1):
+            raise ValueError(f"min_envs={min_envs!r} must be an integer of at least 1")
+        if timeout is not None and not timeout >= 0:
+            raise ValueError(f"timeout={timeout!r} must be a number of seconds of at least 0")
+        return self._recv(None if min_envs is None else int(min_envs), timeout)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Calls the method ``name`` of every lane's env, or reads its attribute ``name``; N results.
+
+        Raises:
+            AttributeError: The envs have nothing of that name.
+        """
+        self._check_usable()
+        return self._call(name, args, kwargs)
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """The attribute ``name`` of every lane's env; N values."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Sets the attribute ``name`` of every lane's env.
+
+        Args:
+            name: The attribute.
+            values: A list or tuple of N values, or one value for all lanes.
+
+        Raises:
+            ValueError: A list or tuple of another length.
+        """
+        self._check_usable()
+        if not isinstance(values, (list, tuple)):
+            values = [values] * self.num_envs
+        if len(values) != self.num_envs:
+            raise ValueError(
+                "Values must be a list or tuple with length equal to the number of environments. "
+                f"Got `{len(values)}` values for {self.num_envs} environments."
+            )
+        self._set_attr(name, list(values))
+
+    def render(self) -> tuple[Any, ...] | None:
+        """The rendered frames of all lanes, or None when ``render_mode`` is None."""
+        self._check_usable()
+        return None if self.render_mode is None else self._call("render", (), {})
+
+    def close(self, **kwargs: Any) -> None:
+        """Ends the lanes and gives everything back. Doing it again does nothing.
+
+        In a forked child it does nothing either: the lanes are the parent's.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        if self._pid == os.getpid():
+            self.close_extras(**kwargs)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Called once by ``close``, as in Gymnasium."""
+        self._close(**kwargs)
+
+    @property
+    def np_random_seed(self) -> tuple[int | None, ...]:  # type: ignore[override]
+        """The seed that each lane was last given."""
+        return tuple(self._lane_seeds)
+
+    @property
+    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
+        """The generator of every lane, if its lanes have NumPy's."""
+        raise UnsupportedError("np_random: these lanes draw from generators of their own; see np_random_seed")
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            f"{type(self).__name__} cannot be pickled or copied: it owns threads, memory or processes; "
+            "pass what it is made from instead"
+        )
+
+    # What a subclass gives. Arguments have been checked as far as they can be here.
+
+    def _reset(
+        self, seeds: list[int | None], mask: np.ndarray | None, options: dict[str, Any] | None
+    ) -> tuple[Any, dict[str, Any]]:
+        raise NotImplementedError
+
+    def _step(self, actions: Any) -> Step:
+        raise NotImplementedError
+
+    def _send(self, actions: Any, env_ids: Any) -> None:
+        raise NotImplementedError
+
+    def _recv(self, min_envs: int | None, timeout: float | None) -> Step:
+        raise NotImplementedError
+
+    def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+    def _set_attr(self, name: str, values: list[Any]) -> None:
+        raise NotImplementedError
+
+    def _close(self, **kwargs: Any) -> None:
+        raise NotImplementedError
+
+    # Shared checks.
+
+    def _check_usable(self) -> None:
+        if self.closed:
+            raise ClosedError(f"this {type(self).__name__} is closed")
+        if self._pid != os.getpid():
+            raise ForkedError(
+                f"this {type(self).__name__} was made in process {self._pid} and cannot be used in its forked "
+                f"child {os.getpid()}; make another one here"
+            )
+
+    def _parse_seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
+        if seed is None:
+            return [None] * self.num_envs
+        if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
+            first = _parse_seed(seed)
+            _parse_seed(first + self.num_envs - 1)
+            return list(range(first, first + self.num_envs))
+        if isinstance(seed, (str, bytes)) or not isinstance(seed, (Sequence, np.ndarray)):
+            raise TypeError(f"seed={seed!r} must be None, an integer, or one integer or None per lane")
+        if len(seed) != self.num_envs:
+            raise ValueError(
+                f"If seeds are passed as a list the length must match num_envs={self.num_envs} "
+                f"but got length={len(seed)}."
+            )
+        return [None if one is None else _parse_seed(one) for one in seed]
+
+    def _split_options(
+        self, options: dict[str, Any] | None
+    ) -> tuple[np.ndarray | None, dict[str, Any] | None]:
+        """The reset mask and the rest; the caller's dict stays as it is, so that wrappers find the mask in it."""
+        if options is None:
+            return None, None
+        if not isinstance(options, dict):
+            raise TypeError(f"options={options!r} must be a dict or None")
+        if "reset_mask" not in options:
+            return None, options
+        mask = options["reset_mask"]
+        if not isinstance(mask, np.ndarray):
+            raise TypeError(f"`options['reset_mask']` must be a numpy array, got {type(mask)}")
+        if mask.shape != (self.num_envs,):
+            raise ValueError(
+                f"`options['reset_mask']` must have shape `({self.num_envs},)`, got {mask.shape}"
+            )
+        if mask.dtype != np.bool_:
+            raise TypeError(f"`options['reset_mask']` must have `dtype=np.bool_`, got {mask.dtype}")
+        if not mask.any():
+            raise ValueError(
+                "`options['reset_mask']` must contain a boolean array with at least one True value, "
+                f"got reset_mask={mask}"
+            )
+        return mask.copy(), {key: value for key, value in options.items() if key != "reset_mask"}
+
+
+def parse_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
+    """The mode of that name or value.
+
+    Raises:
+        ValueError: There is none.
+    """
+    try:
+        return AutoresetMode(mode)
+    except ValueError:
+        known = ", ".join(repr(known.value) for known in AutoresetMode)
+        raise ValueError(f"autoreset_mode={mode!r} is not one of {known}") from None
+
+
+def _parse_seed(seed: Any) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+        raise TypeError(f"seed {seed!r} must be an integer")
+    if not 0 <= seed <= MAX_SEED:
+        raise SeedError(f"seed {seed} must be from 0 to {MAX_SEED}")
+    return int(seed)
