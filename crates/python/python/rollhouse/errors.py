@@ -87,3 +87,35 @@ class HungError(gymnasium.error.Error, TimeoutError):
 
 class RecordingError(gymnasium.error.Error, OSError):
     """Episodes could not be recorded."""
+
+
+class ReplayError(Exception):
+    """Recordings could not be read; the base of everything that ``rollhouse.replays`` raises of its own."""
+
+
+class RecordingsNotFoundError(ReplayError, FileNotFoundError):
+    """There is no such folder."""
+
+
+class EpisodeNotFoundError(ReplayError, KeyError):
+    """No episode of that name is recorded there."""
+
+    # KeyError would show the message in quotes.
+    __str__ = Exception.__str__
+
+
+class AmbiguousEpisodeError(ReplayError, LookupError):
+    """Several runs have an episode of that name; the message lists their full ids."""
+
+
+class DamagedRecordingError(ReplayError):
+    """Part of an episode's recording is damaged or was dropped."""
+
+
+class ReplayDiskError(ReplayError, OSError):
+    """A file of a recording could not be read."""
+
+
+class RecomputeError(ReplayError):
+    """An action log does not give the recorded episode again: its env is not there, has other dynamics now,
+    or ends up in another state than was recorded."""

@@ -1,0 +1,362 @@
+//! Episodes for `rollhouse.replays`: what a listing says of one, and reading them as NumPy arrays.
+//!
+//! The interpreter lock is released while files are read and while episodes are recomputed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use numpy::{PyArray1, PyArrayMethods};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyDict};
+use rollhouse_core::{BoxSpace, ColumnSpec, DType, EpisodeName, OptionValue, Space};
+use rollhouse_replay::{ColumnData, Episode, ReadError, RecordKind, Steps};
+
+use crate::replays::{Failure, Folder, registry};
+
+/// What a listing says of an episode. The fields are those of `rollhouse replay ls --json` and `replay show
+/// --json`; `return` is called `return_`.
+#[pyclass(frozen, module = "rollhouse._native")]
+pub(crate) struct EpisodeInfo {
+    pub(crate) info: rollhouse_replay::EpisodeInfo,
+    pub(crate) folder: Arc<Folder>,
+}
+
+#[pymethods]
+impl EpisodeInfo {
+    /// The episode's name: run, lane and number, like `k3f9q2tz-17-203`.
+    #[getter]
+    fn id(&self) -> String {
+        self.info.name.to_string()
+    }
+
+    /// The env's id.
+    #[getter]
+    fn env(&self) -> &str {
+        self.info.env()
+    }
+
+    /// The number with which `reset(seed)` alone gives the first state, or None if there is none.
+    #[getter]
+    fn seed(&self) -> Option<u64> {
+        self.info.seed()
+    }
+
+    /// Steps.
+    #[getter]
+    fn length(&self) -> u64 {
+        self.info.length
+    }
+
+    /// Sum of rewards; None if the episode's end was never recorded.
+    #[getter]
+    fn return_(&self) -> Option<f64> {
+        self.info.total_reward
+    }
+
+    /// `terminated`, `truncated`, or how it was interrupted: `crashed`, `hung`, `node_lost`, `evicted`,
+    /// `cancelled`, `disconnected`.
+    #[getter]
+    fn outcome(&self) -> &'static str {
+        self.info.outcome.word()
+    }
+
+    /// Whether the env itself reached its end; may hold together with `truncated`.
+    #[getter]
+    fn terminated(&self) -> bool {
+        self.info.outcome.flags().0
+    }
+
+    /// Whether a limit cut it.
+    #[getter]
+    fn truncated(&self) -> bool {
+        self.info.outcome.flags().1
+    }
+
+    /// Whether it was terminated or truncated, and not interrupted.
+    #[getter]
+    fn finished(&self) -> bool {
+        self.info.outcome.is_finished()
+    }
+
+    /// When it began, to 100 ms: an aware `datetime` in UTC.
+    #[getter]
+    fn started<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let datetime = py.import("datetime")?;
+        let utc = datetime.getattr("timezone")?.getattr("utc")?;
+        let seconds = self.info.started_ms as f64 / 1000.0;
+        datetime.getattr("datetime")?.call_method1("fromtimestamp", (seconds, utc))
+    }
+
+    /// Name of what chose its actions.
+    #[getter]
+    fn policy(&self) -> &str {
+        &self.info.policy().name
+    }
+
+    /// Version of that policy.
+    #[getter]
+    fn policy_version(&self) -> u64 {
+        self.info.policy().version
+    }
+
+    /// Hash of the env's dynamics when it was recorded, 16 hexadecimal digits.
+    #[getter]
+    fn dynamics(&self) -> String {
+        format!("{:016x}", self.info.dynamics())
+    }
+
+    /// Its share of the bytes on disk, estimated.
+    #[getter]
+    fn bytes(&self) -> u64 {
+        self.info.bytes
+    }
+
+    /// The full id of its run.
+    #[getter]
+    fn run(&self) -> String {
+        self.info.run_id().to_string()
+    }
+
+    /// Its row in the run's batch.
+    #[getter]
+    fn lane(&self) -> u32 {
+        self.info.name.lane
+    }
+
+    /// Counts its lane's episodes from 0.
+    #[getter]
+    fn number(&self) -> u64 {
+        self.info.name.number
+    }
+
+    /// Options its lane was made with.
+    #[getter]
+    fn options<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for (name, value) in self.info.options().iter() {
+            match value {
+                OptionValue::Bool(value) => dict.set_item(name, value)?,
+                OptionValue::Int(value) => dict.set_item(name, value)?,
+                OptionValue::Float(value) => dict.set_item(name, value)?,
+            }
+        }
+        Ok(dict)
+    }
+
+    /// The time limit that applied, in steps.
+    #[getter]
+    fn max_episode_steps(&self) -> Option<u32> {
+        self.info.run.max_episode_steps
+    }
+
+    /// How much of it is kept: `action_log` (recomputed when read), `trace` or `full`.
+    #[getter]
+    fn recorded(&self) -> &'static str {
+        self.info.recorded().word()
+    }
+
+    /// Name and version of the program that recorded it.
+    #[getter]
+    fn program(&self) -> &str {
+        &self.info.run.program
+    }
+
+    /// The folder it is in.
+    #[getter]
+    fn folder(&self) -> PathBuf {
+        self.folder.path.clone()
+    }
+
+    /// The space of one observation.
+    #[getter]
+    fn observation_space<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        space(py, &self.info.run.spec.observation_space)
+    }
+
+    /// The space of one action.
+    #[getter]
+    fn action_space<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        space(py, &self.info.run.spec.action_space)
+    }
+
+    fn __repr__(&self) -> String {
+        let total = self.return_().map_or_else(|| "None".to_owned(), |total| format!("{total:?}"));
+        format!(
+            "EpisodeInfo(id='{}', env='{}', return_={total}, length={}, outcome='{}')",
+            self.info.name,
+            self.env(),
+            self.info.length,
+            self.outcome()
+        )
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        other.cast::<Self>().is_ok_and(|other| other.get().key() == self.key())
+    }
+
+    fn __hash__(&self) -> u64 {
+        use std::hash::{Hash, Hasher};
+        let mut hasher = std::hash::DefaultHasher::new();
+        self.key().hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+impl EpisodeInfo {
+    fn key(&self) -> (u128, EpisodeName, &Path) {
+        (self.info.run_id().as_u128(), self.info.name, &self.folder.path)
+    }
+
+    /// The episode and all of its steps.
+    fn load(&self) -> Result<(Episode, Steps), Failure> {
+        let mut episode = self.folder.replays.load(&self.info)?;
+        let steps = match episode.steps.take() {
+            Some(steps) => steps,
+            None if self.info.recorded() == RecordKind::ActionLog => episode.recompute(registry())?,
+            None => {
+                let what = "its observations are missing".to_owned();
+                return Err(ReadError::Malformed { name: self.info.name, what }.into());
+            }
+        };
+        Ok((episode, steps))
+    }
+}
+
+/// Rows of several episodes of one env, one after another.
+#[derive(Debug)]
+struct Rows {
+    lengths: Vec<i64>,
+    /// Length + 1 rows of each.
+    obs: Vec<ColumnData>,
+    actions: ColumnData,
+    rewards: Vec<f64>,
+    infos: Vec<ColumnData>,
+}
+
+/// Lengths, observations, actions, rewards, infos.
+type Columns<'py> =
+    (Bound<'py, PyAny>, Bound<'py, PyDict>, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyDict>);
+
+/// Reads episodes of one env as columns, one after another: (lengths int64 [E], observation columns as
+/// {path: [sum of (T + 1), ...]}, actions [sum of T, ...], rewards float64 [sum of T], info columns as {path:
+/// [sum of T, ...]}). All of it is held in memory.
+#[pyfunction]
+pub(crate) fn read_episodes<'py>(py: Python<'py>, infos: Vec<Py<EpisodeInfo>>) -> PyResult<Columns<'py>> {
+    let first = infos.first().ok_or_else(|| PyValueError::new_err("infos: no episode to read"))?.get();
+    let spec = &first.info.run.spec;
+    let (obs, action) = (spec.obs_columns(), spec.action_column());
+    if let Some(other) = infos.iter().map(|info| &info.get().info.run.spec).find(|other| {
+        other.obs_columns() != obs
+            || other.action_column() != action
+            || other.info_channels != spec.info_channels
+    }) {
+        return Err(PyTypeError::new_err(format!(
+            "infos: episodes of {} and {} have different columns and cannot be read together",
+            spec.id, other.id
+        )));
+    }
+    let rows = py.detach(|| Rows::read(&infos)).map_err(|failure| failure.into_py(py))?;
+    let dict = |specs: &[ColumnSpec], columns: Vec<ColumnData>| -> PyResult<Bound<'py, PyDict>> {
+        let arrays =
+            specs.iter().zip(columns).map(|(spec, column)| Ok((&spec.path, array(py, spec, column)?)));
+        arrays.collect::<PyResult<Vec<_>>>()?.into_py_dict(py)
+    };
+    Ok((
+        PyArray1::from_vec(py, rows.lengths).into_any(),
+        dict(&obs, rows.obs)?,
+        array(py, &action, rows.actions)?,
+        PyArray1::from_vec(py, rows.rewards).into_any(),
+        dict(&spec.info_channels, rows.infos)?,
+    ))
+}
+
+impl Rows {
+    fn read(infos: &[Py<EpisodeInfo>]) -> Result<Self, Failure> {
+        let mut rows: Option<Self> = None;
+        for info in infos {
+            let info = info.get();
+            let (episode, steps) = info.load()?;
+            let rows = rows.get_or_insert_with(|| Self {
+                lengths: Vec::with_capacity(infos.len()),
+                obs: steps.first_obs.iter().map(empty).collect(),
+                actions: empty(&episode.actions),
+                rewards: Vec::new(),
+                infos: steps.infos.iter().map(empty).collect(),
+            });
+            rows.lengths.push(episode.info.length as i64);
+            for ((to, first), rest) in rows.obs.iter_mut().zip(&steps.first_obs).zip(&steps.obs) {
+                append(to, first);
+                append(to, rest);
+            }
+            append(&mut rows.actions, &episode.actions);
+            rows.rewards.extend_from_slice(&steps.rewards);
+            for (to, from) in rows.infos.iter_mut().zip(&steps.infos) {
+                append(to, from);
+            }
+        }
+        rows.ok_or(Failure::Nothing)
+    }
+}
+
+fn empty(like: &ColumnData) -> ColumnData {
+    match like {
+        ColumnData::U8(_) => ColumnData::U8(Vec::new()),
+        ColumnData::I32(_) => ColumnData::I32(Vec::new()),
+        ColumnData::I64(_) => ColumnData::I64(Vec::new()),
+        ColumnData::F32(_) => ColumnData::F32(Vec::new()),
+        ColumnData::F64(_) => ColumnData::F64(Vec::new()),
+    }
+}
+
+/// Columns of one spec have one type: `read_episodes` compares the specs.
+fn append(to: &mut ColumnData, from: &ColumnData) {
+    match (to, from) {
+        (ColumnData::U8(to), ColumnData::U8(from)) => to.extend_from_slice(from),
+        (ColumnData::I32(to), ColumnData::I32(from)) => to.extend_from_slice(from),
+        (ColumnData::I64(to), ColumnData::I64(from)) => to.extend_from_slice(from),
+        (ColumnData::F32(to), ColumnData::F32(from)) => to.extend_from_slice(from),
+        (ColumnData::F64(to), ColumnData::F64(from)) => to.extend_from_slice(from),
+        (to, from) => debug_assert!(false, "{to:?} and {from:?} are columns of one spec"),
+    }
+}
+
+/// A column as a NumPy array over the same memory.
+fn array<'py>(py: Python<'py>, spec: &ColumnSpec, column: ColumnData) -> PyResult<Bound<'py, PyAny>> {
+    let rows = column.len() / spec.elements().max(1);
+    let shape: Vec<usize> = std::iter::once(rows).chain(spec.shape.iter().copied()).collect();
+    Ok(match column {
+        ColumnData::U8(values) => {
+            let bytes = PyArray1::from_vec(py, values).reshape(shape)?.into_any();
+            if spec.dtype == DType::Bool { bytes.call_method1("view", ("bool",))? } else { bytes }
+        }
+        ColumnData::I32(values) => PyArray1::from_vec(py, values).reshape(shape)?.into_any(),
+        ColumnData::I64(values) => PyArray1::from_vec(py, values).reshape(shape)?.into_any(),
+        ColumnData::F32(values) => PyArray1::from_vec(py, values).reshape(shape)?.into_any(),
+        ColumnData::F64(values) => PyArray1::from_vec(py, values).reshape(shape)?.into_any(),
+    })
+}
+
+fn space<'py>(py: Python<'py>, space: &Space) -> PyResult<Bound<'py, PyAny>> {
+    let spaces = py.import("gymnasium.spaces")?;
+    match space {
+        Space::Discrete(discrete) => {
+            let kwargs = [("start", discrete.start)].into_py_dict(py)?;
+            spaces.getattr("Discrete")?.call((discrete.n,), Some(&kwargs))
+        }
+        Space::Box(BoxSpace { low, high, shape, dtype }) => {
+            let bounds = |values: &[f64]| -> PyResult<_> {
+                let array = PyArray1::from_slice(py, values).reshape(shape.clone())?;
+                array.call_method1("astype", (dtype.name(),))
+            };
+            let kwargs = PyDict::new(py);
+            kwargs.set_item("dtype", numpy_type(py, *dtype)?)?;
+            spaces.getattr("Box")?.call((bounds(low)?, bounds(high)?), Some(&kwargs))
+        }
+    }
+}
+
+/// The scalar type of NumPy, such as `numpy.float32`.
+fn numpy_type<'py>(py: Python<'py>, dtype: DType) -> PyResult<Bound<'py, PyAny>> {
+    py.import("numpy")?.getattr("dtype")?.call1((dtype.name(),))?.getattr("type")
+}
