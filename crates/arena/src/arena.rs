@@ -1,5 +1,6 @@
 //! The owner's and the shares' sides of a batch's memory.
 
+use std::any::Any;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -180,6 +181,11 @@ impl Arena {
         (Frame { shared: &self.shared, slot: slot_of(self.frame) }, actions)
     }
 
+    /// Keeps the memory alive, for those who hold addresses of it beyond a frame's lifetime. It never moves.
+    pub fn memory(&self) -> Arc<dyn Any + Send + Sync> {
+        Arc::clone(&self.shared) as _
+    }
+
     /// Frames started so far.
     pub const fn frames(&self) -> u64 {
         self.frame
@@ -332,6 +338,11 @@ impl<'a> Frame<'a> {
     /// Rows in the batch.
     pub fn lanes(&self) -> usize {
         self.shared.layout.lanes
+    }
+
+    /// Which of the two slots the frame lies in, 0 or 1: frames alternate.
+    pub fn slot_index(&self) -> usize {
+        self.slot
     }
 
     /// Column `index` of the observation.

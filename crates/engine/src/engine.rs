@@ -1,5 +1,6 @@
 //! The owner's side: lockstep, first-done and work between frames.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -141,6 +142,13 @@ impl Engine {
     /// Threads that step, the caller's included.
     pub fn threads(&self) -> usize {
         1 + self.others.len()
+    }
+
+    /// Keeps the memory that frames lie in alive, for those who hold addresses of it. It never moves; whoever
+    /// reads through such an address sees what a frame of the same parity shows, and unspecified numbers while
+    /// one is being written.
+    pub fn memory(&self) -> Arc<dyn Any + Send + Sync> {
+        self.arena.memory()
     }
 
     /// Begins episodes. Episodes that are open in those lanes end as `cancelled`; results that were not
