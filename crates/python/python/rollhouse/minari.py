@@ -1,0 +1,120 @@
+"""Recordings as Minari datasets."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rollhouse._native import EpisodeInfo
+from rollhouse.batches import only_env
+
+if TYPE_CHECKING:
+    from rollhouse.replays import Episode, Replays
+
+
+def write_dataset(
+    recordings: Replays,
+    dataset_id: str,
+    *,
+    env: str | None = None,
+    keep_interrupted: bool = False,
+    recover_env: Any = None,
+    **metadata: Any,
+) -> Any:
+    """Writes episodes as a Minari dataset, bit for bit: images are not compressed.
+
+    Minari needs an info row for the reset, which recordings do not have: that row is zero. Every episode's
+    metadata has its seed (if ``reset(seed)`` alone gives its first state) and, under ``rollhouse``, its id,
+    outcome, run, lane, number, policy and options.
+
+    Args:
+        recordings: What ``rollhouse.replays.open`` or ``filter`` gives.
+        dataset_id: Minari's id, such as ``cartpole/random-v0``.
+        env: Of which env; needed if there are episodes of several.
+        keep_interrupted: Also writes episodes that were cut from outside, with both flags False in their last
+            row. Otherwise they are left out: Minari has no word for them.
+        recover_env: Gymnasium's id or ``EnvSpec`` with which Minari may make the env again.
+        metadata: Further arguments of ``minari.create_dataset_from_buffers``: ``author``, ``description``, ...
+
+    Returns:
+        The ``minari.MinariDataset``. It has been written; one episode at a time was held in memory.
+
+    Raises:
+        ImportError: Minari is not installed.
+        ValueError: No episodes, or several envs and no ``env``, or Minari has a dataset of that id.
+        ReplayError: An episode cannot be read; the dataset is removed then.
+    """
+    try:
+        import h5py  # noqa: F401
+        import minari
+        import PIL  # noqa: F401  Minari's HDF5 storage imports it without declaring it.
+        from minari.data_collector import EpisodeBuffer
+        from minari.storage import get_dataset_path
+    except ImportError as error:
+        raise ImportError(f"to_minari needs Minari ({error}): pip install 'minari[hdf5]' pillow") from error
+    reserved = {"buffer", "data_format", "jpeg_encoding", "observation_space", "action_space"} & metadata.keys()
+    if reserved:
+        raise TypeError(f"{', '.join(sorted(reserved))}: decided here; the dataset is lossless HDF5")
+    wanted = (info for info in recordings.list(env=env) if keep_interrupted or info.finished)
+    infos = [info for info in wanted if info.length > 0]
+    spaces = only_env(infos)
+    path = Path(get_dataset_path(dataset_id))
+    if path.exists():
+        raise ValueError(f"dataset_id={dataset_id!r}: Minari has a dataset of that id at {path}")
+
+    def buffers() -> Iterator[Any]:
+        for info in infos:
+            yield EpisodeBuffer(**_columns(recordings.read(info)))
+
+    try:
+        with warnings.catch_warnings():
+            # Minari warns of each piece of metadata that is not given.
+            warnings.simplefilter("ignore", UserWarning)
+            dataset = minari.create_dataset_from_buffers(
+                dataset_id,
+                buffers(),
+                env=recover_env,
+                observation_space=spaces.observation_space,
+                action_space=spaces.action_space,
+                data_format="hdf5",
+                jpeg_encoding=False,
+                **metadata,
+            )
+        dataset.storage.update_episode_metadata(map(_metadata, infos))
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+    return dataset
+
+
+def _columns(episode: Episode) -> dict[str, Any]:
+    def with_reset_row(column: np.ndarray) -> np.ndarray:
+        return np.concatenate((np.zeros_like(column[:1]), column))
+
+    return {
+        "seed": episode.seed,
+        "observations": episode.observations,
+        "actions": episode.actions,
+        "rewards": episode.rewards,
+        "terminations": episode.terminations,
+        "truncations": episode.truncations,
+        "infos": {name: with_reset_row(column) for name, column in episode.infos.items()},
+    }
+
+
+def _metadata(info: EpisodeInfo) -> dict[str, Any]:
+    facts = {
+        "id": info.id,
+        "outcome": info.outcome,
+        "run": info.run,
+        "lane": info.lane,
+        "number": info.number,
+        "policy": info.policy,
+        **{f"options/{name}": value for name, value in info.options.items()},
+    }
+    return {f"rollhouse/{name}": value for name, value in facts.items()}

@@ -1,0 +1,378 @@
+"""Recordings: list, filter and read episodes as NumPy arrays, and train on them.
+
+    from rollhouse import replays
+
+    recorded = replays.open("rollhouse-data")
+    best = recorded.list(sort="-return", limit=10)
+    episode = recorded.read(best[0])
+    for batch in recorded.filter(min_return=100).batches(256, seed=0):
+        ...
+
+A folder may be read while a run writes to it: what is opened is the folder as it was then. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rollhouse._native import EpisodeInfo, Recordings, read_episodes
+from rollhouse.batches import DEFAULT_BUFFER_BYTES, Batches
+from rollhouse.errors import (
+    AmbiguousEpisodeError,
+    DamagedRecordingError,
+    EpisodeNotFoundError,
+    RecomputeError,
+    RecordingsNotFoundError,
+    ReplayDiskError,
+    ReplayError,
+)
+
+__all__ = [
+    "AmbiguousEpisodeError",
+    "Batches",
+    "DamagedRecordingError",
+    "Divergence",
+    "Episode",
+    "EpisodeInfo",
+    "EpisodeNotFoundError",
+    "RecomputeError",
+    "RecordingsNotFoundError",
+    "ReplayDiskError",
+    "ReplayError",
+    "Replays",
+    "Verification",
+    "VerificationReport",
+    "open",
+    "to_minari",
+]
+
+
+def open(path: str | os.PathLike[str] | None = None) -> Replays:
+    """Opens a folder of recordings, and with it those directly inside it (Python processes write into one each).
+
+    Args:
+        path: The folder; None for ``$ROLLHOUSE_DATA``, else ``./rollhouse-data``. Blocks for the disk.
+
+    Raises:
+        RecordingsNotFoundError: There is no such folder.
+        ReplayDiskError: It cannot be read. Damage is no error here; see ``Replays.verify``.
+    """
+    if path is None:
+        path = os.environ.get("ROLLHOUSE_DATA") or "rollhouse-data"
+    return Replays(path)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Episode:
+    """Everything recorded of an episode of T steps. The arrays are the caller's own.
+
+    Attributes:
+        info: What a listing says of it.
+        observations: [T + 1, ...], the first one from the reset; a dict of arrays where there are several columns.
+        actions: [T, ...]; row t led from observation t to observation t + 1.
+        rewards: float64 [T].
+        terminations: bool [T]; True at most in the last row.
+        truncations: bool [T]; likewise. Both are False throughout if the episode was interrupted.
+        infos: The info columns by name, [T, ...] each.
+    """
+
+    info: EpisodeInfo
+    observations: np.ndarray | dict[str, np.ndarray]
+    actions: np.ndarray
+    rewards: np.ndarray
+    terminations: np.ndarray
+    truncations: np.ndarray
+    infos: dict[str, np.ndarray]
+
+    @property
+    def id(self) -> str:
+        """Its name: run, lane and number."""
+        return self.info.id
+
+    @property
+    def outcome(self) -> str:
+        """How it ended, as in ``EpisodeInfo.outcome``."""
+        return self.info.outcome
+
+    @property
+    def seed(self) -> int | None:
+        """The number with which ``reset(seed)`` alone gives its first state, or None if there is none."""
+        return self.info.seed
+
+    @property
+    def return_(self) -> float | None:
+        """The sum of rewards; None if its end was never recorded."""
+        return self.info.return_
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+
+class Divergence(NamedTuple):
+    """Where a recording and its repetition part."""
+
+    first_step: int
+    """The first step that may differ; 0 is the reset."""
+    last_step: int
+    """The last step that may be the first to differ."""
+    field: str
+    """What differs: ``state``, ``return``, ``terminated``, ``dynamics``, ..., or an element's name."""
+    recorded: object
+    replayed: object
+
+
+class Verification(NamedTuple):
+    """What verifying one episode found."""
+
+    id: str
+    ok: bool
+    steps: int
+    """Steps that were checked."""
+    first_divergence: Divergence | None
+    note: str | None
+    """What could not be checked, and why."""
+
+
+class VerificationReport(NamedTuple):
+    """What verifying found."""
+
+    ok: bool
+    """Whether every episode is as recorded and no byte is damaged."""
+    episodes: int
+    """Episodes that were verified."""
+    steps: int
+    """Steps of them."""
+    noted: list[Verification]
+    """Episodes that are not as recorded, and those that could only be checked for completeness."""
+    damage: list[str]
+    """Stretches of files that cannot be read; found when everything is verified."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Filter:
+    env: str | None = None
+    outcome: str | None = None
+    min_return: float | None = None
+    where: Callable[[EpisodeInfo], bool] | None = None
+
+    def query(self) -> tuple[str | None, str | None, float | None]:
+        return self.env, self.outcome, self.min_return
+
+    def accepts(self, info: EpisodeInfo) -> bool:
+        return (
+            (self.env is None or info.env == self.env)
+            and (self.outcome is None or info.outcome == self.outcome)
+            and (self.min_return is None or (info.return_ is not None and info.return_ >= self.min_return))
+            and (self.where is None or self.where(info))
+        )
+
+
+_Infos = list[EpisodeInfo]
+
+
+class Replays:
+    """Episodes of a folder, as they were when it was opened; or of them those that pass filters.
+
+    All methods may block for the disk. They release the interpreter lock meanwhile, and may be called from
+    several threads. May be pickled: the other side opens the folder again.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], _filters: tuple[_Filter, ...] = ()):
+        self._path = os.fspath(path)
+        self._filters = _filters
+        self._recordings = Recordings(self._path)
+
+    @property
+    def path(self) -> str:
+        """The folder, as it was given."""
+        return self._path
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a process was writing to the folder when it was opened."""
+        return self._recordings.is_writing
+
+    def refresh(self) -> Replays:
+        """The same folder and filters as they are now; this one stays as it is."""
+        return Replays(self._path, self._filters)
+
+    def list(
+        self,
+        *,
+        env: str | None = None,
+        outcome: str | None = None,
+        min_return: float | None = None,
+        sort: str = "name",
+        limit: int | None = None,
+    ) -> _Infos:
+        """The episodes that fit, in order.
+
+        Args:
+            env: Only of this env id.
+            outcome: Only with this outcome: ``terminated``, ``truncated``, ``crashed``, ``hung``, ``node_lost``,
+                ``evicted``, ``cancelled``, ``disconnected``.
+            min_return: Only with at least this return.
+            sort: ``name``, ``return``, ``length`` or ``started``; with ``-`` in front the largest first.
+            limit: At most so many, the first in that order.
+
+        Raises:
+            ValueError: An unknown outcome or order, or a negative limit.
+        """
+        if limit is not None and limit < 0:
+            raise ValueError(f"limit={limit} must be at least 0")
+        filters = [f for f in (*self._filters, _Filter(env, outcome, min_return)) if f != _Filter()]
+        # The native side answers one filter without reading what cannot fit, and all of a limit; others follow.
+        first, rest = (filters[0], filters[1:]) if filters else (_Filter(), [])
+        all_native = not rest and first.where is None
+        infos = self._recordings.list(*first.query(), sort, limit if all_native else None)
+        if all_native:
+            return infos
+        for one in rest:
+            # An unknown outcome is an error, not an empty listing.
+            self._recordings.list(None, one.outcome, None, sort, 0)
+        fitting = [info for info in infos if first.accepts(info) and all(one.accepts(info) for one in rest)]
+        return fitting[:limit]
+
+    def filter(
+        self,
+        where: Callable[[EpisodeInfo], bool] | None = None,
+        *,
+        env: str | None = None,
+        outcome: str | None = None,
+        min_return: float | None = None,
+    ) -> Replays:
+        """Those of these episodes that fit, and for which ``where(info)`` holds; nothing is read yet."""
+        view = object.__new__(Replays)
+        view._path, view._recordings = self._path, self._recordings
+        view._filters = (*self._filters, _Filter(env, outcome, min_return, where))
+        return view
+
+    def __len__(self) -> int:
+        return len(self.list()) if self._filters else self._recordings.count()
+
+    def __iter__(self) -> Iterator[EpisodeInfo]:
+        return iter(self.list())
+
+    def __contains__(self, episode: object) -> bool:
+        if not isinstance(episode, str):
+            return isinstance(episode, EpisodeInfo) and episode in self.list()
+        try:
+            return self._accepts(self._recordings.find(episode))
+        except (EpisodeNotFoundError, ValueError):
+            return False
+
+    def find(self, name: str) -> EpisodeInfo:
+        """What a listing says of the episode of that name, like ``k3f9q2tz-17-203``.
+
+        Raises:
+            EpisodeNotFoundError: There is none here.
+            AmbiguousEpisodeError: Several runs have one.
+            ValueError: ``name`` is no episode's name.
+        """
+        info = self._recordings.find(name)
+        if not self._accepts(info):
+            raise EpisodeNotFoundError(f"{name} is recorded, but the filters leave it out")
+        return info
+
+    def read(self, episode: str | EpisodeInfo) -> Episode:
+        """An episode by name or from a listing. Action logs are lived through again, and every recorded state
+        hash is compared, so that what comes out is what was recorded.
+
+        Raises:
+            EpisodeNotFoundError, AmbiguousEpisodeError: For a name.
+            DamagedRecordingError: Part of it cannot be read.
+            RecomputeError: It cannot be lived through again.
+        """
+        info = self.find(episode) if isinstance(episode, str) else episode
+        return _episode(info)
+
+    __getitem__ = read
+
+    def read_many(self, episodes: Iterable[str | EpisodeInfo] | None = None) -> Iterator[Episode]:
+        """Reads episodes one by one; all of them, in the order of their names, if ``episodes`` is None."""
+        for episode in self.list() if episodes is None else episodes:
+            yield self.read(episode)
+
+    def batches(
+        self,
+        batch_size: int,
+        *,
+        sequence_length: int | None = None,
+        shuffle: bool = True,
+        seed: int | None = None,
+        env: str | None = None,
+        drop_last: bool = False,
+        buffer_bytes: int = DEFAULT_BUFFER_BYTES,
+    ) -> Batches:
+        """Steps or sequences for training; see ``Batches`` for what it yields.
+
+        Args:
+            batch_size: Rows of a batch, B.
+            sequence_length: None for single steps; L for windows of L steps.
+            shuffle: Reads episodes in random order and mixes the rows of as many as ``buffer_bytes`` hold.
+            seed: The same seed gives the same batches in the same order; every pass over the episodes has another.
+            env: Of which env; needed if there are episodes of several.
+            drop_last: Leaves out the last batch of a pass if it has fewer rows.
+            buffer_bytes: Memory for observations that are mixed with each other, about; at least a batch and an
+                episode are held.
+
+        Raises:
+            ValueError: No episodes, or several envs and no ``env``; or a size that is not positive.
+        """
+        replays = self if env is None else self.filter(env=env)
+        return Batches(replays, batch_size, sequence_length, shuffle, seed, drop_last, buffer_bytes)
+
+    def verify(self, episodes: Iterable[str | EpisodeInfo] | None = None) -> VerificationReport:
+        """Lives through episodes again and compares every state hash, return and outcome with the recording.
+
+        Args:
+            episodes: Which ones; None for all that the filters let pass. Without filters every byte of the
+                folder is read as well, and damage is listed.
+
+        Raises:
+            ReplayDiskError: A file cannot be read.
+        """
+        infos = None
+        if episodes is not None:
+            infos = [self.find(one) if isinstance(one, str) else one for one in episodes]
+        elif self._filters:
+            infos = self.list()
+        count, steps, noted, damage = self._recordings.verify(infos)
+        found = [
+            Verification(name, ok, checked, None if at is None else Divergence(*at), note)
+            for name, ok, checked, at, note in noted
+        ]
+        ok = all(one.ok for one in found) and not damage
+        return VerificationReport(ok, count, steps, found, damage)
+
+    def _accepts(self, info: EpisodeInfo) -> bool:
+        return all(one.accepts(info) for one in self._filters)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Replays, (self._path, self._filters)
+
+    def __repr__(self) -> str:
+        filtered = f", {len(self._filters)} filters" if self._filters else ""
+        return f"<Replays {self._path!r}{filtered}>"
+
+
+def to_minari(recordings: Replays | str | os.PathLike[str], dataset_id: str, **arguments: Any) -> Any:
+    """Writes episodes as a Minari dataset; see ``rollhouse.minari.write_dataset``."""
+    from rollhouse.minari import write_dataset
+
+    return write_dataset(recordings if isinstance(recordings, Replays) else open(recordings), dataset_id, **arguments)
+
+
+def _episode(info: EpisodeInfo) -> Episode:
+    lengths, observations, actions, rewards, infos = read_episodes([info])
+    steps = int(lengths[0])
+    terminations, truncations = np.zeros(steps, np.bool_), np.zeros(steps, np.bool_)
+    if steps:
+        terminations[-1], truncations[-1] = info.terminated, info.truncated
+    plain = observations[""] if list(observations) == [""] else observations
+    return Episode(info, plain, actions, rewards, terminations, truncations, infos)
