@@ -15,14 +15,18 @@
 //! Every output column has two slots that alternate, so a row read from one frame keeps its value until the
 //! second next step.
 //!
-//! Not a goal: what the columns mean (the engine's), and memory shared with other processes (it needs the
-//! same layout on a memfd; not built yet). Start reading at [`Arena`].
+//! [`SharedMemory`] is memory that other processes map: bytes and words without a layout of its own.
+//!
+//! Not a goal: what the columns mean (the engine's), and an arena's layout on shared memory (not built yet).
+//! Start reading at [`Arena`].
 
 mod arena;
 mod columns;
 mod memory;
+mod shared;
 mod wait;
 
 pub use arena::{Arena, ArenaError, BlockRows, Frame, MAX_ARENA_BYTES, ObsRefs, PreviousObs, Rows, Share};
 pub use columns::BatchColumns;
+pub use shared::SharedMemory;
 pub use wait::{Spin, TimedOut};
