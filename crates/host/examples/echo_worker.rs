@@ -1,0 +1,60 @@
+//! A worker that does what it is told, for trying and testing a host.
+//!
+//! Its arguments are the host's process id and nothing else. A hello of "never" makes it hang before it is
+//! ready, one of "refuse" makes it end.
+
+use std::process::ExitCode;
+
+use rollhouse_host::{Command, Link, LinkError};
+
+/// Answers with the payload in reverse and the code it came with.
+pub const ECHO: u64 = 1;
+/// Ends with the exit code in the payload's first byte.
+pub const EXIT: u64 = 2;
+/// Never answers.
+pub const HANG: u64 = 3;
+/// Starts a process that outlives this one if nobody ends it, and answers with its id in decimal.
+pub const SPAWN: u64 = 4;
+
+fn main() -> ExitCode {
+    match work() {
+        Ok(code) => code,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn work() -> Result<ExitCode, LinkError> {
+    let host = std::env::args().nth(1).and_then(|id| id.parse().ok());
+    let mut link = Link::open(host.ok_or(LinkError::Protocol("no process id of the host"))?)?;
+    match link.hello() {
+        b"never" => hang(),
+        b"refuse" => return Ok(ExitCode::from(9)),
+        _ => {}
+    }
+    let hello = link.hello().to_vec();
+    link.ready(&hello)?;
+    loop {
+        let Command { code, mut payload } = match link.receive() {
+            Err(LinkError::Os(error)) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            command => command?,
+        };
+        match code {
+            EXIT => return Ok(ExitCode::from(payload.first().copied().unwrap_or(0))),
+            HANG => hang(),
+            SPAWN => {
+                let child = std::process::Command::new("sleep").arg("1000").spawn()?;
+                link.reply(code, child.id().to_string().as_bytes())?;
+            }
+            _ => {
+                payload.reverse();
+                link.reply(code, &payload)?;
+            }
+        }
+    }
+}
+
+fn hang() -> ! {
+    loop {
+        std::thread::park();
+    }
+}

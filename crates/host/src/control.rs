@@ -1,0 +1,215 @@
+//! The part of the shared memory that host and workers steer each other by.
+//!
+//! ```text
+//! per worker   command line, 128 bytes: sequence, code, payload length, host wants the bell
+//!              reply line,   128 bytes: sequence, code, payload length, worker is asleep
+//! per worker   inline areas: command payload, reply payload
+//! the rest     the caller's
+//! ```
+//!
+//! Each line is written by one side; the lines keep 128 bytes apart because processors fetch cache lines in
+//! pairs. A sleeper raises its flag and then looks at the sequence again; the other side raises the sequence
+//! and then looks at the flag. Both in sequential consistency (Dekker's pattern): one of the two sees the other.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+use rollhouse_arena::SharedMemory;
+
+/// Payloads up to this long lie in the shared memory; longer ones travel as descriptors.
+pub const INLINE_BYTES: usize = 64 << 10;
+
+/// Where things are in the memory of a host with so many workers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Layout {
+    workers: usize,
+}
+
+/// One worker's two lines.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lines<'a> {
+    memory: &'a SharedMemory,
+    line: usize,
+    areas: usize,
+}
+
+/// The head of a command or a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) code: u64,
+    /// Length of the payload. Whoever reads it checks it: the peer may have written anything.
+    pub(crate) len: u64,
+}
+
+impl Layout {
+    pub(crate) const fn new(workers: usize) -> Self {
+        Self { workers }
+    }
+
+    /// Where the caller's part begins: at a page.
+    pub(crate) const fn data_offset(self) -> usize {
+        self.areas() + self.workers * 2 * INLINE_BYTES
+    }
+
+    const fn areas(self) -> usize {
+        (self.workers * 2 * LINE_BYTES).next_multiple_of(PAGE_BYTES)
+    }
+
+    /// The lines of a worker.
+    ///
+    /// # Panics
+    /// If there is no such worker.
+    pub(crate) fn lines(self, memory: &SharedMemory, worker: usize) -> Lines<'_> {
+        assert!(worker < self.workers, "a worker has lines only if it exists");
+        let areas = self.areas() + worker * 2 * INLINE_BYTES;
+        Lines { memory, line: worker * 2 * LINE_BYTES, areas }
+    }
+}
+
+impl Lines<'_> {
+    /// Host: both sequences are this from now on. Only while no worker is attached to the lines.
+    pub(crate) fn reset(self, sequence: u64) {
+        for word in [ASLEEP, WANTS_BELL] {
+            self.memory.word(self.line + word).store(0, Relaxed);
+        }
+        self.memory.word(self.line + REPLY + SEQUENCE).store(sequence, Relaxed);
+        self.memory.word(self.line + SEQUENCE).store(sequence, SeqCst);
+    }
+
+    /// Host: writes command number `sequence`; whether the worker has to be woken.
+    pub(crate) fn command(self, sequence: u64, code: u64, inline: Payload<'_>) -> bool {
+        self.put(0, self.areas, sequence, code, inline);
+        self.memory.word(self.line + ASLEEP).load(SeqCst) != 0
+    }
+
+    /// Worker: writes reply number `sequence`; whether the host has to be woken.
+    pub(crate) fn reply(self, sequence: u64, code: u64, inline: Payload<'_>) -> bool {
+        self.put(REPLY, self.areas + INLINE_BYTES, sequence, code, inline);
+        self.memory.word(self.line + WANTS_BELL).load(SeqCst) != 0
+    }
+
+    fn put(self, line: usize, area: usize, sequence: u64, code: u64, payload: Payload<'_>) {
+        let line = self.line + line;
+        let len = match payload {
+            Payload::Inline(bytes) => {
+                self.memory.write(area, bytes);
+                bytes.len()
+            }
+            Payload::Elsewhere(len) => len,
+        };
+        self.memory.word(line + CODE).store(code, Relaxed);
+        self.memory.word(line + LEN).store(len as u64, Relaxed);
+        // Pairs with the loads in `commanded` and `replied`.
+        self.memory.word(line + SEQUENCE).store(sequence, SeqCst);
+    }
+
+    /// Worker: the number of the last command.
+    #[inline]
+    pub(crate) fn commanded(self) -> u64 {
+        self.memory.word(self.line + SEQUENCE).load(SeqCst)
+    }
+
+    /// Host: the number of the last reply.
+    #[inline]
+    pub(crate) fn replied(self) -> u64 {
+        self.memory.word(self.line + REPLY + SEQUENCE).load(SeqCst)
+    }
+
+    /// Worker: the command it has just seen.
+    pub(crate) fn command_head(self) -> Head {
+        self.head(0)
+    }
+
+    /// Host: the reply it has just seen.
+    pub(crate) fn reply_head(self) -> Head {
+        self.head(REPLY)
+    }
+
+    fn head(self, line: usize) -> Head {
+        let word = |word: usize| self.memory.word(self.line + line + word).load(Acquire);
+        Head { code: word(CODE), len: word(LEN) }
+    }
+
+    /// Worker: the payload of the last command, which is inline.
+    pub(crate) fn command_payload(self, len: usize) -> Vec<u8> {
+        self.memory.read(self.areas, len)
+    }
+
+    /// Host: the payload of the last reply, which is inline.
+    pub(crate) fn reply_payload(self, len: usize) -> Vec<u8> {
+        self.memory.read(self.areas + INLINE_BYTES, len)
+    }
+
+    /// Worker: says whether it sleeps for a command. It looks at [`Lines::commanded`] once more after saying so.
+    pub(crate) fn set_asleep(self, asleep: bool) {
+        let order = if asleep { SeqCst } else { Release };
+        self.memory.word(self.line + ASLEEP).store(u64::from(asleep), order);
+    }
+
+    /// Host: says whether it sleeps for a reply. It looks at [`Lines::replied`] once more after saying so.
+    pub(crate) fn set_wants_bell(self, wants: bool) {
+        let order = if wants { SeqCst } else { Release };
+        self.memory.word(self.line + WANTS_BELL).store(u64::from(wants), order);
+    }
+}
+
+/// What goes with a command or reply.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Payload<'a> {
+    /// Short enough for the inline area.
+    Inline(&'a [u8]),
+    /// A message of this length has been sent before.
+    Elsewhere(usize),
+}
+
+const PAGE_BYTES: usize = 4096;
+const LINE_BYTES: usize = 128;
+const REPLY: usize = LINE_BYTES;
+const SEQUENCE: usize = 0;
+const CODE: usize = 8;
+const LEN: usize = 16;
+/// On the command line, which the host writes.
+const WANTS_BELL: usize = 24;
+/// On the reply line, which the worker writes.
+const ASLEEP: usize = REPLY + 24;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_and_areas_of_all_workers_lie_apart() {
+        let layout = Layout::new(3);
+        let memory = SharedMemory::create("test", layout.data_offset() + 64).unwrap();
+        let payload = |worker: usize, side: u8| vec![worker as u8 * 2 + side; INLINE_BYTES];
+        for worker in 0..3 {
+            let lines = layout.lines(&memory, worker);
+            lines.command(worker as u64 + 1, 10 + worker as u64, Payload::Inline(&payload(worker, 0)));
+            lines.reply(worker as u64 + 1, 20 + worker as u64, Payload::Inline(&payload(worker, 1)));
+        }
+        for worker in 0..3 {
+            let lines = layout.lines(&memory, worker);
+            assert_eq!((lines.commanded(), lines.replied()), (worker as u64 + 1, worker as u64 + 1));
+            let len = INLINE_BYTES as u64;
+            assert_eq!(lines.command_head(), Head { code: 10 + worker as u64, len });
+            assert_eq!(lines.reply_head(), Head { code: 20 + worker as u64, len });
+            assert_eq!(lines.command_payload(INLINE_BYTES), payload(worker, 0));
+            assert_eq!(lines.reply_payload(INLINE_BYTES), payload(worker, 1));
+        }
+        assert_eq!(memory.read(layout.data_offset(), 64), [0; 64]);
+    }
+
+    #[test]
+    fn whoever_sleeps_is_to_be_woken() {
+        let layout = Layout::new(1);
+        let memory = SharedMemory::create("test", layout.data_offset()).unwrap();
+        let lines = layout.lines(&memory, 0);
+        assert!(!lines.command(1, 0, Payload::Inline(&[])));
+        lines.set_asleep(true);
+        assert!(lines.command(2, 0, Payload::Inline(&[])));
+        assert!(!lines.reply(1, 0, Payload::Inline(&[])));
+        lines.set_wants_bell(true);
+        assert!(lines.reply(2, 0, Payload::Inline(&[])));
+        lines.reset(2);
+        assert!(!lines.command(3, 0, Payload::Inline(&[])) && !lines.reply(3, 0, Payload::Inline(&[])));
+    }
+}

@@ -1,0 +1,517 @@
+//! The host: acts on what the supervisor decides.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rollhouse_arena::SharedMemory;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use crate::config::{HostConfig, MAX_WORKERS, Program};
+use crate::control::{INLINE_BYTES, Layout, Payload};
+use crate::error::HostError;
+use crate::link::{ring, silence};
+use crate::message::{self, MAX_MESSAGE_BYTES, Received, Tag};
+use crate::patience::Patience;
+use crate::process::Process;
+use crate::supervisor::{Action, Cause, Event, Restart, Supervisor, WorkerState};
+
+/// Worker processes and the memory they share with this one.
+///
+/// Belongs to the process that made it: in a forked child every call fails with [`HostError::Forked`], and
+/// dropping it there leaves the workers alone. Dropped where it was made, it kills them.
+#[derive(Debug)]
+pub struct Host {
+    supervisor: Supervisor,
+    program: Program,
+    seats: Vec<Seat>,
+    memory: Option<SharedMemory>,
+    layout: Layout,
+    /// Rung by workers whose replies this side sleeps for.
+    bell: OwnedFd,
+    patience: Patience,
+    started: Instant,
+    owner: u32,
+    ended: bool,
+    /// What the caller has not been told; at most a few per worker, since a worker that was told of has to be
+    /// given a command, launched or lost before there is more to tell.
+    events: VecDeque<WorkerEvent>,
+}
+
+/// What this side keeps of one worker.
+#[derive(Debug)]
+struct Seat {
+    hello: OwnedFd,
+    process: Option<Process>,
+    socket: Option<OwnedFd>,
+    bell: OwnedFd,
+    /// Number of the last command.
+    sequence: u64,
+}
+
+/// Something happened to a worker.
+#[derive(Debug)]
+pub enum WorkerEvent {
+    /// It is there (again): what it passed to [`crate::Link::ready`].
+    Ready {
+        /// The worker.
+        worker: usize,
+        /// Its answer.
+        answer: Vec<u8>,
+    },
+    /// It answered a command.
+    Replied(Reply),
+    /// It is gone; its process group has been killed.
+    Lost {
+        /// The worker.
+        worker: usize,
+        /// Why.
+        cause: Cause,
+        /// What becomes of it.
+        restart: Restart,
+        /// For people: how its process ended, or what it said wrong.
+        detail: String,
+    },
+}
+
+/// An answer to a command.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The worker.
+    pub worker: usize,
+    /// A number in the caller's meaning.
+    pub code: u64,
+    /// Its bytes; often none.
+    pub payload: Vec<u8>,
+}
+
+/// What to wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// No worker has a command that it has not answered.
+    AllReplied,
+    /// There is an event to be told of, or no worker has a command or is being launched.
+    AnyEvent,
+    /// No worker is being launched or waits to be.
+    AllBack,
+}
+
+/// How a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waited {
+    /// What was waited for is there.
+    Satisfied,
+    /// The time is over.
+    TimedOut,
+    /// A signal was handled: wait again unless it wants something else.
+    Interrupted,
+}
+
+impl Host {
+    /// Starts the workers. They report by [`WorkerEvent::Ready`] when [`Host::wait`] is called.
+    ///
+    /// # Errors
+    /// [`HostError::Workers`], [`HostError::TooLong`] for a hello, [`HostError::Os`]. A program that cannot be
+    /// started is no error but the loss of its worker.
+    pub fn start(config: HostConfig) -> Result<Self, HostError> {
+        let workers = config.hellos.len();
+        if workers == 0 || workers > MAX_WORKERS {
+            return Err(HostError::Workers(workers));
+        }
+        let seat = |hello: &Vec<u8>| {
+            if hello.len() > MAX_MESSAGE_BYTES {
+                return Err(HostError::TooLong(hello.len()));
+            }
+            let (process, socket, sequence) = (None, None, 0);
+            Ok(Seat { hello: message::stash(hello)?, process, socket, bell: new_bell()?, sequence })
+        };
+        let seed = RandomState::new().hash_one(std::process::id());
+        let mut host = Self {
+            supervisor: Supervisor::new(workers, config.max_launching, config.launch_deadline, seed),
+            program: config.program,
+            seats: config.hellos.iter().map(seat).collect::<Result<_, _>>()?,
+            memory: None,
+            layout: Layout::new(workers),
+            bell: new_bell()?,
+            patience: Patience::among(workers + 1),
+            started: Instant::now(),
+            owner: std::process::id(),
+            ended: false,
+            events: VecDeque::new(),
+        };
+        host.tick();
+        Ok(host)
+    }
+
+    /// Creates the shared memory with `bytes` for the caller and gives it to the workers: those that are ready
+    /// and, later, each that becomes so. Called once.
+    ///
+    /// # Errors
+    /// [`HostError::Os`], [`HostError::Forked`], [`HostError::Ended`].
+    pub fn share(&mut self, bytes: usize) -> Result<(), HostError> {
+        self.check_usable()?;
+        self.memory = Some(SharedMemory::create("rollhouse", self.layout.data_offset() + bytes)?);
+        for worker in 0..self.seats.len() {
+            if self.supervisor.state(worker) == WorkerState::Idle {
+                self.attach(worker);
+            }
+        }
+        Ok(())
+    }
+
+    /// The shared memory and the byte where the caller's part begins; `None` before [`Host::share`].
+    pub fn memory(&self) -> Option<(&SharedMemory, usize)> {
+        self.memory.as_ref().map(|memory| (memory, self.layout.data_offset()))
+    }
+
+    /// How many workers there are.
+    pub fn workers(&self) -> usize {
+        self.seats.len()
+    }
+
+    /// The state of a worker.
+    pub fn state(&self, worker: usize) -> WorkerState {
+        self.supervisor.state(worker)
+    }
+
+    /// The process id of a worker that has a process.
+    pub fn process_id(&self, worker: usize) -> Option<u32> {
+        self.seats[worker].process.as_ref().map(Process::id)
+    }
+
+    /// Gives an idle worker a command, to be answered within `timeout` (`None` waits for ever); after that it is
+    /// hung and killed. Does not block. What is in the shared memory by now is what the worker sees.
+    ///
+    /// # Errors
+    /// [`HostError::NotIdle`] also before [`Host::share`]; [`HostError::TooLong`], [`HostError::Os`],
+    /// [`HostError::Forked`], [`HostError::Ended`]. The worker has not been given the command then.
+    pub fn post(
+        &mut self,
+        worker: usize,
+        code: u64,
+        bytes: &[u8],
+        timeout: Option<Duration>,
+    ) -> Result<(), HostError> {
+        self.check_usable()?;
+        let (Some(memory), WorkerState::Idle) = (&self.memory, self.supervisor.state(worker)) else {
+            return Err(HostError::NotIdle(worker));
+        };
+        if bytes.len() > MAX_MESSAGE_BYTES {
+            return Err(HostError::TooLong(bytes.len()));
+        }
+        let seat = &mut self.seats[worker];
+        let mut payload = Payload::Inline(bytes);
+        if let Some(socket) = seat.socket.as_ref().filter(|_| bytes.len() > INLINE_BYTES) {
+            let stashed = message::stash(bytes)?;
+            // A worker that has just died refuses; that it is dead is found while waiting for its answer.
+            let _ = message::send(socket, Tag::Payload, 0, &[stashed.as_fd()]);
+            payload = Payload::Elsewhere(bytes.len());
+        }
+        seat.sequence += 1;
+        if self.layout.lines(memory, worker).command(seat.sequence, code, payload) {
+            ring(&seat.bell)?;
+        }
+        let now = self.started.elapsed();
+        let actions = self.supervisor.on(now, worker, Event::Posted(timeout.map(|timeout| now + timeout)));
+        self.act(actions);
+        Ok(())
+    }
+
+    /// Waits until what is said in `until`, for at most `timeout` (`None`: for ever). Meanwhile looks after all
+    /// workers: what happens to them is queued for [`Host::next_event`].
+    ///
+    /// # Errors
+    /// [`HostError::Os`], [`HostError::Forked`], [`HostError::Ended`].
+    pub fn wait(&mut self, until: Until, timeout: Option<Duration>) -> Result<Waited, HostError> {
+        self.check_usable()?;
+        let deadline = timeout.map(|timeout| self.started.elapsed() + timeout);
+        self.collect();
+        if !self.is_satisfied(until) {
+            self.look(until);
+            self.collect();
+        }
+        loop {
+            self.tick();
+            if self.needs_watching() {
+                self.watch(Some(Duration::ZERO), until)?;
+            }
+            if self.is_satisfied(until) {
+                return Ok(Waited::Satisfied);
+            }
+            let now = self.started.elapsed();
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                return Ok(Waited::TimedOut);
+            }
+            let wake = [deadline, self.supervisor.next_due()].into_iter().flatten().min();
+            if !self.watch(wake.map(|wake| wake.saturating_sub(now)), until)? {
+                return Ok(Waited::Interrupted);
+            }
+        }
+    }
+
+    /// The next thing that happened, in the order in which it was noticed.
+    pub fn next_event(&mut self) -> Option<WorkerEvent> {
+        self.events.pop_front()
+    }
+
+    /// Ends all workers: those without a command may end by themselves within `grace`, then all process groups
+    /// are killed. Nothing can be posted afterwards. Does nothing in a forked child.
+    pub fn end(&mut self, grace: Duration) {
+        if self.check_usable().is_err() {
+            return;
+        }
+        let deadline = Instant::now() + grace;
+        for (worker, seat) in self.seats.iter_mut().enumerate() {
+            let Some(process) = seat.process.take() else { continue };
+            if self.supervisor.state(worker) == WorkerState::Idle {
+                process.ends_within(deadline.saturating_duration_since(Instant::now()));
+            }
+            process.end();
+            seat.socket = None;
+        }
+        self.ended = true;
+    }
+
+    fn check_usable(&self) -> Result<(), HostError> {
+        match () {
+            () if self.owner != std::process::id() => Err(HostError::Forked),
+            () if self.ended => Err(HostError::Ended),
+            () => Ok(()),
+        }
+    }
+
+    fn is_satisfied(&self, until: Until) -> bool {
+        let none = |states: &[WorkerState]| {
+            (0..self.seats.len()).all(|worker| !states.contains(&self.supervisor.state(worker)))
+        };
+        use WorkerState as S;
+        match until {
+            Until::AllReplied => none(&[S::Busy]),
+            Until::AllBack => none(&[S::Queued, S::Launching, S::BackOff]),
+            Until::AnyEvent => !self.events.is_empty() || none(&[S::Busy, S::Queued, S::Launching]),
+        }
+    }
+
+    fn busy(&self) -> impl DoubleEndedIterator<Item = usize> {
+        (0..self.seats.len()).filter(|&worker| self.supervisor.state(worker) == WorkerState::Busy)
+    }
+
+    fn has_replied(&self, worker: usize) -> bool {
+        let sequence = self.seats[worker].sequence;
+        self.memory.as_ref().is_some_and(|memory| self.layout.lines(memory, worker).replied() == sequence)
+    }
+
+    /// Spins and yields for replies.
+    fn look(&self, until: Until) {
+        let (first, last) = (self.busy().next(), self.busy().next_back());
+        if let (Some(first), Some(last)) = (first, last) {
+            self.patience.wait(|| match until {
+                // Usually the last one posted is the last to answer; its neighbours are looked at after it.
+                Until::AllReplied => {
+                    self.has_replied(last) && self.busy().all(|worker| self.has_replied(worker))
+                }
+                Until::AnyEvent => (first..=last).any(|worker| self.has_replied(worker)),
+                Until::AllBack => true,
+            });
+        }
+    }
+
+    /// Takes the replies that are there.
+    fn collect(&mut self) {
+        for worker in 0..self.seats.len() {
+            if self.supervisor.state(worker) == WorkerState::Busy && self.has_replied(worker) {
+                self.take_reply(worker);
+            }
+        }
+    }
+
+    fn take_reply(&mut self, worker: usize) {
+        let Some(memory) = &self.memory else { return };
+        let lines = self.layout.lines(memory, worker);
+        let head = lines.reply_head();
+        let payload = match usize::try_from(head.len) {
+            Ok(len) if len <= INLINE_BYTES => Ok(lines.reply_payload(len)),
+            _ => self.seats[worker].receive(Tag::Payload),
+        };
+        match payload {
+            Ok(payload) => {
+                self.supervisor.on(self.started.elapsed(), worker, Event::Replied);
+                self.events.push_back(WorkerEvent::Replied(Reply { worker, code: head.code, payload }));
+            }
+            Err(what) => self.died(worker, what),
+        }
+    }
+
+    /// Whether some worker is in a state in which only descriptors tell what happens to it.
+    fn needs_watching(&self) -> bool {
+        (0..self.seats.len()).any(|worker| self.supervisor.state(worker) == WorkerState::Launching)
+    }
+
+    /// Sleeps until a worker replies, dies or becomes ready, or `patience` is over; false if a signal came.
+    fn watch(&mut self, patience: Option<Duration>, until: Until) -> Result<bool, HostError> {
+        let sleeping = patience != Some(Duration::ZERO);
+        let bells: Vec<usize> = match until {
+            _ if !sleeping => Vec::new(),
+            // All have to reply: whichever this one is, the others are looked at when it has.
+            Until::AllReplied => self.busy().next_back().into_iter().collect(),
+            _ => self.busy().collect(),
+        };
+        self.want_bells(&bells, true);
+        let woken = if sleeping && self.busy().any(|worker| self.has_replied(worker)) {
+            Ok(true)
+        } else {
+            self.poll(patience)
+        };
+        self.want_bells(&bells, false);
+        let woken = woken?;
+        self.collect();
+        Ok(woken)
+    }
+
+    fn want_bells(&self, workers: &[usize], wants: bool) {
+        if let Some(memory) = &self.memory {
+            workers.iter().for_each(|&worker| self.layout.lines(memory, worker).set_wants_bell(wants));
+        }
+    }
+
+    fn poll(&mut self, patience: Option<Duration>) -> Result<bool, HostError> {
+        let mut fds = vec![PollFd::new(&self.bell, PollFlags::IN)];
+        let mut watched = Vec::new();
+        for (worker, seat) in self.seats.iter().enumerate() {
+            if let (Some(process), Some(socket)) = (&seat.process, &seat.socket) {
+                let launching = self.supervisor.state(worker) == WorkerState::Launching;
+                watched.push(worker);
+                fds.push(PollFd::from_borrowed_fd(process.descriptor(), PollFlags::IN));
+                fds.push(PollFd::new(socket, if launching { PollFlags::IN } else { PollFlags::empty() }));
+            }
+        }
+        let patience = patience.and_then(|patience| Timespec::try_from(patience).ok());
+        match poll(&mut fds, patience.as_ref()) {
+            Err(rustix::io::Errno::INTR) => return Ok(false),
+            result => result?,
+        };
+        let told: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if told[0] {
+            silence(&self.bell);
+        }
+        for (index, worker) in watched.into_iter().enumerate() {
+            let (ended, spoke) = (told[1 + 2 * index], told[2 + 2 * index]);
+            if spoke && self.supervisor.state(worker) == WorkerState::Launching {
+                self.hear(worker);
+            } else if ended || spoke {
+                self.collect();
+                self.died(worker, "it ended".to_owned());
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes what a launching worker says.
+    fn hear(&mut self, worker: usize) {
+        match self.seats[worker].receive(Tag::Ready) {
+            Ok(answer) => {
+                let actions = self.supervisor.on(self.started.elapsed(), worker, Event::Ready);
+                self.events.push_back(WorkerEvent::Ready { worker, answer });
+                self.attach(worker);
+                self.act(actions);
+            }
+            Err(what) => self.died(worker, what),
+        }
+    }
+
+    /// Gives a ready worker the memory, if there is one.
+    fn attach(&mut self, worker: usize) {
+        let (Some(memory), seat) = (&self.memory, &self.seats[worker]) else { return };
+        let Some(socket) = &seat.socket else { return };
+        self.layout.lines(memory, worker).reset(seat.sequence);
+        silence(&seat.bell);
+        let number = worker as u64 | (self.seats.len() as u64) << 32;
+        let descriptors = [memory.as_fd(), seat.bell.as_fd(), self.bell.as_fd()];
+        if let Err(error) = message::send(socket, Tag::Attach, number, &descriptors) {
+            self.died(worker, format!("it could not be given the shared memory: {error}"));
+        }
+    }
+
+    fn died(&mut self, worker: usize, what: String) {
+        let actions = self.supervisor.on(self.started.elapsed(), worker, Event::Died);
+        self.act_on_loss(actions, Some(what));
+    }
+
+    fn tick(&mut self) {
+        let actions = self.supervisor.tick(self.started.elapsed());
+        self.act(actions);
+    }
+
+    fn act(&mut self, actions: Vec<Action>) {
+        self.act_on_loss(actions, None);
+    }
+
+    fn act_on_loss(&mut self, actions: Vec<Action>, what: Option<String>) {
+        for action in actions {
+            match action {
+                Action::Launch(worker) => self.launch(worker),
+                Action::Lose { worker, cause, restart } => {
+                    let ended = self.seats[worker].vacate();
+                    let detail = match (&what, cause) {
+                        (_, Cause::Hung | Cause::LaunchTimedOut) => "killed at its deadline".to_owned(),
+                        (Some(what), Cause::Died) => {
+                            ended.map_or_else(|| what.clone(), |ended| format!("{what}: {ended}"))
+                        }
+                        (None, Cause::Died) => ended.unwrap_or_default(),
+                    };
+                    self.events.push_back(WorkerEvent::Lost { worker, cause, restart, detail });
+                }
+            }
+        }
+    }
+
+    fn launch(&mut self, worker: usize) {
+        if let Err(error) = self.seats[worker].occupy(&self.program) {
+            self.died(worker, HostError::Spawn(error).to_string());
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.end(Duration::ZERO);
+    }
+}
+
+impl Seat {
+    /// Starts a process and says hello.
+    fn occupy(&mut self, program: &Program) -> std::io::Result<()> {
+        let (ours, theirs) = message::pair()?;
+        self.process = Some(Process::spawn(program, theirs)?);
+        message::send(&ours, Tag::Hello, 0, &[self.hello.as_fd()])?;
+        self.socket = Some(ours);
+        Ok(())
+    }
+
+    /// Ends the process, if there is one; how it ended.
+    fn vacate(&mut self) -> Option<String> {
+        self.socket = None;
+        let ended = self.process.take()?.end();
+        Some(ended.map_or_else(|| "the kernel has not ended it yet".to_owned(), |status| status.to_string()))
+    }
+
+    /// The bytes of the message of this kind that has to be there; what is wrong if it is not.
+    fn receive(&self, tag: Tag) -> Result<Vec<u8>, String> {
+        let socket = self.socket.as_ref().ok_or("it has no connection")?;
+        match message::receive(socket, false) {
+            Ok(Received::Message(mut message)) if message.tag == tag => {
+                let fd = message.descriptors.pop().ok_or("it sent a message without its bytes")?;
+                message::unstash(fd).map_err(|error| error.to_string())
+            }
+            Ok(Received::Message(_)) => Err("it sent a message out of turn".to_owned()),
+            Ok(Received::Nothing) => Err("it did not send what it announced".to_owned()),
+            Ok(Received::Closed) => Err("it hung up".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+fn new_bell() -> Result<OwnedFd, HostError> {
+    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+}

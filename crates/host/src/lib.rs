@@ -1,0 +1,43 @@
+//! How lanes are stepped by other processes.
+//!
+//! A [`Host`] starts worker processes, hands them batches through one shared mapping, notices at once when one
+//! dies and at its deadline when one hangs, and starts it again with back-off. A [`Link`] is the worker's end.
+//!
+//! ```text
+//! Host                                                   worker process
+//!   launch   spawn, HELLO ─────────── socket ───────────▶  Link::open; makes its envs
+//!            READY        ◀────────── socket ────────────  Link::ready
+//!            ATTACH       ─────────── socket ───────────▶  maps the memory
+//!   post     command line ────────── mapping ───────────▶  Link::receive
+//!   wait     reply line   ◀───────── mapping ────────────  Link::reply
+//! ```
+//!
+//! Commands and replies are a number and bytes, whose meaning is the caller's. Nothing here needs the program
+//! that runs inside the worker: a node hosts Python workers through this crate without an interpreter of its
+//! own.
+//!
+//! Nothing outlives the host: a worker watches its parent and ends its own process group when that is gone,
+//! and the host ends a worker's whole group before it forgets it. Descriptors are passed explicitly; the memory
+//! is a memfd, so no file stays behind.
+//!
+//! Not a goal: what the lanes are, how their rows are laid out, other operating systems than Linux. Start
+//! reading at [`Supervisor`], which decides, then [`Host`], which acts.
+#![forbid(unsafe_code)]
+
+mod config;
+mod control;
+mod error;
+mod host;
+mod link;
+mod message;
+mod patience;
+mod process;
+mod supervisor;
+
+pub use config::{HostConfig, MAX_WORKERS, Program};
+pub use control::INLINE_BYTES;
+pub use error::{HostError, LinkError};
+pub use host::{Host, Reply, Until, Waited, WorkerEvent};
+pub use link::{Command, Link};
+pub use message::MAX_MESSAGE_BYTES;
+pub use supervisor::{Action, Cause, Event, Restart, Supervisor, WorkerState};

@@ -1,0 +1,225 @@
+//! The worker's end.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rollhouse_arena::SharedMemory;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, getpgrp, getpid, getppid, kill_process_group, pidfd_open};
+
+use crate::control::{INLINE_BYTES, Layout, Payload};
+use crate::error::LinkError;
+use crate::message::{self, MAX_MESSAGE_BYTES, Message, Received, Tag};
+use crate::patience::Patience;
+
+/// A worker process's connection to the host that started it.
+///
+/// While it exists a thread of its own watches the host: when the host ends or hangs up, the worker's whole
+/// process group is killed at once, whatever its other threads are doing.
+#[derive(Debug)]
+pub struct Link {
+    socket: Arc<OwnedFd>,
+    hello: Vec<u8>,
+    attached: Option<Attached>,
+}
+
+#[derive(Debug)]
+struct Attached {
+    memory: SharedMemory,
+    layout: Layout,
+    worker: usize,
+    /// Rung by the host when this worker is asleep.
+    own_bell: OwnedFd,
+    host_bell: OwnedFd,
+    sequence: u64,
+    patience: Patience,
+}
+
+/// What the host wants done.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Which command, in the caller's numbering.
+    pub code: u64,
+    /// Its bytes; often none.
+    pub payload: Vec<u8>,
+}
+
+impl Link {
+    /// Takes the socket to the host from standard input, which reads nothing from now on, and waits for the
+    /// first message. `host` is the process id of the host.
+    ///
+    /// # Errors
+    /// [`LinkError::HostGone`] if it is; else what the socket or the kernel says.
+    pub fn open(host: u32) -> Result<Self, LinkError> {
+        let socket = Arc::new(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
+        let null = std::fs::File::open("/dev/null")?;
+        rustix::stdio::dup2_stdin(null)?;
+        watch(host, Arc::clone(&socket))?;
+        let mut message = receive_message(&socket, Tag::Hello)?;
+        let hello = message.descriptors.pop().ok_or(LinkError::Protocol("a hello without its bytes"))?;
+        Ok(Self { socket, hello: message::unstash(hello)?, attached: None })
+    }
+
+    /// The first message: what [`crate::HostConfig::hellos`] has for this worker.
+    pub fn hello(&self) -> &[u8] {
+        &self.hello
+    }
+
+    /// Tells the host that this worker can take commands, and waits until it is given the shared memory.
+    ///
+    /// # Errors
+    /// As for [`Link::open`].
+    pub fn ready(&mut self, answer: &[u8]) -> Result<(), LinkError> {
+        let answer = message::stash(answer)?;
+        message::send(&self.socket, Tag::Ready, 0, &[answer.as_fd()])?;
+        let message = receive_message(&self.socket, Tag::Attach)?;
+        let number = message.number;
+        let (worker, workers) = ((number & 0xffff_ffff) as usize, (number >> 32) as usize);
+        let Ok([memory, own_bell, host_bell]) = <[OwnedFd; 3]>::try_from(message.descriptors) else {
+            return Err(LinkError::Protocol("a memory without its bells"));
+        };
+        let memory = SharedMemory::attach(memory)?;
+        let layout = Layout::new(workers);
+        if worker >= workers || memory.len() < layout.data_offset() {
+            return Err(LinkError::Protocol("a memory that has no lines for this worker"));
+        }
+        let sequence = layout.lines(&memory, worker).replied();
+        let patience = Patience::among(workers + 1);
+        self.attached = Some(Attached { memory, layout, worker, own_bell, host_bell, sequence, patience });
+        Ok(())
+    }
+
+    /// The shared memory and the byte where the caller's part of it begins; `None` before [`Link::ready`].
+    pub fn memory(&self) -> Option<(&SharedMemory, usize)> {
+        self.attached.as_ref().map(|attached| (&attached.memory, attached.layout.data_offset()))
+    }
+
+    /// Waits for the next command. Blocks for as long as the host has none.
+    ///
+    /// # Errors
+    /// `Interrupted` inside [`LinkError::Os`] if a signal was handled meanwhile: call it again.
+    /// [`LinkError::Protocol`] before [`Link::ready`]. Else as for [`Link::open`].
+    pub fn receive(&mut self) -> Result<Command, LinkError> {
+        let attached = self.attached.as_mut().ok_or(NOT_READY)?;
+        attached.wait(&self.socket)?;
+        attached.sequence += 1;
+        let lines = attached.layout.lines(&attached.memory, attached.worker);
+        let head = lines.command_head();
+        let payload = match usize::try_from(head.len) {
+            Ok(len) if len <= INLINE_BYTES => lines.command_payload(len),
+            Ok(len) if len <= MAX_MESSAGE_BYTES => payload(receive_message(&self.socket, Tag::Payload)?)?,
+            _ => return Err(LinkError::TooLong(head.len)),
+        };
+        Ok(Command { code: head.code, payload })
+    }
+
+    /// Answers the last command.
+    ///
+    /// # Errors
+    /// As for [`Link::open`]; also if `bytes` are more than [`MAX_MESSAGE_BYTES`].
+    pub fn reply(&mut self, code: u64, bytes: &[u8]) -> Result<(), LinkError> {
+        let attached = self.attached.as_ref().ok_or(NOT_READY)?;
+        let inline = if bytes.len() <= INLINE_BYTES {
+            Payload::Inline(bytes)
+        } else {
+            let stashed = message::stash(bytes)?;
+            message::send(&self.socket, Tag::Payload, 0, &[stashed.as_fd()])?;
+            Payload::Elsewhere(bytes.len())
+        };
+        let lines = attached.layout.lines(&attached.memory, attached.worker);
+        if lines.reply(attached.sequence, code, inline) {
+            ring(&attached.host_bell)?;
+        }
+        Ok(())
+    }
+}
+
+impl Attached {
+    /// Returns when there is a command that has not been taken.
+    fn wait(&self, socket: &OwnedFd) -> Result<(), LinkError> {
+        let lines = self.layout.lines(&self.memory, self.worker);
+        let commanded = || lines.commanded() != self.sequence;
+        if self.patience.wait(commanded) {
+            return Ok(());
+        }
+        lines.set_asleep(true);
+        let result = loop {
+            if commanded() {
+                break Ok(());
+            }
+            let mut fds = [PollFd::new(&self.own_bell, PollFlags::IN), PollFd::new(socket, HUNG_UP)];
+            if let Err(error) = poll(&mut fds, None) {
+                break Err(LinkError::Os(error.into()));
+            }
+            if !fds[1].revents().is_empty() {
+                break Err(LinkError::HostGone);
+            }
+            silence(&self.own_bell);
+        };
+        lines.set_asleep(false);
+        result
+    }
+}
+
+/// Wakes whoever polls the bell.
+pub(crate) fn ring(bell: &OwnedFd) -> io::Result<()> {
+    match rustix::io::write(bell, &1_u64.to_ne_bytes()) {
+        // Its counter is full: it is ringing.
+        Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Takes back what [`ring`] did.
+pub(crate) fn silence(bell: &OwnedFd) {
+    // An error means that it is not ringing.
+    let _ = rustix::io::read(bell, &mut [0; 8]);
+}
+
+fn receive_message(socket: &OwnedFd, wanted: Tag) -> Result<Message, LinkError> {
+    match message::receive(socket, true)? {
+        Received::Message(message) if message.tag == wanted => Ok(message),
+        Received::Message(_) => Err(LinkError::Protocol("a message out of turn")),
+        Received::Nothing | Received::Closed => Err(LinkError::HostGone),
+    }
+}
+
+fn payload(mut message: Message) -> Result<Vec<u8>, LinkError> {
+    let fd = message.descriptors.pop().ok_or(LinkError::Protocol("a payload without its bytes"))?;
+    Ok(message::unstash(fd)?)
+}
+
+/// Starts the thread that ends this process when the host ends or hangs up.
+fn watch(host: u32, socket: Arc<OwnedFd>) -> Result<(), LinkError> {
+    let parent = getppid().filter(|parent| parent.as_raw_nonzero().get().unsigned_abs() == host);
+    let parent = pidfd_open(parent.ok_or(LinkError::HostGone)?, PidfdFlags::empty())?;
+    // The parent may have ended between the two; then this process has another parent now.
+    if getppid().map(Pid::as_raw_pid).map(i32::unsigned_abs) != Some(host) {
+        return Err(LinkError::HostGone);
+    }
+    std::thread::Builder::new().name("rollhouse-watch".to_owned()).spawn(move || {
+        loop {
+            let mut fds =
+                [PollFd::new(&parent, PollFlags::IN), PollFd::from_borrowed_fd(socket.as_fd(), HUNG_UP)];
+            if poll(&mut fds, None).is_ok_and(|ready| ready > 0) {
+                end_own_group();
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn end_own_group() {
+    let group = getpgrp();
+    // Whoever started this by hand, in a group that is not its own, loses this process alone.
+    let _ = if group == getpid() {
+        kill_process_group(group, Signal::KILL)
+    } else {
+        rustix::process::kill_process(getpid(), Signal::KILL)
+    };
+}
+
+const NOT_READY: LinkError = LinkError::Protocol("a command before the worker was ready");
+/// Only errors and the end of the connection, which poll tells without being asked.
+const HUNG_UP: PollFlags = PollFlags::empty();

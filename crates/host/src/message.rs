@@ -1,0 +1,186 @@
+//! Messages over a socket between a host and one worker.
+//!
+//! A message is a tag and a number; whatever is longer travels as the descriptor of a memfd. So a message is
+//! never sent in part, no side ever waits for the other to read, and nothing is copied through the socket.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, memfd_create};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+
+/// Longest payload of a message, command or reply: 1 GiB. Allocated only as long as the payload is.
+pub const MAX_MESSAGE_BYTES: usize = 1 << 30;
+
+/// What a message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tag {
+    /// Host to worker, first: one descriptor, the hello's bytes.
+    Hello = 1,
+    /// Worker to host, once: one descriptor, the answer's bytes.
+    Ready,
+    /// Host to worker, once: the shared memory, the worker's bell, the host's bell; the number is the worker's
+    /// index in the low half and the number of workers in the high half.
+    Attach,
+    /// Either way: the payload of a command or reply that does not fit its inline area.
+    Payload,
+}
+
+/// One message.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) tag: Tag,
+    pub(crate) number: u64,
+    pub(crate) descriptors: Vec<OwnedFd>,
+}
+
+/// What a receiver found.
+#[derive(Debug)]
+pub(crate) enum Received {
+    Message(Message),
+    /// Nothing yet (never when told to block).
+    Nothing,
+    /// The other side closed its end.
+    Closed,
+}
+
+/// A connected pair of sockets that keep messages apart.
+pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Sends a message without blocking. At most [`MAX_DESCRIPTORS`] descriptors.
+///
+/// # Errors
+/// What the kernel says; `WouldBlock` if the other side has left many messages unread.
+pub(crate) fn send(
+    socket: &OwnedFd,
+    tag: Tag,
+    number: u64,
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let mut bytes = [0; HEADER_BYTES];
+    bytes[..8].copy_from_slice(&(tag as u64).to_ne_bytes());
+    bytes[8..].copy_from_slice(&number.to_ne_bytes());
+    let mut space = [MaybeUninit::uninit(); ANCILLARY_BYTES];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors in a message"));
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, flags)?;
+    Ok(())
+}
+
+/// Receives one message, waiting for it only if `block`.
+///
+/// # Errors
+/// `InvalidData` for what no version of this crate sends; else what the kernel says.
+pub(crate) fn receive(socket: &OwnedFd, block: bool) -> io::Result<Received> {
+    let mut bytes = [0; HEADER_BYTES];
+    let mut space = [MaybeUninit::uninit(); ANCILLARY_BYTES];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let waiting = if block { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+    let received = loop {
+        let flags = waiting | RecvFlags::CMSG_CLOEXEC;
+        match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags) {
+            Ok(received) => break received,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::AGAIN) => return Ok(Received::Nothing),
+            Err(rustix::io::Errno::CONNRESET) => return Ok(Received::Closed),
+            Err(error) => return Err(error.into()),
+        }
+    };
+    if received.bytes == 0 {
+        return Ok(Received::Closed);
+    }
+    let mut descriptors = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = message {
+            descriptors.extend(fds);
+        }
+    }
+    let [tag, number] = [&bytes[..8], &bytes[8..]].map(|half| {
+        let mut word = [0; 8];
+        word.copy_from_slice(half);
+        u64::from_ne_bytes(word)
+    });
+    let tag = [Tag::Hello, Tag::Ready, Tag::Attach, Tag::Payload].into_iter().find(|&t| t as u64 == tag);
+    match tag {
+        Some(tag) if received.bytes == HEADER_BYTES => {
+            Ok(Received::Message(Message { tag, number, descriptors }))
+        }
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "a message of an unknown kind")),
+    }
+}
+
+/// Puts bytes into a sealed memfd.
+///
+/// # Errors
+/// What the kernel says; `InvalidInput` beyond [`MAX_MESSAGE_BYTES`].
+pub(crate) fn stash(bytes: &[u8]) -> io::Result<OwnedFd> {
+    if bytes.len() > MAX_MESSAGE_BYTES {
+        return Err(too_long(bytes.len() as u64));
+    }
+    let fd = memfd_create("rollhouse-message", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let mut file = File::from(fd);
+    file.write_all(bytes)?;
+    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    fcntl_add_seals(&file, seals)?;
+    Ok(file.into())
+}
+
+/// The bytes of a stash.
+///
+/// # Errors
+/// `InvalidInput` beyond [`MAX_MESSAGE_BYTES`], before anything is allocated; else what the kernel says.
+pub(crate) fn unstash(fd: OwnedFd) -> io::Result<Vec<u8>> {
+    let size = u64::try_from(fstat(fd.as_fd())?.st_size).unwrap_or(u64::MAX);
+    let len = usize::try_from(size).ok().filter(|&len| len <= MAX_MESSAGE_BYTES);
+    let mut bytes = vec![0; len.ok_or_else(|| too_long(size))?];
+    File::from(fd).read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+fn too_long(bytes: u64) -> io::Error {
+    let message = format!("a message of {bytes} bytes is longer than the limit of {MAX_MESSAGE_BYTES} bytes");
+    io::Error::new(io::ErrorKind::InvalidInput, message)
+}
+
+const HEADER_BYTES: usize = 16;
+/// Descriptors of one message.
+const MAX_DESCRIPTORS: usize = 3;
+const ANCILLARY_BYTES: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_arrives_whole_with_what_is_too_long_for_it() {
+        let (here, there) = pair().unwrap();
+        let bytes: Vec<u8> = (0..1_000_000).map(|i| i as u8).collect();
+        let stashed = stash(&bytes).unwrap();
+        send(&here, Tag::Payload, 9, &[stashed.as_fd()]).unwrap();
+        let Received::Message(mut message) = receive(&there, true).unwrap() else { panic!("no message") };
+        assert_eq!((message.tag, message.number), (Tag::Payload, 9));
+        assert_eq!(unstash(message.descriptors.remove(0)).unwrap(), bytes);
+        assert!(matches!(receive(&there, false).unwrap(), Received::Nothing));
+    }
+
+    #[test]
+    fn an_end_that_is_closed_is_noticed_and_so_is_nonsense() {
+        let (here, there) = pair().unwrap();
+        let flags = SendFlags::empty();
+        sendmsg(&here, &[IoSlice::new(&[9; 16])], &mut SendAncillaryBuffer::default(), flags).unwrap();
+        assert_eq!(receive(&there, true).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        drop(here);
+        assert!(matches!(receive(&there, true).unwrap(), Received::Closed));
+    }
+}

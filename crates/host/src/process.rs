@@ -1,0 +1,92 @@
+//! A worker's process.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+
+use crate::config::Program;
+
+/// A process that leads its own group.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    pid: Pid,
+    /// Becomes readable when the process ends; keeps telling about it after it has been reaped by others.
+    pidfd: OwnedFd,
+}
+
+impl Process {
+    /// Executes the program with `socket` as its standard input.
+    pub(crate) fn spawn(program: &Program, socket: OwnedFd) -> io::Result<Self> {
+        let mut command = Command::new(&program.path);
+        command.args(&program.arguments).stdin(Stdio::from(socket)).process_group(0);
+        let mut child = command.spawn()?;
+        let pid = Pid::from_child(&child);
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => Ok(Self { child, pid, pidfd }),
+            Err(error) => {
+                child.kill()?;
+                child.wait()?;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// The process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Readable when the process has ended.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// Whether it ends within `patience`.
+    pub(crate) fn ends_within(&self, patience: Duration) -> bool {
+        let patience = Timespec::try_from(patience).ok();
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        loop {
+            match poll(&mut fds, patience.as_ref()) {
+                Err(rustix::io::Errno::INTR) => {}
+                result => return result.is_ok_and(|ready| ready > 0),
+            }
+        }
+    }
+
+    /// Kills whatever is left of its group and reaps it. Returns how it ended, if that can be known.
+    ///
+    /// The group is killed before the leader is reaped: until then its id cannot belong to another group.
+    /// Blocks for up to a second for a process that the kernel cannot end yet; that one stays a zombie.
+    pub(crate) fn end(mut self) -> Option<ExitStatus> {
+        // An error means that there is nothing left to kill.
+        let _ = kill_process_group(self.pid, Signal::KILL);
+        if self.ends_within(REAP_PATIENCE) { self.child.wait().ok() } else { None }
+    }
+}
+
+const REAP_PATIENCE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::pair;
+
+    fn shell(script: &str) -> Process {
+        let program = Program { path: "/bin/sh".into(), arguments: vec!["-c".into(), script.into()] };
+        let (_, socket) = pair().unwrap();
+        Process::spawn(&program, socket).unwrap()
+    }
+
+    #[test]
+    fn its_end_is_seen_and_told() {
+        let process = shell("exit 3");
+        assert!(process.ends_within(Duration::from_secs(60)));
+        assert_eq!(process.end().unwrap().code(), Some(3));
+    }
+}

@@ -1,0 +1,337 @@
+//! What to do about each worker, and when: pure decisions, without processes and clock.
+//!
+//! ```text
+//! queued -> launching -> idle <-> busy
+//!              any of these -> backoff -> queued          died, hung or broken
+//!              backoff -> failed                          restarted too often
+//! ```
+
+use std::time::Duration;
+
+use rollhouse_core::{BackOff, LaneState, RestartDecision, split_mix64};
+
+/// Decides when workers are launched, given up for hung, restarted and left.
+///
+/// Times are durations since any zero of the caller's clock, which only goes forward. Everything returns the
+/// actions the caller has to take, in order; a worker appears at most twice in one answer.
+#[derive(Debug)]
+pub struct Supervisor {
+    workers: Vec<Worker>,
+    max_launching: usize,
+    launch_deadline: Option<Duration>,
+}
+
+/// Where a worker is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkerState {
+    /// It is to be launched when fewer others are launching.
+    Queued,
+    /// Its process has been asked for and has not reported that it is ready.
+    Launching,
+    /// It waits for a command.
+    Idle,
+    /// It has a command.
+    Busy,
+    /// It was lost and waits before it is launched again.
+    BackOff,
+    /// It was lost too often and stays so.
+    Failed,
+}
+
+/// What happened to a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// Its process is there and its envs are made.
+    Ready,
+    /// It was given a command, to be answered by then; `None` never expires.
+    Posted(Option<Duration>),
+    /// It answered.
+    Replied,
+    /// Its process ended, or answered what makes no sense.
+    Died,
+}
+
+/// What the caller has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Start the worker's process.
+    Launch(usize),
+    /// End the worker's process group, which may be gone already, and tell that its lanes are lost.
+    Lose {
+        /// The worker.
+        worker: usize,
+        /// Why.
+        cause: Cause,
+        /// What becomes of it.
+        restart: Restart,
+    },
+}
+
+/// Why a worker was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// Its process ended or broke.
+    Died,
+    /// It did not answer a command in time.
+    Hung,
+    /// It was not ready in time.
+    LaunchTimedOut,
+}
+
+/// What becomes of a lost worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Restart {
+    /// It is launched again after this long.
+    After(Duration),
+    /// Nothing: it has used up its restarts.
+    Never,
+}
+
+#[derive(Debug)]
+struct Worker {
+    state: WorkerState,
+    /// When the state ends by itself: the deadline of a launch or command, or the end of the back-off.
+    until: Option<Duration>,
+    back_off: BackOff,
+}
+
+impl Supervisor {
+    /// `workers` queued workers, of which at most `max_launching` (at least 1) launch at a time, each within
+    /// `launch_deadline` (`None`: it may take for ever). `seed` decides the jitter of restarts.
+    pub fn new(workers: usize, max_launching: usize, launch_deadline: Option<Duration>, seed: u64) -> Self {
+        let worker = |index: usize| Worker {
+            state: WorkerState::Queued,
+            until: None,
+            back_off: BackOff::new(split_mix64(seed ^ index as u64)),
+        };
+        Self {
+            workers: (0..workers).map(worker).collect(),
+            max_launching: max_launching.max(1),
+            launch_deadline,
+        }
+    }
+
+    /// How many workers there are.
+    pub fn workers(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// The state of a worker.
+    pub fn state(&self, worker: usize) -> WorkerState {
+        self.workers[worker].state
+    }
+
+    /// The word of the lane lifecycle for the lanes of a worker: `Playing` covers every state in which its envs
+    /// are there.
+    pub fn lane_state(&self, worker: usize) -> LaneState {
+        match self.workers[worker].state {
+            WorkerState::Queued => LaneState::Idle,
+            WorkerState::Launching => LaneState::Launching,
+            WorkerState::Idle | WorkerState::Busy => LaneState::Playing,
+            WorkerState::BackOff => LaneState::BackOff,
+            WorkerState::Failed => LaneState::Failed,
+        }
+    }
+
+    /// Takes note of an event. One that does not belong to the worker's state (an answer of a worker that has
+    /// just been given up, the end of a process that was killed) changes nothing.
+    pub fn on(&mut self, now: Duration, worker: usize, event: Event) -> Vec<Action> {
+        use WorkerState as S;
+        let w = &mut self.workers[worker];
+        match (w.state, event) {
+            (S::Launching, Event::Ready) | (S::Busy, Event::Replied) => w.enter(S::Idle, None),
+            (S::Idle, Event::Posted(until)) => w.enter(S::Busy, until),
+            (S::Launching | S::Idle | S::Busy, Event::Died) => {
+                let lost = w.lose(now, worker, Cause::Died);
+                return self.with_launches(now, vec![lost]);
+            }
+            _ => return Vec::new(),
+        }
+        self.with_launches(now, Vec::new())
+    }
+
+    /// Acts on what is due at `now`: deadlines that passed, back-offs that are over, launches that there is
+    /// room for.
+    pub fn tick(&mut self, now: Duration) -> Vec<Action> {
+        let mut actions = Vec::new();
+        for (index, worker) in self.workers.iter_mut().enumerate() {
+            if worker.until.is_none_or(|until| now < until) {
+                continue;
+            }
+            match worker.state {
+                WorkerState::Launching => actions.push(worker.lose(now, index, Cause::LaunchTimedOut)),
+                WorkerState::Busy => actions.push(worker.lose(now, index, Cause::Hung)),
+                WorkerState::BackOff => worker.enter(WorkerState::Queued, None),
+                WorkerState::Queued | WorkerState::Idle | WorkerState::Failed => {}
+            }
+        }
+        self.with_launches(now, actions)
+    }
+
+    /// When [`Supervisor::tick`] has something to do next, if nothing happens before.
+    pub fn next_due(&self) -> Option<Duration> {
+        self.workers.iter().filter_map(|worker| worker.until).min()
+    }
+
+    fn with_launches(&mut self, now: Duration, mut actions: Vec<Action>) -> Vec<Action> {
+        let launching = self.workers.iter().filter(|w| w.state == WorkerState::Launching).count();
+        let until = self.launch_deadline.map(|deadline| now + deadline);
+        let queued = self.workers.iter_mut().enumerate().filter(|(_, w)| w.state == WorkerState::Queued);
+        for (index, worker) in queued.take(self.max_launching.saturating_sub(launching)) {
+            worker.enter(WorkerState::Launching, until);
+            actions.push(Action::Launch(index));
+        }
+        actions
+    }
+}
+
+impl Worker {
+    fn enter(&mut self, state: WorkerState, until: Option<Duration>) {
+        (self.state, self.until) = (state, until);
+    }
+
+    fn lose(&mut self, now: Duration, worker: usize, cause: Cause) -> Action {
+        let restart = match self.back_off.failed(now) {
+            RestartDecision::RetryAfter(wait) => {
+                self.enter(WorkerState::BackOff, Some(now + wait));
+                Restart::After(wait)
+            }
+            RestartDecision::GiveUp => {
+                self.enter(WorkerState::Failed, None);
+                Restart::Never
+            }
+        };
+        Action::Lose { worker, cause, restart }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LAUNCH: Duration = Duration::from_secs(60);
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn playing(workers: usize) -> Supervisor {
+        let mut supervisor = Supervisor::new(workers, workers, Some(LAUNCH), 1);
+        supervisor.tick(Duration::ZERO);
+        for worker in 0..workers {
+            supervisor.on(Duration::ZERO, worker, Event::Ready);
+        }
+        supervisor
+    }
+
+    #[test]
+    fn no_more_launch_at_once_than_allowed_and_each_that_is_ready_makes_room() {
+        let mut supervisor = Supervisor::new(3, 2, Some(LAUNCH), 1);
+        assert_eq!(supervisor.tick(Duration::ZERO), [Action::Launch(0), Action::Launch(1)]);
+        assert_eq!(supervisor.tick(Duration::ZERO), []);
+        assert_eq!(supervisor.on(seconds(1), 1, Event::Ready), [Action::Launch(2)]);
+        assert_eq!(supervisor.state(1), WorkerState::Idle);
+    }
+
+    #[test]
+    fn an_unanswered_command_is_a_hang_of_that_worker_alone() {
+        let mut supervisor = playing(2);
+        supervisor.on(seconds(1), 0, Event::Posted(Some(seconds(5))));
+        supervisor.on(seconds(1), 1, Event::Posted(Some(seconds(5))));
+        supervisor.on(seconds(2), 1, Event::Replied);
+        assert_eq!(supervisor.next_due(), Some(seconds(5)));
+        assert_eq!(supervisor.tick(seconds(4)), []);
+        let actions = supervisor.tick(seconds(5));
+        assert!(matches!(actions[..], [Action::Lose { worker: 0, cause: Cause::Hung, .. }]), "{actions:?}");
+        assert_eq!(supervisor.state(1), WorkerState::Idle);
+        // It answers after all: too late.
+        assert_eq!(supervisor.on(seconds(5), 0, Event::Replied), []);
+        assert_eq!(supervisor.state(0), WorkerState::BackOff);
+    }
+
+    #[test]
+    fn a_worker_that_is_never_ready_is_lost_at_its_launch_deadline() {
+        let mut supervisor = Supervisor::new(1, 1, Some(LAUNCH), 1);
+        supervisor.tick(Duration::ZERO);
+        let actions = supervisor.tick(LAUNCH);
+        assert!(matches!(actions[..], [Action::Lose { cause: Cause::LaunchTimedOut, .. }]), "{actions:?}");
+    }
+
+    #[test]
+    fn a_worker_that_dies_at_every_launch_is_left_after_five_restarts() {
+        let mut supervisor = Supervisor::new(1, 1, Some(LAUNCH), 1);
+        let (mut now, mut launches) = (Duration::ZERO, 0);
+        while supervisor.state(0) != WorkerState::Failed {
+            for action in supervisor.tick(now) {
+                assert_eq!(action, Action::Launch(0));
+                launches += 1;
+                supervisor.on(now, 0, Event::Died);
+            }
+            now = supervisor.next_due().unwrap_or(now);
+        }
+        assert_eq!(launches, 6);
+        assert_eq!(supervisor.tick(now + seconds(100_000)), []);
+        assert_eq!(supervisor.lane_state(0), LaneState::Failed);
+    }
+
+    /// What the caller of a supervisor keeps: which processes there are.
+    #[derive(Default)]
+    struct Model {
+        alive: Vec<bool>,
+        launches_open: Vec<bool>,
+    }
+
+    proptest! {
+        /// Seeded simulation of a caller and its workers, which do anything at any time.
+        #[test]
+        fn processes_are_launched_and_lost_in_turns_and_never_more_than_allowed(
+            workers in 1_usize..6,
+            max_launching in 1_usize..4,
+            steps in proptest::collection::vec((0_usize..6, 0_u8..5, 0_u64..3_000), 1..200),
+        ) {
+            let mut supervisor = Supervisor::new(workers, max_launching, Some(LAUNCH), 7);
+            let mut model = Model { alive: vec![false; workers], launches_open: vec![false; workers] };
+            let mut now = Duration::ZERO;
+            for (worker, what, wait) in steps {
+                now += Duration::from_millis(wait);
+                let worker = worker % workers;
+                let event = match what {
+                    0 if model.launches_open[worker] => Some(Event::Ready),
+                    1 => Some(Event::Posted(Some(now + seconds(2)))),
+                    2 => Some(Event::Replied),
+                    3 if model.alive[worker] => Some(Event::Died),
+                    _ => None,
+                };
+                if event == Some(Event::Ready) {
+                    model.launches_open[worker] = false;
+                }
+                let mut actions = event.map_or_else(Vec::new, |event| supervisor.on(now, worker, event));
+                actions.extend(supervisor.tick(now));
+                for action in actions {
+                    match action {
+                        Action::Launch(worker) => {
+                            prop_assert!(!model.alive[worker], "launched twice");
+                            (model.alive[worker], model.launches_open[worker]) = (true, true);
+                        }
+                        Action::Lose { worker, .. } => {
+                            prop_assert!(model.alive[worker], "lost twice");
+                            (model.alive[worker], model.launches_open[worker]) = (false, false);
+                        }
+                    }
+                }
+                for (worker, &alive) in model.alive.iter().enumerate() {
+                    let state = supervisor.state(worker);
+                    let wants = matches!(state, WorkerState::Launching | WorkerState::Idle | WorkerState::Busy);
+                    prop_assert_eq!(alive, wants, "{:?}", state);
+                }
+                let launching = model.launches_open.iter().filter(|&&open| open).count();
+                prop_assert!(launching <= max_launching);
+                // Whatever waits for time has a time; nothing that is due was left undone.
+                if let Some(due) = supervisor.next_due() {
+                    prop_assert!(due > now);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A host and real processes.
+
+use std::time::Duration;
+
+use rollhouse_host::{
+    Cause, Host, HostConfig, HostError, INLINE_BYTES, Program, Reply, Restart, Until, Waited, WorkerEvent,
+    WorkerState,
+};
+
+const ECHO: u64 = 1;
+const EXIT: u64 = 2;
+const HANG: u64 = 3;
+const SPAWN: u64 = 4;
+const LONG: Option<Duration> = Some(Duration::from_secs(60));
+const SHORT: Option<Duration> = Some(Duration::from_millis(50));
+
+fn start(hellos: &[&str], launch_deadline: Option<Duration>) -> Host {
+    let mut path = std::env::current_exe().expect("a test knows its path");
+    path.pop();
+    path.pop();
+    path.extend(["examples", "echo_worker"]);
+    let program = Program { path: path.into(), arguments: vec![std::process::id().to_string().into()] };
+    let hellos = hellos.iter().map(|hello| hello.as_bytes().to_vec()).collect();
+    Host::start(HostConfig { program, hellos, launch_deadline, max_launching: 2 })
+        .expect("workers can be started")
+}
+
+fn playing(workers: usize) -> Host {
+    let mut host = start(&vec!["x"; workers], LONG);
+    assert!(matches!(host.wait(Until::AllBack, LONG), Ok(Waited::Satisfied)));
+    assert!(host.share(4096).is_ok());
+    while let Some(event) = host.next_event() {
+        assert!(matches!(event, WorkerEvent::Ready { .. }), "{event:?}");
+    }
+    host
+}
+
+fn reply(host: &mut Host) -> Reply {
+    match host.next_event() {
+        Some(WorkerEvent::Replied(reply)) => reply,
+        event => panic!("no reply but {event:?}"),
+    }
+}
+
+fn loss(host: &mut Host) -> (usize, Cause, Restart, String) {
+    match host.next_event() {
+        Some(WorkerEvent::Lost { worker, cause, restart, detail }) => (worker, cause, restart, detail),
+        event => panic!("no loss but {event:?}"),
+    }
+}
+
+#[test]
+fn every_worker_says_what_it_was_greeted_with() {
+    let mut host = start(&["a", "b", "c"], LONG);
+    assert_eq!(host.wait(Until::AllBack, LONG).unwrap(), Waited::Satisfied);
+    let mut answers: Vec<(usize, Vec<u8>)> = std::iter::from_fn(|| host.next_event())
+        .map(|event| match event {
+            WorkerEvent::Ready { worker, answer } => (worker, answer),
+            event => panic!("{event:?}"),
+        })
+        .collect();
+    answers.sort();
+    assert_eq!(answers, [(0, b"a".to_vec()), (1, b"b".to_vec()), (2, b"c".to_vec())]);
+}
+
+#[test]
+fn commands_of_any_length_are_answered() {
+    let mut host = playing(2);
+    for len in [0, 1, 9, INLINE_BYTES, INLINE_BYTES + 1, 3_000_000] {
+        let payload: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
+        let reversed: Vec<u8> = payload.iter().rev().copied().collect();
+        for worker in 0..2 {
+            host.post(worker, ECHO, &payload, LONG).unwrap();
+            assert!(matches!(host.post(worker, ECHO, &[], LONG), Err(HostError::NotIdle(_))));
+        }
+        assert_eq!(host.wait(Until::AllReplied, LONG).unwrap(), Waited::Satisfied);
+        for worker in 0..2 {
+            assert_eq!(reply(&mut host), Reply { worker, code: ECHO, payload: reversed.clone() });
+        }
+    }
+}
+
+#[test]
+fn thousands_of_batches_are_answered_whoever_sleeps() {
+    let mut host = playing(3);
+    for batch in 0..3_000_u64 {
+        for worker in 0..3 {
+            host.post(worker, 100 + batch, &batch.to_le_bytes(), LONG).unwrap();
+        }
+        let until = if batch % 2 == 0 { Until::AllReplied } else { Until::AnyEvent };
+        let mut replies = 0;
+        while replies < 3 {
+            assert_eq!(host.wait(until, LONG).unwrap(), Waited::Satisfied);
+            while let Some(event) = host.next_event() {
+                assert!(matches!(event, WorkerEvent::Replied(Reply { code, .. }) if code == 100 + batch));
+                replies += 1;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_worker_that_ends_is_lost_at_once_alone_and_comes_back() {
+    let mut host = playing(2);
+    host.post(0, ECHO, b"x", LONG).unwrap();
+    host.post(1, EXIT, &[7], LONG).unwrap();
+    assert_eq!(host.wait(Until::AllReplied, LONG).unwrap(), Waited::Satisfied);
+    assert_eq!(reply(&mut host).worker, 0);
+    let (worker, cause, restart, detail) = loss(&mut host);
+    assert_eq!((worker, cause), (1, Cause::Died));
+    assert!(matches!(restart, Restart::After(_)));
+    assert!(detail.contains("exit status: 7"), "{detail}");
+    assert!(matches!(host.post(1, ECHO, &[], LONG), Err(HostError::NotIdle(1))));
+
+    assert_eq!(host.wait(Until::AllBack, LONG).unwrap(), Waited::Satisfied);
+    assert!(matches!(host.next_event(), Some(WorkerEvent::Ready { worker: 1, .. })));
+    host.post(1, ECHO, b"ab", LONG).unwrap();
+    assert_eq!(host.wait(Until::AllReplied, LONG).unwrap(), Waited::Satisfied);
+    assert_eq!(reply(&mut host), Reply { worker: 1, code: ECHO, payload: b"ba".to_vec() });
+}
+
+#[test]
+fn a_worker_that_hangs_is_killed_at_its_deadline() {
+    let mut host = playing(2);
+    host.post(0, HANG, &[], SHORT).unwrap();
+    host.post(1, ECHO, &[], LONG).unwrap();
+    assert_eq!(host.wait(Until::AllReplied, LONG).unwrap(), Waited::Satisfied);
+    assert_eq!(reply(&mut host).worker, 1);
+    assert!(matches!(loss(&mut host), (0, Cause::Hung, ..)));
+    assert_eq!((host.state(0), host.state(1)), (WorkerState::BackOff, WorkerState::Idle));
+}
+
+#[test]
+fn a_wait_ends_at_its_timeout_and_the_command_goes_on() {
+    let mut host = playing(1);
+    host.post(0, HANG, &[], LONG).unwrap();
+    assert_eq!(host.wait(Until::AllReplied, SHORT).unwrap(), Waited::TimedOut);
+    assert_eq!(host.state(0), WorkerState::Busy);
+}
+
+#[test]
+fn a_worker_that_is_never_ready_and_one_that_ends_are_lost() {
+    let mut host = start(&["never"], SHORT);
+    assert_eq!(host.wait(Until::AnyEvent, LONG).unwrap(), Waited::Satisfied);
+    assert!(matches!(loss(&mut host), (0, Cause::LaunchTimedOut, ..)));
+    let mut host = start(&["refuse"], LONG);
+    assert_eq!(host.wait(Until::AnyEvent, LONG).unwrap(), Waited::Satisfied);
+    let (_, cause, _, detail) = loss(&mut host);
+    assert_eq!(cause, Cause::Died);
+    assert!(detail.contains("exit status: 9"), "{detail}");
+}
+
+#[test]
+fn a_program_that_does_not_exist_is_a_loss_that_says_so() {
+    let program = Program { path: "/nowhere/python".into(), arguments: vec![] };
+    let config = HostConfig { program, hellos: vec![vec![]], launch_deadline: LONG, max_launching: 1 };
+    let mut host = Host::start(config).unwrap();
+    assert_eq!(host.wait(Until::AnyEvent, LONG).unwrap(), Waited::Satisfied);
+    assert!(loss(&mut host).3.contains("could not be started"));
+}
+
+#[test]
+fn what_a_worker_started_ends_with_the_host() {
+    let mut host = playing(1);
+    host.post(0, SPAWN, &[], LONG).unwrap();
+    assert_eq!(host.wait(Until::AllReplied, LONG).unwrap(), Waited::Satisfied);
+    let child = String::from_utf8(reply(&mut host).payload).unwrap();
+    let stat = format!("/proc/{child}/stat");
+    assert!(std::fs::exists(&stat).unwrap());
+    drop(host);
+    // Killed; a zombie until its new parent reaps it.
+    let ended = (0..100_000).any(|_| {
+        std::thread::yield_now();
+        std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "))
+    });
+    assert!(ended, "{child} is still there");
+}
+
+#[test]
+fn an_ended_host_takes_no_commands() {
+    let mut host = playing(1);
+    host.end(Duration::ZERO);
+    assert!(matches!(host.post(0, ECHO, &[], LONG), Err(HostError::Ended)));
+    assert!(matches!(host.wait(Until::AllReplied, LONG), Err(HostError::Ended)));
+}
