@@ -3,20 +3,40 @@
 //! Start reading in `python/rollhouse/__init__.py`: that is the interface. This crate holds what Python should
 //! not do itself: the engine, the arrays over its memory, and recordings.
 
+mod arrays;
+mod cost;
+mod engine;
+mod envs;
 mod episodes;
+mod failure;
+mod fork;
+mod infos;
+mod recording;
 mod replays;
+mod views;
 
 use pyo3::prelude::*;
 
 /// `rollhouse._native`.
 #[pymodule]
 mod _native {
+    use pyo3::prelude::*;
+
     /// The package's version.
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
 
     #[pymodule_export]
+    use super::engine::NativeEngine;
+    #[pymodule_export]
+    use super::envs::{env_ids, env_spec};
+    #[pymodule_export]
     use super::episodes::{EpisodeInfo, read_episodes};
     #[pymodule_export]
     use super::replays::Recordings;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::fork::count_forks(module.py())
+    }
 }

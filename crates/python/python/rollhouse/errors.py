@@ -119,3 +119,7 @@ class ReplayDiskError(ReplayError, OSError):
 class RecomputeError(ReplayError):
     """An action log does not give the recorded episode again: its env is not there, has other dynamics now,
     or ends up in another state than was recorded."""
+
+
+class UnknownEnvError(gymnasium.error.NameNotFound, ValueError):
+    """No env has that id; the message names the nearest."""

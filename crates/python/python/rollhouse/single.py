@@ -1,0 +1,57 @@
+"""One lane as a ``gymnasium.Env``, for what takes single envs; ``make_vec`` is what this package is for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from rollhouse.embedded import EmbeddedVectorEnv
+
+
+class SingleEnv(gymnasium.Env):
+    """A built-in env, as ``gymnasium.make("rollhouse/ID")`` makes it.
+
+    It has no time limit of its own: Gymnasium's ``TimeLimit`` wrapper counts steps. Each step costs about a
+    microsecond more than a lane of a vector env.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}
+
+    def __init__(self, id: str, render_mode: str | None = None, **options: Any):
+        if render_mode is not None:
+            raise ValueError(f"render_mode={render_mode!r}: {id} has no renderer, so it must be None")
+        self._envs = EmbeddedVectorEnv(
+            id,
+            1,
+            autoreset_mode=AutoresetMode.DISABLED,
+            threads=1,
+            max_episode_steps=0,
+            info_layout="gymnasium",
+            on_loss="raise",
+            options=options,
+        )
+        self.observation_space = self._envs.single_observation_space
+        self.action_space = self._envs.single_action_space
+        self.render_mode = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begins an episode."""
+        super().reset(seed=seed)
+        obs, infos = self._envs.reset(seed=seed, options=options)
+        return obs[0], infos
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Steps once. Over the end of an episode it raises ``ResetNeededError``."""
+        actions = np.expand_dims(np.asarray(action), 0)
+        obs, rewards, terminations, truncations, infos = self._envs.step(actions)
+        single = {key: value[0] for key, value in infos.items() if not key.startswith("_")}
+        return obs[0], float(rewards[0]), bool(terminations[0]), bool(truncations[0]), single
+
+    def close(self) -> None:
+        """Ends the lane. Closing again does nothing."""
+        self._envs.close()

@@ -1,0 +1,247 @@
+//! NumPy arrays of columns: views of an engine's memory, and fresh ones.
+//!
+//! A view shows memory that later steps write. What makes that sound:
+//!
+//! - the memory stays where it is and is freed only when the last view is gone: each view's base object is a
+//!   [`KeepAlive`], which holds the memory itself, so closing or dropping the engine does not free it;
+//! - Rust holds references into the memory only during a call of the engine. A Python thread that reads
+//!   meanwhile, which needs the interpreter lock that long batches release, may read a view of the frame before
+//!   the one being written: that slot is not written. A view that has expired (its slot is being written) shows
+//!   unspecified numbers then; every bit pattern is a value of these types, and nothing in Rust depends on them;
+//! - views are flagged read-only, so NumPy does not write to them.
+
+use std::any::Any;
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::Arc;
+
+use numpy::npyffi::{self, NPY_ARRAY_CARRAY_RO, NpyTypes, PY_ARRAY_API, npy_intp};
+use numpy::{Element, PyArray1, PyArrayDescr, PyArrayDescrMethods, dtype};
+use pyo3::prelude::*;
+use rollhouse_core::{ColumnRef, DType};
+
+/// Base object of views: holds the memory they show.
+#[pyclass(frozen, module = "rollhouse._native")]
+pub(crate) struct KeepAlive {
+    _memory: Arc<dyn Any + Send + Sync>,
+}
+
+impl KeepAlive {
+    pub(crate) fn new(py: Python<'_>, memory: Arc<dyn Any + Send + Sync>) -> PyResult<Py<Self>> {
+        Py::new(py, Self { _memory: memory })
+    }
+}
+
+/// What the rows of a column look like to NumPy.
+#[derive(Debug, Clone)]
+pub(crate) struct RowShape {
+    pub(crate) dtype: DType,
+    /// One row; empty for a scalar.
+    pub(crate) shape: Vec<usize>,
+}
+
+impl RowShape {
+    pub(crate) fn scalar(dtype: DType) -> Self {
+        Self { dtype, shape: Vec::new() }
+    }
+
+    pub(crate) fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    fn dims(&self, rows: usize) -> Vec<npy_intp> {
+        let rows = std::iter::once(rows);
+        rows.chain(self.shape.iter().copied()).map(|extent| extent as npy_intp).collect()
+    }
+
+    /// A read-only view of `column`, whose memory `base` keeps.
+    ///
+    /// # Safety
+    /// `column` lies in the memory that `base` holds, and has `rows` rows of this shape and type.
+    pub(crate) unsafe fn view<'py>(
+        &self,
+        column: ColumnRef<'_>,
+        rows: usize,
+        base: &Bound<'py, KeepAlive>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = base.py();
+        debug_assert_eq!(column.len(), rows * self.elements());
+        let mut dims = self.dims(rows);
+        // SAFETY: the address is valid for reads of that many elements for as long as `base` lives (by
+        // contract); the array takes a reference to `base` and, flagged CARRAY_RO, is never written through.
+        unsafe {
+            let array = new_array(py, self.dtype, &mut dims, address(column), NPY_ARRAY_CARRAY_RO)?;
+            let base = base.clone().into_any().into_ptr();
+            if PY_ARRAY_API.PyArray_SetBaseObject(py, array.as_ptr().cast(), base) != 0 {
+                return Err(PyErr::fetch(py));
+            }
+            Ok(array)
+        }
+    }
+
+    /// A fresh array with the rows of `column`.
+    pub(crate) fn copy<'py>(
+        &self,
+        py: Python<'py>,
+        column: ColumnRef<'_>,
+        rows: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut dims = self.dims(rows);
+        self.copy_into(py, column, &mut dims)
+    }
+
+    /// A fresh array with one row of the shape of a single value, from `column` of one row.
+    pub(crate) fn copy_row<'py>(
+        &self,
+        py: Python<'py>,
+        column: ColumnRef<'_>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if self.shape.is_empty() {
+            // A NumPy scalar, as indexing an array of scalars gives.
+            return self.copy(py, column, 1)?.get_item(0);
+        }
+        let mut dims: Vec<npy_intp> = self.shape.iter().map(|&extent| extent as npy_intp).collect();
+        self.copy_into(py, column, &mut dims)
+    }
+
+    fn copy_into<'py>(
+        &self,
+        py: Python<'py>,
+        column: ColumnRef<'_>,
+        dims: &mut [npy_intp],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let bytes = column.len() * self.dtype.size();
+        let wanted: npy_intp = dims.iter().product();
+        assert_eq!(wanted as usize, column.len(), "a column has the rows its shape says");
+        // SAFETY: a new C-contiguous array of as many elements of the same type as the column has; nobody else
+        // knows it yet.
+        unsafe {
+            let array = new_array(py, self.dtype, dims, ptr::null(), 0)?;
+            let data = (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.data;
+            ptr::copy_nonoverlapping(address(column).cast::<u8>(), data.cast::<u8>(), bytes);
+            Ok(array)
+        }
+    }
+}
+
+/// A fresh array with the rows of `column` where `mask` says so, and zeros elsewhere.
+pub(crate) fn copy_masked<'py>(
+    py: Python<'py>,
+    shape: &RowShape,
+    column: ColumnRef<'_>,
+    mask: &[bool],
+) -> PyResult<Bound<'py, PyAny>> {
+    let array = shape.copy(py, column, mask.len())?;
+    let row_bytes = shape.elements() * shape.dtype.size();
+    for row in (0..mask.len()).filter(|&row| !mask[row]) {
+        // SAFETY: `copy` made a C-contiguous array of `mask.len()` such rows that nobody else knows yet; zero
+        // bytes are a value of every element type.
+        unsafe {
+            let data = (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.data.cast::<u8>();
+            ptr::write_bytes(data.add(row * row_bytes), 0, row_bytes);
+        }
+    }
+    Ok(array)
+}
+
+/// A fresh bool array for [`fill_flags`]; unless `writeable`, Python cannot change it.
+pub(crate) fn new_flags(py: Python<'_>, rows: usize, writeable: bool) -> PyResult<Bound<'_, PyAny>> {
+    let zeros = vec![0; rows];
+    let array = RowShape::scalar(DType::Bool).copy(py, ColumnRef::U8(&zeros), rows)?;
+    if !writeable {
+        // SAFETY: a new array that nobody else knows yet.
+        unsafe {
+            (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.flags &= !npyffi::NPY_ARRAY_WRITEABLE
+        };
+    }
+    Ok(array)
+}
+
+/// Has `fill` write 0 or 1 to every row of an array that [`new_flags`] made with `rows` rows.
+#[inline]
+pub(crate) fn fill_flags(array: &Bound<'_, PyAny>, rows: usize, fill: impl FnOnce(&mut [u8])) {
+    // SAFETY: `new_flags` made it C-contiguous, of `rows` bytes, and NumPy never moves an array's data; with the
+    // interpreter lock held nobody reads or writes it meanwhile. `fill` cannot reach Python.
+    let bytes = unsafe {
+        let data = (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.data.cast::<u8>();
+        std::slice::from_raw_parts_mut(data, rows)
+    };
+    fill(bytes);
+}
+
+/// A fresh bool array.
+pub(crate) fn flags<'py>(
+    py: Python<'py>,
+    rows: impl ExactSizeIterator<Item = bool>,
+) -> Bound<'py, PyArray1<bool>> {
+    let rows: Vec<bool> = rows.collect();
+    PyArray1::from_slice(py, &rows)
+}
+
+/// An object array of `rows` None, for [`set_object`].
+pub(crate) fn nones(py: Python<'_>, rows: usize) -> PyResult<Bound<'_, PyArray1<Py<PyAny>>>> {
+    let mut dims = [rows as npy_intp];
+    // SAFETY: `PyArray_Empty` takes over the reference to the descriptor and fills object arrays with None.
+    unsafe {
+        let descr = dtype::<Py<PyAny>>(py).into_dtype_ptr();
+        let array = PY_ARRAY_API.PyArray_Empty(py, 1, dims.as_mut_ptr(), descr, 0);
+        Ok(Bound::from_owned_ptr_or_err(py, array)?.cast_into::<PyArray1<Py<PyAny>>>()?)
+    }
+}
+
+/// Puts a value into a row of an object array.
+pub(crate) fn set_object(
+    array: &Bound<'_, PyArray1<Py<PyAny>>>,
+    row: usize,
+    value: Bound<'_, PyAny>,
+) -> PyResult<()> {
+    array.set_item(row, value)
+}
+
+/// # Safety
+/// `data` is null (memory is allocated then), or valid for what `dims` and the type say.
+unsafe fn new_array<'py>(
+    py: Python<'py>,
+    dtype: DType,
+    dims: &mut [npy_intp],
+    data: *const c_void,
+    flags: c_int,
+) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: by contract; the call takes over the reference to the descriptor.
+    unsafe {
+        let array = PY_ARRAY_API.PyArray_NewFromDescr(
+            py,
+            npyffi::get_type_object(py, NpyTypes::PyArray_Type),
+            descr(py, dtype).into_dtype_ptr(),
+            dims.len() as c_int,
+            dims.as_mut_ptr(),
+            ptr::null_mut(),
+            data.cast_mut(),
+            flags,
+            ptr::null_mut(),
+        );
+        Bound::from_owned_ptr_or_err(py, array)
+    }
+}
+
+/// NumPy's descriptor of an element type.
+pub(crate) fn descr(py: Python<'_>, dtype: DType) -> Bound<'_, PyArrayDescr> {
+    match dtype {
+        DType::Bool => bool::get_dtype(py),
+        DType::U8 => u8::get_dtype(py),
+        DType::I32 => i32::get_dtype(py),
+        DType::I64 => i64::get_dtype(py),
+        DType::F32 => f32::get_dtype(py),
+        DType::F64 => f64::get_dtype(py),
+    }
+}
+
+fn address(column: ColumnRef<'_>) -> *const c_void {
+    match column {
+        ColumnRef::U8(values) => values.as_ptr().cast(),
+        ColumnRef::I32(values) => values.as_ptr().cast(),
+        ColumnRef::I64(values) => values.as_ptr().cast(),
+        ColumnRef::F32(values) => values.as_ptr().cast(),
+        ColumnRef::F64(values) => values.as_ptr().cast(),
+    }
+}

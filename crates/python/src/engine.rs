@@ -1,0 +1,506 @@
+//! The engine as a Python object: what `EmbeddedVectorEnv` is made of.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+use numpy::{PyArray1, PyArrayDyn, PyArrayMethods, PyUntypedArrayMethods};
+use pyo3::exceptions::{PyRuntimeError, PyTimeoutError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use rollhouse_core::{ColumnMut, ColumnRef, DType, Space};
+use rollhouse_engine::{Autoreset, ColumnBuffer, Engine, EngineConfig, Frame, Received, Reset, StepError};
+use rollhouse_env::Registry;
+
+use crate::arrays::{KeepAlive, RowShape, fill_flags, flags, new_flags};
+use crate::cost::Cost;
+use crate::envs::checked_options;
+use crate::failure::{exception, of_config, of_step};
+use crate::fork::Home;
+use crate::infos::{InfoShapes, Rows};
+use crate::recording::{Recording, figures};
+use crate::views::{Arrays, Views};
+
+/// An engine, the arrays over its memory, and the rules that Python's side relies on.
+///
+/// One thread at a time; a second one gets an error instead of waiting. In a forked child every method raises.
+#[pyclass(frozen, module = "rollhouse._native")]
+pub(crate) struct NativeEngine {
+    lanes: usize,
+    action: RowShape,
+    /// Turns anything array-like into a C-contiguous array of the action's dtype, or raises.
+    convert: Py<PyAny>,
+    copy: bool,
+    /// Whether infos carry `valid` in every step.
+    with_valid: bool,
+    raise_on_loss: bool,
+    same_step: bool,
+    shapes: InfoShapes,
+    home: Home,
+    state: Mutex<State>,
+}
+
+/// What changes.
+struct State {
+    /// `None` after it was closed.
+    engine: Option<Engine>,
+    memory: Py<KeepAlive>,
+    /// Views of the two slots, made when a slot is first shown.
+    views: [Option<Views>; 2],
+    /// The mask of an info that every row has.
+    every_row: Py<PyAny>,
+    /// Lanes that were sent and not received.
+    outstanding: usize,
+    /// Lanes that are lost as far as Python was told; empty when none is.
+    lost: Vec<bool>,
+    cost: Cost,
+    recording: Option<Recording>,
+}
+
+#[pymethods]
+impl NativeEngine {
+    /// Makes the lanes, without resetting them.
+    #[new]
+    #[pyo3(signature = (id, *, lanes, threads, autoreset, max_episode_steps, options, copy, with_valid, raise_on_loss, convert, data, trace))]
+    #[expect(clippy::too_many_arguments, reason = "keywords, of one caller")]
+    fn new(
+        py: Python<'_>,
+        id: &str,
+        lanes: usize,
+        threads: Option<usize>,
+        autoreset: &str,
+        max_episode_steps: Option<u32>,
+        options: Vec<Bound<'_, PyDict>>,
+        copy: bool,
+        with_valid: bool,
+        raise_on_loss: bool,
+        convert: Py<PyAny>,
+        data: Option<PathBuf>,
+        trace: bool,
+    ) -> PyResult<Self> {
+        let entry = Registry::builtin()
+            .get(id)
+            .map_err(|error| exception(py, "UnknownEnvError", error.to_string()))?;
+        let spec = entry.spec();
+        let autoreset: Autoreset =
+            autoreset.parse().map_err(|error| PyValueError::new_err(format!("autoreset_mode: {error}")))?;
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let config = EngineConfig {
+            threads: threads.unwrap_or_else(|| cores().min(rollhouse_core::limits::MAX_THREADS)),
+            autoreset,
+            max_episode_steps,
+            options: checked_options(py, spec, &options)?,
+            ..EngineConfig::new(lanes)
+        };
+        let recording = match data {
+            Some(data) => Some(Recording::begin(py, &data, trace, spec, &config)?),
+            None => None,
+        };
+        let made = py.detach(|| Engine::new(&entry, config, recording.as_ref().map(Recording::run)));
+        let engine = made.map_err(|error| of_config(py, &error))?;
+        let row_shape = |space: &Space| RowShape { dtype: space.dtype(), shape: space.shape().to_vec() };
+        let channels = spec.info_channels.iter().map(|column| {
+            (column.path.clone(), RowShape { dtype: column.dtype, shape: column.shape.clone() })
+        });
+        Ok(Self {
+            lanes,
+            action: row_shape(&spec.action_space),
+            convert,
+            copy,
+            with_valid,
+            raise_on_loss,
+            same_step: autoreset == Autoreset::SameStep,
+            shapes: InfoShapes { obs: row_shape(&spec.observation_space), channels: channels.collect() },
+            home: Home::here(),
+            state: Mutex::new(State {
+                memory: KeepAlive::new(py, engine.memory())?,
+                views: [None, None],
+                every_row: every_row(py, lanes)?,
+                outstanding: 0,
+                lost: Vec::new(),
+                cost: Cost::new(recording.is_some() || engine.threads() > 1),
+                recording,
+                engine: Some(engine),
+            }),
+        })
+    }
+
+    /// Threads that step, the caller's included.
+    #[getter]
+    fn threads(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.lock(py)?.engine(py)?.threads())
+    }
+
+    /// Where this env records and as which run, or None.
+    #[getter]
+    fn recording(&self, py: Python<'_>) -> PyResult<Option<(PathBuf, String)>> {
+        let state = self.lock(py)?;
+        Ok(state.recording.as_ref().map(|recording| (recording.path().into(), recording.id.to_string())))
+    }
+
+    /// Begins episodes; `(observations, infos)`.
+    fn reset<'py>(
+        &self,
+        py: Python<'py>,
+        seeds: Vec<Option<u64>>,
+        mask: Vec<bool>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let mut state = self.lock(py)?;
+        state.refuse_outstanding(py)?;
+        let reset = Reset { seeds, mask };
+        let engine = state.engine(py)?;
+        let done = py.detach(|| engine.reset(&reset).map(drop));
+        done.map_err(|error| of_step(py, &error))?;
+        state.look_for_losses(py, self)?;
+        state.reset_result(py, self)
+    }
+
+    /// Steps every lane once; `(observations, rewards, terminations, truncations, infos)`.
+    fn step<'py>(&self, py: Python<'py>, actions: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
+        let mut state = self.lock(py)?;
+        state.refuse_outstanding(py)?;
+        if !self.put_actions(&mut state, actions)? {
+            // Converting runs code of the caller's, which may come back here.
+            drop(state);
+            let converted = self.convert.bind(py).call1((actions, self.lanes))?;
+            state = self.lock(py)?;
+            if !self.put_actions(&mut state, &converted)? {
+                return Err(PyRuntimeError::new_err("actions were not converted to the column's type"));
+            }
+        }
+        state.step(py)?;
+        let newly_lost = state.look_for_losses(py, self)?;
+        state.result(py, self, &newly_lost)
+    }
+
+    /// Hands in actions of some lanes.
+    fn send<'py>(&self, py: Python<'py>, actions: &Bound<'py, PyAny>, lanes: Vec<u32>) -> PyResult<()> {
+        let converted = self.convert.bind(py).call1((actions, lanes.len()))?;
+        let mut state = self.lock(py)?;
+        // Copied before the interpreter lock is released: another thread may write to the array then.
+        let actions = match self.action.dtype {
+            DType::I64 => ColumnBuffer::I64(converted.cast::<PyArrayDyn<i64>>()?.to_vec()?),
+            _ => ColumnBuffer::F32(converted.cast::<PyArrayDyn<f32>>()?.to_vec()?),
+        };
+        let engine = state.engine(py)?;
+        let sent = py.detach(|| engine.send(&lanes, actions.as_ref()));
+        sent.map_err(|error| of_step(py, &error))?;
+        state.outstanding += lanes.len();
+        Ok(())
+    }
+
+    /// Waits for lanes that were sent. `timeout` in seconds.
+    fn recv<'py>(
+        &self,
+        py: Python<'py>,
+        least: Option<usize>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let mut state = self.lock(py)?;
+        let least = least.unwrap_or(state.outstanding);
+        let began = Instant::now();
+        let received = loop {
+            let left = timeout.map_or(LOOK_FOR_SIGNALS, |timeout| timeout - began.elapsed().as_secs_f64());
+            let slice = Duration::from_secs_f64(left.clamp(0.0, LOOK_FOR_SIGNALS));
+            let engine = state.engine(py)?;
+            match py.detach(|| engine.recv(least, slice)) {
+                Ok(received) => break received,
+                Err(StepError::TimedOut) if timeout.is_none() || left > LOOK_FOR_SIGNALS => {
+                    py.check_signals()?
+                }
+                Err(StepError::TimedOut) => {
+                    let message = format!(
+                        "{least} lanes were not ready within timeout={} s; they stay outstanding",
+                        timeout.unwrap_or_default()
+                    );
+                    return Err(PyTimeoutError::new_err(message));
+                }
+                Err(error) => return Err(of_step(py, &error)),
+            }
+        };
+        state.outstanding -= received.lanes.len();
+        let newly_lost = state.look_for_losses(py, self)?;
+        self.received(py, &state, &received, &newly_lost)
+    }
+
+    /// Lanes that were sent and not received.
+    #[getter]
+    fn outstanding(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.lock(py)?.outstanding)
+    }
+
+    /// Ends open episodes as cancelled and returns when what was recorded is durable: its figures, or None
+    /// if nothing was to be recorded. Closing again does nothing.
+    fn close<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let mut state = self.lock(py)?;
+        let (engine, recording) = (state.engine.take(), state.recording.take());
+        drop(state);
+        let closed = py.detach(|| {
+            let stepped = engine.map_or(Ok(()), |engine| engine.close().map(drop));
+            (stepped, recording.map(Recording::finish).transpose())
+        });
+        if let Err(error) = closed.0 {
+            return Err(of_step(py, &error));
+        }
+        match closed.1 {
+            Ok(recorded) => recorded.map(|recorded| figures(py, &recorded)).transpose(),
+            Err(error) => Err(exception(py, "RecordingError", crate::failure::chain(&error))),
+        }
+    }
+}
+
+impl NativeEngine {
+    #[inline]
+    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, State>> {
+        if !self.home.is_here() {
+            let message = "made in another process, of which this is a forked child; make another one here";
+            return Err(exception(py, "ForkedError", message.to_owned()));
+        }
+        match self.state.try_lock() {
+            Ok(state) => Ok(state),
+            // The engine contains panics of envs; what panicked here left the state as it was.
+            Err(TryLockError::Poisoned(state)) => Ok(state.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err(
+                "another thread is inside this vector env; use one thread at a time",
+            )),
+        }
+    }
+
+    /// Copies actions of exactly the column's shape and type; false if they are anything else.
+    #[inline]
+    fn put_actions(&self, state: &mut State, actions: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let py = actions.py();
+        match self.action.dtype {
+            DType::I64 => {
+                let Ok(array) = actions.cast::<PyArray1<i64>>() else { return Ok(false) };
+                if array.len() != self.lanes || !array.is_c_contiguous() || !array.is_aligned() {
+                    return Ok(false);
+                }
+                let engine = state.engine(py)?;
+                if let ColumnMut::I64(to) = engine.actions().map_err(|error| of_step(py, &error))? {
+                    // SAFETY: contiguous and aligned, checked above; nothing else runs while it is copied, as the
+                    // interpreter lock is held.
+                    to.copy_from_slice(unsafe { std::slice::from_raw_parts(array.data(), self.lanes) });
+                }
+            }
+            DType::F32 => {
+                let Ok(array) = actions.cast::<PyArrayDyn<f32>>() else { return Ok(false) };
+                let fits = array.shape().split_first() == Some((&self.lanes, self.action.shape.as_slice()));
+                if !fits || !array.is_c_contiguous() || !array.is_aligned() {
+                    return Ok(false);
+                }
+                let engine = state.engine(py)?;
+                if let ColumnMut::F32(to) = engine.actions().map_err(|error| of_step(py, &error))? {
+                    // SAFETY: as above.
+                    to.copy_from_slice(unsafe { std::slice::from_raw_parts(array.data(), array.len()) });
+                }
+            }
+            other => {
+                return Err(PyRuntimeError::new_err(format!("actions of type {other} are not supported")));
+            }
+        }
+        Ok(true)
+    }
+
+    /// The rows of a whole batch.
+    fn rows_of<'a>(&self, frame: Frame<'a>, lost: &'a [bool]) -> Rows<'a> {
+        Rows {
+            count: self.lanes,
+            final_obs: self.same_step.then(|| frame.final_obs(0)),
+            infos: (0..self.shapes.channels.len()).map(|channel| frame.info(channel)).collect(),
+            terminated: frame.terminated(),
+            truncated: frame.truncated(),
+            reset: frame.reset(),
+            lost,
+        }
+    }
+
+    /// What `recv` returns.
+    fn received<'py>(
+        &self,
+        py: Python<'py>,
+        state: &State,
+        received: &Received,
+        newly_lost: &[usize],
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let count = received.lanes.len();
+        let is_lost = |lane: &u32| state.lost.get(*lane as usize).copied().unwrap_or(false);
+        let lost: Vec<bool> = received.lanes.iter().map(is_lost).collect();
+        let rows = Rows {
+            count,
+            final_obs: received.final_obs.first().map(|column| column.as_ref()),
+            infos: received.infos.iter().map(|column| column.as_ref()).collect(),
+            terminated: &received.terminated,
+            truncated: &received.truncated,
+            reset: &received.reset,
+            lost: if lost.contains(&true) { &lost } else { &[] },
+        };
+        let infos = PyDict::new(py);
+        let ids: Vec<i64> = received.lanes.iter().map(|&lane| i64::from(lane)).collect();
+        infos.set_item(intern!(py, "env_id"), PyArray1::from_vec(py, ids))?;
+        infos.set_item(intern!(py, "_env_id"), flags(py, (0..count).map(|_| true)))?;
+        if self.with_valid || !rows.lost.is_empty() {
+            infos.set_item(intern!(py, "valid"), flags(py, (0..count).map(|row| rows.is_valid(row))))?;
+            infos.set_item(intern!(py, "_valid"), flags(py, (0..count).map(|_| true)))?;
+        }
+        rows.add_to(&infos, &self.shapes)?;
+        let obs = received.obs.first().map_or(ColumnRef::U8(&[]), |column| column.as_ref());
+        let truncated =
+            |row: usize| received.truncated[row] != 0 || newly_lost.contains(&(received.lanes[row] as usize));
+        PyTuple::new(
+            py,
+            [
+                self.shapes.obs.copy(py, obs, count)?,
+                PyArray1::from_slice(py, &received.rewards).into_any(),
+                flags(py, received.terminated.iter().map(|&flag| flag != 0)).into_any(),
+                flags(py, (0..count).map(truncated)).into_any(),
+                infos.into_any(),
+            ],
+        )
+    }
+}
+
+impl State {
+    #[inline]
+    fn engine(&mut self, py: Python<'_>) -> PyResult<&mut Engine> {
+        match &mut self.engine {
+            Some(engine) => Ok(engine),
+            None => Err(closed(py)),
+        }
+    }
+
+    fn refuse_outstanding(&self, py: Python<'_>) -> PyResult<()> {
+        if self.outstanding == 0 {
+            return Ok(());
+        }
+        let message = format!("{} lanes were sent and have not been received", self.outstanding);
+        Err(exception(py, "OutstandingError", message))
+    }
+
+    /// Steps, without the interpreter lock when that is worth it.
+    #[inline]
+    fn step(&mut self, py: Python<'_>) -> PyResult<()> {
+        let Some(engine) = &mut self.engine else { return Err(closed(py)) };
+        self.cost.run(py, || engine.step().map(drop)).map_err(|error| of_step(py, &error))
+    }
+
+    /// Finds out which lanes are lost. Those lost since the last look, or an exception if that is wanted.
+    #[inline]
+    fn look_for_losses(&mut self, py: Python<'_>, owner: &NativeEngine) -> PyResult<Vec<usize>> {
+        let Some(engine) = &self.engine else { return Ok(Vec::new()) };
+        if engine.lost() == 0 {
+            self.lost.clear();
+            return Ok(Vec::new());
+        }
+        let before = std::mem::take(&mut self.lost);
+        self.lost = (0..owner.lanes).map(|lane| engine.is_lost(lane)).collect();
+        let was_lost = |lane: usize| before.get(lane).copied().unwrap_or(false);
+        let new: Vec<usize> = (0..owner.lanes).filter(|&lane| self.lost[lane] && !was_lost(lane)).collect();
+        if owner.raise_on_loss && !new.is_empty() {
+            let message =
+                format!("the env of lane {} crashed ({} lanes lost in this step)", new[0], new.len());
+            let lanes = PyTuple::new(py, &new)?;
+            let class = py.import("rollhouse.errors")?.getattr("LaneLostError")?;
+            return Err(PyErr::from_value(class.call1((message, lanes, "crashed"))?));
+        }
+        Ok(new)
+    }
+
+    /// What `step` returns.
+    #[inline]
+    fn result<'py>(
+        &mut self,
+        py: Python<'py>,
+        owner: &NativeEngine,
+        newly_lost: &[usize],
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let Some(engine) = &mut self.engine else { return Err(closed(py)) };
+        let frame = engine.frame().map_err(|error| of_step(py, &error))?;
+        let with_valid = owner.with_valid || !self.lost.is_empty();
+        let mut arrays = if owner.copy {
+            Arrays::copied(py, frame, &owner.shapes.obs, &self.lost, with_valid)?
+        } else {
+            let views = views_of(&mut self.views, &self.memory, py, frame, owner)?;
+            views.show(py, frame, &self.lost, with_valid)
+        };
+        if !newly_lost.is_empty() {
+            let is_new = |(lane, &flag): (usize, &u8)| flag != 0 || newly_lost.contains(&lane);
+            arrays.truncated = flags(py, frame.truncated().iter().enumerate().map(is_new)).into_any();
+        }
+        let infos = PyDict::new(py);
+        if let Some(valid) = arrays.valid {
+            infos.set_item(intern!(py, "valid"), valid)?;
+            infos.set_item(intern!(py, "_valid"), &self.every_row)?;
+        }
+        if owner.same_step || !owner.shapes.channels.is_empty() || !self.lost.is_empty() {
+            owner.rows_of(frame, &self.lost).add_to(&infos, &owner.shapes)?;
+        }
+        (arrays.obs, arrays.rewards, arrays.terminated, arrays.truncated, infos).into_pyobject(py)
+    }
+
+    /// What `reset` returns.
+    fn reset_result<'py>(&mut self, py: Python<'py>, owner: &NativeEngine) -> PyResult<Bound<'py, PyTuple>> {
+        let Some(engine) = &mut self.engine else { return Err(closed(py)) };
+        let frame = engine.frame().map_err(|error| of_step(py, &error))?;
+        let obs = if owner.copy {
+            owner.shapes.obs.copy(py, frame.obs(0), owner.lanes)?
+        } else {
+            views_of(&mut self.views, &self.memory, py, frame, owner)?.obs(py)
+        };
+        let infos = PyDict::new(py);
+        if !self.lost.is_empty() {
+            // A reset has no infos of steps: only which lanes are lost.
+            let rows = Rows { infos: Vec::new(), final_obs: None, ..owner.rows_of(frame, &self.lost) };
+            rows.add_to(&infos, &owner.shapes)?;
+        }
+        (obs, infos).into_pyobject(py)
+    }
+}
+
+/// The views of the slot that `frame` lies in.
+#[inline]
+fn views_of<'a>(
+    views: &'a mut [Option<Views>; 2],
+    memory: &Py<KeepAlive>,
+    py: Python<'_>,
+    frame: Frame<'_>,
+    owner: &NativeEngine,
+) -> PyResult<&'a Views> {
+    match &mut views[frame.slot_index()] {
+        Some(views) => Ok(views),
+        none => Ok(none.insert(Views::new(memory.bind(py), frame, &owner.shapes.obs)?)),
+    }
+}
+
+/// Shared by the infos of all steps, so Python cannot change it.
+fn every_row(py: Python<'_>, lanes: usize) -> PyResult<Py<PyAny>> {
+    let mask = new_flags(py, lanes, false)?;
+    fill_flags(&mask, lanes, |flags| flags.fill(1));
+    Ok(mask.unbind())
+}
+
+fn closed(py: Python<'_>) -> PyErr {
+    exception(py, "ClosedError", "this vector env is closed".to_owned())
+}
+
+impl Drop for NativeEngine {
+    /// Gives up what was not closed; of a recording, what was played until now is written.
+    fn drop(&mut self) {
+        let state = match self.state.get_mut() {
+            Ok(state) => state,
+            Err(poisoned) => poisoned.into_inner(),
+        };
+        if !self.home.is_here() {
+            // The threads that would have to be ended are the parent's.
+            std::mem::forget((state.engine.take(), state.recording.take()));
+        } else if let (Some(engine), Some(recording)) = (state.engine.take(), state.recording.take()) {
+            // Nobody is left to be told of errors.
+            let _closed = engine.close();
+            let _finished = recording.finish();
+        }
+    }
+}
+
+/// Seconds between two looks whether Ctrl-C was pressed.
+const LOOK_FOR_SIGNALS: f64 = 0.05;

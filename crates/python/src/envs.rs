@@ -1,0 +1,120 @@
+//! The built-in envs, told to Python.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use rollhouse_core::{ColumnSpec, Determinism, EnvSpec, OptionValue, Options, Space};
+use rollhouse_env::Registry;
+
+use crate::failure::exception;
+
+/// The ids of all built-in envs, sorted.
+#[pyfunction]
+pub(crate) fn env_ids() -> Vec<String> {
+    Registry::builtin().ids()
+}
+
+/// What the env `id` says of itself, as plain Python values.
+#[pyfunction]
+pub(crate) fn env_spec<'py>(py: Python<'py>, id: &str) -> PyResult<Bound<'py, PyDict>> {
+    let entry =
+        Registry::builtin().get(id).map_err(|error| exception(py, "UnknownEnvError", error.to_string()))?;
+    let EnvSpec {
+        id,
+        summary,
+        observation_space,
+        action_space,
+        observation_names,
+        action_names,
+        max_episode_steps,
+        determinism,
+        options,
+        info_channels,
+        dynamics_hash,
+    } = entry.spec();
+    let dict = PyDict::new(py);
+    dict.set_item("id", id)?;
+    dict.set_item("summary", summary)?;
+    dict.set_item("observation_space", space(py, observation_space)?)?;
+    dict.set_item("action_space", space(py, action_space)?)?;
+    dict.set_item("observation_names", observation_names)?;
+    dict.set_item("action_names", action_names)?;
+    dict.set_item("max_episode_steps", max_episode_steps)?;
+    dict.set_item("deterministic", *determinism == Determinism::Deterministic)?;
+    let schema = PyDict::new(py);
+    for option in options {
+        schema.set_item(&option.name, (plain(py, option.default)?, &option.summary))?;
+    }
+    dict.set_item("options", schema)?;
+    let channels = PyList::empty(py);
+    for ColumnSpec { path, dtype, shape, .. } in info_channels {
+        channels.append((path, dtype.name(), shape.clone()))?;
+    }
+    dict.set_item("info_channels", channels)?;
+    dict.set_item("dynamics_hash", dynamics_hash)?;
+    Ok(dict)
+}
+
+/// `{"kind": "box", "low", "high", "shape", "dtype"}` or `{"kind": "discrete", "n", "start"}`.
+pub(crate) fn space<'py>(py: Python<'py>, space: &Space) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    match space {
+        Space::Box(space) => {
+            dict.set_item("kind", "box")?;
+            dict.set_item("low", &space.low)?;
+            dict.set_item("high", &space.high)?;
+            dict.set_item("shape", &space.shape)?;
+            dict.set_item("dtype", space.dtype.name())?;
+        }
+        Space::Discrete(space) => {
+            dict.set_item("kind", "discrete")?;
+            dict.set_item("n", space.n)?;
+            dict.set_item("start", space.start)?;
+        }
+    }
+    Ok(dict)
+}
+
+fn plain(py: Python<'_>, value: OptionValue) -> PyResult<Bound<'_, PyAny>> {
+    Ok(match value {
+        OptionValue::Bool(value) => value.into_pyobject(py)?.to_owned().into_any(),
+        OptionValue::Int(value) => value.into_pyobject(py)?.into_any(),
+        OptionValue::Float(value) => value.into_pyobject(py)?.into_any(),
+    })
+}
+
+/// Options as Python gives them, checked against the env's schema.
+pub(crate) fn checked_options(
+    py: Python<'_>,
+    spec: &EnvSpec,
+    lanes: &[Bound<'_, PyDict>],
+) -> PyResult<Vec<Options>> {
+    lanes
+        .iter()
+        .map(|given| {
+            let given = given
+                .iter()
+                .map(|(name, value)| {
+                    let name: String = name.extract()?;
+                    Ok((option_value(py, &name, &value)?, name))
+                })
+                .map(|pair: PyResult<_>| pair.map(|(value, name)| (name, value)))
+                .collect::<PyResult<Vec<_>>>()?;
+            Options::check(&spec.options, &given)
+                .map_err(|error| exception(py, "OptionsError", format!("env {}: {error}", spec.id)))
+        })
+        .collect()
+}
+
+fn option_value(py: Python<'_>, name: &str, value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
+    if let Ok(value) = value.extract::<bool>() {
+        Ok(OptionValue::Bool(value))
+    } else if let Ok(value) = value.extract::<i64>() {
+        Ok(OptionValue::Int(value))
+    } else if let Ok(value) = value.extract::<f64>() {
+        Ok(OptionValue::Float(value))
+    } else {
+        let given = value.repr().map_or_else(|_| "?".to_owned(), |repr| repr.to_string());
+        let message = format!("option `{name}` is {given}, must be a bool, an integer or a float");
+        Err(exception(py, "OptionsError", message))
+    }
+}

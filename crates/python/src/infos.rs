@@ -1,0 +1,109 @@
+//! Infos in Gymnasium's layout: for each key an array over the rows and, under `_key`, a mask.
+
+use numpy::PyArray1;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+use rollhouse_core::ColumnRef;
+
+use crate::arrays::{RowShape, copy_masked, flags, nones, set_object};
+
+/// What infos are made from: some rows of one step.
+pub(crate) struct Rows<'a> {
+    pub(crate) count: usize,
+    /// Last observations of episodes that ended; SAME_STEP only.
+    pub(crate) final_obs: Option<ColumnRef<'a>>,
+    pub(crate) infos: Vec<ColumnRef<'a>>,
+    pub(crate) terminated: &'a [u8],
+    pub(crate) truncated: &'a [u8],
+    pub(crate) reset: &'a [u8],
+    /// Rows whose env has failed and is not back; empty when there is none.
+    pub(crate) lost: &'a [bool],
+}
+
+/// The columns that infos have, beside what every env has.
+#[derive(Debug)]
+pub(crate) struct InfoShapes {
+    pub(crate) obs: RowShape,
+    pub(crate) channels: Vec<(String, RowShape)>,
+}
+
+impl Rows<'_> {
+    fn is_over(&self, row: usize) -> bool {
+        (self.terminated[row] | self.truncated[row]) != 0
+    }
+
+    fn is_lost(&self, row: usize) -> bool {
+        self.lost.get(row).copied().unwrap_or(false)
+    }
+
+    /// Whether a row is a transition.
+    pub(crate) fn is_valid(&self, row: usize) -> bool {
+        self.reset[row] == 0 && !self.is_lost(row)
+    }
+
+    /// Adds what the env and autoreset have to say, which in most steps of most envs is nothing.
+    pub(crate) fn add_to(&self, infos: &Bound<'_, PyDict>, shapes: &InfoShapes) -> PyResult<()> {
+        let any_over = self.final_obs.is_some() && (0..self.count).any(|row| self.is_over(row));
+        if let (Some(last), true) = (self.final_obs, any_over) {
+            self.add_final(infos, last, shapes)?;
+        }
+        if !self.infos.is_empty() {
+            // In SAME_STEP the infos of an episode's last step are in `final_info`; a reset has none.
+            let shown = |row| self.is_valid(row) && !(any_over && self.is_over(row));
+            self.add_channels(infos, shapes, shown)?;
+        }
+        if !self.lost.is_empty() {
+            self.add_lost(infos)?;
+        }
+        Ok(())
+    }
+
+    fn add_final(&self, infos: &Bound<'_, PyDict>, last: ColumnRef<'_>, shapes: &InfoShapes) -> PyResult<()> {
+        let py = infos.py();
+        let array = nones(py, self.count)?;
+        let elements = shapes.obs.elements();
+        for row in (0..self.count).filter(|&row| self.is_over(row)) {
+            let column = last.slice(row * elements, (row + 1) * elements);
+            set_object(&array, row, shapes.obs.copy_row(py, column)?)?;
+        }
+        let mask = || flags(py, (0..self.count).map(|row| self.is_over(row)));
+        infos.set_item(intern!(py, "final_obs"), array)?;
+        infos.set_item(intern!(py, "_final_obs"), mask())?;
+        let nested = PyDict::new(py);
+        if !self.infos.is_empty() {
+            self.add_channels(&nested, shapes, |row| self.is_over(row))?;
+        }
+        infos.set_item(intern!(py, "final_info"), nested)?;
+        infos.set_item(intern!(py, "_final_info"), mask())
+    }
+
+    fn add_channels(
+        &self,
+        infos: &Bound<'_, PyDict>,
+        shapes: &InfoShapes,
+        shown: impl Fn(usize) -> bool,
+    ) -> PyResult<()> {
+        let py = infos.py();
+        let mask: Vec<bool> = (0..self.count).map(shown).collect();
+        if !mask.contains(&true) {
+            return Ok(());
+        }
+        for ((name, shape), &column) in shapes.channels.iter().zip(&self.infos) {
+            infos.set_item(name, copy_masked(py, shape, column, &mask)?)?;
+            infos.set_item(format!("_{name}"), PyArray1::from_slice(py, &mask))?;
+        }
+        Ok(())
+    }
+
+    fn add_lost(&self, infos: &Bound<'_, PyDict>) -> PyResult<()> {
+        let py = infos.py();
+        let array = nones(py, self.count)?;
+        let crashed: &Bound<'_, PyString> = intern!(py, "crashed");
+        for row in (0..self.count).filter(|&row| self.is_lost(row)) {
+            set_object(&array, row, crashed.clone().into_any())?;
+        }
+        infos.set_item(intern!(py, "lost"), array)?;
+        infos.set_item(intern!(py, "_lost"), PyArray1::from_slice(py, self.lost))
+    }
+}

@@ -1,0 +1,137 @@
+//! Recording what the lanes of Python's vector envs play.
+//!
+//! A data folder has one writer at a time, and a training job often has several processes: each process writes
+//! to a folder of its own inside the data folder, which all vector envs of the process share.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rollhouse_core::{EnvSpec, Options, RunId, SeedSchedule};
+use rollhouse_engine::EngineConfig;
+use rollhouse_replay::{
+    PolicyInfo, RealDisk, RecordError, RecordMode, Recorded, Recorder, RecorderConfig, RunHeader, RunRecorder,
+};
+
+use crate::failure::{chain, exception};
+use crate::fork::Home;
+
+/// The folders this process records into, by data folder.
+static FOLDERS: Mutex<BTreeMap<PathBuf, Weak<Folder>>> = Mutex::new(BTreeMap::new());
+
+/// This process's own folder inside a data folder.
+#[derive(Debug)]
+struct Folder {
+    recorder: Recorder,
+    path: PathBuf,
+    home: Home,
+}
+
+/// The recording of one vector env.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    run: RunRecorder,
+    folder: Arc<Folder>,
+    pub(crate) id: RunId,
+}
+
+impl Recording {
+    /// Begins a run in this process's folder inside `data`, which is made if it is not there.
+    pub(crate) fn begin(
+        py: Python<'_>,
+        data: &Path,
+        trace: bool,
+        spec: &EnvSpec,
+        config: &EngineConfig,
+    ) -> PyResult<Self> {
+        let id = RunId::generate();
+        let header = RunHeader {
+            run: id,
+            options: match config.options.as_slice() {
+                // The defaults of a schema always pass its own check.
+                [] => vec![Options::check(&spec.options, &[]).unwrap_or_default()],
+                given => given.to_vec(),
+            },
+            lanes: config.lanes as u32,
+            schedule: SeedSchedule::Continue,
+            autoreset: config.autoreset.name().to_owned(),
+            max_episode_steps: match config.max_episode_steps {
+                None => spec.max_episode_steps,
+                Some(limit) => (limit > 0).then_some(limit),
+            },
+            // The caller chooses; which policy that is, nobody says.
+            policy: PolicyInfo { name: "external".to_owned(), version: 0 },
+            mode: if trace { RecordMode::Trace } else { RecordMode::All },
+            program: PROGRAM.to_owned(),
+            started_ms: wall_ms(),
+            spec: spec.clone(),
+        };
+        let begun = py.detach(|| {
+            let folder = folder(data)?;
+            let run = folder.recorder.begin_run(header).map_err(|error| chain(&error))?;
+            Ok(Self { run, folder, id })
+        });
+        begun.map_err(|message: String| {
+            let message = format!("data={}: cannot record: {message}", data.display());
+            exception(py, "RecordingError", message)
+        })
+    }
+
+    pub(crate) fn run(&self) -> &RunRecorder {
+        &self.run
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.folder.path
+    }
+
+    /// Returns when everything that was handed over is durable. Blocks for the disk.
+    pub(crate) fn finish(self) -> Result<Recorded, RecordError> {
+        drop(self.run);
+        match Arc::try_unwrap(self.folder) {
+            Ok(folder) => folder.recorder.finish(),
+            // Other vector envs of the process still record there.
+            Err(folder) => folder.recorder.sync(),
+        }
+    }
+}
+
+/// What was recorded, as a dict of plain numbers.
+pub(crate) fn figures<'py>(py: Python<'py>, recorded: &Recorded) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("episodes", recorded.episodes)?;
+    dict.set_item("bytes", recorded.bytes)?;
+    dict.set_item("lost_episodes", recorded.lost_episodes)?;
+    dict.set_item("dropped_segments", recorded.dropped_segments)?;
+    dict.set_item("stalled_seconds", recorded.stalled.as_secs_f64())?;
+    Ok(dict)
+}
+
+/// The folder of this process inside `data`, shared by those that record there now.
+fn folder(data: &Path) -> Result<Arc<Folder>, String> {
+    let data = std::path::absolute(data).map_err(|error| error.to_string())?;
+    let mut folders = FOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
+    folders.retain(|_, folder| folder.strong_count() > 0);
+    if let Some(folder) = folders.get(&data).and_then(Weak::upgrade)
+        && folder.home.is_here()
+    {
+        return Ok(folder);
+    }
+    // The time makes names sort by age, the process tells those of one job apart.
+    let path = data.join(format!("python-{}-{}", wall_ms(), std::process::id()));
+    let recorder = Recorder::open(Arc::new(RealDisk), &path, RecorderConfig::default())
+        .map_err(|error| chain(&error))?;
+    let folder = Arc::new(Folder { recorder, path, home: Home::here() });
+    folders.insert(data, Arc::downgrade(&folder));
+    Ok(folder)
+}
+
+fn wall_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// What recordings say they were made by.
+const PROGRAM: &str = concat!("rollhouse-python ", env!("CARGO_PKG_VERSION"));

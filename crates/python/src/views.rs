@@ -1,0 +1,114 @@
+//! What a step returns: views of one slot of the engine's memory, or copies of it.
+
+use pyo3::prelude::*;
+use rollhouse_core::{ColumnRef, DType};
+use rollhouse_engine::Frame;
+
+use crate::arrays::{KeepAlive, RowShape, fill_flags, new_flags};
+
+/// Views of one slot, made once. They show the frame that was written to it last.
+pub(crate) struct Views {
+    obs: Py<PyAny>,
+    rewards: Py<PyAny>,
+    terminated: Py<PyAny>,
+    truncated: Py<PyAny>,
+    /// Memory of its own: which rows are transitions. Brought up to date by [`Views::show`].
+    valid: Py<PyAny>,
+}
+
+/// The arrays of one frame.
+pub(crate) struct Arrays<'py> {
+    pub(crate) obs: Bound<'py, PyAny>,
+    pub(crate) rewards: Bound<'py, PyAny>,
+    pub(crate) terminated: Bound<'py, PyAny>,
+    pub(crate) truncated: Bound<'py, PyAny>,
+    /// `None` unless asked for.
+    pub(crate) valid: Option<Bound<'py, PyAny>>,
+}
+
+impl Views {
+    /// Views of the slot that `frame` lies in, whose memory `base` holds.
+    pub(crate) fn new(base: &Bound<'_, KeepAlive>, frame: Frame<'_>, obs: &RowShape) -> PyResult<Self> {
+        let (py, lanes) = (base.py(), frame.lanes());
+        let (double, flag) = (RowShape::scalar(DType::F64), RowShape::scalar(DType::Bool));
+        // SAFETY: a frame's columns lie in its arena's memory, which `base` was made from, and have one row of
+        // their space's shape per lane.
+        let view = |shape: &RowShape, column| unsafe { shape.view(column, lanes, base).map(Bound::unbind) };
+        Ok(Self {
+            obs: view(obs, frame.obs(0))?,
+            rewards: view(&double, ColumnRef::F64(frame.rewards()))?,
+            terminated: view(&flag, ColumnRef::U8(frame.terminated()))?,
+            truncated: view(&flag, ColumnRef::U8(frame.truncated()))?,
+            valid: new_flags(py, lanes, false)?.unbind(),
+        })
+    }
+
+    /// The views themselves, of `frame`, which lies in this slot.
+    #[inline]
+    pub(crate) fn show<'py>(
+        &self,
+        py: Python<'py>,
+        frame: Frame<'_>,
+        lost: &[bool],
+        with_valid: bool,
+    ) -> Arrays<'py> {
+        let of = |view: &Py<PyAny>| view.bind(py).clone();
+        Arrays {
+            obs: of(&self.obs),
+            rewards: of(&self.rewards),
+            terminated: of(&self.terminated),
+            truncated: of(&self.truncated),
+            valid: with_valid.then(|| {
+                let valid = of(&self.valid);
+                write_valid(&valid, frame, lost);
+                valid
+            }),
+        }
+    }
+
+    /// The view of the observations.
+    pub(crate) fn obs<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        self.obs.bind(py).clone()
+    }
+}
+
+impl<'py> Arrays<'py> {
+    /// Fresh arrays.
+    pub(crate) fn copied(
+        py: Python<'py>,
+        frame: Frame<'_>,
+        obs: &RowShape,
+        lost: &[bool],
+        with_valid: bool,
+    ) -> PyResult<Self> {
+        let lanes = frame.lanes();
+        let (double, flag) = (RowShape::scalar(DType::F64), RowShape::scalar(DType::Bool));
+        let valid = if with_valid {
+            let valid = new_flags(py, lanes, true)?;
+            write_valid(&valid, frame, lost);
+            Some(valid)
+        } else {
+            None
+        };
+        Ok(Self {
+            obs: obs.copy(py, frame.obs(0), lanes)?,
+            rewards: double.copy(py, ColumnRef::F64(frame.rewards()), lanes)?,
+            terminated: flag.copy(py, ColumnRef::U8(frame.terminated()), lanes)?,
+            truncated: flag.copy(py, ColumnRef::U8(frame.truncated()), lanes)?,
+            valid,
+        })
+    }
+}
+
+#[inline]
+fn write_valid(valid: &Bound<'_, PyAny>, frame: Frame<'_>, lost: &[bool]) {
+    let reset = frame.reset();
+    fill_flags(valid, reset.len(), |flags| {
+        for (flag, &reset) in flags.iter_mut().zip(reset) {
+            *flag = reset ^ 1;
+        }
+        for (flag, &lost) in flags.iter_mut().zip(lost) {
+            *flag &= u8::from(!lost);
+        }
+    });
+}
