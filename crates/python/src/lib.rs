@@ -10,6 +10,7 @@ mod envs;
 mod episodes;
 mod failure;
 mod fork;
+mod host;
 mod infos;
 mod recording;
 mod replays;
@@ -32,6 +33,8 @@ mod _native {
     use super::envs::{env_ids, env_spec};
     #[pymodule_export]
     use super::episodes::{EpisodeInfo, read_episodes};
+    #[pymodule_export]
+    use super::host::{BackOff, Host, WorkerLink};
     #[pymodule_export]
     use super::replays::Recordings;
 

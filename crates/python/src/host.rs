@@ -1,0 +1,280 @@
+//! Worker processes for Python: both ends of `rollhouse-host`.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+use rollhouse_arena::SharedMemory;
+use rollhouse_core::RestartDecision;
+use rollhouse_host::{
+    Cause, HostConfig, HostError, Link, LinkError, Program, Restart, Until, Waited, WorkerEvent, WorkerState,
+};
+
+use crate::failure::{chain, exception};
+
+/// Worker processes; see the crate `rollhouse-host`.
+#[pyclass(module = "rollhouse._native")]
+pub(crate) struct Host {
+    inner: rollhouse_host::Host,
+}
+
+#[pymethods]
+impl Host {
+    /// `program` is the executable and its arguments; one hello per worker; times in seconds, None for ever.
+    #[new]
+    fn new(
+        program: Vec<OsString>,
+        hellos: Vec<PyBackedBytes>,
+        launch_timeout: Option<f64>,
+        max_launching: usize,
+    ) -> PyResult<Self> {
+        let mut program = program.into_iter();
+        let path = program.next().ok_or_else(|| PyValueError::new_err("program: it has no executable"))?;
+        let config = HostConfig {
+            program: Program { path, arguments: program.collect() },
+            hellos: hellos.iter().map(|hello| hello.to_vec()).collect(),
+            launch_deadline: duration(launch_timeout),
+            max_launching,
+        };
+        let inner = rollhouse_host::Host::start(config).map_err(of_host)?;
+        Ok(Self { inner })
+    }
+
+    /// Creates the shared memory: (descriptor, byte where the caller's part begins, length in bytes). The
+    /// descriptor stays the host's.
+    fn share(&mut self, bytes: usize) -> PyResult<(i32, usize, usize)> {
+        self.inner.share(bytes).map_err(of_host)?;
+        self.inner.memory().map(place).ok_or_else(|| PyRuntimeError::new_err("there is no shared memory"))
+    }
+
+    /// Gives an idle worker a command.
+    #[pyo3(signature = (worker, code, payload, timeout))]
+    fn post(&mut self, worker: usize, code: u64, payload: &[u8], timeout: Option<f64>) -> PyResult<()> {
+        self.check(worker)?;
+        self.inner.post(worker, code, payload, duration(timeout)).map_err(of_host)
+    }
+
+    /// Gives every worker a command without a payload, waits until all have answered, and returns None if each
+    /// answered without a payload and nothing else happened; else the events. False, and nothing has been
+    /// posted, if some worker is not idle.
+    fn exchange(&mut self, py: Python<'_>, code: u64, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        let workers = self.inner.workers();
+        if (0..workers).any(|worker| self.inner.state(worker) != WorkerState::Idle) {
+            return Ok(false.into_pyobject(py)?.to_owned().into_any().unbind());
+        }
+        for worker in 0..workers {
+            self.inner.post(worker, code, &[], duration(timeout)).map_err(of_host)?;
+        }
+        self.wait_detached(py, Until::AllReplied, None)?;
+        let mut events = Vec::with_capacity(workers);
+        let mut plain = true;
+        while let Some(event) = self.inner.next_event() {
+            plain &= matches!(&event, WorkerEvent::Replied(reply) if reply.payload.is_empty());
+            events.push(event);
+        }
+        if plain && events.len() == workers {
+            return Ok(py.None());
+        }
+        let events = events.into_iter().map(|event| tuple(py, event)).collect::<PyResult<Vec<_>>>()?;
+        Ok(PyList::new(py, events)?.into_any().unbind())
+    }
+
+    /// Waits for "replies" (no command is unanswered), an "event", or until all workers are "back" or given up;
+    /// whether that was in time. Signal handlers run meanwhile.
+    fn wait(&mut self, py: Python<'_>, until: &str, timeout: Option<f64>) -> PyResult<bool> {
+        let until = match until {
+            "replies" => Until::AllReplied,
+            "event" => Until::AnyEvent,
+            "back" => Until::AllBack,
+            other => return Err(PyValueError::new_err(format!("until={other:?} is nothing to wait for"))),
+        };
+        self.wait_detached(py, until, duration(timeout))
+    }
+
+    /// What has happened since the last call: tuples that begin with "ready", "replied" or "lost" and the worker.
+    /// Then follow: the answer; code and payload; cause, seconds until the restart or None, and detail.
+    fn events<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let mut events = Vec::new();
+        while let Some(event) = self.inner.next_event() {
+            events.push(tuple(py, event)?);
+        }
+        PyList::new(py, events)
+    }
+
+    /// "queued", "launching", "idle", "busy", "backoff" or "failed".
+    fn state(&self, worker: usize) -> PyResult<&'static str> {
+        self.check(worker)?;
+        Ok(match self.inner.state(worker) {
+            WorkerState::Queued => "queued",
+            WorkerState::Launching => "launching",
+            WorkerState::Idle => "idle",
+            WorkerState::Busy => "busy",
+            WorkerState::BackOff => "backoff",
+            WorkerState::Failed => "failed",
+        })
+    }
+
+    /// The process ids of the workers that have a process.
+    fn process_ids(&self) -> Vec<u32> {
+        (0..self.inner.workers()).filter_map(|worker| self.inner.process_id(worker)).collect()
+    }
+
+    /// Ends all workers; idle ones have `grace` seconds to end by themselves.
+    fn end(&mut self, py: Python<'_>, grace: f64) {
+        let grace = duration(Some(grace)).unwrap_or_default();
+        let inner = &mut self.inner;
+        py.detach(|| inner.end(grace));
+    }
+}
+
+impl Host {
+    fn check(&self, worker: usize) -> PyResult<()> {
+        let workers = self.inner.workers();
+        if worker < workers {
+            return Ok(());
+        }
+        Err(PyValueError::new_err(format!("worker={worker} must be less than {workers}")))
+    }
+
+    fn wait_detached(&mut self, py: Python<'_>, until: Until, timeout: Option<Duration>) -> PyResult<bool> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let inner = &mut self.inner;
+            match py.detach(|| inner.wait(until, left)).map_err(of_host)? {
+                Waited::Satisfied => return Ok(true),
+                Waited::TimedOut => return Ok(false),
+                Waited::Interrupted => py.check_signals()?,
+            }
+        }
+    }
+}
+
+/// The end of the connection that a worker process holds.
+#[pyclass(module = "rollhouse._native")]
+pub(crate) struct WorkerLink {
+    inner: Link,
+}
+
+#[pymethods]
+impl WorkerLink {
+    /// Takes standard input for the connection to the host, whose process id this is.
+    #[new]
+    fn new(py: Python<'_>, host: u32) -> PyResult<Self> {
+        let inner = py.detach(|| Link::open(host)).map_err(of_link)?;
+        Ok(Self { inner })
+    }
+
+    /// The first message.
+    fn hello<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.inner.hello())
+    }
+
+    /// Answers it and waits for the shared memory: (descriptor, byte where the caller's part begins, length).
+    fn ready(&mut self, py: Python<'_>, answer: &[u8]) -> PyResult<(i32, usize, usize)> {
+        let inner = &mut self.inner;
+        py.detach(|| inner.ready(answer)).map_err(of_link)?;
+        self.inner.memory().map(place).ok_or_else(|| PyRuntimeError::new_err("there is no shared memory"))
+    }
+
+    /// Waits for the next command: (code, payload).
+    fn receive<'py>(&mut self, py: Python<'py>) -> PyResult<(u64, Bound<'py, PyBytes>)> {
+        loop {
+            let inner = &mut self.inner;
+            match py.detach(|| inner.receive()) {
+                Ok(command) => return Ok((command.code, PyBytes::new(py, &command.payload))),
+                Err(LinkError::Os(error)) if error.kind() == std::io::ErrorKind::Interrupted => {
+                    py.check_signals()?;
+                }
+                Err(error) => return Err(of_link(error)),
+            }
+        }
+    }
+
+    /// Answers it.
+    fn reply(&mut self, code: u64, payload: &[u8]) -> PyResult<()> {
+        self.inner.reply(code, payload).map_err(of_link)
+    }
+}
+
+/// When something that fails again and again is tried again; see `rollhouse_core::BackOff`.
+#[pyclass(module = "rollhouse._native")]
+pub(crate) struct BackOff {
+    inner: rollhouse_core::BackOff,
+}
+
+#[pymethods]
+impl BackOff {
+    #[new]
+    fn new(seed: u64) -> Self {
+        Self { inner: rollhouse_core::BackOff::new(seed) }
+    }
+
+    /// Notes a failure at `now` (seconds of a clock that only goes forward); the seconds until the next try, None
+    /// if there have been too many.
+    fn failed(&mut self, now: f64) -> Option<f64> {
+        match self.inner.failed(duration(Some(now)).unwrap_or_default()) {
+            RestartDecision::RetryAfter(wait) => Some(wait.as_secs_f64()),
+            RestartDecision::GiveUp => None,
+        }
+    }
+}
+
+/// Seconds; what is not a duration (negative, NaN) is none at all, what is too long is for ever.
+fn duration(seconds: Option<f64>) -> Option<Duration> {
+    let seconds = seconds?;
+    if seconds > LONGEST_SECONDS {
+        None
+    } else {
+        Some(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+    }
+}
+
+fn place((memory, offset): (&SharedMemory, usize)) -> (i32, usize, usize) {
+    (memory.as_fd().as_raw_fd(), offset, memory.len())
+}
+
+fn tuple(py: Python<'_>, event: WorkerEvent) -> PyResult<Bound<'_, PyTuple>> {
+    match event {
+        WorkerEvent::Ready { worker, answer } => {
+            ("ready", worker, PyBytes::new(py, &answer)).into_pyobject(py)
+        }
+        WorkerEvent::Replied(reply) => {
+            ("replied", reply.worker, reply.code, PyBytes::new(py, &reply.payload)).into_pyobject(py)
+        }
+        WorkerEvent::Lost { worker, cause, restart, detail } => {
+            let cause = match cause {
+                Cause::Died => "died",
+                Cause::Hung => "hung",
+                Cause::LaunchTimedOut => "launch",
+            };
+            let wait = match restart {
+                Restart::After(wait) => Some(wait.as_secs_f64()),
+                Restart::Never => None,
+            };
+            ("lost", worker, cause, wait, detail).into_pyobject(py)
+        }
+    }
+}
+
+fn of_host(error: HostError) -> PyErr {
+    let message = chain(&error);
+    Python::attach(|py| match error {
+        HostError::Workers(_) | HostError::TooLong(_) => PyValueError::new_err(message),
+        HostError::Spawn(_) | HostError::Os(_) => PyOSError::new_err(message),
+        HostError::Forked => exception(py, "ForkedError", message),
+        HostError::Ended => exception(py, "ClosedError", message),
+        HostError::NotIdle(_) => PyRuntimeError::new_err(message),
+    })
+}
+
+fn of_link(error: LinkError) -> PyErr {
+    PyOSError::new_err(chain(&error))
+}
+
+/// Longer than any process lives; keeps sums of times in range.
+const LONGEST_SECONDS: f64 = 1e9;
