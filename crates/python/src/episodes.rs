@@ -9,9 +9,10 @@ use numpy::{PyArray1, PyArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
-use rollhouse_core::{BoxSpace, ColumnSpec, DType, EpisodeName, OptionValue, Space};
+use rollhouse_core::{ColumnSpec, DType, EpisodeName, OptionValue, Space};
 use rollhouse_replay::{ColumnData, Episode, ReadError, RecordKind, Steps};
 
+use crate::envs;
 use crate::replays::{Failure, Folder, registry};
 
 /// What a listing says of an episode. The fields are those of `rollhouse replay ls --json` and `replay show
@@ -338,25 +339,5 @@ fn array<'py>(py: Python<'py>, spec: &ColumnSpec, column: ColumnData) -> PyResul
 }
 
 fn space<'py>(py: Python<'py>, space: &Space) -> PyResult<Bound<'py, PyAny>> {
-    let spaces = py.import("gymnasium.spaces")?;
-    match space {
-        Space::Discrete(discrete) => {
-            let kwargs = [("start", discrete.start)].into_py_dict(py)?;
-            spaces.getattr("Discrete")?.call((discrete.n,), Some(&kwargs))
-        }
-        Space::Box(BoxSpace { low, high, shape, dtype }) => {
-            let bounds = |values: &[f64]| -> PyResult<_> {
-                let array = PyArray1::from_slice(py, values).reshape(shape.clone())?;
-                array.call_method1("astype", (dtype.name(),))
-            };
-            let kwargs = PyDict::new(py);
-            kwargs.set_item("dtype", numpy_type(py, *dtype)?)?;
-            spaces.getattr("Box")?.call((bounds(low)?, bounds(high)?), Some(&kwargs))
-        }
-    }
-}
-
-/// The scalar type of NumPy, such as `numpy.float32`.
-fn numpy_type<'py>(py: Python<'py>, dtype: DType) -> PyResult<Bound<'py, PyAny>> {
-    py.import("numpy")?.getattr("dtype")?.call1((dtype.name(),))?.getattr("type")
+    py.import("rollhouse.embedded")?.getattr("make_space")?.call1((envs::space(py, space)?,))
 }

@@ -14,6 +14,7 @@ use rollhouse_replay::{
 };
 
 use crate::episodes::EpisodeInfo;
+use crate::failure::{chain, exception};
 
 /// Folders of recordings that are opened as one, at most.
 const MAX_FOLDERS: usize = 4096;
@@ -262,8 +263,8 @@ impl Failure {
 
     fn message(&self) -> String {
         match self {
-            Self::Read(error) => with_source(error),
-            Self::Recompute(error) => with_source(error),
+            Self::Read(error) => chain(error),
+            Self::Recompute(error) => chain(error),
             Self::Folders(path) => {
                 format!("{} holds more than {MAX_FOLDERS} folders of recordings", path.display())
             }
@@ -272,20 +273,6 @@ impl Failure {
     }
 
     pub(crate) fn into_py(self, py: Python<'_>) -> PyErr {
-        let class = py.import("rollhouse.errors").and_then(|errors| errors.getattr(self.class()));
-        match class.and_then(|class| class.call1((self.message(),))) {
-            Ok(error) => PyErr::from_value(error),
-            Err(error) => error,
-        }
+        exception(py, self.class(), self.message())
     }
-}
-
-fn with_source(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
