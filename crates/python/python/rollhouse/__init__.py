@@ -19,20 +19,26 @@ from rollhouse.vector import VectorEnv
 
 if TYPE_CHECKING:
     from rollhouse import replays as replays
+    from rollhouse.hosted import HostedVectorEnv as HostedVectorEnv
+    from rollhouse.hosted import vectorize as vectorize
 
 __all__ = [
     "EmbeddedVectorEnv",
+    "HostedVectorEnv",
     "VectorEnv",
     "__version__",
     "env_ids",
     "env_spec",
     "errors",
     "make_vec",
+    "vectorize",
 ]
 
 # Imported when they are asked for: what they need is slow to import, or not installed by everybody.
 _LAZY = {
+    "HostedVectorEnv": ("rollhouse.hosted", "HostedVectorEnv"),
     "replays": ("rollhouse.replays", None),
+    "vectorize": ("rollhouse.hosted", "vectorize"),
 }
 
 

@@ -1,0 +1,203 @@
+"""Where the values of a space lie in memory that processes share.
+
+A space is a tree. Its leaves of fixed shape (Box, Discrete, MultiDiscrete, MultiBinary) are columns: arrays [N, ...]
+in the mapping. Every other leaf (Text, Graph, Sequence, OneOf, spaces of your own) travels serialised. Both the
+process that steps lanes and the one that asks for it compute the same places from the same space.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+Fixed = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
+ALIGNMENT = 64
+"""Bytes between the beginnings of columns are a multiple of this: a cache line."""
+
+
+class Columns:
+    """The columns of N values of a space.
+
+    Attributes:
+        dtypes: The dtype of each column.
+        shapes: The shape of one value in each column.
+        others: How many leaves are no columns.
+        single: Whether the space is one column and nothing else.
+    """
+
+    def __init__(self, space: gymnasium.Space, rows: int):
+        self.space = space
+        self.rows = rows
+        self.dtypes: list[np.dtype] = []
+        self.shapes: list[tuple[int, ...]] = []
+        self.others = 0
+        self._tree = self._plant(space)
+        self.single = self._tree == ("column", 0)
+
+    def _plant(self, space: gymnasium.Space) -> tuple[str, Any]:
+        if isinstance(space, Fixed):
+            self.dtypes.append(np.dtype(space.dtype))
+            self.shapes.append(tuple(space.shape))
+            return "column", len(self.dtypes) - 1
+        if isinstance(space, spaces.Tuple):
+            return "tuple", [self._plant(child) for child in space.spaces]
+        if isinstance(space, spaces.Dict):
+            return "dict", [(key, self._plant(child)) for key, child in space.spaces.items()]
+        self.others += 1
+        return "other", self.others - 1
+
+    def nbytes(self) -> int:
+        """Bytes of all columns, with what lies between them."""
+        return sum(self._sizes())
+
+    def _sizes(self) -> list[int]:
+        sizes = []
+        for dtype, shape in zip(self.dtypes, self.shapes, strict=True):
+            used = self.rows * int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+            sizes.append(-(-used // ALIGNMENT) * ALIGNMENT)
+        return sizes
+
+    def arrays(self, memory: mmap.mmap, offset: int) -> list[np.ndarray]:
+        """The columns as arrays [N, ...] over the memory from byte ``offset``; each keeps the mapping alive."""
+        arrays = []
+        for dtype, shape, size in zip(self.dtypes, self.shapes, self._sizes(), strict=True):
+            shape = (self.rows, *shape)
+            arrays.append(np.ndarray(shape, dtype, buffer=memory, offset=offset) if size else np.zeros(shape, dtype))
+            offset += size
+        return arrays
+
+    def write(self, row: Sequence[np.ndarray], others: list[Any], value: Any) -> None:
+        """Writes one value: its columns to ``row`` (one array per column), its other leaves to ``others``.
+
+        Casts as ``gymnasium.vector.utils.concatenate`` does.
+
+        Raises:
+            ValueError, TypeError, KeyError, IndexError: The value is not of the space's structure, shape or dtype.
+        """
+        self._write(self._tree, row, others, value)
+
+    def _write(self, node: tuple[str, Any], row: Sequence[np.ndarray], others: list[Any], value: Any) -> None:
+        kind, children = node
+        if kind == "column":
+            write_array(row[children], value)
+        elif kind == "other":
+            others[children] = value
+        elif kind == "tuple":
+            for index, child in enumerate(children):
+                self._write(child, row, others, value[index])
+        else:
+            for key, child in children:
+                self._write(child, row, others, value[key])
+
+    def batch(self, arrays: Sequence[np.ndarray], others: Sequence[Sequence[Any]]) -> Any:
+        """A batch in Gymnasium's structure: ``arrays`` for the columns, per other leaf a tuple of all values.
+
+        Args:
+            arrays: One per column, k rows each.
+            others: Per lane of the batch, the values of its other leaves.
+        """
+        return self._batch(self._tree, arrays, others)
+
+    def _batch(self, node: tuple[str, Any], arrays: Sequence[np.ndarray], others: Sequence[Sequence[Any]]) -> Any:
+        kind, children = node
+        if kind == "column":
+            return arrays[children]
+        if kind == "other":
+            return tuple(lane[children] for lane in others)
+        if kind == "tuple":
+            return tuple(self._batch(child, arrays, others) for child in children)
+        return {key: self._batch(child, arrays, others) for key, child in children}
+
+    def match(self, batch: Any) -> list[np.ndarray] | None:
+        """The arrays of a batch that is made of columns only, each of exactly the column's dtype and shape, in
+        the order of the columns; None of any other batch."""
+        arrays: list[np.ndarray] = []
+        return arrays if self._match(self._tree, batch, arrays) else None
+
+    def _match(self, node: tuple[str, Any], batch: Any, arrays: list[np.ndarray]) -> bool:
+        kind, children = node
+        if kind == "column":
+            arrays.append(batch)
+            return (
+                isinstance(batch, np.ndarray)
+                and batch.dtype == self.dtypes[children]
+                and batch.shape == (self.rows, *self.shapes[children])
+            )
+        if kind == "tuple":
+            return (
+                isinstance(batch, tuple)
+                and len(batch) == len(children)
+                and all(self._match(child, part, arrays) for child, part in zip(children, batch, strict=True))
+            )
+        if kind == "dict":
+            return isinstance(batch, dict) and all(
+                key in batch and self._match(child, batch[key], arrays) for key, child in children
+            )
+        return False
+
+
+def write_array(row: np.ndarray, value: Any) -> None:
+    """Writes a value of exactly the row's shape; as ``np.stack(..., out=...)`` does, without unsafe casts.
+
+    Raises:
+        ValueError: Another shape.
+        TypeError: A dtype that does not become the row's without loss of kind.
+    """
+    value = np.asanyarray(value)
+    if value.shape != row.shape:
+        raise ValueError(f"an observation has shape {value.shape} instead of {row.shape}")
+    np.copyto(row, value, casting="same_kind")
+
+
+def rows_of(arrays: Sequence[np.ndarray], rows: int) -> list[list[np.ndarray]]:
+    """Per row, one writable array per column (of no dimensions where a value is a scalar)."""
+    return [[array[row : row + 1].reshape(array.shape[1:]) for array in arrays] for row in range(rows)]
+
+
+class Mapping:
+    """All columns of a batch of lanes over one shared mapping.
+
+    Two slots of observations alternate, so that a lane's last delivered observation survives a worker that dies
+    while it writes the next one.
+
+    Attributes:
+        observations: Per slot, one array [N, ...] per column.
+        actions: One array [N, ...] per column.
+        rewards, terminations, truncations: float64 [N], bool [N], bool [N].
+    """
+
+    def __init__(self, observation: Columns, action: Columns, descriptor: int, offset: int, length: int):
+        lanes = observation.rows
+        memory = mmap.mmap(descriptor, length - offset, offset=offset)
+        place = 0
+        self.observations = []
+        for _ in range(SLOTS):
+            self.observations.append(observation.arrays(memory, place))
+            place += observation.nbytes()
+        self.actions = action.arrays(memory, place)
+        place += action.nbytes()
+        self.rewards = np.ndarray((lanes,), np.float64, buffer=memory, offset=place)
+        place += _aligned(lanes * 8)
+        self.terminations = np.ndarray((lanes,), np.bool_, buffer=memory, offset=place)
+        place += _aligned(lanes)
+        self.truncations = np.ndarray((lanes,), np.bool_, buffer=memory, offset=place)
+
+    @staticmethod
+    def nbytes(observation: Columns, action: Columns) -> int:
+        """Bytes that all columns take."""
+        lanes = observation.rows
+        return SLOTS * observation.nbytes() + action.nbytes() + _aligned(lanes * 8) + 2 * _aligned(lanes)
+
+
+SLOTS = 2
+"""Slots of observations."""
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

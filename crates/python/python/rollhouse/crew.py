@@ -1,0 +1,137 @@
+"""The worker processes of a ``HostedVectorEnv``: started, greeted, told and asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import AutoresetMode
+
+from rollhouse import _native, worker
+from rollhouse.columns import Columns, Mapping
+from rollhouse.errors import LaneLostError
+
+EnvFn = Callable[[], gymnasium.Env]
+
+MAX_WORKERS = 1024
+"""Most worker processes of one vector env."""
+
+_BOOT = (
+    "import sys, json; path, host = sys.argv[1:]; sys.argv[1:] = []; sys.path[:] = json.loads(path); "
+    "from rollhouse.worker import main; main(int(host))"
+)
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Crew:
+    """Workers and which lanes each of them has: ranges of nearly equal length, in order.
+
+    Attributes:
+        ranges: Per worker, (first lane, lane after the last).
+        asked: Per worker, what it has been told to do and has not answered: (command, lanes), else None.
+        up: Per worker, whether its envs are there and have their columns.
+    """
+
+    def __init__(
+        self, env_fns: Sequence[EnvFn], workers: int, mode: AutoresetMode, launch_timeout: float | None
+    ):
+        lanes = len(env_fns)
+        self.ranges = [(lanes * w // workers, lanes * (w + 1) // workers) for w in range(workers)]
+        self.worker_of = [w for w, (first, end) in enumerate(self.ranges) for _ in range(first, end)]
+        self.asked: list[tuple[int, list[int]] | None] = [None] * workers
+        self.up = [False] * workers
+        self.launch_timeout = launch_timeout
+        pickled = [_pickle_fn(index, fn) for index, fn in enumerate(env_fns)]
+        hellos = [
+            pickle.dumps({"first": first, "env_fns": pickled[first:end], "autoreset_mode": mode.value})
+            for first, end in self.ranges
+        ]
+        program = [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(os.getpid())]
+        self.host = _native.Host(program, hellos, launch_timeout, max(2, cores()))
+        self.spaces: tuple[gymnasium.Space, gymnasium.Space, int] | None = None
+
+    def launch(self) -> list[tuple[Any, ...]]:
+        """Waits until all workers have made their envs; what they are, per lane.
+
+        Raises:
+            Exception: What an ``env_fn`` raised.
+            LaneLostError: A worker died or was not ready in time.
+        """
+        answers: dict[int, list[tuple[Any, ...]]] = {}
+        while len(answers) < len(self.ranges):
+            self.host.wait("event", None)
+            for kind, index, *rest in self.host.events():
+                lanes = tuple(range(*self.ranges[index]))
+                if kind == "lost":
+                    raise self.loss(index, rest[0], rest[2], lanes)
+                made, value = pickle.loads(rest[0])
+                if made == "raised":
+                    error, text = value
+                    raise error from LaneLostError(
+                        f"an env_fn of lanes {lanes[0]} to {lanes[-1]} raised\n{text}", lanes
+                    )
+                answers[index] = value
+        return [lane for index in range(len(self.ranges)) for lane in answers[index]]
+
+    def loss(self, index: int, cause: str, detail: str, lanes: tuple[int, ...]) -> LaneLostError:
+        """What to raise when a worker was lost."""
+        what = {
+            "died": f"died: {detail}",
+            "hung": "did not answer within its deadline and was killed",
+            "launch": f"did not make its envs within launch_timeout={self.launch_timeout} s and was killed",
+        }[cause]
+        return LaneLostError(
+            f"the worker of lanes {', '.join(map(str, lanes))} {what}", lanes, "crashed" if cause == "died" else "hung"
+        )
+
+    def set_up(self, observation: gymnasium.Space, action: gymnasium.Space, lanes: int) -> Mapping:
+        """Gives all workers the columns of the batch; blocks until they have them.
+
+        Raises:
+            LaneLostError: A worker died or hung over it.
+        """
+        columns = Columns(observation, lanes), Columns(action, lanes)
+        place = self.host.share(Mapping.nbytes(*columns))
+        self.spaces = (observation, action, lanes)
+        for index in range(len(self.ranges)):
+            self.greet(index)
+        self.host.wait("replies", None)
+        for kind, index, *rest in self.host.events():
+            if kind == "lost":
+                raise self.loss(index, rest[0], rest[2], tuple(range(*self.ranges[index])))
+            self.asked[index], self.up[index] = None, True
+        return Mapping(*columns, *place)
+
+    def greet(self, index: int) -> None:
+        """Has a worker find its columns."""
+        self.post(index, worker.SETUP, [], self.spaces, self.launch_timeout)
+
+    def post(self, index: int, command: int, lanes: list[int], payload: Any, timeout: float | None) -> None:
+        """Gives an idle worker a command that concerns ``lanes``; does not block."""
+        self.host.post(index, command, b"" if payload is None else worker.dump(payload), timeout)
+        self.asked[index] = (command, lanes)
+
+    def end(self, grace: float) -> None:
+        """Ends all workers. Those without a command have ``grace`` seconds to do so themselves."""
+        self.host.end(grace)
+
+
+def _pickle_fn(index: int, fn: EnvFn) -> bytes:
+    # Not at the top: only those who host envs need it.
+    import cloudpickle
+
+    try:
+        return cloudpickle.dumps(fn)
+    except Exception as error:
+        raise TypeError(
+            f"env_fns[{index}]={fn!r} cannot be pickled, so it cannot be sent to a worker process: {error}"
+        ) from error
