@@ -1,0 +1,59 @@
+"""The examples learn: their exit code is 0 only when the greedy policy reaches a mean return of 475."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def run(name: str, *arguments: str, cwd: Path) -> str:
+    command = [sys.executable, EXAMPLES / name, *arguments]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.examples
+@pytest.mark.adapters("torch")
+def test_ppo_in_one_file_reaches_475(tmp_path: Path) -> None:
+    said = run("ppo.py", "--record", cwd=tmp_path)
+    assert re.search(r"mean return +\d+\.\d +[\d,]+ steps/s", said)
+    trained = int(re.search(r"after ([\d,]+) steps", said).group(1).replace(",", ""))
+    from rollhouse import replays
+
+    recorded = replays.open(tmp_path / "rollhouse-data")
+    assert sum(info.length for info in recorded) == trained
+    assert max(info.return_ for info in recorded if info.finished) == 500
+
+
+@pytest.mark.examples
+@pytest.mark.adapters("torch", "stable_baselines3")
+def test_stable_baselines_reaches_475(tmp_path: Path) -> None:
+    assert re.search(r"mean return +\d+\.\d +[\d,]+ steps/s", run("sb3.py", cwd=tmp_path))
+
+
+@pytest.mark.examples
+@pytest.mark.adapters("torch")
+def test_giving_up_early_is_a_failure(tmp_path: Path) -> None:
+    command = [sys.executable, EXAMPLES / "ppo.py", "--steps", "4096"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout + done.stderr
+
+
+@pytest.mark.examples
+@pytest.mark.adapters("torch")
+def test_the_same_seed_gives_the_same_run(tmp_path: Path) -> None:
+    def steps_and_returns() -> list[str]:
+        command = [sys.executable, EXAMPLES / "ppo.py", "--steps", "65536", "--seed", "3"]
+        said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True).stdout
+        return re.findall(r"[\d,]+ steps  mean return +[\d.]+", said) + re.findall(r"greedy.*", said)
+
+    first = steps_and_returns()
+    assert len(first) >= 3
+    assert steps_and_returns() == first

@@ -1,0 +1,104 @@
+"""Recordings as Minari datasets, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rollhouse
+from rollhouse import replays
+
+minari = pytest.importorskip("minari")
+pytestmark = pytest.mark.adapters("minari")
+
+
+@pytest.fixture(autouse=True)
+def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "datasets"
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(path))
+    return path
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Recordings of three envs; the last episode of every lane is cancelled."""
+    path = tmp_path / "data"
+    for env in ("CartPole-v1", "Pendulum-v1", "test/Noise-v0"):
+        envs = rollhouse.make_vec(env, 4, record=True, data=path)
+        envs.action_space.seed(1)
+        envs.reset(seed=1)
+        for _ in range(230):
+            envs.step(envs.action_space.sample())
+        envs.close()
+    return path
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "test/Noise-v0"])
+def test_every_finished_episode_is_written_bit_for_bit(data: Path, env: str) -> None:
+    recorded = replays.open(data)
+    replays.to_minari(recorded, "ours/random-v0", env=env, author="us")
+    dataset = minari.load_dataset("ours/random-v0")
+    episodes = [episode for episode in recorded.filter(env=env).read_many() if episode.info.finished]
+    assert dataset.total_episodes == len(episodes) > 0
+    assert dataset.observation_space == episodes[0].info.observation_space
+    assert dataset.action_space == episodes[0].info.action_space
+    for written, episode in zip(dataset.iterate_episodes(), episodes, strict=True):
+        for name in ("observations", "actions", "rewards", "terminations", "truncations"):
+            column, expected = getattr(written, name), getattr(episode, name)
+            assert column.dtype == expected.dtype
+            np.testing.assert_array_equal(column, expected)
+        assert written.terminations[-1] or written.truncations[-1]
+        for name, column in episode.infos.items():
+            np.testing.assert_array_equal(written.infos[name][1:], column)
+    facts = list(dataset.storage.get_episode_metadata(range(len(episodes))))
+    for fact, episode in zip(facts, episodes, strict=True):
+        assert fact["rollhouse"]["id"] == episode.id
+        assert fact["rollhouse"]["outcome"] == episode.outcome
+        assert fact.get("seed") == episode.seed
+
+
+def test_interrupted_episodes_are_kept_only_when_asked_for_and_without_an_end(data: Path) -> None:
+    recorded = replays.open(data).filter(env="CartPole-v1")
+    cut = [info for info in recorded if not info.finished]
+    assert cut
+    replays.to_minari(recorded, "ours/all-v0", keep_interrupted=True)
+    dataset = minari.load_dataset("ours/all-v0")
+    assert dataset.total_episodes == len(recorded)
+    facts = list(dataset.storage.get_episode_metadata(range(len(recorded))))
+    ends = [(e.terminations[-1], e.truncations[-1]) for e in dataset.iterate_episodes()]
+    for fact, end in zip(facts, ends, strict=True):
+        interrupted = fact["rollhouse"]["outcome"] == "cancelled"
+        assert interrupted == (not any(end))
+
+
+def test_the_env_can_be_made_again_from_the_dataset(data: Path) -> None:
+    replays.to_minari(data, "ours/again-v0", env="CartPole-v1", recover_env="CartPole-v1")
+    env = minari.load_dataset("ours/again-v0").recover_environment()
+    assert env.spec.id == "CartPole-v1"
+
+
+def test_a_dataset_that_is_there_is_not_touched(data: Path) -> None:
+    replays.to_minari(data, "ours/once-v0", env="CartPole-v1")
+    before = minari.load_dataset("ours/once-v0").total_episodes
+    with pytest.raises(ValueError, match="ours/once-v0"):
+        replays.to_minari(data, "ours/once-v0", env="Pendulum-v1")
+    assert minari.load_dataset("ours/once-v0").total_episodes == before
+
+
+def test_a_failed_export_leaves_no_dataset(data: Path, datasets: Path) -> None:
+    recorded = replays.open(data)
+    recorded.list()
+    for segment in data.glob("**/segments/*.seg"):
+        segment.unlink()
+    with pytest.raises(replays.ReplayError):
+        replays.to_minari(recorded, "ours/failed-v0", env="CartPole-v1")
+    assert not (datasets / "ours" / "failed-v0").exists()
+
+
+def test_several_envs_are_refused_without_saying_which(data: Path) -> None:
+    with pytest.raises(ValueError, match="CartPole-v1, Pendulum-v1"):
+        replays.to_minari(data, "ours/mixed-v0")
+    with pytest.raises(TypeError, match="jpeg_encoding"):
+        replays.to_minari(data, "ours/lossy-v0", env="CartPole-v1", jpeg_encoding=True)

@@ -1,0 +1,114 @@
+"""The adapter for Stable-Baselines3, beside SB3's own ``DummyVecEnv`` over Gymnasium's envs."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+
+import rollhouse
+
+pytest.importorskip("stable_baselines3")
+pytestmark = pytest.mark.adapters("stable_baselines3", "torch")
+
+from stable_baselines3 import A2C, DQN, PPO  # noqa: E402
+from stable_baselines3.common.evaluation import evaluate_policy  # noqa: E402
+from stable_baselines3.common.monitor import Monitor  # noqa: E402
+from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize  # noqa: E402
+
+from rollhouse.sb3 import Sb3VecEnv, make_vec_env  # noqa: E402
+
+ENVS = ["CartPole-v1", "MountainCar-v0", "Pendulum-v1", "Acrobot-v1", "MountainCarContinuous-v0"]
+
+
+@pytest.mark.parametrize("env_id", ENVS)
+def test_steps_are_those_of_sb3s_own_vec_env(env_id: str) -> None:
+    ours = make_vec_env(env_id, 4, seed=5, monitor=False)
+    theirs = DummyVecEnv([lambda: gymnasium.make(env_id)] * 4)
+    theirs.seed(5)
+    assert ours.observation_space == theirs.observation_space
+    assert ours.action_space == theirs.action_space
+    first, expected = ours.reset(), theirs.reset()
+    assert first.dtype == expected.dtype
+    np.testing.assert_array_equal(first, expected)
+    ours.action_space.seed(1)
+    ended = 0
+    for _ in range(1100):
+        actions = np.stack([ours.action_space.sample() for _ in range(4)])
+        observations, rewards, dones, infos = ours.step(actions)
+        their_observations, their_rewards, their_dones, their_infos = theirs.step(actions)
+        np.testing.assert_allclose(observations, their_observations, rtol=1e-5, atol=1e-5)
+        assert rewards.dtype == their_rewards.dtype == np.float32
+        np.testing.assert_allclose(rewards, their_rewards, rtol=1e-5)
+        np.testing.assert_array_equal(dones, their_dones)
+        for info, theirs_info in zip(infos, their_infos, strict=True):
+            assert info.keys() == theirs_info.keys()
+            assert info["TimeLimit.truncated"] == theirs_info["TimeLimit.truncated"]
+            if "terminal_observation" in info:
+                ended += 1
+                np.testing.assert_allclose(
+                    info["terminal_observation"], theirs_info["terminal_observation"], rtol=1e-5, atol=1e-5
+                )
+    assert ended > 0
+
+
+def test_seeds_are_used_once_and_at_the_next_reset() -> None:
+    envs = make_vec_env("CartPole-v1", 2, monitor=False)
+    assert list(envs.seed(3)) == [3, 4]
+    first = envs.reset()
+    second = envs.reset()
+    envs.seed(3)
+    assert not np.array_equal(first, second)
+    np.testing.assert_array_equal(envs.reset(), first)
+
+
+def test_attributes_are_those_of_the_lanes() -> None:
+    envs = make_vec_env("CartPole-v1", 3, monitor=False, sutton_barto_reward=True)
+    assert envs.get_attr("sutton_barto_reward") == [True] * 3
+    assert envs.get_attr("render_mode", indices=[0, 2]) == [None, None]
+    assert envs.has_attr("max_episode_steps") and not envs.has_attr("wheels")
+    assert envs.env_is_wrapped(Monitor) == [False] * 3
+    assert envs.env_method("render") == [None] * 3
+    with pytest.raises(AttributeError):
+        envs.get_attr("wheels")
+    with pytest.raises(ValueError, match="indices"):
+        envs.env_method("render", indices=[1])
+
+
+def test_monitored_and_normalised_it_reports_returns() -> None:
+    envs = VecNormalize(make_vec_env("CartPole-v1", 4, seed=0))
+    assert isinstance(envs.venv, VecMonitor)
+    envs.reset()
+    lengths = []
+    for _ in range(200):
+        _, rewards, dones, infos = envs.step(np.ones(4, np.int64))
+        lengths += [info["episode"]["l"] for info, done in zip(infos, dones, strict=True) if done]
+        assert np.isfinite(rewards).all()
+    assert lengths and all(8 <= length <= 12 for length in lengths), "pushed right, a pole falls within 8 to 12 steps"
+
+
+@pytest.mark.parametrize(("algorithm", "arguments"), [(PPO, {"n_steps": 16}), (A2C, {}), (DQN, {"learning_starts": 64})])
+def test_algorithms_learn_and_evaluate_on_it(algorithm, arguments: dict) -> None:
+    envs = make_vec_env("CartPole-v1", 4, seed=0)
+    model = algorithm("MlpPolicy", envs, seed=0, device="cpu", **arguments)
+    model.learn(512)
+    assert model.num_timesteps >= 512
+    assert len(model.ep_info_buffer) > 0
+    mean, _ = evaluate_policy(model, make_vec_env("CartPole-v1", 4, seed=1), n_eval_episodes=8)
+    assert mean >= 8
+
+
+def test_what_it_cannot_adapt_is_refused() -> None:
+    with pytest.raises(ValueError, match="SAME_STEP"):
+        Sb3VecEnv(rollhouse.make_vec("CartPole-v1", 2))
+    with pytest.raises(ValueError, match="0.29"):
+        Sb3VecEnv(rollhouse.make_vec("CartPole-v1", 2, autoreset_mode="SameStep", info_layout="0.29"))
+    with pytest.raises(TypeError, match="autoreset_mode"):
+        make_vec_env("CartPole-v1", 2, autoreset_mode="NextStep")
+
+
+def test_it_records_what_sb3_plays(tmp_path) -> None:
+    envs = make_vec_env("CartPole-v1", 4, seed=0, record=True, data=tmp_path)
+    PPO("MlpPolicy", envs, n_steps=32, device="cpu", seed=0).learn(128)
+    envs.close()
+    assert sum(info.length for info in rollhouse.replays.open(tmp_path)) == 128
