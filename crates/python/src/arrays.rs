@@ -15,8 +15,10 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 use numpy::npyffi::{self, NPY_ARRAY_CARRAY_RO, NpyTypes, PY_ARRAY_API, npy_intp};
-use numpy::{Element, PyArray1, PyArrayDescr, PyArrayDescrMethods, dtype};
+use numpy::{Element, PyArrayDescr, PyArrayDescrMethods, dtype};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use rollhouse_core::{ColumnRef, DType};
 
@@ -37,21 +39,29 @@ impl KeepAlive {
 pub(crate) struct RowShape {
     pub(crate) dtype: DType,
     /// One row; empty for a scalar.
-    pub(crate) shape: Vec<usize>,
+    pub(crate) shape: ArrayVec<usize, { MAX_AXES - 1 }>,
 }
 
+/// Axes of a batch; NumPy itself has at most 32 in its older versions.
+const MAX_AXES: usize = 16;
+
 impl RowShape {
+    /// None if a row has too many axes.
+    pub(crate) fn new(dtype: DType, shape: &[usize]) -> Option<Self> {
+        Some(Self { dtype, shape: shape.try_into().ok()? })
+    }
+
     pub(crate) fn scalar(dtype: DType) -> Self {
-        Self { dtype, shape: Vec::new() }
+        Self { dtype, shape: ArrayVec::new_const() }
     }
 
     pub(crate) fn elements(&self) -> usize {
         self.shape.iter().product()
     }
 
-    fn dims(&self, rows: usize) -> Vec<npy_intp> {
-        let rows = std::iter::once(rows);
-        rows.chain(self.shape.iter().copied()).map(|extent| extent as npy_intp).collect()
+    /// The extents of `rows` rows, or of a single value.
+    fn dims(&self, rows: Option<usize>) -> ArrayVec<npy_intp, MAX_AXES> {
+        rows.iter().chain(&self.shape).map(|&extent| extent as npy_intp).collect()
     }
 
     /// A read-only view of `column`, whose memory `base` keeps.
@@ -66,7 +76,7 @@ impl RowShape {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = base.py();
         debug_assert_eq!(column.len(), rows * self.elements());
-        let mut dims = self.dims(rows);
+        let mut dims = self.dims(Some(rows));
         // SAFETY: the address is valid for reads of that many elements for as long as `base` lives (by
         // contract); the array takes a reference to `base` and, flagged CARRAY_RO, is never written through.
         unsafe {
@@ -86,8 +96,7 @@ impl RowShape {
         column: ColumnRef<'_>,
         rows: usize,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let mut dims = self.dims(rows);
-        self.copy_into(py, column, &mut dims)
+        self.copy_into(py, column, &mut self.dims(Some(rows)))
     }
 
     /// A fresh array with one row of the shape of a single value, from `column` of one row.
@@ -100,8 +109,7 @@ impl RowShape {
             // A NumPy scalar, as indexing an array of scalars gives.
             return self.copy(py, column, 1)?.get_item(0);
         }
-        let mut dims: Vec<npy_intp> = self.shape.iter().map(|&extent| extent as npy_intp).collect();
-        self.copy_into(py, column, &mut dims)
+        self.copy_into(py, column, &mut self.dims(None))
     }
 
     fn copy_into<'py>(
@@ -144,20 +152,36 @@ pub(crate) fn copy_masked<'py>(
     Ok(array)
 }
 
-/// A fresh bool array for [`fill_flags`]; unless `writeable`, Python cannot change it.
-pub(crate) fn new_flags(py: Python<'_>, rows: usize, writeable: bool) -> PyResult<Bound<'_, PyAny>> {
-    let zeros = vec![0; rows];
-    let array = RowShape::scalar(DType::Bool).copy(py, ColumnRef::U8(&zeros), rows)?;
-    if !writeable {
-        // SAFETY: a new array that nobody else knows yet.
-        unsafe {
-            (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.flags &= !npyffi::NPY_ARRAY_WRITEABLE
-        };
-    }
+/// A bool array that Python cannot change, for [`fill_flags`].
+pub(crate) fn constant_flags(py: Python<'_>, rows: usize) -> PyResult<Bound<'_, PyAny>> {
+    let array = new_flags(py, rows)?;
+    fill_flags(&array, rows, |flags| flags.fill(0));
+    // SAFETY: a new array that nobody else knows yet.
+    unsafe { (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.flags &= !npyffi::NPY_ARRAY_WRITEABLE };
     Ok(array)
 }
 
-/// Has `fill` write 0 or 1 to every row of an array that [`new_flags`] made with `rows` rows.
+/// A fresh bool array for [`fill_flags`], which is to write every row.
+#[inline]
+fn new_flags(py: Python<'_>, rows: usize) -> PyResult<Bound<'_, PyAny>> {
+    // SAFETY: memory of its own.
+    unsafe { new_array(py, DType::Bool, &mut [rows as npy_intp], ptr::null(), 0) }
+}
+
+/// A fresh bool array whose rows `fill` writes: 0 or 1, every one.
+#[inline]
+pub(crate) fn flags(py: Python<'_>, rows: usize, fill: impl FnOnce(&mut [u8])) -> PyResult<Bound<'_, PyAny>> {
+    let array = new_flags(py, rows)?;
+    fill_flags(&array, rows, fill);
+    Ok(array)
+}
+
+/// A fresh bool array with the rows of `mask`.
+pub(crate) fn mask<'py>(py: Python<'py>, mask: &[bool]) -> PyResult<Bound<'py, PyAny>> {
+    flags(py, mask.len(), |flags| flags.iter_mut().zip(mask).for_each(|(flag, &set)| *flag = u8::from(set)))
+}
+
+/// Has `fill` write 0 or 1 to the rows of an array that [`constant_flags`] or [`flags`] made with `rows` rows.
 #[inline]
 pub(crate) fn fill_flags(array: &Bound<'_, PyAny>, rows: usize, fill: impl FnOnce(&mut [u8])) {
     // SAFETY: `new_flags` made it C-contiguous, of `rows` bytes, and NumPy never moves an array's data; with the
@@ -169,33 +193,31 @@ pub(crate) fn fill_flags(array: &Bound<'_, PyAny>, rows: usize, fill: impl FnOnc
     fill(bytes);
 }
 
-/// A fresh bool array.
-pub(crate) fn flags<'py>(
+/// An object array with None in every row but those of `values`.
+pub(crate) fn objects<'py>(
     py: Python<'py>,
-    rows: impl ExactSizeIterator<Item = bool>,
-) -> Bound<'py, PyArray1<bool>> {
-    let rows: Vec<bool> = rows.collect();
-    PyArray1::from_slice(py, &rows)
-}
-
-/// An object array of `rows` None, for [`set_object`].
-pub(crate) fn nones(py: Python<'_>, rows: usize) -> PyResult<Bound<'_, PyArray1<Py<PyAny>>>> {
+    rows: usize,
+    values: impl Iterator<Item = PyResult<(usize, Bound<'py, PyAny>)>>,
+) -> PyResult<Bound<'py, PyAny>> {
     let mut dims = [rows as npy_intp];
     // SAFETY: `PyArray_Empty` takes over the reference to the descriptor and fills object arrays with None.
-    unsafe {
+    let array = unsafe {
         let descr = dtype::<Py<PyAny>>(py).into_dtype_ptr();
-        let array = PY_ARRAY_API.PyArray_Empty(py, 1, dims.as_mut_ptr(), descr, 0);
-        Ok(Bound::from_owned_ptr_or_err(py, array)?.cast_into::<PyArray1<Py<PyAny>>>()?)
+        Bound::from_owned_ptr_or_err(py, PY_ARRAY_API.PyArray_Empty(py, 1, dims.as_mut_ptr(), descr, 0))?
+    };
+    for value in values {
+        let (row, value) = value?;
+        assert!(row < rows, "row {row} of {rows}");
+        // SAFETY: a C-contiguous array of `rows` references that nobody else knows yet; the old one is given up
+        // and the new one handed over.
+        unsafe {
+            let data =
+                (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.data.cast::<*mut ffi::PyObject>();
+            let old = data.add(row).replace(value.into_ptr());
+            drop(Bound::from_owned_ptr_or_opt(py, old));
+        }
     }
-}
-
-/// Puts a value into a row of an object array.
-pub(crate) fn set_object(
-    array: &Bound<'_, PyArray1<Py<PyAny>>>,
-    row: usize,
-    value: Bound<'_, PyAny>,
-) -> PyResult<()> {
-    array.set_item(row, value)
+    Ok(array)
 }
 
 /// # Safety

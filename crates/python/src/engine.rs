@@ -13,7 +13,7 @@ use rollhouse_core::{ColumnMut, ColumnRef, DType, Space};
 use rollhouse_engine::{Autoreset, ColumnBuffer, Engine, EngineConfig, Frame, Received, Reset, StepError};
 use rollhouse_env::Registry;
 
-use crate::arrays::{KeepAlive, RowShape, fill_flags, flags, new_flags};
+use crate::arrays::{KeepAlive, RowShape, constant_flags, fill_flags, flags, mask};
 use crate::cost::Cost;
 use crate::envs::checked_options;
 use crate::failure::{exception, of_config, of_step};
@@ -99,19 +99,26 @@ impl NativeEngine {
         };
         let made = py.detach(|| Engine::new(&entry, config, recording.as_ref().map(Recording::run)));
         let engine = made.map_err(|error| of_config(py, &error))?;
-        let row_shape = |space: &Space| RowShape { dtype: space.dtype(), shape: space.shape().to_vec() };
-        let channels = spec.info_channels.iter().map(|column| {
-            (column.path.clone(), RowShape { dtype: column.dtype, shape: column.shape.clone() })
-        });
+        let row_shape = |dtype, shape: &[usize]| {
+            RowShape::new(dtype, shape)
+                .ok_or_else(|| PyValueError::new_err(format!("env {id} has columns of {} axes", shape.len())))
+        };
+        let of_space = |space: &Space| row_shape(space.dtype(), space.shape());
+        let channels = spec.info_channels.iter();
+        let channels =
+            channels.map(|column| Ok((column.path.clone(), row_shape(column.dtype, &column.shape)?)));
         Ok(Self {
             lanes,
-            action: row_shape(&spec.action_space),
+            action: of_space(&spec.action_space)?,
             convert,
             copy,
             with_valid,
             raise_on_loss,
             same_step: autoreset == Autoreset::SameStep,
-            shapes: InfoShapes { obs: row_shape(&spec.observation_space), channels: channels.collect() },
+            shapes: InfoShapes {
+                obs: of_space(&spec.observation_space)?,
+                channels: channels.collect::<PyResult<_>>()?,
+            },
             home: Home::here(),
             state: Mutex::new(State {
                 memory: KeepAlive::new(py, engine.memory())?,
@@ -339,22 +346,28 @@ impl NativeEngine {
         let infos = PyDict::new(py);
         let ids: Vec<i64> = received.lanes.iter().map(|&lane| i64::from(lane)).collect();
         infos.set_item(intern!(py, "env_id"), PyArray1::from_vec(py, ids))?;
-        infos.set_item(intern!(py, "_env_id"), flags(py, (0..count).map(|_| true)))?;
+        let every_row = || flags(py, count, |flags| flags.fill(1));
+        infos.set_item(intern!(py, "_env_id"), every_row()?)?;
         if self.with_valid || !rows.lost.is_empty() {
-            infos.set_item(intern!(py, "valid"), flags(py, (0..count).map(|row| rows.is_valid(row))))?;
-            infos.set_item(intern!(py, "_valid"), flags(py, (0..count).map(|_| true)))?;
+            let valid: Vec<bool> = (0..count).map(|row| rows.is_valid(row)).collect();
+            infos.set_item(intern!(py, "valid"), mask(py, &valid)?)?;
+            infos.set_item(intern!(py, "_valid"), every_row()?)?;
         }
         rows.add_to(&infos, &self.shapes)?;
         let obs = received.obs.first().map_or(ColumnRef::U8(&[]), |column| column.as_ref());
-        let truncated =
-            |row: usize| received.truncated[row] != 0 || newly_lost.contains(&(received.lanes[row] as usize));
+        let truncated = flags(py, count, |flags| {
+            for ((flag, &truncated), &lane) in flags.iter_mut().zip(&received.truncated).zip(&received.lanes)
+            {
+                *flag = truncated | u8::from(newly_lost.contains(&(lane as usize)));
+            }
+        })?;
         PyTuple::new(
             py,
             [
                 self.shapes.obs.copy(py, obs, count)?,
                 PyArray1::from_slice(py, &received.rewards).into_any(),
-                flags(py, received.terminated.iter().map(|&flag| flag != 0)).into_any(),
-                flags(py, (0..count).map(truncated)).into_any(),
+                flags(py, count, |flags| flags.copy_from_slice(&received.terminated))?,
+                truncated,
                 infos.into_any(),
             ],
         )
@@ -425,8 +438,10 @@ impl State {
             views.show(py, frame, &self.lost, with_valid)
         };
         if !newly_lost.is_empty() {
-            let is_new = |(lane, &flag): (usize, &u8)| flag != 0 || newly_lost.contains(&lane);
-            arrays.truncated = flags(py, frame.truncated().iter().enumerate().map(is_new)).into_any();
+            arrays.truncated = flags(py, owner.lanes, |flags| {
+                flags.copy_from_slice(frame.truncated());
+                newly_lost.iter().for_each(|&lane| flags[lane] = 1);
+            })?;
         }
         let infos = PyDict::new(py);
         if let Some(valid) = arrays.valid {
@@ -475,9 +490,9 @@ fn views_of<'a>(
 
 /// Shared by the infos of all steps, so Python cannot change it.
 fn every_row(py: Python<'_>, lanes: usize) -> PyResult<Py<PyAny>> {
-    let mask = new_flags(py, lanes, false)?;
-    fill_flags(&mask, lanes, |flags| flags.fill(1));
-    Ok(mask.unbind())
+    let every_row = constant_flags(py, lanes)?;
+    fill_flags(&every_row, lanes, |flags| flags.fill(1));
+    Ok(every_row.unbind())
 }
 
 fn closed(py: Python<'_>) -> PyErr {

@@ -1,12 +1,11 @@
 //! Infos in Gymnasium's layout: for each key an array over the rows and, under `_key`, a mask.
 
-use numpy::PyArray1;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use rollhouse_core::ColumnRef;
 
-use crate::arrays::{RowShape, copy_masked, flags, nones, set_object};
+use crate::arrays::{RowShape, copy_masked, flags, mask, objects};
 
 /// What infos are made from: some rows of one step.
 pub(crate) struct Rows<'a> {
@@ -44,9 +43,13 @@ impl Rows<'_> {
 
     /// Adds what the env and autoreset have to say, which in most steps of most envs is nothing.
     pub(crate) fn add_to(&self, infos: &Bound<'_, PyDict>, shapes: &InfoShapes) -> PyResult<()> {
-        let any_over = self.final_obs.is_some() && (0..self.count).any(|row| self.is_over(row));
-        if let (Some(last), true) = (self.final_obs, any_over) {
-            self.add_final(infos, last, shapes)?;
+        let mut any_over = false;
+        if let Some(last) = self.final_obs {
+            let flags = self.terminated.iter().zip(self.truncated);
+            any_over = flags.fold(0, |any, (terminated, truncated)| any | terminated | truncated) != 0;
+            if any_over {
+                self.add_final(infos, last, shapes)?;
+            }
         }
         if !self.infos.is_empty() {
             // In SAME_STEP the infos of an episode's last step are in `final_info`; a reset has none.
@@ -61,21 +64,30 @@ impl Rows<'_> {
 
     fn add_final(&self, infos: &Bound<'_, PyDict>, last: ColumnRef<'_>, shapes: &InfoShapes) -> PyResult<()> {
         let py = infos.py();
-        let array = nones(py, self.count)?;
         let elements = shapes.obs.elements();
-        for row in (0..self.count).filter(|&row| self.is_over(row)) {
-            let column = last.slice(row * elements, (row + 1) * elements);
-            set_object(&array, row, shapes.obs.copy_row(py, column)?)?;
-        }
-        let mask = || flags(py, (0..self.count).map(|row| self.is_over(row)));
+        let rows = (0..self.count).filter(|&row| self.is_over(row));
+        let array = objects(
+            py,
+            self.count,
+            rows.map(|row| {
+                let column = last.slice(row * elements, (row + 1) * elements);
+                Ok((row, shapes.obs.copy_row(py, column)?))
+            }),
+        )?;
+        let mask = || {
+            flags(py, self.count, |flags| {
+                let over = self.terminated.iter().zip(self.truncated);
+                flags.iter_mut().zip(over).for_each(|(flag, (a, b))| *flag = a | b);
+            })
+        };
         infos.set_item(intern!(py, "final_obs"), array)?;
-        infos.set_item(intern!(py, "_final_obs"), mask())?;
+        infos.set_item(intern!(py, "_final_obs"), mask()?)?;
         let nested = PyDict::new(py);
         if !self.infos.is_empty() {
             self.add_channels(&nested, shapes, |row| self.is_over(row))?;
         }
         infos.set_item(intern!(py, "final_info"), nested)?;
-        infos.set_item(intern!(py, "_final_info"), mask())
+        infos.set_item(intern!(py, "_final_info"), mask()?)
     }
 
     fn add_channels(
@@ -85,25 +97,23 @@ impl Rows<'_> {
         shown: impl Fn(usize) -> bool,
     ) -> PyResult<()> {
         let py = infos.py();
-        let mask: Vec<bool> = (0..self.count).map(shown).collect();
-        if !mask.contains(&true) {
+        let shown: Vec<bool> = (0..self.count).map(shown).collect();
+        if !shown.contains(&true) {
             return Ok(());
         }
         for ((name, shape), &column) in shapes.channels.iter().zip(&self.infos) {
-            infos.set_item(name, copy_masked(py, shape, column, &mask)?)?;
-            infos.set_item(format!("_{name}"), PyArray1::from_slice(py, &mask))?;
+            infos.set_item(name, copy_masked(py, shape, column, &shown)?)?;
+            infos.set_item(format!("_{name}"), mask(py, &shown)?)?;
         }
         Ok(())
     }
 
     fn add_lost(&self, infos: &Bound<'_, PyDict>) -> PyResult<()> {
         let py = infos.py();
-        let array = nones(py, self.count)?;
         let crashed: &Bound<'_, PyString> = intern!(py, "crashed");
-        for row in (0..self.count).filter(|&row| self.is_lost(row)) {
-            set_object(&array, row, crashed.clone().into_any())?;
-        }
+        let rows = (0..self.count).filter(|&row| self.is_lost(row));
+        let array = objects(py, self.count, rows.map(|row| Ok((row, crashed.clone().into_any()))))?;
         infos.set_item(intern!(py, "lost"), array)?;
-        infos.set_item(intern!(py, "_lost"), PyArray1::from_slice(py, self.lost))
+        infos.set_item(intern!(py, "_lost"), mask(py, self.lost)?)
     }
 }

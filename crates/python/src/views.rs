@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use rollhouse_core::{ColumnRef, DType};
 use rollhouse_engine::Frame;
 
-use crate::arrays::{KeepAlive, RowShape, fill_flags, new_flags};
+use crate::arrays::{KeepAlive, RowShape, constant_flags, fill_flags, flags};
 
 /// Views of one slot, made once. They show the frame that was written to it last.
 pub(crate) struct Views {
@@ -39,7 +39,7 @@ impl Views {
             rewards: view(&double, ColumnRef::F64(frame.rewards()))?,
             terminated: view(&flag, ColumnRef::U8(frame.terminated()))?,
             truncated: view(&flag, ColumnRef::U8(frame.truncated()))?,
-            valid: new_flags(py, lanes, false)?.unbind(),
+            valid: constant_flags(py, lanes)?.unbind(),
         })
     }
 
@@ -60,7 +60,7 @@ impl Views {
             truncated: of(&self.truncated),
             valid: with_valid.then(|| {
                 let valid = of(&self.valid);
-                write_valid(&valid, frame, lost);
+                fill_flags(&valid, frame.lanes(), |flags| write_valid(flags, frame, lost));
                 valid
             }),
         }
@@ -83,32 +83,23 @@ impl<'py> Arrays<'py> {
     ) -> PyResult<Self> {
         let lanes = frame.lanes();
         let (double, flag) = (RowShape::scalar(DType::F64), RowShape::scalar(DType::Bool));
-        let valid = if with_valid {
-            let valid = new_flags(py, lanes, true)?;
-            write_valid(&valid, frame, lost);
-            Some(valid)
-        } else {
-            None
-        };
+        let valid = with_valid.then(|| flags(py, lanes, |flags| write_valid(flags, frame, lost)));
         Ok(Self {
             obs: obs.copy(py, frame.obs(0), lanes)?,
             rewards: double.copy(py, ColumnRef::F64(frame.rewards()), lanes)?,
             terminated: flag.copy(py, ColumnRef::U8(frame.terminated()), lanes)?,
             truncated: flag.copy(py, ColumnRef::U8(frame.truncated()), lanes)?,
-            valid,
+            valid: valid.transpose()?,
         })
     }
 }
 
 #[inline]
-fn write_valid(valid: &Bound<'_, PyAny>, frame: Frame<'_>, lost: &[bool]) {
-    let reset = frame.reset();
-    fill_flags(valid, reset.len(), |flags| {
-        for (flag, &reset) in flags.iter_mut().zip(reset) {
-            *flag = reset ^ 1;
-        }
-        for (flag, &lost) in flags.iter_mut().zip(lost) {
-            *flag &= u8::from(!lost);
-        }
-    });
+fn write_valid(flags: &mut [u8], frame: Frame<'_>, lost: &[bool]) {
+    for (flag, &reset) in flags.iter_mut().zip(frame.reset()) {
+        *flag = reset ^ 1;
+    }
+    for (flag, &lost) in flags.iter_mut().zip(lost) {
+        *flag &= u8::from(!lost);
+    }
 }

@@ -124,6 +124,9 @@ class EmbeddedVectorEnv(VectorEnv):
         self._native_step: Callable[[Any], Step] = self._native.step
         if info_layout == "0.29":
             self._native_step = self._old_step
+        if type(self).step is EmbeddedVectorEnv.step:
+            # Saves a call of Python's per step: a twentieth of a small batch.
+            self.step = self._native_step  # type: ignore[method-assign]
         where = self._native.recording
         self.recording = None if where is None else Recording(Path(where[0]), where[1])
         if record:
@@ -145,9 +148,9 @@ class EmbeddedVectorEnv(VectorEnv):
         Args:
             device: Where results go; None or ``"cpu"`` for tensors over the engine's own memory.
         """
+        self._check_usable()
         from rollhouse.tensors import TensorView
 
-        self._check_usable()
         return TensorView(self, device)
 
     def _old_step(self, actions: Any) -> Step:

@@ -1,0 +1,26 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+# Packages that only `cargo xtask test --all` installs, by marker.
+HEAVY = {
+    "torch": ("torch",),
+    "adapters": ("torch", "stable_baselines3", "torchrl", "pettingzoo", "minari"),
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skips what needs a package that is not installed, naming it."""
+    for item in items:
+        for marker, packages in HEAVY.items():
+            wanted = item.get_closest_marker(marker)
+            if wanted is None:
+                continue
+            # A test of one adapter names its own packages: @pytest.mark.adapters("pettingzoo").
+            missing = [name for name in wanted.args or packages if importlib.util.find_spec(name) is None]
+            if missing:
+                item.add_marker(pytest.mark.skip(reason=f"{', '.join(missing)} not installed"))
