@@ -9,6 +9,7 @@ import pytest
 # Packages that only `cargo xtask test --all` installs, by marker.
 HEAVY = {
     "torch": ("torch",),
+    "examples": ("torch", "stable_baselines3"),
     "adapters": ("torch", "stable_baselines3", "torchrl", "pettingzoo", "minari"),
 }
 

@@ -483,6 +483,15 @@ def test_views_outlive_the_env() -> None:
     del filler
 
 
+def test_a_bound_step_outlives_the_name_of_its_env() -> None:
+    envs = make(2)
+    envs.reset(seed=0)
+    step = envs.step
+    del envs
+    gc.collect()
+    assert step([0, 1])[4]["valid"].all()
+
+
 def test_results_are_in_their_spaces() -> None:
     for id in ("CartPole-v1", "Pendulum-v1"):
         envs = rollhouse.make_vec(id, 3)
@@ -521,6 +530,15 @@ def test_it_is_neither_pickled_nor_copied() -> None:
     for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="cannot be pickled"):
             attempt(envs)
+
+
+def test_what_is_refused_while_it_is_made_leaves_nothing_to_close(capfd) -> None:
+    with pytest.raises(ValueError, match="info_layout='new'"):
+        make(2, info_layout="new")
+    with pytest.raises(ValueError, match="num_envs=0"):
+        make(0)
+    gc.collect()
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

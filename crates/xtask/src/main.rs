@@ -7,6 +7,7 @@
 
 mod heavy;
 mod plan;
+mod python;
 mod source;
 mod style;
 mod tests_step;
@@ -25,6 +26,8 @@ fn main() -> ExitCode {
         ["style"] => Plan::style(root),
         ["test"] => Plan::test(root),
         ["test", "--all"] => Plan::everything(root),
+        ["python"] => Plan::python(root),
+        ["python", "--all"] => Plan::all_python(root),
         ["golden"] => Plan::golden(root),
         ["deny"] => Plan::deny(root),
         ["help" | "--help" | "-h"] => {
@@ -49,9 +52,11 @@ const USAGE: &str = "\
 usage: cargo xtask <command>
 
   ci           format, style, clippy, docs, tests: what a change must pass
-  test         the tests
-  test --all   the tests, longer, and what is too heavy for every change: golden data made anew and
-               compared, other architectures, licences and advisories of all dependencies
+  test         the tests, those of the Python package included
+  test --all   the tests, longer, and what is too heavy for every change: the Python tests that need
+               PyTorch and adapters, golden data made anew and compared, other architectures, licences and
+               advisories of all dependencies
+  python       of the tests, those of the Python package alone; with --all, the heavy ones too
   golden       of these, the golden data alone
   deny         of these, licences and advisories alone
   style        the house rules a script can check

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::{heavy, style, tests_step};
+use crate::{heavy, python, style, tests_step};
 
 /// Steps in the order in which they run. The first that fails ends the plan.
 pub(crate) struct Plan {
@@ -32,7 +32,7 @@ pub(crate) enum Outcome {
 
 impl Plan {
     pub(crate) fn ci(root: PathBuf) -> Self {
-        Self { root, name: "ci", steps: vec![FORMAT, STYLE, CLIPPY, DOCS, TESTS] }
+        Self { root, name: "ci", steps: vec![FORMAT, STYLE, CLIPPY, DOCS, TESTS, PYTHON] }
     }
 
     pub(crate) fn style(root: PathBuf) -> Self {
@@ -40,7 +40,15 @@ impl Plan {
     }
 
     pub(crate) fn test(root: PathBuf) -> Self {
-        Self { root, name: "test", steps: vec![TESTS] }
+        Self { root, name: "test", steps: vec![TESTS, PYTHON] }
+    }
+
+    pub(crate) fn python(root: PathBuf) -> Self {
+        Self { root, name: "python", steps: vec![PYTHON] }
+    }
+
+    pub(crate) fn all_python(root: PathBuf) -> Self {
+        Self { root, name: "python --all", steps: vec![PYTHON, ALL_PYTHON] }
     }
 
     pub(crate) fn golden(root: PathBuf) -> Self {
@@ -52,7 +60,8 @@ impl Plan {
     }
 
     pub(crate) fn everything(root: PathBuf) -> Self {
-        Self { root, name: "test --all", steps: vec![LONG_TESTS, GOLDEN, AARCH64, DEPENDENCIES] }
+        let steps = vec![LONG_TESTS, PYTHON, ALL_PYTHON, GOLDEN, AARCH64, DEPENDENCIES];
+        Self { root, name: "test --all", steps }
     }
 
     /// Runs every step and says how each ended. Returns whether none failed.
@@ -141,6 +150,10 @@ const DOCS: Step = Step {
 const TESTS: Step = Step { name: "tests", run: |root| tests_step::run(root, 1) };
 
 const LONG_TESTS: Step = Step { name: "long tests", run: |root| tests_step::run(root, SOAK_FACTOR) };
+
+const PYTHON: Step = Step { name: "python", run: python::tests };
+
+const ALL_PYTHON: Step = Step { name: "all of python", run: python::all_tests };
 
 const GOLDEN: Step = Step { name: "golden data", run: heavy::golden_data };
 

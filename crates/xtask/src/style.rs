@@ -160,8 +160,8 @@ fn words_errors_well(source: &Source, findings: &mut Vec<Finding>) {
 /// Crates whose roots may allow unsafe code.
 const UNSAFE_CRATES: [&str; 3] = ["crates/arena/", "crates/env/", "crates/python/"];
 
-/// Where unsafe code may stand: memory shared with peers, and the dispatch to instruction sets.
-const UNSAFE_FILES: [&str; 3] = ["crates/arena/", "crates/env/src/dispatch.rs", "crates/python/"];
+/// Where unsafe code may stand: memory shared with peers or with NumPy, and the dispatch to instruction sets.
+const UNSAFE_FILES: [&str; 3] = ["crates/arena/", "crates/env/src/dispatch.rs", "crates/python/src/"];
 
 /// Lines above an unsafe block in which its note may begin.
 const SAFETY_REACH: usize = 8;

@@ -224,9 +224,16 @@ class EmbeddedVectorEnv(VectorEnv):
 
     def _close(self, **kwargs: Any) -> None:
         _RECORDING.discard(self)
+        if not hasattr(self, "_native"):
+            return
         figures = self._native.close()
         if self.recording is not None:
             self.recording = Recording(self.recording.path, self.recording.run, figures)
+
+    def __del__(self) -> None:
+        # Gymnasium before 1.3 closes here. The native half gives everything back when nobody can use it any
+        # more, which may be later: a bound `step` outlives the env it was taken from.
+        pass
 
     def _check_usable(self) -> None:
         # Forks are noticed by the native half.

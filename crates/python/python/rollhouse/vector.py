@@ -61,6 +61,8 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     """
 
     metadata: dict[str, Any]
+    # Until it is made there is nothing to close: older Gymnasiums close what was made halfway.
+    closed: bool = True
     info_layouts: ClassVar[tuple[str, ...]] = ("default", "gymnasium", "0.29")
 
     def __init__(
@@ -97,8 +99,8 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self.on_loss = on_loss
         self.render_mode = render_mode
         self.spec = None
-        self.closed = False
         self._pid = os.getpid()
+        self.closed = False
         self._lane_seeds: list[int | None] = [None] * num_envs
 
     # What Gymnasium asks for.

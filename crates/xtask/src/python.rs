@@ -1,0 +1,204 @@
+//! Testing the Python package: a wheel of it in fresh virtual environments, one per pinned Gymnasium.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::plan::{Outcome, line, shown};
+
+/// The oldest and the newest Gymnasium that the package promises to work with.
+const GYMNASIUMS: [&str; 2] = ["1.2.2", "1.4.0"];
+
+/// What builds the wheel.
+const MATURIN: &str = "maturin==1.16.0";
+
+/// The oldest Python that the package promises to work with, minor version.
+const OLDEST_PYTHON: u32 = 10;
+
+/// The package's own tests, on each Gymnasium. What needs PyTorch skips itself.
+pub(crate) fn tests(root: &Path) -> Outcome {
+    with_wheel(root, |root, wheel| {
+        let mut found = Vec::new();
+        for version in GYMNASIUMS {
+            let environment = Environment {
+                path: root.join(format!("target/python/gymnasium-{version}")),
+                requirements: vec![format!("gymnasium=={version}")],
+                files: vec![root.join("crates/python/tests/requirements.txt")],
+            };
+            let python = environment.with(wheel)?;
+            found.push(format!("gymnasium {version}: {}", pytest(root, &python)?));
+        }
+        Ok(found.join("; "))
+    })
+}
+
+/// All of the package's tests, those that need heavy packages included; its types; and installing it from source.
+pub(crate) fn all_tests(root: &Path) -> Outcome {
+    with_wheel(root, |root, wheel| {
+        let tests = root.join("crates/python/tests");
+        let environment = Environment {
+            path: root.join("target/python/all"),
+            requirements: Vec::new(),
+            files: vec![tests.join("requirements.txt"), tests.join("requirements-all.txt")],
+        };
+        let python = environment.with(wheel)?;
+        let found = pytest(root, &python)?;
+        // Not at the root, where the sources lie in the way of the installed package.
+        let mut mypy = Command::new(&python);
+        mypy.args(["-m", "mypy", "--package", "rollhouse"]).current_dir(&environment.path);
+        shown(&mut mypy).map_err(Stop::Failed)?;
+        from_source(root)?;
+        Ok(format!("{found}; types checked; installed from source"))
+    })
+}
+
+/// Why a step ends early.
+enum Stop {
+    Skipped(String),
+    Failed(String),
+}
+
+fn with_wheel(root: &Path, run: impl FnOnce(&Path, &Path) -> Result<String, Stop>) -> Outcome {
+    let outcome = usable_python().and_then(|()| wheel(root)).and_then(|wheel| run(root, &wheel));
+    match outcome {
+        Ok(found) => Outcome::Passed(found),
+        Err(Stop::Skipped(why)) => Outcome::Skipped(why),
+        Err(Stop::Failed(what)) => Outcome::Failed(what),
+    }
+}
+
+/// Finds out whether `python3` is new enough and can make virtual environments.
+fn usable_python() -> Result<(), Stop> {
+    let program = "import sys, venv, ensurepip; print(sys.version_info[0] * 1000 + sys.version_info[1])";
+    let output = Command::new("python3")
+        .args(["-c", program])
+        .output()
+        .map_err(|error| Stop::Skipped(format!("python3 cannot be started: {error}")))?;
+    if !output.status.success() {
+        let last = String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or_default().to_owned();
+        return Err(Stop::Skipped(format!("python3 cannot make virtual environments: {last}")));
+    }
+    let version: u32 = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap_or(0);
+    if version < 3000 + OLDEST_PYTHON {
+        let (major, minor) = (version / 1000, version % 1000);
+        return Err(Stop::Skipped(format!("python3 is {major}.{minor}, 3.{OLDEST_PYTHON} is wanted")));
+    }
+    Ok(())
+}
+
+/// Builds the wheel with the profile of the other tests, in the same target directory.
+fn wheel(root: &Path) -> Result<PathBuf, Stop> {
+    let environment = Environment {
+        path: root.join("target/python/build"),
+        requirements: vec![MATURIN.to_owned()],
+        files: Vec::new(),
+    };
+    environment.make()?;
+    let wheels = root.join("target/python/wheels");
+    // The newest is not told from older ones by its name.
+    let _absent = fs::remove_dir_all(&wheels);
+    let mut build = Command::new(environment.path.join("bin/maturin"));
+    build
+        .args(["build", "--quiet", "--profile", "dev", "--locked", "--out"])
+        .arg(&wheels)
+        .current_dir(root.join("crates/python"));
+    shown(&mut build).map_err(Stop::Failed)?;
+    let wheel = fs::read_dir(&wheels).ok().and_then(|mut entries| entries.find_map(Result::ok));
+    wheel.map(|entry| entry.path()).ok_or_else(|| Stop::Failed(format!("no wheel in {}", wheels.display())))
+}
+
+/// A virtual environment and what is installed in it.
+struct Environment {
+    path: PathBuf,
+    requirements: Vec<String>,
+    files: Vec<PathBuf>,
+}
+
+impl Environment {
+    fn python(&self) -> PathBuf {
+        self.path.join("bin/python")
+    }
+
+    /// Installs the wheel into it and gives its interpreter.
+    fn with(&self, wheel: &Path) -> Result<PathBuf, Stop> {
+        self.make()?;
+        self.pip(&["--force-reinstall".as_ref(), "--no-deps".as_ref(), wheel])?;
+        // Of what the wheel requires, only what is not there yet.
+        self.pip(&[wheel])?;
+        Ok(self.python())
+    }
+
+    /// Makes it, unless it was made before from the same requirements.
+    fn make(&self) -> Result<(), Stop> {
+        let stamp = self.path.join("made-from.txt");
+        let wanted = self.wanted()?;
+        if fs::read_to_string(&stamp).is_ok_and(|made_from| made_from == wanted) {
+            return Ok(());
+        }
+        let mut venv = Command::new("python3");
+        venv.args(["-m", "venv", "--clear"]).arg(&self.path);
+        shown(&mut venv).map_err(Stop::Skipped)?;
+        let mut arguments: Vec<&Path> = self.requirements.iter().map(Path::new).collect();
+        for file in &self.files {
+            arguments.extend(["-r".as_ref(), file.as_path()]);
+        }
+        self.pip(&arguments)?;
+        fs::write(&stamp, wanted).map_err(|error| Stop::Failed(format!("{}: {error}", stamp.display())))
+    }
+
+    /// Everything that decides what is in it.
+    fn wanted(&self) -> Result<String, Stop> {
+        let mut wanted = self.requirements.join("\n");
+        for file in &self.files {
+            let text = fs::read_to_string(file);
+            let text =
+                text.map_err(|error| Stop::Failed(format!("cannot read {}: {error}", file.display())))?;
+            wanted.push('\n');
+            wanted.push_str(&text);
+        }
+        Ok(wanted)
+    }
+
+    fn pip(&self, arguments: &[&Path]) -> Result<(), Stop> {
+        let mut install = Command::new(self.python());
+        install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(arguments);
+        shown(&mut install).map_err(|why| Stop::Skipped(format!("packages cannot be installed here: {why}")))
+    }
+}
+
+/// Runs the tests and gives the line with which pytest closes.
+fn pytest(root: &Path, python: &Path) -> Result<String, Stop> {
+    let mut tests = Command::new(python);
+    tests
+        .args(["-m", "pytest", "--quiet", "-rsfE", "-p", "no:cacheprovider", "crates/python/tests"])
+        .current_dir(root)
+        .stdout(Stdio::piped());
+    let failed = |error: std::io::Error| Stop::Failed(format!("pytest: {error}"));
+    let mut child = tests.spawn().map_err(failed)?;
+    let mut last = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        for text in BufReader::new(stdout).lines().map_while(Result::ok) {
+            eprintln!("{text}");
+            if !text.trim().is_empty() {
+                last = text;
+            }
+        }
+    }
+    let status = child.wait().map_err(failed)?;
+    let closing = last.trim_matches(|c: char| c == '=' || c == ' ').to_owned();
+    if status.success() { Ok(closing) } else { Err(Stop::Failed(format!("{}: {closing}", line(&tests)))) }
+}
+
+/// Installs the package as a user with Rust and nothing else would, and steps once.
+fn from_source(root: &Path) -> Result<(), Stop> {
+    let environment =
+        Environment { path: root.join("target/python/source"), requirements: Vec::new(), files: Vec::new() };
+    let mut venv = Command::new("python3");
+    shown(venv.args(["-m", "venv", "--clear"]).arg(&environment.path)).map_err(Stop::Failed)?;
+    environment.pip(&[&root.join("crates/python")])?;
+    let program = "import rollhouse; envs = rollhouse.make_vec('CartPole-v1', 2); envs.reset(seed=0); \
+                   envs.step([0, 1]); print('installed from source:', envs)";
+    let mut smoke = Command::new(environment.python());
+    shown(smoke.args(["-c", program]).current_dir(&environment.path)).map_err(Stop::Failed)
+}
