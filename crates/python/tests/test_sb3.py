@@ -112,3 +112,79 @@ def test_it_records_what_sb3_plays(tmp_path) -> None:
     PPO("MlpPolicy", envs, n_steps=32, device="cpu", seed=0).learn(128)
     envs.close()
     assert sum(info.length for info in rollhouse.replays.open(tmp_path)) == 128
+
+
+class Scaled(gymnasium.RewardWrapper):
+    """Doubles rewards, and has a method and an attribute of its own."""
+
+    factor = 2.0
+
+    def reward(self, reward):
+        return self.factor * reward
+
+    def describe(self, word: str) -> str:
+        return f"{word} {self.factor}"
+
+
+@pytest.fixture
+def hosted():
+    envs = make_vec_env("gymnasium:CartPole-v1", 3, seed=5, monitor=False, wrapper_class=Scaled, workers=2)
+    yield envs
+    envs.close()
+
+
+def test_hosted_envs_step_as_sb3s_own_do(hosted: Sb3VecEnv) -> None:
+    theirs = DummyVecEnv([lambda: Scaled(gymnasium.make("CartPole-v1"))] * 3)
+    theirs.seed(5)
+    np.testing.assert_array_equal(hosted.reset(), theirs.reset())
+    for step in range(300):
+        actions = np.array([step % 2, 1, 0])
+        observations, rewards, dones, infos = hosted.step(actions)
+        their_observations, their_rewards, their_dones, their_infos = theirs.step(actions)
+        np.testing.assert_array_equal(observations, their_observations)
+        np.testing.assert_array_equal(rewards, their_rewards)
+        np.testing.assert_array_equal(dones, their_dones)
+        for info, their_info in zip(infos, their_infos, strict=True):
+            assert info.keys() == their_info.keys()
+            if "terminal_observation" in info:
+                np.testing.assert_array_equal(info["terminal_observation"], their_info["terminal_observation"])
+
+
+def test_hosted_envs_are_asked_one_by_one(hosted: Sb3VecEnv) -> None:
+    assert hosted.env_method("describe", "times", indices=[2, 0]) == ["times 2.0", "times 2.0"]
+    hosted.set_attr("factor", 3.0, indices=1)
+    assert hosted.get_attr("factor") == [2.0, 3.0, 2.0]
+    assert hosted.env_method("describe", "times", indices=1) == ["times 3.0"]
+    assert hosted.env_is_wrapped(Scaled) == [True] * 3
+    assert hosted.env_is_wrapped(Monitor, indices=0) == [False]
+
+
+class Optional(gymnasium.Env):
+    """Begins where its reset options say."""
+
+    observation_space = gymnasium.spaces.Box(-10, 10, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at = (options or {}).get("at", 0.0)
+        return np.array([self.at], np.float32), {"options": dict(options or {})}
+
+    def step(self, action):
+        return np.array([self.at], np.float32), 0.0, False, False, {"action": int(action)}
+
+
+def test_options_are_each_lanes_own_and_used_once() -> None:
+    envs = make_vec_env(Optional, 3, monitor=False, workers=1)
+    envs.set_options([{"at": 1.0}, {"at": 2.0}, {"at": 1.0}])
+    np.testing.assert_array_equal(envs.reset(), [[1], [2], [1]])
+    assert [info["options"] for info in envs.reset_infos] == [{"at": 1.0}, {"at": 2.0}, {"at": 1.0}]
+    np.testing.assert_array_equal(envs.reset(), [[0], [0], [0]])
+    _, _, _, infos = envs.step(np.array([0, 1, 0]))
+    assert [info["action"] for info in infos] == [0, 1, 0]
+    envs.close()
+
+
+def test_a_built_in_env_cannot_be_wrapped() -> None:
+    with pytest.raises(ValueError, match="gymnasium:CartPole-v1"):
+        make_vec_env("CartPole-v1", 2, wrapper_class=Scaled)

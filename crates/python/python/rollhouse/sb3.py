@@ -8,7 +8,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -20,6 +21,7 @@ from rollhouse.info_layout import lane_info
 from rollhouse.vector import VectorEnv
 
 try:
+    from stable_baselines3.common.env_util import is_wrapped
     from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 except ImportError as error:
     raise ImportError("rollhouse.sb3 needs Stable-Baselines3: pip install 'stable-baselines3>=2.9'") from error
@@ -28,27 +30,75 @@ __all__ = ["Sb3VecEnv", "make_vec_env"]
 
 
 def make_vec_env(
-    env_id: str, n_envs: int = 1, seed: int | None = None, *, monitor: bool = True, **arguments: Any
+    env_id: str | Callable[[], gymnasium.Env],
+    n_envs: int = 1,
+    seed: int | None = None,
+    *,
+    monitor: bool = True,
+    wrapper_class: Callable[[gymnasium.Env], gymnasium.Env] | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    **arguments: Any,
 ) -> VecEnv:
     """A Stable-Baselines3 ``VecEnv`` of ``n_envs`` lanes.
 
     Args:
-        env_id: As for ``rollhouse.make_vec``: a built-in env, or ``"gymnasium:ID"`` for any other in workers.
+        env_id: A built-in env, such as ``"CartPole-v1"``. ``"gymnasium:ID"`` for any other of Gymnasium's and a
+            function that makes an env, both hosted in worker processes.
         n_envs: Lanes.
         seed: Lane i is seeded with ``seed + i`` at the first reset.
-        monitor: Wraps it in SB3's ``VecMonitor``, which training needs to log returns.
-        arguments: Further ones of ``rollhouse.make_vec``: ``record=True``, ``threads``, ...
+        monitor: Wraps the whole in SB3's ``VecMonitor``, which training needs to log returns.
+        wrapper_class: Wraps the env of every lane; only for hosted envs.
+        env_kwargs: What the env is made with.
+        arguments: Further ones of ``rollhouse.make_vec`` (``record=True``, ``threads``, ...), or of
+            ``rollhouse.vectorize`` for hosted envs (``workers``, ``on_loss``, ...).
     """
     fixed = {"autoreset_mode", "info_layout"} & arguments.keys()
     if fixed:
         raise TypeError(f"{', '.join(sorted(fixed))}: decided by Stable-Baselines3")
-    envs = rollhouse.make_vec(
-        env_id, n_envs, autoreset_mode=AutoresetMode.SAME_STEP, info_layout="gymnasium", **arguments
-    )
+    arguments.update(autoreset_mode=AutoresetMode.SAME_STEP, info_layout="gymnasium")
+    options = dict(env_kwargs or {})
+    if callable(env_id) or env_id.startswith("gymnasium:"):
+        if not callable(env_id):
+            # The spec itself: a worker has not registered what this process has.
+            env_id = functools.partial(gymnasium.make, gymnasium.spec(env_id.removeprefix("gymnasium:")))
+        lanes = [functools.partial(_Lane.make, lane, env_id, wrapper_class, options) for lane in range(n_envs)]
+        envs = rollhouse.vectorize(lanes, **arguments)
+    elif wrapper_class is not None:
+        raise ValueError(f"wrapper_class: lanes of {env_id} cannot be wrapped; those of 'gymnasium:{env_id}' can")
+    else:
+        envs = rollhouse.make_vec(env_id, n_envs, **options, **arguments)
     vec_env = Sb3VecEnv(envs)
     if seed is not None:
         vec_env.seed(seed)
     return VecMonitor(vec_env) if monitor else vec_env
+
+
+class _Lane(gymnasium.Wrapper):
+    """The env of one lane in its worker, so that SB3 can ask some lanes and leave the others alone."""
+
+    def __init__(self, env: gymnasium.Env, lane: int):
+        super().__init__(env)
+        self.sb3_lane = lane
+
+    @staticmethod
+    def make(
+        lane: int,
+        env_fn: Callable[..., gymnasium.Env],
+        wrapper_class: Callable[[gymnasium.Env], gymnasium.Env] | None,
+        options: dict[str, Any],
+    ) -> _Lane:
+        env = env_fn(**options)
+        return _Lane(env if wrapper_class is None else wrapper_class(env), lane)
+
+    def sb3_method(self, lanes: set[int], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self.get_wrapper_attr(name)(*args, **kwargs) if self.sb3_lane in lanes else None
+
+    def sb3_set(self, lanes: set[int], name: str, value: Any) -> None:
+        if self.sb3_lane in lanes:
+            setattr(self.env, name, value)
+
+    def sb3_is_wrapped(self, wrapper_class: type[gymnasium.Wrapper]) -> bool:
+        return is_wrapped(self.env, wrapper_class)
 
 
 class Sb3VecEnv(VecEnv):
@@ -73,6 +123,7 @@ class Sb3VecEnv(VecEnv):
             raise ValueError("envs: info_layout is '0.29', must be 'default' or 'gymnasium'")
         self.envs = envs
         self._actions: Any = None
+        self._has_lanes: bool | None = None
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
 
     def reset(self) -> Any:
@@ -133,25 +184,47 @@ class Sb3VecEnv(VecEnv):
         return [values[lane] for lane in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Sets the attribute of the lanes' envs to ``value``; others are set to what they have."""
-        chosen = set(self._get_indices(indices))
-        if chosen == set(range(self.num_envs)):
-            values = [value] * self.num_envs
+        """Sets the attribute of the lanes' envs to ``value``."""
+        lanes = self._lanes(indices)
+        if self._tells_lanes_apart():
+            self.envs.call("sb3_set", lanes, attr_name, value)
         else:
-            kept = self.envs.get_attr(attr_name)
-            values = [value if lane in chosen else kept[lane] for lane in range(self.num_envs)]
-        self.envs.set_attr(attr_name, values)
+            self._all_or_none(lanes, indices)
+            self.envs.set_attr(attr_name, [value] * self.num_envs)
 
     def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
         """Calls the method of the lanes' envs."""
-        lanes = list(self._get_indices(indices))
-        if lanes != list(range(self.num_envs)):
-            raise ValueError(f"indices={indices!r}: methods are called on all lanes or on none")
-        return list(self.envs.call(method_name, *method_args, **method_kwargs))
+        lanes = self._lanes(indices)
+        if self._tells_lanes_apart():
+            values = self.envs.call("sb3_method", lanes, method_name, method_args, method_kwargs)
+        else:
+            self._all_or_none(lanes, indices)
+            values = self.envs.call(method_name, *method_args, **method_kwargs)
+        return [values[lane] for lane in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: type[gymnasium.Wrapper], indices: Any = None) -> list[bool]:
         """Whether the lanes' envs are wrapped so; those of built-in envs never are."""
-        return [False for _ in self._get_indices(indices)]
+        if self._tells_lanes_apart():
+            wrapped: Sequence[bool] = self.envs.call("sb3_is_wrapped", wrapper_class)
+        else:
+            wrapped = [False] * self.num_envs
+        return [wrapped[lane] for lane in self._get_indices(indices)]
+
+    def _tells_lanes_apart(self) -> bool:
+        """Whether the lanes are those of ``make_vec_env`` in workers."""
+        if self._has_lanes is None:
+            try:
+                self._has_lanes = self.envs.get_attr("sb3_lane") == tuple(range(self.num_envs))
+            except AttributeError:
+                self._has_lanes = False
+        return self._has_lanes
+
+    def _lanes(self, indices: Any) -> set[int]:
+        return set(self._get_indices(indices))
+
+    def _all_or_none(self, lanes: set[int], indices: Any) -> None:
+        if len(lanes) != self.num_envs:
+            raise ValueError(f"indices={indices!r}: lanes of this kind can only be asked all together")
 
     def get_images(self) -> Sequence[np.ndarray | None]:
         """The rendered frame of every lane."""
