@@ -186,6 +186,11 @@ impl Arena {
         Arc::clone(&self.shared) as _
     }
 
+    /// Addresses of the memory, for those who pin its pages.
+    pub fn addresses(&self) -> Range<usize> {
+        self.shared.memory.addresses()
+    }
+
     /// Frames started so far.
     pub const fn frames(&self) -> u64 {
         self.frame

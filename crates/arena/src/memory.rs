@@ -1,6 +1,7 @@
 //! One zeroed allocation and typed slices of it.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use rollhouse_core::{ColumnMut, ColumnRef, DType};
@@ -38,6 +39,12 @@ impl Memory {
         let start = unsafe { alloc_zeroed(layout) };
         let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
         Self { start, layout }
+    }
+
+    /// Where it lies.
+    pub(crate) fn addresses(&self) -> Range<usize> {
+        let start = self.start.as_ptr().addr();
+        start..start + self.layout.size()
     }
 
     /// The elements of `span` to read.

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::ops::Range;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -149,6 +150,11 @@ impl Engine {
     /// one is being written.
     pub fn memory(&self) -> Arc<dyn Any + Send + Sync> {
         self.arena.memory()
+    }
+
+    /// Addresses of that memory, for those who pin its pages.
+    pub fn addresses(&self) -> Range<usize> {
+        self.arena.addresses()
     }
 
     /// Begins episodes. Episodes that are open in those lanes end as `cancelled`; results that were not

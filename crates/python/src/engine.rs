@@ -146,6 +146,13 @@ impl NativeEngine {
         Ok(state.recording.as_ref().map(|recording| (recording.path().into(), recording.id.to_string())))
     }
 
+    /// Start and end of the engine's memory, for pinning it.
+    #[getter]
+    fn addresses(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
+        let addresses = self.lock(py)?.engine(py)?.addresses();
+        Ok((addresses.start, addresses.end))
+    }
+
     /// Begins episodes; `(observations, infos)`.
     fn reset<'py>(
         &self,
@@ -165,20 +172,12 @@ impl NativeEngine {
 
     /// Steps every lane once; `(observations, rewards, terminations, truncations, infos)`.
     fn step<'py>(&self, py: Python<'py>, actions: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
-        let mut state = self.lock(py)?;
-        state.refuse_outstanding(py)?;
-        if !self.put_actions(&mut state, actions)? {
-            // Converting runs code of the caller's, which may come back here.
-            drop(state);
-            let converted = self.convert.bind(py).call1((actions, self.lanes))?;
-            state = self.lock(py)?;
-            if !self.put_actions(&mut state, &converted)? {
-                return Err(PyRuntimeError::new_err("actions were not converted to the column's type"));
-            }
-        }
-        state.step(py)?;
-        let newly_lost = state.look_for_losses(py, self)?;
-        state.result(py, self, &newly_lost)
+        self.step_as(py, actions, self.copy)
+    }
+
+    /// As `step`, with views whether or not the env makes copies.
+    fn step_views<'py>(&self, py: Python<'py>, actions: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
+        self.step_as(py, actions, false)
     }
 
     /// Hands in actions of some lanes.
@@ -272,6 +271,29 @@ impl NativeEngine {
                 "another thread is inside this vector env; use one thread at a time",
             )),
         }
+    }
+
+    #[inline]
+    fn step_as<'py>(
+        &self,
+        py: Python<'py>,
+        actions: &Bound<'py, PyAny>,
+        copy: bool,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let mut state = self.lock(py)?;
+        state.refuse_outstanding(py)?;
+        if !self.put_actions(&mut state, actions)? {
+            // Converting runs code of the caller's, which may come back here.
+            drop(state);
+            let converted = self.convert.bind(py).call1((actions, self.lanes))?;
+            state = self.lock(py)?;
+            if !self.put_actions(&mut state, &converted)? {
+                return Err(PyRuntimeError::new_err("actions were not converted to the column's type"));
+            }
+        }
+        state.step(py)?;
+        let newly_lost = state.look_for_losses(py, self)?;
+        state.result(py, self, copy, &newly_lost)
     }
 
     /// Copies actions of exactly the column's shape and type; false if they are anything else.
@@ -426,12 +448,13 @@ impl State {
         &mut self,
         py: Python<'py>,
         owner: &NativeEngine,
+        copy: bool,
         newly_lost: &[usize],
     ) -> PyResult<Bound<'py, PyTuple>> {
         let Some(engine) = &mut self.engine else { return Err(closed(py)) };
         let frame = engine.frame().map_err(|error| of_step(py, &error))?;
         let with_valid = owner.with_valid || !self.lost.is_empty();
-        let mut arrays = if owner.copy {
+        let mut arrays = if copy {
             Arrays::copied(py, frame, &owner.shapes.obs, &self.lost, with_valid)?
         } else {
             let views = views_of(&mut self.views, &self.memory, py, frame, owner)?;

@@ -63,6 +63,7 @@ class EmbeddedVectorEnv(VectorEnv):
     """
 
     recording: Recording | None
+    copies: bool
 
     def __init__(
         self,
@@ -106,6 +107,7 @@ class EmbeddedVectorEnv(VectorEnv):
             info_layout=info_layout,
             on_loss=on_loss,
         )
+        self.copies = bool(copy)
         self._first_seeds = None if seed is None else self._parse_seeds(seed)
         self._native = _native.NativeEngine(
             id,
@@ -114,7 +116,7 @@ class EmbeddedVectorEnv(VectorEnv):
             autoreset=self.autoreset_mode.value,
             max_episode_steps=max_episode_steps,
             options=self._options,
-            copy=bool(copy),
+            copy=self.copies,
             with_valid=info_layout == "default",
             raise_on_loss=on_loss == "raise",
             convert=action_converter(self.single_action_space),
