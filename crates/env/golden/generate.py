@@ -260,26 +260,24 @@ class CartPole(Adapter):
     reset_options = [{"low": -0.1, "high": 0.1}, {"low": 0.0, "high": 0.0}, {"low": -1.0, "high": 2.0}]
 
     def get(self, env):
-        env = env.unwrapped
-        return [*map(float, env.state), 0.0 if env.steps_beyond_terminated is None else 1.0]
+        return [*map(float, env.unwrapped.state)]
 
     def set(self, env, state):
-        env.state = np.array(state[:4], dtype=np.float64)
-        env.steps_beyond_terminated = None if state[4] == 0 else 1
+        env.state = np.array(state, dtype=np.float64)
+        env.steps_beyond_terminated = None
 
     def steps(self, rng):
         for k in range(240):
-            state = [*rng.uniform([-2.4, -3, -0.21, -3], [2.4, 3, 0.21, 3]), 0.0]
-            yield {}, state, k % 2
+            yield {}, [*rng.uniform([-2.4, -3, -0.21, -3], [2.4, 3, 0.21, 3])], k % 2
         for k in range(60):
             x, theta = 2.4 * (-1) ** k, 12 * 2 * np.pi / 360 * (-1) ** (k // 2)
             near = rng.uniform(-1e-6, 1e-6)
-            state = [x + near, 0.0, 0.0, 0.1, 0.0] if k % 3 else [0.0, 0.1, theta + near, 0.0, 0.0]
+            state = [x + near, 0.0, 0.0, 0.1] if k % 3 else [0.0, 0.1, theta + near, 0.0]
             yield {"sutton_barto_reward": k % 5 == 0}, state, k % 2
         for k in range(12):
-            yield {"sutton_barto_reward": k % 2 == 0}, [*rng.uniform(-0.3, 0.3, size=4), float(k % 3 == 0)], k // 2 % 2
+            yield {"sutton_barto_reward": k % 2 == 0}, [*rng.uniform(-0.4, 0.4, size=4)], k // 2 % 2
         for k in range(30):
-            yield {}, [*rng.uniform(-40, 40, size=4), float(k % 2)], k % 2
+            yield {}, [*rng.uniform(-40, 40, size=4)], k % 2
 
     def long_runs(self):
         # Step by step, because an upright pole amplifies the last bit a hundredfold each second.

@@ -94,25 +94,27 @@ impl std::error::Error for UnknownInstructionSet {}
 
 /// Code to be compiled once per instruction set. `run` and all it calls must be `#[inline(always)]`, else they
 /// are compiled for the portable set only.
-pub(crate) trait Kernel {
+pub trait Kernel {
+    /// What it computes: the same bits on every set.
     type Output;
 
+    /// Computes it.
     fn run(self) -> Self::Output;
 }
 
 /// An instruction set this machine has: having one proves that it was checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Target(InstructionSet);
+pub struct Target(InstructionSet);
 
 impl Target {
     /// None if this machine has not got `set`.
-    pub(crate) fn new(set: InstructionSet) -> Option<Self> {
+    pub fn new(set: InstructionSet) -> Option<Self> {
         set.is_available().then_some(Self(set))
     }
 
     /// Runs the kernel's code for this set.
     #[inline]
-    pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
+    pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
         match self.0 {
             // SAFETY: `Target::new` is the only constructor and has checked every feature that `run_avx2`
             // enables; features do not go away while a process runs.

@@ -23,7 +23,7 @@ mod test_envs;
 mod trig;
 
 pub use batch::{BatchEnv, BlockStep, Ended, StateError};
-pub use dispatch::{InstructionSet, UnknownInstructionSet};
+pub use dispatch::{InstructionSet, Kernel, Target, UnknownInstructionSet};
 pub use dynamics::{DYNAMICS_STEPS, dynamics_hash};
 pub use generator::Generator;
 pub use per_lane::PerLane;

@@ -11,12 +11,14 @@
 /// Largest argument that is reduced without loss.
 pub(crate) const FAR: f64 = 1_048_576.0;
 
-/// How much work a run of arguments needs. Every range gives the same bits for arguments it has in common
-/// with a narrower one.
+/// Largest argument of [`sin_cos_near`].
+pub(crate) const NEAR: f64 = 0.3125;
+
+/// How much work a run of arguments needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Range {
-    /// All of `|x| <= pi/4`: the polynomials alone, [`sin_cos_small`].
-    Small,
+    /// All of `|x| <= NEAR`.
+    Near,
     /// All of `|x| <= FAR`: [`sin_cos_wide`].
     Wide,
     /// Some beyond, or NaN: [`fold`] first.
@@ -26,8 +28,8 @@ pub(crate) enum Range {
 /// The narrowest range all of `arguments` lie in.
 #[inline(always)]
 pub(crate) fn range(arguments: &[f64]) -> Range {
-    if all_within(arguments, std::f64::consts::FRAC_PI_4) {
-        Range::Small
+    if all_within(arguments, NEAR) {
+        Range::Near
     } else if all_within(arguments, FAR) {
         Range::Wide
     } else {
@@ -59,11 +61,22 @@ pub(crate) fn fold(x: f64) -> f64 {
     if within(x, FAR) { x } else { x % TAU }
 }
 
-/// Sine and cosine of `|x| <= pi/4`.
+/// Sine and cosine of `|x| <= NEAR` from shorter polynomials, to 1 ulp of the result. Not the bits of
+/// [`sin_cos`]: an env that wants this speed uses [`sin_cos_mostly_near`] for other arguments, so that a
+/// lane's results do not depend on its neighbours'.
 #[inline(always)]
-pub(crate) fn sin_cos_small(x: f64) -> (f64, f64) {
+pub(crate) fn sin_cos_near(x: f64) -> (f64, f64) {
     let z = x * x;
-    (x + sin_rest(x, z), 1.0 - z * cos_rest(z))
+    let sin = SIN_NEAR[1] + z * (SIN_NEAR[2] + z * (SIN_NEAR[3] + z * SIN_NEAR[4]));
+    let cos = COS_NEAR[0] + z * (COS_NEAR[1] + z * (COS_NEAR[2] + z * COS_NEAR[3]));
+    (x + (z * x) * (SIN_NEAR[0] + z * sin), 1.0 - z * (0.5 - z * cos))
+}
+
+/// [`sin_cos_near`] within its bound, else `beyond`.
+#[inline(always)]
+pub(crate) fn sin_cos_mostly_near(x: f64, beyond: impl Fn(f64) -> (f64, f64)) -> (f64, f64) {
+    let (near, far) = (sin_cos_near(x), beyond(x));
+    if within(x, NEAR) { near } else { far }
 }
 
 /// Sine and cosine of `|x| <= FAR`.
@@ -151,6 +164,22 @@ const COS: [f64; 6] = [
     -1.135_964_755_778_819_482_65e-11,
 ];
 
+/// Interpolate (sin(x) - x) / x^3 and (cos(x) - 1 + x^2 / 2) / x^4 as polynomials of x^2 in the Chebyshev nodes
+/// of `[0, NEAR^2]`.
+const SIN_NEAR: [f64; 5] = [
+    -0.166_666_666_666_666_66,
+    0.008_333_333_333_331_909,
+    -0.000_198_412_698_295_982_48,
+    2.755_728_575_557_606_6e-6,
+    -2.501_293_134_855_626_6e-8,
+];
+const COS_NEAR: [f64; 4] = [
+    0.041_666_666_666_665_186,
+    -0.001_388_888_888_403_327_3,
+    2.480_156_243_857_748_8e-5,
+    -2.751_657_437_676_002_7e-7,
+];
+
 /// The first 33 bits of pi/2, the next 33, and the rest.
 const PI_2_A: f64 = f64::from_bits(0x3FF9_21FB_5440_0000);
 const PI_2_B: f64 = f64::from_bits(0x3DD0_B461_1A60_0000);
@@ -171,6 +200,14 @@ mod tests {
         (sin.to_bits(), cos.to_bits())
     }
 
+    /// Whether both are the standard library's to two units in the last place: each side may be off by one.
+    fn is_close((sin, cos): (f64, f64), x: f64) -> bool {
+        [(sin, x.sin()), (cos, x.cos())].into_iter().all(|(ours, theirs)| {
+            let ulp = theirs.abs().next_up() - theirs.abs();
+            (ours - theirs).abs() <= 2.0 * ulp + 2f64.powi(-99)
+        })
+    }
+
     /// Doubles of every size up to the bound, both signs.
     fn up_to(bound: f64) -> impl Strategy<Value = f64> {
         prop_oneof![-bound..bound, (any::<f64>()).prop_filter("in range", move |x| x.abs() <= bound)]
@@ -180,18 +217,13 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
         #[test]
-        fn the_small_range_gives_the_bits_of_the_wide_one(x in up_to(std::f64::consts::FRAC_PI_4)) {
-            prop_assert_eq!(bits(sin_cos_small(x)), bits(sin_cos_wide(x)), "{:e}", x);
+        fn results_are_the_standard_librarys_to_two_units_in_the_last_place(x in up_to(FAR)) {
+            prop_assert!(is_close(sin_cos(x), x), "{:e}: {:?}", x, sin_cos(x));
         }
 
         #[test]
-        fn results_are_the_standard_librarys_to_two_units_in_the_last_place(x in up_to(FAR)) {
-            let (sin, cos) = sin_cos(x);
-            for (ours, theirs) in [(sin, x.sin()), (cos, x.cos())] {
-                // Each side may be off by one.
-                let ulp = theirs.abs().next_up() - theirs.abs();
-                prop_assert!((ours - theirs).abs() <= 2.0 * ulp + 2f64.powi(-99), "{:e}: {} {}", x, ours, theirs);
-            }
+        fn near_results_are_too(x in up_to(NEAR)) {
+            prop_assert!(is_close(sin_cos_near(x), x), "{:e}: {:?}", x, sin_cos_near(x));
         }
 
         #[test]
@@ -212,17 +244,20 @@ mod tests {
     }
 
     #[test]
-    fn zeros_and_the_edges_of_the_ranges_agree() {
-        let quarter = std::f64::consts::FRAC_PI_4;
-        for x in [0.0, -0.0, quarter, -quarter, quarter.next_down(), f64::MIN_POSITIVE, -5e-324] {
-            assert_eq!(bits(sin_cos_small(x)), bits(sin_cos_wide(x)), "{x:e}");
-        }
+    fn ranges_are_told_apart_at_their_edges() {
         assert_eq!(bits(sin_cos(-0.0)), bits((0.0, 1.0)));
-        assert_eq!(range(&[quarter]), Range::Small);
-        assert_eq!(range(&[quarter.next_up()]), Range::Wide);
+        assert_eq!(range(&[NEAR, -NEAR, 0.0]), Range::Near);
+        assert_eq!(range(&[NEAR.next_up()]), Range::Wide);
         assert_eq!(range(&[FAR, -FAR]), Range::Wide);
         assert_eq!(range(&[0.0, FAR.next_up()]), Range::Far);
         assert_eq!(range(&[f64::NAN]), Range::Far);
+        for x in [0.0, -0.0, 1e-300, NEAR, -NEAR] {
+            assert_eq!(bits(sin_cos_mostly_near(x, sin_cos)), bits(sin_cos_near(x)), "{x:e}");
+        }
+        for x in [NEAR.next_up(), -2.0, 1e7] {
+            assert_eq!(bits(sin_cos_mostly_near(x, sin_cos)), bits(sin_cos(x)), "{x:e}");
+        }
+        assert!(sin_cos_mostly_near(f64::NAN, sin_cos).0.is_nan());
     }
 
     #[test]
