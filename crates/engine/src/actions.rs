@@ -1,55 +1,44 @@
 //! Actions are checked before anything moves.
 
 use rollhouse_core::{ColumnRef, Space};
+use rollhouse_env::{Kernel, Target};
 
 use crate::error::BadAction;
 
 /// What an action must be, prepared for checking whole columns.
 #[derive(Debug, Clone)]
-pub(crate) enum ActionCheck {
+pub(crate) struct ActionCheck {
+    rule: Rule,
+    target: Target,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Rule {
     Discrete { n: u64, start: i64 },
     Finite { elements: usize },
 }
 
 impl ActionCheck {
-    pub(crate) fn new(space: &Space) -> Self {
-        match space {
-            Space::Discrete(space) => Self::Discrete { n: space.n, start: space.start },
-            Space::Box(_) => Self::Finite { elements: space.elements() },
-        }
+    pub(crate) fn new(space: &Space, target: Target) -> Self {
+        let rule = match space {
+            Space::Discrete(space) => Rule::Discrete { n: space.n, start: space.start },
+            Space::Box(_) => Rule::Finite { elements: space.elements() },
+        };
+        Self { rule, target }
     }
 
     /// Elements of one action.
     pub(crate) const fn elements(&self) -> usize {
-        match self {
-            Self::Discrete { .. } => 1,
-            Self::Finite { elements } => *elements,
+        match self.rule {
+            Rule::Discrete { .. } => 1,
+            Rule::Finite { elements } => elements,
         }
     }
 
     /// Whether every row is an action. Floats out of bounds are: they go to the env, as in Gymnasium.
-    ///
-    /// Written as one fold over the column without an early exit, so that it runs at the speed of memory.
     #[inline]
     pub(crate) fn all_good(&self, actions: ColumnRef<'_>) -> bool {
-        match (self, actions) {
-            (&Self::Discrete { n, start: 0 }, ColumnRef::I64(values)) if n <= i64::MAX as u64 => {
-                // The sign bit of either term is set exactly if the value is below 0 or above n - 1.
-                let last = (n - 1) as i64;
-                values.iter().fold(0, |bad, &a| bad | a | last.wrapping_sub(a)) >= 0
-            }
-            (&Self::Discrete { n, start }, ColumnRef::I64(values)) => {
-                values.iter().fold(true, |good, &a| good & (a.wrapping_sub(start) as u64).lt(&n))
-            }
-            (Self::Finite { .. }, ColumnRef::F32(values)) => {
-                values.iter().fold(true, |good, v| good & v.is_finite())
-            }
-            (Self::Finite { .. }, ColumnRef::F64(values)) => {
-                values.iter().fold(true, |good, v| good & v.is_finite())
-            }
-            (Self::Finite { .. }, ColumnRef::U8(_) | ColumnRef::I32(_) | ColumnRef::I64(_)) => true,
-            (Self::Discrete { .. }, _) => false,
-        }
+        self.target.run(AllGood { rule: self.rule, actions })
     }
 
     /// The first row among those for which `counts` holds that is no action.
@@ -66,9 +55,9 @@ impl ActionCheck {
             if self.all_good(row) {
                 return None;
             }
-            let (value, wanted) = match (self, row) {
-                (Self::Discrete { n, start }, ColumnRef::I64(row)) => {
-                    let end = i128::from(*start) + i128::from(*n) - 1;
+            let (value, wanted) = match (self.rule, row) {
+                (Rule::Discrete { n, start }, ColumnRef::I64(row)) => {
+                    let end = i128::from(start) + i128::from(n) - 1;
                     (
                         row.first().map_or_else(String::new, i64::to_string),
                         format!("an integer from {start} to {end}"),
@@ -81,18 +70,55 @@ impl ActionCheck {
     }
 }
 
+/// Folds over the column without an early exit, so that they become vector code.
+struct AllGood<'a> {
+    rule: Rule,
+    actions: ColumnRef<'a>,
+}
+
+impl Kernel for AllGood<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
+        match (self.rule, self.actions) {
+            (Rule::Discrete { n, start: 0 }, ColumnRef::I64(values)) if n <= i64::MAX as u64 => {
+                // The sign bit of either term is set exactly if the value is below 0 or above n - 1.
+                let last = (n - 1) as i64;
+                values.iter().fold(0, |bad, &a| bad | a | last.wrapping_sub(a)) >= 0
+            }
+            (Rule::Discrete { n, start }, ColumnRef::I64(values)) => {
+                values.iter().fold(true, |good, &a| good & (a.wrapping_sub(start) as u64).lt(&n))
+            }
+            (Rule::Finite { .. }, ColumnRef::F32(values)) => {
+                values.iter().fold(true, |good, v| good & v.is_finite())
+            }
+            (Rule::Finite { .. }, ColumnRef::F64(values)) => {
+                values.iter().fold(true, |good, v| good & v.is_finite())
+            }
+            (Rule::Finite { .. }, ColumnRef::U8(_) | ColumnRef::I32(_) | ColumnRef::I64(_)) => true,
+            (Rule::Discrete { .. }, _) => false,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
     use rollhouse_core::DiscreteSpace;
+    use rollhouse_env::InstructionSet;
+
+    fn check_of(space: &Space) -> ActionCheck {
+        ActionCheck::new(space, Target::new(InstructionSet::best()).unwrap())
+    }
 
     proptest! {
         #[test]
         fn exactly_the_integers_of_the_space_pass(
             n in 1u64..10, start in -3i64..4, value in prop_oneof![-6i64..16, any::<i64>()]
         ) {
-            let check = ActionCheck::new(&Space::Discrete(DiscreteSpace { n, start }));
+            let check = check_of(&Space::Discrete(DiscreteSpace { n, start }));
             let good = (i128::from(start)..i128::from(start) + i128::from(n)).contains(&i128::from(value));
             prop_assert_eq!(check.all_good(ColumnRef::I64(&[start, value, start])), good);
             let bad = check.first_bad(ColumnRef::I64(&[start, value, start]), |_| true);
@@ -102,7 +128,7 @@ mod tests {
 
     #[test]
     fn floats_must_be_finite_but_may_be_out_of_bounds() {
-        let check = ActionCheck::new(&Space::f32_box(&[-1.0, -1.0], &[1.0, 1.0]));
+        let check = check_of(&Space::f32_box(&[-1.0, -1.0], &[1.0, 1.0]));
         assert!(check.all_good(ColumnRef::F32(&[5.0, -7.0])));
         for bad in [f32::NAN, f32::INFINITY] {
             let values = [0.0, 0.0, 0.0, bad];

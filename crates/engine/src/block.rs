@@ -12,7 +12,7 @@ use rollhouse_core::{
     ColumnMut, ColumnRef, GameResult, Interruption, LaneState, Lanes, Outcome, SeedSchedule, Start,
     lane_bits, per_episode_seed,
 };
-use rollhouse_env::{BatchEnv, BlockStep};
+use rollhouse_env::{BatchEnv, BlockStep, Target};
 use rollhouse_replay::{BlockRecorder, End, Row};
 
 use crate::config::Autoreset;
@@ -76,6 +76,7 @@ pub(crate) struct BlockParts {
     pub(crate) autoreset: Autoreset,
     pub(crate) schedule: SeedSchedule,
     pub(crate) limit: Option<u64>,
+    pub(crate) target: Target,
     pub(crate) recorder: Option<BlockRecorder>,
     pub(crate) shown: Arc<Shown>,
 }
@@ -92,7 +93,7 @@ impl Block {
             schedule: parts.schedule,
             seeded: 0,
             starts: Box::new([Start::default(); BLOCK_LANES]),
-            episodes: Episodes::new(parts.limit),
+            episodes: Episodes::new(parts.limit, parts.target),
             waiting: 0,
             retired: 0,
             quota: None,
@@ -639,6 +640,7 @@ mod tests {
                 autoreset: Autoreset::NextStep,
                 schedule: SeedSchedule::Continue,
                 limit: None,
+                target: Target::new(InstructionSet::best()).unwrap(),
                 recorder: None,
                 shown: Arc::default(),
             });

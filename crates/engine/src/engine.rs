@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rollhouse_arena::{Arena, BatchColumns, Frame, Rows, Spin};
 use rollhouse_core::limits::{BLOCK_LANES, MAX_LANES, MAX_THREADS};
 use rollhouse_core::{ColumnMut, ColumnRef, ColumnSpec, Interruption, LaneState, SeedSchedule};
-use rollhouse_env::EnvEntry;
+use rollhouse_env::{EnvEntry, MakeError, Target};
 use rollhouse_replay::RunRecorder;
 
 use crate::actions::ActionCheck;
@@ -93,6 +93,8 @@ impl Engine {
             return Err(ConfigError::Threads(config.threads));
         }
         let options = options_per_lane(entry, &config)?;
+        let set = config.instruction_set;
+        let target = Target::new(set).ok_or(MakeError::InstructionSet { set }).map_err(ConfigError::Make)?;
         let spec = entry.spec();
         let columns = BatchColumns {
             action: spec.action_column(),
@@ -106,13 +108,13 @@ impl Engine {
         let shown: Vec<Arc<Shown>> = (0..lanes.div_ceil(BLOCK_LANES)).map(|_| Arc::default()).collect();
         let crews = shares
             .into_iter()
-            .map(|share| make_crew(entry, &config, &options, &shown, recording, share))
+            .map(|share| make_crew(entry, &config, target, &options, &shown, recording, share))
             .collect::<Result<Vec<_>, _>>()?;
         let (started, orders) = (Instant::now(), Arc::new(Orders::default()));
         let (own, others, results) = start_threads(crews, &orders, spin, started)?;
         let started_ms = wall_ms();
         Ok(Self {
-            check: ActionCheck::new(&spec.action_space),
+            check: ActionCheck::new(&spec.action_space, target),
             action: columns.action,
             config,
             arena,

@@ -8,10 +8,12 @@
 
 use rollhouse_core::limits::{BLOCK_LANES, HASH_WINDOW_STEPS};
 use rollhouse_core::{Lanes, lane_bits};
+use rollhouse_env::{Kernel, Target};
 
 /// The episodes of one block.
 #[derive(Debug)]
 pub(crate) struct Episodes {
+    target: Target,
     row: u64,
     /// Lanes with an episode under way.
     open: u64,
@@ -36,8 +38,9 @@ const WINDOW: usize = HASH_WINDOW_STEPS as usize;
 
 impl Episodes {
     /// No episode yet. `limit`: the most steps of an episode.
-    pub(crate) const fn new(limit: Option<u64>) -> Self {
+    pub(crate) const fn new(limit: Option<u64>, target: Target) -> Self {
         Self {
+            target,
             row: 0,
             open: 0,
             began: [0; BLOCK_LANES],
@@ -86,9 +89,7 @@ impl Episodes {
     #[inline]
     pub(crate) fn advance(&mut self, stepped: u64, rewards: &[f64]) -> u64 {
         self.row += 1;
-        for (sum, reward) in self.returns.iter_mut().zip(rewards) {
-            *sum += reward;
-        }
+        self.target.run(AddRewards { returns: &mut self.returns, rewards });
         let idle = self.open & !stepped;
         if idle != 0 {
             self.postpone(idle);
@@ -130,6 +131,22 @@ impl Episodes {
     }
 }
 
+struct AddRewards<'a> {
+    returns: &'a mut [f64; BLOCK_LANES],
+    rewards: &'a [f64],
+}
+
+impl Kernel for AddRewards<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for (sum, reward) in self.returns.iter_mut().zip(self.rewards) {
+            *sum += reward;
+        }
+    }
+}
+
 const fn window_of(row: u64) -> usize {
     (row % HASH_WINDOW_STEPS) as usize
 }
@@ -140,6 +157,11 @@ const _: () = assert!(WINDOW.is_power_of_two() && lane_bits(BLOCK_LANES) == u64:
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use rollhouse_env::InstructionSet;
+
+    fn target() -> Target {
+        Target::new(InstructionSet::best()).unwrap()
+    }
 
     /// The same with a counter per lane.
     #[derive(Default, Clone)]
@@ -155,7 +177,7 @@ mod tests {
             limit in prop::option::of(1u64..200),
             rows in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 1..400),
         ) {
-            let mut episodes = Episodes::new(limit);
+            let mut episodes = Episodes::new(limit, target());
             let mut model = vec![Model::default(); BLOCK_LANES];
             for (begin, step, end) in rows {
                 for lane in Lanes(begin & !episodes.open()) {
@@ -189,7 +211,7 @@ mod tests {
 
     #[test]
     fn numbers_count_the_lanes_episodes_from_zero() {
-        let mut episodes = Episodes::new(None);
+        let mut episodes = Episodes::new(None, target());
         assert_eq!(episodes.next_number(3), 0);
         episodes.begin(3);
         episodes.end(3);

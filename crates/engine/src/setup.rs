@@ -9,7 +9,7 @@ use std::time::Instant;
 use rollhouse_arena::{Share, Spin};
 use rollhouse_core::Options;
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_env::EnvEntry;
+use rollhouse_env::{EnvEntry, Target};
 use rollhouse_replay::RunRecorder;
 
 use crate::block::{Block, BlockParts, Shown};
@@ -53,6 +53,7 @@ pub(crate) fn split(lanes: usize, threads: usize) -> Vec<Range<usize>> {
 pub(crate) fn make_crew(
     entry: &Arc<EnvEntry>,
     config: &EngineConfig,
+    target: Target,
     options: &[Options],
     shown: &[Arc<Shown>],
     recording: Option<&RunRecorder>,
@@ -80,6 +81,7 @@ pub(crate) fn make_crew(
                 autoreset: config.autoreset,
                 schedule: config.schedule,
                 limit: limit.map(u64::from),
+                target,
                 recorder: recording.map(|run| run.block(rows.start as u32, rows.len())),
                 shown: Arc::clone(&shown[first / BLOCK_LANES]),
                 rows,
