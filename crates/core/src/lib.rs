@@ -22,7 +22,7 @@ mod spec;
 pub use column::{ColumnMut, ColumnRef, ColumnSpec, DType, Role};
 pub use hash::StateHasher;
 pub use lifecycle::{BackOff, IllegalTransition, LaneEvent, LaneState, RestartDecision};
-pub use mask::{Lanes, lane_bits};
+pub use mask::{LANE_BIT, Lanes, lane_bits};
 pub use name::{EpisodeName, NameError, RunId};
 pub use options::{OptionError, OptionSpec, OptionValue, Options};
 pub use outcome::{Interruption, Outcome};

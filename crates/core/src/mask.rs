@@ -26,6 +26,18 @@ pub const fn lane_bits(lanes: usize) -> u64 {
     if lanes >= BLOCK_LANES { u64::MAX } else { (1 << lanes) - 1 }
 }
 
+/// The bit of each lane, as a table because vector code has no shift by differing amounts on every
+/// instruction set.
+pub const LANE_BIT: [u64; BLOCK_LANES] = {
+    let mut table = [0; BLOCK_LANES];
+    let mut lane = 0;
+    while lane < BLOCK_LANES {
+        table[lane] = 1 << lane;
+        lane += 1;
+    }
+    table
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;

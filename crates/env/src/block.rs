@@ -9,18 +9,6 @@ use crate::{BatchEnv, BlockStep, Ended, Generator, StateError};
 /// One number of each lane of a block.
 pub(crate) type Row = [f64; BLOCK_LANES];
 
-/// The bit of each lane, as a table because vector code has no shift by differing amounts on every
-/// instruction set.
-pub(crate) const LANE_BIT: [u64; BLOCK_LANES] = {
-    let mut table = [0; BLOCK_LANES];
-    let mut lane = 0;
-    while lane < BLOCK_LANES {
-        table[lane] = 1 << lane;
-        lane += 1;
-    }
-    table
-};
-
 /// The equations of an env whose state is `STATE` doubles and whose observation is `OBS` singles.
 ///
 /// Everything here is compiled once per instruction set: implementations are `#[inline(always)]` and use no

@@ -107,6 +107,11 @@ pub trait Kernel {
 pub struct Target(InstructionSet);
 
 impl Target {
+    /// The widest one.
+    pub fn best() -> Self {
+        Self(InstructionSet::best())
+    }
+
     /// None if this machine has not got `set`.
     pub fn new(set: InstructionSet) -> Option<Self> {
         set.is_available().then_some(Self(set))

@@ -1,8 +1,8 @@
 //! Acrobot-v1: swing a two-link pendulum up by a torque between the links.
 
-use rollhouse_core::{Determinism, EnvSpec, Options, Space};
+use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, Options, Space};
 
-use crate::block::{Block, Dynamics, LANE_BIT, Row};
+use crate::block::{Block, Dynamics, Row};
 use crate::bounds::{ResetBounds, reset_bound_options};
 use crate::trig;
 use crate::{EnvEntry, Generator, MakeError};

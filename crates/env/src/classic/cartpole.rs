@@ -1,8 +1,10 @@
 //! CartPole-v1: a pole on a cart that is pushed left or right.
 
-use rollhouse_core::{Determinism, EnvSpec, Lanes, OptionSpec, OptionValue, Options, Space, lane_bits};
+use rollhouse_core::{
+    Determinism, EnvSpec, LANE_BIT, Lanes, OptionSpec, OptionValue, Options, Space, lane_bits,
+};
 
-use crate::block::{Block, Dynamics, LANE_BIT, Row};
+use crate::block::{Block, Dynamics, Row};
 use crate::bounds::{ResetBounds, reset_bound_options};
 use crate::trig::{self, Range};
 use crate::{EnvEntry, Generator, MakeError};

@@ -1,9 +1,9 @@
 //! MountainCar-v0: a car too weak for its hill, pushed in three ways.
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{Determinism, EnvSpec, OptionSpec, OptionValue, Options, Space};
+use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, OptionSpec, OptionValue, Options, Space};
 
-use crate::block::{Block, Dynamics, LANE_BIT, Row};
+use crate::block::{Block, Dynamics, Row};
 use crate::bounds::{ResetBounds, float, reset_bound_options};
 use crate::trig::{self, Range};
 use crate::{EnvEntry, Generator, MakeError};
