@@ -19,10 +19,11 @@ import sys
 import time
 
 import numpy as np
-import rollhouse
 import torch
 from torch import nn
 from torch.distributions import Categorical
+
+import rollhouse
 
 GOAL = 475.0
 

@@ -14,10 +14,11 @@ import time
 
 import numpy as np
 import torch
-from rollhouse.sb3 import make_vec_env
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
+
+from rollhouse.sb3 import make_vec_env
 
 GOAL = 475.0
 

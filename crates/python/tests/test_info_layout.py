@@ -27,7 +27,14 @@ def same(a, b) -> bool:
 
 def test_what_gymnasium_vectorised_comes_apart_again() -> None:
     per_lane = [
-        {"count": 3, "speed": 1.5, "won": False, "word": "left", "at": np.arange(3), "deep": {"er": {"x": 1}, "y": 2.0}},
+        {
+            "count": 3,
+            "speed": 1.5,
+            "won": False,
+            "word": "left",
+            "at": np.arange(3),
+            "deep": {"er": {"x": 1}, "y": 2.0},
+        },
         {},
         {"count": 0, "none": None, "deep": {"er": {"x": 0}}},
     ]
@@ -52,7 +59,9 @@ def test_final_infos_are_named_and_laid_out_as_in_029() -> None:
         np.testing.assert_array_equal(old_infos["_final_info"], new_infos["_final_obs"])
         for lane, over in enumerate(new_infos["_final_obs"]):
             if over:
-                np.testing.assert_array_equal(old_infos["final_observation"][lane], new_infos["final_obs"][lane])
+                np.testing.assert_array_equal(
+                    old_infos["final_observation"][lane], new_infos["final_obs"][lane]
+                )
                 assert isinstance(old_infos["final_info"][lane], dict)
             else:
                 assert old_infos["final_observation"][lane] is None and old_infos["final_info"][lane] is None
@@ -62,7 +71,13 @@ def test_final_infos_are_named_and_laid_out_as_in_029() -> None:
 def test_final_infos_hold_what_the_env_said() -> None:
     final = vectorised([{"episode": {"r": 7.0}, "cause": "fell"}, {}, {"episode": {"r": 9.0}}])
     mask = np.array([True, False, True])
-    infos = {"final_info": final, "_final_info": mask, "final_obs": np.empty(3, object), "_final_obs": mask, "k": 1}
+    infos = {
+        "final_info": final,
+        "_final_info": mask,
+        "final_obs": np.empty(3, object),
+        "_final_obs": mask,
+        "k": 1,
+    }
     old = infos_of_029(infos, 3)
     assert old["k"] == 1 and "final_obs" in infos, "the infos given are not changed"
     assert old["final_info"][0] == {"episode": {"r": 7.0}, "cause": "fell"}

@@ -98,10 +98,23 @@ class ByHand:
         if self.pending:
             observations, _ = self.env.reset()
             self.pending = False
-            return {"obs": observations, "rewards": {}, "terms": {}, "truncs": {}, "valid": False, "over": False}
+            return {
+                "obs": observations,
+                "rewards": {},
+                "terms": {},
+                "truncs": {},
+                "valid": False,
+                "over": False,
+            }
         played = {agent: actions[agent] for agent in self.env.agents}
         observations, rewards, terminations, truncations, _ = self.env.step(played)
-        row = {"obs": observations, "rewards": rewards, "terms": terminations, "truncs": truncations, "valid": True}
+        row = {
+            "obs": observations,
+            "rewards": rewards,
+            "terms": terminations,
+            "truncs": truncations,
+            "valid": True,
+        }
         row["over"] = not self.env.agents
         if row["over"] and self.mode == "NextStep":
             self.pending = True
@@ -139,7 +152,9 @@ def check_against_hand(fn, mode: str, lanes: int, steps: int) -> dict[str, int]:
         # What agents that take no part "do" is nothing the env may ever see.
         given = {
             agent: np.where(
-                infos["alive"][agent].reshape((-1,) + (1,) * (batch.ndim - 1)), batch, np.asarray(99, batch.dtype)
+                infos["alive"][agent].reshape((-1,) + (1,) * (batch.ndim - 1)),
+                batch,
+                np.asarray(99, batch.dtype),
             )
             for agent, batch in actions.items()
         }
@@ -168,7 +183,9 @@ def check_against_hand(fn, mode: str, lanes: int, steps: int) -> dict[str, int]:
             for lane in np.flatnonzero(mask):
                 expected_row = hands[lane].reset()
                 for agent in envs.possible_agents:
-                    same(envs.single_observation_space(agent), observations[agent], lane, expected_row.get(agent))
+                    same(
+                        envs.single_observation_space(agent), observations[agent], lane, expected_row.get(agent)
+                    )
                     assert infos["alive"][agent][lane]
     envs.close()
     return counts

@@ -188,7 +188,9 @@ def test_an_empty_folder_holds_no_episodes(tmp_path: Path) -> None:
     assert len(replays.open(tmp_path)) == 0
 
 
-def test_the_default_folder_is_that_of_the_environment(cartpoles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_folder_is_that_of_the_environment(
+    cartpoles: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ROLLHOUSE_DATA", str(cartpoles))
     assert len(replays.open()) == len(replays.open(cartpoles))
 

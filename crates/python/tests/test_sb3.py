@@ -84,10 +84,14 @@ def test_monitored_and_normalised_it_reports_returns() -> None:
         _, rewards, dones, infos = envs.step(np.ones(4, np.int64))
         lengths += [info["episode"]["l"] for info, done in zip(infos, dones, strict=True) if done]
         assert np.isfinite(rewards).all()
-    assert lengths and all(8 <= length <= 12 for length in lengths), "pushed right, a pole falls within 8 to 12 steps"
+    assert lengths and all(8 <= length <= 12 for length in lengths), (
+        "pushed right, a pole falls within 8 to 12 steps"
+    )
 
 
-@pytest.mark.parametrize(("algorithm", "arguments"), [(PPO, {"n_steps": 16}), (A2C, {}), (DQN, {"learning_starts": 64})])
+@pytest.mark.parametrize(
+    ("algorithm", "arguments"), [(PPO, {"n_steps": 16}), (A2C, {}), (DQN, {"learning_starts": 64})]
+)
 def test_algorithms_learn_and_evaluate_on_it(algorithm, arguments: dict) -> None:
     envs = make_vec_env("CartPole-v1", 4, seed=0)
     model = algorithm("MlpPolicy", envs, seed=0, device="cpu", **arguments)

@@ -24,9 +24,9 @@ def infos_of_029(infos: dict[str, Any], num_envs: int) -> dict[str, Any]:
         changed["final_observation"], changed["_final_observation"] = infos["final_obs"], infos["_final_obs"]
     if "final_info" in infos or "final_obs" in infos:
         # 0.29 gave a final info, if only an empty one, with every final observation.
-        mask = infos.get("_final_info", infos.get("_final_obs"))
+        mask = infos["_final_info" if "_final_info" in infos else "_final_obs"]
         final = np.full(num_envs, None, dtype=object)
-        for lane in np.flatnonzero(mask):
+        for lane in np.flatnonzero(mask).tolist():
             final[lane] = lane_info(infos.get("final_info", {}), lane)
         changed["final_info"], changed["_final_info"] = final, mask
     return changed

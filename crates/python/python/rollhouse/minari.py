@@ -50,11 +50,12 @@ def write_dataset(
         ReplayError: An episode cannot be read; the dataset is removed then.
     """
     try:
-        import h5py  # noqa: F401
-        import minari
-        import PIL  # noqa: F401  Minari's HDF5 storage imports it without declaring it.
-        from minari.data_collector import EpisodeBuffer
-        from minari.storage import get_dataset_path
+        # Minari's HDF5 storage imports Pillow without declaring it.
+        import h5py  # type: ignore[import-untyped]  # noqa: F401
+        import PIL  # type: ignore[import-untyped,unused-ignore]  # noqa: F401
+        from minari import create_dataset_from_buffers  # type: ignore[import-untyped,attr-defined]
+        from minari.data_collector import EpisodeBuffer  # type: ignore[import-untyped]
+        from minari.storage import get_dataset_path  # type: ignore[import-untyped]
     except ImportError as error:
         raise ImportError(f"to_minari needs Minari ({error}): pip install 'minari[hdf5]' pillow") from error
     reserved = {"buffer", "data_format", "jpeg_encoding", "observation_space", "action_space"} & metadata.keys()
@@ -75,7 +76,7 @@ def write_dataset(
         with warnings.catch_warnings():
             # Minari warns of each piece of metadata that is not given.
             warnings.simplefilter("ignore", UserWarning)
-            dataset = minari.create_dataset_from_buffers(
+            dataset = create_dataset_from_buffers(
                 dataset_id,
                 buffers(),
                 env=recover_env,

@@ -65,7 +65,9 @@ class ParallelEnvAdapter(gymnasium.Env):
         flags = functools.partial(spaces.MultiBinary, count)
         self.observation_space = spaces.Dict(
             {
-                "observations": spaces.Dict({agent: self.env.observation_space(agent) for agent in self.agents}),
+                "observations": spaces.Dict(
+                    {agent: self.env.observation_space(agent) for agent in self.agents}
+                ),
                 "rewards": spaces.Box(-np.inf, np.inf, (count,), np.float64),
                 "terminations": flags(),
                 "truncations": flags(),
@@ -76,7 +78,9 @@ class ParallelEnvAdapter(gymnasium.Env):
         # What an agent that takes no part observes.
         self._nothing = {agent: _zero(self.env.observation_space(agent)) for agent in self.agents}
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         observations, infos = self.env.reset(seed=seed, options=options)
         return self._pack(observations, {}, {}, {}), self._infos(infos)
 
@@ -159,7 +163,9 @@ class ParallelVectorEnv:
 
     def step(
         self, actions: dict[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, np.ndarray], dict[str, np.ndarray], dict[str, Any]]:
+    ) -> tuple[
+        dict[str, Any], dict[str, np.ndarray], dict[str, np.ndarray], dict[str, np.ndarray], dict[str, Any]
+    ]:
         """Steps every lane once.
 
         Args:
@@ -213,7 +219,9 @@ class ParallelVectorEnv:
     def _filled(self, actions: dict[str, Any]) -> dict[str, Any]:
         """The actions, with one that its space contains wherever an agent takes no part."""
         if not isinstance(actions, dict):
-            raise ActionTypeError(f"actions: {type(actions).__name__} given, must be a dict from agent to a batch")
+            raise ActionTypeError(
+                f"actions: {type(actions).__name__} given, must be a dict from agent to a batch"
+            )
         unknown = actions.keys() - set(self.possible_agents)
         if unknown:
             raise ActionTypeError(f"actions: no agent is called {', '.join(sorted(map(str, unknown)))}")
@@ -224,10 +232,7 @@ class ParallelVectorEnv:
                 raise ActionTypeError(f"actions: none for {agent}, which is alive in {int(alive.sum())} lanes")
             idle = self._idle[agent]
             if not alive.any():
-                batch = gymnasium.vector.utils.create_empty_array(self.single_action_space(agent), self.num_envs)
-                filled[agent] = gymnasium.vector.utils.concatenate(
-                    self.single_action_space(agent), [idle] * self.num_envs, batch
-                )
+                filled[agent] = _repeated(self.single_action_space(agent), idle, self.num_envs)
             else:
                 filled[agent] = actions[agent] if alive.all() else _choose(alive, actions[agent], idle)
         return filled
@@ -271,6 +276,12 @@ def _member(space: gymnasium.Space) -> Any:
     if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
         return _zero(space) + space.start
     return _zero(space) if isinstance(space, spaces.MultiBinary) else space.sample()
+
+
+def _repeated(space: gymnasium.Space, item: Any, count: int) -> Any:
+    """A batch of so many times the same."""
+    batch: Any = gymnasium.vector.utils.create_empty_array(space, count)
+    return gymnasium.vector.utils.concatenate(space, [item] * count, batch)
 
 
 def _choose(rows: np.ndarray, batch: Any, idle: Any) -> Any:

@@ -365,7 +365,9 @@ def to_minari(recordings: Replays | str | os.PathLike[str], dataset_id: str, **a
     """Writes episodes as a Minari dataset; see ``rollhouse.minari.write_dataset``."""
     from rollhouse.minari import write_dataset
 
-    return write_dataset(recordings if isinstance(recordings, Replays) else open(recordings), dataset_id, **arguments)
+    return write_dataset(
+        recordings if isinstance(recordings, Replays) else open(recordings), dataset_id, **arguments
+    )
 
 
 def _episode(info: EpisodeInfo) -> Episode:

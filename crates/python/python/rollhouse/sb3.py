@@ -1,9 +1,9 @@
 """Vector envs for Stable-Baselines3.
 
-    from stable_baselines3 import PPO
-    from rollhouse.sb3 import make_vec_env
+from stable_baselines3 import PPO
+from rollhouse.sb3 import make_vec_env
 
-    PPO("MlpPolicy", make_vec_env("CartPole-v1", 64, seed=0)).learn(1_000_000)
+PPO("MlpPolicy", make_vec_env("CartPole-v1", 64, seed=0)).learn(1_000_000)
 """
 
 from __future__ import annotations
@@ -62,9 +62,11 @@ def make_vec_env(
             # The spec itself: a worker has not registered what this process has.
             env_id = functools.partial(gymnasium.make, gymnasium.spec(env_id.removeprefix("gymnasium:")))
         lanes = [functools.partial(_Lane.make, lane, env_id, wrapper_class, options) for lane in range(n_envs)]
-        envs = rollhouse.vectorize(lanes, **arguments)
+        envs: VectorEnv = rollhouse.vectorize(lanes, **arguments)
     elif wrapper_class is not None:
-        raise ValueError(f"wrapper_class: lanes of {env_id} cannot be wrapped; those of 'gymnasium:{env_id}' can")
+        raise ValueError(
+            f"wrapper_class: lanes of {env_id} cannot be wrapped; those of 'gymnasium:{env_id}' can"
+        )
     else:
         envs = rollhouse.make_vec(env_id, n_envs, **options, **arguments)
     vec_env = Sb3VecEnv(envs)
@@ -192,7 +194,9 @@ class Sb3VecEnv(VecEnv):
             self._all_or_none(lanes, indices)
             self.envs.set_attr(attr_name, [value] * self.num_envs)
 
-    def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
+    ) -> list[Any]:
         """Calls the method of the lanes' envs."""
         lanes = self._lanes(indices)
         if self._tells_lanes_apart():
