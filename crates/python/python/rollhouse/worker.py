@@ -108,7 +108,8 @@ class Worker:
         """Finds the columns of the batch in the shared memory."""
         same = gymnasium.spaces.utils.is_space_dtype_shape_equiv
         for lane, env in enumerate(self.envs):
-            if not (same(env.observation_space, observation) and env.action_space == action):
+            seen = env.observation_space
+            if not ((seen == observation or same(seen, observation)) and env.action_space == action):
                 raise ValueError(f"lane {self.first + lane} has other spaces than before")
         end = self.first + self.count
         self.columns, self.action_columns = Columns(observation, lanes), Columns(action, lanes)

@@ -1,0 +1,140 @@
+"""Envs that the tests of hosted lanes run in workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from copy import deepcopy
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+ZOO: dict[str, spaces.Space] = {
+    "box": spaces.Box(-1, 1, (3,), np.float32),
+    "scalar": spaces.Box(-1, 1, (), np.float64),
+    "image": spaces.Box(0, 255, (6, 5, 3), np.uint8),
+    "half": spaces.Box(-1, 1, (2,), np.float16),
+    "flags": spaces.Box(0, 1, (3,), np.bool_),
+    "empty": spaces.Box(0, 1, (0,), np.float32),
+    "discrete": spaces.Discrete(5, start=-2),
+    "discrete32": spaces.Discrete(4, dtype=np.int32),
+    "multi": spaces.MultiDiscrete([[3, 4], [5, 6]], dtype=np.int16),
+    "binary": spaces.MultiBinary([2, 3]),
+    "text": spaces.Text(8),
+    "tuple": spaces.Tuple((spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32))),
+    "dict": spaces.Dict({"b": spaces.Box(-1, 1, (2,)), "a": spaces.Dict({"c": spaces.MultiBinary(2)})}),
+    "mixed": spaces.Dict({"word": spaces.Text(4), "box": spaces.Box(-1, 1, (2,)), "t": spaces.Tuple((spaces.Text(2),))}),
+    "graph": spaces.Graph(spaces.Box(-1, 1, (2,)), spaces.Discrete(3)),
+    "sequence": spaces.Sequence(spaces.Discrete(7)),
+    "stacked": spaces.Sequence(spaces.Box(-1, 1, (2,)), stack=True),
+    "oneof": spaces.OneOf((spaces.Discrete(3), spaces.Box(-1, 1, (2,)))),
+}
+
+
+class ZooEnv(gymnasium.Env):
+    """Observes and acts in any space; says much, and not always the same, in nested infos."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 7}
+
+    def __init__(self, space: spaces.Space, length: int = 7, reuse: bool = False):
+        # Of its own: envs in one process would else draw from one generator.
+        self.observation_space, self.action_space = deepcopy(space), deepcopy(space)
+        self.length = length
+        self.reuse = reuse
+        self.render_mode = "rgb_array"
+        self._info: dict[str, Any] = {}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.steps = 0
+        self.end = int(self.np_random.integers(1, self.length))
+        return self.observation_space.sample(), self.info({"options": repr(options)})
+
+    def step(self, action: Any):
+        assert action in self.action_space, action
+        self.steps += 1
+        done = self.steps >= self.end
+        reward = [1, np.float32(0.1), 2.5, np.int64(3), np.array(0.3)][self.steps % 5]
+        info = self.info({"action": repr((type(action), action))})
+        return self.observation_space.sample(), reward, done and self.end % 2 == 0, np.bool_(done), info
+
+    def info(self, more: dict[str, Any]) -> dict[str, Any]:
+        if self.steps % 3 == 2:
+            return {}
+        info = self._info if self.reuse else {}
+        info.clear()
+        info.update(more, steps=self.steps, score=self.steps / 3, late=self.steps > 3)
+        info["nested"] = {"deep": {"array": np.arange(3) * self.steps, "name": f"s{self.steps}"}, "flag": True}
+        if self.steps == 1:
+            info["first"] = None
+        return info
+
+    def render(self):
+        return np.full((2, 2, 3), self.steps, np.uint8)
+
+
+class CountEnv(gymnasium.Env):
+    """Counts its steps; its action says what else happens in them."""
+
+    observation_space = spaces.Box(0, np.inf, (1,), np.float64)
+    action_space = spaces.Discrete(8)
+
+    FINE, RAISE, EXIT, HANG, KILL, STOP, END, PRINT = range(8)
+
+    def __init__(self, fail_in_reset: str | None = None):
+        self.fail_in_reset = fail_in_reset
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+        super().reset(seed=seed)
+        if options and options.get("fail"):
+            raise RuntimeError("told to fail in reset")
+        if self.fail_in_reset and os.path.exists(self.fail_in_reset):
+            raise RuntimeError("fails in every reset")
+        self.count = 0.0
+        return np.array([self.count]), {}
+
+    def step(self, action: int):
+        self.count += 1
+        if action == self.RAISE:
+            raise ZeroDivisionError("told to raise")
+        if action == self.EXIT:
+            sys.exit(5)
+        if action == self.HANG:
+            while True:
+                time.sleep(1)
+        if action == self.KILL:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if action == self.STOP:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if action == self.PRINT:
+            print("env code prints", flush=True)
+        return np.array([self.count]), 1.0, action == self.END, False, {}
+
+
+class Unpicklable(Exception):
+    """Cannot be made again from its arguments."""
+
+    def __init__(self, one: int, two: int):
+        super().__init__(one)
+
+
+class TornEnv(CountEnv):
+    """Says what cannot be pickled, raises what cannot be, or returns what its space does not hold."""
+
+    def step(self, action: int):
+        observation, reward, terminated, truncated, info = super().step(self.FINE)
+        if action == 1:
+            info["generator"] = (i for i in range(3))
+        if action == 2:
+            raise Unpicklable(1, 2)
+        if action == 3:
+            observation = np.zeros(2)
+        if action == 4:
+            observation = np.array(["a"])
+        return observation, reward, terminated, truncated, info
