@@ -19,7 +19,8 @@ use crate::failure::{chain, exception};
 /// Worker processes; see the crate `rollhouse-host`.
 #[pyclass(module = "rollhouse._native")]
 pub(crate) struct Host {
-    inner: rollhouse_host::Host,
+    /// `None` once it has been ended: memory and descriptors are given back then.
+    inner: Option<rollhouse_host::Host>,
 }
 
 #[pymethods]
@@ -41,38 +42,41 @@ impl Host {
             max_launching,
         };
         let inner = rollhouse_host::Host::start(config).map_err(of_host)?;
-        Ok(Self { inner })
+        Ok(Self { inner: Some(inner) })
     }
 
     /// Creates the shared memory: (descriptor, byte where the caller's part begins, length in bytes). The
     /// descriptor stays the host's.
     fn share(&mut self, bytes: usize) -> PyResult<(i32, usize, usize)> {
-        self.inner.share(bytes).map_err(of_host)?;
-        self.inner.memory().map(place).ok_or_else(|| PyRuntimeError::new_err("there is no shared memory"))
+        let inner = self.inner()?;
+        inner.share(bytes).map_err(of_host)?;
+        inner.memory().map(place).ok_or_else(|| PyRuntimeError::new_err("there is no shared memory"))
     }
 
     /// Gives an idle worker a command.
     #[pyo3(signature = (worker, code, payload, timeout))]
     fn post(&mut self, worker: usize, code: u64, payload: &[u8], timeout: Option<f64>) -> PyResult<()> {
         self.check(worker)?;
-        self.inner.post(worker, code, payload, duration(timeout)).map_err(of_host)
+        self.inner()?.post(worker, code, payload, duration(timeout)).map_err(of_host)
     }
 
     /// Gives every worker a command without a payload, waits until all have answered, and returns None if each
     /// answered without a payload and nothing else happened; else the events. False, and nothing has been
     /// posted, if some worker is not idle.
     fn exchange(&mut self, py: Python<'_>, code: u64, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        let workers = self.inner.workers();
-        if (0..workers).any(|worker| self.inner.state(worker) != WorkerState::Idle) {
+        let inner = self.inner()?;
+        let workers = inner.workers();
+        if (0..workers).any(|worker| inner.state(worker) != WorkerState::Idle) {
             return Ok(false.into_pyobject(py)?.to_owned().into_any().unbind());
         }
         for worker in 0..workers {
-            self.inner.post(worker, code, &[], duration(timeout)).map_err(of_host)?;
+            inner.post(worker, code, &[], duration(timeout)).map_err(of_host)?;
         }
         self.wait_detached(py, Until::AllReplied, None)?;
         let mut events = Vec::with_capacity(workers);
         let mut plain = true;
-        while let Some(event) = self.inner.next_event() {
+        let inner = self.inner()?;
+        while let Some(event) = inner.next_event() {
             plain &= matches!(&event, WorkerEvent::Replied(reply) if reply.payload.is_empty());
             events.push(event);
         }
@@ -99,16 +103,17 @@ impl Host {
     /// Then follow: the answer; code and payload; cause, seconds until the restart or None, and detail.
     fn events<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let mut events = Vec::new();
-        while let Some(event) = self.inner.next_event() {
+        let inner = self.inner()?;
+        while let Some(event) = inner.next_event() {
             events.push(tuple(py, event)?);
         }
         PyList::new(py, events)
     }
 
     /// "queued", "launching", "idle", "busy", "backoff" or "failed".
-    fn state(&self, worker: usize) -> PyResult<&'static str> {
+    fn state(&mut self, worker: usize) -> PyResult<&'static str> {
         self.check(worker)?;
-        Ok(match self.inner.state(worker) {
+        Ok(match self.inner()?.state(worker) {
             WorkerState::Queued => "queued",
             WorkerState::Launching => "launching",
             WorkerState::Idle => "idle",
@@ -119,21 +124,27 @@ impl Host {
     }
 
     /// The process ids of the workers that have a process.
-    fn process_ids(&self) -> Vec<u32> {
-        (0..self.inner.workers()).filter_map(|worker| self.inner.process_id(worker)).collect()
+    fn process_ids(&mut self) -> PyResult<Vec<u32>> {
+        let inner = self.inner()?;
+        Ok((0..inner.workers()).filter_map(|worker| inner.process_id(worker)).collect())
     }
 
     /// Ends all workers; idle ones have `grace` seconds to end by themselves.
     fn end(&mut self, py: Python<'_>, grace: f64) {
         let grace = duration(Some(grace)).unwrap_or_default();
-        let inner = &mut self.inner;
-        py.detach(|| inner.end(grace));
+        if let Some(mut inner) = self.inner.take() {
+            py.detach(|| inner.end(grace));
+        }
     }
 }
 
 impl Host {
-    fn check(&self, worker: usize) -> PyResult<()> {
-        let workers = self.inner.workers();
+    fn inner(&mut self) -> PyResult<&mut rollhouse_host::Host> {
+        self.inner.as_mut().ok_or_else(|| of_host(HostError::Ended))
+    }
+
+    fn check(&mut self, worker: usize) -> PyResult<()> {
+        let workers = self.inner()?.workers();
         if worker < workers {
             return Ok(());
         }
@@ -144,7 +155,7 @@ impl Host {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let inner = &mut self.inner;
+            let inner = self.inner()?;
             match py.detach(|| inner.wait(until, left)).map_err(of_host)? {
                 Waited::Satisfied => return Ok(true),
                 Waited::TimedOut => return Ok(false),

@@ -748,6 +748,8 @@ class HostedVectorEnv(VectorEnv):
                 host.wait("replies", timeout or CLOSE_TIMEOUT)
         finally:
             self._crew.end(0.0 if terminate else 1.0)
+            # Views of the shared memory that were handed out keep it; nothing else does.
+            del self._mapping
 
 
 def vectorize(

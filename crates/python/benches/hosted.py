@@ -1,0 +1,90 @@
+"""Python envs in worker processes, beside Gymnasium's own classes: env steps per second.
+
+    python benches/hosted.py [--json] [--env CartPole-v1] [--lanes 64] [--workers 2] [--repeats 9]
+
+All contestants are stepped in turns within one run, so that whatever else the machine does meets them alike. A ratio
+is the median of the ratios of the turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import statistics
+import time
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+import rollhouse
+
+SECONDS_PER_TURN = 0.4
+
+
+def measure(envs: Any, actions: list[np.ndarray]) -> float:
+    """Env steps per second over one turn."""
+    calls = 0
+    start = time.perf_counter()
+    while (spent := time.perf_counter() - start) < SECONDS_PER_TURN:
+        for batch in actions:
+            envs.step(batch)
+        calls += len(actions)
+    return calls * envs.num_envs / spent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--env", default="CartPole-v1")
+    parser.add_argument("--lanes", type=int, default=64)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=9)
+    args = parser.parse_args()
+
+    fns = [functools.partial(gymnasium.make, args.env)] * args.lanes
+    contestants = {
+        "hosted": rollhouse.vectorize(fns, workers=args.workers),
+        "hosted copy=False": rollhouse.vectorize(fns, workers=args.workers, copy=False),
+        "SyncVectorEnv": gymnasium.vector.SyncVectorEnv(fns),
+        "AsyncVectorEnv": gymnasium.vector.AsyncVectorEnv(fns, shared_memory=True),
+    }
+    space = contestants["hosted"].action_space
+    space.seed(0)
+    actions = [space.sample() for _ in range(16)]
+    rates: dict[str, list[float]] = {name: [] for name in contestants}
+    for envs in contestants.values():
+        envs.reset(seed=0)
+    for turn in range(args.repeats + 1):
+        for name, envs in contestants.items():
+            rate = measure(envs, actions)
+            # The first turn is for warming up.
+            if turn:
+                rates[name].append(rate)
+    for envs in contestants.values():
+        envs.close()
+    result = {
+        "env": args.env,
+        "lanes": args.lanes,
+        "workers": args.workers,
+        "gymnasium": gymnasium.__version__,
+        "steps_per_second": {
+            name: {"min": min(r), "median": statistics.median(r), "max": max(r)} for name, r in rates.items()
+        },
+        "hosted_over": {
+            name: statistics.median(a / b for a, b in zip(rates["hosted"], rates[name], strict=True))
+            for name in ("SyncVectorEnv", "AsyncVectorEnv")
+        },
+    }
+    if args.json:
+        print(json.dumps(result))
+        return
+    for name, rate in result["steps_per_second"].items():
+        print(f"{name:20} {rate['min']:12,.0f} {rate['median']:12,.0f} {rate['max']:12,.0f}  steps/s (min median max)")
+    for name, ratio in result["hosted_over"].items():
+        print(f"hosted is {ratio:.2f} times {name}")
+
+
+if __name__ == "__main__":
+    main()
