@@ -20,7 +20,8 @@ fn commands(readme: &str) -> Vec<&str> {
 }
 
 /// Every command runs as it stands, one after another in one folder, but for two things: what cargo would build
-/// and start is the binary under test, and the command that starts these very tests is only looked up.
+/// and start is the binary under test, and the commands that start these very tests and that install the Python
+/// package are only looked up: the Python tests install it, and run what the README shows of it.
 #[test]
 fn every_command_of_the_readme_runs_and_succeeds() {
     let readme = fs::read_to_string(workspace().join("README.md")).unwrap();
@@ -31,6 +32,10 @@ fn every_command_of_the_readme_runs_and_succeeds() {
         if command == "cargo xtask test" {
             let ci = fs::read_to_string(workspace().join("crates/xtask/src/main.rs")).unwrap();
             assert!(ci.contains("[\"test\"] =>"), "cargo xtask has no command `test`");
+            continue;
+        }
+        if let Some(package) = command.strip_prefix("pip install ./") {
+            assert!(workspace().join(package).join("pyproject.toml").is_file(), "{command}");
             continue;
         }
         let line = command.replace("cargo run --release --", "\"$ROLLHOUSE\"");
