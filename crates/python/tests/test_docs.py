@@ -48,7 +48,9 @@ def test_it_runs(code: str, tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "ROLLHOUSE_DATA"}
     environment["MINARI_DATASETS_PATH"] = str(tmp_path / "datasets")
     environment["SDL_VIDEODRIVER"] = "dummy"
-    done = subprocess.run([sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import rollhouse
 from rollhouse import replays
+from rollhouse.minari import write_dataset
 
 minari = pytest.importorskip("minari")
 pytestmark = pytest.mark.adapters("minari")
@@ -102,3 +105,47 @@ def test_several_envs_are_refused_without_saying_which(data: Path) -> None:
         replays.to_minari(data, "ours/mixed-v0")
     with pytest.raises(TypeError, match="jpeg_encoding"):
         replays.to_minari(data, "ours/lossy-v0", env="CartPole-v1", jpeg_encoding=True)
+
+
+class Images:
+    """Stands for recordings of an env that sees images, which no built-in env does."""
+
+    def __init__(self) -> None:
+        generator = np.random.default_rng(0)
+        self.frames = generator.integers(0, 256, (6, 64, 64, 3), dtype=np.uint8)
+        self.info = SimpleNamespace(
+            id="k3f9q2tz-0-0",
+            env="Camera-v0",
+            outcome="terminated",
+            finished=True,
+            length=5,
+            run="a run",
+            lane=0,
+            number=0,
+            policy="random",
+            options={},
+            observation_space=spaces.Box(0, 255, (64, 64, 3), np.uint8),
+            action_space=spaces.Discrete(2),
+        )
+
+    def list(self, env: str | None = None) -> list:
+        return [self.info]
+
+    def read(self, info) -> replays.Episode:
+        over = np.array([False] * 4 + [True])
+        return SimpleNamespace(
+            seed=None,
+            observations=self.frames,
+            actions=np.zeros(5, np.int64),
+            rewards=np.ones(5),
+            terminations=over,
+            truncations=np.zeros(5, np.bool_),
+            infos={},
+        )
+
+
+def test_images_are_not_compressed() -> None:
+    """Minari compresses images with JPEG unless it is told not to, and noise does not survive that."""
+    images = Images()
+    (episode,) = write_dataset(images, "ours/images-v0").iterate_episodes()
+    np.testing.assert_array_equal(episode.observations, images.frames)
