@@ -66,7 +66,7 @@ class Batches:
         self._replays = replays
         self._infos: list[EpisodeInfo] | None = None
         space = only_env(self._episodes()).observation_space
-        row_bytes = space.dtype.itemsize * int(np.prod(space.shape))
+        row_bytes = np.dtype(space.dtype).itemsize * int(np.prod(space.shape or ()))
         self._buffer_steps = max(batch_size * (sequence_length or 1), buffer_bytes // max(1, row_bytes))
 
     def __iter__(self) -> Iterator[_Rows]:

@@ -348,7 +348,7 @@ class Replays:
             for name, ok, checked, at, note in noted
         ]
         ok = all(one.ok for one in found) and not damage
-        return VerificationReport(ok, count, steps, found, damage)
+        return VerificationReport(ok, count, steps, found, [*damage])
 
     def _accepts(self, info: EpisodeInfo) -> bool:
         return all(one.accepts(info) for one in self._filters)
