@@ -349,7 +349,7 @@ def action_converter(space: gymnasium.Space) -> Callable[[Any, int], np.ndarray]
             raise InvalidActionError(f"action {array.max()} is not in {space}")
         with np.errstate(over="ignore"):
             # What a double has beyond a single becomes infinite, which the engine refuses.
-            return np.ascontiguousarray(array, dtype=dtype)
+            return np.require(array, dtype, ["C_CONTIGUOUS", "ALIGNED"])
 
     return convert
 
@@ -367,7 +367,7 @@ def _lane_options(
     known = list(spec["options"])
     for name in (name for lane in lanes for name in lane):
         if name not in known:
-            nearest = difflib.get_close_matches(name, known, n=1)
+            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
             hint = f"did you mean {nearest[0]!r}? " if nearest else ""
             takes = ", ".join(known) if known else "no options"
             raise OptionsError(f"unknown option {name!r}; {hint}{spec['id']} takes {takes}")
