@@ -2,16 +2,103 @@
 
 import datetime
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Literal, final
 
 import gymnasium
 import numpy as np
 
+_Step = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
+
 VERSION: str
 
-def __getattr__(name: str) -> Any: ...
+def env_ids() -> list[str]:
+    """The ids of all built-in envs, sorted."""
+
+def env_spec(id: str) -> dict[str, Any]:
+    """What a built-in env says of itself.
+
+    ``id``, ``summary``, ``observation_space``, ``action_space``, ``observation_names``, ``action_names``,
+    ``max_episode_steps`` (None for no limit), ``deterministic``, ``options`` (default and summary by name),
+    ``info_channels`` (name, dtype and shape of each) and ``dynamics_hash``.
+
+    Raises:
+        UnknownEnvError: There is none; the message names the nearest.
+    """
+
+@final
+class NativeEngine:
+    """An engine and the arrays over its memory. One thread at a time."""
+
+    def __new__(
+        cls,
+        id: str,
+        *,
+        lanes: int,
+        threads: int | None,
+        autoreset: str,
+        max_episode_steps: int | None,
+        options: Sequence[dict[str, Any]],
+        copy: bool,
+        with_valid: bool,
+        raise_on_loss: bool,
+        convert: Callable[[Any, int], np.ndarray],
+        data: str | os.PathLike[str] | None,
+        trace: bool,
+    ) -> NativeEngine: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def recording(self) -> tuple[Path, str] | None: ...
+    @property
+    def addresses(self) -> tuple[int, int]: ...
+    @property
+    def outstanding(self) -> int: ...
+    def reset(self, seeds: Sequence[int | None], mask: Sequence[bool]) -> tuple[np.ndarray, dict[str, Any]]: ...
+    def step(self, actions: Any) -> _Step: ...
+    def step_views(self, actions: Any) -> _Step: ...
+    def send(self, actions: Any, lanes: Sequence[int]) -> None: ...
+    def recv(self, least: int | None, timeout: float | None) -> _Step: ...
+    def close(self) -> dict[str, float] | None: ...
+
+@final
+class Host:
+    """The worker processes of a hosted vector env."""
+
+    def __new__(
+        cls,
+        program: Sequence[str | os.PathLike[str]],
+        hellos: Sequence[bytes],
+        launch_timeout: float | None,
+        max_launching: int,
+    ) -> Host: ...
+    def share(self, bytes: int) -> tuple[int, int, int]: ...
+    def post(self, worker: int, code: int, payload: bytes, timeout: float | None) -> None: ...
+    def exchange(self, code: int, timeout: float | None) -> list[tuple[Any, ...]] | Literal[False] | None: ...
+    def wait(self, until: str, timeout: float | None) -> bool: ...
+    def events(self) -> list[tuple[Any, ...]]: ...
+    def state(self, worker: int) -> str: ...
+    def process_ids(self) -> list[int]: ...
+    def end(self, grace: float) -> None: ...
+
+@final
+class WorkerLink:
+    """The end of the connection that a worker process holds."""
+
+    def __new__(cls, host: int) -> WorkerLink: ...
+    def hello(self) -> bytes: ...
+    def ready(self, answer: bytes) -> tuple[int, int, int]: ...
+    def receive(self) -> tuple[int, bytes]: ...
+    def reply(self, code: int, payload: bytes) -> None: ...
+
+@final
+class BackOff:
+    """When something that fails again and again is tried again."""
+
+    def __new__(cls, seed: int) -> BackOff: ...
+    def failed(self, now: float) -> float | None: ...
+
 @final
 class EpisodeInfo:
     """What a listing says of an episode; the fields of ``rollhouse replay ls --json`` and ``replay show --json``."""

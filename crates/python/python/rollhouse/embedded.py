@@ -282,18 +282,16 @@ def make_vec(
     if id.startswith("gymnasium:"):
         from rollhouse import hosted
 
-        return hosted.make_vec(
-            id,
-            num_envs,
-            seed=seed,
-            autoreset_mode=autoreset_mode,
-            threads=threads,
-            record=record,
-            data=data,
-            copy=copy,
-            max_episode_steps=max_episode_steps,
-            **options,
-        )
+        shared = {
+            "seed": seed,
+            "autoreset_mode": autoreset_mode,
+            "threads": threads,
+            "record": record,
+            "data": data,
+            "copy": copy,
+            "max_episode_steps": max_episode_steps,
+        }
+        return hosted.make_vec(id, num_envs, **shared, **options)  # type: ignore[arg-type]
     ours = {name: options.pop(name) for name in ("info_layout", "on_loss", "lane_options") if name in options}
     if options.pop("render_mode", None) is not None:
         raise ValueError(f"render_mode: {id} has no renderer, so it must be None")
@@ -330,7 +328,7 @@ def action_converter(space: gymnasium.Space) -> Callable[[Any, int], np.ndarray]
     values the space contains the engine checks.
     """
     discrete = isinstance(space, gymnasium.spaces.Discrete)
-    row_shape = () if discrete else space.shape
+    row_shape = space.shape or ()
     dtype = np.dtype(np.int64 if discrete else space.dtype)
     kinds, what = ("iu", "integers") if discrete else ("fiu", "numbers")
 

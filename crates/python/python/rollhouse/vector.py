@@ -238,12 +238,12 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         """Called once by ``close``, as in Gymnasium."""
         self._close(**kwargs)
 
-    @property
+    @property  # type: ignore[misc]
     def np_random_seed(self) -> tuple[int | None, ...]:  # type: ignore[override]
         """The seed that each lane was last given."""
         return tuple(self._lane_seeds)
 
-    @property
+    @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
         """The generator of every lane, if its lanes have NumPy's."""
         raise UnsupportedError("np_random: these lanes draw from generators of their own; see np_random_seed")
