@@ -1,0 +1,153 @@
+"""Stepping built-in lanes in this process, beside its peers: microseconds per call and env steps per second.
+
+    python benches/step.py [--json] [--lanes 64 4096] [--repeats 15]
+
+All contestants are stepped in turns within one run and on one thread, so that whatever else the machine does meets
+them alike. A ratio is the median of the ratios of the turns. The wheel has to be a release build. Peers that are not
+installed are named and left out: `pip install envpool`; PufferLib 3.0.0 has to be built by hand with its Ocean envs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+import rollhouse
+
+ENV = "CartPole-v1"
+SECONDS_PER_TURN = 0.05
+BATCHES_OF_ACTIONS = 64
+OURS = "rollhouse copy=False"
+
+
+def ours(lanes: int, **arguments: Any) -> rollhouse.VectorEnv:
+    return rollhouse.make_vec(ENV, lanes, threads=1, seed=0, **arguments)
+
+
+def gymnasium_numpy(lanes: int) -> Any:
+    return gymnasium.make_vec(ENV, num_envs=lanes, vectorization_mode="vector_entry_point")
+
+
+def gymnasium_sync(lanes: int) -> Any:
+    return gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make(ENV)] * lanes)
+
+
+def envpool(lanes: int) -> Any:
+    import envpool
+
+    return envpool.make(ENV, "gymnasium", num_envs=lanes, num_threads=1)
+
+
+def pufferlib(lanes: int) -> Any:
+    from pufferlib.ocean.cartpole.cartpole import Cartpole
+
+    return Cartpole(num_envs=lanes, report_interval=128)
+
+
+CONTESTANTS: dict[str, Callable[[int], Any]] = {
+    OURS: lambda lanes: ours(lanes, copy=False),
+    "rollhouse copy=True": lambda lanes: ours(lanes),
+    "rollhouse SAME_STEP copy=False": lambda lanes: ours(lanes, copy=False, autoreset_mode="SameStep"),
+    "rollhouse SAME_STEP copy=True": lambda lanes: ours(lanes, autoreset_mode="SameStep"),
+    "Gymnasium CartPoleVectorEnv": gymnasium_numpy,
+    "Gymnasium SyncVectorEnv": gymnasium_sync,
+    "EnvPool": envpool,
+    "PufferLib Ocean": pufferlib,
+}
+
+# A turn of these takes longer than one of all others together.
+SMALL_ONLY = {"Gymnasium SyncVectorEnv"}
+
+
+def turn(envs: Any, actions: list[np.ndarray]) -> float:
+    """Seconds per call, over one turn."""
+    step = envs.step
+    calls = 0
+    start = time.perf_counter()
+    while (spent := time.perf_counter() - start) < SECONDS_PER_TURN:
+        # As many as the clock's own cost asks for.
+        for batch in actions[: 1 if spent / max(calls, 1) > 1e-3 else None]:
+            step(batch)
+            calls += 1
+    return spent / calls
+
+
+def contest(lanes: int, repeats: int) -> tuple[dict[str, list[float]], dict[str, str]]:
+    """Seconds per call by contestant and turn; and why those that are missing are."""
+    rng = np.random.default_rng(0)
+    actions = [rng.integers(0, 2, lanes) for _ in range(BATCHES_OF_ACTIONS)]
+    contestants, missing = {}, {}
+    for name, make in CONTESTANTS.items():
+        if lanes > 64 and name in SMALL_ONLY:
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                envs = make(lanes)
+                envs.reset()
+        except Exception as error:  # noqa: BLE001: whatever a peer raises, the others are measured
+            missing[name] = f"{type(error).__name__}: {error}"
+            continue
+        contestants[name] = envs
+    taken: dict[str, list[float]] = {name: [] for name in contestants}
+    for number in range(repeats + 1):
+        for name, envs in contestants.items():
+            spent = turn(envs, actions)
+            # The first turn warms up.
+            if number:
+                taken[name].append(spent)
+    for envs in contestants.values():
+        envs.close()
+    return taken, missing
+
+
+def report(lanes: int, repeats: int) -> dict[str, Any]:
+    taken, missing = contest(lanes, repeats)
+    rows = {}
+    for name, spent in taken.items():
+        median = statistics.median(spent)
+        ratios = [theirs / mine for theirs, mine in zip(spent, taken[OURS], strict=True)]
+        rows[name] = {
+            "us_per_call": {"min": min(spent) * 1e6, "median": median * 1e6, "max": max(spent) * 1e6},
+            "steps_per_second": lanes / median,
+            "times_ours": statistics.median(ratios),
+        }
+    return {"lanes": lanes, "contestants": rows, "missing": missing}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--lanes", type=int, nargs="+", default=[64, 4096])
+    parser.add_argument("--repeats", type=int, default=15)
+    arguments = parser.parse_args()
+    results = [report(lanes, arguments.repeats) for lanes in arguments.lanes]
+    if arguments.json:
+        versions = {"rollhouse": rollhouse.__version__, "gymnasium": gymnasium.__version__, "numpy": np.__version__}
+        machine = {"processor": platform.processor() or platform.machine(), "python": platform.python_version()}
+        print(json.dumps({"env": ENV, "versions": versions, "machine": machine, "results": results}))
+        return
+    for result in results:
+        lanes = result["lanes"]
+        print(f"{ENV}, {lanes} lanes, one thread, {arguments.repeats} turns")
+        for name, row in result["contestants"].items():
+            call, rate = row["us_per_call"], row["steps_per_second"] / 1e6
+            print(
+                f"  {name:<32} {call['median']:10.2f} us/call ({call['min']:.2f} to {call['max']:.2f})"
+                f" {rate:8.2f} M steps/s {row['times_ours']:8.2f} x ours"
+            )
+        for name, why in result["missing"].items():
+            print(f"  {name:<32} left out: {why}")
+
+
+if __name__ == "__main__":
+    main()
