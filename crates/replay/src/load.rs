@@ -1,6 +1,7 @@
 //! Reading whole episodes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rollhouse_core::EnvSpec;
 
@@ -8,6 +9,7 @@ use crate::buffer::{ActionCoding, CODE_HASH, Layout};
 use crate::chunk::{Columns, Decoder, Part};
 use crate::codec::Malformed;
 use crate::data::ColumnData;
+use crate::disk::DiskFile;
 use crate::episode::{Episode, EpisodeInfo, Steps};
 use crate::index::decoder_of;
 use crate::record::{Header, Kind};
@@ -19,72 +21,17 @@ impl Replays {
     /// # Errors
     /// If part of it is damaged or was dropped, or a file operation fails.
     pub fn load(&self, info: &EpisodeInfo) -> Result<Episode, ReadError> {
-        let mut chain = self.chain(info)?;
-        let mut draft = Draft::new(&info.run.spec, info.run.recorded.has_observations());
-        let mut decoder = decoder_of(&info.run);
-        let malformed = |what: Malformed| ReadError::Malformed { name: info.name, what: what.to_string() };
-        while let Some((header, payload)) = chain.pop() {
-            let columns = decoder.decode(&header, &payload).map_err(malformed)?;
-            let lane = (info.name.lane - header.first_lane) as usize;
-            let windows = decoder.windows(&columns).map_err(malformed)?;
-            let here = |part: &Part| part.piece.lane == lane && part.piece.number == info.name.number;
-            let Some(at) = decoder.parts.iter().position(here) else {
-                return Err(malformed(Malformed("episode missing in its chunk")));
-            };
-            let rows = decoder.kept_rows();
-            draft.take(&decoder, &columns, &decoder.parts[at], &windows[at], &rows).map_err(malformed)?;
-        }
-        Ok(draft.finish(info.clone()))
+        Loader::new(self).load(info)
     }
 
-    /// Everything recorded of many episodes, in their order; failures one by one.
+    /// Everything recorded of many episodes, in their order; failures one by one. Costs least in the order of
+    /// [`EpisodeInfo::compare_places`].
     pub fn load_many<'a>(
         &'a self,
         infos: impl IntoIterator<Item = &'a EpisodeInfo> + 'a,
     ) -> impl Iterator<Item = Result<Episode, ReadError>> + 'a {
-        infos.into_iter().map(|info| self.load(info))
-    }
-
-    /// The chunks an episode lies in, last first.
-    fn chain(&self, info: &EpisodeInfo) -> Result<Vec<(Header, Vec<u8>)>, ReadError> {
-        let mut decoder = decoder_of(&info.run);
-        let (mut segment, mut offset) = (info.place.segment, info.place.offset);
-        let mut chain: Vec<(Header, Vec<u8>)> = Vec::new();
-        let mut missing = info.length;
-        loop {
-            let incomplete = || ReadError::Incomplete { name: info.name, missing_steps: missing };
-            let file = self.file(segment)?;
-            let (header, payload) = read_record(&*file, offset).ok_or_else(incomplete)?;
-            let same_block = chain.last().is_none_or(|(next, _)| {
-                next.first_lane == header.first_lane
-                    && header.position + u64::from(header.rows) == next.position
-            });
-            let lane = info.name.lane.checked_sub(header.first_lane).map(|lane| lane as usize);
-            if header.kind != Kind::Chunk || header.tag != info.run.tag() || !same_block {
-                return Err(incomplete());
-            }
-            let columns = decoder.decode(&header, &payload).map_err(|_| incomplete())?;
-            let mut parts = decoder.parts.iter();
-            let number = info.name.number;
-            let part = parts.find(|part| Some(part.piece.lane) == lane && part.piece.number == number);
-            let piece = part.filter(|part| part.piece.age == missing).ok_or_else(incomplete)?.piece;
-            missing = piece.from_age;
-            // The first observation may stand at the very end of the chunk before the first step.
-            let begun = !info.recorded().has_observations()
-                || decoder.first_obs(&columns, piece.lane, piece.number).is_some();
-            let (prev, first_lane) = (header.prev, header.first_lane);
-            chain.push((header, payload));
-            if missing == 0 && begun {
-                return Ok(chain);
-            }
-            if prev != 0 {
-                offset = u64::from(prev);
-            } else {
-                let tail = self.tail_before(segment, info, first_lane);
-                (segment, offset) =
-                    tail.ok_or(ReadError::Incomplete { name: info.name, missing_steps: missing })?;
-            }
-        }
+        let mut loader = Loader::new(self);
+        infos.into_iter().map(move |info| loader.load(info))
     }
 
     /// The last chunk of a block in the segments before `segment`.
@@ -98,6 +45,133 @@ impl Replays {
         })
     }
 }
+
+/// Reads episodes, and keeps the chunks it decoded last: an episode costs little after its neighbours.
+#[derive(Debug)]
+pub(crate) struct Loader<'a> {
+    replays: &'a Replays,
+    /// The latest used last.
+    chunks: Vec<Arc<Chunk>>,
+}
+
+/// A chunk of which every part has been found.
+#[derive(Debug)]
+struct Chunk {
+    place: (u64, u64),
+    header: Header,
+    payload: Vec<u8>,
+    decoder: Decoder,
+    windows: Vec<Vec<(u64, u32)>>,
+    rows: (Vec<u64>, Vec<usize>),
+}
+
+impl<'a> Loader<'a> {
+    pub(crate) const fn new(replays: &'a Replays) -> Self {
+        Self { replays, chunks: Vec::new() }
+    }
+
+    pub(crate) fn load(&mut self, info: &EpisodeInfo) -> Result<Episode, ReadError> {
+        let mut chain = self.chain(info)?;
+        let mut draft = Draft::new(&info.run.spec, info.run.recorded.has_observations());
+        let malformed = |what: Malformed| ReadError::Malformed { name: info.name, what: what.to_string() };
+        while let Some((chunk, at)) = chain.pop() {
+            let columns = Columns::find(&chunk.payload, chunk.decoder.layout()).map_err(malformed)?;
+            let part = &chunk.decoder.parts[at];
+            draft.take(&chunk.decoder, &columns, part, &chunk.windows[at], &chunk.rows).map_err(malformed)?;
+        }
+        Ok(draft.finish(info.clone()))
+    }
+
+    /// The chunks an episode lies in, last first, each with the place of its part.
+    fn chain(&mut self, info: &EpisodeInfo) -> Result<Vec<(Arc<Chunk>, usize)>, ReadError> {
+        let (mut segment, mut offset) = (info.place.segment, info.place.offset);
+        let mut chain: Vec<(Arc<Chunk>, usize)> = Vec::new();
+        let mut missing = info.length;
+        loop {
+            let incomplete = || ReadError::Incomplete { name: info.name, missing_steps: missing };
+            let chunk = self.chunk(info, segment, offset)?.ok_or_else(incomplete)?;
+            let header = &chunk.header;
+            let same_block = chain.last().is_none_or(|(next, _)| {
+                next.header.first_lane == header.first_lane
+                    && header.position + u64::from(header.rows) == next.header.position
+            });
+            let lane = info.name.lane.checked_sub(header.first_lane).map(|lane| lane as usize);
+            if header.tag != info.run.tag() || !same_block {
+                return Err(incomplete());
+            }
+            let mut parts = chunk.decoder.parts.iter();
+            let number = info.name.number;
+            let here = parts.position(|part| Some(part.piece.lane) == lane && part.piece.number == number);
+            let at =
+                here.filter(|&at| chunk.decoder.parts[at].piece.age == missing).ok_or_else(incomplete)?;
+            let piece = chunk.decoder.parts[at].piece;
+            missing = piece.from_age;
+            // The first observation may stand at the very end of the chunk before the first step.
+            let begun = !info.recorded().has_observations() || {
+                let columns = Columns::find(&chunk.payload, chunk.decoder.layout());
+                columns.is_ok_and(|columns| {
+                    chunk.decoder.first_obs(&columns, piece.lane, piece.number).is_some()
+                })
+            };
+            let (prev, first_lane) = (header.prev, header.first_lane);
+            chain.push((chunk, at));
+            if missing == 0 && begun {
+                return Ok(chain);
+            }
+            if prev != 0 {
+                offset = u64::from(prev);
+            } else {
+                let tail = self.replays.tail_before(segment, info, first_lane);
+                (segment, offset) =
+                    tail.ok_or(ReadError::Incomplete { name: info.name, missing_steps: missing })?;
+            }
+        }
+    }
+
+    /// The chunk at a place; `None` if no intact chunk of the episode's run stands there.
+    fn chunk(
+        &mut self,
+        info: &EpisodeInfo,
+        segment: u64,
+        offset: u64,
+    ) -> Result<Option<Arc<Chunk>>, ReadError> {
+        let place = (segment, offset);
+        if let Some(known) = self.chunks.iter().position(|chunk| chunk.place == place) {
+            let chunk = self.chunks.remove(known);
+            self.chunks.push(chunk.clone());
+            return Ok(Some(chunk));
+        }
+        let file = self.replays.file(segment)?;
+        let Some(chunk) = Chunk::read(info, &*file, place) else { return Ok(None) };
+        let chunk = Arc::new(chunk);
+        if chunk.payload.len() <= KEPT_CHUNK_BYTES {
+            if self.chunks.len() >= KEPT_CHUNKS {
+                self.chunks.remove(0);
+            }
+            self.chunks.push(chunk.clone());
+        }
+        Ok(Some(chunk))
+    }
+}
+
+impl Chunk {
+    fn read(info: &EpisodeInfo, file: &dyn DiskFile, place: (u64, u64)) -> Option<Self> {
+        let (header, payload) = read_record(file, place.1)?;
+        if header.kind != Kind::Chunk || header.tag != info.run.tag() {
+            return None;
+        }
+        let mut decoder = decoder_of(&info.run);
+        let columns = decoder.decode(&header, &payload).ok()?;
+        let windows = decoder.windows(&columns).ok()?;
+        let rows = decoder.kept_rows();
+        Some(Self { place, header, payload, decoder, windows, rows })
+    }
+}
+
+/// Chunks a loader keeps: one of each block of 4,096 lanes.
+const KEPT_CHUNKS: usize = 64;
+/// Bytes of a chunk that a loader keeps; rows of traces may be larger than a whole chunk ought to be.
+const KEPT_CHUNK_BYTES: usize = 1 << 20;
 
 /// An episode being put together from its parts.
 #[derive(Debug)]

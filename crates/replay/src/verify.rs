@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::data::ColumnData;
 use crate::episode::{Episode, EpisodeInfo};
-use crate::load::{Assembled, Assembler};
+use crate::load::{Assembled, Assembler, Loader};
 use crate::replays::{ReadError, Replays};
 use crate::run::RecordKind;
 use crate::run_record::RunInfo;
@@ -119,8 +119,9 @@ impl Replays {
         infos: &[EpisodeInfo],
         visit: &mut impl FnMut(Verification),
     ) -> Result<(), ReadError> {
+        let mut loader = Loader::new(self);
         for info in infos {
-            match self.load(info) {
+            match loader.load(info) {
                 Ok(episode) => verifier.add(Box::new(episode), visit),
                 Err(ReadError::Incomplete { missing_steps, .. }) => visit(incomplete(info, missing_steps)),
                 Err(ReadError::Malformed { .. }) => visit(incomplete(info, info.length)),
