@@ -2,6 +2,7 @@
 //!
 //! The interpreter lock is released while files are read and while episodes are recomputed.
 
+use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -205,23 +206,32 @@ impl EpisodeInfo {
 }
 
 impl EpisodeInfo {
+    fn compare_places(&self, other: &Self) -> Ordering {
+        self.folder.path.cmp(&other.folder.path).then_with(|| self.info.compare_places(&other.info))
+    }
+
     fn key(&self) -> (u128, EpisodeName, &Path) {
         (self.info.run_id().as_u128(), self.info.name, &self.folder.path)
     }
+}
 
-    /// The episode and all of its steps.
-    fn load(&self) -> Result<(Episode, Steps), Failure> {
-        let mut episode = self.folder.replays.load(&self.info)?;
-        let steps = match episode.steps.take() {
-            Some(steps) => steps,
-            None if self.info.recorded() == RecordKind::ActionLog => episode.recompute(registry())?,
-            None => {
-                let what = "its observations are missing".to_owned();
-                return Err(ReadError::Malformed { name: self.info.name, what }.into());
-            }
-        };
-        Ok((episode, steps))
+/// The steps of an episode, lived through again where they are not recorded.
+fn steps_of(episode: &mut Episode) -> Result<Steps, Failure> {
+    match episode.steps.take() {
+        Some(steps) => Ok(steps),
+        None if episode.info.recorded() == RecordKind::ActionLog => Ok(episode.recompute(registry())?),
+        None => {
+            let what = "its observations are missing".to_owned();
+            Err(ReadError::Malformed { name: episode.info.name, what }.into())
+        }
     }
+}
+
+/// The episodes in the order in which reading them costs least.
+#[pyfunction]
+pub(crate) fn in_reading_order(mut infos: Vec<Py<EpisodeInfo>>) -> Vec<Py<EpisodeInfo>> {
+    infos.sort_by(|a, b| a.get().compare_places(b.get()));
+    infos
 }
 
 /// Rows of several episodes of one env, one after another.
@@ -273,30 +283,49 @@ pub(crate) fn read_episodes<'py>(py: Python<'py>, infos: Vec<Py<EpisodeInfo>>) -
 }
 
 impl Rows {
+    /// Reads the episodes folder by folder, as they stand on the disk, and puts them in the order asked for.
     fn read(infos: &[Py<EpisodeInfo>]) -> Result<Self, Failure> {
-        let mut rows: Option<Self> = None;
-        for info in infos {
-            let info = info.get();
-            let (episode, steps) = info.load()?;
-            let rows = rows.get_or_insert_with(|| Self {
-                lengths: Vec::with_capacity(infos.len()),
-                obs: steps.first_obs.iter().map(empty).collect(),
-                actions: empty(&episode.actions),
-                rewards: Vec::new(),
-                infos: steps.infos.iter().map(empty).collect(),
-            });
-            rows.lengths.push(episode.info.length as i64);
-            for ((to, first), rest) in rows.obs.iter_mut().zip(&steps.first_obs).zip(&steps.obs) {
-                append(to, first);
-                append(to, rest);
-            }
-            append(&mut rows.actions, &episode.actions);
-            rows.rewards.extend_from_slice(&steps.rewards);
-            for (to, from) in rows.infos.iter_mut().zip(&steps.infos) {
-                append(to, from);
+        let mut order: Vec<usize> = (0..infos.len()).collect();
+        order.sort_by(|&a, &b| infos[a].get().compare_places(infos[b].get()));
+        let mut loaded: Vec<Option<(Episode, Steps)>> = infos.iter().map(|_| None).collect();
+        for folder in order.chunk_by(|&a, &b| Arc::ptr_eq(&infos[a].get().folder, &infos[b].get().folder)) {
+            let Some(&first) = folder.first() else { continue };
+            let replays = &infos[first].get().folder.replays;
+            let episodes = replays.load_many(folder.iter().map(|&at| &infos[at].get().info));
+            for (&at, episode) in folder.iter().zip(episodes) {
+                let mut episode = episode?;
+                let steps = steps_of(&mut episode)?;
+                loaded[at] = Some((episode, steps));
             }
         }
+        let mut rows: Option<Self> = None;
+        for (episode, steps) in loaded.into_iter().flatten() {
+            rows.get_or_insert_with(|| Self::new(&episode, &steps)).push(&episode, &steps);
+        }
         rows.ok_or(Failure::Nothing)
+    }
+
+    fn new(episode: &Episode, steps: &Steps) -> Self {
+        Self {
+            lengths: Vec::new(),
+            obs: steps.first_obs.iter().map(empty).collect(),
+            actions: empty(&episode.actions),
+            rewards: Vec::new(),
+            infos: steps.infos.iter().map(empty).collect(),
+        }
+    }
+
+    fn push(&mut self, episode: &Episode, steps: &Steps) {
+        self.lengths.push(episode.info.length as i64);
+        for ((to, first), rest) in self.obs.iter_mut().zip(&steps.first_obs).zip(&steps.obs) {
+            append(to, first);
+            append(to, rest);
+        }
+        append(&mut self.actions, &episode.actions);
+        self.rewards.extend_from_slice(&steps.rewards);
+        for (to, from) in self.infos.iter_mut().zip(&steps.infos) {
+            append(to, from);
+        }
     }
 }
 

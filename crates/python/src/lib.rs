@@ -32,7 +32,7 @@ mod _native {
     #[pymodule_export]
     use super::envs::{env_ids, env_spec};
     #[pymodule_export]
-    use super::episodes::{EpisodeInfo, read_episodes};
+    use super::episodes::{EpisodeInfo, in_reading_order, read_episodes};
     #[pymodule_export]
     use super::host::{BackOff, Host, WorkerLink};
     #[pymodule_export]

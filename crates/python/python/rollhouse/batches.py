@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rollhouse._native import EpisodeInfo, read_episodes
+from rollhouse._native import EpisodeInfo, in_reading_order, read_episodes
 
 if TYPE_CHECKING:
     from rollhouse.replays import Replays
 
 DEFAULT_BUFFER_BYTES = 64 << 20
 """Bytes of observations that are mixed with each other, unless told otherwise."""
+
+GROUP_EPISODES = 256
+"""Most episodes that are neighbours in a shuffled order."""
+
+GROUPS_MIXED = 64
+"""Least groups of neighbours whose rows are mixed with each other."""
 
 _Rows = dict[str, Any]
 
@@ -74,10 +80,10 @@ class Batches:
         self._pass += 1
         # All workers of a pass draw the same order, of which each takes its share.
         rng = np.random.default_rng([self._seed, epoch])
-        infos = list(self._episodes())
+        groups = self._groups()
         if self._shuffle:
-            infos = [infos[at] for at in rng.permutation(len(infos))]
-        infos = infos[worker::workers]
+            groups = [groups[at] for at in rng.permutation(len(groups))]
+        infos = [info for group in groups[worker::workers] for info in group]
         left: _Rows | None = None
         for block in self._blocks(infos):
             rows = _steps(block) if self._length is None else _windows(block, self._length)
@@ -107,6 +113,23 @@ class Batches:
         if self._infos is None:
             self._infos = [info for info in self._replays.list() if info.length > 0]
         return self._infos
+
+    def _groups(self) -> list[list[EpisodeInfo]]:
+        """Episodes that are read together: single ones, or neighbours on the disk when the order is random.
+
+        Neighbours share what has to be decoded. A group is a small part of the buffer in which rows are mixed.
+        """
+        if not self._shuffle:
+            return [[info] for info in self._episodes()]
+        groups: list[list[EpisodeInfo]] = [[]]
+        steps = 0
+        for info in in_reading_order(self._episodes()):
+            if len(groups[-1]) >= GROUP_EPISODES or steps >= self._buffer_steps // GROUPS_MIXED:
+                groups.append([])
+                steps = 0
+            groups[-1].append(info)
+            steps += info.length
+        return groups
 
     def _blocks(self, infos: list[EpisodeInfo]) -> Iterator[list[EpisodeInfo]]:
         """Runs of episodes that fill the buffer."""

@@ -314,7 +314,8 @@ class Replays:
         Args:
             batch_size: Rows of a batch, B.
             sequence_length: None for single steps; L for windows of L steps.
-            shuffle: Reads episodes in random order and mixes the rows of as many as ``buffer_bytes`` hold.
+            shuffle: Reads groups of neighbouring episodes in random order and mixes the rows of as many as
+                ``buffer_bytes`` hold, 64 groups at least.
             seed: The same seed gives the same batches in the same order; every pass over the episodes has another.
             env: Of which env; needed if there are episodes of several.
             drop_last: Leaves out the last batch of a pass if it has fewer rows.
