@@ -45,8 +45,9 @@ impl Patience {
     }
 }
 
-/// Longer than most batches of cheap envs take, short enough that an idle worker costs nothing to speak of.
-const YIELD_TIME: Duration = Duration::from_micros(500);
+/// About twice the cost of a sleep and a wake-up: who waits longer than that loses little by having looked first,
+/// and a core that others need is not kept from them.
+const YIELD_TIME: Duration = Duration::from_micros(50);
 const SPINS_BETWEEN_CLOCK_READS: u32 = 16;
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod episodes;
 mod failure;
 mod fork;
 mod host;
+mod hosted_recording;
 mod infos;
 mod recording;
 mod replays;
@@ -35,6 +36,8 @@ mod _native {
     use super::episodes::{EpisodeInfo, in_reading_order, read_episodes};
     #[pymodule_export]
     use super::host::{BackOff, Host, WorkerLink};
+    #[pymodule_export]
+    use super::hosted_recording::HostedRecording;
     #[pymodule_export]
     use super::replays::Recordings;
 

@@ -39,7 +39,7 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// Begins a run in this process's folder inside `data`, which is made if it is not there.
+    /// Begins the run of an engine in this process's folder inside `data`, which is made if it is not there.
     pub(crate) fn begin(
         py: Python<'_>,
         data: &Path,
@@ -47,21 +47,38 @@ impl Recording {
         spec: &EnvSpec,
         config: &EngineConfig,
     ) -> PyResult<Self> {
+        let limit = match config.max_episode_steps {
+            None => spec.max_episode_steps,
+            Some(limit) => (limit > 0).then_some(limit),
+        };
+        Self::begin_run(py, data, trace, spec, config.lanes, config.autoreset.name(), &config.options, limit)
+    }
+
+    /// Begins a run in this process's folder inside `data`, which is made if it is not there. `options`: one for
+    /// all lanes or one per lane, none for the defaults; `max_episode_steps`: the limit that applies.
+    #[allow(clippy::too_many_arguments, reason = "what a run is")]
+    pub(crate) fn begin_run(
+        py: Python<'_>,
+        data: &Path,
+        trace: bool,
+        spec: &EnvSpec,
+        lanes: usize,
+        autoreset: &str,
+        options: &[Options],
+        max_episode_steps: Option<u32>,
+    ) -> PyResult<Self> {
         let id = RunId::generate();
         let header = RunHeader {
             run: id,
-            options: match config.options.as_slice() {
+            options: match options {
                 // The defaults of a schema always pass its own check.
                 [] => vec![Options::check(&spec.options, &[]).unwrap_or_default()],
                 given => given.to_vec(),
             },
-            lanes: config.lanes as u32,
+            lanes: lanes as u32,
             schedule: SeedSchedule::Continue,
-            autoreset: config.autoreset.name().to_owned(),
-            max_episode_steps: match config.max_episode_steps {
-                None => spec.max_episode_steps,
-                Some(limit) => (limit > 0).then_some(limit),
-            },
+            autoreset: autoreset.to_owned(),
+            max_episode_steps,
             // The caller chooses; which policy that is, nobody says.
             policy: PolicyInfo { name: "external".to_owned(), version: 0 },
             mode: if trace { RecordMode::Trace } else { RecordMode::All },
@@ -129,7 +146,8 @@ fn folder(data: &Path) -> Result<Arc<Folder>, String> {
     Ok(folder)
 }
 
-fn wall_ms() -> u64 {
+/// The wall clock, milliseconds since 1970.
+pub(crate) fn wall_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 

@@ -303,7 +303,8 @@ def test_killed_and_stopped_workers_leave_nothing_behind_and_spoil_no_row() -> N
     spoil(4.0, seed=1)
 
 
-@pytest.mark.adapters
+# Needs no adapter, but a minute: `cargo xtask test --all` is where PyTorch is installed.
+@pytest.mark.adapters("torch")
 def test_killed_and_stopped_workers_for_a_minute() -> None:
     spoil(60.0, seed=2)
 

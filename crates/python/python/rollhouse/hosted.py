@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, Literal
@@ -32,6 +33,8 @@ def vectorize(
     reset_timeout: float | None = DEFAULT_TIMEOUT,
     call_timeout: float | None = DEFAULT_TIMEOUT,
     launch_timeout: float | None = LAUNCH_TIMEOUT,
+    record: bool = False,
+    data: str | os.PathLike[str] | None = None,
 ) -> HostedVectorEnv:
     """Runs any Python envs in worker processes, as one vector env. Blocks until all envs are made.
 
@@ -47,6 +50,9 @@ def vectorize(
         info_layout: As ``VectorEnv`` has it.
         step_timeout, reset_timeout, call_timeout: Seconds a worker has for a batch of its lanes; None for ever.
         launch_timeout: Seconds a worker has from its start until all of its envs are made; None for ever.
+        record: True to record every episode in full: observations, actions, rewards. Observation and action have
+            to be one column each: Box, Discrete, MultiDiscrete or MultiBinary.
+        data: The data folder; None for ``ROLLHOUSE_DATA`` or ``./rollhouse-data``.
 
     Raises:
         TypeError: A function cannot be pickled; the message names its index.
@@ -67,6 +73,8 @@ def vectorize(
         reset_timeout=reset_timeout,
         call_timeout=call_timeout,
         launch_timeout=launch_timeout,
+        record=record,
+        data=data,
     )
 
 
@@ -75,8 +83,6 @@ def make_vec(
     num_envs: int = 1,
     *,
     threads: None = None,
-    record: bool = False,
-    data: None = None,
     max_episode_steps: int | None = None,
     **options: Any,
 ) -> HostedVectorEnv:
@@ -87,8 +93,6 @@ def make_vec(
     """
     if threads is not None:
         raise ValueError(f"threads={threads!r}: lanes in worker processes have `workers` instead")
-    if record or data is not None:
-        raise ValueError("record: lanes in worker processes cannot be recorded")
     if isinstance(num_envs, bool) or not isinstance(num_envs, (int, np.integer)) or num_envs < 1:
         raise ValueError(f"num_envs={num_envs!r} must be an integer of at least 1")
     ours = {name: options.pop(name) for name in _OPTIONS if name in options}

@@ -7,7 +7,7 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium
 import numpy as np
@@ -24,9 +24,13 @@ from rollhouse.errors import (
     OutstandingError,
     ResetNeededError,
 )
+from rollhouse.embedded import _RECORDING, Recording, _data_folder
 from rollhouse.losses import Losses
 from rollhouse.observation_modes import batch_observation_spaces, check_observation_mode
 from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, Step, VectorEnv, parse_autoreset_mode
+
+if TYPE_CHECKING:
+    from rollhouse.hosted_recording import HostedRecorder
 
 LAUNCH_TIMEOUT = 120.0
 """Seconds from the start of a worker process until all of its envs are made."""
@@ -79,6 +83,8 @@ class HostedVectorEnv(VectorEnv):
         reset_timeout: float | None = DEFAULT_TIMEOUT,
         call_timeout: float | None = DEFAULT_TIMEOUT,
         launch_timeout: float | None = LAUNCH_TIMEOUT,
+        record: bool = False,
+        data: str | os.PathLike[str] | None = None,
     ):
         env_fns = list(env_fns)
         if not 1 <= len(env_fns) <= MAX_LANES:
@@ -97,6 +103,10 @@ class HostedVectorEnv(VectorEnv):
         ):
             if value is not None and not value > 0:
                 raise ValueError(f"{name}={value!r} must be a positive number of seconds, or None for no limit")
+        if record not in (False, True):
+            raise ValueError(f"record={record!r} must be False or True")
+        if data is not None and not record:
+            raise ValueError(f"data={os.fspath(data)!r} is used only with record=True")
         self.step_timeout, self.reset_timeout = step_timeout, reset_timeout
         self.call_timeout, self.launch_timeout = call_timeout, launch_timeout
         mode = parse_autoreset_mode(autoreset_mode)
@@ -106,7 +116,7 @@ class HostedVectorEnv(VectorEnv):
         try:
             lanes = self._crew.launch()
             single, batched = batch_observation_spaces([lane[0] for lane in lanes], observation_mode)
-            for lane, (_, action_space, _, _) in enumerate(lanes):
+            for lane, (_, action_space, *_) in enumerate(lanes):
                 if action_space != lanes[0][1]:
                     raise RuntimeError(
                         f"env_fns[{lane}] has the action space {action_space} and env_fns[0] has {lanes[0][1]}; "
@@ -124,6 +134,7 @@ class HostedVectorEnv(VectorEnv):
                 render_mode=lanes[0][3],
             )
             self._first_seeds = None if seed is None else self._parse_seeds(seed)
+            self._recorder = self._begin_recording(data, *lanes[0][4:]) if record else None
             self._mapping = self._crew.set_up(single, self.single_action_space, self.num_envs)
         except BaseException:
             self.closed = True
@@ -147,6 +158,28 @@ class HostedVectorEnv(VectorEnv):
         self._done: dict[int, str] = {}
         self._infos: dict[int, tuple[tuple[Any, Any] | None, dict[str, Any]]] = {}
         self._results: dict[int, list[tuple[bool, Any]]] = {}
+
+    def _begin_recording(
+        self, data: str | os.PathLike[str] | None, id: str, max_episode_steps: int | None
+    ) -> HostedRecorder:
+        from rollhouse.hosted_recording import HostedRecorder
+
+        recorder = HostedRecorder(
+            _data_folder(data),
+            id,
+            self.num_envs,
+            self.autoreset_mode.value,
+            max_episode_steps,
+            self.single_observation_space,
+            self.single_action_space,
+        )
+        _RECORDING.add(self)
+        return recorder
+
+    @property
+    def recording(self) -> Recording | None:
+        """Where it records, if it does; once closed, with figures."""
+        return None if self._recorder is None else self._recorder.recording
 
     # Stepping
 
@@ -207,6 +240,10 @@ class HostedVectorEnv(VectorEnv):
         if self.info_layout == "default":
             valid = ~self._over if self.autoreset_mode is AutoresetMode.NEXT_STEP else _ones(self.num_envs)
             infos["valid"], infos["_valid"] = valid, _ones(self.num_envs)
+        if self._recorder is not None:
+            lanes = list(range(self.num_envs))
+            observations = mapping.observations[slot][0]
+            self._record(lanes, _ones(self.num_envs), {}, observations, rewards, terminations, truncations)
         self._over = terminations | truncations
         return self._frame(), rewards, terminations, truncations, infos
 
@@ -265,12 +302,15 @@ class HostedVectorEnv(VectorEnv):
 
     def _gather_rows(self, lanes: list[int]) -> Any:
         """Copies of the last rows of some lanes."""
+        return self._columns.batch(self._gather_columns(lanes), [self._others[lane] for lane in lanes])
+
+    def _gather_columns(self, lanes: list[int]) -> list[np.ndarray]:
         arrays = []
         slots = np.array([self._lane_slot[lane] for lane in lanes])[:, None]
         for zero, one in zip(*self._mapping.observations, strict=True):
             choose = slots.reshape((-1,) + (1,) * (zero.ndim - 1))
             arrays.append(np.where(choose == 0, zero[lanes], one[lanes]))
-        return self._columns.batch(arrays, [self._others[lane] for lane in lanes])
+        return arrays
 
     def _deliver(self, lanes: list[int], gather: Callable[[list[int]], Any]) -> Step:
         """The rows of lanes that are done, in this order; raises for lanes that were lost if it is to.
@@ -288,12 +328,16 @@ class HostedVectorEnv(VectorEnv):
         terminations = self._mapping.terminations[index] & stepped
         truncations = self._mapping.truncations[index] & stepped
         valid = stepped & ~self._over[index] if self.autoreset_mode is AutoresetMode.NEXT_STEP else stepped.copy()
+        if self._recorder is not None:
+            self._record_rows(lanes, how, said, rewards, terminations, truncations)
         self._over[index] = terminations | truncations
         infos = self._add_infos(lanes, said)
         if self.info_layout == "default":
             infos["valid"], infos["_valid"] = valid, _ones(len(lanes))
         lost = self._losses.take_told(lane for lane, kind in zip(lanes, how, strict=True) if kind == "lost")
         if lost:
+            if self._recorder is not None:
+                self._recorder.lose(lost)
             if self.on_loss == "raise":
                 raise self._losses.error(lost)
             row_of = {lane: row for row, lane in enumerate(lanes)}
@@ -334,12 +378,60 @@ class HostedVectorEnv(VectorEnv):
                     infos = adder._add_info(infos, info, row)
         return infos
 
+    # Recording
+
+    def _record(
+        self,
+        lanes: list[int],
+        stepped: np.ndarray,
+        finals: dict[int, Any],
+        observations: np.ndarray,
+        rewards: np.ndarray,
+        terminations: np.ndarray,
+        truncations: np.ndarray,
+    ) -> None:
+        """Records a step of ``lanes``. All arrays have N rows; ``stepped`` says which lanes have an env that did
+        something, ``finals`` has terminal observations that are not in ``observations``."""
+        recorder = self._recorder
+        assert recorder is not None
+        begun = stepped & self._over if self.autoreset_mode is AutoresetMode.NEXT_STEP else np.zeros_like(stepped)
+        seen = observations
+        if finals:
+            seen = observations.copy()
+            for lane, final in finals.items():
+                seen[lane] = final
+        recorder.step(stepped & ~begun, self._mapping.actions[0], seen, rewards, terminations, truncations)
+        first = [*np.flatnonzero(begun).tolist(), *finals]
+        recorder.begin(first, [None] * len(first), observations)
+
+    def _record_rows(
+        self,
+        lanes: list[int],
+        how: list[str],
+        said: dict[int, Any],
+        rewards: np.ndarray,
+        terminations: np.ndarray,
+        truncations: np.ndarray,
+    ) -> None:
+        """Records rows of lanes of any fate."""
+        recorder = self._recorder
+        assert recorder is not None
+        observations = recorder.spread(lanes, self._gather_columns(lanes)[0])
+        finals = {lane: final[0] for lane, (final, _) in said.items() if final is not None}
+        stepped = recorder.spread(lanes, np.array([kind == "stepped" for kind in how], dtype=np.bool_))
+        spread = [recorder.spread(lanes, rows) for rows in (rewards, terminations, truncations)]
+        self._record(lanes, stepped, finals, observations, *spread)
+        first = [lane for lane, kind in zip(lanes, how, strict=True) if kind == "began"]
+        recorder.begin(first, [None] * len(first), observations)
+
     # Actions
 
     def _take_actions(self, actions: Any, lanes: list[int]) -> None:
         """Checks actions and puts them where the workers find them, one per lane of ``lanes``."""
         arrays, items = self._actions.take(actions, lanes, self._resetting_next())
         if arrays is None:
+            if self._recorder is not None:
+                self._mapping.actions[0][lanes] = np.asarray(items)
             self._items.update(zip(lanes, items, strict=True))
         else:
             for column, array in zip(self._mapping.actions, arrays, strict=True):
@@ -518,7 +610,7 @@ class HostedVectorEnv(VectorEnv):
         elif self._outstanding:
             raise OutstandingError(f"{len(self._outstanding)} lanes have been sent and not received")
         anew = self._recover(lanes) if self._losses.away else {}
-        self._resetting = lanes
+        self._resetting, self._reset_seeds = lanes, seeds
         for index, (first, end) in enumerate(self._crew.ranges):
             own = [lane for lane in lanes if first <= lane < end]
             here = [lane for lane in own if lane not in self._losses.away or lane in anew]
@@ -580,8 +672,13 @@ class HostedVectorEnv(VectorEnv):
         observations = self._gather_frame(list(range(self.num_envs)))
         said = {lane: self._infos.pop(lane) for lane in lanes if lane in self._infos}
         infos = self._add_infos(list(range(self.num_envs)), said)
+        lost = self._losses.take_told(missing)
+        if self._recorder is not None:
+            self._recorder.lose(lost)
+            begun = [lane for lane in lanes if lane not in missing]
+            seeds = [self._reset_seeds[lane] for lane in begun]
+            self._recorder.begin(begun, seeds, self._mapping.observations[self._slot][0])
         if missing:
-            lost = self._losses.take_told(missing)
             if self.on_loss == "raise" or self._losses.all_failed():
                 raise self._losses.error(lost) if lost else self._losses.absence(missing)
             self._add_lost(infos, list(lost), [loss.outcome for loss in lost.values()], self.num_envs)
@@ -695,6 +792,9 @@ class HostedVectorEnv(VectorEnv):
                 f"Calling `close` while waiting for a pending call to `{self._pending}` to complete."
             )
         host = self._crew.host
+        if self._recorder is not None:
+            _RECORDING.discard(self)
+            self._recorder.close()
         try:
             if not terminate:
                 host.wait("replies", timeout)

@@ -99,8 +99,14 @@ class Worker:
         self.mapping: Mapping | None = None
 
     def describe(self) -> list[tuple[Any, ...]]:
-        """Per lane: spaces, metadata, render mode."""
-        return [(env.observation_space, env.action_space, env.metadata, env.render_mode) for env in self.envs]
+        """Per lane: spaces, metadata, render mode, id and time limit."""
+        lanes: list[tuple[Any, ...]] = []
+        for env in self.envs:
+            spec = env.spec
+            name = spec.id if spec is not None else type(env.unwrapped).__name__
+            limit = spec.max_episode_steps if spec is not None else None
+            lanes.append((env.observation_space, env.action_space, env.metadata, env.render_mode, name, limit))
+        return lanes
 
     def set_up(
         self, place: tuple[int, int, int], observation: gymnasium.Space, action: gymnasium.Space, lanes: int

@@ -7,6 +7,7 @@ tests are not run, and why.
 from __future__ import annotations
 
 import functools
+import importlib.util
 
 import gymnasium.vector
 import gymnasium.vector.async_vector_env
@@ -85,6 +86,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 isinstance(value, functools.partial) and value.keywords.get("shared_memory") is False
             ):
                 reason = reason or UNSHARED
+        if name == "test_sync_vector_env_seed" and importlib.util.find_spec("Box2D") is None:
+            reason = reason or "Box2D is not installed"
         if reason:
             item.add_marker(pytest.mark.skip(reason=reason))
 

@@ -1,0 +1,100 @@
+"""Hosted lanes are recorded step by step as they were delivered."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+from hosted_envs import ZOO, CountEnv, ZooEnv
+
+import rollhouse
+
+
+def play(envs: rollhouse.HostedVectorEnv, steps: int, first_done: bool) -> dict[int, list[dict[str, list[Any]]]]:
+    """Steps at random; the episodes of each lane that ended, as they were delivered."""
+    mode = envs.autoreset_mode
+    observations, _ = envs.reset(seed=3)
+    envs.action_space.seed(0)
+    open_episodes = [{"observations": [row.copy()], "actions": [], "rewards": []} for row in observations]
+    ended: dict[int, list[dict[str, list[Any]]]] = {lane: [] for lane in range(envs.num_envs)}
+    over = np.zeros(envs.num_envs, np.bool_)
+    for _ in range(steps):
+        actions = envs.action_space.sample()
+        if first_done:
+            envs.send(actions)
+            observations, rewards, terminations, truncations, infos = envs.recv()
+        else:
+            observations, rewards, terminations, truncations, infos = envs.step(actions)
+        was_over, over = over, terminations | truncations
+        for lane in range(envs.num_envs):
+            if mode is AutoresetMode.NEXT_STEP and was_over[lane]:
+                open_episodes[lane] = {"observations": [observations[lane].copy()], "actions": [], "rewards": []}
+                continue
+            same_step_end = mode is AutoresetMode.SAME_STEP and over[lane]
+            last = infos["final_obs"][lane] if same_step_end else observations[lane].copy()
+            open_episodes[lane]["observations"].append(last)
+            open_episodes[lane]["actions"].append(actions[lane].copy())
+            open_episodes[lane]["rewards"].append(rewards[lane])
+            if over[lane]:
+                ended[lane].append(open_episodes[lane])
+            if same_step_end:
+                open_episodes[lane] = {"observations": [observations[lane].copy()], "actions": [], "rewards": []}
+        if mode is AutoresetMode.DISABLED and over.any():
+            observations, _ = envs.reset(options={"reset_mask": over})
+            for lane in np.flatnonzero(over):
+                open_episodes[lane] = {"observations": [observations[lane].copy()], "actions": [], "rewards": []}
+    return ended
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "first_done"),
+    [
+        ("box", "NextStep", False),
+        ("discrete", "SameStep", False),
+        ("image", "Disabled", False),
+        ("flags", "NextStep", True),
+        ("binary", "SameStep", True),
+    ],
+)
+def test_episodes_are_read_as_they_were_delivered(tmp_path: Path, name: str, mode: str, first_done: bool) -> None:
+    # More lanes than a block of the recording has.
+    fns = [partial(ZooEnv, ZOO[name], 9) for _ in range(66)]
+    envs = rollhouse.vectorize(fns, workers=2, autoreset_mode=mode, record=True, data=tmp_path)
+    ended = play(envs, 25, first_done)
+    envs.close()
+    assert envs.recording is not None and envs.recording.figures is not None
+    replays = rollhouse.replays.open(envs.recording.path)
+    listed = replays.list()
+    assert len(listed) == envs.recording.figures["episodes"]
+    for lane, episodes in ended.items():
+        mine = sorted((info for info in listed if info.lane == lane), key=lambda info: info.number)
+        assert mine[0].seed == 3 + lane and mine[1].seed is None
+        for info, played in zip(mine, episodes, strict=False):
+            assert info.env == "ZooEnv" and info.length == len(played["actions"])
+            episode = replays.read(info.id)
+            for part, rows in played.items():
+                assert np.array_equal(getattr(episode, part), np.array(rows)), (info, part)
+        assert len(mine) >= len(episodes) > 0
+
+
+def test_episodes_of_lost_lanes_are_recorded_as_interrupted(tmp_path: Path) -> None:
+    envs = rollhouse.vectorize([CountEnv] * 2, workers=2, on_loss="report", record=True, data=tmp_path)
+    envs.reset(seed=0)
+    envs.step([0, 0])
+    envs.step([0, CountEnv.RAISE])
+    envs.step([CountEnv.END, 0])
+    envs.close()
+    assert envs.recording is not None
+    listed = rollhouse.replays.open(envs.recording.path).list()
+    told = {info.lane: (info.outcome, info.length, info.return_) for info in listed}
+    assert told == {0: ("terminated", 3, 3.0), 1: ("crashed", 1, 1.0)}
+
+
+@pytest.mark.parametrize("name", ["dict", "text", "half"])
+def test_spaces_that_are_no_single_column_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="record: the observation space"):
+        rollhouse.vectorize([partial(ZooEnv, ZOO[name])], workers=1, record=True, data=tmp_path)
