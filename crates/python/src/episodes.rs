@@ -206,7 +206,8 @@ impl EpisodeInfo {
 }
 
 impl EpisodeInfo {
-    fn compare_places(&self, other: &Self) -> Ordering {
+    /// The order in which reading costs least.
+    pub(crate) fn compare_places(&self, other: &Self) -> Ordering {
         self.folder.path.cmp(&other.folder.path).then_with(|| self.info.compare_places(&other.info))
     }
 

@@ -143,9 +143,12 @@ impl Recordings {
 
 fn verify_each(infos: &[Py<EpisodeInfo>]) -> Result<Verified, Failure> {
     let mut tally = Verified::default();
-    for info in infos {
-        let EpisodeInfo { info, folder } = info.get();
-        folder.replays.verify(std::slice::from_ref(info), registry(), |found| tally.take(found))?;
+    let mut infos: Vec<&EpisodeInfo> = infos.iter().map(Py::get).collect();
+    infos.sort_by(|a, b| a.compare_places(b));
+    for folder in infos.chunk_by(|a, b| Arc::ptr_eq(&a.folder, &b.folder)) {
+        let Some(first) = folder.first() else { continue };
+        let infos: Vec<_> = folder.iter().map(|info| info.info.clone()).collect();
+        first.folder.replays.verify(&infos, registry(), |found| tally.take(found))?;
     }
     Ok(tally)
 }

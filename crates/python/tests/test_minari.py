@@ -131,9 +131,9 @@ class Images:
     def list(self, env: str | None = None) -> list:
         return [self.info]
 
-    def read(self, info) -> replays.Episode:
+    def read_many(self, infos):
         over = np.array([False] * 4 + [True])
-        return SimpleNamespace(
+        yield SimpleNamespace(
             seed=None,
             observations=self.frames,
             actions=np.zeros(5, np.int64),

@@ -299,6 +299,56 @@ def test_replays_travel_to_other_processes(cartpoles: Path) -> None:
     assert again.list() == recorded.list()
 
 
+def test_reading_many_gives_each_as_reading_it_alone(tmp_path: Path) -> None:
+    play(tmp_path, lanes=40, steps=200)
+    play(tmp_path, "Pendulum-v1", lanes=3, steps=450)
+    play(tmp_path, "test/Noise-v0", lanes=3, steps=100)
+    recorded = replays.open(tmp_path)
+    infos = recorded.list(sort="-return")
+    assert len(infos) > 300
+    for info, episode in zip(infos, recorded.read_many([info.id for info in infos]), strict=True):
+        alone = recorded.read(info)
+        assert episode.info == info
+        for name in ("observations", "actions", "rewards", "terminations", "truncations"):
+            np.testing.assert_array_equal(getattr(episode, name), getattr(alone, name))
+        assert episode.infos.keys() == alone.infos.keys()
+        for name, column in alone.infos.items():
+            np.testing.assert_array_equal(episode.infos[name], column)
+    assert sum(1 for _ in recorded.read_many()) == len(infos)
+
+
+def test_reading_many_gives_those_before_a_damaged_one(tmp_path: Path) -> None:
+    envs = rollhouse.make_vec("CartPole-v1", 64, record=True, data=tmp_path)
+    envs.reset(seed=1)
+    for step in range(3000):
+        envs.step(np.full(64, step % 2))
+    envs.close()
+    recorded = replays.open(tmp_path)
+    infos = recorded.list(sort="started")
+    (segment,) = segments(tmp_path)
+    content = bytearray(segment.read_bytes())
+    content[len(content) * 3 // 4] ^= 0xFF
+    segment.write_bytes(content)
+
+    def readable(info) -> bool:
+        try:
+            recorded.read(info)
+        except DamagedRecordingError:
+            return False
+        return True
+
+    # A listing from before the damage: some of what it lists can be read, some cannot.
+    sample = infos[::20]
+    expected = [info for info in sample if readable(info)]
+    assert 0 < len(expected) < len(sample)
+    first_bad = next(index for index, info in enumerate(sample) if info not in expected)
+    given = []
+    with pytest.raises(DamagedRecordingError):
+        for episode in recorded.read_many(sample):
+            given.append(episode.info)
+    assert given == sample[:first_bad]
+
+
 def test_threads_may_read_side_by_side(cartpoles: Path) -> None:
     recorded = replays.open(cartpoles)
     infos = recorded.list()

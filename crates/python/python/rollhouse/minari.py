@@ -42,7 +42,7 @@ def write_dataset(
         metadata: Further arguments of ``minari.create_dataset_from_buffers``: ``author``, ``description``, ...
 
     Returns:
-        The ``minari.MinariDataset``. It has been written; one episode at a time was held in memory.
+        The ``minari.MinariDataset``. It has been written; some episodes at a time were held in memory.
 
     Raises:
         ImportError: Minari is not installed.
@@ -69,8 +69,8 @@ def write_dataset(
         raise ValueError(f"dataset_id={dataset_id!r}: Minari has a dataset of that id at {path}")
 
     def buffers() -> Iterator[Any]:
-        for info in infos:
-            yield EpisodeBuffer(**_columns(recordings.read(info)))
+        for episode in recordings.read_many(infos):
+            yield EpisodeBuffer(**_columns(episode))
 
     try:
         with warnings.catch_warnings():

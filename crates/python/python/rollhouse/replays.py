@@ -52,6 +52,13 @@ __all__ = [
 ]
 
 
+WINDOW_EPISODES = 256
+"""Most episodes that ``Replays.read_many`` reads together."""
+
+WINDOW_STEPS = 1 << 14
+"""Steps at which it reads no further ones along."""
+
+
 def open(path: str | os.PathLike[str] | None = None) -> Replays:
     """Opens a folder of recordings, and with it those directly inside it (Python processes write into one each).
 
@@ -294,9 +301,19 @@ class Replays:
     __getitem__ = read
 
     def read_many(self, episodes: Iterable[str | EpisodeInfo] | None = None) -> Iterator[Episode]:
-        """Reads episodes one by one; all of them, in the order of their names, if ``episodes`` is None."""
-        for episode in self.list() if episodes is None else episodes:
-            yield self.read(episode)
+        """Gives episodes one by one; all of them, in the order of their names, if ``episodes`` is None.
+
+        Reads some of one env together, which is faster by far: their arrays are parts of larger ones.
+        """
+        infos = (self.find(one) if isinstance(one, str) else one for one in episodes or ())
+        window: _Infos = []
+        for info in self.list() if episodes is None else infos:
+            full = len(window) >= WINDOW_EPISODES or sum(one.length for one in window) >= WINDOW_STEPS
+            if window and (full or info.env != window[-1].env):
+                yield from _episodes(window)
+                window = []
+            window.append(info)
+        yield from _episodes(window)
 
     def batches(
         self,
@@ -372,10 +389,34 @@ def to_minari(recordings: Replays | str | os.PathLike[str], dataset_id: str, **a
 
 
 def _episode(info: EpisodeInfo) -> Episode:
-    lengths, observations, actions, rewards, infos = read_episodes([info])
-    steps = int(lengths[0])
-    terminations, truncations = np.zeros(steps, np.bool_), np.zeros(steps, np.bool_)
-    if steps:
-        terminations[-1], truncations[-1] = info.terminated, info.truncated
-    plain = observations[""] if list(observations) == [""] else observations
-    return Episode(info, plain, actions, rewards, terminations, truncations, infos)
+    return _split([info])[0]
+
+
+def _episodes(window: list[EpisodeInfo]) -> Iterator[Episode]:
+    """Reads episodes together; one by one if one of them cannot be read, so that those before it are."""
+    try:
+        episodes = _split(window)
+    except (ReplayError, TypeError):
+        yield from map(_episode, window)
+    else:
+        yield from episodes
+
+
+def _split(infos: list[EpisodeInfo]) -> list[Episode]:
+    if not infos:
+        return []
+    lengths, observations, actions, rewards, columns = read_episodes(infos)
+    episodes = []
+    row = 0
+    for at, (info, steps) in enumerate(zip(infos, lengths.tolist(), strict=True)):
+        terminations, truncations = np.zeros(steps, np.bool_), np.zeros(steps, np.bool_)
+        if steps:
+            terminations[-1], truncations[-1] = info.terminated, info.truncated
+        # Before it there are `at` first observations.
+        seen = {path: column[row + at : row + at + steps + 1] for path, column in observations.items()}
+        rows = slice(row, row + steps)
+        infos_of = {path: column[rows] for path, column in columns.items()}
+        plain = seen[""] if list(seen) == [""] else seen
+        episodes.append(Episode(info, plain, actions[rows], rewards[rows], terminations, truncations, infos_of))
+        row += steps
+    return episodes
