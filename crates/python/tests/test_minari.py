@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -107,45 +107,35 @@ def test_several_envs_are_refused_without_saying_which(data: Path) -> None:
         replays.to_minari(data, "ours/lossy-v0", env="CartPole-v1", jpeg_encoding=True)
 
 
-class Images:
-    """Stands for recordings of an env that sees images, which no built-in env does."""
+class Camera(gymnasium.Env):
+    """Sees noise for five steps, in lanes of worker processes."""
 
-    def __init__(self) -> None:
-        generator = np.random.default_rng(0)
-        self.frames = generator.integers(0, 256, (6, 64, 64, 3), dtype=np.uint8)
-        self.info = SimpleNamespace(
-            id="k3f9q2tz-0-0",
-            env="Camera-v0",
-            outcome="terminated",
-            finished=True,
-            length=5,
-            run="a run",
-            lane=0,
-            number=0,
-            policy="random",
-            options={},
-            observation_space=spaces.Box(0, 255, (64, 64, 3), np.uint8),
-            action_space=spaces.Discrete(2),
-        )
+    observation_space = spaces.Box(0, 255, (64, 64, 3), np.uint8)
+    action_space = spaces.Discrete(2)
 
-    def list(self, env: str | None = None) -> list:
-        return [self.info]
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.look(), {}
 
-    def read_many(self, infos):
-        over = np.array([False] * 4 + [True])
-        yield SimpleNamespace(
-            seed=None,
-            observations=self.frames,
-            actions=np.zeros(5, np.int64),
-            rewards=np.ones(5),
-            terminations=over,
-            truncations=np.zeros(5, np.bool_),
-            infos={},
-        )
+    def step(self, action):
+        self.steps += 1
+        return self.look(), 1.0, self.steps == 5, False, {}
+
+    def look(self) -> np.ndarray:
+        return self.np_random.integers(0, 256, (64, 64, 3), dtype=np.uint8)
 
 
-def test_images_are_not_compressed() -> None:
+def test_images_are_not_compressed(tmp_path: Path) -> None:
     """Minari compresses images with JPEG unless it is told not to, and noise does not survive that."""
-    images = Images()
-    (episode,) = write_dataset(images, "ours/images-v0").iterate_episodes()
-    np.testing.assert_array_equal(episode.observations, images.frames)
+    envs = rollhouse.vectorize([Camera] * 2, workers=1, record=True, data=tmp_path / "images")
+    first, _ = envs.reset(seed=3)
+    seen = [first] + [envs.step(np.zeros(2, np.int64))[0] for _ in range(5)]
+    envs.close()
+    recorded = replays.open(tmp_path / "images")
+    assert [info.recorded for info in recorded] == ["full"] * 2
+    written = list(write_dataset(recorded, "ours/images-v0").iterate_episodes())
+    assert len(written) == 2
+    for lane, episode in enumerate(written):
+        assert episode.observations.dtype == np.uint8
+        np.testing.assert_array_equal(episode.observations, [frames[lane] for frames in seen])
