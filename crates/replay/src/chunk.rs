@@ -1,7 +1,8 @@
 //! A chunk's payload: its columns and how they are read. Layout: docs/replay-format.md.
 
 use rollhouse_core::limits::HASH_WINDOW_STEPS;
-use rollhouse_core::{Outcome, Start, lane_bits};
+use rollhouse_core::{LANE_BIT, Outcome, Start, lane_bits};
+use rollhouse_env::{Kernel, Target};
 
 use crate::buffer::{ActionCoding, CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE, EndEvent, Layout};
 use crate::codec::{Cursor, Malformed, scatter_bits, unzigzag};
@@ -422,6 +423,32 @@ impl Decoder {
         Ok(())
     }
 
+    /// Writes the actions of a row to those of the whole block; discrete actions only. What lanes get that were
+    /// not stepped means nothing.
+    pub(crate) fn expand_actions(
+        &self,
+        columns: &Columns<'_>,
+        row: usize,
+        target: Target,
+        actions: &mut [i64],
+    ) -> Result<(), Malformed> {
+        let ActionCoding::Planes { start, planes } = self.layout.actions else {
+            return Err(Malformed("actions: not discrete"));
+        };
+        let width = self.present.count_ones().div_ceil(8) as usize;
+        actions.fill(start);
+        for plane in 0..planes as usize {
+            let at = (row * planes as usize + plane) * width;
+            let bytes = columns.fixed[column::ACTIONS].get(at..at + width).ok_or(Malformed("actions"))?;
+            let mut word = [0; 8];
+            word[..width].copy_from_slice(bytes);
+            let packed = u64::from_le_bytes(word);
+            let word = if self.present == u64::MAX { packed } else { scatter_bits(packed, self.present) };
+            target.run(ExpandBits { word, plane, actions });
+        }
+        Ok(())
+    }
+
     /// Appends the actions of a part as int64 elements; discrete actions only.
     pub(crate) fn discrete_actions(
         &self,
@@ -567,6 +594,25 @@ impl<'a> Columns<'a> {
     /// Observation columns, then info columns.
     pub(crate) fn steps(&self) -> &[&'a [u8]] {
         &self.steps
+    }
+}
+
+/// Adds a bit plane of a row to its actions.
+struct ExpandBits<'a> {
+    word: u64,
+    plane: usize,
+    actions: &'a mut [i64],
+}
+
+impl Kernel for ExpandBits<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for (action, bit) in self.actions.iter_mut().zip(&LANE_BIT) {
+            // An action of another program's env may be any number.
+            *action = action.wrapping_add(i64::from(self.word & bit != 0) << self.plane);
+        }
     }
 }
 

@@ -389,7 +389,7 @@ pub(crate) fn infos(
 }
 
 /// Lane-steps of a decoded chunk.
-fn steps_of(decoder: &Decoder) -> u64 {
+pub(crate) fn steps_of(decoder: &Decoder) -> u64 {
     decoder.stepped.iter().map(|row| u64::from(row.count_ones())).sum()
 }
 
@@ -397,7 +397,7 @@ const fn is_rest(part: &Part, header: &Header) -> bool {
     part.piece.to_row == header.rows as usize
 }
 
-fn info_of(
+pub(crate) fn info_of(
     run: &Arc<RunInfo>,
     part: &Part,
     segment: u64,

@@ -4,14 +4,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnSpec, EpisodeName, Lanes, Outcome};
+use rollhouse_core::{ColumnSpec, EnvSpec, EpisodeName, Lanes, Options};
 use rollhouse_env::{Ended, Registry};
-use serde::Serialize;
 
 use crate::data::ColumnData;
+use crate::divergence::{Divergence, Ending, Replayed, Value, differs, has_return, panicked, went_on};
 use crate::episode::{Episode, EpisodeInfo};
 use crate::load::{Assembled, Assembler, Loader};
-use crate::replays::{ReadError, Replays};
+use crate::relive::{Chunk, Relive};
+use crate::replays::{ReadError, Replays, info_of};
 use crate::run::RecordKind;
 use crate::run_record::RunInfo;
 use crate::simulate::Simulator;
@@ -31,38 +32,6 @@ pub struct Verification {
     pub note: Option<String>,
 }
 
-/// Where a recording and its repetition part.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Divergence {
-    /// The first step that may differ; 0 is the reset.
-    pub from: u64,
-    /// The last step that may be the first to differ; equal to `from` where the recording names it.
-    pub to: u64,
-    /// What differs: `state`, `return`, `terminated`, `truncated`, `reward`, `dynamics`, `recording`, `panic`, or
-    /// the name of an observation's or info's element.
-    pub field: String,
-    /// As recorded.
-    pub recorded: Value,
-    /// As it came out now.
-    pub replayed: Value,
-}
-
-/// A recorded or recomputed value.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum Value {
-    /// Nothing.
-    Nothing,
-    /// A flag.
-    Flag(bool),
-    /// A hash.
-    Hash(u64),
-    /// A number.
-    Number(f64),
-    /// Words.
-    Text(String),
-}
-
 impl Replays {
     /// Verifies every episode, front to back; calls `visit` for each, in no particular order.
     ///
@@ -74,14 +43,24 @@ impl Replays {
         mut visit: impl FnMut(Verification),
     ) -> Result<(), ReadError> {
         let mut verifier = Verifier::new(registry);
+        let mut relive = Relive::new(registry);
         let mut assembler = Assembler::default();
+        let mut apart = Vec::new();
         for segment in self.segments.values() {
             for extent in &segment.index.extents {
                 let number = segment.index.number;
                 self.each_chunk(segment, extent, &mut |run, decoder, offset, header, columns| {
+                    let chunk = Chunk { run, header, decoder, columns };
+                    // A chunk that does not decode further is damage that opening the folder lists.
+                    if Relive::suits(&chunk) {
+                        let unmet = relive.chunk(&chunk, &mut visit).unwrap_or_default();
+                        let steps = crate::replays::steps_of(decoder);
+                        let info =
+                            |at: usize| info_of(run, &decoder.parts[at], number, offset, header, steps);
+                        return apart.extend(unmet.into_iter().map(info));
+                    }
                     let infos = crate::replays::infos(run, decoder, number, offset, header);
                     let id = run.run().as_u128();
-                    // A chunk that does not decode further is damage that opening the folder lists.
                     let done = assembler.add(id, header, decoder, columns, infos, &run.spec);
                     for episode in done.unwrap_or_default() {
                         match episode {
@@ -90,6 +69,7 @@ impl Replays {
                         }
                     }
                 })?;
+                self.verify_with(&mut verifier, &std::mem::take(&mut apart), &mut visit)?;
             }
         }
         self.verify_with(&mut verifier, &self.broken_off()?, &mut visit)?;
@@ -148,8 +128,8 @@ struct Group {
     steps: u64,
 }
 
-/// Why a group's episodes are not simulated.
-enum Unready {
+/// Why episodes are not simulated.
+pub(crate) enum Unready {
     /// The env's dynamics have this hash now.
     Dynamics(u64),
     /// It cannot be made.
@@ -204,16 +184,8 @@ impl<'a> Verifier<'a> {
 
 impl Group {
     fn new(registry: &Registry, run: Arc<RunInfo>, options: usize, info: &EpisodeInfo) -> Self {
-        let simulator = Simulator::new(registry, &run.spec, &info.options(), BLOCK_LANES);
-        let simulator = simulator.map(Box::new).map_err(|error| Unready::Failed(error.to_string()));
-        let now = registry.get(&run.spec.id).map(|entry| entry.spec().dynamics_hash);
-        let mut group = Self { run, options, simulator, queue: VecDeque::new(), steps: 0 };
-        if let Ok(now) = now
-            && now != group.run.spec.dynamics_hash
-        {
-            group.simulator = Err(Unready::Dynamics(now));
-        }
-        group
+        let simulator = ready(registry, &run, &info.options(), BLOCK_LANES);
+        Self { run, options, simulator, queue: VecDeque::new(), steps: 0 }
     }
 
     /// Simulates what is queued, 64 episodes at a time.
@@ -222,7 +194,9 @@ impl Group {
         let queue = std::mem::take(&mut self.queue);
         match &mut self.simulator {
             Ok(simulator) => Batch::new(&self.run, simulator).run(queue, visit),
-            Err(why) => queue.iter().for_each(|episode| visit(not_simulated(episode, why))),
+            Err(why) => queue
+                .iter()
+                .for_each(|episode| visit(why.verification(episode.info.name, &episode.info.run.spec))),
         }
     }
 }
@@ -395,42 +369,32 @@ impl<'a> Batch<'a> {
         {
             return Some(divergence);
         }
-        if let (Some(hash), Some(&(age, recorded))) = (hash, slot.episode.windows.get(slot.next_window))
+        let replayed = Replayed {
+            terminated: ended.terminated >> lane & 1 == 1,
+            truncated: ended.truncated >> lane & 1 == 1 || self.limit.is_some_and(|limit| t >= limit),
+            hash: hash.unwrap_or_default(),
+            total_reward: slot.total_reward,
+        };
+        if let Some(&(age, recorded)) = slot.episode.windows.get(slot.next_window)
             && age == t
         {
             slot.next_window += 1;
             slot.next_due = slot.episode.windows.get(slot.next_window).map_or(u64::MAX, |&(age, _)| age);
-            if hash != recorded {
-                return Some(state_differs(slot.agreed + 1, t, recorded, hash));
+            if let Some(divergence) = replayed.state_differs(slot.agreed, t, recorded) {
+                return Some(divergence);
             }
             slot.agreed = t;
         }
-        let terminated = ended.terminated >> lane & 1 == 1;
-        let truncated = ended.truncated >> lane & 1 == 1 || self.limit.is_some_and(|limit| t >= limit);
         if !is_last {
-            // The episode went on; the repetition must too.
-            let field = if terminated { "terminated" } else { "truncated" };
-            return (terminated || truncated)
-                .then(|| differs(slot.agreed + 1, t, field, Value::Flag(false), Value::Flag(true)));
+            return went_on(slot.agreed, t, &replayed);
         }
-        if let (Some(recorded), Some(hash)) = (slot.episode.end_hash, hash)
-            && recorded != hash
-        {
-            return Some(state_differs(slot.agreed + 1, t, recorded, hash));
-        }
-        let flags = slot.episode.info.outcome.flags();
-        if slot.episode.info.outcome.is_finished() {
-            for (field, recorded, replayed) in
-                [("terminated", flags.0, terminated), ("truncated", flags.1, truncated)]
-            {
-                if recorded != replayed {
-                    return Some(differs(t, t, field, Value::Flag(recorded), Value::Flag(replayed)));
-                }
-            }
-        }
-        let known = slot.episode.info.total_reward.filter(|_| has_return(&slot.episode));
-        let recorded = known.filter(|recorded| recorded.to_bits() != slot.total_reward.to_bits())?;
-        Some(differs(1, t, "return", Value::Number(recorded), Value::Number(slot.total_reward)))
+        let ending = Ending {
+            length: t,
+            outcome: slot.episode.info.outcome,
+            hash: slot.episode.end_hash,
+            total_reward: slot.episode.info.total_reward,
+        };
+        ending.differs(slot.agreed, &replayed)
     }
 
     fn first_obs_differs(&self, lane: usize, slot: &Slot) -> Option<Divergence> {
@@ -475,8 +439,7 @@ impl<'a> Batch<'a> {
         }
         for lane in Lanes(lanes) {
             let step = self.steps[lane];
-            let panicked = Value::Text("the env panicked".into());
-            self.close(lane, Some(differs(step, step, "panic", Value::Nothing, panicked)), visit);
+            self.close(lane, Some(panicked(step)), visit);
         }
         self.usable &= !lanes | self.simulator.revive(lanes);
     }
@@ -507,6 +470,35 @@ impl Slot {
     }
 }
 
+/// A simulator for episodes of `run` with these options, if the env is still what it was.
+pub(crate) fn ready(
+    registry: &Registry,
+    run: &RunInfo,
+    options: &Options,
+    lanes: usize,
+) -> Result<Box<Simulator>, Unready> {
+    let simulator = Simulator::new(registry, &run.spec, options, lanes);
+    let simulator = simulator.map_err(|error| Unready::Failed(error.to_string()))?;
+    match registry.get(&run.spec.id).map(|entry| entry.spec().dynamics_hash) {
+        Ok(now) if now != run.spec.dynamics_hash => Err(Unready::Dynamics(now)),
+        _ => Ok(Box::new(simulator)),
+    }
+}
+
+impl Unready {
+    /// What is said of an episode of `spec`.
+    pub(crate) fn verification(&self, name: EpisodeName, spec: &EnvSpec) -> Verification {
+        let (first_divergence, note) = match self {
+            Self::Dynamics(now) => {
+                let (recorded, now) = (Value::Hash(spec.dynamics_hash), Value::Hash(*now));
+                (Some(differs(0, 0, "dynamics", recorded, now)), None)
+            }
+            Self::Failed(why) => (None, Some(why.clone())),
+        };
+        Verification { name, ok: false, steps: 0, first_divergence, note }
+    }
+}
+
 fn row_differs(
     t: u64,
     spec: &ColumnSpec,
@@ -519,14 +511,6 @@ fn row_differs(
     Some(differs(t, t, &spec.element_name(at), number(recorded), number(replayed)))
 }
 
-fn differs(from: u64, to: u64, field: &str, recorded: Value, replayed: Value) -> Divergence {
-    Divergence { from, to, field: field.to_owned(), recorded, replayed }
-}
-
-fn state_differs(from: u64, to: u64, recorded: u32, replayed: u32) -> Divergence {
-    differs(from, to, "state", Value::Hash(recorded.into()), Value::Hash(replayed.into()))
-}
-
 fn failed(episode: &Episode, step: u64, field: &str, recorded: Value, replayed: Value) -> Verification {
     Verification {
         name: episode.info.name,
@@ -535,13 +519,6 @@ fn failed(episode: &Episode, step: u64, field: &str, recorded: Value, replayed: 
         first_divergence: Some(differs(step, step, field, recorded, replayed)),
         note: None,
     }
-}
-
-/// Cancelled by a begin without an end, an episode has neither return nor hash; a crash leaves the return as far
-/// as it had come, which a repetition reaches too.
-fn has_return(episode: &Episode) -> bool {
-    episode.end_hash.is_some()
-        || episode.info.outcome != Outcome::Interrupted(rollhouse_core::Interruption::Cancelled)
 }
 
 fn incomplete(info: &EpisodeInfo, missing_steps: u64) -> Verification {
@@ -555,22 +532,6 @@ fn incomplete(info: &EpisodeInfo, missing_steps: u64) -> Verification {
     }
 }
 
-fn not_simulated(episode: &Episode, why: &Unready) -> Verification {
-    match why {
-        Unready::Dynamics(now) => {
-            let recorded = Value::Hash(episode.info.dynamics());
-            failed(episode, 0, "dynamics", recorded, Value::Hash(*now))
-        }
-        Unready::Failed(why) => Verification {
-            name: episode.info.name,
-            ok: false,
-            steps: 0,
-            first_divergence: None,
-            note: Some(why.clone()),
-        },
-    }
-}
-
 /// An env that is not deterministic cannot be lived through again: only completeness is checked.
 fn check_full(episode: &Episode) -> Verification {
     let length = episode.info.length;
@@ -578,7 +539,7 @@ fn check_full(episode: &Episode) -> Verification {
         steps.rewards.len() as u64 == length && steps.first_obs.iter().all(|column| !column.is_empty())
     });
     let sum = episode.steps.iter().flat_map(|steps| &steps.rewards).fold(0.0, |sum, reward| sum + reward);
-    let recorded = episode.info.total_reward.filter(|_| has_return(episode));
+    let recorded = episode.info.total_reward.filter(|_| has_return(episode.info.outcome, episode.end_hash));
     let divergence = if !whole {
         let missing = Value::Text("steps are missing".into());
         Some(differs(0, length, "recording", missing, Value::Nothing))

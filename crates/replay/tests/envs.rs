@@ -98,6 +98,46 @@ fn changed_actions_are_found_in_the_window_in_which_they_first_matter() {
     }
 }
 
+/// Verifying a folder goes through chunks as they were recorded, verifying by name reads each episode on its own.
+#[test]
+fn verifying_all_says_of_each_episode_what_verifying_it_by_name_says() {
+    let registry = Registry::builtin();
+    let sample = RecordMode::Sample { probability: 0.6 };
+    let plays = [
+        Play::new("CartPole-v1", 1_000),
+        Play { per_episode: false, lanes: 37, ..Play::new("CartPole-v1", 1_200) },
+        Play { mode: sample, ..Play::new("Acrobot-v1", 900) },
+        Play { lie_from: Some(20), ..Play::new("CartPole-v1", 800) },
+        Play { lie_from: Some(100), max_steps: 150, ..Play::new("MountainCar-v0", 800) },
+    ];
+    for (one, damaged) in plays.iter().flat_map(|one| [(one, false), (one, true)]) {
+        let disk = FaultyDisk::new();
+        play(Arc::new(disk.clone()), Path::new(DIR), one);
+        if damaged {
+            let path =
+                disk.paths().into_iter().find(|path| path.extension().is_some_and(|e| e == "seg")).unwrap();
+            let mut bytes = disk.read(&path).unwrap();
+            let middle = bytes.len() / 2;
+            bytes[middle..middle + 100].fill(0xAA);
+            disk.write(&path, bytes);
+        }
+        let replays = Replays::open(Arc::new(disk), Path::new(DIR)).unwrap();
+        let mut by_name = Vec::new();
+        replays.verify(&list(&replays), &registry, |v| by_name.push(v)).unwrap();
+        let mut all = verify_all(&replays, &registry);
+        for found in [&mut all, &mut by_name] {
+            found.sort_by_key(|v| (v.name.lane, v.name.number));
+        }
+        assert_eq!(all, by_name, "{one:?}, damaged {damaged}");
+        assert!(all.iter().any(|v| v.ok), "{one:?}");
+        assert_eq!(
+            all.iter().any(|v| !v.ok),
+            damaged || one.lie_from.is_some(),
+            "{one:?}, damaged {damaged}"
+        );
+    }
+}
+
 #[test]
 fn a_trace_names_the_exact_step_and_element_that_differ() {
     let lie = Play { lie_from: Some(70), mode: RecordMode::Trace, ..Play::new("MountainCar-v0", 400) };
