@@ -83,6 +83,35 @@ class Host:
     def end(self, grace: float) -> None: ...
 
 @final
+class HostedRecording:
+    """The recording of one hosted vector env."""
+
+    def __new__(
+        cls,
+        data: str | os.PathLike[str],
+        id: str,
+        lanes: int,
+        autoreset: str,
+        max_episode_steps: int | None,
+        observation: tuple[Any, ...],
+        action: tuple[Any, ...],
+    ) -> HostedRecording: ...
+    @property
+    def place(self) -> tuple[Path, str]: ...
+    def begin(self, lanes: Sequence[int], seeds: Sequence[int | None], observations: np.ndarray) -> None: ...
+    def step(
+        self,
+        stepped: np.ndarray,
+        actions: np.ndarray,
+        observations: np.ndarray,
+        rewards: np.ndarray,
+        terminations: np.ndarray,
+        truncations: np.ndarray,
+    ) -> None: ...
+    def interrupt(self, lane: int, outcome: str) -> None: ...
+    def close(self) -> dict[str, float] | None: ...
+
+@final
 class WorkerLink:
     """The end of the connection that a worker process holds."""
 

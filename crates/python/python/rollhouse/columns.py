@@ -43,7 +43,7 @@ class Columns:
     def _plant(self, space: gymnasium.Space) -> tuple[str, Any]:
         if isinstance(space, Fixed):
             self.dtypes.append(np.dtype(space.dtype))
-            self.shapes.append(tuple(space.shape))
+            self.shapes.append(tuple(space.shape or ()))
             return "column", len(self.dtypes) - 1
         if isinstance(space, spaces.Tuple):
             return "tuple", [self._plant(child) for child in space.spaces]

@@ -389,7 +389,7 @@ def _data_folder(data: str | os.PathLike[str] | None) -> str:
     return os.fspath(data) if data is not None else os.environ.get("ROLLHOUSE_DATA") or DEFAULT_DATA
 
 
-_RECORDING: weakref.WeakSet[EmbeddedVectorEnv] = weakref.WeakSet()
+_RECORDING: weakref.WeakSet[VectorEnv] = weakref.WeakSet()
 
 
 @atexit.register

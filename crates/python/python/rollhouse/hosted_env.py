@@ -366,7 +366,7 @@ class HostedVectorEnv(VectorEnv):
         infos: dict[str, Any] = {}
         if said:
             # Its own `_add_info`, for as many rows as there are.
-            adder = self
+            adder: gymnasium.vector.VectorEnv = self
             if len(lanes) != self.num_envs:
                 adder = gymnasium.vector.VectorEnv()
                 adder.num_envs = len(lanes)
@@ -495,7 +495,8 @@ class HostedVectorEnv(VectorEnv):
             elif kind == "lost":
                 self._lose_worker(index, asked, *rest)
             elif asked is not None:
-                self._take_reply(index, *asked, rest[1])
+                command, concerned = asked
+                self._take_reply(index, command, concerned, rest[1])
 
     def _lose_worker(
         self, index: int, asked: tuple[int, list[int]] | None, cause: str, wait: float | None, detail: str
@@ -523,7 +524,8 @@ class HostedVectorEnv(VectorEnv):
             lost = said.get("lost", {})
             for lane in lanes:
                 if lane - first in lost:
-                    self._losses.lane_lost(lane, *lost[lane - first], time.monotonic())
+                    error, trace = lost[lane - first]
+                    self._losses.lane_lost(lane, error, trace, time.monotonic())
                     self._done[lane] = "lost" if self._losses.is_untold(lane) else "absent"
                 else:
                     self._done[lane] = "began" if self._losses.has_begun(lane) else "stepped"
@@ -744,12 +746,12 @@ class HostedVectorEnv(VectorEnv):
         """The rendered frames of all lanes, as their envs' ``render`` returns them."""
         return self.call("render")
 
-    @property
+    @property  # type: ignore[misc]
     def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
         """The seed of every lane's generator, asked of its env."""
         return self.get_attr("np_random_seed")
 
-    @property
+    @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
         """A copy of every lane's generator."""
         return self.get_attr("np_random")
