@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import VectorEnv
@@ -96,3 +97,23 @@ def test_cleanrl_logs_returns_from_them() -> None:
 def test_an_unknown_layout_is_refused() -> None:
     with pytest.raises(ValueError, match="0.21"):
         rollhouse.make_vec("CartPole-v1", 1, info_layout="0.21")
+
+
+def with_statistics() -> gymnasium.Env:
+    return gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make("CartPole-v1"))
+
+
+def test_hosted_lanes_have_it_too() -> None:
+    envs = rollhouse.vectorize([with_statistics] * 3, workers=1, autoreset_mode="SameStep", info_layout="0.29")
+    envs.reset(seed=0)
+    lengths, ended = np.zeros(3, int), 0
+    for _ in range(60):
+        _, _, terminations, _, infos = envs.step(np.ones(3, np.int64))
+        lengths += 1
+        assert ("final_info" in infos) == terminations.any()
+        for lane in np.flatnonzero(terminations):
+            assert infos["_final_info"][lane] and infos["_final_observation"][lane]
+            assert infos["final_info"][lane]["episode"]["l"] == lengths[lane]
+            lengths[lane], ended = 0, ended + 1
+    assert ended > 10
+    envs.close()

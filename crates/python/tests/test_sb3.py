@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import gymnasium
 import numpy as np
 import pytest
@@ -192,3 +195,40 @@ def test_options_are_each_lanes_own_and_used_once() -> None:
 def test_a_built_in_env_cannot_be_wrapped() -> None:
     with pytest.raises(ValueError, match="gymnasium:CartPole-v1"):
         make_vec_env("CartPole-v1", 2, wrapper_class=Scaled)
+
+
+class Mortal(gymnasium.Env):
+    """Kills its process in its third step."""
+
+    observation_space = gymnasium.spaces.Box(-10, 10, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return np.full(1, self.steps, np.float32), 1.0, False, False, {}
+
+
+def test_a_lost_lane_is_raised_or_looks_like_a_time_limit() -> None:
+    envs = make_vec_env(Mortal, 1, monitor=False)
+    envs.reset()
+    envs.step(np.zeros(1, int))
+    envs.step(np.zeros(1, int))
+    with pytest.raises(rollhouse.errors.LaneLostError):
+        envs.step(np.zeros(1, int))
+    envs.close()
+    envs = make_vec_env(Mortal, 1, monitor=False, on_loss="report")
+    envs.reset()
+    envs.step(np.zeros(1, int))
+    envs.step(np.zeros(1, int))
+    _, rewards, dones, infos = envs.step(np.zeros(1, int))
+    assert rewards[0] == 0 and dones[0]
+    assert infos[0]["TimeLimit.truncated"] and not infos[0]["valid"] and infos[0]["lost"] == "crashed"
+    np.testing.assert_array_equal(infos[0]["terminal_observation"], [2])
+    envs.close()
