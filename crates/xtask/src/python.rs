@@ -46,7 +46,9 @@ pub(crate) fn all_tests(root: &Path) -> Outcome {
         let found = pytest(root, &python)?;
         // Not at the root, where the sources lie in the way of the installed package.
         let mut mypy = Command::new(&python);
-        mypy.args(["-m", "mypy", "--package", "rollhouse"]).current_dir(&environment.path);
+        let config = root.join("crates/python/pyproject.toml");
+        mypy.args(["-m", "mypy", "--package", "rollhouse", "--config-file"]).arg(config);
+        mypy.current_dir(&environment.path);
         shown(&mut mypy).map_err(Stop::Failed)?;
         from_source(root)?;
         Ok(format!("{found}; types checked; installed from source"))
