@@ -71,9 +71,8 @@ class Batches:
         self._pass = 0
         self._replays = replays
         self._infos: list[EpisodeInfo] | None = None
-        space = only_env(self._episodes()).observation_space
-        row_bytes = np.dtype(space.dtype).itemsize * int(np.prod(space.shape or ()))
-        self._buffer_steps = max(batch_size * (sequence_length or 1), buffer_bytes // max(1, row_bytes))
+        fitting = steps_in(buffer_bytes, only_env(self._episodes()))
+        self._buffer_steps = max(batch_size * (sequence_length or 1), fitting)
 
     def __iter__(self) -> Iterator[_Rows]:
         worker, workers, epoch = _torch_worker() or (0, 1, self._pass)
@@ -146,6 +145,13 @@ class Batches:
     def __getstate__(self) -> dict[str, Any]:
         # The listing holds the open folder; the other side lists again.
         return {**self.__dict__, "_infos": None}
+
+
+def steps_in(memory: int, info: EpisodeInfo) -> int:
+    """How many steps of an episode's env have observations of so many bytes; at least 1."""
+    space = info.observation_space
+    row_bytes = np.dtype(space.dtype).itemsize * int(np.prod(space.shape or ()))
+    return max(1, memory // max(1, row_bytes))
 
 
 def only_env(infos: list[EpisodeInfo]) -> EpisodeInfo:

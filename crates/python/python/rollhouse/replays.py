@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rollhouse._native import EpisodeInfo, Recordings, read_episodes
-from rollhouse.batches import DEFAULT_BUFFER_BYTES, Batches
+from rollhouse.batches import DEFAULT_BUFFER_BYTES, Batches, steps_in
 from rollhouse.errors import (
     AmbiguousEpisodeError,
     DamagedRecordingError,
@@ -52,11 +52,9 @@ __all__ = [
 ]
 
 
-WINDOW_EPISODES = 256
-"""Most episodes that ``Replays.read_many`` reads together."""
-
-WINDOW_STEPS = 1 << 14
-"""Steps at which it reads no further ones along."""
+WINDOW_EPISODES = 4096
+"""Most episodes that ``Replays.read_many`` reads together; their observations fill ``DEFAULT_BUFFER_BYTES`` at most,
+or are those of one episode."""
 
 
 def open(path: str | os.PathLike[str] | None = None) -> Replays:
@@ -303,16 +301,20 @@ class Replays:
     def read_many(self, episodes: Iterable[str | EpisodeInfo] | None = None) -> Iterator[Episode]:
         """Gives episodes one by one; all of them, in the order of their names, if ``episodes`` is None.
 
-        Reads some of one env together, which is faster by far: their arrays are parts of larger ones.
+        Reads some of one env together, which is faster by far: their arrays are parts of larger ones, and about
+        64 MiB of observations are held at a time.
         """
         infos = (self.find(one) if isinstance(one, str) else one for one in episodes or ())
         window: _Infos = []
+        left = 0
         for info in self.list() if episodes is None else infos:
-            full = len(window) >= WINDOW_EPISODES or sum(one.length for one in window) >= WINDOW_STEPS
-            if window and (full or info.env != window[-1].env):
+            if window and (len(window) >= WINDOW_EPISODES or info.length > left or info.env != window[-1].env):
                 yield from _episodes(window)
                 window = []
+            if not window:
+                left = steps_in(DEFAULT_BUFFER_BYTES, info)
             window.append(info)
+            left -= info.length
         yield from _episodes(window)
 
     def batches(
