@@ -92,6 +92,8 @@ pub(crate) mod stepped {
 
 /// The column of ends.
 pub(crate) mod ends {
+    use rollhouse_core::Outcome;
+
     use crate::buffer::{CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE, EndEvent};
 
     /// One flags byte for all.
@@ -130,6 +132,13 @@ pub(crate) mod ends {
         } else {
             RETURN_FLOAT
         }
+    }
+
+    /// Whether nothing but a hash stands for such an end.
+    pub(crate) fn is_plain(flags: u8) -> bool {
+        let coding = flags >> RETURN_SHIFT & 3;
+        let follows_length = coding == RETURN_LENGTH || coding == RETURN_MINUS_LENGTH;
+        flags & EXTRA == 0 && follows_length && Outcome::from_code(flags & OUTCOME_BITS).is_some()
     }
 
     pub(crate) const fn has_extra(event: &EndEvent) -> bool {
@@ -185,6 +194,8 @@ pub(crate) struct Decoder {
     pub(crate) stepped: Vec<u64>,
     end_keys: Vec<u32>,
     end_flags: Vec<u8>,
+    /// The flags of every end, if they are the same and plain.
+    uniform_ends: Option<u8>,
     begin_keys: Vec<u32>,
     starts: Vec<Start>,
     /// Parts of episodes: those that ended, in order, then what stays open in every present lane.
@@ -253,6 +264,7 @@ impl Decoder {
             stepped: Vec::new(),
             end_keys: Vec::new(),
             end_flags: Vec::new(),
+            uniform_ends: None,
             begin_keys: Vec::new(),
             starts: Vec::new(),
             parts: Vec::new(),
@@ -305,13 +317,16 @@ impl Decoder {
     fn read_end_keys(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Malformed> {
         self.end_keys.clear();
         self.end_flags.clear();
+        self.uniform_ends = None;
         if cursor.left() == 0 {
             return Ok(());
         }
         let count = cursor.count(1, "end count")?;
         read_keys(cursor, count, &mut self.end_keys)?;
         if cursor.u8("end flags")? == ends::UNIFORM {
-            self.end_flags.resize(count, cursor.u8("end flags")?);
+            let flags = cursor.u8("end flags")?;
+            self.uniform_ends = Some(flags).filter(|&flags| ends::is_plain(flags));
+            self.end_flags.resize(count, flags);
         } else {
             self.end_flags.extend_from_slice(cursor.take(count, "end flags")?);
         }
@@ -386,6 +401,9 @@ impl Decoder {
 
     fn read_end_values(&mut self, mut cursor: Cursor<'_>) -> Result<(), Malformed> {
         let ended = self.end_flags.len();
+        if let Some(flags) = self.uniform_ends {
+            return read_plain_ends(&mut self.parts[..ended], flags, cursor);
+        }
         for (part, &flags) in self.parts[..ended].iter_mut().zip(&self.end_flags) {
             let outcome = flags & ends::OUTCOME_BITS;
             part.kept = outcome != ends::NOT_KEPT;
@@ -633,6 +651,27 @@ impl Visit for Collect<'_> {
     fn rest(&mut self, piece: Piece) {
         self.parts.push(Part { piece, kept: false, end: None, score: None });
     }
+}
+
+/// The values of ends that all have these plain flags: most chunks of an env that pays 1 or -1 a step.
+fn read_plain_ends(parts: &mut [Part], flags: u8, mut cursor: Cursor<'_>) -> Result<(), Malformed> {
+    let sign = if flags >> ends::RETURN_SHIFT & 3 == ends::RETURN_LENGTH { 1.0 } else { -1.0 };
+    let outcome = flags & ends::OUTCOME_BITS;
+    let set = |part: &mut Part, hash: u32, code: u8| {
+        let Piece { age, to_row, lane, .. } = part.piece;
+        let total_reward = sign * (age as i64 as f64);
+        part.kept = true;
+        part.end = Some(EndEvent { total_reward, hash, pos: to_row as u16, lane: lane as u8, code });
+    };
+    if flags & ends::HASH == 0 {
+        parts.iter_mut().for_each(|part| set(part, 0, outcome));
+        return Ok(());
+    }
+    let hashes = cursor.take(parts.len() * size_of::<u32>(), "end hash")?.as_chunks().0;
+    for (part, hash) in parts.iter_mut().zip(hashes) {
+        set(part, u32::from_le_bytes(*hash), outcome | CODE_HASH);
+    }
+    Ok(())
 }
 
 fn read_keys(cursor: &mut Cursor<'_>, count: usize, out: &mut Vec<u32>) -> Result<(), Malformed> {

@@ -68,7 +68,13 @@ impl Extent {
         if let Some(count) = self.outcomes.get_mut(usize::from(end.outcome)) {
             *count += 1;
         }
-        self.returns = (self.returns.0.min(end.total_reward), self.returns.1.max(end.total_reward));
+        // Plain comparisons leave NaN out as `f64::min` does, in fewer steps.
+        if end.total_reward < self.returns.0 {
+            self.returns.0 = end.total_reward;
+        }
+        if end.total_reward > self.returns.1 {
+            self.returns.1 = end.total_reward;
+        }
         self.lengths = (self.lengths.0.min(end.length), self.lengths.1.max(end.length));
         self.lanes = (self.lanes.0.min(end.lane), self.lanes.1.max(end.lane));
         self.numbers = (self.numbers.0.min(end.number), self.numbers.1.max(end.number));

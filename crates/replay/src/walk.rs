@@ -89,20 +89,9 @@ pub(crate) fn walk(
             visit.row(pos, stepped, &base);
         }
         let limit = (pos as u32 + 1) << 6;
-        loop {
-            if events.begins.is_empty() && events.ends.get(end).is_none_or(|&k| k >= limit) {
-                break;
-            }
-            let next_end = events.ends.get(end).copied().filter(|&k| k < limit);
-            let next_begin = events.begins.get(begin).copied().filter(|&k| k < limit);
-            let is_end = match (next_end, next_begin) {
-                (None, None) => break,
-                (Some(_), None) => true,
-                (None, Some(_)) => false,
-                (Some(e), Some(b)) if e == b => state.open >> (e & 63) & 1 == 1,
-                (Some(e), Some(b)) => e < b,
-            };
-            let lane = (if is_end { next_end } else { next_begin }.unwrap_or(0) & 63) as usize;
+        while let Some(is_end) = next_is_end(&events, end, begin, limit, state.open) {
+            let key = if is_end { events.ends[end] } else { events.begins[begin] };
+            let lane = (key & 63) as usize;
             let Some(entry) = state.table.get_mut(lane) else {
                 return Err(Malformed("event of a lane beyond the block's"));
             };
@@ -154,4 +143,21 @@ pub(crate) fn walk(
         });
     }
     Ok(())
+}
+
+/// Whether the next event with a key under `limit` is an end; `None` if there is no more.
+#[inline(always)]
+fn next_is_end(events: &Events<'_>, end: usize, begin: usize, limit: u32, open: u64) -> Option<bool> {
+    let next_end = events.ends.get(end).copied().filter(|&key| key < limit);
+    if events.begins.is_empty() {
+        return next_end.map(|_| true);
+    }
+    let next_begin = events.begins.get(begin).copied().filter(|&key| key < limit);
+    match (next_end, next_begin) {
+        (None, None) => None,
+        (Some(_), None) => Some(true),
+        (None, Some(_)) => Some(false),
+        (Some(end), Some(begin)) if end == begin => Some(open >> (end & 63) & 1 == 1),
+        (Some(end), Some(begin)) => Some(end < begin),
+    }
 }
