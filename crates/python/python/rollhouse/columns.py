@@ -42,7 +42,8 @@ class Columns:
 
     def _plant(self, space: gymnasium.Space) -> tuple[str, Any]:
         if isinstance(space, Fixed):
-            self.dtypes.append(np.dtype(space.dtype))
+            # By name: NumPy's own object for it, so that arrays' dtypes can be compared by identity.
+            self.dtypes.append(np.dtype(np.dtype(space.dtype).str))
             self.shapes.append(tuple(space.shape or ()))
             return "column", len(self.dtypes) - 1
         if isinstance(space, spaces.Tuple):
