@@ -32,6 +32,9 @@ pub trait BatchEnv: Send {
 
     /// Steps every lane that is neither in `skip` nor in `reset`, and resets those in `reset`.
     ///
+    /// A lane that reached a terminal state is reset before it is stepped again: what a step gives from there
+    /// on is up to the env.
+    ///
     /// Every row of `obs` and `rewards` is written: stepped lanes get what the step gave, reset lanes their
     /// first observation, skipped lanes the observation of their unchanged state; reset and skipped lanes
     /// have reward 0 and no flag. Stepping with `reset` gives exactly what stepping with the same lanes in

@@ -4,8 +4,8 @@ use rollhouse_core::limits::HASH_WINDOW_STEPS;
 use rollhouse_core::{Lanes, Start, lane_bits};
 
 use crate::buffer::{ActionCoding, Buffer, CODE_HASH, CODE_RESULT_SHIFT, EndEvent, Layout};
-use crate::chunk::{begins, column, ends, stepped, windows};
 use crate::codec::{Malformed, gather_bits, put_varint, zigzag};
+use crate::coding::{begins, column, ends, stepped, windows};
 use crate::extent::EndFacts;
 use crate::lanes::{BlockState, put_table};
 use crate::run::Sampling;

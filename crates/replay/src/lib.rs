@@ -16,6 +16,7 @@ mod buffer;
 mod catalogue;
 mod chunk;
 mod codec;
+mod coding;
 mod data;
 mod disk;
 mod divergence;
