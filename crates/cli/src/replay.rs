@@ -10,7 +10,7 @@ mod verify;
 use std::path::Path;
 use std::sync::Arc;
 
-use rollhouse_replay::{EpisodeInfo, ReadError, RealDisk, Replays};
+use rollhouse_replay::{EpisodeInfo, Library, ReadError, RealDisk};
 use serde::Serialize;
 
 use crate::args::ReplayWhat;
@@ -30,16 +30,30 @@ pub(crate) fn run(what: ReplayWhat, out: &mut Output) -> Result<Status, Failure>
     }
 }
 
-/// Opens a folder for reading, whoever may be writing there.
-fn open(dir: &Path) -> Result<Replays, Failure> {
-    Replays::open(Arc::new(RealDisk), dir).map_err(read_failure)
+/// Opens a folder and those in it for reading, whoever may be writing there.
+fn open(dir: &Path) -> Result<Library, Failure> {
+    Library::open(Arc::new(RealDisk), dir).map_err(read_failure)
+}
+
+/// As [`open`], trusting no catalogue: what is damaged is to be found.
+fn open_scanning(dir: &Path) -> Result<Library, Failure> {
+    Library::open_scanning(Arc::new(RealDisk), dir).map_err(read_failure)
+}
+
+/// What to call a folder inside the one that was named; `None` is that folder itself.
+fn subfolder(data: &Path, dir: &Path) -> Option<String> {
+    let inside = dir.strip_prefix(data).ok().filter(|inside| !inside.as_os_str().is_empty());
+    inside.map(|inside| inside.display().to_string())
 }
 
 fn read_failure(error: ReadError) -> Failure {
     let status = match &error {
-        ReadError::NoFolder(_) | ReadError::NoEpisode(_) | ReadError::Ambiguous { .. } => Status::Usage,
+        ReadError::NoFolder(_)
+        | ReadError::NoEpisode(_)
+        | ReadError::Ambiguous { .. }
+        | ReadError::InSeveralFolders { .. } => Status::Usage,
         ReadError::Incomplete { .. } | ReadError::Malformed { .. } => Status::Found,
-        ReadError::Disk(_) => Status::Failed,
+        ReadError::TooManyFolders(_) | ReadError::Disk(_) => Status::Failed,
     };
     let failure = Failure::of(status, &error);
     match &error {
@@ -49,6 +63,9 @@ fn read_failure(error: ReadError) -> Failure {
         ReadError::NoEpisode(_) => failure.hint("`rollhouse replay ls` lists the episodes there are"),
         ReadError::Incomplete { .. } | ReadError::Malformed { .. } => {
             failure.hint("`rollhouse replay stats` lists what is damaged")
+        }
+        ReadError::InSeveralFolders { .. } | ReadError::TooManyFolders(_) => {
+            failure.hint("name one of the folders with --data DIR")
         }
         ReadError::Ambiguous { .. } | ReadError::Disk(_) => failure,
     }

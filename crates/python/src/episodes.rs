@@ -2,7 +2,6 @@
 //!
 //! The interpreter lock is released while files are read and while episodes are recomputed.
 
-use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,74 +10,71 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 use rollhouse_core::{ColumnSpec, DType, EpisodeName, OptionValue, Space};
-use rollhouse_replay::{ColumnData, Episode, ReadError, RecordKind, Steps};
+use rollhouse_replay::{ColumnData, Episode, LibraryEpisode, ReadError, RecordKind, Steps};
 
 use crate::envs;
-use crate::replays::{Failure, Folder, registry};
+use crate::replays::{Failure, registry};
 
 /// What a listing says of an episode. The fields are those of `rollhouse replay ls --json` and `replay show
 /// --json`; `return` is called `return_`.
 #[pyclass(frozen, module = "rollhouse._native")]
-pub(crate) struct EpisodeInfo {
-    pub(crate) info: rollhouse_replay::EpisodeInfo,
-    pub(crate) folder: Arc<Folder>,
-}
+pub(crate) struct EpisodeInfo(pub(crate) LibraryEpisode);
 
 #[pymethods]
 impl EpisodeInfo {
     /// The episode's name: run, lane and number, like `k3f9q2tz-17-203`.
     #[getter]
     fn id(&self) -> String {
-        self.info.name.to_string()
+        self.0.info.name.to_string()
     }
 
     /// The env's id.
     #[getter]
     fn env(&self) -> &str {
-        self.info.env()
+        self.0.info.env()
     }
 
     /// The number with which `reset(seed)` alone gives the first state, or None if there is none.
     #[getter]
     fn seed(&self) -> Option<u64> {
-        self.info.seed()
+        self.0.info.seed()
     }
 
     /// Steps.
     #[getter]
     fn length(&self) -> u64 {
-        self.info.length
+        self.0.info.length
     }
 
     /// Sum of rewards; None if the episode's end was never recorded.
     #[getter]
     fn return_(&self) -> Option<f64> {
-        self.info.total_reward
+        self.0.info.total_reward
     }
 
     /// `terminated`, `truncated`, or how it was interrupted: `crashed`, `hung`, `node_lost`, `evicted`,
     /// `cancelled`, `disconnected`.
     #[getter]
     fn outcome(&self) -> &'static str {
-        self.info.outcome.word()
+        self.0.info.outcome.word()
     }
 
     /// Whether the env itself reached its end; may hold together with `truncated`.
     #[getter]
     fn terminated(&self) -> bool {
-        self.info.outcome.flags().0
+        self.0.info.outcome.flags().0
     }
 
     /// Whether a limit cut it.
     #[getter]
     fn truncated(&self) -> bool {
-        self.info.outcome.flags().1
+        self.0.info.outcome.flags().1
     }
 
     /// Whether it was terminated or truncated, and not interrupted.
     #[getter]
     fn finished(&self) -> bool {
-        self.info.outcome.is_finished()
+        self.0.info.outcome.is_finished()
     }
 
     /// When it began, to 100 ms: an aware `datetime` in UTC.
@@ -86,57 +82,57 @@ impl EpisodeInfo {
     fn started<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let datetime = py.import("datetime")?;
         let utc = datetime.getattr("timezone")?.getattr("utc")?;
-        let seconds = self.info.started_ms as f64 / 1000.0;
+        let seconds = self.0.info.started_ms as f64 / 1000.0;
         datetime.getattr("datetime")?.call_method1("fromtimestamp", (seconds, utc))
     }
 
     /// Name of what chose its actions.
     #[getter]
     fn policy(&self) -> &str {
-        &self.info.policy().name
+        &self.0.info.policy().name
     }
 
     /// Version of that policy.
     #[getter]
     fn policy_version(&self) -> u64 {
-        self.info.policy().version
+        self.0.info.policy().version
     }
 
     /// Hash of the env's dynamics when it was recorded, 16 hexadecimal digits.
     #[getter]
     fn dynamics(&self) -> String {
-        format!("{:016x}", self.info.dynamics())
+        format!("{:016x}", self.0.info.dynamics())
     }
 
     /// Its share of the bytes on disk, estimated.
     #[getter]
     fn bytes(&self) -> u64 {
-        self.info.bytes
+        self.0.info.bytes
     }
 
     /// The full id of its run.
     #[getter]
     fn run(&self) -> String {
-        self.info.run_id().to_string()
+        self.0.info.run_id().to_string()
     }
 
     /// Its row in the run's batch.
     #[getter]
     fn lane(&self) -> u32 {
-        self.info.name.lane
+        self.0.info.name.lane
     }
 
     /// Counts its lane's episodes from 0.
     #[getter]
     fn number(&self) -> u64 {
-        self.info.name.number
+        self.0.info.name.number
     }
 
     /// Options its lane was made with.
     #[getter]
     fn options<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
-        for (name, value) in self.info.options().iter() {
+        for (name, value) in self.0.info.options().iter() {
             match value {
                 OptionValue::Bool(value) => dict.set_item(name, value)?,
                 OptionValue::Int(value) => dict.set_item(name, value)?,
@@ -149,46 +145,46 @@ impl EpisodeInfo {
     /// The time limit that applied, in steps.
     #[getter]
     fn max_episode_steps(&self) -> Option<u32> {
-        self.info.run.max_episode_steps
+        self.0.info.run.max_episode_steps
     }
 
     /// How much of it is kept: `action_log` (recomputed when read), `trace` or `full`.
     #[getter]
     fn recorded(&self) -> &'static str {
-        self.info.recorded().word()
+        self.0.info.recorded().word()
     }
 
     /// Name and version of the program that recorded it.
     #[getter]
     fn program(&self) -> &str {
-        &self.info.run.program
+        &self.0.info.run.program
     }
 
     /// The folder it is in.
     #[getter]
     fn folder(&self) -> PathBuf {
-        self.folder.path.clone()
+        self.0.folder.dir().to_path_buf()
     }
 
     /// The space of one observation.
     #[getter]
     fn observation_space<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        space(py, &self.info.run.spec.observation_space)
+        space(py, &self.0.info.run.spec.observation_space)
     }
 
     /// The space of one action.
     #[getter]
     fn action_space<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        space(py, &self.info.run.spec.action_space)
+        space(py, &self.0.info.run.spec.action_space)
     }
 
     fn __repr__(&self) -> String {
         let total = self.return_().map_or_else(|| "None".to_owned(), |total| format!("{total:?}"));
         format!(
             "EpisodeInfo(id='{}', env='{}', return_={total}, length={}, outcome='{}')",
-            self.info.name,
+            self.0.info.name,
             self.env(),
-            self.info.length,
+            self.0.info.length,
             self.outcome()
         )
     }
@@ -206,13 +202,8 @@ impl EpisodeInfo {
 }
 
 impl EpisodeInfo {
-    /// The order in which reading costs least.
-    pub(crate) fn compare_places(&self, other: &Self) -> Ordering {
-        self.folder.path.cmp(&other.folder.path).then_with(|| self.info.compare_places(&other.info))
-    }
-
     fn key(&self) -> (u128, EpisodeName, &Path) {
-        (self.info.run_id().as_u128(), self.info.name, &self.folder.path)
+        (self.0.info.run_id().as_u128(), self.0.info.name, self.0.folder.dir())
     }
 }
 
@@ -231,7 +222,7 @@ fn steps_of(episode: &mut Episode) -> Result<Steps, Failure> {
 /// The episodes in the order in which reading them costs least.
 #[pyfunction]
 pub(crate) fn in_reading_order(mut infos: Vec<Py<EpisodeInfo>>) -> Vec<Py<EpisodeInfo>> {
-    infos.sort_by(|a, b| a.get().compare_places(b.get()));
+    infos.sort_by(|a, b| a.get().0.compare_places(&b.get().0));
     infos
 }
 
@@ -256,9 +247,9 @@ type Columns<'py> =
 #[pyfunction]
 pub(crate) fn read_episodes<'py>(py: Python<'py>, infos: Vec<Py<EpisodeInfo>>) -> PyResult<Columns<'py>> {
     let first = infos.first().ok_or_else(|| PyValueError::new_err("infos: no episode to read"))?.get();
-    let spec = &first.info.run.spec;
+    let spec = &first.0.info.run.spec;
     let (obs, action) = (spec.obs_columns(), spec.action_column());
-    if let Some(other) = infos.iter().map(|info| &info.get().info.run.spec).find(|other| {
+    if let Some(other) = infos.iter().map(|info| &info.get().0.info.run.spec).find(|other| {
         other.obs_columns() != obs
             || other.action_column() != action
             || other.info_channels != spec.info_channels
@@ -287,12 +278,12 @@ impl Rows {
     /// Reads the episodes folder by folder, as they stand on the disk, and puts them in the order asked for.
     fn read(infos: &[Py<EpisodeInfo>]) -> Result<Self, Failure> {
         let mut order: Vec<usize> = (0..infos.len()).collect();
-        order.sort_by(|&a, &b| infos[a].get().compare_places(infos[b].get()));
+        order.sort_by(|&a, &b| infos[a].get().0.compare_places(&infos[b].get().0));
         let mut loaded: Vec<Option<(Episode, Steps)>> = infos.iter().map(|_| None).collect();
-        for folder in order.chunk_by(|&a, &b| Arc::ptr_eq(&infos[a].get().folder, &infos[b].get().folder)) {
+        let folder_of = |at: usize| &infos[at].get().0.folder;
+        for folder in order.chunk_by(|&a, &b| Arc::ptr_eq(folder_of(a), folder_of(b))) {
             let Some(&first) = folder.first() else { continue };
-            let replays = &infos[first].get().folder.replays;
-            let episodes = replays.load_many(folder.iter().map(|&at| &infos[at].get().info));
+            let episodes = folder_of(first).load_many(folder.iter().map(|&at| &infos[at].get().0.info));
             for (&at, episode) in folder.iter().zip(episodes) {
                 let mut episode = episode?;
                 let steps = steps_of(&mut episode)?;

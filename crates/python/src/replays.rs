@@ -2,34 +2,24 @@
 //!
 //! The interpreter lock is released while files are read and while episodes are recomputed.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use rollhouse_core::EpisodeName;
 use rollhouse_env::Registry;
 use rollhouse_replay::{
-    Divergence, Query, ReadError, RealDisk, RecomputeError, Replays, Value, Verification,
+    Divergence, Library, LibraryEpisode, Query, ReadError, RealDisk, RecomputeError, Value, Verification,
 };
 
 use crate::episodes::EpisodeInfo;
 use crate::failure::{chain, exception};
 
-/// Folders of recordings that are opened as one, at most.
-const MAX_FOLDERS: usize = 4096;
-
 /// The recordings of a folder and of the folders in it, as they were when opened.
 #[pyclass(frozen, module = "rollhouse._native")]
 pub(crate) struct Recordings {
-    folders: Vec<Arc<Folder>>,
-}
-
-/// One folder of recordings.
-#[derive(Debug)]
-pub(crate) struct Folder {
-    pub(crate) path: PathBuf,
-    pub(crate) replays: Replays,
+    path: PathBuf,
+    library: Library,
 }
 
 #[pymethods]
@@ -37,27 +27,25 @@ impl Recordings {
     /// Opens `path` and the folders directly in it that hold recordings.
     #[new]
     fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        py.detach(|| open_all(&path, Replays::open))
-            .map_err(|failure| failure.into_py(py))
-            .map(|folders| Self { folders })
+        py.detach(|| Library::open(Arc::new(RealDisk), &path))
+            .map(|library| Self { path, library })
+            .map_err(|error| Failure::from(error).into_py(py))
     }
 
     /// Whether a process was writing to any of the folders.
     #[getter]
     fn is_writing(&self) -> bool {
-        self.folders.iter().any(|folder| folder.replays.is_writing())
+        self.library.is_writing()
     }
 
     /// The folders, the one that was opened first.
     #[getter]
     fn folders(&self) -> Vec<PathBuf> {
-        self.folders.iter().map(|folder| folder.path.clone()).collect()
+        self.library.folders().iter().map(|folder| folder.dir().to_path_buf()).collect()
     }
 
     fn count(&self, py: Python<'_>) -> PyResult<u64> {
-        let counted: Result<u64, Failure> =
-            py.detach(|| self.folders.iter().try_fold(0, |sum, folder| Ok(sum + folder.replays.count()?)));
-        counted.map_err(|failure| failure.into_py(py))
+        py.detach(|| self.library.count()).map_err(|error| Failure::from(error).into_py(py))
     }
 
     /// The episodes of a query in its order. Word and sort are those of `rollhouse replay ls`.
@@ -75,14 +63,17 @@ impl Recordings {
         let outcome = outcome.map(str::parse).transpose().map_err(|error| bad(&error))?;
         let query =
             Query { env, outcome, min_return, sort: sort.parse().map_err(|error| bad(&error))?, limit };
-        py.detach(|| self.list_all(&query)).map_err(|failure| failure.into_py(py))
+        let listed = py.detach(|| self.library.list(&query));
+        let listed = listed.map_err(|error| Failure::from(error).into_py(py))?;
+        Ok(listed.into_iter().map(EpisodeInfo).collect())
     }
 
     /// The episode of that name.
     fn find(&self, py: Python<'_>, name: &str) -> PyResult<EpisodeInfo> {
         let name =
             name.parse().map_err(|error| PyValueError::new_err(format!("episode {name:?}: {error}")))?;
-        py.detach(|| self.find_in_all(name)).map_err(|failure| failure.into_py(py))
+        let found = py.detach(|| self.library.find(name));
+        found.map(EpisodeInfo).map_err(|error| Failure::from(error).into_py(py))
     }
 
     /// Lives through episodes again and compares: (how many, their steps, those that are not as recorded or
@@ -98,58 +89,25 @@ impl Recordings {
 }
 
 impl Recordings {
-    fn list_all(&self, query: &Query) -> Result<Vec<EpisodeInfo>, Failure> {
-        let mut all = Vec::new();
-        for folder in &self.folders {
-            let infos = folder.replays.list(query)?;
-            all.extend(infos.into_iter().map(|info| EpisodeInfo { info, folder: folder.clone() }));
-        }
-        all.sort_by(|a, b| query.sort.compare(&a.info, &b.info));
-        all.truncate(query.limit.unwrap_or(usize::MAX));
-        Ok(all)
-    }
-
-    fn find_in_all(&self, name: EpisodeName) -> Result<EpisodeInfo, Failure> {
-        let mut found: Vec<EpisodeInfo> = Vec::new();
-        for folder in &self.folders {
-            match folder.replays.find(name) {
-                Ok(info) => found.push(EpisodeInfo { info, folder: folder.clone() }),
-                Err(ReadError::NoEpisode(_)) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        if found.len() > 1 {
-            let runs = found.iter().map(|found| found.info.run_id().to_string()).collect();
-            return Err(ReadError::Ambiguous { name, runs }.into());
-        }
-        found.pop().ok_or_else(|| ReadError::NoEpisode(name).into())
-    }
-
     fn verify_all(&self) -> Result<Verified, Failure> {
         let mut tally = Verified::default();
-        for folder in &self.folders {
-            // Trusts no catalogue: what is damaged is to be found.
-            let replays = Replays::open_scanning(Arc::new(RealDisk), &folder.path)?;
-            replays.verify_all(registry(), |found| tally.take(found))?;
-            let damage = replays.damage();
-            tally.damage.extend(damage.map(|d| {
-                let segment = folder.path.join("segments").join(format!("{:010}.seg", d.segment));
-                format!("{}: bytes {} to {}: {}", segment.display(), d.from, d.to, d.cause.word())
-            }));
-        }
+        // Trusts no catalogue: what is damaged is to be found.
+        let library = Library::open_scanning(Arc::new(RealDisk), &self.path)?;
+        library.verify_all(registry(), |found| tally.take(found))?;
+        let damage = library.damage().map(|(folder, d)| {
+            let segment = folder.path(d.segment);
+            format!("{}: bytes {} to {}: {}", segment.display(), d.from, d.to, d.cause.word())
+        });
+        tally.damage.extend(damage);
         Ok(tally)
     }
 }
 
 fn verify_each(infos: &[Py<EpisodeInfo>]) -> Result<Verified, Failure> {
     let mut tally = Verified::default();
-    let mut infos: Vec<&EpisodeInfo> = infos.iter().map(Py::get).collect();
-    infos.sort_by(|a, b| a.compare_places(b));
-    for folder in infos.chunk_by(|a, b| Arc::ptr_eq(&a.folder, &b.folder)) {
-        let Some(first) = folder.first() else { continue };
-        let infos: Vec<_> = folder.iter().map(|info| info.info.clone()).collect();
-        first.folder.replays.verify(&infos, registry(), |found| tally.take(found))?;
-    }
+    let mut episodes: Vec<_> = infos.iter().map(|info| info.get().0.clone()).collect();
+    episodes.sort_by(LibraryEpisode::compare_places);
+    LibraryEpisode::verify(episodes, registry(), |found| tally.take(found))?;
     Ok(tally)
 }
 
@@ -205,24 +163,6 @@ fn divergence_of<'py>(py: Python<'py>, divergence: &Divergence) -> PyResult<Dive
     Ok((*from, *to, field.clone(), value(recorded)?, value(replayed)?))
 }
 
-/// The folders of recordings at `path`: itself, and those directly in it that have segments.
-fn open_all(
-    path: &Path,
-    open: impl Fn(Arc<dyn rollhouse_replay::Disk>, &Path) -> Result<Replays, ReadError>,
-) -> Result<Vec<Arc<Folder>>, Failure> {
-    let mut paths = vec![path.to_path_buf()];
-    if let Ok(entries) = std::fs::read_dir(path) {
-        let inside = entries.filter_map(|entry| Some(entry.ok()?.path()));
-        paths.extend(inside.filter(|path| path.join("segments").is_dir()).take(MAX_FOLDERS));
-    }
-    if paths.len() > MAX_FOLDERS {
-        return Err(Failure::Folders(path.to_path_buf()));
-    }
-    paths[1..].sort_unstable();
-    let open_one = |path: PathBuf| Ok(Arc::new(Folder { replays: open(Arc::new(RealDisk), &path)?, path }));
-    paths.into_iter().map(open_one).collect()
-}
-
 /// The envs that action logs are recomputed with.
 pub(crate) fn registry() -> &'static Registry {
     static BUILTIN: OnceLock<Registry> = OnceLock::new();
@@ -234,7 +174,6 @@ pub(crate) fn registry() -> &'static Registry {
 pub(crate) enum Failure {
     Read(ReadError),
     Recompute(RecomputeError),
-    Folders(PathBuf),
     Nothing,
 }
 
@@ -256,11 +195,13 @@ impl Failure {
         match self {
             Self::Read(ReadError::NoFolder(_)) => "RecordingsNotFoundError",
             Self::Read(ReadError::NoEpisode(_)) => "EpisodeNotFoundError",
-            Self::Read(ReadError::Ambiguous { .. }) => "AmbiguousEpisodeError",
+            Self::Read(ReadError::Ambiguous { .. } | ReadError::InSeveralFolders { .. }) => {
+                "AmbiguousEpisodeError"
+            }
             Self::Read(ReadError::Incomplete { .. } | ReadError::Malformed { .. }) => "DamagedRecordingError",
             Self::Read(ReadError::Disk(_)) => "ReplayDiskError",
             Self::Recompute(_) => "RecomputeError",
-            Self::Folders(_) | Self::Nothing => "ReplayError",
+            Self::Read(ReadError::TooManyFolders(_)) | Self::Nothing => "ReplayError",
         }
     }
 
@@ -268,9 +209,6 @@ impl Failure {
         match self {
             Self::Read(error) => chain(error),
             Self::Recompute(error) => chain(error),
-            Self::Folders(path) => {
-                format!("{} holds more than {MAX_FOLDERS} folders of recordings", path.display())
-            }
             Self::Nothing => "no episode to read".to_owned(),
         }
     }

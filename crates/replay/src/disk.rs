@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The file operations that recording and reading need. Every one may block.
 ///
@@ -48,6 +48,9 @@ pub trait Disk: Send + Sync + fmt::Debug {
 
     /// Whether somebody holds the lock at `path`. Takes it shared for an instant.
     fn is_locked(&self, path: &Path) -> io::Result<bool>;
+
+    /// The one path of a folder, with links followed; `None` if there is no folder that can be looked into.
+    fn real_dir(&self, path: &Path) -> Option<PathBuf>;
 
     /// Whether paths of this disk are the operating system's, so that a cache beside it can live there.
     fn has_real_paths(&self) -> bool {
@@ -169,6 +172,11 @@ impl Disk for RealDisk {
             Err(TryLockError::WouldBlock) => Ok(true),
             Err(TryLockError::Error(error)) => Err(error),
         }
+    }
+
+    fn real_dir(&self, path: &Path) -> Option<PathBuf> {
+        // Most names in a folder lead to none: asking first costs one call instead of one per part of the path.
+        path.is_dir().then(|| std::fs::canonicalize(path).ok()).flatten()
     }
 
     fn has_real_paths(&self) -> bool {

@@ -3,7 +3,8 @@
 //! A [`Recorder`] writes the episodes of a run to a folder while they are stepped: stepping threads append to
 //! buffers ([`BlockRecorder`]), a writer thread codes them as chunks and appends those to segment files.
 //! [`Replays`] reads a folder, also while a writer writes to it: lists ([`Query`]), finds and loads episodes,
-//! goes through their steps ([`Playback`]) and verifies them by living through them again.
+//! goes through their steps ([`Playback`]) and verifies them by living through them again. A [`Library`] reads a
+//! folder together with those directly in it, as several processes record into them.
 //!
 //! Not a goal: stepping envs for their own sake (the engine does), and moving recordings between machines.
 //!
@@ -27,6 +28,7 @@ mod folder;
 mod handover;
 mod index;
 mod lanes;
+mod library;
 pub mod limits;
 mod load;
 mod playback;
@@ -54,13 +56,14 @@ pub use divergence::{Divergence, Value};
 pub use episode::{Episode, EpisodeInfo, Steps};
 pub use folder::RepairReport;
 pub use index::{Damage, DamageCause};
+pub use library::{Library, LibraryEpisode};
 pub use playback::{Playback, PlayedStep};
 pub use query::{Query, Sort, SortKey, UnknownSort};
 pub use recompute::RecomputeError;
 pub use recorder::{
     BeginError, DiskError, OpenError, RecordError, Recorded, Recorder, RecorderConfig, RunRecorder, Status,
 };
-pub use repair::{RepairError, repair};
+pub use repair::{FolderRepair, RepairError, repair, repair_all};
 pub use replays::{FolderStats, ReadError, Replays};
 pub use run::{PolicyInfo, RecordKind, RecordMode, RunHeader};
 pub use run_record::RunInfo;

@@ -31,3 +31,5 @@ pub const CATALOGUE_FROM_BYTES: u64 = 8 << 20;
 pub const MAX_CATALOGUE_BYTES: u64 = 256 << 20;
 /// Bytes of segments the catalogue does not know that a recorder scans for it as it finishes.
 pub const CATCH_UP_BYTES: u64 = 128 << 20;
+/// Folders in a folder that are read together with it.
+pub const MAX_SUBFOLDERS: usize = 4096;

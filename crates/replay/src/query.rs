@@ -91,44 +91,50 @@ impl Replays {
     /// # Errors
     /// If a file operation fails.
     pub fn list(&self, query: &Query) -> Result<Vec<EpisodeInfo>, ReadError> {
-        let limit = query.limit.unwrap_or(usize::MAX);
-        if limit == 0 {
-            return Ok(Vec::new());
-        }
-        let mut extents: Vec<(Bound, &Segment, &Extent)> = Vec::new();
-        for segment in self.segments.values() {
-            let candidates = segment.index.extents.iter().filter(|extent| query.may_match(segment, extent));
-            extents.extend(candidates.map(|extent| (query.sort.bound(extent), segment, extent)));
-        }
-        // Best first, so that the heap is full of good ones early.
-        extents.sort_by(|a, b| a.0.cmp(&b.0));
-        let mut heap: BinaryHeap<Ranked> = BinaryHeap::new();
-        let offer = |heap: &mut BinaryHeap<Ranked>, info: EpisodeInfo| {
-            if !query.matches(&info) {
-                return;
-            }
-            let ranked = Ranked { sort: query.sort, info };
-            if heap.len() < limit {
-                heap.push(ranked);
-            } else if let Some(mut worst) = heap.peek_mut()
-                && ranked < *worst
-            {
-                *worst = ranked;
-            }
-        };
-        for info in self.broken_off()? {
-            offer(&mut heap, info);
-        }
-        for (bound, segment, extent) in extents {
-            if heap.len() >= limit
-                && heap.peek().is_some_and(|worst| bound > query.sort.bound_of(&worst.info))
-            {
-                continue;
-            }
-            self.read_extent(segment, extent, &mut |info| offer(&mut heap, info))?;
-        }
-        Ok(heap.into_sorted_vec().into_iter().map(|ranked| ranked.info).collect())
+        Ok(list(&[self], query)?.into_iter().map(|(_, info)| info).collect())
     }
+}
+
+/// The episodes of several folders that a query asks for, each with the place of its folder among `folders`.
+/// They share one limit, so that a folder's extents are not read if another's episodes are better.
+pub(crate) fn list(folders: &[&Replays], query: &Query) -> Result<Vec<(usize, EpisodeInfo)>, ReadError> {
+    let limit = query.limit.unwrap_or(usize::MAX);
+    if limit == 0 {
+        return Ok(Vec::new());
+    }
+    let mut extents: Vec<(Bound, usize, &Segment, &Extent)> = Vec::new();
+    let mut heap: BinaryHeap<Ranked> = BinaryHeap::new();
+    let offer = |heap: &mut BinaryHeap<Ranked>, folder: usize, info: EpisodeInfo| {
+        if !query.matches(&info) {
+            return;
+        }
+        let ranked = Ranked { sort: query.sort, folder, info };
+        if heap.len() < limit {
+            heap.push(ranked);
+        } else if let Some(mut worst) = heap.peek_mut()
+            && ranked < *worst
+        {
+            *worst = ranked;
+        }
+    };
+    for (folder, replays) in folders.iter().enumerate() {
+        for segment in replays.segments.values() {
+            let candidates = segment.index.extents.iter().filter(|extent| query.may_match(segment, extent));
+            extents.extend(candidates.map(|extent| (query.sort.bound(extent), folder, segment, extent)));
+        }
+        for info in replays.broken_off()? {
+            offer(&mut heap, folder, info);
+        }
+    }
+    // Best first, so that the heap is full of good ones early.
+    extents.sort_by(|a, b| a.0.cmp(&b.0));
+    for (bound, folder, segment, extent) in extents {
+        if heap.len() >= limit && heap.peek().is_some_and(|worst| bound > query.sort.bound_of(&worst.info)) {
+            continue;
+        }
+        folders[folder].read_extent(segment, extent, &mut |info| offer(&mut heap, folder, info))?;
+    }
+    Ok(heap.into_sorted_vec().into_iter().map(|ranked| (ranked.folder, ranked.info)).collect())
 }
 
 impl Query {
@@ -220,12 +226,14 @@ impl Sort {
 #[derive(Debug)]
 struct Ranked {
     sort: Sort,
+    /// Tells copies of an episode apart.
+    folder: usize,
     info: EpisodeInfo,
 }
 
 impl Ord for Ranked {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.sort.compare(&self.info, &other.info)
+        self.sort.compare(&self.info, &other.info).then_with(|| self.folder.cmp(&other.folder))
     }
 }
 

@@ -1,15 +1,16 @@
 //! Repairing a folder on request.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::catalogue;
 use crate::disk::Disk;
 use crate::folder::{RepairReport, lock_folder, recover, wall_ms};
 use crate::index::SegmentIndex;
+use crate::library::{holds_recordings, subfolders};
 use crate::limits::CATALOGUE_FROM_BYTES;
 use crate::recorder::OpenError;
-use crate::replays::{ReadError, Replays};
+use crate::replays::{ReadError, Replays, names_in};
 
 /// Why a folder could not be repaired.
 #[derive(Debug)]
@@ -26,12 +27,7 @@ pub enum RepairError {
 /// # Errors
 /// If the folder is not there, a writer has it, or a file operation fails. Damage is reported, not an error.
 pub fn repair(disk: Arc<dyn Disk>, dir: &Path) -> Result<RepairReport, RepairError> {
-    disk.list(dir).map_err(|error| {
-        RepairError::Read(match error.kind() {
-            std::io::ErrorKind::NotFound => ReadError::NoFolder(dir.into()),
-            _ => ReadError::disk("list", dir, error),
-        })
-    })?;
+    names_in(&*disk, dir).map_err(RepairError::Read)?;
     let _lock = lock_folder(&*disk, dir, wall_ms()).map_err(RepairError::Open)?;
     let mut report = recover(&*disk, dir).map_err(|error| RepairError::Open(OpenError::Disk(error)))?;
     let replays = Replays::open_scanning(disk.clone(), dir).map_err(RepairError::Read)?;
@@ -45,6 +41,29 @@ pub fn repair(disk: Arc<dyn Disk>, dir: &Path) -> Result<RepairReport, RepairErr
         }
     }
     Ok(report)
+}
+
+/// What came of repairing one of several folders.
+#[derive(Debug)]
+pub struct FolderRepair {
+    /// The folder.
+    pub dir: PathBuf,
+    /// What was repaired, or why nothing was.
+    pub result: Result<RepairReport, RepairError>,
+}
+
+/// Repairs the folder `dir` and those directly in it that hold recordings, one after another; one that cannot be
+/// repaired keeps no other from it. `dir` is left out if all recordings are in folders in it.
+///
+/// # Errors
+/// If the folder is not there, too many are in it, or it cannot be listed.
+pub fn repair_all(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Vec<FolderRepair>, ReadError> {
+    let mut dirs = subfolders(&**disk, dir)?;
+    if dirs.is_empty() || holds_recordings(&**disk, dir) {
+        dirs.insert(0, dir.into());
+    }
+    let repairs = dirs.into_iter().map(|dir| FolderRepair { result: repair(disk.clone(), &dir), dir });
+    Ok(repairs.collect())
 }
 
 impl std::fmt::Display for RepairError {

@@ -16,7 +16,7 @@ use crate::episode::{EpisodeInfo, Place, start_of};
 use crate::extent::Extent;
 use crate::folder::{lock_path, segment_numbers, segments_dir};
 use crate::index::{Damage, DamageCause, Found, Records, Scan, SegmentIndex, decoder_of, read_range, scan};
-use crate::limits::CATALOGUE_FROM_BYTES;
+use crate::limits::{CATALOGUE_FROM_BYTES, MAX_SUBFOLDERS};
 use crate::record::{HEADER_BYTES, Header, Kind};
 use crate::recorder::DiskError;
 use crate::run_record::RunInfo;
@@ -42,7 +42,7 @@ pub(crate) struct Segment {
     torn_bytes: u64,
 }
 
-/// What a folder holds.
+/// What a folder holds, or several.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FolderStats {
     /// Episodes by env and outcome word.
@@ -57,8 +57,8 @@ pub struct FolderStats {
     pub bytes: u64,
     /// Bytes of torn tails: normal while a writer writes, else cut off by the next one.
     pub torn_bytes: u64,
-    /// Stretches that are not intact.
-    pub damage: Vec<Damage>,
+    /// Of those, bytes in folders that no writer has.
+    pub abandoned_bytes: u64,
     /// Whether a writer has the folder.
     pub writing: bool,
 }
@@ -72,6 +72,15 @@ pub enum ReadError {
     NoFolder(PathBuf),
     /// No episode of that name, or its end is damaged.
     NoEpisode(EpisodeName),
+    /// Several folders that are read together have an episode of that name.
+    InSeveralFolders {
+        /// The name.
+        name: EpisodeName,
+        /// The folders.
+        folders: Vec<PathBuf>,
+    },
+    /// More than [`MAX_SUBFOLDERS`] folders in this one hold recordings.
+    TooManyFolders(PathBuf),
     /// Several runs of the folder share the name's short id; their full ids.
     Ambiguous {
         /// The name.
@@ -113,12 +122,7 @@ impl Replays {
     }
 
     fn open_with(disk: Arc<dyn Disk>, dir: &Path, use_catalogue: bool) -> Result<Self, ReadError> {
-        if let Err(error) = disk.list(dir) {
-            return Err(match error.kind() {
-                io::ErrorKind::NotFound => ReadError::NoFolder(dir.into()),
-                _ => ReadError::disk("list", dir, error),
-            });
-        }
+        names_in(&*disk, dir)?;
         // Asked before reading: a writer that ends meanwhile has written everything by then.
         let lock = lock_path(dir);
         let writing = disk.is_locked(&lock).map_err(|e| ReadError::disk("look at", &lock, e))?;
@@ -199,10 +203,10 @@ impl Replays {
             stats.segments += 1;
             stats.bytes += segment.index.bytes;
             stats.torn_bytes += segment.torn_bytes;
-            stats.damage.extend_from_slice(&segment.damage);
             runs.extend(segment.runs.values().map(|run| run.run()));
         }
         stats.runs = runs.len() as u64;
+        stats.abandoned_bytes = if self.writing { 0 } else { stats.torn_bytes };
         self.for_each(|info| {
             *stats.episodes.entry((info.env().to_owned(), info.outcome.word())).or_default() += 1;
             stats.steps += info.length;
@@ -365,7 +369,13 @@ impl Replays {
         whole.map(|segment| &segment.index)
     }
 
-    pub(crate) fn path(&self, number: u64) -> PathBuf {
+    /// The folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The file of a segment.
+    pub fn path(&self, number: u64) -> PathBuf {
         segments_dir(&self.dir).join(segment_name(number))
     }
 
@@ -373,6 +383,31 @@ impl Replays {
         let path = self.path(number);
         self.disk.open(&path).map_err(|e| ReadError::disk("open", &path, e))
     }
+}
+
+impl FolderStats {
+    /// Adds what another folder holds.
+    pub fn add(&mut self, other: Self) {
+        let Self { episodes, steps, runs, segments, bytes, torn_bytes, abandoned_bytes, writing } = other;
+        for (key, count) in episodes {
+            *self.episodes.entry(key).or_default() += count;
+        }
+        self.steps += steps;
+        self.runs += runs;
+        self.segments += segments;
+        self.bytes += bytes;
+        self.torn_bytes += torn_bytes;
+        self.abandoned_bytes += abandoned_bytes;
+        self.writing |= writing;
+    }
+}
+
+/// The names in a folder of recordings, in no order.
+pub(crate) fn names_in(disk: &dyn Disk, dir: &Path) -> Result<Vec<String>, ReadError> {
+    disk.list(dir).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => ReadError::NoFolder(dir.into()),
+        _ => ReadError::disk("list", dir, error),
+    })
 }
 
 /// The kept episodes that ended in a decoded chunk.
@@ -452,6 +487,14 @@ impl fmt::Display for ReadError {
             Self::NoEpisode(name) => write!(f, "no episode {name} is recorded here"),
             Self::Ambiguous { name, runs } => {
                 write!(f, "{name} names episodes of {} runs: {}", runs.len(), runs.join(", "))
+            }
+            Self::InSeveralFolders { name, folders } => {
+                write!(f, "{name} is recorded in {} folders:", folders.len())?;
+                let mut folders = folders.iter().map(|folder| folder.display());
+                folders.try_for_each(|folder| write!(f, " {folder}"))
+            }
+            Self::TooManyFolders(dir) => {
+                write!(f, "{} holds more than {MAX_SUBFOLDERS} folders of recordings", dir.display())
             }
             Self::Incomplete { name, missing_steps } => {
                 write!(f, "the first {missing_steps} steps of {name} cannot be read")

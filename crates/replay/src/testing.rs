@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -161,8 +162,20 @@ impl Disk for FaultyDisk {
         if !state.dirs.contains(path) {
             return Err(ErrorKind::NotFound.into());
         }
-        let files = state.files.keys().chain(&state.dirs).filter(|file| file.parent() == Some(path));
+        // What is below a path follows it in the order of paths.
+        let below = (Bound::Excluded(path), Bound::Unbounded);
+        let files = state
+            .files
+            .range::<Path, _>(below)
+            .map(|(file, _)| file)
+            .take_while(|file| file.starts_with(path));
+        let dirs = state.dirs.range::<Path, _>(below).take_while(|dir| dir.starts_with(path));
+        let files = files.chain(dirs).filter(|file| file.parent() == Some(path));
         Ok(files.filter_map(|file| Some(file.file_name()?.to_str()?.to_owned())).collect())
+    }
+
+    fn real_dir(&self, path: &Path) -> Option<PathBuf> {
+        self.lock_state().dirs.get(path).cloned()
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -212,7 +212,7 @@ fn a_flipped_bit_is_listed_and_never_gives_a_wrong_episode() {
         disk.write(&path, flipped);
         let replays = Replays::open_scanning(Arc::new(disk.clone()), Path::new(DIR)).unwrap();
         let stats = replays.stats().unwrap();
-        assert!(!stats.damage.is_empty() || stats.torn_bytes > 0, "byte {at}");
+        assert!(replays.damage().count() > 0 || stats.torn_bytes > 0, "byte {at}");
         for info in all(&replays).iter().filter(|info| info.total_reward.is_some()).step_by(40) {
             let lived = &model[&(info.name.lane, info.name.number)];
             if let Ok(episode) = replays.load(info) {
@@ -318,7 +318,7 @@ fn a_reader_sees_what_a_writer_has_made_durable_and_no_crash_while_it_lives() {
         let listed = all(&replays);
         assert_eq!(listed.len(), ended(&driver.model).len());
         assert!(listed.iter().all(|info| info.total_reward.is_some()));
-        assert!(replays.stats().unwrap().damage.is_empty());
+        assert_eq!(replays.damage().count(), 0);
     }
 }
 

@@ -14,24 +14,23 @@ use crate::output::Output;
 use crate::replay::{open, read_failure};
 
 pub(super) fn run(args: &ExportArgs, out: &mut Output) -> Result<Status, Failure> {
-    let replays = open(&args.data.data)?;
-    let info = replays.find(args.name).map_err(read_failure)?;
-    let episode = replays.load(&info).map_err(read_failure)?;
+    let found = open(&args.data.data)?.find(args.name).map_err(read_failure)?;
+    let episode = found.folder.load(&found.info).map_err(read_failure)?;
     let playback =
         Playback::new(&Registry::builtin(), &episode).map_err(|error| Failure::of(Status::Failed, &error))?;
     match &args.output {
-        None => write(playback, &info.run.spec, out)?,
+        None => write(playback, &episode.info.run.spec, out)?,
         Some(path) => {
             let failed = |error| {
                 Failure::new(Status::Failed, format_args!("writing {} failed: {error}", path.display()))
             };
             let mut file = BufWriter::new(File::create(path).map_err(failed)?);
-            write(playback, &info.run.spec, &mut file).and_then(|()| Ok(file.flush()?)).map_err(|error| {
-                match error {
+            write(playback, &episode.info.run.spec, &mut file).and_then(|()| Ok(file.flush()?)).map_err(
+                |error| match error {
                     WriteError::Disk(error) => failed(error),
                     other => other.into(),
-                }
-            })?;
+                },
+            )?;
         }
     }
     Ok(Status::Done)

@@ -17,14 +17,14 @@ pub(super) fn run(args: &LsArgs, out: &mut Output) -> Result<Status, Failure> {
         sort: args.sort,
         limit: args.limit,
     };
-    let infos = open(&args.data.data)?.list(&query).map_err(read_failure)?;
+    let episodes = open(&args.data.data)?.list(&query).map_err(read_failure)?;
     if args.json {
-        for info in &infos {
-            out.json(&Listed::of(info))?;
+        for episode in &episodes {
+            out.json(&Listed::of(&episode.info))?;
         }
         return Ok(Status::Done);
     }
-    if infos.is_empty() {
+    if episodes.is_empty() {
         say(&format!("no episodes to list in {}", args.data.data.display()));
         return Ok(Status::Done);
     }
@@ -38,7 +38,7 @@ pub(super) fn run(args: &LsArgs, out: &mut Output) -> Result<Status, Failure> {
         ("SEED", Align::Right),
         ("STARTED (UTC)", Align::Left),
     ]);
-    for info in &infos {
+    for info in episodes.iter().map(|episode| &episode.info) {
         table.row(vec![
             info.name.to_string(),
             info.env().to_owned(),

@@ -10,14 +10,15 @@ use crate::args::ShowArgs;
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, Real, When};
 use crate::output::Output;
-use crate::replay::{Listed, open, read_failure};
+use crate::replay::{Listed, open, read_failure, subfolder};
 
 pub(super) fn run(args: &ShowArgs, out: &mut Output) -> Result<Status, Failure> {
-    let info = open(&args.data.data)?.find(args.name).map_err(read_failure)?;
+    let found = open(&args.data.data)?.find(args.name).map_err(read_failure)?;
+    let folder = subfolder(&args.data.data, found.folder.dir());
     if args.json {
-        out.json(&Shown::of(&info))?;
+        out.json(&Shown::of(&found.info, folder))?;
     } else {
-        print(&info, out)?;
+        print(&found.info, folder, out)?;
     }
     Ok(Status::Done)
 }
@@ -39,6 +40,9 @@ struct Shown<'a> {
     result: GameResult,
     score: Option<f64>,
     program: &'a str,
+    /// The folder inside the one that was named, if it is in one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    folder: Option<String>,
 }
 
 /// Where its randomness starts: a generator seeded with `seed` that has yielded `words` words.
@@ -50,7 +54,7 @@ struct ShownStart {
 }
 
 impl<'a> Shown<'a> {
-    fn of(info: &'a EpisodeInfo) -> Self {
+    fn of(info: &'a EpisodeInfo, folder: Option<String>) -> Self {
         Self {
             listed: Listed::of(info),
             run: info.run_id().to_string(),
@@ -65,11 +69,12 @@ impl<'a> Shown<'a> {
             result: info.result,
             score: info.score,
             program: &info.run.program,
+            folder,
         }
     }
 }
 
-fn print(info: &EpisodeInfo, out: &mut Output) -> io::Result<()> {
+fn print(info: &EpisodeInfo, folder: Option<String>, out: &mut Output) -> io::Result<()> {
     writeln!(
         out,
         "{}: episode {} of lane {} of a run of {}\n",
@@ -121,5 +126,8 @@ fn print(info: &EpisodeInfo, out: &mut Output) -> io::Result<()> {
     line("size", format!("about {}", Bytes(info.bytes)))?;
     line("dynamics", crate::envs::dynamics(info.dynamics()))?;
     line("run", info.run_id().to_string())?;
+    if let Some(folder) = folder {
+        line("folder", folder)?;
+    }
     line("program", info.run.program.clone())
 }

@@ -2,25 +2,29 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::sync::Arc;
+use std::path::Path;
 
-use rollhouse_replay::{Damage, FolderStats, RealDisk, Replays};
+use rollhouse_replay::{Damage, FolderStats, Library};
 use serde::Serialize;
 
 use crate::args::StatsArgs;
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, counted};
 use crate::output::Output;
-use crate::replay::read_failure;
+use crate::replay::{open_scanning, read_failure, subfolder};
 use crate::table::{Align, Table};
 
 pub(super) fn run(args: &StatsArgs, out: &mut Output) -> Result<Status, Failure> {
-    let replays = Replays::open_scanning(Arc::new(RealDisk), &args.data.data).map_err(read_failure)?;
-    let stats = replays.stats().map_err(read_failure)?;
+    let library = open_scanning(&args.data.data)?;
+    let stats = library.stats().map_err(read_failure)?;
+    let damage = damage_of(&args.data.data, &library);
     if args.json {
-        out.json(&Summed::of(&stats))?;
+        out.json(&Summed::of(&stats, damage))?;
     } else {
-        print(&args.data.data.display().to_string(), &stats, out)?;
+        // The folder that was named is the first.
+        let inside = library.folders().len() - 1;
+        print(&args.data.data.display().to_string(), inside, &stats, out)?;
+        print_damage(&damage, out)?;
     }
     Ok(Status::Done)
 }
@@ -42,6 +46,9 @@ struct Summed<'a> {
 /// Bytes that cannot be read.
 #[derive(Debug, Serialize)]
 pub(super) struct Damaged {
+    /// The folder inside the one that was named, if they are in one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    folder: Option<String>,
     segment: u64,
     from: u64,
     to: u64,
@@ -49,13 +56,19 @@ pub(super) struct Damaged {
 }
 
 impl Damaged {
-    pub(super) fn of(damage: &Damage) -> Self {
-        Self { segment: damage.segment, from: damage.from, to: damage.to, cause: damage.cause.word() }
+    pub(super) fn of(folder: Option<String>, damage: &Damage) -> Self {
+        Self { folder, segment: damage.segment, from: damage.from, to: damage.to, cause: damage.cause.word() }
     }
 }
 
+/// Everything known to be damaged.
+pub(super) fn damage_of(data: &Path, library: &Library) -> Vec<Damaged> {
+    let damage = library.damage();
+    damage.map(|(folder, damage)| Damaged::of(subfolder(data, folder.dir()), damage)).collect()
+}
+
 impl<'a> Summed<'a> {
-    fn of(stats: &'a FolderStats) -> Self {
+    fn of(stats: &'a FolderStats, damage: Vec<Damaged>) -> Self {
         let mut envs: BTreeMap<&str, BTreeMap<&'static str, u64>> = BTreeMap::new();
         for ((env, outcome), &count) in &stats.episodes {
             *envs.entry(env).or_default().entry(outcome).or_default() += count;
@@ -69,12 +82,12 @@ impl<'a> Summed<'a> {
             envs,
             writing: stats.writing,
             torn_bytes: stats.torn_bytes,
-            damage: stats.damage.iter().map(Damaged::of).collect(),
+            damage,
         }
     }
 }
 
-fn print(dir: &str, stats: &FolderStats, out: &mut Output) -> io::Result<()> {
+fn print(dir: &str, inside: usize, stats: &FolderStats, out: &mut Output) -> io::Result<()> {
     let episodes: u64 = stats.episodes.values().sum();
     writeln!(
         out,
@@ -85,6 +98,9 @@ fn print(dir: &str, stats: &FolderStats, out: &mut Output) -> io::Result<()> {
         counted(stats.segments, "segment"),
         Bytes(stats.bytes),
     )?;
+    if inside > 0 {
+        writeln!(out, "Added up over it and {} in it.", counted(inside as u64, "folder"))?;
+    }
     if stats.steps > 0 {
         let (per_step, per_episode) =
             (stats.bytes as f64 / stats.steps as f64, stats.bytes as f64 / episodes.max(1) as f64);
@@ -102,18 +118,18 @@ fn print(dir: &str, stats: &FolderStats, out: &mut Output) -> io::Result<()> {
         writeln!(out)?;
         table.write(out)?;
     }
-    if stats.torn_bytes > 0 && !stats.writing {
+    if stats.abandoned_bytes > 0 {
         writeln!(
             out,
             "\n{} at the end were left by a crash; the next recording here, or `rollhouse replay repair`, cuts them off.",
-            Bytes(stats.torn_bytes)
+            Bytes(stats.abandoned_bytes)
         )?;
     }
-    print_damage(&stats.damage, out)
+    Ok(())
 }
 
 /// The stretches that cannot be read, if there are any.
-pub(super) fn print_damage(damage: &[Damage], out: &mut Output) -> io::Result<()> {
+pub(super) fn print_damage(damage: &[Damaged], out: &mut Output) -> io::Result<()> {
     if damage.is_empty() {
         return writeln!(out, "\nNo damage.");
     }
@@ -121,19 +137,21 @@ pub(super) fn print_damage(damage: &[Damage], out: &mut Output) -> io::Result<()
     // The plural of a word in -ch.
     let count = count.replace("stretchs", "stretches");
     writeln!(out, "\n{count}; all other episodes stay readable:")?;
-    let mut table = Table::new(&[
+    let mut columns = vec![
         ("SEGMENT", Align::Right),
         ("FROM BYTE", Align::Right),
         ("TO BYTE", Align::Right),
         ("WHAT IS WRONG", Align::Left),
-    ]);
+    ];
+    let folders = damage.iter().any(|stretch| stretch.folder.is_some());
+    if folders {
+        columns.insert(0, ("FOLDER", Align::Left));
+    }
+    let mut table = Table::new(&columns);
     for stretch in damage {
-        table.row(vec![
-            stretch.segment.to_string(),
-            stretch.from.to_string(),
-            stretch.to.to_string(),
-            stretch.cause.word().to_owned(),
-        ]);
+        let folder = folders.then(|| stretch.folder.clone().unwrap_or_else(|| ".".to_owned()));
+        let numbers = [stretch.segment, stretch.from, stretch.to].map(|number| number.to_string());
+        table.row(folder.into_iter().chain(numbers).chain([stretch.cause.to_owned()]).collect());
     }
     table.write(out)
 }

@@ -1,34 +1,32 @@
 //! `rollhouse replay verify`.
 
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rollhouse_env::Registry;
-use rollhouse_replay::{Divergence, RealDisk, Replays, Value, Verification};
+use rollhouse_replay::{Divergence, LibraryEpisode, Value, Verification};
 use serde::Serialize;
 
 use crate::args::VerifyArgs;
 use crate::failure::{Failure, Status};
 use crate::human::{Count, Real, Si, Time, counted};
 use crate::output::{Output, say};
-use crate::replay::stats::print_damage;
-use crate::replay::{open, read_failure};
+use crate::replay::stats::{damage_of, print_damage};
+use crate::replay::{open, open_scanning, read_failure};
 
 pub(super) fn run(args: &VerifyArgs, out: &mut Output) -> Result<Status, Failure> {
     let registry = Registry::builtin();
     let began = Instant::now();
     let mut tally = Tally { json: args.json, ..Tally::default() };
     let damage: Vec<_> = if args.names.is_empty() {
-        // Trusts no catalogue: what is damaged is to be found.
-        let replays = Replays::open_scanning(Arc::new(RealDisk), &args.data.data).map_err(read_failure)?;
-        replays.verify_all(&registry, |found| tally.take(&found, out)).map_err(read_failure)?;
-        replays.damage().copied().collect()
+        let library = open_scanning(&args.data.data)?;
+        library.verify_all(&registry, |found| tally.take(&found, out)).map_err(read_failure)?;
+        damage_of(&args.data.data, &library)
     } else {
-        let replays = open(&args.data.data)?;
-        let infos = args.names.iter().map(|&name| replays.find(name)).collect::<Result<Vec<_>, _>>();
-        let infos = infos.map_err(read_failure)?;
-        replays.verify(&infos, &registry, |found| tally.take(&found, out)).map_err(read_failure)?;
+        let library = open(&args.data.data)?;
+        let episodes = args.names.iter().map(|&name| library.find(name)).collect::<Result<Vec<_>, _>>();
+        let episodes = episodes.map_err(read_failure)?;
+        LibraryEpisode::verify(episodes, &registry, |found| tally.take(&found, out)).map_err(read_failure)?;
         Vec::new()
     };
     if let Some(error) = tally.failed.take() {
