@@ -64,8 +64,9 @@ fn read_failure(error: ReadError) -> Failure {
         ReadError::Incomplete { .. } | ReadError::Malformed { .. } => {
             failure.hint("`rollhouse replay stats` lists what is damaged")
         }
-        ReadError::InSeveralFolders { .. } | ReadError::TooManyFolders(_) => {
-            failure.hint("name one of the folders with --data DIR")
+        ReadError::InSeveralFolders { .. } => failure.hint("name one of the folders with --data DIR"),
+        ReadError::TooManyFolders(_) => {
+            failure.hint("name one of the folders with --data DIR, or move some of them elsewhere")
         }
         ReadError::Ambiguous { .. } | ReadError::Disk(_) => failure,
     }

@@ -489,9 +489,10 @@ impl fmt::Display for ReadError {
                 write!(f, "{name} names episodes of {} runs: {}", runs.len(), runs.join(", "))
             }
             Self::InSeveralFolders { name, folders } => {
-                write!(f, "{name} is recorded in {} folders:", folders.len())?;
-                let mut folders = folders.iter().map(|folder| folder.display());
-                folders.try_for_each(|folder| write!(f, " {folder}"))
+                let named = folders.iter().take(MOST_NAMED).map(|folder| folder.display().to_string());
+                let named: Vec<String> = named.collect();
+                write!(f, "{name} is recorded in {} folders: {}", folders.len(), named.join(", "))?;
+                if folders.len() > MOST_NAMED { f.write_str(", ...") } else { Ok(()) }
             }
             Self::TooManyFolders(dir) => {
                 write!(f, "{} holds more than {MAX_SUBFOLDERS} folders of recordings", dir.display())
@@ -503,6 +504,9 @@ impl fmt::Display for ReadError {
         }
     }
 }
+
+/// Folders that a message names.
+const MOST_NAMED: usize = 8;
 
 impl std::error::Error for ReadError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
