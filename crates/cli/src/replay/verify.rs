@@ -127,8 +127,12 @@ fn sentence(divergence: &Divergence) -> String {
         let (then, now) = (words(recorded), words(replayed));
         return format!("the environment's dynamics have changed since: {then} then, {now} now");
     }
-    let place = if from == to { format!("step {from}") } else { format!("between steps {from} and {to}") };
-    format!("{field} differs at {place}: recorded {}, replayed {}", words(recorded), words(replayed))
+    if field == "recording" {
+        return words(recorded);
+    }
+    let place =
+        if from == to { format!("at step {from}") } else { format!("somewhere from step {from} to {to}") };
+    format!("{field} differs {place}: recorded {}, replayed {}", words(recorded), words(replayed))
 }
 
 fn words(value: &Value) -> String {
