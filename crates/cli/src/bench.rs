@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rollhouse_core::{ColumnMut, ColumnRef, RunId};
+use rollhouse_core::{ColumnData, RunId};
 use rollhouse_engine::{Engine, EngineConfig, Reset, StepError};
 use rollhouse_env::{EnvEntry, InstructionSet, Registry};
 use rollhouse_node::{Goal, Rollout};
@@ -180,7 +180,7 @@ impl Spread {
 /// An engine and the random actions it is stepped with.
 struct Lanes {
     engine: Engine,
-    actions: Vec<Column>,
+    actions: Vec<ColumnData>,
     next: usize,
 }
 
@@ -214,7 +214,7 @@ impl Lanes {
             let mut column = engine.actions().map_err(failed)?;
             let request = Act { first_lane: 0, step, obs: &[], actions: column.reborrow() };
             policy.act(request).map_err(|error| Failure::of(Status::Failed, &error))?;
-            actions.push(Column::copied(column.as_ref()));
+            actions.push(ColumnData::from(column.as_ref()));
         }
         Ok(Self { engine, actions, next: 0 })
     }
@@ -223,7 +223,8 @@ impl Lanes {
     fn step(&mut self, batches: u64) -> Result<Duration, Failure> {
         let began = Instant::now();
         for _ in 0..batches {
-            self.actions[self.next].write(self.engine.actions().map_err(failed)?);
+            let copied = self.engine.actions().map_err(failed)?.copy_from(self.actions[self.next].as_ref());
+            debug_assert!(copied, "they were copied from this column");
             self.next = (self.next + 1) % self.actions.len();
             black_box(self.engine.step().map_err(failed)?.rewards());
         }
@@ -279,39 +280,6 @@ impl Samples {
         Figures {
             steps_per_second: Spread { min: 1e9 / most, median: 1e9 / median, max: 1e9 / least },
             ns_per_step: Spread { min: least, median, max: most },
-        }
-    }
-}
-
-/// Owned rows of an action column.
-enum Column {
-    U8(Vec<u8>),
-    I32(Vec<i32>),
-    I64(Vec<i64>),
-    F32(Vec<f32>),
-    F64(Vec<f64>),
-}
-
-impl Column {
-    fn copied(rows: ColumnRef<'_>) -> Self {
-        match rows {
-            ColumnRef::U8(rows) => Self::U8(rows.to_vec()),
-            ColumnRef::I32(rows) => Self::I32(rows.to_vec()),
-            ColumnRef::I64(rows) => Self::I64(rows.to_vec()),
-            ColumnRef::F32(rows) => Self::F32(rows.to_vec()),
-            ColumnRef::F64(rows) => Self::F64(rows.to_vec()),
-        }
-    }
-
-    /// Copies into a column of the same type and length; it comes from one.
-    fn write(&self, rows: ColumnMut<'_>) {
-        match (self, rows) {
-            (Self::U8(from), ColumnMut::U8(to)) => to.copy_from_slice(from),
-            (Self::I32(from), ColumnMut::I32(to)) => to.copy_from_slice(from),
-            (Self::I64(from), ColumnMut::I64(to)) => to.copy_from_slice(from),
-            (Self::F32(from), ColumnMut::F32(to)) => to.copy_from_slice(from),
-            (Self::F64(from), ColumnMut::F64(to)) => to.copy_from_slice(from),
-            _ => {}
         }
     }
 }

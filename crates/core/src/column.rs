@@ -150,6 +150,11 @@ macro_rules! typed_access {
                 }
             )*
 
+            /// The type of its elements; booleans count as unsigned bytes.
+            pub const fn dtype(self) -> DType {
+                match self { $(Self::$variant(_) => DType::$variant,)* }
+            }
+
             /// Elements in this run of rows.
             pub const fn len(self) -> usize {
                 match self { $(Self::$variant(values) => values.len(),)* }
@@ -187,6 +192,19 @@ macro_rules! typed_access {
             #[inline]
             pub fn slice(&mut self, start: usize, end: usize) -> ColumnMut<'_> {
                 match self { $(Self::$variant(values) => ColumnMut::$variant(&mut values[start..end]),)* }
+            }
+
+            /// Overwrites all elements; false, and nothing is written, if type or number differ.
+            #[inline]
+            #[must_use]
+            pub fn copy_from(&mut self, from: ColumnRef<'_>) -> bool {
+                match (self, from) {
+                    $((Self::$variant(to), ColumnRef::$variant(from)) if to.len() == from.len() => {
+                        to.copy_from_slice(from);
+                        true
+                    })*
+                    _ => false,
+                }
             }
 
             /// The same run of rows for a shorter time.

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod column;
+mod column_data;
 mod hash;
 mod lifecycle;
 pub mod limits;
@@ -20,6 +21,7 @@ mod space;
 mod spec;
 
 pub use column::{ColumnMut, ColumnRef, ColumnSpec, DType, Role};
+pub use column_data::ColumnData;
 pub use hash::StateHasher;
 pub use lifecycle::{BackOff, IllegalTransition, LaneEvent, LaneState, RestartDecision};
 pub use mask::{LANE_BIT, Lanes, lane_bits};

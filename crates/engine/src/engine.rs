@@ -18,7 +18,7 @@ use crate::block::{Block, Shown, Turn};
 use crate::config::{Autoreset, EngineConfig, MAX_SUB_BATCHES};
 use crate::crew::{Crew, Job, Order, Orders};
 use crate::error::{BadAction, ConfigError, StepError};
-use crate::first_done::{ColumnBuffer, FirstDone, Received, Task, receive};
+use crate::first_done::{FirstDone, Received, Task, pick, receive};
 use crate::setup::{Worker, make_crew, options_per_lane, split, start_threads};
 use crate::stats::Stats;
 use crate::timings::{SAMPLE_EVERY, Timings};
@@ -281,7 +281,7 @@ impl Engine {
             if part.is_empty() {
                 continue;
             }
-            let actions = ColumnBuffer::pick(actions, &self.action, part.iter().copied());
+            let actions = pick(actions, &self.action, part.iter().copied());
             let task = Task { lanes: part.iter().map(|&i| lanes[i]).collect(), actions, turn };
             if crew == 0 {
                 books.ready.extend(self.own.do_task(&task));

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use rollhouse_arena::{BlockRows, Rows, Spin};
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnMut, ColumnRef, ColumnSpec, Lanes};
+use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, ColumnSpec, Lanes};
 
 use crate::block::{Block, Turn};
 use crate::crew::Crew;
@@ -22,11 +22,11 @@ pub struct Received {
     /// Rows of the batch, in the order in which they were ready.
     pub lanes: Vec<u32>,
     /// Observation columns.
-    pub obs: Vec<ColumnBuffer>,
+    pub obs: Vec<ColumnData>,
     /// Info columns.
-    pub infos: Vec<ColumnBuffer>,
+    pub infos: Vec<ColumnData>,
     /// Last observations of episodes that ended in this step (SAME_STEP only).
-    pub final_obs: Vec<ColumnBuffer>,
+    pub final_obs: Vec<ColumnData>,
     /// One reward per lane.
     pub rewards: Vec<f64>,
     /// 1 where the episode terminated.
@@ -37,28 +37,13 @@ pub struct Received {
     pub reset: Vec<u8>,
 }
 
-/// Rows of one column.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ColumnBuffer {
-    /// Booleans and unsigned bytes.
-    U8(Vec<u8>),
-    /// 32-bit integers.
-    I32(Vec<i32>),
-    /// 64-bit integers.
-    I64(Vec<i64>),
-    /// Singles.
-    F32(Vec<f32>),
-    /// Doubles.
-    F64(Vec<f64>),
-}
-
 /// Lanes of one crew, sent together.
 #[derive(Debug)]
 pub(crate) struct Task {
     /// Rows of the batch, ascending.
     pub(crate) lanes: Vec<u32>,
     /// Their actions, one row each.
-    pub(crate) actions: ColumnBuffer,
+    pub(crate) actions: ColumnData,
     pub(crate) turn: Turn,
 }
 
@@ -168,26 +153,27 @@ fn scatter(
     of: usize,
     lanes: &[u32],
     rows: &std::ops::Range<usize>,
-) -> ColumnBuffer {
+) -> ColumnData {
     let elements = actions.len() / of;
-    let mut column = ColumnBuffer::zeros(actions, rows.len() * elements);
+    let mut column = ColumnData::zeros(actions.dtype(), rows.len() * elements);
     for (index, &lane) in which.zip(lanes) {
         let row = lane as usize - rows.start;
-        column.put(row * elements, actions.slice(index * elements, (index + 1) * elements));
+        let set = column.set_row(row, elements, actions.slice(index * elements, (index + 1) * elements));
+        debug_assert!(set, "a task's rows lie in its block");
     }
     column
 }
 
 impl Received {
     fn gather(&mut self, rows: &BlockRows<'_, '_>, lanes: Lanes, range: &std::ops::Range<usize>) {
-        let columns = |buffers: &mut Vec<ColumnBuffer>, columns: &[ColumnMut<'_>]| {
+        let columns = |buffers: &mut Vec<ColumnData>, columns: &[ColumnMut<'_>]| {
             if buffers.is_empty() {
-                buffers.extend(columns.iter().map(|c| ColumnBuffer::zeros(c.as_ref(), 0)));
+                buffers.extend(columns.iter().map(|c| ColumnData::zeros(c.as_ref().dtype(), 0)));
             }
             for (buffer, column) in buffers.iter_mut().zip(columns) {
                 let elements = column.as_ref().len() / range.len();
                 for lane in lanes {
-                    buffer.extend(column.as_ref().slice(lane * elements, (lane + 1) * elements));
+                    append(buffer, column.as_ref().slice(lane * elements, (lane + 1) * elements));
                 }
             }
         };
@@ -209,8 +195,8 @@ impl Received {
             *self = other;
             return;
         }
-        let columns = |to: &mut Vec<ColumnBuffer>, from: &[ColumnBuffer]| {
-            to.iter_mut().zip(from).for_each(|(to, from)| to.extend(from.as_ref()));
+        let columns = |to: &mut Vec<ColumnData>, from: &[ColumnData]| {
+            to.iter_mut().zip(from).for_each(|(to, from)| append(to, from.as_ref()));
         };
         columns(&mut self.obs, &other.obs);
         columns(&mut self.infos, &other.infos);
@@ -223,52 +209,22 @@ impl Received {
     }
 }
 
-macro_rules! buffers {
-    ($($variant:ident)*) => {
-        impl ColumnBuffer {
-            /// The rows to read.
-            pub fn as_ref(&self) -> ColumnRef<'_> {
-                match self { $(Self::$variant(values) => ColumnRef::$variant(values),)* }
-            }
-
-            /// `elements` zeros of the type of `like`.
-            fn zeros(like: ColumnRef<'_>, elements: usize) -> Self {
-                match like { $(ColumnRef::$variant(_) => Self::$variant(vec![Default::default(); elements]),)* }
-            }
-
-            fn extend(&mut self, from: ColumnRef<'_>) {
-                match (self, from) {
-                    $((Self::$variant(to), ColumnRef::$variant(from)) => to.extend_from_slice(from),)*
-                    _ => debug_assert!(false, "columns of one place have one type"),
-                }
-            }
-
-            fn put(&mut self, at: usize, from: ColumnRef<'_>) {
-                match (self, from) {
-                    $((Self::$variant(to), ColumnRef::$variant(from)) => {
-                        to[at..at + from.len()].copy_from_slice(from);
-                    })*
-                    _ => debug_assert!(false, "columns of one place have one type"),
-                }
-            }
-        }
-    };
+/// The rows `order` of `actions`, one row of `column` each.
+pub(crate) fn pick(
+    actions: ColumnRef<'_>,
+    column: &ColumnSpec,
+    order: impl Iterator<Item = usize>,
+) -> ColumnData {
+    let elements = column.elements();
+    let mut picked = ColumnData::zeros(actions.dtype(), 0);
+    for index in order {
+        append(&mut picked, actions.slice(index * elements, (index + 1) * elements));
+    }
+    picked
 }
 
-buffers!(U8 I32 I64 F32 F64);
-
-impl ColumnBuffer {
-    /// The rows `order` of `actions`, one row of `column` each.
-    pub(crate) fn pick(
-        actions: ColumnRef<'_>,
-        column: &ColumnSpec,
-        order: impl Iterator<Item = usize>,
-    ) -> Self {
-        let elements = column.elements();
-        let mut picked = Self::zeros(actions, 0);
-        for index in order {
-            picked.extend(actions.slice(index * elements, (index + 1) * elements));
-        }
-        picked
-    }
+/// Columns of one place have one type.
+fn append(to: &mut ColumnData, from: ColumnRef<'_>) {
+    let appended = to.extend(from);
+    debug_assert!(appended, "columns of one place have one type");
 }

@@ -38,7 +38,7 @@ pub use config::{
 };
 pub use engine::{Engine, Reset};
 pub use error::{BadAction, ConfigError, StepError};
-pub use first_done::{ColumnBuffer, Received};
+pub use first_done::Received;
 pub use rollhouse_arena::Frame;
 pub use stats::{Stats, Summary};
 pub use timings::{SAMPLE_EVERY, Samples, Timings};

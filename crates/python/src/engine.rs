@@ -9,8 +9,8 @@ use pyo3::exceptions::{PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use rollhouse_core::{ColumnMut, ColumnRef, DType, Space};
-use rollhouse_engine::{Autoreset, ColumnBuffer, Engine, EngineConfig, Frame, Received, Reset, StepError};
+use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, DType, Space};
+use rollhouse_engine::{Autoreset, Engine, EngineConfig, Frame, Received, Reset, StepError};
 use rollhouse_env::Registry;
 
 use crate::arrays::{KeepAlive, RowShape, constant_flags, fill_flags, flags, mask};
@@ -186,8 +186,8 @@ impl NativeEngine {
         let mut state = self.lock(py)?;
         // Copied before the interpreter lock is released: another thread may write to the array then.
         let actions = match self.action.dtype {
-            DType::I64 => ColumnBuffer::I64(converted.cast::<PyArrayDyn<i64>>()?.to_vec()?),
-            _ => ColumnBuffer::F32(converted.cast::<PyArrayDyn<f32>>()?.to_vec()?),
+            DType::I64 => ColumnData::I64(converted.cast::<PyArrayDyn<i64>>()?.to_vec()?),
+            _ => ColumnData::F32(converted.cast::<PyArrayDyn<f32>>()?.to_vec()?),
         };
         let engine = state.engine(py)?;
         let sent = py.detach(|| engine.send(&lanes, actions.as_ref()));

@@ -9,8 +9,9 @@ use numpy::{PyArray1, PyArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
+use rollhouse_core::ColumnData;
 use rollhouse_core::{ColumnSpec, DType, EpisodeName, OptionValue, Space};
-use rollhouse_replay::{ColumnData, Episode, LibraryEpisode, ReadError, RecordKind, Steps};
+use rollhouse_replay::{Episode, LibraryEpisode, ReadError, RecordKind, Steps};
 
 use crate::envs;
 use crate::replays::{Failure, registry};

@@ -7,9 +7,9 @@ use rollhouse_core::{
     EpisodeName, GameResult, Options, Outcome, RunId, SeedSchedule, Start, per_episode_seed,
 };
 
-use crate::data::ColumnData;
 use crate::run::{PolicyInfo, RecordKind};
 use crate::run_record::RunInfo;
+use rollhouse_core::ColumnData;
 
 /// What a listing says of an episode.
 #[derive(Debug, Clone, PartialEq)]

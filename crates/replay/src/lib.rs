@@ -18,7 +18,6 @@ mod catalogue;
 mod chunk;
 mod codec;
 mod coding;
-mod data;
 mod disk;
 mod divergence;
 mod encode;
@@ -50,7 +49,6 @@ mod walk;
 mod writer;
 
 pub use block::{BlockRecorder, End, Row};
-pub use data::ColumnData;
 pub use disk::{Disk, DiskFile, Locking, RealDisk};
 pub use divergence::{Divergence, Value};
 pub use episode::{Episode, EpisodeInfo, Steps};

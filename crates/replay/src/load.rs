@@ -8,12 +8,12 @@ use rollhouse_core::EnvSpec;
 use crate::buffer::{ActionCoding, CODE_HASH, Layout};
 use crate::chunk::{Columns, Decoder, Part};
 use crate::codec::Malformed;
-use crate::data::ColumnData;
 use crate::disk::DiskFile;
 use crate::episode::{Episode, EpisodeInfo, Steps};
 use crate::index::decoder_of;
 use crate::record::{Header, Kind};
 use crate::replays::{ReadError, Replays, read_record};
+use rollhouse_core::ColumnData;
 
 impl Replays {
     /// Everything recorded of an episode. Reads only the chunks it lies in.
@@ -223,7 +223,7 @@ impl Draft {
             (ActionCoding::Raw { bytes }, actions) => {
                 self.scratch.clear();
                 Decoder::raw_rows(columns.actions(), bytes, part, rows, &mut self.scratch)?;
-                actions.append_le(&self.scratch)?;
+                append_le(actions, &self.scratch)?;
             }
             (ActionCoding::Planes { .. }, _) => return Err(Malformed("action type")),
         }
@@ -244,7 +244,7 @@ impl Draft {
             for (column, &bytes) in steps.first_obs.iter_mut().zip(&layout.obs_columns) {
                 let row = rest.split_off(..bytes).ok_or(Malformed("first observation"))?;
                 column.clear();
-                column.append_le(row)?;
+                append_le(column, row)?;
             }
         }
         let widths = layout.obs_columns.iter().chain(&layout.info_columns);
@@ -252,7 +252,7 @@ impl Draft {
         for ((column, &bytes), target) in columns.steps().iter().zip(widths).zip(targets) {
             self.scratch.clear();
             Decoder::raw_rows(column, bytes, part, rows, &mut self.scratch)?;
-            target.append_le(&self.scratch)?;
+            append_le(target, &self.scratch)?;
         }
         self.scratch.clear();
         Decoder::raw_rows(columns.rewards(), size_of::<f64>(), part, rows, &mut self.scratch)?;
@@ -341,4 +341,8 @@ impl Assembler {
         }
         Ok(done)
     }
+}
+
+fn append_le(column: &mut ColumnData, bytes: &[u8]) -> Result<(), Malformed> {
+    if column.extend_le(bytes) { Ok(()) } else { Err(Malformed("column length")) }
 }

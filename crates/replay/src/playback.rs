@@ -3,10 +3,10 @@
 use rollhouse_core::ColumnSpec;
 use rollhouse_env::Registry;
 
-use crate::data::ColumnData;
 use crate::episode::{Episode, Steps};
 use crate::run::RecordKind;
 use crate::simulate::{SimulateError, Simulator};
+use rollhouse_core::ColumnData;
 
 /// An episode being gone through. Step 0 is what the reset gave; step t is what the t-th action gave.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use std::fmt;
 use rollhouse_core::{ColumnSpec, EpisodeName, Interruption, Outcome};
 use rollhouse_env::Registry;
 
-use crate::data::ColumnData;
 use crate::episode::{Episode, Steps};
 use crate::simulate::{SimulateError, Simulator};
+use rollhouse_core::ColumnData;
 
 /// Why the steps of an episode could not be recomputed.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{EnvSpec, Options, Start, lane_bits};
 use rollhouse_env::{BatchEnv, BlockStep, Ended, MakeError, Registry, UnknownEnv};
 
-use crate::data::ColumnData;
+use rollhouse_core::ColumnData;
 
 /// A block of lanes of one env with one set of options, and the columns it works on.
 pub(crate) struct Simulator {

@@ -7,7 +7,6 @@ use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnSpec, EnvSpec, EpisodeName, Lanes, Options};
 use rollhouse_env::{Ended, Registry};
 
-use crate::data::ColumnData;
 use crate::divergence::{Divergence, Ending, Replayed, Value, differs, has_return, panicked, went_on};
 use crate::episode::{Episode, EpisodeInfo};
 use crate::load::{Assembled, Assembler, Loader};
@@ -16,6 +15,7 @@ use crate::replays::{ReadError, Replays, info_of};
 use crate::run::RecordKind;
 use crate::run_record::RunInfo;
 use crate::simulate::Simulator;
+use rollhouse_core::ColumnData;
 
 /// What verifying one episode gave.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,12 +6,12 @@ mod stage;
 use std::path::Path;
 use std::sync::Arc;
 
-use rollhouse_core::{Determinism, Outcome, SeedSchedule};
+use rollhouse_core::{ColumnData, Determinism, Outcome, SeedSchedule};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
-    ColumnData, Divergence, EpisodeInfo, Playback, Query, RecomputeError, RecordKind, RecordMode, Replays,
-    Value, Verification,
+    Divergence, EpisodeInfo, Playback, Query, RecomputeError, RecordKind, RecordMode, Replays, Value,
+    Verification,
 };
 use stage::{Play, play};
 

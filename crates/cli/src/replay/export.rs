@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 
-use rollhouse_core::{ColumnSpec, EnvSpec};
+use rollhouse_core::{ColumnData, ColumnSpec, EnvSpec};
 use rollhouse_env::Registry;
-use rollhouse_replay::{ColumnData, Playback, PlayedStep};
+use rollhouse_replay::{Playback, PlayedStep};
 use serde::{Serialize, Serializer};
 
 use crate::args::ExportArgs;

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rollhouse_core::{
-    ColumnRef, ColumnSpec, DType, Determinism, EnvSpec, GameResult, Interruption, Lanes, Options, Outcome,
-    Role, RunId, SeedSchedule, Space, Start, lane_bits, split_mix64,
+    ColumnData, ColumnRef, ColumnSpec, DType, Determinism, EnvSpec, GameResult, Interruption, Lanes, Options,
+    Outcome, Role, RunId, SeedSchedule, Space, Start, lane_bits, split_mix64,
 };
 use rollhouse_replay::{
-    BlockRecorder, ColumnData, Disk, End, Episode, PolicyInfo, Query, RecordMode, Recorder, RecorderConfig,
-    Replays, Row, RunHeader,
+    BlockRecorder, Disk, End, Episode, PolicyInfo, Query, RecordMode, Recorder, RecorderConfig, Replays, Row,
+    RunHeader,
 };
 
 pub const DIR: &str = "/data";

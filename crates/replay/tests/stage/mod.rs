@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use rollhouse_core::limits::HASH_WINDOW_STEPS;
 use rollhouse_core::{
-    GameResult, Interruption, Lanes, Options, Outcome, RunId, SeedSchedule, Space, Start, lane_bits,
-    per_episode_seed, random_bits, split_mix64,
+    ColumnData, GameResult, Interruption, Lanes, Options, Outcome, RunId, SeedSchedule, Space, Start,
+    lane_bits, per_episode_seed, random_bits, split_mix64,
 };
 use rollhouse_env::{BlockStep, Registry};
 use rollhouse_replay::{
-    ColumnData, Disk, End, PolicyInfo, RecordMode, Recorded, Recorder, RecorderConfig, Row, RunHeader,
+    Disk, End, PolicyInfo, RecordMode, Recorded, Recorder, RecorderConfig, Row, RunHeader,
 };
 
 /// What is played.

@@ -1,10 +1,8 @@
-//! Owned columns of a recording.
-
-use rollhouse_core::{ColumnMut, ColumnRef, DType};
+//! Rows of a column that own their memory.
 
 use serde::Serialize;
 
-use crate::codec::Malformed;
+use crate::{ColumnMut, ColumnRef, DType};
 
 /// Rows of one column, row-major.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -85,7 +83,7 @@ impl ColumnData {
     }
 
     /// The first element of `row` that does not have the same bits in both; NaNs of equal bits are equal.
-    pub(crate) fn first_difference(
+    pub fn first_difference(
         &self,
         row: usize,
         other: &Self,
@@ -114,7 +112,7 @@ impl ColumnData {
     }
 
     /// Element `index` as a double; 0 past the end.
-    pub(crate) fn number(&self, index: usize) -> f64 {
+    pub fn number(&self, index: usize) -> f64 {
         match self {
             Self::U8(values) => values.get(index).copied().map_or(0.0, f64::from),
             Self::I32(values) => values.get(index).copied().map_or(0.0, f64::from),
@@ -124,44 +122,50 @@ impl ColumnData {
         }
     }
 
-    /// Copies row `from_row` of `other` over row `to_row`; false if types or lengths differ.
+    /// Overwrites row `row` of rows of `elements` elements; false, and nothing is written, if there is no such row
+    /// or `from` has another type or length.
     #[inline]
-    pub(crate) fn copy_row(&mut self, to_row: usize, other: &Self, from_row: usize, elements: usize) -> bool {
-        macro_rules! copy {
-            ($to:expr, $from:expr) => {{
-                let from = $from.get(from_row * elements..(from_row + 1) * elements);
-                let to = $to.get_mut(to_row * elements..(to_row + 1) * elements);
-                match (to, from) {
-                    (Some(to), Some(from)) => {
-                        to.copy_from_slice(from);
-                        true
-                    }
-                    _ => false,
-                }
-            }};
-        }
-        match (self, other) {
-            (Self::U8(to), Self::U8(from)) => copy!(to, from),
-            (Self::I32(to), Self::I32(from)) => copy!(to, from),
-            (Self::I64(to), Self::I64(from)) => copy!(to, from),
-            (Self::F32(to), Self::F32(from)) => copy!(to, from),
-            (Self::F64(to), Self::F64(from)) => copy!(to, from),
-            _ => false,
-        }
+    #[must_use]
+    pub fn set_row(&mut self, row: usize, elements: usize, from: ColumnRef<'_>) -> bool {
+        let (start, end) = (row * elements, (row + 1) * elements);
+        end <= self.len() && self.as_mut().slice(start, end).copy_from(from)
+    }
+
+    /// Copies row `from_row` of `other` over row `to_row`; false, and nothing is written, if types differ or there
+    /// is no such row.
+    #[inline]
+    pub fn copy_row(&mut self, to_row: usize, other: &Self, from_row: usize, elements: usize) -> bool {
+        other.row(from_row, elements).is_some_and(|row| self.set_row(to_row, elements, row))
     }
 
     /// Empties it; keeps its memory.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         each!(self, values => values.clear());
     }
 
-    /// Appends elements from little-endian bytes.
-    pub(crate) fn append_le(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
+    /// Appends elements of the same type; false if `from` has another one, and nothing is appended then.
+    #[must_use]
+    pub fn extend(&mut self, from: ColumnRef<'_>) -> bool {
+        match (self, from) {
+            (Self::U8(to), ColumnRef::U8(from)) => to.extend_from_slice(from),
+            (Self::I32(to), ColumnRef::I32(from)) => to.extend_from_slice(from),
+            (Self::I64(to), ColumnRef::I64(from)) => to.extend_from_slice(from),
+            (Self::F32(to), ColumnRef::F32(from)) => to.extend_from_slice(from),
+            (Self::F64(to), ColumnRef::F64(from)) => to.extend_from_slice(from),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Appends elements from little-endian bytes; false if they are no whole number of elements, and nothing is
+    /// appended then.
+    #[must_use]
+    pub fn extend_le(&mut self, bytes: &[u8]) -> bool {
         macro_rules! read {
             ($values:expr, $type:ty) => {{
                 let (chunks, rest) = bytes.as_chunks();
                 if !rest.is_empty() {
-                    return Err(Malformed("column length"));
+                    return false;
                 }
                 $values.extend(chunks.iter().map(|chunk| <$type>::from_le_bytes(*chunk)));
             }};
@@ -173,6 +177,19 @@ impl ColumnData {
             Self::F32(values) => read!(values, f32),
             Self::F64(values) => read!(values, f64),
         }
-        Ok(())
+        true
+    }
+}
+
+impl From<ColumnRef<'_>> for ColumnData {
+    /// A copy.
+    fn from(rows: ColumnRef<'_>) -> Self {
+        match rows {
+            ColumnRef::U8(rows) => Self::U8(rows.to_vec()),
+            ColumnRef::I32(rows) => Self::I32(rows.to_vec()),
+            ColumnRef::I64(rows) => Self::I64(rows.to_vec()),
+            ColumnRef::F32(rows) => Self::F32(rows.to_vec()),
+            ColumnRef::F64(rows) => Self::F64(rows.to_vec()),
+        }
     }
 }
