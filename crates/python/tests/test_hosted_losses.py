@@ -20,7 +20,7 @@ import pytest
 from hosted_envs import CountEnv, TornEnv, Unpicklable
 
 import rollhouse
-import rollhouse.hosted_env
+import rollhouse.hosted_lanes
 from rollhouse.errors import LaneLostError
 
 FINE = np.zeros(4, np.int64)
@@ -172,7 +172,7 @@ def test_a_lane_that_fails_for_good_is_given_up_and_the_others_go_on(
     flag.touch()
     clock = [time.monotonic()]
     # The back-off's own clock, so that the test need not wait for it.
-    monkeypatch.setattr(rollhouse.hosted_env, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(rollhouse.hosted_lanes, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     try:
         assert envs.step([CountEnv.RAISE, 0])[4]["lost"].tolist() == ["crashed", None]
         for _ in range(40):
@@ -309,8 +309,7 @@ def test_killed_and_stopped_workers_leave_nothing_behind_and_spoil_no_row() -> N
     spoil(4.0, seed=1)
 
 
-# Needs no adapter, but a minute: `cargo xtask test --all` is where PyTorch is installed.
-@pytest.mark.adapters("torch")
+@pytest.mark.soak
 def test_killed_and_stopped_workers_for_a_minute() -> None:
     spoil(60.0, seed=2)
 

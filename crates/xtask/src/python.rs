@@ -27,7 +27,7 @@ pub(crate) fn tests(root: &Path) -> Outcome {
                 files: vec![root.join("crates/python/tests/requirements.txt")],
             };
             let python = environment.with(wheel)?;
-            found.push(format!("gymnasium {version}: {}", pytest(root, &python)?));
+            found.push(format!("gymnasium {version}: {}", pytest(root, &python, false)?));
         }
         Ok(found.join("; "))
     })
@@ -43,7 +43,7 @@ pub(crate) fn all_tests(root: &Path) -> Outcome {
             files: vec![tests.join("requirements.txt"), tests.join("requirements-all.txt")],
         };
         let python = environment.with(wheel)?;
-        let found = pytest(root, &python)?;
+        let found = pytest(root, &python, true)?;
         // Not at the root, where the sources lie in the way of the installed package.
         let mut mypy = Command::new(&python);
         let config = root.join("crates/python/pyproject.toml");
@@ -169,13 +169,17 @@ impl Environment {
     }
 }
 
-/// Runs the tests and gives the line with which pytest closes.
-fn pytest(root: &Path, python: &Path) -> Result<String, Stop> {
+/// Runs the tests, those that take long only if all are wanted, and gives the line with which pytest closes.
+fn pytest(root: &Path, python: &Path, all: bool) -> Result<String, Stop> {
     let mut tests = Command::new(python);
     tests
         .args(["-m", "pytest", "--quiet", "-rsfE", "-p", "no:cacheprovider", "crates/python/tests"])
         .current_dir(root)
+        .env_remove("ROLLHOUSE_TEST_ALL")
         .stdout(Stdio::piped());
+    if all {
+        tests.env("ROLLHOUSE_TEST_ALL", "1");
+    }
     let failed = |error: std::io::Error| Stop::Failed(format!("pytest: {error}"));
     let mut child = tests.spawn().map_err(failed)?;
     let mut last = String::new();

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import pickle
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium
 import numpy as np
-from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
 from gymnasium.vector import AutoresetMode
 
 from rollhouse import worker
@@ -25,8 +21,12 @@ from rollhouse.errors import (
     ResetNeededError,
 )
 from rollhouse.embedded import _RECORDING, Recording, _data_folder
+from rollhouse.hosted_infos import add_lost, add_valid, batch_infos
+from rollhouse.hosted_lanes import HostedLanes
+from rollhouse.hosted_rows import Rows
 from rollhouse.losses import Losses
 from rollhouse.observation_modes import batch_observation_spaces, check_observation_mode
+from rollhouse.pending_call import PendingCall
 from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, Step, VectorEnv, parse_autoreset_mode
 
 if TYPE_CHECKING:
@@ -107,8 +107,7 @@ class HostedVectorEnv(VectorEnv):
             raise ValueError(f"record={record!r} must be False or True")
         if data is not None and not record:
             raise ValueError(f"data={os.fspath(data)!r} is used only with record=True")
-        self.step_timeout, self.reset_timeout = step_timeout, reset_timeout
-        self.call_timeout, self.launch_timeout = call_timeout, launch_timeout
+        self.reset_timeout, self.call_timeout = reset_timeout, call_timeout
         mode = parse_autoreset_mode(autoreset_mode)
         check_observation_mode(observation_mode)
         # Lanes are spread evenly, so with fewer lanes than workers some would have none.
@@ -142,22 +141,13 @@ class HostedVectorEnv(VectorEnv):
             raise
         self.copy = bool(copy)
         self.observation_mode = observation_mode
-        self._columns = Columns(single, self.num_envs)
+        self._rows = Rows(self._mapping, Columns(single, self.num_envs), self.num_envs)
         self._actions = Actions(self.single_action_space, self.action_space, self.num_envs)
-        self._others: list[list[Any]] = [[None] * self._columns.others for _ in range(self.num_envs)]
-        self._slot = 0
-        self._lane_slot = [0] * self.num_envs
-        self._over = np.zeros(self.num_envs, dtype=np.bool_)
         self._losses = Losses(self.num_envs)
-        self._pending: str | None = None
+        self._lanes = HostedLanes(self._crew, self._losses, self._rows, step_timeout)
+        self._pending = PendingCall()
+        self._over = np.zeros(self.num_envs, dtype=np.bool_)
         self._reset_done = False
-        # Lanes that were sent and not received; per worker those it has not been given; lane -> how it went.
-        self._outstanding: set[int] = set()
-        self._queued: list[list[int]] = [[] for _ in self._crew.ranges]
-        self._items: dict[int, Any] = {}
-        self._done: dict[int, str] = {}
-        self._infos: dict[int, tuple[tuple[Any, Any] | None, dict[str, Any]]] = {}
-        self._results: dict[int, list[tuple[bool, Any]]] = {}
 
     def _begin_recording(
         self, data: str | os.PathLike[str] | None, id: str, max_episode_steps: int | None
@@ -181,6 +171,20 @@ class HostedVectorEnv(VectorEnv):
         """Where it records, if it does; once closed, with figures."""
         return None if self._recorder is None else self._recorder.recording
 
+    @property
+    def step_timeout(self) -> float | None:
+        """Seconds a worker has for a batch of its lanes; None for ever."""
+        return self._lanes.step_timeout
+
+    @step_timeout.setter
+    def step_timeout(self, seconds: float | None) -> None:
+        self._lanes.step_timeout = seconds
+
+    @property
+    def launch_timeout(self) -> float | None:
+        """Seconds a worker has from its start until all of its envs are made; None for ever."""
+        return self._crew.launch_timeout
+
     # Stepping
 
     def step(self, actions: Any) -> Step:
@@ -190,9 +194,9 @@ class HostedVectorEnv(VectorEnv):
             if arrays is not None:
                 for column, array in zip(self._mapping.actions, arrays, strict=True):
                     np.copyto(column, array)
-                slot = 1 - self._slot
+                slot = self._rows.next_slot
                 try:
-                    events = self._crew.host.exchange(worker.STEP | slot << 8, self.step_timeout)
+                    events = self._crew.host.exchange(worker.STEP | slot << 8, self._lanes.step_timeout)
                 except BaseException:
                     # As a rule KeyboardInterrupt: the step goes on, and step_wait has what comes of it.
                     self._asked_to_step()
@@ -201,26 +205,24 @@ class HostedVectorEnv(VectorEnv):
                     return self._deliver_all(slot)
                 if events is not False:
                     self._asked_to_step()
-                    self._absorb(events)
+                    self._lanes.absorb(events)
                     return self.step_wait()
-                self._absorb(self._crew.host.events())
+                self._lanes.absorb(self._crew.host.events())
         self._check_usable()
         self.step_async(actions)
         return self.step_wait()
 
     def _asked_to_step(self) -> None:
-        for index, (first, end) in enumerate(self._crew.ranges):
-            self._crew.asked[index] = (worker.STEP, list(range(first, end)))
-        self._outstanding.update(range(self.num_envs))
-        self._pending = "step"
+        self._lanes.all_told_to_step()
+        self._pending.name = "step"
 
     def _is_quiet(self) -> bool:
         """Whether all lanes can be stepped at once, with nothing to look after."""
         return (
             not self.closed
-            and self._pending is None
+            and self._pending.name is None
             and self._reset_done
-            and not self._outstanding
+            and not self._lanes.outstanding
             and not self._losses.away
             and self._pid == os.getpid()
             and not (self.autoreset_mode is AutoresetMode.DISABLED and self._over.any())
@@ -229,8 +231,7 @@ class HostedVectorEnv(VectorEnv):
     def _deliver_all(self, slot: int) -> Step:
         """The whole batch, every lane of which was stepped into ``slot`` and has nothing else to say."""
         mapping = self._mapping
-        self._slot = slot
-        self._lane_slot = [slot] * self.num_envs
+        self._rows.all_written(slot)
         rewards, terminations, truncations = (
             mapping.rewards.copy(),
             mapping.terminations.copy(),
@@ -239,20 +240,12 @@ class HostedVectorEnv(VectorEnv):
         infos: dict[str, Any] = {}
         if self.info_layout == "default":
             valid = ~self._over if self.autoreset_mode is AutoresetMode.NEXT_STEP else _ones(self.num_envs)
-            infos["valid"], infos["_valid"] = valid, _ones(self.num_envs)
+            add_valid(infos, valid)
         if self._recorder is not None:
-            lanes = list(range(self.num_envs))
-            observations = mapping.observations[slot][0]
-            self._record(lanes, _ones(self.num_envs), {}, observations, rewards, terminations, truncations)
+            stepped, ends = _ones(self.num_envs), (rewards, terminations, truncations)
+            self._recorder.step(stepped, self._over, {}, mapping.actions[0], self._rows.current()[0], *ends)
         self._over = terminations | truncations
-        return self._frame(), rewards, terminations, truncations, infos
-
-    def _frame(self) -> Any:
-        """The current observations of all lanes."""
-        arrays = self._mapping.observations[self._slot]
-        if self.copy:
-            arrays = [array.copy() for array in arrays]
-        return self._columns.batch(arrays, self._others)
+        return self._rows.frame(self.copy), rewards, terminations, truncations, infos
 
     def step_async(self, actions: Any) -> None:
         """Hands in actions for all lanes; ``step_wait`` gives what came of them.
@@ -261,12 +254,11 @@ class HostedVectorEnv(VectorEnv):
             AlreadyPendingCallError: Another call is pending.
         """
         self._begin_call("step")
-        if self._outstanding:
-            raise OutstandingError(f"{len(self._outstanding)} lanes have been sent and not received")
+        self._check_none_outstanding()
         self._check_reset(range(self.num_envs))
         self._take_actions(actions, list(range(self.num_envs)))
-        self._pending = "step"
-        self._pump()
+        self._pending.name = "step"
+        self._lanes.pump()
 
     def step_wait(self, timeout: float | None = None) -> Step:
         """What came of ``step_async``; blocks until all lanes are done.
@@ -280,48 +272,18 @@ class HostedVectorEnv(VectorEnv):
             multiprocessing.TimeoutError: The lanes are not done.
         """
         self._end_call("step")
-        if not self._work_until(lambda: len(self._done) == self.num_envs, timeout):
-            raise self._timed_out("step", timeout)
-        self._pending = None
-        lanes = list(range(self.num_envs))
-        return self._deliver(lanes, self._gather_frame)
+        if not self._lanes.work_until(lambda: len(self._lanes.done) == self.num_envs, timeout):
+            raise self._pending.timed_out(timeout)
+        self._pending.name = None
+        return self._deliver(list(range(self.num_envs)), lambda: self._rows.join(self.copy))
 
-    def _gather_frame(self, lanes: list[int]) -> Any:
-        """The next frame: every lane's last row in one slot."""
-        target = 1 - self._slot
-        stale = [lane for lane in lanes if self._lane_slot[lane] != target]
-        if stale:
-            for to, source in zip(
-                self._mapping.observations[target], self._mapping.observations[1 - target], strict=True
-            ):
-                to[stale] = source[stale]
-            for lane in stale:
-                self._lane_slot[lane] = target
-        self._slot = target
-        return self._frame()
-
-    def _gather_rows(self, lanes: list[int]) -> Any:
-        """Copies of the last rows of some lanes."""
-        return self._columns.batch(self._gather_columns(lanes), [self._others[lane] for lane in lanes])
-
-    def _gather_columns(self, lanes: list[int]) -> list[np.ndarray]:
-        arrays = []
-        slots = np.array([self._lane_slot[lane] for lane in lanes])[:, None]
-        for zero, one in zip(*self._mapping.observations, strict=True):
-            choose = slots.reshape((-1,) + (1,) * (zero.ndim - 1))
-            arrays.append(np.where(choose == 0, zero[lanes], one[lanes]))
-        return arrays
-
-    def _deliver(self, lanes: list[int], gather: Callable[[list[int]], Any]) -> Step:
+    def _deliver(self, lanes: list[int], gather: Callable[[], Any]) -> Step:
         """The rows of lanes that are done, in this order; raises for lanes that were lost if it is to.
 
-        What became of a lane is one of: stepped; began (an episode, after a loss); absent (its env is not back);
-        lost (just now).
+        ``gather`` gives their observations.
         """
-        how = [self._done.pop(lane) for lane in lanes]
-        said = {lane: self._infos.pop(lane) for lane in lanes if lane in self._infos}
-        self._outstanding.difference_update(lanes)
-        observations = gather(lanes)
+        how, said = self._lanes.take(lanes)
+        observations = gather()
         index = np.array(lanes, dtype=np.intp)
         stepped = np.array([kind == "stepped" for kind in how], dtype=np.bool_)
         rewards = np.where(stepped, self._mapping.rewards[index], 0.0)
@@ -329,11 +291,12 @@ class HostedVectorEnv(VectorEnv):
         truncations = self._mapping.truncations[index] & stepped
         valid = stepped & ~self._over[index] if self.autoreset_mode is AutoresetMode.NEXT_STEP else stepped.copy()
         if self._recorder is not None:
-            self._record_rows(lanes, how, said, rewards, terminations, truncations)
+            columns = self._mapping.actions[0], self._rows.gather_columns(lanes)[0], rewards, terminations, truncations
+            self._recorder.step_rows(lanes, how, said, self._over, *columns)
         self._over[index] = terminations | truncations
-        infos = self._add_infos(lanes, said)
+        infos = batch_infos(self, lanes, said)
         if self.info_layout == "default":
-            infos["valid"], infos["_valid"] = valid, _ones(len(lanes))
+            add_valid(infos, valid)
         lost = self._losses.take_told(lane for lane, kind in zip(lanes, how, strict=True) if kind == "lost")
         if lost:
             if self._recorder is not None:
@@ -343,9 +306,9 @@ class HostedVectorEnv(VectorEnv):
             row_of = {lane: row for row, lane in enumerate(lanes)}
             rows = [row_of[lane] for lane in lost]
             truncations[rows] = True
-            self._add_lost(infos, rows, [loss.outcome for loss in lost.values()], len(lanes))
+            add_lost(infos, rows, [loss.outcome for loss in lost.values()], len(lanes))
             if self.info_layout != "default":
-                infos["valid"], infos["_valid"] = valid, _ones(len(lanes))
+                add_valid(infos, valid)
         if not stepped.any() and self._losses.all_failed():
             raise LaneLostError("every lane is lost for good", tuple(range(self.num_envs)))
         if self.info_layout == "0.29":
@@ -353,76 +316,6 @@ class HostedVectorEnv(VectorEnv):
 
             infos = infos_of_029(infos, len(lanes))
         return observations, rewards, terminations, truncations, infos
-
-    @staticmethod
-    def _add_lost(infos: dict[str, Any], rows: list[int], outcomes: list[str], count: int) -> None:
-        told, mask = np.full(count, None, dtype=object), np.zeros(count, dtype=np.bool_)
-        for row, outcome in zip(rows, outcomes, strict=True):
-            told[row], mask[row] = outcome, True
-        infos["lost"], infos["_lost"] = told, mask
-
-    def _add_infos(self, lanes: list[int], said: dict[int, Any]) -> dict[str, Any]:
-        """Infos of some lanes in the layout of the installed Gymnasium."""
-        infos: dict[str, Any] = {}
-        if said:
-            # Its own `_add_info`, for as many rows as there are.
-            adder: gymnasium.vector.VectorEnv = self
-            if len(lanes) != self.num_envs:
-                adder = gymnasium.vector.VectorEnv()
-                adder.num_envs = len(lanes)
-            for row, lane in enumerate(lanes):
-                final, info = said.get(lane, (None, None))
-                if final is not None:
-                    infos = adder._add_info(infos, {"final_obs": final[0], "final_info": final[1]}, row)
-                if info:
-                    infos = adder._add_info(infos, info, row)
-        return infos
-
-    # Recording
-
-    def _record(
-        self,
-        lanes: list[int],
-        stepped: np.ndarray,
-        finals: dict[int, Any],
-        observations: np.ndarray,
-        rewards: np.ndarray,
-        terminations: np.ndarray,
-        truncations: np.ndarray,
-    ) -> None:
-        """Records a step of ``lanes``. All arrays have N rows; ``stepped`` says which lanes have an env that did
-        something, ``finals`` has terminal observations that are not in ``observations``."""
-        recorder = self._recorder
-        assert recorder is not None
-        begun = stepped & self._over if self.autoreset_mode is AutoresetMode.NEXT_STEP else np.zeros_like(stepped)
-        seen = observations
-        if finals:
-            seen = observations.copy()
-            for lane, final in finals.items():
-                seen[lane] = final
-        recorder.step(stepped & ~begun, self._mapping.actions[0], seen, rewards, terminations, truncations)
-        first = [*np.flatnonzero(begun).tolist(), *finals]
-        recorder.begin(first, [None] * len(first), observations)
-
-    def _record_rows(
-        self,
-        lanes: list[int],
-        how: list[str],
-        said: dict[int, Any],
-        rewards: np.ndarray,
-        terminations: np.ndarray,
-        truncations: np.ndarray,
-    ) -> None:
-        """Records rows of lanes of any fate."""
-        recorder = self._recorder
-        assert recorder is not None
-        observations = recorder.spread(lanes, self._gather_columns(lanes)[0])
-        finals = {lane: final[0] for lane, (final, _) in said.items() if final is not None}
-        stepped = recorder.spread(lanes, np.array([kind == "stepped" for kind in how], dtype=np.bool_))
-        spread = [recorder.spread(lanes, rows) for rows in (rewards, terminations, truncations)]
-        self._record(lanes, stepped, finals, observations, *spread)
-        first = [lane for lane, kind in zip(lanes, how, strict=True) if kind == "began"]
-        recorder.begin(first, [None] * len(first), observations)
 
     # Actions
 
@@ -432,116 +325,19 @@ class HostedVectorEnv(VectorEnv):
         if arrays is None:
             if self._recorder is not None:
                 self._mapping.actions[0][lanes] = np.asarray(items)
-            self._items.update(zip(lanes, items, strict=True))
         else:
             for column, array in zip(self._mapping.actions, arrays, strict=True):
                 column[lanes] = array
-        for lane in lanes:
-            self._queued[self._crew.worker_of[lane]].append(lane)
-        self._outstanding.update(lanes)
+        self._lanes.queue(lanes, items if arrays is None else None)
 
     def _resetting_next(self) -> np.ndarray | None:
         """The lanes that the next step resets, whatever their action is."""
         return self._over if self.autoreset_mode is AutoresetMode.NEXT_STEP else None
 
-    # Work
-
-    def _pump(self) -> None:
-        """Gives every idle worker what is queued for it; lanes without an env are done at once."""
-        for index, queued in enumerate(self._queued):
-            if queued and (not self._crew.up[index] or self._crew.asked[index] is None):
-                self._queued[index] = []
-                self._dispatch(index, sorted(queued))
-
-    def _dispatch(self, index: int, lanes: list[int]) -> None:
-        first, up = self._crew.ranges[index][0], self._crew.up[index]
-        fresh = self._losses.begin(lanes, time.monotonic()) if up and self._losses.away else {}
-        absent = [lane for lane in lanes if lane in self._losses.away and lane not in fresh]
-        for lane in absent:
-            self._done[lane] = "lost" if self._losses.is_untold(lane) else "absent"
-            self._items.pop(lane, None)
-        if absent:
-            lanes = [lane for lane in lanes if lane not in self._done]
-        if lanes:
-            items = {lane - first: self._items.pop(lane) for lane in lanes if lane in self._items}
-            entries = [(lane - first, 1 - self._lane_slot[lane]) for lane in lanes]
-            local = {lane - first: (None, None, anew) for lane, anew in fresh.items()}
-            anew = any(fresh.values())
-            timeout = _longest(self.step_timeout, self.launch_timeout) if anew else self.step_timeout
-            self._crew.post(index, worker.BATCH, lanes, (entries, items, local), timeout)
-
-    def _work_until(self, done: Callable[[], bool], timeout: float | None) -> bool:
-        """Looks after the workers until ``done``; whether that was within ``timeout`` seconds."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while not done():
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not self._crew.host.wait("event", left):
-                return False
-            self._absorb(self._crew.host.events())
-            self._pump()
-        return True
-
-    def _absorb(self, events: Iterable[tuple[Any, ...]]) -> None:
-        """Takes note of what happened to workers."""
-        for kind, index, *rest in events:
-            asked, self._crew.asked[index] = self._crew.asked[index], None
-            if kind == "ready":
-                made, _ = pickle.loads(rest[0])
-                if made == "made":
-                    self._crew.greet(index)
-                else:
-                    # It ends now, which counts as another failure.
-                    self._crew.post(index, worker.CLOSE, [], None, self.launch_timeout)
-            elif kind == "lost":
-                self._lose_worker(index, asked, *rest)
-            elif asked is not None:
-                command, concerned = asked
-                self._take_reply(index, command, concerned, rest[1])
-
-    def _lose_worker(
-        self, index: int, asked: tuple[int, list[int]] | None, cause: str, wait: float | None, detail: str
-    ) -> None:
-        lanes = range(*self._crew.ranges[index])
-        self._crew.up[index] = False
-        error = self._crew.loss(index, cause, detail, tuple(lanes))
-        self._losses.worker_lost(lanes, error, wait)
-        command, concerned = asked or (None, [])
-        if command in (worker.STEP, worker.BATCH, worker.RESET):
-            for lane in concerned:
-                self._done[lane] = "lost" if self._losses.is_untold(lane) else "absent"
-        elif command in (worker.CALL, worker.SET):
-            self._results[index] = [(False, (error, ""))] * len(lanes)
-
-    def _take_reply(self, index: int, command: int, lanes: list[int], payload: bytes) -> None:
-        first = self._crew.ranges[index][0]
-        if command == worker.SETUP:
-            self._crew.up[index] = True
-            self._losses.worker_back(range(*self._crew.ranges[index]))
-        elif command in (worker.CALL, worker.SET):
-            self._results[index] = pickle.loads(payload)
-        elif command in (worker.STEP, worker.BATCH, worker.RESET):
-            said = pickle.loads(payload) if payload else {}
-            lost = said.get("lost", {})
-            for lane in lanes:
-                if lane - first in lost:
-                    error, trace = lost[lane - first]
-                    self._losses.lane_lost(lane, error, trace, time.monotonic())
-                    self._done[lane] = "lost" if self._losses.is_untold(lane) else "absent"
-                else:
-                    self._done[lane] = "began" if self._losses.has_begun(lane) else "stepped"
-                    self._lane_slot[lane] = 1 - self._lane_slot[lane]
-            for local, others in said.get("others", {}).items():
-                self._others[first + local] = others
-            for local, final, info in said.get("infos", ()):
-                self._infos[first + local] = (final, info)
-
     # First-done
 
     def _send(self, actions: Any, env_ids: Any) -> None:
-        if self._pending is not None:
-            raise AlreadyPendingCallError(
-                f"Calling `send` while waiting for a pending call to `{self._pending}` to complete.", self._pending
-            )
+        self._pending.check_none("send")
         ids = np.arange(self.num_envs) if env_ids is None else np.asarray(env_ids)
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
             raise TypeError(f"env_ids={env_ids!r} must be a sequence of lane indices")
@@ -549,27 +345,25 @@ class HostedVectorEnv(VectorEnv):
         for lane in lanes:
             if not 0 <= lane < self.num_envs:
                 raise IndexError(f"env_ids: lane {lane} of a batch of {self.num_envs}")
-            if lane in self._outstanding:
+            if lane in self._lanes.outstanding:
                 raise OutstandingError(f"lane {lane} has been sent and not received")
         if len(set(lanes)) != len(lanes):
             raise OutstandingError(f"env_ids={env_ids!r} names a lane twice")
         self._check_reset(lanes)
         if lanes:
             self._take_actions(actions, lanes)
-            self._pump()
+            self._lanes.pump()
 
     def _recv(self, min_envs: int | None, timeout: float | None) -> Step:
-        if self._pending is not None:
-            raise AlreadyPendingCallError(
-                f"Calling `recv` while waiting for a pending call to `{self._pending}` to complete.", self._pending
-            )
-        wanted = len(self._outstanding) if min_envs is None else min_envs
-        if not 0 < wanted <= len(self._outstanding):
-            raise NothingOutstandingError(f"{len(self._outstanding)} lanes are outstanding; {max(wanted, 1)} are wanted")
-        if not self._work_until(lambda: len(self._done) >= wanted, timeout):
-            raise TimeoutError(f"recv: {len(self._done)} of {wanted} lanes were done within timeout={timeout} s")
-        lanes = sorted(self._done)
-        step = self._deliver(lanes, self._gather_rows)
+        self._pending.check_none("recv")
+        outstanding, done = self._lanes.outstanding, self._lanes.done
+        wanted = len(outstanding) if min_envs is None else min_envs
+        if not 0 < wanted <= len(outstanding):
+            raise NothingOutstandingError(f"{len(outstanding)} lanes are outstanding; {max(wanted, 1)} are wanted")
+        if not self._lanes.work_until(lambda: len(done) >= wanted, timeout):
+            raise TimeoutError(f"recv: {len(done)} of {wanted} lanes were done within timeout={timeout} s")
+        lanes = sorted(done)
+        step = self._deliver(lanes, lambda: self._rows.gather(lanes))
         step[4]["env_id"] = np.array(lanes, dtype=np.int64)
         return step
 
@@ -604,54 +398,13 @@ class HostedVectorEnv(VectorEnv):
             self._first_seeds = None
         if mask is None:
             # Results of lanes that were sent are not wanted any more.
-            self._work_until(lambda: self._outstanding <= self._done.keys(), None)
-            for lane in self._outstanding:
-                self._done.pop(lane)
-                self._infos.pop(lane, None)
-            self._outstanding.clear()
-        elif self._outstanding:
-            raise OutstandingError(f"{len(self._outstanding)} lanes have been sent and not received")
-        anew = self._recover(lanes) if self._losses.away else {}
+            self._lanes.drop()
+        else:
+            self._check_none_outstanding()
+        anew = self._lanes.recover(lanes, self.reset_timeout) if self._losses.away else {}
         self._resetting, self._reset_seeds = lanes, seeds
-        for index, (first, end) in enumerate(self._crew.ranges):
-            own = [lane for lane in lanes if first <= lane < end]
-            here = [lane for lane in own if lane not in self._losses.away or lane in anew]
-            for lane in own:
-                if lane not in here:
-                    self._done[lane] = "absent"
-            if here:
-                entries = [(lane - first, 1 - self._lane_slot[lane], seeds[lane], anew.get(lane, False)) for lane in here]
-                timeout = self.reset_timeout
-                if any(anew.get(lane, False) for lane in here):
-                    timeout = _longest(timeout, self.launch_timeout)
-                self._crew.post(index, worker.RESET, here, (entries, options), timeout)
-        self._outstanding.update(lanes)
-        self._pending = "reset"
-
-    def _recover(self, lanes: list[int]) -> dict[int, bool]:
-        """Waits until the lost envs of these lanes can be reset, for at most ``reset_timeout``. Returns those that
-        can be, and whether their env has to be made anew first."""
-        deadline = None if self.reset_timeout is None else time.monotonic() + self.reset_timeout
-
-        def left() -> float | None:
-            return None if deadline is None else max(0.0, deadline - time.monotonic())
-
-        wanted = {self._crew.worker_of[lane] for lane in lanes if lane in self._losses.away}
-        while any(not self._crew.up[w] and self._crew.host.state(w) != "failed" for w in wanted):
-            in_time = self._crew.host.wait("back", left())
-            self._absorb(self._crew.host.events())
-            in_time = in_time and self._crew.host.wait("replies", left())
-            self._absorb(self._crew.host.events())
-            if not in_time:
-                break
-        due = self._losses.latest_due(lanes)
-        if due is not None:
-            wait = max(0.0, due - time.monotonic())
-            time.sleep(wait if deadline is None else min(wait, left() or 0.0))
-        can = [lane for lane in lanes if self._crew.up[self._crew.worker_of[lane]]]
-        # Whoever resets a lane gives up the episode it had: a loss that was not told is not told any more.
-        self._losses.take_told(lanes)
-        return self._losses.begin(can, time.monotonic())
+        self._lanes.reset(lanes, seeds, options, anew, self.reset_timeout)
+        self._pending.name = "reset"
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """What came of ``reset_async``; blocks until all lanes have been reset.
@@ -662,30 +415,28 @@ class HostedVectorEnv(VectorEnv):
         """
         self._end_call("reset")
         lanes = self._resetting
-        if not self._work_until(lambda: len(self._done) == len(lanes), timeout):
-            raise self._timed_out("reset", timeout)
-        self._pending = None
-        missing = [lane for lane in lanes if self._done[lane] in ("lost", "absent")]
-        for lane in lanes:
-            del self._done[lane]
-        self._outstanding.clear()
+        if not self._lanes.work_until(lambda: len(self._lanes.done) == len(lanes), timeout):
+            raise self._pending.timed_out(timeout)
+        self._pending.name = None
+        how, said = self._lanes.take(lanes)
+        missing = [lane for lane, kind in zip(lanes, how, strict=True) if kind in ("lost", "absent")]
         self._over[lanes] = False
         self._reset_done = True
-        observations = self._gather_frame(list(range(self.num_envs)))
-        said = {lane: self._infos.pop(lane) for lane in lanes if lane in self._infos}
-        infos = self._add_infos(list(range(self.num_envs)), said)
+        observations = self._rows.join(self.copy)
+        infos = batch_infos(self, list(range(self.num_envs)), said)
         lost = self._losses.take_told(missing)
         if self._recorder is not None:
             self._recorder.lose(lost)
             begun = [lane for lane in lanes if lane not in missing]
             seeds = [self._reset_seeds[lane] for lane in begun]
-            self._recorder.begin(begun, seeds, self._mapping.observations[self._slot][0])
+            self._recorder.begin(begun, seeds, self._rows.current()[0])
         if missing:
             if self.on_loss == "raise" or self._losses.all_failed():
                 raise self._losses.error(lost) if lost else self._losses.absence(missing)
-            self._add_lost(infos, list(lost), [loss.outcome for loss in lost.values()], self.num_envs)
-            infos["valid"], infos["_valid"] = _ones(self.num_envs), _ones(self.num_envs)
-            infos["valid"][missing] = False
+            add_lost(infos, list(lost), [loss.outcome for loss in lost.values()], self.num_envs)
+            valid = _ones(self.num_envs)
+            valid[missing] = False
+            add_valid(infos, valid)
         return observations, infos
 
     # Calls
@@ -708,14 +459,11 @@ class HostedVectorEnv(VectorEnv):
 
     def _begin_calls(self, command: int, payloads: Sequence[Any]) -> None:
         self._begin_call("call")
-        if self._outstanding:
-            raise OutstandingError(f"{len(self._outstanding)} lanes have been sent and not received")
+        self._check_none_outstanding()
         if self._losses.away:
             raise self._losses.absence(sorted(self._losses.away))
-        self._results = {}
-        for index, ((first, end), payload) in enumerate(zip(self._crew.ranges, payloads, strict=True)):
-            self._crew.post(index, command, list(range(first, end)), payload, self.call_timeout)
-        self._pending = "call"
+        self._lanes.call(command, payloads, self.call_timeout)
+        self._pending.name = "call"
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """The results of ``call_async``, one per lane; blocks until all envs have answered.
@@ -726,10 +474,11 @@ class HostedVectorEnv(VectorEnv):
             Exception: What the env of the first lane that failed raised. No lane is lost by that.
         """
         self._end_call("call")
-        if not self._work_until(lambda: len(self._results) == len(self._crew.ranges), timeout):
-            raise self._timed_out("call", timeout)
-        self._pending = None
-        results = [result for index in range(len(self._crew.ranges)) for result in self._results[index]]
+        workers = range(len(self._crew.ranges))
+        if not self._lanes.work_until(lambda: len(self._lanes.results) == len(workers), timeout):
+            raise self._pending.timed_out(timeout)
+        self._pending.name = None
+        results = [result for index in workers for result in self._lanes.results[index]]
         for lane, (worked, value) in enumerate(results):
             if not worked:
                 error, text = value
@@ -770,28 +519,23 @@ class HostedVectorEnv(VectorEnv):
             if lost:
                 raise self._losses.absence(lost)
 
+    def _check_none_outstanding(self) -> None:
+        if self._lanes.outstanding:
+            raise OutstandingError(f"{len(self._lanes.outstanding)} lanes have been sent and not received")
+
     def _begin_call(self, name: str) -> None:
         self._check_usable()
-        if self._pending is not None:
-            raise AlreadyPendingCallError(
-                f"Calling `{name}_async` while waiting for a pending call to `{self._pending}` to complete.",
-                self._pending,
-            )
+        self._pending.check_none(f"{name}_async")
 
     def _end_call(self, name: str) -> None:
         self._check_usable()
-        if self._pending != name:
-            raise NoAsyncCallError(f"Calling `{name}_wait` without any prior call to `{name}_async`.", name)
-
-    @staticmethod
-    def _timed_out(name: str, timeout: float | None) -> Exception:
-        return multiprocessing.TimeoutError(f"The call to `{name}_wait` has timed out after {timeout} second(s).")
+        self._pending.check(name)
 
     def _close(self, timeout: float | None = None, terminate: bool = False, **kwargs: Any) -> None:
         """``timeout``: seconds for a pending call and for the envs to close; ``terminate``: kill them at once."""
-        if self._pending is not None:
+        if self._pending.name is not None:
             gymnasium.logger.warn(
-                f"Calling `close` while waiting for a pending call to `{self._pending}` to complete."
+                f"Calling `close` while waiting for a pending call to `{self._pending.name}` to complete."
             )
         host = self._crew.host
         if self._recorder is not None:
@@ -809,11 +553,8 @@ class HostedVectorEnv(VectorEnv):
             self._crew.end(0.0 if terminate else 1.0)
             # Views of the shared memory that were handed out keep it; nothing else does.
             del self._mapping
+            self._rows.release()
 
 
 def _ones(count: int) -> np.ndarray:
     return np.ones(count, dtype=np.bool_)
-
-
-def _longest(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else max(one, other)

@@ -9,9 +9,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 
 from rollhouse import _native
 from rollhouse.embedded import Recording
+from rollhouse.hosted_infos import Said
 
 AS_BYTES = {"int8": np.uint8, "bool": np.uint8}
 """Columns of these dtypes are recorded as bytes."""
@@ -35,6 +37,7 @@ class HostedRecorder:
         action: gymnasium.Space,
     ):
         self._lanes = lanes
+        self._next_step = autoreset == AutoresetMode.NEXT_STEP.value
         self._native = _native.HostedRecording(
             data,
             id,
@@ -55,21 +58,62 @@ class HostedRecorder:
     def step(
         self,
         stepped: np.ndarray,
+        over: np.ndarray,
+        finals: Mapping[int, np.ndarray],
         actions: np.ndarray,
         observations: np.ndarray,
         rewards: np.ndarray,
         terminations: np.ndarray,
         truncations: np.ndarray,
     ) -> None:
-        """Lanes were stepped: arrays of N rows, ``observations`` with terminal ones where episodes ended."""
-        self._native.step(stepped, _bytes(actions), _bytes(observations), rewards, terminations, truncations)
+        """Lanes were stepped: arrays of N rows.
+
+        Args:
+            stepped: bool [N]: which lanes have an env that did something.
+            over: bool [N]: whose episode was over before.
+            finals: By lane, terminal observations that are not in ``observations``.
+        """
+        begun = stepped & over if self._next_step else np.zeros_like(stepped)
+        seen = observations
+        if finals:
+            seen = observations.copy()
+            for lane, final in finals.items():
+                seen[lane] = final
+        ends = rewards, terminations, truncations
+        self._native.step(stepped & ~begun, _bytes(actions), _bytes(seen), *ends)
+        first = [*np.flatnonzero(begun).tolist(), *finals]
+        self.begin(first, [None] * len(first), observations)
+
+    def step_rows(
+        self,
+        lanes: list[int],
+        how: list[str],
+        said: Said,
+        over: np.ndarray,
+        actions: np.ndarray,
+        observations: np.ndarray,
+        rewards: np.ndarray,
+        terminations: np.ndarray,
+        truncations: np.ndarray,
+    ) -> None:
+        """Lanes of any fate are done: as ``step``, with rows of these lanes except in ``over`` and ``actions``.
+
+        ``how`` it went is as ``HostedLanes.done`` has it.
+        """
+        seen = self._spread(lanes, observations)
+        finals = {lane: final[0] for lane, (final, _) in said.items() if final is not None}
+        stepped = self._spread(lanes, np.array([kind == "stepped" for kind in how], dtype=np.bool_))
+        ends = [self._spread(lanes, rows) for rows in (rewards, terminations, truncations)]
+        self.step(stepped, over, finals, actions, seen, *ends)
+        first = [lane for lane, kind in zip(lanes, how, strict=True) if kind == "began"]
+        self.begin(first, [None] * len(first), seen)
 
     def lose(self, lost: Mapping[int, Any]) -> None:
         """The episodes of lanes were interrupted."""
         for lane, loss in lost.items():
             self._native.interrupt(lane, loss.outcome)
 
-    def spread(self, lanes: list[int], rows: np.ndarray) -> np.ndarray:
+    def _spread(self, lanes: list[int], rows: np.ndarray) -> np.ndarray:
         """Rows of some lanes as N rows; those of the others are zero."""
         spread = np.zeros((self._lanes, *rows.shape[1:]), rows.dtype)
         spread[lanes] = rows
