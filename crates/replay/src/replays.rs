@@ -492,7 +492,8 @@ impl fmt::Display for ReadError {
                 let named = folders.iter().take(MOST_NAMED).map(|folder| folder.display().to_string());
                 let named: Vec<String> = named.collect();
                 write!(f, "{name} is recorded in {} folders: {}", folders.len(), named.join(", "))?;
-                if folders.len() > MOST_NAMED { f.write_str(", ...") } else { Ok(()) }
+                let more = folders.len() - named.len();
+                if more > 0 { write!(f, " and {more} more") } else { Ok(()) }
             }
             Self::TooManyFolders(dir) => {
                 write!(f, "{} holds more than {MAX_SUBFOLDERS} folders of recordings", dir.display())
