@@ -1,0 +1,132 @@
+//! The 16-byte header of a data frame.
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | kind |
+//! | 1 | 1 | flags |
+//! | 2 | 2 | zero |
+//! | 4 | 4 | number of the request that is made or answered |
+//! | 8 | 4 | bytes of columns that follow |
+//! | 12 | 4 | bytes of the sidecar that follows them |
+
+use std::fmt;
+
+use crate::limits::{MAX_FRAME_BYTES, MAX_SIDECAR_BYTES};
+
+/// Bytes of a frame's header.
+pub const HEADER_BYTES: usize = 16;
+
+/// What a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum FrameKind {
+    /// Owner: begin episodes. The sidecar is a [`ResetLanes`](crate::ResetLanes). Answer: `Batch`.
+    Reset = 1,
+    /// Owner: step every lane; one action column of all lanes. Answer: `Batch`.
+    Step = 2,
+    /// Owner: step some lanes; their numbers and one action each. Answer: `Rows` of the same lanes.
+    Send = 3,
+    /// Node: the rows of all lanes.
+    Batch = 17,
+    /// Node: the rows of some lanes, their numbers first.
+    Rows = 18,
+    /// Node: the request was refused and nothing has moved; the sidecar is a [`Refusal`](crate::Refusal).
+    Refused = 19,
+}
+
+/// A frame's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// What it is.
+    pub kind: FrameKind,
+    /// See [`FrameHeader::FINAL_OBS`].
+    pub flags: u8,
+    /// Of the request: the owner counts from 1; an answer carries its request's number.
+    pub number: u32,
+    /// Bytes of columns.
+    pub columns: u32,
+    /// Bytes of sidecar.
+    pub sidecar: u32,
+}
+
+impl FrameHeader {
+    /// The columns of last observations follow the others: some row of this frame has one.
+    pub const FINAL_OBS: u8 = 1;
+
+    /// As bytes.
+    pub fn encode(self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[0] = self.kind as u8;
+        bytes[1] = self.flags;
+        bytes[4..8].copy_from_slice(&self.number.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.columns.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.sidecar.to_le_bytes());
+        bytes
+    }
+
+    /// From bytes. Lengths are within their limits afterwards, so that buffers of them may be made.
+    ///
+    /// # Errors
+    /// See [`FrameError`].
+    pub fn decode(bytes: [u8; HEADER_BYTES]) -> Result<Self, FrameError> {
+        let kind = match bytes[0] {
+            1 => FrameKind::Reset,
+            2 => FrameKind::Step,
+            3 => FrameKind::Send,
+            17 => FrameKind::Batch,
+            18 => FrameKind::Rows,
+            19 => FrameKind::Refused,
+            other => return Err(FrameError::Kind(other)),
+        };
+        let flags = bytes[1];
+        if flags & !Self::FINAL_OBS != 0 || bytes[2..4] != [0, 0] {
+            return Err(FrameError::Flags { flags, reserved: u16::from_le_bytes([bytes[2], bytes[3]]) });
+        }
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let header = Self { kind, flags, number: word(4), columns: word(8), sidecar: word(12) };
+        if header.columns as usize > MAX_FRAME_BYTES {
+            return Err(FrameError::Columns(header.columns));
+        }
+        if header.sidecar as usize > MAX_SIDECAR_BYTES {
+            return Err(FrameError::Sidecar(header.sidecar));
+        }
+        Ok(header)
+    }
+}
+
+/// Why bytes are no frame header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrameError {
+    /// A kind this version does not know.
+    Kind(u8),
+    /// A flag this version does not know, or bytes that must be zero.
+    Flags {
+        /// The flags.
+        flags: u8,
+        /// The bytes that must be zero.
+        reserved: u16,
+    },
+    /// Too many bytes of columns.
+    Columns(u32),
+    /// Too many bytes of sidecar.
+    Sidecar(u32),
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kind(kind) => write!(f, "a frame of unknown kind {kind}"),
+            Self::Flags { flags, reserved } => {
+                write!(f, "a frame with unknown flags {flags:#04x} or reserved bytes {reserved:#06x}")
+            }
+            Self::Columns(bytes) => {
+                write!(f, "a frame with {bytes} bytes of columns, at most {MAX_FRAME_BYTES} are taken")
+            }
+            Self::Sidecar(bytes) => {
+                write!(f, "a frame with a sidecar of {bytes} bytes, at most {MAX_SIDECAR_BYTES} are taken")
+            }
+        }
+    }
+}
+
+impl std::error::Error for FrameError {}

@@ -1,0 +1,96 @@
+//! How sessions, their incarnations and their secrets are named.
+
+use std::fmt;
+
+use rollhouse_core::{EpisodeName, RunId};
+use serde::{Deserialize, Serialize};
+
+/// A session: part of a pool. Stays the same when the session is placed anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SessionId {
+    /// The pool, which is a run.
+    #[serde(with = "run_id")]
+    pub pool: RunId,
+    /// Which of the pool's sessions, in the order of its lanes.
+    pub index: u32,
+}
+
+/// Prints the run's short id and the index, as in `k3f9q2tz/2`.
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = EpisodeName { run: self.pool.short(), lane: 0, number: 0 }.to_string();
+        let short = name.split('-').next().unwrap_or_default();
+        write!(f, "{short}/{}", self.index)
+    }
+}
+
+/// Which placement of a session is meant. A later one is greater; everyone refuses smaller ones than he has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub struct Incarnation {
+    /// The coordinator's term: raised and made durable at each of its starts.
+    pub term: u64,
+    /// Counts placements within the term.
+    pub counter: u64,
+}
+
+impl fmt::Display for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.term, self.counter)
+    }
+}
+
+/// What lets its holder attach to one incarnation of a session: 16 random bytes, known to coordinator, node and
+/// owner. Compared in constant time and never printed.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub struct Secret(#[serde(with = "serde_bytes")] [u8; 16]);
+
+impl Secret {
+    /// The secret of those bytes, which must come from a cryptographic generator.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// Whether two are the same, in a time that does not depend on where they differ.
+    pub fn matches(&self, other: &Self) -> bool {
+        self.0.iter().zip(other.0).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+    }
+}
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Self) -> bool {
+        self.matches(other)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// A run id as 16 big-endian bytes.
+pub mod run_id {
+    use rollhouse_core::RunId;
+    use serde::{Deserializer, Serializer};
+
+    /// Writes the id.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(id: &RunId, to: S) -> Result<S::Ok, S::Error> {
+        if to.is_human_readable() {
+            to.serialize_str(&id.to_string())
+        } else {
+            serde_bytes::serialize(&id.as_u128().to_be_bytes(), to)
+        }
+    }
+
+    /// Reads an id.
+    ///
+    /// # Errors
+    /// If there are not 16 bytes.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<RunId, D::Error> {
+        let bytes: [u8; 16] = serde_bytes::deserialize(from)?;
+        Ok(RunId::from_u128(u128::from_be_bytes(bytes)))
+    }
+}

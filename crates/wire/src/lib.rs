@@ -1,0 +1,47 @@
+//! Everything two processes of a cluster agree on: control messages, data frames, and their limits.
+//!
+//! Every QUIC stream is opened by one [`Request`] and answered by one [`Answer`], both msgpack maps behind a
+//! length word (see [`control`]). On a session's stream data frames follow: a [`FrameHeader`], columns as they
+//! lie in memory ([`FrameLayout`]), and a bounded sidecar when there is something to say. `docs/protocol.md`
+//! describes every message and the frame byte by byte.
+//!
+//! Not a goal: deciding anything. Who may join, where lanes go and when to try again is decided by the crates
+//! coordinator, node and client. Start reading at [`Request`], then [`FrameHeader`].
+#![forbid(unsafe_code)]
+
+pub mod control;
+mod frame;
+pub mod ids;
+mod layout;
+pub mod limits;
+mod member;
+mod pool;
+mod refusal;
+mod request;
+mod session;
+mod sidecar;
+mod status;
+mod store;
+mod version;
+
+pub use frame::{FrameError, FrameHeader, FrameKind, HEADER_BYTES};
+pub use ids::{Incarnation, Secret, SessionId};
+pub use layout::{ActionPlaces, BatchPlaces, ColumnBuffer, FrameLayout, column_bytes};
+pub use member::{
+    EndCause, Heartbeat, HeartbeatTaken, NodeLoad, Register, Registered, SessionCounts, SessionEnd,
+    SessionReport,
+};
+pub use pool::{
+    AutoresetMode, ClosePool, Collect, CollectGoal, Grant, LaneSettings, OpenPool, PoolOpened,
+    PoolStatusRequest, RecordRule, SeedRule, Spread,
+};
+pub use refusal::{Refusal, RefusalCode};
+pub use request::{Answer, Done, Hello, Request, Role, Welcome};
+pub use session::{Attach, Attached, CloseSession, OpenSession, SessionOpened};
+pub use sidecar::{LostLane, Notes, ResetLanes};
+pub use status::{
+    ClusterStatus, Drain, NodeList, NodeState, NodeStatus, PoolStatus, SessionList, SessionStatus,
+    StoreStatus,
+};
+pub use store::{Ship, Shipped, StoreData, StoreEntry, StoreList, StoreListing, StoreRead};
+pub use version::{ALPN, OLDEST_VERSION, VERSION, Versions};

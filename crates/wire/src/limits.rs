@@ -1,0 +1,23 @@
+//! Every bound of the protocol, by name.
+
+/// Bytes of one control message, its length word not counted. The largest is the list of a pool's grants:
+/// 4,096 of them take about 700 KB.
+pub const MAX_CONTROL_BYTES: usize = 1 << 20;
+/// How deep the maps and lists of one message may be nested; our own stay under 10.
+pub const MAX_CONTROL_DEPTH: usize = 32;
+/// Bytes of the columns of one frame: 65,536 lanes of 4 KiB.
+pub const MAX_FRAME_BYTES: usize = 256 << 20;
+/// Bytes of a frame's sidecar.
+pub const MAX_SIDECAR_BYTES: usize = 1 << 20;
+/// Sessions one pool may be split into.
+pub const MAX_POOL_SESSIONS: usize = 4096;
+/// Bytes of a name: of a node, a token, a label or its value.
+pub const MAX_NAME_BYTES: usize = 128;
+/// Labels of a node, and labels a pool may ask for.
+pub const MAX_LABELS: usize = 32;
+/// Bytes that one `store_read` may ask for.
+pub const MAX_STORE_READ_BYTES: usize = 4 << 20;
+/// Requests that one connection may have unanswered at a time; sessions' streams are counted apart.
+pub const MAX_OPEN_REQUESTS: usize = 256;
+/// Streams of sessions one connection may have open.
+pub const MAX_SESSION_STREAMS: usize = 4096;

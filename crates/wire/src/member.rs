@@ -1,0 +1,155 @@
+//! Membership: what nodes tell the coordinator.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Incarnation, SessionId};
+
+/// Node to coordinator, after each (re)connection: here I am, and this is what runs here.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Register {
+    /// The node's name; must be the one in its certificate.
+    pub node: String,
+    /// Drawn at the node's start: tells a restarted node from one that was cut off.
+    pub boot: u64,
+    /// Where trainers reach it: host and port.
+    pub address: String,
+    /// Lanes it takes.
+    pub capacity: u32,
+    /// Threads it steps on.
+    pub threads: u32,
+    /// For placement.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Envs it has, with their dynamics hash.
+    pub envs: BTreeMap<String, u64>,
+    /// Sessions that are open here, from which a restarted coordinator learns of its pools.
+    pub sessions: Vec<SessionReport>,
+    /// Name and version of its program.
+    pub program: String,
+}
+
+/// The coordinator knows the node now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registered {
+    /// The coordinator's term.
+    pub term: u64,
+    /// How often it wants to hear of the node.
+    pub heartbeat_ms: u64,
+    /// Sessions the node has to close: they were placed elsewhere or their pool is gone.
+    pub close: Vec<SessionId>,
+}
+
+/// Node to coordinator, once a second: alive means that its control thread still turns.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Heartbeat {
+    /// Counts heartbeats of this connection from 1.
+    pub number: u64,
+    /// How busy it is.
+    pub load: NodeLoad,
+    /// Every session that is open.
+    pub sessions: Vec<SessionReport>,
+    /// Sessions that ended and whose end the coordinator has not acknowledged yet.
+    pub ended: Vec<SessionEnd>,
+}
+
+/// The heartbeat with that number was taken in, its `ended` included.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeartbeatTaken {
+    /// The heartbeat's number.
+    pub number: u64,
+    /// Sessions the node has to close.
+    pub close: Vec<SessionId>,
+    /// Whether the node is to take no new sessions and end when the last has.
+    pub drain: bool,
+}
+
+/// How busy a node is. Counters count from the node's start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct NodeLoad {
+    /// Lanes of its open sessions.
+    pub lanes: u32,
+    /// Batches waiting for a thread.
+    pub queued: u32,
+    /// Env steps.
+    pub steps: u64,
+    /// Finished episodes.
+    pub episodes: u64,
+    /// Bytes recorded and not yet in the store.
+    pub spool_bytes: u64,
+    /// Episodes that were not recorded because the spool was full.
+    pub spool_dropped: u64,
+}
+
+/// A session as its node sees it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionReport {
+    /// Which session.
+    pub session: SessionId,
+    /// Which placement of it.
+    pub incarnation: Incarnation,
+    /// Whose it is.
+    pub owner: String,
+    /// Its env.
+    pub env: String,
+    /// Its first lane in the pool.
+    pub first_lane: u32,
+    /// Its lanes.
+    pub lanes: u32,
+    /// Lanes of the whole pool.
+    pub pool_lanes: u32,
+    /// Whether its owner is attached; `None` when the node plays by itself.
+    pub attached: Option<bool>,
+    /// Transport of the attached owner, e.g. `quic`.
+    pub transport: Option<String>,
+    /// What it has done.
+    pub done: SessionCounts,
+}
+
+/// What a session has done so far.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct SessionCounts {
+    /// Env steps.
+    pub steps: u64,
+    /// Finished episodes.
+    pub episodes: u64,
+    /// Sum of their returns.
+    pub return_sum: f64,
+    /// Episodes cut from outside.
+    pub interrupted: u64,
+}
+
+/// How a session ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionEnd {
+    /// Which session.
+    pub session: SessionId,
+    /// Which placement of it.
+    pub incarnation: Incarnation,
+    /// Why.
+    pub cause: EndCause,
+    /// One sentence when something failed, else empty.
+    #[serde(default)]
+    pub detail: String,
+    /// What it had done.
+    pub done: SessionCounts,
+}
+
+/// Why a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndCause {
+    /// It reached its goal.
+    Finished,
+    /// It was closed by its owner or an operator.
+    Closed,
+    /// Its owner was not heard of for the time of the lease.
+    LeaseEnded,
+    /// The node went away in order.
+    Drained,
+    /// Its lanes made no progress.
+    Hung,
+    /// Something failed.
+    Failed,
+}

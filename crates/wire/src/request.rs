@@ -1,0 +1,182 @@
+//! Requests and answers.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Attach, ClosePool, CloseSession, Drain, Heartbeat, OpenPool, OpenSession, PoolStatusRequest, Refusal,
+    Register, Ship, StoreList, StoreRead, Versions,
+};
+
+/// The first message on every stream; who opens the stream asks, the other side answers with [`Answer`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Request {
+    /// First on every connection, once.
+    Hello(Hello),
+    /// Trainer to coordinator. Answer: [`PoolOpened`](crate::PoolOpened).
+    OpenPool(OpenPool),
+    /// Trainer to coordinator. Answer: [`PoolStatus`](crate::PoolStatus) as it was at the end.
+    ClosePool(ClosePool),
+    /// Trainer or viewer to coordinator. Answer: [`PoolStatus`](crate::PoolStatus).
+    PoolStatus(PoolStatusRequest),
+    /// Viewer to coordinator. Answer: [`ClusterStatus`](crate::ClusterStatus).
+    Status,
+    /// Viewer to coordinator. Answer: [`NodeList`](crate::NodeList).
+    Nodes,
+    /// Viewer to coordinator. Answer: [`SessionList`](crate::SessionList).
+    Sessions,
+    /// Admin to coordinator. Answer: [`Done`].
+    Drain(Drain),
+    /// Node to coordinator. Answer: [`Registered`](crate::Registered).
+    Register(Register),
+    /// Node to coordinator. Answer: [`HeartbeatTaken`](crate::HeartbeatTaken).
+    Heartbeat(Heartbeat),
+    /// Node to coordinator, followed by the segment's bytes. Answer: [`Shipped`](crate::Shipped).
+    Ship(Ship),
+    /// Coordinator to node. Answer: [`SessionOpened`](crate::SessionOpened).
+    OpenSession(OpenSession),
+    /// Coordinator to node. Answer: [`Done`].
+    CloseSession(CloseSession),
+    /// Owner to node. Answer: [`Attached`](crate::Attached); frames follow.
+    Attach(Attach),
+    /// Viewer to coordinator. Answer: [`StoreListing`](crate::StoreListing).
+    StoreList(StoreList),
+    /// Viewer to coordinator. Answer: [`StoreData`](crate::StoreData), followed by bytes.
+    StoreRead(StoreRead),
+}
+
+/// Who speaks, and which versions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Versions the asker speaks.
+    pub versions: Versions,
+    /// Name and version of its program.
+    pub program: String,
+    /// A bearer token; absent when the certificate says who it is, or towards a node, where each session's
+    /// secret does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+}
+
+/// The asker is known.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The version that is spoken from now on.
+    pub version: u16,
+    /// Name and version of the answering program.
+    pub program: String,
+    /// Whom the answering side takes the asker for.
+    pub role: Role,
+}
+
+/// What a peer may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Asked for sessions' streams only, each with its secret.
+    Anonymous,
+    /// Looks.
+    Viewer,
+    /// Opens and steps pools, and looks.
+    Trainer,
+    /// Hosts sessions.
+    Node,
+    /// Everything a trainer may, and drains nodes.
+    Admin,
+    /// Places sessions on nodes.
+    Coordinator,
+}
+
+/// It was done, and there is nothing to tell of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Done {}
+
+/// What came of a request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer<T> {
+    /// What was asked for.
+    Ok(T),
+    /// Why not.
+    Refused(Refusal),
+}
+
+impl<T> From<Result<T, Refusal>> for Answer<T> {
+    fn from(result: Result<T, Refusal>) -> Self {
+        match result {
+            Ok(value) => Self::Ok(value),
+            Err(refusal) => Self::Refused(refusal),
+        }
+    }
+}
+
+impl<T> Answer<T> {
+    /// As a result.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn into_result(self) -> Result<T, Refusal> {
+        match self {
+            Self::Ok(value) => Ok(value),
+            Self::Refused(refusal) => Err(refusal),
+        }
+    }
+}
+
+impl Role {
+    /// The word in certificates, tokens, messages and metrics.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Anonymous => "anonymous",
+            Self::Viewer => "viewer",
+            Self::Trainer => "trainer",
+            Self::Node => "node",
+            Self::Admin => "admin",
+            Self::Coordinator => "coordinator",
+        }
+    }
+
+    /// Whether a peer of this role may ask for that. `Hello` comes before there is a role.
+    pub const fn may(self, request: &Request) -> bool {
+        use Request::{
+            Attach, ClosePool, CloseSession, Drain, Heartbeat, Hello, Nodes, OpenPool, OpenSession,
+            PoolStatus, Register, Sessions, Ship, Status, StoreList, StoreRead,
+        };
+        match request {
+            Hello(_) => false,
+            // The session's secret decides.
+            Attach(_) => true,
+            Status | Nodes | Sessions | PoolStatus(_) | StoreList(_) | StoreRead(_) => {
+                matches!(self, Self::Viewer | Self::Trainer | Self::Admin)
+            }
+            OpenPool(_) | ClosePool(_) => matches!(self, Self::Trainer | Self::Admin),
+            Drain(_) => matches!(self, Self::Admin),
+            Register(_) | Heartbeat(_) | Ship(_) => matches!(self, Self::Node),
+            OpenSession(_) | CloseSession(_) => matches!(self, Self::Coordinator),
+        }
+    }
+}
+
+impl Request {
+    /// The word in messages and metrics, which is also its `type` on the wire.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Hello(_) => "hello",
+            Self::OpenPool(_) => "open_pool",
+            Self::ClosePool(_) => "close_pool",
+            Self::PoolStatus(_) => "pool_status",
+            Self::Status => "status",
+            Self::Nodes => "nodes",
+            Self::Sessions => "sessions",
+            Self::Drain(_) => "drain",
+            Self::Register(_) => "register",
+            Self::Heartbeat(_) => "heartbeat",
+            Self::Ship(_) => "ship",
+            Self::OpenSession(_) => "open_session",
+            Self::CloseSession(_) => "close_session",
+            Self::Attach(_) => "attach",
+            Self::StoreList(_) => "store_list",
+            Self::StoreRead(_) => "store_read",
+        }
+    }
+}

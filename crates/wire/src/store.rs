@@ -1,0 +1,72 @@
+//! Recordings: how nodes ship them and how readers read the store.
+
+use serde::{Deserialize, Serialize};
+
+/// Node to coordinator: a sealed segment. Its bytes follow on the same stream, which then ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ship {
+    /// Name of the spool: drawn when the spool was made and kept with it.
+    pub spool: String,
+    /// The segment's number in it.
+    pub segment: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// CRC-32C over all of them.
+    pub crc: u32,
+}
+
+/// What became of a shipped segment. Each lets the node remove it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shipped {
+    /// It is in the store and survives a power cut there.
+    Durable,
+    /// The store had it already, the same bytes, durably.
+    Known,
+    /// The store has episodes of these names with other contents; the segment is kept aside, durably, and the
+    /// operator is told.
+    Quarantined,
+}
+
+/// Lists a folder of the store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreList {
+    /// Relative to the store, parts joined by `/`; empty is the store itself.
+    pub path: String,
+}
+
+/// What is in the folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreListing {
+    /// In no order.
+    pub entries: Vec<StoreEntry>,
+}
+
+/// A file or folder of the store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreEntry {
+    /// Its name.
+    pub name: String,
+    /// Its bytes; `None` for a folder.
+    pub bytes: Option<u64>,
+}
+
+/// Reads a part of a file of the store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreRead {
+    /// As in [`StoreList`].
+    pub path: String,
+    /// From this byte on.
+    pub offset: u64,
+    /// At most so many; at most [`MAX_STORE_READ_BYTES`](crate::limits::MAX_STORE_READ_BYTES).
+    pub bytes: u32,
+}
+
+/// So many bytes of the file follow on the stream, which then ends; fewer than asked only at the file's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreData {
+    /// Bytes that follow.
+    pub bytes: u32,
+    /// Bytes of the whole file.
+    pub file_bytes: u64,
+}
