@@ -15,6 +15,9 @@ pub struct HostConfig {
     /// One first message per worker: what [`crate::Link::hello`] returns there. Their number is the number of
     /// workers.
     pub hellos: Vec<Vec<u8>>,
+    /// How many of them are launched at the start; the others when [`Host::launch_all`](crate::Host::launch_all)
+    /// says that they are needed.
+    pub launch_at_start: usize,
     /// From the start of a process until it reports that it is ready; `None` waits for ever.
     pub launch_deadline: Option<Duration>,
     /// How many processes may be launching at once: starting them all together makes each miss its deadline.

@@ -109,7 +109,7 @@ pub enum Waited {
 }
 
 impl Host {
-    /// Starts the workers. They report by [`WorkerEvent::Ready`] when [`Host::wait`] is called.
+    /// Starts the first [`HostConfig::launch_at_start`] workers. They report by [`WorkerEvent::Ready`] when [`Host::wait`] is called.
     ///
     /// # Errors
     /// [`HostError::Workers`], [`HostError::TooLong`] for a hello, [`HostError::Os`]. A program that cannot be
@@ -140,8 +140,18 @@ impl Host {
             ended: false,
             events: VecDeque::new(),
         };
-        host.tick();
+        host.wake(config.launch_at_start);
         Ok(host)
+    }
+
+    /// Launches the workers that have not been yet, each with a deadline of its own.
+    ///
+    /// # Errors
+    /// [`HostError::Forked`], [`HostError::Ended`].
+    pub fn launch_all(&mut self) -> Result<(), HostError> {
+        self.check_usable()?;
+        self.wake(self.seats.len());
+        Ok(())
     }
 
     /// Creates the shared memory with `bytes` for the caller and gives it to the workers: those that are ready
@@ -436,6 +446,11 @@ impl Host {
     fn died(&mut self, worker: usize, what: String) {
         let actions = self.supervisor.on(self.started.elapsed(), worker, Event::Died);
         self.act_on_loss(actions, Some(what));
+    }
+
+    fn wake(&mut self, workers: usize) {
+        let actions = self.supervisor.wake(self.started.elapsed(), workers);
+        self.act(actions);
     }
 
     fn tick(&mut self) {

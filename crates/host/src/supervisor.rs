@@ -1,7 +1,7 @@
 //! What to do about each worker, and when: pure decisions, without processes and clock.
 //!
 //! ```text
-//! queued -> launching -> idle <-> busy
+//! dormant -> queued -> launching -> idle <-> busy
 //!              any of these -> backoff -> queued          died, hung or broken
 //!              backoff -> failed                          restarted too often
 //! ```
@@ -24,6 +24,8 @@ pub struct Supervisor {
 /// Where a worker is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerState {
+    /// Nobody has needed it yet.
+    Dormant,
     /// It is to be launched when fewer others are launching.
     Queued,
     /// Its process has been asked for and has not reported that it is ready.
@@ -96,11 +98,11 @@ struct Worker {
 }
 
 impl Supervisor {
-    /// `workers` queued workers, of which at most `max_launching` (at least 1) launch at a time, each within
-    /// `launch_deadline` (`None`: it may take for ever). `seed` decides the jitter of restarts.
+    /// `workers` dormant workers, of which at most `max_launching` (at least 1) launch at a time once they are
+    /// woken, each within `launch_deadline` (`None`: it may take for ever). `seed` decides the jitter of restarts.
     pub fn new(workers: usize, max_launching: usize, launch_deadline: Option<Duration>, seed: u64) -> Self {
         let worker = |index: usize| Worker {
-            state: WorkerState::Queued,
+            state: WorkerState::Dormant,
             until: None,
             back_off: BackOff::new(split_mix64(seed ^ index as u64)),
         };
@@ -125,12 +127,20 @@ impl Supervisor {
     /// are there.
     pub fn lane_state(&self, worker: usize) -> LaneState {
         match self.workers[worker].state {
-            WorkerState::Queued => LaneState::Idle,
+            WorkerState::Dormant | WorkerState::Queued => LaneState::Idle,
             WorkerState::Launching => LaneState::Launching,
             WorkerState::Idle | WorkerState::Busy => LaneState::Playing,
             WorkerState::BackOff => LaneState::BackOff,
             WorkerState::Failed => LaneState::Failed,
         }
+    }
+
+    /// Has the first `workers` workers launched, those that have not been yet.
+    pub fn wake(&mut self, now: Duration, workers: usize) -> Vec<Action> {
+        for worker in self.workers.iter_mut().take(workers).filter(|w| w.state == WorkerState::Dormant) {
+            worker.enter(WorkerState::Queued, None);
+        }
+        self.with_launches(now, Vec::new())
     }
 
     /// Takes note of an event. One that does not belong to the worker's state (an answer of a worker that has
@@ -162,7 +172,7 @@ impl Supervisor {
                 WorkerState::Launching => actions.push(worker.lose(now, index, Cause::LaunchTimedOut)),
                 WorkerState::Busy => actions.push(worker.lose(now, index, Cause::Hung)),
                 WorkerState::BackOff => worker.enter(WorkerState::Queued, None),
-                WorkerState::Queued | WorkerState::Idle | WorkerState::Failed => {}
+                WorkerState::Dormant | WorkerState::Queued | WorkerState::Idle | WorkerState::Failed => {}
             }
         }
         self.with_launches(now, actions)
@@ -218,7 +228,7 @@ mod tests {
 
     fn playing(workers: usize) -> Supervisor {
         let mut supervisor = Supervisor::new(workers, workers, Some(LAUNCH), 1);
-        supervisor.tick(Duration::ZERO);
+        supervisor.wake(Duration::ZERO, workers);
         for worker in 0..workers {
             supervisor.on(Duration::ZERO, worker, Event::Ready);
         }
@@ -226,9 +236,21 @@ mod tests {
     }
 
     #[test]
+    fn a_dormant_worker_is_launched_when_it_is_woken_and_has_its_whole_deadline_from_then() {
+        let mut supervisor = Supervisor::new(2, 2, Some(LAUNCH), 1);
+        assert_eq!(supervisor.tick(LAUNCH * 9), []);
+        assert_eq!(supervisor.wake(LAUNCH * 9, 1), [Action::Launch(0)]);
+        assert_eq!(supervisor.state(1), WorkerState::Dormant);
+        assert_eq!(supervisor.wake(LAUNCH * 10 - seconds(1), 2), [Action::Launch(1)]);
+        let actions = supervisor.tick(LAUNCH * 10);
+        assert!(matches!(actions[..], [Action::Lose { worker: 0, .. }]), "{actions:?}");
+        assert_eq!(supervisor.next_due().map(|due| due > LAUNCH * 10), Some(true));
+    }
+
+    #[test]
     fn no_more_launch_at_once_than_allowed_and_each_that_is_ready_makes_room() {
         let mut supervisor = Supervisor::new(3, 2, Some(LAUNCH), 1);
-        assert_eq!(supervisor.tick(Duration::ZERO), [Action::Launch(0), Action::Launch(1)]);
+        assert_eq!(supervisor.wake(Duration::ZERO, 3), [Action::Launch(0), Action::Launch(1)]);
         assert_eq!(supervisor.tick(Duration::ZERO), []);
         assert_eq!(supervisor.on(seconds(1), 1, Event::Ready), [Action::Launch(2)]);
         assert_eq!(supervisor.state(1), WorkerState::Idle);
@@ -253,7 +275,7 @@ mod tests {
     #[test]
     fn a_worker_that_is_never_ready_is_lost_at_its_launch_deadline() {
         let mut supervisor = Supervisor::new(1, 1, Some(LAUNCH), 1);
-        supervisor.tick(Duration::ZERO);
+        supervisor.wake(Duration::ZERO, 1);
         let actions = supervisor.tick(LAUNCH);
         assert!(matches!(actions[..], [Action::Lose { cause: Cause::LaunchTimedOut, .. }]), "{actions:?}");
     }
@@ -263,7 +285,8 @@ mod tests {
         let mut supervisor = Supervisor::new(1, 1, Some(LAUNCH), 1);
         let (mut now, mut launches) = (Duration::ZERO, 0);
         while supervisor.state(0) != WorkerState::Failed {
-            for action in supervisor.tick(now) {
+            for action in supervisor.wake(now, 1).into_iter().chain(supervisor.tick(now)).collect::<Vec<_>>()
+            {
                 assert_eq!(action, Action::Launch(0));
                 launches += 1;
                 supervisor.on(now, 0, Event::Died);
@@ -306,7 +329,10 @@ mod tests {
                 if event == Some(Event::Ready) {
                     model.launches_open[worker] = false;
                 }
-                let mut actions = event.map_or_else(Vec::new, |event| supervisor.on(now, worker, event));
+                let mut actions = match event {
+                    Some(event) => supervisor.on(now, worker, event),
+                    None => supervisor.wake(now, worker + 1),
+                };
                 actions.extend(supervisor.tick(now));
                 for action in actions {
                     match action {

@@ -21,8 +21,12 @@ fn start(hellos: &[&str], launch_deadline: Option<Duration>) -> Host {
     path.extend(["examples", "echo_worker"]);
     let program = Program { path: path.into(), arguments: vec![std::process::id().to_string().into()] };
     let hellos = hellos.iter().map(|hello| hello.as_bytes().to_vec()).collect();
-    Host::start(HostConfig { program, hellos, launch_deadline, max_launching: 2 })
-        .expect("workers can be started")
+    let config = HostConfig { program, hellos, launch_at_start: 1, launch_deadline, max_launching: 2 };
+    let mut host = Host::start(config).expect("workers can be started");
+    assert!((1..host.workers()).all(|worker| host.state(worker) == WorkerState::Dormant));
+    assert_eq!((0..host.workers()).filter_map(|worker| host.process_id(worker)).count(), 1);
+    host.launch_all().expect("it has not ended");
+    host
 }
 
 fn playing(workers: usize) -> Host {
@@ -171,7 +175,8 @@ fn a_worker_that_is_never_ready_and_one_that_ends_are_lost() {
 #[test]
 fn a_program_that_does_not_exist_is_a_loss_that_says_so() {
     let program = Program { path: "/nowhere/python".into(), arguments: vec![] };
-    let config = HostConfig { program, hellos: vec![vec![]], launch_deadline: LONG, max_launching: 1 };
+    let hellos = vec![vec![]];
+    let config = HostConfig { program, hellos, launch_at_start: 1, launch_deadline: LONG, max_launching: 1 };
     let mut host = Host::start(config).unwrap();
     assert_eq!(host.wait(Until::AnyEvent, LONG).unwrap(), Waited::Satisfied);
     assert!(loss(&mut host).3.contains("could not be started"));

@@ -25,11 +25,13 @@ pub(crate) struct Host {
 
 #[pymethods]
 impl Host {
-    /// `program` is the executable and its arguments; one hello per worker; times in seconds, None for ever.
+    /// `program` is the executable and its arguments; one hello per worker, of which the first `launch_at_start`
+    /// are launched at once; times in seconds, None for ever.
     #[new]
     fn new(
         program: Vec<OsString>,
         hellos: Vec<PyBackedBytes>,
+        launch_at_start: usize,
         launch_timeout: Option<f64>,
         max_launching: usize,
     ) -> PyResult<Self> {
@@ -38,11 +40,17 @@ impl Host {
         let config = HostConfig {
             program: Program { path, arguments: program.collect() },
             hellos: hellos.iter().map(|hello| hello.to_vec()).collect(),
+            launch_at_start,
             launch_deadline: duration(launch_timeout),
             max_launching,
         };
         let inner = rollhouse_host::Host::start(config).map_err(of_host)?;
         Ok(Self { inner: Some(inner) })
+    }
+
+    /// Launches the workers that have not been yet.
+    fn launch_all(&mut self) -> PyResult<()> {
+        self.inner()?.launch_all().map_err(of_host)
     }
 
     /// Creates the shared memory: (descriptor, byte where the caller's part begins, length in bytes). The
@@ -110,10 +118,11 @@ impl Host {
         PyList::new(py, events)
     }
 
-    /// "queued", "launching", "idle", "busy", "backoff" or "failed".
+    /// "dormant", "queued", "launching", "idle", "busy", "backoff" or "failed".
     fn state(&mut self, worker: usize) -> PyResult<&'static str> {
         self.check(worker)?;
         Ok(match self.inner()?.state(worker) {
+            WorkerState::Dormant => "dormant",
             WorkerState::Queued => "queued",
             WorkerState::Launching => "launching",
             WorkerState::Idle => "idle",

@@ -329,6 +329,46 @@ def test_env_fns_that_cannot_make_envs_are_told_with_lane_and_reason() -> None:
     assert lost.value.outcome == "hung"
 
 
+def test_lanes_of_one_function_have_one_worker_until_the_others_are_needed() -> None:
+    for need in (lambda envs: envs.reset(seed=1), lambda envs: envs.get_attr("spec")):
+        envs = rollhouse.vectorize([CountEnv] * 4, workers=4)
+        assert len(envs._crew.host.process_ids()) == 1
+        need(envs)
+        assert len(set(envs._crew.host.process_ids())) == 4
+        envs.close()
+    unused = rollhouse.vectorize([CountEnv] * 4, workers=4)
+    unused.close()
+
+
+class _OnlyOnce:
+    """Makes one env; whoever asks again gets what ``then`` makes."""
+
+    def __init__(self, path: str, then: Any):
+        self.path, self.then = path, then
+
+    def __call__(self) -> Any:
+        try:
+            with open(self.path, "x"):
+                return CountEnv()
+        except FileExistsError:
+            return self.then()
+
+
+def test_a_worker_that_fails_late_closes_the_vector_env(tmp_path: Any) -> None:
+    for name, then, error, words in (
+        ("raises", _raises, FileNotFoundError, "no rom"),
+        ("dies", _dies, LaneLostError, "exit status: 4"),
+        ("differs", partial(gymnasium.make, "CartPole-v1"), RuntimeError, r"env_fns\[1\]"),
+    ):
+        fn = _OnlyOnce(str(tmp_path / name), then)
+        envs = rollhouse.vectorize([fn, fn], workers=2)
+        with pytest.raises(error, match=words):
+            envs.reset()
+        assert envs.closed
+        with pytest.raises(ClosedEnvironmentError):
+            envs.reset()
+
+
 def test_make_vec_hosts_what_gymnasium_knows() -> None:
     envs = rollhouse.make_vec("gymnasium:CartPole-v1", 3, workers=1, max_episode_steps=4, sutton_barto_reward=True)
     assert envs.spec.id == "CartPole-v1" and envs.get_attr("_sutton_barto_reward") == (True,) * 3

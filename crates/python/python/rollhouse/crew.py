@@ -39,11 +39,20 @@ class Crew:
         ranges: Per worker, (first lane, lane after the last).
         asked: Per worker, what it has been told to do and has not answered: (command, lanes), else None.
         up: Per worker, whether its envs are there and have their columns.
+        launched: How many workers have been started; the first ones.
     """
 
     def __init__(
-        self, env_fns: Sequence[EnvFn], workers: int, mode: AutoresetMode, launch_timeout: float | None
+        self,
+        env_fns: Sequence[EnvFn],
+        workers: int,
+        mode: AutoresetMode,
+        launch_timeout: float | None,
+        *,
+        alike: bool,
     ):
+        """``alike``: all lanes have the spaces of the first, so that its worker can speak for the others, which
+        are started when they are needed."""
         lanes = len(env_fns)
         self.ranges = [(lanes * w // workers, lanes * (w + 1) // workers) for w in range(workers)]
         self.worker_of = [w for w, (first, end) in enumerate(self.ranges) for _ in range(first, end)]
@@ -56,18 +65,32 @@ class Crew:
             for first, end in self.ranges
         ]
         program = [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(os.getpid())]
-        self.host = _native.Host(program, hellos, launch_timeout, max(2, cores()))
+        self.launched = 1 if alike else workers
+        self.host = _native.Host(program, hellos, self.launched, launch_timeout, max(2, cores()))
         self.spaces: tuple[gymnasium.Space, gymnasium.Space, int] | None = None
 
-    def launch(self) -> list[tuple[Any, ...]]:
-        """Waits until all workers have made their envs; what they are, per lane.
+    def describe(self) -> list[tuple[Any, ...]]:
+        """Waits until the workers that are launched at once have made their envs; what those are, per lane.
 
         Raises:
             Exception: What an ``env_fn`` raised.
             LaneLostError: A worker died or was not ready in time.
         """
+        return self._made(range(self.launched))
+
+    def launch_rest(self) -> list[tuple[Any, ...]]:
+        """Launches the workers that have not been needed so far, waits until they have made their envs, and gives
+        them their columns; what those envs are, per lane. Blocks and raises as ``describe``; called once."""
+        rest = range(self.launched, len(self.ranges))
+        self.launched = len(self.ranges)
+        self.host.launch_all()
+        lanes = self._made(rest)
+        self._greet_all(rest)
+        return lanes
+
+    def _made(self, workers: range) -> list[tuple[Any, ...]]:
         answers: dict[int, list[tuple[Any, ...]]] = {}
-        while len(answers) < len(self.ranges):
+        while len(answers) < len(workers):
             self.host.wait("event", None)
             for kind, index, *rest in self.host.events():
                 lanes = tuple(range(*self.ranges[index]))
@@ -80,7 +103,7 @@ class Crew:
                         f"an env_fn of lanes {lanes[0]} to {lanes[-1]} raised\n{text}", lanes
                     )
                 answers[index] = value
-        return [lane for index in range(len(self.ranges)) for lane in answers[index]]
+        return [lane for index in workers for lane in answers[index]]
 
     def loss(self, index: int, cause: str, detail: str, lanes: tuple[int, ...]) -> LaneLostError:
         """What to raise when a worker was lost."""
@@ -94,7 +117,8 @@ class Crew:
         )
 
     def set_up(self, observation: gymnasium.Space, action: gymnasium.Space, lanes: int) -> Mapping:
-        """Gives all workers the columns of the batch; blocks until they have them.
+        """Lays out the columns of the batch and gives them to the workers that are launched; blocks until those
+        have them.
 
         Raises:
             LaneLostError: A worker died or hung over it.
@@ -102,14 +126,17 @@ class Crew:
         columns = Columns(observation, lanes), Columns(action, lanes)
         place = self.host.share(Mapping.nbytes(*columns))
         self.spaces = (observation, action, lanes)
-        for index in range(len(self.ranges)):
+        self._greet_all(range(self.launched))
+        return Mapping(*columns, *place)
+
+    def _greet_all(self, workers: range) -> None:
+        for index in workers:
             self.greet(index)
         self.host.wait("replies", None)
         for kind, index, *rest in self.host.events():
             if kind == "lost":
                 raise self.loss(index, rest[0], rest[2], tuple(range(*self.ranges[index])))
             self.asked[index], self.up[index] = None, True
-        return Mapping(*columns, *place)
 
     def greet(self, index: int) -> None:
         """Has a worker find its columns."""

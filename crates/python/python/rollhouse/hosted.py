@@ -36,7 +36,10 @@ def vectorize(
     record: bool = False,
     data: str | os.PathLike[str] | None = None,
 ) -> HostedVectorEnv:
-    """Runs any Python envs in worker processes, as one vector env. Blocks until all envs are made.
+    """Runs any Python envs in worker processes, as one vector env.
+
+    Blocks until the envs are made; if all functions are one and the same, until the envs of the first worker are: the
+    others start at the first ``reset`` or ``call``.
 
     Args:
         env_fns: One function without arguments per lane, which makes the lane's env; sent with cloudpickle.

@@ -25,7 +25,12 @@ from rollhouse.hosted_infos import add_lost, add_valid, batch_infos
 from rollhouse.hosted_lanes import HostedLanes
 from rollhouse.hosted_rows import Rows
 from rollhouse.losses import Losses
-from rollhouse.observation_modes import batch_observation_spaces, check_observation_mode
+from rollhouse.observation_modes import (
+    batch_observation_spaces,
+    check_action_space,
+    check_observation_mode,
+    check_observation_space,
+)
 from rollhouse.pending_call import PendingCall
 from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, Step, VectorEnv, parse_autoreset_mode
 
@@ -45,7 +50,9 @@ MAX_LANES = 65_536
 class HostedVectorEnv(VectorEnv):
     """N Python envs in worker processes, stepped over one shared mapping.
 
-    ``rollhouse.vectorize`` makes it. The functions are sent to new processes with cloudpickle and called there:
+    ``rollhouse.vectorize`` makes it. A worker has ``launch_timeout`` from its start until its envs are made. Workers
+    start with the vector env if the functions differ, whose spaces then have to be compared; if all lanes have the
+    same function, one starts and the others follow at the first ``reset`` or ``call``. The functions are sent to new processes with cloudpickle and called there:
     nothing of an env runs in this process. Observations, actions, rewards and flags of fixed shape lie in memory
     that all share; whatever does not fit there travels pickled (infos that are not empty, Text, Graph, Sequence,
     OneOf and custom spaces, actions that are no array of exactly the action space's dtype and shape). Every env
@@ -111,16 +118,16 @@ class HostedVectorEnv(VectorEnv):
         mode = parse_autoreset_mode(autoreset_mode)
         check_observation_mode(observation_mode)
         # Lanes are spread evenly, so with fewer lanes than workers some would have none.
-        self._crew = Crew(env_fns, min(workers, len(env_fns)), mode, launch_timeout)
+        alike = observation_mode == "same" and all(fn is env_fns[0] for fn in env_fns)
+        self._crew = Crew(env_fns, min(workers, len(env_fns)), mode, launch_timeout, alike=alike)
         try:
-            lanes = self._crew.launch()
-            single, batched = batch_observation_spaces([lane[0] for lane in lanes], observation_mode)
+            lanes = self._crew.describe()
+            observation_spaces = [lane[0] for lane in lanes]
+            # Lanes that are not made yet are like the first.
+            observation_spaces += observation_spaces[:1] * (len(env_fns) - len(lanes))
+            single, batched = batch_observation_spaces(observation_spaces, observation_mode)
             for lane, (_, action_space, *_) in enumerate(lanes):
-                if action_space != lanes[0][1]:
-                    raise RuntimeError(
-                        f"env_fns[{lane}] has the action space {action_space} and env_fns[0] has {lanes[0][1]}; "
-                        "in order to batch actions they must be equal"
-                    )
+                check_action_space(lane, action_space, lanes[0][1])
             super().__init__(
                 num_envs=len(env_fns),
                 single_observation_space=single,
@@ -148,6 +155,19 @@ class HostedVectorEnv(VectorEnv):
         self._pending = PendingCall()
         self._over = np.zeros(self.num_envs, dtype=np.bool_)
         self._reset_done = False
+
+    def _launch_rest(self) -> None:
+        """Starts the workers that were not needed so far. If that fails, the vector env is closed."""
+        if self._crew.launched == len(self._crew.ranges):
+            return
+        first = self._crew.ranges[self._crew.launched][0]
+        try:
+            for lane, (observation, action, *_) in enumerate(self._crew.launch_rest(), first):
+                check_observation_space(lane, observation, self.single_observation_space, self.observation_mode)
+                check_action_space(lane, action, self.single_action_space)
+        except BaseException:
+            self.close(terminate=True)
+            raise
 
     def _begin_recording(
         self, data: str | os.PathLike[str] | None, id: str, max_episode_steps: int | None
@@ -391,6 +411,7 @@ class HostedVectorEnv(VectorEnv):
         self, seeds: list[int | None], mask: np.ndarray | None, options: dict[str, Any] | None
     ) -> None:
         self._begin_call("reset")
+        self._launch_rest()
         lanes = list(range(self.num_envs)) if mask is None else np.flatnonzero(mask).tolist()
         if self._first_seeds is not None:
             if all(seed is None for seed in seeds):
@@ -460,6 +481,7 @@ class HostedVectorEnv(VectorEnv):
     def _begin_calls(self, command: int, payloads: Sequence[Any]) -> None:
         self._begin_call("call")
         self._check_none_outstanding()
+        self._launch_rest()
         if self._losses.away:
             raise self._losses.absence(sorted(self._losses.away))
         self._lanes.call(command, payloads, self.call_timeout)

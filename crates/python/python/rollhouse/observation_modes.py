@@ -44,16 +44,38 @@ def batch_observation_spaces(
         single = spaces[0]
         batched = batch_differing_spaces(spaces)
     for lane, space in enumerate(spaces):
-        if mode == "same":
-            if space != single:
-                raise RuntimeError(
-                    "observation_mode='same' however the sub-environments observation spaces are not equivalent. "
-                    f"env_fns[0] has {single} and env_fns[{lane}] has {space}. "
-                    "If this is intentional, use `observation_mode='different'` instead."
-                )
-        elif not is_space_dtype_shape_equiv(space, single):
-            raise RuntimeError(
-                "observation_mode='different' or custom space however the sub-environments observation spaces do "
-                f"not share a common shape and dtype: single space {single}, env_fns[{lane}] has {space}"
-            )
+        check_observation_space(lane, space, single, mode)
     return single, batched
+
+
+def check_observation_space(lane: int, space: gymnasium.Space, single: gymnasium.Space, mode: Any) -> None:
+    """Refuses a lane whose observation space does not fit the batch's.
+
+    Raises:
+        RuntimeError: With Gymnasium's own words.
+    """
+    if mode == "same":
+        if space != single:
+            raise RuntimeError(
+                "observation_mode='same' however the sub-environments observation spaces are not equivalent. "
+                f"env_fns[0] has {single} and env_fns[{lane}] has {space}. "
+                "If this is intentional, use `observation_mode='different'` instead."
+            )
+    elif not is_space_dtype_shape_equiv(space, single):
+        raise RuntimeError(
+            "observation_mode='different' or custom space however the sub-environments observation spaces do "
+            f"not share a common shape and dtype: single space {single}, env_fns[{lane}] has {space}"
+        )
+
+
+def check_action_space(lane: int, space: gymnasium.Space, single: gymnasium.Space) -> None:
+    """Refuses a lane whose action space is not the batch's.
+
+    Raises:
+        RuntimeError: It names the lane.
+    """
+    if space != single:
+        raise RuntimeError(
+            f"env_fns[{lane}] has the action space {space} and env_fns[0] has {single}; "
+            "in order to batch actions they must be equal"
+        )
