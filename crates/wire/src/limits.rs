@@ -15,6 +15,10 @@ pub const MAX_POOL_SESSIONS: usize = 4096;
 pub const MAX_NAME_BYTES: usize = 128;
 /// Labels of a node, and labels a pool may ask for.
 pub const MAX_LABELS: usize = 32;
+/// Entries of one answer to `store_list`; of the longest names they stay within a control message.
+pub const MAX_STORE_ENTRIES: usize = 4096;
+/// Bytes of a segment that a node may ship: the largest it records with.
+pub const MAX_SHIP_BYTES: u64 = 256 << 20;
 /// Bytes that one `store_read` may ask for.
 pub const MAX_STORE_READ_BYTES: usize = 4 << 20;
 /// Requests that one connection may have unanswered at a time; sessions' streams are counted apart.

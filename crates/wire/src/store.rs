@@ -28,18 +28,24 @@ pub enum Shipped {
     Quarantined,
 }
 
-/// Lists a folder of the store.
+/// Lists a folder of the store, a part of it at a time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreList {
     /// Relative to the store, parts joined by `/`; empty is the store itself.
     pub path: String,
+    /// Only names after this one; empty begins with the first.
+    #[serde(default)]
+    pub after: String,
 }
 
-/// What is in the folder.
+/// What is in the folder, at most [`MAX_STORE_ENTRIES`](crate::limits::MAX_STORE_ENTRIES) of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreListing {
-    /// In no order.
+    /// By name, in the order of their bytes.
     pub entries: Vec<StoreEntry>,
+    /// Whether more follow; ask again `after` the last of these.
+    #[serde(default)]
+    pub more: bool,
 }
 
 /// A file or folder of the store.
