@@ -80,6 +80,7 @@ type MakeBlock = dyn Fn(InstructionSet, &[Options]) -> Result<Box<dyn BatchEnv>,
 pub struct EnvEntry {
     spec: EnvSpec,
     make: Box<MakeBlock>,
+    bounded: bool,
 }
 
 impl EnvEntry {
@@ -89,7 +90,7 @@ impl EnvEntry {
         spec: EnvSpec,
         make: impl Fn(InstructionSet, &[Options]) -> Result<Box<dyn BatchEnv>, MakeError> + Send + Sync + 'static,
     ) -> Self {
-        Self { spec, make: Box::new(make) }
+        Self { spec, make: Box::new(make), bounded: false }
     }
 
     /// An entry whose lanes are made one by one; `make` is called again when a lane is revived.
@@ -109,10 +110,17 @@ impl EnvEntry {
         spec: EnvSpec,
         make: impl Fn(Target, &[Options]) -> Result<B, MakeError> + Send + Sync + 'static,
     ) -> Self {
-        Self::new(spec, move |set, options| {
+        let entry = Self::new(spec, move |set, options| {
             let target = Target::new(set).ok_or(MakeError::InstructionSet { set })?;
             Ok(Box::new(make(target, options)?))
-        })
+        });
+        Self { bounded: true, ..entry }
+    }
+
+    /// Whether a step of a lane never waits for anything and takes a bounded time: true of the built-in kernels.
+    /// Others may hang, and are stepped only by threads that can be given up.
+    pub const fn is_bounded(&self) -> bool {
+        self.bounded
     }
 
     /// What the env says of itself.
@@ -240,7 +248,8 @@ pub struct UnknownEnv {
 pub const NEAREST: usize = 3;
 
 impl UnknownEnv {
-    fn of<'a>(id: &str, known: impl Iterator<Item = &'a String>) -> Self {
+    /// That id is not among those that are known.
+    pub fn of<'a>(id: &str, known: impl Iterator<Item = &'a String>) -> Self {
         let id = id[..id.floor_char_boundary(MAX_ENV_ID_BYTES)].to_owned();
         let mut nearest: Vec<_> = known.map(|known| (spelling_distance(&id, known), known)).collect();
         nearest.sort();

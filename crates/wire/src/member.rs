@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Incarnation, SessionId};
+use crate::{CloseSession, Incarnation, SessionId};
 
 /// Node to coordinator, after each (re)connection: here I am, and this is what runs here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ pub struct Registered {
     /// How often it wants to hear of the node.
     pub heartbeat_ms: u64,
     /// Sessions the node has to close: they were placed elsewhere or their pool is gone.
-    pub close: Vec<SessionId>,
+    pub close: Vec<CloseSession>,
 }
 
 /// Node to coordinator, once a second: alive means that its control thread still turns.
@@ -60,7 +60,7 @@ pub struct HeartbeatTaken {
     /// The heartbeat's number.
     pub number: u64,
     /// Sessions the node has to close.
-    pub close: Vec<SessionId>,
+    pub close: Vec<CloseSession>,
     /// Whether the node is to take no new sessions and end when the last has.
     pub drain: bool,
 }
@@ -76,8 +76,11 @@ pub struct NodeLoad {
     pub steps: u64,
     /// Finished episodes.
     pub episodes: u64,
-    /// Bytes recorded and not yet in the store.
+    /// Bytes recorded and not yet in the store, buffers included.
     pub spool_bytes: u64,
+    /// Bytes that have left the spool: shipped, or dropped because it was full.
+    #[serde(default)]
+    pub spool_left: u64,
     /// Episodes that were not recorded because the spool was full.
     pub spool_dropped: u64,
 }
@@ -148,6 +151,8 @@ pub enum EndCause {
     LeaseEnded,
     /// The node went away in order.
     Drained,
+    /// The node was lost or restarted. Only the coordinator says so.
+    NodeLost,
     /// Its lanes made no progress.
     Hung,
     /// Something failed.

@@ -35,7 +35,7 @@ pub enum Request {
     Ship(Ship),
     /// Coordinator to node. Answer: [`SessionOpened`](crate::SessionOpened).
     OpenSession(OpenSession),
-    /// Coordinator to node. Answer: [`Done`].
+    /// Coordinator to node. Answer: [`SessionEnd`](crate::SessionEnd).
     CloseSession(CloseSession),
     /// Owner to node. Answer: [`Attached`](crate::Attached); frames follow.
     Attach(Attach),

@@ -1,6 +1,6 @@
 //! Sessions: what the coordinator asks of nodes, and how an owner attaches.
 
-use rollhouse_core::RunId;
+use rollhouse_core::{EnvSpec, RunId};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::run_id;
@@ -28,13 +28,16 @@ pub struct OpenSession {
 }
 
 /// The session is open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionOpened {
+    /// The env as the node has it: the coordinator passes it on to the owner.
+    pub spec: EnvSpec,
     /// How long the node keeps it for an owner it does not hear of.
     pub lease_ms: u64,
 }
 
-/// Coordinator to node: end a session; its open episodes end as `cancelled`.
+/// Coordinator to node: end a session; its open episodes end as `cancelled`. The answer is its
+/// [`SessionEnd`](crate::SessionEnd), which the node reports with its heartbeats as well until one is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloseSession {
     /// Which session.
