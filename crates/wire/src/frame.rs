@@ -24,11 +24,12 @@ pub enum FrameKind {
     Reset = 1,
     /// Owner: step every lane; one action column of all lanes. Answer: `Batch`.
     Step = 2,
-    /// Owner: step some lanes; their numbers and one action each. Answer: `Rows` of the same lanes.
+    /// Owner: step some lanes; how many, their numbers and one action each. Answer: `Rows` of the same lanes, in
+    /// ascending order.
     Send = 3,
     /// Node: the rows of all lanes.
     Batch = 17,
-    /// Node: the rows of some lanes, their numbers first.
+    /// Node: the rows of some lanes, their count and numbers first.
     Rows = 18,
     /// Node: the request was refused and nothing has moved; the sidecar is a [`Refusal`](crate::Refusal).
     Refused = 19,
@@ -41,7 +42,8 @@ pub struct FrameHeader {
     pub kind: FrameKind,
     /// See [`FrameHeader::FINAL_OBS`].
     pub flags: u8,
-    /// Of the request: the owner counts from 1; an answer carries its request's number.
+    /// Of the request: the owner counts as [`next_number`](FrameHeader::next_number) does; an answer carries its
+    /// request's number.
     pub number: u32,
     /// Bytes of columns.
     pub columns: u32,
@@ -52,6 +54,11 @@ pub struct FrameHeader {
 impl FrameHeader {
     /// The columns of last observations follow the others: some row of this frame has one.
     pub const FINAL_OBS: u8 = 1;
+
+    /// The number of the request after the one with `number`: the first is 1, and 1 follows the largest.
+    pub const fn next_number(number: u32) -> u32 {
+        if number == u32::MAX { 1 } else { number + 1 }
+    }
 
     /// As bytes.
     pub fn encode(self) -> [u8; HEADER_BYTES] {

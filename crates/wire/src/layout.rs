@@ -3,7 +3,8 @@
 //! Columns follow each other in the order: observations in the space's own order, info channels, rewards
 //! (float64), terminated, truncated and reset flags (one byte each), and, if the frame's flag says so, last
 //! observations. Each is its rows back to back, little-endian, and is filled up with zeros to a multiple of 8
-//! bytes. Frames over some lanes begin with a column of their numbers (u32).
+//! bytes. Frames over some lanes begin with how many they are (u32, filled up to 8 bytes) and a column of their
+//! numbers (u32).
 
 use std::ops::Range;
 
@@ -28,6 +29,8 @@ pub struct FrameLayout {
 /// Places of the columns in the bytes of one batch of `rows` rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchPlaces {
+    /// How many lanes; empty in frames over all lanes.
+    pub count: Range<usize>,
     /// Numbers of lanes; empty in frames over all lanes.
     pub lanes: Range<usize>,
     /// Observations.
@@ -51,11 +54,13 @@ pub struct BatchPlaces {
 /// Places of the columns in the bytes of actions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionPlaces {
+    /// How many lanes; empty in frames over all lanes.
+    pub count: Range<usize>,
     /// Numbers of lanes; empty in frames over all lanes.
     pub lanes: Range<usize>,
     /// One action per lane.
     pub actions: Range<usize>,
-    /// Bytes of both.
+    /// Bytes of all.
     pub bytes: usize,
 }
 
@@ -78,16 +83,18 @@ impl FrameLayout {
     /// Places of the actions of `rows` lanes, `named` or all; `None` if they are larger than a frame may be.
     pub fn actions(&self, rows: usize, named: bool) -> Option<ActionPlaces> {
         let mut next = Cursor { rows, at: 0 };
-        let lanes = next.lanes(named)?;
+        let (count, lanes) = next.lanes(named)?;
         let actions = next.column(&self.action)?;
-        Some(ActionPlaces { lanes, actions, bytes: next.at })
+        Some(ActionPlaces { count, lanes, actions, bytes: next.at })
     }
 
     fn places(&self, rows: usize, named: bool, final_obs: bool) -> Option<BatchPlaces> {
         let mut next = Cursor { rows, at: 0 };
         let last: &[ColumnSpec] = if final_obs { &self.obs } else { &[] };
+        let (count, lanes) = next.lanes(named)?;
         Some(BatchPlaces {
-            lanes: next.lanes(named)?,
+            count,
+            lanes,
             obs: self.obs.iter().map(|c| next.column(c)).collect::<Option<_>>()?,
             infos: self.infos.iter().map(|c| next.column(c)).collect::<Option<_>>()?,
             rewards: next.take(size_of::<f64>())?,
@@ -120,8 +127,14 @@ impl Cursor {
         self.take(elements.checked_mul(column.dtype.size())?)
     }
 
-    fn lanes(&mut self, named: bool) -> Option<Range<usize>> {
-        if named { self.take(size_of::<u32>()) } else { Some(0..0) }
+    /// Places of the count and of the numbers.
+    fn lanes(&mut self, named: bool) -> Option<(Range<usize>, Range<usize>)> {
+        if !named {
+            return Some((0..0, 0..0));
+        }
+        let count = self.at..self.at + size_of::<u32>();
+        self.at = count.end.next_multiple_of(ALIGNMENT);
+        Some((count, self.take(size_of::<u32>())?))
     }
 }
 
@@ -178,6 +191,22 @@ impl ColumnBuffer {
             DType::F32 => ColumnMut::F32(cast_slice_mut(bytes)),
             DType::F64 => ColumnMut::F64(cast_slice_mut(bytes)),
         }
+    }
+
+    /// How many lanes a frame over some lanes says it has. A count is no proof: whoever got it from outside
+    /// compares the bytes such a frame has with those that came.
+    pub fn count(&self) -> Option<u32> {
+        let (count, _) = self.bytes().split_first_chunk()?;
+        Some(u32::from_le_bytes(*count))
+    }
+
+    /// Says at `place` that the frame has `count` lanes, and fills up.
+    ///
+    /// # Panics
+    /// As [`ColumnBuffer::column`].
+    pub fn set_count(&mut self, place: &Range<usize>, count: u32) {
+        let end = place.end.next_multiple_of(ALIGNMENT);
+        self.bytes_mut()[place.start..end].copy_from_slice(&u64::from(count).to_le_bytes());
     }
 
     /// The numbers of lanes at `place`.
