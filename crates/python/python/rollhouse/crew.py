@@ -78,15 +78,16 @@ class Crew:
         """
         return self._made(range(self.launched))
 
-    def launch_rest(self) -> list[tuple[Any, ...]]:
-        """Launches the workers that have not been needed so far, waits until they have made their envs, and gives
-        them their columns; what those envs are, per lane. Blocks and raises as ``describe``; called once."""
+    def launch_rest(self, check: Callable[[int, tuple[Any, ...]], None]) -> None:
+        """Launches the workers that have not been needed so far, waits until they have made their envs, has
+        ``check(lane, what it is)`` refuse those that do not fit, and gives the workers their columns. Blocks and
+        raises as ``describe``; called once."""
         rest = range(self.launched, len(self.ranges))
         self.launched = len(self.ranges)
         self.host.launch_all()
-        lanes = self._made(rest)
+        for lane, made in enumerate(self._made(rest), self.ranges[rest.start][0]):
+            check(lane, made)
         self._greet_all(rest)
-        return lanes
 
     def _made(self, workers: range) -> list[tuple[Any, ...]]:
         answers: dict[int, list[tuple[Any, ...]]] = {}

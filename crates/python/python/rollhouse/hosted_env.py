@@ -160,14 +160,16 @@ class HostedVectorEnv(VectorEnv):
         """Starts the workers that were not needed so far. If that fails, the vector env is closed."""
         if self._crew.launched == len(self._crew.ranges):
             return
-        first = self._crew.ranges[self._crew.launched][0]
         try:
-            for lane, (observation, action, *_) in enumerate(self._crew.launch_rest(), first):
-                check_observation_space(lane, observation, self.single_observation_space, self.observation_mode)
-                check_action_space(lane, action, self.single_action_space)
+            self._crew.launch_rest(self._check_late_lane)
         except BaseException:
             self.close(terminate=True)
             raise
+
+    def _check_late_lane(self, lane: int, made: tuple[Any, ...]) -> None:
+        observation_space, action_space, *_ = made
+        check_observation_space(lane, observation_space, self.single_observation_space, self.observation_mode)
+        check_action_space(lane, action_space, self.single_action_space)
 
     def _begin_recording(
         self, data: str | os.PathLike[str] | None, id: str, max_episode_steps: int | None
