@@ -237,6 +237,17 @@ pub fn column_bytes(column: ColumnRef<'_>) -> &[u8] {
     }
 }
 
+/// A column as the bytes it is carried as, to write.
+pub fn column_bytes_mut(column: ColumnMut<'_>) -> &mut [u8] {
+    match column {
+        ColumnMut::U8(values) => values,
+        ColumnMut::I32(values) => cast_slice_mut(values),
+        ColumnMut::I64(values) => cast_slice_mut(values),
+        ColumnMut::F32(values) => cast_slice_mut(values),
+        ColumnMut::F64(values) => cast_slice_mut(values),
+    }
+}
+
 /// Places begin at multiples of 8 in an 8-aligned buffer and hold whole rows, so the cast cannot fail.
 fn typed<T: Pod>(bytes: &[u8]) -> &[T] {
     cast_slice(bytes)

@@ -26,7 +26,7 @@ mod version;
 
 pub use frame::{FrameError, FrameHeader, FrameKind, HEADER_BYTES};
 pub use ids::{Incarnation, Secret, SessionId};
-pub use layout::{ActionPlaces, BatchPlaces, ColumnBuffer, FrameLayout, column_bytes};
+pub use layout::{ActionPlaces, BatchPlaces, ColumnBuffer, FrameLayout, column_bytes, column_bytes_mut};
 pub use member::{
     EndCause, Heartbeat, HeartbeatTaken, NodeLoad, Register, Registered, SessionCounts, SessionEnd,
     SessionReport,
