@@ -1,0 +1,270 @@
+//! Connection strings: `rollhouse://HOST:PORT?token=...&ca=...`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Where a coordinator is, and what proves either side's identity.
+///
+/// Written as `rollhouse://HOST[:PORT][?token=TOKEN][&ca=CA]`. The port defaults to [`DEFAULT_PORT`], an IPv6
+/// address stands in brackets, and values may be percent-encoded.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Address {
+    /// A name or an IP address, without brackets.
+    pub host: String,
+    /// The coordinator's UDP port.
+    pub port: u16,
+    /// The bearer token, if the string carries one. Never printed.
+    pub token: Option<String>,
+    /// How the cluster's certificate authority is known, if the string says so.
+    pub ca: Option<CaSource>,
+}
+
+/// How a cluster's certificate authority is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CaSource {
+    /// SHA-256 of the authority's certificate in DER; written `sha256:` and 64 hexadecimal digits.
+    Fingerprint([u8; 32]),
+    /// A PEM file with one or more certificates.
+    File(PathBuf),
+}
+
+/// The coordinator's port when none is named.
+pub const DEFAULT_PORT: u16 = 7600;
+
+const SCHEME: &str = "rollhouse://";
+const FINGERPRINT: &str = "sha256:";
+/// Longer than any host name with a token and a path.
+const MAX_ADDRESS_BYTES: usize = 8 * 1024;
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        if text.len() > MAX_ADDRESS_BYTES {
+            return Err(AddressError::TooLong { bytes: text.len() });
+        }
+        let rest = text.strip_prefix(SCHEME).ok_or(AddressError::Scheme)?;
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (host, port) = place_of(place.strip_suffix('/').unwrap_or(place))?;
+        let mut address = Self { host, port, token: None, ca: None };
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value =
+                percent_decoded(value).ok_or_else(|| AddressError::Encoding { key: key.to_owned() })?;
+            let twice = match key {
+                "token" => address.token.replace(value).is_some(),
+                "ca" => address.ca.replace(value.parse()?).is_some(),
+                _ => return Err(AddressError::Key(key.to_owned())),
+            };
+            if twice {
+                return Err(AddressError::Twice(key.to_owned()));
+            }
+        }
+        Ok(address)
+    }
+}
+
+/// Prints what [`Address::from_str`] reads back, but for the token.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bracket = self.host.contains(':');
+        let (open, close) = if bracket { ("[", "]") } else { ("", "") };
+        write!(f, "{SCHEME}{open}{}{close}:{}", self.host, self.port)?;
+        match &self.ca {
+            Some(CaSource::Fingerprint(hash)) => {
+                f.write_str("?ca=sha256:")?;
+                hash.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+            Some(CaSource::File(path)) => write!(f, "?ca={}", path.display()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Address({self}, token: {})", if self.token.is_some() { "present" } else { "absent" })
+    }
+}
+
+impl FromStr for CaSource {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let Some(digits) = text.strip_prefix(FINGERPRINT) else {
+            return if text.is_empty() { Err(AddressError::EmptyCa) } else { Ok(Self::File(text.into())) };
+        };
+        let wrong = || AddressError::Fingerprint { digits: digits.len() };
+        let mut hash = [0; 32];
+        if digits.len() != 2 * hash.len() || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        for (byte, pair) in hash.iter_mut().zip(digits.as_bytes().chunks(2)) {
+            let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
+        }
+        Ok(Self::Fingerprint(hash))
+    }
+}
+
+fn place_of(place: &str) -> Result<(String, u16), AddressError> {
+    let (host, port) = match place.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']').ok_or(AddressError::Host)?;
+            match rest.strip_prefix(':') {
+                Some(port) => (host, Some(port)),
+                None if rest.is_empty() => (host, None),
+                None => return Err(AddressError::Host),
+            }
+        }
+        None => match place.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (place, None),
+        },
+    };
+    let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | '@' | '#');
+    if host.is_empty() || host.contains(odd) {
+        return Err(AddressError::Host);
+    }
+    let port = match port {
+        None => DEFAULT_PORT,
+        Some(text) => match text.parse() {
+            Ok(port) if port != 0 => port,
+            _ => return Err(AddressError::Port(text.chars().take(16).collect())),
+        },
+    };
+    Ok((host.to_owned(), port))
+}
+
+fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        if first == b'%' {
+            let digits = std::str::from_utf8(tail.get(..2)?).ok()?;
+            // `from_str_radix` takes a sign.
+            digits.bytes().all(|b| b.is_ascii_hexdigit()).then_some(())?;
+            bytes.push(u8::from_str_radix(digits, 16).ok()?);
+            rest = &tail[2..];
+        } else {
+            bytes.push(first);
+            rest = tail;
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Why text is no connection string. Never contains the token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AddressError {
+    /// Longer than any connection string.
+    TooLong {
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// It does not begin with `rollhouse://`.
+    Scheme,
+    /// No host, or characters no host has.
+    Host,
+    /// Not a port from 1 to 65535.
+    Port(String),
+    /// A key other than `token` and `ca`.
+    Key(String),
+    /// The same key twice.
+    Twice(String),
+    /// A value whose percent-encoding is broken.
+    Encoding {
+        /// Its key.
+        key: String,
+    },
+    /// A fingerprint that is not 64 hexadecimal digits.
+    Fingerprint {
+        /// How many characters follow `sha256:`.
+        digits: usize,
+    },
+    /// `ca` without a value.
+    EmptyCa,
+}
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong { bytes } => {
+                write!(f, "a connection string of {bytes} bytes, at most {MAX_ADDRESS_BYTES} are taken")
+            }
+            Self::Scheme => write!(f, "a connection string begins with {SCHEME}"),
+            Self::Host => write!(f, "a connection string has a host, as in {SCHEME}HOST:{DEFAULT_PORT}"),
+            Self::Port(port) => write!(f, "port `{port}` is not from 1 to 65535"),
+            Self::Key(key) => write!(f, "unknown key `{key}` in a connection string; known are token, ca"),
+            Self::Twice(key) => write!(f, "key `{key}` stands twice in a connection string"),
+            Self::Encoding { key } => write!(f, "the value of `{key}` is not percent-encoded text"),
+            Self::Fingerprint { digits } => {
+                write!(f, "ca: {digits} characters follow {FINGERPRINT}, 64 hexadecimal digits are wanted")
+            }
+            Self::EmptyCa => {
+                write!(f, "ca is empty; {FINGERPRINT} and 64 hexadecimal digits, or a PEM file, are wanted")
+            }
+        }
+    }
+}
+
+impl std::error::Error for AddressError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_part_is_read() {
+        let hex = "0a".repeat(32);
+        let address: Address =
+            format!("rollhouse://example.org:1234?token=rh_1_a%2Bb&ca=sha256:{hex}").parse().unwrap();
+        assert_eq!((address.host.as_str(), address.port), ("example.org", 1234));
+        assert_eq!(address.token.as_deref(), Some("rh_1_a+b"));
+        assert_eq!(address.ca, Some(CaSource::Fingerprint([10; 32])));
+    }
+
+    #[test]
+    fn port_token_and_ca_may_be_left_out() {
+        let address: Address = "rollhouse://[::1]".parse().unwrap();
+        assert_eq!((address.host.as_str(), address.port), ("::1", DEFAULT_PORT));
+        assert_eq!((address.token, address.ca), (None, None));
+        let address: Address = "rollhouse://host/?ca=/etc/ca%20one.pem".parse().unwrap();
+        assert_eq!(address.ca, Some(CaSource::File("/etc/ca one.pem".into())));
+    }
+
+    #[test]
+    fn each_mistake_has_its_own_error() {
+        let of = |text: &str| text.parse::<Address>().unwrap_err();
+        assert_eq!(of("http://host"), AddressError::Scheme);
+        assert_eq!(of("rollhouse://"), AddressError::Host);
+        assert_eq!(of("rollhouse://a b"), AddressError::Host);
+        assert_eq!(of("rollhouse://[::1"), AddressError::Host);
+        assert_eq!(of("rollhouse://host:0"), AddressError::Port("0".into()));
+        assert_eq!(of("rollhouse://host:65536"), AddressError::Port("65536".into()));
+        assert_eq!(of("rollhouse://host?user=x"), AddressError::Key("user".into()));
+        assert_eq!(of("rollhouse://host?token=a&token=b"), AddressError::Twice("token".into()));
+        assert_eq!(of("rollhouse://host?token=%+1"), AddressError::Encoding { key: "token".into() });
+        assert_eq!(of("rollhouse://host?ca=sha256:12"), AddressError::Fingerprint { digits: 2 });
+        assert_eq!(of("rollhouse://host?ca="), AddressError::EmptyCa);
+    }
+
+    #[test]
+    fn neither_form_of_printing_shows_the_token() {
+        let address: Address = "rollhouse://host?token=rh_1_secret".parse().unwrap();
+        assert!(!format!("{address} {address:?}").contains("secret"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "(rollhouse://)?[ -~]{0,60}") {
+            if let Ok(address) = text.parse::<Address>() {
+                let printed = Address { token: None, ca: None, ..address.clone() }.to_string();
+                let back: Address = printed.parse().unwrap();
+                prop_assert_eq!((back.host, back.port), (address.host, address.port));
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The pool's batch: one set of columns over all lanes, into which every session's answers are written where
+//! they belong.
+
+use std::any::Any;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rollhouse_arena::{Arena, ArenaError, BatchColumns, BlockRows, Frame, Rows, Share, Spin};
+use rollhouse_core::{ColumnMut, ColumnRef, DType, EnvSpec};
+use rollhouse_wire::{BatchPlaces, column_bytes, column_bytes_mut};
+
+/// The batch of a pool. Two slots alternate, so a frame stays as it is until the second next one is written.
+pub(crate) struct Batch {
+    arena: Arena,
+    share: Share,
+    lanes: usize,
+}
+
+/// The next frame, while answers are written into it. Begun by the first answer that comes, so that a request
+/// that every session refuses leaves the newest frame as it is. Shared by the sessions' exchanges, which run on
+/// one thread: the lock is never contended.
+pub(crate) struct Target<'a> {
+    turn: Mutex<Turn<'a>>,
+}
+
+struct Turn<'a> {
+    unbegun: Option<(&'a mut Arena, &'a mut Share)>,
+    rows: Option<Rows<'a>>,
+}
+
+impl Batch {
+    /// Room for `lanes` rows.
+    pub(crate) fn new(spec: &EnvSpec, lanes: usize, same_step: bool) -> Result<Self, ArenaError> {
+        let columns = BatchColumns {
+            action: spec.action_column(),
+            obs: spec.obs_columns(),
+            infos: spec.info_channels.clone(),
+            final_obs: same_step,
+        };
+        let (arena, mut shares) =
+            Arena::on_heap(&columns, lanes, std::slice::from_ref(&(0..lanes)), Spin::NEVER)?;
+        let share = shares.pop().ok_or(ArenaError::Ranges(0..lanes))?;
+        Ok(Self { arena, share, lanes })
+    }
+
+    pub(crate) fn actions_mut(&mut self) -> ColumnMut<'_> {
+        self.settle();
+        self.arena.actions_mut()
+    }
+
+    pub(crate) fn actions(&mut self) -> ColumnRef<'_> {
+        self.settle();
+        self.arena.actions()
+    }
+
+    /// The newest frame.
+    pub(crate) fn frame(&mut self) -> Frame<'_> {
+        self.settle();
+        self.arena.frame()
+    }
+
+    pub(crate) fn memory(&self) -> Arc<dyn Any + Send + Sync> {
+        self.arena.memory()
+    }
+
+    pub(crate) fn addresses(&self) -> Range<usize> {
+        self.arena.addresses()
+    }
+
+    /// The next frame. If it was begun, it is the newest one when this is dropped.
+    pub(crate) fn next(&mut self) -> Target<'_> {
+        self.settle();
+        let unbegun = Some((&mut self.arena, &mut self.share));
+        Target { turn: Mutex::new(Turn { unbegun, rows: None }) }
+    }
+
+    /// Takes the memory back after a target was dropped: its rows ended their turn then, so this never waits.
+    fn settle(&mut self) {
+        let settled = self.arena.wait(None);
+        debug_assert!(settled.is_ok(), "no other thread holds rows");
+    }
+
+    pub(crate) const fn lanes(&self) -> usize {
+        self.lanes
+    }
+}
+
+impl Target<'_> {
+    /// Writes a part of a session's columns: `bytes` at offset `at` of a frame over `lanes` laid out by `places`.
+    pub(crate) fn land(&self, lanes: &Range<usize>, places: &BatchPlaces, at: usize, bytes: &[u8]) {
+        self.rows(lanes, |rows| land(rows, places, at, bytes));
+    }
+
+    /// Whether flags and booleans of `lanes` are all 0 or 1.
+    pub(crate) fn flags_are_sound(&self, lanes: &Range<usize>, bools: &[usize]) -> bool {
+        self.rows(lanes, |rows| {
+            let any = |flags: &[u8]| flags.iter().fold(0, |any, flag| any | flag);
+            let obs = bools.iter().map(|&column| any(column_bytes(rows.obs[column].as_ref())));
+            let of_obs = obs.fold(0, |any, flag| any | flag);
+            (any(rows.terminated) | any(rows.truncated) | any(rows.reset) | of_obs) <= 1
+        })
+    }
+
+    /// Marks rows as truncated: their lanes were lost in this step.
+    pub(crate) fn truncate(&self, lanes: &Range<usize>, rows: impl Iterator<Item = usize>) {
+        self.rows(lanes, |block| rows.for_each(|row| block.truncated[row] = 1));
+    }
+
+    /// The rows of a session that is gone: the last observation, reward 0, truncated if it went in this step.
+    pub(crate) fn stand_still(&self, lanes: &Range<usize>, gone_now: bool) {
+        self.rows(lanes, |rows| {
+            for (column, previous) in rows.obs.iter_mut().zip(rows.previous_obs.columns()) {
+                let copied = column.copy_from(previous);
+                debug_assert!(copied, "both slots have the same columns");
+            }
+            rows.infos.iter_mut().for_each(|column| column_bytes_mut(column.reborrow()).fill(0));
+            rows.final_obs.iter_mut().for_each(|column| column_bytes_mut(column.reborrow()).fill(0));
+            rows.rewards.fill(0.0);
+            rows.terminated.fill(0);
+            rows.truncated.fill(u8::from(gone_now));
+            rows.reset.fill(0);
+        });
+    }
+
+    fn rows<R>(&self, lanes: &Range<usize>, run: impl FnOnce(&mut BlockRows<'_, '_>) -> R) -> R {
+        // What panicked here left the turn as it was.
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((arena, share)) = turn.unbegun.take() {
+            arena.start();
+            turn.rows = share.begin();
+        }
+        turn.rows.as_mut().expect("a turn that was begun has rows").with_block(lanes, run)
+    }
+}
+
+/// Copies the part of `bytes` that each column has in the frame; what fills columns up is left out.
+fn land(rows: &mut BlockRows<'_, '_>, places: &BatchPlaces, at: usize, bytes: &[u8]) {
+    let end = at + bytes.len();
+    let put = |place: &Range<usize>, column: &mut [u8]| {
+        let (from, to) = (place.start.max(at), place.end.min(end));
+        if from < to {
+            column[from - place.start..to - place.start].copy_from_slice(&bytes[from - at..to - at]);
+        }
+    };
+    let columns = |places: &[Range<usize>], columns: &mut [ColumnMut<'_>]| {
+        for (place, column) in places.iter().zip(columns) {
+            put(place, column_bytes_mut(column.reborrow()));
+        }
+    };
+    columns(&places.obs, rows.obs);
+    columns(&places.infos, rows.infos);
+    put(&places.rewards, column_bytes_mut(ColumnMut::F64(rows.rewards)));
+    put(&places.terminated, rows.terminated);
+    put(&places.truncated, rows.truncated);
+    put(&places.reset, rows.reset);
+    columns(&places.final_obs, rows.final_obs);
+}
+
+/// Which of the observation's columns hold booleans.
+pub(crate) fn bool_columns(spec: &EnvSpec) -> Vec<usize> {
+    let columns = spec.obs_columns();
+    (0..columns.len()).filter(|&column| columns[column].dtype == DType::Bool).collect()
+}

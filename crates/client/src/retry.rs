@@ -1,0 +1,368 @@
+//! When a request of a session is written again, when its stream is attached again, and when it is given up.
+
+use std::time::Duration;
+
+use rollhouse_core::split_mix64;
+use rollhouse_wire::RefusalCode;
+
+/// One request of one session, from its first writing to its answer.
+///
+/// ```text
+/// Sent ── Answered ──▶ Finish
+///  ├─ Refused(busy, draining) ─▶ wait ─ Woken ─▶ Send
+///  ├─ Refused(anything else)  ─▶ GiveUp(Refused)
+///  └─ Lost ─▶ Attaching ── Attached(last) ──▶ Send, if the node stands at this request or before it
+///                ├─ AttachRefused(not_found, stale) ─▶ GiveUp(NodeLost)
+///                └─ Unreachable ─▶ wait ─ Woken ─▶ Attach;  for as long as a lease ─▶ GiveUp(NodeLost)
+/// ```
+///
+/// Writing a request again is safe: a node answers a number it has answered with the same bytes and steps
+/// nothing. Pure: `now` is any clock that only goes forward; the jitter comes from the seed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retry {
+    number: u32,
+    deadline: Duration,
+    lease: Duration,
+    seed: u64,
+    /// Waits since the last progress.
+    waits: u32,
+    /// Since when the node is not heard of.
+    silent_since: Option<Duration>,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Sent,
+    Attaching,
+    Waiting { attach: bool, until: Duration },
+    Over,
+}
+
+/// What happened to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RetryEvent {
+    /// Its answer came.
+    Answered,
+    /// The node refused it; nothing has moved.
+    Refused {
+        /// Why.
+        code: RefusalCode,
+        /// When the node expects to take it.
+        retry_after: Option<Duration>,
+    },
+    /// The stream or its connection ended.
+    Lost,
+    /// A new stream is attached.
+    Attached {
+        /// Number of the last request the node has answered.
+        last: u32,
+    },
+    /// The node is there but does not take the stream.
+    AttachRefused {
+        /// Why.
+        code: RefusalCode,
+        /// When the node expects to take it.
+        retry_after: Option<Duration>,
+    },
+    /// The node did not answer.
+    Unreachable,
+    /// The time of a wait has come.
+    Woken,
+}
+
+/// What to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RetryAction {
+    /// Write the request and wait for its answer.
+    Send,
+    /// Connect if need be, and attach.
+    Attach,
+    /// Do nothing until then, and say [`RetryEvent::Woken`].
+    WaitUntil(Duration),
+    /// The request is answered.
+    Finish,
+    /// Stop.
+    GiveUp(GiveUp),
+}
+
+/// Why a request was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GiveUp {
+    /// The caller's deadline came first. Whether the request was carried out is not known.
+    TimedOut,
+    /// The session is gone: its node does not know it any more, or was not heard of for the time of a lease.
+    NodeLost,
+    /// The node will not do it.
+    Refused(RefusalCode),
+}
+
+impl Retry {
+    /// A request that is made at `now`; the first action is to send it on an attached stream, else to attach.
+    ///
+    /// `deadline` is the caller's, on the clock of `now`. A node keeps a session for `lease` without hearing of
+    /// its owner, so nobody waits longer for one that is silent.
+    pub fn new(
+        now: Duration,
+        number: u32,
+        attached: bool,
+        deadline: Duration,
+        lease: Duration,
+        seed: u64,
+    ) -> (Self, RetryAction) {
+        let state = if attached { State::Sent } else { State::Attaching };
+        let silent_since = (!attached).then_some(now);
+        let retry = Self { number, deadline, lease, seed, waits: 0, silent_since, state };
+        (retry, if attached { RetryAction::Send } else { RetryAction::Attach })
+    }
+
+    /// Takes an event in and says what to do. Events that do not belong to the state change nothing and repeat
+    /// the state's action.
+    pub fn on(&mut self, now: Duration, event: RetryEvent) -> RetryAction {
+        use RetryEvent as E;
+        match (self.state, event) {
+            (State::Over, _) => RetryAction::Finish,
+            (State::Sent, E::Answered) => {
+                self.state = State::Over;
+                RetryAction::Finish
+            }
+            (State::Sent, E::Refused { code, retry_after }) if code.is_transient() => {
+                self.wait(now, false, FIRST_BUSY_WAIT, LONGEST_BUSY_WAIT, retry_after)
+            }
+            (State::Sent, E::Refused { code, .. }) => self.give_up(GiveUp::Refused(code)),
+            (State::Sent, E::Lost) => {
+                self.silent_since.get_or_insert(now);
+                self.attach(now)
+            }
+            (State::Attaching, E::Attached { last }) => {
+                self.silent_since = None;
+                self.attached(now, last)
+            }
+            (State::Attaching, E::AttachRefused { code, retry_after }) => {
+                self.attach_refused(now, code, retry_after)
+            }
+            (State::Attaching, E::Unreachable | E::Lost) => {
+                let silent = now.saturating_sub(self.silent_since.unwrap_or(now));
+                if silent >= self.lease {
+                    return self.give_up(GiveUp::NodeLost);
+                }
+                self.wait(now, true, FIRST_DIAL_WAIT, LONGEST_DIAL_WAIT, None)
+            }
+            (State::Waiting { attach, until }, E::Woken) if now >= until => {
+                if attach {
+                    self.attach(now)
+                } else {
+                    self.send(now)
+                }
+            }
+            (State::Waiting { until, .. }, E::Lost) => {
+                // The stream ended while a busy node was given time.
+                self.silent_since.get_or_insert(now);
+                self.state = State::Waiting { attach: true, until };
+                RetryAction::WaitUntil(until)
+            }
+            (State::Waiting { until, .. }, _) => RetryAction::WaitUntil(until),
+            (State::Sent, _) => RetryAction::Send,
+            (State::Attaching, _) => RetryAction::Attach,
+        }
+    }
+
+    fn attached(&mut self, now: Duration, last: u32) -> RetryAction {
+        // A node that stands anywhere else has answered requests of another owner, or is another session.
+        if last == self.number || last.checked_add(1) == Some(self.number) {
+            self.send(now)
+        } else {
+            self.give_up(GiveUp::NodeLost)
+        }
+    }
+
+    fn attach_refused(
+        &mut self,
+        now: Duration,
+        code: RefusalCode,
+        retry_after: Option<Duration>,
+    ) -> RetryAction {
+        match code {
+            RefusalCode::NotFound | RefusalCode::Stale => self.give_up(GiveUp::NodeLost),
+            code if code.is_transient() => {
+                self.silent_since = None;
+                self.wait(now, true, FIRST_BUSY_WAIT, LONGEST_BUSY_WAIT, retry_after)
+            }
+            code => self.give_up(GiveUp::Refused(code)),
+        }
+    }
+
+    fn send(&mut self, now: Duration) -> RetryAction {
+        if now >= self.deadline {
+            return self.give_up(GiveUp::TimedOut);
+        }
+        self.state = State::Sent;
+        RetryAction::Send
+    }
+
+    fn attach(&mut self, now: Duration) -> RetryAction {
+        if now >= self.deadline {
+            return self.give_up(GiveUp::TimedOut);
+        }
+        self.state = State::Attaching;
+        RetryAction::Attach
+    }
+
+    /// Waits at least `least`, longer with every wait, and never past the deadline.
+    fn wait(
+        &mut self,
+        now: Duration,
+        attach: bool,
+        first: Duration,
+        longest: Duration,
+        least: Option<Duration>,
+    ) -> RetryAction {
+        if now >= self.deadline {
+            return self.give_up(GiveUp::TimedOut);
+        }
+        let base = first.saturating_mul(1 << self.waits.min(16)).min(longest);
+        let base = base.max(least.unwrap_or_default());
+        self.waits += 1;
+        // Jitter adds up to a half, so that those who were refused together do not come back together.
+        let half = (base / 2).as_nanos().max(1) as u64;
+        let jitter = split_mix64(self.seed ^ (u64::from(self.number) << 32) ^ u64::from(self.waits)) % half;
+        let until = (now + base + Duration::from_nanos(jitter)).min(self.deadline);
+        self.state = State::Waiting { attach, until };
+        RetryAction::WaitUntil(until)
+    }
+
+    fn give_up(&mut self, why: GiveUp) -> RetryAction {
+        self.state = State::Over;
+        RetryAction::GiveUp(why)
+    }
+}
+
+const FIRST_BUSY_WAIT: Duration = Duration::from_millis(1);
+const LONGEST_BUSY_WAIT: Duration = Duration::from_secs(1);
+const FIRST_DIAL_WAIT: Duration = Duration::from_millis(50);
+const LONGEST_DIAL_WAIT: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+    const DEADLINE: Duration = Duration::from_secs(60);
+
+    fn busy(ms: u64) -> RetryEvent {
+        RetryEvent::Refused { code: RefusalCode::Busy, retry_after: Some(Duration::from_millis(ms)) }
+    }
+
+    #[test]
+    fn a_busy_node_is_asked_again_not_before_it_said() {
+        let (mut retry, first) = Retry::new(Duration::ZERO, 1, true, DEADLINE, LEASE, 7);
+        assert_eq!(first, RetryAction::Send);
+        let RetryAction::WaitUntil(until) = retry.on(Duration::ZERO, busy(40)) else { panic!() };
+        assert!(until >= Duration::from_millis(40) && until < Duration::from_millis(61), "{until:?}");
+        assert_eq!(retry.on(until, RetryEvent::Woken), RetryAction::Send);
+        assert_eq!(retry.on(until, RetryEvent::Answered), RetryAction::Finish);
+    }
+
+    #[test]
+    fn a_lost_stream_is_attached_again_and_the_request_repeated() {
+        for last in [4, 5] {
+            let (mut retry, _) = Retry::new(Duration::ZERO, 5, true, DEADLINE, LEASE, 7);
+            assert_eq!(retry.on(Duration::ZERO, RetryEvent::Lost), RetryAction::Attach);
+            assert_eq!(retry.on(Duration::ZERO, RetryEvent::Attached { last }), RetryAction::Send);
+        }
+    }
+
+    #[test]
+    fn a_session_that_stands_elsewhere_or_is_gone_is_lost() {
+        for event in [
+            RetryEvent::Attached { last: 3 },
+            RetryEvent::Attached { last: 6 },
+            RetryEvent::AttachRefused { code: RefusalCode::NotFound, retry_after: None },
+            RetryEvent::AttachRefused { code: RefusalCode::Stale, retry_after: None },
+        ] {
+            let (mut retry, _) = Retry::new(Duration::ZERO, 5, true, DEADLINE, LEASE, 7);
+            retry.on(Duration::ZERO, RetryEvent::Lost);
+            assert_eq!(retry.on(Duration::ZERO, event), RetryAction::GiveUp(GiveUp::NodeLost));
+        }
+    }
+
+    #[test]
+    fn a_silent_node_is_lost_after_its_lease_and_not_before() {
+        let (mut retry, _) = Retry::new(Duration::ZERO, 1, true, DEADLINE, LEASE, 7);
+        let mut now = Duration::ZERO;
+        let mut action = retry.on(now, RetryEvent::Lost);
+        loop {
+            match action {
+                RetryAction::Attach => action = retry.on(now, RetryEvent::Unreachable),
+                RetryAction::WaitUntil(until) => {
+                    now = until;
+                    action = retry.on(now, RetryEvent::Woken);
+                }
+                other => {
+                    assert_eq!(other, RetryAction::GiveUp(GiveUp::NodeLost));
+                    break;
+                }
+            }
+        }
+        assert!(now >= LEASE && now < LEASE + LONGEST_DIAL_WAIT * 2, "{now:?}");
+    }
+
+    fn any_event() -> impl Strategy<Value = RetryEvent> {
+        use RetryEvent as E;
+        let code = prop_oneof![
+            Just(RefusalCode::Busy),
+            Just(RefusalCode::Draining),
+            Just(RefusalCode::NotFound),
+            Just(RefusalCode::BadRequest)
+        ];
+        let after = proptest::option::of((0u64..5_000).prop_map(Duration::from_millis));
+        prop_oneof![
+            Just(E::Answered),
+            (code.clone(), after.clone()).prop_map(|(code, retry_after)| E::Refused { code, retry_after }),
+            Just(E::Lost),
+            (8u32..12).prop_map(|last| E::Attached { last }),
+            (code, after).prop_map(|(code, retry_after)| E::AttachRefused { code, retry_after }),
+            Just(E::Unreachable),
+            Just(E::Woken),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_happens_waits_end_by_the_deadline_and_what_is_over_stays_over(
+            events in proptest::collection::vec((any_event(), 0u64..2_000), 1..60),
+            seed: u64,
+            attached: bool,
+        ) {
+            let (mut retry, _) = Retry::new(Duration::ZERO, 10, attached, DEADLINE, LEASE, seed);
+            let (mut now, mut over) = (Duration::ZERO, false);
+            for (event, ms) in events {
+                now += Duration::from_millis(ms);
+                let action = retry.on(now, event);
+                prop_assert!(!over || action == RetryAction::Finish);
+                match action {
+                    RetryAction::WaitUntil(until) => prop_assert!(until <= DEADLINE),
+                    RetryAction::Finish | RetryAction::GiveUp(_) => over = true,
+                    RetryAction::Send | RetryAction::Attach => {}
+                }
+            }
+        }
+
+        #[test]
+        fn a_node_that_stays_busy_is_asked_less_and_less_often(seed: u64) {
+            let (mut retry, _) = Retry::new(Duration::ZERO, 1, true, DEADLINE, LEASE, seed);
+            let (mut now, mut asked) = (Duration::ZERO, 0);
+            while let RetryAction::WaitUntil(until) = retry.on(now, busy(1)) {
+                prop_assert!(until > now);
+                now = until;
+                asked += 1;
+                if retry.on(now, RetryEvent::Woken) != RetryAction::Send {
+                    break;
+                }
+            }
+            prop_assert!(now >= DEADLINE);
+            prop_assert!(asked < 80, "{}", asked);
+        }
+    }
+}
