@@ -1,0 +1,89 @@
+//! Why a configuration is refused.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use crate::Origin;
+use crate::file::MAX_FILE_BYTES;
+
+/// Why a configuration is refused. Each names what has to be changed, and where it stands.
+#[derive(Debug)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file is longer than [`MAX_FILE_BYTES`] or no text.
+    NoText {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is no TOML.
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        message: String,
+    },
+    /// Nobody knows the key.
+    UnknownKey {
+        /// The key as it was given.
+        key: String,
+        /// Where.
+        origin: Origin,
+        /// Known keys that are spelt like it, nearest first.
+        nearest: Vec<&'static str>,
+    },
+    /// The value is not what the key takes.
+    Value {
+        /// The key.
+        key: &'static str,
+        /// The value, cut to what fits a line.
+        value: String,
+        /// What the key takes.
+        wanted: String,
+        /// More about why, or empty.
+        detail: String,
+        /// Where.
+        origin: Origin,
+    },
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read { path, .. } => write!(f, "{} cannot be read", path.display()),
+            Self::NoText { path } => {
+                write!(f, "{} is no text of at most {MAX_FILE_BYTES} bytes", path.display())
+            }
+            Self::Syntax { path, line, message } => write!(f, "{}, line {line}: {message}", path.display()),
+            Self::UnknownKey { key, origin, nearest } => {
+                write!(f, "{origin}: unknown key `{key}`")?;
+                match nearest.as_slice() {
+                    [] => Ok(()),
+                    [only] => write!(f, "; nearest is {only}"),
+                    several => write!(f, "; nearest are {}", several.join(", ")),
+                }
+            }
+            Self::Value { key, value, wanted, detail, origin } => {
+                write!(f, "{origin}: {key} = `{value}`, wanted is {wanted}")?;
+                if detail.is_empty() { Ok(()) } else { write!(f, "; {detail}") }
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Read { source, .. } => Some(source),
+            Self::NoText { .. } | Self::Syntax { .. } | Self::UnknownKey { .. } | Self::Value { .. } => None,
+        }
+    }
+}

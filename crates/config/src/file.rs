@@ -1,0 +1,88 @@
+//! A TOML file as a flat list of keys.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::error::ConfigError;
+use crate::setting::Given;
+
+/// Bytes of a configuration file; ours have about 5,000.
+pub const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// A key of a file with its value.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// Parts joined by dots.
+    pub(crate) key: String,
+    pub(crate) value: Given,
+    /// Counted from 1.
+    pub(crate) line: usize,
+}
+
+/// Reads a file whole, at most [`MAX_FILE_BYTES`]; may block.
+pub(crate) fn read(path: &Path) -> Result<String, ConfigError> {
+    let failed = |source| ConfigError::Read { path: path.to_owned(), source };
+    let no_text = || ConfigError::NoText { path: path.to_owned() };
+    let mut bytes = Vec::new();
+    File::open(path).map_err(failed)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(no_text());
+    }
+    String::from_utf8(bytes).map_err(|_| no_text())
+}
+
+/// The keys of a file's text. A table whose name is a known key is that key's value; every other table is gone
+/// into, so that each unknown key is named in full.
+pub(crate) fn entries(
+    path: &Path,
+    text: &str,
+    is_known: impl Fn(&str) -> bool,
+) -> Result<Vec<Entry>, ConfigError> {
+    let line_at = |offset: usize| 1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count();
+    let table = DeTable::parse(text).map_err(|error| ConfigError::Syntax {
+        path: path.to_owned(),
+        line: line_at(error.span().map_or(0, |span| span.start)),
+        message: error.message().lines().collect::<Vec<_>>().join(", "),
+    })?;
+    let mut found = Vec::new();
+    // The parser bounds how deep tables are nested.
+    let mut waiting = vec![(String::new(), table.into_inner())];
+    while let Some((prefix, table)) = waiting.pop() {
+        for (name, value) in table {
+            let line = line_at(name.span().start);
+            let name = name.into_inner();
+            let key = if prefix.is_empty() { name.into_owned() } else { format!("{prefix}.{name}") };
+            match value.into_inner() {
+                DeValue::Table(inner) if !is_known(&key) && !inner.is_empty() => waiting.push((key, inner)),
+                value => found.push(Entry { key, value: given(value), line }),
+            }
+        }
+    }
+    found.sort_by_key(|entry| entry.line);
+    Ok(found)
+}
+
+fn given(value: DeValue<'_>) -> Given {
+    match value {
+        DeValue::String(text) => Given::Text(text.into_owned()),
+        DeValue::Boolean(flag) => Given::Flag(flag),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+            .map_or(Given::Other("a number that is too large"), Given::Integer),
+        DeValue::Float(number) => {
+            number.as_str().parse().map_or(Given::Other("a number that is too large"), Given::Float)
+        }
+        DeValue::Table(table) => {
+            let entry = |(name, value): (Spanned<_>, Spanned<_>)| -> (String, Given) {
+                let name: std::borrow::Cow<'_, str> = name.into_inner();
+                (name.into_owned(), given(value.into_inner()))
+            };
+            Given::Table(table.into_iter().map(entry).collect())
+        }
+        DeValue::Array(_) => Given::Other("a list"),
+        DeValue::Datetime(_) => Given::Other("a date"),
+    }
+}

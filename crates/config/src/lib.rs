@@ -1,0 +1,33 @@
+//! What a coordinator, a node, or both in one process are told: typed values with a default each, over which go a
+//! TOML file, environment variables and flags, in that order.
+//!
+//! A [`Config`] lists its keys with the field that holds each one's value, and that list is all there is: reading,
+//! checking, naming the nearest key, and showing where a value came from work on it. Keys that nobody knows and
+//! values that do not parse stop the start, with key, value, wanted type, place and nearest keys. The only I/O is
+//! reading the file.
+//!
+//! Not a goal: changing a setting of a running process, and settings of what one command does, which are its flags.
+//! Start reading at [`load`], then [`NodeConfig`].
+#![forbid(unsafe_code)]
+
+mod coordinator;
+mod error;
+mod file;
+mod load;
+mod local;
+mod node;
+mod quantity;
+mod setting;
+mod shared;
+
+pub use coordinator::CoordinatorConfig;
+pub use error::ConfigError;
+pub use file::MAX_FILE_BYTES;
+pub use load::{Config, Effective, Loaded, Origin, Role, Sources, load, variable};
+pub use local::LocalConfig;
+pub use node::NodeConfig;
+pub use quantity::{Bytes, Time};
+pub use setting::{
+    Bounded, Given, HostPort, Labels, MAX_LABELS, MAX_NAME_BYTES, MAX_TEXT_BYTES, Name, Setting, Shown,
+};
+pub use shared::{Network, Spool, Store, Tls, WhenFull, Worker};

@@ -1,0 +1,74 @@
+//! The configuration of a node.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::setting::{HostPort, Name};
+use crate::shared::{Network, Spool, Tls, Worker};
+use crate::{Config, Setting};
+
+/// What a node is told. `config/node.toml` shows every key at its default.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeConfig {
+    /// Its name, which must be the one in its certificate; `None` is that one.
+    pub name: Option<Name>,
+    /// The coordinator it joins.
+    pub coordinator: HostPort,
+    /// Where trainers dial in (UDP). Default port 7610 on all addresses.
+    pub listen: SocketAddr,
+    /// What trainers are told to dial; `None` is the address from which the coordinator is reached, with the
+    /// port of `listen`. To be set behind address translation.
+    pub advertise: Option<HostPort>,
+    /// Folder of its spool. A second node on it is refused.
+    pub data: PathBuf,
+    /// How it steps.
+    pub worker: Worker,
+    /// What it keeps until the store has it.
+    pub spool: Spool,
+    /// Its certificates.
+    pub tls: Tls,
+    /// Where /metrics, /healthz and /readyz answer (TCP, plaintext, read-only); `None` is nowhere.
+    pub metrics: Option<SocketAddr>,
+    /// How datagrams travel.
+    pub network: Network,
+}
+
+impl Default for NodeConfig {
+    fn default() -> Self {
+        Self {
+            name: None,
+            coordinator: HostPort("127.0.0.1:7600".to_owned()),
+            listen: SocketAddr::from(([0, 0, 0, 0], NODE_PORT)),
+            advertise: None,
+            data: "./rollhouse-node".into(),
+            worker: Worker::default(),
+            spool: Spool::default(),
+            tls: Tls::default(),
+            metrics: Some(SocketAddr::from(([0, 0, 0, 0], NODE_METRICS_PORT))),
+            network: Network::default(),
+        }
+    }
+}
+
+impl Config for NodeConfig {
+    fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
+        let mut settings: Vec<(&'static str, &mut dyn Setting)> = vec![
+            ("node.name", &mut self.name),
+            ("node.coordinator", &mut self.coordinator),
+            ("node.listen", &mut self.listen),
+            ("node.advertise", &mut self.advertise),
+            ("node.data", &mut self.data),
+        ];
+        settings.extend(self.worker.settings());
+        settings.extend(self.spool.settings());
+        settings.extend(self.tls.settings());
+        settings.push(("metrics.listen", &mut self.metrics));
+        settings.extend(self.network.settings());
+        settings
+    }
+}
+
+/// UDP port of nodes.
+pub(crate) const NODE_PORT: u16 = 7610;
+/// TCP port of nodes' metrics.
+pub(crate) const NODE_METRICS_PORT: u16 = 7611;

@@ -1,0 +1,380 @@
+//! One key's value: how it is read, what it wants, and how it is shown.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// A value as it was given, before anybody knows what it should be.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Given {
+    /// From an environment variable or a flag: its type is what the key wants.
+    Word(String),
+    /// A string of a file.
+    Text(String),
+    /// A whole number of a file.
+    Integer(i64),
+    /// A number with a fraction of a file.
+    Float(f64),
+    /// `true` or `false` of a file.
+    Flag(bool),
+    /// A table of a file, in the order of its keys.
+    Table(Vec<(String, Given)>),
+    /// Anything else a file can hold: what it is called.
+    Other(&'static str),
+}
+
+/// A value as it is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shown {
+    /// As a string.
+    Text(String),
+    /// As a whole number.
+    Integer(u64),
+    /// As `true` or `false`.
+    Flag(bool),
+    /// As a table.
+    Table(BTreeMap<String, String>),
+}
+
+/// The value of one key.
+pub trait Setting {
+    /// What it takes, in words that follow "wanted".
+    fn wanted(&self) -> String;
+
+    /// Takes a value.
+    ///
+    /// # Errors
+    /// Why it does not, as a sentence that may be empty when [`Setting::wanted`] says it all. The value is as it
+    /// was then.
+    fn set(&mut self, given: &Given) -> Result<(), String>;
+
+    /// Its present value.
+    fn show(&self) -> Shown;
+}
+
+/// A whole number within bounds, which its type states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounded<const LEAST: u64, const MOST: u64>(pub u64);
+
+impl<const LEAST: u64, const MOST: u64> Setting for Bounded<LEAST, MOST> {
+    fn wanted(&self) -> String {
+        format!("a whole number from {LEAST} to {MOST}")
+    }
+
+    fn set(&mut self, given: &Given) -> Result<(), String> {
+        let number = match given {
+            Given::Word(word) => word.trim().parse().ok(),
+            Given::Integer(number) => u64::try_from(*number).ok(),
+            _ => None,
+        };
+        self.0 = number.filter(|n| (LEAST..=MOST).contains(n)).ok_or_else(String::new)?;
+        Ok(())
+    }
+
+    fn show(&self) -> Shown {
+        Shown::Integer(self.0)
+    }
+}
+
+impl Setting for bool {
+    fn wanted(&self) -> String {
+        "true or false".to_owned()
+    }
+
+    fn set(&mut self, given: &Given) -> Result<(), String> {
+        *self = match given {
+            Given::Flag(flag) => *flag,
+            Given::Word(word) => word.trim().parse().map_err(|_| String::new())?,
+            _ => return Err(String::new()),
+        };
+        Ok(())
+    }
+
+    fn show(&self) -> Shown {
+        Shown::Flag(*self)
+    }
+}
+
+impl Setting for String {
+    fn wanted(&self) -> String {
+        format!("a string of at most {MAX_TEXT_BYTES} bytes")
+    }
+
+    fn set(&mut self, given: &Given) -> Result<(), String> {
+        text(given)?.clone_into(self);
+        Ok(())
+    }
+
+    fn show(&self) -> Shown {
+        Shown::Text(self.clone())
+    }
+}
+
+impl Setting for PathBuf {
+    fn wanted(&self) -> String {
+        "a path".to_owned()
+    }
+
+    fn set(&mut self, given: &Given) -> Result<(), String> {
+        match text(given)? {
+            "" => Err("the path is empty".to_owned()),
+            path => {
+                *self = path.into();
+                Ok(())
+            }
+        }
+    }
+
+    fn show(&self) -> Shown {
+        Shown::Text(self.display().to_string())
+    }
+}
+
+impl Setting for SocketAddr {
+    fn wanted(&self) -> String {
+        "an IP address and a port, as in 0.0.0.0:7600 or [::]:7600".to_owned()
+    }
+
+    fn set(&mut self, given: &Given) -> Result<(), String> {
+        *self = text(given)?.parse().map_err(|_| String::new())?;
+        Ok(())
+    }
+
+    fn show(&self) -> Shown {
+        Shown::Text(self.to_string())
+    }
+}
+
+/// A value or nothing, which an empty string stands for.
+impl<T: Setting + FromEmpty> Setting for Option<T> {
+    fn wanted(&self) -> String {
+        format!("{}, or an empty string for none", T::empty().wanted())
+    }
+
+    fn set(&mut self, given: &Given) -> Result<(), String> {
+        if let Given::Text(word) | Given::Word(word) = given
+            && word.is_empty()
+        {
+            *self = None;
+            return Ok(());
+        }
+        let mut value = T::empty();
+        value.set(given)?;
+        *self = Some(value);
+        Ok(())
+    }
+
+    fn show(&self) -> Shown {
+        self.as_ref().map_or_else(|| Shown::Text(String::new()), Setting::show)
+    }
+}
+
+/// Something to set a value in; never seen.
+pub trait FromEmpty {
+    /// That value.
+    fn empty() -> Self;
+}
+
+impl FromEmpty for PathBuf {
+    fn empty() -> Self {
+        Self::new()
+    }
+}
+
+impl FromEmpty for SocketAddr {
+    fn empty() -> Self {
+        Self::from(([0, 0, 0, 0], 0))
+    }
+}
+
+/// A host, by name or address, and a port. Names are looked up by whoever connects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostPort(pub String);
+
+impl Setting for HostPort {
+    fn wanted(&self) -> String {
+        "a host and a port, as in rollhouse.example:7600".to_owned()
+    }
+
+    fn set(&mut self, given: &Given) -> Result<(), String> {
+        let text = text(given)?;
+        let (host, port) = text.rsplit_once(':').ok_or_else(|| "there is no port".to_owned())?;
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        if host.is_empty() || host.chars().any(|c| c.is_whitespace() || "/@?#".contains(c)) {
+            return Err("the host is empty or has characters that hosts do not have".to_owned());
+        }
+        if !port.parse::<u16>().is_ok_and(|port| port > 0) {
+            return Err(format!("`{port}` is no port from 1 to 65535"));
+        }
+        text.clone_into(&mut self.0);
+        Ok(())
+    }
+
+    fn show(&self) -> Shown {
+        Shown::Text(self.0.clone())
+    }
+}
+
+impl FromEmpty for HostPort {
+    fn empty() -> Self {
+        Self(String::new())
+    }
+}
+
+/// A name of a node: what certificates, listings and folders of the store carry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Name(pub String);
+
+impl Setting for Name {
+    fn wanted(&self) -> String {
+        format!("1 to {MAX_NAME_BYTES} lower-case letters, digits, dots and dashes")
+    }
+
+    fn set(&mut self, given: &Given) -> Result<(), String> {
+        let text = text(given)?;
+        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.' || c == '-';
+        let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        if text.len() > MAX_NAME_BYTES || !text.chars().all(fits) || !text.starts_with(ends) {
+            return Err(String::new());
+        }
+        text.clone_into(&mut self.0);
+        Ok(())
+    }
+
+    fn show(&self) -> Shown {
+        Shown::Text(self.0.clone())
+    }
+}
+
+impl FromEmpty for Name {
+    fn empty() -> Self {
+        Self(String::new())
+    }
+}
+
+/// Labels with their values; in a variable or flag as `zone=a,gpu=none`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Labels(pub BTreeMap<String, String>);
+
+impl Setting for Labels {
+    fn wanted(&self) -> String {
+        format!(
+            "at most {MAX_LABELS} labels with strings of 1 to {MAX_NAME_BYTES} bytes as values, as in \
+             {{ zone = \"a\" }} or zone=a,gpu=none"
+        )
+    }
+
+    fn set(&mut self, given: &Given) -> Result<(), String> {
+        let mut labels = BTreeMap::new();
+        let mut put = |name: &str, value: &str| {
+            let (name, value) = (name.trim(), value.trim());
+            for part in [name, value] {
+                if part.is_empty() || part.len() > MAX_NAME_BYTES {
+                    return Err(format!("`{name}={value}` has an empty part or one that is too long"));
+                }
+            }
+            match labels.insert(name.to_owned(), value.to_owned()) {
+                Some(_) => Err(format!("`{name}` is given twice")),
+                None => Ok(()),
+            }
+        };
+        match given {
+            Given::Word(word) => {
+                for label in word.split(',').filter(|label| !label.trim().is_empty()) {
+                    let (name, value) = label.split_once('=').ok_or_else(|| format!("`{label}` has no ="))?;
+                    put(name, value)?;
+                }
+            }
+            Given::Table(table) => {
+                for (name, value) in table {
+                    let Given::Text(value) = value else {
+                        return Err(format!("the value of `{name}` is no string"));
+                    };
+                    put(name, value)?;
+                }
+            }
+            _ => return Err(String::new()),
+        }
+        if labels.len() > MAX_LABELS {
+            return Err(format!("there are {}", labels.len()));
+        }
+        self.0 = labels;
+        Ok(())
+    }
+
+    fn show(&self) -> Shown {
+        Shown::Table(self.0.clone())
+    }
+}
+
+/// The string that was given.
+pub(crate) fn text(given: &Given) -> Result<&str, String> {
+    match given {
+        Given::Word(text) | Given::Text(text) if text.len() <= MAX_TEXT_BYTES => Ok(text.trim()),
+        _ => Err(String::new()),
+    }
+}
+
+impl Given {
+    /// As it can be quoted in a message: cut to what fits a line.
+    pub fn quoted(&self) -> String {
+        let mut text = match self {
+            Self::Word(text) | Self::Text(text) => text.clone(),
+            Self::Integer(number) => number.to_string(),
+            Self::Float(number) => number.to_string(),
+            Self::Flag(flag) => flag.to_string(),
+            Self::Table(_) => "a table".to_owned(),
+            Self::Other(what) => (*what).to_owned(),
+        };
+        if text.len() > MOST_QUOTED {
+            text.truncate(text.floor_char_boundary(MOST_QUOTED));
+            text.push_str("...");
+        }
+        text.replace(char::is_control, "?")
+    }
+}
+
+impl Shown {
+    /// As it stands in a file.
+    pub fn toml(&self) -> String {
+        match self {
+            Self::Text(text) => quoted(text),
+            Self::Integer(number) => number.to_string(),
+            Self::Flag(flag) => flag.to_string(),
+            Self::Table(table) if table.is_empty() => "{}".to_owned(),
+            Self::Table(table) => {
+                let entries =
+                    table.iter().map(|(name, value)| format!("{} = {}", quoted(name), quoted(value)));
+                format!("{{ {} }}", entries.collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+}
+
+/// A basic string of TOML.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => {
+                // Writing to a string cannot fail.
+                let _written = write!(out, "\\u{:04X}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Bytes of any string.
+pub const MAX_TEXT_BYTES: usize = 4096;
+/// Bytes of a node's name, of a label and of its value; the protocol's own bound.
+pub const MAX_NAME_BYTES: usize = 128;
+/// Labels of a node; the protocol's own bound.
+pub const MAX_LABELS: usize = 32;
+
+/// Bytes of a value that a message quotes.
+const MOST_QUOTED: usize = 60;

@@ -1,0 +1,212 @@
+//! Parts that several configurations have.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rollhouse_core::limits::{MAX_LANES, MAX_THREADS};
+
+use crate::quantity::{Bytes, Time};
+use crate::setting::{Bounded, Given, Labels, Setting, Shown, text};
+
+/// How a node steps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Worker {
+    /// Lanes it takes. 0 is 4,096 per core: a core steps that many CartPoles in under 50 µs, and what a lane
+    /// needs is a few hundred bytes. Too many for the envs in use only makes steps slow; placement goes by it.
+    pub capacity: Bounded<0, { MAX_LANES as u64 }>,
+    /// Threads that step. 0 is one per core; more than cores makes single steps slower, never faster.
+    pub threads: Bounded<0, { MAX_THREADS as u64 }>,
+    /// Batches that may wait for a thread; beyond, owners are told `busy` and when to try again. Each costs its
+    /// actions' bytes. Default 1,024.
+    pub queue: Bounded<1, 65_536>,
+    /// What pools can ask for, e.g. a zone or an accelerator.
+    pub labels: Labels,
+    /// How long a session is kept for an owner that is not heard of. Default 30 s: longer than the 15 s after
+    /// which a silent connection counts as lost, so that an owner has time to dial again.
+    pub lease: Time,
+    /// How long one step may take before its session is given up as hung. Default 60 s: no step of a built-in
+    /// env takes a millisecond.
+    pub hang_after: Time,
+}
+
+/// What a node keeps until the store has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spool {
+    /// Bytes on disk. Default 10 GB.
+    pub limit: Bytes,
+    /// What happens when they are used up.
+    pub when_full: WhenFull,
+    /// Bytes a second that are shipped; 0 is no bound.
+    pub bandwidth: Bytes,
+    /// Age at which what was recorded is sealed, so that it can be shipped. Default 5 s: how late an episode
+    /// shows in the store. Shorter makes more and smaller files.
+    pub seal_after: Time,
+}
+
+/// What a full spool does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Stepping waits until there is room: nothing is lost.
+    BackPressure,
+    /// The oldest recordings that were not shipped yet are dropped, and counted.
+    Drop,
+}
+
+/// What a coordinator keeps of the recordings it is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Store {
+    /// Bytes on disk at which the oldest whole segments are dropped, counted. Default 100 GB.
+    pub budget: Bytes,
+}
+
+/// Files with the certificates of this process, in PEM; read again when they change. Each that is not set is
+/// the file of that name in the folder `tls` of the data folder.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tls {
+    /// The authorities that are trusted (`ca.pem`); several while one is being replaced.
+    pub ca: Option<PathBuf>,
+    /// This process's certificate (`cert.pem`).
+    pub cert: Option<PathBuf>,
+    /// Its key (`key.pem`); readable for nobody else.
+    pub key: Option<PathBuf>,
+}
+
+/// How datagrams travel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Network {
+    /// Whether every path takes datagrams of up to 65,527 bytes. Default false: paths to other machines are
+    /// taken to carry 1,452, and only those inside this machine more. Wrong is slow, not broken: the size is
+    /// probed.
+    pub jumbo: bool,
+    /// Bytes of the socket's buffers, each way, that the system is asked for. Default 8 MiB: with the usual
+    /// 208 KiB bursts are lost. The system may grant less.
+    pub socket_buffer: Bytes,
+}
+
+impl Worker {
+    /// Lanes it takes on a machine of so many cores.
+    pub fn lanes(&self, cores: usize) -> u32 {
+        let lanes = match self.capacity.0 {
+            0 => (cores * LANES_PER_CORE).min(MAX_LANES) as u64,
+            lanes => lanes,
+        };
+        // Bounded by MAX_LANES.
+        lanes as u32
+    }
+
+    /// Threads that step on a machine of so many cores.
+    pub fn stepping_threads(&self, cores: usize) -> usize {
+        match self.threads.0 {
+            0 => cores.clamp(1, MAX_THREADS),
+            threads => threads as usize,
+        }
+    }
+
+    pub(crate) fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
+        vec![
+            ("node.capacity", &mut self.capacity),
+            ("node.threads", &mut self.threads),
+            ("node.queue", &mut self.queue),
+            ("node.labels", &mut self.labels),
+            ("node.lease", &mut self.lease),
+            ("node.hang_after", &mut self.hang_after),
+        ]
+    }
+}
+
+impl Spool {
+    pub(crate) fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
+        vec![
+            ("spool.limit", &mut self.limit),
+            ("spool.when_full", &mut self.when_full),
+            ("spool.bandwidth", &mut self.bandwidth),
+            ("spool.seal_after", &mut self.seal_after),
+        ]
+    }
+}
+
+impl Store {
+    pub(crate) fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
+        vec![("store.budget", &mut self.budget)]
+    }
+}
+
+impl Tls {
+    pub(crate) fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
+        vec![("tls.ca", &mut self.ca), ("tls.cert", &mut self.cert), ("tls.key", &mut self.key)]
+    }
+
+    /// The three files, of a process whose data folder is `data`.
+    pub fn files(&self, data: &std::path::Path) -> [PathBuf; 3] {
+        let or = |given: &Option<PathBuf>, name: &str| {
+            given.clone().unwrap_or_else(|| data.join("tls").join(name))
+        };
+        [or(&self.ca, "ca.pem"), or(&self.cert, "cert.pem"), or(&self.key, "key.pem")]
+    }
+}
+
+impl Network {
+    pub(crate) fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
+        vec![("network.jumbo", &mut self.jumbo), ("network.socket_buffer", &mut self.socket_buffer)]
+    }
+}
+
+impl Default for Worker {
+    fn default() -> Self {
+        Self {
+            capacity: Bounded(0),
+            threads: Bounded(0),
+            queue: Bounded(1024),
+            labels: Labels::default(),
+            lease: Time(Duration::from_secs(30)),
+            hang_after: Time(Duration::from_secs(60)),
+        }
+    }
+}
+
+impl Default for Spool {
+    fn default() -> Self {
+        Self {
+            limit: Bytes(10_000_000_000),
+            when_full: WhenFull::BackPressure,
+            bandwidth: Bytes(0),
+            seal_after: Time(Duration::from_secs(5)),
+        }
+    }
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self { budget: Bytes(100_000_000_000) }
+    }
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Self { jumbo: false, socket_buffer: Bytes(8 << 20) }
+    }
+}
+
+impl Setting for WhenFull {
+    fn wanted(&self) -> String {
+        "\"back_pressure\" or \"drop\"".to_owned()
+    }
+
+    fn set(&mut self, given: &Given) -> Result<(), String> {
+        *self = match text(given)? {
+            "back_pressure" => Self::BackPressure,
+            "drop" => Self::Drop,
+            _ => return Err(String::new()),
+        };
+        Ok(())
+    }
+
+    fn show(&self) -> Shown {
+        Shown::Text(match self {
+            Self::BackPressure => "back_pressure".to_owned(),
+            Self::Drop => "drop".to_owned(),
+        })
+    }
+}
+
+const LANES_PER_CORE: usize = 4096;

@@ -1,0 +1,204 @@
+//! Files, variables and flags become one configuration, or are refused in words that say what to change.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use rollhouse_config::{
+    Config, ConfigError, CoordinatorConfig, LocalConfig, NodeConfig, Origin, Role, Sources, load, variable,
+};
+
+fn example(role: Role) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .expect("crates/config lies in the workspace");
+    root.join("config").join(format!("{}.toml", role.word()))
+}
+
+/// A file with that text, gone when dropped.
+struct TextFile(PathBuf);
+
+impl TextFile {
+    fn new(name: &str, text: impl AsRef<[u8]>) -> Self {
+        let path = std::env::temp_dir().join(format!("rollhouse-config-{}-{name}.toml", std::process::id()));
+        std::fs::write(&path, text).expect("the temporary folder can be written");
+        Self(path)
+    }
+
+    fn sources(&self) -> Sources {
+        Sources { file: Some(self.0.clone()), ..Sources::default() }
+    }
+}
+
+impl Drop for TextFile {
+    fn drop(&mut self) {
+        let _removed = std::fs::remove_file(&self.0);
+    }
+}
+
+fn variables(given: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
+    given.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))).collect()
+}
+
+#[test]
+fn each_example_shows_every_key_at_its_default() {
+    fn check<C: Config + PartialEq + std::fmt::Debug>(role: Role) {
+        let loaded = load::<C>(&Sources { file: Some(example(role)), ..Sources::default() }).unwrap();
+        assert_eq!(loaded.config, C::default(), "{}", role.word());
+        let missing: Vec<_> = loaded.effective.iter().filter(|e| e.origin == Origin::Default).collect();
+        assert!(missing.is_empty(), "{} does not show {missing:?}", role.word());
+    }
+    check::<CoordinatorConfig>(Role::Coordinator);
+    check::<NodeConfig>(Role::Node);
+    check::<LocalConfig>(Role::Local);
+}
+
+#[test]
+fn keys_of_a_configuration_are_distinct() {
+    for role in Role::ALL {
+        let keys = role.effective(&Sources::default()).unwrap();
+        let distinct: BTreeSet<_> = keys.iter().map(|effective| effective.key).collect();
+        assert_eq!(distinct.len(), keys.len());
+    }
+}
+
+#[test]
+fn flags_go_over_variables_over_the_file_over_defaults() {
+    let file = TextFile::new("order", "[node]\ncapacity = 1\nthreads = 2\nqueue = 3\n");
+    let sources = Sources {
+        variables: variables(&[("ROLLHOUSE_NODE__THREADS", "4"), ("ROLLHOUSE_NODE__QUEUE", "5")]),
+        flags: vec![("--set".to_owned(), "node.queue".to_owned(), "6".to_owned())],
+        ..file.sources()
+    };
+    let loaded = load::<NodeConfig>(&sources).unwrap();
+    let worker = &loaded.config.worker;
+    assert_eq!((worker.capacity.0, worker.threads.0, worker.queue.0), (1, 4, 6));
+    let origin = |key: &str| loaded.effective.iter().find(|e| e.key == key).unwrap().origin.clone();
+    assert_eq!(origin("node.capacity"), Origin::File { path: file.0.clone(), line: 2 });
+    assert_eq!(origin("node.threads"), Origin::Variable("ROLLHOUSE_NODE__THREADS".to_owned()));
+    assert_eq!(origin("node.queue"), Origin::Flag("--set".to_owned()));
+    assert_eq!(origin("node.lease"), Origin::Default);
+}
+
+#[test]
+fn an_unknown_key_stops_with_its_line_and_the_nearest_keys() {
+    let file = TextFile::new("unknown", "[node]\n\n# a slip\nlissen = \"0.0.0.0:1\"\n");
+    let error = load::<NodeConfig>(&file.sources()).unwrap_err();
+    let ConfigError::UnknownKey { key, origin, nearest } = &error else { panic!("{error:?}") };
+    assert_eq!((key.as_str(), nearest.first()), ("node.lissen", Some(&"node.listen")));
+    assert_eq!(*origin, Origin::File { path: file.0.clone(), line: 4 });
+    assert!(error.to_string().contains("line 4: unknown key `node.lissen`; nearest"), "{error}");
+}
+
+#[test]
+fn a_key_in_the_wrong_section_is_led_to_the_right_one() {
+    let file = TextFile::new("section", "[recorder]\nseal_after = \"5 s\"\n");
+    let error = load::<NodeConfig>(&file.sources()).unwrap_err();
+    assert!(error.to_string().contains("nearest is spool.seal_after"), "{error}");
+}
+
+#[test]
+fn a_value_of_the_wrong_type_stops_with_key_value_wanted_type_and_line() {
+    let cases = [
+        ("[node]\nthreads = \"4\"\n", "line 2: node.threads = `4`, wanted is a whole number from 0 to"),
+        ("[node]\nqueue = 0\n", "node.queue = `0`, wanted is a whole number from 1 to 65536"),
+        ("[node]\nlease = 30\n", "node.lease = `30`, wanted is a time with a unit"),
+        ("[node]\nlease = \"30\"\n", "the unit is missing; units are ms, s, min, h"),
+        ("[node]\nlisten = \"localhost:1\"\n", "wanted is an IP address and a port"),
+        ("[node]\nlabels = \"a=b\"\n", "wanted is at most 32 labels"),
+        ("[node]\nname = \"Node One\"\n", "lower-case letters"),
+        ("[node]\ncoordinator = \"host\"\n", "there is no port"),
+        ("[spool]\nwhen_full = \"wait\"\n", "wanted is \"back_pressure\" or \"drop\""),
+        ("[network]\njumbo = 1\n", "wanted is true or false"),
+        ("[node]\ncapacity = 1979-05-27\n", "`a date`"),
+        ("node = 3\n", "unknown key `node`"),
+        ("[node]\nqueue = 99999999999999999999\n", "wanted is a whole number"),
+    ];
+    for (text, wanted) in cases {
+        let file = TextFile::new("value", text);
+        let error = load::<NodeConfig>(&file.sources()).unwrap_err().to_string();
+        assert!(error.contains(wanted), "{text:?} gives: {error}");
+    }
+}
+
+#[test]
+fn what_is_no_toml_stops_with_its_line() {
+    let file = TextFile::new("syntax", "[node]\nthreads = 4\nthreads = 5\n");
+    let error = load::<NodeConfig>(&file.sources()).unwrap_err();
+    assert!(matches!(error, ConfigError::Syntax { line: 3, .. }), "{error:?}");
+    let error = load::<NodeConfig>(&Sources { file: Some("/no/such/file".into()), ..Sources::default() });
+    assert!(matches!(error.unwrap_err(), ConfigError::Read { .. }));
+    let file = TextFile::new("binary", [0xff, 0xfe]);
+    assert!(matches!(load::<NodeConfig>(&file.sources()).unwrap_err(), ConfigError::NoText { .. }));
+    let file = TextFile::new("long", vec![b'#'; 2 << 20]);
+    assert!(matches!(load::<NodeConfig>(&file.sources()).unwrap_err(), ConfigError::NoText { .. }));
+}
+
+#[test]
+fn variables_of_another_role_are_passed_over_and_those_of_none_stop() {
+    let given = |name| Sources { variables: variables(&[(name, "1 GB")]), ..Sources::default() };
+    assert_eq!(load::<NodeConfig>(&given("ROLLHOUSE_STORE__BUDGET")).unwrap().config, NodeConfig::default());
+    assert_eq!(load::<NodeConfig>(&given("ROLLHOUSE_DATA")).unwrap().config, NodeConfig::default());
+    let stored = load::<CoordinatorConfig>(&given("ROLLHOUSE_STORE__BUDGET")).unwrap().config;
+    assert_eq!(stored.store.budget.0, 1_000_000_000);
+    let error = load::<NodeConfig>(&given("ROLLHOUSE_STORE__BUDGETT")).unwrap_err().to_string();
+    assert!(error.starts_with("$ROLLHOUSE_STORE__BUDGETT: unknown key `store.budgett`"), "{error}");
+}
+
+#[test]
+fn every_key_can_be_set_by_a_variable_to_what_is_shown_of_it() {
+    for role in Role::ALL {
+        let shown = role.effective(&Sources { file: Some(example(role)), ..Sources::default() }).unwrap();
+        let given: Vec<_> = shown.iter().map(|e| (variable(e.key), e.value.toml())).collect();
+        let words = given.iter().map(|(name, value)| {
+            let word = value.trim_matches('"').replace("{}", "");
+            (OsString::from(name), OsString::from(word))
+        });
+        let sources = Sources { variables: words.collect(), ..Sources::default() };
+        for (before, after) in shown.iter().zip(role.effective(&sources).unwrap()) {
+            assert_eq!((before.key, &before.value), (after.key, &after.value));
+            assert_eq!(after.origin, Origin::Variable(variable(after.key)));
+        }
+    }
+}
+
+#[test]
+fn an_empty_value_is_none_where_there_can_be_none() {
+    let file = TextFile::new("none", "[metrics]\nlisten = \"\"\n[node]\nlabels = { zone = \"a\" }\n");
+    let config = load::<NodeConfig>(&file.sources()).unwrap().config;
+    assert_eq!(config.metrics, None);
+    assert_eq!(config.worker.labels.0.get("zone").map(String::as_str), Some("a"));
+}
+
+proptest! {
+    /// Any text is taken or refused, never more.
+    #[test]
+    fn no_text_is_too_strange(text in "\\PC{0,200}", lines in prop::collection::vec("[a-z.\\[\\]={}\"0-9 ]{0,30}", 0..8)) {
+        for (name, text) in [("strange", text), ("lines", lines.join("\n"))] {
+            let file = TextFile::new(name, text);
+            for role in Role::ALL {
+                if let Err(error) = role.effective(&file.sources()) {
+                    prop_assert!(!error.to_string().is_empty());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_shown_reads_back_as_the_same(
+        zone in "[a-z\"\\\\ äöü]{1,20}x",
+        threads in 0..64_u64,
+        data in "[a-zA-Z0-9/_. \"\\\\-]{0,30}x",
+    ) {
+        let quoted = rollhouse_config::Shown::Text(data.clone()).toml();
+        let labels = rollhouse_config::Shown::Table([("zone".to_owned(), zone.trim().to_owned())].into()).toml();
+        let text = format!("[node]\nthreads = {threads}\ndata = {quoted}\nlabels = {labels}\n");
+        let file = TextFile::new("back", text);
+        let config = load::<NodeConfig>(&file.sources()).unwrap().config;
+        prop_assert_eq!(config.worker.threads.0, threads);
+        prop_assert_eq!(config.worker.labels.0.get("zone").map(String::as_str), Some(zone.trim()));
+        prop_assert_eq!(config.data.display().to_string(), data.trim());
+    }
+}
