@@ -26,6 +26,8 @@ use crate::timings::{Laps, Phase};
 pub(crate) struct Block {
     /// Rows of the batch.
     rows: Range<usize>,
+    /// Lane of the run that the first row is.
+    first_lane: u32,
     all: u64,
     maker: Maker,
     /// `None` while the whole block is lost.
@@ -71,6 +73,7 @@ pub(crate) struct Turn {
 /// A block's parts at the beginning.
 pub(crate) struct BlockParts {
     pub(crate) rows: Range<usize>,
+    pub(crate) first_lane: u32,
     pub(crate) maker: Maker,
     pub(crate) env: Box<dyn BatchEnv>,
     pub(crate) autoreset: Autoreset,
@@ -83,10 +86,10 @@ pub(crate) struct BlockParts {
 
 impl Block {
     pub(crate) fn new(parts: BlockParts) -> Self {
-        let first_lane = parts.rows.start;
         Self {
             all: lane_bits(parts.rows.len()),
             rows: parts.rows,
+            first_lane: parts.first_lane,
             maker: parts.maker,
             env: Some(parts.env),
             autoreset: parts.autoreset,
@@ -97,7 +100,7 @@ impl Block {
             waiting: 0,
             retired: 0,
             quota: None,
-            restarts: Restarts::new(first_lane as u64),
+            restarts: Restarts::new(u64::from(parts.first_lane)),
             recorder: parts.recorder,
             hashes: Box::new([0; BLOCK_LANES]),
             stats: Stats::default(),
@@ -312,6 +315,11 @@ impl Block {
         self.show();
     }
 
+    /// Shows everything from now on to `recorder`; no episode has begun yet.
+    pub(crate) fn record_with(&mut self, recorder: BlockRecorder) {
+        self.recorder = Some(recorder);
+    }
+
     /// Hands what was recorded to the writer.
     pub(crate) fn flush(&mut self) {
         if let Some(recorder) = &mut self.recorder {
@@ -362,8 +370,8 @@ impl Block {
         match self.schedule {
             SeedSchedule::PerEpisode { run_seed } => {
                 for lane in Lanes(lanes) {
-                    let row = (self.rows.start + lane) as u32;
-                    let seed = per_episode_seed(run_seed, row, self.episodes.next_number(lane));
+                    let number = self.episodes.next_number(lane);
+                    let seed = per_episode_seed(run_seed, self.first_lane + lane as u32, number);
                     env.seed(lane, seed);
                     self.starts[lane] = Start::seeded(seed);
                 }
@@ -454,8 +462,8 @@ impl Block {
     fn remake(&mut self) -> u64 {
         let Some(mut env) = self.maker.make() else { return 0 };
         for lane in Lanes(self.all & self.seeded) {
-            let row = (self.rows.start + lane) as u32;
-            env.seed(lane, per_episode_seed(self.starts[lane].seed, row, self.episodes.next_number(lane)));
+            let number = self.episodes.next_number(lane);
+            env.seed(lane, per_episode_seed(self.starts[lane].seed, self.first_lane + lane as u32, number));
         }
         self.env = Some(env);
         self.all
@@ -636,6 +644,7 @@ mod tests {
             let block = Block::new(BlockParts {
                 env: maker.make_first().unwrap(),
                 rows,
+                first_lane: 0,
                 maker,
                 autoreset: Autoreset::NextStep,
                 schedule: SeedSchedule::Continue,

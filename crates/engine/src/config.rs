@@ -60,6 +60,9 @@ impl std::error::Error for UnknownAutoreset {}
 pub struct EngineConfig {
     /// Rows of the batch, 1 to [`MAX_LANES`](rollhouse_core::limits::MAX_LANES).
     pub lanes: usize,
+    /// Lane of the run that row 0 is: more than 0 when the run's lanes are spread over several engines. Seeds of
+    /// episodes and recordings go by lanes of the run; everything else here counts rows.
+    pub first_lane: u32,
     /// The most threads that step, the caller's included. Fewer are used when a thread would get less than
     /// [`MIN_LANES_PER_THREAD`] lanes: a wake-up costs more than stepping those.
     pub threads: usize,
@@ -79,11 +82,12 @@ pub struct EngineConfig {
 }
 
 impl EngineConfig {
-    /// `lanes` lanes on the caller's thread, NEXT_STEP, the env's own time limit, default options,
+    /// `lanes` lanes from the run's lane 0 on, on the caller's thread, NEXT_STEP, the env's own time limit, default options,
     /// Gymnasium's seed schedule, the best instruction set, a deadline of [`STEP_DEADLINE`].
     pub fn new(lanes: usize) -> Self {
         Self {
             lanes,
+            first_lane: 0,
             threads: 1,
             autoreset: Autoreset::NextStep,
             max_episode_steps: None,

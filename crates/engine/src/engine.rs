@@ -89,6 +89,9 @@ impl Engine {
         if lanes == 0 || lanes > MAX_LANES {
             return Err(ConfigError::Lanes(lanes));
         }
+        if u32::try_from(lanes).ok().and_then(|lanes| config.first_lane.checked_add(lanes)).is_none() {
+            return Err(ConfigError::FirstLane { first_lane: config.first_lane, lanes });
+        }
         if config.threads == 0 || config.threads > MAX_THREADS {
             return Err(ConfigError::Threads(config.threads));
         }
@@ -157,6 +160,35 @@ impl Engine {
     /// Addresses of that memory, for those who pin its pages.
     pub fn addresses(&self) -> Range<usize> {
         self.arena.addresses()
+    }
+
+    /// Records everything from now on, as if the engine had been made with `run`: for those who want its buffers
+    /// only once there is something to record.
+    ///
+    /// # Errors
+    /// [`StepError::Begun`] after the first reset, [`StepError::Hung`]; nothing is recorded then.
+    ///
+    /// # Panics
+    /// If the engine's lanes are not lanes of the run.
+    pub fn record_with(&mut self, run: &RunRecorder) -> Result<(), StepError> {
+        self.lockstep()?;
+        if self.has_reset {
+            return Err(StepError::Begun);
+        }
+        let block = |first: usize| {
+            let lanes = BLOCK_LANES.min(self.lanes() - first);
+            Some(run.block(self.config.first_lane + first as u32, lanes))
+        };
+        let recorders: Vec<_> = (0..self.lanes()).step_by(BLOCK_LANES).map(block).collect();
+        let recorders = Mutex::new(recorders);
+        self.on_blocks(false, move |block, _| {
+            let mut recorders = recorders.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(recorder) = recorders[block.rows().start / BLOCK_LANES].take() {
+                block.record_with(recorder);
+            }
+        })?;
+        self.recording = true;
+        Ok(())
     }
 
     /// Begins episodes. Episodes that are open in those lanes end as `cancelled`; results that were not
@@ -333,7 +365,7 @@ impl Engine {
         Ok(received)
     }
 
-    /// Lets each lane play `quota(lane)` episodes in all; a lane that has is not reset any more, and stands
+    /// Lets the lane of each row play `quota(row)` episodes in all; a lane that has is not reset any more, and stands
     /// still.
     ///
     /// # Errors

@@ -12,6 +12,13 @@ use rollhouse_env::MakeError;
 pub enum ConfigError {
     /// Not 1 to [`MAX_LANES`] lanes.
     Lanes(usize),
+    /// The run would have more lanes than can be numbered.
+    FirstLane {
+        /// Lane of the run that row 0 was to be.
+        first_lane: u32,
+        /// Rows of the batch.
+        lanes: usize,
+    },
     /// Not 1 to [`MAX_THREADS`] threads.
     Threads(usize),
     /// Neither one set of options nor one per lane.
@@ -44,6 +51,8 @@ pub enum StepError {
     },
     /// The caller's fault: no reset yet.
     NotReset,
+    /// The caller's fault: recording was to begin after the first reset.
+    Begun,
     /// The caller's fault: a seed was given although the engine's schedule seeds every episode.
     SeedsScheduled,
     /// The caller's fault: a list has another length than the batch.
@@ -105,6 +114,9 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lanes(given) => write!(f, "{given} lanes asked for; a session has 1 to {MAX_LANES}"),
+            Self::FirstLane { first_lane, lanes } => {
+                write!(f, "{lanes} lanes from lane {first_lane} on are more than can be numbered")
+            }
             Self::Threads(given) => write!(f, "{given} threads asked for; an engine has 1 to {MAX_THREADS}"),
             Self::Options { given, lanes } => {
                 write!(
@@ -126,7 +138,11 @@ impl std::error::Error for ConfigError {
             Self::Make(source) => Some(source),
             Self::Arena(source) => Some(source),
             Self::Thread(source) => Some(source),
-            Self::Lanes(_) | Self::Threads(_) | Self::Options { .. } | Self::MakePanicked(_) => None,
+            Self::Lanes(_)
+            | Self::FirstLane { .. }
+            | Self::Threads(_)
+            | Self::Options { .. }
+            | Self::MakePanicked(_) => None,
         }
     }
 }
@@ -148,6 +164,7 @@ impl fmt::Display for StepError {
                 )
             }
             Self::NotReset => f.write_str("step before the first reset"),
+            Self::Begun => f.write_str("recording has to begin before the first reset"),
             Self::SeedsScheduled => f.write_str("a seed was given, but the schedule seeds every episode"),
             Self::Length { what, given, wanted } => write!(f, "{given} {what} given, {wanted} wanted"),
             Self::NoSuchLane { lane, lanes } => write!(f, "lane {lane} of a batch of {lanes}"),

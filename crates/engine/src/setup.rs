@@ -82,7 +82,8 @@ pub(crate) fn make_crew(
                 schedule: config.schedule,
                 limit: limit.map(u64::from),
                 target,
-                recorder: recording.map(|run| run.block(rows.start as u32, rows.len())),
+                first_lane: config.first_lane + rows.start as u32,
+                recorder: recording.map(|run| run.block(config.first_lane + rows.start as u32, rows.len())),
                 shown: Arc::clone(&shown[first / BLOCK_LANES]),
                 rows,
             }))
@@ -100,9 +101,10 @@ pub(crate) fn start_threads(
     spin: Spin,
     started: Instant,
 ) -> Result<Started, ConfigError> {
-    let (send_results, results) = sync_channel(MAX_SUB_BATCHES * crews.len());
     let mut crews = crews.into_iter();
     let Some(own) = crews.next() else { return Err(ConfigError::Threads(0)) };
+    // The caller's own crew leaves its results with the owner.
+    let (send_results, results) = sync_channel(MAX_SUB_BATCHES * crews.len());
     let mut others = Vec::new();
     for (index, crew) in crews.enumerate() {
         // One place more than the owner uses, for the message that closes the desk.

@@ -60,6 +60,11 @@ impl Default for Summary {
 }
 
 impl Summary {
+    /// The sum.
+    pub const fn sum(&self) -> f64 {
+        self.sum
+    }
+
     /// The mean; `None` of nothing.
     pub fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / self.count as f64)

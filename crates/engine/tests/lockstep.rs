@@ -4,6 +4,7 @@
 mod common;
 
 use common::{act, counter, counting};
+use proptest::prelude::*;
 use rollhouse_core::limits::MAX_LANES;
 use rollhouse_core::{Interruption, LaneState, Outcome, SeedSchedule, per_episode_seed, random_bits};
 use rollhouse_engine::{Autoreset, ConfigError, Engine, EngineConfig, Reset, StepError};
@@ -198,4 +199,48 @@ fn every_sixteenth_batch_is_timed_in_parts() {
     let timings = engine.close().unwrap();
     assert_eq!((timings.batches, timings.batch.samples, timings.step.samples), (33, 3, 3));
     assert!(timings.batch.max_ns >= timings.step.max_ns);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn lanes_of_a_run_play_the_same_on_one_engine_and_on_several(
+        lanes in 2usize..200, cut in any::<prop::sample::Index>(), run_seed in any::<u64>(), same_step in any::<bool>()
+    ) {
+        let cut = 1 + cut.index(lanes - 1);
+        let config = EngineConfig {
+            schedule: SeedSchedule::PerEpisode { run_seed },
+            autoreset: if same_step { Autoreset::SameStep } else { Autoreset::NextStep },
+            ..EngineConfig::new(lanes)
+        };
+        let mut whole = cartpole(config.clone());
+        let mut first = cartpole(EngineConfig { lanes: cut, ..config.clone() });
+        let mut second = cartpole(EngineConfig { lanes: lanes - cut, first_lane: cut as u32, ..config });
+        for engine in [&mut whole, &mut first, &mut second] {
+            engine.reset(&Reset::all()).unwrap();
+        }
+        let step = |engine: &mut Engine, first_lane: u32, at: u64| {
+            for (lane, action) in (first_lane..).zip(engine.actions().unwrap().as_i64_mut().unwrap()) {
+                *action = (random_bits(5, lane, at) & 1) as i64;
+            }
+            engine.step().unwrap();
+            obs(engine)
+        };
+        for at in 0..60 {
+            let mut parts = step(&mut first, 0, at);
+            parts.extend(step(&mut second, cut as u32, at));
+            prop_assert_eq!(step(&mut whole, 0, at), parts);
+        }
+    }
+}
+
+#[test]
+fn lanes_beyond_what_can_be_numbered_are_refused() {
+    let env = Registry::builtin().get("CartPole-v1").unwrap();
+    let config = EngineConfig { first_lane: u32::MAX, ..EngineConfig::new(1) };
+    assert!(matches!(
+        Engine::new(&env, config, None),
+        Err(ConfigError::FirstLane { first_lane: u32::MAX, lanes: 1 })
+    ));
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rollhouse_core::{
     ColumnMut, ColumnRef, Interruption, Options, Outcome, RunId, SeedSchedule, random_bits,
 };
-use rollhouse_engine::{Autoreset, Engine, EngineConfig, Reset, Stats};
+use rollhouse_engine::{Autoreset, Engine, EngineConfig, Reset, Stats, StepError};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
@@ -207,4 +207,56 @@ fn sampled_recordings_hold_whole_episodes_only() {
     Replays::open(disk, Path::new(FOLDER)).unwrap().verify_all(&registry, check).unwrap();
     // About 3,000 episodes: a tenth of them is 300 with a deviation of 16.
     assert!(played > 2_500 && (verified as f64 / played as f64 - 0.1).abs() < 0.04, "{verified} of {played}");
+}
+
+#[test]
+fn engines_that_share_the_lanes_of_a_run_record_it_as_one() {
+    const CUT: usize = 40;
+    let entry = Registry::builtin().get("CartPole-v1").unwrap();
+    let schedule = SeedSchedule::PerEpisode { run_seed: 9 };
+    let whole = EngineConfig { schedule, autoreset: Autoreset::SameStep, ..EngineConfig::new(LANES) };
+    let of =
+        |first_lane: usize, lanes| EngineConfig { first_lane: first_lane as u32, lanes, ..whole.clone() };
+    let together = record("CartPole-v1", whole.clone(), RecordMode::All, |engine| {
+        engine.reset(&Reset::all()).unwrap();
+        step(engine, 0..300);
+    });
+    let disk = Arc::new(FaultyDisk::new());
+    let recorder = Recorder::open(disk.clone(), Path::new(FOLDER), RecorderConfig::default()).unwrap();
+    let run = recorder.begin_run(header(&entry, &whole, RecordMode::All)).unwrap();
+    let mut stats = Stats::default();
+    for config in [of(CUT, LANES - CUT), of(0, CUT)] {
+        let first_lane = config.first_lane as usize;
+        let mut engine = Engine::new(&entry, config, None).unwrap();
+        engine.record_with(&run).unwrap();
+        engine.reset(&Reset::all()).unwrap();
+        assert_eq!(engine.record_with(&run), Err(StepError::Begun));
+        for at in 0..300 {
+            for (row, a) in engine.actions().unwrap().as_i64_mut().unwrap().iter_mut().enumerate() {
+                *a = action(first_lane + row, at);
+            }
+            engine.step().unwrap();
+        }
+        engine.interrupt(Interruption::Cancelled).unwrap();
+        let own = engine.stats().unwrap();
+        stats.steps += own.steps;
+        stats.outcomes.iter_mut().zip(own.outcomes).for_each(|(sum, own)| *sum += own);
+        engine.close().unwrap();
+    }
+    drop(run);
+    recorder.finish().unwrap();
+    let apart = Recording { disk, stats };
+    apart.check();
+    let named = |recording: &Recording| {
+        let mut episodes: Vec<_> = recording
+            .episodes()
+            .iter()
+            .map(|e| {
+                (e.name.lane, e.name.number, e.length, e.outcome.code(), e.total_reward.map(f64::to_bits))
+            })
+            .collect();
+        episodes.sort_unstable();
+        episodes
+    };
+    assert_eq!(named(&apart), named(&together));
 }
