@@ -114,7 +114,8 @@ impl Decoder {
         payload: &'a [u8],
     ) -> Result<Columns<'a>, Malformed> {
         let lanes = usize::from(header.lanes);
-        if !(1..=64).contains(&lanes) || header.rows as usize > CHUNK_ROWS {
+        let wraps = header.first_lane.checked_add(u32::from(header.lanes)).is_none();
+        if !(1..=64).contains(&lanes) || wraps || header.rows as usize > CHUNK_ROWS {
             return Err(Malformed("chunk header"));
         }
         self.first_lane = header.first_lane;

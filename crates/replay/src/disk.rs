@@ -66,6 +66,23 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// As the operating system reports them; so for every operation here.
     fn append(&self, bytes: &[u8]) -> io::Result<usize>;
 
+    /// Appends all of it; on an error a part of it may have been.
+    ///
+    /// # Errors
+    /// As [`DiskFile::append`].
+    fn append_all(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match self.append(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => rest = &rest[written..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     /// Reads from `offset`; may read less than asked, and nothing only at the end.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 

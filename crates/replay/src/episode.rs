@@ -102,6 +102,22 @@ pub struct Episode {
     pub steps: Option<Steps>,
 }
 
+impl Episode {
+    /// Whether both have the same start, actions and end, whenever and wherever they were recorded.
+    pub(crate) fn has_contents_of(&self, other: &Self) -> bool {
+        let facts = |info: &EpisodeInfo| {
+            let (reward, score) = (info.total_reward.map(f64::to_bits), info.score.map(f64::to_bits));
+            (info.run_id(), info.start, info.length, reward, info.outcome, info.result, score)
+        };
+        facts(&self.info) == facts(&other.info)
+            && self.info.options() == other.info.options()
+            && self.actions == other.actions
+            && self.windows == other.windows
+            && self.end_hash == other.end_hash
+            && self.steps == other.steps
+    }
+}
+
 /// Observations, rewards and infos of an episode.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Steps {

@@ -39,6 +39,22 @@ pub(crate) fn lock_path(dir: &Path) -> PathBuf {
     dir.join("writer.lock")
 }
 
+/// The lock of a store that a folder may be part of: whoever holds it is the one writer of every folder in it.
+fn store_lock_path(dir: &Path) -> Option<PathBuf> {
+    Some(dir.parent()?.join(STORE_LOCK))
+}
+
+/// Whether a writer has the folder, or the store it is part of.
+pub(crate) fn is_written(disk: &dyn Disk, dir: &Path) -> Result<bool, DiskError> {
+    let locks = [Some(lock_path(dir)), store_lock_path(dir)];
+    for path in locks.into_iter().flatten() {
+        if disk.is_locked(&path).map_err(|e| DiskError::new("look at", &path, e))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Makes the folder if it is not there and takes its lock.
 ///
 /// Readers look whether a writer lives by taking the lock for an instant, so a refusal is believed only after
@@ -50,6 +66,12 @@ pub(crate) fn lock_folder(disk: &dyn Disk, dir: &Path, now_ms: u64) -> Result<Wr
         move |error: io::Error| OpenError::Disk(DiskError::new(operation, &path, error))
     };
     disk.create_dir(&segments).map_err(failed("create", &segments))?;
+    if let Some(store) = store_lock_path(dir)
+        && disk.is_locked(&store).map_err(failed("look at", &store))?
+    {
+        let holder = format!("the coordinator whose store it is part of, which holds {}", store.display());
+        return Err(OpenError::Locked { dir: dir.into(), holder });
+    }
     let path = lock_path(dir);
     let note = format!("process {} on {}, since {now_ms} ms after 1970", std::process::id(), host());
     let mut attempt = 0;
@@ -141,14 +163,7 @@ fn recover_one(
     file.sync_data().map_err(failed("sync"))?;
     let seal = Header { position: len, ..Header::new(Kind::Seal) };
     let seal = Header { payload_crc: crc32c::crc32c(&[]), ..seal }.encode();
-    let mut rest = &seal[..];
-    while !rest.is_empty() {
-        let written = file.append(rest).map_err(failed("append"))?;
-        if written == 0 {
-            return Err(DiskError::new("append", path, io::ErrorKind::WriteZero.into()));
-        }
-        rest = &rest[written..];
-    }
+    file.append_all(&seal).map_err(failed("append"))?;
     file.sync_data().map_err(failed("sync"))?;
     report.sealed.push(number);
     Ok(())
@@ -167,5 +182,7 @@ fn host() -> String {
     if name.is_empty() { "this host".into() } else { format!("host {name}") }
 }
 
+/// Name of a store's lock: the store's folder has the recordings of many folders directly in it.
+pub const STORE_LOCK: &str = "store.lock";
 const LOCK_ATTEMPTS: u32 = 5;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam_queue::ArrayQueue;
 
 use crate::buffer::{Buffer, Layout};
-use crate::limits::{SPARE_BUFFERS, SPARE_BYTES};
+use crate::limits::{ALL_SPARE_BYTES, SPARE_BUFFERS, SPARE_BYTES};
 
 /// What the stepping threads of one run and the writer share.
 ///
@@ -19,7 +19,12 @@ pub(crate) struct RunShared {
     lanes: usize,
     full: ArrayQueue<Box<Buffer>>,
     free: ArrayQueue<Box<Buffer>>,
-    /// Free buffers under which the writer is woken.
+    /// Spare buffers there are, and how many there may be. They are made when none is free, so that a run that
+    /// is never stepped costs none.
+    made: AtomicUsize,
+    most: AtomicUsize,
+    buffer_bytes: usize,
+    /// Buffers to be had under which the writer is woken.
     wake_under: usize,
     /// The run recorder and the block recorders that may still bring something.
     handles: AtomicUsize,
@@ -31,38 +36,61 @@ pub(crate) struct RunShared {
 pub(crate) struct Doorbell {
     writer: OnceLock<Thread>,
     gone: AtomicBool,
+    /// Whether the writer is to take nothing for now.
+    held: AtomicBool,
+    /// Bytes of the spare buffers of all runs.
+    spare_bytes: AtomicUsize,
     stalled_ns: AtomicU64,
     /// Chunks that no writer took.
     abandoned: AtomicU64,
 }
 
 impl RunShared {
-    /// Queues and spare buffers for a run of `lanes` lanes, with one handle: the run recorder's.
+    /// Queues for a run of `lanes` lanes, with one handle: the run recorder's.
     pub(crate) fn new(layout: Layout, lanes: usize, doorbell: Arc<Doorbell>) -> Arc<Self> {
         let block_lanes = lanes.min(rollhouse_core::limits::BLOCK_LANES);
-        let first = Buffer::new(&layout, block_lanes);
-        let spare = (SPARE_BYTES / first.bytes().max(1)).clamp(2, SPARE_BUFFERS);
+        let buffer_bytes = Buffer::new(&layout, block_lanes).bytes().max(1);
+        let spare = (SPARE_BYTES / buffer_bytes).clamp(2, SPARE_BUFFERS);
         let most = 2 * lanes + spare;
-        let shared = Self {
+        Arc::new(Self {
             full: ArrayQueue::new(most),
             free: ArrayQueue::new(most),
+            made: AtomicUsize::new(0),
+            most: AtomicUsize::new(spare),
+            buffer_bytes,
             wake_under: spare / 2,
             handles: AtomicUsize::new(1),
             lanes: block_lanes,
             layout,
             doorbell,
-        };
-        shared.recycle(first);
-        for _ in 1..spare {
-            shared.recycle(Buffer::new(&shared.layout, block_lanes));
-        }
-        Arc::new(shared)
+        })
     }
 
-    /// A buffer for a new block; adds another to the spare ones.
+    /// A buffer for a new block, for which there may be one more spare one.
     pub(crate) fn first_buffer(&self) -> Box<Buffer> {
-        self.recycle(Buffer::new(&self.layout, self.lanes));
+        self.most.fetch_add(1, Ordering::Relaxed);
         Buffer::new(&self.layout, self.lanes)
+    }
+
+    /// Spare buffers that may still be made.
+    fn unmade(&self) -> usize {
+        let made = self.made.load(Ordering::Relaxed);
+        if made < FREE_OF_BOUND {
+            return FREE_OF_BOUND - made;
+        }
+        let room = ALL_SPARE_BYTES.saturating_sub(self.doorbell.spare_bytes.load(Ordering::Relaxed));
+        (room / self.buffer_bytes).min(self.most.load(Ordering::Relaxed).saturating_sub(made))
+    }
+
+    /// Makes a spare buffer if there may be one more. Threads that ask at the same time may exceed the bound
+    /// over all runs by one each.
+    #[cold]
+    fn make(&self) -> Option<Box<Buffer>> {
+        let most = self.most.load(Ordering::Relaxed);
+        let more = |made: usize| (made < most && self.unmade() > 0).then_some(made + 1);
+        self.made.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        self.doorbell.spare_bytes.fetch_add(self.buffer_bytes, Ordering::Relaxed);
+        Some(Buffer::new(&self.layout, self.lanes))
     }
 
     /// One more handle.
@@ -83,10 +111,7 @@ impl RunShared {
 
     /// Gives the full buffer to the writer and takes an empty one, waiting for it if there is none.
     pub(crate) fn exchange(&self, buffer: &mut Box<Buffer>) {
-        let empty = match self.free.pop() {
-            Some(empty) => Some(empty),
-            None => self.wait_for_free(),
-        };
+        let empty = self.free.pop().or_else(|| self.make()).or_else(|| self.wait_for_free());
         match empty {
             Some(empty) => {
                 let full = std::mem::replace(buffer, empty);
@@ -97,7 +122,7 @@ impl RunShared {
                 buffer.clear();
             }
         }
-        if self.free.len() < self.wake_under {
+        if self.free.len() + self.unmade() < self.wake_under {
             self.doorbell.ring();
         }
     }
@@ -114,7 +139,7 @@ impl RunShared {
 
     /// Whether no buffer is free: whoever fills one now waits for the writer.
     pub(crate) fn is_exhausted(&self) -> bool {
-        self.free.is_empty()
+        self.free.is_empty() && self.unmade() == 0
     }
 
     /// Makes a buffer free again. One more than there is room for is let go.
@@ -153,7 +178,25 @@ impl RunShared {
     }
 }
 
+impl Drop for RunShared {
+    fn drop(&mut self) {
+        let bytes = *self.made.get_mut() * self.buffer_bytes;
+        self.doorbell.spare_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
 impl Doorbell {
+    /// Has the writer take nothing, or take what waits.
+    pub(crate) fn hold(&self, held: bool) {
+        self.held.store(held, Ordering::Relaxed);
+        self.ring();
+    }
+
+    /// Whether the writer is to take nothing for now.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.load(Ordering::Relaxed)
+    }
+
     /// The calling thread is the writer from now on.
     pub(crate) fn answer_here(&self) {
         // Set once, by the writer thread as it starts.
@@ -183,6 +226,8 @@ impl Doorbell {
     }
 }
 
+/// Spare buffers of a run that are made whatever the others have.
+const FREE_OF_BOUND: usize = 2;
 /// How long a stepping thread spins before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 /// How long it sleeps between two looks.

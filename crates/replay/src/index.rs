@@ -43,6 +43,9 @@ pub(crate) struct Tail {
     pub(crate) run: u32,
     pub(crate) first_lane: u32,
     pub(crate) offset: u32,
+    /// Lanes of the block; 0 where a catalogue does not say.
+    #[serde(default)]
+    pub(crate) lanes: u16,
 }
 
 impl SegmentIndex {
@@ -258,7 +261,7 @@ impl Scan {
             self.episodes += ends.len() as u64;
             let to = offset + header.record_len();
             self.index.add_chunk(*offset, to, header.run, header.ms, &ends);
-            tails.insert((header.run, header.first_lane), *offset as u32);
+            tails.insert((header.run, header.first_lane), (*offset as u32, header.lanes));
         }
         self.index.tails = tails_of(&tails);
     }

@@ -1,5 +1,6 @@
 //! A folder of recordings together with the folders directly in it that hold recordings: each process that
-//! records may have its own, and all of them are read as one.
+//! records may have its own, and all of them are read as one. A run may lie in several of them: each has the
+//! episodes of some of its lanes.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -9,8 +10,9 @@ use std::sync::Arc;
 use rollhouse_core::EpisodeName;
 use rollhouse_env::Registry;
 
+use crate::copies::{Copies, SharedLanes};
 use crate::disk::Disk;
-use crate::episode::EpisodeInfo;
+use crate::episode::{Episode, EpisodeInfo};
 use crate::folder::segments_dir;
 use crate::index::Damage;
 use crate::limits::MAX_SUBFOLDERS;
@@ -24,6 +26,8 @@ use crate::verify::Verification;
 pub struct Library {
     /// The folder that was opened, then those in it by name.
     folders: Vec<Arc<Replays>>,
+    /// Lanes of runs that several folders have recorded.
+    shared: SharedLanes,
 }
 
 /// An episode, and the folder it is read from.
@@ -67,7 +71,16 @@ impl Library {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { folders })
+        let shared = SharedLanes::of(&folders.iter().map(|folder| &**folder).collect::<Vec<_>>());
+        Ok(Self { folders, shared })
+    }
+
+    fn copies(&self) -> Result<Copies<'_>, ReadError> {
+        Copies::read(&self.replays(), &self.shared)
+    }
+
+    fn replays(&self) -> Vec<&Replays> {
+        self.folders.iter().map(|folder| &**folder).collect()
     }
 
     /// The folders: the one that was opened, then those in it by name.
@@ -80,29 +93,31 @@ impl Library {
         self.folders.iter().any(|folder| folder.is_writing())
     }
 
-    /// How many episodes there are, as [`Replays::count`].
+    /// How many episodes there are, as [`Replays::count`]; one that several folders have counts once.
     ///
     /// # Errors
     /// If a file operation fails.
     pub fn count(&self) -> Result<u64, ReadError> {
-        self.folders.iter().try_fold(0, |sum, folder| Ok(sum + folder.count()?))
+        let all = self.folders.iter().try_fold(0, |sum, folder| Ok(sum + folder.count()?))?;
+        Ok(all - self.copies()?.further().len() as u64)
     }
 
-    /// The episodes a query asks for, in its order over all folders. No more are held in memory than its limit.
+    /// The episodes a query asks for, in its order over all folders. No more are held in memory than its limit
+    /// and those that several folders have, of which one copy is given: the first that ended.
     ///
     /// # Errors
     /// If a file operation fails.
     pub fn list(&self, query: &Query) -> Result<Vec<LibraryEpisode>, ReadError> {
-        let folders: Vec<&Replays> = self.folders.iter().map(|folder| &**folder).collect();
         let episode =
             |(folder, info): (usize, _)| LibraryEpisode { info, folder: self.folders[folder].clone() };
-        Ok(list(&folders, query)?.into_iter().map(episode).collect())
+        Ok(list(&self.replays(), query, &self.copies()?)?.into_iter().map(episode).collect())
     }
 
-    /// The episode of that name.
+    /// The episode of that name. Of several equal copies it is the first; one that ended goes before one that broke
+    /// off, and a whole one before one of which a part is missing.
     ///
     /// # Errors
-    /// If there is none, several runs or several folders have one, or a file operation fails.
+    /// If there is none, several runs have one, several folders have different ones, or a file operation fails.
     pub fn find(&self, name: EpisodeName) -> Result<LibraryEpisode, ReadError> {
         let mut found: Vec<LibraryEpisode> = Vec::new();
         for folder in &self.folders {
@@ -112,14 +127,15 @@ impl Library {
                 Err(error) => return Err(error),
             }
         }
-        if found.len() > 1 {
+        let Some(chosen) = best_copy(&found)? else {
             let folders = found.iter().map(|episode| episode.folder.dir().to_path_buf()).collect();
             return Err(ReadError::InSeveralFolders { name, folders });
-        }
-        found.pop().ok_or(ReadError::NoEpisode(name))
+        };
+        if found.is_empty() { Err(ReadError::NoEpisode(name)) } else { Ok(found.swap_remove(chosen)) }
     }
 
-    /// What the folders hold, added up.
+    /// What the folders hold, added up. A run or an episode that several have counts once; segments and bytes
+    /// are those of all.
     ///
     /// # Errors
     /// If a file operation fails.
@@ -128,6 +144,16 @@ impl Library {
         for folder in &self.folders {
             sum.add(folder.stats()?);
         }
+        for info in self.copies()?.further() {
+            sum.steps -= info.length;
+            if let Some(count) = sum.episodes.get_mut(&(info.env().to_owned(), info.outcome.word())) {
+                *count -= 1;
+            }
+        }
+        sum.episodes.retain(|_, count| *count > 0);
+        let runs = self.folders.iter().flat_map(|folder| folder.segments.values());
+        let runs: BTreeSet<_> = runs.flat_map(|segment| segment.runs.values().map(|run| run.run())).collect();
+        sum.runs = runs.len() as u64;
         Ok(sum)
     }
 
@@ -137,7 +163,8 @@ impl Library {
         self.folders.iter().flat_map(|folder| folder.damage().map(|damage| (&**folder, damage)))
     }
 
-    /// Verifies every episode, folder by folder; calls `visit` for each.
+    /// Verifies every episode, folder by folder; calls `visit` for each, and for each copy of one that several
+    /// folders have.
     ///
     /// # Errors
     /// If a file operation fails. What is found goes to `visit`.
@@ -175,6 +202,33 @@ impl LibraryEpisode {
         }
         Ok(())
     }
+}
+
+/// Which of an episode's copies is read; `None` if two of them that are as good differ. 0 if there are none.
+fn best_copy(found: &[LibraryEpisode]) -> Result<Option<usize>, ReadError> {
+    if found.len() < 2 {
+        return Ok(Some(0));
+    }
+    let mut best: Option<(usize, (bool, bool), Option<Episode>)> = None;
+    for (at, copy) in found.iter().enumerate() {
+        let episode = match copy.folder.load(&copy.info) {
+            Ok(episode) => Some(episode),
+            Err(ReadError::Disk(error)) => return Err(ReadError::Disk(error)),
+            Err(_) => None,
+        };
+        let rank = (copy.info.total_reward.is_some(), episode.is_some());
+        match &best {
+            Some((_, known, _)) if *known > rank => {}
+            Some((_, known, other)) if *known == rank => {
+                let same = other.as_ref().zip(episode.as_ref()).is_some_and(|(a, b)| a.has_contents_of(b));
+                if !same {
+                    return Ok(None);
+                }
+            }
+            _ => best = Some((at, rank, episode)),
+        }
+    }
+    Ok(best.map(|(at, ..)| at))
 }
 
 /// Whether a folder has a place for segments, as every one has that was ever recorded into.

@@ -11,10 +11,12 @@ pub const CHUNK_ROWS: usize = 4096;
 pub const MAX_PAYLOAD_BYTES: usize = 256 << 20;
 /// Spare buffers of a run beside two per block: how far stepping may run ahead of the writer.
 pub const SPARE_BUFFERS: usize = 64;
-/// Bytes the spare buffers of a run may take together; at least two are made whatever their size.
+/// Bytes the spare buffers of a run may take together; two may be made whatever their size.
 pub const SPARE_BYTES: usize = 16 << 20;
-/// Runs one recorder has open at a time.
-pub const MAX_OPEN_RUNS: usize = 64;
+/// Bytes the spare buffers of all runs of a recorder may take together; two of each run may be made beyond it.
+pub const ALL_SPARE_BYTES: usize = 256 << 20;
+/// Runs one recorder has open at a time: as many as a node has sessions.
+pub const MAX_OPEN_RUNS: usize = 4096;
 /// Bytes at which a segment is sealed and the next one opened, unless configured otherwise.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
 /// Largest segment a configuration may ask for: offsets within a segment are 32 bits wide.
@@ -33,3 +35,5 @@ pub const MAX_CATALOGUE_BYTES: u64 = 256 << 20;
 pub const CATCH_UP_BYTES: u64 = 128 << 20;
 /// Folders in a folder that are read together with it.
 pub const MAX_SUBFOLDERS: usize = 4096;
+/// Bytes of a segment's summary; the segment is scanned instead of keeping a larger one.
+pub const MAX_SUMMARY_BYTES: u64 = 16 << 20;

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use rollhouse_core::Outcome;
 
+use crate::copies::Copies;
 use crate::episode::EpisodeInfo;
 use crate::extent::Extent;
 use crate::replays::{ReadError, Replays, Segment};
@@ -91,13 +92,18 @@ impl Replays {
     /// # Errors
     /// If a file operation fails.
     pub fn list(&self, query: &Query) -> Result<Vec<EpisodeInfo>, ReadError> {
-        Ok(list(&[self], query)?.into_iter().map(|(_, info)| info).collect())
+        Ok(list(&[self], query, &Copies::default())?.into_iter().map(|(_, info)| info).collect())
     }
 }
 
 /// The episodes of several folders that a query asks for, each with the place of its folder among `folders`.
-/// They share one limit, so that a folder's extents are not read if another's episodes are better.
-pub(crate) fn list(folders: &[&Replays], query: &Query) -> Result<Vec<(usize, EpisodeInfo)>, ReadError> {
+/// They share one limit, so that a folder's extents are not read if another's episodes are better. Of episodes
+/// that several have, the copy that counts is given.
+pub(crate) fn list(
+    folders: &[&Replays],
+    query: &Query,
+    copies: &Copies<'_>,
+) -> Result<Vec<(usize, EpisodeInfo)>, ReadError> {
     let limit = query.limit.unwrap_or(usize::MAX);
     if limit == 0 {
         return Ok(Vec::new());
@@ -117,12 +123,15 @@ pub(crate) fn list(folders: &[&Replays], query: &Query) -> Result<Vec<(usize, Ep
             *worst = ranked;
         }
     };
+    for (folder, info) in copies.chosen() {
+        offer(&mut heap, folder, info.clone());
+    }
     for (folder, replays) in folders.iter().enumerate() {
         for segment in replays.segments.values() {
             let candidates = segment.index.extents.iter().filter(|extent| query.may_match(segment, extent));
             extents.extend(candidates.map(|extent| (query.sort.bound(extent), folder, segment, extent)));
         }
-        for info in replays.broken_off()? {
+        for info in replays.broken_off()?.into_iter().filter(|info| !copies.have(info)) {
             offer(&mut heap, folder, info);
         }
     }
@@ -132,7 +141,11 @@ pub(crate) fn list(folders: &[&Replays], query: &Query) -> Result<Vec<(usize, Ep
         if heap.len() >= limit && heap.peek().is_some_and(|worst| bound > query.sort.bound_of(&worst.info)) {
             continue;
         }
-        folders[folder].read_extent(segment, extent, &mut |info| offer(&mut heap, folder, info))?;
+        folders[folder].read_extent(segment, extent, &mut |info| {
+            if !copies.have(&info) {
+                offer(&mut heap, folder, info);
+            }
+        })?;
     }
     Ok(heap.into_sorted_vec().into_iter().map(|ranked| (ranked.folder, ranked.info)).collect())
 }

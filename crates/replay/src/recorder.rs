@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -19,6 +20,7 @@ use crate::folder::RepairReport;
 use crate::handover::{Doorbell, RunShared};
 use crate::limits::{BUDGET_BYTES, EXTENT_BYTES, MAX_OPEN_RUNS, MAX_SEGMENT_BYTES, SEGMENT_BYTES};
 use crate::run::{RecordKind, RecordMode, RunHeader};
+use crate::spool::Spool;
 use crate::writer::{Command, Writer};
 
 /// Records runs into one folder. Dropping it without [`Recorder::finish`] writes and seals what was handed over
@@ -30,13 +32,14 @@ pub struct Recorder {
     totals: Arc<Mutex<Status>>,
     writer: Option<JoinHandle<()>>,
     open_runs: Arc<AtomicUsize>,
+    spool: Spool,
 }
 
-/// Records one run; makes a [`BlockRecorder`] for each block of its lanes.
+/// Records one run, or some of its lanes; makes a [`BlockRecorder`] for each block of its lanes.
 #[derive(Debug)]
 pub struct RunRecorder {
     shared: Arc<RunShared>,
-    lanes: u32,
+    lanes: Range<u32>,
     open_runs: Arc<AtomicUsize>,
 }
 
@@ -48,8 +51,11 @@ pub struct RecorderConfig {
     /// small enough that the budget drops little at a time.
     pub segment_bytes: u64,
     /// Bytes of all segments at which the oldest unpinned ones are dropped, whole and counted. Default
-    /// [`BUDGET_BYTES`].
+    /// [`BUDGET_BYTES`]. `u64::MAX` where somebody else takes segments away, see [`Recorder::spool`].
     pub budget_bytes: u64,
+    /// How long after its first chunk a segment is sealed whatever its size. Default: never, as small segments
+    /// cost readers more. Nodes set it, because only sealed segments are shipped.
+    pub seal_after: Option<Duration>,
     /// How often what was written is made durable without being asked. Default 1 s: at most this much of a
     /// run is lost with the machine's power.
     pub commit_every: Duration,
@@ -60,6 +66,7 @@ impl Default for RecorderConfig {
         Self {
             segment_bytes: SEGMENT_BYTES,
             budget_bytes: BUDGET_BYTES,
+            seal_after: None,
             commit_every: Duration::from_secs(1),
         }
     }
@@ -199,10 +206,12 @@ impl Recorder {
         let (commands, receiver) = sync_channel(COMMANDS);
         let doorbell = Arc::new(Doorbell::default());
         let totals = Arc::new(Mutex::new(Status::default()));
-        let writer = Writer::open(disk, dir, config, receiver, doorbell.clone(), totals.clone())?;
+        let spool = Spool::new(disk.clone(), dir);
+        let writer =
+            Writer::open(disk, dir, config, receiver, doorbell.clone(), totals.clone(), spool.clone())?;
         let thread = std::thread::Builder::new().name("replay-writer".into());
         let writer = thread.spawn(move || writer.run()).map_err(OpenError::Thread)?;
-        Ok(Self { commands, doorbell, totals, writer: Some(writer), open_runs: Arc::default() })
+        Ok(Self { commands, doorbell, totals, writer: Some(writer), open_runs: Arc::default(), spool })
     }
 
     /// Begins a run. Nothing is written before its first rows.
@@ -210,6 +219,20 @@ impl Recorder {
     /// # Errors
     /// If the header contradicts itself, too many runs are open or the writer is gone.
     pub fn begin_run(&self, header: RunHeader) -> Result<RunRecorder, BeginError> {
+        let lanes = 0..header.lanes;
+        self.begin_lanes(header, lanes)
+    }
+
+    /// Begins to record some lanes of a run whose others are recorded elsewhere, by this recorder or another
+    /// one; all say the same of the run. What it costs depends on these lanes, not on the run's.
+    ///
+    /// # Errors
+    /// As [`Recorder::begin_run`].
+    ///
+    /// # Panics
+    /// If the lanes are not lanes of the run.
+    pub fn begin_lanes(&self, header: RunHeader, lanes: Range<u32>) -> Result<RunRecorder, BeginError> {
+        assert!(lanes.start <= lanes.end && lanes.end <= header.lanes, "lanes beyond the run's");
         if let RecordMode::Sample { probability } = header.mode
             && !(0.0..=1.0).contains(&probability)
         {
@@ -220,17 +243,16 @@ impl Recorder {
         }
         let kind = RecordKind::of(header.mode, header.spec.determinism);
         let layout = Layout::new(&header.spec, kind, header.schedule == SeedSchedule::Continue);
-        let lanes = header.lanes as usize;
-        if !layout.fits(lanes.min(BLOCK_LANES)) {
-            return Err(BeginError::RowTooLarge { bytes: layout.row_bytes(lanes.min(BLOCK_LANES)) });
+        let block_lanes = lanes.len().min(BLOCK_LANES);
+        if !layout.fits(block_lanes) {
+            return Err(BeginError::RowTooLarge { bytes: layout.row_bytes(block_lanes) });
         }
         if self.open_runs.fetch_add(1, Ordering::Relaxed) >= MAX_OPEN_RUNS {
             self.open_runs.fetch_sub(1, Ordering::Relaxed);
             return Err(BeginError::TooManyRuns);
         }
-        let (lanes, open_runs) = (header.lanes, self.open_runs.clone());
-        let shared = RunShared::new(layout, lanes as usize, self.doorbell.clone());
-        let run = RunRecorder { shared: shared.clone(), lanes, open_runs };
+        let shared = RunShared::new(layout, lanes.len(), self.doorbell.clone());
+        let run = RunRecorder { shared: shared.clone(), lanes, open_runs: self.open_runs.clone() };
         self.send(Command::Begin(Box::new(header), shared)).map_err(|()| BeginError::WriterGone)?;
         Ok(run)
     }
@@ -243,8 +265,35 @@ impl Recorder {
     /// # Errors
     /// If anything handed over since the recorder was opened is lost.
     pub fn sync(&self) -> Result<Recorded, RecordError> {
+        self.ask(Command::Sync)
+    }
+
+    /// Seals the segment that is being written, if there is one, with everything handed over so far in it: on
+    /// return [`Recorder::spool`] has it. The next chunk opens another.
+    ///
+    /// Blocks for the disk, and covers what [`Recorder::sync`] covers.
+    ///
+    /// # Errors
+    /// As [`Recorder::sync`].
+    pub fn seal(&self) -> Result<Recorded, RecordError> {
+        self.ask(Command::Seal)
+    }
+
+    /// Has the writer take nothing any more, or take what waits: while held, stepping threads wait as soon as
+    /// their buffers are used up ([`RunRecorder::is_behind`]). [`Recorder::sync`], [`Recorder::seal`] and
+    /// [`Recorder::finish`] write what was handed over all the same.
+    pub fn hold(&self, held: bool) {
+        self.doorbell.hold(held);
+    }
+
+    /// The sealed segments of the folder, for those who take them elsewhere.
+    pub fn spool(&self) -> Spool {
+        self.spool.clone()
+    }
+
+    fn ask(&self, command: impl FnOnce(SyncSender<()>) -> Command) -> Result<Recorded, RecordError> {
         let (done, answer) = sync_channel(1);
-        let sent = self.send(Command::Sync(done));
+        let sent = self.send(command(done));
         match sent.ok().and_then(|()| answer.recv().ok()) {
             Some(()) => self.outcome(),
             None => Err(RecordError::WriterGone { recorded: self.status().recorded.into() }),
@@ -307,14 +356,16 @@ impl Drop for Recorder {
 }
 
 impl RunRecorder {
-    /// The recorder of the lanes from `first_lane` on; at most [`BLOCK_LANES`]. One at a time for a range: a
-    /// later one for the same range goes on counting that range's episodes.
+    /// The recorder of the run's lanes from `first_lane` on; at most [`BLOCK_LANES`]. One at a time for a range:
+    /// a later one for the same range goes on counting that range's episodes.
     ///
     /// # Panics
-    /// If the range is empty, too long or not within the run.
+    /// If the range is empty, too long or not within the lanes that are recorded here.
     pub fn block(&self, first_lane: u32, lanes: usize) -> BlockRecorder {
         assert!((1..=BLOCK_LANES).contains(&lanes), "{lanes} lanes in a block of at most {BLOCK_LANES}");
-        assert!(u64::from(first_lane) + lanes as u64 <= u64::from(self.lanes), "lanes beyond the run's");
+        let end = u64::from(first_lane) + lanes as u64;
+        let within = first_lane >= self.lanes.start && end <= u64::from(self.lanes.end);
+        assert!(within, "lanes {first_lane}..{end} of the recorded {:?}", self.lanes);
         self.shared.retain();
         BlockRecorder::new(self.shared.clone(), first_lane, lanes)
     }

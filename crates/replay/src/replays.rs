@@ -14,13 +14,14 @@ use crate::chunk::{Columns, Decoder, Part};
 use crate::disk::{Disk, DiskFile};
 use crate::episode::{EpisodeInfo, Place, start_of};
 use crate::extent::Extent;
-use crate::folder::{lock_path, segment_numbers, segments_dir};
+use crate::folder::{is_written, segment_numbers, segments_dir};
 use crate::index::{Damage, DamageCause, Found, Records, Scan, SegmentIndex, decoder_of, read_range, scan};
 use crate::limits::{CATALOGUE_FROM_BYTES, MAX_SUBFOLDERS};
 use crate::record::{HEADER_BYTES, Header, Kind};
 use crate::recorder::DiskError;
 use crate::run_record::RunInfo;
 use crate::segment::segment_name;
+use crate::summary::{SegmentSummary, summaries_dir};
 
 /// The recordings of a folder as they were when it was opened. Takes no lock: a writer may go on, and what it
 /// adds is seen by the next one that opens the folder. All methods may block for the disk.
@@ -72,7 +73,7 @@ pub enum ReadError {
     NoFolder(PathBuf),
     /// No episode of that name, or its end is damaged.
     NoEpisode(EpisodeName),
-    /// Several folders that are read together have an episode of that name.
+    /// Several folders that are read together have an episode of that name, and not the same one.
     InSeveralFolders {
         /// The name.
         name: EpisodeName,
@@ -124,14 +125,16 @@ impl Replays {
     fn open_with(disk: Arc<dyn Disk>, dir: &Path, use_catalogue: bool) -> Result<Self, ReadError> {
         names_in(&*disk, dir)?;
         // Asked before reading: a writer that ends meanwhile has written everything by then.
-        let lock = lock_path(dir);
-        let writing = disk.is_locked(&lock).map_err(|e| ReadError::disk("look at", &lock, e))?;
+        let writing = is_written(&*disk, dir).map_err(ReadError::Disk)?;
         let numbers = segment_numbers(&*disk, dir).map_err(|e| ReadError::disk("list", dir, e))?;
         let mut replays = Self { disk, dir: dir.into(), segments: BTreeMap::new(), writing };
         let known = if use_catalogue { replays.catalogue(&numbers) } else { BTreeMap::new() };
+        let summaries = use_catalogue && replays.disk.real_dir(&summaries_dir(dir)).is_some();
         let newest = numbers.last().copied();
         for number in numbers {
-            let segment = match known.get(&number).and_then(|index| replays.segment_from(index)) {
+            let known = known.get(&number).and_then(|index| replays.segment_from(index));
+            let known = known.or_else(|| summaries.then(|| replays.segment_of_summary(number)).flatten());
+            let segment = match known {
                 Some(segment) => Some(segment),
                 None => replays.scan_segment(number, newest == Some(number))?,
             };
@@ -167,6 +170,13 @@ impl Replays {
             runs.insert(run.index, Arc::new(info));
         }
         Some(Segment { index: index.clone(), runs, damage: Vec::new(), torn_bytes: 0 })
+    }
+
+    /// A segment as its summary has it, if that fits the file.
+    fn segment_of_summary(&self, number: u64) -> Option<Segment> {
+        let (index, runs) = SegmentSummary::load(&*self.disk, &self.dir, number)?.into_index();
+        let runs = runs.into_iter().map(|(index, run)| (index, Arc::new(run))).collect();
+        Some(Segment { index, runs, damage: Vec::new(), torn_bytes: 0 })
     }
 
     /// `None` if the segment is gone: the writer may have dropped it since the folder was listed.
@@ -491,7 +501,12 @@ impl fmt::Display for ReadError {
             Self::InSeveralFolders { name, folders } => {
                 let named = folders.iter().take(MOST_NAMED).map(|folder| folder.display().to_string());
                 let named: Vec<String> = named.collect();
-                write!(f, "{name} is recorded in {} folders: {}", folders.len(), named.join(", "))?;
+                let count = folders.len();
+                write!(
+                    f,
+                    "{name} is recorded with different contents in {count} folders: {}",
+                    named.join(", ")
+                )?;
                 let more = folders.len() - named.len();
                 if more > 0 { write!(f, " and {more} more") } else { Ok(()) }
             }

@@ -30,7 +30,7 @@ pub(crate) struct SegmentWriter {
     /// Length after the last mark.
     marked: u64,
     /// Last chunk of each block.
-    tails: BTreeMap<(u32, u32), u32>,
+    tails: Tails,
     run_payloads: Vec<RunPayload>,
     index: SegmentIndex,
 }
@@ -119,8 +119,8 @@ impl SegmentWriter {
     /// Adds a chunk and the ends in it.
     pub(crate) fn add_chunk(&mut self, place: ChunkPlace, payload: &[u8], ends: &[EndFacts]) {
         let tag = self.run_payloads.get(place.run as usize).map_or(0, |run| run.tag);
-        let tail = self.tails.entry((place.run, place.first_lane)).or_insert(0);
-        let prev = std::mem::replace(tail, self.len as u32);
+        let tail = self.tails.entry((place.run, place.first_lane)).or_default();
+        let (prev, _) = std::mem::replace(tail, (self.len as u32, place.lanes));
         let header = Header {
             lanes: place.lanes,
             run: place.run,
@@ -140,18 +140,8 @@ impl SegmentWriter {
 
     /// Gives pending records to the operating system.
     pub(crate) fn flush(&mut self) -> Result<(), DiskError> {
-        let mut rest = &self.pending[..];
-        while !rest.is_empty() {
-            match self.file.append(rest) {
-                Ok(0) => {
-                    let error = std::io::ErrorKind::WriteZero.into();
-                    return Err(DiskError::new("append", &self.path, error));
-                }
-                Ok(written) => rest = &rest[written..],
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(DiskError::new("append", &self.path, error)),
-            }
-        }
+        let appended = self.file.append_all(&self.pending);
+        appended.map_err(|error| DiskError::new("append", &self.path, error))?;
         self.pending.clear();
         Ok(())
     }
@@ -251,9 +241,13 @@ impl SegmentIndex {
 }
 
 /// The blocks' last chunks as they stand in an index.
-pub(crate) fn tails_of(tails: &BTreeMap<(u32, u32), u32>) -> Vec<Tail> {
-    tails.iter().map(|(&(run, first_lane), &offset)| Tail { run, first_lane, offset }).collect()
+pub(crate) fn tails_of(tails: &Tails) -> Vec<Tail> {
+    let tail = |(&(run, first_lane), &(offset, lanes)): (&_, &_)| Tail { run, first_lane, offset, lanes };
+    tails.iter().map(tail).collect()
 }
+
+/// By run and first lane: offset of the last chunk and its lanes.
+pub(crate) type Tails = BTreeMap<(u32, u32), (u32, u16)>;
 
 /// The file name of a segment.
 pub(crate) fn segment_name(number: u64) -> String {

@@ -1,7 +1,7 @@
 //! The writer thread: codes what stepping threads hand over and writes it to segments.
 //!
 //! ```text
-//! no segment -> writing -> no segment (sealed by size or at the end)
+//! no segment -> writing -> no segment (sealed by size, by age, when asked or at the end)
 //!               writing -> backing off -> no segment     after a failed operation
 //! ```
 //!
@@ -19,7 +19,7 @@ use crate::buffer::Buffer;
 use crate::catalogue;
 use crate::disk::Disk;
 use crate::encode::Encoder;
-use crate::extent::EndFacts;
+use crate::extent::{EndFacts, Extent};
 use crate::folder::{WriterLock, lock_folder, recover, segment_numbers, segments_dir, wall_ms};
 use crate::handover::{Doorbell, RunShared};
 use crate::index::{SegmentIndex, scan};
@@ -29,6 +29,7 @@ use crate::recorder::{DiskError, OpenError, RecorderConfig, Status};
 use crate::run::{RunHeader, Sampling};
 use crate::run_record::RunInfo;
 use crate::segment::{ChunkPlace, SegmentWriter, segment_name};
+use crate::spool::{SealedSegment, Spool};
 use crate::syncer::{Synced, Syncer};
 
 /// What the recorder asks of its writer thread.
@@ -38,6 +39,8 @@ pub(crate) enum Command {
     Begin(Box<RunHeader>, Arc<RunShared>),
     /// Make everything handed over so far durable, then answer.
     Sync(SyncSender<()>),
+    /// Write everything handed over so far, seal the segment, then answer.
+    Seal(SyncSender<()>),
     /// Write what was handed over and end.
     Finish,
 }
@@ -79,8 +82,10 @@ struct Store {
     session: u32,
     next_number: u64,
     current: Option<(u64, SegmentWriter)>,
-    /// Sizes of the folder's other segments, by number.
-    sealed: BTreeMap<u64, u64>,
+    /// When the current segment got its first chunk.
+    filling_since: Option<Instant>,
+    /// The folder's other segments.
+    sealed: Spool,
     back_off: BackOff,
     opened: Instant,
     /// When a segment may be opened again after a failure; `None` in it: never.
@@ -113,21 +118,22 @@ impl Writer {
         commands: Receiver<Command>,
         doorbell: Arc<Doorbell>,
         status: Arc<Mutex<Status>>,
+        sealed: Spool,
     ) -> Result<Self, OpenError> {
         let lock = lock_folder(&*disk, dir, wall_ms())?;
         let report = recover(&*disk, dir).map_err(OpenError::Disk)?;
         let segments = segments_dir(dir);
         let failed = |operation, path: &Path, error| OpenError::Disk(DiskError::new(operation, path, error));
         let numbers = segment_numbers(&*disk, dir).map_err(|e| failed("list", &segments, e))?;
-        let mut sealed = BTreeMap::new();
+        let mut highest = report.removed.iter().copied().max();
         for number in numbers {
             let path = segments.join(segment_name(number));
-            let len = disk.open(&path).and_then(|file| file.len()).map_err(|e| failed("read", &path, e))?;
-            sealed.insert(number, len);
+            let bytes = disk.open(&path).and_then(|file| file.len()).map_err(|e| failed("read", &path, e))?;
+            sealed.add(SealedSegment { number, bytes, episodes: None });
+            highest = highest.max(Some(number));
         }
         // Number and randomness of a fresh run id serve the session as well.
         let session = RunId::generate().short() as u32;
-        let highest = sealed.keys().next_back().copied().max(report.removed.iter().copied().max());
         let opened = Instant::now();
         let store = Store {
             disk,
@@ -136,6 +142,7 @@ impl Writer {
             session,
             next_number: highest.map_or(1, |number| number + 1),
             current: None,
+            filling_since: None,
             sealed,
             back_off: BackOff::new(u64::from(session)),
             opened,
@@ -170,7 +177,7 @@ impl Writer {
                 Err(TryRecvError::Empty) => None,
                 Err(TryRecvError::Disconnected) => Some(Command::Finish),
             };
-            let worked = self.drain();
+            let worked = if command.is_none() && self.doorbell.is_held() { false } else { self.drain() };
             self.store.flush();
             let idle = command.is_none() && !worked;
             match command {
@@ -181,6 +188,12 @@ impl Writer {
                     // A caller that gave up waiting needs no answer.
                     let _unheard = done.send(());
                 }
+                Some(Command::Seal(done)) => {
+                    self.store.commit();
+                    self.store.seal();
+                    self.publish(began);
+                    let _unheard = done.send(());
+                }
                 Some(Command::Finish) => {
                     self.store.close();
                     self.publish(began);
@@ -188,6 +201,7 @@ impl Writer {
                 }
                 None => self.store.commit_if_due(),
             }
+            self.store.seal_if_old();
             self.publish(began);
             if idle {
                 std::thread::park_timeout(nap);
@@ -286,6 +300,7 @@ impl Store {
             }
         };
         segment.add_chunk(place(index), &self.payload, &self.ends);
+        self.filling_since.get_or_insert_with(Instant::now);
         self.status.recorded.episodes += episodes;
         self.unsafe_episodes += episodes;
         self.unsafe_chunks += 1;
@@ -295,12 +310,23 @@ impl Store {
         }
     }
 
-    /// Notes the end of a run in the segment that has its last chunk.
+    /// Notes the end of a run in the segment that has its last chunk. If that is sealed already, in another one,
+    /// unless readers can tell without: because no episode is open.
     fn end_run(&mut self, run: &Run) {
-        if let (Some((at, index)), Some((number, segment))) = (run.place, &mut self.current)
+        let Some((at, index)) = run.place else { return };
+        if let Some((number, segment)) = &mut self.current
             && at == *number
         {
+            return segment.end_run(index);
+        }
+        let is_open = |block: &Block| block.state.table.iter().any(|lane| lane.age > 0);
+        if run.blocks.values().any(is_open)
+            && self.make_room()
+            && let Some((_, segment)) = &mut self.current
+        {
+            let index = segment.add_run(run.tag, run.payload.clone());
             segment.end_run(index);
+            self.filling_since.get_or_insert_with(Instant::now);
         }
     }
 
@@ -414,44 +440,59 @@ impl Store {
     fn seal(&mut self) {
         self.settle();
         let Some((number, segment)) = self.current.take() else { return };
+        self.filling_since = None;
         let len = segment.len();
         match segment.seal() {
             Ok(index) => {
-                self.sealed.insert(number, index.bytes);
+                let episodes = index.extents.iter().map(Extent::episodes).sum();
+                self.sealed.add(SealedSegment { number, bytes: index.bytes, episodes: Some(episodes) });
                 self.closed_bytes += index.bytes;
                 self.all_durable();
                 self.uncatalogued.push(index);
                 self.catalogue();
             }
             Err(error) => {
-                self.sealed.insert(number, len);
+                self.sealed.add_unsealed(number, len);
                 self.closed_bytes += len;
                 self.failed(error);
             }
         }
     }
 
+    /// Seals the current segment if its first chunk is older than the configuration allows.
+    fn seal_if_old(&mut self) {
+        let old = |since: Instant| self.config.seal_after.is_some_and(|most| since.elapsed() >= most);
+        if self.filling_since.is_some_and(old) {
+            self.flush();
+            self.seal();
+        }
+    }
+
     /// Puts what was sealed into the catalogue, once there is enough for one to help.
     fn catalogue(&mut self) {
-        let worth = self.sealed.values().sum::<u64>() >= CATALOGUE_FROM_BYTES;
-        if worth && self.disk.has_real_paths() {
-            let present: Vec<u64> = self.sealed.keys().copied().collect();
+        // Where segments are taken away, nobody reads them here.
+        let kept = self.config.budget_bytes < u64::MAX;
+        if kept && self.sealed.bytes() >= CATALOGUE_FROM_BYTES && self.disk.has_real_paths() {
+            let present: Vec<u64> = self.sealed.sizes().keys().copied().collect();
             catalogue::store(&self.dir, &self.uncatalogued, &present);
+            self.uncatalogued.clear();
+        } else if !kept {
             self.uncatalogued.clear();
         }
     }
 
     /// Scans segments of earlier sessions that the catalogue does not know; a bounded amount of them.
     fn catch_up(&mut self) {
-        let worth = self.sealed.values().sum::<u64>() >= CATALOGUE_FROM_BYTES;
+        let worth = self.config.budget_bytes < u64::MAX && self.sealed.bytes() >= CATALOGUE_FROM_BYTES;
         if !worth || !self.disk.has_real_paths() {
             return;
         }
         let known = catalogue::load(&self.dir);
         let fits = |number: &u64, bytes: &u64| known.get(number).is_some_and(|index| index.bytes == *bytes);
-        let unknown = self.sealed.iter().filter(|(number, bytes)| !fits(number, bytes)).rev();
+        let sizes = self.sealed.sizes();
+        let unknown = sizes.into_iter().filter(|(number, bytes)| !fits(number, bytes)).rev();
         let mut left = CATCH_UP_BYTES;
-        for (&number, &bytes) in unknown {
+        for (number, bytes) in unknown {
             let Some(rest) = left.checked_sub(bytes) else { break };
             left = rest;
             let path = segments_dir(&self.dir).join(segment_name(number));
@@ -478,8 +519,9 @@ impl Store {
         match result {
             Ok(()) => true,
             Err(error) => {
+                self.filling_since = None;
                 if let Some((number, segment)) = self.current.take() {
-                    self.sealed.insert(number, segment.len());
+                    self.sealed.add_unsealed(number, segment.len());
                     self.closed_bytes += segment.len();
                 }
                 self.failed(error);
@@ -512,9 +554,9 @@ impl Store {
     /// Drops the oldest segments while all together exceed the budget.
     fn keep_budget(&mut self) {
         let dir = segments_dir(&self.dir);
-        let mut total: u64 = self.sealed.values().sum::<u64>() + self.config.segment_bytes;
+        let mut total: u64 = self.sealed.bytes() + self.config.segment_bytes;
         while total > self.config.budget_bytes {
-            let Some((number, bytes)) = self.sealed.pop_first() else { return };
+            let Some((number, bytes)) = self.sealed.take_oldest() else { return };
             let path = dir.join(segment_name(number));
             let removed = self.disk.remove(&path).and_then(|()| self.disk.sync_dir(&dir));
             if let Err(error) = removed {

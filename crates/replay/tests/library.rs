@@ -111,20 +111,75 @@ fn an_episode_is_found_and_read_in_whichever_folder_it_is() {
 }
 
 #[test]
-fn a_name_that_several_folders_have_is_an_error_that_names_them() {
+fn a_name_that_several_folders_have_differently_is_an_error_that_names_them() {
     let disk = recorded();
     let [_, a, b] = places();
     let c = Path::new(DIR).join("c");
-    copy(&disk, &a, &c);
-    let name = |dir: &Path| {
-        let replays = Replays::open(Arc::new(disk.clone()), dir).unwrap();
-        replays.list(&Query::default()).unwrap()[0].name
-    };
+    // The same run and lanes, shown another action than the env got from the second step on.
+    let other = Play { seed: 2, lanes: 5, lie_from: Some(1), ..Play::new("CartPole-v1", 900) };
+    play(Arc::new(disk.clone()), &c, &other);
     let library = open(&disk);
-    let twice = name(&a);
+    let of =
+        |dir: &Path| Replays::open(Arc::new(disk.clone()), dir).unwrap().list(&Query::default()).unwrap();
+    let twice = of(&a)[0].name;
     let Err(ReadError::InSeveralFolders { name: named, folders }) = library.find(twice) else { panic!() };
-    assert_eq!((named, folders), (twice, vec![a, c]));
-    assert!(library.find(name(&b)).is_ok());
+    assert_eq!((named, folders), (twice, vec![a.clone(), c]));
+    assert!(library.find(of(&b)[0].name).is_ok());
+    let listed = library.list(&Query::default()).unwrap();
+    let copies: Vec<&LibraryEpisode> = listed.iter().filter(|episode| episode.info.name == twice).collect();
+    assert_eq!(copies.len(), 1, "listed once");
+    assert_eq!(copies[0].folder.dir(), a, "as the first folder has it");
+}
+
+#[test]
+fn copies_of_an_episode_are_one_episode() {
+    let disk = recorded();
+    let before = open(&disk);
+    let (count, stats) = (before.count().unwrap(), before.stats().unwrap());
+    let names_of = |library: &Library, limit| {
+        let query =
+            Query { limit, sort: Sort { key: SortKey::Length, descending: true }, ..Query::default() };
+        library.list(&query).unwrap().iter().map(|episode| episode.info.name).collect::<Vec<_>>()
+    };
+    let [_, a, _] = places();
+    copy(&disk, &a, &Path::new(DIR).join("0"));
+    copy(&disk, &a, &Path::new(DIR).join("z"));
+    let library = open(&disk);
+    assert_eq!(library.folders().len(), 5);
+    assert_eq!(library.count().unwrap(), count);
+    let now = library.stats().unwrap();
+    assert_eq!((now.runs, now.steps, &now.episodes), (stats.runs, stats.steps, &stats.episodes));
+    for limit in [None, Some(1), Some(7)] {
+        assert_eq!(names_of(&library, limit), names_of(&before, limit));
+    }
+    for info in Replays::open(Arc::new(disk.clone()), &a).unwrap().list(&Query::default()).unwrap() {
+        let found = library.find(info.name).unwrap();
+        assert_eq!(found.folder.dir(), Path::new(DIR).join("0"), "the first of equal copies");
+    }
+}
+
+#[test]
+fn lanes_of_one_run_in_several_folders_are_one_run() {
+    let disk = FaultyDisk::new();
+    let whole = Play { seed: 9, lanes: 20, ..Play::new("CartPole-v1", 400) };
+    play(Arc::new(disk.clone()), Path::new("/whole"), &whole);
+    for (dir, first_lane) in places()[1..].iter().zip([0, 10]) {
+        play(Arc::new(disk.clone()), dir, &Play { lanes: 10, first_lane, run_lanes: 20, ..whole.clone() });
+    }
+    disk.create_dir(Path::new(DIR)).unwrap();
+    let library = open(&disk);
+    let alone = Replays::open(Arc::new(disk.clone()), Path::new("/whole")).unwrap();
+    let wanted = alone.list(&Query::default()).unwrap();
+    let listed = library.list(&Query::default()).unwrap();
+    assert_eq!(names(listed.iter().map(|episode| &episode.info)), names(&wanted));
+    assert_eq!(library.stats().unwrap().runs, 1);
+    for (episode, info) in listed.iter().zip(&wanted) {
+        let (split, alone) = (episode.folder.load(&episode.info).unwrap(), alone.load(info).unwrap());
+        assert_eq!((split.actions, split.end_hash), (alone.actions, alone.end_hash), "{}", info.name);
+    }
+    let mut verified = 0;
+    library.verify_all(&Registry::builtin(), |found| verified += u64::from(found.ok)).unwrap();
+    assert_eq!(verified, wanted.len() as u64);
 }
 
 #[test]

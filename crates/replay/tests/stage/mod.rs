@@ -11,7 +11,7 @@ use rollhouse_core::{
 };
 use rollhouse_env::{BlockStep, Registry};
 use rollhouse_replay::{
-    Disk, End, PolicyInfo, RecordMode, Recorded, Recorder, RecorderConfig, Row, RunHeader,
+    BlockRecorder, Disk, End, PolicyInfo, RecordMode, Recorded, Recorder, RecorderConfig, Row, RunHeader,
 };
 
 /// What is played.
@@ -19,6 +19,9 @@ use rollhouse_replay::{
 pub struct Play {
     pub env: &'static str,
     pub lanes: usize,
+    /// Which lane of the run the first is, of how many; 0 of just these.
+    pub first_lane: u32,
+    pub run_lanes: u32,
     pub rows: u64,
     pub mode: RecordMode,
     pub per_episode: bool,
@@ -33,6 +36,8 @@ impl Play {
         Self {
             env,
             lanes: 64,
+            first_lane: 0,
+            run_lanes: 0,
             rows,
             mode: RecordMode::All,
             per_episode: true,
@@ -45,6 +50,18 @@ impl Play {
 
 /// Plays and records; every open episode is cancelled at the end.
 pub fn play(disk: Arc<dyn Disk>, dir: &Path, play: &Play) -> Recorded {
+    play_with(disk, dir, RecorderConfig::default(), play, |_, _, _| {})
+}
+
+/// As [`play`], and shows recorder and block after each row.
+pub fn play_with(
+    disk: Arc<dyn Disk>,
+    dir: &Path,
+    config: RecorderConfig,
+    play: &Play,
+    mut after_row: impl FnMut(u64, &Recorder, &mut BlockRecorder),
+) -> Recorded {
+    let first = play.first_lane;
     let registry = Registry::builtin();
     let entry = registry.get(play.env).unwrap();
     let spec = entry.spec();
@@ -58,23 +75,23 @@ pub fn play(disk: Arc<dyn Disk>, dir: &Path, play: &Play) -> Recorded {
     } else {
         SeedSchedule::Continue
     };
-    let recorder = Recorder::open(disk, dir, RecorderConfig::default()).unwrap();
-    let run = recorder
-        .begin_run(RunHeader {
-            run: RunId::from_u128(run_bits),
-            spec: spec.clone(),
-            options: vec![options],
-            lanes: lanes as u32,
-            schedule,
-            autoreset: "NextStep".into(),
-            max_episode_steps: Some(play.max_steps as u32),
-            policy: PolicyInfo { name: "random".into(), version: 1 },
-            mode: play.mode,
-            program: "stage".into(),
-            started_ms: 1_700_000_000_000,
-        })
-        .unwrap();
-    let mut block = run.block(0, lanes);
+    let recorder = Recorder::open(disk, dir, config).unwrap();
+    let run_lanes = play.run_lanes.max(first + lanes as u32);
+    let header = RunHeader {
+        run: RunId::from_u128(run_bits),
+        spec: spec.clone(),
+        options: vec![options],
+        lanes: run_lanes,
+        schedule,
+        autoreset: "NextStep".into(),
+        max_episode_steps: Some(play.max_steps as u32),
+        policy: PolicyInfo { name: "random".into(), version: 1 },
+        mode: play.mode,
+        program: "stage".into(),
+        started_ms: 1_700_000_000_000,
+    };
+    let run = recorder.begin_lanes(header, first..first + lanes as u32).unwrap();
+    let mut block = run.block(first, lanes);
     let zeros =
         |column: &rollhouse_core::ColumnSpec| ColumnData::zeros(column.dtype, column.elements() * lanes);
     let mut obs: Vec<ColumnData> = spec.obs_columns().iter().map(zeros).collect();
@@ -87,19 +104,19 @@ pub fn play(disk: Arc<dyn Disk>, dir: &Path, play: &Play) -> Recorded {
     let all = lane_bits(lanes);
     let mut reset = all;
     for lane in 0..lanes {
-        env.seed(lane, play.seed + lane as u64);
+        env.seed(lane, play.seed + u64::from(first) + lane as u64);
     }
     for row in 0..play.rows {
         let now_ms = 1_700_000_000_000 + row / 4;
         let mut starts = [Start::default(); 64];
         for lane in Lanes(reset) {
             if play.per_episode {
-                env.seed(lane, per_episode_seed(play.seed, lane as u32, numbers[lane]));
+                env.seed(lane, per_episode_seed(play.seed, first + lane as u32, numbers[lane]));
             }
             starts[lane] = env.position(lane);
         }
         for (lane, age) in ages.iter().enumerate() {
-            let bits = random_bits(play.seed, lane as u32, row);
+            let bits = random_bits(play.seed, first + lane as u32, row);
             let lies = play.lie_from.is_some_and(|from| age + 1 >= from);
             fill(&spec.action_space, &mut actions, lane, bits);
             fill(&spec.action_space, &mut shown, lane, if lies { split_mix64(bits) } else { bits });
@@ -156,6 +173,7 @@ pub fn play(disk: Arc<dyn Disk>, dir: &Path, play: &Play) -> Recorded {
             block.begin(lane, starts[lane], &obs);
         }
         reset = over;
+        after_row(row, &recorder, &mut block);
     }
     env.state_hashes(all, &mut hashes);
     for lane in Lanes(all & !reset) {

@@ -1,0 +1,196 @@
+//! The sealed segments of a folder that is recorded into, and how they are taken away.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rollhouse_core::RunId;
+
+use crate::disk::{Disk, DiskFile};
+use crate::folder::segments_dir;
+use crate::index::{read_range, scan};
+use crate::recorder::DiskError;
+use crate::segment::segment_name;
+
+/// The sealed segments of a folder that is recorded into. Clones share them. It outlives its recorder, but sees
+/// what is sealed only while that lives.
+///
+/// A folder never uses a segment's number again: the newest sealed segment stays on the disk until a newer one
+/// is sealed, also when it was taken away, and the next recorder counts on from it.
+#[derive(Debug, Clone)]
+pub struct Spool {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    shelf: Arc<Mutex<Shelf>>,
+}
+
+/// A segment that nothing more is written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SealedSegment {
+    /// Its number in the folder.
+    pub number: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Episodes that ended in it; not known of those an earlier recorder wrote.
+    pub episodes: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Shelf {
+    /// All but the one being written.
+    segments: BTreeMap<u64, Shelved>,
+    /// The newest sealed one, if it was taken away and waits for a newer one before it is removed.
+    taken: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Shelved {
+    bytes: u64,
+    episodes: Option<u64>,
+    /// Not so after a failed operation: then the next recorder seals it.
+    sealed: bool,
+}
+
+impl Spool {
+    pub(crate) fn new(disk: Arc<dyn Disk>, dir: &Path) -> Self {
+        Self { disk, dir: dir.into(), shelf: Arc::default() }
+    }
+
+    /// The folder's name among all folders that are shipped to a store: drawn when it is first asked for and kept
+    /// in the file `spool`. Durable on return. Blocks for the disk.
+    ///
+    /// # Errors
+    /// If a file operation fails.
+    pub fn name(&self) -> Result<String, DiskError> {
+        let path = self.dir.join("spool");
+        let failed = |operation, path: &Path, error| DiskError::new(operation, path, error);
+        match self.disk.open(&path) {
+            Ok(file) => {
+                let bytes = read_range(&*file, 0, MAX_NAME_BYTES).map_err(|e| failed("read", &path, e))?;
+                let name = String::from_utf8_lossy(&bytes).trim().to_owned();
+                // Anything else was not written here, and would not do as part of a path.
+                if name.len() == 8 && name.bytes().all(|b| b.is_ascii_alphanumeric()) {
+                    return Ok(name);
+                }
+                Err(failed("read", &path, io::Error::new(io::ErrorKind::InvalidData, "no name of a spool")))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.draw_name(&path),
+            Err(error) => Err(failed("open", &path, error)),
+        }
+    }
+
+    fn draw_name(&self, path: &Path) -> Result<String, DiskError> {
+        let drawn = rollhouse_core::EpisodeName { run: RunId::generate().short(), lane: 0, number: 0 };
+        let name: String = drawn.to_string().chars().take(8).collect();
+        let new = path.with_extension("new");
+        let failed = |operation, error| DiskError::new(operation, path, error);
+        // Left by a crash between creating and renaming it.
+        match self.disk.remove(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("remove", error)),
+            _ => {}
+        }
+        let file = self.disk.create(&new).map_err(|e| failed("create", e))?;
+        file.append_all(name.as_bytes()).map_err(|e| failed("append", e))?;
+        file.sync_data().map_err(|e| failed("sync", e))?;
+        self.disk.rename(&new, path).map_err(|e| failed("rename", e))?;
+        self.disk.sync_dir(&self.dir).map_err(|e| failed("sync", e))?;
+        Ok(name)
+    }
+
+    /// The sealed segments that were not taken away, oldest first. Does not block.
+    pub fn sealed(&self) -> Vec<SealedSegment> {
+        let shelf = self.lock();
+        let there = shelf.segments.iter().filter(|(number, s)| s.sealed && shelf.taken != Some(**number));
+        let segment =
+            |(&number, s): (&u64, &Shelved)| SealedSegment { number, bytes: s.bytes, episodes: s.episodes };
+        there.map(segment).collect()
+    }
+
+    /// Opens a segment to read it.
+    ///
+    /// # Errors
+    /// As the operating system reports them.
+    pub fn open(&self, number: u64) -> io::Result<Box<dyn DiskFile>> {
+        self.disk.open(&self.path(number))
+    }
+
+    /// How many episodes ended in a segment; reads it if that is not known. Blocks for the disk.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn episodes(&self, number: u64) -> io::Result<u64> {
+        let known = self.lock().segments.get(&number).and_then(|segment| segment.episodes);
+        match known {
+            Some(episodes) => Ok(episodes),
+            None => Ok(scan(number, &*self.open(number)?)?.episodes),
+        }
+    }
+
+    /// Takes a segment away: it is listed no more, and removed now or when a newer one is. Blocks for the disk.
+    ///
+    /// # Errors
+    /// If a file cannot be removed; it is listed again then.
+    pub fn take_away(&self, number: u64) -> Result<(), DiskError> {
+        let gone: Vec<(u64, Shelved)> = {
+            let mut shelf = self.lock();
+            let newest = shelf.segments.iter().rev().find(|(_, s)| s.sealed).map(|(&number, _)| number);
+            let waiting = shelf.taken.take();
+            if newest == Some(number) {
+                shelf.taken = newest;
+            } else {
+                shelf.taken = waiting.filter(|_| waiting == newest);
+            }
+            let stays = shelf.taken;
+            let numbers = waiting.into_iter().chain([number]).filter(|&number| Some(number) != stays);
+            numbers.filter_map(|number| Some((number, shelf.segments.remove(&number)?))).collect()
+        };
+        let mut result = Ok(());
+        for (number, segment) in gone {
+            let path = self.path(number);
+            match self.disk.remove(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    self.lock().segments.insert(number, segment);
+                    result = Err(DiskError::new("remove", &path, error));
+                }
+                _ => {}
+            }
+        }
+        // Not made durable: a name that comes back after a power cut is shipped again and known.
+        result
+    }
+
+    fn path(&self, number: u64) -> PathBuf {
+        segments_dir(&self.dir).join(segment_name(number))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn add(&self, segment: SealedSegment) {
+        let SealedSegment { number, bytes, episodes } = segment;
+        self.lock().segments.insert(number, Shelved { bytes, episodes, sealed: true });
+    }
+
+    pub(crate) fn add_unsealed(&self, number: u64, bytes: u64) {
+        self.lock().segments.insert(number, Shelved { bytes, episodes: None, sealed: false });
+    }
+
+    /// Sizes of all segments but the one being written.
+    pub(crate) fn sizes(&self) -> BTreeMap<u64, u64> {
+        self.lock().segments.iter().map(|(&number, segment)| (number, segment.bytes)).collect()
+    }
+
+    /// Bytes of all segments but the one being written.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.lock().segments.values().map(|segment| segment.bytes).sum()
+    }
+
+    pub(crate) fn take_oldest(&self) -> Option<(u64, u64)> {
+        self.lock().segments.pop_first().map(|(number, segment)| (number, segment.bytes))
+    }
+}
+
+/// Bytes of the file `spool` that are looked at.
+const MAX_NAME_BYTES: u64 = 64;

@@ -1,0 +1,240 @@
+//! Recording for somebody who takes the segments away: sealing by age and on request, holding, numbers.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod stage;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_env::Registry;
+use rollhouse_replay::testing::FaultyDisk;
+use rollhouse_replay::{
+    Disk, Query, Recorder, RecorderConfig, Replays, STORE_LOCK, SealedSegment, SegmentSummary, segment_path,
+    summary_path,
+};
+use stage::{Play, play, play_with};
+
+const DIR: &str = "/store/node-a";
+
+fn spooling() -> RecorderConfig {
+    RecorderConfig { budget_bytes: u64::MAX, ..RecorderConfig::default() }
+}
+
+fn seal_every(rows: u64, disk: &FaultyDisk, what: &Play) {
+    play_with(Arc::new(disk.clone()), Path::new(DIR), spooling(), what, |row, recorder, block| {
+        if row % rows == rows - 1 {
+            block.flush();
+            recorder.seal().unwrap();
+        }
+    });
+}
+
+#[test]
+fn segments_sealed_on_request_hold_the_same_episodes_as_one() {
+    let what = Play { lanes: 9, ..Play::new("CartPole-v1", 300) };
+    let (one, many) = (FaultyDisk::new(), FaultyDisk::new());
+    play(Arc::new(one.clone()), Path::new(DIR), &what);
+    seal_every(50, &many, &what);
+    let open = |disk: &FaultyDisk| Replays::open_scanning(Arc::new(disk.clone()), Path::new(DIR)).unwrap();
+    let (one, many) = (open(&one), open(&many));
+    assert_eq!(many.stats().unwrap().segments, 7, "every 50 of 300 rows, and the cancelled episodes");
+    let load = |replays: &Replays| -> Vec<_> {
+        let list = replays.list(&Query::default()).unwrap();
+        list.iter()
+            .map(|info| replays.load(info).unwrap())
+            .map(|e| (e.info.name, e.actions, e.end_hash))
+            .collect()
+    };
+    assert_eq!(load(&one), load(&many));
+    assert_eq!(many.damage().count(), 0);
+    let mut failed = 0;
+    many.verify_all(&Registry::builtin(), |found| failed += u64::from(!found.ok)).unwrap();
+    assert_eq!(failed, 0);
+}
+
+#[test]
+fn a_segment_older_than_allowed_is_sealed_without_being_asked() {
+    let disk = FaultyDisk::new();
+    let config = RecorderConfig { seal_after: Some(Duration::ZERO), ..spooling() };
+    let what = Play { lanes: 4, ..Play::new("CartPole-v1", 64) };
+    play_with(Arc::new(disk.clone()), Path::new(DIR), config, &what, |row, recorder, block| {
+        if row == 31 {
+            block.flush();
+            // Everything handed over is written once this returns, and the writer seals before it takes more.
+            recorder.sync().unwrap();
+            recorder.sync().unwrap();
+            assert!(!recorder.spool().sealed().is_empty());
+        }
+    });
+}
+
+#[test]
+fn segments_taken_away_are_gone_and_their_numbers_are_not_used_again() {
+    let disk = FaultyDisk::new();
+    let mut seen = BTreeSet::new();
+    for round in 0..4 {
+        seal_every(40, &disk, &Play { lanes: 3, seed: round, ..Play::new("CartPole-v1", 100) });
+        let recorder = Recorder::open(Arc::new(disk.clone()), Path::new(DIR), spooling()).unwrap();
+        let spool = recorder.spool();
+        let sealed = spool.sealed();
+        // The newest of the round before is still there, and is taken again.
+        let new: Vec<u64> = sealed.iter().map(|s| s.number).filter(|number| seen.insert(*number)).collect();
+        assert_eq!(new.len(), 3, "{sealed:?}");
+        for SealedSegment { number, bytes, .. } in sealed {
+            assert_eq!(spool.open(number).unwrap().len().unwrap(), bytes);
+            assert!(spool.episodes(number).is_ok());
+            spool.take_away(number).unwrap();
+            spool.take_away(number).unwrap();
+        }
+        assert!(spool.sealed().is_empty());
+        recorder.finish().unwrap();
+        let left = disk.paths().into_iter().filter(|path| path.extension().is_some_and(|e| e == "seg"));
+        assert_eq!(left.collect::<Vec<_>>(), [segment_path(Path::new(DIR), *seen.last().unwrap())]);
+    }
+    assert_eq!(seen, (1..=12).collect());
+}
+
+#[test]
+fn a_segment_that_cannot_be_removed_is_listed_again() {
+    let disk = FaultyDisk::new();
+    seal_every(40, &disk, &Play { lanes: 3, ..Play::new("CartPole-v1", 100) });
+    let recorder = Recorder::open(Arc::new(disk.clone()), Path::new(DIR), spooling()).unwrap();
+    let spool = recorder.spool();
+    let before = spool.sealed();
+    let faults =
+        rollhouse_replay::testing::Faults { fail_at: Some(disk.operations() + 1), ..Default::default() };
+    disk.set_faults(faults);
+    assert!(spool.take_away(1).is_err());
+    assert_eq!(spool.sealed(), before);
+    spool.take_away(1).unwrap();
+    assert_eq!(spool.sealed(), before[1..]);
+}
+
+#[test]
+fn a_spool_keeps_its_name() {
+    let disk = FaultyDisk::new();
+    let open =
+        |disk: &FaultyDisk| Recorder::open(Arc::new(disk.clone()), Path::new(DIR), spooling()).unwrap();
+    let recorder = open(&disk);
+    let name = recorder.spool().name().unwrap();
+    assert_eq!(name.len(), 8);
+    assert_eq!(recorder.spool().name().unwrap(), name);
+    recorder.finish().unwrap();
+    let later = disk.after_power_cut(|_, _| 0);
+    assert_eq!(open(&later).spool().name().unwrap(), name);
+    let other = open(&FaultyDisk::new());
+    assert_ne!(other.spool().name().unwrap(), name);
+}
+
+#[test]
+fn a_held_recorder_takes_nothing_until_asked_and_loses_nothing() {
+    let disk = FaultyDisk::new();
+    let what = Play { lanes: 6, ..Play::new("CartPole-v1", 200) };
+    let mut written = 0;
+    let recorded = play_with(
+        Arc::new(disk.clone()),
+        Path::new(DIR),
+        spooling(),
+        &what,
+        |row, recorder, block| match row {
+            20 => {
+                recorder.hold(true);
+                block.flush();
+                written = recorder.sync().unwrap().bytes;
+            }
+            // Enough buffers for the writer to be woken, not so many that stepping would wait.
+            22..120 if row % 2 == 0 => block.flush(),
+            120 => {
+                block.flush();
+                assert_eq!(recorder.status().recorded.bytes, written, "nothing is written while held");
+                assert!(recorder.sync().unwrap().bytes > written, "but when asked");
+                recorder.hold(false);
+            }
+            _ => {}
+        },
+    );
+    assert_eq!((recorded.lost_chunks, recorded.lost_episodes), (0, 0));
+    let replays = Replays::open_scanning(Arc::new(disk), Path::new(DIR)).unwrap();
+    assert_eq!(replays.count().unwrap(), recorded.episodes);
+}
+
+#[test]
+fn summaries_stand_for_whole_segments() {
+    let disk = FaultyDisk::new();
+    let dir = Path::new(DIR);
+    seal_every(60, &disk, &Play { lanes: 5, ..Play::new("CartPole-v1", 200) });
+    let open = || Replays::open(Arc::new(disk.clone()), dir).unwrap();
+    let scanned = open().list(&Query::default()).unwrap();
+    let numbers = [1, 2, 3, 4];
+    let mut episodes = 0;
+    for number in numbers {
+        let file = disk.open(&segment_path(dir, number)).unwrap();
+        let summary = SegmentSummary::read(number, &*file).unwrap();
+        assert!(summary.is_whole());
+        assert!(!SegmentSummary::read(number + 1, &*file).unwrap().is_whole(), "another number");
+        assert_eq!(summary.digests(&*file).unwrap().len() as u64, summary.episodes());
+        episodes += summary.episodes();
+        summary.store(&disk, dir).unwrap();
+        assert_eq!(SegmentSummary::load(&disk, dir, number), Some(summary));
+    }
+    assert_eq!(episodes, scanned.len() as u64);
+    assert_eq!(open().list(&Query::default()).unwrap(), scanned);
+    // Every flipped bit is noticed, and costs a scan only.
+    let path = summary_path(dir, 2);
+    let bytes = disk.read(&path).unwrap();
+    for at in 0..bytes.len() {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 1 << (at % 8);
+        disk.write(&path, flipped);
+        assert_eq!(SegmentSummary::load(&disk, dir, 2), None, "byte {at}");
+    }
+    assert_eq!(open().list(&Query::default()).unwrap(), scanned);
+    // One that fits another length of the segment does not count.
+    disk.write(&path, bytes);
+    let segment = segment_path(dir, 2);
+    let mut shorter = disk.read(&segment).unwrap();
+    shorter.pop();
+    disk.write(&segment, shorter);
+    assert_eq!(SegmentSummary::load(&disk, dir, 2), None);
+}
+
+#[test]
+fn digests_are_the_same_however_an_episode_was_chunked_and_differ_when_it_went_otherwise() {
+    let digests = |disk: &FaultyDisk| {
+        let mut all = std::collections::BTreeMap::new();
+        let replays = Replays::open(Arc::new(disk.clone()), Path::new(DIR)).unwrap();
+        for number in 1..=replays.stats().unwrap().segments {
+            let file = disk.open(&segment_path(Path::new(DIR), number)).unwrap();
+            all.extend(SegmentSummary::read(number, &*file).unwrap().digests(&*file).unwrap());
+        }
+        all
+    };
+    let what = Play { lanes: 5, ..Play::new("CartPole-v1", 200) };
+    let (one, many, other) = (FaultyDisk::new(), FaultyDisk::new(), FaultyDisk::new());
+    play(Arc::new(one.clone()), Path::new(DIR), &what);
+    seal_every(30, &many, &what);
+    play(Arc::new(other.clone()), Path::new(DIR), &Play { first_lane: 5, run_lanes: 10, ..what });
+    assert_eq!(digests(&one), digests(&many));
+    let shifted = digests(&other);
+    for (key, digest) in digests(&one) {
+        let key = rollhouse_replay::EpisodeKey { lane: key.lane + 5, ..key };
+        assert_ne!(shifted.get(&key), Some(&digest));
+    }
+}
+
+#[test]
+fn folders_of_a_held_store_count_as_being_written() {
+    let disk = FaultyDisk::new();
+    let dir = Path::new(DIR);
+    seal_every(60, &disk, &Play { lanes: 5, ..Play::new("CartPole-v1", 200) });
+    let open = || Replays::open(Arc::new(disk.clone()), dir).unwrap().is_writing();
+    assert!(!open());
+    let lock = disk.lock(&dir.parent().unwrap().join(STORE_LOCK), "the coordinator").unwrap();
+    assert!(open());
+    let refused = Recorder::open(Arc::new(disk.clone()), dir, spooling()).unwrap_err();
+    assert!(refused.to_string().contains("coordinator"), "{refused}");
+    drop(lock);
+    assert!(!open());
+}
