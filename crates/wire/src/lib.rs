@@ -10,7 +10,10 @@
 #![forbid(unsafe_code)]
 
 pub mod control;
+mod endpoint;
 mod frame;
+mod hex;
+mod identity;
 pub mod ids;
 mod layout;
 pub mod limits;
@@ -22,9 +25,22 @@ mod session;
 mod sidecar;
 mod status;
 mod store;
+#[cfg(test)]
+mod test_folder;
 mod version;
 
+pub use endpoint::{
+    Arrival, ArrivalCounts, Authenticate, BindError, ByteReceiver, ByteSender, Call, CallError, CloseCode,
+    Connection, ConnectionLost, Credential, DialError, Dialer, Effective, FrameFault, FrameReader,
+    FrameWriter, LARGEST_DATAGRAM, LinkFigures, Listener, MAX_REASON_BYTES, Path, Peer, REQUEST_DEADLINE,
+    Requests, Responder, Settings, Stranger, StreamLost, TurnedAway, TurnedAwayReason,
+};
 pub use frame::{FrameError, FrameHeader, FrameKind, HEADER_BYTES};
+pub use identity::{
+    AuthorityError, CA_CERTIFICATE, CA_KEY, CertificateAuthority, CertificateFiles, Certified, Expected,
+    Fingerprint, FingerprintError, Identity, IdentityError, IdentityFileError, Issued, Trust, Validity,
+    is_name,
+};
 pub use ids::{Incarnation, Secret, SessionId};
 pub use layout::{ActionPlaces, BatchPlaces, ColumnBuffer, FrameLayout, column_bytes, column_bytes_mut};
 pub use member::{

@@ -158,6 +158,26 @@ impl Role {
 }
 
 impl Request {
+    /// Every word a request of this version can have.
+    pub const WORDS: [&'static str; 16] = [
+        "hello",
+        "open_pool",
+        "close_pool",
+        "pool_status",
+        "status",
+        "nodes",
+        "sessions",
+        "drain",
+        "register",
+        "heartbeat",
+        "ship",
+        "open_session",
+        "close_session",
+        "attach",
+        "store_list",
+        "store_read",
+    ];
+
     /// The word in messages and metrics, which is also its `type` on the wire.
     pub const fn word(&self) -> &'static str {
         match self {

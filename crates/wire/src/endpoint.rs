@@ -1,0 +1,28 @@
+//! QUIC as the cluster uses it: connections whose ends know each other, requests, bytes and frames on streams.
+//!
+//! | task | runs on | on cancel | on error |
+//! |---|---|---|---|
+//! | quinn's endpoint and connection drivers | the runtime the [`Listener`] or [`Dialer`] was first used in | connections are lost, peers see silence | the connections end with the error |
+//! | one per handshake, in [`Listener`] | the same | the stranger is refused | he is turned away and counted |
+//! | one per request being read, in [`Requests`] | the same | its stream is given up | the connection is closed with the reason |
+
+mod connection;
+mod dialer;
+mod frames;
+mod gate;
+mod listener;
+mod lost;
+mod peer;
+mod requests;
+mod settings;
+mod stream;
+
+pub use connection::{Call, CallError, Connection, LinkFigures};
+pub use dialer::{DialError, Dialer};
+pub use frames::{FrameFault, FrameReader, FrameWriter};
+pub use listener::{Arrival, ArrivalCounts, Authenticate, BindError, Listener, TurnedAway, TurnedAwayReason};
+pub use lost::{CloseCode, ConnectionLost, MAX_REASON_BYTES, StreamLost};
+pub use peer::{Credential, Peer, Stranger};
+pub use requests::{REQUEST_DEADLINE, Requests, Responder};
+pub use settings::{Effective, LARGEST_DATAGRAM, Path, Settings};
+pub use stream::{ByteReceiver, ByteSender};

@@ -1,0 +1,292 @@
+//! A connection whose two ends know each other.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
+
+use super::lost::{CloseCode, ConnectionLost, StreamLost, short_reason};
+use super::peer::Peer;
+use super::requests::Requests;
+use super::settings::Path;
+use super::stream::{ByteReceiver, ByteSender, MessageError};
+use super::{FrameReader, FrameWriter};
+use crate::control::ControlError;
+use crate::limits::MAX_OPEN_REQUESTS;
+use crate::{Answer, Attach, Attached, Refusal, RefusalCode, Request};
+
+/// A connection after `Hello`. Clones are handles to the same one; it closes when the last is dropped.
+#[derive(Clone)]
+pub struct Connection {
+    pub(crate) inner: quinn::Connection,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    peer: Peer,
+    version: u16,
+    path: Path,
+    /// Requests of the peer that are unanswered.
+    open_requests: Arc<Semaphore>,
+}
+
+impl Connection {
+    pub(crate) fn new(inner: quinn::Connection, peer: Peer, version: u16, path: Path) -> Self {
+        let open_requests = Arc::new(Semaphore::new(MAX_OPEN_REQUESTS));
+        Self { inner, shared: Arc::new(Shared { peer, version, path, open_requests }) }
+    }
+
+    /// Who is at the other end.
+    pub fn peer(&self) -> &Peer {
+        &self.shared.peer
+    }
+
+    /// The version of the protocol both agreed on.
+    pub fn version(&self) -> u16 {
+        self.shared.version
+    }
+
+    /// Asks and waits for the answer, at most for `deadline`. Dropping the future takes the question back as far
+    /// as it can be: the peer learns that nobody reads the answer.
+    ///
+    /// # Errors
+    /// See [`CallError`]. After `Lost` and `TimedOut` the peer may or may not have done what was asked.
+    pub async fn call<T: DeserializeOwned>(
+        &self,
+        request: &Request,
+        deadline: Duration,
+    ) -> Result<T, CallError> {
+        let asked = async {
+            let mut call = self.open(request).await?;
+            call.finish()?;
+            call.answer().await
+        };
+        match tokio::time::timeout(deadline, asked).await {
+            Ok(answer) => answer,
+            Err(_) => Err(CallError::TimedOut { request: request.word(), after: deadline }),
+        }
+    }
+
+    /// Asks and leaves both directions open: for requests whose bytes follow, or whose answer is followed by
+    /// bytes or frames. Waits while the peer allows no further stream.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn open(&self, request: &Request) -> Result<Call, CallError> {
+        let (send, receive) = self.inner.open_bi().await.map_err(StreamLost::from)?;
+        let mut call = Call { send: ByteSender(send), receive: ByteReceiver(receive) };
+        call.send.message(request).await?;
+        Ok(call)
+    }
+
+    /// Attaches to a session: its stream's two directions. Frames of the node have at most `max_columns` bytes
+    /// of columns.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn attach(
+        &self,
+        attach: Attach,
+        max_columns: usize,
+    ) -> Result<(Attached, FrameReader, FrameWriter), CallError> {
+        let mut call = self.open(&Request::Attach(attach)).await?;
+        let attached = call.answer().await?;
+        Ok((attached, FrameReader::new(call.receive, max_columns), FrameWriter::new(call.send)))
+    }
+
+    /// What the peer asks; there is to be one reader of it per connection.
+    pub fn requests(&self) -> Requests {
+        Requests::new(self.clone(), self.shared.open_requests.clone())
+    }
+
+    /// Closes the connection with all of its streams, at once; what is not delivered yet never is.
+    pub fn close(&self, code: CloseCode, reason: &str) {
+        self.inner.close(code.number(), short_reason(reason));
+    }
+
+    /// Waits until the connection is no more. Cancellation-safe.
+    pub async fn closed(&self) -> ConnectionLost {
+        self.inner.closed().await.into()
+    }
+
+    /// Why the connection is no more; `None` if it is still there as far as is known.
+    pub fn lost(&self) -> Option<ConnectionLost> {
+        self.inner.close_reason().map(ConnectionLost::from)
+    }
+
+    /// Its figures as they are now.
+    pub fn figures(&self) -> LinkFigures {
+        let stats = self.inner.stats();
+        LinkFigures {
+            path: self.shared.path,
+            datagram: stats.path.current_mtu,
+            round_trip: stats.path.rtt,
+            window: stats.path.cwnd,
+            sent_bytes: stats.udp_tx.bytes,
+            received_bytes: stats.udp_rx.bytes,
+            sent_packets: stats.path.sent_packets,
+            lost_packets: stats.path.lost_packets,
+            congestion_events: stats.path.congestion_events,
+            black_holes: stats.path.black_holes_detected,
+        }
+    }
+
+    /// Tells this connection from others of the process while it lives.
+    pub fn id(&self) -> usize {
+        self.inner.stable_id()
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Connection({})", self.shared.peer)
+    }
+}
+
+/// What a connection has done and how its path is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkFigures {
+    /// How it was judged at the start.
+    pub path: Path,
+    /// Bytes of the largest datagram that gets through.
+    pub datagram: u16,
+    /// Smoothed round trip.
+    pub round_trip: Duration,
+    /// Bytes that may be on the way.
+    pub window: u64,
+    /// Bytes of datagrams sent.
+    pub sent_bytes: u64,
+    /// Bytes of datagrams received.
+    pub received_bytes: u64,
+    /// Packets sent.
+    pub sent_packets: u64,
+    /// Packets that were not acknowledged in time.
+    pub lost_packets: u64,
+    /// Times the window was made smaller.
+    pub congestion_events: u64,
+    /// Times large datagrams stopped getting through.
+    pub black_holes: u64,
+}
+
+/// A request that was sent, and its stream. Dropped, what was sent is still delivered, and nobody reads the
+/// answer.
+#[derive(Debug)]
+pub struct Call {
+    /// Towards the peer.
+    pub send: ByteSender,
+    /// From the peer.
+    pub receive: ByteReceiver,
+}
+
+impl Call {
+    /// Says that nothing follows the request.
+    ///
+    /// # Errors
+    /// If the stream is no more.
+    pub fn finish(&mut self) -> Result<(), CallError> {
+        Ok(self.send.finish()?)
+    }
+
+    /// The answer; bytes after it stay on the stream. Not cancellation-safe.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn answer<T: DeserializeOwned>(&mut self) -> Result<T, CallError> {
+        let answer: Answer<T> = self.receive.message().await?;
+        answer.into_result().map_err(CallError::Refused)
+    }
+
+    /// Gives the request up in both directions.
+    pub fn cancel(mut self) {
+        self.send.give_up(CloseCode::Finished);
+        self.receive.give_up(CloseCode::Finished);
+    }
+}
+
+/// Why a request has no answer, or not the one hoped for.
+#[derive(Debug)]
+pub enum CallError {
+    /// The peer refused it.
+    Refused(Refusal),
+    /// The stream or its connection is no more.
+    Lost(StreamLost),
+    /// What came back is no answer, or the request cannot be sent.
+    Malformed(ControlError),
+    /// There was no answer in time.
+    TimedOut {
+        /// Word of the request.
+        request: &'static str,
+        /// How long was waited.
+        after: Duration,
+    },
+}
+
+impl From<StreamLost> for CallError {
+    fn from(lost: StreamLost) -> Self {
+        match lost {
+            // Refused without being read: the answer is the code.
+            StreamLost::ByPeer(CloseCode::TooMany) => Self::Refused(Refusal::busy(
+                format!("{MAX_OPEN_REQUESTS} requests of this connection are unanswered"),
+                BUSY_RETRY_MS,
+            )),
+            lost => Self::Lost(lost),
+        }
+    }
+}
+
+impl From<MessageError> for CallError {
+    fn from(error: MessageError) -> Self {
+        match error {
+            MessageError::Lost(lost) => lost.into(),
+            MessageError::Control(error) => Self::Malformed(error),
+        }
+    }
+}
+
+impl CallError {
+    /// The code, if the peer refused.
+    pub const fn refusal(&self) -> Option<RefusalCode> {
+        match self {
+            Self::Refused(refusal) => Some(refusal.code),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refusal) => refusal.fmt(f),
+            Self::Lost(lost) => lost.fmt(f),
+            Self::Malformed(error) => error.fmt(f),
+            Self::TimedOut { request, after } => {
+                write!(f, "no answer to {request} within {} ms", after.as_millis())
+            }
+        }
+    }
+}
+
+impl std::error::Error for CallError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Refused(refusal) => Some(refusal),
+            Self::Lost(lost) => Some(lost),
+            Self::Malformed(error) => Some(error),
+            Self::TimedOut { .. } => None,
+        }
+    }
+}
+
+/// An answer that is sent without being owned.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum AnswerRef<'a, T> {
+    Ok(&'a T),
+    Refused(&'a Refusal),
+}
+
+/// When to ask again after too many requests at a time: about as long as they take.
+const BUSY_RETRY_MS: u64 = 50;

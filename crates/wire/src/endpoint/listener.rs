@@ -1,0 +1,438 @@
+//! The side that is dialled.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quinn::{Endpoint, TokioRuntime, TransportConfig};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use tokio::task::JoinSet;
+
+use super::connection::{AnswerRef, Connection};
+use super::gate::{Admission, Gate};
+use super::lost::{CloseCode, ConnectionLost, StreamLost, short_reason};
+use super::peer::{Peer, Stranger};
+use super::requests::{Unreadable, code_of, parse};
+use super::settings::{Effective, Path, Settings, endpoint_config};
+use super::stream::{ByteReceiver, ByteSender, MessageError};
+use crate::identity::{Side, tls_server};
+use crate::{Hello, Identity, Refusal, RefusalCode, Request, Versions, Welcome};
+
+/// Decides whom a stranger is taken for. Called on the thread that serves connections; must not block.
+pub type Authenticate = dyn Fn(&Hello, &Stranger) -> Result<Peer, Refusal> + Send + Sync;
+
+/// Accepts connections: TLS, `Hello`, and who it is, with bounds on how much of that strangers may cause.
+///
+/// ```text
+///  first packet ──(gate)──▶ handshake ──▶ Hello ──(authenticate)──▶ Connection
+///       │ dropped, refused,     │ deadline     │ refused with a typed answer,
+///       ▼ proof of address      ▼              ▼ then closed
+/// ```
+///
+/// Must be made and used inside a tokio runtime with time and I/O; its sockets are driven by that runtime only.
+/// One task per handshake, at most [`Settings::max_handshakes`]; they end with the listener.
+pub struct Listener {
+    endpoint: Endpoint,
+    effective: Effective,
+    context: Arc<Context>,
+    transports: Transports,
+    gate: Gate,
+    started: Instant,
+    handshakes: JoinSet<Arrival>,
+    counts: ArrivalCounts,
+}
+
+/// What every handshake needs.
+struct Context {
+    identity: Arc<Identity>,
+    authenticate: Box<Authenticate>,
+    program: String,
+}
+
+/// The same QUIC settings for the two kinds of path.
+struct Transports {
+    jumbo: Arc<quinn::ServerConfig>,
+    ethernet: Arc<quinn::ServerConfig>,
+}
+
+/// What came of a stranger.
+#[derive(Debug)]
+pub enum Arrival {
+    /// He is known now.
+    Connected(Connection),
+    /// He was turned away.
+    TurnedAway(TurnedAway),
+}
+
+/// A stranger who was turned away.
+#[derive(Debug)]
+pub struct TurnedAway {
+    /// Where he was.
+    pub address: SocketAddr,
+    /// Why.
+    pub reason: TurnedAwayReason,
+}
+
+/// Why a stranger was turned away.
+#[derive(Debug)]
+pub enum TurnedAwayReason {
+    /// He was not believed, or speaks another version; he was told.
+    Refused(Refusal),
+    /// He did not keep to the protocol.
+    Malformed(String),
+    /// TLS failed, or he went away.
+    Lost(ConnectionLost),
+    /// He took longer than [`Settings::handshake`].
+    TooSlow,
+}
+
+impl TurnedAwayReason {
+    /// The word in metrics.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Refused(refusal) => refusal.code.word(),
+            Self::Malformed(_) => "malformed",
+            Self::Lost(_) => "lost",
+            Self::TooSlow => "too_slow",
+        }
+    }
+}
+
+impl fmt::Display for TurnedAway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} was turned away: ", self.address)?;
+        match &self.reason {
+            TurnedAwayReason::Refused(refusal) => refusal.fmt(f),
+            TurnedAwayReason::Malformed(text) => f.write_str(text),
+            TurnedAwayReason::Lost(lost) => lost.fmt(f),
+            TurnedAwayReason::TooSlow => f.write_str("the handshake took too long"),
+        }
+    }
+}
+
+/// How strangers fared since the listener was made.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ArrivalCounts {
+    /// Handshakes begun.
+    pub begun: u64,
+    /// Asked to prove their address first.
+    pub proof_asked: u64,
+    /// Refused because too many handshakes or connections were open.
+    pub full: u64,
+    /// Dropped because too many came per second.
+    pub dropped: u64,
+    /// Known in the end.
+    pub connected: u64,
+    /// Turned away, by [`TurnedAwayReason::word`].
+    pub turned_away: BTreeMap<&'static str, u64>,
+}
+
+impl Listener {
+    /// Binds `address` (port 0 for any) and listens. `program` is this program's name and version.
+    ///
+    /// # Errors
+    /// See [`BindError`].
+    pub fn bind(
+        address: SocketAddr,
+        identity: Arc<Identity>,
+        settings: Settings,
+        program: impl Into<String>,
+        authenticate: Box<Authenticate>,
+    ) -> Result<Self, BindError> {
+        if identity.certified().is_none() {
+            return Err(BindError::NoCertificate);
+        }
+        let error = |source| BindError::Socket { address, source };
+        let (socket, effective) = settings.socket(address).map_err(error)?;
+        let base = tls_server(identity.clone()).map_err(BindError::Tls)?;
+        let transports = Transports::new(base, &settings);
+        let endpoint = Endpoint::new(
+            endpoint_config(),
+            Some((*transports.ethernet).clone()),
+            socket,
+            Arc::new(TokioRuntime),
+        )
+        .map_err(error)?;
+        Ok(Self {
+            endpoint,
+            effective,
+            context: Arc::new(Context { identity, authenticate, program: program.into() }),
+            transports,
+            gate: Gate::new(
+                settings.max_handshakes,
+                settings.max_connections,
+                settings.handshakes_per_second,
+            ),
+            started: Instant::now(),
+            handshakes: JoinSet::new(),
+            counts: ArrivalCounts::default(),
+        })
+    }
+
+    /// The next stranger who is known now or was turned away; `None` after [`Listener::close`]. Nothing is
+    /// admitted while nobody waits here. Cancellation-safe.
+    pub async fn accept(&mut self) -> Option<Arrival> {
+        loop {
+            tokio::select! {
+                Some(arrival) = self.handshakes.join_next() => {
+                    // A handshake neither panics nor is it ended while we are here.
+                    let Ok(arrival) = arrival else { continue };
+                    self.count(&arrival);
+                    return Some(arrival);
+                }
+                incoming = self.endpoint.accept() => self.admit(incoming?),
+            }
+        }
+    }
+
+    /// Where it listens, and what came of its settings.
+    pub fn effective(&self) -> Effective {
+        self.effective
+    }
+
+    /// How strangers fared.
+    pub fn counts(&self) -> &ArrivalCounts {
+        &self.counts
+    }
+
+    /// Closes all connections with that code, and accepts no more.
+    pub fn close(&self, code: CloseCode, reason: &str) {
+        self.endpoint.close(code.number(), short_reason(reason));
+    }
+
+    /// Waits until all peers have been told of [`Listener::close`], or have not answered for a few round trips.
+    pub async fn closed(&self) {
+        self.endpoint.wait_idle().await;
+    }
+
+    fn admit(&mut self, incoming: quinn::Incoming) {
+        let proven = incoming.remote_address_validated();
+        // The library counts the strangers that wait here, too.
+        let connections = self.endpoint.open_connections();
+        match self.gate.admit(self.started.elapsed(), self.handshakes.len(), connections, proven) {
+            Admission::Begin => self.begin(incoming),
+            Admission::Prove => {
+                self.counts.proof_asked += 1;
+                // It fails only if he has proven it already.
+                if let Err(error) = incoming.retry() {
+                    error.into_incoming().ignore();
+                }
+            }
+            Admission::Refuse => {
+                self.counts.full += 1;
+                incoming.refuse();
+            }
+            Admission::Drop => {
+                self.counts.dropped += 1;
+                incoming.ignore();
+            }
+        }
+    }
+
+    fn begin(&mut self, incoming: quinn::Incoming) {
+        self.counts.begun += 1;
+        let address = incoming.remote_address();
+        let settings = &self.effective.settings;
+        let path = Path::to(address.ip(), incoming.local_ip(), settings.jumbo);
+        let deadline = settings.handshake;
+        let config = self.transports.of(path);
+        let context = self.context.clone();
+        self.handshakes.spawn(async move {
+            let greeted = greet(incoming, config, path, &context);
+            let reason = match tokio::time::timeout(deadline, greeted).await {
+                Ok(Ok(connection)) => return Arrival::Connected(connection),
+                Ok(Err(reason)) => reason,
+                Err(_) => TurnedAwayReason::TooSlow,
+            };
+            Arrival::TurnedAway(TurnedAway { address, reason })
+        });
+    }
+
+    fn count(&mut self, arrival: &Arrival) {
+        match arrival {
+            Arrival::Connected(_) => self.counts.connected += 1,
+            Arrival::TurnedAway(away) => {
+                *self.counts.turned_away.entry(away.reason.word()).or_default() += 1;
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener").field("effective", &self.effective).field("counts", &self.counts).finish()
+    }
+}
+
+impl Transports {
+    fn new(base: quinn::ServerConfig, settings: &Settings) -> Self {
+        let with = |transport: Arc<TransportConfig>| {
+            let mut config = base.clone();
+            config
+                .transport_config(transport)
+                .max_incoming(MAX_WAITING)
+                .incoming_buffer_size(WAITING_BYTES)
+                .incoming_buffer_size_total(WAITING_BYTES * MAX_WAITING as u64 / 4);
+            Arc::new(config)
+        };
+        Self {
+            jumbo: with(settings.transport(Path::Jumbo)),
+            ethernet: with(settings.transport(Path::Ethernet)),
+        }
+    }
+
+    fn of(&self, path: Path) -> Arc<quinn::ServerConfig> {
+        match path {
+            Path::Jumbo => self.jumbo.clone(),
+            Path::Ethernet => self.ethernet.clone(),
+        }
+    }
+}
+
+/// From a stranger's first packet to a connection.
+async fn greet(
+    incoming: quinn::Incoming,
+    config: Arc<quinn::ServerConfig>,
+    path: Path,
+    context: &Context,
+) -> Result<Connection, TurnedAwayReason> {
+    let lost = |error: quinn::ConnectionError| TurnedAwayReason::Lost(error.into());
+    let connection = incoming.accept_with(config).map_err(lost)?.await.map_err(lost)?;
+    let (send, receive) = connection.accept_bi().await.map_err(lost)?;
+    let (mut send, mut receive) = (ByteSender(send), ByteReceiver(receive));
+    let hello = match hello(&mut receive).await {
+        Ok(hello) => hello,
+        Err(NoHello::Lost(lost)) => return Err(TurnedAwayReason::Lost(lost)),
+        Err(NoHello::Bad(code, text)) => {
+            connection.close(code.number(), short_reason(&text));
+            return Err(TurnedAwayReason::Malformed(text));
+        }
+    };
+    match introduce(&connection, &hello, context) {
+        Ok((peer, version)) => {
+            let welcome = Welcome { version, program: context.program.clone(), role: peer.role };
+            let sent = send.message(&AnswerRef::Ok(&welcome)).await;
+            if let (Err(MessageError::Lost(lost)), _) | (_, Err(lost)) = (sent, send.finish()) {
+                return Err(TurnedAwayReason::Lost(connection_of(lost)));
+            }
+            Ok(Connection::new(connection, peer, version, path))
+        }
+        Err(refusal) => {
+            // He is to read why before the connection goes; if he does not, that is his loss.
+            let told = async {
+                let _sent = send.message(&AnswerRef::<()>::Refused(&refusal)).await;
+                let _finished = send.finish();
+                send.settled().await;
+            };
+            let _told = tokio::time::timeout(LINGER, told).await;
+            connection.close(CloseCode::Refused.number(), short_reason(&refusal.message));
+            Err(TurnedAwayReason::Refused(refusal))
+        }
+    }
+}
+
+enum NoHello {
+    Lost(ConnectionLost),
+    Bad(CloseCode, String),
+}
+
+/// The first request of a connection.
+async fn hello(receive: &mut ByteReceiver) -> Result<Hello, NoHello> {
+    let bytes = match receive.raw_message().await {
+        Ok(bytes) => bytes,
+        Err(MessageError::Lost(StreamLost::Cut)) => {
+            return Err(NoHello::Bad(CloseCode::Malformed, "the first stream ended within hello".into()));
+        }
+        Err(MessageError::Lost(lost)) => return Err(NoHello::Lost(connection_of(lost))),
+        Err(MessageError::Control(error)) => return Err(NoHello::Bad(code_of(&error), error.to_string())),
+    };
+    match parse(&bytes) {
+        Ok(Request::Hello(hello)) => Ok(hello),
+        Ok(other) => Err(NoHello::Bad(
+            CloseCode::OutOfOrder,
+            format!("the first request of a connection is hello, not {}", other.word()),
+        )),
+        Err(Unreadable::Unknown(word)) => Err(NoHello::Bad(
+            CloseCode::OutOfOrder,
+            format!("the first request of a connection is hello, not `{word}`"),
+        )),
+        Err(Unreadable::Malformed(error)) => Err(NoHello::Bad(code_of(&error), error.to_string())),
+    }
+}
+
+/// Who he is and what is spoken.
+fn introduce(
+    connection: &quinn::Connection,
+    hello: &Hello,
+    context: &Context,
+) -> Result<(Peer, u16), Refusal> {
+    let version = Versions::OURS.common(hello.versions).ok_or_else(|| {
+        let (ours, theirs) = (Versions::OURS, hello.versions);
+        Refusal::new(
+            RefusalCode::Version,
+            format!(
+                "no common version: {} speaks {} to {}, {} speaks {} to {}",
+                context.program, ours.oldest, ours.newest, hello.program, theirs.oldest, theirs.newest
+            ),
+        )
+    })?;
+    let chain =
+        connection.peer_identity().and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
+    let certificate = chain.map(|chain| context.identity.certify(&chain, Side::Client, UnixTime::now()));
+    let stranger = Stranger { address: connection.remote_address(), certificate };
+    Ok(((context.authenticate)(hello, &stranger)?, version))
+}
+
+/// The stream's connection is lost in effect, whichever of the two went first.
+fn connection_of(lost: StreamLost) -> ConnectionLost {
+    match lost {
+        StreamLost::Connection(lost) => lost,
+        other => ConnectionLost::Transport(other.to_string()),
+    }
+}
+
+/// Why nothing listens.
+#[derive(Debug)]
+pub enum BindError {
+    /// The address cannot be bound.
+    Socket {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// Whoever is dialled has to show a certificate, and there is none.
+    NoCertificate,
+    /// TLS cannot be set up.
+    Tls(rustls::Error),
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket { address, .. } => write!(f, "udp {address} cannot be bound"),
+            Self::NoCertificate => f.write_str("a listening endpoint needs a certificate"),
+            Self::Tls(_) => f.write_str("tls cannot be set up"),
+        }
+    }
+}
+
+impl std::error::Error for BindError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Socket { source, .. } => Some(source),
+            Self::Tls(source) => Some(source),
+            Self::NoCertificate => None,
+        }
+    }
+}
+
+/// Strangers' first packets that wait to be looked at.
+const MAX_WAITING: usize = 1024;
+/// Bytes of further packets that are kept for each of them: a first flight fits.
+const WAITING_BYTES: u64 = 16 << 10;
+/// How long a refusal is given to arrive.
+const LINGER: Duration = Duration::from_secs(1);

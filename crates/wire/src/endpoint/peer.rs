@@ -1,0 +1,50 @@
+//! Who is at the other end.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use crate::{Certified, IdentityError, Role};
+
+/// The other end of a connection, once it is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// What it may do.
+    pub role: Role,
+    /// The name in its certificate or of its token; empty for [`Role::Anonymous`].
+    pub name: String,
+    /// By what it is known.
+    pub credential: Credential,
+    /// Lanes it may have open at a time; `None` is without bound.
+    pub max_lanes: Option<u32>,
+    /// Where it was when it connected.
+    pub address: SocketAddr,
+}
+
+/// By what a peer is known.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Credential {
+    /// Nothing: each session's secret has to do.
+    None,
+    /// A certificate.
+    Certificate,
+    /// The token with that id.
+    Token(String),
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name.as_str() {
+            "" => write!(f, "{} at {}", self.role.word(), self.address),
+            name => write!(f, "{} `{name}` at {}", self.role.word(), self.address),
+        }
+    }
+}
+
+/// Somebody who has connected and is not known yet.
+#[derive(Debug, Clone)]
+pub struct Stranger {
+    /// Where he is.
+    pub address: SocketAddr,
+    /// What his certificate says, or why it is not believed; `None` if he showed none.
+    pub certificate: Option<Result<Certified, IdentityError>>,
+}

@@ -1,0 +1,230 @@
+//! What a peer asks, in the order in which it is read to its end.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+
+use super::connection::{AnswerRef, Connection};
+use super::lost::{CloseCode, ConnectionLost, StreamLost};
+use super::stream::{ByteReceiver, ByteSender, MessageError};
+use super::{FrameReader, FrameWriter};
+use crate::control::{self, ControlError};
+use crate::{Refusal, RefusalCode, Request, Role};
+
+/// Reads the requests of one connection. Those the peer's role may not make are refused here; what is no request
+/// at all closes the connection; a stream on which no whole request comes within [`REQUEST_DEADLINE`] is given up.
+/// Dropping it ends the tasks that read.
+#[derive(Debug)]
+pub struct Requests {
+    connection: Connection,
+    open: Arc<Semaphore>,
+    reading: JoinSet<Option<(Request, Responder)>>,
+}
+
+impl Requests {
+    pub(crate) fn new(connection: Connection, open: Arc<Semaphore>) -> Self {
+        Self { connection, open, reading: JoinSet::new() }
+    }
+
+    /// The next request and what answers it. Several may be unanswered, up to
+    /// [`MAX_OPEN_REQUESTS`](crate::limits::MAX_OPEN_REQUESTS); streams beyond that are given up at once.
+    /// Cancellation-safe.
+    ///
+    /// # Errors
+    /// When the connection is no more, for whichever reason.
+    pub async fn next(&mut self) -> Result<(Request, Responder), ConnectionLost> {
+        loop {
+            tokio::select! {
+                // Finished reads first, so that they are handed on before more is taken in.
+                biased;
+                Some(read) = self.reading.join_next() => {
+                    // A reading task neither panics nor is it ended while we are here.
+                    if let Ok(Some(request)) = read {
+                        return Ok(request);
+                    }
+                }
+                stream = self.connection.inner.accept_bi() => {
+                    let (send, receive) = stream?;
+                    self.begin(ByteSender(send), ByteReceiver(receive));
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, mut send: ByteSender, mut receive: ByteReceiver) {
+        let Ok(permit) = self.open.clone().try_acquire_owned() else {
+            send.give_up(CloseCode::TooMany);
+            receive.give_up(CloseCode::TooMany);
+            return;
+        };
+        let connection = self.connection.clone();
+        let responder = Responder { send, receive, permit };
+        self.reading.spawn(async move {
+            match tokio::time::timeout(REQUEST_DEADLINE, read(&connection, responder)).await {
+                Ok(request) => request,
+                // The stream was dropped with the future, which tells the peer.
+                Err(_) => None,
+            }
+        });
+    }
+}
+
+/// Reads one request; `None` if it has been dealt with.
+async fn read(connection: &Connection, mut responder: Responder) -> Option<(Request, Responder)> {
+    let bytes = match responder.receive.raw_message().await {
+        Ok(bytes) => bytes,
+        Err(MessageError::Lost(StreamLost::Cut)) => {
+            connection.close(CloseCode::Malformed, "a stream ended in the middle of its request");
+            return None;
+        }
+        Err(MessageError::Lost(_)) => return None,
+        Err(MessageError::Control(error)) => {
+            connection.close(code_of(&error), &error.to_string());
+            return None;
+        }
+    };
+    let refusal = match parse(&bytes) {
+        Ok(request) if connection.peer().role.may(&request) => return Some((request, responder)),
+        Ok(Request::Hello(_)) => {
+            connection.close(CloseCode::OutOfOrder, "hello comes once, on the first stream");
+            return None;
+        }
+        Ok(request) => forbidden(connection.peer().role, request.word()),
+        Err(Unreadable::Unknown(word)) => Refusal::new(
+            RefusalCode::Unsupported,
+            format!("`{word}` is no request of version {}", connection.version()),
+        ),
+        Err(Unreadable::Malformed(error)) => {
+            connection.close(code_of(&error), &error.to_string());
+            return None;
+        }
+    };
+    // Whether the peer still wants to hear it is his affair.
+    let _sent = responder.refuse(refusal).await;
+    None
+}
+
+fn forbidden(role: Role, request: &str) -> Refusal {
+    Refusal::new(RefusalCode::Forbidden, format!("the role {} may not ask for {request}", role.word()))
+}
+
+/// Why bytes are no request.
+pub(crate) enum Unreadable {
+    /// A request that this version does not know.
+    Unknown(String),
+    /// Nothing the protocol knows.
+    Malformed(ControlError),
+}
+
+/// Reads a request, and tells one of a newer version from rubbish.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Request, Unreadable> {
+    /// What every request has.
+    #[derive(Deserialize)]
+    struct Any {
+        r#type: String,
+    }
+    control::decode(bytes).map_err(|error| match control::decode::<Any>(bytes) {
+        Ok(any) if !Request::WORDS.contains(&any.r#type.as_str()) => {
+            Unreadable::Unknown(any.r#type.chars().take(64).collect())
+        }
+        _ => Unreadable::Malformed(error),
+    })
+}
+
+pub(crate) const fn code_of(error: &ControlError) -> CloseCode {
+    match error {
+        ControlError::TooLong { .. } => CloseCode::TooLong,
+        ControlError::Encode(_) => CloseCode::Internal,
+        ControlError::Decode(_) | ControlError::LeftOver { .. } => CloseCode::Malformed,
+    }
+}
+
+/// Answers one request. Dropped without an answer, the peer sees the stream end.
+pub struct Responder {
+    send: ByteSender,
+    receive: ByteReceiver,
+    permit: OwnedSemaphorePermit,
+}
+
+impl Responder {
+    /// Answers, and ends the stream. Not cancellation-safe.
+    ///
+    /// # Errors
+    /// If the asker is gone, or the answer is longer than a message may be; he then gets a refusal.
+    pub async fn respond<T: Serialize>(mut self, answer: Result<T, Refusal>) -> Result<(), StreamLost> {
+        self.send(&answer).await?;
+        self.send.finish()
+    }
+
+    /// Refuses, and ends the stream. Not cancellation-safe.
+    ///
+    /// # Errors
+    /// If the asker is gone.
+    pub async fn refuse(self, refusal: Refusal) -> Result<(), StreamLost> {
+        self.respond::<()>(Err(refusal)).await
+    }
+
+    /// Agrees and hands over the stream, which no longer counts as an open request. Not cancellation-safe.
+    ///
+    /// # Errors
+    /// If the asker is gone.
+    pub async fn accept<T: Serialize>(mut self, value: T) -> Result<(ByteReceiver, ByteSender), StreamLost> {
+        self.send(&Ok(value)).await?;
+        Ok((self.receive, self.send))
+    }
+
+    /// As [`Responder::accept`], for frames with at most `max_columns` bytes of columns from the asker.
+    ///
+    /// # Errors
+    /// If the asker is gone.
+    pub async fn accept_frames<T: Serialize>(
+        self,
+        value: T,
+        max_columns: usize,
+    ) -> Result<(FrameReader, FrameWriter), StreamLost> {
+        let (receive, send) = self.accept(value).await?;
+        Ok((FrameReader::new(receive, max_columns), FrameWriter::new(send)))
+    }
+
+    /// The bytes that follow the request.
+    pub fn body(&mut self) -> &mut ByteReceiver {
+        &mut self.receive
+    }
+
+    /// Waits until the asker no longer waits for the answer. Cancellation-safe.
+    pub async fn abandoned(&mut self) {
+        let _end = self.send.0.stopped().await;
+    }
+
+    async fn send<T: Serialize>(&mut self, answer: &Result<T, Refusal>) -> Result<(), StreamLost> {
+        let message = match answer {
+            Ok(value) => AnswerRef::Ok(value),
+            Err(refusal) => AnswerRef::Refused(refusal),
+        };
+        match self.send.message(&message).await {
+            Ok(()) => Ok(()),
+            Err(MessageError::Lost(lost)) => Err(lost),
+            Err(MessageError::Control(error)) => {
+                let refusal = Refusal::new(RefusalCode::Internal, error.to_string());
+                match self.send.message(&AnswerRef::<T>::Refused(&refusal)).await {
+                    Err(MessageError::Lost(lost)) => Err(lost),
+                    // A refusal of one sentence is within the limit.
+                    Ok(()) | Err(MessageError::Control(_)) => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Responder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Responder({:?}, {:?})", self.send.0.id(), self.permit)
+    }
+}
+
+/// How long a request may take from its stream's first byte to its last.
+pub const REQUEST_DEADLINE: Duration = Duration::from_secs(5);

@@ -1,0 +1,113 @@
+//! The two directions of a stream: bytes, and control messages among them.
+
+use quinn::{RecvStream, SendStream};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::lost::{CloseCode, StreamLost};
+use crate::control::{self, ControlError};
+
+/// The direction we send in. Dropped, what was written is still delivered, and the stream ends after it.
+#[derive(Debug)]
+pub struct ByteSender(pub(crate) SendStream);
+
+impl ByteSender {
+    /// Sends all of `bytes`: returns when the connection has taken them, which is as soon as its windows allow.
+    /// Not cancellation-safe: some may have been taken.
+    ///
+    /// # Errors
+    /// If the stream is no more.
+    pub async fn write_all(&mut self, bytes: &[u8]) -> Result<(), StreamLost> {
+        Ok(self.0.write_all(bytes).await?)
+    }
+
+    /// Ends the stream after what was sent.
+    ///
+    /// # Errors
+    /// If the stream is no more.
+    pub fn finish(&mut self) -> Result<(), StreamLost> {
+        self.0.finish().map_err(|_| StreamLost::ByUs)
+    }
+
+    /// Gives the stream up; what is not delivered yet never is.
+    pub fn give_up(&mut self, code: CloseCode) {
+        // Already finished and delivered is as good.
+        let _reset = self.0.reset(code.number());
+    }
+
+    /// Waits until the peer has everything after [`ByteSender::finish`], or has lost interest, or the
+    /// connection is no more. Cancellation-safe.
+    pub async fn settled(&mut self) {
+        let _end = self.0.stopped().await;
+    }
+
+    pub(crate) async fn message<T: Serialize>(&mut self, message: &T) -> Result<(), MessageError> {
+        let mut bytes = Vec::with_capacity(256);
+        control::encode(message, &mut bytes).map_err(MessageError::Control)?;
+        self.write_all(&bytes).await.map_err(MessageError::Lost)
+    }
+}
+
+/// The direction we receive in. Dropped, the peer is told that nobody reads any more.
+#[derive(Debug)]
+pub struct ByteReceiver(pub(crate) RecvStream);
+
+impl ByteReceiver {
+    /// Receives some bytes into `buffer`; `None` at the stream's end. Cancellation-safe.
+    ///
+    /// # Errors
+    /// If the stream is no more.
+    pub async fn read(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, StreamLost> {
+        Ok(self.0.read(buffer).await?)
+    }
+
+    /// Fills `buffer`. Not cancellation-safe: some bytes may have been received.
+    ///
+    /// # Errors
+    /// [`StreamLost::Cut`] if the stream ends before.
+    pub async fn read_exact(&mut self, buffer: &mut [u8]) -> Result<(), StreamLost> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.0.read(&mut buffer[filled..]).await? {
+                Some(bytes) => filled += bytes,
+                None => return Err(StreamLost::Cut),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the peer that nobody reads any more.
+    pub fn give_up(&mut self, code: CloseCode) {
+        // Already at its end is as good.
+        let _stopped = self.0.stop(code.number());
+    }
+
+    /// The bytes of one control message, its length word taken off.
+    pub(crate) async fn raw_message(&mut self) -> Result<Vec<u8>, MessageError> {
+        let mut word = [0; 4];
+        self.read_exact(&mut word).await.map_err(MessageError::Lost)?;
+        let length = control::length(word).map_err(MessageError::Control)?;
+        // Grown as bytes arrive: a length alone costs the peer nothing and must not cost us memory.
+        let mut bytes = Vec::new();
+        while bytes.len() < length {
+            let filled = bytes.len();
+            bytes.resize(length.min(filled + MESSAGE_STEP_BYTES), 0);
+            self.read_exact(&mut bytes[filled..]).await.map_err(MessageError::Lost)?;
+        }
+        Ok(bytes)
+    }
+
+    pub(crate) async fn message<T: DeserializeOwned>(&mut self) -> Result<T, MessageError> {
+        control::decode(&self.raw_message().await?).map_err(MessageError::Control)
+    }
+}
+
+/// Why a control message could not be sent or received.
+#[derive(Debug)]
+pub(crate) enum MessageError {
+    Lost(StreamLost),
+    Control(ControlError),
+}
+
+/// By how much the buffer of a message grows ahead of its bytes.
+const MESSAGE_STEP_BYTES: usize = 16 << 10;

@@ -1,0 +1,20 @@
+//! Who is who: the cluster's authority, certificates, and what is believed of a peer's.
+//!
+//! A certificate carries its holder's role and name as a URI, `urn:rollhouse:<role>:<name>`; chain, dates, use
+//! and role are checked, host names are not. Servers check clients after the TLS handshake, when they answer
+//! `Hello`, so that a refusal can say why; until then a connection can do nothing.
+
+mod authority;
+mod files;
+mod reload;
+mod tls;
+mod trust;
+mod validity;
+
+pub use authority::{AuthorityError, CA_CERTIFICATE, CA_KEY, CertificateAuthority, Issued};
+pub(crate) use files::{Readers, Stamp, read as read_file, replace as replace_file};
+pub use reload::{CertificateFiles, Identity, IdentityFileError, Trust};
+pub(crate) use tls::{client as tls_client, server as tls_server};
+pub(crate) use trust::Side;
+pub use trust::{Certified, Expected, Fingerprint, FingerprintError, IdentityError, is_name};
+pub use validity::Validity;

@@ -1,0 +1,271 @@
+//! The cluster's authority: makes certificates.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SanType,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, UnixTime};
+
+use super::files::{self, Readers};
+use super::reload::MAX_FILE_BYTES;
+use super::trust::{Authorities, CERTIFIED_ROLES, Certified, Fingerprint, IdentityError, Side, is_name};
+use crate::Role;
+
+/// Signs the certificates of one cluster. Its folder holds `ca.pem` for everybody and `ca.key` (0600) for whoever
+/// issues certificates; nodes and coordinators need only the first.
+pub struct CertificateAuthority {
+    certificate: CertificateDer<'static>,
+    pem: String,
+    key: KeyPair,
+}
+
+impl CertificateAuthority {
+    /// Makes an authority in `folder`, which must exist, valid for `validity` from now. Blocks on the disk.
+    ///
+    /// # Errors
+    /// [`AuthorityError::Exists`] if the folder has one: replacing it would cut off everybody. See
+    /// [`AuthorityError`].
+    pub fn create(folder: &Path, validity: Duration) -> Result<Self, AuthorityError> {
+        let (certificate_path, key_path) = (folder.join(CA_CERTIFICATE), folder.join(CA_KEY));
+        for path in [&certificate_path, &key_path] {
+            if path.exists() {
+                return Err(AuthorityError::Exists(path.clone()));
+            }
+        }
+        let key = KeyPair::generate().map_err(AuthorityError::Make)?;
+        let mut parameters = parameters(validity);
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        parameters.distinguished_name = name_of_authority();
+        let certificate = parameters.self_signed(&key).map_err(AuthorityError::Make)?;
+        // The key first: a certificate without a key would stand in the way of the next attempt.
+        write(&key_path, key.serialize_pem().as_bytes(), Readers::Owner)?;
+        write(&certificate_path, certificate.pem().as_bytes(), Readers::All)?;
+        Ok(Self { pem: certificate.pem(), certificate: certificate.der().clone(), key })
+    }
+
+    /// The authority in `folder`. If `ca.pem` holds several certificates (a rotation), it is the one that
+    /// belongs to `ca.key`. Blocks on the disk.
+    ///
+    /// # Errors
+    /// See [`AuthorityError`].
+    pub fn load(folder: &Path) -> Result<Self, AuthorityError> {
+        let (certificate_path, key_path) = (folder.join(CA_CERTIFICATE), folder.join(CA_KEY));
+        let key = text(&key_path)?;
+        let key =
+            KeyPair::from_pem(&key).map_err(|source| AuthorityError::BadKey { path: key_path, source })?;
+        let pem = text(&certificate_path)?;
+        let (certificate, pem) = pem
+            .split_inclusive(END_OF_CERTIFICATE)
+            .filter_map(|pem| Some((CertificateDer::from_pem_slice(pem.as_bytes()).ok()?, pem)))
+            .find(|(certificate, _)| belongs(certificate, &key))
+            .ok_or(AuthorityError::NoCertificate(certificate_path))?;
+        Ok(Self { certificate, pem: format!("{}\n", pem.trim()), key })
+    }
+
+    /// Its certificate as PEM: what everybody in the cluster is given.
+    pub fn certificate_pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// Its certificate's fingerprint: what connection strings carry.
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&self.certificate)
+    }
+
+    /// Makes a key and a certificate for it. It holds from an hour ago, because clocks differ, until `validity`
+    /// from now.
+    ///
+    /// # Errors
+    /// See [`AuthorityError`].
+    pub fn issue(&self, role: Role, name: &str, validity: Duration) -> Result<Issued, AuthorityError> {
+        if !CERTIFIED_ROLES.contains(&role) {
+            return Err(AuthorityError::Role(role));
+        }
+        if !is_name(name) {
+            return Err(AuthorityError::Name(name.chars().take(200).collect()));
+        }
+        let certified = Certified { role, name: name.to_string() };
+        let key = KeyPair::generate().map_err(AuthorityError::Make)?;
+        let mut parameters = parameters(validity);
+        parameters.distinguished_name.push(DnType::CommonName, certified.to_string());
+        let uri = certified.uri().try_into().map_err(AuthorityError::Make)?;
+        parameters.subject_alt_names = vec![SanType::URI(uri)];
+        parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        if matches!(role, Role::Node | Role::Coordinator) {
+            parameters.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+        }
+        parameters.use_authority_key_identifier_extension = true;
+        let mut ours = CertificateParams::default();
+        ours.distinguished_name = name_of_authority();
+        let issuer = Issuer::from_params(&ours, &self.key);
+        let certificate = parameters.signed_by(&key, &issuer).map_err(AuthorityError::Make)?;
+        // An authority that another program made may bear another name, and nobody would believe the result.
+        let known = Authorities::Known(vec![self.certificate.clone()]);
+        known
+            .certify(&[certificate.der().clone()], Side::Client, UnixTime::now())
+            .map_err(AuthorityError::Useless)?;
+        Ok(Issued {
+            certificate_pem: format!("{}{}", certificate.pem(), self.pem),
+            key_pem: key.serialize_pem(),
+        })
+    }
+}
+
+impl fmt::Debug for CertificateAuthority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CertificateAuthority({})", self.fingerprint())
+    }
+}
+
+/// A new certificate and its key.
+pub struct Issued {
+    /// The certificate and after it the authority's.
+    pub certificate_pem: String,
+    /// The key, PKCS #8.
+    pub key_pem: String,
+}
+
+impl Issued {
+    /// Writes `certificate` and `key` (0600), each replaced whole and durably. The key goes first, and whoever
+    /// re-reads them takes them only as a pair. Blocks on the disk.
+    ///
+    /// # Errors
+    /// See [`AuthorityError::Write`].
+    pub fn write(&self, certificate: &Path, key: &Path) -> Result<(), AuthorityError> {
+        write(key, self.key_pem.as_bytes(), Readers::Owner)?;
+        write(certificate, self.certificate_pem.as_bytes(), Readers::All)
+    }
+}
+
+impl fmt::Debug for Issued {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Issued(..)")
+    }
+}
+
+/// Why an authority cannot be made or read, or a certificate not issued.
+#[derive(Debug)]
+pub enum AuthorityError {
+    /// There is one already.
+    Exists(PathBuf),
+    /// A file cannot be read.
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file cannot be written.
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The key cannot be read.
+    BadKey {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        source: rcgen::Error,
+    },
+    /// None of the certificates in the file belongs to the key.
+    NoCertificate(PathBuf),
+    /// No certificate can be issued to that role.
+    Role(Role),
+    /// That is no name.
+    Name(String),
+    /// The certificate cannot be made.
+    Make(rcgen::Error),
+    /// The certificate was made and would not be believed.
+    Useless(IdentityError),
+}
+
+impl fmt::Display for AuthorityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exists(path) => {
+                write!(f, "{} exists; a second authority would cut off all", path.display())
+            }
+            Self::Read { path, .. } => write!(f, "{} cannot be read", path.display()),
+            Self::Write { path, .. } => write!(f, "{} cannot be written", path.display()),
+            Self::BadKey { path, .. } => write!(f, "{} holds no usable key", path.display()),
+            Self::NoCertificate(path) => {
+                write!(f, "{} holds no certificate that belongs to the key beside it", path.display())
+            }
+            Self::Role(role) => write!(f, "no certificate is issued to the role {}", role.word()),
+            Self::Name(name) => write!(
+                f,
+                "`{name}` is no name; one has 1 to {} letters, digits, `.`, `_` or `-`",
+                crate::limits::MAX_NAME_BYTES
+            ),
+            Self::Make(_) => f.write_str("the certificate cannot be made"),
+            Self::Useless(_) => {
+                f.write_str("the certificate would not be believed by this authority's cluster")
+            }
+        }
+    }
+}
+
+impl std::error::Error for AuthorityError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Read { source, .. } | Self::Write { source, .. } => Some(source),
+            Self::BadKey { source, .. } | Self::Make(source) => Some(source),
+            Self::Useless(source) => Some(source),
+            Self::Exists(_) | Self::NoCertificate(_) | Self::Role(_) | Self::Name(_) => None,
+        }
+    }
+}
+
+/// What all our certificates have in common.
+fn parameters(validity: Duration) -> CertificateParams {
+    let now = SystemTime::now();
+    let mut parameters = CertificateParams::default();
+    parameters.not_before = (now - BACKDATED).into();
+    parameters.not_after = (now + validity.min(LONGEST_VALIDITY)).into();
+    parameters.distinguished_name = DistinguishedName::new();
+    parameters
+}
+
+/// The same for every cluster, so that a key alone suffices to issue; clusters differ by their keys.
+fn name_of_authority() -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    name.push(DnType::CommonName, "rollhouse cluster authority");
+    name
+}
+
+fn belongs(certificate: &CertificateDer<'_>, key: &KeyPair) -> bool {
+    use rcgen::PublicKeyData;
+    webpki::EndEntityCert::try_from(certificate)
+        .is_ok_and(|parsed| parsed.subject_public_key_info().as_ref() == key.subject_public_key_info())
+}
+
+fn write(path: &Path, contents: &[u8], readers: Readers) -> Result<(), AuthorityError> {
+    files::replace(path, contents, readers)
+        .map_err(|source| AuthorityError::Write { path: path.to_path_buf(), source })
+}
+
+fn text(path: &Path) -> Result<String, AuthorityError> {
+    let error = |source| AuthorityError::Read { path: path.to_path_buf(), source };
+    let bytes = files::read(path, MAX_FILE_BYTES).map_err(error)?;
+    String::from_utf8(bytes).map_err(|bad| error(io::Error::new(io::ErrorKind::InvalidData, bad)))
+}
+
+/// Name of the authority's certificate in its folder.
+pub const CA_CERTIFICATE: &str = "ca.pem";
+/// Name of the authority's key in its folder.
+pub const CA_KEY: &str = "ca.key";
+const END_OF_CERTIFICATE: &str = "-----END CERTIFICATE-----";
+/// How far clocks of peers may be behind ours.
+const BACKDATED: Duration = Duration::from_secs(3600);
+/// A hundred years: keeps the year within what a certificate can say.
+const LONGEST_VALIDITY: Duration = Duration::from_secs(100 * 365 * 86_400);

@@ -1,0 +1,270 @@
+//! Who we are and whom we believe, as files say it now.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustls::client::ResolvesClientCert;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+
+use super::files::{self, Stamp};
+use super::trust::{Authorities, Certified, Fingerprint, IdentityError, Side};
+use super::validity::Validity;
+
+/// By what a cluster is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trust {
+    /// A PEM file with the certificates of its authorities: one, or old and new during a rotation.
+    File(PathBuf),
+    /// The fingerprint of its authority's certificate, which servers send along.
+    Fingerprint(Fingerprint),
+}
+
+/// Where a certificate and its key are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// PEM: the certificate, then those that link it to an authority, the authority's own included.
+    pub certificate: PathBuf,
+    /// PEM: its key.
+    pub key: PathBuf,
+}
+
+/// Who we are and whom we believe. Files that change are read again at the next handshake, at most once a
+/// second; connections that are open live on. If what they hold then cannot be used, what was read before stays
+/// in force and [`Identity::trouble`] tells.
+///
+/// The check reads the metadata of up to three files on the thread that serves connections: microseconds on a
+/// local disk, where these files belong.
+pub struct Identity {
+    trust: Trust,
+    files: Option<CertificateFiles>,
+    state: Mutex<State>,
+}
+
+struct State {
+    loaded: Arc<Loaded>,
+    stamps: [Option<Stamp>; 3],
+    checked: Instant,
+    trouble: Option<Arc<IdentityFileError>>,
+}
+
+/// What the files held.
+struct Loaded {
+    authorities: Authorities,
+    own: Option<Own>,
+}
+
+struct Own {
+    key: Arc<CertifiedKey>,
+    certified: Certified,
+    validity: Validity,
+}
+
+impl Identity {
+    /// Reads the files. Blocks on the disk.
+    ///
+    /// # Errors
+    /// See [`IdentityFileError`]. That our own certificate is believed by our own authorities and has not
+    /// expired is checked too, unless the authority is known by its fingerprint only and is not in our chain.
+    pub fn load(trust: Trust, files: Option<CertificateFiles>) -> Result<Arc<Self>, IdentityFileError> {
+        let stamps = stamps(&trust, files.as_ref());
+        let loaded = Arc::new(Loaded::read(&trust, files.as_ref())?);
+        let state = State { loaded, stamps, checked: Instant::now(), trouble: None };
+        Ok(Arc::new(Self { trust, files, state: Mutex::new(state) }))
+    }
+
+    /// Whom our certificate speaks for; `None` without one.
+    pub fn certified(&self) -> Option<Certified> {
+        self.current().own.as_ref().map(|own| own.certified.clone())
+    }
+
+    /// From when to when our certificate holds; `None` without one.
+    pub fn validity(&self) -> Option<Validity> {
+        self.current().own.as_ref().map(|own| own.validity)
+    }
+
+    /// Why the files as they are now are not in force; `None` if they are.
+    pub fn trouble(&self) -> Option<Arc<IdentityFileError>> {
+        self.current();
+        self.lock().trouble.clone()
+    }
+
+    pub(crate) fn certify(
+        &self,
+        chain: &[CertificateDer<'_>],
+        side: Side,
+        now: UnixTime,
+    ) -> Result<Certified, IdentityError> {
+        self.current().authorities.certify(chain, side, now)
+    }
+
+    fn current(&self) -> Arc<Loaded> {
+        let mut state = self.lock();
+        if state.checked.elapsed() >= RECHECK {
+            state.checked = Instant::now();
+            let stamps = stamps(&self.trust, self.files.as_ref());
+            if stamps != state.stamps {
+                match Loaded::read(&self.trust, self.files.as_ref()) {
+                    Ok(loaded) => {
+                        state.loaded = Arc::new(loaded);
+                        state.stamps = stamps;
+                        state.trouble = None;
+                    }
+                    // The stamps stay the old ones: half of a pair may have been replaced, the other follows.
+                    Err(error) => state.trouble = Some(Arc::new(error)),
+                }
+            }
+        }
+        state.loaded.clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        // Every change of the state is one assignment, so that a panic leaves none half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn own_key(&self) -> Option<Arc<CertifiedKey>> {
+        self.current().own.as_ref().map(|own| own.key.clone())
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").field("trust", &self.trust).field("files", &self.files).finish()
+    }
+}
+
+impl ResolvesServerCert for Identity {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.own_key()
+    }
+}
+
+impl ResolvesClientCert for Identity {
+    fn resolve(&self, _: &[&[u8]], _: &[rustls::SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        self.own_key()
+    }
+
+    fn has_certs(&self) -> bool {
+        self.files.is_some()
+    }
+}
+
+impl Loaded {
+    fn read(trust: &Trust, files: Option<&CertificateFiles>) -> Result<Self, IdentityFileError> {
+        let authorities = match trust {
+            Trust::File(path) => Authorities::Known(certificates(path)?),
+            Trust::Fingerprint(pin) => Authorities::Pinned(*pin),
+        };
+        let own = files.map(|files| Own::read(files, &authorities)).transpose()?;
+        Ok(Self { authorities, own })
+    }
+}
+
+impl Own {
+    fn read(files: &CertificateFiles, authorities: &Authorities) -> Result<Self, IdentityFileError> {
+        let chain = certificates(&files.certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(&contents(&files.key)?)
+            .map_err(|source| IdentityFileError::Pem { path: files.key.clone(), source })?;
+        let bad_key = |source| IdentityFileError::Key { path: files.key.clone(), source };
+        let key = CertifiedKey::from_der(chain, key, &default_provider()).map_err(bad_key)?;
+        key.keys_match().map_err(bad_key)?;
+        let refused =
+            |source| IdentityFileError::Refused { path: files.certificate.clone(), source: Box::new(source) };
+        let certified = authorities.certify(&key.cert, Side::Client, UnixTime::now()).map_err(refused)?;
+        let validity = key.cert.first().and_then(|leaf| Validity::of(leaf));
+        let validity = validity.ok_or_else(|| IdentityFileError::Empty(files.certificate.clone()))?;
+        Ok(Self { key: Arc::new(key), certified, validity })
+    }
+}
+
+/// Why the files of an identity cannot be used.
+#[derive(Debug)]
+pub enum IdentityFileError {
+    /// A file cannot be read.
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is no PEM.
+    Pem {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: rustls::pki_types::pem::Error,
+    },
+    /// There is no certificate in it.
+    Empty(PathBuf),
+    /// The key is of no use, or is not that of the certificate.
+    Key {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        source: rustls::Error,
+    },
+    /// The cluster would not believe the certificate.
+    Refused {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        source: Box<IdentityError>,
+    },
+}
+
+impl fmt::Display for IdentityFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read { path, .. } => write!(f, "{} cannot be read", path.display()),
+            Self::Pem { path, .. } => write!(f, "{} is not PEM", path.display()),
+            Self::Empty(path) => write!(f, "{} holds no certificate", path.display()),
+            Self::Key { path, .. } => write!(f, "{} is not the key of the certificate", path.display()),
+            Self::Refused { path, .. } => write!(f, "the cluster would not believe {}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for IdentityFileError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Read { source, .. } => Some(source),
+            Self::Pem { source, .. } => Some(source),
+            Self::Empty(_) => None,
+            Self::Key { source, .. } => Some(source),
+            Self::Refused { source, .. } => Some(source),
+        }
+    }
+}
+
+fn stamps(trust: &Trust, files: Option<&CertificateFiles>) -> [Option<Stamp>; 3] {
+    let authority = match trust {
+        Trust::File(path) => Stamp::of(path),
+        Trust::Fingerprint(_) => None,
+    };
+    let stamp = |of: fn(&CertificateFiles) -> &Path| files.and_then(|files| Stamp::of(of(files)));
+    [authority, stamp(|files| &files.certificate), stamp(|files| &files.key)]
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityFileError> {
+    let found: Vec<_> = CertificateDer::pem_slice_iter(&contents(path)?)
+        .collect::<Result<_, _>>()
+        .map_err(|source| IdentityFileError::Pem { path: path.to_path_buf(), source })?;
+    if found.is_empty() { Err(IdentityFileError::Empty(path.to_path_buf())) } else { Ok(found) }
+}
+
+fn contents(path: &Path) -> Result<Vec<u8>, IdentityFileError> {
+    files::read(path, MAX_FILE_BYTES)
+        .map_err(|source| IdentityFileError::Read { path: path.to_path_buf(), source })
+}
+
+/// Bytes of the largest PEM file that is read: dozens of certificates.
+pub(crate) const MAX_FILE_BYTES: u64 = 256 << 10;
+/// How often files are looked at, at most.
+const RECHECK: Duration = Duration::from_secs(1);

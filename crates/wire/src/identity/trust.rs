@@ -1,0 +1,281 @@
+//! Whom a certificate speaks for, and whether it may be believed.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use rustls::pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use webpki::{EndEntityCert, KeyUsage};
+
+use super::validity::Validity;
+use crate::Role;
+use crate::limits::MAX_NAME_BYTES;
+
+/// What a believed certificate says.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Certified {
+    /// What its holder may do.
+    pub role: Role,
+    /// Who he is: unique within the role by the operator's care.
+    pub name: String,
+}
+
+impl Certified {
+    /// The URI that stands in the certificate's subject alternative names.
+    pub fn uri(&self) -> String {
+        format!("{URN}{}:{}", self.role.word(), self.name)
+    }
+
+    fn parse(uri: &str) -> Option<Self> {
+        let (word, name) = uri.strip_prefix(URN)?.split_once(':')?;
+        let role = CERTIFIED_ROLES.into_iter().find(|role| role.word() == word)?;
+        is_name(name).then(|| Self { role, name: name.to_string() })
+    }
+}
+
+impl fmt::Display for Certified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} `{}`", self.role.word(), self.name)
+    }
+}
+
+/// Whether that may name a certificate's or a token's holder: letters, digits, `.`, `_` and `-`.
+pub fn is_name(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    !text.is_empty() && text.len() <= MAX_NAME_BYTES && text.bytes().all(plain)
+}
+
+/// Whom a dialled peer has to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expected {
+    /// His role.
+    pub role: Role,
+    /// His name, if it is known beforehand.
+    pub name: Option<String>,
+}
+
+impl Expected {
+    /// The coordinator, whatever its name.
+    pub const COORDINATOR: Self = Self { role: Role::Coordinator, name: None };
+
+    /// The node of that name.
+    pub fn node(name: impl Into<String>) -> Self {
+        Self { role: Role::Node, name: Some(name.into()) }
+    }
+
+    /// Whether that peer is the one.
+    ///
+    /// # Errors
+    /// [`IdentityError::WrongRole`] or [`IdentityError::WrongName`].
+    pub(crate) fn check(&self, found: &Certified) -> Result<(), IdentityError> {
+        if found.role != self.role {
+            return Err(IdentityError::WrongRole { found: found.clone(), expected: self.role });
+        }
+        match &self.name {
+            Some(name) if *name != found.name => {
+                Err(IdentityError::WrongName { found: found.clone(), expected: name.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// SHA-256 over the DER certificate of a cluster's authority. Printed as `sha256:` and 64 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// Of a certificate.
+    pub fn of(certificate: &CertificateDer<'_>) -> Self {
+        let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(digest.as_ref());
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(FINGERPRINT_PREFIX)?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for Fingerprint {
+    type Err = FingerprintError;
+
+    fn from_str(text: &str) -> Result<Self, FingerprintError> {
+        let error = || FingerprintError(text.chars().take(80).collect());
+        let hex = text.strip_prefix(FINGERPRINT_PREFIX).ok_or_else(error)?;
+        let mut bytes = [0; 32];
+        crate::hex::decode(hex, &mut bytes).ok_or_else(error)?;
+        Ok(Self(bytes))
+    }
+}
+
+/// Text that is no fingerprint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FingerprintError(String);
+
+impl fmt::Display for FingerprintError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is no fingerprint; one is sha256: and 64 hexadecimal digits", self.0)
+    }
+}
+
+impl std::error::Error for FingerprintError {}
+
+/// Authorities that are believed.
+#[derive(Debug, Clone)]
+pub(crate) enum Authorities {
+    /// These; during a rotation the old and the new.
+    Known(Vec<CertificateDer<'static>>),
+    /// The one with that fingerprint, which the peer sends along.
+    Pinned(Fingerprint),
+}
+
+/// In which part of a handshake a certificate is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Server,
+    Client,
+}
+
+impl Authorities {
+    /// Checks a chain, the holder's certificate first, and says whom it speaks for. That the holder has the
+    /// key is for the handshake to check.
+    ///
+    /// # Errors
+    /// See [`IdentityError`].
+    pub(crate) fn certify(
+        &self,
+        chain: &[CertificateDer<'_>],
+        side: Side,
+        now: UnixTime,
+    ) -> Result<Certified, IdentityError> {
+        let (leaf, others) = chain.split_first().ok_or(IdentityError::Missing)?;
+        let certificate = EndEntityCert::try_from(leaf).map_err(IdentityError::Malformed)?;
+        let believed: Vec<&CertificateDer<'_>> = match self {
+            Self::Known(known) => known.iter().collect(),
+            Self::Pinned(pin) => others.iter().filter(|other| Fingerprint::of(other) == *pin).collect(),
+        };
+        // An authority is an anchor, whose own dates webpki does not look at.
+        let anchors: Vec<TrustAnchor<'_>> = believed
+            .into_iter()
+            .filter(|authority| Validity::of(authority).is_some_and(|validity| validity.holds(now)))
+            .filter_map(|authority| webpki::anchor_from_trusted_cert(authority).ok())
+            .collect();
+        let usage = match side {
+            Side::Server => KeyUsage::server_auth(),
+            Side::Client => KeyUsage::client_auth(),
+        };
+        let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms.all;
+        certificate
+            .verify_for_usage(algorithms, &anchors, others, now, usage, None, None)
+            .map_err(IdentityError::from_chain)?;
+        let mut named = certificate.valid_uri_names().filter_map(Certified::parse);
+        match (named.next(), named.next()) {
+            (Some(certified), None) => Ok(certified),
+            _ => Err(IdentityError::NoRole),
+        }
+    }
+}
+
+/// Why a certificate is not believed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IdentityError {
+    /// There is none.
+    Missing,
+    /// It cannot be read.
+    Malformed(webpki::Error),
+    /// Its time is over.
+    Expired {
+        /// For how long.
+        ago: Duration,
+    },
+    /// Its time has not come; most often a clock is wrong.
+    NotYet {
+        /// When it will.
+        until: Duration,
+    },
+    /// No authority of this cluster has signed it for this use.
+    Foreign(webpki::Error),
+    /// It names no role or more than one.
+    NoRole,
+    /// Its holder has another role.
+    WrongRole {
+        /// Whose it is.
+        found: Certified,
+        /// The role that was expected.
+        expected: Role,
+    },
+    /// Its holder is another.
+    WrongName {
+        /// Whose it is.
+        found: Certified,
+        /// The name that was expected.
+        expected: String,
+    },
+}
+
+impl IdentityError {
+    fn from_chain(error: webpki::Error) -> Self {
+        match error {
+            webpki::Error::CertExpired { time, not_after } => {
+                Self::Expired { ago: Duration::from_secs(time.as_secs().saturating_sub(not_after.as_secs())) }
+            }
+            webpki::Error::CertNotValidYet { time, not_before } => Self::NotYet {
+                until: Duration::from_secs(not_before.as_secs().saturating_sub(time.as_secs())),
+            },
+            other => Self::Foreign(other),
+        }
+    }
+
+    /// The word in metrics.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Malformed(_) => "malformed",
+            Self::Expired { .. } => "expired",
+            Self::NotYet { .. } => "not_yet",
+            Self::Foreign(_) => "foreign",
+            Self::NoRole => "no_role",
+            Self::WrongRole { .. } => "wrong_role",
+            Self::WrongName { .. } => "wrong_name",
+        }
+    }
+}
+
+impl fmt::Display for IdentityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str("no certificate was shown"),
+            Self::Malformed(_) => f.write_str("the certificate cannot be read"),
+            Self::Expired { ago } => write!(f, "the certificate expired {} s ago", ago.as_secs()),
+            Self::NotYet { until } => write!(f, "the certificate becomes valid in {} s", until.as_secs()),
+            Self::Foreign(_) => f.write_str("the certificate was not issued by this cluster for this use"),
+            Self::NoRole => write!(f, "the certificate does not name one role as {URN}<role>:<name>"),
+            Self::WrongRole { found, expected } => {
+                write!(f, "the certificate is that of {found}, expected the role {}", expected.word())
+            }
+            Self::WrongName { found, expected } => {
+                write!(f, "the certificate is that of {found}, expected the name `{expected}`")
+            }
+        }
+    }
+}
+
+impl std::error::Error for IdentityError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Malformed(error) | Self::Foreign(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Roles a certificate can name.
+pub(crate) const CERTIFIED_ROLES: [Role; 5] =
+    [Role::Viewer, Role::Trainer, Role::Node, Role::Admin, Role::Coordinator];
+const URN: &str = "urn:rollhouse:";
+const FINGERPRINT_PREFIX: &str = "sha256:";

@@ -1,0 +1,134 @@
+//! From when to when a certificate holds, read from its DER bytes.
+//!
+//! Only what is needed to reach the two dates is looked at: `Certificate` and `TBSCertificate` are sequences
+//! whose first parts are version, serial number, algorithm and issuer; `Validity` follows (RFC 5280, 4.1).
+
+use std::time::Duration;
+
+use rustls::pki_types::UnixTime;
+
+/// From when to when a certificate holds, both ends included, in seconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Validity {
+    /// First second.
+    pub not_before: i64,
+    /// Last second.
+    pub not_after: i64,
+}
+
+impl Validity {
+    /// Of a DER certificate; `None` if it is malformed.
+    pub fn of(certificate: &[u8]) -> Option<Self> {
+        let mut outer = Der(certificate);
+        let mut certificate = Der(outer.take(SEQUENCE)?);
+        let mut body = Der(certificate.take(SEQUENCE)?);
+        if body.0.first() == Some(&VERSION) {
+            body.take(VERSION)?;
+        }
+        body.take(INTEGER)?;
+        body.take(SEQUENCE)?;
+        body.take(SEQUENCE)?;
+        let mut dates = Der(body.take(SEQUENCE)?);
+        Some(Self { not_before: dates.time()?, not_after: dates.time()? })
+    }
+
+    pub(crate) fn holds(self, now: UnixTime) -> bool {
+        i64::try_from(now.as_secs()).is_ok_and(|now| (self.not_before..=self.not_after).contains(&now))
+    }
+
+    /// How long it still holds; zero if it no longer does.
+    pub fn left(self, now: Duration) -> Duration {
+        let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        Duration::from_secs(u64::try_from(self.not_after.saturating_sub(now)).unwrap_or(0))
+    }
+}
+
+/// The rest of some DER.
+struct Der<'a>(&'a [u8]);
+
+impl<'a> Der<'a> {
+    /// The contents of the next value, which must have that tag.
+    fn take(&mut self, tag: u8) -> Option<&'a [u8]> {
+        let (&found, rest) = self.0.split_first()?;
+        let (&first, mut rest) = rest.split_first()?;
+        let mut length = usize::from(first);
+        if first & 0x80 != 0 {
+            let digits = usize::from(first & 0x7f);
+            if digits == 0 || digits > 4 || rest.len() < digits {
+                return None;
+            }
+            let (bytes, after) = rest.split_at(digits);
+            length = bytes.iter().fold(0, |sum, &byte| sum << 8 | usize::from(byte));
+            rest = after;
+        }
+        if found != tag || rest.len() < length {
+            return None;
+        }
+        let (value, after) = rest.split_at(length);
+        self.0 = after;
+        Some(value)
+    }
+
+    /// The next value as a time: `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`.
+    fn time(&mut self) -> Option<i64> {
+        let long = self.0.first() == Some(&GENERALIZED_TIME);
+        let text = self.take(if long { GENERALIZED_TIME } else { UTC_TIME })?;
+        let digits = text.strip_suffix(b"Z")?;
+        if digits.len() != if long { 14 } else { 12 } || !digits.iter().all(u8::is_ascii_digit) {
+            return None;
+        }
+        let number = |part: &[u8]| part.iter().fold(0, |sum, &digit| sum * 10 + i64::from(digit - b'0'));
+        let (year, rest) = digits.split_at(digits.len() - 10);
+        // Two digits mean 1950 to 2049.
+        let year = match number(year) {
+            short if !long && short < 50 => 2000 + short,
+            short if !long => 1900 + short,
+            full => full,
+        };
+        let part = |index: usize| number(&rest[index * 2..index * 2 + 2]);
+        let days = days_since_1970(year, part(0), part(1));
+        Some(((days * 24 + part(2)) * 60 + part(3)) * 60 + part(4))
+    }
+}
+
+/// Days from 1970-01-01 to a date of the Gregorian calendar, counting years from March.
+fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + day_of_year - 719_468
+}
+
+const SEQUENCE: u8 = 0x30;
+const INTEGER: u8 = 0x02;
+const VERSION: u8 = 0xa0;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(days_since_1970(1970, 1, 1), 0);
+        assert_eq!(days_since_1970(2000, 2, 29), 11_016);
+        assert_eq!(days_since_1970(2026, 11, 21), 20_778);
+    }
+
+    #[test]
+    fn both_spellings_of_a_time_are_read() {
+        let short = [&[UTC_TIME, 13][..], b"491231235959Z"].concat();
+        let long = [&[GENERALIZED_TIME, 15][..], b"20491231235959Z"].concat();
+        assert_eq!(Der(&short).time(), Some(2_524_607_999));
+        assert_eq!(Der(&long).time(), Some(2_524_607_999));
+        assert_eq!(Der(&short[..10]).time(), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn arbitrary_bytes_are_never_read_past_their_end(bytes: Vec<u8>) {
+            let _read = Validity::of(&bytes);
+        }
+    }
+}
