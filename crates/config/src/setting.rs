@@ -222,20 +222,19 @@ impl FromEmpty for HostPort {
     }
 }
 
-/// A name of a node: what certificates, listings and folders of the store carry.
+/// A name of a node, as certificates, listings and folders of the store carry it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name(pub String);
 
 impl Setting for Name {
     fn wanted(&self) -> String {
-        format!("1 to {MAX_NAME_BYTES} lower-case letters, digits, dots and dashes")
+        format!("1 to {MAX_NAME_BYTES} letters, digits, `.`, `_` or `-`")
     }
 
     fn set(&mut self, given: &Given) -> Result<(), String> {
         let text = text(given)?;
-        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.' || c == '-';
-        let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-        if text.len() > MAX_NAME_BYTES || !text.chars().all(fits) || !text.starts_with(ends) {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        if text.is_empty() || text.len() > MAX_NAME_BYTES || !text.bytes().all(plain) {
             return Err(String::new());
         }
         text.clone_into(&mut self.0);

@@ -1,0 +1,93 @@
+//! Figures of a coordinator.
+
+use rollhouse_wire::{ClusterStatus, NodeState};
+
+use crate::family::{Family, Kind, Page};
+
+/// What a coordinator knows of its cluster, and what its store has.
+#[derive(Debug, Clone)]
+pub struct CoordinatorFigures {
+    /// The cluster at a glance; what `status` shows.
+    pub status: ClusterStatus,
+    /// Pools opened since its start.
+    pub pools_opened: u64,
+    /// Bytes of recordings taken into the store since its start.
+    pub stored_bytes: u64,
+    /// Segments dropped to stay within the store's budget.
+    pub store_dropped_segments: u64,
+}
+
+impl CoordinatorFigures {
+    /// Every metric of a coordinator.
+    pub const FAMILIES: &'static [Family] = &[
+        TERM,
+        NODES,
+        CAPACITY,
+        LANES,
+        POOLS,
+        POOLS_OPENED,
+        SESSIONS,
+        STORE_SEGMENTS,
+        STORE_BYTES,
+        QUARANTINED,
+        STORED_BYTES,
+        DROPPED,
+    ];
+
+    /// Puts the figures on a page.
+    pub fn put(&self, page: &mut Page) {
+        let status = &self.status;
+        page.value(&TERM, status.term as f64);
+        for (state, word) in STATES {
+            let count = status.nodes.get(&state).copied().unwrap_or_default();
+            page.labelled(&NODES, &[word], f64::from(count));
+        }
+        page.value(&CAPACITY, f64::from(status.capacity));
+        page.value(&LANES, f64::from(status.lanes));
+        page.value(&POOLS, f64::from(status.pools));
+        page.value(&POOLS_OPENED, self.pools_opened as f64);
+        page.value(&SESSIONS, f64::from(status.sessions));
+        page.value(&STORE_SEGMENTS, status.store.segments as f64);
+        page.value(&STORE_BYTES, status.store.bytes as f64);
+        page.value(&QUARANTINED, status.store.quarantined as f64);
+        page.value(&STORED_BYTES, self.stored_bytes as f64);
+        page.value(&DROPPED, self.store_dropped_segments as f64);
+    }
+}
+
+const STATES: [(NodeState, &str); 4] = [
+    (NodeState::Alive, "alive"),
+    (NodeState::Suspect, "suspect"),
+    (NodeState::Lost, "lost"),
+    (NodeState::Draining, "draining"),
+];
+
+const fn gauge(name: &'static str, help: &'static str) -> Family {
+    Family { name, help, kind: Kind::Gauge, labels: &[] }
+}
+
+const fn counter(name: &'static str, help: &'static str) -> Family {
+    Family { name, help, kind: Kind::Counter, labels: &[] }
+}
+
+const TERM: Family = gauge("rollhouse_coordinator_term", "Term of the coordinator; one more at each start.");
+const NODES: Family =
+    Family { name: "rollhouse_nodes", help: "Known nodes, by state.", kind: Kind::Gauge, labels: &["state"] };
+const CAPACITY: Family =
+    gauge("rollhouse_cluster_capacity_lanes", "Lanes that all nodes that are alive take.");
+const LANES: Family = gauge("rollhouse_cluster_lanes", "Lanes of open sessions on all nodes.");
+const POOLS: Family = gauge("rollhouse_pools", "Open pools.");
+const POOLS_OPENED: Family = counter("rollhouse_pools_opened_total", "Pools that were opened.");
+const SESSIONS: Family = gauge("rollhouse_cluster_sessions", "Open sessions on all nodes.");
+const STORE_SEGMENTS: Family = gauge("rollhouse_store_segments", "Segments in the store.");
+const STORE_BYTES: Family = gauge("rollhouse_store_bytes", "Bytes of the segments in the store.");
+const QUARANTINED: Family = gauge(
+    "rollhouse_store_quarantined_segments",
+    "Segments put aside because they contradict what the store has.",
+);
+const STORED_BYTES: Family =
+    counter("rollhouse_store_received_bytes_total", "Bytes of segments that were taken into the store.");
+const DROPPED: Family = counter(
+    "rollhouse_store_dropped_segments_total",
+    "Segments dropped from the store to stay within its budget.",
+);

@@ -1,0 +1,98 @@
+//! Figures in a registry, printed when asked.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus::core::{Collector, Desc};
+use prometheus::{Registry, TextEncoder, proto};
+
+use crate::family::{Family, Page};
+
+/// Something that has figures. Asked once per scrape, on the thread of the server: it must not block.
+pub trait Figures: Send + Sync {
+    /// Every metric it may put on a page.
+    fn families(&self) -> &'static [Family];
+
+    /// Puts its present figures on the page.
+    fn put(&self, page: &mut Page);
+}
+
+/// The metrics of a process.
+#[derive(Debug, Default)]
+pub struct Exporter {
+    registry: Registry,
+}
+
+/// Why figures were not taken in, or not printed.
+#[derive(Debug)]
+pub enum ExporterError {
+    /// Two have a metric of the same name, or a name is malformed.
+    Register(prometheus::Error),
+    /// They cannot be printed.
+    Encode(prometheus::Error),
+}
+
+impl Exporter {
+    /// Without metrics.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds figures.
+    ///
+    /// # Errors
+    /// If one of their metrics is there already or is malformed.
+    pub fn add(&mut self, figures: Arc<dyn Figures>) -> Result<(), ExporterError> {
+        let desc = |family: &Family| {
+            let labels = family.labels.iter().map(|label| (*label).to_owned()).collect();
+            Desc::new(family.name.to_owned(), family.help.to_owned(), labels, HashMap::new())
+        };
+        let descs = figures.families().iter().map(desc).collect::<Result<_, _>>();
+        let source = Source { figures, descs: descs.map_err(ExporterError::Register)? };
+        self.registry.register(Box::new(source)).map_err(ExporterError::Register)
+    }
+
+    /// The present figures in the text format of Prometheus, version 0.0.4, by name.
+    ///
+    /// # Errors
+    /// If they cannot be printed.
+    pub fn print(&self) -> Result<String, ExporterError> {
+        TextEncoder::new().encode_to_string(&self.registry.gather()).map_err(ExporterError::Encode)
+    }
+}
+
+/// Figures as the registry takes them.
+struct Source {
+    figures: Arc<dyn Figures>,
+    descs: Vec<Desc>,
+}
+
+impl Collector for Source {
+    fn desc(&self) -> Vec<&Desc> {
+        self.descs.iter().collect()
+    }
+
+    fn collect(&self) -> Vec<proto::MetricFamily> {
+        let mut page = Page::default();
+        self.figures.put(&mut page);
+        page.into_families()
+    }
+}
+
+impl fmt::Display for ExporterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Register(_) => f.write_str("metrics cannot be registered"),
+            Self::Encode(_) => f.write_str("metrics cannot be printed"),
+        }
+    }
+}
+
+impl std::error::Error for ExporterError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Register(error) | Self::Encode(error) => Some(error),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Metrics as tables, and the page they are put on.
+
+use prometheus::proto;
+
+/// One metric: a name, and a series for each combination of its labels' values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Family {
+    /// `rollhouse_<noun>_<unit>[_total]`, in base units.
+    pub name: &'static str,
+    /// What it says, in one sentence.
+    pub help: &'static str,
+    /// How it moves.
+    pub kind: Kind,
+    /// Its labels. Their values are words of an enum, never ids or addresses.
+    pub labels: &'static [&'static str],
+}
+
+/// How a metric moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only up, from the start of the process.
+    Counter,
+    /// Up and down.
+    Gauge,
+    /// Observations sorted into buckets.
+    Histogram,
+}
+
+/// Observations sorted into buckets.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Histogram {
+    /// Upper bounds of the buckets, rising, in the metric's unit. What is above the last is in no bucket.
+    pub bounds: Vec<f64>,
+    /// Observations in each bucket, not added up; one more than bounds, the last for what is above them.
+    pub counts: Vec<u64>,
+    /// Sum of all observations.
+    pub sum: f64,
+}
+
+/// Figures of one moment.
+#[derive(Debug, Default)]
+pub struct Page {
+    families: Vec<proto::MetricFamily>,
+}
+
+impl Page {
+    /// Puts a counter or gauge without labels on the page.
+    pub fn value(&mut self, family: &Family, value: f64) {
+        self.labelled(family, &[], value);
+    }
+
+    /// Puts one series of a counter or gauge on the page; `labels` are the values of the family's labels.
+    ///
+    /// # Panics
+    /// In debug builds, if there are not as many values as labels.
+    pub fn labelled(&mut self, family: &Family, labels: &[&str], value: f64) {
+        let mut metric = proto::Metric::from_label(pairs(family, labels));
+        match family.kind {
+            Kind::Counter => {
+                let mut counter = proto::Counter::default();
+                counter.set_value(value);
+                metric.set_counter(counter);
+            }
+            Kind::Gauge | Kind::Histogram => {
+                let mut gauge = proto::Gauge::default();
+                gauge.set_value(value);
+                metric.set_gauge(gauge);
+            }
+        }
+        self.push(family, metric);
+    }
+
+    /// Puts a histogram on the page.
+    pub fn histogram(&mut self, family: &Family, histogram: &Histogram) {
+        let mut added = 0;
+        let buckets = histogram.bounds.iter().zip(&histogram.counts).map(|(&bound, &count)| {
+            added += count;
+            let mut bucket = proto::Bucket::default();
+            bucket.set_upper_bound(bound);
+            bucket.set_cumulative_count(added);
+            bucket
+        });
+        let mut out = proto::Histogram::default();
+        out.set_bucket(buckets.collect());
+        out.set_sample_count(histogram.counts.iter().sum());
+        out.set_sample_sum(histogram.sum);
+        let mut metric = proto::Metric::from_label(pairs(family, &[]));
+        metric.set_histogram(out);
+        self.push(family, metric);
+    }
+
+    fn push(&mut self, family: &Family, metric: proto::Metric) {
+        let index = match self.families.iter().position(|known| known.name() == family.name) {
+            Some(index) => index,
+            None => {
+                let mut new = proto::MetricFamily::default();
+                new.set_name(family.name.to_owned());
+                new.set_help(family.help.to_owned());
+                new.set_field_type(match family.kind {
+                    Kind::Counter => proto::MetricType::COUNTER,
+                    Kind::Gauge => proto::MetricType::GAUGE,
+                    Kind::Histogram => proto::MetricType::HISTOGRAM,
+                });
+                self.families.push(new);
+                self.families.len() - 1
+            }
+        };
+        self.families[index].mut_metric().push(metric);
+    }
+
+    pub(crate) fn into_families(self) -> Vec<proto::MetricFamily> {
+        self.families
+    }
+}
+
+fn pairs(family: &Family, values: &[&str]) -> Vec<proto::LabelPair> {
+    debug_assert_eq!(family.labels.len(), values.len(), "{}", family.name);
+    let pair = |(name, value): (&&str, &&str)| {
+        let mut pair = proto::LabelPair::default();
+        pair.set_name((*name).to_owned());
+        pair.set_value((*value).to_owned());
+        pair
+    };
+    family.labels.iter().zip(values).map(pair).collect()
+}

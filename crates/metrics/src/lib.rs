@@ -1,0 +1,31 @@
+//! What an operator's tools ask a process: its metrics, whether it lives, and whether it is ready.
+//!
+//! Every metric is a [`Family`] in a table of its subject; a process states its figures as plain numbers when it
+//! is asked ([`NodeFigures`], [`CoordinatorFigures`], [`TransportFigures`]), and an [`Exporter`] holds them in a registry of the
+//! `prometheus` crate and prints them. A [`MetricsServer`] answers `/metrics`, `/healthz` and `/readyz` over plain
+//! HTTP, read-only, on a thread of its own, so that it answers while every worker is inside a step.
+//! `docs/metrics.md` lists each metric with its meaning.
+//!
+//! | thread or task | runs on | on cancel | on error |
+//! |---|---|---|---|
+//! | metrics | own thread, tokio | drops its listener and connections | its listener is taken up again after 100 ms |
+//! | connection | metrics | dropped | that connection ends |
+//!
+//! Not a goal: counting. Figures are counted where things happen, in atomics or state machines, and only read
+//! here; nor pushing them anywhere. Start reading at [`Exporter`].
+#![forbid(unsafe_code)]
+
+mod coordinator;
+mod exporter;
+mod family;
+mod head;
+mod node;
+mod server;
+mod transport;
+
+pub use coordinator::CoordinatorFigures;
+pub use exporter::{Exporter, ExporterError, Figures};
+pub use family::{Family, Histogram, Kind, Page};
+pub use node::{NodeFigures, RecorderFigures, SpoolFigures};
+pub use server::{Health, MetricsServer, ServeError};
+pub use transport::{LinkFigures, TransportFigures};

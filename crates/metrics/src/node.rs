@@ -1,0 +1,242 @@
+//! Figures of a node.
+
+use rollhouse_core::Outcome;
+use std::time::Duration;
+
+use crate::family::{Family, Histogram, Kind, Page};
+
+/// What a node has done since its start, and what it has now.
+#[derive(Debug, Clone, Default)]
+pub struct NodeFigures {
+    /// Env steps.
+    pub steps: u64,
+    /// Episodes that ended, by [`Outcome::ALL`].
+    pub episodes: [u64; Outcome::ALL.len()],
+    /// Seconds of a batch's step, of the batches that were timed.
+    pub step_times: Histogram,
+    /// Seconds of a batch's reset.
+    pub reset_times: Histogram,
+    /// Seconds a batch waited for a thread.
+    pub queue_waits: Histogram,
+    /// Batches waiting for a thread now.
+    pub queued: u64,
+    /// Open sessions that their owner steps.
+    pub owned_sessions: u64,
+    /// Open sessions that the node plays by itself.
+    pub collecting_sessions: u64,
+    /// Lanes of open sessions.
+    pub lanes: u64,
+    /// Lanes it takes.
+    pub capacity: u64,
+    /// Sessions that ended, by cause.
+    pub sessions_ended: Vec<(&'static str, u64)>,
+    /// Envs, threads and actors that were made anew after a failure.
+    pub restarts: u64,
+    /// Whether a coordinator has it registered.
+    pub registered: bool,
+    /// What was recorded.
+    pub recorder: RecorderFigures,
+    /// What waits to be shipped.
+    pub spool: SpoolFigures,
+}
+
+/// What a recorder has written.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct RecorderFigures {
+    /// Episodes whose end was written.
+    pub episodes: u64,
+    /// Of them, those that survive a power cut.
+    pub durable_episodes: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Episodes that could not be written.
+    pub lost_episodes: u64,
+    /// How long stepping waited for the disk, added up over threads.
+    pub stalled: Duration,
+    /// How long the writer was busy.
+    pub busy: Duration,
+    /// Whether its disk fails now.
+    pub failing: bool,
+}
+
+/// What is on its way to the store: offered = shipped + dropped + waiting.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SpoolFigures {
+    /// Bytes of sealed segments that are not in the store yet.
+    pub waiting_bytes: u64,
+    /// Those segments.
+    pub waiting_segments: u64,
+    /// Segments that the store took, or had already.
+    pub shipped_segments: u64,
+    /// Their bytes.
+    pub shipped_bytes: u64,
+    /// Of the shipped segments, those that contradict what the store has and were put aside there.
+    pub quarantined_segments: u64,
+    /// Segments that were dropped because the spool was full.
+    pub dropped_segments: u64,
+    /// Episodes that ended in them.
+    pub dropped_episodes: u64,
+    /// Attempts to ship that failed.
+    pub failed_attempts: u64,
+}
+
+impl NodeFigures {
+    /// Every metric of a node.
+    pub const FAMILIES: &'static [Family] = &[
+        STEPS,
+        EPISODES,
+        STEP_TIMES,
+        RESET_TIMES,
+        QUEUE_WAITS,
+        QUEUED,
+        SESSIONS,
+        LANES,
+        CAPACITY,
+        SESSIONS_ENDED,
+        RESTARTS,
+        REGISTERED,
+        RECORDED,
+        RECORDED_DURABLY,
+        RECORDED_BYTES,
+        LOST_EPISODES,
+        STALLED,
+        WRITER_BUSY,
+        FAILING,
+        SPOOL_BYTES,
+        SPOOL_SEGMENTS,
+        SHIPPED,
+        SHIPPED_BYTES,
+        DROPPED,
+        DROPPED_EPISODES,
+        FAILED_ATTEMPTS,
+    ];
+
+    /// Puts the figures on a page.
+    pub fn put(&self, page: &mut Page) {
+        page.value(&STEPS, self.steps as f64);
+        self.put_episodes(page);
+        page.histogram(&STEP_TIMES, &self.step_times);
+        page.histogram(&RESET_TIMES, &self.reset_times);
+        page.histogram(&QUEUE_WAITS, &self.queue_waits);
+        page.value(&QUEUED, self.queued as f64);
+        page.labelled(&SESSIONS, &["owned"], self.owned_sessions as f64);
+        page.labelled(&SESSIONS, &["collecting"], self.collecting_sessions as f64);
+        page.value(&LANES, self.lanes as f64);
+        page.value(&CAPACITY, self.capacity as f64);
+        for &(cause, count) in &self.sessions_ended {
+            page.labelled(&SESSIONS_ENDED, &[cause], count as f64);
+        }
+        page.value(&RESTARTS, self.restarts as f64);
+        page.value(&REGISTERED, f64::from(u8::from(self.registered)));
+        self.recorder.put(page);
+        self.spool.put(page);
+    }
+
+    fn put_episodes(&self, page: &mut Page) {
+        for (index, outcome) in Outcome::ALL.iter().enumerate() {
+            // Two finished outcomes share the word `terminated`; it is put once, with the sum of both.
+            let same = |other: &Outcome| other.word() == outcome.word();
+            if Outcome::ALL[..index].iter().any(same) {
+                continue;
+            }
+            let counts = Outcome::ALL.iter().zip(self.episodes).filter(|(other, _)| same(other));
+            page.labelled(&EPISODES, &[outcome.word()], counts.map(|(_, n)| n).sum::<u64>() as f64);
+        }
+    }
+}
+
+impl RecorderFigures {
+    fn put(&self, page: &mut Page) {
+        page.value(&RECORDED, self.episodes as f64);
+        page.value(&RECORDED_DURABLY, self.durable_episodes as f64);
+        page.value(&RECORDED_BYTES, self.bytes as f64);
+        page.value(&LOST_EPISODES, self.lost_episodes as f64);
+        page.value(&STALLED, self.stalled.as_secs_f64());
+        page.value(&WRITER_BUSY, self.busy.as_secs_f64());
+        page.value(&FAILING, f64::from(u8::from(self.failing)));
+    }
+}
+
+impl SpoolFigures {
+    fn put(&self, page: &mut Page) {
+        page.value(&SPOOL_BYTES, self.waiting_bytes as f64);
+        page.value(&SPOOL_SEGMENTS, self.waiting_segments as f64);
+        let stored = self.shipped_segments.saturating_sub(self.quarantined_segments);
+        page.labelled(&SHIPPED, &["stored"], stored as f64);
+        page.labelled(&SHIPPED, &["quarantined"], self.quarantined_segments as f64);
+        page.value(&SHIPPED_BYTES, self.shipped_bytes as f64);
+        page.value(&DROPPED, self.dropped_segments as f64);
+        page.value(&DROPPED_EPISODES, self.dropped_episodes as f64);
+        page.value(&FAILED_ATTEMPTS, self.failed_attempts as f64);
+    }
+}
+
+const fn counter(name: &'static str, help: &'static str) -> Family {
+    Family { name, help, kind: Kind::Counter, labels: &[] }
+}
+
+const fn gauge(name: &'static str, help: &'static str) -> Family {
+    Family { name, help, kind: Kind::Gauge, labels: &[] }
+}
+
+const fn times(name: &'static str, help: &'static str) -> Family {
+    Family { name, help, kind: Kind::Histogram, labels: &[] }
+}
+
+const fn by(label: &'static [&'static str], family: Family) -> Family {
+    Family { labels: label, ..family }
+}
+
+const STEPS: Family = counter("rollhouse_steps_total", "Env steps of all lanes.");
+const EPISODES: Family =
+    by(&["outcome"], counter("rollhouse_episodes_total", "Episodes that ended, by outcome."));
+const STEP_TIMES: Family = times("rollhouse_step_seconds", "Time of a batch's step.");
+const RESET_TIMES: Family = times("rollhouse_reset_seconds", "Time of a batch's reset.");
+const QUEUE_WAITS: Family =
+    times("rollhouse_queue_wait_seconds", "Time a batch waited for a thread that steps.");
+const QUEUED: Family = gauge("rollhouse_queue_batches", "Batches that wait for a thread that steps.");
+const SESSIONS: Family =
+    by(&["kind"], gauge("rollhouse_sessions", "Open sessions, by who chooses their actions."));
+const LANES: Family = gauge("rollhouse_lanes", "Lanes of open sessions.");
+const CAPACITY: Family = gauge("rollhouse_capacity_lanes", "Lanes the node takes.");
+const SESSIONS_ENDED: Family =
+    by(&["cause"], counter("rollhouse_sessions_ended_total", "Sessions that ended, by cause."));
+const RESTARTS: Family =
+    counter("rollhouse_restarts_total", "Envs, threads and actors that were made anew after a failure.");
+const REGISTERED: Family =
+    gauge("rollhouse_registered", "1 while a coordinator has the node registered, else 0.");
+const RECORDED: Family = counter("rollhouse_recorder_episodes_total", "Episodes whose end was recorded.");
+const RECORDED_DURABLY: Family = counter(
+    "rollhouse_recorder_durable_episodes_total",
+    "Recorded episodes that survive a power cut on this machine.",
+);
+const RECORDED_BYTES: Family = counter("rollhouse_recorder_bytes_total", "Bytes of recordings written.");
+const LOST_EPISODES: Family = counter(
+    "rollhouse_recorder_lost_episodes_total",
+    "Episodes that could not be written because the disk failed.",
+);
+const STALLED: Family = counter(
+    "rollhouse_recorder_stalled_seconds_total",
+    "Time that stepping waited for the disk, added up over threads.",
+);
+const WRITER_BUSY: Family =
+    counter("rollhouse_recorder_busy_seconds_total", "Time that the recorder's writer was busy.");
+const FAILING: Family = gauge("rollhouse_recorder_failing", "1 while the recorder's disk fails, else 0.");
+const SPOOL_BYTES: Family =
+    gauge("rollhouse_spool_bytes", "Bytes of recordings that are not in the store yet.");
+const SPOOL_SEGMENTS: Family =
+    gauge("rollhouse_spool_segments", "Sealed segments that are not in the store yet.");
+const SHIPPED: Family = by(
+    &["result"],
+    counter("rollhouse_spool_shipped_segments_total", "Segments shipped, by what the store did with them."),
+);
+const SHIPPED_BYTES: Family =
+    counter("rollhouse_spool_shipped_bytes_total", "Bytes of segments shipped to the store.");
+const DROPPED: Family = counter(
+    "rollhouse_spool_dropped_segments_total",
+    "Segments dropped before they were shipped, because the spool was full and told to drop.",
+);
+const DROPPED_EPISODES: Family =
+    counter("rollhouse_spool_dropped_episodes_total", "Episodes that ended in dropped segments.");
+const FAILED_ATTEMPTS: Family =
+    counter("rollhouse_spool_failed_attempts_total", "Attempts to ship a segment that failed.");

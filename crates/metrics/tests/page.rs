@@ -1,0 +1,183 @@
+//! What is exported is what `docs/metrics.md` lists, and the other way round.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_metrics::{
+    CoordinatorFigures, Exporter, Family, Figures, Histogram, Kind, LinkFigures, NodeFigures, Page,
+    TransportFigures,
+};
+use rollhouse_wire::{ClusterStatus, Role};
+
+struct Node(NodeFigures);
+struct Coordinator(CoordinatorFigures);
+struct Transport(TransportFigures);
+
+impl Figures for Node {
+    fn families(&self) -> &'static [Family] {
+        NodeFigures::FAMILIES
+    }
+
+    fn put(&self, page: &mut Page) {
+        self.0.put(page);
+    }
+}
+
+impl Figures for Coordinator {
+    fn families(&self) -> &'static [Family] {
+        CoordinatorFigures::FAMILIES
+    }
+
+    fn put(&self, page: &mut Page) {
+        self.0.put(page);
+    }
+}
+
+impl Figures for Transport {
+    fn families(&self) -> &'static [Family] {
+        TransportFigures::FAMILIES
+    }
+
+    fn put(&self, page: &mut Page) {
+        self.0.put(page);
+    }
+}
+
+fn node() -> NodeFigures {
+    let mut figures = NodeFigures { steps: 12, ..NodeFigures::default() };
+    // Terminated is one word for two finished outcomes.
+    figures.episodes = std::array::from_fn(|index| 10 + index as u64);
+    figures.step_times = Histogram { bounds: vec![0.001, 0.01], counts: vec![5, 2, 1], sum: 0.5 };
+    figures.sessions_ended = vec![("finished", 3)];
+    figures
+}
+
+fn coordinator() -> CoordinatorFigures {
+    CoordinatorFigures {
+        status: ClusterStatus {
+            program: "rollhouse".to_owned(),
+            term: 7,
+            uptime_s: 1,
+            nodes: BTreeMap::new(),
+            capacity: 10,
+            lanes: 5,
+            pools: 1,
+            sessions: 2,
+            steps: 3,
+            episodes: 4,
+            transports: BTreeMap::new(),
+            store: rollhouse_wire::StoreStatus::default(),
+        },
+        pools_opened: 9,
+        stored_bytes: 1,
+        store_dropped_segments: 0,
+    }
+}
+
+fn transport() -> TransportFigures {
+    let link = LinkFigures { connections: 2, rtt: Duration::from_micros(250), ..LinkFigures::default() };
+    TransportFigures {
+        accepted: 3,
+        refused: [("busy", 1)].into(),
+        refusals: [("forbidden", 2)].into(),
+        links: [(Role::Node, link)].into(),
+        ..TransportFigures::default()
+    }
+}
+
+fn printed(figures: [Arc<dyn Figures>; 2]) -> String {
+    let mut exporter = Exporter::new();
+    for each in figures {
+        exporter.add(each).unwrap();
+    }
+    exporter.print().unwrap()
+}
+
+#[test]
+fn every_metric_is_exported_with_the_type_it_has() {
+    for (text, families) in [
+        (printed([Arc::new(Node(node())), Arc::new(Transport(transport()))]), NodeFigures::FAMILIES),
+        (
+            printed([Arc::new(Coordinator(coordinator())), Arc::new(Transport(transport()))]),
+            CoordinatorFigures::FAMILIES,
+        ),
+    ] {
+        for family in families.iter().chain(TransportFigures::FAMILIES) {
+            let kind = word(family.kind);
+            let line = format!("# TYPE {} {kind}", family.name);
+            assert!(text.lines().any(|l| l == line), "no `{line}` in\n{text}");
+        }
+        let exported = text.lines().filter(|line| line.starts_with("# TYPE ")).count();
+        assert_eq!(exported, families.len() + TransportFigures::FAMILIES.len());
+    }
+}
+
+#[test]
+fn buckets_add_up_and_outcomes_of_one_word_are_one_series() {
+    let text = printed([Arc::new(Node(node())), Arc::new(Transport(transport()))]);
+    for line in [
+        "rollhouse_step_seconds_bucket{le=\"0.001\"} 5",
+        "rollhouse_step_seconds_bucket{le=\"0.01\"} 7",
+        "rollhouse_step_seconds_bucket{le=\"+Inf\"} 8",
+        "rollhouse_step_seconds_count 8",
+        "rollhouse_step_seconds_sum 0.5",
+        "rollhouse_quic_rtt_seconds{peer=\"node\"} 0.00025",
+    ] {
+        assert!(text.lines().any(|l| l == line), "no `{line}` in\n{text}");
+    }
+    let series: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("rollhouse_episodes_total{outcome=")).collect();
+    let words: Vec<&str> = series.iter().filter_map(|line| line.split('"').nth(1)).collect();
+    assert_eq!(words.iter().collect::<std::collections::BTreeSet<_>>().len(), words.len(), "{series:?}");
+    let sum: u64 = series.iter().filter_map(|line| line.split(' ').nth(1)?.parse::<u64>().ok()).sum();
+    assert_eq!(sum, node().episodes.iter().sum::<u64>());
+}
+
+#[test]
+fn names_follow_the_rule() {
+    for family in all() {
+        assert!(family.name.starts_with("rollhouse_"), "{}", family.name);
+        assert_eq!(family.name.ends_with("_total"), family.kind == Kind::Counter, "{}", family.name);
+        assert!(family.help.ends_with('.') && !family.help.contains('|'), "{}", family.help);
+    }
+}
+
+#[test]
+fn the_page_of_metrics_lists_each_with_type_labels_and_meaning() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .expect("crates/metrics lies in the workspace");
+    let page = std::fs::read_to_string(root.join("docs/metrics.md")).unwrap();
+    let listed: Vec<&str> = page.lines().filter(|line| line.starts_with("| `rollhouse_")).collect();
+    let wanted: Vec<String> = all().map(row).collect();
+    for row in &wanted {
+        assert!(listed.contains(&row.as_str()), "docs/metrics.md lacks the line\n{row}");
+    }
+    for row in &listed {
+        assert!(
+            wanted.iter().any(|wanted| wanted == row),
+            "docs/metrics.md lists what is not exported:\n{row}"
+        );
+    }
+    assert_eq!(listed.len(), wanted.len(), "a metric is listed twice");
+}
+
+fn all() -> impl Iterator<Item = &'static Family> {
+    NodeFigures::FAMILIES.iter().chain(CoordinatorFigures::FAMILIES).chain(TransportFigures::FAMILIES)
+}
+
+fn row(family: &Family) -> String {
+    let labels: Vec<String> = family.labels.iter().map(|label| format!("`{label}`")).collect();
+    format!("| `{}` | {} | {} | {} |", family.name, word(family.kind), labels.join(", "), family.help)
+}
+
+fn word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+        Kind::Histogram => "histogram",
+    }
+}
