@@ -1,0 +1,131 @@
+//! Pools close: nodes are asked to end their sessions, and asked again until they have.
+
+use std::time::Duration;
+
+use rollhouse_core::RunId;
+use rollhouse_wire::{EndCause, Refusal, RefusalCode, SessionEnd};
+
+use crate::cluster::Over;
+use crate::event::Actions;
+use crate::limits::{CLOSE_PATIENCE, MAX_WAITERS, RETRY_AFTER};
+use crate::opening::stale;
+use crate::placements::Key;
+use crate::pool::{Pool, SessionState, Stage};
+use crate::{Asker, CallFailure, Cluster, Reply, Ticket};
+
+impl Cluster {
+    /// Closes a pool. The answer waits until its nodes have said that its sessions are over, or for
+    /// [`CLOSE_PATIENCE`]; they are asked until they have in any case.
+    pub(crate) fn close_pool(
+        &mut self,
+        now: Duration,
+        ticket: Ticket,
+        asker: &Asker,
+        id: RunId,
+        out: &mut Actions,
+    ) {
+        let Some(pool) = self.pools.get_mut(&id) else {
+            let message = format!("no pool {id} is known");
+            return out.refuse(ticket, Refusal::new(RefusalCode::NotFound, message));
+        };
+        if *pool.owner != *asker.owner && !asker.admin {
+            let message = format!("pool {id} has another owner");
+            return out.refuse(ticket, Refusal::new(RefusalCode::Forbidden, message));
+        }
+        match pool.stage {
+            Stage::Ended { .. } => out.answer(ticket, Reply::PoolClosed(pool.status())),
+            Stage::Closing { .. } if pool.waiters.len() >= MAX_WAITERS => {
+                let message = format!("{MAX_WAITERS} requests wait for pool {id}, which is as many as may");
+                out.refuse(ticket, Refusal::busy(message, RETRY_AFTER.as_millis() as u64));
+            }
+            Stage::Closing { .. } => pool.waiters.push(ticket),
+            Stage::Opening | Stage::Open => {
+                for waiter in std::mem::replace(&mut pool.waiters, vec![ticket]) {
+                    out.refuse(waiter, stale(id, "was closed while it opened"));
+                }
+                pool.stage = Stage::Closing { since: now };
+                self.begin_closing(id, out);
+            }
+        }
+    }
+
+    fn begin_closing(&mut self, id: RunId, out: &mut Actions) {
+        let Some(pool) = self.pools.get(&id) else { return };
+        let keys = pool.running(id);
+        let nodes: Vec<_> = pool.sessions.values().map(|session| session.node.clone()).collect();
+        for key in &keys {
+            self.placements.unwant(key);
+        }
+        for node in nodes {
+            self.close_unwanted(&node, out);
+        }
+        for key in &keys {
+            let pool = self.pools.get_mut(&id);
+            let lost = pool.and_then(|p| p.current(key)).is_some_and(|s| s.state == SessionState::Lost);
+            if lost {
+                self.over_unheard(key, out);
+            }
+        }
+        self.settle(id, out);
+    }
+
+    /// A node has answered whether it closed a session.
+    pub(crate) fn closed(
+        &mut self,
+        key: Key,
+        result: Result<Box<SessionEnd>, CallFailure>,
+        out: &mut Actions,
+    ) {
+        self.placements.close_answered(&key);
+        match result {
+            Ok(end) => {
+                let over = Over { cause: end.cause, detail: &end.detail, done: Some(end.done) };
+                self.session_over(&key, &over, out);
+            }
+            Err(CallFailure::Refused(refusal))
+                if matches!(refusal.code, RefusalCode::NotFound | RefusalCode::Stale) =>
+            {
+                self.gone(&key, out);
+            }
+            // The node's next heartbeat or registration has it asked again.
+            Err(CallFailure::Refused(_) | CallFailure::Unknown) => {}
+        }
+    }
+
+    /// A placement that was to be closed is not on its node.
+    pub(crate) fn gone(&mut self, key: &Key, out: &mut Actions) {
+        self.session_over(key, &Over { cause: EndCause::Closed, detail: "", done: None }, out);
+    }
+
+    /// The node of a session that is being closed is lost: its pool does not wait for it. The placement stays, so
+    /// that it is closed should the node come back.
+    pub(crate) fn over_unheard(&mut self, key: &Key, out: &mut Actions) {
+        let Some(pool) = self.pools.get_mut(&key.0.pool) else { return };
+        let Some(session) = pool.current(key).filter(|session| !session.is_over()) else { return };
+        session.state = SessionState::Ended(EndCause::NodeLost);
+        self.settle(key.0.pool, out);
+    }
+
+    /// Answers who has waited long enough for pools to close.
+    pub(crate) fn end_patience(&mut self, now: Duration, out: &mut Actions) {
+        let waited = |pool: &Pool| match pool.stage {
+            Stage::Closing { since } => now.saturating_sub(since) >= CLOSE_PATIENCE,
+            _ => false,
+        };
+        let over: Vec<RunId> = self.pools.iter().filter(|(_, p)| waited(p)).map(|(&id, _)| id).collect();
+        for id in over {
+            self.end_closed(id, out);
+        }
+    }
+
+    /// Ends a closing pool and answers who waits for that.
+    pub(crate) fn end_closed(&mut self, id: RunId, out: &mut Actions) {
+        let Some(pool) = self.pools.get_mut(&id) else { return };
+        let waiters: Vec<Ticket> = std::mem::take(&mut pool.waiters);
+        let status = pool.status();
+        for ticket in waiters {
+            out.answer(ticket, Reply::PoolClosed(status.clone()));
+        }
+        self.pools.end(id, true);
+    }
+}

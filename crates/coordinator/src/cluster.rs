@@ -1,0 +1,371 @@
+//! The cluster as a value: events go in, actions come out.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_core::RunId;
+use rollhouse_core::limits::MAX_LANES;
+use rollhouse_wire::limits::{MAX_NAME_BYTES, MAX_POOL_SESSIONS};
+use rollhouse_wire::{
+    CloseSession, EndCause, Heartbeat, HeartbeatTaken, Incarnation, Refusal, RefusalCode, Register,
+    Registered, Secret, SessionCounts, SessionReport,
+};
+
+use crate::event::Actions;
+use crate::limits::{HEARTBEAT, MAX_POOLS};
+use crate::membership::{Change, Membership, length};
+use crate::placements::{Key, Placements};
+use crate::pool::{Pool, Pools, Session, SessionState, Stage};
+use crate::shipping::Shipping;
+use crate::{Action, Event, LinkId, Reply, Ticket};
+
+/// Draws secrets. They must come from a cryptographic generator wherever strangers can reach a node.
+pub type SecretSource = Box<dyn FnMut() -> Secret + Send>;
+
+/// Everything the coordinator knows of its cluster, and all that it decides.
+///
+/// It is told what happens and says what to do, in the order it is to be done. It has no clock, sockets or files:
+/// `now` is the time since the coordinator started and never goes back. Nothing in it is durable but the term it is
+/// given: a restarted coordinator learns the rest from its nodes.
+pub struct Cluster {
+    pub(crate) term: u64,
+    /// Of the latest placement.
+    counter: u64,
+    pub(crate) secrets: SecretSource,
+    pub(crate) members: Membership,
+    pub(crate) placements: Placements,
+    pub(crate) pools: Pools,
+    shipping: Shipping,
+}
+
+/// A session is over.
+pub(crate) struct Over<'a> {
+    pub(crate) cause: EndCause,
+    /// What failed, or empty.
+    pub(crate) detail: &'a str,
+    /// What it had done, if its node has said so.
+    pub(crate) done: Option<SessionCounts>,
+}
+
+impl Cluster {
+    /// A cluster without nodes. `term` is greater than that of every coordinator before.
+    pub fn new(term: u64, secrets: SecretSource) -> Self {
+        Self {
+            term,
+            counter: 0,
+            secrets,
+            members: Membership::default(),
+            placements: Placements::default(),
+            pools: Pools::default(),
+            shipping: Shipping::default(),
+        }
+    }
+
+    /// Takes in what happened. Every request is answered exactly once, by this call or a later one.
+    pub fn handle(&mut self, now: Duration, event: Event) -> Vec<Action> {
+        let mut out = Actions::default();
+        match event {
+            Event::Register { link, ticket, node, register } => {
+                match self.register(now, link, &node, &register, &mut out) {
+                    Ok(registered) => out.answer(ticket, Reply::Registered(registered)),
+                    Err(refusal) => out.refuse(ticket, refusal),
+                }
+            }
+            Event::Heartbeat { link, ticket, heartbeat } => {
+                match self.heartbeat(now, link, &heartbeat, &mut out) {
+                    Ok(taken) => out.answer(ticket, Reply::HeartbeatTaken(taken)),
+                    Err(refusal) => out.refuse(ticket, refusal),
+                }
+            }
+            Event::LinkLost { link } => self.link_lost(link),
+            Event::OpenPool { ticket, asker, request } => {
+                self.open_pool(now, ticket, &asker, *request, &mut out);
+            }
+            Event::ClosePool { ticket, asker, pool } => {
+                self.close_pool(now, ticket, &asker, pool, &mut out);
+            }
+            Event::Opened { session, incarnation, result } => {
+                self.opened(now, (session, incarnation), result, &mut out);
+            }
+            Event::Closed { session, incarnation, result } => {
+                self.closed((session, incarnation), result, &mut out);
+            }
+            Event::Drain { ticket, node } => self.drain(ticket, &node, &mut out),
+            Event::Tick => self.tick(now, &mut out),
+        }
+        out.into_vec()
+    }
+
+    fn register(
+        &mut self,
+        now: Duration,
+        link: LinkId,
+        certified: &str,
+        register: &Register,
+        out: &mut Actions,
+    ) -> Result<Registered, Refusal> {
+        if register.node != certified {
+            return Err(Refusal::new(
+                RefusalCode::Forbidden,
+                format!("the certificate is for node `{certified}`, not for the name given"),
+            ));
+        }
+        if let Some(newer) = register.sessions.iter().map(|s| s.incarnation.term).find(|&t| t > self.term) {
+            return Err(Refusal::new(
+                RefusalCode::Stale,
+                format!("the node has sessions of term {newer}, this coordinator has term {}", self.term),
+            ));
+        }
+        let arrival = self.members.register(now, link, register)?;
+        if let Some(link) = arrival.replaced {
+            out.push(Action::Disconnect { link });
+        }
+        if arrival.restarted {
+            self.node_gone(now, &arrival.name, out);
+            self.shipping.restarted(&arrival.name);
+        }
+        let close = self.reconcile(&arrival.name, &register.sessions);
+        self.close_unwanted(&arrival.name, out);
+        Ok(Registered { term: self.term, heartbeat_ms: HEARTBEAT.as_millis() as u64, close })
+    }
+
+    fn heartbeat(
+        &mut self,
+        now: Duration,
+        link: LinkId,
+        heartbeat: &Heartbeat,
+        out: &mut Actions,
+    ) -> Result<HeartbeatTaken, Refusal> {
+        let beat = self.members.beat(now, link, heartbeat)?;
+        let (name, drain) = (Arc::clone(&beat.member.name), beat.member.draining);
+        let mut taken = HeartbeatTaken { number: heartbeat.number, close: Vec::new(), drain };
+        if beat.outdated {
+            return Ok(taken);
+        }
+        for end in &heartbeat.ended {
+            let key = (end.session, end.incarnation);
+            if self.placements.wanted_on(&key, &name).is_some() {
+                let over = Over { cause: end.cause, detail: &end.detail, done: Some(end.done) };
+                self.session_over(&key, &over, out);
+            }
+        }
+        for pool in self.shipping.beat(&name, &heartbeat.load, &heartbeat.ended) {
+            if let Some(pool) = self.pools.get_mut(&pool) {
+                pool.unshipped = pool.unshipped.saturating_sub(1);
+            }
+        }
+        taken.close = self.reconcile(&name, &heartbeat.sessions);
+        self.close_unwanted(&name, out);
+        Ok(taken)
+    }
+
+    /// A connection ended. A node that drained away is not missed.
+    fn link_lost(&mut self, link: LinkId) {
+        let Some(name) = self.members.link_lost(link) else { return };
+        let drained = self.members.get(&name).is_some_and(|m| m.draining && m.stray_lanes == 0);
+        if drained && self.placements.lanes_on(&name) == 0 {
+            self.members.remove(&name);
+        }
+    }
+
+    /// Compares what a node says it runs with what it should; what it is to close is returned.
+    fn reconcile(&mut self, name: &Arc<str>, reports: &[SessionReport]) -> Vec<CloseSession> {
+        let mut strays = Vec::new();
+        let mut stray_lanes = 0u32;
+        for report in reports {
+            let key = (report.session, report.incarnation);
+            match self.placements.wanted_on(&key, name) {
+                Some(true) => {
+                    let pool = self.pools.get_mut(&report.session.pool);
+                    if let Some(session) = pool.and_then(|pool| pool.current(&key)) {
+                        session.update(report);
+                    }
+                }
+                // It is being closed.
+                Some(false) => {}
+                None if self.adopt(name, report) => {}
+                None => {
+                    stray_lanes = stray_lanes.saturating_add(report.lanes);
+                    strays.push(CloseSession { session: report.session, incarnation: report.incarnation });
+                }
+            }
+        }
+        if let Some(member) = self.members.get_mut(name) {
+            member.stray_lanes = stray_lanes;
+        }
+        strays
+    }
+
+    /// Takes over a session that an earlier coordinator placed, unless a newer placement of it is known.
+    fn adopt(&mut self, name: &Arc<str>, report: &SessionReport) -> bool {
+        let SessionReport { session, incarnation, first_lane, lanes, .. } = *report;
+        let end = first_lane.checked_add(lanes);
+        let sound = end.is_some_and(|end| lanes > 0 && end <= report.pool_lanes)
+            && report.pool_lanes as usize <= MAX_LANES
+            && (session.index as usize) < MAX_POOL_SESSIONS;
+        if incarnation.term >= self.term || !sound {
+            return false;
+        }
+        if self.pools.get(&session.pool).is_none() {
+            if self.pools.live() >= MAX_POOLS {
+                return false;
+            }
+            self.pools.insert(session.pool, Pool::adopted(report));
+        }
+        let Some(pool) = self.pools.get_mut(&session.pool) else { return false };
+        if pool.asked.is_some() || pool.stage != Stage::Open {
+            return false;
+        }
+        if let Some(known) = pool.sessions.get(&session.index) {
+            if known.incarnation >= incarnation {
+                return false;
+            }
+            self.placements.unwant(&(session, known.incarnation));
+        }
+        let address = self.members.get(name).map(|m| m.address.clone()).unwrap_or_default();
+        let adopted = Session {
+            first_lane,
+            lanes,
+            incarnation,
+            secret: Secret::from_bytes([0; 16]),
+            node: Arc::clone(name),
+            address,
+            opened: true,
+            tried: Vec::new(),
+            state: SessionState::Running,
+            attached: report.attached,
+            transport: report.transport.clone(),
+            done: report.done,
+        };
+        pool.sessions.insert(session.index, adopted);
+        self.placements.adopt((session, incarnation), name, lanes);
+        true
+    }
+
+    /// Nothing that was placed on a node runs there any more.
+    fn node_gone(&mut self, now: Duration, name: &Arc<str>, out: &mut Actions) {
+        for key in self.placements.on(name) {
+            let opening = self.is_opening(&key);
+            if opening {
+                self.placements.remove(&key);
+                let why = Refusal::busy(format!("node `{name}` went away"), 0);
+                self.place_again(now, &key, why, out);
+            } else {
+                let over = Over { cause: EndCause::NodeLost, detail: "", done: None };
+                self.session_over(&key, &over, out);
+            }
+        }
+    }
+
+    /// A placement is gone from its node. If it was current, its session is over.
+    pub(crate) fn session_over(&mut self, key: &Key, over: &Over<'_>, out: &mut Actions) {
+        let Some(placement) = self.placements.remove(key) else { return };
+        let Some(pool) = self.pools.get_mut(&key.0.pool) else { return };
+        let recorded = pool.is_recorded();
+        let Some(session) = pool.current(key).filter(|session| !session.is_over()) else { return };
+        session.state = SessionState::Ended(over.cause);
+        session.attached = session.attached.map(|_| false);
+        session.done = over.done.unwrap_or(session.done);
+        if !over.detail.is_empty() {
+            pool.failed(format!("session {} on `{}`: {}", key.0, placement.node, over.detail));
+        }
+        if recorded {
+            pool.unshipped += 1;
+            self.shipping.ended(&placement.node, *key);
+        }
+        self.settle(key.0.pool, out);
+    }
+
+    /// Moves a pool on if nothing holds it where it is.
+    pub(crate) fn settle(&mut self, id: RunId, out: &mut Actions) {
+        let Some(pool) = self.pools.get_mut(&id) else { return };
+        if pool.stage == Stage::Opening && pool.all_opened() {
+            pool.stage = Stage::Open;
+            let waiters = std::mem::take(&mut pool.waiters);
+            self.answer_granted(id, waiters, out);
+        }
+        let Some(pool) = self.pools.get_mut(&id).filter(|pool| pool.all_over()) else { return };
+        match pool.stage {
+            Stage::Open => self.pools.end(id, false),
+            Stage::Closing { .. } => self.end_closed(id, out),
+            Stage::Opening | Stage::Ended { .. } => {}
+        }
+    }
+
+    /// Asks a node to close what nobody wants there, unless that is being asked already.
+    pub(crate) fn close_unwanted(&mut self, name: &str, out: &mut Actions) {
+        let Some(link) = self.members.get(name).and_then(|member| member.link()) else { return };
+        for (session, incarnation) in self.placements.begin_closing(name) {
+            out.push(Action::Close { link, request: CloseSession { session, incarnation } });
+        }
+    }
+
+    fn drain(&mut self, ticket: Ticket, name: &str, out: &mut Actions) {
+        if let Err(refusal) = length("node", name, MAX_NAME_BYTES) {
+            return out.refuse(ticket, refusal);
+        }
+        match self.members.get_mut(name) {
+            Some(member) => {
+                member.draining = true;
+                out.answer(ticket, Reply::Draining);
+            }
+            None => {
+                let message = format!("no node `{}` is registered", name.escape_debug());
+                out.refuse(ticket, Refusal::new(RefusalCode::NotFound, message));
+            }
+        }
+    }
+
+    fn tick(&mut self, now: Duration, out: &mut Actions) {
+        for change in self.members.tick(now) {
+            match change {
+                Change::Lost(name) => self.node_lost(now, &name, out),
+                Change::Forgotten(name) => {
+                    self.node_gone(now, &name, out);
+                    self.shipping.forget(&name);
+                }
+            }
+        }
+        self.end_patience(now, out);
+    }
+
+    /// A node is silent: sessions on it are lost unless it comes back, and what is just opening goes elsewhere.
+    fn node_lost(&mut self, now: Duration, name: &Arc<str>, out: &mut Actions) {
+        for key in self.placements.on(name) {
+            if self.placements.wanted_on(&key, name) == Some(false) {
+                self.over_unheard(&key, out);
+            } else if self.is_opening(&key) {
+                self.placements.unwant(&key);
+                let why = Refusal::busy(format!("node `{name}` is not heard of"), 0);
+                self.place_again(now, &key, why, out);
+            } else if let Some(session) = self.pools.get_mut(&key.0.pool).and_then(|pool| pool.current(&key))
+            {
+                session.state = SessionState::Lost;
+            }
+        }
+    }
+
+    /// Whether it is a current placement of a pool whose asker has no answer yet.
+    pub(crate) fn is_opening(&mut self, key: &Key) -> bool {
+        let pool = self.pools.get_mut(&key.0.pool).filter(|pool| pool.stage == Stage::Opening);
+        pool.is_some_and(|pool| pool.current(key).is_some())
+    }
+
+    pub(crate) fn next_incarnation(&mut self) -> Incarnation {
+        self.counter += 1;
+        Incarnation { term: self.term, counter: self.counter }
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster")
+            .field("term", &self.term)
+            .field("counter", &self.counter)
+            .field("members", &self.members)
+            .field("placements", &self.placements)
+            .field("pools", &self.pools)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,61 @@
+//! Every bound and period of the coordinator, by name.
+
+use std::time::Duration;
+
+use rollhouse_core::limits::{BLOCK_LANES, MAX_LANES};
+use rollhouse_wire::limits::MAX_POOL_SESSIONS;
+
+/// How often a node is heard of.
+pub const HEARTBEAT: Duration = Duration::from_secs(1);
+/// A node that was silent for so long gets no new sessions.
+pub const SUSPECT_AFTER: Duration = Duration::from_secs(3);
+/// A node that was silent for so long is lost, and its sessions with it unless it comes back.
+pub const LOST_AFTER: Duration = Duration::from_secs(5);
+/// A lost node is forgotten after so much silence; its sessions are over then. Long enough for an owner to go on
+/// stepping lanes of a node that only the coordinator cannot reach.
+pub const FORGET_AFTER: Duration = Duration::from_secs(3600);
+/// After a restart nodes need so long to come back: until then "no room" is "not yet", and no env is unknown.
+pub const SETTLE: Duration = LOST_AFTER;
+/// How often [`Event::Tick`](crate::Event::Tick) is expected. Losses are noticed so much later at most.
+pub const TICK: Duration = Duration::from_millis(250);
+/// Who closes a pool waits at most so long for its nodes.
+pub const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+/// When to ask again if nothing better is known.
+pub const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Lanes of one session that is part of a larger pool: small enough that several threads share a large pool,
+/// large enough that a frame's cost does not show.
+pub const MAX_SESSION_LANES: u32 = 1024;
+/// Lanes of one node.
+pub const MAX_NODE_LANES: u32 = 1 << 20;
+/// Nodes, lost ones that are not forgotten included. Their list fits one control message.
+pub const MAX_NODES: usize = 2048;
+/// Pools that have not ended.
+pub const MAX_POOLS: usize = 4096;
+/// Ended pools whose status can still be asked for; the oldest are forgotten first.
+pub const MAX_ENDED_POOLS: usize = 1024;
+/// Sessions of ended pools that are remembered, and sessions of a node whose recordings are not in the store.
+pub const MAX_ENDED_SESSIONS: usize = 65_536;
+/// Requests that wait for one pool to open or close.
+pub const MAX_WAITERS: usize = 16;
+/// Nodes a session is tried on before its pool is refused.
+pub const MAX_ATTEMPTS: usize = 3;
+/// Failures a pool's status tells of.
+pub const MAX_FAILURES: usize = 8;
+/// Bytes of one failure in a pool's status.
+pub const MAX_FAILURE_BYTES: usize = 512;
+/// Envs of one node.
+pub const MAX_ENVS: usize = 4096;
+/// Bytes of the address under which a node is reached.
+pub const MAX_ADDRESS_BYTES: usize = 256;
+
+const _: () = assert!(
+    HEARTBEAT.as_millis() < SUSPECT_AFTER.as_millis() && SUSPECT_AFTER.as_millis() < LOST_AFTER.as_millis(),
+    "a heartbeat may be late without suspicion, and suspicion comes before loss"
+);
+const _: () = assert!(
+    MAX_NODES + MAX_LANES.div_ceil(MAX_SESSION_LANES as usize) <= MAX_POOL_SESSIONS,
+    "a pool on every node, and cut into full sessions besides, has no more sessions than a message may list"
+);
+const _: () =
+    assert!((MAX_SESSION_LANES as usize).is_multiple_of(BLOCK_LANES), "sessions are cut between blocks");

@@ -1,0 +1,422 @@
+//! Which nodes there are and how each of them stands.
+//!
+//! ```text
+//! (unknown) -> alive <-> suspect -> lost -> (forgotten)      by silence; each heartbeat makes it alive again
+//!              alive -> draining                              until it starts anew
+//! ```
+//!
+//! A node is known by the name in its certificate. Its boot number tells a restarted node, whose sessions are gone,
+//! from one that was cut off and still has them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_core::limits::MAX_ENV_ID_BYTES;
+use rollhouse_wire::limits::{MAX_LABELS, MAX_NAME_BYTES};
+use rollhouse_wire::{Heartbeat, NodeLoad, NodeState, NodeStatus, Refusal, RefusalCode, Register};
+
+use crate::LinkId;
+use crate::limits::{
+    FORGET_AFTER, LOST_AFTER, MAX_ADDRESS_BYTES, MAX_ENVS, MAX_NODE_LANES, MAX_NODES, RETRY_AFTER,
+    SUSPECT_AFTER,
+};
+
+/// One node.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) name: Arc<str>,
+    pub(crate) address: String,
+    pub(crate) capacity: u32,
+    pub(crate) envs: BTreeMap<String, u64>,
+    pub(crate) load: NodeLoad,
+    pub(crate) draining: bool,
+    /// Lanes of sessions it last told of that nobody here wants.
+    pub(crate) stray_lanes: u32,
+    link: Option<LinkId>,
+    boot: u64,
+    threads: u32,
+    labels: BTreeMap<String, String>,
+    program: String,
+    heard: Duration,
+    /// Of its link.
+    last_heartbeat: u64,
+    lost: bool,
+}
+
+/// The nodes, by name and by connection.
+#[derive(Debug, Default)]
+pub(crate) struct Membership {
+    members: BTreeMap<Arc<str>, Member>,
+    links: BTreeMap<LinkId, Arc<str>>,
+}
+
+/// A node has registered.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Arrival {
+    pub(crate) name: Arc<str>,
+    /// It is another boot than before: what ran there is gone.
+    pub(crate) restarted: bool,
+    /// A connection that it no longer uses.
+    pub(crate) replaced: Option<LinkId>,
+}
+
+/// A node was heard of.
+#[derive(Debug)]
+pub(crate) struct Beat<'a> {
+    pub(crate) member: &'a mut Member,
+    /// A later heartbeat was heard before: this one tells nothing new.
+    pub(crate) outdated: bool,
+}
+
+/// Time has passed for a node.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Lost(Arc<str>),
+    Forgotten(Arc<str>),
+}
+
+impl Member {
+    pub(crate) fn state(&self, now: Duration) -> NodeState {
+        if self.lost {
+            NodeState::Lost
+        } else if self.draining {
+            NodeState::Draining
+        } else if self.silence(now) >= SUSPECT_AFTER {
+            NodeState::Suspect
+        } else {
+            NodeState::Alive
+        }
+    }
+
+    /// The connection through which it takes new sessions, if it does.
+    pub(crate) fn takes_sessions(&self, now: Duration) -> Option<LinkId> {
+        self.link.filter(|_| self.state(now) == NodeState::Alive)
+    }
+
+    pub(crate) const fn link(&self) -> Option<LinkId> {
+        self.link
+    }
+
+    pub(crate) const fn is_lost(&self) -> bool {
+        self.lost
+    }
+
+    pub(crate) fn has_labels(&self, wanted: &BTreeMap<String, String>) -> bool {
+        wanted.iter().all(|(label, value)| self.labels.get(label) == Some(value))
+    }
+
+    pub(crate) fn status(&self, now: Duration, sessions: u32) -> NodeStatus {
+        NodeStatus {
+            node: self.name.to_string(),
+            state: self.state(now),
+            address: self.address.clone(),
+            capacity: self.capacity,
+            threads: self.threads,
+            labels: self.labels.clone(),
+            sessions,
+            silent_ms: u64::try_from(self.silence(now).as_millis()).unwrap_or(u64::MAX),
+            load: self.load,
+            program: self.program.clone(),
+        }
+    }
+
+    fn silence(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.heard)
+    }
+
+    fn new(now: Duration, link: LinkId, register: &Register) -> Self {
+        Self {
+            name: register.node.as_str().into(),
+            address: register.address.clone(),
+            capacity: register.capacity,
+            envs: register.envs.clone(),
+            load: NodeLoad::default(),
+            draining: false,
+            stray_lanes: 0,
+            link: Some(link),
+            boot: register.boot,
+            threads: register.threads,
+            labels: register.labels.clone(),
+            program: register.program.clone(),
+            heard: now,
+            last_heartbeat: 0,
+            lost: false,
+        }
+    }
+}
+
+impl Membership {
+    /// Takes a node in, or takes it in again.
+    ///
+    /// # Errors
+    /// If what it says is out of bounds, its name is in use by another boot that is alive, or there are too many
+    /// nodes; nothing has changed then.
+    pub(crate) fn register(
+        &mut self,
+        now: Duration,
+        link: LinkId,
+        register: &Register,
+    ) -> Result<Arrival, Refusal> {
+        check(register)?;
+        let known = self.members.get(register.node.as_str());
+        let restarted = known.is_some_and(|m| m.boot != register.boot);
+        if let Some(member) = known {
+            let silence = member.silence(now);
+            if restarted && member.link.is_some_and(|l| l != link) && silence < SUSPECT_AFTER {
+                let retry = SUSPECT_AFTER.saturating_sub(silence).as_millis();
+                return Err(Refusal::busy(
+                    format!("a node `{}` is registered and alive: names are unique", register.node),
+                    u64::try_from(retry).unwrap_or(u64::MAX).max(1),
+                ));
+            }
+        } else if self.members.len() >= MAX_NODES {
+            return Err(Refusal::busy(
+                format!("{MAX_NODES} nodes are registered, which is as many as are taken"),
+                RETRY_AFTER.as_millis() as u64,
+            ));
+        }
+        self.drop_other_name(link, &register.node);
+        let mut member = Member::new(now, link, register);
+        let name = Arc::clone(&member.name);
+        let replaced = known_link(&self.members, &name).filter(|&old| old != link);
+        if let Some(old) = self.members.remove(&name) {
+            member.draining = old.draining && !restarted;
+            if !restarted {
+                member.load = old.load;
+            }
+        }
+        if let Some(old) = replaced {
+            self.links.remove(&old);
+        }
+        self.links.insert(link, Arc::clone(&name));
+        self.members.insert(Arc::clone(&name), member);
+        Ok(Arrival { name, restarted, replaced })
+    }
+
+    /// Takes a heartbeat in.
+    ///
+    /// # Errors
+    /// If no node is registered on that connection.
+    pub(crate) fn beat(
+        &mut self,
+        now: Duration,
+        link: LinkId,
+        heartbeat: &Heartbeat,
+    ) -> Result<Beat<'_>, Refusal> {
+        let name = self.links.get(&link);
+        let member = name.and_then(|name| self.members.get_mut(name)).ok_or_else(|| {
+            Refusal::new(RefusalCode::NotFound, "no node is registered on this connection: register first")
+        })?;
+        member.heard = now;
+        member.lost = false;
+        let outdated = heartbeat.number <= member.last_heartbeat;
+        if !outdated {
+            member.last_heartbeat = heartbeat.number;
+            member.load = heartbeat.load;
+        }
+        Ok(Beat { member, outdated })
+    }
+
+    /// A connection ended. Its node keeps its standing until it is silent for too long; it is named.
+    pub(crate) fn link_lost(&mut self, link: LinkId) -> Option<Arc<str>> {
+        let name = self.links.remove(&link)?;
+        self.members.get_mut(&name)?.link = None;
+        Some(name)
+    }
+
+    /// Time has passed: who is lost, and who is forgotten now.
+    pub(crate) fn tick(&mut self, now: Duration) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for member in self.members.values_mut() {
+            let silence = member.silence(now);
+            if silence >= LOST_AFTER && !member.lost {
+                member.lost = true;
+                changes.push(Change::Lost(Arc::clone(&member.name)));
+            }
+            if silence >= FORGET_AFTER {
+                changes.push(Change::Forgotten(Arc::clone(&member.name)));
+            }
+        }
+        for change in &changes {
+            if let Change::Forgotten(name) = change {
+                self.remove(name);
+            }
+        }
+        changes
+    }
+
+    pub(crate) fn remove(&mut self, name: &str) {
+        if let Some(link) = self.members.remove(name).and_then(|member| member.link) {
+            self.links.remove(&link);
+        }
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Member> {
+        self.members.get(name)
+    }
+
+    pub(crate) fn get_mut(&mut self, name: &str) -> Option<&mut Member> {
+        self.members.get_mut(name)
+    }
+
+    /// By name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Member> {
+        self.members.values()
+    }
+
+    /// A connection that registers under another name than before no longer speaks for the old one.
+    fn drop_other_name(&mut self, link: LinkId, name: &str) {
+        if self.links.get(&link).is_some_and(|old| &**old != name) {
+            self.link_lost(link);
+        }
+    }
+}
+
+fn known_link(members: &BTreeMap<Arc<str>, Member>, name: &str) -> Option<LinkId> {
+    members.get(name).and_then(|member| member.link)
+}
+
+fn check(register: &Register) -> Result<(), Refusal> {
+    length("node", &register.node, MAX_NAME_BYTES)?;
+    length("address", &register.address, MAX_ADDRESS_BYTES)?;
+    length("program", &register.program, MAX_ADDRESS_BYTES)?;
+    if !(1..=MAX_NODE_LANES).contains(&register.capacity) {
+        return Err(out_of_bounds("capacity", u64::from(register.capacity), 1, MAX_NODE_LANES as usize));
+    }
+    if register.labels.len() > MAX_LABELS {
+        return Err(out_of_bounds("labels", register.labels.len() as u64, 0, MAX_LABELS));
+    }
+    for (label, value) in &register.labels {
+        length("a label", label, MAX_NAME_BYTES)?;
+        length("a label's value", value, MAX_NAME_BYTES)?;
+    }
+    if register.envs.len() > MAX_ENVS {
+        return Err(out_of_bounds("envs", register.envs.len() as u64, 0, MAX_ENVS));
+    }
+    register.envs.keys().try_for_each(|env| length("an env's id", env, MAX_ENV_ID_BYTES))
+}
+
+/// Refuses an empty or overlong text.
+pub(crate) fn length(field: &str, text: &str, most: usize) -> Result<(), Refusal> {
+    match text.len() {
+        0 => Err(Refusal::new(RefusalCode::BadRequest, format!("{field} is empty"))),
+        bytes if bytes > most => Err(Refusal::new(
+            RefusalCode::BadRequest,
+            format!("{field} has {bytes} bytes, at most {most} are taken"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn out_of_bounds(field: &str, value: u64, least: usize, most: usize) -> Refusal {
+    Refusal::new(RefusalCode::BadRequest, format!("{field} is {value}, {least} to {most} are taken"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn register(boot: u64) -> Register {
+        Register {
+            node: "a".to_owned(),
+            boot,
+            address: "127.0.0.1:1".to_owned(),
+            capacity: 64,
+            threads: 1,
+            labels: BTreeMap::new(),
+            envs: BTreeMap::new(),
+            sessions: Vec::new(),
+            program: "test".to_owned(),
+        }
+    }
+
+    fn beat(number: u64) -> Heartbeat {
+        Heartbeat { number, load: NodeLoad::default(), sessions: Vec::new(), ended: Vec::new() }
+    }
+
+    fn at(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn with_one() -> Membership {
+        let mut members = Membership::default();
+        members.register(at(0), LinkId(1), &register(7)).unwrap();
+        members
+    }
+
+    #[test]
+    fn silence_makes_a_node_suspect_then_lost_then_forgotten_and_a_heartbeat_makes_it_alive() {
+        let mut members = with_one();
+        let state = |members: &Membership, ms| members.get("a").unwrap().state(at(ms));
+        assert_eq!(state(&members, 2999), NodeState::Alive);
+        assert_eq!(state(&members, 3000), NodeState::Suspect);
+        assert_eq!(members.tick(at(4999)), []);
+        assert_eq!(members.tick(at(5000)), [Change::Lost("a".into())]);
+        assert_eq!(members.tick(at(5250)), [], "it is lost once");
+        assert_eq!(state(&members, 5250), NodeState::Lost);
+        members.beat(at(6000), LinkId(1), &beat(1)).unwrap();
+        assert_eq!(state(&members, 6000), NodeState::Alive);
+        let end = at(6000) + FORGET_AFTER;
+        assert_eq!(members.tick(end), [Change::Lost("a".into()), Change::Forgotten("a".into())]);
+        assert!(members.get("a").is_none());
+        assert_eq!(members.beat(end, LinkId(1), &beat(2)).unwrap_err().code, RefusalCode::NotFound);
+    }
+
+    #[test]
+    fn a_second_boot_of_the_name_waits_until_the_first_is_silent() {
+        let mut members = with_one();
+        let refusal = members.register(at(1000), LinkId(2), &register(8)).unwrap_err();
+        assert_eq!((refusal.code, refusal.retry_after_ms), (RefusalCode::Busy, Some(2000)));
+        let arrival = members.register(at(3000), LinkId(2), &register(8)).unwrap();
+        assert_eq!(arrival, Arrival { name: "a".into(), restarted: true, replaced: Some(LinkId(1)) });
+        assert!(members.beat(at(3000), LinkId(1), &beat(1)).is_err());
+    }
+
+    #[test]
+    fn a_second_boot_of_the_name_is_taken_at_once_when_the_first_ones_connection_ended() {
+        let mut members = with_one();
+        members.link_lost(LinkId(1));
+        let arrival = members.register(at(1), LinkId(2), &register(8)).unwrap();
+        assert_eq!(arrival, Arrival { name: "a".into(), restarted: true, replaced: None });
+    }
+
+    #[test]
+    fn the_same_boot_replaces_its_connection_and_stays_draining() {
+        let mut members = with_one();
+        members.get_mut("a").unwrap().draining = true;
+        let arrival = members.register(at(10), LinkId(2), &register(7)).unwrap();
+        assert_eq!(arrival, Arrival { name: "a".into(), restarted: false, replaced: Some(LinkId(1)) });
+        assert_eq!(members.get("a").unwrap().state(at(10)), NodeState::Draining);
+        assert_eq!(members.get("a").unwrap().takes_sessions(at(10)), None);
+    }
+
+    #[test]
+    fn a_heartbeat_that_was_overtaken_is_outdated() {
+        let mut members = with_one();
+        assert!(!members.beat(at(1), LinkId(1), &beat(2)).unwrap().outdated);
+        assert!(members.beat(at(2), LinkId(1), &beat(1)).unwrap().outdated);
+        assert!(members.beat(at(3), LinkId(1), &beat(2)).unwrap().outdated);
+        assert!(!members.beat(at(4), LinkId(1), &beat(3)).unwrap().outdated);
+    }
+
+    #[test]
+    fn a_registration_out_of_bounds_is_refused_by_field_and_limit() {
+        let bad = [
+            Register { node: String::new(), ..register(1) },
+            Register { node: "n".repeat(MAX_NAME_BYTES + 1), ..register(1) },
+            Register { capacity: 0, ..register(1) },
+            Register { capacity: MAX_NODE_LANES + 1, ..register(1) },
+            Register {
+                labels: (0..=MAX_LABELS).map(|i| (i.to_string(), "x".into())).collect(),
+                ..register(1)
+            },
+        ];
+        let fields = ["node is empty", "node has 129 bytes", "capacity is 0", "capacity is", "labels is 33"];
+        for (register, field) in bad.iter().zip(fields) {
+            let refusal = Membership::default().register(at(0), LinkId(1), register).unwrap_err();
+            assert_eq!(refusal.code, RefusalCode::BadRequest);
+            assert!(refusal.message.contains(field), "{refusal}");
+        }
+    }
+}

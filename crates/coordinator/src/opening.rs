@@ -1,0 +1,408 @@
+//! Pools open: lanes are placed, nodes are asked, and asked elsewhere when they cannot.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_core::RunId;
+use rollhouse_env::UnknownEnv;
+use rollhouse_wire::{NodeState, OpenPool, Refusal, RefusalCode, SessionCounts, SessionId, SessionOpened};
+
+use crate::admission::{check, check_quota};
+use crate::event::Actions;
+use crate::limits::{MAX_ATTEMPTS, MAX_POOLS, MAX_WAITERS, RETRY_AFTER, SETTLE};
+use crate::membership::{Member, out_of_bounds};
+use crate::placement::{Room, Share, place};
+use crate::placements::Key;
+use crate::pool::{Pool, Session, SessionState, Stage};
+use crate::{Action, Asker, CallFailure, Cluster, Reply, Ticket};
+
+impl Cluster {
+    /// Opens a pool, or says again what came of it.
+    pub(crate) fn open_pool(
+        &mut self,
+        now: Duration,
+        ticket: Ticket,
+        asker: &Asker,
+        request: OpenPool,
+        out: &mut Actions,
+    ) {
+        let id = request.pool;
+        let answer = if self.pools.get(&id).is_some() {
+            self.open_again(ticket, asker, &request, out)
+        } else {
+            Ok(Known::No)
+        };
+        let begun = answer.and_then(|known| match known {
+            Known::Yes => Ok(()),
+            Known::No => self.begin(now, ticket, asker, request, out),
+        });
+        if let Err(refusal) = begun {
+            out.refuse(ticket, refusal);
+        }
+    }
+
+    /// The pool is known: its asker waits with the others, or has the same answer again.
+    fn open_again(
+        &mut self,
+        ticket: Ticket,
+        asker: &Asker,
+        request: &OpenPool,
+        out: &mut Actions,
+    ) -> Result<Known, Refusal> {
+        let id = request.pool;
+        let Some(pool) = self.pools.get_mut(&id) else { return Ok(Known::No) };
+        if *pool.owner != *asker.owner {
+            return Err(Refusal::new(RefusalCode::Forbidden, format!("pool {id} has another owner")));
+        }
+        let Some(asked) = &pool.asked else { return self.open_adopted_again(id, out) };
+        if asked.request != *request {
+            let message = format!("pool {id} was asked for with other lanes or settings");
+            return Err(Refusal::new(RefusalCode::BadRequest, message));
+        }
+        match pool.stage {
+            Stage::Opening if pool.waiters.len() >= MAX_WAITERS => {
+                let message = format!("{MAX_WAITERS} requests wait for pool {id}, which is as many as may");
+                return Err(Refusal::busy(message, RETRY_AFTER.as_millis() as u64));
+            }
+            Stage::Opening => pool.waiters.push(ticket),
+            Stage::Open | Stage::Ended { closed: false } => self.answer_granted(id, vec![ticket], out),
+            Stage::Closing { .. } | Stage::Ended { closed: true } => return Err(stale(id, "was closed")),
+        }
+        Ok(Known::Yes)
+    }
+
+    /// An earlier coordinator opened the pool and the answer is gone with it. If nobody ever got it, the pool is
+    /// placed anew; else its lanes are stepped by who has the grants.
+    fn open_adopted_again(&mut self, id: RunId, out: &mut Actions) -> Result<Known, Refusal> {
+        let Some(pool) = self.pools.get(&id) else { return Ok(Known::No) };
+        let idle = |s: &Session| s.is_over() || s.attached == Some(false) && s.done.steps == 0;
+        if pool.stage != Stage::Open || !pool.sessions.values().all(idle) {
+            return Err(stale(id, "was opened before this coordinator started, and runs or has ended"));
+        }
+        self.drop_pool(id, out);
+        Ok(Known::No)
+    }
+
+    fn begin(
+        &mut self,
+        now: Duration,
+        ticket: Ticket,
+        asker: &Asker,
+        request: OpenPool,
+        out: &mut Actions,
+    ) -> Result<(), Refusal> {
+        check(&request)?;
+        if self.pools.live() >= MAX_POOLS {
+            let message = format!("{MAX_POOLS} pools are open, which is as many as are taken");
+            return Err(Refusal::busy(message, RETRY_AFTER.as_millis() as u64));
+        }
+        check_quota(asker, self.pools.quota_lanes(&asker.owner), request.lanes)?;
+        let (dynamics, shares) = self.choose(now, &request)?;
+        let id = request.pool;
+        self.pools.insert(id, Pool::opening(&asker.owner, request, dynamics, ticket));
+        let mut first_lane = 0;
+        for (index, share) in (0..).zip(shares) {
+            let lanes = share.lanes;
+            self.assign(SessionId { pool: id, index }, first_lane, share, Vec::new(), out);
+            first_lane += lanes;
+        }
+        Ok(())
+    }
+
+    /// Nodes for the lanes, all with the same dynamics; of several, those with most room.
+    fn choose(&self, now: Duration, request: &OpenPool) -> Result<(u64, Vec<Share>), Refusal> {
+        let mut rooms: BTreeMap<u64, Vec<Room>> = BTreeMap::new();
+        for (member, dynamics) in self.suitable(request) {
+            if member.takes_sessions(now).is_some() {
+                let room = Room { node: Arc::clone(&member.name), free: self.free(member) };
+                rooms.entry(dynamics).or_default().push(room);
+            }
+        }
+        let placed = rooms.into_iter().filter_map(|(dynamics, rooms)| {
+            let free: u64 = rooms.iter().map(|room| u64::from(room.free)).sum();
+            place(rooms, request.lanes, request.spread).map(|shares| (free, dynamics, shares))
+        });
+        // The last of equals: the greatest hash, which is as good as any and always the same.
+        let best = placed.max_by_key(|&(free, dynamics, _)| (free, dynamics));
+        best.map(|(_, dynamics, shares)| (dynamics, shares)).ok_or_else(|| self.no_room(now, request))
+    }
+
+    /// Nodes that are not lost and have env and labels, with the env's dynamics hash.
+    fn suitable<'a>(&'a self, request: &'a OpenPool) -> impl Iterator<Item = (&'a Member, u64)> {
+        let labelled = self.members.iter().filter(|m| !m.is_lost() && m.has_labels(&request.labels));
+        labelled.filter_map(|member| Some((member, *member.envs.get(&request.settings.env)?)))
+    }
+
+    fn free(&self, member: &Member) -> u32 {
+        let taken = self.placements.lanes_on(&member.name).saturating_add(member.stray_lanes);
+        member.capacity.saturating_sub(taken)
+    }
+
+    /// Why lanes could not be placed: whether they can be later, and else what is wrong with the request.
+    fn no_room(&self, now: Duration, request: &OpenPool) -> Refusal {
+        let retry = RETRY_AFTER.as_millis() as u64;
+        if self.term > 1 && now < SETTLE {
+            return Refusal::busy("the coordinator has just started and waits for its nodes", retry);
+        }
+        if self.members.iter().all(Member::is_lost) {
+            return Refusal::busy("no node is registered", retry);
+        }
+        let env = &request.settings.env;
+        let present: Vec<&Member> = self.members.iter().filter(|m| !m.is_lost()).collect();
+        if !present.iter().any(|m| m.envs.contains_key(env)) {
+            let mut known: Vec<&String> = present.iter().flat_map(|m| m.envs.keys()).collect();
+            known.sort();
+            known.dedup();
+            let unknown = UnknownEnv::of(env, known.into_iter());
+            return Refusal::new(RefusalCode::NotFound, unknown.to_string());
+        }
+        let mut capacity: BTreeMap<u64, u64> = BTreeMap::new();
+        for (member, dynamics) in self.suitable(request).filter(|(m, _)| !m.draining) {
+            *capacity.entry(dynamics).or_default() += u64::from(member.capacity);
+        }
+        match capacity.into_values().max() {
+            None => {
+                let message = format!("labels: no node that has `{env}` has them all and is not draining");
+                Refusal::new(RefusalCode::NotFound, message)
+            }
+            Some(most) if most < u64::from(request.lanes) => out_of_bounds(
+                "lanes",
+                u64::from(request.lanes),
+                1,
+                usize::try_from(most).unwrap_or(usize::MAX),
+            ),
+            Some(_) => {
+                let message = format!("no room for {} lanes of `{env}` now", request.lanes);
+                Refusal::busy(message, retry)
+            }
+        }
+    }
+
+    /// Places a session on a node and asks the node to open it.
+    fn assign(
+        &mut self,
+        session: SessionId,
+        first_lane: u32,
+        share: Share,
+        tried: Vec<Arc<str>>,
+        out: &mut Actions,
+    ) {
+        let Share { node, lanes } = share;
+        let incarnation = self.next_incarnation();
+        let secret = (self.secrets)();
+        let Some(member) = self.members.get(&node) else { return };
+        let (address, link) = (member.address.clone(), member.link());
+        let Some(pool) = self.pools.get_mut(&session.pool) else { return };
+        let placed = Session {
+            first_lane,
+            lanes,
+            incarnation,
+            secret,
+            node: Arc::clone(&node),
+            address,
+            opened: false,
+            tried,
+            state: SessionState::Running,
+            attached: None,
+            transport: None,
+            done: SessionCounts::default(),
+        };
+        pool.sessions.insert(session.index, placed);
+        if let (Some(link), Some(request)) = (link, pool.open_request(session)) {
+            self.placements.ask((session, incarnation), &node, lanes);
+            out.push(Action::Open { link, request: Box::new(request) });
+        }
+    }
+
+    /// A node has answered whether it opened a session.
+    pub(crate) fn opened(
+        &mut self,
+        now: Duration,
+        key: Key,
+        result: Result<Box<SessionOpened>, CallFailure>,
+        out: &mut Actions,
+    ) {
+        let node = self.placements.get(&key).map(|placement| Arc::clone(&placement.node));
+        self.placements.open_answered(&key);
+        if !self.is_opening(&key) {
+            return self.opened_late(&key, node.as_deref(), &result, out);
+        }
+        match result {
+            Ok(opened) => self.accept(&key, *opened, out),
+            Err(failure) if self.ended_already(&key) => self.settle_ended(&key, failure, out),
+            Err(CallFailure::Refused(refusal)) => {
+                self.placements.remove(&key);
+                self.open_refused(now, &key, node.as_deref(), refusal, out);
+            }
+            Err(CallFailure::Unknown) => {
+                self.placements.unwant(&key);
+                let name = node.as_deref().unwrap_or_default();
+                self.close_unwanted(name, out);
+                let why = Refusal::busy(format!("node `{name}` did not answer"), 0);
+                self.place_again(now, &key, why, out);
+            }
+        }
+    }
+
+    /// The answer is for a placement that is not wanted any more.
+    fn opened_late(
+        &mut self,
+        key: &Key,
+        node: Option<&str>,
+        result: &Result<Box<SessionOpened>, CallFailure>,
+        out: &mut Actions,
+    ) {
+        if let Err(CallFailure::Refused(_)) = result {
+            self.gone(key, out);
+        } else if let Some(node) = node {
+            self.close_unwanted(node, out);
+        }
+    }
+
+    /// A node has opened a session of an opening pool.
+    fn accept(&mut self, key: &Key, opened: SessionOpened, out: &mut Actions) {
+        let Some(pool) = self.pools.get_mut(&key.0.pool) else { return };
+        let Some(asked) = pool.asked.as_mut() else { return };
+        let SessionOpened { spec, lease_ms } = opened;
+        if spec.id != asked.request.settings.env || spec.dynamics_hash != asked.dynamics {
+            let message = format!(
+                "a node registered `{}` with dynamics {:016x} and opened `{}` with {:016x}",
+                asked.request.settings.env,
+                asked.dynamics,
+                spec.id.escape_debug(),
+                spec.dynamics_hash
+            );
+            return self.roll_back(key.0.pool, &Refusal::new(RefusalCode::Internal, message), out);
+        }
+        asked.lease_ms = if asked.spec.is_some() { asked.lease_ms.min(lease_ms) } else { lease_ms };
+        asked.spec = Some(spec);
+        if let Some(session) = pool.current(key) {
+            session.opened = true;
+        }
+        self.settle(key.0.pool, out);
+    }
+
+    fn ended_already(&mut self, key: &Key) -> bool {
+        let session = self.pools.get_mut(&key.0.pool).and_then(|pool| pool.current(key));
+        session.is_some_and(|session| session.is_over())
+    }
+
+    /// The session was over before its node's answer came, and the answer was lost: it had been open.
+    fn settle_ended(&mut self, key: &Key, failure: CallFailure, out: &mut Actions) {
+        let Some(pool) = self.pools.get_mut(&key.0.pool) else { return };
+        if pool.asked.as_ref().is_some_and(|asked| asked.spec.is_some()) {
+            if let Some(session) = pool.current(key) {
+                session.opened = true;
+            }
+            return self.settle(key.0.pool, out);
+        }
+        let refusal = match failure {
+            CallFailure::Refused(refusal) => refusal,
+            CallFailure::Unknown => Refusal::busy("a session ended while its pool opened", 0),
+        };
+        self.roll_back(key.0.pool, &refusal, out);
+    }
+
+    /// A node would not open a session: what cannot work elsewhere either refuses the pool.
+    fn open_refused(
+        &mut self,
+        now: Duration,
+        key: &Key,
+        node: Option<&str>,
+        refusal: Refusal,
+        out: &mut Actions,
+    ) {
+        let name = node.unwrap_or_default();
+        let told = Refusal { message: format!("node `{name}`: {}", refusal.message), ..refusal };
+        match told.code {
+            RefusalCode::Draining => {
+                if let Some(member) = self.members.get_mut(name) {
+                    member.draining = true;
+                }
+                self.place_again(now, key, told, out);
+            }
+            RefusalCode::Busy | RefusalCode::Stale | RefusalCode::Internal | RefusalCode::Unknown => {
+                self.place_again(now, key, told, out);
+            }
+            RefusalCode::BadRequest
+            | RefusalCode::NotFound
+            | RefusalCode::Unsupported
+            | RefusalCode::Quota
+            | RefusalCode::Forbidden
+            | RefusalCode::Unauthenticated
+            | RefusalCode::Version => self.roll_back(key.0.pool, &told, out),
+        }
+    }
+
+    /// Asks another node for a session of an opening pool; if there is none, the pool is refused.
+    pub(crate) fn place_again(&mut self, now: Duration, key: &Key, why: Refusal, out: &mut Actions) {
+        let Some(pool) = self.pools.get_mut(&key.0.pool) else { return };
+        let Some(session) = pool.current(key) else { return };
+        let (first_lane, lanes) = (session.first_lane, session.lanes);
+        let mut tried = std::mem::take(&mut session.tried);
+        tried.push(Arc::clone(&session.node));
+        let next =
+            if tried.len() < MAX_ATTEMPTS { self.another(now, key.0.pool, lanes, &tried) } else { None };
+        match next {
+            Some(node) => self.assign(key.0, first_lane, Share { node, lanes }, tried, out),
+            None => {
+                let retry = why.retry_after_ms.map(|ms| ms.max(RETRY_AFTER.as_millis() as u64));
+                self.roll_back(key.0.pool, &Refusal { retry_after_ms: retry, ..why }, out);
+            }
+        }
+    }
+
+    /// The emptiest suitable node that was not tried and has room.
+    fn another(&self, now: Duration, pool: RunId, lanes: u32, tried: &[Arc<str>]) -> Option<Arc<str>> {
+        let asked = self.pools.get(&pool)?.asked.as_ref()?;
+        let rooms = self.suitable(&asked.request).filter(|(member, dynamics)| {
+            *dynamics == asked.dynamics
+                && member.state(now) == NodeState::Alive
+                && member.takes_sessions(now).is_some()
+                && !tried.contains(&member.name)
+                && self.free(member) >= lanes
+        });
+        let emptiest = rooms.max_by_key(|(member, _)| (self.free(member), std::cmp::Reverse(&member.name)));
+        emptiest.map(|(member, _)| Arc::clone(&member.name))
+    }
+
+    /// Refuses a pool that was opening: what was opened of it is closed.
+    fn roll_back(&mut self, id: RunId, refusal: &Refusal, out: &mut Actions) {
+        for ticket in self.drop_pool(id, out) {
+            out.refuse(ticket, refusal.clone());
+        }
+    }
+
+    /// Forgets a pool and closes what is placed of it; who waits for it is returned.
+    fn drop_pool(&mut self, id: RunId, out: &mut Actions) -> Vec<Ticket> {
+        let Some(pool) = self.pools.remove(&id) else { return Vec::new() };
+        for (&index, session) in &pool.sessions {
+            self.placements.unwant(&(SessionId { pool: id, index }, session.incarnation));
+        }
+        for session in pool.sessions.values() {
+            self.close_unwanted(&session.node, out);
+        }
+        pool.waiters
+    }
+
+    /// Gives each of them the pool's grants.
+    pub(crate) fn answer_granted(&self, id: RunId, tickets: Vec<Ticket>, out: &mut Actions) {
+        let granted = self.pools.get(&id).and_then(Pool::granted);
+        for ticket in tickets {
+            match &granted {
+                Some(opened) => out.answer(ticket, Reply::PoolOpened(Box::new(opened.clone()))),
+                None => out.refuse(ticket, stale(id, "has no grants")),
+            }
+        }
+    }
+}
+
+enum Known {
+    Yes,
+    No,
+}
+
+pub(crate) fn stale(pool: RunId, what: &str) -> Refusal {
+    Refusal::new(RefusalCode::Stale, format!("pool {pool} {what}"))
+}

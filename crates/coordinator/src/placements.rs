@@ -1,0 +1,131 @@
+//! Which placements of sessions may be alive on which node.
+//!
+//! ```text
+//! (asked for) -> opening, wanted -> open, wanted -> unwanted -> (gone: the node said so, or it is another boot)
+//!                opening, unwanted ----------------^
+//! ```
+//!
+//! A placement counts against its node's capacity from before the node is asked to open it until the node has said
+//! that it is gone. That may be longer than its pool lives.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use rollhouse_wire::{Incarnation, SessionId};
+
+/// One placement of one session.
+pub(crate) type Key = (SessionId, Incarnation);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Placement {
+    pub(crate) node: Arc<str>,
+    pub(crate) lanes: u32,
+    wanted: bool,
+    /// The node was asked to open it and has not answered.
+    opening: bool,
+    /// The node was asked to close it and has not answered.
+    closing: bool,
+}
+
+/// All placements, by name and by node.
+#[derive(Debug, Default)]
+pub(crate) struct Placements {
+    all: BTreeMap<Key, Placement>,
+    by_node: BTreeMap<Arc<str>, OnNode>,
+}
+
+#[derive(Debug, Default)]
+struct OnNode {
+    lanes: u32,
+    keys: BTreeSet<Key>,
+    unwanted: BTreeSet<Key>,
+}
+
+impl Placements {
+    /// Adds one that the node is being asked for.
+    pub(crate) fn ask(&mut self, key: Key, node: &Arc<str>, lanes: u32) {
+        self.insert(key, node, lanes, true);
+    }
+
+    /// Adds one that the node has told of.
+    pub(crate) fn adopt(&mut self, key: Key, node: &Arc<str>, lanes: u32) {
+        self.insert(key, node, lanes, false);
+    }
+
+    fn insert(&mut self, key: Key, node: &Arc<str>, lanes: u32, opening: bool) {
+        let on = self.by_node.entry(Arc::clone(node)).or_default();
+        on.lanes += lanes;
+        on.keys.insert(key);
+        let placement = Placement { node: Arc::clone(node), lanes, wanted: true, opening, closing: false };
+        self.all.insert(key, placement);
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Option<&Placement> {
+        self.all.get(key)
+    }
+
+    /// Whether it is on that node; if so, whether it is wanted.
+    pub(crate) fn wanted_on(&self, key: &Key, node: &str) -> Option<bool> {
+        self.all.get(key).filter(|p| &*p.node == node).map(|p| p.wanted)
+    }
+
+    /// It has no more use: it is to be closed.
+    pub(crate) fn unwant(&mut self, key: &Key) {
+        let Some(placement) = self.all.get_mut(key) else { return };
+        placement.wanted = false;
+        if let Some(on) = self.by_node.get_mut(&placement.node) {
+            on.unwanted.insert(*key);
+        }
+    }
+
+    /// The node has answered the request to open it, or never will.
+    pub(crate) fn open_answered(&mut self, key: &Key) {
+        if let Some(placement) = self.all.get_mut(key) {
+            placement.opening = false;
+        }
+    }
+
+    /// The node has answered the request to close it, or never will.
+    pub(crate) fn close_answered(&mut self, key: &Key) {
+        if let Some(placement) = self.all.get_mut(key) {
+            placement.closing = false;
+        }
+    }
+
+    /// It is gone from its node.
+    pub(crate) fn remove(&mut self, key: &Key) -> Option<Placement> {
+        let placement = self.all.remove(key)?;
+        if let Some(on) = self.by_node.get_mut(&placement.node) {
+            on.lanes -= placement.lanes;
+            on.keys.remove(key);
+            on.unwanted.remove(key);
+            if on.keys.is_empty() {
+                self.by_node.remove(&placement.node);
+            }
+        }
+        Some(placement)
+    }
+
+    /// The unwanted ones of a node that nothing is being asked about; they count as being asked to close now.
+    pub(crate) fn begin_closing(&mut self, node: &str) -> Vec<Key> {
+        let Some(on) = self.by_node.get(node) else { return Vec::new() };
+        let mut begun = Vec::new();
+        for key in &on.unwanted {
+            if let Some(placement) = self.all.get_mut(key).filter(|p| !p.opening && !p.closing) {
+                placement.closing = true;
+                begun.push(*key);
+            }
+        }
+        begun
+    }
+
+    /// Lanes a node may be holding.
+    pub(crate) fn lanes_on(&self, node: &str) -> u32 {
+        self.by_node.get(node).map_or(0, |on| on.lanes)
+    }
+
+    /// The placements of a node.
+    pub(crate) fn on(&self, node: &str) -> Vec<Key> {
+        self.by_node.get(node).map(|on| on.keys.iter().copied().collect()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,309 @@
+//! Pools and their sessions, as the coordinator sees them.
+//!
+//! ```text
+//! (asked) -> opening -> open -> ended                    all of its sessions ended by themselves
+//!                       open -> closing -> ended         it was closed; nodes have said so, or patience ended
+//!            opening -> (none)                           refused: what was opened is closed again
+//! (told by nodes) ---> open                              placed by an earlier coordinator: adopted
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_core::{EnvSpec, RunId};
+use rollhouse_wire::{
+    EndCause, Grant, Incarnation, OpenPool, OpenSession, PoolOpened, PoolStatus, RecordRule, Secret,
+    SessionCounts, SessionId, SessionReport,
+};
+
+use crate::Ticket;
+use crate::limits::{MAX_ENDED_POOLS, MAX_ENDED_SESSIONS, MAX_FAILURE_BYTES, MAX_FAILURES};
+use crate::placements::Key;
+
+/// What a trainer asked for.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) owner: Arc<str>,
+    pub(crate) env: String,
+    pub(crate) stage: Stage,
+    /// `None` when it was adopted: its grants are known to its owner and its nodes only.
+    pub(crate) asked: Option<Asked>,
+    pub(crate) sessions: BTreeMap<u32, Session>,
+    /// Requests that wait for it to open or to close.
+    pub(crate) waiters: Vec<Ticket>,
+    pub(crate) failures: Vec<String>,
+    /// Ended sessions whose recordings may not be in the store yet.
+    pub(crate) unshipped: u32,
+}
+
+/// How it was asked for, and what was answered.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) request: OpenPool,
+    /// All of its nodes have the env with this dynamics hash.
+    pub(crate) dynamics: u64,
+    pub(crate) spec: Option<EnvSpec>,
+    pub(crate) lease_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Nodes were asked for its sessions and have not all answered.
+    Opening,
+    /// Its owner has the grants, or was on the way to them when it was adopted.
+    Open,
+    /// It was closed then, and nodes have not all said so.
+    Closing { since: Duration },
+    /// Nothing of it runs.
+    Ended { closed: bool },
+}
+
+/// One of a pool's sessions, in its current placement.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) first_lane: u32,
+    pub(crate) lanes: u32,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) secret: Secret,
+    pub(crate) node: Arc<str>,
+    pub(crate) address: String,
+    /// The node has said that it is open.
+    pub(crate) opened: bool,
+    /// Nodes it was tried on.
+    pub(crate) tried: Vec<Arc<str>>,
+    pub(crate) state: SessionState,
+    pub(crate) attached: Option<bool>,
+    pub(crate) transport: Option<String>,
+    pub(crate) done: SessionCounts,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SessionState {
+    /// Its node has it, or is asked for it.
+    Running,
+    /// Its node is lost; it runs again when the node comes back.
+    Lost,
+    /// It is over.
+    Ended(EndCause),
+}
+
+impl Session {
+    pub(crate) const fn is_over(&self) -> bool {
+        matches!(self.state, SessionState::Ended(_))
+    }
+
+    pub(crate) fn update(&mut self, report: &SessionReport) {
+        self.state = SessionState::Running;
+        self.attached = report.attached;
+        self.transport.clone_from(&report.transport);
+        self.done = report.done;
+    }
+
+    pub(crate) fn report(&self, pool: &Pool, session: SessionId) -> SessionReport {
+        SessionReport {
+            session,
+            incarnation: self.incarnation,
+            owner: pool.owner.to_string(),
+            env: pool.env.clone(),
+            first_lane: self.first_lane,
+            lanes: self.lanes,
+            pool_lanes: pool.lanes(),
+            attached: self.attached,
+            transport: self.transport.clone(),
+            done: self.done,
+        }
+    }
+}
+
+impl Pool {
+    /// A pool whose sessions are about to be asked for.
+    pub(crate) fn opening(owner: &str, request: OpenPool, dynamics: u64, waiter: Ticket) -> Self {
+        Self {
+            owner: owner.into(),
+            env: request.settings.env.clone(),
+            stage: Stage::Opening,
+            asked: Some(Asked { request, dynamics, spec: None, lease_ms: 0 }),
+            sessions: BTreeMap::new(),
+            waiters: vec![waiter],
+            failures: Vec::new(),
+            unshipped: 0,
+        }
+    }
+
+    /// A pool that a node has told of.
+    pub(crate) fn adopted(report: &SessionReport) -> Self {
+        Self {
+            owner: report.owner.as_str().into(),
+            env: report.env.clone(),
+            stage: Stage::Open,
+            asked: None,
+            sessions: BTreeMap::new(),
+            waiters: Vec::new(),
+            failures: Vec::new(),
+            unshipped: 0,
+        }
+    }
+
+    /// Whether anything of it may run, or may be about to.
+    pub(crate) const fn is_live(&self) -> bool {
+        !matches!(self.stage, Stage::Ended { .. })
+    }
+
+    /// Lanes that count against its owner's quota.
+    pub(crate) fn quota_lanes(&self) -> u64 {
+        match self.stage {
+            Stage::Opening | Stage::Open => {
+                let counted = self.sessions.values().filter(|s| !s.is_over());
+                counted.map(|s| u64::from(s.lanes)).sum()
+            }
+            Stage::Closing { .. } | Stage::Ended { .. } => 0,
+        }
+    }
+
+    pub(crate) fn lanes(&self) -> u32 {
+        match &self.asked {
+            Some(asked) => asked.request.lanes,
+            None => self.sessions.values().map(|s| s.lanes).sum(),
+        }
+    }
+
+    /// The session, if that is its current placement.
+    pub(crate) fn current(&mut self, key: &Key) -> Option<&mut Session> {
+        self.sessions.get_mut(&key.0.index).filter(|s| s.incarnation == key.1)
+    }
+
+    /// Current placements of the sessions that are not over.
+    pub(crate) fn running(&self, pool: RunId) -> Vec<Key> {
+        let running = self.sessions.iter().filter(|(_, s)| !s.is_over());
+        running.map(|(&index, s)| (SessionId { pool, index }, s.incarnation)).collect()
+    }
+
+    /// Whether every node has said that its session is open.
+    pub(crate) fn all_opened(&self) -> bool {
+        self.sessions.values().all(|s| s.opened)
+    }
+
+    pub(crate) fn all_over(&self) -> bool {
+        self.sessions.values().all(Session::is_over)
+    }
+
+    /// Whether its ended sessions may have left recordings. Of an adopted pool that is not known.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.asked.as_ref().is_none_or(|asked| asked.request.settings.record != RecordRule::None)
+    }
+
+    pub(crate) fn failed(&mut self, what: String) {
+        if self.failures.len() < MAX_FAILURES {
+            let mut what = what;
+            what.truncate(what.floor_char_boundary(MAX_FAILURE_BYTES));
+            self.failures.push(what);
+        }
+    }
+
+    /// What its node is asked for.
+    pub(crate) fn open_request(&self, session: SessionId) -> Option<OpenSession> {
+        let (asked, placed) = (self.asked.as_ref()?, self.sessions.get(&session.index)?);
+        Some(OpenSession {
+            session,
+            incarnation: placed.incarnation,
+            secret: placed.secret,
+            owner: self.owner.to_string(),
+            first_lane: placed.first_lane,
+            lanes: placed.lanes,
+            pool_lanes: asked.request.lanes,
+            settings: asked.request.settings.clone(),
+        })
+    }
+
+    /// The answer to who asked for it, once all of its sessions are open.
+    pub(crate) fn granted(&self) -> Option<PoolOpened> {
+        let asked = self.asked.as_ref()?;
+        let grant = |(&index, session): (&u32, &Session)| Grant {
+            index,
+            incarnation: session.incarnation,
+            secret: session.secret,
+            node: session.node.to_string(),
+            address: session.address.clone(),
+            first_lane: session.first_lane,
+            lanes: session.lanes,
+        };
+        Some(PoolOpened {
+            spec: asked.spec.clone()?,
+            lease_ms: asked.lease_ms,
+            sessions: self.sessions.iter().map(grant).collect(),
+        })
+    }
+
+    pub(crate) fn status(&self) -> PoolStatus {
+        let mut open = 0;
+        let mut ended = BTreeMap::new();
+        let mut done = SessionCounts::default();
+        for session in self.sessions.values() {
+            match session.state {
+                SessionState::Running => open += 1,
+                SessionState::Lost => *ended.entry(EndCause::NodeLost).or_default() += 1,
+                SessionState::Ended(cause) => *ended.entry(cause).or_default() += 1,
+            }
+            done.steps += session.done.steps;
+            done.episodes += session.done.episodes;
+            done.return_sum += session.done.return_sum;
+            done.interrupted += session.done.interrupted;
+        }
+        PoolStatus { open, ended, failures: self.failures.clone(), done, shipped: self.unshipped == 0 }
+    }
+}
+
+/// All pools: those that run, and a bounded number of those that ended.
+#[derive(Debug, Default)]
+pub(crate) struct Pools {
+    all: BTreeMap<RunId, Pool>,
+    /// In the order of their ends.
+    ended: VecDeque<RunId>,
+    ended_sessions: usize,
+}
+
+impl Pools {
+    pub(crate) fn get(&self, id: &RunId) -> Option<&Pool> {
+        self.all.get(id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: &RunId) -> Option<&mut Pool> {
+        self.all.get_mut(id)
+    }
+
+    pub(crate) fn insert(&mut self, id: RunId, pool: Pool) {
+        self.all.insert(id, pool);
+    }
+
+    /// Takes out one that has not ended.
+    pub(crate) fn remove(&mut self, id: &RunId) -> Option<Pool> {
+        self.all.remove(id)
+    }
+
+    /// Those that have not ended.
+    pub(crate) fn live(&self) -> usize {
+        self.all.len() - self.ended.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&RunId, &Pool)> {
+        self.all.iter()
+    }
+
+    /// Lanes of an owner's pools.
+    pub(crate) fn quota_lanes(&self, owner: &str) -> u64 {
+        self.all.values().filter(|pool| &*pool.owner == owner).map(Pool::quota_lanes).sum()
+    }
+
+    /// A pool has ended: it is remembered for a while.
+    pub(crate) fn end(&mut self, id: RunId, closed: bool) {
+        let Some(pool) = self.all.get_mut(&id).filter(|pool| pool.is_live()) else { return };
+        pool.stage = Stage::Ended { closed };
+        self.ended.push_back(id);
+        self.ended_sessions += pool.sessions.len();
+        while self.ended.len() > MAX_ENDED_POOLS || self.ended_sessions > MAX_ENDED_SESSIONS {
+            let Some(oldest) = self.ended.pop_front() else { break };
+            self.ended_sessions -= self.all.remove(&oldest).map_or(0, |pool| pool.sessions.len());
+        }
+    }
+}
