@@ -23,6 +23,7 @@ mod node;
 mod progress;
 mod rollout;
 mod session;
+mod shipper;
 mod watch;
 
 pub use cancel::Cancel;
@@ -30,4 +31,5 @@ pub use exit::{Exit, RolloutError};
 pub use node::{BeginError, MAX_SESSIONS, Node, RolloutHandle, StartError};
 pub use progress::{Progress, ProgressSnapshot};
 pub use rollout::{Goal, HANG_DEADLINE, Report, Rollout};
+pub use shipper::{Amount, Pace, ShipAction, ShipCounts, ShipEvent, Shipper, ShipperConfig, WhenFull};
 pub use watch::{HangWatch, Verdict};

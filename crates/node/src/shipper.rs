@@ -1,0 +1,390 @@
+//! What is shipped to the store when, what leaves the spool, and what happens when it is full.
+//!
+//! ```text
+//! spooled -> waiting -> in flight -> shipped -> taken away      when the store has answered that it has it
+//!            waiting <- in flight                               connection lost, refused, no answer
+//!            waiting -> dropped -> taken away                   spool full, policy `drop`
+//! ```
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use rollhouse_core::split_mix64;
+use rollhouse_replay::SealedSegment;
+use rollhouse_wire::Shipped;
+
+/// Decides about shipping: events in, actions out. Without clock, files and sockets; whoever feeds it does what
+/// the actions say. Segments go out in the order of their numbers.
+#[derive(Debug)]
+pub struct Shipper {
+    config: ShipperConfig,
+    connected: bool,
+    /// Sealed and not known to be in the store, by number.
+    waiting: BTreeMap<u64, Waiting>,
+    /// Shipped or dropped, and not taken away yet: bytes, and when to try again after it failed.
+    leaving: BTreeMap<u64, Leaving>,
+    /// Bytes of the segment that is being written.
+    open_bytes: u64,
+    held: bool,
+    /// Attempts since one succeeded, and until when none is made.
+    failures: u32,
+    resume_at: Duration,
+    draws: u64,
+    counts: ShipCounts,
+}
+
+/// How a node ships.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShipperConfig {
+    /// Bytes the spool may have on disk. Exceeded by less than two segments: by the one being written, and by
+    /// those that are in flight.
+    pub spool_bytes: u64,
+    /// What happens when they are used up.
+    pub when_full: WhenFull,
+    /// Decides the jitter of retries.
+    pub seed: u64,
+}
+
+/// What a full spool does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The recorder takes nothing, so that stepping waits, until there is room: nothing is lost.
+    BackPressure,
+    /// The oldest segments that are not being shipped are dropped, and counted.
+    Drop,
+}
+
+/// What the shipper is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShipEvent {
+    /// There is a connection to the coordinator.
+    Connected,
+    /// There is none any more; nothing in flight on it will be answered.
+    Disconnected,
+    /// The spool has this sealed segment. Telling again what is known changes nothing.
+    Spooled(SealedSegment),
+    /// The segment being written has so many bytes.
+    Open {
+        /// Its bytes.
+        bytes: u64,
+    },
+    /// The store has answered.
+    Answered {
+        /// Which segment it is about.
+        number: u64,
+        /// What became of it.
+        answer: Shipped,
+    },
+    /// An attempt failed while the connection is still there.
+    Failed {
+        /// Of which segment.
+        number: u64,
+        /// How long the store asked to wait, if it did.
+        retry_after: Option<Duration>,
+    },
+    /// A segment is no longer in the spool.
+    TakenAway {
+        /// Which one.
+        number: u64,
+        /// Episodes that were in it, as far as they could be counted.
+        episodes: Option<u64>,
+    },
+    /// A segment could not be removed.
+    Stuck {
+        /// Which one.
+        number: u64,
+    },
+    /// Time has passed; see [`Shipper::wake_at`].
+    Tick,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShipAction {
+    /// Send it, and tell how it went.
+    Ship(SealedSegment),
+    /// Remove it from the spool, and tell that it is gone.
+    TakeAway {
+        /// Which one.
+        number: u64,
+        /// Whether it was never shipped: its episodes are lost, and to be counted before it is removed.
+        dropped: bool,
+    },
+    /// Have the recorder take nothing, or take what waits.
+    Hold(bool),
+}
+
+/// What has become of the segments. At any time `offered = shipped + dropped + waiting`, in segments and bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ShipCounts {
+    /// All that were spooled.
+    pub offered: Amount,
+    /// In the store, or kept aside there.
+    pub shipped: Amount,
+    /// Not shipped because the spool was full.
+    pub dropped: Amount,
+    /// Not decided yet.
+    pub waiting: Amount,
+    /// Of the shipped, those the store had already.
+    pub known: u64,
+    /// Of the shipped, those the store kept aside because they contradict what it has.
+    pub quarantined: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// Episodes in the dropped segments.
+    pub dropped_episodes: u64,
+}
+
+/// So many segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Amount {
+    /// Their number.
+    pub segments: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    segment: SealedSegment,
+    in_flight: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Leaving {
+    bytes: u64,
+    dropped: bool,
+    retry_at: Option<Duration>,
+}
+
+impl Shipper {
+    /// Nothing spooled, no connection.
+    pub const fn new(config: ShipperConfig) -> Self {
+        Self {
+            config,
+            connected: false,
+            waiting: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            open_bytes: 0,
+            held: false,
+            failures: 0,
+            resume_at: Duration::ZERO,
+            draws: 0,
+            counts: ShipCounts {
+                offered: Amount::NONE,
+                shipped: Amount::NONE,
+                dropped: Amount::NONE,
+                waiting: Amount::NONE,
+                known: 0,
+                quarantined: 0,
+                failed: 0,
+                dropped_episodes: 0,
+            },
+        }
+    }
+
+    /// Takes an event in at `now`, the time since any fixed start, and adds what is to be done to `actions`.
+    pub fn handle(&mut self, now: Duration, event: ShipEvent, actions: &mut Vec<ShipAction>) {
+        match event {
+            ShipEvent::Connected => {
+                self.connected = true;
+                self.failures = 0;
+                self.resume_at = now;
+            }
+            ShipEvent::Disconnected => {
+                self.connected = false;
+                self.waiting.values_mut().for_each(|waiting| waiting.in_flight = false);
+            }
+            ShipEvent::Spooled(segment) => self.spooled(segment),
+            ShipEvent::Open { bytes } => self.open_bytes = bytes,
+            ShipEvent::Answered { number, answer } => self.answered(number, answer, actions),
+            ShipEvent::Failed { number, retry_after } => self.failed(now, number, retry_after),
+            ShipEvent::TakenAway { number, episodes } => {
+                if self.leaving.remove(&number).is_some_and(|leaving| leaving.dropped) {
+                    self.counts.dropped_episodes += episodes.unwrap_or(0);
+                }
+            }
+            ShipEvent::Stuck { number } => {
+                if let Some(leaving) = self.leaving.get_mut(&number) {
+                    leaving.retry_at = Some(now + STUCK_PAUSE);
+                }
+            }
+            ShipEvent::Tick => {}
+        }
+        self.retry_stuck(now, actions);
+        self.keep_limit(actions);
+        self.ship(now, actions);
+    }
+
+    /// When to send a [`ShipEvent::Tick`] at the latest; `None` if nothing waits for time to pass.
+    pub fn wake_at(&self) -> Option<Duration> {
+        let stuck = self.leaving.values().filter_map(|leaving| leaving.retry_at).min();
+        let idle = self.waiting.values().any(|waiting| !waiting.in_flight);
+        let retry = (self.connected && idle && self.in_flight() < IN_FLIGHT).then_some(self.resume_at);
+        stuck.into_iter().chain(retry).min()
+    }
+
+    /// What has become of the segments.
+    pub const fn counts(&self) -> ShipCounts {
+        self.counts
+    }
+
+    /// Bytes that are recorded and not in the store: those of sealed segments and of the one being written.
+    pub const fn unshipped_bytes(&self) -> u64 {
+        self.counts.waiting.bytes + self.open_bytes
+    }
+
+    /// Whether everything that was sealed is in the store or dropped.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whether the recorder is to take nothing.
+    pub const fn is_held(&self) -> bool {
+        self.held
+    }
+
+    fn spooled(&mut self, segment: SealedSegment) {
+        let number = segment.number;
+        if self.waiting.contains_key(&number) || self.leaving.contains_key(&number) {
+            return;
+        }
+        self.waiting.insert(number, Waiting { segment, in_flight: false });
+        self.counts.offered.add(segment.bytes);
+        self.counts.waiting.add(segment.bytes);
+    }
+
+    /// An answer counts also when it comes for an attempt that was given up: the store has the segment.
+    fn answered(&mut self, number: u64, answer: Shipped, actions: &mut Vec<ShipAction>) {
+        let Some(Waiting { segment, .. }) = self.waiting.remove(&number) else { return };
+        self.failures = 0;
+        self.counts.waiting.take(segment.bytes);
+        self.counts.shipped.add(segment.bytes);
+        match answer {
+            Shipped::Durable => {}
+            Shipped::Known => self.counts.known += 1,
+            Shipped::Quarantined => self.counts.quarantined += 1,
+        }
+        self.leave(segment, false, actions);
+    }
+
+    fn leave(&mut self, segment: SealedSegment, dropped: bool, actions: &mut Vec<ShipAction>) {
+        self.leaving.insert(segment.number, Leaving { bytes: segment.bytes, dropped, retry_at: None });
+        actions.push(ShipAction::TakeAway { number: segment.number, dropped });
+    }
+
+    fn failed(&mut self, now: Duration, number: u64, retry_after: Option<Duration>) {
+        let Some(waiting) = self.waiting.get_mut(&number).filter(|waiting| waiting.in_flight) else { return };
+        waiting.in_flight = false;
+        self.counts.failed += 1;
+        let base = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
+        self.failures = self.failures.saturating_add(1);
+        // Jitter takes away up to a quarter, so that nodes do not come back together.
+        self.draws += 1;
+        let quarter = (base / 4).as_nanos() as u64;
+        let pause = base - Duration::from_nanos(split_mix64(self.config.seed ^ self.draws) % quarter.max(1));
+        let asked = retry_after.unwrap_or_default().min(LONGEST_PAUSE);
+        self.resume_at = self.resume_at.max(now + pause.max(asked));
+    }
+
+    fn retry_stuck(&mut self, now: Duration, actions: &mut Vec<ShipAction>) {
+        for (&number, leaving) in &mut self.leaving {
+            if leaving.retry_at.is_some_and(|at| at <= now) {
+                leaving.retry_at = None;
+                actions.push(ShipAction::TakeAway { number, dropped: leaving.dropped });
+            }
+        }
+    }
+
+    fn used(&self) -> u64 {
+        let leaving: u64 = self.leaving.values().map(|leaving| leaving.bytes).sum();
+        self.unshipped_bytes() + leaving
+    }
+
+    fn keep_limit(&mut self, actions: &mut Vec<ShipAction>) {
+        let limit = self.config.spool_bytes;
+        match self.config.when_full {
+            WhenFull::BackPressure => {
+                // Room for a tenth before stepping goes on, so that it does not stop again at once.
+                let bound = if self.held { limit - limit / 10 } else { limit };
+                let hold = self.used() > bound;
+                if hold != self.held {
+                    self.held = hold;
+                    actions.push(ShipAction::Hold(hold));
+                }
+            }
+            WhenFull::Drop => {
+                // What is about to be removed makes room soon and counts no more.
+                while self.unshipped_bytes() > limit {
+                    let oldest = self.waiting.values().find(|waiting| !waiting.in_flight);
+                    let Some(segment) = oldest.map(|waiting| waiting.segment) else { return };
+                    self.waiting.remove(&segment.number);
+                    self.counts.waiting.take(segment.bytes);
+                    self.counts.dropped.add(segment.bytes);
+                    self.leave(segment, true, actions);
+                }
+            }
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.waiting.values().filter(|waiting| waiting.in_flight).count()
+    }
+
+    fn ship(&mut self, now: Duration, actions: &mut Vec<ShipAction>) {
+        if !self.connected || now < self.resume_at {
+            return;
+        }
+        let free = IN_FLIGHT.saturating_sub(self.in_flight());
+        for waiting in self.waiting.values_mut().filter(|waiting| !waiting.in_flight).take(free) {
+            waiting.in_flight = true;
+            actions.push(ShipAction::Ship(waiting.segment));
+        }
+    }
+}
+
+impl Amount {
+    const NONE: Self = Self { segments: 0, bytes: 0 };
+
+    const fn add(&mut self, bytes: u64) {
+        self.segments += 1;
+        self.bytes += bytes;
+    }
+
+    const fn take(&mut self, bytes: u64) {
+        self.segments -= 1;
+        self.bytes -= bytes;
+    }
+}
+
+/// Spreads bytes over time: over any stretch of time no more pass than the rate allows, and one piece.
+#[derive(Debug)]
+pub struct Pace {
+    per_second: Option<NonZeroU64>,
+    free_at: Duration,
+}
+
+impl Pace {
+    /// So many bytes a second; without bound if there is none.
+    pub const fn new(per_second: Option<NonZeroU64>) -> Self {
+        Self { per_second, free_at: Duration::ZERO }
+    }
+
+    /// How long to wait at `now` before the next piece of `bytes` bytes is sent, which is taken to be sent then.
+    pub fn wait(&mut self, now: Duration, bytes: u64) -> Duration {
+        let Some(per_second) = self.per_second else { return Duration::ZERO };
+        let send_at = self.free_at.max(now);
+        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(per_second.get());
+        self.free_at = send_at + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        send_at - now
+    }
+}
+
+/// Segments that are sent at a time: one travels while the store makes the other durable.
+const IN_FLIGHT: usize = 2;
+/// Pause after the first of several failures, doubled by each.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Pause before a segment that could not be removed is tried again.
+const STUCK_PAUSE: Duration = Duration::from_secs(10);
