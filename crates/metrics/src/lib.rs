@@ -28,4 +28,4 @@ pub use exporter::{Exporter, ExporterError, Figures};
 pub use family::{Family, Histogram, Kind, Page};
 pub use node::{NodeFigures, RecorderFigures, SpoolFigures};
 pub use server::{Health, MetricsServer, ServeError};
-pub use transport::{LinkFigures, TransportFigures};
+pub use transport::{Links, TransportFigures};

@@ -3,54 +3,83 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rollhouse_wire::Role;
+use rollhouse_wire::{ArrivalCounts, Effective, LinkFigures, Role};
 
 use crate::family::{Family, Kind, Page};
 
 /// What an endpoint has done, and how its connections are now.
 #[derive(Debug, Clone, Default)]
 pub struct TransportFigures {
-    /// Handshakes that were completed.
-    pub accepted: u64,
-    /// Handshakes that were not, by reason.
-    pub refused: BTreeMap<&'static str, u64>,
+    /// How strangers fared; `None` for a process that only dials.
+    pub arrivals: Option<ArrivalCounts>,
+    /// What the system gave the socket; `None` if it is not known.
+    pub effective: Option<Effective>,
     /// Requests that were refused, by code.
     pub refusals: BTreeMap<&'static str, u64>,
-    /// Bytes of the socket's receive buffer that the system granted.
-    pub receive_buffer: u64,
-    /// Bytes of its send buffer.
-    pub send_buffer: u64,
-    /// Open connections by the role of the peer.
-    pub links: BTreeMap<Role, LinkFigures>,
+    /// Connections by the role of the peer.
+    pub links: BTreeMap<Role, Links>,
 }
 
-/// The open connections to peers of one role, taken together.
+/// The connections to peers of one role, taken together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LinkFigures {
-    /// How many.
-    pub connections: u64,
-    /// The longest round trip.
-    pub rtt: Duration,
-    /// The smallest datagram, in bytes.
-    pub mtu: u64,
-    /// The smallest congestion window, in bytes.
-    pub congestion_window: u64,
-    /// Packets sent over them, and over those that are closed.
-    pub sent_packets: u64,
-    /// Of those, the ones that were lost.
-    pub lost_packets: u64,
+pub struct Links {
+    /// How many are open.
+    connections: u64,
+    /// The longest round trip of those.
+    round_trip: Duration,
+    /// Their smallest datagram, in bytes.
+    datagram: u16,
+    /// Their smallest congestion window, in bytes.
+    window: u64,
+    sent_packets: u64,
+    lost_packets: u64,
+    black_holes: u64,
+}
+
+impl Links {
+    /// Adds a connection that is open.
+    pub fn open(&mut self, link: &LinkFigures) {
+        let first = self.connections == 0;
+        self.connections += 1;
+        self.round_trip = self.round_trip.max(link.round_trip);
+        self.datagram = if first { link.datagram } else { self.datagram.min(link.datagram) };
+        self.window = if first { link.window } else { self.window.min(link.window) };
+        self.closed(link);
+    }
+
+    /// Adds one that is no more: what it has sent stays counted.
+    pub fn closed(&mut self, link: &LinkFigures) {
+        self.sent_packets += link.sent_packets;
+        self.lost_packets += link.lost_packets;
+        self.black_holes += link.black_holes;
+    }
 }
 
 impl TransportFigures {
     /// Every metric of an endpoint.
-    pub const FAMILIES: &'static [Family] =
-        &[ACCEPTED, REFUSED, REFUSALS, CONNECTIONS, RTT, MTU, WINDOW, SENT, LOST, SOCKET_BUFFER];
+    pub const FAMILIES: &'static [Family] = &[
+        ACCEPTED,
+        REFUSED,
+        REFUSALS,
+        CONNECTIONS,
+        RTT,
+        DATAGRAM,
+        WINDOW,
+        SENT,
+        LOST,
+        BLACK_HOLES,
+        SOCKET_BUFFER,
+    ];
 
     /// Puts the figures on a page.
     pub fn put(&self, page: &mut Page) {
-        page.value(&ACCEPTED, self.accepted as f64);
-        for (reason, &count) in &self.refused {
-            page.labelled(&REFUSED, &[reason], count as f64);
+        if let Some(arrivals) = &self.arrivals {
+            page.value(&ACCEPTED, arrivals.connected as f64);
+            page.labelled(&REFUSED, &["full"], arrivals.full as f64);
+            page.labelled(&REFUSED, &["too_many_a_second"], arrivals.dropped as f64);
+            for (reason, &count) in &arrivals.turned_away {
+                page.labelled(&REFUSED, &[reason], count as f64);
+            }
         }
         for (code, &count) in &self.refusals {
             page.labelled(&REFUSALS, &[code], count as f64);
@@ -58,14 +87,18 @@ impl TransportFigures {
         for (role, link) in &self.links {
             let peer = [role.word()];
             page.labelled(&CONNECTIONS, &peer, link.connections as f64);
-            page.labelled(&RTT, &peer, link.rtt.as_secs_f64());
-            page.labelled(&MTU, &peer, link.mtu as f64);
-            page.labelled(&WINDOW, &peer, link.congestion_window as f64);
+            if link.connections > 0 {
+                page.labelled(&RTT, &peer, link.round_trip.as_secs_f64());
+                page.labelled(&DATAGRAM, &peer, f64::from(link.datagram));
+                page.labelled(&WINDOW, &peer, link.window as f64);
+            }
             page.labelled(&SENT, &peer, link.sent_packets as f64);
             page.labelled(&LOST, &peer, link.lost_packets as f64);
+            page.labelled(&BLACK_HOLES, &peer, link.black_holes as f64);
         }
-        for (direction, bytes) in [("receive", self.receive_buffer), ("send", self.send_buffer)] {
-            page.labelled(&SOCKET_BUFFER, &[direction], bytes as f64);
+        if let Some(effective) = &self.effective {
+            page.labelled(&SOCKET_BUFFER, &["receive"], effective.receive_buffer as f64);
+            page.labelled(&SOCKET_BUFFER, &["send"], effective.send_buffer as f64);
         }
     }
 }
@@ -105,7 +138,7 @@ const RTT: Family = family(
     &["peer"],
     "Longest smoothed round trip of the open connections.",
 );
-const MTU: Family = family(
+const DATAGRAM: Family = family(
     "rollhouse_quic_datagram_bytes",
     Kind::Gauge,
     &["peer"],
@@ -124,6 +157,12 @@ const LOST: Family = family(
     Kind::Counter,
     &["peer"],
     "QUIC packets sent and taken for lost.",
+);
+const BLACK_HOLES: Family = family(
+    "rollhouse_quic_black_holes_total",
+    Kind::Counter,
+    &["peer"],
+    "Times that large datagrams stopped getting through on a path.",
 );
 const SOCKET_BUFFER: Family = family(
     "rollhouse_quic_socket_buffer_bytes",

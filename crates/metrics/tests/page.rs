@@ -1,15 +1,16 @@
 //! What is exported is what `docs/metrics.md` lists, and the other way round.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_metrics::{
-    CoordinatorFigures, Exporter, Family, Figures, Histogram, Kind, LinkFigures, NodeFigures, Page,
+    CoordinatorFigures, Exporter, Family, Figures, Histogram, Kind, Links, NodeFigures, Page,
     TransportFigures,
 };
-use rollhouse_wire::{ClusterStatus, Role};
+use rollhouse_wire::{ArrivalCounts, ClusterStatus, Effective, LinkFigures, Role};
 
 struct Node(NodeFigures);
 struct Coordinator(CoordinatorFigures);
@@ -77,13 +78,38 @@ fn coordinator() -> CoordinatorFigures {
 }
 
 fn transport() -> TransportFigures {
-    let link = LinkFigures { connections: 2, rtt: Duration::from_micros(250), ..LinkFigures::default() };
+    let mut arrivals = ArrivalCounts { connected: 3, full: 1, ..ArrivalCounts::default() };
+    arrivals.turned_away.insert("unauthenticated", 2);
+    let effective = Effective {
+        address: SocketAddr::from(([127, 0, 0, 1], 7600)),
+        settings: rollhouse_wire::Settings::default(),
+        receive_buffer: 4 << 20,
+        send_buffer: 2 << 20,
+    };
+    let mut links = Links::default();
+    links.open(&link(1452, 250));
+    links.open(&link(1200, 100));
+    links.closed(&link(0, 9000));
     TransportFigures {
-        accepted: 3,
-        refused: [("busy", 1)].into(),
+        arrivals: Some(arrivals),
+        effective: Some(effective),
         refusals: [("forbidden", 2)].into(),
-        links: [(Role::Node, link)].into(),
-        ..TransportFigures::default()
+        links: [(Role::Node, links)].into(),
+    }
+}
+
+fn link(datagram: u16, micros: u64) -> LinkFigures {
+    LinkFigures {
+        path: rollhouse_wire::Path::Ethernet,
+        datagram,
+        round_trip: Duration::from_micros(micros),
+        window: 12_000,
+        sent_bytes: 0,
+        received_bytes: 0,
+        sent_packets: 10,
+        lost_packets: 1,
+        congestion_events: 0,
+        black_holes: 0,
     }
 }
 
@@ -115,7 +141,7 @@ fn every_metric_is_exported_with_the_type_it_has() {
 }
 
 #[test]
-fn buckets_add_up_and_outcomes_of_one_word_are_one_series() {
+fn worst_links_show_and_buckets_add_up_and_outcomes_of_one_word_are_one_series() {
     let text = printed([Arc::new(Node(node())), Arc::new(Transport(transport()))]);
     for line in [
         "rollhouse_step_seconds_bucket{le=\"0.001\"} 5",
@@ -124,6 +150,9 @@ fn buckets_add_up_and_outcomes_of_one_word_are_one_series() {
         "rollhouse_step_seconds_count 8",
         "rollhouse_step_seconds_sum 0.5",
         "rollhouse_quic_rtt_seconds{peer=\"node\"} 0.00025",
+        "rollhouse_quic_datagram_bytes{peer=\"node\"} 1200",
+        "rollhouse_quic_packets_lost_total{peer=\"node\"} 3",
+        "rollhouse_quic_handshakes_refused_total{reason=\"unauthenticated\"} 2",
     ] {
         assert!(text.lines().any(|l| l == line), "no `{line}` in\n{text}");
     }
