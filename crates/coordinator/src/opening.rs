@@ -316,13 +316,14 @@ impl Cluster {
         let name = node.unwrap_or_default();
         let told = Refusal { message: format!("node `{name}`: {}", refusal.message), ..refusal };
         match told.code {
-            RefusalCode::Draining => {
+            // It is the node that is behind or leaving; the asker may find room when it asks again.
+            RefusalCode::Draining | RefusalCode::Stale => {
                 if let Some(member) = self.members.get_mut(name) {
-                    member.draining = true;
+                    member.draining |= told.code == RefusalCode::Draining;
                 }
-                self.place_again(now, key, told, out);
+                self.place_again(now, key, Refusal::busy(told.message, 0), out);
             }
-            RefusalCode::Busy | RefusalCode::Stale | RefusalCode::Internal | RefusalCode::Unknown => {
+            RefusalCode::Busy | RefusalCode::Internal | RefusalCode::Unknown => {
                 self.place_again(now, key, told, out);
             }
             RefusalCode::BadRequest
