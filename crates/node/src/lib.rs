@@ -17,19 +17,37 @@
 //! [`Rollout`].
 #![forbid(unsafe_code)]
 
+mod answer;
 mod cancel;
+mod executor;
 mod exit;
+mod figures;
+mod hosted;
+mod hosting;
+mod lease;
 mod node;
+mod owned;
+mod plan;
 mod progress;
+mod recordings;
 mod rollout;
+mod serve;
 mod session;
 mod shipper;
+mod stream;
+mod table;
+mod tally;
 mod watch;
 
 pub use cancel::Cancel;
 pub use exit::{Exit, RolloutError};
-pub use node::{BeginError, MAX_SESSIONS, Node, RolloutHandle, StartError};
+pub use figures::{Counter, Histogram, NodeFigures, RequestFigures};
+pub use node::{BeginError, MAX_ROLLOUTS, Node, RolloutHandle, StartError};
 pub use progress::{Progress, ProgressSnapshot};
+pub use plan::MAX_SESSION_LANES;
 pub use rollout::{Goal, HANG_DEADLINE, Report, Rollout};
+pub use serve::ServeError;
 pub use shipper::{Amount, Pace, ShipAction, ShipCounts, ShipEvent, Shipper, ShipperConfig, WhenFull};
+pub use table::MAX_SESSIONS;
+pub(crate) use tally::Tally;
 pub use watch::{HangWatch, Verdict};

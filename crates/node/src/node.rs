@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use actix::dev::SendError;
 use actix::prelude::*;
 use rollhouse_core::{BackOff, RestartDecision};
 use rollhouse_replay::RunRecorder;
+use tokio::sync::oneshot;
 
 use crate::session::{SessionActor, SessionId, Stepping};
 use crate::{Cancel, Exit, Progress, Rollout};
@@ -91,15 +92,66 @@ impl Node {
         cancel: Cancel,
     ) -> Result<RolloutHandle, BeginError> {
         let (reply, answer) = sync_channel(1);
-        let request = BeginRollout { rollout: Box::new(rollout), recording, cancel, reply };
+        let (told, exit) = sync_channel(1);
+        // Both channels have room for all they ever carry; nobody may be interested any more.
+        let reply = Box::new(move |begun| drop(reply.try_send(begun)));
+        let told = Box::new(move |exit| drop(told.try_send(exit)));
+        self.rollouts().ask(rollout, recording.map(Arc::new), cancel, reply, told)?;
+        let progress = answer.recv().map_err(|_| BeginError::Stopped)??;
+        Ok(RolloutHandle { progress, exit })
+    }
+
+    /// For those who begin sessions without blocking.
+    pub(crate) fn rollouts(&self) -> Rollouts {
+        Rollouts { actor: self.actor.clone() }
+    }
+
+    /// Runs a task on the control thread; it ends with the node.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        // A control thread that is gone runs nothing, and whoever waits for the task sees that.
+        let _running = self.system.arbiter().spawn(task);
+    }
+}
+
+/// Begins rollouts from anywhere.
+#[derive(Debug, Clone)]
+pub(crate) struct Rollouts {
+    actor: Addr<NodeActor>,
+}
+
+impl Rollouts {
+    /// As [`Node::rollout`], without blocking; `told` is called with how it ends, on the control thread.
+    pub(crate) async fn begin(
+        &self,
+        rollout: Rollout,
+        recording: Option<Arc<RunRecorder>>,
+        cancel: Cancel,
+        told: Told<Arc<Exit>>,
+    ) -> Result<Arc<Progress>, BeginError> {
+        let (reply, answer) = oneshot::channel();
+        let reply = Box::new(move |begun| drop(reply.send(begun)));
+        self.ask(rollout, recording, cancel, reply, told)?;
+        answer.await.map_err(|_| BeginError::Stopped)?
+    }
+
+    fn ask(
+        &self,
+        rollout: Rollout,
+        recording: Option<Arc<RunRecorder>>,
+        cancel: Cancel,
+        reply: Told<Result<Arc<Progress>, BeginError>>,
+        told: Told<Arc<Exit>>,
+    ) -> Result<(), BeginError> {
+        let request = BeginRollout { rollout: Box::new(rollout), recording, cancel, reply, told };
         self.actor.try_send(request).map_err(|error| match error {
             SendError::Full(_) => BeginError::Busy,
             SendError::Closed(_) => BeginError::Stopped,
-        })?;
-        let Begun { progress, exit } = answer.recv().map_err(|_| BeginError::Stopped)??;
-        Ok(RolloutHandle { progress, exit })
+        })
     }
 }
+
+/// Takes one thing, once, without blocking.
+pub(crate) type Told<T> = Box<dyn FnOnce(T) + Send>;
 
 impl Drop for Node {
     fn drop(&mut self) {
@@ -128,35 +180,28 @@ impl RolloutHandle {
     }
 }
 
-/// Owns the table of sessions: makes their actors, and makes them anew when they panic.
-#[derive(Debug)]
+/// Owns the table of rollouts: makes their actors, and makes them anew when they panic.
 pub(crate) struct NodeActor {
     sessions: BTreeMap<SessionId, Session>,
     begun: u64,
     began: Instant,
 }
 
-#[derive(Debug)]
 struct Session {
     stepping: Arc<Stepping>,
     actor: Option<Addr<SessionActor>>,
     back_off: BackOff,
-    exit: SyncSender<Arc<Exit>>,
+    told: Told<Arc<Exit>>,
 }
 
-#[derive(Debug, Message)]
+#[derive(Message)]
 #[rtype(result = "()")]
 struct BeginRollout {
     rollout: Box<Rollout>,
-    recording: Option<RunRecorder>,
+    recording: Option<Arc<RunRecorder>>,
     cancel: Cancel,
-    reply: SyncSender<Result<Begun, BeginError>>,
-}
-
-#[derive(Debug)]
-struct Begun {
-    progress: Arc<Progress>,
-    exit: Receiver<Arc<Exit>>,
+    reply: Told<Result<Arc<Progress>, BeginError>>,
+    told: Told<Arc<Exit>>,
 }
 
 /// A session's actor has ended: with its session, or else by a panic.
@@ -177,8 +222,7 @@ impl NodeActor {
     /// Ends a session's entry and tells who asked for it.
     fn over(&mut self, id: SessionId, exit: Arc<Exit>) {
         if let Some(session) = self.sessions.remove(&id) {
-            // The channel has room for the one exit it ever carries; nobody may be interested any more.
-            let _told = session.exit.try_send(exit);
+            (session.told)(exit);
         }
     }
 
@@ -237,22 +281,19 @@ impl Handler<BeginRollout> for NodeActor {
     type Result = ();
 
     fn handle(&mut self, request: BeginRollout, ctx: &mut Self::Context) {
-        let BeginRollout { rollout, recording, cancel, reply } = request;
-        let answer = if self.sessions.len() >= MAX_SESSIONS {
-            Err(BeginError::Busy)
-        } else {
-            let id = self.begun;
-            self.begun += 1;
-            let (told, exit) = sync_channel(1);
-            let stepping = Stepping::new(id, *rollout, recording, cancel);
-            let progress = Arc::clone(&stepping.progress);
-            let session = Session { stepping, actor: None, back_off: BackOff::new(id), exit: told };
-            self.sessions.insert(id, session);
-            self.watch_anew(id, ctx);
-            Ok(Begun { progress, exit })
-        };
-        // Room for the one answer; who asked may have gone.
-        let _told = reply.try_send(answer);
+        let BeginRollout { rollout, recording, cancel, reply, told } = request;
+        if self.sessions.len() >= MAX_ROLLOUTS {
+            reply(Err(BeginError::Busy));
+            return;
+        }
+        let id = self.begun;
+        self.begun += 1;
+        let stepping = Stepping::new(id, *rollout, recording, cancel);
+        let progress = Arc::clone(&stepping.progress);
+        let session = Session { stepping, actor: None, back_off: BackOff::new(id), told };
+        self.sessions.insert(id, session);
+        self.watch_anew(id, ctx);
+        reply(Ok(progress));
     }
 }
 
@@ -288,7 +329,7 @@ impl std::error::Error for StartError {
 impl fmt::Display for BeginError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Busy => write!(f, "the node is busy: it has {MAX_SESSIONS} sessions at most"),
+            Self::Busy => write!(f, "the node is busy: it has {MAX_ROLLOUTS} sessions at most"),
             Self::Stopped => f.write_str("the node is going away"),
         }
     }
@@ -296,11 +337,11 @@ impl fmt::Display for BeginError {
 
 impl std::error::Error for BeginError {}
 
-/// Sessions one node hosts at a time. Each has a thread of its own.
-pub const MAX_SESSIONS: usize = 64;
+/// Rollouts one node hosts at a time. Each has a thread of its own.
+pub const MAX_ROLLOUTS: usize = 64;
 
 /// A notice from each session, and as many requests.
-const MAILBOX: usize = 2 * MAX_SESSIONS;
+const MAILBOX: usize = 2 * MAX_ROLLOUTS;
 
 /// Only for notices that were lost.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -313,6 +354,7 @@ mod tests {
     use rollhouse_engine::EngineConfig;
     use rollhouse_env::Registry;
     use rollhouse_policy::Builtin;
+    use std::sync::mpsc::SyncSender;
 
     /// Makes the actor of a session panic and answers when it has.
     #[derive(Message)]
@@ -359,7 +401,7 @@ mod tests {
     #[test]
     fn a_node_with_as_many_sessions_as_it_takes_is_busy_until_one_ends() {
         let node = Node::start().unwrap();
-        let cancels: Vec<Cancel> = (0..MAX_SESSIONS).map(|_| Cancel::default()).collect();
+        let cancels: Vec<Cancel> = (0..MAX_ROLLOUTS).map(|_| Cancel::default()).collect();
         let begin = |cancel: &Cancel| node.rollout(endless_rollout(), None, cancel.clone());
         let handles: Vec<_> = cancels.iter().map(|cancel| begin(cancel).unwrap()).collect();
         assert_eq!(begin(&Cancel::default()).unwrap_err(), BeginError::Busy);

@@ -2,6 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rollhouse_core::Outcome;
+use rollhouse_engine::Stats;
+
+use crate::Tally;
+
 /// Counters that the stepping thread writes and anyone reads without stopping it.
 ///
 /// Each is exact by itself; two of them may be a few batches apart.
@@ -10,7 +15,9 @@ pub struct Progress {
     beats: AtomicU64,
     steps: AtomicU64,
     episodes: AtomicU64,
-    mean_return: AtomicU64,
+    return_sum: AtomicU64,
+    outcomes: [AtomicU64; Outcome::ALL.len()],
+    restarts: AtomicU64,
 }
 
 /// The counters at one moment.
@@ -30,12 +37,22 @@ impl Progress {
     /// The counters now.
     pub fn snapshot(&self) -> ProgressSnapshot {
         let episodes = self.episodes.load(Ordering::Relaxed);
-        let mean = f64::from_bits(self.mean_return.load(Ordering::Relaxed));
+        let sum = f64::from_bits(self.return_sum.load(Ordering::Relaxed));
         ProgressSnapshot {
             beats: self.beats.load(Ordering::Relaxed),
             steps: self.steps.load(Ordering::Relaxed),
             episodes,
-            mean_return: (episodes > 0).then_some(mean),
+            mean_return: (episodes > 0).then(|| sum / episodes as f64),
+        }
+    }
+
+    /// What was done, as far as it has been published.
+    pub(crate) fn tally(&self) -> Tally {
+        Tally {
+            steps: self.steps.load(Ordering::Relaxed),
+            outcomes: std::array::from_fn(|code| self.outcomes[code].load(Ordering::Relaxed)),
+            return_sum: f64::from_bits(self.return_sum.load(Ordering::Relaxed)),
+            restarts: self.restarts.load(Ordering::Relaxed),
         }
     }
 
@@ -47,9 +64,13 @@ impl Progress {
     }
 
     /// Publishes what a reader wants to see.
-    pub(crate) fn publish(&self, steps: u64, episodes: u64, mean_return: Option<f64>) {
-        self.steps.store(steps, Ordering::Relaxed);
-        self.mean_return.store(mean_return.unwrap_or(0.0).to_bits(), Ordering::Relaxed);
-        self.episodes.store(episodes, Ordering::Relaxed);
+    pub(crate) fn publish(&self, stats: &Stats) {
+        self.steps.store(stats.steps, Ordering::Relaxed);
+        self.return_sum.store(stats.returns.sum().to_bits(), Ordering::Relaxed);
+        self.episodes.store(stats.finished(), Ordering::Relaxed);
+        for (shown, count) in self.outcomes.iter().zip(stats.outcomes) {
+            shown.store(count, Ordering::Relaxed);
+        }
+        self.restarts.store(stats.restarts, Ordering::Relaxed);
     }
 }

@@ -19,6 +19,8 @@ pub struct Rollout {
     /// Lanes, threads, options and the rest of how lanes are stepped. Its schedule decides what episodes
     /// start from; [`Rollout::new`] seeds each episode from the run's seed.
     pub engine: EngineConfig,
+    /// Lanes of the whole run: more than the engine's when other engines play its other lanes.
+    pub run_lanes: usize,
     /// Decides random actions, and the episodes' seeds under `per_episode`.
     pub seed: u64,
     /// Who chooses actions.
@@ -34,8 +36,8 @@ pub struct Rollout {
 pub enum Goal {
     /// After this many batch steps; episodes that are open then are cancelled.
     Batches(u64),
-    /// After exactly this many episodes: lane i plays number i, i + N, i + 2N, ... of them and stops, so that
-    /// short episodes are not preferred.
+    /// After exactly this many episodes of the run: its lane i plays number i, i + N, i + 2N, ... of them and
+    /// stops, so that short episodes are not preferred.
     Episodes(u64),
 }
 
@@ -53,11 +55,11 @@ pub struct Report {
 }
 
 impl Rollout {
-    /// A rollout in which every episode is seeded from `seed`, its lane and its number, watched with
+    /// A rollout of a whole run in which every episode is seeded from `seed`, its lane and its number, watched with
     /// [`HANG_DEADLINE`].
     pub fn new(env: Arc<EnvEntry>, engine: EngineConfig, seed: u64, policy: Builtin, goal: Goal) -> Self {
         let engine = EngineConfig { schedule: SeedSchedule::PerEpisode { run_seed: seed }, ..engine };
-        Self { env, engine, seed, policy, goal, hang_deadline: HANG_DEADLINE }
+        Self { env, run_lanes: engine.lanes, engine, seed, policy, goal, hang_deadline: HANG_DEADLINE }
     }
 
     /// What a recorder has to know of it.
@@ -71,7 +73,7 @@ impl Rollout {
         RunHeader {
             run,
             options,
-            lanes: self.engine.lanes as u32,
+            lanes: self.run_lanes as u32,
             schedule: self.engine.schedule,
             autoreset: self.engine.autoreset.name().to_owned(),
             max_episode_steps: match self.engine.max_episode_steps {
@@ -100,8 +102,10 @@ impl Rollout {
             Engine::new(&self.env, self.engine.clone(), recording).map_err(RolloutError::Engine)?;
         progress.beat();
         if let Goal::Episodes(episodes) = self.goal {
-            let lanes = self.engine.lanes as u64;
-            let quota = move |lane: usize| episodes / lanes + u64::from((lane as u64) < episodes % lanes);
+            let (first_lane, lanes) = (u64::from(self.engine.first_lane), self.run_lanes as u64);
+            let quota = move |row: usize| {
+                episodes / lanes + u64::from(first_lane + (row as u64) < episodes % lanes)
+            };
             engine.limit_episodes(quota).map_err(RolloutError::Step)?;
         }
         let began = Instant::now();
@@ -132,7 +136,7 @@ impl Rollout {
             if engine.lost() > 0 {
                 wait_for_restarts(engine)?;
             }
-            act(engine, policy, batch)?;
+            act(engine, self.engine.first_lane, policy, batch)?;
             engine.step()?;
             progress.beat();
             batch += 1;
@@ -173,10 +177,10 @@ impl From<StepError> for Ended {
 }
 
 /// Has the policy choose every lane's next action from the newest frame.
-fn act(engine: &mut Engine, policy: &mut dyn Policy, batch: u64) -> Result<(), Ended> {
+fn act(engine: &mut Engine, first_lane: u32, policy: &mut dyn Policy, batch: u64) -> Result<(), Ended> {
     let (frame, actions) = engine.frame_and_actions()?;
     let obs = frame.obs_columns();
-    let request = Act { first_lane: 0, step: batch, obs: &obs, actions };
+    let request = Act { first_lane, step: batch, obs: &obs, actions };
     policy.act(request).map_err(|error| Ended::Error(RolloutError::Act(error)))
 }
 
@@ -212,7 +216,7 @@ fn close(mut engine: Engine, progress: &Progress, began: Instant) -> Result<Repo
 
 fn publish(engine: &mut Engine, progress: &Progress) -> Result<(), StepError> {
     let stats = engine.stats()?;
-    progress.publish(stats.steps, stats.finished(), stats.returns.mean());
+    progress.publish(&stats);
     Ok(())
 }
 

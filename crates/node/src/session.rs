@@ -49,12 +49,11 @@ impl Stepping {
     pub(crate) fn new(
         id: SessionId,
         rollout: Rollout,
-        recording: Option<RunRecorder>,
+        recording: Option<Arc<RunRecorder>>,
         cancel: Cancel,
     ) -> Arc<Self> {
         let (sender, exit) = watch::channel(None);
         let hang_deadline = rollout.hang_deadline;
-        let recording = recording.map(Arc::new);
         let watched = recording.as_ref().map(Arc::downgrade).unwrap_or_default();
         let job = Mutex::new(Some(Job { rollout, recording, exit: sender }));
         Arc::new(Self { id, progress: Arc::default(), cancel, hang_deadline, exit, job, recording: watched })

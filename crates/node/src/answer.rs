@@ -1,0 +1,118 @@
+//! Answers of a session as bytes: header, columns and sidecar in one buffer that is used again and again.
+
+use std::ops::Range;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use rollhouse_core::ColumnRef;
+use rollhouse_engine::{Frame, Received};
+use rollhouse_wire::{FrameHeader, FrameKind, FrameLayout, HEADER_BYTES, Notes, Refusal, column_bytes};
+use serde::Serialize;
+
+/// Writes one answer: columns in the order of a frame, then [`Answer::finish`].
+#[derive(Debug)]
+pub(crate) struct Answer {
+    out: BytesMut,
+    /// Where the truncated flags stand.
+    truncated: Range<usize>,
+}
+
+impl Answer {
+    /// An answer in the memory of an earlier one, if nobody reads that any more.
+    pub(crate) fn reusing(earlier: Bytes) -> Self {
+        let mut out = earlier.try_into_mut().unwrap_or_default();
+        out.clear();
+        out.put_bytes(0, HEADER_BYTES);
+        Self { out, truncated: 0..0 }
+    }
+
+    /// The rows of all lanes.
+    pub(crate) fn batch(&mut self, layout: &FrameLayout, frame: &Frame<'_>, final_obs: bool) {
+        let obs = (0..layout.obs.len()).map(|column| frame.obs(column));
+        let infos = (0..layout.infos.len()).map(|column| frame.info(column));
+        let flags = [frame.terminated(), frame.truncated(), frame.reset()];
+        self.rows(obs.chain(infos), frame.rewards(), flags);
+        if final_obs {
+            (0..layout.obs.len()).for_each(|column| self.column(frame.final_obs(column)));
+        }
+    }
+
+    /// The rows of some lanes, their count and numbers first.
+    pub(crate) fn some(&mut self, received: &Received, final_obs: bool) {
+        self.out.put_u64_le(received.lanes.len() as u64);
+        received.lanes.iter().for_each(|&lane| self.out.put_u32_le(lane));
+        self.fill_up();
+        let columns = received.obs.iter().chain(&received.infos).map(|column| column.as_ref());
+        let flags = [&received.terminated, &received.truncated, &received.reset].map(Vec::as_slice);
+        self.rows(columns, &received.rewards, flags);
+        if final_obs {
+            received.final_obs.iter().for_each(|column| self.column(column.as_ref()));
+        }
+    }
+
+    /// Marks rows as truncated whose episode was cut from outside.
+    pub(crate) fn truncate(&mut self, rows: impl Iterator<Item = usize>) {
+        let flags = &mut self.out[self.truncated.clone()];
+        rows.for_each(|row| flags[row] = 1);
+    }
+
+    /// Writes sidecar and header; the whole answer.
+    pub(crate) fn finish(self, kind: FrameKind, final_obs: bool, number: u32, sidecar: &Sidecar<'_>) -> Bytes {
+        let mut out = self.out;
+        let columns = out.len() - HEADER_BYTES;
+        sidecar.write(&mut out);
+        let sidecar = out.len() - HEADER_BYTES - columns;
+        let flags = if final_obs { FrameHeader::FINAL_OBS } else { 0 };
+        // Both lengths are within the limits of frames: a session is refused whose batches would not be.
+        let header = FrameHeader { kind, flags, number, columns: columns as u32, sidecar: sidecar as u32 };
+        out[..HEADER_BYTES].copy_from_slice(&header.encode());
+        out.freeze()
+    }
+
+    fn rows<'a>(
+        &mut self,
+        columns: impl Iterator<Item = ColumnRef<'a>>,
+        rewards: &[f64],
+        [terminated, truncated, reset]: [&[u8]; 3],
+    ) {
+        columns.for_each(|column| self.column(column));
+        self.column(ColumnRef::F64(rewards));
+        self.column(ColumnRef::U8(terminated));
+        self.truncated = self.out.len()..self.out.len() + truncated.len();
+        self.column(ColumnRef::U8(truncated));
+        self.column(ColumnRef::U8(reset));
+    }
+
+    fn column(&mut self, column: ColumnRef<'_>) {
+        self.out.put_slice(column_bytes(column));
+        self.fill_up();
+    }
+
+    /// Columns begin at multiples of 8; the header before them is one too.
+    fn fill_up(&mut self) {
+        let bytes = self.out.len().next_multiple_of(8) - self.out.len();
+        self.out.put_bytes(0, bytes);
+    }
+}
+
+/// What an answer says beside its columns.
+#[derive(Debug)]
+pub(crate) enum Sidecar<'a> {
+    Nothing,
+    Notes(&'a Notes),
+    Refusal(&'a Refusal),
+}
+
+impl Sidecar<'_> {
+    fn write(&self, out: &mut BytesMut) {
+        let written = match self {
+            Self::Nothing => Ok(()),
+            Self::Notes(notes) => pack(notes, out),
+            Self::Refusal(refusal) => pack(refusal, out),
+        };
+        debug_assert!(written.is_ok(), "memory takes every message");
+    }
+}
+
+fn pack<T: Serialize>(message: &T, out: &mut BytesMut) -> Result<(), rmp_serde::encode::Error> {
+    message.serialize(&mut rmp_serde::Serializer::new(out.writer()).with_struct_map())
+}

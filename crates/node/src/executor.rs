@@ -1,0 +1,400 @@
+//! The threads that step sessions whose batches are long or may hang.
+//!
+//! One bounded queue, taken from in order: a session has at most one job in it, so sessions share the threads
+//! fairly. A thread that stays in one job for longer than the deadline is given up: whoever waits for the job is
+//! told, another thread takes its place, and should it ever return, it lets go of what it holds and ends.
+
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rollhouse_core::panic_message;
+use tokio::sync::oneshot;
+
+use crate::{HangWatch, NodeFigures, Verdict};
+
+/// Whether a job waits for something of ours, such as a disk that cannot follow: that is no hang.
+pub(crate) type Waits = Box<dyn Fn() -> bool + Send>;
+
+/// Hands jobs to worker threads. Dropping it lets the threads end after what they are in; what is queued is
+/// dropped, and whoever waits for it is told.
+#[derive(Debug)]
+pub(crate) struct Executor {
+    shared: Arc<Shared>,
+    hang_deadline: Duration,
+    began: Instant,
+    watches: Mutex<Vec<Watched>>,
+}
+
+/// What a job gives back; nothing at all comes when the executor is gone.
+pub(crate) type JobResult<R> = oneshot::Receiver<Result<R, JobError>>;
+
+/// Why a job gave nothing back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum JobError {
+    /// It made no progress for this long; its thread is abandoned with all that it holds.
+    Hung(Duration),
+    /// It panicked outside an env, which the engine contains; the panic's message.
+    Panicked(String),
+}
+
+/// The queue is full; the job was not taken.
+#[derive(Debug)]
+pub(crate) struct Full<G> {
+    /// What the job was given.
+    pub(crate) given: G,
+    /// When a place is likely to be free.
+    pub(crate) retry_after: Duration,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    filled: Condvar,
+    limit: usize,
+    figures: Arc<NodeFigures>,
+}
+
+struct State {
+    jobs: VecDeque<Job>,
+    stopped: bool,
+    workers: usize,
+    /// How long a job took lately.
+    pace: Duration,
+}
+
+struct Job {
+    /// Does it and tells whoever asked.
+    run: Box<dyn FnOnce() + Send>,
+    hold: Hold,
+    queued: Instant,
+}
+
+/// What a watch has to know of a job.
+struct Hold {
+    waits: Waits,
+    /// Tells whoever asked that it hangs; false if he has been told something already.
+    give_up: Box<dyn FnOnce(JobError) -> bool + Send>,
+}
+
+/// What a worker shows of the job it is in.
+struct Current {
+    /// Counts its jobs.
+    number: u64,
+    /// `None` while it waits for one.
+    job: Option<Hold>,
+    /// Given up: it is to end.
+    abandoned: bool,
+}
+
+type Slot = Arc<Mutex<Current>>;
+
+struct Watched {
+    slot: Slot,
+    watch: HangWatch,
+}
+
+impl Executor {
+    /// Starts `workers` threads that share a queue of `limit` jobs.
+    ///
+    /// # Errors
+    /// If the operating system refuses a thread.
+    pub(crate) fn start(
+        workers: usize,
+        limit: usize,
+        hang_deadline: Duration,
+        figures: Arc<NodeFigures>,
+    ) -> io::Result<Self> {
+        let state = State { jobs: VecDeque::new(), stopped: false, workers: 0, pace: Duration::ZERO };
+        let shared = Arc::new(Shared { state: Mutex::new(state), filled: Condvar::new(), limit, figures });
+        let executor =
+            Self { shared, hang_deadline, began: Instant::now(), watches: Mutex::new(Vec::new()) };
+        for _ in 0..workers {
+            executor.start_worker()?;
+        }
+        Ok(executor)
+    }
+
+    /// Queues a job on what it is given. Nobody has to wait for its result.
+    ///
+    /// # Errors
+    /// If as many jobs wait as may; what was given comes back then.
+    pub(crate) fn submit_with<G, R, F>(&self, given: G, work: F, waits: Waits) -> Result<JobResult<R>, Full<G>>
+    where
+        G: Send + 'static,
+        R: Send + 'static,
+        F: FnOnce(G) -> R + Send + 'static,
+    {
+        let mut state = self.shared.lock();
+        if state.stopped || state.jobs.len() >= self.shared.limit {
+            let turns = (state.jobs.len() / state.workers.max(1)).max(1) as u32;
+            let retry_after = (state.pace * turns).clamp(LEAST_RETRY, LONGEST_RETRY);
+            return Err(Full { given, retry_after });
+        }
+        let (done, result) = oneshot::channel();
+        let tell = Once(Arc::new(Mutex::new(Some(done))));
+        let own = tell.clone();
+        let run = Box::new(move || {
+            let result = catch_unwind(AssertUnwindSafe(|| work(given)));
+            own.tell(result.map_err(|panic| JobError::Panicked(panic_message(&*panic))));
+        });
+        let hold = Hold { waits, give_up: Box::new(move |error| tell.tell(Err(error))) };
+        state.jobs.push_back(Job { run, hold, queued: Instant::now() });
+        drop(state);
+        self.shared.filled.notify_one();
+        Ok(result)
+    }
+
+    /// Queues a job that needs nothing.
+    ///
+    /// # Errors
+    /// If as many jobs wait as may.
+    pub(crate) fn submit<R, F>(&self, work: F, waits: Waits) -> Result<JobResult<R>, Full<()>>
+    where
+        R: Send + 'static,
+        F: FnOnce() -> R + Send + 'static,
+    {
+        self.submit_with((), |()| work(), waits)
+    }
+
+    /// Jobs that wait for a thread.
+    pub(crate) fn queued(&self) -> usize {
+        self.shared.lock().jobs.len()
+    }
+
+    /// Gives up threads that hang, and starts others for them. To be called now and then.
+    pub(crate) fn look(&self) {
+        let now = self.began.elapsed();
+        let mut given_up = 0;
+        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        watches.retain_mut(|watched| {
+            let mut current = watched.slot.lock().unwrap_or_else(PoisonError::into_inner);
+            let waits = current.job.as_ref().is_none_or(|hold| (hold.waits)());
+            let Verdict::Hung(still) = watched.watch.look(now, current.number, waits) else { return true };
+            let Some(hold) = current.job.take() else { return true };
+            current.abandoned = (hold.give_up)(JobError::Hung(still));
+            given_up += u32::from(current.abandoned);
+            !current.abandoned
+        });
+        drop(watches);
+        for _ in 0..given_up {
+            if self.shared.figures.abandoned.add(1) <= MAX_ABANDONED {
+                // A thread that cannot be started now is one worker less; the others go on.
+                let _started = self.start_worker();
+            }
+        }
+        if given_up > 0 {
+            let workers = self.watches.lock().unwrap_or_else(PoisonError::into_inner).len();
+            self.shared.lock().workers = workers;
+        }
+    }
+
+    /// Starts a worker.
+    fn start_worker(&self) -> io::Result<()> {
+        let slot: Slot = Arc::new(Mutex::new(Current { number: 0, job: None, abandoned: false }));
+        let (shared, own) = (Arc::clone(&self.shared), Arc::clone(&slot));
+        std::thread::Builder::new().name("rollhouse-worker".to_owned()).spawn(move || work(&shared, &own))?;
+        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        watches.push(Watched { slot, watch: HangWatch::new(self.hang_deadline) });
+        self.shared.lock().workers = watches.len();
+        Ok(())
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.stopped = true;
+        let jobs = std::mem::take(&mut state.jobs);
+        drop(state);
+        self.shared.filled.notify_all();
+        drop(jobs);
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next job, or `None` when the executor is gone.
+    fn next(&self) -> Option<Job> {
+        let mut state = self.lock();
+        loop {
+            if state.stopped {
+                return None;
+            }
+            match state.jobs.pop_front() {
+                Some(job) => return Some(job),
+                None => state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+}
+
+/// A worker's thread: does jobs until the executor is gone or it is given up itself.
+fn work(shared: &Shared, slot: &Mutex<Current>) {
+    while let Some(Job { run, hold, queued }) = shared.next() {
+        let lock = || slot.lock().unwrap_or_else(PoisonError::into_inner);
+        {
+            let mut current = lock();
+            current.number += 1;
+            current.job = Some(hold);
+        }
+        let began = Instant::now();
+        shared.figures.queue_wait.observe(began.saturating_duration_since(queued));
+        run();
+        let took = began.elapsed();
+        let mut state = shared.lock();
+        state.pace = (state.pace * 7 + took) / 8;
+        drop(state);
+        let mut current = lock();
+        current.job = None;
+        if current.abandoned {
+            return;
+        }
+    }
+}
+
+/// Tells one thing to whoever asked, from whichever side is first.
+struct Once<R>(Arc<Mutex<Option<oneshot::Sender<Result<R, JobError>>>>>);
+
+impl<R> Clone for Once<R> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<R> Once<R> {
+    /// False if the other side was first.
+    fn tell(&self, result: Result<R, JobError>) -> bool {
+        let done = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Whoever asked may have gone; what the job gave back is dropped then.
+        done.map(|done| drop(done.send(result))).is_some()
+    }
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("jobs", &self.jobs.len()).field("pace", &self.pace).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Watched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watched").field("watch", &self.watch).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Display for JobError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Hung(still) => write!(f, "no progress for {} ms", still.as_millis()),
+            Self::Panicked(message) => write!(f, "a step panicked: {message}"),
+        }
+    }
+}
+
+/// Threads that may be given up before no others are started for them: each may hold a session's memory for
+/// as long as the node lives.
+pub(crate) const MAX_ABANDONED: u64 = 64;
+
+/// A client that asks sooner finds the queue full again.
+const LEAST_RETRY: Duration = Duration::from_millis(1);
+
+/// A queue that moves so slowly is not worth guessing at.
+const LONGEST_RETRY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+    fn never() -> Waits {
+        Box::new(|| false)
+    }
+
+    /// A job that says that it began, waits until it is let go and gives `value`.
+    fn held(value: u32) -> (impl FnOnce() -> u32 + Send, Receiver<()>, SyncSender<()>) {
+        let (began, begun) = sync_channel(1);
+        let (let_go, go) = sync_channel(1);
+        let work = move || {
+            began.send(()).unwrap();
+            go.recv().unwrap();
+            value
+        };
+        (work, begun, let_go)
+    }
+
+    fn executor(workers: usize, limit: usize, deadline: Duration) -> Executor {
+        Executor::start(workers, limit, deadline, Arc::default()).unwrap()
+    }
+
+    #[test]
+    fn a_full_queue_gives_the_job_back_with_a_time_to_try_again() {
+        let executor = executor(1, 1, Duration::from_secs(60));
+        let (work, begun, let_go) = held(1);
+        let first = executor.submit(work, never()).unwrap();
+        begun.recv().unwrap();
+        let second = executor.submit(|| 2, never()).unwrap();
+        assert_eq!(executor.queued(), 1);
+        let full = executor.submit(|| 3, never()).unwrap_err();
+        assert!((LEAST_RETRY..=LONGEST_RETRY).contains(&full.retry_after));
+        let_go.send(()).unwrap();
+        assert_eq!(first.blocking_recv().unwrap(), Ok(1));
+        assert_eq!(second.blocking_recv().unwrap(), Ok(2));
+        assert_eq!(full.given, ());
+    }
+
+    #[test]
+    fn a_panic_is_told_and_the_thread_goes_on() {
+        let executor = executor(1, 8, Duration::from_secs(60));
+        let panics = executor.submit(|| -> u32 { panic!("told to") }, never()).unwrap();
+        assert_eq!(panics.blocking_recv().unwrap(), Err(JobError::Panicked("told to".to_owned())));
+        let next = executor.submit(|| 4, never()).unwrap();
+        assert_eq!(next.blocking_recv().unwrap(), Ok(4));
+    }
+
+    #[test]
+    fn a_thread_that_hangs_is_given_up_and_another_takes_the_next_job() {
+        let executor = executor(1, 8, Duration::ZERO);
+        let (work, begun, let_go) = held(1);
+        let hung = executor.submit(work, never()).unwrap();
+        begun.recv().unwrap();
+        // The first look sees the job, the second that it has not moved.
+        executor.look();
+        executor.look();
+        assert!(matches!(hung.blocking_recv().unwrap(), Err(JobError::Hung(_))));
+        let next = executor.submit(|| 5, never()).unwrap();
+        assert_eq!(next.blocking_recv().unwrap(), Ok(5));
+        let_go.send(()).unwrap();
+    }
+
+    #[test]
+    fn a_job_that_waits_for_the_disk_is_no_hang() {
+        let executor = executor(1, 8, Duration::ZERO);
+        let (work, begun, let_go) = held(1);
+        let waiting = executor.submit(work, Box::new(|| true)).unwrap();
+        begun.recv().unwrap();
+        for _ in 0..5 {
+            executor.look();
+        }
+        let_go.send(()).unwrap();
+        assert_eq!(waiting.blocking_recv().unwrap(), Ok(1));
+    }
+
+    #[test]
+    fn what_is_queued_when_the_executor_goes_is_dropped_and_told() {
+        let executor = executor(1, 8, Duration::from_secs(60));
+        let (work, begun, let_go) = held(1);
+        let first = executor.submit(work, never()).unwrap();
+        begun.recv().unwrap();
+        let second = executor.submit(|| 2, never()).unwrap();
+        drop(executor);
+        assert!(second.blocking_recv().is_err());
+        let_go.send(()).unwrap();
+        assert_eq!(first.blocking_recv().unwrap(), Ok(1));
+    }
+}

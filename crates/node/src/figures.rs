@@ -1,0 +1,131 @@
+//! What a node counts, for those who export it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rollhouse_core::Outcome;
+
+/// Counters of a node since its start; each is exact by itself and read without stopping anything.
+#[derive(Debug, Default)]
+pub struct NodeFigures {
+    /// Env steps.
+    pub steps: Counter,
+    /// Episodes by outcome, in the order of [`Outcome::ALL`].
+    pub episodes: [Counter; Outcome::ALL.len()],
+    /// Lanes that were started again after a failure.
+    pub lane_restarts: Counter,
+    /// Requests of owners that were answered, by what was asked.
+    pub requests: RequestFigures,
+    /// How long requests waited for a worker thread; those stepped on the data thread wait for none.
+    pub queue_wait: Histogram,
+    /// Requests that were refused because the work queue was full.
+    pub busy: Counter,
+    /// Worker threads that hung and were given up.
+    pub abandoned: Counter,
+    /// Sessions that were opened.
+    pub sessions_opened: Counter,
+    /// Sessions that ended, by cause, in the order of [`NodeFigures::END_CAUSES`].
+    pub sessions_ended: [Counter; NodeFigures::END_CAUSES.len()],
+    /// Owners that attached, and attached again.
+    pub attached: Counter,
+    /// Streams that ended because what came on them was no request.
+    pub malformed: Counter,
+    /// Connections to the coordinator that were lost.
+    pub coordinator_lost: Counter,
+}
+
+/// Times of requests, the env's part and the encoding of the answer included.
+#[derive(Debug, Default)]
+pub struct RequestFigures {
+    /// Resets.
+    pub reset: Histogram,
+    /// Steps of all lanes.
+    pub step: Histogram,
+    /// Steps of some lanes.
+    pub send: Histogram,
+}
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+/// Durations in buckets.
+#[derive(Debug, Default)]
+pub struct Histogram {
+    buckets: [AtomicU64; Histogram::BOUNDS.len() + 1],
+    sum_ns: AtomicU64,
+}
+
+impl NodeFigures {
+    /// Why sessions end here.
+    pub const END_CAUSES: [rollhouse_wire::EndCause; 6] = {
+        use rollhouse_wire::EndCause as E;
+        [E::Finished, E::Closed, E::LeaseEnded, E::Drained, E::Hung, E::Failed]
+    };
+
+    pub(crate) fn session_ended(&self, cause: rollhouse_wire::EndCause) {
+        let index = Self::END_CAUSES.iter().position(|&known| known == cause);
+        if let Some(counter) = index.and_then(|index| self.sessions_ended.get(index)) {
+            counter.add(1);
+        }
+    }
+
+    /// Finished episodes.
+    pub fn finished(&self) -> u64 {
+        let finished = Outcome::ALL.iter().zip(&self.episodes).filter(|(outcome, _)| outcome.is_finished());
+        finished.map(|(_, count)| count.get()).sum()
+    }
+}
+
+impl Counter {
+    /// The number now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Adds, and gives the new number.
+    pub(crate) fn add(&self, more: u64) -> u64 {
+        self.0.fetch_add(more, Ordering::Relaxed) + more
+    }
+}
+
+impl Histogram {
+    /// Upper bounds of the buckets in seconds; one more bucket takes what is longer.
+    pub const BOUNDS: [f64; 13] =
+        [1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 1e-2, 5e-2, 0.25, 1.0, 10.0];
+
+    /// How many durations each bucket has, not added up.
+    pub fn counts(&self) -> [u64; Self::BOUNDS.len() + 1] {
+        std::array::from_fn(|index| self.buckets[index].load(Ordering::Relaxed))
+    }
+
+    /// The sum of all durations.
+    pub fn sum(&self) -> Duration {
+        Duration::from_nanos(self.sum_ns.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn observe(&self, time: Duration) {
+        let seconds = time.as_secs_f64();
+        let bucket = Self::BOUNDS.partition_point(|&bound| bound < seconds);
+        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.sum_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_falls_into_the_bucket_whose_bound_it_does_not_exceed() {
+        let histogram = Histogram::default();
+        for us in [10, 11, 60, 100_000_000] {
+            histogram.observe(Duration::from_micros(us));
+        }
+        let counts = histogram.counts();
+        assert_eq!((counts[0], counts[1], counts[3], counts[13]), (1, 1, 1, 1));
+        assert_eq!(counts.iter().sum::<u64>(), 4);
+        assert_eq!(histogram.sum(), Duration::from_micros(100_000_081));
+    }
+}

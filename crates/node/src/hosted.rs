@@ -1,0 +1,377 @@
+//! A session of the cluster as the node's threads reach it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rollhouse_core::{Interruption, panic_message};
+use rollhouse_wire::{EndCause, FrameHeader, FrameKind, Incarnation, Refusal, SessionCounts, SessionId};
+use tokio::sync::{Mutex, MutexGuard, watch};
+
+use crate::executor::{Executor, Full, JobError, Waits};
+use crate::owned::{FrameRequest, OwnedSession, RequestFault};
+use crate::tally::Told;
+use crate::{Cancel, Exit, NodeFigures, Progress};
+
+/// One session.
+#[derive(Debug, Clone)]
+pub(crate) enum Hosted {
+    /// Stepped by its owner.
+    Owned(Arc<Owned>),
+    /// Plays by itself.
+    Collecting(Arc<Collecting>),
+}
+
+/// A session stepped by its owner.
+///
+/// ```text
+/// home --short batch--> stepped on the data thread --> home
+/// home --long batch---> with a worker --> home
+///                       with a worker --hangs, panics--> gone
+/// home --ended--> gone
+/// ```
+#[derive(Debug)]
+pub(crate) struct Owned {
+    pub(crate) id: SessionId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) lanes: u32,
+    /// Bytes of the largest request's columns.
+    pub(crate) max_columns: usize,
+    /// Which attachment may go on.
+    turn: watch::Sender<Turn>,
+    /// Whoever holds it steps the session, or ends it.
+    seat: Mutex<Seat>,
+    told: Told,
+}
+
+/// A session that plays by itself.
+#[derive(Debug)]
+pub(crate) struct Collecting {
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) cancel: Cancel,
+    pub(crate) exit: watch::Receiver<Option<Arc<Exit>>>,
+    pub(crate) told: Told,
+}
+
+/// Which attachment may step the session now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Turn {
+    pub(crate) attachment: u64,
+    pub(crate) ended: bool,
+}
+
+#[derive(Debug)]
+enum Seat {
+    Home(Box<Home>),
+    Gone(Gone),
+}
+
+#[derive(Debug)]
+struct Home {
+    session: OwnedSession,
+    /// What a request cost lately: at once when it was dear, slowly when it was cheap.
+    cost: Duration,
+    /// When the tally was last taken, if anything was stepped since.
+    stale_since: Option<Instant>,
+}
+
+/// Why a session can be stepped no more.
+#[derive(Debug, Clone)]
+pub(crate) struct Gone {
+    pub(crate) cause: EndCause,
+    pub(crate) detail: String,
+}
+
+/// Why a request was not answered.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    /// It is no request to this session.
+    Fault(RequestFault),
+    /// Another attachment has taken over.
+    Replaced,
+    /// The session is gone; whoever finds it so by a hang or a panic ends it.
+    Gone(Gone),
+}
+
+/// What was stepped on a worker, with what it was given.
+struct Worked {
+    home: Box<Home>,
+    request: FrameRequest,
+    answer: Result<Bytes, RequestFault>,
+}
+
+impl Owned {
+    pub(crate) fn new(id: SessionId, incarnation: Incarnation, max_columns: usize, session: OwnedSession) -> Self {
+        let lanes = session.lanes() as u32;
+        let home = Home { session, cost: UNKNOWN_COST, stale_since: None };
+        Self {
+            id,
+            incarnation,
+            lanes,
+            max_columns,
+            turn: watch::Sender::new(Turn::default()),
+            seat: Mutex::new(Seat::Home(Box::new(home))),
+            told: Told::default(),
+        }
+    }
+
+    /// Sends earlier attachments away, waits until what they asked for is done, and gives the number of the last
+    /// request that was answered.
+    pub(crate) async fn take_over(&self, attachment: u64) -> Result<u32, Gone> {
+        self.turn.send_modify(|turn| turn.attachment = turn.attachment.max(attachment));
+        match &*self.seat.lock().await {
+            Seat::Home(home) => Ok(home.session.last()),
+            Seat::Gone(gone) => Err(gone.clone()),
+        }
+    }
+
+    /// To learn of later attachments and of the end.
+    pub(crate) fn turns(&self) -> watch::Receiver<Turn> {
+        self.turn.subscribe()
+    }
+
+    /// Answers one request: steps on this thread what is short, and has a worker do what is long or may hang.
+    /// Not cancellation-safe: dropped while a worker has the session, the session is lost.
+    pub(crate) async fn answer(
+        &self,
+        attachment: u64,
+        header: FrameHeader,
+        request: &mut FrameRequest,
+        executor: &Executor,
+        figures: &Arc<NodeFigures>,
+    ) -> Result<Bytes, Unanswered> {
+        let mut seat = self.seat.lock().await;
+        if self.turn.borrow().attachment != attachment {
+            return Err(Unanswered::Replaced);
+        }
+        let home = match &mut *seat {
+            Seat::Home(home) => home,
+            Seat::Gone(gone) => return Err(Unanswered::Gone(gone.clone())),
+        };
+        home.session.check(header).map_err(Unanswered::Fault)?;
+        if let Some(answer) = home.session.repeated(header.number) {
+            return Ok(answer);
+        }
+        if home.session.is_prompt() && home.cost < PROMPT_COST {
+            let handled = catch_unwind(AssertUnwindSafe(|| home.handle(header, request, figures)));
+            return match handled {
+                Ok(answer) => {
+                    self.tell_if_stale(home, figures);
+                    answer.map_err(Unanswered::Fault)
+                }
+                Err(panic) => Err(lose(&mut seat, JobError::Panicked(panic_message(&*panic)))),
+            };
+        }
+        self.answer_on_worker(seat, header, request, executor, figures).await
+    }
+
+    async fn answer_on_worker(
+        &self,
+        mut seat: MutexGuard<'_, Seat>,
+        header: FrameHeader,
+        request: &mut FrameRequest,
+        executor: &Executor,
+        figures: &Arc<NodeFigures>,
+    ) -> Result<Bytes, Unanswered> {
+        let away = Seat::Gone(Gone { cause: EndCause::Failed, detail: LOST_ON_THE_WAY.to_owned() });
+        let mut home = match std::mem::replace(&mut *seat, away) {
+            Seat::Home(home) => home,
+            Seat::Gone(gone) => {
+                *seat = Seat::Gone(gone.clone());
+                return Err(Unanswered::Gone(gone));
+            }
+        };
+        let waits = waits_for_recorder(&home.session);
+        let parts = (home, std::mem::take(request));
+        let own = Arc::clone(figures);
+        let work = move |(mut home, request): (Box<Home>, FrameRequest)| {
+            let answer = home.handle(header, &request, &own);
+            Worked { home, request, answer }
+        };
+        let worked = match executor.submit_with(parts, work, waits) {
+            Ok(worked) => worked.await,
+            Err(Full { given: (mut given, asked), retry_after }) => {
+                figures.busy.add(1);
+                *request = asked;
+                let ms = retry_after.as_millis().max(1) as u64;
+                let refusal = Refusal::busy("every thread and every place in the queue is taken", ms);
+                let answer = given.session.refuse(header.number, &refusal);
+                *seat = Seat::Home(given);
+                return Ok(answer);
+            }
+        };
+        match worked {
+            Ok(Ok(worked)) => {
+                home = worked.home;
+                *request = worked.request;
+                self.tell_if_stale(&mut home, figures);
+                *seat = Seat::Home(home);
+                worked.answer.map_err(Unanswered::Fault)
+            }
+            Ok(Err(error)) => Err(lose(&mut seat, error)),
+            // The executor went away with the job.
+            Err(_) => Err(lose(&mut seat, JobError::Panicked("the node is going away".to_owned()))),
+        }
+    }
+
+    /// Tells what was done if it has not been told for a while.
+    fn tell_if_stale(&self, home: &mut Home, figures: &NodeFigures) {
+        if home.stale_since.is_some_and(|since| since.elapsed() >= TELL_EVERY) {
+            self.tell(home, figures);
+        }
+    }
+
+    fn tell(&self, home: &mut Home, figures: &NodeFigures) {
+        home.stale_since = None;
+        // An engine of one thread never hangs; one that panicked is gone.
+        if let Ok(stats) = home.session.stats() {
+            self.told.update((&stats).into(), figures);
+        }
+    }
+
+    /// Tells what was done since it was last told, if nobody steps the session just now.
+    pub(crate) fn tell_if_idle(&self, figures: &NodeFigures) {
+        if let Ok(mut seat) = self.seat.try_lock()
+            && let Seat::Home(home) = &mut *seat
+            && home.stale_since.is_some()
+        {
+            self.tell(home, figures);
+        }
+    }
+
+    /// Ends it: sends its owner away, waits for what is being stepped, ends open episodes and hands everything to
+    /// the recorder. Gives the cause in the end, which is another one if the session was lost meanwhile.
+    pub(crate) async fn end(&self, wanted: Gone, executor: &Executor, figures: &NodeFigures) -> Gone {
+        self.turn.send_modify(|turn| turn.ended = true);
+        let mut seat = self.seat.lock().await;
+        let home = match std::mem::replace(&mut *seat, Seat::Gone(wanted.clone())) {
+            Seat::Home(home) => home,
+            Seat::Gone(gone) => {
+                *seat = Seat::Gone(gone.clone());
+                return gone;
+            }
+        };
+        drop(seat);
+        match finish(home, interruption_of(wanted.cause), executor).await {
+            Ok(stats) => {
+                self.told.update((&stats).into(), figures);
+                wanted
+            }
+            Err(error) => Gone { cause: cause_of(&error), detail: error.to_string() },
+        }
+    }
+}
+
+impl Home {
+    fn handle(
+        &mut self,
+        header: FrameHeader,
+        request: &FrameRequest,
+        figures: &NodeFigures,
+    ) -> Result<Bytes, RequestFault> {
+        let began = Instant::now();
+        let answer = self.session.handle(header, request);
+        let took = began.elapsed();
+        self.cost = if took > self.cost { took } else { self.cost - (self.cost - took) / 8 };
+        self.stale_since.get_or_insert(began);
+        match header.kind {
+            FrameKind::Reset => figures.requests.reset.observe(took),
+            FrameKind::Send => figures.requests.send.observe(took),
+            _ => figures.requests.step.observe(took),
+        }
+        answer
+    }
+}
+
+impl Hosted {
+    /// What it has done, as far as it was told.
+    pub(crate) fn counts(&self) -> SessionCounts {
+        match self {
+            Self::Owned(owned) => owned.told.tally().counts(),
+            Self::Collecting(collecting) => collecting.told.tally().counts(),
+        }
+    }
+
+    /// Tells what was done since it was last told.
+    pub(crate) fn tell(&self, figures: &NodeFigures) {
+        match self {
+            Self::Owned(owned) => owned.tell_if_idle(figures),
+            Self::Collecting(collecting) => collecting.told.update(collecting.progress.tally(), figures),
+        }
+    }
+}
+
+/// Ends open episodes and tells what was done: here if that is short, else on a worker, waiting for a place.
+async fn finish(
+    home: Box<Home>,
+    cause: Interruption,
+    executor: &Executor,
+) -> Result<rollhouse_engine::Stats, JobError> {
+    let finish = move |home: Box<Home>| home.session.finish(cause);
+    let panicked = |error: String| JobError::Panicked(error);
+    let finished = if home.session.is_prompt() && home.session.lanes() <= PROMPT_LANES {
+        let finished = catch_unwind(AssertUnwindSafe(|| finish(home)));
+        finished.map_err(|panic| panicked(panic_message(&*panic)))?
+    } else {
+        let mut home = home;
+        let result = loop {
+            let waits = waits_for_recorder(&home.session);
+            match executor.submit_with(home, finish, waits) {
+                Ok(result) => break result,
+                Err(full) => {
+                    home = full.given;
+                    tokio::time::sleep(full.retry_after).await;
+                }
+            }
+        };
+        result.await.map_err(|_| panicked("the node is going away".to_owned()))??
+    };
+    finished.map_err(|error| panicked(error.to_string()))
+}
+
+/// Notes that the session was lost with the worker that had it.
+fn lose(seat: &mut Seat, error: JobError) -> Unanswered {
+    let gone = Gone { cause: cause_of(&error), detail: error.to_string() };
+    *seat = Seat::Gone(gone.clone());
+    Unanswered::Gone(gone)
+}
+
+const fn cause_of(error: &JobError) -> EndCause {
+    match error {
+        JobError::Hung(_) => EndCause::Hung,
+        JobError::Panicked(_) => EndCause::Failed,
+    }
+}
+
+/// How the open episodes of a session end that ends for that cause.
+const fn interruption_of(cause: EndCause) -> Interruption {
+    match cause {
+        EndCause::LeaseEnded => Interruption::Disconnected,
+        EndCause::Drained => Interruption::Evicted,
+        EndCause::NodeLost => Interruption::NodeLost,
+        EndCause::Hung => Interruption::Hung,
+        EndCause::Finished | EndCause::Closed | EndCause::Failed => Interruption::Cancelled,
+    }
+}
+
+/// Stepping waits for the recorder when the disk cannot follow: that is no hang.
+fn waits_for_recorder(session: &OwnedSession) -> Waits {
+    let recording = session.recording().map(Arc::downgrade);
+    Box::new(move || recording.as_ref().and_then(std::sync::Weak::upgrade).is_some_and(|run| run.is_behind()))
+}
+
+/// Batches that cost less are stepped on the data thread: a hand-over to another thread and back costs as much.
+const PROMPT_COST: Duration = Duration::from_micros(50);
+
+/// Of a session that has not been stepped yet.
+const UNKNOWN_COST: Duration = PROMPT_COST;
+
+/// Lanes whose open episodes are ended on the thread that asks: a few hundred microseconds at most.
+const PROMPT_LANES: usize = 1_024;
+
+/// How fresh the reported counts of a session are that is being stepped.
+const TELL_EVERY: Duration = Duration::from_millis(500);
+
+/// Seen only by those who come while a worker has the session, and then only if its task was ended by force.
+const LOST_ON_THE_WAY: &str = "the session was lost while a worker had it";

@@ -1,0 +1,355 @@
+//! The sessions of the cluster on this node: opened, attached to, ended. Shared by the control thread, which
+//! talks to the coordinator, and the data thread, which talks to owners.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rollhouse_env::Registry;
+use rollhouse_wire::{
+    Attach, CloseSession, EndCause, FrameLayout, Incarnation, NodeLoad, OpenSession, Refusal, RefusalCode,
+    SessionEnd, SessionId, SessionOpened, SessionReport,
+};
+use tokio::sync::watch;
+
+use crate::executor::{Executor, JobError};
+use crate::hosted::{Collecting, Gone, Hosted, Owned};
+use crate::node::Rollouts;
+use crate::owned::OwnedSession;
+use crate::plan::SessionPlan;
+use crate::recordings::Recordings;
+use crate::table::SessionTable;
+use crate::{BeginError, Cancel, Exit, NodeFigures};
+
+/// What the sessions of a node share.
+#[derive(Debug)]
+pub(crate) struct Hosting {
+    table: Mutex<SessionTable<Hosted>>,
+    pub(crate) executor: Executor,
+    pub(crate) figures: Arc<NodeFigures>,
+    recordings: Option<Arc<Recordings>>,
+    rollouts: Rollouts,
+    registry: Arc<Registry>,
+    settings: HostingSettings,
+    began: Instant,
+}
+
+/// What sessions are opened with.
+#[derive(Debug, Clone)]
+pub(crate) struct HostingSettings {
+    pub(crate) capacity: u32,
+    pub(crate) lease: Duration,
+    pub(crate) hang_deadline: Duration,
+    pub(crate) program: String,
+}
+
+/// An owner's place at a session.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) session: Arc<Owned>,
+    pub(crate) number: u64,
+    /// Number of the last request that was answered.
+    pub(crate) last: u32,
+}
+
+impl Hosting {
+    pub(crate) fn new(
+        settings: HostingSettings,
+        registry: Arc<Registry>,
+        executor: Executor,
+        recordings: Option<Arc<Recordings>>,
+        rollouts: Rollouts,
+        figures: Arc<NodeFigures>,
+    ) -> Self {
+        let table = Mutex::new(SessionTable::new(settings.capacity, settings.lease));
+        Self { table, executor, figures, recordings, rollouts, registry, settings, began: Instant::now() }
+    }
+
+    /// Makes a session, ending an earlier placement of it first. Asking again for one that is open says so.
+    ///
+    /// # Errors
+    /// Why not; nothing is left of it then.
+    pub(crate) async fn open(self: &Arc<Self>, open: &OpenSession) -> Result<SessionOpened, Refusal> {
+        let plan = Arc::new(SessionPlan::of(open, &self.registry, &self.settings.program)?);
+        let opened = SessionOpened {
+            spec: plan.entry.spec().clone(),
+            lease_ms: self.settings.lease.as_millis() as u64,
+        };
+        let superseded = self.table().superseded(open);
+        if let Some(earlier) = superseded {
+            let cause = Gone { cause: EndCause::Closed, detail: "placed anew".to_owned() };
+            self.end(open.session, earlier, cause).await;
+        }
+        let now = self.now();
+        if !self.table().open(now, open)? {
+            return Ok(opened);
+        }
+        let making = Making { hosting: self, open };
+        let hosted = self.make(plan, open).await?;
+        let now = self.now();
+        let kept = self.table().opened(now, open.session, open.incarnation, hosted.clone());
+        std::mem::forget(making);
+        if !kept {
+            self.let_go(hosted).await;
+            return Err(Refusal::new(RefusalCode::Stale, "the session was closed while it was opened"));
+        }
+        self.figures.sessions_opened.add(1);
+        if let Hosted::Collecting(collecting) = hosted {
+            self.await_exit(open.session, open.incarnation, collecting);
+        }
+        Ok(opened)
+    }
+
+    async fn make(self: &Arc<Self>, plan: Arc<SessionPlan>, open: &OpenSession) -> Result<Hosted, Refusal> {
+        if plan.collect.is_some() {
+            return self.begin_collecting(&plan).await.map(Hosted::Collecting);
+        }
+        let layout = FrameLayout::of(plan.entry.spec());
+        let places = layout.actions(plan.engine.lanes, true);
+        let max_columns = places.map_or(0, |places| places.bytes);
+        let recordings = self.recordings.clone();
+        let made = self.executor.submit(move || OwnedSession::make(plan, recordings), Box::new(|| false));
+        let made = made.map_err(|full| {
+            let ms = full.retry_after.as_millis().max(1) as u64;
+            Refusal::busy("every thread and every place in the queue is taken", ms)
+        })?;
+        let internal = |message: String| Refusal::new(RefusalCode::Internal, message);
+        let session = match made.await {
+            Ok(made) => made.map_err(|error: JobError| internal(format!("the lanes: {error}")))??,
+            Err(_) => return Err(Refusal::new(RefusalCode::Draining, "the node is going away")),
+        };
+        Ok(Hosted::Owned(Arc::new(Owned::new(open.session, open.incarnation, max_columns, session))))
+    }
+
+    async fn begin_collecting(self: &Arc<Self>, plan: &SessionPlan) -> Result<Arc<Collecting>, Refusal> {
+        let Some(rollout) = plan.rollout(self.settings.hang_deadline) else {
+            return Err(Refusal::new(RefusalCode::Internal, "the session does not play by itself"));
+        };
+        let recordings = self.recordings.as_ref().filter(|_| plan.record.is_some());
+        let recording = recordings.map(|recordings| recordings.run(plan)).transpose()?;
+        let (exited, exit) = watch::channel(None);
+        let cancel = Cancel::default();
+        let told = Box::new(move |exit| drop(exited.send_replace(Some(exit))));
+        let begun = self.rollouts.begin(rollout, recording, cancel.clone(), told).await;
+        let progress = begun.map_err(|error| match error {
+            BeginError::Busy => Refusal::busy(error.to_string(), ROOM_RETRY_MS),
+            BeginError::Stopped => Refusal::new(RefusalCode::Draining, error.to_string()),
+        })?;
+        Ok(Arc::new(Collecting { progress, cancel, exit, told: Default::default() }))
+    }
+
+    /// Ends a session that plays by itself when it is done.
+    fn await_exit(self: &Arc<Self>, id: SessionId, incarnation: Incarnation, collecting: Arc<Collecting>) {
+        let hosting = Arc::clone(self);
+        tokio::spawn(async move {
+            let exit = exit_of(&collecting).await;
+            hosting.end(id, incarnation, gone_by(exit.as_deref(), EndCause::Closed)).await;
+        });
+    }
+
+    /// Lets an owner in; whoever was attached before is sent away.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) async fn attach(&self, attach: &Attach) -> Result<Place, Refusal> {
+        let attachment = self.table().attach(attach)?;
+        let Hosted::Owned(session) = attachment.session else {
+            return Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself"));
+        };
+        let number = attachment.number;
+        match session.take_over(number).await {
+            Ok(last) => {
+                self.figures.attached.add(1);
+                Ok(Place { session, number, last })
+            }
+            Err(gone) => {
+                self.detached(&session, number);
+                let message = format!("session {} has ended: {}", session.id, gone.detail);
+                Err(Refusal::new(RefusalCode::NotFound, message))
+            }
+        }
+    }
+
+    /// A stream has ended.
+    pub(crate) fn detached(&self, session: &Owned, number: u64) {
+        let now = self.now();
+        self.table().detached(now, session.id, session.incarnation, number);
+    }
+
+    /// Ends a session and waits until it has; the end is told to the coordinator as well. `None` if there is
+    /// nothing to end.
+    pub(crate) async fn end(
+        &self,
+        id: SessionId,
+        incarnation: Incarnation,
+        wanted: Gone,
+    ) -> Option<SessionEnd> {
+        let hosted = self.table().begin_end(id, incarnation)?;
+        let gone = match &hosted {
+            Hosted::Owned(owned) => owned.end(wanted, &self.executor, &self.figures).await,
+            Hosted::Collecting(collecting) => {
+                collecting.cancel.cancel();
+                let exit = exit_of(collecting).await;
+                collecting.told.update(collecting.progress.tally(), &self.figures);
+                gone_by(exit.as_deref(), wanted.cause)
+            }
+        };
+        self.figures.session_ended(gone.cause);
+        let Gone { cause, detail } = gone;
+        let end = SessionEnd { session: id, incarnation, cause, detail, done: hosted.counts() };
+        self.table().ended(end.clone());
+        Some(end)
+    }
+
+    /// What the coordinator asks: ends a session as closed and answers with its end, also if it ended before.
+    pub(crate) async fn close(&self, close: &CloseSession) -> Result<SessionEnd, Refusal> {
+        let CloseSession { session, incarnation } = *close;
+        let gone = Gone { cause: EndCause::Closed, detail: String::new() };
+        if let Some(end) = self.end(session, incarnation, gone).await {
+            return Ok(end);
+        }
+        let table = self.table();
+        match table.end_of(session, incarnation) {
+            Some(end) => Ok(end.clone()),
+            None if table.all().contains(&(session, incarnation)) => {
+                Err(Refusal::busy(format!("session {session} is being ended"), ENDING_RETRY_MS))
+            }
+            None => {
+                let message = format!("no placement {incarnation} of session {session} here");
+                Err(Refusal::new(RefusalCode::NotFound, message))
+            }
+        }
+    }
+
+    /// What has to be looked after about once a second: threads that hang, leases that are over, and counts that
+    /// have not been told.
+    pub(crate) fn look(self: &Arc<Self>) {
+        self.executor.look();
+        let now = self.now();
+        let (overdue, open) = {
+            let table = self.table();
+            (table.overdue(now), table.open_sessions())
+        };
+        for hosted in open {
+            hosted.tell(&self.figures);
+        }
+        for (id, incarnation) in overdue {
+            let hosting = Arc::clone(self);
+            tokio::spawn(async move {
+                let detail = format!("nobody was attached for {} s", hosting.settings.lease.as_secs());
+                hosting.end(id, incarnation, Gone { cause: EndCause::LeaseEnded, detail }).await;
+            });
+        }
+    }
+
+    /// Takes no new sessions from now on.
+    pub(crate) fn drain(&self) {
+        self.table().drain();
+    }
+
+    /// Whether it takes no new sessions.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.table().is_draining()
+    }
+
+    /// Ends every session; their open episodes end as `evicted`. Returns when all have ended.
+    pub(crate) async fn evict_all(self: &Arc<Self>) {
+        let all = self.table().all();
+        let mut ending = tokio::task::JoinSet::new();
+        for (id, incarnation) in all {
+            let hosting = Arc::clone(self);
+            ending.spawn(async move {
+                let detail = "the node goes away".to_owned();
+                hosting.end(id, incarnation, Gone { cause: EndCause::Drained, detail }).await;
+            });
+        }
+        while ending.join_next().await.is_some() {}
+    }
+
+    /// Sessions here, whatever their stage.
+    pub(crate) fn sessions(&self) -> usize {
+        self.table().len()
+    }
+
+    /// What is reported of the open sessions.
+    pub(crate) fn reports(&self) -> Vec<SessionReport> {
+        self.table().reports(Hosted::counts)
+    }
+
+    /// Ends that have not been acknowledged.
+    pub(crate) fn ends(&self) -> Vec<SessionEnd> {
+        self.table().ends()
+    }
+
+    /// The coordinator has taken those ends in.
+    pub(crate) fn acknowledge(&self, ends: &[SessionEnd]) {
+        self.table().acknowledge(ends);
+    }
+
+    /// How busy the node is, its spool apart.
+    pub(crate) fn load(&self) -> NodeLoad {
+        NodeLoad {
+            lanes: self.table().lanes(),
+            queued: u32::try_from(self.executor.queued()).unwrap_or(u32::MAX),
+            steps: self.figures.steps.get(),
+            episodes: self.figures.finished(),
+            ..NodeLoad::default()
+        }
+    }
+
+    /// Ends a session that was made in vain.
+    async fn let_go(&self, hosted: Hosted) {
+        match hosted {
+            Hosted::Owned(owned) => {
+                let gone = Gone { cause: EndCause::Closed, detail: String::new() };
+                owned.end(gone, &self.executor, &self.figures).await;
+            }
+            Hosted::Collecting(collecting) => collecting.cancel.cancel(),
+        }
+    }
+
+    /// Held for moments only, never while anything is waited for.
+    fn table(&self) -> MutexGuard<'_, SessionTable<Hosted>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+}
+
+/// Takes a session that is being made out of the table again, unless it is forgotten.
+struct Making<'a> {
+    hosting: &'a Hosting,
+    open: &'a OpenSession,
+}
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        self.hosting.table().not_made(self.open.session, self.open.incarnation);
+    }
+}
+
+async fn exit_of(collecting: &Collecting) -> Option<Arc<Exit>> {
+    let mut exit = collecting.exit.clone();
+    // The sender goes without a word only if the control thread is gone.
+    exit.wait_for(Option::is_some).await.ok().and_then(|exit| exit.clone())
+}
+
+/// Why a session that played by itself is gone; `asked` is why it was asked to end, if it was.
+fn gone_by(exit: Option<&Exit>, asked: EndCause) -> Gone {
+    let (cause, detail) = match exit {
+        Some(Exit::Finished(_)) => (EndCause::Finished, String::new()),
+        Some(Exit::Cancelled(_)) => (asked, String::new()),
+        Some(Exit::Failed(error)) => (EndCause::Failed, crate::owned::with_causes(error)),
+        Some(Exit::Panicked(message)) => (EndCause::Failed, format!("its thread panicked: {message}")),
+        Some(Exit::Hung(still)) => (EndCause::Hung, format!("no progress for {} ms", still.as_millis())),
+        Some(Exit::Unwatched) | None => (EndCause::Failed, "nobody watched it any more".to_owned()),
+    };
+    Gone { cause, detail }
+}
+
+/// Room comes when another session ends.
+const ROOM_RETRY_MS: u64 = 1_000;
+
+/// Ending takes milliseconds, unless a step hangs.
+const ENDING_RETRY_MS: u64 = 50;

@@ -1,0 +1,171 @@
+//! What a session is to be, checked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_core::{Options, RunId, SeedSchedule};
+use rollhouse_engine::{Autoreset, EngineConfig};
+use rollhouse_env::{EnvEntry, Registry};
+use rollhouse_policy::Builtin;
+use rollhouse_replay::{PolicyInfo, RecordMode, RunHeader};
+use rollhouse_wire::{
+    AutoresetMode, Collect, CollectGoal, FrameLayout, LaneSettings, OpenSession, RecordRule, Refusal,
+    RefusalCode, SeedRule,
+};
+
+use crate::{Goal, Rollout};
+
+/// A session as the coordinator asked for it, with everything found and checked that this node has to have.
+#[derive(Debug)]
+pub(crate) struct SessionPlan {
+    pub(crate) entry: Arc<EnvEntry>,
+    pub(crate) engine: EngineConfig,
+    pub(crate) pool: RunId,
+    pub(crate) pool_lanes: u32,
+    /// What is kept of its episodes; `None` for nothing.
+    pub(crate) record: Option<RecordMode>,
+    /// If it plays by itself: who acts, the seed, and until when.
+    pub(crate) collect: Option<(Builtin, u64, Goal)>,
+    program: String,
+}
+
+impl SessionPlan {
+    /// Finds the env, checks options and bounds.
+    ///
+    /// # Errors
+    /// What is not there or out of bounds, by name.
+    pub(crate) fn of(open: &OpenSession, registry: &Registry, program: &str) -> Result<Self, Refusal> {
+        let bad = |message: String| Refusal::new(RefusalCode::BadRequest, message);
+        let settings = &open.settings;
+        let entry = registry
+            .get(&settings.env)
+            .map_err(|error| Refusal::new(RefusalCode::NotFound, error.to_string()))?;
+        check_lanes(open)?;
+        let given: Vec<_> = settings.options.iter().map(|(name, value)| (name.clone(), *value)).collect();
+        let options =
+            Options::check(&entry.spec().options, &given).map_err(|error| bad(error.to_string()))?;
+        let engine = engine_config(open, options);
+        let layout = FrameLayout::of(entry.spec());
+        let same_step = engine.autoreset == Autoreset::SameStep;
+        if layout.rows(engine.lanes, same_step).is_none() {
+            return Err(bad(format!("a batch of {} lanes of this env is larger than a frame", engine.lanes)));
+        }
+        let record = record_mode(settings)?;
+        let collect = settings.collect.as_ref().map(collect_of).transpose()?;
+        Ok(Self {
+            entry,
+            engine,
+            pool: open.session.pool,
+            pool_lanes: open.pool_lanes,
+            record,
+            collect,
+            program: program.to_owned(),
+        })
+    }
+
+    /// What a recorder has to know of the pool: the same on every node. `None` if nothing is recorded.
+    pub(crate) fn run_header(&self) -> Option<RunHeader> {
+        let spec = self.entry.spec().clone();
+        let policy = self.collect.as_ref().map_or("external", |(policy, ..)| policy.name());
+        Some(RunHeader {
+            run: self.pool,
+            options: self.engine.options.clone(),
+            lanes: self.pool_lanes,
+            schedule: self.engine.schedule,
+            autoreset: self.engine.autoreset.name().to_owned(),
+            max_episode_steps: match self.engine.max_episode_steps {
+                None => spec.max_episode_steps,
+                Some(limit) => (limit > 0).then_some(limit),
+            },
+            policy: PolicyInfo { name: policy.to_owned(), version: 0 },
+            mode: self.record?,
+            program: self.program.clone(),
+            started_ms: run_began_ms(self.pool),
+            spec,
+        })
+    }
+
+    /// The rollout of a session that plays by itself.
+    pub(crate) fn rollout(&self, hang_deadline: Duration) -> Option<Rollout> {
+        let (policy, seed, goal) = self.collect?;
+        Some(Rollout {
+            env: Arc::clone(&self.entry),
+            engine: self.engine.clone(),
+            run_lanes: self.pool_lanes as usize,
+            seed,
+            policy,
+            goal,
+            hang_deadline,
+        })
+    }
+}
+
+fn check_lanes(open: &OpenSession) -> Result<(), Refusal> {
+    let OpenSession { first_lane, lanes, pool_lanes, .. } = *open;
+    if lanes == 0 || lanes > MAX_SESSION_LANES {
+        let message = format!("lanes = {lanes}; a session has 1 to {MAX_SESSION_LANES}");
+        return Err(Refusal::new(RefusalCode::BadRequest, message));
+    }
+    if first_lane.checked_add(lanes).is_none_or(|end| end > pool_lanes) {
+        let message = format!("lanes {first_lane} and {lanes} from there on of a pool of {pool_lanes}");
+        return Err(Refusal::new(RefusalCode::BadRequest, message));
+    }
+    Ok(())
+}
+
+fn engine_config(open: &OpenSession, options: Options) -> EngineConfig {
+    let settings = &open.settings;
+    EngineConfig {
+        first_lane: open.first_lane,
+        autoreset: match settings.autoreset {
+            AutoresetMode::NextStep => Autoreset::NextStep,
+            AutoresetMode::SameStep => Autoreset::SameStep,
+            AutoresetMode::Disabled => Autoreset::Disabled,
+        },
+        max_episode_steps: settings.max_episode_steps,
+        schedule: match settings.seeds {
+            SeedRule::Continue => SeedSchedule::Continue,
+            SeedRule::PerEpisode { run_seed } => SeedSchedule::PerEpisode { run_seed },
+        },
+        options: vec![options],
+        ..EngineConfig::new(open.lanes as usize)
+    }
+}
+
+fn record_mode(settings: &LaneSettings) -> Result<Option<RecordMode>, Refusal> {
+    match settings.record {
+        RecordRule::All => Ok(Some(RecordMode::All)),
+        RecordRule::None => Ok(None),
+        RecordRule::Trace => Ok(Some(RecordMode::Trace)),
+        RecordRule::Sample { probability } if (0.0..=1.0).contains(&probability) => {
+            Ok(Some(RecordMode::Sample { probability }))
+        }
+        RecordRule::Sample { probability } => {
+            let message = format!("record.probability = {probability}; it is from 0 to 1");
+            Err(Refusal::new(RefusalCode::BadRequest, message))
+        }
+    }
+}
+
+fn collect_of(collect: &Collect) -> Result<(Builtin, u64, Goal), Refusal> {
+    let policy = collect.policy.parse::<Builtin>();
+    let policy = policy.map_err(|error| Refusal::new(RefusalCode::BadRequest, error.to_string()))?;
+    let goal = match collect.goal {
+        CollectGoal::Batches(batches) => Goal::Batches(batches),
+        CollectGoal::Episodes(episodes) => Goal::Episodes(episodes),
+    };
+    Ok((policy, collect.seed, goal))
+}
+
+/// A run's id is a UUIDv7: its upper 48 bits are the wall clock when it was drawn, in milliseconds since 1970.
+const fn run_began_ms(run: RunId) -> u64 {
+    (run.as_u128() >> 80) as u64
+}
+
+/// Lanes of one session: the notes of an answer in which all of them are lost still fit its sidecar.
+pub const MAX_SESSION_LANES: u32 = 32_768;
+
+const _: () = assert!(MAX_SESSION_LANES as usize * LOST_LANE_BYTES <= rollhouse_wire::limits::MAX_SIDECAR_BYTES);
+
+/// A lost lane in a sidecar: a map of two names with a number each.
+const LOST_LANE_BYTES: usize = 24;

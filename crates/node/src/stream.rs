@@ -1,0 +1,152 @@
+//! A session's stream: frames of its owner in, answers out.
+
+use std::sync::Arc;
+
+use rollhouse_wire::FrameHeader;
+use rollhouse_wire::{CloseCode, Connection, FrameReader, FrameWriter, Responder, StreamLost};
+use rollhouse_wire::{Attach, Attached};
+use tokio::sync::watch;
+
+use crate::hosted::{Gone, Turn, Unanswered};
+use crate::hosting::{Hosting, Place};
+use crate::owned::{FrameRequest, RequestFault};
+
+/// Answers an `Attach` and serves the stream until its owner ends it, another takes over, or the session ends.
+/// What is no request ends the connection with the reason.
+pub(crate) async fn serve(
+    hosting: Arc<Hosting>,
+    connection: Connection,
+    attach: Attach,
+    responder: Responder,
+) {
+    let place = match hosting.attach(&attach).await {
+        Ok(place) => place,
+        Err(refusal) => {
+            // Whether he still wants to hear it is his affair.
+            let _told = responder.refuse(refusal).await;
+            return;
+        }
+    };
+    let attached = Attached { lanes: place.session.lanes, last: place.last };
+    if let Ok((reader, writer)) = responder.accept_frames(attached, place.session.max_columns).await {
+        let turns = place.session.turns();
+        let mut stream = Stream { place: &place, reader, writer, turns, request: FrameRequest::default() };
+        let end = stream.run(&hosting).await;
+        stream.tell(&connection, &end);
+        if let End::Fault(..) = end {
+            hosting.figures.malformed.add(1);
+        }
+        if let End::Gone(gone) = end {
+            // Whoever finds the session gone sees to it that its end is told.
+            hosting.end(place.session.id, place.session.incarnation, gone).await;
+        }
+    }
+    hosting.detached(&place.session, place.number);
+}
+
+struct Stream<'a> {
+    place: &'a Place,
+    reader: FrameReader,
+    writer: FrameWriter,
+    turns: watch::Receiver<Turn>,
+    request: FrameRequest,
+}
+
+/// Why a stream ended.
+enum End {
+    /// By its owner.
+    ByOwner,
+    /// Another attachment has taken over.
+    Replaced,
+    /// The session has ended.
+    SessionEnded,
+    /// The session was lost under this very stream.
+    Gone(Gone),
+    /// What came is no request.
+    Fault(CloseCode, String),
+}
+
+impl Stream<'_> {
+    async fn run(&mut self, hosting: &Arc<Hosting>) -> End {
+        loop {
+            let header = tokio::select! {
+                // A request that is here is answered even if the session ends at the same time.
+                biased;
+                read = self.reader.read() => match read {
+                    Ok(Some(header)) => header,
+                    Ok(None) => return End::ByOwner,
+                    Err(fault) => return match fault.code() {
+                        Some(code) => End::Fault(code, fault.to_string()),
+                        None => End::ByOwner,
+                    },
+                },
+                end = turned_away(&mut self.turns, self.place.number) => return end,
+            };
+            if let Err(end) = self.answer(header, hosting).await {
+                return end;
+            }
+            // Short batches never wait: other sessions are to have their turn as well.
+            tokio::task::consume_budget().await;
+        }
+    }
+
+    async fn answer(&mut self, header: FrameHeader, hosting: &Arc<Hosting>) -> Result<(), End> {
+        self.reader.swap_columns(&mut self.request.columns);
+        self.request.sidecar.clear();
+        self.request.sidecar.extend_from_slice(self.reader.sidecar());
+        let (session, number) = (&self.place.session, self.place.number);
+        let answer = session
+            .answer(number, header, &mut self.request, &hosting.executor, &hosting.figures)
+            .await
+            .map_err(|unanswered| match unanswered {
+                Unanswered::Fault(fault) => End::Fault(code_of(fault), fault.to_string()),
+                Unanswered::Replaced => End::Replaced,
+                Unanswered::Gone(gone) => End::Gone(gone),
+            })?;
+        self.writer.put_encoded(answer);
+        tokio::select! {
+            biased;
+            flushed = self.writer.flush() => flushed.map_err(|_: StreamLost| End::ByOwner),
+            end = turned_away(&mut self.turns, self.place.number) => Err(end),
+        }
+    }
+
+    /// Tells the owner how the stream ended, if it was not his doing.
+    fn tell(&mut self, connection: &Connection, end: &End) {
+        let code = match end {
+            End::ByOwner => {
+                // Already finished or lost is as good.
+                let _finished = self.writer.stream().finish();
+                return;
+            }
+            End::Replaced => CloseCode::Replaced,
+            End::SessionEnded | End::Gone(_) => CloseCode::SessionEnded,
+            End::Fault(code, reason) => {
+                connection.close(*code, reason);
+                return;
+            }
+        };
+        self.writer.stream().give_up(code);
+        self.reader.stream().give_up(code);
+    }
+}
+
+/// Waits until this attachment may not go on. Cancellation-safe.
+async fn turned_away(turns: &mut watch::Receiver<Turn>, number: u64) -> End {
+    // The sender lives as long as the session, which this stream holds.
+    match turns.wait_for(|turn| turn.ended || turn.attachment != number).await {
+        Ok(turn) if !turn.ended => End::Replaced,
+        Ok(_) | Err(_) => End::SessionEnded,
+    }
+}
+
+const fn code_of(fault: RequestFault) -> CloseCode {
+    match fault {
+        RequestFault::OutOfOrder { .. } => CloseCode::OutOfOrder,
+        RequestFault::NoRequest(_)
+        | RequestFault::Columns { .. }
+        | RequestFault::Lanes { .. }
+        | RequestFault::Sidecar(_)
+        | RequestFault::Reset => CloseCode::Malformed,
+    }
+}

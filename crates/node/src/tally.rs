@@ -1,0 +1,70 @@
+//! What a session has done, as far as it has been told.
+
+use std::sync::{Mutex, PoisonError};
+
+use rollhouse_core::Outcome;
+use rollhouse_engine::Stats;
+use rollhouse_wire::SessionCounts;
+
+use crate::NodeFigures;
+
+/// Steps and episodes of one session.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Tally {
+    pub(crate) steps: u64,
+    /// Episodes by outcome, in the order of [`Outcome::ALL`].
+    pub(crate) outcomes: [u64; Outcome::ALL.len()],
+    /// Sum of the returns of finished episodes.
+    pub(crate) return_sum: f64,
+    /// Lanes that were started again.
+    pub(crate) restarts: u64,
+}
+
+impl Tally {
+    /// As it is reported.
+    pub(crate) fn counts(&self) -> SessionCounts {
+        let finished = |finished: bool| {
+            let of = Outcome::ALL.iter().zip(self.outcomes).filter(|(o, _)| o.is_finished() == finished);
+            of.map(|(_, count)| count).sum()
+        };
+        SessionCounts {
+            steps: self.steps,
+            episodes: finished(true),
+            return_sum: self.return_sum,
+            interrupted: finished(false),
+        }
+    }
+}
+
+impl From<&Stats> for Tally {
+    fn from(stats: &Stats) -> Self {
+        Self {
+            steps: stats.steps,
+            outcomes: stats.outcomes,
+            return_sum: stats.returns.sum(),
+            restarts: stats.restarts,
+        }
+    }
+}
+
+/// The newest tally of a session; what is new in it is added to the node's figures.
+#[derive(Debug, Default)]
+pub(crate) struct Told(Mutex<Tally>);
+
+impl Told {
+    /// The newest tally.
+    pub(crate) fn tally(&self) -> Tally {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a newer tally in.
+    pub(crate) fn update(&self, new: Tally, figures: &NodeFigures) {
+        let mut old = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        figures.steps.add(new.steps.saturating_sub(old.steps));
+        for ((counter, new), old) in figures.episodes.iter().zip(new.outcomes).zip(old.outcomes) {
+            counter.add(new.saturating_sub(old));
+        }
+        figures.lane_restarts.add(new.restarts.saturating_sub(old.restarts));
+        *old = new;
+    }
+}
