@@ -20,6 +20,7 @@ pub mod limits;
 mod member;
 mod pool;
 mod refusal;
+mod refusal_log;
 mod request;
 mod session;
 mod sidecar;
@@ -27,6 +28,7 @@ mod status;
 mod store;
 #[cfg(test)]
 mod test_folder;
+mod token;
 mod version;
 
 pub use endpoint::{
@@ -52,6 +54,7 @@ pub use pool::{
     PoolStatusRequest, RecordRule, SeedRule, Spread,
 };
 pub use refusal::{Refusal, RefusalCode};
+pub use refusal_log::{LogLine, RefusalLog};
 pub use request::{Answer, Done, Hello, Request, Role, Welcome};
 pub use session::{Attach, Attached, CloseSession, OpenSession, SessionOpened};
 pub use sidecar::{LostLane, Notes, ResetLanes};
@@ -60,4 +63,5 @@ pub use status::{
     StoreStatus,
 };
 pub use store::{Ship, Shipped, StoreData, StoreEntry, StoreList, StoreListing, StoreRead};
+pub use token::{MAX_TOKENS, NewToken, TokenFileError, TokenRecord, TokenRefused, TokenStore};
 pub use version::{ALPN, OLDEST_VERSION, VERSION, Versions};

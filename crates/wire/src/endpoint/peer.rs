@@ -31,6 +31,19 @@ pub enum Credential {
     Token(String),
 }
 
+impl Peer {
+    /// Whom a node takes every owner for: nobody in particular. Each session's secret has to do.
+    pub const fn anonymous(stranger: &Stranger) -> Self {
+        Self {
+            role: Role::Anonymous,
+            name: String::new(),
+            credential: Credential::None,
+            max_lanes: None,
+            address: stranger.address,
+        }
+    }
+}
+
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name.as_str() {

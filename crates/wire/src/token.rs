@@ -1,0 +1,509 @@
+//! Bearer tokens: what a trainer, viewer or admin shows who has no certificate.
+//!
+//! A token reads `rh_<id>_<secret>`. The file keeps the SHA-256 of the secret, never the secret: it has 256
+//! random bits, so that nothing slower than one hash is needed to keep it from being guessed.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ring::rand::{SecureRandom, SystemRandom};
+use serde::{Deserialize, Serialize};
+
+use crate::identity::{Readers, Stamp, read_file, replace_file};
+use crate::{Credential, Hello, Peer, Refusal, RefusalCode, Role, Stranger, hex, is_name};
+
+/// A token as the file keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenRecord {
+    /// Names the token; not secret.
+    pub id: String,
+    /// Whose it is, for people; need not be unique.
+    pub name: String,
+    /// What its holder may do: viewer, trainer or admin.
+    pub role: Role,
+    /// SHA-256 of the secret, in hexadecimal digits.
+    secret_sha256: String,
+    /// Lanes its holders may have open at a time, all together; absent is without bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_lanes: Option<u32>,
+    /// When it was made, in seconds since 1970.
+    pub created: u64,
+    /// From when on it no longer holds, in seconds since 1970; absent is never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<u64>,
+    /// When it was revoked, in seconds since 1970; absent if it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked: Option<u64>,
+}
+
+impl TokenRecord {
+    /// Whether it holds at that time.
+    ///
+    /// # Errors
+    /// [`TokenRefused::Revoked`] or [`TokenRefused::Expired`].
+    pub fn check(&self, now: SystemTime) -> Result<(), TokenRefused> {
+        let now = seconds(now);
+        if self.revoked.is_some() {
+            return Err(TokenRefused::Revoked);
+        }
+        match self.expires {
+            Some(expires) if now >= expires => {
+                Err(TokenRefused::Expired { ago: Duration::from_secs(now - expires) })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a new token is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewToken {
+    /// Whose it is.
+    pub name: String,
+    /// What its holder may do: viewer, trainer or admin.
+    pub role: Role,
+    /// Lanes its holders may have open at a time.
+    pub max_lanes: Option<u32>,
+    /// How long it holds; `None` until it is revoked.
+    pub lifetime: Option<Duration>,
+}
+
+/// The tokens of a cluster: a JSON file (0600), replaced whole and durably, read again whenever it has changed.
+/// Several processes may change it: each holds a lock on a file beside it meanwhile. If the file as it is now
+/// cannot be used, what was read before stays in force and [`TokenStore::trouble`] tells.
+#[derive(Debug)]
+pub struct TokenStore {
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    tokens: Vec<TokenRecord>,
+    stamp: Option<Stamp>,
+    trouble: Option<Arc<TokenFileError>>,
+}
+
+/// The file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Contents {
+    tokens: Vec<TokenRecord>,
+}
+
+impl TokenStore {
+    /// The tokens in that file, which need not exist yet. Blocks on the disk.
+    ///
+    /// # Errors
+    /// See [`TokenFileError`].
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, TokenFileError> {
+        let path = path.into();
+        let stamp = Stamp::of(&path);
+        let tokens = read(&path)?;
+        Ok(Self { path, state: Mutex::new(State { tokens, stamp, trouble: None }) })
+    }
+
+    /// Makes a token; the text is what its holder shows and is known to nobody else. Blocks on the disk.
+    ///
+    /// # Errors
+    /// See [`TokenFileError`].
+    pub fn create(&self, new: &NewToken, now: SystemTime) -> Result<(TokenRecord, String), TokenFileError> {
+        if !TOKEN_ROLES.contains(&new.role) {
+            return Err(TokenFileError::Role(new.role));
+        }
+        if !is_name(&new.name) {
+            return Err(TokenFileError::Name(new.name.chars().take(200).collect()));
+        }
+        let (mut id_bytes, mut secret_bytes) = ([0; ID_BYTES], [0; SECRET_BYTES]);
+        let random = SystemRandom::new();
+        random.fill(&mut id_bytes).map_err(|_| TokenFileError::NoRandomness)?;
+        random.fill(&mut secret_bytes).map_err(|_| TokenFileError::NoRandomness)?;
+        let (mut id, mut secret) = (String::new(), String::new());
+        hex::encode(&id_bytes, &mut id);
+        hex::encode(&secret_bytes, &mut secret);
+        let mut secret_sha256 = String::new();
+        hex::encode(&digest(secret.as_bytes()), &mut secret_sha256);
+        let record = TokenRecord {
+            id,
+            name: new.name.clone(),
+            role: new.role,
+            secret_sha256,
+            max_lanes: new.max_lanes,
+            created: seconds(now),
+            expires: new.lifetime.map(|lifetime| seconds(now).saturating_add(lifetime.as_secs())),
+            revoked: None,
+        };
+        let text = format!("{PREFIX}{}_{secret}", record.id);
+        self.change(|tokens| {
+            if tokens.len() >= MAX_TOKENS {
+                return Err(TokenFileError::TooMany);
+            }
+            tokens.push(record.clone());
+            Ok(())
+        })?;
+        Ok((record, text))
+    }
+
+    /// Revokes a token; again is no error. Who is connected with it stays so until asked again (see
+    /// [`TokenStore::holds`]). Blocks on the disk.
+    ///
+    /// # Errors
+    /// [`TokenFileError::Unknown`] if there is none of that id; see [`TokenFileError`].
+    pub fn revoke(&self, id: &str, now: SystemTime) -> Result<TokenRecord, TokenFileError> {
+        self.change(|tokens| {
+            let record = tokens.iter_mut().find(|token| token.id == id);
+            let record = record.ok_or_else(|| TokenFileError::Unknown(id.chars().take(64).collect()))?;
+            record.revoked.get_or_insert(seconds(now));
+            Ok(record.clone())
+        })
+    }
+
+    /// Every token, in the order in which they were made.
+    pub fn list(&self) -> Vec<TokenRecord> {
+        self.current().tokens.clone()
+    }
+
+    /// Why the file as it is now is not in force; `None` if it is.
+    pub fn trouble(&self) -> Option<Arc<TokenFileError>> {
+        self.current().trouble.clone()
+    }
+
+    /// Whose token that is. Looks at the file's metadata, which takes microseconds.
+    ///
+    /// # Errors
+    /// See [`TokenRefused`].
+    pub fn authenticate(&self, token: &str, now: SystemTime) -> Result<TokenRecord, TokenRefused> {
+        let (id, secret) = token
+            .strip_prefix(PREFIX)
+            .filter(|rest| rest.len() <= MAX_TOKEN_BYTES)
+            .and_then(|rest| rest.split_once('_'))
+            .ok_or(TokenRefused::NotValid)?;
+        let shown = digest(secret.as_bytes());
+        let state = self.current();
+        let record = state.tokens.iter().find(|record| record.id == id).ok_or(TokenRefused::NotValid)?;
+        let mut kept = [0; 32];
+        let readable = hex::decode(&record.secret_sha256, &mut kept).is_some();
+        if !readable || !same(&shown, &kept) {
+            return Err(TokenRefused::NotValid);
+        }
+        record.check(now)?;
+        Ok(record.clone())
+    }
+
+    /// Whether the token with that id still holds: for connections that are open already.
+    ///
+    /// # Errors
+    /// See [`TokenRefused`].
+    pub fn holds(&self, id: &str, now: SystemTime) -> Result<(), TokenRefused> {
+        let state = self.current();
+        state.tokens.iter().find(|record| record.id == id).ok_or(TokenRefused::NotValid)?.check(now)
+    }
+
+    /// Whom a coordinator takes a stranger for: the holder of a believed certificate, else of a token.
+    ///
+    /// # Errors
+    /// [`RefusalCode::Unauthenticated`] without either, or if what was shown is not believed;
+    /// [`RefusalCode::Forbidden`] to another coordinator.
+    pub fn introduce(&self, hello: &Hello, stranger: &Stranger, now: SystemTime) -> Result<Peer, Refusal> {
+        let unknown = |text: String| Refusal::new(RefusalCode::Unauthenticated, text);
+        match (&stranger.certificate, &hello.token) {
+            (Some(Ok(certified)), _) if certified.role == Role::Coordinator => {
+                Err(Refusal::new(RefusalCode::Forbidden, "a coordinator does not join another"))
+            }
+            (Some(Ok(certified)), _) => Ok(Peer {
+                role: certified.role,
+                name: certified.name.clone(),
+                credential: Credential::Certificate,
+                max_lanes: None,
+                address: stranger.address,
+            }),
+            (Some(Err(error)), _) => Err(unknown(error.to_string())),
+            (None, Some(token)) => {
+                let record = self.authenticate(token, now).map_err(|refused| unknown(refused.to_string()))?;
+                Ok(Peer {
+                    role: record.role,
+                    name: record.name,
+                    credential: Credential::Token(record.id),
+                    max_lanes: record.max_lanes,
+                    address: stranger.address,
+                })
+            }
+            (None, None) => Err(unknown("neither a certificate nor a token was shown".into())),
+        }
+    }
+
+    /// The state, as the file says it now.
+    fn current(&self) -> MutexGuard<'_, State> {
+        // Every change of the state is one assignment, so that a panic leaves none half done.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamp = Stamp::of(&self.path);
+        if stamp != state.stamp {
+            match read(&self.path) {
+                Ok(tokens) => *state = State { tokens, stamp, trouble: None },
+                Err(error) => state.trouble = Some(Arc::new(error)),
+            }
+        }
+        state
+    }
+
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&mut Vec<TokenRecord>) -> Result<T, TokenFileError>,
+    ) -> Result<T, TokenFileError> {
+        let _lock = self.lock_file()?;
+        let mut tokens = read(&self.path)?;
+        let changed = change(&mut tokens)?;
+        let write = |source| TokenFileError::Write { path: self.path.clone(), source };
+        let mut text = serde_json::to_vec_pretty(&Contents { tokens })
+            .map_err(|source| write(io::Error::other(source)))?;
+        text.push(b'\n');
+        replace_file(&self.path, &text, Readers::Owner).map_err(write)?;
+        drop(self.current());
+        Ok(changed)
+    }
+
+    /// Held by whoever changes the file. A file of its own, because the other is replaced.
+    fn lock_file(&self) -> Result<File, TokenFileError> {
+        let mut path = self.path.clone().into_os_string();
+        path.push(".lock");
+        let path = PathBuf::from(path);
+        let error = |source| TokenFileError::Write { path: path.clone(), source };
+        let mut open = OpenOptions::new();
+        open.create(true).truncate(false).write(true).mode(0o600);
+        let file = open.open(&path).map_err(error)?;
+        file.lock().map_err(error)?;
+        Ok(file)
+    }
+}
+
+/// Why a token is not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenRefused {
+    /// It is no token, there is none of its id, or the secret is wrong; which, a stranger is not told.
+    NotValid,
+    /// It was revoked.
+    Revoked,
+    /// Its time is over.
+    Expired {
+        /// For how long.
+        ago: Duration,
+    },
+}
+
+impl fmt::Display for TokenRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotValid => f.write_str("the token is not valid"),
+            Self::Revoked => f.write_str("the token was revoked"),
+            Self::Expired { ago } => write!(f, "the token expired {} s ago", ago.as_secs()),
+        }
+    }
+}
+
+impl std::error::Error for TokenRefused {}
+
+/// Why tokens cannot be read or changed.
+#[derive(Debug)]
+pub enum TokenFileError {
+    /// The file cannot be read.
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It does not hold tokens.
+    Parse {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// It cannot be written.
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is no token of that id.
+    Unknown(String),
+    /// No token is made for that role: it needs a certificate.
+    Role(Role),
+    /// That is no name.
+    Name(String),
+    /// There are [`MAX_TOKENS`] already.
+    TooMany,
+    /// The operating system's generator gave nothing.
+    NoRandomness,
+}
+
+impl fmt::Display for TokenFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read { path, .. } => write!(f, "{} cannot be read", path.display()),
+            Self::Parse { path, source } => write!(f, "{} does not hold tokens: {source}", path.display()),
+            Self::Write { path, .. } => write!(f, "{} cannot be written", path.display()),
+            Self::Unknown(id) => write!(f, "there is no token `{id}`"),
+            Self::Role(role) => {
+                write!(f, "no token is made for the role {}, which needs a certificate", role.word())
+            }
+            Self::Name(name) => write!(
+                f,
+                "`{name}` is no name; one has 1 to {} letters, digits, `.`, `_` or `-`",
+                crate::limits::MAX_NAME_BYTES
+            ),
+            Self::TooMany => write!(f, "there are {MAX_TOKENS} tokens already, the most that are kept"),
+            Self::NoRandomness => f.write_str("the operating system gave no random bytes"),
+        }
+    }
+}
+
+impl std::error::Error for TokenFileError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Read { source, .. } | Self::Write { source, .. } => Some(source),
+            Self::Parse { source, .. } => Some(source),
+            Self::Unknown(_) | Self::Role(_) | Self::Name(_) | Self::TooMany | Self::NoRandomness => None,
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<TokenRecord>, TokenFileError> {
+    let bytes = match read_file(path, MAX_FILE_BYTES) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(TokenFileError::Read { path: path.to_path_buf(), source }),
+    };
+    let contents: Contents = serde_json::from_slice(&bytes)
+        .map_err(|source| TokenFileError::Parse { path: path.to_path_buf(), source })?;
+    if contents.tokens.len() > MAX_TOKENS {
+        return Err(TokenFileError::TooMany);
+    }
+    Ok(contents.tokens)
+}
+
+fn digest(bytes: &[u8]) -> [u8; 32] {
+    let mut out = [0; 32];
+    out.copy_from_slice(ring::digest::digest(&ring::digest::SHA256, bytes).as_ref());
+    out
+}
+
+/// In a time that does not depend on where they differ.
+fn same(a: &[u8; 32], b: &[u8; 32]) -> bool {
+    a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// Tokens one file may hold.
+pub const MAX_TOKENS: usize = 4096;
+/// Roles that a token can give.
+pub(crate) const TOKEN_ROLES: [Role; 3] = [Role::Viewer, Role::Trainer, Role::Admin];
+const PREFIX: &str = "rh_";
+const ID_BYTES: usize = 5;
+const SECRET_BYTES: usize = 32;
+/// Longer than any token, and little to hash.
+const MAX_TOKEN_BYTES: usize = 128;
+const MAX_FILE_BYTES: u64 = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_folder::TestFolder;
+    use std::os::unix::fs::PermissionsExt;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn trainer(lifetime: Option<Duration>) -> NewToken {
+        NewToken { name: "ada".into(), role: Role::Trainer, max_lanes: Some(64), lifetime }
+    }
+
+    #[test]
+    fn a_token_is_known_by_its_secret_only() {
+        let folder = TestFolder::new("tokens");
+        let store = TokenStore::open(folder.path().join("tokens.json")).unwrap();
+        let now = SystemTime::now();
+        let (record, text) = store.create(&trainer(None), now).unwrap();
+        assert_eq!(store.authenticate(&text, now).unwrap(), record);
+        let other = store.create(&trainer(None), now).unwrap().1;
+        let (_, other_secret) = other.rsplit_once('_').unwrap();
+        for wrong in
+            ["", "rh_", &text[..text.len() - 1], &format!("rh_{}_{other_secret}", record.id), &text[3..]]
+        {
+            assert_eq!(store.authenticate(wrong, now), Err(TokenRefused::NotValid), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_file_holds_no_secret_and_is_for_its_owner_only() {
+        let folder = TestFolder::new("tokens-file");
+        let path = folder.path().join("tokens.json");
+        let store = TokenStore::open(&path).unwrap();
+        let (_, text) = store.create(&trainer(None), SystemTime::now()).unwrap();
+        let written = std::fs::read_to_string(&path).unwrap();
+        let (_, secret) = text.rsplit_once('_').unwrap();
+        assert!(!written.contains(secret));
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn expired_and_revoked_tokens_are_told_apart() {
+        let folder = TestFolder::new("tokens-ends");
+        let store = TokenStore::open(folder.path().join("tokens.json")).unwrap();
+        let now = SystemTime::now();
+        let (short, short_text) = store.create(&trainer(Some(DAY)), now).unwrap();
+        assert!(store.authenticate(&short_text, now + DAY - Duration::from_secs(2)).is_ok());
+        let late = store.authenticate(&short_text, now + DAY + Duration::from_secs(60));
+        assert!(matches!(late, Err(TokenRefused::Expired { ago }) if (60..=61).contains(&ago.as_secs())));
+        store.revoke(&short.id, now).unwrap();
+        store.revoke(&short.id, now).unwrap();
+        assert_eq!(store.authenticate(&short_text, now), Err(TokenRefused::Revoked));
+        assert_eq!(store.holds(&short.id, now), Err(TokenRefused::Revoked));
+        assert!(matches!(store.revoke("0000000000", now), Err(TokenFileError::Unknown(_))));
+    }
+
+    #[test]
+    fn what_another_process_changes_is_seen() {
+        let folder = TestFolder::new("tokens-two");
+        let path = folder.path().join("tokens.json");
+        let (ours, theirs) = (TokenStore::open(&path).unwrap(), TokenStore::open(&path).unwrap());
+        let now = SystemTime::now();
+        let (record, text) = theirs.create(&trainer(None), now).unwrap();
+        assert!(ours.authenticate(&text, now).is_ok());
+        theirs.revoke(&record.id, now).unwrap();
+        assert_eq!(ours.authenticate(&text, now), Err(TokenRefused::Revoked));
+    }
+
+    #[test]
+    fn a_file_that_was_spoilt_leaves_the_tokens_in_force_and_says_so() {
+        let folder = TestFolder::new("tokens-spoilt");
+        let path = folder.path().join("tokens.json");
+        let store = TokenStore::open(&path).unwrap();
+        let now = SystemTime::now();
+        let (_, text) = store.create(&trainer(None), now).unwrap();
+        std::fs::write(&path, "{").unwrap();
+        assert!(store.authenticate(&text, now).is_ok());
+        assert!(matches!(store.trouble().as_deref(), Some(TokenFileError::Parse { .. })));
+        assert!(matches!(store.create(&trainer(None), now), Err(TokenFileError::Parse { .. })));
+        assert!(matches!(TokenStore::open(&path), Err(TokenFileError::Parse { .. })));
+    }
+
+    #[test]
+    fn nodes_and_coordinators_need_certificates() {
+        let folder = TestFolder::new("tokens-roles");
+        let store = TokenStore::open(folder.path().join("tokens.json")).unwrap();
+        for role in [Role::Node, Role::Coordinator, Role::Anonymous] {
+            let new = NewToken { role, ..trainer(None) };
+            assert!(matches!(store.create(&new, SystemTime::now()), Err(TokenFileError::Role(_))));
+        }
+    }
+}
