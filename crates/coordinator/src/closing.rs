@@ -25,8 +25,11 @@ impl Cluster {
         out: &mut Actions,
     ) {
         let Some(pool) = self.pools.get_mut(&id) else {
-            let message = format!("no pool {id} is known");
-            return out.refuse(ticket, Refusal::new(RefusalCode::NotFound, message));
+            let refusal = self.unknown_pool(now, id);
+            if refusal.code == RefusalCode::NotFound {
+                self.pools.close_unseen(id, &asker.owner);
+            }
+            return out.refuse(ticket, refusal);
         };
         if *pool.owner != *asker.owner && !asker.admin {
             let message = format!("pool {id} has another owner");

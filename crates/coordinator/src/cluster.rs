@@ -13,7 +13,7 @@ use rollhouse_wire::{
 };
 
 use crate::event::Actions;
-use crate::limits::{HEARTBEAT, MAX_POOLS};
+use crate::limits::{HEARTBEAT, MAX_POOLS, RETRY_AFTER, SETTLE};
 use crate::membership::{Change, Membership, length};
 use crate::placements::{Key, Placements};
 use crate::pool::{Pool, Pools, Session, SessionState, Stage};
@@ -208,7 +208,8 @@ impl Cluster {
             return false;
         }
         if self.pools.get(&session.pool).is_none() {
-            if self.pools.live() >= MAX_POOLS {
+            let closed = self.pools.is_closed_unseen(&session.pool, &report.owner);
+            if closed || self.pools.live() >= MAX_POOLS {
                 return false;
             }
             self.pools.insert(session.pool, Pool::adopted(report));
@@ -350,6 +351,14 @@ impl Cluster {
     pub(crate) fn is_opening(&mut self, key: &Key) -> bool {
         let pool = self.pools.get_mut(&key.0.pool).filter(|pool| pool.stage == Stage::Opening);
         pool.is_some_and(|pool| pool.current(key).is_some())
+    }
+
+    /// Whether nodes of an earlier coordinator may not have come back yet: what is not known may still turn up.
+    pub(crate) fn settles(&self, now: Duration) -> Option<Refusal> {
+        (self.term > 1 && now < SETTLE).then(|| {
+            let message = "the coordinator has just started and waits for its nodes";
+            Refusal::busy(message, RETRY_AFTER.as_millis() as u64)
+        })
     }
 
     pub(crate) fn next_incarnation(&mut self) -> Incarnation {

@@ -20,7 +20,9 @@ mod placement;
 mod placements;
 mod pool;
 mod shipping;
+mod store;
 mod views;
 
 pub use cluster::{Cluster, SecretSource};
 pub use event::{Action, Asker, CallFailure, Event, LinkId, Reply, Ticket};
+pub use store::{Receive, Receiving, Store, StoreConfig, StoreCounts, StoreError};

@@ -36,6 +36,8 @@ pub const MAX_POOLS: usize = 4096;
 pub const MAX_ENDED_POOLS: usize = 1024;
 /// Sessions of ended pools that are remembered, and sessions of a node whose recordings are not in the store.
 pub const MAX_ENDED_SESSIONS: usize = 65_536;
+/// Pools that were closed while nothing was known of them; the oldest are forgotten first.
+pub const MAX_CLOSED_UNSEEN: usize = 4096;
 /// Requests that wait for one pool to open or close.
 pub const MAX_WAITERS: usize = 16;
 /// Nodes a session is tried on before its pool is refused.

@@ -10,7 +10,7 @@ use rollhouse_wire::{NodeState, OpenPool, Refusal, RefusalCode, SessionCounts, S
 
 use crate::admission::{check, check_quota};
 use crate::event::Actions;
-use crate::limits::{MAX_ATTEMPTS, MAX_POOLS, MAX_WAITERS, RETRY_AFTER, SETTLE};
+use crate::limits::{MAX_ATTEMPTS, MAX_POOLS, MAX_WAITERS, RETRY_AFTER};
 use crate::membership::{Member, out_of_bounds};
 use crate::placement::{Room, Share, place};
 use crate::placements::Key;
@@ -93,6 +93,9 @@ impl Cluster {
         out: &mut Actions,
     ) -> Result<(), Refusal> {
         check(&request)?;
+        if self.pools.is_closed_unseen(&request.pool, &asker.owner) {
+            return Err(stale(request.pool, "was closed"));
+        }
         if self.pools.live() >= MAX_POOLS {
             let message = format!("{MAX_POOLS} pools are open, which is as many as are taken");
             return Err(Refusal::busy(message, RETRY_AFTER.as_millis() as u64));
@@ -142,8 +145,8 @@ impl Cluster {
     /// Why lanes could not be placed: whether they can be later, and else what is wrong with the request.
     fn no_room(&self, now: Duration, request: &OpenPool) -> Refusal {
         let retry = RETRY_AFTER.as_millis() as u64;
-        if self.term > 1 && now < SETTLE {
-            return Refusal::busy("the coordinator has just started and waits for its nodes", retry);
+        if let Some(refusal) = self.settles(now) {
+            return refusal;
         }
         if self.members.iter().all(Member::is_lost) {
             return Refusal::busy("no node is registered", retry);

@@ -18,7 +18,9 @@ use rollhouse_wire::{
 };
 
 use crate::Ticket;
-use crate::limits::{MAX_ENDED_POOLS, MAX_ENDED_SESSIONS, MAX_FAILURE_BYTES, MAX_FAILURES};
+use crate::limits::{
+    MAX_CLOSED_UNSEEN, MAX_ENDED_POOLS, MAX_ENDED_SESSIONS, MAX_FAILURE_BYTES, MAX_FAILURES,
+};
 use crate::placements::Key;
 
 /// What a trainer asked for.
@@ -261,6 +263,8 @@ pub(crate) struct Pools {
     /// In the order of their ends.
     ended: VecDeque<RunId>,
     ended_sessions: usize,
+    /// Pools that their owners closed while nothing was known of them, oldest first.
+    closed_unseen: VecDeque<(RunId, Arc<str>)>,
 }
 
 impl Pools {
@@ -293,6 +297,22 @@ impl Pools {
     /// Lanes of an owner's pools.
     pub(crate) fn quota_lanes(&self, owner: &str) -> u64 {
         self.all.values().filter(|pool| &*pool.owner == owner).map(Pool::quota_lanes).sum()
+    }
+
+    /// An owner has closed a pool of which nothing is known: should it turn up, it is not to be taken in.
+    pub(crate) fn close_unseen(&mut self, id: RunId, owner: &str) {
+        if self.is_closed_unseen(&id, owner) {
+            return;
+        }
+        if self.closed_unseen.len() >= MAX_CLOSED_UNSEEN {
+            self.closed_unseen.pop_front();
+        }
+        self.closed_unseen.push_back((id, owner.into()));
+    }
+
+    /// Whether that owner has closed that pool before anything was known of it.
+    pub(crate) fn is_closed_unseen(&self, id: &RunId, owner: &str) -> bool {
+        self.closed_unseen.iter().any(|(closed, by)| closed == id && &**by == owner)
     }
 
     /// A pool has ended: it is remembered for a while.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use rollhouse_core::RunId;
 use rollhouse_wire::{
-    ClusterStatus, NodeState, NodeStatus, PoolStatus, SessionId, SessionStatus, StoreStatus,
+    ClusterStatus, NodeState, NodeStatus, PoolStatus, Refusal, RefusalCode, SessionId, SessionStatus,
+    StoreStatus,
 };
 
 use crate::Cluster;
@@ -66,9 +67,17 @@ impl Cluster {
         self.running().map(|(of, session)| status(of, session)).collect()
     }
 
-    /// How a pool is doing or, for a while after its end, did; `None` if none of that id is known.
-    pub fn pool_status(&self, pool: RunId) -> Option<PoolStatus> {
-        self.pools.get(&pool).map(Pool::status)
+    /// How a pool is doing or, for a while after its end, did.
+    ///
+    /// # Errors
+    /// If none of that id is known, or not yet.
+    pub fn pool_status(&self, now: Duration, pool: RunId) -> Result<PoolStatus, Refusal> {
+        self.pools.get(&pool).map(Pool::status).ok_or_else(|| self.unknown_pool(now, pool))
+    }
+
+    pub(crate) fn unknown_pool(&self, now: Duration, pool: RunId) -> Refusal {
+        let unknown = || Refusal::new(RefusalCode::NotFound, format!("no pool {pool} is known"));
+        self.settles(now).unwrap_or_else(unknown)
     }
 
     fn running(&self) -> impl Iterator<Item = ((&Pool, SessionId), &Session)> {

@@ -75,12 +75,12 @@ impl Node {
     }
 
     /// False: the coordinator is older than one it knew.
-    pub(crate) fn registered(&mut self, registered: &Registered, now: u64) -> bool {
+    pub(crate) fn registered(&mut self, registered: &Registered) -> bool {
         if registered.term < self.term {
             return false;
         }
         self.term = registered.term;
-        self.close_all(&registered.close, now);
+        self.close_all(&registered.close);
         true
     }
 
@@ -95,13 +95,13 @@ impl Node {
     }
 
     /// `told` are the ends that the heartbeat carried.
-    pub(crate) fn taken(&mut self, taken: &HeartbeatTaken, told: &[SessionEnd], now: u64) {
+    pub(crate) fn taken(&mut self, taken: &HeartbeatTaken, told: &[SessionEnd]) {
         self.ended.retain(|end| !told.contains(end));
         self.draining |= taken.drain;
-        self.close_all(&taken.close, now);
+        self.close_all(&taken.close);
     }
 
-    fn close_all(&mut self, close: &[CloseSession], _now: u64) {
+    fn close_all(&mut self, close: &[CloseSession]) {
         for close in close {
             if self.sessions.get(&close.session).is_some_and(|held| held.incarnation == close.incarnation) {
                 self.end(close.session, EndCause::Closed);
@@ -161,8 +161,8 @@ impl Node {
         }
     }
 
-    /// Owners of these pools are heard of; the sessions of others end when their lease does.
-    pub(crate) fn leases(&mut self, owned: &BTreeSet<RunId>, now: u64) -> u64 {
+    /// Owners of these pools are heard of; the sessions of others end when their lease does, if they have one.
+    pub(crate) fn leases(&mut self, owned: &BTreeSet<RunId>, now: u64, end: bool) -> u64 {
         for (id, held) in &mut self.sessions {
             if owned.contains(&id.pool) {
                 held.owner_at = now;
@@ -172,8 +172,12 @@ impl Node {
                 held.report.attached = Some(false);
             }
         }
-        let over: Vec<SessionId> =
-            self.sessions.iter().filter(|(_, h)| now - h.owner_at >= LEASE_MS).map(|(&id, _)| id).collect();
+        let over: Vec<SessionId> = self
+            .sessions
+            .iter()
+            .filter(|(_, h)| end && now - h.owner_at >= LEASE_MS)
+            .map(|(&id, _)| id)
+            .collect();
         for &id in &over {
             self.end(id, EndCause::LeaseEnded);
         }

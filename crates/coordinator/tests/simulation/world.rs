@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use rollhouse_coordinator::limits::TICK;
+use rollhouse_coordinator::limits::{CLOSE_PATIENCE, MAX_ATTEMPTS, TICK};
 use rollhouse_coordinator::{Action, Asker, CallFailure, Cluster, Event, LinkId, Reply, Ticket};
 use rollhouse_core::{EnvSpec, RunId};
 use rollhouse_env::Registry;
@@ -22,12 +22,15 @@ use crate::trainer::{Doing, Next, Trainer};
 pub(crate) struct Faults {
     /// Messages are lost, repeated, and late by seconds.
     pub(crate) network: bool,
-    /// Processes restart, nodes are cut off and drained.
-    pub(crate) restarts: bool,
+    /// Nodes restart, are cut off and drained.
+    pub(crate) nodes: bool,
+    /// The coordinator restarts. Sessions have leases then: what it forgot must end by itself. Else they have
+    /// none, as when nodes play by themselves, and only the coordinator ends them.
+    pub(crate) coordinator: bool,
 }
 
 impl Faults {
-    pub(crate) const NONE: Self = Self { network: false, restarts: false };
+    pub(crate) const NONE: Self = Self { network: false, nodes: false, coordinator: false };
 }
 
 /// The env every simulated node has.
@@ -67,7 +70,7 @@ enum Happens {
 }
 
 /// Who waits for an answer.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 enum Whose {
     Node { link: LinkId, told: Vec<SessionEnd> },
     Trainer { trainer: usize, question: u64 },
@@ -102,12 +105,14 @@ pub(crate) struct World {
     reach: Vec<Reach>,
     links: BTreeMap<LinkId, Link>,
     trainers: Vec<Trainer>,
-    tickets: BTreeMap<Ticket, Whose>,
+    tickets: BTreeMap<Ticket, (Whose, u64)>,
     calls: BTreeMap<u64, (SessionId, Incarnation, bool)>,
     numbers: u64,
     /// Pools that were granted by this coordinator and that nobody has asked it to close.
     granted: BTreeSet<RunId>,
     incarnations: BTreeSet<(SessionId, Incarnation)>,
+    /// Placements that a trainer steps, by trainer.
+    in_use: BTreeMap<usize, BTreeSet<(SessionId, Incarnation)>>,
     counted: BTreeMap<&'static str, u64>,
 }
 
@@ -143,6 +148,7 @@ impl World {
             numbers: 1000,
             granted: BTreeSet::new(),
             incarnations: BTreeSet::new(),
+            in_use: BTreeMap::new(),
             counted: BTreeMap::new(),
         };
         for node in 0..world.nodes.len() {
@@ -235,6 +241,9 @@ impl World {
                     held.incarnation
                 );
             }
+        }
+        for (whose, latest) in self.tickets.values() {
+            assert!(self.now <= *latest, "an answer is late: {whose:?}");
         }
         let mut on_node: BTreeMap<String, u32> = BTreeMap::new();
         let mut of_owner: BTreeMap<String, u32> = BTreeMap::new();
@@ -353,7 +362,11 @@ impl World {
                 (Whose::Operator, Event::Drain { ticket, node: self.nodes[node].name.clone() })
             }
         };
-        self.tickets.insert(ticket, whose);
+        let patience = match event {
+            Event::OpenPool { .. } => MAX_ATTEMPTS as u64 * CALL_DEADLINE,
+            _ => CLOSE_PATIENCE.as_millis() as u64,
+        };
+        self.tickets.insert(ticket, (whose, self.now + patience + TICK.as_millis() as u64));
         self.tell(event);
     }
 
@@ -377,7 +390,7 @@ impl World {
     }
 
     fn answer(&mut self, ticket: Ticket, reply: Reply) {
-        let whose = self.tickets.remove(&ticket).expect("a request is answered once");
+        let (whose, _) = self.tickets.remove(&ticket).expect("a request is answered once");
         if let (Whose::Trainer { trainer, .. }, Reply::PoolOpened(opened)) = (&whose, &reply) {
             self.check_grants(&self.trainers[*trainer].request, opened);
         }
@@ -456,7 +469,10 @@ impl World {
         let answer = match &request {
             Call::Open(_) if overloaded => Err(Refusal::busy("overloaded", 100)),
             Call::Open(request) => node.open(request, now).map(Ok),
-            Call::Close(request) => node.close(request).map(Err),
+            Call::Close(request) => {
+                assert_unused(&self.in_use, request);
+                node.close(request).map(Err)
+            }
         };
         match &answer {
             Err(refusal) if refusal.code == RefusalCode::Stale => self.count("node refused stale"),
@@ -471,7 +487,7 @@ impl World {
 
     fn node_turn(&mut self, index: usize) {
         let used = self.trainers.iter().filter(|t| t.owns()).map(Trainer::pool);
-        let ended = self.nodes[index].leases(&used.collect(), self.now);
+        let ended = self.nodes[index].leases(&used.collect(), self.now, self.faults.coordinator);
         if ended > 0 {
             self.count("lease ended");
         }
@@ -547,13 +563,15 @@ impl World {
         let reach = &mut self.reach[index];
         match reply {
             Reply::Registered(registered) => {
+                registered.close.iter().for_each(|close| assert_unused(&self.in_use, close));
                 told_to_close = !registered.close.is_empty();
-                reach.registered = node.registered(registered, now);
+                reach.registered = node.registered(registered);
                 reach.heard = now;
             }
             Reply::HeartbeatTaken(taken) => {
+                taken.close.iter().for_each(|close| assert_unused(&self.in_use, close));
                 told_to_close = !taken.close.is_empty();
-                node.taken(taken, told, now);
+                node.taken(taken, told);
                 reach.heard = now;
             }
             Reply::Refused(_) => {
@@ -571,7 +589,15 @@ impl World {
 
     fn at_trainer(&mut self, index: usize, reply: &Reply) {
         match reply {
-            Reply::PoolOpened(_) => self.count("pool opened"),
+            Reply::PoolOpened(opened) => {
+                self.count("pool opened");
+                if self.trainers[index].doing == Doing::Asking {
+                    let pool = self.trainers[index].pool();
+                    let grants = opened.sessions.iter();
+                    let keys = grants.map(|g| (SessionId { pool, index: g.index }, g.incarnation)).collect();
+                    self.in_use.insert(index, keys);
+                }
+            }
             Reply::PoolClosed(status) => {
                 self.count("pool closed");
                 if status.ended.contains_key(&EndCause::NodeLost) {
@@ -620,6 +646,7 @@ impl World {
     }
 
     fn ask(&mut self, index: usize, doing: Doing) {
+        self.in_use.remove(&index);
         let trainer = &mut self.trainers[index];
         trainer.doing = doing;
         trainer.question += 1;
@@ -635,13 +662,13 @@ impl World {
     // Faults.
 
     fn chaos(&mut self) {
-        if self.calm || !self.faults.restarts {
+        if self.calm || !self.faults.nodes {
             return;
         }
         let node = self.random.within(0, self.nodes.len() as u64 - 1) as usize;
         match self.random.within(0, 9) {
-            0 => self.restart_coordinator(),
-            1 | 2 => self.restart_node(node),
+            0 if self.faults.coordinator => self.restart_coordinator(),
+            0..=2 => self.restart_node(node),
             3 | 4 => self.hang_up(node),
             5..=7 => {
                 self.count("cut off");
@@ -652,6 +679,15 @@ impl World {
         let next = self.random.within(500, 6000);
         self.after(next, Happens::Chaos);
     }
+}
+
+/// Nobody ends a session that a trainer steps.
+fn assert_unused(
+    in_use: &BTreeMap<usize, BTreeSet<(SessionId, Incarnation)>>,
+    CloseSession { session, incarnation }: &CloseSession,
+) {
+    let used = in_use.values().any(|keys| keys.contains(&(*session, *incarnation)));
+    assert!(!used, "{session} {incarnation} is closed while its owner steps it");
 }
 
 fn settings() -> LaneSettings {
