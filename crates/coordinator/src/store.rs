@@ -18,6 +18,7 @@
 mod receiving;
 mod serving;
 mod shelf;
+mod streaming;
 
 pub use receiving::{Receive, Receiving};
 

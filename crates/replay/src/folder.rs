@@ -10,9 +10,9 @@ use crate::record::{HEADER_BYTES, Header, Kind};
 use crate::recorder::{DiskError, OpenError};
 use crate::segment::{segment_name, segment_number};
 
-/// The folder's writer lock, held as long as this value lives.
+/// The lock of a folder's writer, held as long as this value lives.
 #[derive(Debug)]
-pub(crate) struct WriterLock {
+pub struct WriterLock {
     _held: Box<dyn Send + Sync + std::fmt::Debug>,
 }
 
@@ -56,9 +56,6 @@ pub(crate) fn is_written(disk: &dyn Disk, dir: &Path) -> Result<bool, DiskError>
 }
 
 /// Makes the folder if it is not there and takes its lock.
-///
-/// Readers look whether a writer lives by taking the lock for an instant, so a refusal is believed only after
-/// several attempts.
 pub(crate) fn lock_folder(disk: &dyn Disk, dir: &Path, now_ms: u64) -> Result<WriterLock, OpenError> {
     let segments = segments_dir(dir);
     let failed = |operation, path: &Path| {
@@ -72,11 +69,28 @@ pub(crate) fn lock_folder(disk: &dyn Disk, dir: &Path, now_ms: u64) -> Result<Wr
         let holder = format!("the coordinator whose store it is part of, which holds {}", store.display());
         return Err(OpenError::Locked { dir: dir.into(), holder });
     }
-    let path = lock_path(dir);
+    take_lock(disk, dir, lock_path(dir), now_ms)
+}
+
+/// Makes the folder of a store if it is not there and takes its lock: whoever holds it is the one writer of every
+/// folder in it.
+///
+/// # Errors
+/// If somebody else holds it, or a file operation fails.
+pub fn lock_store(disk: &dyn Disk, dir: &Path) -> Result<WriterLock, OpenError> {
+    let failed = |error| OpenError::Disk(DiskError::new("create", dir, error));
+    disk.create_dir(dir).map_err(failed)?;
+    take_lock(disk, dir, dir.join(STORE_LOCK), wall_ms())
+}
+
+/// Readers look whether a writer lives by taking the lock for an instant, so a refusal is believed only after
+/// several attempts.
+fn take_lock(disk: &dyn Disk, dir: &Path, path: PathBuf, now_ms: u64) -> Result<WriterLock, OpenError> {
     let note = format!("process {} on {}, since {now_ms} ms after 1970", std::process::id(), host());
     let mut attempt = 0;
     loop {
-        match disk.lock(&path, &note).map_err(failed("lock", &path))? {
+        let locked = disk.lock(&path, &note);
+        match locked.map_err(|error| OpenError::Disk(DiskError::new("lock", &path, error)))? {
             Locking::Taken(held) => return Ok(WriterLock { _held: held }),
             Locking::Held(holder) if attempt + 1 == LOCK_ATTEMPTS => {
                 let holder = if holder.is_empty() { "another process".to_owned() } else { holder };

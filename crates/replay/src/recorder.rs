@@ -102,6 +102,8 @@ pub struct Status {
     pub recorded: Recorded,
     /// Of those, the episodes that survive a power cut.
     pub durable_episodes: u64,
+    /// Bytes of the segment that is being written.
+    pub open_bytes: u64,
     /// The last failed operation. Set while and after the recorder could not write.
     pub error: Option<DiskError>,
     /// What opening the folder had to repair.
@@ -487,7 +489,8 @@ impl std::error::Error for RecordError {
 const COMMANDS: usize = 16;
 
 impl DiskError {
-    pub(crate) fn new(operation: &'static str, path: &Path, error: io::Error) -> Self {
+    /// That `operation`, e.g. `append`, failed on the file at `path`.
+    pub fn new(operation: &'static str, path: &Path, error: io::Error) -> Self {
         Self { operation, path: path.into(), source: Arc::new(error) }
     }
 }

@@ -254,8 +254,8 @@ pub(crate) fn segment_name(number: u64) -> String {
     format!("{number:010}.seg")
 }
 
-/// The number in a segment's file name.
-pub(crate) fn segment_number(name: &str) -> Option<u64> {
+/// The number in a segment's file name; `None` if it is the name of none.
+pub fn segment_number(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".seg").filter(|digits| digits.len() == 10)?;
     digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
 }

@@ -237,6 +237,7 @@ impl Writer {
         self.store.status.recorded.busy += began.elapsed();
         let open = self.store.current.as_ref().map_or(0, |(_, segment)| segment.len());
         self.store.status.recorded.bytes = self.store.closed_bytes + open;
+        self.store.status.open_bytes = open;
         *self.shared_status.lock().unwrap_or_else(PoisonError::into_inner) = self.store.status.clone();
     }
 }

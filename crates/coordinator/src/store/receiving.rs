@@ -31,6 +31,7 @@ pub struct Receiving {
     file: Option<Box<dyn DiskFile>>,
     bytes: u64,
     crc: u32,
+    answered: bool,
 }
 
 impl Store {
@@ -76,6 +77,7 @@ impl Store {
             file: None,
             bytes: 0,
             crc: crc32c::crc32c(&[]),
+            answered: false,
         };
         let made = self.inner.disk.create(&receiving.path);
         receiving.file = Some(made.map_err(|e| StoreError::disk("create", &receiving.path, e))?);
@@ -103,6 +105,12 @@ impl Receiving {
     /// # Errors
     /// If the bytes are not those that were announced, or a file operation fails; it may be shipped again then.
     pub fn finish(mut self) -> Result<Shipped, StoreError> {
+        let answer = self.judge();
+        self.answered = answer.is_ok();
+        answer
+    }
+
+    fn judge(&mut self) -> Result<Shipped, StoreError> {
         if (self.bytes, self.crc) != (self.ship.bytes, self.ship.crc) {
             return Err(self.arrived());
         }
@@ -202,11 +210,11 @@ impl Receiving {
 
 impl Drop for Receiving {
     fn drop(&mut self) {
-        // Gone if it has its place; what cannot be removed is when the store is next opened.
-        let left = self.store.inner.disk.remove(&self.path).is_ok();
+        // Not there any more if it has its place; what cannot be removed is when the store is next opened.
+        let _gone = self.store.inner.disk.remove(&self.path);
         let mut shelf = self.store.shelf();
         shelf.receiving -= 1;
-        shelf.counts.failed += u64::from(left);
+        shelf.counts.failed += u64::from(!self.answered);
     }
 }
 

@@ -1,0 +1,462 @@
+//! The store: what it takes, what it keeps aside, and what a crash leaves of it.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+#[path = "../../replay/tests/stage/mod.rs"]
+mod stage;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rollhouse_coordinator::{Receive, Store, StoreConfig, StoreError};
+use rollhouse_env::Registry;
+use rollhouse_replay::testing::{Faults, FaultyDisk};
+use rollhouse_replay::{
+    Disk, Library, OpenError, Query, RealDisk, RecorderConfig, Replays, segment_path, summary_path,
+};
+use rollhouse_wire::limits::MAX_SHIP_BYTES;
+use rollhouse_wire::{RefusalCode, Ship, Shipped};
+use stage::{Play, play_with};
+
+const DIR: &str = "/store";
+
+/// A segment as a node ships it.
+#[derive(Clone)]
+struct Parcel {
+    node: &'static str,
+    ship: Ship,
+    bytes: Vec<u8>,
+}
+
+fn parcel(node: &'static str, spool: &str, segment: u64, bytes: Vec<u8>) -> Parcel {
+    let crc = crc32c::crc32c(&bytes);
+    Parcel { node, ship: Ship { spool: spool.into(), segment, bytes: bytes.len() as u64, crc }, bytes }
+}
+
+/// What a node records of `what`, in segments of 60 rows.
+fn recorded(node: &'static str, what: &Play) -> Vec<Parcel> {
+    let disk = FaultyDisk::new();
+    let dir = Path::new("/spool");
+    let config = RecorderConfig { budget_bytes: u64::MAX, ..RecorderConfig::default() };
+    play_with(Arc::new(disk.clone()), dir, config, what, |row, recorder, block| {
+        if row % 60 == 59 {
+            block.flush();
+            recorder.seal().unwrap();
+        }
+    });
+    let of =
+        |number| disk.read(&segment_path(dir, number)).map(|bytes| parcel(node, "aaaaaaaa", number, bytes));
+    (1..).map_while(of).collect()
+}
+
+fn cart_pole() -> Play {
+    Play { lanes: 4, ..Play::new("CartPole-v1", 200) }
+}
+
+fn open_with(disk: &FaultyDisk, budget_bytes: u64) -> Result<Store, OpenError> {
+    let config = StoreConfig { budget_bytes, quarantine_bytes: 1 << 20 };
+    Store::open(Arc::new(disk.clone()), Path::new(DIR), config)
+}
+
+fn open(disk: &FaultyDisk) -> Store {
+    open_with(disk, 1 << 30).unwrap()
+}
+
+fn ship(store: &Store, parcel: &Parcel) -> Result<Shipped, StoreError> {
+    match store.receive(parcel.node, &parcel.ship)? {
+        Receive::Answer(answer) => Ok(answer),
+        Receive::Bytes(mut receiving) => {
+            for piece in parcel.bytes.chunks(1000) {
+                receiving.write(piece)?;
+            }
+            receiving.finish()
+        }
+    }
+}
+
+fn library(disk: &FaultyDisk) -> Library {
+    Library::open_scanning(Arc::new(disk.clone()), Path::new(DIR)).unwrap()
+}
+
+fn listed(disk: &FaultyDisk) -> Vec<String> {
+    let list = library(disk).list(&Query::default()).unwrap();
+    list.iter().map(|episode| format!("{} {}", episode.info.name, episode.info.length)).collect()
+}
+
+/// The same play recorded in one folder.
+fn alone(what: &Play) -> Vec<String> {
+    let disk = FaultyDisk::new();
+    stage::play(Arc::new(disk.clone()), Path::new("/alone"), what);
+    let list = Replays::open(Arc::new(disk), Path::new("/alone")).unwrap().list(&Query::default()).unwrap();
+    list.iter().map(|info| format!("{} {}", info.name, info.length)).collect()
+}
+
+#[test]
+fn what_two_nodes_shipped_of_a_run_is_read_as_one_and_verifies() {
+    let disk = FaultyDisk::new();
+    let store = open(&disk);
+    let whole = Play { lanes: 8, ..cart_pole() };
+    for (node, first_lane) in [("node-a", 0), ("node-b", 4)] {
+        for parcel in recorded(node, &Play { first_lane, run_lanes: 8, ..cart_pole() }) {
+            assert_eq!(ship(&store, &parcel).unwrap(), Shipped::Durable);
+        }
+    }
+    assert_eq!(listed(&disk), alone(&whole));
+    let mut verified = 0;
+    library(&disk).verify_all(&Registry::builtin(), |found| verified += u64::from(found.ok)).unwrap();
+    assert_eq!(verified, alone(&whole).len() as u64);
+    assert_eq!(library(&disk).damage().count(), 0);
+    assert_eq!((store.status().segments, store.counts().received), (8, 8));
+}
+
+#[test]
+fn a_segment_that_is_there_is_known_without_its_bytes() {
+    let disk = FaultyDisk::new();
+    let parcels = recorded("node-a", &cart_pole());
+    let store = open(&disk);
+    ship(&store, &parcels[0]).unwrap();
+    for _ in 0..2 {
+        let begun = store.receive("node-a", &parcels[0].ship).unwrap();
+        assert!(matches!(begun, Receive::Answer(Shipped::Known)));
+    }
+    drop(store);
+    let store = open(&disk);
+    assert!(matches!(store.receive("node-a", &parcels[0].ship).unwrap(), Receive::Answer(Shipped::Known)));
+    assert_eq!(store.counts().known, 1);
+}
+
+#[test]
+fn the_same_segment_received_twice_at_a_time_is_placed_once() {
+    let disk = FaultyDisk::new();
+    let parcel = &recorded("node-a", &cart_pole())[0];
+    let store = open(&disk);
+    let begin = || match store.receive("node-a", &parcel.ship).unwrap() {
+        Receive::Bytes(receiving) => receiving,
+        Receive::Answer(answer) => panic!("{answer:?}"),
+    };
+    let (mut one, mut other) = (begin(), begin());
+    one.write(&parcel.bytes).unwrap();
+    other.write(&parcel.bytes).unwrap();
+    assert_eq!(one.finish().unwrap(), Shipped::Durable);
+    assert_eq!(other.finish().unwrap(), Shipped::Known);
+    assert_eq!((store.status().segments, store.counts().failed), (1, 0));
+}
+
+#[test]
+fn bytes_other_than_announced_are_refused_and_leave_nothing() {
+    let disk = FaultyDisk::new();
+    let store = open(&disk);
+    let good = recorded("node-a", &cart_pole()).remove(0);
+    let files = disk.paths();
+    let mut flipped = good.clone();
+    flipped.bytes[700] ^= 1;
+    let shorter = Parcel { bytes: good.bytes[..good.bytes.len() - 1].to_vec(), ..good.clone() };
+    let mut longer = good.clone();
+    longer.bytes.push(0);
+    for bad in [&flipped, &shorter, &longer] {
+        let refused = ship(&store, bad).unwrap_err();
+        assert!(matches!(refused, StoreError::Arrived { .. }), "{refused}");
+        assert_eq!(refused.refusal().code, RefusalCode::Busy, "it may be sent again");
+    }
+    let Receive::Bytes(mut begun) = store.receive("node-a", &good.ship).unwrap() else { panic!() };
+    begun.write(&good.bytes[..2000]).unwrap();
+    drop(begun);
+    assert_eq!(disk.paths(), files);
+    assert_eq!(store.counts().failed, 4);
+    assert_eq!(ship(&store, &good).unwrap(), Shipped::Durable);
+}
+
+#[test]
+fn names_numbers_and_lengths_out_of_bounds_are_refused_before_anything_is_made() {
+    let disk = FaultyDisk::new();
+    let store = open(&disk);
+    let good = recorded("node-a", &cart_pole()).remove(0).ship;
+    let files = disk.paths();
+    for node in ["", "..", "a/b", ".a", "a\0", "/etc", "ä", &"n".repeat(300)] {
+        let refused = store.receive(node, &good).unwrap_err();
+        assert!(matches!(refused, StoreError::Name(_)), "{node:?}: {refused}");
+    }
+    for spool in ["", "a/..", "../x", "x y"] {
+        let refused = store.receive("node-a", &Ship { spool: spool.into(), ..good.clone() }).unwrap_err();
+        assert!(matches!(refused, StoreError::Name(_)), "{spool:?}: {refused}");
+    }
+    for bad in
+        [Ship { bytes: MAX_SHIP_BYTES + 1, ..good.clone() }, Ship { segment: 10_000_000_000, ..good.clone() }]
+    {
+        let refused = store.receive("node-a", &bad).unwrap_err();
+        assert!(matches!(refused, StoreError::Segment { .. }), "{refused}");
+        assert_eq!(refused.refusal().code, RefusalCode::BadRequest);
+    }
+    assert_eq!(disk.paths(), files);
+}
+
+#[test]
+fn no_more_than_a_bounded_number_is_received_at_a_time() {
+    let disk = FaultyDisk::new();
+    let store = open(&disk);
+    let ship = recorded("node-a", &cart_pole()).remove(0).ship;
+    let mut open: Vec<_> = (0..64).map(|_| store.receive("node-a", &ship).unwrap()).collect();
+    let refused = store.receive("node-a", &ship).unwrap_err();
+    assert_eq!(refused.refusal().code, RefusalCode::Busy);
+    open.pop();
+    assert!(store.receive("node-a", &ship).is_ok());
+}
+
+#[test]
+fn segments_that_are_damaged_unsealed_or_misnamed_are_kept_aside() {
+    let disk = FaultyDisk::new();
+    let store = open(&disk);
+    let good = recorded("node-a", &cart_pole()).remove(0);
+    let mut flipped = good.bytes.clone();
+    flipped[700] ^= 1;
+    let unsealed = good.bytes[..good.bytes.len() - 64].to_vec();
+    let bad = [
+        parcel("node-a", "aaaaaaaa", 1, flipped),
+        parcel("node-a", "aaaaaaaa", 1, unsealed),
+        parcel("node-a", "aaaaaaaa", 2, good.bytes.clone()),
+        parcel("node-a", "aaaaaaaa", 3, b"no segment at all".to_vec()),
+        parcel("node-a", "aaaaaaaa", 4, Vec::new()),
+    ];
+    for bad in &bad {
+        assert_eq!(ship(&store, bad).unwrap(), Shipped::Quarantined);
+        assert_eq!(ship(&store, bad).unwrap(), Shipped::Quarantined, "and again without its bytes");
+    }
+    assert_eq!(ship(&store, &good).unwrap(), Shipped::Durable);
+    assert_eq!((store.status().segments, store.status().quarantined), (1, 5));
+    assert_eq!(library(&disk).damage().count(), 0, "readers do not see them");
+    drop(store);
+    let store = open(&disk);
+    assert_eq!((store.status().segments, store.status().quarantined), (1, 5));
+    assert!(matches!(store.receive("node-a", &bad[1].ship).unwrap(), Receive::Answer(Shipped::Quarantined)));
+}
+
+#[test]
+fn the_first_durable_copy_of_an_episode_wins() {
+    let disk = FaultyDisk::new();
+    let store = open(&disk);
+    let first = recorded("node-a", &cart_pole());
+    // The same run and lanes, whose episodes end earlier.
+    let other = recorded("node-b", &Play { max_steps: 9, ..cart_pole() });
+    for parcel in &first {
+        assert_eq!(ship(&store, parcel).unwrap(), Shipped::Durable);
+    }
+    let before = listed(&disk);
+    assert_eq!(ship(&store, &other[0]).unwrap(), Shipped::Quarantined);
+    assert_eq!(listed(&disk), before);
+    // Also when the store was opened anew, with and without its summaries.
+    drop(store);
+    let store = open(&disk);
+    assert_eq!(ship(&store, &other[1]).unwrap(), Shipped::Quarantined);
+    drop(store);
+    for number in 1..=4 {
+        disk.remove(&summary_path(Path::new("/store/node-a-aaaaaaaa"), number)).unwrap();
+    }
+    let third = recorded("node-c", &Play { max_steps: 12, ..cart_pole() });
+    assert_eq!(ship(&open(&disk), &third[0]).unwrap(), Shipped::Quarantined);
+}
+
+#[test]
+fn a_number_that_comes_with_other_bytes_is_kept_aside() {
+    let disk = FaultyDisk::new();
+    let store = open(&disk);
+    let first = recorded("node-a", &cart_pole());
+    let other = recorded("node-a", &Play { seed: 8, ..cart_pole() });
+    ship(&store, &first[0]).unwrap();
+    let before = listed(&disk);
+    assert_eq!(ship(&store, &other[0]).unwrap(), Shipped::Quarantined);
+    assert_eq!(listed(&disk), before);
+}
+
+#[test]
+fn equal_copies_from_another_spool_are_listed_once() {
+    let disk = FaultyDisk::new();
+    let store = open(&disk);
+    for parcel in recorded("node-a", &cart_pole()) {
+        assert_eq!(ship(&store, &parcel).unwrap(), Shipped::Durable);
+        let mut copy = parcel.clone();
+        copy.ship.spool = "bbbbbbbb".into();
+        assert_eq!(ship(&store, &copy).unwrap(), Shipped::Durable);
+    }
+    assert_eq!(listed(&disk), alone(&cart_pole()));
+    assert_eq!(library(&disk).count().unwrap(), alone(&cart_pole()).len() as u64);
+}
+
+#[test]
+fn episodes_under_way_are_no_broken_ones_while_the_store_is_open() {
+    let disk = FaultyDisk::new();
+    let store = open(&disk);
+    let parcels = recorded("node-a", &Play { lanes: 4, ..Play::new("Pendulum-v1", 190) });
+    ship(&store, &parcels[0]).unwrap();
+    assert!(listed(&disk).is_empty(), "all four are 60 steps old and go on");
+    assert!(library(&disk).is_writing());
+    drop(store);
+    assert_eq!(listed(&disk).len(), 4, "nobody will bring the rest");
+    let store = open(&disk);
+    for parcel in &parcels[1..] {
+        ship(&store, parcel).unwrap();
+    }
+    assert_eq!(listed(&disk).len(), 4);
+    assert!(library(&disk).list(&Query::default()).unwrap().iter().all(|e| e.info.length == 189));
+}
+
+#[test]
+fn beyond_the_budget_the_oldest_segments_are_dropped_whole_and_counted() {
+    let disk = FaultyDisk::new();
+    let parcels = recorded("node-a", &cart_pole());
+    let sizes: Vec<u64> = parcels.iter().map(|parcel| parcel.ship.bytes).collect();
+    let store = open_with(&disk, sizes[2] + sizes[3]).unwrap();
+    for parcel in &parcels {
+        ship(&store, parcel).unwrap();
+    }
+    let counts = store.counts();
+    assert_eq!((counts.dropped_segments, counts.dropped_bytes), (2, sizes[0] + sizes[1]));
+    assert_eq!((store.status().segments, store.status().bytes), (2, sizes[2] + sizes[3]));
+    let dir = Path::new("/store/node-a-aaaaaaaa");
+    let left: Vec<PathBuf> = disk.paths().into_iter().filter(|path| path.starts_with(dir)).collect();
+    let kept = [3, 4].iter().flat_map(|&number| [segment_path(dir, number), summary_path(dir, number)]);
+    let mut kept: Vec<PathBuf> = kept.collect();
+    kept.sort_unstable();
+    assert_eq!(left, kept);
+    drop(store);
+    assert_eq!(open_with(&disk, 1).unwrap().status().segments, 1, "the newest stays in any case");
+}
+
+#[test]
+fn a_store_has_one_owner_and_is_repaired_by_nobody_else() {
+    let disk = FaultyDisk::new();
+    let store = open(&disk);
+    ship(&store, &recorded("node-a", &cart_pole())[0]).unwrap();
+    assert!(matches!(open_with(&disk, 1), Err(OpenError::Locked { .. })));
+    let repairs =
+        rollhouse_replay::repair_all(&(Arc::new(disk.clone()) as Arc<dyn Disk>), Path::new(DIR)).unwrap();
+    assert!(repairs.iter().all(|repair| repair.result.is_err()), "{repairs:?}");
+    drop(store);
+    open(&disk);
+}
+
+#[test]
+fn lists_and_reads_what_it_has_and_nothing_else() {
+    let disk = FaultyDisk::new();
+    let store = open(&disk);
+    let parcels = recorded("node-a", &cart_pole());
+    for parcel in &parcels {
+        ship(&store, parcel).unwrap();
+    }
+    disk.write(Path::new("/secret"), b"secret".to_vec());
+    disk.write(Path::new("/store/node-a-aaaaaaaa/segments/0000000099.seg"), b"secret".to_vec());
+    let names = |path: &str, after: &str| -> Vec<String> {
+        store.list(path, after).unwrap().entries.into_iter().map(|entry| entry.name).collect()
+    };
+    assert_eq!(names("", ""), ["node-a-aaaaaaaa", "store.lock"]);
+    assert_eq!(names("", "node-a-aaaaaaaa"), ["store.lock"]);
+    assert_eq!(names("node-a-aaaaaaaa", ""), ["segments", "summaries"]);
+    let segments = store.list("node-a-aaaaaaaa/segments", "0000000002.seg").unwrap();
+    let sizes: Vec<Option<u64>> = segments.entries.iter().map(|entry| entry.bytes).collect();
+    assert_eq!(sizes, parcels[2..].iter().map(|parcel| Some(parcel.ship.bytes)).collect::<Vec<_>>());
+    for path in [
+        "/",
+        "..",
+        "node-a-aaaaaaaa/",
+        "node-a-aaaaaaaa/..",
+        "incoming",
+        "quarantine",
+        "a",
+        "./node-a-aaaaaaaa",
+    ] {
+        assert!(matches!(store.list(path, ""), Err(StoreError::NotFound(_))), "{path}");
+    }
+    let segment = "node-a-aaaaaaaa/segments/0000000002.seg";
+    let bytes = &parcels[1].bytes;
+    let (read, len) = store.read(segment, 0, 4 << 20).unwrap();
+    assert_eq!((&read, len), (bytes, bytes.len() as u64));
+    assert_eq!(store.read(segment, 100, 50).unwrap().0, bytes[100..150]);
+    assert_eq!(store.read(segment, len - 1, 50).unwrap().0, bytes[bytes.len() - 1..]);
+    assert!(store.read(segment, len + 5, 50).unwrap().0.is_empty());
+    assert!(store.read("node-a-aaaaaaaa/summaries/0000000002.sum", 0, 50).is_ok());
+    for path in [
+        "",
+        "/secret",
+        "../secret",
+        "node-a-aaaaaaaa/../../secret",
+        "node-a-aaaaaaaa/segments/../../../secret",
+        "node-a-aaaaaaaa/segments/0000000099.seg",
+        "node-a-aaaaaaaa/segments/2.seg",
+        "store.lock",
+        "node-a-aaaaaaaa/segments/0000000002.seg/x",
+        "node-a-aaaaaaaa/summaries/0000000099.sum",
+    ] {
+        assert!(matches!(store.read(path, 0, 10), Err(StoreError::NotFound(_))), "{path}");
+    }
+    assert!(matches!(store.read(segment, 0, (4 << 20) + 1), Err(StoreError::TooMuch { .. })));
+}
+
+#[test]
+fn links_in_the_folder_lead_nowhere() {
+    let dir = std::env::temp_dir().join(format!("rollhouse-store-{}", std::process::id()));
+    let segments = dir.join("node-a-aaaaaaaa").join("segments");
+    std::fs::create_dir_all(&segments).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", segments.join("0000000001.seg")).unwrap();
+    std::os::unix::fs::symlink("/etc", dir.join("etc")).unwrap();
+    let config = StoreConfig { budget_bytes: 1 << 30, quarantine_bytes: 1 << 20 };
+    let store = Store::open(Arc::new(RealDisk), &dir, config).unwrap();
+    for path in ["node-a-aaaaaaaa/segments/0000000001.seg", "etc/passwd", "etc/segments/0000000001.seg"] {
+        assert!(matches!(store.read(path, 0, 10), Err(StoreError::NotFound(_))), "{path}");
+    }
+    assert!(store.list("node-a-aaaaaaaa/segments", "").unwrap().entries.is_empty());
+    // And it works on a real disk.
+    let parcel = parcel("node-b", "aaaaaaaa", 1, recorded("node-b", &cart_pole())[0].bytes.clone());
+    assert_eq!(ship(&store, &parcel).unwrap(), Shipped::Durable);
+    let library = Library::open(Arc::new(RealDisk), &dir).unwrap();
+    assert!(library.count().unwrap() > 0 && library.is_writing());
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn a_crash_at_any_operation_leaves_whole_segments_and_all_that_were_acknowledged() {
+    let parcels = recorded("node-a", &cart_pole());
+    let contradiction = recorded("node-b", &Play { max_steps: 9, ..cart_pole() }).remove(0);
+    let work = |disk: &FaultyDisk| -> Vec<usize> {
+        let Ok(store) = open_with(disk, 1 << 30) else { return Vec::new() };
+        let mut acknowledged = Vec::new();
+        for (at, parcel) in parcels.iter().enumerate() {
+            if ship(&store, parcel).is_ok_and(|answer| answer == Shipped::Durable) {
+                acknowledged.push(at);
+            }
+        }
+        let _tried = ship(&store, &contradiction);
+        acknowledged
+    };
+    let counting = FaultyDisk::new();
+    assert_eq!(work(&counting).len(), parcels.len());
+    let operations = counting.operations();
+    for fail_on in [false, true] {
+        for at in 1..=operations {
+            let disk = FaultyDisk::new();
+            disk.set_faults(Faults { fail_at: Some(at), fail_on, ..Faults::default() });
+            let acknowledged = work(&disk);
+            disk.set_faults(Faults::default());
+            for kept in [0, usize::MAX] {
+                let disk = disk.after_power_cut(|_, _| kept);
+                let store = open(&disk);
+                let library = library(&disk);
+                assert_eq!(library.damage().count(), 0, "operation {at}, {fail_on}");
+                for &index in &acknowledged {
+                    let again = store.receive("node-a", &parcels[index].ship).unwrap();
+                    assert!(
+                        matches!(again, Receive::Answer(Shipped::Known)),
+                        "operation {at}: {index} is lost"
+                    );
+                }
+                assert!(disk.paths().iter().all(|path| !path.starts_with("/store/incoming")));
+                for parcel in &parcels {
+                    let answer = ship(&store, parcel).unwrap();
+                    assert!(
+                        matches!(answer, Shipped::Durable | Shipped::Known),
+                        "operation {at}: {answer:?}"
+                    );
+                }
+                assert_eq!(ship(&store, &contradiction).unwrap(), Shipped::Quarantined);
+                assert_eq!(listed(&disk), alone(&cart_pole()), "operation {at}");
+            }
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! Shipping what a recorder seals: the task around [`Shipper`].
+
+use std::io;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rollhouse_replay::{DiskError, DiskFile, Recorder, SealedSegment, Spool};
+use rollhouse_wire::endpoint::{Call, CallError, Connection};
+use rollhouse_wire::{Request, Ship, Shipped};
+use tokio::sync::{Notify, watch};
+use tokio::task::{JoinSet, spawn_blocking};
+
+use crate::shipper::{Pace, ShipAction, ShipCounts, ShipEvent, Shipper, ShipperConfig};
+
+/// Ships the sealed segments of a recorder and removes them once the store has them.
+#[derive(Debug)]
+pub struct Shipping {
+    recorder: Arc<Recorder>,
+    spool: Spool,
+    name: String,
+    config: ShippingConfig,
+    figures: watch::Sender<ShipFigures>,
+    look: Notify,
+}
+
+/// How a node ships.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShippingConfig {
+    /// What its decisions depend on.
+    pub shipper: ShipperConfig,
+    /// Bytes a second that are sent at most; `None` is no bound.
+    pub bytes_per_second: Option<NonZeroU64>,
+}
+
+/// How shipping stands.
+#[derive(Debug, Clone, Default)]
+pub struct ShipFigures {
+    /// What has become of the segments.
+    pub counts: ShipCounts,
+    /// Bytes that are recorded and neither in the store nor dropped.
+    pub unshipped_bytes: u64,
+    /// Whether the spool is full and stepping waits.
+    pub held: bool,
+    /// The last attempt or removal that failed, in one sentence.
+    pub last_failure: Option<Arc<str>>,
+}
+
+/// How an attempt ended.
+type Attempt = (u64, u64, Result<Shipped, AttemptError>);
+/// How removing a segment ended: its number, episodes that were lost with it.
+type Removal = (u64, Option<u64>, Result<(), DiskError>);
+
+/// Why a segment did not get to the store.
+#[derive(Debug)]
+enum AttemptError {
+    Read(io::Error),
+    Call(CallError),
+    /// The store took nothing for so long.
+    Stalled(Duration),
+}
+
+impl Shipping {
+    /// For the segments of `recorder`, whose configuration must leave it to others to remove them. Blocks for the
+    /// disk: the spool's name is read or drawn.
+    ///
+    /// # Errors
+    /// If a file operation fails.
+    pub fn new(recorder: Arc<Recorder>, config: ShippingConfig) -> Result<Self, DiskError> {
+        let spool = recorder.spool();
+        let name = spool.name()?;
+        let figures = watch::Sender::default();
+        Ok(Self { recorder, spool, name, config, figures, look: Notify::new() })
+    }
+
+    /// How it stands.
+    pub fn figures(&self) -> ShipFigures {
+        self.figures.borrow().clone()
+    }
+
+    /// Looks for sealed segments at once instead of within [`LOOK_EVERY`].
+    pub fn look(&self) {
+        self.look.notify_one();
+    }
+
+    /// Waits until every segment that is sealed now or meanwhile is in the store or dropped. Cancellation-safe;
+    /// waits for ever while [`Shipping::run`] does not run or there is no connection.
+    pub async fn drained(&self) {
+        let mut changes = self.figures.subscribe();
+        while !self.spool.sealed().is_empty() {
+            self.look();
+            // Never an error: the sender lives as long as `self`.
+            let _changed = changes.changed().await;
+        }
+    }
+
+    /// The task: ships over the connection that `links` has, until it is dropped or `links` is closed. Dropped, it
+    /// gives up what is in flight, which stays in the spool, and lets a held recorder go on.
+    ///
+    /// Must run on a tokio runtime with timers. Files are read on its blocking threads.
+    pub async fn run(&self, links: watch::Receiver<Option<Connection>>) {
+        let _released = Released(&self.recorder);
+        let mut task = Task {
+            shipping: self,
+            shipper: Shipper::new(self.config.shipper),
+            pace: Arc::new(Mutex::new(Pace::new(self.config.bytes_per_second))),
+            started: Instant::now(),
+            link: None,
+            generation: 0,
+            attempts: JoinSet::new(),
+            removals: JoinSet::new(),
+            last_failure: None,
+        };
+        task.run(links).await;
+    }
+}
+
+struct Task<'a> {
+    shipping: &'a Shipping,
+    shipper: Shipper,
+    pace: Arc<Mutex<Pace>>,
+    started: Instant,
+    link: Option<Connection>,
+    /// Counts connections, so that what an old one brings is told from what the present one does.
+    generation: u64,
+    attempts: JoinSet<Attempt>,
+    removals: JoinSet<Removal>,
+    last_failure: Option<Arc<str>>,
+}
+
+impl Task<'_> {
+    async fn run(&mut self, mut links: watch::Receiver<Option<Connection>>) {
+        let first = links.borrow_and_update().clone();
+        self.connect(first);
+        loop {
+            self.take_stock();
+            self.publish();
+            let pause = self.shipper.wake_at().map(|at| at.saturating_sub(self.now()));
+            let pause = pause.unwrap_or(LOOK_EVERY).min(LOOK_EVERY);
+            tokio::select! {
+                changed = links.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    let link = links.borrow_and_update().clone();
+                    self.connect(link);
+                }
+                Some(ended) = self.attempts.join_next() => {
+                    if let Ok(attempt) = ended {
+                        self.attempted(attempt);
+                    }
+                }
+                Some(Ok(removal)) = self.removals.join_next() => self.removed(removal),
+                () = self.shipping.look.notified() => {}
+                () = tokio::time::sleep(pause) => self.tell(ShipEvent::Tick),
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn tell(&mut self, event: ShipEvent) {
+        let mut actions = Vec::new();
+        self.shipper.handle(self.now(), event, &mut actions);
+        actions.into_iter().for_each(|action| self.act(action));
+    }
+
+    fn take_stock(&mut self) {
+        for segment in self.shipping.spool.sealed() {
+            self.tell(ShipEvent::Spooled(segment));
+        }
+        let bytes = self.shipping.recorder.status().open_bytes;
+        self.tell(ShipEvent::Open { bytes });
+    }
+
+    fn publish(&self) {
+        self.shipping.figures.send_replace(ShipFigures {
+            counts: self.shipper.counts(),
+            unshipped_bytes: self.shipper.unshipped_bytes(),
+            held: self.shipper.is_held(),
+            last_failure: self.last_failure.clone(),
+        });
+    }
+
+    fn connect(&mut self, link: Option<Connection>) {
+        if self.link.take().is_some() {
+            self.attempts.abort_all();
+            self.tell(ShipEvent::Disconnected);
+        }
+        self.generation += 1;
+        self.link = link;
+        if self.link.is_some() {
+            self.tell(ShipEvent::Connected);
+        }
+    }
+
+    fn attempted(&mut self, (number, generation, result): Attempt) {
+        match result {
+            Ok(answer) => self.tell(ShipEvent::Answered { number, answer }),
+            Err(error) => {
+                self.last_failure = Some(error.to_string().into());
+                if generation == self.generation {
+                    let retry_after = error.retry_after();
+                    self.tell(ShipEvent::Failed { number, retry_after });
+                }
+            }
+        }
+    }
+
+    fn removed(&mut self, (number, episodes, result): Removal) {
+        match result {
+            Ok(()) => self.tell(ShipEvent::TakenAway { number, episodes }),
+            Err(error) => {
+                self.last_failure = Some(error.to_string().into());
+                self.tell(ShipEvent::Stuck { number });
+            }
+        }
+    }
+
+    fn act(&mut self, action: ShipAction) {
+        match action {
+            ShipAction::Ship(segment) => {
+                let Some(link) = self.link.clone() else { return };
+                let (number, generation) = (segment.number, self.generation);
+                let attempt = attempt(
+                    self.shipping.spool.clone(),
+                    self.shipping.name.clone(),
+                    link,
+                    segment,
+                    self.pace.clone(),
+                    self.started,
+                );
+                self.attempts.spawn(async move { (number, generation, attempt.await) });
+            }
+            ShipAction::TakeAway { number, dropped } => {
+                let spool = self.shipping.spool.clone();
+                self.removals.spawn_blocking(move || {
+                    let episodes = if dropped { spool.episodes(number).ok() } else { None };
+                    (number, episodes, spool.take_away(number))
+                });
+            }
+            ShipAction::Hold(held) => self.shipping.recorder.hold(held),
+        }
+    }
+}
+
+/// Sends one segment and waits for the answer.
+async fn attempt(
+    spool: Spool,
+    name: String,
+    link: Connection,
+    segment: SealedSegment,
+    pace: Arc<Mutex<Pace>>,
+    started: Instant,
+) -> Result<Shipped, AttemptError> {
+    let number = segment.number;
+    let opened = spawn_blocking(move || {
+        let file: Arc<dyn DiskFile> = spool.open(number)?.into();
+        let (bytes, crc) = measure(&*file)?;
+        Ok::<_, io::Error>((file, bytes, crc))
+    });
+    let (file, bytes, crc) = joined(opened.await).map_err(AttemptError::Read)?;
+    let ship = Request::Ship(Ship { spool: name, segment: number, bytes, crc });
+    let mut call = in_time(async { link.open(&ship).await.map_err(AttemptError::Call) }).await?;
+    let sent = send(&mut call, file, bytes, &pace, started).await;
+    match sent {
+        Ok(()) => in_time(async { call.answer().await.map_err(AttemptError::Call) }).await,
+        // The store may have answered without reading on, because it has the segment or does not want it.
+        Err(error @ AttemptError::Call(_)) => {
+            let answer = tokio::time::timeout(EARLY_ANSWER, call.answer()).await;
+            match answer {
+                Ok(Ok(answer)) => Ok(answer),
+                Ok(Err(refused @ CallError::Refused(_))) => Err(AttemptError::Call(refused)),
+                _ => Err(error),
+            }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn send(
+    call: &mut Call,
+    file: Arc<dyn DiskFile>,
+    bytes: u64,
+    pace: &Mutex<Pace>,
+    started: Instant,
+) -> Result<(), AttemptError> {
+    let mut at = 0;
+    while at < bytes {
+        let file = file.clone();
+        let read = spawn_blocking(move || read_piece(&*file, at, bytes));
+        let piece = joined(read.await).map_err(AttemptError::Read)?;
+        let pause = {
+            let mut pace = pace.lock().unwrap_or_else(PoisonError::into_inner);
+            pace.wait(started.elapsed(), piece.len() as u64)
+        };
+        tokio::time::sleep(pause).await;
+        in_time(async { call.send.write_all(&piece).await.map_err(|e| AttemptError::Call(e.into())) })
+            .await?;
+        at += piece.len() as u64;
+    }
+    call.finish().map_err(AttemptError::Call)
+}
+
+async fn in_time<T>(work: impl Future<Output = Result<T, AttemptError>>) -> Result<T, AttemptError> {
+    tokio::time::timeout(STALL, work).await.unwrap_or(Err(AttemptError::Stalled(STALL)))
+}
+
+/// Length and CRC-32C of a file.
+fn measure(file: &dyn DiskFile) -> io::Result<(u64, u32)> {
+    let len = file.len()?;
+    let (mut at, mut crc) = (0, crc32c::crc32c(&[]));
+    while at < len {
+        let piece = read_piece(file, at, len)?;
+        crc = crc32c::crc32c_append(crc, &piece);
+        at += piece.len() as u64;
+    }
+    Ok((len, crc))
+}
+
+/// The bytes from `at` on, at least one, as many as are sent at a time or there are before `end`.
+fn read_piece(file: &dyn DiskFile, at: u64, end: u64) -> io::Result<Vec<u8>> {
+    let mut piece = vec![0; usize::try_from(end - at).map_or(PIECE_BYTES, |rest| rest.min(PIECE_BYTES))];
+    loop {
+        match file.read_at(&mut piece, at) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => {
+                piece.truncate(read);
+                return Ok(piece);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn joined<T>(result: Result<io::Result<T>, tokio::task::JoinError>) -> io::Result<T> {
+    result.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
+
+impl AttemptError {
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Call(CallError::Refused(refusal)) => refusal.retry_after_ms.map(Duration::from_millis),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for AttemptError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Read(error) => write!(f, "a segment of the spool cannot be read: {error}"),
+            Self::Call(error) => write!(f, "a segment was not taken by the store: {error}"),
+            Self::Stalled(time) => write!(f, "the store took nothing of a segment for {} s", time.as_secs()),
+        }
+    }
+}
+
+/// Lets the recorder go on when nobody makes room any more.
+struct Released<'a>(&'a Recorder);
+
+impl Drop for Released<'_> {
+    fn drop(&mut self) {
+        self.0.hold(false);
+    }
+}
+
+/// How often the spool is looked at for sealed segments.
+pub const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Bytes that are read and sent at a time.
+const PIECE_BYTES: usize = 256 << 10;
+/// How long a piece or an answer may take: as long as a disk may to make a segment durable.
+const STALL: Duration = Duration::from_secs(60);
+/// How long is waited for the reason why a stream ended.
+const EARLY_ANSWER: Duration = Duration::from_secs(2);
