@@ -42,7 +42,7 @@ pub fn length(word: [u8; 4]) -> Result<usize, ControlError> {
 /// # Errors
 /// If it is no msgpack, is nested deeper than [`MAX_CONTROL_DEPTH`], lacks a field or has bytes left over.
 pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ControlError> {
-    let mut reader = rmp_serde::Deserializer::from_read_ref(bytes);
+    let mut reader = rmp_serde::Deserializer::new(bytes);
     reader.set_max_depth(MAX_CONTROL_DEPTH);
     let message = T::deserialize(&mut reader).map_err(ControlError::Decode)?;
     let left = reader.get_ref().len();

@@ -90,6 +90,9 @@ pub struct NodeStatus {
 pub struct NodeList {
     /// By name.
     pub nodes: Vec<NodeStatus>,
+    /// So many more there are than fit into a message.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub omitted: u32,
 }
 
 /// One session and where it runs.
@@ -106,6 +109,9 @@ pub struct SessionStatus {
 pub struct SessionList {
     /// By name.
     pub sessions: Vec<SessionStatus>,
+    /// So many more there are than fit into a message.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub omitted: u32,
 }
 
 /// How a pool is doing.
@@ -129,4 +135,9 @@ pub struct PoolStatus {
 pub struct Drain {
     /// The node's name.
     pub node: String,
+}
+
+/// Lists that are whole say nothing of it.
+const fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
