@@ -28,6 +28,6 @@ pub use local::LocalConfig;
 pub use node::NodeConfig;
 pub use quantity::{Bytes, Time};
 pub use setting::{
-    Bounded, Given, HostPort, Labels, MAX_LABELS, MAX_NAME_BYTES, MAX_TEXT_BYTES, Name, Setting, Shown,
+    Bounded, Given, HostPort, Labels, MAX_LABELS, MAX_NAME_BYTES, MAX_TEXT_BYTES, Setting, Shown,
 };
 pub use shared::{Network, Spool, Store, Tls, WhenFull, Worker};

@@ -3,15 +3,13 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::setting::{HostPort, Name};
+use crate::setting::HostPort;
 use crate::shared::{Network, Spool, Tls, Worker};
 use crate::{Config, Setting};
 
-/// What a node is told. `config/node.toml` shows every key at its default.
+/// What a node is told. Its name is the one in its certificate. `config/node.toml` shows every key at its default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeConfig {
-    /// Its name, which must be the one in its certificate; `None` is that one.
-    pub name: Option<Name>,
     /// The coordinator it joins.
     pub coordinator: HostPort,
     /// Where trainers dial in (UDP). Default port 7610 on all addresses.
@@ -36,7 +34,6 @@ pub struct NodeConfig {
 impl Default for NodeConfig {
     fn default() -> Self {
         Self {
-            name: None,
             coordinator: HostPort("127.0.0.1:7600".to_owned()),
             listen: SocketAddr::from(([0, 0, 0, 0], NODE_PORT)),
             advertise: None,
@@ -53,7 +50,6 @@ impl Default for NodeConfig {
 impl Config for NodeConfig {
     fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
         let mut settings: Vec<(&'static str, &mut dyn Setting)> = vec![
-            ("node.name", &mut self.name),
             ("node.coordinator", &mut self.coordinator),
             ("node.listen", &mut self.listen),
             ("node.advertise", &mut self.advertise),

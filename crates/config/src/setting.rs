@@ -222,36 +222,6 @@ impl FromEmpty for HostPort {
     }
 }
 
-/// A name of a node, as certificates, listings and folders of the store carry it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Name(pub String);
-
-impl Setting for Name {
-    fn wanted(&self) -> String {
-        format!("1 to {MAX_NAME_BYTES} letters, digits, `.`, `_` or `-`")
-    }
-
-    fn set(&mut self, given: &Given) -> Result<(), String> {
-        let text = text(given)?;
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-        if text.is_empty() || text.len() > MAX_NAME_BYTES || !text.bytes().all(plain) {
-            return Err(String::new());
-        }
-        text.clone_into(&mut self.0);
-        Ok(())
-    }
-
-    fn show(&self) -> Shown {
-        Shown::Text(self.0.clone())
-    }
-}
-
-impl FromEmpty for Name {
-    fn empty() -> Self {
-        Self(String::new())
-    }
-}
-
 /// Labels with their values; in a variable or flag as `zone=a,gpu=none`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Labels(pub BTreeMap<String, String>);
@@ -370,7 +340,7 @@ fn quoted(text: &str) -> String {
 
 /// Bytes of any string.
 pub const MAX_TEXT_BYTES: usize = 4096;
-/// Bytes of a node's name, of a label and of its value; the protocol's own bound.
+/// Bytes of a label's name and of its value; the protocol's own bound.
 pub const MAX_NAME_BYTES: usize = 128;
 /// Labels of a node; the protocol's own bound.
 pub const MAX_LABELS: usize = 32;

@@ -57,6 +57,9 @@ pub enum WhenFull {
 pub struct Store {
     /// Bytes on disk at which the oldest whole segments are dropped, counted. Default 100 GB.
     pub budget: Bytes,
+    /// Bytes on disk of segments that contradict others and were set aside for the operator, at which the oldest
+    /// of them are dropped. Default 1 GB.
+    pub quarantine: Bytes,
 }
 
 /// Files with the certificates of this process, in PEM; read again when they change. Each that is not set is
@@ -127,7 +130,7 @@ impl Spool {
 
 impl Store {
     pub(crate) fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
-        vec![("store.budget", &mut self.budget)]
+        vec![("store.budget", &mut self.budget), ("store.quarantine", &mut self.quarantine)]
     }
 }
 
@@ -177,7 +180,7 @@ impl Default for Spool {
 
 impl Default for Store {
     fn default() -> Self {
-        Self { budget: Bytes(100_000_000_000) }
+        Self { budget: Bytes(100_000_000_000), quarantine: Bytes(1_000_000_000) }
     }
 }
 

@@ -108,7 +108,6 @@ fn a_value_of_the_wrong_type_stops_with_key_value_wanted_type_and_line() {
         ("[node]\nlease = \"30\"\n", "the unit is missing; units are ms, s, min, h"),
         ("[node]\nlisten = \"localhost:1\"\n", "wanted is an IP address and a port"),
         ("[node]\nlabels = \"a=b\"\n", "wanted is at most 32 labels"),
-        ("[node]\nname = \"Node One\"\n", "wanted is 1 to 128 letters, digits"),
         ("[node]\ncoordinator = \"host\"\n", "there is no port"),
         ("[spool]\nwhen_full = \"wait\"\n", "wanted is \"back_pressure\" or \"drop\""),
         ("[network]\njumbo = 1\n", "wanted is true or false"),

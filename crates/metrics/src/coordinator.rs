@@ -6,7 +6,7 @@ use crate::family::{Family, Kind, Page};
 
 /// What a coordinator knows of its cluster, and what its store has.
 #[derive(Debug, Clone)]
-pub struct CoordinatorFigures {
+pub struct CoordinatorSample {
     /// The cluster at a glance; what `status` shows.
     pub status: ClusterStatus,
     /// Pools opened since its start.
@@ -17,7 +17,7 @@ pub struct CoordinatorFigures {
     pub store_dropped_segments: u64,
 }
 
-impl CoordinatorFigures {
+impl CoordinatorSample {
     /// Every metric of a coordinator.
     pub const FAMILIES: &'static [Family] = &[
         TERM,

@@ -12,7 +12,7 @@ use crate::family::{Family, Page};
 /// Something that has figures. Asked once per scrape, on the thread of the server: it must not block.
 pub trait Figures: Send + Sync {
     /// Every metric it may put on a page.
-    fn families(&self) -> &'static [Family];
+    fn families(&self) -> Vec<&'static Family>;
 
     /// Puts its present figures on the page.
     fn put(&self, page: &mut Page);
@@ -48,7 +48,7 @@ impl Exporter {
             let labels = family.labels.iter().map(|label| (*label).to_owned()).collect();
             Desc::new(family.name.to_owned(), family.help.to_owned(), labels, HashMap::new())
         };
-        let descs = figures.families().iter().map(desc).collect::<Result<_, _>>();
+        let descs = figures.families().into_iter().map(desc).collect::<Result<_, _>>();
         let source = Source { figures, descs: descs.map_err(ExporterError::Register)? };
         self.registry.register(Box::new(source)).map_err(ExporterError::Register)
     }

@@ -7,42 +7,54 @@ use crate::family::{Family, Histogram, Kind, Page};
 
 /// What a node has done since its start, and what it has now.
 #[derive(Debug, Clone, Default)]
-pub struct NodeFigures {
+pub struct NodeSample {
     /// Env steps.
     pub steps: u64,
     /// Episodes that ended, by [`Outcome::ALL`].
     pub episodes: [u64; Outcome::ALL.len()],
-    /// Seconds of a batch's step, of the batches that were timed.
+    /// Seconds that owners' steps of all lanes of a session took.
     pub step_times: Histogram,
-    /// Seconds of a batch's reset.
+    /// Seconds that their steps of some lanes took.
+    pub send_times: Histogram,
+    /// Seconds that their resets took.
     pub reset_times: Histogram,
-    /// Seconds a batch waited for a thread.
+    /// Seconds that their requests waited for a thread.
     pub queue_waits: Histogram,
-    /// Batches waiting for a thread now.
+    /// Requests waiting for a thread now.
     pub queued: u64,
-    /// Open sessions that their owner steps.
-    pub owned_sessions: u64,
-    /// Open sessions that the node plays by itself.
-    pub collecting_sessions: u64,
+    /// Requests that were refused because too many waited.
+    pub busy: u64,
+    /// Threads that hung in a step and were given up.
+    pub abandoned_threads: u64,
+    /// Open sessions.
+    pub sessions: u64,
+    /// Sessions that were opened.
+    pub sessions_opened: u64,
+    /// Owners that attached, and attached again.
+    pub attached: u64,
+    /// Streams that ended because what came on them was no request.
+    pub malformed_streams: u64,
     /// Lanes of open sessions.
     pub lanes: u64,
     /// Lanes it takes.
     pub capacity: u64,
     /// Sessions that ended, by cause.
     pub sessions_ended: Vec<(&'static str, u64)>,
-    /// Envs, threads and actors that were made anew after a failure.
+    /// Lanes that were started again after a failure.
     pub restarts: u64,
+    /// Connections to the coordinator that were lost.
+    pub coordinator_lost: u64,
     /// Whether a coordinator has it registered.
     pub registered: bool,
     /// What was recorded.
-    pub recorder: RecorderFigures,
+    pub recorder: RecorderSample,
     /// What waits to be shipped.
-    pub spool: SpoolFigures,
+    pub spool: SpoolSample,
 }
 
 /// What a recorder has written.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct RecorderFigures {
+pub struct RecorderSample {
     /// Episodes whose end was written.
     pub episodes: u64,
     /// Of them, those that survive a power cut.
@@ -61,7 +73,7 @@ pub struct RecorderFigures {
 
 /// What is on its way to the store: offered = shipped + dropped + waiting.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SpoolFigures {
+pub struct SpoolSample {
     /// Bytes of sealed segments that are not in the store yet.
     pub waiting_bytes: u64,
     /// Those segments.
@@ -80,20 +92,27 @@ pub struct SpoolFigures {
     pub failed_attempts: u64,
 }
 
-impl NodeFigures {
+impl NodeSample {
     /// Every metric of a node.
     pub const FAMILIES: &'static [Family] = &[
         STEPS,
         EPISODES,
         STEP_TIMES,
+        SEND_TIMES,
         RESET_TIMES,
         QUEUE_WAITS,
         QUEUED,
+        BUSY,
+        ABANDONED,
         SESSIONS,
+        SESSIONS_OPENED,
+        ATTACHED,
+        MALFORMED,
         LANES,
         CAPACITY,
         SESSIONS_ENDED,
         RESTARTS,
+        COORDINATOR_LOST,
         REGISTERED,
         RECORDED,
         RECORDED_DURABLY,
@@ -116,17 +135,23 @@ impl NodeFigures {
         page.value(&STEPS, self.steps as f64);
         self.put_episodes(page);
         page.histogram(&STEP_TIMES, &self.step_times);
+        page.histogram(&SEND_TIMES, &self.send_times);
         page.histogram(&RESET_TIMES, &self.reset_times);
         page.histogram(&QUEUE_WAITS, &self.queue_waits);
         page.value(&QUEUED, self.queued as f64);
-        page.labelled(&SESSIONS, &["owned"], self.owned_sessions as f64);
-        page.labelled(&SESSIONS, &["collecting"], self.collecting_sessions as f64);
+        page.value(&BUSY, self.busy as f64);
+        page.value(&ABANDONED, self.abandoned_threads as f64);
+        page.value(&SESSIONS, self.sessions as f64);
+        page.value(&SESSIONS_OPENED, self.sessions_opened as f64);
+        page.value(&ATTACHED, self.attached as f64);
+        page.value(&MALFORMED, self.malformed_streams as f64);
         page.value(&LANES, self.lanes as f64);
         page.value(&CAPACITY, self.capacity as f64);
         for &(cause, count) in &self.sessions_ended {
             page.labelled(&SESSIONS_ENDED, &[cause], count as f64);
         }
         page.value(&RESTARTS, self.restarts as f64);
+        page.value(&COORDINATOR_LOST, self.coordinator_lost as f64);
         page.value(&REGISTERED, f64::from(u8::from(self.registered)));
         self.recorder.put(page);
         self.spool.put(page);
@@ -145,7 +170,7 @@ impl NodeFigures {
     }
 }
 
-impl RecorderFigures {
+impl RecorderSample {
     fn put(&self, page: &mut Page) {
         page.value(&RECORDED, self.episodes as f64);
         page.value(&RECORDED_DURABLY, self.durable_episodes as f64);
@@ -157,7 +182,7 @@ impl RecorderFigures {
     }
 }
 
-impl SpoolFigures {
+impl SpoolSample {
     fn put(&self, page: &mut Page) {
         page.value(&SPOOL_BYTES, self.waiting_bytes as f64);
         page.value(&SPOOL_SEGMENTS, self.waiting_segments as f64);
@@ -190,19 +215,43 @@ const fn by(label: &'static [&'static str], family: Family) -> Family {
 const STEPS: Family = counter("rollhouse_steps_total", "Env steps of all lanes.");
 const EPISODES: Family =
     by(&["outcome"], counter("rollhouse_episodes_total", "Episodes that ended, by outcome."));
-const STEP_TIMES: Family = times("rollhouse_step_seconds", "Time of a batch's step.");
-const RESET_TIMES: Family = times("rollhouse_reset_seconds", "Time of a batch's reset.");
+const STEP_TIMES: Family = times(
+    "rollhouse_step_seconds",
+    "Time of owners' steps of all lanes of a session, with the encoding of the answer.",
+);
+const SEND_TIMES: Family = times(
+    "rollhouse_send_seconds",
+    "Time of owners' steps of some lanes of a session, with the encoding of the answer.",
+);
+const RESET_TIMES: Family =
+    times("rollhouse_reset_seconds", "Time of owners' resets, with the encoding of the answer.");
 const QUEUE_WAITS: Family =
-    times("rollhouse_queue_wait_seconds", "Time a batch waited for a thread that steps.");
-const QUEUED: Family = gauge("rollhouse_queue_batches", "Batches that wait for a thread that steps.");
-const SESSIONS: Family =
-    by(&["kind"], gauge("rollhouse_sessions", "Open sessions, by who chooses their actions."));
+    times("rollhouse_queue_wait_seconds", "Time that owners' requests waited for a thread that steps.");
+const QUEUED: Family = gauge("rollhouse_queue_requests", "Requests that wait for a thread that steps.");
+const BUSY: Family = counter(
+    "rollhouse_busy_total",
+    "Owners' requests that were refused because too many waited for a thread.",
+);
+const ABANDONED: Family =
+    counter("rollhouse_abandoned_threads_total", "Threads that hung in a step and were given up.");
+const SESSIONS: Family = gauge("rollhouse_sessions", "Open sessions.");
+const SESSIONS_OPENED: Family = counter("rollhouse_sessions_opened_total", "Sessions that were opened.");
+const ATTACHED: Family = counter(
+    "rollhouse_owners_attached_total",
+    "Times that an owner attached to a session, or attached again.",
+);
+const MALFORMED: Family = counter(
+    "rollhouse_malformed_streams_total",
+    "Sessions' streams that ended because what came on them was no request.",
+);
 const LANES: Family = gauge("rollhouse_lanes", "Lanes of open sessions.");
 const CAPACITY: Family = gauge("rollhouse_capacity_lanes", "Lanes the node takes.");
 const SESSIONS_ENDED: Family =
     by(&["cause"], counter("rollhouse_sessions_ended_total", "Sessions that ended, by cause."));
 const RESTARTS: Family =
-    counter("rollhouse_restarts_total", "Envs, threads and actors that were made anew after a failure.");
+    counter("rollhouse_restarts_total", "Lanes that were started again after a failure.");
+const COORDINATOR_LOST: Family =
+    counter("rollhouse_coordinator_lost_total", "Times that the connection to the coordinator was lost.");
 const REGISTERED: Family =
     gauge("rollhouse_registered", "1 while a coordinator has the node registered, else 0.");
 const RECORDED: Family = counter("rollhouse_recorder_episodes_total", "Episodes whose end was recorded.");

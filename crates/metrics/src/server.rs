@@ -234,12 +234,12 @@ mod tests {
 
     struct Beans;
 
-    const BEANS: [Family; 1] =
+    static BEANS: [Family; 1] =
         [Family { name: "beans_total", help: "Beans.", kind: Kind::Counter, labels: &["colour"] }];
 
     impl Figures for Beans {
-        fn families(&self) -> &'static [Family] {
-            &BEANS
+        fn families(&self) -> Vec<&'static Family> {
+            BEANS.iter().collect()
         }
 
         fn put(&self, page: &mut Page) {

@@ -9,7 +9,7 @@ use crate::family::{Family, Kind, Page};
 
 /// What an endpoint has done, and how its connections are now.
 #[derive(Debug, Clone, Default)]
-pub struct TransportFigures {
+pub struct TransportSample {
     /// How strangers fared; `None` for a process that only dials.
     pub arrivals: Option<ArrivalCounts>,
     /// What the system gave the socket; `None` if it is not known.
@@ -55,7 +55,7 @@ impl Links {
     }
 }
 
-impl TransportFigures {
+impl TransportSample {
     /// Every metric of an endpoint.
     pub const FAMILIES: &'static [Family] = &[
         ACCEPTED,

@@ -7,18 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_metrics::{
-    CoordinatorFigures, Exporter, Family, Figures, Histogram, Kind, Links, NodeFigures, Page,
-    TransportFigures,
+    CoordinatorSample, Exporter, Family, Figures, Histogram, Kind, Links, NodeSample, Page, TransportSample,
 };
 use rollhouse_wire::{ArrivalCounts, ClusterStatus, Effective, LinkFigures, Role};
 
-struct Node(NodeFigures);
-struct Coordinator(CoordinatorFigures);
-struct Transport(TransportFigures);
+struct Node(NodeSample);
+struct Coordinator(CoordinatorSample);
+struct Transport(TransportSample);
 
 impl Figures for Node {
-    fn families(&self) -> &'static [Family] {
-        NodeFigures::FAMILIES
+    fn families(&self) -> Vec<&'static Family> {
+        NodeSample::FAMILIES.iter().collect()
     }
 
     fn put(&self, page: &mut Page) {
@@ -27,8 +26,8 @@ impl Figures for Node {
 }
 
 impl Figures for Coordinator {
-    fn families(&self) -> &'static [Family] {
-        CoordinatorFigures::FAMILIES
+    fn families(&self) -> Vec<&'static Family> {
+        CoordinatorSample::FAMILIES.iter().collect()
     }
 
     fn put(&self, page: &mut Page) {
@@ -37,8 +36,8 @@ impl Figures for Coordinator {
 }
 
 impl Figures for Transport {
-    fn families(&self) -> &'static [Family] {
-        TransportFigures::FAMILIES
+    fn families(&self) -> Vec<&'static Family> {
+        TransportSample::FAMILIES.iter().collect()
     }
 
     fn put(&self, page: &mut Page) {
@@ -46,8 +45,8 @@ impl Figures for Transport {
     }
 }
 
-fn node() -> NodeFigures {
-    let mut figures = NodeFigures { steps: 12, ..NodeFigures::default() };
+fn node() -> NodeSample {
+    let mut figures = NodeSample { steps: 12, ..NodeSample::default() };
     // Terminated is one word for two finished outcomes.
     figures.episodes = std::array::from_fn(|index| 10 + index as u64);
     figures.step_times = Histogram { bounds: vec![0.001, 0.01], counts: vec![5, 2, 1], sum: 0.5 };
@@ -55,8 +54,8 @@ fn node() -> NodeFigures {
     figures
 }
 
-fn coordinator() -> CoordinatorFigures {
-    CoordinatorFigures {
+fn coordinator() -> CoordinatorSample {
+    CoordinatorSample {
         status: ClusterStatus {
             program: "rollhouse".to_owned(),
             term: 7,
@@ -77,7 +76,7 @@ fn coordinator() -> CoordinatorFigures {
     }
 }
 
-fn transport() -> TransportFigures {
+fn transport() -> TransportSample {
     let mut arrivals = ArrivalCounts { connected: 3, full: 1, ..ArrivalCounts::default() };
     arrivals.turned_away.insert("unauthenticated", 2);
     let effective = Effective {
@@ -90,7 +89,7 @@ fn transport() -> TransportFigures {
     links.open(&link(1452, 250));
     links.open(&link(1200, 100));
     links.closed(&link(0, 9000));
-    TransportFigures {
+    TransportSample {
         arrivals: Some(arrivals),
         effective: Some(effective),
         refusals: [("forbidden", 2)].into(),
@@ -124,19 +123,19 @@ fn printed(figures: [Arc<dyn Figures>; 2]) -> String {
 #[test]
 fn every_metric_is_exported_with_the_type_it_has() {
     for (text, families) in [
-        (printed([Arc::new(Node(node())), Arc::new(Transport(transport()))]), NodeFigures::FAMILIES),
+        (printed([Arc::new(Node(node())), Arc::new(Transport(transport()))]), NodeSample::FAMILIES),
         (
             printed([Arc::new(Coordinator(coordinator())), Arc::new(Transport(transport()))]),
-            CoordinatorFigures::FAMILIES,
+            CoordinatorSample::FAMILIES,
         ),
     ] {
-        for family in families.iter().chain(TransportFigures::FAMILIES) {
+        for family in families.iter().chain(TransportSample::FAMILIES) {
             let kind = word(family.kind);
             let line = format!("# TYPE {} {kind}", family.name);
             assert!(text.lines().any(|l| l == line), "no `{line}` in\n{text}");
         }
         let exported = text.lines().filter(|line| line.starts_with("# TYPE ")).count();
-        assert_eq!(exported, families.len() + TransportFigures::FAMILIES.len());
+        assert_eq!(exported, families.len() + TransportSample::FAMILIES.len());
     }
 }
 
@@ -195,7 +194,7 @@ fn the_page_of_metrics_lists_each_with_type_labels_and_meaning() {
 }
 
 fn all() -> impl Iterator<Item = &'static Family> {
-    NodeFigures::FAMILIES.iter().chain(CoordinatorFigures::FAMILIES).chain(TransportFigures::FAMILIES)
+    NodeSample::FAMILIES.iter().chain(CoordinatorSample::FAMILIES).chain(TransportSample::FAMILIES)
 }
 
 fn row(family: &Family) -> String {
