@@ -1,8 +1,9 @@
 //! Connection strings: `rollhouse://HOST:PORT?token=...&ca=...`.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
+
+use rollhouse_wire::{FingerprintError, Trust};
 
 /// Where a coordinator is, and what proves either side's identity.
 ///
@@ -16,17 +17,9 @@ pub struct Address {
     pub port: u16,
     /// The bearer token, if the string carries one. Never printed.
     pub token: Option<String>,
-    /// How the cluster's certificate authority is known, if the string says so.
-    pub ca: Option<CaSource>,
-}
-
-/// How a cluster's certificate authority is known.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CaSource {
-    /// SHA-256 of the authority's certificate in DER; written `sha256:` and 64 hexadecimal digits.
-    Fingerprint([u8; 32]),
-    /// A PEM file with one or more certificates.
-    File(PathBuf),
+    /// By what the cluster is known, if the string says so: `sha256:` and the fingerprint of its authority's
+    /// certificate, or the path of a PEM file.
+    pub ca: Option<Trust>,
 }
 
 /// The coordinator's port when none is named.
@@ -54,7 +47,7 @@ impl FromStr for Address {
                 percent_decoded(value).ok_or_else(|| AddressError::Encoding { key: key.to_owned() })?;
             let twice = match key {
                 "token" => address.token.replace(value).is_some(),
-                "ca" => address.ca.replace(value.parse()?).is_some(),
+                "ca" => address.ca.replace(trust_of(&value)?).is_some(),
                 _ => return Err(AddressError::Key(key.to_owned())),
             };
             if twice {
@@ -72,11 +65,8 @@ impl fmt::Display for Address {
         let (open, close) = if bracket { ("[", "]") } else { ("", "") };
         write!(f, "{SCHEME}{open}{}{close}:{}", self.host, self.port)?;
         match &self.ca {
-            Some(CaSource::Fingerprint(hash)) => {
-                f.write_str("?ca=sha256:")?;
-                hash.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-            }
-            Some(CaSource::File(path)) => write!(f, "?ca={}", path.display()),
+            Some(Trust::Fingerprint(fingerprint)) => write!(f, "?ca={fingerprint}"),
+            Some(Trust::File(path)) => write!(f, "?ca={}", path.display()),
             None => Ok(()),
         }
     }
@@ -88,24 +78,18 @@ impl fmt::Debug for Address {
     }
 }
 
-impl FromStr for CaSource {
-    type Err = AddressError;
-
-    fn from_str(text: &str) -> Result<Self, AddressError> {
-        let Some(digits) = text.strip_prefix(FINGERPRINT) else {
-            return if text.is_empty() { Err(AddressError::EmptyCa) } else { Ok(Self::File(text.into())) };
-        };
-        let wrong = || AddressError::Fingerprint { digits: digits.len() };
-        let mut hash = [0; 32];
-        if digits.len() != 2 * hash.len() || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return Err(wrong());
-        }
-        for (byte, pair) in hash.iter_mut().zip(digits.as_bytes().chunks(2)) {
-            let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
-            *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
-        }
-        Ok(Self::Fingerprint(hash))
+/// What `ca` says: `sha256:` and a fingerprint, or the path of a PEM file.
+///
+/// # Errors
+/// An empty text, or a fingerprint that is none.
+pub fn trust_of(ca: &str) -> Result<Trust, AddressError> {
+    if ca.is_empty() {
+        return Err(AddressError::EmptyCa);
     }
+    if ca.starts_with(FINGERPRINT) {
+        return ca.parse().map(Trust::Fingerprint).map_err(AddressError::Fingerprint);
+    }
+    Ok(Trust::File(ca.into()))
 }
 
 fn place_of(place: &str) -> Result<(String, u16), AddressError> {
@@ -178,11 +162,8 @@ pub enum AddressError {
         /// Its key.
         key: String,
     },
-    /// A fingerprint that is not 64 hexadecimal digits.
-    Fingerprint {
-        /// How many characters follow `sha256:`.
-        digits: usize,
-    },
+    /// A fingerprint that is none.
+    Fingerprint(FingerprintError),
     /// `ca` without a value.
     EmptyCa,
 }
@@ -199,9 +180,7 @@ impl fmt::Display for AddressError {
             Self::Key(key) => write!(f, "unknown key `{key}` in a connection string; known are token, ca"),
             Self::Twice(key) => write!(f, "key `{key}` stands twice in a connection string"),
             Self::Encoding { key } => write!(f, "the value of `{key}` is not percent-encoded text"),
-            Self::Fingerprint { digits } => {
-                write!(f, "ca: {digits} characters follow {FINGERPRINT}, 64 hexadecimal digits are wanted")
-            }
+            Self::Fingerprint(error) => write!(f, "ca: {error}"),
             Self::EmptyCa => {
                 write!(f, "ca is empty; {FINGERPRINT} and 64 hexadecimal digits, or a PEM file, are wanted")
             }
@@ -209,7 +188,14 @@ impl fmt::Display for AddressError {
     }
 }
 
-impl std::error::Error for AddressError {}
+impl std::error::Error for AddressError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Fingerprint(source) => Some(source),
+            _ => None,
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -223,7 +209,8 @@ mod tests {
             format!("rollhouse://example.org:1234?token=rh_1_a%2Bb&ca=sha256:{hex}").parse().unwrap();
         assert_eq!((address.host.as_str(), address.port), ("example.org", 1234));
         assert_eq!(address.token.as_deref(), Some("rh_1_a+b"));
-        assert_eq!(address.ca, Some(CaSource::Fingerprint([10; 32])));
+        assert_eq!(address.ca, trust_of(&format!("sha256:{hex}")).ok());
+        assert!(matches!(address.ca, Some(Trust::Fingerprint(_))));
     }
 
     #[test]
@@ -232,7 +219,7 @@ mod tests {
         assert_eq!((address.host.as_str(), address.port), ("::1", DEFAULT_PORT));
         assert_eq!((address.token, address.ca), (None, None));
         let address: Address = "rollhouse://host/?ca=/etc/ca%20one.pem".parse().unwrap();
-        assert_eq!(address.ca, Some(CaSource::File("/etc/ca one.pem".into())));
+        assert_eq!(address.ca, Some(Trust::File("/etc/ca one.pem".into())));
     }
 
     #[test]
@@ -247,7 +234,7 @@ mod tests {
         assert_eq!(of("rollhouse://host?user=x"), AddressError::Key("user".into()));
         assert_eq!(of("rollhouse://host?token=a&token=b"), AddressError::Twice("token".into()));
         assert_eq!(of("rollhouse://host?token=%+1"), AddressError::Encoding { key: "token".into() });
-        assert_eq!(of("rollhouse://host?ca=sha256:12"), AddressError::Fingerprint { digits: 2 });
+        assert!(matches!(of("rollhouse://host?ca=sha256:12"), AddressError::Fingerprint(_)));
         assert_eq!(of("rollhouse://host?ca="), AddressError::EmptyCa);
     }
 

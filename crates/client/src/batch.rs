@@ -3,7 +3,7 @@
 
 use std::any::Any;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rollhouse_arena::{Arena, ArenaError, BatchColumns, BlockRows, Frame, Rows, Share, Spin};
 use rollhouse_core::{ColumnMut, ColumnRef, DType, EnvSpec};
@@ -99,11 +99,6 @@ impl Target<'_> {
             let of_obs = obs.fold(0, |any, flag| any | flag);
             (any(rows.terminated) | any(rows.truncated) | any(rows.reset) | of_obs) <= 1
         })
-    }
-
-    /// Marks rows as truncated: their lanes were lost in this step.
-    pub(crate) fn truncate(&self, lanes: &Range<usize>, rows: impl Iterator<Item = usize>) {
-        self.rows(lanes, |block| rows.for_each(|row| block.truncated[row] = 1));
     }
 
     /// The rows of a session that is gone: the last observation, reward 0, truncated if it went in this step.

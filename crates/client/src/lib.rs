@@ -1,17 +1,41 @@
 //! The trainer's library: lanes of a cluster as one batch.
 //!
-//! A trainer connects to a coordinator, asks it for a pool of lanes, and steps them on the nodes they were placed
-//! on. Lanes of several nodes are one batch in a stable order, with the engine's semantics.
+//! A trainer connects to a coordinator ([`Cluster`]), asks it for a pool of lanes ([`Cluster::open_pool`]), and
+//! steps them on the nodes they were placed on ([`Pool`]). Lanes of several nodes are one batch in a stable order,
+//! with the engine's semantics; a batch lies in an arena, as an engine's does. [`AsyncCluster`] and [`AsyncPool`]
+//! have the same calls on the caller's own tokio runtime.
 //!
-//! Not a goal: deciding where lanes run (crate coordinator), stepping them (crates node and engine).
+//! | background | runs on | on cancel | on error |
+//! |---|---|---|---|
+//! | thread `rollhouse-care`: drives the runtime of a [`Cluster`] while nobody calls | its own | ends with the last handle | does not happen: it decides and drives, nothing else |
+//! | tasks of the QUIC library, one per connection and socket | the runtime, so the calling thread | connections are lost; leases end the sessions | the connection is lost, and made again by the next request |
+//! | task that closes a pool that was dropped | the same | the pool ends with its leases | the same |
+//!
+//! Not a goal: deciding where lanes run (crate coordinator), stepping them (crates node and engine), choosing
+//! actions. Start reading at [`Pool`], then `session.rs` and [`Retry`].
 #![forbid(unsafe_code)]
 
 mod address;
 mod batch;
+mod blocking;
 mod caretaker;
 mod check;
+mod cluster;
+mod driver;
+mod error;
+mod first_done;
 mod join;
+mod lockstep;
+mod network;
+mod pool;
+mod remote_disk;
 mod retry;
+mod session;
 
-pub use address::{Address, AddressError, CaSource, DEFAULT_PORT};
-pub use retry::{GiveUp, Retry, RetryAction, RetryEvent};
+pub use address::{Address, AddressError, DEFAULT_PORT, trust_of};
+pub use blocking::{Cluster, Look, Pool};
+pub use cluster::{AsyncCluster, ConnectOptions, DEFAULT_TIMEOUT};
+pub use error::{ConnectError, OpenError, RequestError, StepError};
+pub use pool::{AsyncPool, PoolRequest};
+pub use remote_disk::{BLOCK_BYTES, CACHE_BYTES, RemoteDisk, StoreReader};
+pub use retry::{GiveUp, Patience, Retry, RetryAction, RetryEvent};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rollhouse_core::split_mix64;
-use rollhouse_wire::RefusalCode;
+use rollhouse_wire::{FrameHeader, RefusalCode};
 
 /// One request of one session, from its first writing to its answer.
 ///
@@ -17,10 +17,12 @@ use rollhouse_wire::RefusalCode;
 /// ```
 ///
 /// Writing a request again is safe: a node answers a number it has answered with the same bytes and steps
-/// nothing. Pure: `now` is any clock that only goes forward; the jitter comes from the seed.
+/// nothing. A refusal is an answer, so what was refused is asked again under the next number. Pure: `now` is any clock that only goes forward; the jitter comes from the seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retry {
     number: u32,
+    /// Requests before this one whose answers nobody took.
+    abandoned: u32,
     deadline: Duration,
     lease: Duration,
     seed: u64,
@@ -37,6 +39,19 @@ enum State {
     Attaching,
     Waiting { attach: bool, until: Duration },
     Over,
+}
+
+/// How long a request is worth trying, and what came before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// The caller's, on the clock of `now`.
+    pub deadline: Duration,
+    /// How long a node keeps a session without hearing of its owner: nobody waits longer for a silent one.
+    pub lease: Duration,
+    /// Requests before this one whose answers nobody took: a new stream may find the node before any of them.
+    pub abandoned: u32,
+    /// Decides the jitter.
+    pub seed: u64,
 }
 
 /// What happened to a request.
@@ -74,8 +89,11 @@ pub enum RetryEvent {
 /// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryAction {
-    /// Write the request and wait for its answer.
-    Send,
+    /// Write the request under that number and wait for its answer.
+    Send {
+        /// Counts as [`FrameHeader::next_number`] does.
+        number: u32,
+    },
     /// Connect if need be, and attach.
     Attach,
     /// Do nothing until then, and say [`RetryEvent::Woken`].
@@ -98,22 +116,15 @@ pub enum GiveUp {
 }
 
 impl Retry {
-    /// A request that is made at `now`; the first action is to send it on an attached stream, else to attach.
-    ///
-    /// `deadline` is the caller's, on the clock of `now`. A node keeps a session for `lease` without hearing of
-    /// its owner, so nobody waits longer for one that is silent.
-    pub fn new(
-        now: Duration,
-        number: u32,
-        attached: bool,
-        deadline: Duration,
-        lease: Duration,
-        seed: u64,
-    ) -> (Self, RetryAction) {
+    /// The request after the one with number `last`, made at `now`: the first action is to send it on an
+    /// attached stream, else to attach.
+    pub fn new(now: Duration, last: u32, attached: bool, patience: Patience) -> (Self, RetryAction) {
         let state = if attached { State::Sent } else { State::Attaching };
         let silent_since = (!attached).then_some(now);
-        let retry = Self { number, deadline, lease, seed, waits: 0, silent_since, state };
-        (retry, if attached { RetryAction::Send } else { RetryAction::Attach })
+        let Patience { abandoned, deadline, lease, seed } = patience;
+        let number = FrameHeader::next_number(last);
+        let retry = Self { number, abandoned, deadline, lease, seed, waits: 0, silent_since, state };
+        (retry, if attached { RetryAction::Send { number } } else { RetryAction::Attach })
     }
 
     /// Takes an event in and says what to do. Events that do not belong to the state change nothing and repeat
@@ -127,6 +138,8 @@ impl Retry {
                 RetryAction::Finish
             }
             (State::Sent, E::Refused { code, retry_after }) if code.is_transient() => {
+                self.number = FrameHeader::next_number(self.number);
+                self.abandoned = 0;
                 self.wait(now, false, FIRST_BUSY_WAIT, LONGEST_BUSY_WAIT, retry_after)
             }
             (State::Sent, E::Refused { code, .. }) => self.give_up(GiveUp::Refused(code)),
@@ -162,18 +175,21 @@ impl Retry {
                 RetryAction::WaitUntil(until)
             }
             (State::Waiting { until, .. }, _) => RetryAction::WaitUntil(until),
-            (State::Sent, _) => RetryAction::Send,
+            (State::Sent, _) => RetryAction::Send { number: self.number },
             (State::Attaching, _) => RetryAction::Attach,
         }
     }
 
     fn attached(&mut self, now: Duration, last: u32) -> RetryAction {
         // A node that stands anywhere else has answered requests of another owner, or is another session.
-        if last == self.number || last.checked_add(1) == Some(self.number) {
-            self.send(now)
-        } else {
-            self.give_up(GiveUp::NodeLost)
+        let behind = steps_from(last, self.number);
+        if behind > 1 + self.abandoned {
+            return self.give_up(GiveUp::NodeLost);
         }
+        if behind > 0 {
+            self.number = FrameHeader::next_number(last);
+        }
+        self.send(now)
     }
 
     fn attach_refused(
@@ -197,7 +213,7 @@ impl Retry {
             return self.give_up(GiveUp::TimedOut);
         }
         self.state = State::Sent;
-        RetryAction::Send
+        RetryAction::Send { number: self.number }
     }
 
     fn attach(&mut self, now: Duration) -> RetryAction {
@@ -237,6 +253,12 @@ impl Retry {
     }
 }
 
+/// How many requests lie between the one with number `last` and the one with `number`, the latter counted.
+const fn steps_from(last: u32, number: u32) -> u32 {
+    // Numbers go round without 0.
+    if number >= last { number - last } else { number + (u32::MAX - last) }
+}
+
 const FIRST_BUSY_WAIT: Duration = Duration::from_millis(1);
 const LONGEST_BUSY_WAIT: Duration = Duration::from_secs(1);
 const FIRST_DIAL_WAIT: Duration = Duration::from_millis(50);
@@ -250,27 +272,52 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(30);
     const DEADLINE: Duration = Duration::from_secs(60);
 
+    fn patience(seed: u64) -> Patience {
+        Patience { deadline: DEADLINE, lease: LEASE, abandoned: 0, seed }
+    }
+
     fn busy(ms: u64) -> RetryEvent {
         RetryEvent::Refused { code: RefusalCode::Busy, retry_after: Some(Duration::from_millis(ms)) }
     }
 
     #[test]
     fn a_busy_node_is_asked_again_not_before_it_said() {
-        let (mut retry, first) = Retry::new(Duration::ZERO, 1, true, DEADLINE, LEASE, 7);
-        assert_eq!(first, RetryAction::Send);
+        let (mut retry, first) = Retry::new(Duration::ZERO, 0, true, patience(7));
+        assert_eq!(first, RetryAction::Send { number: 1 });
         let RetryAction::WaitUntil(until) = retry.on(Duration::ZERO, busy(40)) else { panic!() };
         assert!(until >= Duration::from_millis(40) && until < Duration::from_millis(61), "{until:?}");
-        assert_eq!(retry.on(until, RetryEvent::Woken), RetryAction::Send);
+        assert_eq!(retry.on(until, RetryEvent::Woken), RetryAction::Send { number: 2 });
         assert_eq!(retry.on(until, RetryEvent::Answered), RetryAction::Finish);
     }
 
     #[test]
     fn a_lost_stream_is_attached_again_and_the_request_repeated() {
         for last in [4, 5] {
-            let (mut retry, _) = Retry::new(Duration::ZERO, 5, true, DEADLINE, LEASE, 7);
+            let (mut retry, _) = Retry::new(Duration::ZERO, 4, true, patience(7));
             assert_eq!(retry.on(Duration::ZERO, RetryEvent::Lost), RetryAction::Attach);
-            assert_eq!(retry.on(Duration::ZERO, RetryEvent::Attached { last }), RetryAction::Send);
+            assert_eq!(
+                retry.on(Duration::ZERO, RetryEvent::Attached { last }),
+                RetryAction::Send { number: 5 }
+            );
         }
+    }
+
+    #[test]
+    fn a_new_stream_may_find_the_node_before_requests_nobody_waited_for() {
+        for (last, number) in [(2, 3), (3, 4), (4, 5), (5, 5)] {
+            let patience = Patience { abandoned: 2, ..patience(7) };
+            let (mut retry, _) = Retry::new(Duration::ZERO, 4, false, patience);
+            assert_eq!(retry.on(Duration::ZERO, RetryEvent::Attached { last }), RetryAction::Send { number });
+        }
+    }
+
+    #[test]
+    fn numbers_go_round_without_zero() {
+        let (mut retry, first) = Retry::new(Duration::ZERO, u32::MAX, true, patience(7));
+        assert_eq!(first, RetryAction::Send { number: 1 });
+        retry.on(Duration::ZERO, RetryEvent::Lost);
+        let again = retry.on(Duration::ZERO, RetryEvent::Attached { last: u32::MAX });
+        assert_eq!(again, RetryAction::Send { number: 1 });
     }
 
     #[test]
@@ -281,7 +328,7 @@ mod tests {
             RetryEvent::AttachRefused { code: RefusalCode::NotFound, retry_after: None },
             RetryEvent::AttachRefused { code: RefusalCode::Stale, retry_after: None },
         ] {
-            let (mut retry, _) = Retry::new(Duration::ZERO, 5, true, DEADLINE, LEASE, 7);
+            let (mut retry, _) = Retry::new(Duration::ZERO, 4, true, patience(7));
             retry.on(Duration::ZERO, RetryEvent::Lost);
             assert_eq!(retry.on(Duration::ZERO, event), RetryAction::GiveUp(GiveUp::NodeLost));
         }
@@ -289,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_silent_node_is_lost_after_its_lease_and_not_before() {
-        let (mut retry, _) = Retry::new(Duration::ZERO, 1, true, DEADLINE, LEASE, 7);
+        let (mut retry, _) = Retry::new(Duration::ZERO, 0, true, patience(7));
         let mut now = Duration::ZERO;
         let mut action = retry.on(now, RetryEvent::Lost);
         loop {
@@ -335,7 +382,7 @@ mod tests {
             seed: u64,
             attached: bool,
         ) {
-            let (mut retry, _) = Retry::new(Duration::ZERO, 10, attached, DEADLINE, LEASE, seed);
+            let (mut retry, _) = Retry::new(Duration::ZERO, 9, attached, patience(seed));
             let (mut now, mut over) = (Duration::ZERO, false);
             for (event, ms) in events {
                 now += Duration::from_millis(ms);
@@ -344,20 +391,20 @@ mod tests {
                 match action {
                     RetryAction::WaitUntil(until) => prop_assert!(until <= DEADLINE),
                     RetryAction::Finish | RetryAction::GiveUp(_) => over = true,
-                    RetryAction::Send | RetryAction::Attach => {}
+                    RetryAction::Send { .. } | RetryAction::Attach => {}
                 }
             }
         }
 
         #[test]
         fn a_node_that_stays_busy_is_asked_less_and_less_often(seed: u64) {
-            let (mut retry, _) = Retry::new(Duration::ZERO, 1, true, DEADLINE, LEASE, seed);
+            let (mut retry, _) = Retry::new(Duration::ZERO, 0, true, patience(seed));
             let (mut now, mut asked) = (Duration::ZERO, 0);
             while let RetryAction::WaitUntil(until) = retry.on(now, busy(1)) {
                 prop_assert!(until > now);
                 now = until;
                 asked += 1;
-                if retry.on(now, RetryEvent::Woken) != RetryAction::Send {
+                if !matches!(retry.on(now, RetryEvent::Woken), RetryAction::Send { .. }) {
                     break;
                 }
             }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use rollhouse_client::{GiveUp, Retry, RetryAction, RetryEvent};
+use rollhouse_client::{GiveUp, Patience, Retry, RetryAction, RetryEvent};
 use rollhouse_core::split_mix64;
 use rollhouse_wire::RefusalCode;
 
@@ -13,17 +13,25 @@ use rollhouse_wire::RefusalCode;
 struct Session {
     last: u32,
     steps: u32,
-    answer: u32,
+    answer: Answer,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+enum Answer {
+    #[default]
+    Busy,
+    Steps(u32),
 }
 
 impl Session {
-    /// The answer to a request: the count of steps after it.
-    fn handle(&mut self, number: u32) -> Option<u32> {
+    /// The answer to a request: the count of steps after it, or that the node is `busy`.
+    fn handle(&mut self, number: u32, busy: bool) -> Answer {
         if number == self.last + 1 {
-            self.steps += 1;
-            (self.last, self.answer) = (number, self.steps);
+            self.steps += u32::from(!busy);
+            (self.last, self.answer) = (number, if busy { Answer::Busy } else { Answer::Steps(self.steps) });
         }
-        (number == self.last).then_some(self.answer)
+        assert_eq!(number, self.last, "an owner repeats only its last request");
+        self.answer
     }
 }
 
@@ -64,19 +72,20 @@ fn play(seed: u64) -> End {
         dice,
     };
     let mut session = Some(Session::default());
-    let (mut now, mut attached) = (Duration::ZERO, false);
-    for number in 1..=200 {
+    let (mut now, mut attached, mut last) = (Duration::ZERO, false, 0);
+    for step in 1..=200 {
         let deadline = now + Duration::from_secs(3_600);
-        let lease = Duration::from_secs(30);
-        let (mut retry, mut action) = Retry::new(now, number, attached, deadline, lease, seed);
+        let patience = Patience { deadline, lease: Duration::from_secs(30), abandoned: 0, seed };
+        let (mut retry, mut action) = Retry::new(now, last, attached, patience);
         loop {
             now += Duration::from_micros(world.dice.roll(2_000));
             if world.dice.roll(1_000) < world.restarts_per_mille {
                 (session, attached) = (None, false);
             }
             action = match action {
-                RetryAction::Send => {
-                    let event = world.send(&mut session, number, attached);
+                RetryAction::Send { number } => {
+                    last = number;
+                    let event = world.send(&mut session, number, attached, step);
                     attached &= event != RetryEvent::Lost;
                     retry.on(now, event)
                 }
@@ -90,30 +99,37 @@ fn play(seed: u64) -> End {
                     retry.on(now, RetryEvent::Woken)
                 }
                 RetryAction::Finish => break,
-                RetryAction::GiveUp(GiveUp::NodeLost) => return End::Lost { answered: number - 1 },
+                RetryAction::GiveUp(GiveUp::NodeLost) => return End::Lost { answered: step - 1 },
                 RetryAction::GiveUp(other) => panic!("given up: {other:?}"),
             };
         }
         if let Some(session) = &session {
-            assert_eq!((session.last, session.answer, session.steps), (number, number, number));
+            assert_eq!((session.last, session.answer, session.steps), (last, Answer::Steps(step), step));
         }
     }
     End::All
 }
 
 impl World {
-    fn send(&mut self, session: &mut Option<Session>, number: u32, attached: bool) -> RetryEvent {
+    fn send(&mut self, session: &mut Option<Session>, number: u32, attached: bool, step: u32) -> RetryEvent {
         let Some(session) = session.as_mut().filter(|_| attached) else { return RetryEvent::Lost };
         if self.dice.roll(100) < self.loses_request {
             return RetryEvent::Lost;
         }
-        if session.last != number && self.dice.roll(100) < self.busy {
-            let retry_after = Some(Duration::from_millis(self.dice.roll(20)));
-            return RetryEvent::Refused { code: RefusalCode::Busy, retry_after };
+        let answer = session.handle(number, self.dice.roll(100) < self.busy);
+        if self.dice.roll(100) < self.loses_answer {
+            return RetryEvent::Lost;
         }
-        let answer = session.handle(number).expect("an owner repeats only its last request");
-        assert_eq!(answer, number);
-        if self.dice.roll(100) < self.loses_answer { RetryEvent::Lost } else { RetryEvent::Answered }
+        match answer {
+            Answer::Steps(steps) => {
+                assert_eq!(steps, step);
+                RetryEvent::Answered
+            }
+            Answer::Busy => {
+                let retry_after = Some(Duration::from_millis(self.dice.roll(20)));
+                RetryEvent::Refused { code: RefusalCode::Busy, retry_after }
+            }
+        }
     }
 
     fn attach(&mut self, session: Option<&Session>) -> RetryEvent {

@@ -1,0 +1,316 @@
+//! The same calls for callers without a runtime: the calling thread drives the connections itself.
+
+use std::any::Any;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_arena::Frame;
+use rollhouse_core::{ColumnMut, ColumnRef, EnvSpec, Outcome, RunId};
+use rollhouse_engine::{Received, Reset};
+use rollhouse_wire::{ClusterStatus, NodeList, OpenPool, PoolOpened, PoolStatus, Request, SessionList};
+use serde::de::DeserializeOwned;
+
+use crate::address::Address;
+use crate::cluster::{AsyncCluster, ConnectOptions};
+use crate::driver::{Driver, Interrupted};
+use crate::error::{ConnectError, OpenError, RequestError, StepError};
+use crate::pool::{AsyncPool, PoolRequest};
+
+/// Looks whether the caller wants to be let out of a call that waits: called on the calling thread every 50 ms.
+/// True ends the call with `Interrupted`.
+pub type Look = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// A cluster, reached through its coordinator. Clones are handles to the same connections, and can be used by
+/// several threads at a time.
+///
+/// Calls block. While none is made, a thread of its own (`rollhouse-care`) keeps the connections alive; it ends
+/// with the last handle, pools included. Not to be used inside a tokio runtime: see [`AsyncCluster`].
+#[derive(Clone)]
+pub struct Cluster {
+    // Before the driver: what it holds is driven by it.
+    inner: AsyncCluster,
+    driver: Arc<Driver>,
+    look: Option<Look>,
+}
+
+impl Cluster {
+    /// Connects to the coordinator and is admitted by it. Blocks for at most 5 s per address of the host.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn connect(
+        address: &Address,
+        options: ConnectOptions,
+        look: Option<Look>,
+    ) -> Result<Self, ConnectError> {
+        let driver = Arc::new(Driver::new().map_err(ConnectError::Runtime)?);
+        let connected = run(&driver, look.as_ref(), AsyncCluster::connect(address, options));
+        let inner = connected.map_err(|Interrupted| ConnectError::Interrupted)??;
+        Ok(Self { inner, driver, look })
+    }
+
+    /// Asks for a pool of lanes and attaches to its sessions. Waits while the cluster is busy, up to the timeout.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_pool(&self, request: PoolRequest) -> Result<Pool, OpenError> {
+        let opened = run(&self.driver, self.look.as_ref(), self.inner.open_pool(request));
+        let inner = opened.map_err(|Interrupted| OpenError::Request(RequestError::Interrupted))??;
+        Ok(Pool { inner: Some(inner), cluster: self.clone() })
+    }
+
+    /// Asks for a pool whose nodes choose the actions themselves; it has no lanes to step here.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn open_collecting(&self, open: OpenPool) -> Result<PoolOpened, RequestError> {
+        self.run(self.inner.open_collecting(open))
+    }
+
+    /// The cluster at a glance.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn status(&self) -> Result<ClusterStatus, RequestError> {
+        self.run(self.inner.status())
+    }
+
+    /// The nodes, by name.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn nodes(&self) -> Result<NodeList, RequestError> {
+        self.run(self.inner.nodes())
+    }
+
+    /// The open sessions, by name.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn sessions(&self) -> Result<SessionList, RequestError> {
+        self.run(self.inner.sessions())
+    }
+
+    /// How a pool is doing.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn pool_status(&self, pool: RunId) -> Result<PoolStatus, RequestError> {
+        self.run(self.inner.pool_status(pool))
+    }
+
+    /// Ends a pool: its sessions are closed.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn close_pool(&self, pool: RunId) -> Result<PoolStatus, RequestError> {
+        self.run(self.inner.close_pool(pool))
+    }
+
+    /// Asks a node to take no new sessions and to end when its last has.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn drain(&self, node: impl Into<String>) -> Result<(), RequestError> {
+        self.run(self.inner.drain(node))
+    }
+
+    /// Asks the coordinator anything that has one answer.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn request<T: DeserializeOwned>(&self, request: &Request) -> Result<T, RequestError> {
+        self.run(self.inner.request(request))
+    }
+
+    /// Closes all connections and waits until the peers know, or have not answered for a few round trips. Pools
+    /// of this cluster are lost to their owner.
+    pub fn close(&self) {
+        self.driver.run(self.inner.close());
+    }
+
+    pub(crate) fn run<T>(
+        &self,
+        future: impl Future<Output = Result<T, RequestError>>,
+    ) -> Result<T, RequestError> {
+        run(&self.driver, self.look.as_ref(), future).map_err(|Interrupted| RequestError::Interrupted)?
+    }
+}
+
+/// A pool: lanes of one env on one or more nodes, stepped as one batch, row i for lane i.
+///
+/// It has the engine's semantics: three autoreset modes, partial resets, lockstep and first-done. A step is one
+/// round trip to each node. What a step returned stays in memory until the second next step or reset.
+///
+/// When a connection is lost, it is made again and the last request repeated, which steps nothing twice. Lanes
+/// whose node went away are lost (`node_lost`): their rows stand still, the others go on; they do not come back.
+///
+/// Dropped, it asks the coordinator to close it, without waiting for the answer.
+#[derive(Debug)]
+pub struct Pool {
+    /// `None` only while it is closed.
+    inner: Option<AsyncPool>,
+    cluster: Cluster,
+}
+
+impl Pool {
+    /// The pool's id, which is the run that its episodes are named by.
+    pub fn id(&self) -> RunId {
+        self.pool().id()
+    }
+
+    /// The env as the nodes have it.
+    pub fn spec(&self) -> &EnvSpec {
+        self.pool().spec()
+    }
+
+    /// Rows of the batch.
+    pub fn lanes(&self) -> usize {
+        self.pool().lanes()
+    }
+
+    /// Where its sessions run: name of the node, and lanes of the batch.
+    pub fn sessions(&self) -> impl Iterator<Item = (&str, Range<usize>)> {
+        self.pool().sessions()
+    }
+
+    /// How long calls wait for answers. At first the cluster's.
+    pub fn timeout(&self) -> Duration {
+        self.pool().timeout()
+    }
+
+    /// Sets how long calls wait for answers.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.pool_mut().set_timeout(timeout);
+    }
+
+    /// Keeps the memory that frames lie in alive: see [`AsyncPool::memory`].
+    pub fn memory(&self) -> Arc<dyn Any + Send + Sync> {
+        self.pool().memory()
+    }
+
+    /// Addresses of that memory, for those who pin its pages.
+    pub fn addresses(&self) -> Range<usize> {
+        self.pool().addresses()
+    }
+
+    /// Begins episodes. Episodes that are open in those lanes end as `cancelled`; lanes that were sent and not
+    /// received are forgotten.
+    ///
+    /// # Errors
+    /// See [`StepError`].
+    pub fn reset(&mut self, reset: &Reset) -> Result<Frame<'_>, StepError> {
+        self.step_with(async |pool| pool.reset(reset).await.map(drop))?;
+        self.frame()
+    }
+
+    /// The column of actions, to be filled before [`Pool::step`].
+    pub fn actions(&mut self) -> ColumnMut<'_> {
+        self.pool_mut().actions()
+    }
+
+    /// Steps every lane once with the actions in [`Pool::actions`].
+    ///
+    /// # Errors
+    /// See [`StepError`]; nothing has moved, unless it says so.
+    pub fn step(&mut self) -> Result<Frame<'_>, StepError> {
+        self.step_with(async |pool| pool.step().await.map(drop))?;
+        self.frame()
+    }
+
+    /// The newest frame.
+    ///
+    /// # Errors
+    /// See [`AsyncPool::frame`].
+    pub fn frame(&mut self) -> Result<Frame<'_>, StepError> {
+        self.pool_mut().frame()
+    }
+
+    /// Hands in actions for some lanes, row i of `actions` for `lanes[i]`. Returns when they are on their way.
+    ///
+    /// # Errors
+    /// See [`AsyncPool::send`].
+    pub fn send(&mut self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
+        self.step_with(async |pool| pool.send(lanes, actions).await)
+    }
+
+    /// Returns when at least `min` lanes that were sent are done, with all that are.
+    ///
+    /// # Errors
+    /// See [`AsyncPool::recv`].
+    pub fn recv(&mut self, min: usize, timeout: Duration) -> Result<Received, StepError> {
+        self.step_with(async |pool| pool.recv(min, timeout).await)
+    }
+
+    /// Lanes that were sent and not received.
+    pub fn outstanding(&self) -> usize {
+        self.pool().outstanding()
+    }
+
+    /// Why a lane is lost; `None` if it is not.
+    pub fn loss(&self, lane: usize) -> Option<Outcome> {
+        self.pool().loss(lane)
+    }
+
+    /// Lanes that are lost now.
+    pub fn lost(&self) -> usize {
+        self.pool().lost()
+    }
+
+    /// The cluster it belongs to.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Ends the pool: its sessions are closed, open episodes end as `cancelled`. How it did.
+    ///
+    /// # Errors
+    /// See [`RequestError`]; its streams are ended in any case, and its sessions with their lease.
+    pub fn close(mut self) -> Result<PoolStatus, RequestError> {
+        let pool = self.inner.take().expect("only close and drop take it");
+        self.cluster.run(pool.close())
+    }
+
+    fn step_with<T>(
+        &mut self,
+        call: impl AsyncFnOnce(&mut AsyncPool) -> Result<T, StepError>,
+    ) -> Result<T, StepError> {
+        let Self { inner, cluster } = self;
+        let pool = inner.as_mut().expect("only close and drop take it");
+        run(&cluster.driver, cluster.look.as_ref(), call(pool))
+            .map_err(|Interrupted| StepError::Interrupted)?
+    }
+
+    fn pool(&self) -> &AsyncPool {
+        self.inner.as_ref().expect("only close and drop take it")
+    }
+
+    fn pool_mut(&mut self) -> &mut AsyncPool {
+        self.inner.as_mut().expect("only close and drop take it")
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if let Some(mut pool) = self.inner.take() {
+            pool.end_streams();
+            let (cluster, id) = (self.cluster.inner.clone(), pool.id());
+            // Nobody is left to be told of errors; if it cannot be asked, the leases end the sessions.
+            self.cluster.driver.begin(async move { drop(cluster.close_pool(id).await) });
+        }
+    }
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cluster({:?})", self.inner)
+    }
+}
+
+fn run<F: Future>(driver: &Driver, look: Option<&Look>, future: F) -> Result<F::Output, Interrupted> {
+    match look {
+        Some(look) => driver.run_looking(future, &mut || look()),
+        None => Ok(driver.run(future)),
+    }
+}

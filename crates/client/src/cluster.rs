@@ -1,0 +1,300 @@
+//! The coordinator as a trainer or an operator sees it, on the caller's own runtime.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_core::{RunId, split_mix64};
+use rollhouse_wire::{
+    CallError, CertificateFiles, CloseCode, ClusterStatus, Connection, Dialer, Done, Drain, Expected,
+    Identity, NodeList, OpenPool, PoolStatus, PoolStatusRequest, RefusalCode, Request, SessionList, Settings,
+    Trust,
+};
+use serde::de::DeserializeOwned;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::address::Address;
+use crate::error::{ConnectError, OpenError, RequestError};
+use crate::network::Network;
+use crate::pool::{AsyncPool, PoolRequest};
+
+/// With what to connect, beside the connection string.
+#[derive(Debug, Clone)]
+pub struct ConnectOptions {
+    /// The bearer token; goes before the one in the connection string.
+    pub token: Option<String>,
+    /// By what the cluster is known; goes before `ca` in the connection string. One of both is needed.
+    pub ca: Option<Trust>,
+    /// A client certificate, in place of a token.
+    pub certificate: Option<CertificateFiles>,
+    /// Of the QUIC endpoint.
+    pub settings: Settings,
+    /// How long a request may take, waits for a busy cluster included; also the first timeout of pools. Default
+    /// [`DEFAULT_TIMEOUT`].
+    pub timeout: Duration,
+}
+
+/// How long calls wait when they are not told otherwise.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            token: None,
+            ca: None,
+            certificate: None,
+            settings: Settings::default(),
+            timeout: DEFAULT_TIMEOUT,
+        }
+    }
+}
+
+/// A cluster, reached through its coordinator. Clones are handles to the same connections.
+///
+/// All methods have to be awaited inside the tokio runtime in which it was connected; its connections live for as
+/// long as that runtime is driven. Futures can be dropped at any point: what was asked may have been done then.
+#[derive(Clone)]
+pub struct AsyncCluster {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    network: Network,
+    host_port: String,
+    token: Option<String>,
+    timeout: Duration,
+    /// `None` after it was lost.
+    coordinator: Mutex<Option<Connection>>,
+}
+
+impl AsyncCluster {
+    /// Connects to the coordinator and is admitted by it. Takes at most [`Settings::handshake`] per address of
+    /// the host.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub async fn connect(address: &Address, options: ConnectOptions) -> Result<Self, ConnectError> {
+        let trust = options.ca.or_else(|| address.ca.clone()).ok_or(ConnectError::NoCa)?;
+        let identity = Identity::load(trust, options.certificate).map_err(ConnectError::Identity)?;
+        let program = concat!("rollhouse-client ", env!("CARGO_PKG_VERSION"));
+        let dialer = Dialer::new(identity, options.settings, program);
+        let bracket = address.host.contains(':');
+        let (open, close) = if bracket { ("[", "]") } else { ("", "") };
+        let shared = Shared {
+            network: Network::new(dialer),
+            host_port: format!("{open}{}{close}:{}", address.host, address.port),
+            token: options.token.or_else(|| address.token.clone()),
+            timeout: options.timeout,
+            coordinator: Mutex::new(None),
+        };
+        let cluster = Self { shared: Arc::new(shared) };
+        match cluster.coordinator().await {
+            Ok(_) => Ok(cluster),
+            Err(RequestError::Dial(error)) => Err(ConnectError::Dial(error)),
+            Err(RequestError::Call(error)) => {
+                Err(ConnectError::Dial(rollhouse_wire::DialError::Hello(error.into())))
+            }
+            Err(RequestError::Interrupted) => Err(ConnectError::Interrupted),
+        }
+    }
+
+    /// Asks for a pool of lanes and attaches to its sessions. Waits while the cluster is busy, up to the timeout.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub async fn open_pool(&self, request: PoolRequest) -> Result<AsyncPool, OpenError> {
+        self.shared.network.tidy();
+        let id = RunId::generate();
+        let open = OpenPool {
+            pool: id,
+            lanes: request.lanes,
+            settings: request.settings.clone(),
+            labels: request.labels.clone(),
+            spread: request.spread,
+        };
+        let opened = self.request(&Request::OpenPool(open)).await.map_err(OpenError::Request)?;
+        let pool = AsyncPool::new(self.clone(), id, &request, opened, self.shared.timeout);
+        match pool {
+            Ok(mut pool) => {
+                pool.attach().await;
+                Ok(pool)
+            }
+            Err(error) => {
+                // The first error is the one to tell.
+                let _closed = self.close_pool(id).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Asks for a pool whose nodes choose the actions themselves; it has no lanes to step here.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub async fn open_collecting(&self, open: OpenPool) -> Result<rollhouse_wire::PoolOpened, RequestError> {
+        self.request(&Request::OpenPool(open)).await
+    }
+
+    /// The cluster at a glance.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub async fn status(&self) -> Result<ClusterStatus, RequestError> {
+        self.request(&Request::Status).await
+    }
+
+    /// The nodes, by name.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub async fn nodes(&self) -> Result<NodeList, RequestError> {
+        self.request(&Request::Nodes).await
+    }
+
+    /// The open sessions, by name.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub async fn sessions(&self) -> Result<SessionList, RequestError> {
+        self.request(&Request::Sessions).await
+    }
+
+    /// How a pool is doing.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub async fn pool_status(&self, pool: RunId) -> Result<PoolStatus, RequestError> {
+        self.request(&Request::PoolStatus(PoolStatusRequest { pool })).await
+    }
+
+    /// Ends a pool: its sessions are closed.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub async fn close_pool(&self, pool: RunId) -> Result<PoolStatus, RequestError> {
+        self.request(&Request::ClosePool(rollhouse_wire::ClosePool { pool })).await
+    }
+
+    /// Asks a node to take no new sessions and to end when its last has.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub async fn drain(&self, node: impl Into<String>) -> Result<(), RequestError> {
+        let Done {} = self.request(&Request::Drain(Drain { node: node.into() })).await?;
+        Ok(())
+    }
+
+    /// Asks the coordinator, which is dialled anew if the connection was lost; asks again while it is busy. Every
+    /// request here does the same whether it is done once or twice.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub async fn request<T: DeserializeOwned>(&self, request: &Request) -> Result<T, RequestError> {
+        let deadline = Instant::now() + self.shared.timeout;
+        let mut attempt = 0;
+        loop {
+            let connection = self.coordinator().await?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            let error = match connection.call(request, left).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            match again(&error, attempt, deadline.saturating_duration_since(Instant::now())) {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => return Err(RequestError::Call(error)),
+            }
+            attempt += 1;
+        }
+    }
+
+    /// The connection to the coordinator, dialled if there is none.
+    ///
+    /// # Errors
+    /// Only [`RequestError::Dial`].
+    pub async fn coordinator(&self) -> Result<Connection, RequestError> {
+        let mut slot = self.shared.coordinator.lock().await;
+        if let Some(connection) = &*slot
+            && connection.lost().is_none()
+        {
+            return Ok(connection.clone());
+        }
+        *slot = None;
+        let Shared { network, host_port, token, .. } = &*self.shared;
+        let dialled = network.dialer().dial(host_port, &Expected::COORDINATOR, token.as_deref()).await;
+        let connection = dialled.map_err(RequestError::Dial)?;
+        Ok(slot.insert(connection).clone())
+    }
+
+    /// How long a request may take.
+    pub fn timeout(&self) -> Duration {
+        self.shared.timeout
+    }
+
+    /// Closes all connections and waits until the peers know, or have not answered for a few round trips. Pools
+    /// of this cluster are lost to their owner.
+    pub async fn close(&self) {
+        let dialer = self.shared.network.dialer();
+        dialer.close(CloseCode::Finished, "the client has ended");
+        dialer.closed().await;
+    }
+
+    pub(crate) fn network(&self) -> &Network {
+        &self.shared.network
+    }
+}
+
+impl std::fmt::Debug for AsyncCluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "AsyncCluster({})", self.shared.host_port)
+    }
+}
+
+/// After how long to ask again what failed for the `attempt`-th time; `None` when that makes no sense, or when
+/// there is less time `left` than that.
+fn again(error: &CallError, attempt: u32, left: Duration) -> Option<Duration> {
+    let wait = match error {
+        CallError::Lost(_) if attempt < MAX_LOST => FIRST_WAIT,
+        CallError::Refused(refusal) if refusal.code == RefusalCode::Busy => {
+            let base = FIRST_WAIT.saturating_mul(1 << attempt.min(8)).min(LONGEST_WAIT);
+            let base = base.max(Duration::from_millis(refusal.retry_after_ms.unwrap_or(0)));
+            // Jitter from the clock of nobody else: an address of this call.
+            let jitter = split_mix64(left.as_nanos() as u64) % (base.as_nanos() as u64 / 2).max(1);
+            base + Duration::from_nanos(jitter)
+        }
+        _ => return None,
+    };
+    (wait < left).then_some(wait)
+}
+
+const FIRST_WAIT: Duration = Duration::from_millis(20);
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// A coordinator that loses connections again and again is given up after so many.
+const MAX_LOST: u32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use rollhouse_wire::Refusal;
+
+    use super::*;
+
+    #[test]
+    fn only_a_busy_cluster_is_asked_again_and_not_before_it_said() {
+        let left = Duration::from_secs(10);
+        let busy = CallError::Refused(Refusal::busy("no room", 300));
+        let wait = again(&busy, 0, left).unwrap();
+        assert!(wait >= Duration::from_millis(300) && wait < Duration::from_millis(450), "{wait:?}");
+        assert_eq!(again(&busy, 0, Duration::from_millis(100)), None);
+        for code in [RefusalCode::NotFound, RefusalCode::Quota, RefusalCode::Forbidden] {
+            assert_eq!(again(&CallError::Refused(Refusal::new(code, "no")), 0, left), None);
+        }
+    }
+
+    #[test]
+    fn waits_grow_up_to_their_limit() {
+        let busy = CallError::Refused(Refusal::new(RefusalCode::Busy, "no room"));
+        for attempt in 0..40 {
+            let wait = again(&busy, attempt, Duration::from_secs(60)).unwrap();
+            assert!(wait >= FIRST_WAIT && wait <= LONGEST_WAIT * 3 / 2, "{wait:?}");
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! First-done: lanes are sent in parts and received as they come.
+//!
+//! A session has one request under way; further parts of its lanes wait here until it is answered, so that after
+//! a lost connection there is never an answer that its node does not have any more.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rollhouse_arena::Frame;
+use rollhouse_core::{ColumnData, ColumnRef, DType};
+use rollhouse_engine::{BadAction, MAX_SUB_BATCHES, Received, StepError as Rules};
+use rollhouse_wire::{
+    AutoresetMode, BatchPlaces, ColumnBuffer, FrameHeader, FrameKind, FrameLayout, LostLane,
+};
+use tokio::time::Instant;
+
+use crate::check::{all_good, first_bad};
+use crate::error::StepError;
+use crate::join::{Part, run_together};
+use crate::network::Network;
+use crate::pool::{AsyncPool, Site};
+use crate::session::{Clock, FrameBody, Trouble};
+
+/// The owner's books of what is under way.
+pub(crate) struct FirstDone {
+    /// By lane: sent and not received.
+    outstanding: Vec<bool>,
+    outstanding_lanes: usize,
+    desks: Vec<Desk>,
+    ready: Mutex<Ready>,
+}
+
+/// What one session has to do.
+#[derive(Default)]
+struct Desk {
+    under_way: Option<Task>,
+    waiting: VecDeque<Task>,
+}
+
+/// Lanes of one session that were sent together.
+struct Task {
+    /// Lanes of the session, ascending.
+    lanes: Vec<u32>,
+    /// Taken when the request is made.
+    columns: Option<Bytes>,
+}
+
+/// What has come and was not received.
+#[derive(Default)]
+struct Ready {
+    rows: Received,
+    /// By number of the session: which of its lanes were lost in its last answer.
+    losses: Vec<(usize, Vec<LostLane>)>,
+    /// The first refusal, and the lanes that did not move.
+    refused: Option<(StepError, Vec<u32>)>,
+}
+
+impl FirstDone {
+    fn new(lanes: usize, sessions: usize) -> Self {
+        Self {
+            outstanding: vec![false; lanes],
+            outstanding_lanes: 0,
+            desks: (0..sessions).map(|_| Desk::default()).collect(),
+            ready: Mutex::default(),
+        }
+    }
+
+    /// The first lane that was sent and not received.
+    pub(crate) fn first_outstanding(&self) -> Option<usize> {
+        if self.outstanding_lanes == 0 { None } else { self.outstanding.iter().position(|&sent| sent) }
+    }
+
+    fn forget(&mut self, lanes: &[u32]) {
+        for &lane in lanes {
+            self.outstanding[lane as usize] = false;
+        }
+        self.outstanding_lanes -= lanes.len();
+    }
+}
+
+impl AsyncPool {
+    /// Hands in actions for some lanes, row i of `actions` for `lanes[i]`. Returns when they are on their way.
+    ///
+    /// # Errors
+    /// See [`StepError`]; nothing is sent then. [`Busy`](Rules::Busy) when more than [`MAX_SUB_BATCHES`] parts of
+    /// one session wait.
+    pub async fn send(&mut self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
+        self.refuse_send(lanes, actions)?;
+        let parts = self.parts_of(lanes, actions);
+        let (all, sessions) = (self.lanes(), self.sessions.len());
+        let books = self.first_done.get_or_insert_with(|| FirstDone::new(all, sessions));
+        for (desk, part) in books.desks.iter_mut().zip(parts) {
+            desk.waiting.extend(part);
+        }
+        for &lane in lanes {
+            books.outstanding[lane as usize] = true;
+        }
+        books.outstanding_lanes += lanes.len();
+        // Written once each is polled; the connections' own task, which is due after this one, sends it.
+        self.work(|_| true).await;
+        tokio::task::yield_now().await;
+        Ok(())
+    }
+
+    /// Returns when at least `min` lanes that were sent are done, with all that are.
+    ///
+    /// # Errors
+    /// [`NothingOutstanding`](Rules::NothingOutstanding) if fewer than `min` (or none) are outstanding,
+    /// [`TimedOut`](Rules::TimedOut) after `timeout`, the lanes stay outstanding then; [`StepError::Refused`] for
+    /// lanes that did not move, and are not outstanding any more.
+    pub async fn recv(&mut self, min: usize, timeout: Duration) -> Result<Received, StepError> {
+        let outstanding = self.first_done.as_ref().map_or(0, |books| books.outstanding_lanes);
+        if outstanding < min.max(1) {
+            return Err(Rules::NothingOutstanding { wanted: min, outstanding }.into());
+        }
+        let enough = |ready: &Ready| ready.rows.lanes.len() >= min.max(1) || ready.refused.is_some();
+        let waited = tokio::time::timeout(timeout, self.work(enough)).await;
+        let Some(books) = &mut self.first_done else { return Err(Rules::TimedOut.into()) };
+        let ready = books.ready.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if waited.is_err() && !enough(ready) {
+            return Err(Rules::TimedOut.into());
+        }
+        if let Some((error, lanes)) = ready.refused.take() {
+            books.forget(&lanes);
+            return Err(error);
+        }
+        let (rows, losses) = (std::mem::take(&mut ready.rows), std::mem::take(&mut ready.losses));
+        books.forget(&rows.lanes);
+        self.note_received(&rows, losses);
+        Ok(rows)
+    }
+
+    /// Lanes that were sent and not received.
+    pub fn outstanding(&self) -> usize {
+        self.first_done.as_ref().map_or(0, |books| books.outstanding_lanes)
+    }
+
+    /// Carries on with all that is under way, until all of it is done or `enough` is.
+    async fn work(&mut self, enough: impl Fn(&Ready) -> bool) {
+        let Self { sessions, batch, cluster, first_done, layout, bools, start, seed, autoreset, .. } = self;
+        let Some(FirstDone { desks, ready, .. }) = first_done else { return };
+        let ready = &*ready;
+        let hall = Hall {
+            network: cluster.network(),
+            // How long is waited is decided by who receives.
+            clock: Clock { start: *start, deadline: Instant::now() + PATIENCE },
+            frame: batch.frame(),
+            layout,
+            bools,
+            same_step: *autoreset == AutoresetMode::SameStep,
+            seed: *seed,
+            ready,
+        };
+        let hall = &hall;
+        let parts = sessions.iter_mut().zip(desks).enumerate();
+        let parts = parts.filter(|(_, (_, desk))| desk.under_way.is_some() || !desk.waiting.is_empty());
+        let parts = parts.map(|(index, (site, desk))| Box::pin(hall.serve(index, site, desk)) as Part<'_>);
+        let look = || enough(&ready.lock().unwrap_or_else(PoisonError::into_inner));
+        run_together(parts.collect(), look).await;
+    }
+
+    fn note_received(&mut self, rows: &Received, losses: Vec<(usize, Vec<LostLane>)>) {
+        for (index, losses) in losses {
+            let lanes = self.sessions[index].session.lanes().clone();
+            if self.sessions[index].session.gone().is_some() {
+                self.note_gone(&lanes);
+            } else {
+                self.note_losses(&lanes, &losses);
+            }
+        }
+        self.tidy_losses();
+        for (row, &lane) in rows.lanes.iter().enumerate() {
+            let over = rows.terminated[row] | rows.truncated[row];
+            self.over[lane as usize] = if self.autoreset == AutoresetMode::SameStep { 0 } else { over };
+        }
+    }
+
+    fn refuse_send(&self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
+        self.check_ready()?;
+        let wanted = lanes.len() * self.layout.action.elements();
+        if actions.len() != wanted {
+            return Err(Rules::Length { what: "action elements", given: actions.len(), wanted }.into());
+        }
+        let mut named = vec![false; self.lanes()];
+        let outstanding = self.first_done.as_ref().map_or(&[][..], |books| &books.outstanding);
+        for &lane in lanes {
+            let lane = lane as usize;
+            let Some(named) = named.get_mut(lane) else {
+                return Err(Rules::NoSuchLane { lane, lanes: self.lanes() }.into());
+            };
+            if outstanding.get(lane).copied().unwrap_or(false) || std::mem::replace(named, true) {
+                return Err(Rules::LaneOutstanding { lane }.into());
+            }
+            if self.loss(lane).is_some() {
+                return Err(Rules::LaneLost { lane }.into());
+            }
+            if self.autoreset == AutoresetMode::Disabled && self.over[lane] != 0 {
+                return Err(Rules::NeedsReset { lane }.into());
+            }
+        }
+        self.refuse_actions(lanes, actions)?;
+        let full = |books: &FirstDone| books.desks.iter().any(|desk| desk.waiting.len() >= MAX_SUB_BATCHES);
+        if self.first_done.as_ref().is_some_and(full) {
+            return Err(Rules::Busy { retry_after_ms: BUSY_RETRY_MS }.into());
+        }
+        Ok(())
+    }
+
+    fn refuse_actions(&self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
+        let space = &self.spec.action_space;
+        if all_good(space, actions) {
+            return Ok(());
+        }
+        match first_bad(space, actions, |row| !self.ignores_action(lanes[row] as usize)) {
+            Some(bad) => Err(Rules::Action(BadAction { lane: lanes[bad.lane] as usize, ..bad }).into()),
+            None => Ok(()),
+        }
+    }
+
+    /// What each session is to do: its lanes, ascending, with their actions.
+    fn parts_of(&self, lanes: &[u32], actions: ColumnRef<'_>) -> Vec<Option<Task>> {
+        let mut order: Vec<usize> = (0..lanes.len()).collect();
+        order.sort_unstable_by_key(|&index| lanes[index]);
+        let mut rest = order.as_slice();
+        let parts = self.sessions.iter().map(|site| {
+            let range = site.session.lanes();
+            let here = rest.partition_point(|&index| (lanes[index] as usize) < range.end);
+            let (part, others) = rest.split_at(here);
+            rest = others;
+            if part.is_empty() {
+                return None;
+            }
+            let lanes = part.iter().map(|&index| lanes[index] - range.start as u32).collect();
+            self.task(lanes, part, actions)
+        });
+        parts.collect()
+    }
+
+    /// `None` if its frame would be too large, which a part of a session's lanes never is.
+    fn task(&self, lanes: Vec<u32>, rows: &[usize], actions: ColumnRef<'_>) -> Option<Task> {
+        let places = self.layout.actions(lanes.len(), true)?;
+        let mut buffer = ColumnBuffer::default();
+        buffer.resize(places.bytes);
+        buffer.bytes_mut().fill(0);
+        buffer.set_count(&places.count, lanes.len() as u32);
+        buffer.lanes_mut(&places.lanes).copy_from_slice(&lanes);
+        let elements = self.layout.action.elements();
+        let mut column = buffer.column_mut(&places.actions, self.layout.action.dtype);
+        for (to, &from) in rows.iter().enumerate() {
+            let action = actions.slice(from * elements, (from + 1) * elements);
+            let copied = column.slice(to * elements, (to + 1) * elements).copy_from(action);
+            debug_assert!(copied, "actions have the column's type, which was checked");
+        }
+        Some(Task { lanes, columns: Some(Bytes::copy_from_slice(buffer.bytes())) })
+    }
+}
+
+/// What all sessions that work at a time share.
+struct Hall<'a> {
+    network: &'a Network,
+    clock: Clock,
+    frame: Frame<'a>,
+    layout: &'a FrameLayout,
+    bools: &'a [usize],
+    same_step: bool,
+    seed: u64,
+    ready: &'a Mutex<Ready>,
+}
+
+impl Hall<'_> {
+    /// Does all that a session has to do. Cancellation-safe: the next call goes on where this one was dropped.
+    async fn serve(&self, index: usize, site: &mut Site, desk: &mut Desk) {
+        loop {
+            if desk.under_way.is_none() {
+                let Some(task) = desk.waiting.pop_front() else { return };
+                desk.under_way = Some(task);
+            }
+            let Some(task) = &mut desk.under_way else { return };
+            if let (Some(columns), true) = (task.columns.take(), site.session.gone().is_none()) {
+                let request = FrameBody { kind: FrameKind::Send, columns, sidecar: Bytes::new() };
+                site.session.ask(request, self.clock, self.seed);
+            }
+            let answered = match site.session.gone() {
+                Some(_) => Err(Trouble::Gone),
+                None => site.session.answer(self.network, self.clock).await,
+            };
+            // Nothing is awaited from here on.
+            let Some(task) = desk.under_way.take() else { return };
+            let taken = answered.and_then(|header| {
+                let rows = self.rows(header, site, &task);
+                rows.map_err(|what| site.session.distrust(&what))
+            });
+            self.deliver(index, site, &task, taken);
+        }
+    }
+
+    fn deliver(
+        &self,
+        index: usize,
+        site: &mut Site,
+        task: &Task,
+        taken: Result<(Received, Vec<LostLane>), Trouble>,
+    ) {
+        let first = site.session.lanes().start as u32;
+        let lanes = || task.lanes.iter().map(|lane| first + lane).collect();
+        let node = || site.session.grant().node.clone();
+        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let error = match taken {
+            Ok((rows, losses)) => {
+                append(&mut ready.rows, rows);
+                ready.losses.push((index, losses));
+                return;
+            }
+            Err(Trouble::Gone) => {
+                append(&mut ready.rows, self.rows_of_gone(lanes()));
+                ready.losses.push((index, Vec::new()));
+                return;
+            }
+            Err(Trouble::Refused(refusal)) => StepError::Refused { node: node(), refusal },
+            Err(Trouble::TimedOut) => StepError::TimedOut { after: PATIENCE, node: node() },
+        };
+        // One at a time is told; the lanes of another one are told with it.
+        match &mut ready.refused {
+            Some((_, refused)) => refused.extend(lanes()),
+            None => ready.refused = Some((error, lanes())),
+        }
+    }
+
+    /// The rows of an answer.
+    fn rows(
+        &self,
+        header: FrameHeader,
+        site: &Site,
+        task: &Task,
+    ) -> Result<(Received, Vec<LostLane>), String> {
+        let with_final = header.flags & FrameHeader::FINAL_OBS != 0;
+        if header.kind != FrameKind::Rows || with_final && !self.same_step {
+            return Err(format!("a frame of kind {:?} was not asked for", header.kind));
+        }
+        let count = task.lanes.len();
+        let buffer = site.session.columns().ok_or("the answer is gone")?;
+        let places =
+            self.layout.rows(count, with_final).filter(|places| places.bytes == buffer.bytes().len());
+        let (Some(places), Some(named)) = (places, buffer.count()) else {
+            return Err(format!("rows of {} bytes for {count} lanes", buffer.bytes().len()));
+        };
+        let mut lanes = buffer.lanes(&places.lanes).to_vec();
+        lanes.sort_unstable();
+        if named as usize != count || lanes != task.lanes {
+            return Err("rows of other lanes than were sent".to_owned());
+        }
+        let rows = self.gather(buffer, &places, count, site.session.lanes().start as u32);
+        let flags = rows.terminated.iter().chain(&rows.truncated).chain(&rows.reset);
+        let bools = self.bools.iter().filter_map(|&column| match &rows.obs[column] {
+            ColumnData::U8(values) => Some(values),
+            _ => None,
+        });
+        if flags.chain(bools.flatten()).any(|&flag| flag > 1) {
+            return Err("rows with flags that are neither 0 nor 1".to_owned());
+        }
+        let losses = site.session.notes()?.lost;
+        if losses.iter().any(|loss| loss.lane as usize >= site.session.lanes().len()) {
+            return Err("a lost lane that the session does not have".to_owned());
+        }
+        Ok((rows, losses))
+    }
+
+    fn gather(&self, buffer: &ColumnBuffer, places: &BatchPlaces, count: usize, first: u32) -> Received {
+        let columns = |specs: &[rollhouse_core::ColumnSpec], places: &[std::ops::Range<usize>]| {
+            let pairs = specs.iter().zip(places);
+            pairs.map(|(spec, place)| ColumnData::from(buffer.column(place, spec.dtype))).collect::<Vec<_>>()
+        };
+        let final_obs = match (self.same_step, places.final_obs.as_slice()) {
+            (true, []) => {
+                let zeros = |spec: &rollhouse_core::ColumnSpec| {
+                    ColumnData::zeros(spec.dtype, count * spec.elements())
+                };
+                self.layout.obs.iter().map(zeros).collect()
+            }
+            (_, places) => columns(&self.layout.obs, places),
+        };
+        let flags = |place| match buffer.column(place, DType::U8) {
+            ColumnRef::U8(flags) => flags.to_vec(),
+            _ => Vec::new(),
+        };
+        let rewards = buffer.column(&places.rewards, DType::F64);
+        Received {
+            lanes: buffer.lanes(&places.lanes).iter().map(|lane| first + lane).collect(),
+            obs: columns(&self.layout.obs, &places.obs),
+            infos: columns(&self.layout.infos, &places.infos),
+            final_obs,
+            rewards: rewards.as_f64().map(<[f64]>::to_vec).unwrap_or_default(),
+            terminated: flags(&places.terminated),
+            truncated: flags(&places.truncated),
+            reset: flags(&places.reset),
+        }
+    }
+
+    /// What is shown of lanes whose session is gone: the observations of the last whole batch, reward 0,
+    /// truncated.
+    fn rows_of_gone(&self, lanes: Vec<u32>) -> Received {
+        let count = lanes.len();
+        let obs = self.layout.obs.iter().enumerate().map(|(column, spec)| {
+            let (elements, all) = (spec.elements(), self.frame.obs(column));
+            let mut rows = ColumnData::zeros(spec.dtype, 0);
+            for &lane in &lanes {
+                let (start, end) = (lane as usize * elements, (lane as usize + 1) * elements);
+                let appended = rows.extend(all.slice(start, end));
+                debug_assert!(appended, "the frame has the layout's types");
+            }
+            rows
+        });
+        let zeros = |specs: &[rollhouse_core::ColumnSpec]| {
+            specs
+                .iter()
+                .map(|spec| ColumnData::zeros(spec.dtype, count * spec.elements()))
+                .collect::<Vec<_>>()
+        };
+        Received {
+            obs: obs.collect(),
+            infos: zeros(&self.layout.infos),
+            final_obs: if self.same_step { zeros(&self.layout.obs) } else { Vec::new() },
+            rewards: vec![0.0; count],
+            terminated: vec![0; count],
+            truncated: vec![1; count],
+            reset: vec![0; count],
+            lanes,
+        }
+    }
+}
+
+/// Adds the rows of another result.
+fn append(to: &mut Received, from: Received) {
+    if to.lanes.is_empty() {
+        *to = from;
+        return;
+    }
+    let columns = |to: &mut Vec<ColumnData>, from: &[ColumnData]| {
+        for (to, from) in to.iter_mut().zip(from) {
+            let appended = to.extend(from.as_ref());
+            debug_assert!(appended, "columns of one place have one type");
+        }
+    };
+    columns(&mut to.obs, &from.obs);
+    columns(&mut to.infos, &from.infos);
+    columns(&mut to.final_obs, &from.final_obs);
+    to.lanes.extend(from.lanes);
+    to.rewards.extend(from.rewards);
+    to.terminated.extend(from.terminated);
+    to.truncated.extend(from.truncated);
+    to.reset.extend(from.reset);
+}
+
+/// Requests of lanes that were sent are worth trying for as long as somebody may receive them.
+const PATIENCE: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// A part takes microseconds to milliseconds; who receives what is ready finds room.
+const BUSY_RETRY_MS: u64 = 1;

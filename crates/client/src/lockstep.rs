@@ -1,0 +1,276 @@
+//! Reset and step: one request per session, all written before any answer is waited for, one batch.
+
+use std::ops::Range;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use rollhouse_arena::Frame;
+use rollhouse_core::limits::MAX_LANES;
+use rollhouse_core::{ColumnData, ColumnRef};
+use rollhouse_engine::{Reset, StepError as Rules};
+use rollhouse_wire::limits::{MAX_CONTROL_BYTES, MAX_SIDECAR_BYTES};
+use rollhouse_wire::{
+    AutoresetMode, FrameHeader, FrameKind, LostLane, ResetLanes, SeedRule, column_bytes, control,
+};
+
+use crate::batch::Target;
+use crate::check::{all_good, first_bad};
+use crate::error::StepError;
+use crate::join::{Part, run_together};
+use crate::network::Network;
+use crate::pool::{AsyncPool, Readiness, Site};
+use crate::session::{Clock, FrameBody, Trouble};
+
+/// What came of a session's request.
+type Taken = Result<Vec<LostLane>, Trouble>;
+
+impl AsyncPool {
+    /// Begins episodes. Episodes that are open in those lanes end as `cancelled`; lanes that were sent and not
+    /// received are forgotten.
+    ///
+    /// # Errors
+    /// See [`StepError`].
+    pub async fn reset(&mut self, reset: &Reset) -> Result<Frame<'_>, StepError> {
+        let lanes = self.lanes();
+        for (what, given) in [("seeds", reset.seeds.len()), ("mask flags", reset.mask.len())] {
+            if given != 0 && given != lanes {
+                return Err(Rules::Length { what, given, wanted: lanes }.into());
+            }
+        }
+        if matches!(self.seeds, SeedRule::PerEpisode { .. }) && reset.seeds.iter().any(Option::is_some) {
+            return Err(Rules::SeedsScheduled.into());
+        }
+        let partial = !reset.mask.is_empty();
+        if partial {
+            // The others keep their state, which has to be known.
+            self.check_ready()?;
+        }
+        self.first_done = None;
+        let ready = std::mem::replace(&mut self.readiness, Readiness::NeedsReset);
+        let clock = self.clock();
+        for site in &mut self.sessions {
+            let range = site.session.lanes().clone();
+            if site.session.gone().is_none() {
+                site.session.ask(reset_of(reset, &range), clock, self.seed);
+            }
+        }
+        self.answers(clock, ready).await?;
+        let begun = |lane: usize| reset.mask.get(lane).copied().unwrap_or(true);
+        self.over.iter_mut().enumerate().filter(|(lane, _)| begun(*lane)).for_each(|(_, over)| *over = 0);
+        Ok(self.batch.frame())
+    }
+
+    /// Steps every lane once with the actions in [`AsyncPool::actions`].
+    ///
+    /// # Errors
+    /// See [`StepError`]; nothing has moved, unless it says so.
+    pub async fn step(&mut self) -> Result<Frame<'_>, StepError> {
+        self.refuse_step()?;
+        self.first_done = None;
+        let ready = std::mem::replace(&mut self.readiness, Readiness::NeedsReset);
+        let clock = self.clock();
+        let actions = self.batch.actions();
+        let elements = self.layout.action.elements();
+        for site in &mut self.sessions {
+            let range = site.session.lanes().clone();
+            if site.session.gone().is_none() {
+                let rows = actions.slice(range.start * elements, range.end * elements);
+                let request =
+                    FrameBody { kind: FrameKind::Step, columns: column(rows), sidecar: Bytes::new() };
+                site.session.ask(request, clock, self.seed);
+            }
+        }
+        let lost_before: Vec<usize> =
+            (0..self.lost.len()).filter(|&lane| self.lost[lane].is_some()).collect();
+        self.answers(clock, ready).await?;
+        self.note_ends(&lost_before);
+        Ok(self.batch.frame())
+    }
+
+    /// Notes which episodes are over after a step.
+    fn note_ends(&mut self, lost_before: &[usize]) {
+        let frame = self.batch.frame();
+        if self.autoreset == AutoresetMode::SameStep {
+            self.over.fill(0);
+        } else {
+            let flags = frame.terminated().iter().zip(frame.truncated());
+            self.over.iter_mut().zip(flags).for_each(|(over, (a, b))| *over = a | b);
+        }
+        // A lane that is back begins an episode before it is stepped, by itself or by a reset.
+        for &lane in lost_before {
+            self.over[lane] = 1 - frame.reset()[lane];
+        }
+    }
+
+    fn refuse_step(&mut self) -> Result<(), StepError> {
+        self.check_ready()?;
+        if let Some(lane) = self.first_done.as_ref().and_then(|books| books.first_outstanding()) {
+            return Err(Rules::LaneOutstanding { lane }.into());
+        }
+        if self.autoreset == AutoresetMode::Disabled
+            && let Some(lane) =
+                (0..self.lanes()).find(|&lane| self.over[lane] != 0 && self.loss(lane).is_none())
+        {
+            return Err(Rules::NeedsReset { lane }.into());
+        }
+        if all_good(&self.spec.action_space, self.batch.actions()) {
+            return Ok(());
+        }
+        let actions = ColumnData::from(self.batch.actions());
+        match first_bad(&self.spec.action_space, actions.as_ref(), |lane| !self.ignores_action(lane)) {
+            Some(bad) => Err(Rules::Action(bad).into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for the answers of all sessions that were asked, and makes them the next frame; the pool is ready
+    /// then. If all that happened is that a node refused, it is as `ready` as it was before.
+    async fn answers(&mut self, clock: Clock, ready: Readiness) -> Result<(), StepError> {
+        let Self { sessions, batch, cluster, bools, .. } = self;
+        let (network, target) = (cluster.network(), batch.next());
+        let mut taken: Vec<Option<Taken>> = Vec::new();
+        let waited = match sessions.as_mut_slice() {
+            [site] if site.session.gone().is_none() => {
+                let answer = site.take_batch(network, &target, bools, clock);
+                let waited = tokio::time::timeout_at(clock.deadline, answer).await;
+                waited.map(|result| taken.push(Some(result)))
+            }
+            sites => {
+                taken.resize_with(sites.len(), || None);
+                let (target, bools) = (&target, &*bools);
+                let parts =
+                    sites.iter_mut().zip(&mut taken).filter(|(site, _)| site.session.gone().is_none());
+                let parts = parts.map(|(site, slot)| {
+                    Box::pin(
+                        async move { *slot = Some(site.take_batch(network, target, bools, clock).await) },
+                    ) as Part<'_>
+                });
+                tokio::time::timeout_at(clock.deadline, run_together(parts.collect(), || false)).await
+            }
+        };
+        if waited.is_ok() && taken.iter().any(|taken| matches!(taken, Some(Ok(_)))) {
+            for site in sessions.iter_mut().filter(|site| site.session.gone().is_some()) {
+                let now = site.session.tell_gone();
+                target.stand_still(site.session.lanes(), now);
+            }
+        }
+        drop(target);
+        if waited.is_err() {
+            return Err(self.timed_out());
+        }
+        self.judge(taken, ready)
+    }
+
+    /// Notes what came of each session's request.
+    fn judge(&mut self, taken: Vec<Option<Taken>>, ready: Readiness) -> Result<(), StepError> {
+        let (mut moved, mut error) = (false, None);
+        for (index, taken) in taken.into_iter().enumerate() {
+            let (lanes, node) = {
+                let session = &self.sessions[index].session;
+                (session.lanes().clone(), session.grant().node.clone())
+            };
+            match taken {
+                Some(Ok(losses)) => {
+                    moved = true;
+                    self.note_losses(&lanes, &losses);
+                }
+                None | Some(Err(Trouble::Gone)) => self.note_gone(&lanes),
+                Some(Err(Trouble::Refused(refusal))) => {
+                    error.get_or_insert(StepError::Refused { node, refusal });
+                }
+                Some(Err(Trouble::TimedOut)) => {
+                    let after = self.timeout;
+                    error.get_or_insert(StepError::TimedOut { after, node });
+                }
+            }
+        }
+        self.tidy_losses();
+        if let Some(error) = error {
+            if !moved && matches!(error, StepError::Refused { .. }) {
+                self.readiness = ready;
+            }
+            return Err(error);
+        }
+        if let Some(error) = self.all_lost() {
+            return Err(error);
+        }
+        self.readiness = Readiness::Ready;
+        Ok(())
+    }
+
+    fn timed_out(&self) -> StepError {
+        let waiting = self.sessions.iter().find(|site| site.session.is_busy());
+        let node = waiting.map_or_else(String::new, |site| site.session.grant().node.clone());
+        StepError::TimedOut { after: self.timeout, node }
+    }
+}
+
+impl Site {
+    /// Carries the session's request out and puts its answer's columns into the target; which lanes are lost.
+    async fn take_batch(
+        &mut self,
+        network: &Network,
+        target: &Target<'_>,
+        bools: &[usize],
+        clock: Clock,
+    ) -> Taken {
+        let header = self.session.answer(network, clock).await?;
+        self.land(header, target, bools).map_err(|what| self.session.distrust(&what))
+    }
+
+    fn land(
+        &mut self,
+        header: FrameHeader,
+        target: &Target<'_>,
+        bools: &[usize],
+    ) -> Result<Vec<LostLane>, String> {
+        let places = match (header.kind, header.flags & FrameHeader::FINAL_OBS, &self.places.with_final) {
+            (FrameKind::Batch, 0, _) => &self.places.plain,
+            (FrameKind::Batch, _, Some(places)) => places,
+            (kind, flags, _) => {
+                return Err(format!("a frame of kind {kind:?} with flags {flags} was not asked for"));
+            }
+        };
+        let lanes = self.session.lanes();
+        let columns = self.session.columns().map_or(&[][..], |columns| columns.bytes());
+        if columns.len() != places.bytes {
+            return Err(format!("a batch of {} bytes, {} are wanted", columns.len(), places.bytes));
+        }
+        target.land(lanes, places, 0, columns);
+        if !target.flags_are_sound(lanes, bools) {
+            return Err("a batch with flags that are neither 0 nor 1".to_owned());
+        }
+        let losses = self.session.notes()?.lost;
+        if losses.iter().any(|loss| loss.lane as usize >= lanes.len()) {
+            return Err(format!("a lost lane that is none of {}", lanes.len()));
+        }
+        Ok(losses)
+    }
+}
+
+/// The part of a reset that is about `lanes`.
+fn reset_of(reset: &Reset, lanes: &Range<usize>) -> FrameBody {
+    let part = ResetLanes {
+        seeds: reset.seeds.get(lanes.clone()).map(<[_]>::to_vec).unwrap_or_default(),
+        mask: reset.mask.get(lanes.clone()).unwrap_or_default().iter().map(|&flag| u8::from(flag)).collect(),
+    };
+    FrameBody { kind: FrameKind::Reset, columns: Bytes::new(), sidecar: sidecar(&part) }
+}
+
+fn sidecar(part: &ResetLanes) -> Bytes {
+    /// A seed takes 9 bytes and a flag 1; what is around them less than 64.
+    const LARGEST: usize = MAX_LANES * 10 + 64;
+    const { assert!(LARGEST <= MAX_CONTROL_BYTES && LARGEST <= MAX_SIDECAR_BYTES) };
+    let mut bytes = Vec::new();
+    control::encode(part, &mut bytes).expect("a reset of the most lanes is within the limit of a message");
+    Bytes::from(bytes).slice(size_of::<u32>()..)
+}
+
+/// A column's bytes, filled up as frames have it.
+pub(crate) fn column(rows: ColumnRef<'_>) -> Bytes {
+    let bytes = column_bytes(rows);
+    let filled = bytes.len().next_multiple_of(8);
+    let mut out = BytesMut::with_capacity(filled);
+    out.put_slice(bytes);
+    out.put_bytes(0, filled - bytes.len());
+    out.freeze()
+}

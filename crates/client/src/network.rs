@@ -1,0 +1,81 @@
+//! Connections to nodes, one per node, shared by all pools.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rollhouse_wire::{Connection, DialError, Dialer, Expected, Grant};
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::Instant;
+
+/// The dialer, and the connections to nodes it has made.
+pub(crate) struct Network {
+    dialer: Dialer,
+    nodes: Mutex<HashMap<String, Arc<Node>>>,
+}
+
+/// A node as far as it was needed.
+#[derive(Default)]
+struct Node {
+    /// Held while it is dialled, so that all who need the node wait for one attempt.
+    link: AsyncMutex<Link>,
+}
+
+#[derive(Default)]
+struct Link {
+    connection: Option<Connection>,
+    /// The last attempt that failed, and why.
+    failed: Option<(Instant, Arc<DialError>)>,
+}
+
+impl Network {
+    pub(crate) fn new(dialer: Dialer) -> Self {
+        Self { dialer, nodes: Mutex::default() }
+    }
+
+    pub(crate) fn dialer(&self) -> &Dialer {
+        &self.dialer
+    }
+
+    /// The connection to the node of a grant, dialled if there is none. An attempt that somebody else began
+    /// meanwhile and that failed counts for all who waited for it. Cancellation-safe.
+    pub(crate) async fn node(&self, grant: &Grant) -> Result<Connection, Arc<DialError>> {
+        let asked = Instant::now();
+        let node = {
+            let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(nodes.entry(grant.address.clone()).or_default())
+        };
+        let mut link = node.link.lock().await;
+        if let Some(connection) = &link.connection
+            && connection.lost().is_none()
+        {
+            return Ok(connection.clone());
+        }
+        link.connection = None;
+        if let Some((at, error)) = &link.failed
+            && *at >= asked
+        {
+            return Err(Arc::clone(error));
+        }
+        match self.dialer.dial(&grant.address, &Expected::node(grant.node.as_str()), None).await {
+            Ok(connection) => {
+                link.failed = None;
+                Ok(link.connection.insert(connection).clone())
+            }
+            Err(error) => {
+                let error = Arc::new(error);
+                link.failed = Some((Instant::now(), Arc::clone(&error)));
+                Err(error)
+            }
+        }
+    }
+
+    /// Forgets nodes that are not connected any more; called when pools are opened, so that the list stays as
+    /// long as the cluster is large.
+    pub(crate) fn tidy(&self) {
+        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        nodes.retain(|_, node| match node.link.try_lock() {
+            Ok(link) => link.connection.as_ref().is_some_and(|connection| connection.lost().is_none()),
+            Err(_) => true,
+        });
+    }
+}

@@ -1,0 +1,332 @@
+//! A pool: lanes of one env on one or more nodes, stepped as one batch. On the caller's own runtime.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_arena::Frame;
+use rollhouse_core::limits::MAX_LANES;
+use rollhouse_core::{ColumnMut, EnvSpec, Interruption, Outcome, RunId};
+use rollhouse_wire::limits::MAX_POOL_SESSIONS;
+use rollhouse_wire::{
+    AutoresetMode, BatchPlaces, Connection, FrameLayout, Grant, LaneSettings, LinkFigures, LostLane,
+    PoolOpened, PoolStatus, RecordRule, SeedRule, Spread,
+};
+use tokio::time::Instant;
+
+use crate::batch::{Batch, bool_columns};
+use crate::cluster::AsyncCluster;
+use crate::error::{OpenError, RequestError, StepError};
+use crate::first_done::FirstDone;
+use crate::join::{Part, run_together};
+use crate::session::{Clock, Session};
+
+/// What a trainer asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolRequest {
+    /// Lanes, 1 to [`MAX_LANES`]: all of them or a refusal.
+    pub lanes: u32,
+    /// How they behave. `collect` must be absent: the lanes of a collecting pool are not stepped from here.
+    pub settings: LaneSettings,
+    /// Labels a node must have, each with this value.
+    pub labels: BTreeMap<String, String>,
+    /// How lanes are laid over nodes.
+    pub spread: Spread,
+}
+
+impl PoolRequest {
+    /// `lanes` lanes of that env with its defaults, every episode recorded, on as few nodes as have room.
+    pub fn new(env: impl Into<String>, lanes: u32) -> Self {
+        let settings = LaneSettings {
+            env: env.into(),
+            options: BTreeMap::new(),
+            autoreset: AutoresetMode::default(),
+            max_episode_steps: None,
+            seeds: SeedRule::default(),
+            record: RecordRule::default(),
+            collect: None,
+        };
+        Self { lanes, settings, labels: BTreeMap::new(), spread: Spread::default() }
+    }
+}
+
+/// A pool on the caller's own runtime: see [`Pool`](crate::Pool), which has the same calls and blocks.
+///
+/// Futures of its methods can be dropped at any point. A reset or step that was dropped midway leaves lanes whose
+/// state is not known: the pool has to be reset. In first-done mode lanes stay outstanding.
+///
+/// Dropped without [`AsyncPool::close`], its streams end, and its sessions with them when their lease is over.
+pub struct AsyncPool {
+    pub(crate) cluster: AsyncCluster,
+    id: RunId,
+    pub(crate) spec: EnvSpec,
+    pub(crate) autoreset: AutoresetMode,
+    pub(crate) seeds: SeedRule,
+    pub(crate) layout: FrameLayout,
+    pub(crate) sessions: Vec<Site>,
+    pub(crate) batch: Batch,
+    pub(crate) bools: Vec<usize>,
+    /// 1 where the lane's episode is over and autoreset has not begun the next one.
+    pub(crate) over: Vec<u8>,
+    /// By code of the outcome; empty while no lane is lost.
+    pub(crate) lost: Vec<Option<Outcome>>,
+    pub(crate) readiness: Readiness,
+    pub(crate) first_done: Option<FirstDone>,
+    pub(crate) timeout: Duration,
+    pub(crate) start: Instant,
+    pub(crate) seed: u64,
+}
+
+/// A session and where its answers' columns lie.
+pub(crate) struct Site {
+    pub(crate) session: Session,
+    pub(crate) places: Places,
+}
+
+/// Places of the columns of a session's batches.
+#[derive(Debug, Clone)]
+pub(crate) struct Places {
+    pub(crate) plain: BatchPlaces,
+    /// With last observations; `None` unless SAME_STEP.
+    pub(crate) with_final: Option<BatchPlaces>,
+}
+
+/// Whether lanes can be stepped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    /// No reset yet, or something ended midway.
+    NeedsReset,
+    Ready,
+}
+
+impl AsyncPool {
+    pub(crate) fn new(
+        cluster: AsyncCluster,
+        id: RunId,
+        request: &PoolRequest,
+        opened: PoolOpened,
+        timeout: Duration,
+    ) -> Result<Self, OpenError> {
+        let lanes =
+            check_grants(&opened.sessions, request.lanes).map_err(|what| OpenError::Grants { what })?;
+        let same_step = request.settings.autoreset == AutoresetMode::SameStep;
+        let batch = Batch::new(&opened.spec, lanes, same_step).map_err(OpenError::Arena)?;
+        let layout = FrameLayout::of(&opened.spec);
+        let lease = Duration::from_millis(opened.lease_ms);
+        let site = |grant: Grant| {
+            let rows = grant.lanes as usize;
+            let too_large = OpenError::TooLarge { lanes: rows };
+            let Some(plain) = layout.batch(rows, false) else { return Err(too_large) };
+            let with_final = if same_step { layout.batch(rows, true) } else { None };
+            let Some(most) = layout.rows(rows, same_step) else { return Err(too_large) };
+            let session = Session::new(id, grant, most.bytes, lease);
+            Ok(Site { session, places: Places { plain, with_final } })
+        };
+        let sessions = opened.sessions.into_iter().map(site).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            cluster,
+            id,
+            autoreset: request.settings.autoreset,
+            seeds: request.settings.seeds,
+            layout,
+            sessions,
+            batch,
+            bools: bool_columns(&opened.spec),
+            over: vec![0; lanes],
+            lost: Vec::new(),
+            readiness: Readiness::NeedsReset,
+            first_done: None,
+            timeout,
+            start: Instant::now(),
+            // The id's low bits are random.
+            seed: id.as_u128() as u64,
+            spec: opened.spec,
+        })
+    }
+
+    /// Attaches to all sessions, each once: what fails is tried again by the first reset. Keeps the lease of a
+    /// pool that is opened long before it is used.
+    pub(crate) async fn attach(&mut self) {
+        let network = self.cluster.network();
+        let parts = self
+            .sessions
+            .iter_mut()
+            .map(|site| Box::pin(async move { site.session.attach_early(network).await }) as Part<'_>);
+        run_together(parts.collect(), || false).await;
+    }
+
+    /// The pool's id, which is the run that its episodes are named by.
+    pub fn id(&self) -> RunId {
+        self.id
+    }
+
+    /// The env as the nodes have it.
+    pub fn spec(&self) -> &EnvSpec {
+        &self.spec
+    }
+
+    /// Rows of the batch.
+    pub fn lanes(&self) -> usize {
+        self.batch.lanes()
+    }
+
+    /// Where its sessions run: name of the node, and lanes of the batch.
+    pub fn sessions(&self) -> impl Iterator<Item = (&str, Range<usize>)> {
+        self.sessions.iter().map(|site| (site.session.grant().node.as_str(), site.session.lanes().clone()))
+    }
+
+    /// How long calls wait for answers. At first the cluster's.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Sets how long calls wait for answers.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// Keeps the memory that frames lie in alive, for those who hold addresses of it. It never moves; whoever
+    /// reads through such an address sees what a frame of the same parity shows, and unspecified numbers while
+    /// one is being written.
+    pub fn memory(&self) -> Arc<dyn Any + Send + Sync> {
+        self.batch.memory()
+    }
+
+    /// Addresses of that memory, for those who pin its pages.
+    pub fn addresses(&self) -> Range<usize> {
+        self.batch.addresses()
+    }
+
+    /// The column of actions, to be filled before [`AsyncPool::step`].
+    pub fn actions(&mut self) -> ColumnMut<'_> {
+        self.batch.actions_mut()
+    }
+
+    /// The newest frame. Its slices stay readable until the next call; the values in memory stay until the
+    /// second next reset or step.
+    ///
+    /// # Errors
+    /// [`NotReset`](rollhouse_engine::StepError::NotReset) before the first reset, and after something ended
+    /// midway.
+    pub fn frame(&mut self) -> Result<Frame<'_>, StepError> {
+        self.check_ready()?;
+        Ok(self.batch.frame())
+    }
+
+    /// Why a lane is lost: its env failed and is not back yet, or its node went away; `None` if it is not lost.
+    pub fn loss(&self, lane: usize) -> Option<Outcome> {
+        self.lost.get(lane).copied().flatten()
+    }
+
+    /// Lanes that are lost now.
+    pub fn lost(&self) -> usize {
+        self.lost.iter().flatten().count()
+    }
+
+    /// What is known of its connections: one line per node, for people.
+    pub fn connections(&self) -> impl Iterator<Item = (&str, Option<LinkFigures>)> {
+        self.sessions.iter().map(|site| {
+            let figures = site.session.connection().map(Connection::figures);
+            (site.session.grant().node.as_str(), figures)
+        })
+    }
+
+    /// Ends the pool: its sessions are closed, open episodes end as `cancelled`. How it did.
+    ///
+    /// # Errors
+    /// See [`RequestError`]; its streams are ended in any case, and its sessions with their lease.
+    pub async fn close(mut self) -> Result<PoolStatus, RequestError> {
+        self.end_streams();
+        self.cluster.close_pool(self.id).await
+    }
+
+    pub(crate) fn end_streams(&mut self) {
+        self.sessions.iter_mut().for_each(|site| site.session.detach());
+    }
+
+    pub(crate) fn check_ready(&self) -> Result<(), StepError> {
+        match self.readiness {
+            Readiness::Ready => Ok(()),
+            Readiness::NeedsReset => Err(rollhouse_engine::StepError::NotReset.into()),
+        }
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        Clock { start: self.start, deadline: Instant::now() + self.timeout }
+    }
+
+    /// Whether a lane's next action is ignored: it is reset or stands still.
+    pub(crate) fn ignores_action(&self, lane: usize) -> bool {
+        self.over[lane] != 0 || self.loss(lane).is_some()
+    }
+
+    /// Notes which lanes of a session are lost, as its node says, and why.
+    pub(crate) fn note_losses(&mut self, lanes: &Range<usize>, notes: &[LostLane]) {
+        if notes.is_empty() && self.lost.is_empty() {
+            return;
+        }
+        self.lost.resize(self.batch.lanes(), None);
+        self.lost[lanes.clone()].fill(None);
+        for note in notes {
+            // Lanes that the session does not have were refused when the answer was checked.
+            let lane = lanes.start + note.lane as usize;
+            let outcome = Outcome::from_code(note.outcome).filter(|outcome| !outcome.is_finished());
+            self.lost[lane] = outcome.or(Some(Outcome::Interrupted(Interruption::Crashed)));
+        }
+    }
+
+    /// Notes that the lanes of a session that is gone are lost.
+    pub(crate) fn note_gone(&mut self, lanes: &Range<usize>) {
+        self.lost.resize(self.batch.lanes(), None);
+        self.lost[lanes.clone()].fill(Some(Outcome::Interrupted(Interruption::NodeLost)));
+    }
+
+    /// Empties the list of losses when none is left.
+    pub(crate) fn tidy_losses(&mut self) {
+        if self.lost.iter().all(Option::is_none) {
+            self.lost.clear();
+        }
+    }
+
+    /// The error of a pool all of whose sessions are gone.
+    pub(crate) fn all_lost(&self) -> Option<StepError> {
+        let gone = |site: &Site| site.session.gone().map(|gone| gone.reason.clone());
+        let reasons: Option<Vec<String>> = self.sessions.iter().map(gone).collect();
+        let reason = reasons?.into_iter().next()?;
+        Some(StepError::AllLost { reason })
+    }
+}
+
+impl std::fmt::Debug for AsyncPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AsyncPool")
+            .field("id", &self.id)
+            .field("env", &self.spec.id)
+            .field("lanes", &self.lanes())
+            .field("sessions", &self.sessions.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The lanes of all grants, which follow each other without gaps.
+fn check_grants(grants: &[Grant], wanted: u32) -> Result<usize, String> {
+    if grants.is_empty() || grants.len() > MAX_POOL_SESSIONS {
+        return Err(format!("{} sessions, 1 to {MAX_POOL_SESSIONS} are taken", grants.len()));
+    }
+    let mut next = 0u64;
+    for grant in grants {
+        if u64::from(grant.first_lane) != next || grant.lanes == 0 {
+            return Err(format!(
+                "session {} has lanes from {} on, {next} was to be next",
+                grant.index, grant.first_lane
+            ));
+        }
+        next += u64::from(grant.lanes);
+    }
+    if next != u64::from(wanted) || next > MAX_LANES as u64 {
+        return Err(format!("{next} lanes, {wanted} were asked for and a pool has at most {MAX_LANES}"));
+    }
+    Ok(next as usize)
+}

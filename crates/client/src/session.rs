@@ -1,0 +1,356 @@
+//! One session of a pool: its stream, and the request that is under way on it.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rollhouse_core::RunId;
+use rollhouse_wire::{
+    Attach, CallError, CloseCode, ColumnBuffer, Connection, FrameHeader, FrameKind, FrameReader, FrameWriter,
+    Grant, Notes, Refusal, SessionId, control,
+};
+use tokio::time::Instant;
+
+use crate::network::Network;
+use crate::retry::{GiveUp, Patience, Retry, RetryAction, RetryEvent};
+
+/// A session as its owner sees it.
+///
+/// ```text
+/// Detached ⇄ Attached      by need; a lost stream is attached again by the next request
+/// either ──▶ Gone          the node does not know it any more; for good
+/// ```
+///
+/// Requests are made one at a time. A request is resumable: [`Session::answer`] can be dropped at any point and
+/// called again.
+pub(crate) struct Session {
+    pool: RunId,
+    grant: Grant,
+    /// Its lanes in the pool.
+    lanes: Range<usize>,
+    max_columns: usize,
+    lease: Duration,
+    stream: Option<Stream>,
+    gone: Option<Gone>,
+    /// Number of the last request that was written.
+    number: u32,
+    /// Requests whose answers nobody took.
+    abandoned: u32,
+    pending: Option<Pending>,
+}
+
+/// A stream to the node. Dropped, the node learns that its owner does not listen any more.
+struct Stream {
+    connection: Connection,
+    reader: FrameReader,
+    writer: FrameWriter,
+}
+
+/// A request that has no answer yet.
+struct Pending {
+    request: FrameBody,
+    retry: Retry,
+    next: RetryAction,
+    /// It stands in the writer already, under this stream's number.
+    written: bool,
+    /// What the node said last, if it refused.
+    refusal: Option<Refusal>,
+}
+
+/// What is asked, but for its number.
+#[derive(Debug, Clone)]
+pub(crate) struct FrameBody {
+    pub(crate) kind: FrameKind,
+    pub(crate) columns: Bytes,
+    pub(crate) sidecar: Bytes,
+}
+
+/// Why a session is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Gone {
+    /// One sentence.
+    pub(crate) reason: String,
+    /// Whether a batch has shown its lanes as lost.
+    pub(crate) told: bool,
+}
+
+/// Why a request has no answer.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The session is gone; see [`Session::gone`].
+    Gone,
+    /// The node will not do it; nothing has moved in this session.
+    Refused(Refusal),
+    /// The deadline came first.
+    TimedOut,
+}
+
+/// When requests have to be answered, and on which clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock {
+    /// Zero of the clock that retries are decided by.
+    pub(crate) start: Instant,
+    /// The caller's deadline.
+    pub(crate) deadline: Instant,
+}
+
+impl Session {
+    pub(crate) fn new(pool: RunId, grant: Grant, max_columns: usize, lease: Duration) -> Self {
+        let first = grant.first_lane as usize;
+        let lanes = first..first + grant.lanes as usize;
+        Self {
+            pool,
+            grant,
+            lanes,
+            max_columns,
+            lease,
+            stream: None,
+            gone: None,
+            number: 0,
+            abandoned: 0,
+            pending: None,
+        }
+    }
+
+    /// Its lanes in the pool.
+    pub(crate) fn lanes(&self) -> &Range<usize> {
+        &self.lanes
+    }
+
+    /// Where it runs.
+    pub(crate) fn grant(&self) -> &Grant {
+        &self.grant
+    }
+
+    /// Why it is gone; `None` while it is not.
+    pub(crate) fn gone(&self) -> Option<&Gone> {
+        self.gone.as_ref()
+    }
+
+    /// Notes that a batch has shown its lanes as lost; whether that was the first time.
+    pub(crate) fn tell_gone(&mut self) -> bool {
+        self.gone.as_mut().is_some_and(|gone| !std::mem::replace(&mut gone.told, true))
+    }
+
+    /// The connection its stream runs on.
+    pub(crate) fn connection(&self) -> Option<&Connection> {
+        self.stream.as_ref().map(|stream| &stream.connection)
+    }
+
+    /// Whether a request is under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// Makes a request; [`Session::answer`] carries it out. The answer to an earlier one that is still under way
+    /// will not be taken.
+    pub(crate) fn ask(&mut self, request: FrameBody, clock: Clock, seed: u64) {
+        if self.pending.take().is_some_and(|pending| pending.written) {
+            self.abandoned += 1;
+        }
+        let patience = Patience {
+            deadline: clock.deadline - clock.start,
+            lease: self.lease,
+            abandoned: self.abandoned,
+            seed: seed ^ u64::from(self.grant.index),
+        };
+        let attached = self.stream.is_some();
+        let (retry, next) = Retry::new(clock.start.elapsed(), self.number, attached, patience);
+        self.pending = Some(Pending { request, retry, next, written: false, refusal: None });
+    }
+
+    /// Carries the request out that was made: its answer's header once the whole answer is in
+    /// [`Session::columns`] and [`Session::notes`]. Cancellation-safe: the next call goes on where this one was
+    /// dropped.
+    pub(crate) async fn answer(&mut self, network: &Network, clock: Clock) -> Result<FrameHeader, Trouble> {
+        loop {
+            let Some(pending) = &self.pending else { return Err(self.give_up(GiveUp::NodeLost)) };
+            let (event, header) = match pending.next {
+                RetryAction::Send { number } => match self.send(number).await {
+                    Ok(header) => (RetryEvent::Answered, Some(header)),
+                    Err(event) => (event, None),
+                },
+                RetryAction::Attach => (self.attach(network).await, None),
+                RetryAction::WaitUntil(until) => {
+                    tokio::time::sleep_until(clock.start + until).await;
+                    (RetryEvent::Woken, None)
+                }
+                RetryAction::Finish => return Err(self.give_up(GiveUp::NodeLost)),
+                RetryAction::GiveUp(why) => return Err(self.give_up(why)),
+            };
+            // Nothing is awaited from here on: an event is taken in as a whole or not at all.
+            let Some(pending) = &mut self.pending else { continue };
+            pending.next = pending.retry.on(clock.start.elapsed(), event);
+            pending.written = false;
+            if let (RetryAction::Finish, Some(header)) = (pending.next, header) {
+                self.pending = None;
+                self.abandoned = 0;
+                return Ok(header);
+            }
+        }
+    }
+
+    /// Attaches if it is not; at the next request it is tried again. Cancellation-safe.
+    pub(crate) async fn attach_early(&mut self, network: &Network) {
+        if self.stream.is_none() {
+            let _event = self.attach(network).await;
+        }
+    }
+
+    /// The columns of the last answer.
+    pub(crate) fn columns(&self) -> Option<&ColumnBuffer> {
+        self.stream.as_ref().map(|stream| stream.reader.columns())
+    }
+
+    /// What the last answer says beside its columns.
+    ///
+    /// # Errors
+    /// If it is not what a node says.
+    pub(crate) fn notes(&self) -> Result<Notes, String> {
+        match self.stream.as_ref().map_or(&[][..], |stream| stream.reader.sidecar()) {
+            [] => Ok(Notes::default()),
+            bytes => control::decode(bytes).map_err(|error| error.to_string()),
+        }
+    }
+
+    /// Gives the session up because its node does not keep to the protocol; the connection is closed.
+    pub(crate) fn distrust(&mut self, what: &str) -> Trouble {
+        if let Some(stream) = self.stream.take() {
+            stream.connection.close(CloseCode::Malformed, what);
+        }
+        self.pending = None;
+        self.gone = Some(Gone { reason: format!("node {}: {what}", self.grant.node), told: false });
+        Trouble::Gone
+    }
+
+    /// Ends its stream.
+    pub(crate) fn detach(&mut self) {
+        if let Some(mut stream) = self.stream.take() {
+            // A stream that is no more needs no end.
+            let _finished = stream.writer.stream().finish();
+        }
+    }
+
+    /// Writes the request, once, and reads up to its answer.
+    async fn send(&mut self, number: u32) -> Result<FrameHeader, RetryEvent> {
+        let (Some(stream), Some(pending)) = (&mut self.stream, &mut self.pending) else {
+            return Err(RetryEvent::Lost);
+        };
+        if !pending.written {
+            let FrameBody { kind, columns, sidecar } = &pending.request;
+            let header = FrameHeader {
+                kind: *kind,
+                flags: 0,
+                number,
+                columns: columns.len() as u32,
+                sidecar: sidecar.len() as u32,
+            };
+            stream.writer.put(header, &[columns.as_ref()], sidecar);
+            pending.written = true;
+            self.number = number;
+        }
+        let header = match stream.exchange(number).await {
+            Ok(header) => header,
+            Err(fault) => {
+                self.fail(fault);
+                return Err(RetryEvent::Lost);
+            }
+        };
+        if header.kind != FrameKind::Refused {
+            return Ok(header);
+        }
+        let refusal: Refusal = match control::decode(stream.reader.sidecar()) {
+            Ok(refusal) => refusal,
+            Err(error) => {
+                self.fail(Some(error.to_string()));
+                return Err(RetryEvent::Lost);
+            }
+        };
+        let event = RetryEvent::Refused {
+            code: refusal.code,
+            retry_after: refusal.retry_after_ms.map(Duration::from_millis),
+        };
+        pending.refusal = Some(refusal);
+        Err(event)
+    }
+
+    /// The stream is of no use any more; with what the node did wrong, if it did.
+    fn fail(&mut self, fault: Option<String>) {
+        if let (Some(stream), Some(what)) = (self.stream.take(), fault) {
+            stream.connection.close(CloseCode::Malformed, &what);
+        }
+    }
+
+    async fn attach(&mut self, network: &Network) -> RetryEvent {
+        let Ok(connection) = network.node(&self.grant).await else { return RetryEvent::Unreachable };
+        let Grant { index, incarnation, secret, .. } = self.grant;
+        let attach = Attach { pool: self.pool, index, incarnation, secret };
+        match tokio::time::timeout(ATTACH_DEADLINE, connection.attach(attach, self.max_columns)).await {
+            Ok(Ok((attached, reader, writer))) if attached.lanes == self.grant.lanes => {
+                self.stream = Some(Stream { connection, reader, writer });
+                RetryEvent::Attached { last: attached.last }
+            }
+            Ok(Ok(_)) => {
+                connection.close(CloseCode::Malformed, "the session has another number of lanes");
+                RetryEvent::Unreachable
+            }
+            Ok(Err(CallError::Refused(refusal))) => {
+                let retry_after = refusal.retry_after_ms.map(Duration::from_millis);
+                let event = RetryEvent::AttachRefused { code: refusal.code, retry_after };
+                if let Some(pending) = &mut self.pending {
+                    pending.refusal = Some(refusal);
+                }
+                event
+            }
+            Ok(Err(_)) | Err(_) => RetryEvent::Unreachable,
+        }
+    }
+
+    fn give_up(&mut self, why: GiveUp) -> Trouble {
+        let pending = self.pending.take();
+        let refusal = pending.and_then(|pending| pending.refusal);
+        match why {
+            GiveUp::TimedOut => Trouble::TimedOut,
+            GiveUp::Refused(code) => {
+                // A refusal that moved nothing is an answer that was taken.
+                self.abandoned = 0;
+                Trouble::Refused(refusal.unwrap_or_else(|| Refusal::new(code, "no reason was given")))
+            }
+            GiveUp::NodeLost => {
+                let id = SessionId { pool: self.pool, index: self.grant.index };
+                let node = &self.grant.node;
+                let reason = match refusal {
+                    Some(refusal) => format!("node {node} does not have session {id} any more: {refusal}"),
+                    None => format!("node {node} was not heard of for {} s", self.lease.as_secs()),
+                };
+                self.detach();
+                self.gone = Some(Gone { reason, told: false });
+                Trouble::Gone
+            }
+        }
+    }
+}
+
+impl Stream {
+    /// Hands over what was put, and reads until the answer with that number is here. Answers to earlier requests
+    /// are skipped: nobody waits for them any more.
+    ///
+    /// # Errors
+    /// The stream is no more; with what the node did wrong, if it did.
+    async fn exchange(&mut self, number: u32) -> Result<FrameHeader, Option<String>> {
+        // A stream that cannot be written to may still hold the answer to what was written.
+        let _flushed = self.writer.flush().await;
+        loop {
+            match self.reader.read().await {
+                Ok(Some(header)) if header.number == number => return Ok(header),
+                Ok(Some(_)) => {}
+                Ok(None) => return Err(None),
+                Err(fault) => return Err(fault.code().map(|_| fault.to_string())),
+            }
+        }
+    }
+}
+
+/// How long a node may take to answer `Attach`: longer than a step may be expected to take, as it answers when
+/// the session is at rest.
+const ATTACH_DEADLINE: Duration = Duration::from_secs(10);

@@ -1,0 +1,446 @@
+//! A coordinator and nodes that speak the protocol in this process, with engines behind, and do wrong what a test
+//! tells them to.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rollhouse_client::{Address, AsyncCluster, Cluster, ConnectOptions, PoolRequest};
+use rollhouse_core::SeedSchedule;
+use rollhouse_engine::{Autoreset, Engine, EngineConfig, Received, Reset};
+use rollhouse_env::Registry;
+use rollhouse_wire::{
+    Arrival, Attached, AutoresetMode, CertificateAuthority, CertificateFiles, CloseCode, Connection,
+    Credential, FrameHeader, FrameKind, FrameLayout, FrameReader, FrameWriter, Grant, Identity, Incarnation,
+    Listener, OpenPool, Peer, PoolOpened, PoolStatus, Refusal, RefusalCode, Request, ResetLanes, Responder,
+    Role, Secret, SeedRule, SessionCounts, Settings, Stranger, Trust, column_bytes, control,
+};
+use tokio::sync::Notify;
+
+pub(crate) const TOKEN: &str = "rh_1_test";
+
+/// What a node does wrong at its next request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Refuses as busy.
+    Busy,
+    /// Refuses for good.
+    Refuse,
+    /// Loses the connection before it steps.
+    CutBefore,
+    /// Steps and loses the connection before it answers.
+    CutAfter,
+    /// Forgets the session, as after a restart.
+    Forget,
+    /// Answers with a batch that is too short.
+    Short,
+    /// Does not answer for as long as the connection lives.
+    Hang,
+}
+
+/// A cluster of one process. Ends when dropped.
+pub(crate) struct Double {
+    address: SocketAddr,
+    folder: PathBuf,
+    authority: CertificateAuthority,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    nodes: usize,
+    sessions: Mutex<HashMap<u32, Session>>,
+    faults: Mutex<VecDeque<(usize, Fault)>>,
+    closed: AtomicU32,
+    handled: AtomicU64,
+    stop: Notify,
+}
+
+/// Lanes of an engine, and what was answered last.
+struct Session {
+    engine: Engine,
+    layout: FrameLayout,
+    same_step: bool,
+    last: u32,
+    answer: (FrameHeader, Vec<u8>, Vec<u8>),
+}
+
+impl Double {
+    pub(crate) fn start(nodes: usize) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("rollhouse-client-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let day = Duration::from_secs(24 * 3600);
+        let authority = CertificateAuthority::create(&folder, day).unwrap();
+        let identity = |role: Role, name: &str| {
+            let (certificate, key) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
+            authority.issue(role, name, day).unwrap().write(&certificate, &key).unwrap();
+            Identity::load(Trust::File(folder.join("ca.pem")), Some(CertificateFiles { certificate, key }))
+                .unwrap()
+        };
+        let coordinator = identity(Role::Coordinator, "coordinator");
+        let identities: Vec<_> = (0..nodes).map(|n| identity(Role::Node, &format!("node-{n}"))).collect();
+        let shared = Arc::new(Shared {
+            nodes,
+            sessions: Mutex::default(),
+            faults: Mutex::default(),
+            closed: AtomicU32::new(0),
+            handled: AtomicU64::new(0),
+            stop: Notify::new(),
+        });
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        let thread = std::thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                runtime.block_on(async {
+                    let mut addresses = Vec::new();
+                    for (number, identity) in identities.into_iter().enumerate() {
+                        let listener = shared.listen(identity, false);
+                        addresses.push(listener.effective().address);
+                        tokio::spawn(Arc::clone(&shared).serve(listener, Place::Node(number)));
+                    }
+                    let listener = shared.listen(coordinator, true);
+                    tell.send(listener.effective().address).unwrap();
+                    let serving = Arc::clone(&shared).serve(listener, Place::Coordinator(addresses));
+                    tokio::select! { () = serving => {}, () = shared.stop.notified() => {} }
+                });
+            }
+        });
+        let address = told.recv().unwrap();
+        Self { address, folder, authority, shared, thread: Some(thread) }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("rollhouse://{}?token={TOKEN}&ca={}", self.address, self.authority.fingerprint())
+    }
+
+    pub(crate) fn address(&self) -> Address {
+        self.url().parse().unwrap()
+    }
+
+    pub(crate) fn options(&self) -> ConnectOptions {
+        ConnectOptions::default()
+    }
+
+    pub(crate) fn connect(&self) -> Cluster {
+        Cluster::connect(&self.address(), self.options(), None).unwrap()
+    }
+
+    pub(crate) async fn connect_async(&self) -> AsyncCluster {
+        AsyncCluster::connect(&self.address(), self.options()).await.unwrap()
+    }
+
+    /// Node `node` does that at its next requests, one fault each, in order.
+    pub(crate) fn fail(&self, node: usize, faults: impl IntoIterator<Item = Fault>) {
+        lock(&self.shared.faults).extend(faults.into_iter().map(|fault| (node, fault)));
+    }
+
+    /// Faults that have not happened yet.
+    pub(crate) fn faults_left(&self) -> usize {
+        lock(&self.shared.faults).len()
+    }
+
+    /// Pools that were closed by their owners.
+    pub(crate) fn closed(&self) -> u32 {
+        self.shared.closed.load(Ordering::Relaxed)
+    }
+
+    /// Requests that engines carried out, all nodes together.
+    pub(crate) fn handled(&self) -> u64 {
+        self.shared.handled.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Double {
+    fn drop(&mut self) {
+        self.shared.stop.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ended = thread.join();
+        }
+        let _gone = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[derive(Clone)]
+enum Place {
+    Coordinator(Vec<SocketAddr>),
+    Node(usize),
+}
+
+impl Shared {
+    fn listen(&self, identity: Arc<Identity>, wants_token: bool) -> Listener {
+        let authenticate = move |hello: &rollhouse_wire::Hello, stranger: &Stranger| {
+            let role = if wants_token { Role::Trainer } else { Role::Anonymous };
+            if wants_token && hello.token.as_deref() != Some(TOKEN) {
+                return Err(Refusal::new(RefusalCode::Unauthenticated, "unknown token"));
+            }
+            let address = stranger.address;
+            Ok(Peer { role, name: String::new(), credential: Credential::None, max_lanes: None, address })
+        };
+        let any = "127.0.0.1:0".parse().unwrap();
+        Listener::bind(any, identity, Settings::default(), "double", Box::new(authenticate)).unwrap()
+    }
+
+    async fn serve(self: Arc<Self>, mut listener: Listener, place: Place) {
+        while let Some(arrival) = listener.accept().await {
+            if let Arrival::Connected(connection) = arrival {
+                tokio::spawn(Arc::clone(&self).talk(connection, place.clone()));
+            }
+        }
+    }
+
+    async fn talk(self: Arc<Self>, connection: Connection, place: Place) {
+        let mut requests = connection.requests();
+        while let Ok((request, responder)) = requests.next().await {
+            match (&place, request) {
+                (Place::Coordinator(nodes), request) => self.coordinate(request, responder, nodes).await,
+                (Place::Node(node), Request::Attach(attach)) => {
+                    let task = Arc::clone(&self).attached(*node, attach, connection.clone(), responder);
+                    tokio::spawn(task);
+                }
+                (Place::Node(_), _) => connection.close(CloseCode::Malformed, "not asked for"),
+            }
+        }
+    }
+
+    async fn coordinate(&self, request: Request, responder: Responder, nodes: &[SocketAddr]) {
+        let _sent = match request {
+            Request::OpenPool(open) => responder.respond(self.open(&open, nodes)).await,
+            Request::ClosePool(_) => {
+                self.closed.fetch_add(1, Ordering::Relaxed);
+                lock(&self.sessions).clear();
+                responder.respond(Ok(pool_status())).await
+            }
+            Request::PoolStatus(_) => responder.respond(Ok(pool_status())).await,
+            _ => responder.refuse(Refusal::new(RefusalCode::Unsupported, "the double cannot do that")).await,
+        };
+    }
+
+    /// The pool's lanes, over all nodes as evenly as can be.
+    fn open(&self, open: &OpenPool, nodes: &[SocketAddr]) -> Result<PoolOpened, Refusal> {
+        let entry = Registry::builtin()
+            .get(&open.settings.env)
+            .map_err(|error| Refusal::new(RefusalCode::NotFound, error.to_string()))?;
+        let (mut first_lane, mut grants) = (0, Vec::new());
+        for (index, address) in (0..self.nodes as u32).zip(nodes) {
+            let lanes = open.lanes / self.nodes as u32 + u32::from(index < open.lanes % self.nodes as u32);
+            let mut config = EngineConfig::new(lanes as usize);
+            config.autoreset = match open.settings.autoreset {
+                AutoresetMode::NextStep => Autoreset::NextStep,
+                AutoresetMode::SameStep => Autoreset::SameStep,
+                AutoresetMode::Disabled => Autoreset::Disabled,
+            };
+            config.max_episode_steps = open.settings.max_episode_steps;
+            config.first_lane = first_lane;
+            if let SeedRule::PerEpisode { run_seed } = open.settings.seeds {
+                config.schedule = SeedSchedule::PerEpisode { run_seed };
+            }
+            let engine = Engine::new(&entry, config, None)
+                .map_err(|error| Refusal::new(RefusalCode::BadRequest, error.to_string()))?;
+            let layout = FrameLayout::of(entry.spec());
+            let header = FrameHeader { kind: FrameKind::Batch, flags: 0, number: 0, columns: 0, sidecar: 0 };
+            let same_step = open.settings.autoreset == AutoresetMode::SameStep;
+            let session =
+                Session { engine, layout, same_step, last: 0, answer: (header, Vec::new(), Vec::new()) };
+            lock(&self.sessions).insert(index, session);
+            grants.push(Grant {
+                index,
+                incarnation: Incarnation { term: 1, counter: u64::from(index) },
+                secret: Secret::from_bytes([7; 16]),
+                node: format!("node-{index}"),
+                address: address.to_string(),
+                first_lane,
+                lanes,
+            });
+            first_lane += lanes;
+        }
+        Ok(PoolOpened { spec: entry.spec().clone(), lease_ms: 30_000, sessions: grants })
+    }
+
+    async fn attached(
+        self: Arc<Self>,
+        node: usize,
+        attach: rollhouse_wire::Attach,
+        connection: Connection,
+        responder: Responder,
+    ) {
+        let known = lock(&self.sessions)
+            .get(&attach.index)
+            .map(|session| Attached { lanes: session.engine.lanes() as u32, last: session.last });
+        let Some(attached) = known.filter(|_| attach.secret == Secret::from_bytes([7; 16])) else {
+            let _sent = responder.refuse(Refusal::new(RefusalCode::NotFound, "no such session")).await;
+            return;
+        };
+        let Ok((mut reader, mut writer)) = responder.accept_frames(attached, 1 << 20).await else { return };
+        let _end = self.frames(node, attach.index, &connection, &mut reader, &mut writer).await;
+    }
+
+    /// Answers frames until the stream ends or a fault ends it.
+    async fn frames(
+        &self,
+        node: usize,
+        index: u32,
+        connection: &Connection,
+        reader: &mut FrameReader,
+        writer: &mut FrameWriter,
+    ) -> Option<()> {
+        while let Ok(Some(header)) = reader.read().await {
+            let fault = self.next_fault(node);
+            match fault {
+                Some(Fault::CutBefore) => {
+                    connection.close(CloseCode::Internal, "cut before");
+                    return None;
+                }
+                Some(Fault::Forget) => {
+                    lock(&self.sessions).remove(&index);
+                    connection.close(CloseCode::Internal, "forgotten");
+                    return None;
+                }
+                Some(Fault::Hang) => {
+                    connection.closed().await;
+                    return None;
+                }
+                _ => {}
+            }
+            let (mut answer, columns, sidecar) = {
+                let mut sessions = lock(&self.sessions);
+                let session = sessions.get_mut(&index)?;
+                if header.number != session.last {
+                    let refusal = match fault {
+                        Some(Fault::Busy) => Some(Refusal::busy("full", 1)),
+                        Some(Fault::Refuse) => Some(Refusal::new(RefusalCode::Internal, "does not want to")),
+                        _ => None,
+                    };
+                    self.handled.fetch_add(u64::from(refusal.is_none()), Ordering::Relaxed);
+                    session.handle(header, reader, refusal);
+                }
+                session.answer.clone()
+            };
+            if fault == Some(Fault::CutAfter) {
+                connection.close(CloseCode::Internal, "cut after");
+                return None;
+            }
+            let columns =
+                if fault == Some(Fault::Short) { &columns[..columns.len() - 8] } else { &columns[..] };
+            answer.columns = columns.len() as u32;
+            writer.put(answer, &[columns], &sidecar);
+            writer.flush().await.ok()?;
+        }
+        Some(())
+    }
+
+    fn next_fault(&self, node: usize) -> Option<Fault> {
+        let mut faults = lock(&self.faults);
+        let place = faults.iter().position(|(of, _)| *of == node)?;
+        faults.remove(place).map(|(_, fault)| fault)
+    }
+}
+
+impl Session {
+    fn handle(&mut self, header: FrameHeader, reader: &FrameReader, refusal: Option<Refusal>) {
+        assert_eq!(header.number, FrameHeader::next_number(self.last), "an owner repeats or goes on");
+        self.last = header.number;
+        let (kind, flags, columns) = match (refusal, header.kind) {
+            (Some(refusal), _) => {
+                let mut sidecar = Vec::new();
+                control::encode(&refusal, &mut sidecar).unwrap();
+                self.keep(FrameKind::Refused, 0, Vec::new(), sidecar.split_off(4));
+                return;
+            }
+            (None, FrameKind::Send) => {
+                let received = self.send(reader);
+                let over = received.terminated.iter().chain(&received.truncated).any(|&flag| flag == 1);
+                let last = !received.final_obs.is_empty() && over;
+                (FrameKind::Rows, u8::from(last), rows_of(&received, last))
+            }
+            (None, kind) => {
+                let (flags, columns) = self.batch(kind, reader);
+                (FrameKind::Batch, flags, columns)
+            }
+        };
+        self.keep(kind, flags, columns, Vec::new());
+    }
+
+    fn keep(&mut self, kind: FrameKind, flags: u8, columns: Vec<u8>, sidecar: Vec<u8>) {
+        let lengths = (columns.len() as u32, sidecar.len() as u32);
+        let header = FrameHeader { kind, flags, number: self.last, columns: lengths.0, sidecar: lengths.1 };
+        self.answer = (header, columns, sidecar);
+    }
+
+    fn batch(&mut self, kind: FrameKind, reader: &FrameReader) -> (u8, Vec<u8>) {
+        let frame = if kind == FrameKind::Reset {
+            let lanes: ResetLanes = control::decode(reader.sidecar()).unwrap();
+            let mask = lanes.mask.iter().map(|&flag| flag == 1).collect();
+            self.engine.reset(&Reset { seeds: lanes.seeds, mask }).unwrap()
+        } else {
+            let places = self.layout.actions(self.engine.lanes(), false).unwrap();
+            let actions = reader.columns().column(&places.actions, self.layout.action.dtype);
+            assert!(self.engine.actions().unwrap().copy_from(actions));
+            self.engine.step().unwrap()
+        };
+        let over = frame.terminated().iter().chain(frame.truncated()).any(|&flag| flag == 1);
+        let mut out = Vec::new();
+        (0..self.layout.obs.len()).for_each(|i| put(&mut out, column_bytes(frame.obs(i))));
+        (0..self.layout.infos.len()).for_each(|i| put(&mut out, column_bytes(frame.info(i))));
+        put(&mut out, &frame.rewards().iter().flat_map(|r| r.to_le_bytes()).collect::<Vec<_>>());
+        [frame.terminated(), frame.truncated(), frame.reset()].iter().for_each(|flags| put(&mut out, flags));
+        let last = over && kind == FrameKind::Step && self.same_step;
+        if last {
+            (0..self.layout.obs.len()).for_each(|i| put(&mut out, column_bytes(frame.final_obs(i))));
+        }
+        (u8::from(last), out)
+    }
+
+    fn send(&mut self, reader: &FrameReader) -> Received {
+        let count = reader.columns().count().unwrap() as usize;
+        let places = self.layout.actions(count, true).unwrap();
+        let lanes = reader.columns().lanes(&places.lanes);
+        let actions = reader.columns().column(&places.actions, self.layout.action.dtype);
+        self.engine.send(lanes, actions).unwrap();
+        self.engine.recv(count, Duration::ZERO).unwrap()
+    }
+}
+
+fn rows_of(received: &Received, last: bool) -> Vec<u8> {
+    let mut out = (received.lanes.len() as u64).to_le_bytes().to_vec();
+    put(&mut out, &received.lanes.iter().flat_map(|lane| lane.to_le_bytes()).collect::<Vec<_>>());
+    received.obs.iter().chain(&received.infos).for_each(|c| put(&mut out, column_bytes(c.as_ref())));
+    put(&mut out, &received.rewards.iter().flat_map(|r| r.to_le_bytes()).collect::<Vec<_>>());
+    [&received.terminated, &received.truncated, &received.reset]
+        .iter()
+        .for_each(|flags| put(&mut out, flags));
+    if last {
+        received.final_obs.iter().for_each(|c| put(&mut out, column_bytes(c.as_ref())));
+    }
+    out
+}
+
+fn put(out: &mut Vec<u8>, column: &[u8]) {
+    out.extend_from_slice(column);
+    out.resize(out.len().next_multiple_of(8), 0);
+}
+
+fn pool_status() -> PoolStatus {
+    PoolStatus {
+        open: 0,
+        ended: [].into(),
+        failures: Vec::new(),
+        done: SessionCounts::default(),
+        shipped: true,
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A pool of CartPole, NEXT_STEP.
+pub(crate) fn cart_pole(lanes: u32) -> PoolRequest {
+    PoolRequest::new("CartPole-v1", lanes)
+}
