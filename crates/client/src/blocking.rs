@@ -136,6 +136,10 @@ impl Cluster {
     ) -> Result<T, RequestError> {
         run(&self.driver, self.look.as_ref(), future).map_err(|Interrupted| RequestError::Interrupted)?
     }
+
+    pub(crate) fn inner(&self) -> &AsyncCluster {
+        &self.inner
+    }
 }
 
 /// A pool: lanes of one env on one or more nodes, stepped as one batch, row i for lane i.
