@@ -251,7 +251,7 @@ impl std::fmt::Debug for AsyncCluster {
 
 /// After how long to ask again what failed for the `attempt`-th time; `None` when that makes no sense, or when
 /// there is less time `left` than that.
-fn again(error: &CallError, attempt: u32, left: Duration) -> Option<Duration> {
+pub(crate) fn again(error: &CallError, attempt: u32, left: Duration) -> Option<Duration> {
     let wait = match error {
         CallError::Lost(_) if attempt < MAX_LOST => FIRST_WAIT,
         CallError::Refused(refusal) if refusal.code == RefusalCode::Busy => {

@@ -31,6 +31,7 @@ mod pool;
 mod remote_disk;
 mod retry;
 mod session;
+mod store;
 
 pub use address::{Address, AddressError, DEFAULT_PORT, trust_of};
 pub use blocking::{Cluster, Look, Pool};

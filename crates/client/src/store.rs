@@ -1,0 +1,79 @@
+//! A cluster's store, read through its coordinator.
+
+use std::io;
+use std::time::Duration;
+
+use rollhouse_wire::control::ControlError;
+use rollhouse_wire::{
+    CallError, Connection, RefusalCode, Request, StoreData, StoreList, StoreListing, StoreRead,
+};
+use tokio::time::{Instant, timeout_at};
+
+use crate::blocking::Cluster;
+use crate::cluster::{AsyncCluster, again};
+use crate::error::RequestError;
+use crate::remote_disk::StoreReader;
+
+/// Blocks as every call of a [`Cluster`] does.
+impl StoreReader for Cluster {
+    fn list(&self, path: &str, after: &str) -> io::Result<StoreListing> {
+        let list = StoreList { path: path.to_owned(), after: after.to_owned() };
+        self.request(&Request::StoreList(list)).map_err(as_io)
+    }
+
+    fn read(&self, path: &str, offset: u64, bytes: u32) -> io::Result<(Vec<u8>, u64)> {
+        let read = StoreRead { path: path.to_owned(), offset, bytes };
+        self.run(self.inner().read_store(read)).map_err(as_io)
+    }
+}
+
+impl AsyncCluster {
+    /// A part of a file of the store, and the length of the whole file. Asks again while the coordinator is busy
+    /// and when the connection was lost, up to the timeout.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub async fn read_store(&self, read: StoreRead) -> Result<(Vec<u8>, u64), RequestError> {
+        let most = read.bytes;
+        let request = Request::StoreRead(read);
+        let deadline = Instant::now() + self.timeout();
+        let mut attempt = 0;
+        loop {
+            let connection = self.coordinator().await?;
+            let timed_out = CallError::TimedOut { request: request.word(), after: self.timeout() };
+            let fetched = timeout_at(deadline, fetch(&connection, &request, most)).await;
+            let error = match fetched.unwrap_or(Err(timed_out)) {
+                Ok(fetched) => return Ok(fetched),
+                Err(error) => error,
+            };
+            let left: Duration = deadline.saturating_duration_since(Instant::now());
+            match again(&error, attempt, left) {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => return Err(RequestError::Call(error)),
+            }
+            attempt += 1;
+        }
+    }
+}
+
+async fn fetch(connection: &Connection, request: &Request, most: u32) -> Result<(Vec<u8>, u64), CallError> {
+    let mut call = connection.open(request).await?;
+    call.finish()?;
+    let StoreData { bytes, file_bytes } = call.answer().await?;
+    if bytes > most {
+        // Nothing is allocated for more than was asked for.
+        return Err(CallError::Malformed(ControlError::TooLong { bytes: bytes as usize }));
+    }
+    let mut data = vec![0; bytes as usize];
+    call.receive.read_exact(&mut data).await?;
+    Ok((data, file_bytes))
+}
+
+fn as_io(error: RequestError) -> io::Error {
+    let kind = match error.refusal() {
+        Some(RefusalCode::NotFound) => io::ErrorKind::NotFound,
+        Some(RefusalCode::Forbidden) => io::ErrorKind::PermissionDenied,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, error)
+}
