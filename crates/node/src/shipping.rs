@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rollhouse_replay::{DiskError, DiskFile, Recorder, SealedSegment, Spool};
-use rollhouse_wire::endpoint::{Call, CallError, Connection};
-use rollhouse_wire::{Request, Ship, Shipped};
+use rollhouse_wire::{Call, CallError, Connection, Request, Ship, Shipped};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinSet, spawn_blocking};
 
@@ -22,6 +21,8 @@ pub struct Shipping {
     config: ShippingConfig,
     figures: watch::Sender<ShipFigures>,
     look: Notify,
+    /// Bytes that earlier recorders left in the spool.
+    found_bytes: u64,
 }
 
 /// How a node ships.
@@ -70,12 +71,24 @@ impl Shipping {
         let spool = recorder.spool();
         let name = spool.name()?;
         let figures = watch::Sender::default();
-        Ok(Self { recorder, spool, name, config, figures, look: Notify::new() })
+        let found_bytes = spool.sealed().iter().map(|segment| segment.bytes).sum();
+        Ok(Self { recorder, spool, name, config, figures, look: Notify::new(), found_bytes })
     }
 
     /// How it stands.
     pub fn figures(&self) -> ShipFigures {
         self.figures.borrow().clone()
+    }
+
+    /// Bytes that were in the spool at the start, and all that were written since: those of the segment being written
+    /// too. Once as many have left the spool, everything that is written now has.
+    pub fn recorded_bytes(&self) -> u64 {
+        self.found_bytes + self.recorder.status().recorded.bytes
+    }
+
+    /// Whether every segment that is sealed now is in the store or dropped.
+    pub fn is_drained(&self) -> bool {
+        self.spool.sealed().is_empty()
     }
 
     /// Looks for sealed segments at once instead of within [`LOOK_EVERY`].
@@ -87,7 +100,7 @@ impl Shipping {
     /// waits for ever while [`Shipping::run`] does not run or there is no connection.
     pub async fn drained(&self) {
         let mut changes = self.figures.subscribe();
-        while !self.spool.sealed().is_empty() {
+        while !self.is_drained() {
             self.look();
             // Never an error: the sender lives as long as `self`.
             let _changed = changes.changed().await;

@@ -281,9 +281,18 @@ impl Recorder {
         self.ask(Command::Seal)
     }
 
+    /// Waits until everything handed over so far has been coded and counted in [`Recorder::status`]. Makes nothing
+    /// durable. Blocks as long as the writer needs for what it has, also while it is held.
+    ///
+    /// # Errors
+    /// As [`Recorder::sync`].
+    pub fn write_out(&self) -> Result<Recorded, RecordError> {
+        self.ask(Command::WriteOut)
+    }
+
     /// Has the writer take nothing any more, or take what waits: while held, stepping threads wait as soon as
-    /// their buffers are used up ([`RunRecorder::is_behind`]). [`Recorder::sync`], [`Recorder::seal`] and
-    /// [`Recorder::finish`] write what was handed over all the same.
+    /// their buffers are used up ([`RunRecorder::is_behind`]). [`Recorder::write_out`], [`Recorder::sync`],
+    /// [`Recorder::seal`] and [`Recorder::finish`] write what was handed over all the same.
     pub fn hold(&self, held: bool) {
         self.doorbell.hold(held);
     }

@@ -37,6 +37,8 @@ use crate::syncer::{Synced, Syncer};
 pub(crate) enum Command {
     /// A run begins.
     Begin(Box<RunHeader>, Arc<RunShared>),
+    /// Write everything handed over so far, then answer.
+    WriteOut(SyncSender<()>),
     /// Make everything handed over so far durable, then answer.
     Sync(SyncSender<()>),
     /// Write everything handed over so far, seal the segment, then answer.
@@ -182,6 +184,10 @@ impl Writer {
             let idle = command.is_none() && !worked;
             match command {
                 Some(Command::Begin(header, shared)) => self.runs.push(Run::new(&header, shared)),
+                Some(Command::WriteOut(done)) => {
+                    self.publish(began);
+                    let _unheard = done.send(());
+                }
                 Some(Command::Sync(done)) => {
                     self.store.commit();
                     self.publish(began);

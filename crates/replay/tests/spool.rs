@@ -142,7 +142,7 @@ fn a_held_recorder_takes_nothing_until_asked_and_loses_nothing() {
             20 => {
                 recorder.hold(true);
                 block.flush();
-                written = recorder.sync().unwrap().bytes;
+                written = recorder.write_out().unwrap().bytes;
             }
             // Enough buffers for the writer to be woken, not so many that stepping would wait.
             22..120 if row % 2 == 0 => block.flush(),
