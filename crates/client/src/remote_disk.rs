@@ -48,6 +48,8 @@ struct State {
     folders: BTreeMap<String, Option<Arc<BTreeMap<String, Option<u64>>>>>,
     /// By file and number of the block, with the turn of the last use.
     blocks: BTreeMap<(Arc<str>, u64), (u64, Arc<[u8]>)>,
+    /// Lengths of files that are not listed with one.
+    lengths: BTreeMap<Arc<str>, u64>,
     kept: usize,
     turn: u64,
 }
@@ -109,6 +111,21 @@ impl Shared {
             return Ok(None);
         };
         Ok(self.folder(dir)?.and_then(|names| names.get(name).copied().flatten()))
+    }
+
+    /// The length of a file that is not listed with one: its first block comes with it.
+    fn fetched_len(&self, file: &Arc<str>) -> io::Result<u64> {
+        let mut state = self.lock();
+        if let Some(&known) = state.lengths.get(file) {
+            return Ok(known);
+        }
+        let (data, len) = self.reader.read(file, 0, BLOCK_BYTES as u32)?;
+        state.keep(file, 0, data.into());
+        if state.lengths.len() >= MAX_LENGTHS {
+            state.lengths.clear();
+        }
+        state.lengths.insert(file.clone(), len);
+        Ok(len)
     }
 
     /// The block of a file with that number, fetched together with those after it, up to `end`, that are not there.
@@ -186,12 +203,7 @@ impl Disk for RemoteDisk {
         let file = Arc::<str>::from(name);
         let len = match self.shared.listed_len(path)? {
             Some(len) => len,
-            None => {
-                // Not listed with a length: the first block comes with it.
-                let (data, len) = self.shared.reader.read(&file, 0, BLOCK_BYTES as u32)?;
-                self.shared.lock().keep(&file, 0, data.into());
-                len
-            }
+            None => self.shared.fetched_len(&file)?,
         };
         Ok(Box::new(RemoteFile { shared: self.shared.clone(), file, len }))
     }
@@ -296,6 +308,8 @@ const MOST_BLOCKS: u64 = (rollhouse_wire::limits::MAX_STORE_READ_BYTES / BLOCK_B
 const BLOCK_OVERHEAD: usize = 256;
 /// Folders whose listing is kept: two in each that readers take, and some.
 const MAX_FOLDERS: usize = 16_384;
+/// Lengths of files that are kept.
+const MAX_LENGTHS: usize = 65_536;
 /// Names of one folder.
 const MAX_NAMES: usize = 4 << 20;
 const _: () = assert!(MOST_BLOCKS >= 1);

@@ -1,4 +1,4 @@
-//! The engine as a Python object: what `EmbeddedVectorEnv` is made of.
+//! Lanes as a Python object: what `EmbeddedVectorEnv` and `ClusterVectorEnv` are made of.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -10,41 +10,50 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, DType, Space};
-use rollhouse_engine::{Autoreset, Engine, EngineConfig, Frame, Received, Reset, StepError};
+use rollhouse_client::{RequestError, StepError};
+use rollhouse_core::EnvSpec;
+use rollhouse_engine::{Autoreset, Engine, EngineConfig, Frame, Received, Reset, StepError as Refused};
 use rollhouse_env::Registry;
 
 use crate::arrays::{KeepAlive, RowShape, constant_flags, fill_flags, flags, mask};
 use crate::cost::Cost;
 use crate::envs::checked_options;
-use crate::failure::{exception, of_config, of_step};
+use crate::failure::{exception, of_config, of_request, of_step};
 use crate::fork::Home;
 use crate::infos::{InfoShapes, Rows};
+use crate::lanes::Lanes;
 use crate::recording::{Recording, figures};
 use crate::views::{Arrays, Views};
 
-/// An engine, the arrays over its memory, and the rules that Python's side relies on.
+/// Lanes, the arrays over their memory, and the rules that Python's side relies on.
 ///
 /// One thread at a time; a second one gets an error instead of waiting. In a forked child every method raises.
 #[pyclass(frozen, module = "rollhouse._native")]
-pub(crate) struct NativeEngine {
+pub(crate) struct NativeLanes {
     lanes: usize,
     action: RowShape,
     /// Turns anything array-like into a C-contiguous array of the action's dtype, or raises.
     convert: Py<PyAny>,
-    copy: bool,
-    /// Whether infos carry `valid` in every step.
-    with_valid: bool,
-    raise_on_loss: bool,
-    same_step: bool,
+    rules: Rules,
     shapes: InfoShapes,
     home: Home,
     state: Mutex<State>,
 }
 
+/// What a vector env was asked to be like.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    pub(crate) same_step: bool,
+    pub(crate) copy: bool,
+    /// Whether infos carry `valid` in every step.
+    pub(crate) with_valid: bool,
+    pub(crate) raise_on_loss: bool,
+}
+
 /// What changes.
 struct State {
     /// `None` after it was closed.
-    engine: Option<Engine>,
+    inner: Option<Lanes>,
     memory: Py<KeepAlive>,
     /// Views of the two slots, made when a slot is first shown.
     views: [Option<Views>; 2],
@@ -52,14 +61,15 @@ struct State {
     every_row: Py<PyAny>,
     /// Lanes that were sent and not received.
     outstanding: usize,
-    /// Lanes that are lost as far as Python was told; empty when none is.
+    /// Lanes that are lost as far as Python was told, and how; empty when none is.
     lost: Vec<bool>,
+    losses: Vec<Option<&'static str>>,
     cost: Cost,
     recording: Option<Recording>,
 }
 
 #[pymethods]
-impl NativeEngine {
+impl NativeLanes {
     /// Makes the lanes, without resetting them.
     #[new]
     #[pyo3(signature = (id, *, lanes, threads, autoreset, max_episode_steps, options, copy, with_valid, raise_on_loss, convert, data, trace))]
@@ -99,44 +109,14 @@ impl NativeEngine {
         };
         let made = py.detach(|| Engine::new(&entry, config, recording.as_ref().map(Recording::run)));
         let engine = made.map_err(|error| of_config(py, &error))?;
-        let row_shape = |dtype, shape: &[usize]| {
-            RowShape::new(dtype, shape)
-                .ok_or_else(|| PyValueError::new_err(format!("env {id} has columns of {} axes", shape.len())))
-        };
-        let of_space = |space: &Space| row_shape(space.dtype(), space.shape());
-        let channels = spec.info_channels.iter();
-        let channels =
-            channels.map(|column| Ok((column.path.clone(), row_shape(column.dtype, &column.shape)?)));
-        Ok(Self {
-            lanes,
-            action: of_space(&spec.action_space)?,
-            convert,
-            copy,
-            with_valid,
-            raise_on_loss,
-            same_step: autoreset == Autoreset::SameStep,
-            shapes: InfoShapes {
-                obs: of_space(&spec.observation_space)?,
-                channels: channels.collect::<PyResult<_>>()?,
-            },
-            home: Home::here(),
-            state: Mutex::new(State {
-                memory: KeepAlive::new(py, engine.memory())?,
-                views: [None, None],
-                every_row: every_row(py, lanes)?,
-                outstanding: 0,
-                lost: Vec::new(),
-                cost: Cost::new(recording.is_some() || engine.threads() > 1),
-                recording,
-                engine: Some(engine),
-            }),
-        })
+        let rules = Rules { same_step: autoreset == Autoreset::SameStep, copy, with_valid, raise_on_loss };
+        Self::of(py, spec, Lanes::Engine(Box::new(engine)), lanes, rules, convert, recording)
     }
 
     /// Threads that step, the caller's included.
     #[getter]
     fn threads(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(self.lock(py)?.engine(py)?.threads())
+        Ok(self.lock(py)?.inner(py)?.threads())
     }
 
     /// Where this env records and as which run, or None.
@@ -149,7 +129,7 @@ impl NativeEngine {
     /// Start and end of the engine's memory, for pinning it.
     #[getter]
     fn addresses(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
-        let addresses = self.lock(py)?.engine(py)?.addresses();
+        let addresses = self.lock(py)?.inner(py)?.addresses();
         Ok((addresses.start, addresses.end))
     }
 
@@ -163,8 +143,8 @@ impl NativeEngine {
         let mut state = self.lock(py)?;
         state.refuse_outstanding(py)?;
         let reset = Reset { seeds, mask };
-        let engine = state.engine(py)?;
-        let done = py.detach(|| engine.reset(&reset).map(drop));
+        let inner = state.inner(py)?;
+        let done = py.detach(|| inner.reset(&reset));
         done.map_err(|error| of_step(py, &error))?;
         state.look_for_losses(py, self)?;
         state.reset_result(py, self)
@@ -172,7 +152,7 @@ impl NativeEngine {
 
     /// Steps every lane once; `(observations, rewards, terminations, truncations, infos)`.
     fn step<'py>(&self, py: Python<'py>, actions: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
-        self.step_as(py, actions, self.copy)
+        self.step_as(py, actions, self.rules.copy)
     }
 
     /// As `step`, with views whether or not the env makes copies.
@@ -189,8 +169,8 @@ impl NativeEngine {
             DType::I64 => ColumnData::I64(converted.cast::<PyArrayDyn<i64>>()?.to_vec()?),
             _ => ColumnData::F32(converted.cast::<PyArrayDyn<f32>>()?.to_vec()?),
         };
-        let engine = state.engine(py)?;
-        let sent = py.detach(|| engine.send(&lanes, actions.as_ref()));
+        let inner = state.inner(py)?;
+        let sent = py.detach(|| inner.send(&lanes, actions.as_ref()));
         sent.map_err(|error| of_step(py, &error))?;
         state.outstanding += lanes.len();
         Ok(())
@@ -209,20 +189,24 @@ impl NativeEngine {
         let received = loop {
             let left = timeout.map_or(LOOK_FOR_SIGNALS, |timeout| timeout - began.elapsed().as_secs_f64());
             let slice = Duration::from_secs_f64(left.clamp(0.0, LOOK_FOR_SIGNALS));
-            let engine = state.engine(py)?;
-            match py.detach(|| engine.recv(least, slice)) {
+            let inner = state.inner(py)?;
+            match py.detach(|| inner.recv(least, slice)) {
                 Ok(received) => break received,
-                Err(StepError::TimedOut) if timeout.is_none() || left > LOOK_FOR_SIGNALS => {
+                Err(StepError::Rules(Refused::TimedOut)) if timeout.is_none() || left > LOOK_FOR_SIGNALS => {
                     py.check_signals()?
                 }
-                Err(StepError::TimedOut) => {
+                Err(StepError::Rules(Refused::TimedOut)) => {
                     let message = format!(
                         "{least} lanes were not ready within timeout={} s; they stay outstanding",
                         timeout.unwrap_or_default()
                     );
                     return Err(PyTimeoutError::new_err(message));
                 }
-                Err(error) => return Err(of_step(py, &error)),
+                Err(error) => {
+                    let left = state.inner(py)?.outstanding();
+                    state.outstanding = left.unwrap_or(state.outstanding);
+                    return Err(of_step(py, &error));
+                }
             }
         };
         state.outstanding -= received.lanes.len();
@@ -240,14 +224,19 @@ impl NativeEngine {
     /// if nothing was to be recorded. Closing again does nothing.
     fn close<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let mut state = self.lock(py)?;
-        let (engine, recording) = (state.engine.take(), state.recording.take());
+        let (inner, recording) = (state.inner.take(), state.recording.take());
         drop(state);
         let closed = py.detach(|| {
-            let stepped = engine.map_or(Ok(()), |engine| engine.close().map(drop));
+            let stepped = match inner {
+                Some(Lanes::Engine(engine)) => Closed::Engine(engine.close().map(drop)),
+                Some(Lanes::Pool(pool)) => Closed::Pool(pool.close().map(drop)),
+                None => Closed::Engine(Ok(())),
+            };
             (stepped, recording.map(Recording::finish).transpose())
         });
-        if let Err(error) = closed.0 {
-            return Err(of_step(py, &error));
+        match closed.0 {
+            Closed::Engine(result) => result.map_err(|error| of_step(py, &error.into()))?,
+            Closed::Pool(result) => result.map_err(|error| of_request(py, &error))?,
         }
         match closed.1 {
             Ok(recorded) => recorded.map(|recorded| figures(py, &recorded)).transpose(),
@@ -256,7 +245,55 @@ impl NativeEngine {
     }
 }
 
-impl NativeEngine {
+/// What came of closing.
+enum Closed {
+    Engine(Result<(), Refused>),
+    Pool(Result<(), RequestError>),
+}
+
+impl NativeLanes {
+    /// Arrays over the memory of `lanes`, which are those of `spec`.
+    pub(crate) fn of(
+        py: Python<'_>,
+        spec: &EnvSpec,
+        inner: Lanes,
+        lanes: usize,
+        rules: Rules,
+        convert: Py<PyAny>,
+        recording: Option<Recording>,
+    ) -> PyResult<Self> {
+        let row_shape = |dtype, shape: &[usize]| {
+            let what = || format!("env {} has columns of {} axes", spec.id, shape.len());
+            RowShape::new(dtype, shape).ok_or_else(|| PyValueError::new_err(what()))
+        };
+        let of_space = |space: &Space| row_shape(space.dtype(), space.shape());
+        let channels = spec.info_channels.iter();
+        let channels =
+            channels.map(|column| Ok((column.path.clone(), row_shape(column.dtype, &column.shape)?)));
+        Ok(Self {
+            lanes,
+            action: of_space(&spec.action_space)?,
+            convert,
+            rules,
+            shapes: InfoShapes {
+                obs: of_space(&spec.observation_space)?,
+                channels: channels.collect::<PyResult<_>>()?,
+            },
+            home: Home::here(),
+            state: Mutex::new(State {
+                memory: KeepAlive::new(py, inner.memory())?,
+                views: [None, None],
+                every_row: every_row(py, lanes)?,
+                outstanding: 0,
+                lost: Vec::new(),
+                losses: Vec::new(),
+                cost: Cost::new(recording.is_some() || inner.waits()),
+                recording,
+                inner: Some(inner),
+            }),
+        })
+    }
+
     #[inline]
     fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, State>> {
         if !self.home.is_here() {
@@ -306,8 +343,8 @@ impl NativeEngine {
                 if array.len() != self.lanes || !array.is_c_contiguous() || !array.is_aligned() {
                     return Ok(false);
                 }
-                let engine = state.engine(py)?;
-                if let ColumnMut::I64(to) = engine.actions().map_err(|error| of_step(py, &error))? {
+                let inner = state.inner(py)?;
+                if let ColumnMut::I64(to) = inner.actions().map_err(|error| of_step(py, &error))? {
                     // SAFETY: contiguous and aligned, checked above; nothing else runs while it is copied, as the
                     // interpreter lock is held.
                     to.copy_from_slice(unsafe { std::slice::from_raw_parts(array.data(), self.lanes) });
@@ -319,8 +356,8 @@ impl NativeEngine {
                 if !fits || !array.is_c_contiguous() || !array.is_aligned() {
                     return Ok(false);
                 }
-                let engine = state.engine(py)?;
-                if let ColumnMut::F32(to) = engine.actions().map_err(|error| of_step(py, &error))? {
+                let inner = state.inner(py)?;
+                if let ColumnMut::F32(to) = inner.actions().map_err(|error| of_step(py, &error))? {
                     // SAFETY: as above.
                     to.copy_from_slice(unsafe { std::slice::from_raw_parts(array.data(), array.len()) });
                 }
@@ -333,15 +370,21 @@ impl NativeEngine {
     }
 
     /// The rows of a whole batch.
-    fn rows_of<'a>(&self, frame: Frame<'a>, lost: &'a [bool]) -> Rows<'a> {
+    fn rows_of<'a>(
+        &self,
+        frame: Frame<'a>,
+        lost: &'a [bool],
+        losses: &'a [Option<&'static str>],
+    ) -> Rows<'a> {
         Rows {
             count: self.lanes,
-            final_obs: self.same_step.then(|| frame.final_obs(0)),
+            final_obs: self.rules.same_step.then(|| frame.final_obs(0)),
             infos: (0..self.shapes.channels.len()).map(|channel| frame.info(channel)).collect(),
             terminated: frame.terminated(),
             truncated: frame.truncated(),
             reset: frame.reset(),
             lost,
+            losses,
         }
     }
 
@@ -356,6 +399,8 @@ impl NativeEngine {
         let count = received.lanes.len();
         let is_lost = |lane: &u32| state.lost.get(*lane as usize).copied().unwrap_or(false);
         let lost: Vec<bool> = received.lanes.iter().map(is_lost).collect();
+        let loss = |lane: &u32| state.losses.get(*lane as usize).copied().flatten();
+        let losses: Vec<_> = received.lanes.iter().map(loss).collect();
         let rows = Rows {
             count,
             final_obs: received.final_obs.first().map(|column| column.as_ref()),
@@ -364,13 +409,14 @@ impl NativeEngine {
             truncated: &received.truncated,
             reset: &received.reset,
             lost: if lost.contains(&true) { &lost } else { &[] },
+            losses: &losses,
         };
         let infos = PyDict::new(py);
         let ids: Vec<i64> = received.lanes.iter().map(|&lane| i64::from(lane)).collect();
         infos.set_item(intern!(py, "env_id"), PyArray1::from_vec(py, ids))?;
         let every_row = || flags(py, count, |flags| flags.fill(1));
         infos.set_item(intern!(py, "_env_id"), every_row()?)?;
-        if self.with_valid || !rows.lost.is_empty() {
+        if self.rules.with_valid || !rows.lost.is_empty() {
             let valid: Vec<bool> = (0..count).map(|row| rows.is_valid(row)).collect();
             infos.set_item(intern!(py, "valid"), mask(py, &valid)?)?;
             infos.set_item(intern!(py, "_valid"), every_row()?)?;
@@ -398,9 +444,9 @@ impl NativeEngine {
 
 impl State {
     #[inline]
-    fn engine(&mut self, py: Python<'_>) -> PyResult<&mut Engine> {
-        match &mut self.engine {
-            Some(engine) => Ok(engine),
+    fn inner(&mut self, py: Python<'_>) -> PyResult<&mut Lanes> {
+        match &mut self.inner {
+            Some(inner) => Ok(inner),
             None => Err(closed(py)),
         }
     }
@@ -416,28 +462,35 @@ impl State {
     /// Steps, without the interpreter lock when that is worth it.
     #[inline]
     fn step(&mut self, py: Python<'_>) -> PyResult<()> {
-        let Some(engine) = &mut self.engine else { return Err(closed(py)) };
-        self.cost.run(py, || engine.step().map(drop)).map_err(|error| of_step(py, &error))
+        let Some(inner) = &mut self.inner else { return Err(closed(py)) };
+        self.cost.run(py, || inner.step()).map_err(|error| of_step(py, &error))
     }
 
     /// Finds out which lanes are lost. Those lost since the last look, or an exception if that is wanted.
     #[inline]
-    fn look_for_losses(&mut self, py: Python<'_>, owner: &NativeEngine) -> PyResult<Vec<usize>> {
-        let Some(engine) = &self.engine else { return Ok(Vec::new()) };
-        if engine.lost() == 0 {
+    fn look_for_losses(&mut self, py: Python<'_>, owner: &NativeLanes) -> PyResult<Vec<usize>> {
+        let Some(inner) = &self.inner else { return Ok(Vec::new()) };
+        if inner.lost() == 0 {
             self.lost.clear();
+            self.losses.clear();
             return Ok(Vec::new());
         }
         let before = std::mem::take(&mut self.lost);
-        self.lost = (0..owner.lanes).map(|lane| engine.is_lost(lane)).collect();
+        self.losses = (0..owner.lanes).map(|lane| inner.loss(lane)).collect();
+        self.lost = self.losses.iter().map(Option::is_some).collect();
         let was_lost = |lane: usize| before.get(lane).copied().unwrap_or(false);
         let new: Vec<usize> = (0..owner.lanes).filter(|&lane| self.lost[lane] && !was_lost(lane)).collect();
-        if owner.raise_on_loss && !new.is_empty() {
-            let message =
-                format!("the env of lane {} crashed ({} lanes lost in this step)", new[0], new.len());
+        if owner.rules.raise_on_loss
+            && let Some((&first, outcome)) = new.first().zip(new.first().and_then(|&lane| self.losses[lane]))
+        {
+            let what = match outcome {
+                "crashed" => format!("the env of lane {first} crashed"),
+                outcome => format!("lane {first} was lost ({outcome})"),
+            };
+            let message = format!("{what} ({} lanes lost in this step)", new.len());
             let lanes = PyTuple::new(py, &new)?;
             let class = py.import("rollhouse.errors")?.getattr("LaneLostError")?;
-            return Err(PyErr::from_value(class.call1((message, lanes, "crashed"))?));
+            return Err(PyErr::from_value(class.call1((message, lanes, outcome))?));
         }
         Ok(new)
     }
@@ -447,13 +500,13 @@ impl State {
     fn result<'py>(
         &mut self,
         py: Python<'py>,
-        owner: &NativeEngine,
+        owner: &NativeLanes,
         copy: bool,
         newly_lost: &[usize],
     ) -> PyResult<Bound<'py, PyTuple>> {
-        let Some(engine) = &mut self.engine else { return Err(closed(py)) };
-        let frame = engine.frame().map_err(|error| of_step(py, &error))?;
-        let with_valid = owner.with_valid || !self.lost.is_empty();
+        let Some(inner) = &mut self.inner else { return Err(closed(py)) };
+        let frame = inner.frame().map_err(|error| of_step(py, &error))?;
+        let with_valid = owner.rules.with_valid || !self.lost.is_empty();
         let mut arrays = if copy {
             Arrays::copied(py, frame, &owner.shapes.obs, &self.lost, with_valid)?
         } else {
@@ -471,17 +524,17 @@ impl State {
             infos.set_item(intern!(py, "valid"), valid)?;
             infos.set_item(intern!(py, "_valid"), &self.every_row)?;
         }
-        if owner.same_step || !owner.shapes.channels.is_empty() || !self.lost.is_empty() {
-            owner.rows_of(frame, &self.lost).add_to(&infos, &owner.shapes)?;
+        if owner.rules.same_step || !owner.shapes.channels.is_empty() || !self.lost.is_empty() {
+            owner.rows_of(frame, &self.lost, &self.losses).add_to(&infos, &owner.shapes)?;
         }
         (arrays.obs, arrays.rewards, arrays.terminated, arrays.truncated, infos).into_pyobject(py)
     }
 
     /// What `reset` returns.
-    fn reset_result<'py>(&mut self, py: Python<'py>, owner: &NativeEngine) -> PyResult<Bound<'py, PyTuple>> {
-        let Some(engine) = &mut self.engine else { return Err(closed(py)) };
-        let frame = engine.frame().map_err(|error| of_step(py, &error))?;
-        let obs = if owner.copy {
+    fn reset_result<'py>(&mut self, py: Python<'py>, owner: &NativeLanes) -> PyResult<Bound<'py, PyTuple>> {
+        let Some(inner) = &mut self.inner else { return Err(closed(py)) };
+        let frame = inner.frame().map_err(|error| of_step(py, &error))?;
+        let obs = if owner.rules.copy {
             owner.shapes.obs.copy(py, frame.obs(0), owner.lanes)?
         } else {
             views_of(&mut self.views, &self.memory, py, frame, owner)?.obs(py)
@@ -489,7 +542,7 @@ impl State {
         let infos = PyDict::new(py);
         if !self.lost.is_empty() {
             // A reset has no infos of steps: only which lanes are lost.
-            let rows = Rows { infos: Vec::new(), final_obs: None, ..owner.rows_of(frame, &self.lost) };
+            let rows = Rows { infos: Vec::new(), final_obs: None, ..owner.rows_of(frame, &self.lost, &self.losses) };
             rows.add_to(&infos, &owner.shapes)?;
         }
         (obs, infos).into_pyobject(py)
@@ -503,7 +556,7 @@ fn views_of<'a>(
     memory: &Py<KeepAlive>,
     py: Python<'_>,
     frame: Frame<'_>,
-    owner: &NativeEngine,
+    owner: &NativeLanes,
 ) -> PyResult<&'a Views> {
     match &mut views[frame.slot_index()] {
         Some(views) => Ok(views),
@@ -522,7 +575,7 @@ fn closed(py: Python<'_>) -> PyErr {
     exception(py, "ClosedError", "this vector env is closed".to_owned())
 }
 
-impl Drop for NativeEngine {
+impl Drop for NativeLanes {
     /// Gives up what was not closed; of a recording, what was played until now is written.
     fn drop(&mut self) {
         let state = match self.state.get_mut() {
@@ -531,11 +584,16 @@ impl Drop for NativeEngine {
         };
         if !self.home.is_here() {
             // The threads that would have to be ended are the parent's.
-            std::mem::forget((state.engine.take(), state.recording.take()));
-        } else if let (Some(engine), Some(recording)) = (state.engine.take(), state.recording.take()) {
-            // Nobody is left to be told of errors.
-            let _closed = engine.close();
-            let _finished = recording.finish();
+            std::mem::forget((state.inner.take(), state.recording.take()));
+            return;
+        }
+        match (state.inner.take(), state.recording.take()) {
+            (Some(Lanes::Engine(engine)), Some(recording)) => {
+                // Nobody is left to be told of errors.
+                let _closed = engine.close();
+                let _finished = recording.finish();
+            }
+            (inner, _) => drop(inner),
         }
     }
 }

@@ -18,6 +18,11 @@ pub(crate) fn env_ids() -> Vec<String> {
 pub(crate) fn env_spec<'py>(py: Python<'py>, id: &str) -> PyResult<Bound<'py, PyDict>> {
     let entry =
         Registry::builtin().get(id).map_err(|error| exception(py, "UnknownEnvError", error.to_string()))?;
+    spec_dict(py, entry.spec())
+}
+
+/// An env's spec as plain Python values.
+pub(crate) fn spec_dict<'py>(py: Python<'py>, spec: &EnvSpec) -> PyResult<Bound<'py, PyDict>> {
     let EnvSpec {
         id,
         summary,
@@ -30,7 +35,7 @@ pub(crate) fn env_spec<'py>(py: Python<'py>, id: &str) -> PyResult<Bound<'py, Py
         options,
         info_channels,
         dynamics_hash,
-    } = entry.spec();
+    } = spec;
     let dict = PyDict::new(py);
     dict.set_item("id", id)?;
     dict.set_item("summary", summary)?;
@@ -105,7 +110,7 @@ pub(crate) fn checked_options(
         .collect()
 }
 
-fn option_value(py: Python<'_>, name: &str, value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
+pub(crate) fn option_value(py: Python<'_>, name: &str, value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
     if let Ok(value) = value.extract::<bool>() {
         Ok(OptionValue::Bool(value))
     } else if let Ok(value) = value.extract::<i64>() {

@@ -5,7 +5,9 @@ use std::fmt::Write;
 
 use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
+use rollhouse_client::{ConnectError, OpenError, RequestError, StepError as PoolError};
 use rollhouse_engine::{ConfigError, StepError};
+use rollhouse_wire::{DialError, RefusalCode};
 
 /// An exception of the class `name` of `rollhouse.errors`.
 pub(crate) fn exception(py: Python<'_>, name: &str, message: String) -> PyErr {
@@ -17,7 +19,62 @@ pub(crate) fn exception(py: Python<'_>, name: &str, message: String) -> PyErr {
 }
 
 /// What refused a step, reset, send or receive.
-pub(crate) fn of_step(py: Python<'_>, error: &StepError) -> PyErr {
+#[cold]
+pub(crate) fn of_step(py: Python<'_>, error: &PoolError) -> PyErr {
+    match error {
+        PoolError::Rules(error) => of_rules(py, error),
+        PoolError::TimedOut { .. } => PyTimeoutError::new_err(error.to_string()),
+        PoolError::Interrupted => interrupted(py),
+        PoolError::AllLost { .. } => exception(py, "LaneLostError", error.to_string()),
+        PoolError::Refused { refusal, .. } => refused(py, refusal.code, error.to_string()),
+        other => exception(py, "ClusterError", other.to_string()),
+    }
+}
+
+/// Why there is no connection to a cluster.
+pub(crate) fn of_connect(py: Python<'_>, error: &ConnectError) -> PyErr {
+    match error {
+        ConnectError::Address(error) => PyValueError::new_err(format!("url: {error}")),
+        ConnectError::NoCa => PyValueError::new_err(error.to_string()),
+        ConnectError::Interrupted => interrupted(py),
+        ConnectError::Dial(DialError::Refused(refusal)) => refused(py, refusal.code, refusal.to_string()),
+        error => exception(py, "UnreachableError", chain(error)),
+    }
+}
+
+/// Why the coordinator did not give what was asked for.
+pub(crate) fn of_request(py: Python<'_>, error: &RequestError) -> PyErr {
+    match (error, error.refusal()) {
+        (_, Some(code)) => refused(py, code, chain(error)),
+        (RequestError::Interrupted, None) => interrupted(py),
+        (error, None) => exception(py, "UnreachableError", chain(error)),
+    }
+}
+
+/// Why there is no pool.
+pub(crate) fn of_open(py: Python<'_>, error: &OpenError) -> PyErr {
+    match error {
+        OpenError::Request(error) => of_request(py, error),
+        error => exception(py, "ClusterError", chain(error)),
+    }
+}
+
+/// A refusal of a coordinator or node.
+fn refused(py: Python<'_>, code: RefusalCode, message: String) -> PyErr {
+    let class = py.import("rollhouse.errors").and_then(|errors| errors.getattr("RefusedError"));
+    match class.and_then(|class| class.call1((message, code.word()))) {
+        Ok(value) => PyErr::from_value(value),
+        Err(error) => error,
+    }
+}
+
+/// What a signal's handler raised while a call waited.
+fn interrupted(py: Python<'_>) -> PyErr {
+    crate::cluster::take_raised().unwrap_or_else(|| pyo3::exceptions::PyKeyboardInterrupt::new_err(()))
+}
+
+/// What the engine's rules refused.
+fn of_rules(py: Python<'_>, error: &StepError) -> PyErr {
     let message = error.to_string();
     let name = match error {
         StepError::Action(_) => "InvalidActionError",

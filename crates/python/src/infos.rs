@@ -18,6 +18,8 @@ pub(crate) struct Rows<'a> {
     pub(crate) reset: &'a [u8],
     /// Rows whose env has failed and is not back; empty when there is none.
     pub(crate) lost: &'a [bool],
+    /// How they were lost.
+    pub(crate) losses: &'a [Option<&'static str>],
 }
 
 /// The columns that infos have, beside what every env has.
@@ -110,9 +112,10 @@ impl Rows<'_> {
 
     fn add_lost(&self, infos: &Bound<'_, PyDict>) -> PyResult<()> {
         let py = infos.py();
-        let crashed: &Bound<'_, PyString> = intern!(py, "crashed");
         let rows = (0..self.count).filter(|&row| self.is_lost(row));
-        let array = objects(py, self.count, rows.map(|row| Ok((row, crashed.clone().into_any()))))?;
+        let word = |row: usize| self.losses.get(row).copied().flatten().unwrap_or("crashed");
+        let words = rows.map(|row| Ok((row, PyString::intern(py, word(row)).into_any())));
+        let array = objects(py, self.count, words)?;
         infos.set_item(intern!(py, "lost"), array)?;
         infos.set_item(intern!(py, "_lost"), mask(py, self.lost)?)
     }

@@ -1,9 +1,10 @@
 //! The native half of the `rollhouse` Python package.
 //!
 //! Start reading in `python/rollhouse/__init__.py`: that is the interface. This crate holds what Python should
-//! not do itself: the engine, the arrays over its memory, and recordings.
+//! not do itself: lanes here and on a cluster, the arrays over their memory, and recordings.
 
 mod arrays;
+mod cluster;
 mod cost;
 mod engine;
 mod envs;
@@ -13,6 +14,7 @@ mod fork;
 mod host;
 mod hosted_recording;
 mod infos;
+mod lanes;
 mod recording;
 mod replays;
 mod views;
@@ -29,7 +31,9 @@ mod _native {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
 
     #[pymodule_export]
-    use super::engine::NativeEngine;
+    use super::cluster::NativeCluster;
+    #[pymodule_export]
+    use super::engine::NativeLanes;
     #[pymodule_export]
     use super::envs::{env_ids, env_spec};
     #[pymodule_export]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -32,3 +35,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             missing = [name for name in wanted.args or packages if importlib.util.find_spec(name) is None]
             if missing:
                 item.add_marker(pytest.mark.skip(reason=f"{', '.join(missing)} not installed"))
+
+
+@pytest.fixture(scope="session")
+def cluster_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The connection string of a cluster of one node, which runs while the tests do, on free ports."""
+    program = Path(os.environ.get(PROGRAM) or Path(__file__).parents[3] / "target/debug/rollhouse")
+    if not program.is_file():
+        pytest.skip(f"{program} is not there: `cargo build` makes it, {PROGRAM} names another one")
+    anywhere = "127.0.0.1:0"
+    sets = [f"--set={key}={anywhere}" for key in PORTS]
+    data = tmp_path_factory.mktemp("cluster")
+    command = [str(program), "up", "--data", str(data), *sets]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            url = process.stdout.readline().strip()
+            assert url.startswith("rollhouse://"), f"{command} said {url!r}"
+            yield url
+        finally:
+            process.terminate()
+
+
+PROGRAM = "ROLLHOUSE_PROGRAM"
+"""The environment variable that names the `rollhouse` binary, if it is not the one that `cargo build` makes."""
+
+PORTS = ["coordinator.listen", "node.listen", "metrics.coordinator", "metrics.node"]
+"""Settings of `rollhouse up` that say where it listens."""

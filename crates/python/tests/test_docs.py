@@ -42,12 +42,14 @@ def test_the_pages_have_examples() -> None:
 
 
 @pytest.mark.parametrize("code", [block for page in PAGES for block in blocks(page)])
-def test_it_runs(code: str, tmp_path: Path) -> None:
+def test_it_runs(code: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     script = tmp_path / "block.py"
     script.write_text(code)
     environment = {key: value for key, value in os.environ.items() if key != "ROLLHOUSE_DATA"}
     environment["MINARI_DATASETS_PATH"] = str(tmp_path / "datasets")
     environment["SDL_VIDEODRIVER"] = "dummy"
+    if "ROLLHOUSE_CONNECT" in code:
+        environment["ROLLHOUSE_CONNECT"] = request.getfixturevalue("cluster_url")
     done = subprocess.run(
         [sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True
     )

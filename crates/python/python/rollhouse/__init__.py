@@ -1,7 +1,7 @@
 """Vector environments that run fast, anywhere, and record every episode.
 
-Start at ``make_vec`` (built-in envs, in this process) and ``vectorize`` (any Python env, in worker processes);
-both give a ``VectorEnv``, which is a ``gymnasium.vector.VectorEnv``. ``replays`` reads what was recorded.
+Start at ``make_vec`` (built-in envs, in this process), ``connect`` (the same on a cluster) and ``vectorize`` (any
+Python env, in worker processes); all give a ``VectorEnv``, which is a ``gymnasium.vector.VectorEnv``. ``replays`` reads what was recorded.
 
 Not a goal: algorithms that learn. Importing it registers the built-in envs with Gymnasium under ``rollhouse/``.
 """
@@ -19,14 +19,26 @@ from rollhouse.vector import VectorEnv
 
 if TYPE_CHECKING:
     from rollhouse import replays as replays
+    from rollhouse.aio import AsyncCluster as AsyncCluster
+    from rollhouse.aio import AsyncVectorEnv as AsyncVectorEnv
+    from rollhouse.aio import connect_async as connect_async
+    from rollhouse.cluster import Cluster as Cluster
+    from rollhouse.cluster import ClusterVectorEnv as ClusterVectorEnv
+    from rollhouse.cluster import connect as connect
     from rollhouse.hosted import HostedVectorEnv as HostedVectorEnv
     from rollhouse.hosted import vectorize as vectorize
 
 __all__ = [
+    "AsyncCluster",
+    "AsyncVectorEnv",
+    "Cluster",
+    "ClusterVectorEnv",
     "EmbeddedVectorEnv",
     "HostedVectorEnv",
     "VectorEnv",
     "__version__",
+    "connect",
+    "connect_async",
     "env_ids",
     "env_spec",
     "errors",
@@ -36,7 +48,13 @@ __all__ = [
 
 # Imported when they are asked for: what they need is slow to import, or not installed by everybody.
 _LAZY = {
+    "AsyncCluster": ("rollhouse.aio", "AsyncCluster"),
+    "AsyncVectorEnv": ("rollhouse.aio", "AsyncVectorEnv"),
+    "Cluster": ("rollhouse.cluster", "Cluster"),
+    "ClusterVectorEnv": ("rollhouse.cluster", "ClusterVectorEnv"),
     "HostedVectorEnv": ("rollhouse.hosted", "HostedVectorEnv"),
+    "connect": ("rollhouse.cluster", "connect"),
+    "connect_async": ("rollhouse.aio", "connect_async"),
     "replays": ("rollhouse.replays", None),
     "vectorize": ("rollhouse.hosted", "vectorize"),
 }

@@ -28,8 +28,8 @@ def env_spec(id: str) -> dict[str, Any]:
     """
 
 @final
-class NativeEngine:
-    """An engine and the arrays over its memory. One thread at a time."""
+class NativeLanes:
+    """Lanes and the arrays over their memory. One thread at a time."""
 
     def __new__(
         cls,
@@ -46,7 +46,7 @@ class NativeEngine:
         convert: Callable[[Any, int], np.ndarray],
         data: str | os.PathLike[str] | None,
         trace: bool,
-    ) -> NativeEngine: ...
+    ) -> NativeLanes: ...
     @property
     def threads(self) -> int: ...
     @property
@@ -61,6 +61,40 @@ class NativeEngine:
     def send(self, actions: Any, lanes: Sequence[int]) -> None: ...
     def recv(self, least: int | None, timeout: float | None) -> _Step: ...
     def close(self) -> dict[str, float] | None: ...
+
+@final
+class NativeCluster:
+    """A connection to a cluster's coordinator."""
+
+    def __new__(
+        cls,
+        url: str,
+        *,
+        token: str | None,
+        ca: str | None,
+        certificate: tuple[str, str] | None,
+        timeout: float,
+    ) -> NativeCluster: ...
+    def status(self) -> str: ...
+    def nodes(self) -> str: ...
+    def sessions(self) -> str: ...
+    def make(
+        self,
+        id: str,
+        *,
+        lanes: int,
+        autoreset: str,
+        max_episode_steps: int | None,
+        options: dict[str, Any],
+        record: str,
+        labels: dict[str, str],
+        spread: str,
+        copy: bool,
+        with_valid: bool,
+        raise_on_loss: bool | None,
+        convert: Callable[[dict[str, Any]], Callable[[Any, int], np.ndarray]],
+    ) -> tuple[str, list[tuple[str, int, int]], dict[str, Any], NativeLanes]: ...
+    def close(self) -> None: ...
 
 @final
 class Host:

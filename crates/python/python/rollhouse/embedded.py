@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import atexit
-import difflib
 import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-import gymnasium
-import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rollhouse import _native
-from rollhouse.errors import ActionTypeError, ClosedError, InvalidActionError, OptionsError
-from rollhouse.vector import InfoLayout, Step, VectorEnv, parse_autoreset_mode
-
-if TYPE_CHECKING:
-    from rollhouse.tensors import TensorView
+from rollhouse.native_env import NAMESPACE, NativeVectorEnv, action_converter, lane_options_of, make_space, positive
+from rollhouse.vector import InfoLayout, VectorEnv
 
 DEFAULT_DATA = "./rollhouse-data"
 """The data folder of recordings, as the command line has it; ROLLHOUSE_DATA overrides it."""
-
-NAMESPACE = "rollhouse/"
-"""What built-in envs are called in Gymnasium's registry, before their own id."""
 
 
 @dataclass(frozen=True)
@@ -45,25 +36,16 @@ class Recording:
     figures: Mapping[str, float] | None = None
 
 
-class EmbeddedVectorEnv(VectorEnv):
+class EmbeddedVectorEnv(NativeVectorEnv):
     """N lanes of a built-in env, stepped by the engine in this process.
 
-    With ``copy=True`` every call returns fresh arrays. With ``copy=False`` it returns read-only views of the
-    engine's memory, made once: what a step returned stays as it is until the second next ``step`` or ``reset``
-    overwrites it, and no step allocates an array (in NEXT_STEP and DISABLED mode). The memory lives for as long
-    as any view of it, also after ``close``. Terminal observations in ``infos["final_obs"]`` are always copies.
-
-    The interpreter lock is released while a batch is stepped, unless the batch takes less than a microsecond.
-
-    A seeded run gives the same episodes on every machine and with any number of ``threads``. Lanes that were
-    never seeded are seeded from the system's randomness by the first ``reset``; ``np_random_seed`` tells how.
-
-    Built-in envs have no renderer: ``render_mode`` is None and ``render`` returns None. Their generators are not
-    NumPy's, so there is no ``np_random``.
+    With ``copy=False`` no step allocates an array (in NEXT_STEP and DISABLED mode); views are of the engine's own
+    memory. The interpreter lock is released while a batch is stepped, unless the batch takes less than a
+    microsecond. A seeded run gives the same episodes on every machine and with any number of ``threads``.
     """
 
     recording: Recording | None
-    copies: bool
+    transport = "embedded"
 
     def __init__(
         self,
@@ -84,9 +66,9 @@ class EmbeddedVectorEnv(VectorEnv):
     ):
         id = id.removeprefix(NAMESPACE)
         spec = _native.env_spec(id)
-        num_envs = _positive("num_envs", num_envs)
+        num_envs = positive("num_envs", num_envs)
         if threads is not None:
-            threads = _positive("threads", threads)
+            threads = positive("threads", threads)
         if max_episode_steps is not None and not 0 <= max_episode_steps < 2**32:
             raise ValueError(f"max_episode_steps={max_episode_steps!r} must be 0 (no limit) to {2**32 - 1}")
         if record not in (False, True, "trace"):
@@ -97,7 +79,7 @@ class EmbeddedVectorEnv(VectorEnv):
             on_loss = "report" if spec["deterministic"] else "raise"
         self._env_spec = spec
         self._max_episode_steps = spec["max_episode_steps"] if max_episode_steps is None else max_episode_steps or None
-        self._options = _lane_options(spec, options or {}, lane_options, num_envs)
+        self._options = lane_options_of(spec, options or {}, lane_options, num_envs)
         super().__init__(
             num_envs=num_envs,
             single_observation_space=make_space(spec["observation_space"]),
@@ -107,28 +89,21 @@ class EmbeddedVectorEnv(VectorEnv):
             info_layout=info_layout,
             on_loss=on_loss,
         )
-        self.copies = bool(copy)
-        self._first_seeds = None if seed is None else self._parse_seeds(seed)
-        self._native = _native.NativeEngine(
+        native = _native.NativeLanes(
             id,
             lanes=num_envs,
             threads=threads,
             autoreset=self.autoreset_mode.value,
             max_episode_steps=max_episode_steps,
             options=self._options,
-            copy=self.copies,
+            copy=bool(copy),
             with_valid=info_layout == "default",
             raise_on_loss=on_loss == "raise",
             convert=action_converter(self.single_action_space),
             data=_data_folder(data) if record else None,
             trace=record == "trace",
         )
-        self._native_step: Callable[[Any], Step] = self._native.step
-        if info_layout == "0.29":
-            self._native_step = self._old_step
-        if type(self).step is EmbeddedVectorEnv.step:
-            # Saves a call of Python's per step: a twentieth of a small batch.
-            self.step = self._native_step  # type: ignore[method-assign]
+        self._adopt(native, seed=seed, copy=copy)
         where = self._native.recording
         self.recording = None if where is None else Recording(Path(where[0]), where[1])
         if record:
@@ -139,91 +114,6 @@ class EmbeddedVectorEnv(VectorEnv):
         """Threads that step, the caller's included; small batches use fewer than they may."""
         return self._native.threads
 
-    def step(self, actions: Any) -> Step:
-        """As ``VectorEnv.step``; fastest with a C-contiguous array of the action space's own dtype."""
-        # All checks are made behind this call: the overhead of a small batch is counted in nanoseconds.
-        return self._native_step(actions)
-
-    def torch(self, device: Any = None) -> TensorView:
-        """The same env with ``reset``, ``step``, ``send`` and ``recv`` in tensors; needs PyTorch.
-
-        Args:
-            device: Where results go; None or ``"cpu"`` for tensors over the engine's own memory.
-        """
-        self._check_usable()
-        from rollhouse.tensors import TensorView
-
-        return TensorView(self, device)
-
-    def _old_step(self, actions: Any) -> Step:
-        return self._in_029(self._native.step(actions))
-
-    def _in_029(self, step: Step) -> Step:
-        from rollhouse.info_layout import infos_of_029
-
-        return (*step[:4], infos_of_029(step[4], len(step[1])))
-
-    def _step(self, actions: Any) -> Step:
-        return self._native_step(actions)
-
-    def _reset(
-        self, seeds: list[int | None], mask: np.ndarray | None, options: dict[str, Any] | None
-    ) -> tuple[Any, dict[str, Any]]:
-        if options:
-            raise OptionsError(
-                f"options={options!r}: lanes of built-in envs take only 'reset_mask' when they are reset; "
-                "other options are given when the env is made"
-            )
-        for lane, known in enumerate(self._lane_seeds):
-            # A lane that was never seeded is, so that its episodes can be made again.
-            if known is None and seeds[lane] is None and (mask is None or mask[lane]):
-                first = self._first_seeds[lane] if self._first_seeds is not None else None
-                seeds[lane] = int.from_bytes(os.urandom(6), "little") if first is None else first
-        return self._native.reset(seeds, [] if mask is None else mask.tolist())
-
-    def _send(self, actions: Any, env_ids: Any) -> None:
-        lanes = np.arange(self.num_envs) if env_ids is None else np.asarray(env_ids)
-        if lanes.ndim != 1 or (lanes.size and lanes.dtype.kind not in "iu"):
-            raise TypeError(f"env_ids={env_ids!r} must be a sequence of lane indices")
-        if lanes.size and not 0 <= lanes.min() <= lanes.max() < self.num_envs:
-            bad = next(int(lane) for lane in lanes if not 0 <= lane < self.num_envs)
-            raise IndexError(f"env_ids: lane {bad} of a batch of {self.num_envs}")
-        self._native.send(actions, lanes.tolist())
-
-    def _recv(self, min_envs: int | None, timeout: float | None) -> Step:
-        step = self._native.recv(min_envs, timeout)
-        return self._in_029(step) if self.info_layout == "0.29" else step
-
-    def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        if name == "render":
-            return (None,) * self.num_envs
-        if args or kwargs or name.startswith("_"):
-            raise AttributeError(f"lanes of {self._env_spec['id']} have no method {name!r}")
-        shared = {
-            "action_space": self.single_action_space,
-            "max_episode_steps": self._max_episode_steps,
-            "metadata": self.metadata,
-            "observation_space": self.single_observation_space,
-            "render_mode": None,
-            "spec": self.spec,
-        }
-        if name in shared:
-            return (shared[name],) * self.num_envs
-        if name == "np_random_seed":
-            return self.np_random_seed
-        if name not in self._env_spec["options"]:
-            known = ", ".join(sorted([*shared, "np_random_seed", *self._env_spec["options"]]))
-            raise AttributeError(f"lanes of {self._env_spec['id']} have no attribute {name!r}; they have {known}")
-        default = self._env_spec["options"][name][0]
-        per_lane = self._options if len(self._options) == self.num_envs else (self._options or [{}]) * self.num_envs
-        return tuple(type(default)(options.get(name, default)) for options in per_lane)
-
-    def _set_attr(self, name: str, values: list[Any]) -> None:
-        self._call(name, (), {})
-        raise AttributeError(
-            f"attribute {name!r} of lanes of {self._env_spec['id']} is decided when the env is made"
-        )
-
     def _close(self, **kwargs: Any) -> None:
         _RECORDING.discard(self)
         if not hasattr(self, "_native"):
@@ -231,16 +121,6 @@ class EmbeddedVectorEnv(VectorEnv):
         figures = self._native.close()
         if self.recording is not None:
             self.recording = Recording(self.recording.path, self.recording.run, figures)
-
-    def __del__(self) -> None:
-        # Gymnasium before 1.3 closes here. The native half gives everything back when nobody can use it any
-        # more, which may be later: a bound `step` outlives the env it was taken from.
-        pass
-
-    def _check_usable(self) -> None:
-        # Forks are noticed by the native half.
-        if self.closed:
-            raise ClosedError(f"this {type(self).__name__} is closed")
 
 
 def make_vec(
@@ -308,81 +188,6 @@ def make_vec(
         options=options,
         **ours,
     )
-
-
-def make_space(space: Mapping[str, Any]) -> gymnasium.Space:
-    """The Gymnasium space that ``env_spec`` describes."""
-    if space["kind"] == "discrete":
-        return gymnasium.spaces.Discrete(space["n"], start=space["start"])
-    dtype = np.dtype(space["dtype"])
-    low, high = (
-        np.array(space[bound], dtype=np.float64).astype(dtype).reshape(space["shape"]) for bound in ("low", "high")
-    )
-    return gymnasium.spaces.Box(low, high, dtype=dtype.type)
-
-
-def action_converter(space: gymnasium.Space) -> Callable[[Any, int], np.ndarray]:
-    """A function of (actions, rows) that gives them as a C-contiguous array of the engine's own type.
-
-    It raises ``InvalidActionError`` for a wrong number of them and ``ActionTypeError`` for a wrong type. Which
-    values the space contains the engine checks.
-    """
-    discrete = isinstance(space, gymnasium.spaces.Discrete)
-    row_shape = space.shape or ()
-    dtype = np.dtype(np.int64 if discrete else space.dtype)
-    kinds, what = ("iu", "integers") if discrete else ("fiu", "numbers")
-
-    def convert(actions: Any, rows: int) -> np.ndarray:
-        try:
-            array = np.asarray(actions)
-        except (ValueError, TypeError, RuntimeError) as error:
-            raise ActionTypeError(f"actions={actions!r} cannot be made an array: {error}") from error
-        if array.ndim == 0:
-            raise ActionTypeError(f"actions={actions!r} must be one row per lane ({rows}), not a single value")
-        if array.shape != (rows, *row_shape):
-            raise InvalidActionError(f"actions have shape {array.shape}, must have {(rows, *row_shape)}")
-        if array.dtype.kind not in kinds:
-            raise ActionTypeError(f"actions have dtype {array.dtype}, must be {what} that fit {dtype}")
-        if array.dtype == np.uint64 and discrete and array.size and array.max() > np.iinfo(np.int64).max:
-            raise InvalidActionError(f"action {array.max()} is not in {space}")
-        with np.errstate(over="ignore"):
-            # What a double has beyond a single becomes infinite, which the engine refuses.
-            return np.require(array, dtype, ["C_CONTIGUOUS", "ALIGNED"])
-
-    return convert
-
-
-def _lane_options(
-    spec: Mapping[str, Any],
-    shared: Mapping[str, Any],
-    lane_options: Sequence[Mapping[str, Any]] | None,
-    num_envs: int,
-) -> list[dict[str, Any]]:
-    """One dict of options for all lanes, or one per lane."""
-    if lane_options is not None and len(lane_options) != num_envs:
-        raise ValueError(f"lane_options has {len(lane_options)} dicts, must have one per lane ({num_envs})")
-    lanes = [dict(shared)] if lane_options is None else [{**shared, **one} for one in lane_options]
-    known = list(spec["options"])
-    for name in (name for lane in lanes for name in lane):
-        if name not in known:
-            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-            hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-            takes = ", ".join(known) if known else "no options"
-            raise OptionsError(f"unknown option {name!r}; {hint}{spec['id']} takes {takes}")
-    # NumPy's scalars are not Python's.
-    return [{name: _plain(value) for name, value in lane.items()} for lane in lanes]
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _positive(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name}={value!r} must be an integer")
-    if value < 1:
-        raise ValueError(f"{name}={value} must be at least 1")
-    return int(value)
 
 
 def _data_folder(data: str | os.PathLike[str] | None) -> str:

@@ -72,7 +72,7 @@ class LaneLostError(gymnasium.error.Error, RuntimeError):
 
     Attributes:
         lanes: Indices of the lanes that were lost.
-        outcome: How: ``"crashed"``, ``"hung"``, ...
+        outcome: How: ``"crashed"``, ``"hung"``, ``"node_lost"``, ...
     """
 
     def __init__(self, message: str, lanes: tuple[int, ...] = (), outcome: str = "crashed"):
@@ -83,6 +83,26 @@ class LaneLostError(gymnasium.error.Error, RuntimeError):
 
 class HungError(gymnasium.error.Error, TimeoutError):
     """A stepping thread did not answer within its deadline. The vector env can only be closed."""
+
+
+class ClusterError(gymnasium.error.Error, RuntimeError):
+    """Something about a cluster; the base of what only ``rollhouse.connect`` and its vector envs raise."""
+
+
+class UnreachableError(ClusterError, ConnectionError):
+    """The coordinator does not answer, or is not the cluster it should be."""
+
+
+class RefusedError(ClusterError):
+    """A coordinator or node refused.
+
+    Attributes:
+        code: Why, in one word: ``"unauthenticated"``, ``"forbidden"``, ``"quota"``, ``"busy"``, ``"not_found"``, ...
+    """
+
+    def __init__(self, message: str, code: str = "unknown"):
+        super().__init__(message)
+        self.code = code
 
 
 class RecordingError(gymnasium.error.Error, OSError):

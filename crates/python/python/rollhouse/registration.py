@@ -5,7 +5,7 @@ from __future__ import annotations
 import gymnasium
 
 from rollhouse import _native
-from rollhouse.embedded import NAMESPACE
+from rollhouse.native_env import NAMESPACE
 
 
 def register() -> None:

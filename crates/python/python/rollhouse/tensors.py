@@ -1,4 +1,4 @@
-"""An embedded vector env in PyTorch tensors, over the engine's own memory."""
+"""A vector env of built-in envs in PyTorch tensors, over the batch's own memory."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 import torch
 
 if TYPE_CHECKING:
-    from rollhouse.embedded import EmbeddedVectorEnv
+    from rollhouse.native_env import NativeVectorEnv
 
 TensorStep = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]
 
 
 class TensorView:
-    """``reset``, ``step``, ``send`` and ``recv`` of an ``EmbeddedVectorEnv``, speaking tensors.
+    """``reset``, ``step``, ``send`` and ``recv`` of a ``NativeVectorEnv``, speaking tensors.
 
     Observations have the space's dtype, rewards are float64 and flags bool. In infos, ``valid`` is a tensor;
     everything else stays NumPy.
@@ -34,7 +34,7 @@ class TensorView:
         pinned: Whether the engine's memory is pinned.
     """
 
-    def __init__(self, envs: EmbeddedVectorEnv, device: torch.device | str | None = None):
+    def __init__(self, envs: NativeVectorEnv, device: torch.device | str | None = None):
         self.envs = envs
         self.device = torch.device("cpu" if device is None else device)
         self.pinned = False

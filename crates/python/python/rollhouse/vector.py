@@ -26,9 +26,9 @@ MAX_SEED = 2**64 - 1
 class VectorEnv(gymnasium.vector.VectorEnv):
     """A batch of ``num_envs`` lanes, each one environment, stepped together.
 
-    It is a ``gymnasium.vector.VectorEnv`` whose lanes run in this process (``EmbeddedVectorEnv``) or in worker
-    processes (``HostedVectorEnv``); ``rollhouse.make_vec`` and ``rollhouse.vectorize`` choose. Not thread-safe:
-    one thread at a time.
+    It is a ``gymnasium.vector.VectorEnv`` whose lanes run in this process (``EmbeddedVectorEnv``), on the nodes of
+    a cluster (``ClusterVectorEnv``) or in worker processes (``HostedVectorEnv``); ``rollhouse.make_vec``,
+    ``rollhouse.connect`` and ``rollhouse.vectorize`` choose. Not thread-safe: one thread at a time.
 
     Row i of everything belongs to lane i:
 

@@ -1,0 +1,139 @@
+"""Clusters and their vector envs for asyncio: the same calls, awaited.
+
+Every vector env has one thread of its own, on which its calls run one after the other in the order in which they
+were made; the event loop goes on meanwhile. An await that is cancelled leaves its call running; the next one waits
+for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from rollhouse.cluster import Cluster, ClusterVectorEnv, connect
+from rollhouse.vector import DEFAULT_TIMEOUT, Step
+
+
+class _Caller:
+    """Runs calls on one thread of its own."""
+
+    def __init__(self, name: str):
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
+
+    async def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, lambda: function(*args, **kwargs))
+
+    def end(self) -> None:
+        self._executor.shutdown(wait=False)
+
+
+class AsyncVectorEnv:
+    """A ``ClusterVectorEnv`` whose ``reset``, ``step``, ``send``, ``recv`` and ``close`` are awaited.
+
+    With ``copy=False`` what a step returned is overwritten by the second next one, as in the env itself.
+
+    Attributes:
+        envs: The env itself: spaces, modes and placements are there. Not to be called while an await is under way.
+    """
+
+    def __init__(self, envs: ClusterVectorEnv, caller: _Caller):
+        self.envs = envs
+        self.num_envs = envs.num_envs
+        self._caller = caller
+
+    async def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """As ``VectorEnv.reset``."""
+        return await self._caller.call(self.envs.reset, seed=seed, options=options)  # type: ignore[no-any-return]
+
+    async def step(self, actions: Any) -> Step:
+        """As ``VectorEnv.step``."""
+        return await self._caller.call(self.envs.step, actions)  # type: ignore[no-any-return]
+
+    async def send(self, actions: Any, env_ids: Any = None) -> None:
+        """As ``VectorEnv.send``."""
+        await self._caller.call(self.envs.send, actions, env_ids)
+
+    async def recv(self, min_envs: int | None = None, timeout: float | None = DEFAULT_TIMEOUT) -> Step:
+        """As ``VectorEnv.recv``."""
+        return await self._caller.call(self.envs.recv, min_envs, timeout)  # type: ignore[no-any-return]
+
+    async def close(self) -> None:
+        """Ends the lanes. Doing it again does nothing."""
+        if not self.envs.closed:
+            await self._caller.call(self.envs.close)
+            self._caller.end()
+
+    async def __aenter__(self) -> AsyncVectorEnv:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class AsyncCluster:
+    """A ``Cluster`` whose calls are awaited.
+
+    Attributes:
+        cluster: The cluster itself.
+    """
+
+    def __init__(self, cluster: Cluster, caller: _Caller):
+        self.cluster = cluster
+        self._caller = caller
+
+    async def make_vec(self, id: str, num_envs: int = 1, **arguments: Any) -> AsyncVectorEnv:
+        """As ``Cluster.make_vec``."""
+        caller = _Caller("rollhouse-pool")
+        try:
+            envs = await caller.call(self.cluster.make_vec, id, num_envs, **arguments)
+        except BaseException:
+            caller.end()
+            raise
+        return AsyncVectorEnv(envs, caller)
+
+    async def status(self) -> dict[str, Any]:
+        """As ``Cluster.status``."""
+        return await self._caller.call(self.cluster.status)  # type: ignore[no-any-return]
+
+    async def nodes(self) -> list[dict[str, Any]]:
+        """As ``Cluster.nodes``."""
+        return await self._caller.call(self.cluster.nodes)  # type: ignore[no-any-return]
+
+    async def sessions(self) -> list[dict[str, Any]]:
+        """As ``Cluster.sessions``."""
+        return await self._caller.call(self.cluster.sessions)  # type: ignore[no-any-return]
+
+    async def close(self) -> None:
+        """As ``Cluster.close``."""
+        await self._caller.call(self.cluster.close)
+        self._caller.end()
+
+    async def __aenter__(self) -> AsyncCluster:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+async def connect_async(
+    url: str,
+    token: str | None = None,
+    ca: str | os.PathLike[str] | None = None,
+    *,
+    certificate: tuple[str | os.PathLike[str], str | os.PathLike[str]] | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+) -> AsyncCluster:
+    """As ``rollhouse.connect``."""
+    caller = _Caller("rollhouse-cluster")
+    try:
+        cluster = await caller.call(connect, url, token, ca, certificate=certificate, timeout=timeout)
+    except BaseException:
+        caller.end()
+        raise
+    return AsyncCluster(cluster, caller)

@@ -1,0 +1,266 @@
+"""Vector envs whose lanes run on the nodes of a cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gymnasium.vector import AutoresetMode
+
+from rollhouse import _native
+from rollhouse.errors import UnknownEnvError
+from rollhouse.native_env import (
+    NAMESPACE,
+    NativeVectorEnv,
+    action_converter,
+    lane_options_of,
+    make_space,
+    plain,
+    positive,
+)
+from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, parse_autoreset_mode
+
+Transport = Literal["auto", "quic"]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where some lanes of a vector env run.
+
+    Attributes:
+        node: The node's name.
+        lanes: Those lanes.
+    """
+
+    node: str
+    lanes: range
+
+
+class Cluster:
+    """A connection to a cluster's coordinator. Any thread may use it; calls block, Ctrl-C ends them.
+
+    Attributes:
+        url: As given, without the token.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        ca: str | os.PathLike[str] | None = None,
+        certificate: tuple[str | os.PathLike[str], str | os.PathLike[str]] | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+    ):
+        if not 0 < timeout < 1e9:
+            raise ValueError(f"timeout={timeout!r} must be a number of seconds above 0")
+        self.url = url.split("?")[0]
+        self._native = _native.NativeCluster(
+            url,
+            token=token,
+            ca=None if ca is None else os.fspath(ca),
+            certificate=None if certificate is None else (os.fspath(certificate[0]), os.fspath(certificate[1])),
+            timeout=float(timeout),
+        )
+
+    def make_vec(
+        self,
+        id: str,
+        num_envs: int = 1,
+        *,
+        seed: int | Sequence[int] | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        record: bool | Literal["trace"] = True,
+        copy: bool = True,
+        max_episode_steps: int | None = None,
+        transport: Transport = "auto",
+        labels: Mapping[str, str] | None = None,
+        spread: Literal["pack", "even"] = "pack",
+        info_layout: InfoLayout = "default",
+        on_loss: Literal["raise", "report"] | None = None,
+        **options: Any,
+    ) -> ClusterVectorEnv:
+        """Asks for lanes, waiting while the cluster is full, and makes a vector env of them.
+
+        Args:
+            id, num_envs, seed, autoreset_mode, copy, max_episode_steps, info_layout, on_loss: As in
+                ``rollhouse.make_vec``.
+            record: Whether the nodes record; episodes reach the cluster's store. ``"trace"`` for every step's
+                observations too.
+            transport: ``"quic"``, or ``"auto"`` for the best there is, which is the same now.
+            labels: Labels that a node must have.
+            spread: ``"pack"`` for as few nodes as have room, ``"even"`` for all that fit.
+            **options: What the env itself takes, the same for all lanes.
+
+        Raises:
+            OptionsError, ValueError: The message names the argument, its value and what was wanted.
+            RefusedError: The cluster has no such env, no room within the timeout, or the token may not.
+            UnreachableError: The coordinator does not answer.
+        """
+        for name in ("threads", "data", "lane_options"):
+            if options.pop(name, None) is not None:
+                raise ValueError(f"{name} is decided by the cluster's nodes and cannot be given")
+        if options.pop("render_mode", None) is not None:
+            raise ValueError(f"render_mode: {id} has no renderer, so it must be None")
+        if transport not in ("auto", "quic"):
+            raise ValueError(f"transport={transport!r} is neither 'auto' nor 'quic'")
+        return ClusterVectorEnv(
+            self,
+            id,
+            num_envs,
+            seed=seed,
+            autoreset_mode=autoreset_mode,
+            record=record,
+            copy=copy,
+            max_episode_steps=max_episode_steps,
+            labels=labels,
+            spread=spread,
+            info_layout=info_layout,
+            on_loss=on_loss,
+            options=options,
+        )
+
+    def status(self) -> dict[str, Any]:
+        """The cluster at a glance, as ``rollhouse status --json`` has it."""
+        return json.loads(self._native.status())  # type: ignore[no-any-return]
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """The nodes, by name."""
+        return json.loads(self._native.nodes())["nodes"]  # type: ignore[no-any-return]
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """The open sessions, by name."""
+        return json.loads(self._native.sessions())["sessions"]  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Closes the connections; vector envs of this cluster are of no use afterwards. Twice does nothing."""
+        self._native.close()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"rollhouse.Cluster({self.url!r})"
+
+
+class ClusterVectorEnv(NativeVectorEnv):
+    """N lanes of a built-in env on the nodes of a cluster, as one batch. ``Cluster.make_vec`` makes them.
+
+    A step is one round trip to each node; the interpreter lock is released meanwhile, and Ctrl-C ends it. When a
+    connection is lost, it is made again and the last request repeated, which steps nothing twice. Lanes whose
+    node went away are lost as ``"node_lost"`` and do not come back; the others go on. A call that takes longer
+    than the cluster's ``timeout`` raises ``TimeoutError``; the env has to be reset then, as after Ctrl-C.
+
+    Attributes:
+        run: The UUID that the episodes of this env are named by.
+        placements: Where its lanes run.
+    """
+
+    transport = "quic"
+    run: str
+    placements: tuple[Placement, ...]
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        id: str,
+        num_envs: int,
+        *,
+        seed: int | Sequence[int] | None,
+        autoreset_mode: AutoresetMode | str,
+        record: bool | Literal["trace"],
+        copy: bool,
+        max_episode_steps: int | None,
+        labels: Mapping[str, str] | None,
+        spread: Literal["pack", "even"],
+        info_layout: InfoLayout,
+        on_loss: Literal["raise", "report"] | None,
+        options: Mapping[str, Any],
+    ):
+        id = id.removeprefix(NAMESPACE)
+        num_envs = positive("num_envs", num_envs)
+        if max_episode_steps is not None and not 0 <= max_episode_steps < 2**32:
+            raise ValueError(f"max_episode_steps={max_episode_steps!r} must be 0 (no limit) to {2**32 - 1}")
+        if record not in (False, True, "trace"):
+            raise ValueError(f"record={record!r} must be False, True or 'trace'")
+        if on_loss not in (None, "raise", "report"):
+            raise ValueError(f"on_loss={on_loss!r} is neither 'raise' nor 'report'")
+        if info_layout not in self.info_layouts:
+            raise ValueError(f"info_layout={info_layout!r} is not one of {', '.join(self.info_layouts)}")
+        self.num_envs = num_envs
+        if seed is not None:
+            self._parse_seeds(seed)
+        options = _checked(id, options, num_envs)
+        run, placements, spec, native = cluster._native.make(
+            id,
+            lanes=num_envs,
+            autoreset=parse_autoreset_mode(autoreset_mode).value,
+            max_episode_steps=max_episode_steps,
+            options=options,
+            record={False: "none", True: "all"}.get(record, "trace"),  # type: ignore[call-overload]
+            labels=dict(labels or {}),
+            spread=spread,
+            copy=bool(copy),
+            with_valid=info_layout == "default",
+            raise_on_loss=None if on_loss is None else on_loss == "raise",
+            convert=lambda spec: action_converter(make_space(spec["action_space"])),
+        )
+        self._env_spec = spec
+        self._max_episode_steps = spec["max_episode_steps"] if max_episode_steps is None else max_episode_steps or None
+        self._options = [dict(options)]
+        super().__init__(
+            num_envs=num_envs,
+            single_observation_space=make_space(spec["observation_space"]),
+            single_action_space=make_space(spec["action_space"]),
+            autoreset_mode=autoreset_mode,
+            metadata={"render_modes": []},
+            info_layout=info_layout,
+            on_loss=on_loss or ("report" if spec["deterministic"] else "raise"),
+        )
+        # Holds the connection for as long as the env lives.
+        self.cluster = cluster
+        self.run = run
+        self.placements = tuple(Placement(node, range(start, end)) for node, start, end in placements)
+        self._adopt(native, seed=seed, copy=copy)
+
+
+def connect(
+    url: str,
+    token: str | None = None,
+    ca: str | os.PathLike[str] | None = None,
+    *,
+    certificate: tuple[str | os.PathLike[str], str | os.PathLike[str]] | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+) -> Cluster:
+    """Connects to a cluster.
+
+    Args:
+        url: ``rollhouse://HOST:PORT``; may carry ``?token=...&ca=...``, as ``rollhouse up`` prints it.
+        token: The bearer token; goes before the one in the URL.
+        ca: By what the cluster is known: ``sha256:`` and the fingerprint of its authority's certificate, or the
+            path of a PEM file; goes before the one in the URL.
+        certificate: Files of a client certificate and its key, in place of a token.
+        timeout: Seconds that a request, a reset or a step may take.
+
+    Raises:
+        ValueError: The URL or ``ca`` is none; the message says why.
+        RefusedError: The coordinator does not admit us; ``code`` says why.
+        UnreachableError: It does not answer, or is not the cluster it should be.
+    """
+    return Cluster(url, token=token, ca=ca, certificate=certificate, timeout=timeout)
+
+
+def _checked(id: str, options: Mapping[str, Any], num_envs: int) -> dict[str, Any]:
+    """Options, checked here if the env is known here, so that mistakes are told as everywhere else."""
+    try:
+        spec = _native.env_spec(id)
+    except UnknownEnvError:
+        # The nodes may have it.
+        return {name: plain(value) for name, value in options.items()}
+    return lane_options_of(spec, options, None, num_envs)[0]

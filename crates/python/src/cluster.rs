@@ -1,0 +1,209 @@
+//! A cluster as a Python object: what `rollhouse.Cluster` is made of.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rollhouse_client::{Address, Cluster, ConnectError, ConnectOptions, PoolRequest, RequestError, trust_of};
+use rollhouse_core::OptionValue;
+use rollhouse_wire::{AutoresetMode, CertificateFiles, RecordRule, Spread};
+use serde::Serialize;
+
+use crate::engine::{NativeLanes, Rules};
+use crate::envs::{option_value, spec_dict};
+use crate::failure::{exception, of_connect, of_open, of_request};
+use crate::fork::Home;
+use crate::lanes::Lanes;
+
+thread_local! {
+    /// What a signal's handler raised while a call of this thread waited for the cluster.
+    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+/// Takes what a signal's handler raised while a call of this thread waited.
+pub(crate) fn take_raised() -> Option<PyErr> {
+    RAISED.take()
+}
+
+/// Whether a signal's handler raised something; called without the interpreter lock, on the thread that waits.
+fn look() -> bool {
+    Python::attach(|py| match py.check_signals() {
+        Ok(()) => false,
+        Err(error) => {
+            RAISED.set(Some(error));
+            true
+        }
+    })
+}
+
+/// A connection to a cluster's coordinator, and what is asked of it.
+///
+/// Any number of threads. In a forked child every method raises.
+#[pyclass(frozen, module = "rollhouse._native")]
+pub(crate) struct NativeCluster {
+    home: Home,
+    /// `None` after it was closed.
+    cluster: Mutex<Option<Cluster>>,
+}
+
+#[pymethods]
+impl NativeCluster {
+    /// Connects and is admitted. `timeout` in seconds: of every later request.
+    #[new]
+    #[pyo3(signature = (url, *, token, ca, certificate, timeout))]
+    fn new(
+        py: Python<'_>,
+        url: &str,
+        token: Option<String>,
+        ca: Option<String>,
+        certificate: Option<(PathBuf, PathBuf)>,
+        timeout: f64,
+    ) -> PyResult<Self> {
+        let of = |error| of_connect(py, &error);
+        let address: Address = url.parse().map_err(ConnectError::Address).map_err(of)?;
+        let ca = ca.as_deref().map(trust_of).transpose();
+        let ca = ca.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let options = ConnectOptions {
+            token,
+            ca,
+            certificate: certificate.map(|(certificate, key)| CertificateFiles { certificate, key }),
+            timeout: Duration::from_secs_f64(timeout),
+            ..ConnectOptions::default()
+        };
+        let connected = py.detach(|| Cluster::connect(&address, options, Some(Arc::new(look))));
+        let cluster = connected.map_err(of)?;
+        Ok(Self { home: Home::here(), cluster: Mutex::new(Some(cluster)) })
+    }
+
+    /// The cluster at a glance, as JSON.
+    fn status(&self, py: Python<'_>) -> PyResult<String> {
+        self.ask(py, Cluster::status)
+    }
+
+    /// The nodes, as JSON.
+    fn nodes(&self, py: Python<'_>) -> PyResult<String> {
+        self.ask(py, Cluster::nodes)
+    }
+
+    /// The open sessions, as JSON.
+    fn sessions(&self, py: Python<'_>) -> PyResult<String> {
+        self.ask(py, Cluster::sessions)
+    }
+
+    /// Asks for lanes. The pool's run, its nodes with their lanes, the env's spec, and the lanes.
+    #[pyo3(signature = (id, *, lanes, autoreset, max_episode_steps, options, record, labels, spread, copy, with_valid, raise_on_loss, convert))]
+    #[expect(clippy::too_many_arguments, reason = "keywords, of one caller")]
+    fn make<'py>(
+        &self,
+        py: Python<'py>,
+        id: &str,
+        lanes: u32,
+        autoreset: &str,
+        max_episode_steps: Option<u32>,
+        options: &Bound<'py, PyDict>,
+        record: &str,
+        labels: BTreeMap<String, String>,
+        spread: &str,
+        copy: bool,
+        with_valid: bool,
+        raise_on_loss: Option<bool>,
+        convert: &Bound<'py, PyAny>,
+    ) -> PyResult<(String, Vec<(String, usize, usize)>, Bound<'py, PyDict>, NativeLanes)> {
+        let mut request = PoolRequest::new(id, lanes);
+        request.settings.autoreset = match autoreset {
+            "NextStep" => AutoresetMode::NextStep,
+            "SameStep" => AutoresetMode::SameStep,
+            "Disabled" => AutoresetMode::Disabled,
+            other => return Err(PyValueError::new_err(format!("autoreset_mode: `{other}` is unknown"))),
+        };
+        request.settings.max_episode_steps = max_episode_steps;
+        request.settings.options = options_of(py, options)?;
+        request.settings.record = match record {
+            "all" => RecordRule::All,
+            "trace" => RecordRule::Trace,
+            _ => RecordRule::None,
+        };
+        request.labels = labels;
+        request.spread = match spread {
+            "pack" => Spread::Pack,
+            "even" => Spread::Even,
+            other => {
+                return Err(PyValueError::new_err(format!("spread={other:?} is neither 'pack' nor 'even'")));
+            }
+        };
+        let same_step = request.settings.autoreset == AutoresetMode::SameStep;
+        let cluster = self.cluster(py)?;
+        let opened = py.detach(|| cluster.open_pool(request));
+        let pool = opened.map_err(|error| of_open(py, &error))?;
+        let spec = pool.spec().clone();
+        let deterministic = spec.determinism == rollhouse_core::Determinism::Deterministic;
+        let rules = Rules {
+            same_step,
+            copy,
+            with_valid,
+            raise_on_loss: raise_on_loss.unwrap_or(!deterministic),
+        };
+        let dict = spec_dict(py, &spec)?;
+        let convert = convert.call1((&dict,))?.unbind();
+        let (run, count) = (pool.id().to_string(), pool.lanes());
+        let nodes = pool.sessions().map(|(node, lanes)| (node.to_owned(), lanes.start, lanes.end)).collect();
+        let inner = Lanes::Pool(Box::new(pool));
+        Ok((run, nodes, dict, NativeLanes::of(py, &spec, inner, count, rules, convert, None)?))
+    }
+
+    /// Closes the connections. Closing again does nothing.
+    fn close(&self, py: Python<'_>) {
+        let cluster = if self.home.is_here() { self.slot().take() } else { None };
+        if let Some(cluster) = cluster {
+            py.detach(|| cluster.close());
+        }
+    }
+}
+
+impl NativeCluster {
+    fn slot(&self) -> MutexGuard<'_, Option<Cluster>> {
+        self.cluster.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cluster(&self, py: Python<'_>) -> PyResult<Cluster> {
+        if !self.home.is_here() {
+            let message = "connected in another process, of which this is a forked child; connect here again";
+            return Err(exception(py, "ForkedError", message.to_owned()));
+        }
+        let closed = || exception(py, "ClosedError", "this cluster is closed".to_owned());
+        self.slot().clone().ok_or_else(closed)
+    }
+
+    fn ask<T: Serialize + Send>(
+        &self,
+        py: Python<'_>,
+        question: impl FnOnce(&Cluster) -> Result<T, RequestError> + Send,
+    ) -> PyResult<String> {
+        let cluster = self.cluster(py)?;
+        let answer = py.detach(|| question(&cluster)).map_err(|error| of_request(py, &error))?;
+        serde_json::to_string(&answer).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+}
+
+impl Drop for NativeCluster {
+    fn drop(&mut self) {
+        if !self.home.is_here() {
+            // Its thread and sockets are the parent's.
+            std::mem::forget(self.slot().take());
+        }
+    }
+}
+
+/// Options of an env, not checked: the nodes do that.
+fn options_of(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<BTreeMap<String, OptionValue>> {
+    let pairs = options.iter().map(|(name, value)| {
+        let name: String = name.extract()?;
+        Ok((name.clone(), option_value(py, &name, &value)?))
+    });
+    pairs.collect()
+}

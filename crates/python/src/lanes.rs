@@ -1,0 +1,120 @@
+//! What steps the lanes of a vector env: an engine in this process, or a pool of a cluster.
+
+use std::any::Any;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_client::{Pool, StepError};
+use rollhouse_core::{ColumnMut, ColumnRef};
+use rollhouse_engine::{Engine, Frame, Received, Reset};
+
+/// Either of both. They have the same rules; what only a pool can meet is an error of its own.
+#[derive(Debug)]
+pub(crate) enum Lanes {
+    Engine(Box<Engine>),
+    Pool(Box<Pool>),
+}
+
+impl Lanes {
+    /// Threads of this process that step.
+    pub(crate) fn threads(&self) -> usize {
+        match self {
+            Self::Engine(engine) => engine.threads(),
+            Self::Pool(_) => 0,
+        }
+    }
+
+    /// Whether stepping waits for others.
+    pub(crate) fn waits(&self) -> bool {
+        match self {
+            Self::Engine(engine) => engine.threads() > 1,
+            Self::Pool(_) => true,
+        }
+    }
+
+    pub(crate) fn memory(&self) -> Arc<dyn Any + Send + Sync> {
+        match self {
+            Self::Engine(engine) => engine.memory(),
+            Self::Pool(pool) => pool.memory(),
+        }
+    }
+
+    pub(crate) fn addresses(&self) -> Range<usize> {
+        match self {
+            Self::Engine(engine) => engine.addresses(),
+            Self::Pool(pool) => pool.addresses(),
+        }
+    }
+
+    pub(crate) fn reset(&mut self, reset: &Reset) -> Result<(), StepError> {
+        match self {
+            Self::Engine(engine) => Ok(engine.reset(reset).map(drop)?),
+            Self::Pool(pool) => pool.reset(reset).map(drop),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn actions(&mut self) -> Result<ColumnMut<'_>, StepError> {
+        match self {
+            Self::Engine(engine) => Ok(engine.actions()?),
+            Self::Pool(pool) => Ok(pool.actions()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn step(&mut self) -> Result<(), StepError> {
+        match self {
+            Self::Engine(engine) => Ok(engine.step().map(drop)?),
+            Self::Pool(pool) => pool.step().map(drop),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn frame(&mut self) -> Result<Frame<'_>, StepError> {
+        match self {
+            Self::Engine(engine) => Ok(engine.frame()?),
+            Self::Pool(pool) => pool.frame(),
+        }
+    }
+
+    pub(crate) fn send(&mut self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
+        match self {
+            Self::Engine(engine) => Ok(engine.send(lanes, actions)?),
+            Self::Pool(pool) => pool.send(lanes, actions),
+        }
+    }
+
+    pub(crate) fn recv(&mut self, min: usize, timeout: Duration) -> Result<Received, StepError> {
+        match self {
+            Self::Engine(engine) => Ok(engine.recv(min, timeout)?),
+            Self::Pool(pool) => pool.recv(min, timeout),
+        }
+    }
+
+    /// Lanes that were sent and not received and that are not known to whoever counts sends: a part that a node
+    /// refused is not outstanding any more. `None` if the sender's count holds.
+    pub(crate) fn outstanding(&self) -> Option<usize> {
+        match self {
+            Self::Engine(_) => None,
+            Self::Pool(pool) => Some(pool.outstanding()),
+        }
+    }
+
+    /// Lanes whose env has failed, or whose node went away, and that are not back.
+    #[inline]
+    pub(crate) fn lost(&self) -> usize {
+        match self {
+            Self::Engine(engine) => engine.lost(),
+            Self::Pool(pool) => pool.lost(),
+        }
+    }
+
+    /// The word for how a lane was lost; `None` if it is not.
+    pub(crate) fn loss(&self, lane: usize) -> Option<&'static str> {
+        match self {
+            Self::Engine(engine) => engine.is_lost(lane).then_some("crashed"),
+            Self::Pool(pool) => pool.loss(lane).map(rollhouse_core::Outcome::word),
+        }
+    }
+}

@@ -1,0 +1,269 @@
+"""Lanes on a cluster: the same arrays as in this process, and what only a cluster has."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import threading
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+import rollhouse
+from rollhouse import errors
+
+BUILT_IN = ["Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1"]
+LANES = 5
+STEPS = 300
+
+
+@pytest.fixture(scope="module")
+def cluster(cluster_url: str) -> rollhouse.Cluster:
+    return rollhouse.connect(cluster_url)
+
+
+def same(ours: Any, theirs: Any) -> None:
+    """Asserts that two results of calls are equal to the bit."""
+    if isinstance(ours, dict):
+        assert ours.keys() == theirs.keys()
+        for key in ours:
+            same(ours[key], theirs[key])
+    elif isinstance(ours, tuple):
+        assert len(ours) == len(theirs)
+        for a, b in zip(ours, theirs, strict=True):
+            same(a, b)
+    elif ours is None or theirs is None:
+        assert ours is theirs
+    elif isinstance(ours, np.ndarray) and ours.dtype == object:
+        assert len(ours) == len(theirs)
+        for a, b in zip(ours, theirs, strict=True):
+            same(a, b)
+    else:
+        assert np.asarray(ours).dtype == np.asarray(theirs).dtype
+        assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
+@pytest.mark.parametrize("id", BUILT_IN)
+def test_a_seeded_run_gives_the_same_arrays_embedded_and_over_quic(
+    cluster: rollhouse.Cluster, id: str, mode: AutoresetMode
+) -> None:
+    here = rollhouse.make_vec(id, LANES, autoreset_mode=mode, max_episode_steps=90)
+    there = cluster.make_vec(id, LANES, autoreset_mode=mode, max_episode_steps=90)
+    assert there.observation_space == here.observation_space
+    assert there.action_space == here.action_space
+    same(there.reset(seed=11), here.reset(seed=11))
+    here.action_space.seed(4)
+    ends = 0
+    for _ in range(STEPS):
+        actions = here.action_space.sample()
+        ours, theirs = there.step(actions), here.step(actions)
+        same(ours, theirs)
+        over = theirs[2] | theirs[3]
+        ends += over.sum()
+        if mode is AutoresetMode.DISABLED and over.any():
+            options = {"reset_mask": over}
+            same(there.reset(options=options), here.reset(options=options))
+    assert ends >= LANES
+    there.close()
+
+
+def test_views_stay_as_they_are_until_the_second_next_step(cluster: rollhouse.Cluster) -> None:
+    envs = cluster.make_vec("CartPole-v1", LANES, copy=False, seed=3)
+    envs.reset()
+    actions = np.zeros(LANES, dtype=np.int64)
+    first = envs.step(actions)[0]
+    kept = first.copy()
+    assert not first.flags.writeable
+    second = envs.step(actions)[0]
+    assert np.array_equal(first, kept)
+    assert not np.shares_memory(first, second)
+    third = envs.step(actions)[0]
+    assert third is first
+    envs.close()
+    del envs
+    gc.collect()
+    assert np.isfinite(third).all()
+
+
+def test_first_done_gives_each_lane_what_it_gets_embedded(cluster: rollhouse.Cluster) -> None:
+    here = rollhouse.make_vec("CartPole-v1", LANES, seed=9)
+    there = cluster.make_vec("CartPole-v1", LANES, seed=9)
+    same(there.reset(), here.reset())
+    for step in range(60):
+        actions = (np.arange(LANES) + step) % 2
+        for env_ids in ([4, 0], [1, 3, 2]):
+            there.send(actions[env_ids], env_ids)
+        with pytest.raises(errors.OutstandingError):
+            there.step(actions)
+        here.send(actions)
+        rows: dict[int, Any] = {}
+        while len(rows) < LANES:
+            *arrays, infos = there.recv(min_envs=1)
+            for row, lane in enumerate(infos["env_id"]):
+                rows[int(lane)] = [*(array[row] for array in arrays), infos["valid"][row]]
+        *arrays, infos = here.recv()
+        for row, lane in enumerate(infos["env_id"]):
+            for ours, theirs in zip(
+                rows[int(lane)], [*(array[row] for array in arrays), infos["valid"][row]], strict=True
+            ):
+                assert np.array_equal(ours, theirs)
+    with pytest.raises(errors.NothingOutstandingError):
+        there.recv()
+    there.close()
+
+
+def test_bad_input_is_told_as_in_this_process(cluster: rollhouse.Cluster) -> None:
+    with pytest.raises(errors.RefusedError, match="CartPole-v7") as refused:
+        cluster.make_vec("CartPole-v7", 2)
+    assert refused.value.code == "not_found"
+    with pytest.raises(errors.OptionsError):
+        cluster.make_vec("CartPole-v1", 2, gravitas=1)
+    with pytest.raises(ValueError, match="num_envs"):
+        cluster.make_vec("CartPole-v1", 0)
+    with pytest.raises(ValueError, match="threads"):
+        cluster.make_vec("CartPole-v1", 2, threads=2)
+    with pytest.raises(ValueError, match="transport"):
+        cluster.make_vec("CartPole-v1", 2, transport="smoke")  # type: ignore[arg-type]
+    envs = cluster.make_vec("CartPole-v1", 2)
+    with pytest.raises(errors.ResetNeededError):
+        envs.step(np.zeros(2, dtype=np.int64))
+    envs.reset(seed=0)
+    with pytest.raises(errors.InvalidActionError, match="lane 1"):
+        envs.step(np.array([0, 7]))
+    with pytest.raises(errors.ActionTypeError):
+        envs.step(np.array([0.5, 0.5]))
+    envs.step(np.array([0, 1]))
+    envs.close()
+    with pytest.raises(errors.ClosedError):
+        envs.step(np.array([0, 1]))
+
+
+def test_options_reach_the_lanes(cluster: rollhouse.Cluster) -> None:
+    envs = cluster.make_vec("CartPole-v1", 3, sutton_barto_reward=True)
+    envs.reset(seed=0)
+    assert np.array_equal(envs.step(np.zeros(3, dtype=np.int64))[1], np.zeros(3))
+    assert envs.get_attr("sutton_barto_reward") == (True,) * 3
+    envs.close()
+
+
+def test_the_cluster_tells_what_runs_on_it(cluster: rollhouse.Cluster) -> None:
+    envs = cluster.make_vec("Pendulum-v1", 4)
+    envs.reset(seed=0)
+    assert envs.transport == "quic"
+    assert [placement.lanes for placement in envs.placements] == [range(0, 4)]
+    assert cluster.status()["pools"] >= 1
+    assert [node["node"] for node in cluster.nodes()] == [placement.node for placement in envs.placements]
+    envs.close()
+
+
+def test_it_is_a_gymnasium_vector_env(cluster: rollhouse.Cluster) -> None:
+    envs = gymnasium.wrappers.vector.RecordEpisodeStatistics(cluster.make_vec("CartPole-v1", 3))
+    envs.reset(seed=0)
+    found = 0
+    for _ in range(100):
+        infos = envs.step(envs.action_space.sample())[4]
+        found += "episode" in infos
+    assert found > 0
+    envs.close()
+
+
+def test_who_is_not_admitted_is_told_why(cluster_url: str) -> None:
+    url, _, query = cluster_url.partition("?")
+    ca = dict(pair.split("=", 1) for pair in query.split("&"))["ca"]
+    with pytest.raises(errors.RefusedError) as refused:
+        rollhouse.connect(url, token="rh_nobody_0000", ca=ca)
+    assert refused.value.code == "unauthenticated"
+    with pytest.raises(errors.UnreachableError, match="not whom it should be"):
+        rollhouse.connect(url, token="rh_nobody_0000", ca="sha256:" + "0" * 64)
+    with pytest.raises(ValueError, match="ca is missing"):
+        rollhouse.connect(url, token="rh_nobody_0000")
+    with pytest.raises(ValueError, match="rollhouse://"):
+        rollhouse.connect("http://localhost")
+
+
+def test_threads_of_their_own_step_pools_of_one_cluster_at_a_time(cluster: rollhouse.Cluster) -> None:
+    def run(seed: int, into: list[Any]) -> None:
+        envs = cluster.make_vec("CartPole-v1", 8, seed=seed)
+        envs.reset()
+        for step in range(100):
+            into.append(envs.step(np.full(8, step % 2))[0])
+        envs.close()
+
+    found: list[list[Any]] = [[], [], []]
+    threads = [threading.Thread(target=run, args=(seed % 2, into)) for seed, into in enumerate(found)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(np.array_equal(a, b) for a, b in zip(found[0], found[2], strict=True))
+    assert not np.array_equal(found[0][0], found[1][0])
+
+
+def test_asyncio_has_the_same_calls(cluster_url: str) -> None:
+    async def run() -> tuple[list[Any], list[Any]]:
+        async with await rollhouse.connect_async(cluster_url) as cluster:
+            assert (await cluster.status())["nodes"]
+            envs = [await cluster.make_vec("CartPole-v1", 4, seed=5) for _ in range(2)]
+            await asyncio.gather(*(one.reset() for one in envs))
+            steps: tuple[list[Any], list[Any]] = ([], [])
+            for _ in range(50):
+                results = await asyncio.gather(*(one.step(np.ones(4, dtype=np.int64)) for one in envs))
+                for into, result in zip(steps, results, strict=True):
+                    into.append(result[0])
+            for one in envs:
+                await one.send(np.zeros(4, dtype=np.int64))
+            received = [await one.recv() for one in envs]
+            same(received[0], received[1])
+            for one in envs:
+                await one.close()
+            return steps
+
+    first, second = asyncio.run(run())
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_cannot_use_what_its_parent_connected(cluster: rollhouse.Cluster) -> None:
+    envs = cluster.make_vec("CartPole-v1", 2)
+    envs.reset(seed=0)
+    pid = os.fork()
+    if pid == 0:
+        codes = 0
+        for call in (lambda: envs.step(np.zeros(2, dtype=np.int64)), cluster.status):
+            try:
+                call()
+            except errors.ForkedError:
+                codes += 1
+        os._exit(codes)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 2
+    envs.step(np.zeros(2, dtype=np.int64))
+    envs.close()
+
+
+def test_ctrl_c_ends_a_call_that_waits(cluster: rollhouse.Cluster) -> None:
+    class Told(Exception):
+        pass
+
+    def tell(*_: object) -> None:
+        raise Told
+
+    envs = cluster.make_vec("CartPole-v1", 2)
+    envs.reset(seed=0)
+    before = signal.signal(signal.SIGALRM, tell)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        with pytest.raises(Told):
+            while True:
+                envs.step(np.zeros(2, dtype=np.int64))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    envs.reset(seed=0)
+    envs.step(np.zeros(2, dtype=np.int64))
+    envs.close()
