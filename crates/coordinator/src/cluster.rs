@@ -37,6 +37,7 @@ pub struct Cluster {
     pub(crate) placements: Placements,
     pub(crate) pools: Pools,
     shipping: Shipping,
+    pools_opened: u64,
 }
 
 /// A session is over.
@@ -59,7 +60,13 @@ impl Cluster {
             placements: Placements::default(),
             pools: Pools::default(),
             shipping: Shipping::default(),
+            pools_opened: 0,
         }
+    }
+
+    /// Pools that were opened and granted.
+    pub const fn pools_opened(&self) -> u64 {
+        self.pools_opened
     }
 
     /// Takes in what happened. Every request is answered exactly once, by this call or a later one.
@@ -78,7 +85,7 @@ impl Cluster {
                     Err(refusal) => out.refuse(ticket, refusal),
                 }
             }
-            Event::LinkLost { link } => self.link_lost(link),
+            Event::LinkLost { link, leaving } => self.link_lost(now, link, leaving, &mut out),
             Event::OpenPool { ticket, asker, request } => {
                 self.open_pool(now, ticket, &asker, *request, &mut out);
             }
@@ -160,12 +167,13 @@ impl Cluster {
         Ok(taken)
     }
 
-    /// A connection ended. A node that drained away is not missed.
-    fn link_lost(&mut self, link: LinkId) {
+    /// A connection ended. A node that left in order is not missed.
+    fn link_lost(&mut self, now: Duration, link: LinkId, leaving: bool, out: &mut Actions) {
         let Some(name) = self.members.link_lost(link) else { return };
-        let drained = self.members.get(&name).is_some_and(|m| m.draining && m.stray_lanes == 0);
-        if drained && self.placements.lanes_on(&name) == 0 {
+        if leaving {
             self.members.remove(&name);
+            self.node_gone(now, &name, out);
+            self.shipping.restarted(&name);
         }
     }
 
@@ -283,6 +291,7 @@ impl Cluster {
         let Some(pool) = self.pools.get_mut(&id) else { return };
         if pool.stage == Stage::Opening && pool.all_opened() {
             pool.stage = Stage::Open;
+            self.pools_opened += 1;
             let waiters = std::mem::take(&mut pool.waiters);
             self.answer_granted(id, waiters, out);
         }

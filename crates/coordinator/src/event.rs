@@ -52,6 +52,8 @@ pub enum Event {
     LinkLost {
         /// The connection.
         link: LinkId,
+        /// The node has said that its process ends: what it had is gone.
+        leaving: bool,
     },
     /// Someone asks for lanes.
     OpenPool {

@@ -9,20 +9,28 @@
 //! Start reading at [`Cluster`], then [`Event`].
 #![forbid(unsafe_code)]
 
+mod actor;
 mod admission;
 mod closing;
 mod cluster;
+mod coordinator;
+mod data;
 mod event;
+mod figures;
 pub mod limits;
 mod membership;
 mod opening;
 mod placement;
 mod placements;
 mod pool;
+mod serve;
 mod shipping;
 mod store;
 mod views;
 
 pub use cluster::{Cluster, SecretSource};
+pub use coordinator::{Coordinator, CoordinatorConfig, CoordinatorError, Stopped};
+pub use data::DataError;
 pub use event::{Action, Asker, CallFailure, Event, LinkId, Reply, Ticket};
+pub use figures::{CoordinatorFigures, Log};
 pub use store::{Receive, Receiving, Store, StoreConfig, StoreCounts, StoreError};

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rollhouse_core::RunId;
+use rollhouse_wire::limits::MAX_CONTROL_BYTES;
 use rollhouse_wire::{
-    ClusterStatus, NodeState, NodeStatus, PoolStatus, Refusal, RefusalCode, SessionId, SessionStatus,
-    StoreStatus,
+    ClusterStatus, NodeList, NodeState, PoolStatus, Refusal, RefusalCode, SessionId, SessionList,
+    SessionStatus, StoreStatus,
 };
 
 use crate::Cluster;
@@ -48,23 +49,31 @@ impl Cluster {
         status
     }
 
-    /// Every node, by name.
-    pub fn nodes(&self, now: Duration) -> Vec<NodeStatus> {
+    /// The nodes, by name, as many as fit into a message.
+    pub fn nodes(&self, now: Duration) -> NodeList {
         let mut sessions: BTreeMap<&str, u32> = BTreeMap::new();
         for (_, session) in self.running() {
             *sessions.entry(&session.node).or_default() += 1;
         }
         let count = |name: &str| sessions.get(name).copied().unwrap_or(0);
-        self.members.iter().map(|member| member.status(now, count(&member.name))).collect()
+        let all = self.members.iter().map(|member| member.status(now, count(&member.name)));
+        let (nodes, omitted) = fitting(all, |node| {
+            let labels: usize = node.labels.iter().map(|(label, value)| label.len() + value.len() + 10).sum();
+            node.node.len() + node.address.len() + node.program.len() + labels
+        });
+        NodeList { nodes, omitted }
     }
 
-    /// Every session that runs, by name.
-    pub fn sessions(&self) -> Vec<SessionStatus> {
+    /// The sessions that run, by name, as many as fit into a message.
+    pub fn sessions(&self) -> SessionList {
         let status = |(pool, id): (&Pool, SessionId), session: &Session| SessionStatus {
             node: session.node.to_string(),
             report: session.report(pool, id),
         };
-        self.running().map(|(of, session)| status(of, session)).collect()
+        let all = self.running().map(|(of, session)| status(of, session));
+        let (sessions, omitted) =
+            fitting(all, |SessionStatus { node, report }| node.len() + report.owner.len() + report.env.len());
+        SessionList { sessions, omitted }
     }
 
     /// How a pool is doing or, for a while after its end, did.
@@ -85,5 +94,83 @@ impl Cluster {
             let sessions = pool.sessions.iter().filter(|(_, s)| s.state == SessionState::Running);
             sessions.map(move |(&index, session)| ((pool, SessionId { pool: id, index }), session))
         })
+    }
+}
+
+/// As many of them as fit into one message, and how many do not. `texts` are the bytes of an item's texts.
+fn fitting<T>(items: impl Iterator<Item = T>, texts: impl Fn(&T) -> usize) -> (Vec<T>, u32) {
+    let mut bytes = 0;
+    let mut omitted = 0;
+    let mut fit = Vec::new();
+    for item in items {
+        bytes += ITEM_BYTES + texts(&item);
+        if bytes <= LIST_BYTES {
+            fit.push(item);
+        } else {
+            omitted += 1;
+        }
+    }
+    (fit, omitted)
+}
+
+/// Bytes of a list: a message less room for what surrounds it.
+const LIST_BYTES: usize = MAX_CONTROL_BYTES - 1024;
+/// Bytes of a node's or a session's status without its texts, names of fields included: more than either takes.
+const ITEM_BYTES: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rollhouse_wire::{Incarnation, NodeLoad, NodeStatus, SessionCounts, SessionReport, control};
+
+    #[test]
+    fn the_longest_lists_fit_into_a_message() {
+        let done =
+            SessionCounts { steps: u64::MAX, episodes: u64::MAX, return_sum: 0.1, interrupted: u64::MAX };
+        let session = SessionStatus {
+            node: "n".repeat(128),
+            report: SessionReport {
+                session: SessionId { pool: RunId::from_u128(u128::MAX), index: u32::MAX },
+                incarnation: Incarnation { term: u64::MAX, counter: u64::MAX },
+                owner: String::new(),
+                env: "e".repeat(128),
+                first_lane: u32::MAX,
+                lanes: u32::MAX,
+                pool_lanes: u32::MAX,
+                attached: Some(false),
+                transport: Some("shared-memory".to_owned()),
+                done,
+            },
+        };
+        let texts = |s: &SessionStatus| s.node.len() + s.report.owner.len() + s.report.env.len();
+        let (sessions, omitted) = fitting((0..3000).map(|_| session.clone()), texts);
+        assert!(omitted > 0);
+        let mut bytes = Vec::new();
+        control::encode(&SessionList { sessions, omitted }, &mut bytes).unwrap();
+        let load = NodeLoad {
+            lanes: u32::MAX,
+            queued: u32::MAX,
+            steps: u64::MAX,
+            episodes: u64::MAX,
+            spool_bytes: u64::MAX,
+            spool_left: u64::MAX,
+            spool_dropped: u64::MAX,
+        };
+        let node = NodeStatus {
+            node: String::new(),
+            state: NodeState::Draining,
+            address: String::new(),
+            capacity: u32::MAX,
+            threads: u32::MAX,
+            labels: BTreeMap::new(),
+            sessions: u32::MAX,
+            silent_ms: u64::MAX,
+            load,
+            program: String::new(),
+        };
+        let (nodes, omitted) = fitting((0..3000).map(|_| node.clone()), |_| 0);
+        assert!(omitted > 0);
+        bytes.clear();
+        control::encode(&NodeList { nodes, omitted }, &mut bytes).unwrap();
     }
 }

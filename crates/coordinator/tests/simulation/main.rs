@@ -2,6 +2,7 @@
 //!
 //! Each seed is one course of events. To replay one: `ROLLHOUSE_SIM_SEED=7 cargo test -p rollhouse-coordinator
 //! --test simulation`.
+#![allow(clippy::print_stderr)]
 
 mod node;
 mod random;

@@ -51,7 +51,7 @@ enum Message {
 
 #[derive(Clone)]
 enum Call {
-    Open(OpenSession),
+    Open(Box<OpenSession>),
     Close(CloseSession),
 }
 
@@ -247,7 +247,7 @@ impl World {
         }
         let mut on_node: BTreeMap<String, u32> = BTreeMap::new();
         let mut of_owner: BTreeMap<String, u32> = BTreeMap::new();
-        for session in self.cluster.sessions() {
+        for session in self.cluster.sessions().sessions {
             *on_node.entry(session.node).or_default() += session.report.lanes;
             if self.granted.contains(&session.report.session.pool) {
                 *of_owner.entry(session.report.owner).or_default() += session.report.lanes;
@@ -310,7 +310,7 @@ impl World {
             Happens::AtAsker { whose, reply } => self.at_asker(whose, &reply),
             Happens::AtNode { call, link, request } => self.at_node(call, link, request),
             Happens::CallAnswered { call, result } => self.call_answered(call, result),
-            Happens::LinkLost { link } => self.tell(Event::LinkLost { link }),
+            Happens::LinkLost { link } => self.tell(Event::LinkLost { link, leaving: false }),
             Happens::NodeTurn { node, boot } if self.nodes[node].boot == boot => self.node_turn(node),
             Happens::NodeTurn { .. } => {}
             Happens::TrainerTurn { trainer, question, deadline } => {
@@ -380,7 +380,7 @@ impl World {
                 Action::Open { link, request } => {
                     let key = (request.session, request.incarnation);
                     assert!(self.incarnations.insert(key), "an incarnation was given twice");
-                    self.call(link, key, Call::Open(*request));
+                    self.call(link, key, Call::Open(request));
                 }
                 Action::Close { link, request } => {
                     self.call(link, (request.session, request.incarnation), Call::Close(request));

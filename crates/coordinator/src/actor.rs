@@ -1,0 +1,227 @@
+//! The actor that owns the cluster: it tells the cluster what happens and does what the cluster says.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actix::prelude::*;
+use rollhouse_core::RunId;
+use rollhouse_wire::{
+    CallError, ClusterStatus, Connection, Heartbeat, NodeList, OpenPool, PoolStatus, Refusal, Register,
+    Request, SessionEnd, SessionList, SessionOpened,
+};
+use tokio::sync::oneshot;
+
+use crate::figures::Published;
+use crate::limits::TICK;
+use crate::{Action, Asker, CallFailure, Cluster, Event, LinkId, Reply, Store, Ticket};
+
+/// Owns the cluster. Everything it does is short; calls to nodes are futures of its own.
+pub(crate) struct CoordinatorActor {
+    cluster: Cluster,
+    began: Instant,
+    program: String,
+    store: Store,
+    published: Arc<Published>,
+    /// Connections of nodes that have asked to be known.
+    links: BTreeMap<LinkId, Connection>,
+    waiting: BTreeMap<Ticket, oneshot::Sender<Reply>>,
+    tickets: u64,
+}
+
+/// A request whose answer the cluster decides.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Ask {
+    pub(crate) what: Asked,
+    pub(crate) reply: oneshot::Sender<Reply>,
+}
+
+pub(crate) enum Asked {
+    Register { link: LinkId, connection: Connection, register: Box<Register> },
+    Heartbeat { link: LinkId, heartbeat: Box<Heartbeat> },
+    OpenPool { asker: Asker, request: Box<OpenPool> },
+    ClosePool { asker: Asker, pool: RunId },
+    Drain { node: String },
+}
+
+/// A request to see something.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Look {
+    pub(crate) what: Looked,
+    pub(crate) reply: oneshot::Sender<View>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Looked {
+    Status,
+    Nodes,
+    Sessions,
+    Pool(RunId),
+}
+
+pub(crate) enum View {
+    Status(ClusterStatus),
+    Nodes(NodeList),
+    Sessions(SessionList),
+    Pool(Result<PoolStatus, Refusal>),
+}
+
+/// A node's connection ended.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct LinkDown {
+    pub(crate) link: LinkId,
+    /// The node said that its process ends.
+    pub(crate) leaving: bool,
+}
+
+impl CoordinatorActor {
+    pub(crate) fn new(cluster: Cluster, program: String, store: Store, published: Arc<Published>) -> Self {
+        Self {
+            cluster,
+            began: Instant::now(),
+            program,
+            store,
+            published,
+            links: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            tickets: 0,
+        }
+    }
+
+    fn tell(&mut self, event: Event, ctx: &mut Context<Self>) {
+        for action in self.cluster.handle(self.began.elapsed(), event) {
+            self.act(action, ctx);
+        }
+    }
+
+    fn act(&mut self, action: Action, ctx: &mut Context<Self>) {
+        match action {
+            Action::Answer { ticket, reply } => {
+                if let Some(waiting) = self.waiting.remove(&ticket) {
+                    // Who asked may have gone.
+                    let _told = waiting.send(reply);
+                }
+            }
+            Action::Disconnect { link } => {
+                if let Some(connection) = self.links.remove(&link) {
+                    connection.close(rollhouse_wire::CloseCode::Replaced, "the node has registered anew");
+                }
+            }
+            Action::Open { link, request } => {
+                let (session, incarnation) = (request.session, request.incarnation);
+                let asked = call::<SessionOpened>(
+                    self.links.get(&link).cloned(),
+                    Request::OpenSession(*request),
+                    OPEN_DEADLINE,
+                );
+                let told = asked.into_actor(self).map(move |result, actor, ctx| {
+                    let result = result.map(Box::new);
+                    actor.tell(Event::Opened { session, incarnation, result }, ctx);
+                });
+                ctx.spawn(told);
+            }
+            Action::Close { link, request } => {
+                let (session, incarnation) = (request.session, request.incarnation);
+                let asked = call::<SessionEnd>(
+                    self.links.get(&link).cloned(),
+                    Request::CloseSession(request),
+                    CLOSE_DEADLINE,
+                );
+                let told = asked.into_actor(self).map(move |result, actor, ctx| {
+                    let result = result.map(Box::new);
+                    actor.tell(Event::Closed { session, incarnation, result }, ctx);
+                });
+                ctx.spawn(told);
+            }
+        }
+    }
+
+    fn tick(&mut self, ctx: &mut Context<Self>) {
+        self.tell(Event::Tick, ctx);
+        self.published.put(self.status(), self.cluster.pools_opened());
+    }
+
+    fn status(&self) -> ClusterStatus {
+        self.cluster.status(self.began.elapsed(), &self.program, self.store.status())
+    }
+}
+
+/// Asks a node. Without an answer it is not known whether it did what it was asked for.
+async fn call<T: serde::de::DeserializeOwned>(
+    node: Option<Connection>,
+    request: Request,
+    deadline: Duration,
+) -> Result<T, CallFailure> {
+    let Some(node) = node else { return Err(CallFailure::Unknown) };
+    node.call(&request, deadline).await.map_err(|error| match error {
+        CallError::Refused(refusal) => CallFailure::Refused(refusal),
+        CallError::Lost(_) | CallError::Malformed(_) | CallError::TimedOut { .. } => CallFailure::Unknown,
+    })
+}
+
+impl Actor for CoordinatorActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.set_mailbox_capacity(MAILBOX);
+        self.tick(ctx);
+        ctx.run_interval(TICK, Self::tick);
+    }
+}
+
+impl Handler<Ask> for CoordinatorActor {
+    type Result = ();
+
+    fn handle(&mut self, Ask { what, reply }: Ask, ctx: &mut Self::Context) {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.waiting.insert(ticket, reply);
+        let event = match what {
+            Asked::Register { link, connection, register } => {
+                let node = connection.peer().name.clone();
+                self.links.insert(link, connection);
+                Event::Register { link, ticket, node, register }
+            }
+            Asked::Heartbeat { link, heartbeat } => Event::Heartbeat { link, ticket, heartbeat },
+            Asked::OpenPool { asker, request } => Event::OpenPool { ticket, asker, request },
+            Asked::ClosePool { asker, pool } => Event::ClosePool { ticket, asker, pool },
+            Asked::Drain { node } => Event::Drain { ticket, node },
+        };
+        self.tell(event, ctx);
+    }
+}
+
+impl Handler<Look> for CoordinatorActor {
+    type Result = ();
+
+    fn handle(&mut self, Look { what, reply }: Look, _: &mut Self::Context) {
+        let now = self.began.elapsed();
+        let view = match what {
+            Looked::Status => View::Status(self.status()),
+            Looked::Nodes => View::Nodes(self.cluster.nodes(now)),
+            Looked::Sessions => View::Sessions(self.cluster.sessions()),
+            Looked::Pool(pool) => View::Pool(self.cluster.pool_status(now, pool)),
+        };
+        // Who asked may have gone.
+        let _told = reply.send(view);
+    }
+}
+
+impl Handler<LinkDown> for CoordinatorActor {
+    type Result = ();
+
+    fn handle(&mut self, LinkDown { link, leaving }: LinkDown, ctx: &mut Self::Context) {
+        self.links.remove(&link);
+        self.tell(Event::LinkLost { link, leaving }, ctx);
+    }
+}
+
+/// Requests that wait for the actor: a heartbeat of every node at once, and as much again.
+pub(crate) const MAILBOX: usize = 2 * crate::limits::MAX_NODES;
+/// How long a node may take to make a session's lanes.
+const OPEN_DEADLINE: Duration = Duration::from_secs(30);
+/// How long a node may take to end a session.
+const CLOSE_DEADLINE: Duration = Duration::from_secs(10);

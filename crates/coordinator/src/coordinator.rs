@@ -1,0 +1,303 @@
+//! The coordinator: its thread, started and stopped in order.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use actix::prelude::*;
+use ring::rand::{SecureRandom, SystemRandom};
+use rollhouse_replay::{OpenError, RealDisk};
+use rollhouse_wire::{
+    BindError, CloseCode, Effective, Hello, Identity, Listener, Role, Secret, Settings, Stranger, TokenStore,
+};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use crate::actor::CoordinatorActor;
+use crate::data::{DataError, DataFolder};
+use crate::figures::{CoordinatorFigures, Log, Published};
+use crate::serve::{Ended, Service, accept};
+use crate::{Cluster, SecretSource, Store, StoreConfig};
+
+/// What a coordinator is started with.
+#[derive(Clone)]
+pub struct CoordinatorConfig {
+    /// Folder of its term and its store. A second coordinator on it is refused.
+    pub data: PathBuf,
+    /// Where nodes and clients dial in (UDP); port 0 for any.
+    pub listen: SocketAddr,
+    /// Its certificate, and whom it believes.
+    pub identity: Arc<Identity>,
+    /// Whom it knows without a certificate.
+    pub tokens: Arc<TokenStore>,
+    /// How much its store keeps.
+    pub store: StoreConfig,
+    /// What is asked of QUIC.
+    pub quic: Settings,
+    /// Name and version of the program.
+    pub program: String,
+    /// What the operator is told.
+    pub log: Log,
+}
+
+/// A coordinator, in this process: one thread, and threads of the store while it blocks for the disk. Dropping it
+/// ends it without ceremony; see [`Coordinator::stop`]. Sessions on nodes go on in either case.
+#[derive(Debug)]
+pub struct Coordinator {
+    effective: Effective,
+    term: u64,
+    store: Store,
+    published: Arc<Published>,
+    stop: Option<oneshot::Sender<Duration>>,
+    ended: Receiver<Ended>,
+    thread: Option<JoinHandle<()>>,
+    _data: DataFolder,
+}
+
+/// Why a coordinator could not be started. Nothing is left running then.
+#[derive(Debug)]
+pub enum CoordinatorError {
+    /// The certificate is missing or is not a coordinator's.
+    Identity {
+        /// The role it is for, if there is one.
+        role: Option<Role>,
+    },
+    /// Its folder cannot be had.
+    Data(DataError),
+    /// The store cannot be opened.
+    Store(OpenError),
+    /// Its thread could not be started.
+    Thread(io::Error),
+    /// It cannot listen.
+    Bind(BindError),
+    /// The operating system has no random bytes.
+    NoRandomness,
+    /// Its thread ended before it served.
+    Ended,
+}
+
+/// How a coordinator stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stopped {
+    /// In order.
+    InOrder,
+    /// In order but for segments that were still being received at the deadline: they are shipped again.
+    CutOff,
+    /// What decides had panicked before.
+    Failed,
+}
+
+impl Coordinator {
+    /// Raises the term, opens the store and listens. When it returns, peers can connect. Blocks for the disk; a store
+    /// whose segments have no summaries is read first.
+    ///
+    /// # Errors
+    /// See [`CoordinatorError`].
+    pub fn start(config: CoordinatorConfig) -> Result<Self, CoordinatorError> {
+        match config.identity.certified() {
+            Some(certified) if certified.role == Role::Coordinator => {}
+            other => return Err(CoordinatorError::Identity { role: other.map(|certified| certified.role) }),
+        }
+        let secrets = secrets()?;
+        let data = DataFolder::open(&RealDisk, &config.data).map_err(CoordinatorError::Data)?;
+        let dir = config.data.join(STORE);
+        let store = Store::open(Arc::new(RealDisk), &dir, config.store).map_err(CoordinatorError::Store)?;
+        let term = data.term();
+        let published = Arc::new(Published::new());
+        let (stop, stopped) = oneshot::channel();
+        let (ready, bound) = sync_channel(1);
+        let (end, ended) = sync_channel(1);
+        let parts = Parts { config, term, secrets, store: store.clone(), published: Arc::clone(&published) };
+        let thread = std::thread::Builder::new().name("rollhouse-coordinator".to_owned()).spawn(move || {
+            let how = System::new().block_on(run(parts, &ready, stopped));
+            // Room for the one word; the coordinator may have been dropped.
+            let _told = end.try_send(how);
+        });
+        let thread = thread.map_err(CoordinatorError::Thread)?;
+        let effective = match bound.recv() {
+            Ok(bound) => bound.map_err(CoordinatorError::Bind)?,
+            Err(_) => return Err(CoordinatorError::Ended),
+        };
+        let thread = Some(thread);
+        Ok(Self { effective, term, store, published, stop: Some(stop), ended, thread, _data: data })
+    }
+
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.effective.address
+    }
+
+    /// What came of the settings of its socket.
+    pub const fn effective(&self) -> Effective {
+        self.effective
+    }
+
+    /// Its term: greater than that of every coordinator that had the folder before.
+    pub const fn term(&self) -> u64 {
+        self.term
+    }
+
+    /// The store, for local use.
+    pub const fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Its figures; `None` before it has begun to decide. Does not block, whatever the coordinator does.
+    pub fn figures(&self) -> Option<CoordinatorFigures> {
+        self.published.figures(self.store.counts(), self.effective)
+    }
+
+    /// Waits at most `timeout` for it to fail; true if it has. It then answers nothing more and is to be started
+    /// anew.
+    pub fn wait_failed(&self, timeout: Duration) -> bool {
+        match self.ended.recv_timeout(timeout) {
+            Err(RecvTimeoutError::Timeout) => false,
+            Ok(_) | Err(RecvTimeoutError::Disconnected) => true,
+        }
+    }
+
+    /// Stops in order, within about `deadline`: opens no more pools, accepts no more connections and segments, lets
+    /// segments that are being received be stored, and closes the connections. Blocks. Sessions on nodes go on.
+    pub fn stop(mut self, deadline: Duration) -> Stopped {
+        // Gone only if the thread has ended by itself.
+        let _asked = self.stop.take().map(|stop| stop.send(deadline));
+        match self.ended.recv() {
+            Ok(Ended::Asked) => Stopped::InOrder,
+            Ok(Ended::CutOff) => Stopped::CutOff,
+            Ok(Ended::Failed) | Err(_) => Stopped::Failed,
+        }
+    }
+}
+
+impl Drop for Coordinator {
+    fn drop(&mut self) {
+        // Its end going away is a stop without patience.
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has said so by itself.
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// What the thread begins with.
+struct Parts {
+    config: CoordinatorConfig,
+    term: u64,
+    secrets: SecretSource,
+    store: Store,
+    published: Arc<Published>,
+}
+
+/// The thread's life.
+async fn run(
+    parts: Parts,
+    ready: &SyncSender<Result<Effective, BindError>>,
+    stopped: oneshot::Receiver<Duration>,
+) -> Ended {
+    let Parts { config, term, secrets, store, published } = parts;
+    let CoordinatorConfig { listen, identity, tokens, quic, program, log, .. } = config;
+    let authenticating = Arc::clone(&tokens);
+    let authenticate = move |hello: &Hello, stranger: &Stranger| {
+        authenticating.introduce(hello, stranger, std::time::SystemTime::now())
+    };
+    let bound = Listener::bind(listen, identity, quic, program.clone(), Box::new(authenticate));
+    let mut listener = match bound {
+        Ok(listener) => listener,
+        Err(error) => {
+            // Whoever starts the coordinator waits for this.
+            let _told = ready.send(Err(error));
+            return Ended::Failed;
+        }
+    };
+    let cluster = Cluster::new(term, secrets);
+    let actor = CoordinatorActor::new(cluster, program, store.clone(), Arc::clone(&published)).start();
+    let service = Arc::new(Service::new(actor, store, tokens, published, log));
+    if ready.send(Ok(listener.effective())).is_err() {
+        return Ended::Asked;
+    }
+    let mut connections = JoinSet::new();
+    let mut patience = Duration::ZERO;
+    let stop = async {
+        // The sender's end going away is a stop without patience.
+        patience = stopped.await.unwrap_or_default();
+    };
+    let ended = accept(&mut listener, &service, &mut connections, stop).await;
+    if ended == Ended::Failed {
+        (service.log)("the coordinator has failed: what decides is gone");
+    }
+    service.stopping.store(true, Ordering::Relaxed);
+    let stored = tokio::time::timeout(patience, service.nothing_received()).await;
+    listener.close(CloseCode::ShuttingDown, "the coordinator is going away");
+    let _told = tokio::time::timeout(LINGER, listener.closed()).await;
+    match stored {
+        Err(_) if ended == Ended::Asked => Ended::CutOff,
+        _ => ended,
+    }
+}
+
+/// Secrets from the operating system's generator.
+fn secrets() -> Result<SecretSource, CoordinatorError> {
+    let random = SystemRandom::new();
+    let draw = move || {
+        let mut bytes = [0; 16];
+        random.fill(&mut bytes).map(|()| Secret::from_bytes(bytes))
+    };
+    // Linux gives random bytes for ever once it has given some.
+    draw().map_err(|_| CoordinatorError::NoRandomness)?;
+    Ok(Box::new(move || draw().expect("the system's generator gave bytes at the start")))
+}
+
+impl fmt::Debug for CoordinatorConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CoordinatorConfig")
+            .field("data", &self.data)
+            .field("listen", &self.listen)
+            .field("store", &self.store)
+            .field("quic", &self.quic)
+            .field("program", &self.program)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for CoordinatorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Identity { role: Some(role) } => write!(
+                f,
+                "the certificate is for the role {}, a coordinator needs one for the role coordinator",
+                role.word()
+            ),
+            Self::Identity { role: None } => f.write_str("a coordinator needs a certificate"),
+            Self::Data(error) => error.fmt(f),
+            Self::Store(error) => write!(f, "the store: {error}"),
+            Self::Thread(_) => f.write_str("the coordinator's thread could not be started"),
+            Self::Bind(error) => error.fmt(f),
+            Self::NoRandomness => f.write_str("the operating system gives no random bytes"),
+            Self::Ended => f.write_str("the coordinator's thread ended before it served"),
+        }
+    }
+}
+
+impl std::error::Error for CoordinatorError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Data(error) => error.source(),
+            Self::Store(error) => error.source(),
+            Self::Thread(error) => Some(error),
+            Self::Bind(error) => error.source(),
+            Self::Identity { .. } | Self::NoRandomness | Self::Ended => None,
+        }
+    }
+}
+
+/// The store's folder in the coordinator's.
+const STORE: &str = "store";
+/// How long peers are given to hear that the coordinator goes away.
+const LINGER: Duration = Duration::from_secs(1);

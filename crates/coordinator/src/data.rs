@@ -1,0 +1,158 @@
+//! What a coordinator keeps besides the store: its lock, and its term.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rollhouse_replay::{Disk, Locking};
+
+/// A coordinator's folder, held by this process until dropped.
+#[derive(Debug)]
+pub(crate) struct DataFolder {
+    term: u64,
+    _lock: Box<dyn Send + Sync + fmt::Debug>,
+}
+
+impl DataFolder {
+    /// Takes the folder, which is made if it is not there, and raises the term. The new term is on the disk when this
+    /// returns: after a crash at any point the next one is greater than any that was ever used. Blocks for the disk.
+    ///
+    /// # Errors
+    /// See [`DataError`]. The term may have been raised all the same.
+    pub(crate) fn open(disk: &dyn Disk, dir: &Path) -> Result<Self, DataError> {
+        let failed = |operation: &'static str, path: &Path| {
+            let path = path.to_owned();
+            move |source| DataError::Disk { operation, path, source }
+        };
+        disk.create_dir(dir).map_err(failed("create", dir))?;
+        let lock = dir.join(LOCK);
+        let note = format!("process {}", std::process::id());
+        let held = match disk.lock(&lock, &note).map_err(failed("lock", &lock))? {
+            Locking::Taken(held) => held,
+            Locking::Held(holder) => return Err(DataError::Held { dir: dir.to_owned(), holder }),
+        };
+        let names = disk.list(dir).map_err(failed("list", dir))?;
+        let before: Vec<u64> = names.iter().filter_map(|name| term_of(name)).collect();
+        let term = before.iter().max().map_or(1, |last| last + 1);
+        let path = dir.join(format!("{TERM}{term}"));
+        disk.create(&path).map_err(failed("create", &path))?;
+        disk.sync_dir(dir).map_err(failed("sync", dir))?;
+        for term in before {
+            // One that stays is smaller and does no harm.
+            let _gone = disk.remove(&dir.join(format!("{TERM}{term}")));
+        }
+        Ok(Self { term, _lock: held })
+    }
+
+    /// Greater than that of every coordinator that had the folder before.
+    pub(crate) const fn term(&self) -> u64 {
+        self.term
+    }
+}
+
+/// The term a file stands for. So many digits that one more is a number, too.
+fn term_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix(TERM)?;
+    let plain = digits.bytes().all(|b| b.is_ascii_digit()) && digits.len() <= MAX_TERM_DIGITS;
+    plain.then(|| digits.parse().ok()).flatten()
+}
+
+/// Why a coordinator cannot have its folder.
+#[derive(Debug)]
+pub enum DataError {
+    /// Another one has it.
+    Held {
+        /// The folder.
+        dir: PathBuf,
+        /// Who, in its words.
+        holder: String,
+    },
+    /// A file operation failed.
+    Disk {
+        /// Which operation.
+        operation: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for DataError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held { dir, holder } => {
+                write!(f, "{} belongs to a coordinator that runs ({holder})", dir.display())
+            }
+            Self::Disk { operation, path, .. } => write!(f, "cannot {operation} {}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for DataError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Disk { source, .. } => Some(source),
+            Self::Held { .. } => None,
+        }
+    }
+}
+
+const LOCK: &str = "coordinator.lock";
+/// An empty file whose name has the term: there are no contents that could be torn.
+const TERM: &str = "term-";
+const MAX_TERM_DIGITS: usize = 18;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rollhouse_replay::testing::{Faults, FaultyDisk};
+
+    const DIR: &str = "/data";
+
+    fn raise(disk: &FaultyDisk) -> Result<u64, DataError> {
+        DataFolder::open(disk, Path::new(DIR)).map(|folder| folder.term())
+    }
+
+    #[test]
+    fn every_start_has_a_greater_term() {
+        let disk = FaultyDisk::new();
+        assert_eq!([1, 2, 3].map(|_| raise(&disk).unwrap()), [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_second_coordinator_on_the_folder_is_refused_while_the_first_lives() {
+        let disk = FaultyDisk::new();
+        let first = DataFolder::open(&disk, Path::new(DIR)).unwrap();
+        assert!(matches!(raise(&disk), Err(DataError::Held { .. })));
+        drop(first);
+        assert_eq!(raise(&disk).unwrap(), 2);
+    }
+
+    #[test]
+    fn no_term_is_used_twice_whatever_fails_and_whenever_the_power_goes() {
+        for fail_at in 1..20 {
+            let mut disk = FaultyDisk::new();
+            let mut used = vec![raise(&disk).unwrap()];
+            disk.set_faults(Faults {
+                fail_at: Some(disk.operations() + fail_at),
+                fail_on: true,
+                ..Faults::default()
+            });
+            used.extend(raise(&disk));
+            disk = disk.after_power_cut(|_, unsynced| unsynced / 2);
+            used.push(raise(&disk).unwrap());
+            assert!(used.is_sorted_by(|a, b| a < b), "{used:?} with a fault at operation {fail_at}");
+        }
+    }
+
+    #[test]
+    fn other_files_of_the_folder_are_no_terms() {
+        let disk = FaultyDisk::new();
+        disk.create_dir(Path::new(DIR)).unwrap();
+        for name in ["term-", "term-x", "term--1", "term-9999999999999999999", "tokens.json", "term-41"] {
+            disk.create(&Path::new(DIR).join(name)).unwrap();
+        }
+        assert_eq!(raise(&disk).unwrap(), 42);
+    }
+}

@@ -1,0 +1,143 @@
+//! What a coordinator shows of itself to other threads.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rollhouse_wire::{
+    ArrivalCounts, ClusterStatus, Connection, Effective, LinkFigures, LogLine, RefusalLog, Role,
+};
+
+use crate::StoreCounts;
+use crate::limits::TICK;
+
+/// A coordinator's figures.
+#[derive(Debug, Clone)]
+pub struct CoordinatorFigures {
+    /// The cluster at a glance, at most a tick old.
+    pub status: ClusterStatus,
+    /// Pools opened and granted since its start.
+    pub pools_opened: u64,
+    /// What the store has done since its start.
+    pub store: StoreCounts,
+    /// How strangers fared.
+    pub arrivals: ArrivalCounts,
+    /// What came of the settings of its socket.
+    pub effective: Effective,
+    /// Requests that were refused, by code, and strangers who were turned away, by reason.
+    pub refusals: BTreeMap<&'static str, u64>,
+    /// Each connection that is open, with its peer's role.
+    pub links: Vec<(Role, LinkFigures)>,
+    /// Bytes, packets and events of connections that are no more, added up by role; what else there is of them is
+    /// the last one's.
+    pub closed_links: BTreeMap<Role, LinkFigures>,
+    /// Whether the thread that decides was seen to turn of late.
+    pub alive: bool,
+}
+
+/// What the coordinator's thread leaves here for others to read at any time.
+#[derive(Debug)]
+pub(crate) struct Published {
+    state: Mutex<State>,
+    began: Instant,
+}
+
+#[derive(Debug)]
+struct State {
+    status: Option<(ClusterStatus, Instant)>,
+    pools_opened: u64,
+    arrivals: ArrivalCounts,
+    refusals: RefusalLog,
+    connections: BTreeMap<usize, Connection>,
+    closed: BTreeMap<Role, LinkFigures>,
+}
+
+impl Published {
+    pub(crate) fn new() -> Self {
+        let state = State {
+            status: None,
+            pools_opened: 0,
+            arrivals: ArrivalCounts::default(),
+            refusals: RefusalLog::new(LOG_EVERY),
+            connections: BTreeMap::new(),
+            closed: BTreeMap::new(),
+        };
+        Self { state: Mutex::new(state), began: Instant::now() }
+    }
+
+    pub(crate) fn put(&self, status: ClusterStatus, pools_opened: u64) {
+        let mut state = self.lock();
+        state.status = Some((status, Instant::now()));
+        state.pools_opened = pools_opened;
+    }
+
+    pub(crate) fn put_arrivals(&self, arrivals: &ArrivalCounts) {
+        self.lock().arrivals.clone_from(arrivals);
+    }
+
+    /// Counts a refusal or somebody who was turned away; says whether it gets a line in the log.
+    pub(crate) fn refused(&self, word: &'static str) -> Option<LogLine> {
+        self.lock().refusals.note(self.began.elapsed(), word)
+    }
+
+    pub(crate) fn connected(&self, connection: &Connection) {
+        self.lock().connections.insert(connection.id(), connection.clone());
+    }
+
+    pub(crate) fn disconnected(&self, connection: &Connection) {
+        let last = connection.figures();
+        let mut state = self.lock();
+        state.connections.remove(&connection.id());
+        let before = state.closed.get(&connection.peer().role).copied();
+        let sum = before.map_or(last, |before| added(before, last));
+        state.closed.insert(connection.peer().role, sum);
+    }
+
+    /// The figures; `None` before the first tick.
+    pub(crate) fn figures(&self, store: StoreCounts, effective: Effective) -> Option<CoordinatorFigures> {
+        let state = self.lock();
+        let (status, at) = state.status.clone()?;
+        let connections: Vec<Connection> = state.connections.values().cloned().collect();
+        let figures = CoordinatorFigures {
+            status,
+            pools_opened: state.pools_opened,
+            store,
+            arrivals: state.arrivals.clone(),
+            effective,
+            refusals: state.refusals.counts().collect(),
+            links: Vec::new(),
+            closed_links: state.closed.clone(),
+            alive: at.elapsed() < STUCK_AFTER,
+        };
+        drop(state);
+        let links = connections.iter().map(|c| (c.peer().role, c.figures())).collect();
+        Some(CoordinatorFigures { links, ..figures })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change is one assignment, so that a panic leaves none half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What two connections have done, and how the path of the later one was.
+fn added(before: LinkFigures, last: LinkFigures) -> LinkFigures {
+    LinkFigures {
+        sent_bytes: before.sent_bytes + last.sent_bytes,
+        received_bytes: before.received_bytes + last.received_bytes,
+        sent_packets: before.sent_packets + last.sent_packets,
+        lost_packets: before.lost_packets + last.lost_packets,
+        congestion_events: before.congestion_events + last.congestion_events,
+        black_holes: before.black_holes + last.black_holes,
+        ..last
+    }
+}
+
+/// What the operator is told, one sentence at a time: who was refused, what failed. Called on the thread that serves
+/// connections; must not block for long.
+pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// At most one line per kind of refusal in that time.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+/// After so many ticks that did not come, the thread is stuck.
+const STUCK_AFTER: Duration = TICK.saturating_mul(12);

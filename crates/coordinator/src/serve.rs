@@ -1,0 +1,292 @@
+//! Connections are accepted and their requests answered.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use actix::Addr;
+use actix::dev::{SendError, ToEnvelope};
+use actix::prelude::*;
+use rollhouse_wire::{
+    Arrival, CloseCode, Connection, ConnectionLost, Credential, Done, Listener, Refusal, RefusalCode,
+    Request, Responder, Role, StreamLost, TokenStore,
+};
+use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::task::JoinSet;
+
+use crate::actor::{Ask, Asked, CoordinatorActor, LinkDown, Look, Looked, View};
+use crate::figures::{Log, Published};
+use crate::{Asker, LinkId, Reply, Store};
+
+/// What answering needs; one for all connections.
+pub(crate) struct Service {
+    pub(crate) actor: Addr<CoordinatorActor>,
+    pub(crate) store: Store,
+    pub(crate) tokens: Arc<TokenStore>,
+    pub(crate) published: Arc<Published>,
+    pub(crate) log: Log,
+    /// Reads of the store that may block at a time.
+    pub(crate) reads: Semaphore,
+    /// No new pools and no new segments from now on.
+    pub(crate) stopping: AtomicBool,
+    links: AtomicU64,
+    /// Segments that are being received.
+    receiving: watch::Sender<usize>,
+}
+
+/// Why serving ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// It was asked to.
+    Asked,
+    /// It was asked to, and something was cut off.
+    CutOff,
+    /// What decides is gone: it panicked.
+    Failed,
+}
+
+impl Service {
+    pub(crate) fn new(
+        actor: Addr<CoordinatorActor>,
+        store: Store,
+        tokens: Arc<TokenStore>,
+        published: Arc<Published>,
+        log: Log,
+    ) -> Self {
+        Self {
+            actor,
+            store,
+            tokens,
+            published,
+            log,
+            reads: Semaphore::new(MAX_READS),
+            stopping: AtomicBool::new(false),
+            links: AtomicU64::new(0),
+            receiving: watch::Sender::new(0),
+        }
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Counts a segment as being received for as long as what is returned lives.
+    pub(crate) fn begin_receiving(self: &Arc<Self>) -> ReceivingGuard {
+        self.receiving.send_modify(|count| *count += 1);
+        ReceivingGuard(Arc::clone(self))
+    }
+
+    /// Waits until no segment is being received. Cancellation-safe.
+    pub(crate) async fn nothing_received(&self) {
+        // The sender lives as long as this does.
+        let mut receiving = self.receiving.subscribe();
+        let _none = receiving.wait_for(|&count| count == 0).await;
+    }
+
+    pub(crate) async fn refuse(&self, responder: Responder, refusal: Refusal) -> Result<(), StreamLost> {
+        if let Some(line) = self.published.refused(refusal.code.word()) {
+            (self.log)(&format!("refused a request: {refusal}{}", unshown(line.suppressed)));
+        }
+        responder.refuse(refusal).await
+    }
+}
+
+/// See [`Service::begin_receiving`].
+pub(crate) struct ReceivingGuard(Arc<Service>);
+
+impl Drop for ReceivingGuard {
+    fn drop(&mut self) {
+        self.0.receiving.send_modify(|count| *count -= 1);
+    }
+}
+
+/// Accepts connections and serves each in a task of its own, until `stop` resolves or the actor is gone.
+pub(crate) async fn accept(
+    listener: &mut Listener,
+    service: &Arc<Service>,
+    connections: &mut JoinSet<()>,
+    stop: impl Future<Output = ()>,
+) -> Ended {
+    let mut look = tokio::time::interval(LOOK_EVERY);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    tokio::pin!(stop);
+    loop {
+        tokio::select! {
+            arrival = listener.accept() => match arrival {
+                Some(Arrival::Connected(connection)) => {
+                    connections.spawn(serve(connection, Arc::clone(service)));
+                }
+                Some(Arrival::TurnedAway(away)) => {
+                    if let Some(line) = service.published.refused(away.reason.word()) {
+                        (service.log)(&format!("{away}{}", unshown(line.suppressed)));
+                    }
+                }
+                None => return Ended::Asked,
+            },
+            Some(_) = connections.join_next() => {}
+            _ = look.tick() => {
+                service.published.put_arrivals(listener.counts());
+                if !service.actor.connected() {
+                    return Ended::Failed;
+                }
+            }
+            () = &mut stop => return Ended::Asked,
+        }
+    }
+}
+
+fn unshown(suppressed: u64) -> String {
+    if suppressed == 0 { String::new() } else { format!(" ({suppressed} more of the kind were not shown)") }
+}
+
+/// Serves what one peer asks.
+async fn serve(connection: Connection, service: Arc<Service>) {
+    let link = LinkId(service.links.fetch_add(1, Ordering::Relaxed));
+    service.published.connected(&connection);
+    let mut requests = connection.requests();
+    let mut answering = JoinSet::new();
+    let lost = loop {
+        tokio::select! {
+            next = requests.next() => match next {
+                Ok((request, responder)) => {
+                    let (connection, service) = (connection.clone(), Arc::clone(&service));
+                    answering.spawn(async move {
+                        // Whether the peer still wants to hear it is its affair.
+                        let _told = answer(&connection, &service, link, request, responder).await;
+                    });
+                }
+                Err(lost) => break lost,
+            },
+            Some(_) = answering.join_next() => {}
+        }
+    };
+    service.published.disconnected(&connection);
+    if connection.peer().role == Role::Node {
+        let leaving = matches!(lost, ConnectionLost::ByPeer { code: CloseCode::ShuttingDown, .. });
+        // Waits for room: the cluster has to hear of it. A coordinator that is gone need not.
+        let _told = service.actor.send(LinkDown { link, leaving }).await;
+    }
+}
+
+/// Answers one request. The peer's role allows it: that was looked at when it was read.
+async fn answer(
+    connection: &Connection,
+    service: &Arc<Service>,
+    link: LinkId,
+    request: Request,
+    responder: Responder,
+) -> Result<(), StreamLost> {
+    if let Credential::Token(id) = &connection.peer().credential
+        && let Err(refused) = service.tokens.holds(id, SystemTime::now())
+    {
+        let refusal = Refusal::new(RefusalCode::Unauthenticated, refused.to_string());
+        service.refuse(responder, refusal.clone()).await?;
+        connection.close(CloseCode::Refused, &refusal.message);
+        return Ok(());
+    }
+    let going = matches!(request, Request::OpenPool(_) | Request::Ship(_) | Request::Register(_));
+    if going && service.is_stopping() {
+        let refusal = Refusal::new(RefusalCode::Draining, "the coordinator is going away");
+        return service.refuse(responder, refusal).await;
+    }
+    let asked = match request {
+        Request::Register(register) => {
+            Asked::Register { link, connection: connection.clone(), register: Box::new(register) }
+        }
+        Request::Heartbeat(heartbeat) => Asked::Heartbeat { link, heartbeat: Box::new(heartbeat) },
+        Request::OpenPool(request) => {
+            Asked::OpenPool { asker: asker(connection), request: Box::new(request) }
+        }
+        Request::ClosePool(close) => Asked::ClosePool { asker: asker(connection), pool: close.pool },
+        Request::Drain(drain) => Asked::Drain { node: drain.node },
+        Request::Status => return look(service, Looked::Status, responder).await,
+        Request::Nodes => return look(service, Looked::Nodes, responder).await,
+        Request::Sessions => return look(service, Looked::Sessions, responder).await,
+        Request::PoolStatus(of) => return look(service, Looked::Pool(of.pool), responder).await,
+        Request::Ship(ship) => {
+            return service.ship(&connection.peer().name, ship, responder).await;
+        }
+        Request::StoreList(list) => return service.store_list(list, responder).await,
+        Request::StoreRead(read) => return service.store_read(read, responder).await,
+        other @ (Request::Hello(_)
+        | Request::OpenSession(_)
+        | Request::CloseSession(_)
+        | Request::Attach(_)) => {
+            let message = format!("a coordinator does not answer {}", other.word());
+            return service.refuse(responder, Refusal::new(RefusalCode::Unsupported, message)).await;
+        }
+    };
+    ask(service, asked, responder).await
+}
+
+/// Has the cluster decide. An asker who no longer waits is forgotten; what he asked for is decided all the same.
+async fn ask(service: &Service, what: Asked, mut responder: Responder) -> Result<(), StreamLost> {
+    let (reply, heard) = oneshot::channel();
+    let replied = match service.actor.try_send(Ask { what, reply }) {
+        Ok(()) => tokio::select! {
+            replied = heard => replied.map_err(|_| going_away()),
+            () = responder.abandoned() => return Ok(()),
+        },
+        Err(error) => Err(no_room(&error)),
+    };
+    match replied {
+        Ok(Reply::Registered(registered)) => responder.respond(Ok(registered)).await,
+        Ok(Reply::HeartbeatTaken(taken)) => responder.respond(Ok(taken)).await,
+        Ok(Reply::PoolOpened(opened)) => responder.respond(Ok(*opened)).await,
+        Ok(Reply::PoolClosed(status)) => responder.respond(Ok(status)).await,
+        Ok(Reply::Draining) => responder.respond(Ok(Done {})).await,
+        Ok(Reply::Refused(refusal)) | Err(refusal) => service.refuse(responder, refusal).await,
+    }
+}
+
+async fn look(service: &Service, what: Looked, responder: Responder) -> Result<(), StreamLost> {
+    let (reply, heard) = oneshot::channel();
+    let view = match service.actor.try_send(Look { what, reply }) {
+        Ok(()) => heard.await.map_err(|_| going_away()),
+        Err(error) => Err(no_room(&error)),
+    };
+    match view {
+        Ok(View::Status(status)) => responder.respond(Ok(status)).await,
+        Ok(View::Nodes(nodes)) => responder.respond(Ok(nodes)).await,
+        Ok(View::Sessions(sessions)) => responder.respond(Ok(sessions)).await,
+        Ok(View::Pool(Ok(pool))) => responder.respond(Ok(pool)).await,
+        Ok(View::Pool(Err(refusal))) | Err(refusal) => service.refuse(responder, refusal).await,
+    }
+}
+
+/// Tokens of one name are told apart by their ids: each has its own quota and pools. A name has no colon.
+fn asker(connection: &Connection) -> Asker {
+    let peer = connection.peer();
+    let owner = match &peer.credential {
+        Credential::Token(id) => format!("{}:{id}", peer.name),
+        Credential::Certificate | Credential::None => peer.name.clone(),
+    };
+    Asker { owner, max_lanes: peer.max_lanes, admin: peer.role == Role::Admin }
+}
+
+fn going_away() -> Refusal {
+    Refusal::new(RefusalCode::Draining, "the coordinator is going away")
+}
+
+fn no_room<M>(error: &SendError<M>) -> Refusal
+where
+    M: Message,
+    CoordinatorActor: Handler<M>,
+    <CoordinatorActor as Actor>::Context: ToEnvelope<CoordinatorActor, M>,
+    M::Result: Send,
+{
+    match error {
+        SendError::Full(_) => {
+            Refusal::busy("the coordinator has as many requests as it takes", BUSY_RETRY_MS)
+        }
+        SendError::Closed(_) => going_away(),
+    }
+}
+
+/// Reads of the store that may block at a time; each holds at most 4 MiB.
+const MAX_READS: usize = 8;
+/// How fresh counts of strangers are, and how soon a panic is noticed.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// About as long as a full mailbox takes.
+const BUSY_RETRY_MS: u64 = 100;

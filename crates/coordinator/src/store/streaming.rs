@@ -1,0 +1,111 @@
+//! The store behind requests: what blocks for the disk is done on threads for that.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_wire::{Refusal, RefusalCode, Responder, Ship, StoreData, StoreList, StoreRead, StreamLost};
+
+use super::{Receive, Receiving, StoreError};
+use crate::serve::Service;
+
+impl Service {
+    /// Receives a segment and answers what became of it.
+    pub(crate) async fn ship(
+        self: &Arc<Self>,
+        node: &str,
+        ship: Ship,
+        mut responder: Responder,
+    ) -> Result<(), StreamLost> {
+        let _receiving = self.begin_receiving();
+        let (store, node) = (self.store.clone(), node.to_owned());
+        let begun = blocking(move || store.receive(&node, &ship)).await;
+        let shipped = match begun {
+            Ok(Receive::Answer(shipped)) => Ok(shipped),
+            Ok(Receive::Bytes(receiving)) => match receive(receiving, &mut responder).await {
+                Ok(receiving) => blocking(move || receiving.finish()).await,
+                Err(Broken::Stream(lost)) => return Err(lost),
+                Err(Broken::Store(refusal)) => Err(refusal),
+            },
+            Err(refusal) => Err(refusal),
+        };
+        match shipped {
+            Ok(shipped) => responder.respond(Ok(shipped)).await,
+            Err(refusal) => self.refuse(responder, refusal).await,
+        }
+    }
+
+    /// Answers what is in a folder of the store.
+    pub(crate) async fn store_list(&self, list: StoreList, responder: Responder) -> Result<(), StreamLost> {
+        match self.store.list(&list.path, &list.after) {
+            Ok(listing) => responder.respond(Ok(listing)).await,
+            Err(error) => self.refuse(responder, error.refusal()).await,
+        }
+    }
+
+    /// Answers with a part of a file of the store, its bytes after the answer.
+    pub(crate) async fn store_read(&self, read: StoreRead, responder: Responder) -> Result<(), StreamLost> {
+        // The semaphore is never closed; without a permit there would be one read more.
+        let _permit = self.reads.acquire().await;
+        let store = self.store.clone();
+        let StoreRead { path, offset, bytes } = read;
+        match blocking(move || store.read(&path, offset, bytes)).await {
+            Ok((bytes, file_bytes)) => {
+                let data = StoreData { bytes: bytes.len() as u32, file_bytes };
+                let (_asker, mut send) = responder.accept(data).await?;
+                send.write_all(&bytes).await?;
+                send.finish()
+            }
+            Err(refusal) => self.refuse(responder, refusal).await,
+        }
+    }
+}
+
+/// Why a segment was not received to its end.
+enum Broken {
+    Stream(StreamLost),
+    Store(Refusal),
+}
+
+/// Hands on the bytes of a segment as they arrive.
+async fn receive(mut receiving: Receiving, responder: &mut Responder) -> Result<Receiving, Broken> {
+    let mut buffer = vec![0; CHUNK_BYTES];
+    loop {
+        let mut filled = 0;
+        let mut ended = false;
+        while filled < buffer.len() && !ended {
+            let read = tokio::time::timeout(STALL, responder.body().read(&mut buffer[filled..])).await;
+            match read {
+                Ok(Ok(Some(bytes))) => filled += bytes,
+                Ok(Ok(None)) => ended = true,
+                Ok(Err(lost)) => return Err(Broken::Stream(lost)),
+                Err(_) => {
+                    let message = format!("no bytes of the segment came for {} s", STALL.as_secs());
+                    return Err(Broken::Store(Refusal::busy(message, 0)));
+                }
+            }
+        }
+        let written = blocking(move || {
+            receiving.write(&buffer[..filled])?;
+            Ok::<_, StoreError>((receiving, buffer))
+        });
+        (receiving, buffer) = written.await.map_err(Broken::Store)?;
+        if ended {
+            return Ok(receiving);
+        }
+    }
+}
+
+/// Runs it where it may block.
+async fn blocking<T: Send + 'static>(
+    run: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, Refusal> {
+    match tokio::task::spawn_blocking(run).await {
+        Ok(result) => result.map_err(|error| error.refusal()),
+        Err(_) => Err(Refusal::new(RefusalCode::Internal, "the store failed in a way it should not")),
+    }
+}
+
+/// Bytes handed to the disk at a time.
+const CHUNK_BYTES: usize = 256 << 10;
+/// How long a node may send nothing in the middle of a segment.
+const STALL: Duration = Duration::from_secs(30);
