@@ -56,7 +56,13 @@ impl Answer {
     }
 
     /// Writes sidecar and header; the whole answer.
-    pub(crate) fn finish(self, kind: FrameKind, final_obs: bool, number: u32, sidecar: &Sidecar<'_>) -> Bytes {
+    pub(crate) fn finish(
+        self,
+        kind: FrameKind,
+        final_obs: bool,
+        number: u32,
+        sidecar: &Sidecar<'_>,
+    ) -> Bytes {
         let mut out = self.out;
         let columns = out.len() - HEADER_BYTES;
         sidecar.write(&mut out);

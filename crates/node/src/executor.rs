@@ -109,8 +109,7 @@ impl Executor {
     ) -> io::Result<Self> {
         let state = State { jobs: VecDeque::new(), stopped: false, workers: 0, pace: Duration::ZERO };
         let shared = Arc::new(Shared { state: Mutex::new(state), filled: Condvar::new(), limit, figures });
-        let executor =
-            Self { shared, hang_deadline, began: Instant::now(), watches: Mutex::new(Vec::new()) };
+        let executor = Self { shared, hang_deadline, began: Instant::now(), watches: Mutex::new(Vec::new()) };
         for _ in 0..workers {
             executor.start_worker()?;
         }
@@ -121,7 +120,12 @@ impl Executor {
     ///
     /// # Errors
     /// If as many jobs wait as may; what was given comes back then.
-    pub(crate) fn submit_with<G, R, F>(&self, given: G, work: F, waits: Waits) -> Result<JobResult<R>, Full<G>>
+    pub(crate) fn submit_with<G, R, F>(
+        &self,
+        given: G,
+        work: F,
+        waits: Waits,
+    ) -> Result<JobResult<R>, Full<G>>
     where
         G: Send + 'static,
         R: Send + 'static,
@@ -278,7 +282,10 @@ impl<R> Once<R> {
 
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State").field("jobs", &self.jobs.len()).field("pace", &self.pace).finish_non_exhaustive()
+        f.debug_struct("State")
+            .field("jobs", &self.jobs.len())
+            .field("pace", &self.pace)
+            .finish_non_exhaustive()
     }
 }
 

@@ -102,7 +102,12 @@ struct Worked {
 }
 
 impl Owned {
-    pub(crate) fn new(id: SessionId, incarnation: Incarnation, max_columns: usize, session: OwnedSession) -> Self {
+    pub(crate) fn new(
+        id: SessionId,
+        incarnation: Incarnation,
+        max_columns: usize,
+        session: OwnedSession,
+    ) -> Self {
         let lanes = session.lanes() as u32;
         let home = Home { session, cost: UNKNOWN_COST, stale_since: None };
         Self {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rollhouse_env::Registry;
+use rollhouse_replay::Recorder;
 use rollhouse_wire::{
     Attach, CloseSession, EndCause, FrameLayout, Incarnation, NodeLoad, OpenSession, Refusal, RefusalCode,
     SessionEnd, SessionId, SessionOpened, SessionReport,
@@ -16,7 +17,6 @@ use crate::hosted::{Collecting, Gone, Hosted, Owned};
 use crate::node::Rollouts;
 use crate::owned::OwnedSession;
 use crate::plan::SessionPlan;
-use crate::recordings::Recordings;
 use crate::table::SessionTable;
 use crate::{BeginError, Cancel, Exit, NodeFigures};
 
@@ -26,7 +26,8 @@ pub(crate) struct Hosting {
     table: Mutex<SessionTable<Hosted>>,
     pub(crate) executor: Executor,
     pub(crate) figures: Arc<NodeFigures>,
-    recordings: Option<Arc<Recordings>>,
+    /// The spool's; `None` if nothing is recorded here.
+    recorder: Option<Arc<Recorder>>,
     rollouts: Rollouts,
     registry: Arc<Registry>,
     settings: HostingSettings,
@@ -56,12 +57,12 @@ impl Hosting {
         settings: HostingSettings,
         registry: Arc<Registry>,
         executor: Executor,
-        recordings: Option<Arc<Recordings>>,
+        recorder: Option<Arc<Recorder>>,
         rollouts: Rollouts,
         figures: Arc<NodeFigures>,
     ) -> Self {
         let table = Mutex::new(SessionTable::new(settings.capacity, settings.lease));
-        Self { table, executor, figures, recordings, rollouts, registry, settings, began: Instant::now() }
+        Self { table, executor, figures, recorder, rollouts, registry, settings, began: Instant::now() }
     }
 
     /// Makes a session, ending an earlier placement of it first. Asking again for one that is open says so.
@@ -106,8 +107,8 @@ impl Hosting {
         let layout = FrameLayout::of(plan.entry.spec());
         let places = layout.actions(plan.engine.lanes, true);
         let max_columns = places.map_or(0, |places| places.bytes);
-        let recordings = self.recordings.clone();
-        let made = self.executor.submit(move || OwnedSession::make(plan, recordings), Box::new(|| false));
+        let recorder = self.recorder.clone();
+        let made = self.executor.submit(move || OwnedSession::make(plan, recorder), Box::new(|| false));
         let made = made.map_err(|full| {
             let ms = full.retry_after.as_millis().max(1) as u64;
             Refusal::busy("every thread and every place in the queue is taken", ms)
@@ -124,8 +125,8 @@ impl Hosting {
         let Some(rollout) = plan.rollout(self.settings.hang_deadline) else {
             return Err(Refusal::new(RefusalCode::Internal, "the session does not play by itself"));
         };
-        let recordings = self.recordings.as_ref().filter(|_| plan.record.is_some());
-        let recording = recordings.map(|recordings| recordings.run(plan)).transpose()?;
+        let recorder = self.recorder.as_ref().filter(|_| plan.record.is_some());
+        let recording = recorder.map(|recorder| plan.record_on(recorder)).transpose()?.map(Arc::new);
         let (exited, exit) = watch::channel(None);
         let cancel = Cancel::default();
         let told = Box::new(move |exit| drop(exited.send_replace(Some(exit))));
@@ -193,6 +194,11 @@ impl Hosting {
                 gone_by(exit.as_deref(), wanted.cause)
             }
         };
+        if let Some(recorder) = self.recorder.clone() {
+            // All it recorded is among the spool's bytes before its end is told. What cannot be written is counted
+            // as lost by the recorder.
+            let _written = tokio::task::spawn_blocking(move || recorder.write_out()).await;
+        }
         self.figures.session_ended(gone.cause);
         let Gone { cause, detail } = gone;
         let end = SessionEnd { session: id, incarnation, cause, detail, done: hosted.counts() };

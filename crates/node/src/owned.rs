@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rollhouse_core::{ColumnRef, Interruption, Outcome};
 use rollhouse_engine::{Autoreset, Engine, Received, Reset, Stats, StepError};
-use rollhouse_replay::RunRecorder;
+use rollhouse_replay::{Recorder, RunRecorder};
 use rollhouse_wire::{
     ColumnBuffer, FrameHeader, FrameKind, FrameLayout, LostLane, Notes, Refusal, RefusalCode, ResetLanes,
     control,
@@ -23,7 +23,6 @@ use rollhouse_wire::{
 
 use crate::answer::{Answer, Sidecar};
 use crate::plan::SessionPlan;
-use crate::recordings::Recordings;
 
 /// Lanes stepped by their owner, and the answer to its last request. Moved to whichever thread steps it.
 #[derive(Debug)]
@@ -31,8 +30,8 @@ pub(crate) struct OwnedSession {
     plan: Arc<SessionPlan>,
     engine: Engine,
     layout: FrameLayout,
-    /// Where to begin the recording at the first reset; `None` when nothing is recorded.
-    recordings: Option<Arc<Recordings>>,
+    /// Where to begin the recording at the first reset; `None` when nothing is recorded, and afterwards.
+    recorder: Option<Arc<Recorder>>,
     recording: Option<Arc<RunRecorder>>,
     last: u32,
     answer: Bytes,
@@ -65,18 +64,18 @@ pub(crate) enum RequestFault {
 }
 
 impl OwnedSession {
-    /// Makes the lanes; recorded through `recordings` from the first reset on. May take as long as the env's
+    /// Makes the lanes; recorded by `recorder` from the first reset on. May take as long as the env's
     /// maker does.
-    pub(crate) fn make(plan: Arc<SessionPlan>, recordings: Option<Arc<Recordings>>) -> Result<Self, Refusal> {
+    pub(crate) fn make(plan: Arc<SessionPlan>, recorder: Option<Arc<Recorder>>) -> Result<Self, Refusal> {
         let engine = Engine::new(&plan.entry, plan.engine.clone(), None)
             .map_err(|error| Refusal::new(RefusalCode::BadRequest, with_causes(&error)))?;
         let layout = FrameLayout::of(plan.entry.spec());
-        let recordings = recordings.filter(|_| plan.record.is_some());
+        let recorder = recorder.filter(|_| plan.record.is_some());
         Ok(Self {
             plan,
             engine,
             layout,
-            recordings,
+            recorder,
             recording: None,
             last: 0,
             answer: Bytes::new(),
@@ -140,7 +139,11 @@ impl OwnedSession {
 
     /// Does what a request that [`OwnedSession::check`] let pass asks for, and answers it. Takes as long as the
     /// env does.
-    pub(crate) fn handle(&mut self, header: FrameHeader, request: &FrameRequest) -> Result<Bytes, RequestFault> {
+    pub(crate) fn handle(
+        &mut self,
+        header: FrameHeader,
+        request: &FrameRequest,
+    ) -> Result<Bytes, RequestFault> {
         if let Some(answer) = self.repeated(header.number) {
             return Ok(answer);
         }
@@ -274,11 +277,11 @@ impl OwnedSession {
 
     /// Begins the recording, if there is to be one and there is none yet.
     fn begin_recording(&mut self) -> Result<(), Refusal> {
-        let Some(recordings) = &self.recordings else { return Ok(()) };
-        let run = recordings.run(&self.plan)?;
+        let Some(recorder) = &self.recorder else { return Ok(()) };
+        let run = self.plan.record_on(recorder)?;
         self.engine.record_with(&run).map_err(|error| refusal_of(&error))?;
-        self.recording = Some(run);
-        self.recordings = None;
+        self.recording = Some(Arc::new(run));
+        self.recorder = None;
         Ok(())
     }
 }
@@ -313,12 +316,17 @@ impl fmt::Display for RequestFault {
                 let next = FrameHeader::next_number(*last);
                 write!(f, "request {given} is out of order: {last} was answered last, {next} is next")
             }
-            Self::NoRequest(kind) => write!(f, "a frame of kind {} with these flags is no request", *kind as u8),
+            Self::NoRequest(kind) => {
+                write!(f, "a frame of kind {} with these flags is no request", *kind as u8)
+            }
             Self::Columns { given, wanted } => {
                 write!(f, "a request with {given} bytes of columns, this session's have {wanted}")
             }
             Self::Lanes { given, lanes } => {
-                write!(f, "a request for {given} lanes that its bytes or the session's {lanes} lanes do not fit")
+                write!(
+                    f,
+                    "a request for {given} lanes that its bytes or the session's {lanes} lanes do not fit"
+                )
             }
             Self::Sidecar(bytes) => write!(f, "a sidecar of {bytes} bytes where none belongs"),
             Self::Reset => f.write_str("a sidecar that does not say which lanes to reset"),
@@ -327,3 +335,319 @@ impl fmt::Display for RequestFault {
 }
 
 impl std::error::Error for RequestFault {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rollhouse_core::{OptionValue, RunId, SeedSchedule};
+    use rollhouse_engine::EngineConfig;
+    use rollhouse_env::Registry;
+    use rollhouse_wire::{
+        AutoresetMode, HEADER_BYTES, Incarnation, LaneSettings, OpenSession, RecordRule, Secret, SeedRule,
+        SessionId, column_bytes,
+    };
+
+    fn asked(env: &str, lanes: u32, autoreset: AutoresetMode) -> OpenSession {
+        OpenSession {
+            session: SessionId { pool: RunId::from_u128(1), index: 0 },
+            incarnation: Incarnation { term: 1, counter: 1 },
+            secret: Secret::from_bytes([0; 16]),
+            owner: "trainer".to_owned(),
+            first_lane: 0,
+            lanes,
+            pool_lanes: lanes,
+            settings: LaneSettings {
+                env: env.to_owned(),
+                options: Default::default(),
+                autoreset,
+                max_episode_steps: None,
+                seeds: SeedRule::PerEpisode { run_seed: 3 },
+                record: RecordRule::None,
+                collect: None,
+            },
+        }
+    }
+
+    fn session_of(open: &OpenSession) -> OwnedSession {
+        let plan = SessionPlan::of(open, &Registry::builtin(), "test 1").unwrap();
+        OwnedSession::make(Arc::new(plan), None).unwrap()
+    }
+
+    fn cartpole(lanes: u32, autoreset: AutoresetMode) -> OwnedSession {
+        session_of(&asked("CartPole-v1", lanes, autoreset))
+    }
+
+    fn request(kind: FrameKind, number: u32, columns: usize, sidecar: usize) -> FrameHeader {
+        FrameHeader { kind, flags: 0, number, columns: columns as u32, sidecar: sidecar as u32 }
+    }
+
+    /// An answer taken apart.
+    struct Read {
+        header: FrameHeader,
+        columns: ColumnBuffer,
+        sidecar: Vec<u8>,
+    }
+
+    fn read(answer: &[u8]) -> Read {
+        let (header, rest) = answer.split_at(HEADER_BYTES);
+        let header = FrameHeader::decode(header.try_into().unwrap()).unwrap();
+        let (columns, sidecar) = rest.split_at(header.columns as usize);
+        assert_eq!(sidecar.len(), header.sidecar as usize);
+        let mut buffer = ColumnBuffer::default();
+        buffer.resize(columns.len());
+        buffer.bytes_mut().copy_from_slice(columns);
+        Read { header, columns: buffer, sidecar: sidecar.to_vec() }
+    }
+
+    fn refusal(answer: &[u8]) -> Refusal {
+        let answer = read(answer);
+        assert_eq!(answer.header.kind, FrameKind::Refused);
+        control::decode(&answer.sidecar).unwrap()
+    }
+
+    fn do_it(session: &mut OwnedSession, header: FrameHeader, request: &FrameRequest) -> Bytes {
+        session.check(header).unwrap();
+        session.handle(header, request).unwrap()
+    }
+
+    fn reset(session: &mut OwnedSession, number: u32) -> Bytes {
+        do_it(session, request(FrameKind::Reset, number, 0, 0), &FrameRequest::default())
+    }
+
+    fn reset_lanes(
+        session: &mut OwnedSession,
+        number: u32,
+        lanes: &ResetLanes,
+    ) -> Result<Bytes, RequestFault> {
+        let mut sidecar = Vec::new();
+        control::encode(lanes, &mut sidecar).unwrap();
+        sidecar.drain(..4);
+        let header = request(FrameKind::Reset, number, 0, sidecar.len());
+        session.check(header).unwrap();
+        session.handle(header, &FrameRequest { columns: ColumnBuffer::default(), sidecar })
+    }
+
+    fn step(session: &mut OwnedSession, number: u32, actions: &[i64]) -> Bytes {
+        let places = session.layout.actions(session.lanes(), false).unwrap();
+        let mut columns = ColumnBuffer::default();
+        columns.resize(places.bytes);
+        columns.bytes_mut()[places.actions].copy_from_slice(column_bytes(ColumnRef::I64(actions)));
+        let header = request(FrameKind::Step, number, places.bytes, 0);
+        do_it(session, header, &FrameRequest { columns, sidecar: Vec::new() })
+    }
+
+    fn send(
+        session: &mut OwnedSession,
+        number: u32,
+        lanes: &[u32],
+        actions: &[i64],
+    ) -> Result<Bytes, RequestFault> {
+        let places = session.layout.actions(lanes.len(), true).unwrap();
+        let mut columns = ColumnBuffer::default();
+        columns.resize(places.bytes);
+        columns.bytes_mut().fill(0);
+        columns.set_count(&places.count, lanes.len() as u32);
+        columns.lanes_mut(&places.lanes).copy_from_slice(lanes);
+        columns.bytes_mut()[places.actions].copy_from_slice(column_bytes(ColumnRef::I64(actions)));
+        let header = request(FrameKind::Send, number, places.bytes, 0);
+        session.check(header)?;
+        session.handle(header, &FrameRequest { columns, sidecar: Vec::new() })
+    }
+
+    #[test]
+    fn steps_give_the_rows_an_engine_gives_byte_by_byte() {
+        for autoreset in [AutoresetMode::NextStep, AutoresetMode::SameStep] {
+            let lanes = 70;
+            let mut session = cartpole(lanes as u32, autoreset);
+            let mut engine = Engine::new(
+                &Registry::builtin().get("CartPole-v1").unwrap(),
+                EngineConfig {
+                    autoreset: session.plan.engine.autoreset,
+                    schedule: SeedSchedule::PerEpisode { run_seed: 3 },
+                    ..EngineConfig::new(lanes)
+                },
+                None,
+            )
+            .unwrap();
+            engine.reset(&Reset::all()).unwrap();
+            reset(&mut session, 1);
+            let mut last_observations = 0;
+            for number in 2..200 {
+                let actions: Vec<i64> =
+                    (0..lanes as i64).map(|lane| (lane + i64::from(number)) % 2).collect();
+                let answer = read(&step(&mut session, number, &actions));
+                engine.actions().unwrap().as_i64_mut().unwrap().copy_from_slice(&actions);
+                let frame = engine.step().unwrap();
+                let over = frame.terminated().contains(&1) || frame.truncated().contains(&1);
+                let final_obs = over && autoreset == AutoresetMode::SameStep;
+                assert_eq!(answer.header.flags, u8::from(final_obs) * FrameHeader::FINAL_OBS);
+                let places = session.layout.batch(lanes, final_obs).unwrap();
+                assert_eq!(answer.columns.bytes().len(), places.bytes);
+                let bytes = |place: &std::ops::Range<usize>| answer.columns.bytes()[place.clone()].to_vec();
+                assert_eq!(bytes(&places.obs[0]), column_bytes(frame.obs(0)));
+                assert_eq!(bytes(&places.rewards), column_bytes(ColumnRef::F64(frame.rewards())));
+                assert_eq!(bytes(&places.terminated), frame.terminated());
+                assert_eq!(bytes(&places.truncated), frame.truncated());
+                assert_eq!(bytes(&places.reset), frame.reset());
+                if final_obs {
+                    assert_eq!(bytes(&places.final_obs[0]), column_bytes(frame.final_obs(0)));
+                    last_observations += 1;
+                }
+                assert!(answer.sidecar.is_empty());
+            }
+            assert_eq!(last_observations > 0, autoreset == AutoresetMode::SameStep);
+            assert_eq!(session.stats().unwrap(), engine.stats().unwrap());
+        }
+    }
+
+    #[test]
+    fn repeating_the_last_number_gives_the_same_answer_and_moves_nothing() {
+        let mut session = cartpole(3, AutoresetMode::NextStep);
+        reset(&mut session, 1);
+        let first = step(&mut session, 2, &[0, 1, 0]);
+        let steps = session.stats().unwrap().steps;
+        // Even if it says something else: the number decides.
+        assert_eq!(step(&mut session, 2, &[1, 1, 1]), first);
+        assert_eq!(reset(&mut session, 2), first);
+        assert_eq!(session.stats().unwrap().steps, steps);
+    }
+
+    #[test]
+    fn numbers_that_do_not_follow_are_out_of_order() {
+        let mut session = cartpole(1, AutoresetMode::NextStep);
+        let bytes = session.layout.actions(1, false).unwrap().bytes;
+        for number in [0, 2, 3, u32::MAX] {
+            let fault = session.check(request(FrameKind::Step, number, bytes, 0)).unwrap_err();
+            assert_eq!(fault, RequestFault::OutOfOrder { given: number, last: 0 });
+        }
+        reset(&mut session, 1);
+        assert_eq!(session.check(request(FrameKind::Step, 1, bytes, 0)), Ok(()));
+        assert_eq!(session.check(request(FrameKind::Step, 2, bytes, 0)), Ok(()));
+        assert!(session.check(request(FrameKind::Step, 3, bytes, 0)).is_err());
+        session.last = u32::MAX;
+        assert_eq!(session.check(request(FrameKind::Step, 1, bytes, 0)), Ok(()));
+    }
+
+    #[test]
+    fn what_the_engine_refuses_is_answered_and_nothing_has_moved() {
+        let mut session = cartpole(2, AutoresetMode::NextStep);
+        let refused = refusal(&step(&mut session, 1, &[0, 1]));
+        assert_eq!(
+            (refused.code, refused.message.as_str()),
+            (RefusalCode::BadRequest, "step before the first reset")
+        );
+        let before = reset(&mut session, 2);
+        let refused = refusal(&step(&mut session, 3, &[0, 7]));
+        assert_eq!(refused.message, "action 7 of lane 1 is not an integer from 0 to 1");
+        let refused = refusal(&send(&mut session, 4, &[1, 1], &[0, 0]).unwrap());
+        assert_eq!(refused.code, RefusalCode::BadRequest);
+        assert_eq!(session.stats().unwrap().steps, 0);
+        // The state is still that of the reset: a partial reset of nothing shows it again.
+        let none = ResetLanes { seeds: vec![], mask: vec![0, 0] };
+        let again = reset_lanes(&mut session, 5, &none).unwrap();
+        let obs = session.layout.batch(2, false).unwrap().obs[0].clone();
+        assert_eq!(read(&again).columns.bytes()[obs.clone()], read(&before).columns.bytes()[obs]);
+    }
+
+    #[test]
+    fn some_lanes_are_answered_in_ascending_order_with_their_count() {
+        let mut session = cartpole(8, AutoresetMode::SameStep);
+        reset(&mut session, 1);
+        let answer = read(&send(&mut session, 2, &[5, 2, 7], &[0, 1, 1]).unwrap());
+        assert_eq!(answer.header.kind, FrameKind::Rows);
+        let places = session.layout.rows(3, false).unwrap();
+        assert_eq!(answer.columns.bytes().len(), places.bytes);
+        assert_eq!(answer.columns.count(), Some(3));
+        assert_eq!(answer.columns.lanes(&places.lanes), [2, 5, 7]);
+        let rewards = answer.columns.column(&places.rewards, rollhouse_core::DType::F64);
+        assert_eq!(rewards.as_f64().unwrap(), [1.0; 3]);
+        // Lockstep goes on from there.
+        let answer = read(&step(&mut session, 3, &[0; 8]));
+        assert_eq!(answer.header.kind, FrameKind::Batch);
+        assert_eq!(session.stats().unwrap().steps, 11);
+    }
+
+    #[test]
+    fn a_lane_that_is_lost_is_noted_and_truncated_in_the_row_in_which_it_was_lost() {
+        let mut open = asked("test/Faulty-v0", 2, AutoresetMode::NextStep);
+        open.settings.options.insert("panic_at".to_owned(), OptionValue::Int(2));
+        let mut session = session_of(&open);
+        reset(&mut session, 1);
+        let fine = read(&step(&mut session, 2, &[0, 1]));
+        assert!(fine.sidecar.is_empty());
+        let places = session.layout.batch(2, false).unwrap();
+        for (number, truncated) in [(3, [1, 1]), (4, [0, 0])] {
+            let answer = read(&step(&mut session, number, &[0, 1]));
+            let notes: Notes = control::decode(&answer.sidecar).unwrap();
+            let outcome = Outcome::Interrupted(Interruption::Crashed).code();
+            assert_eq!(notes.lost, [0, 1].map(|lane| LostLane { lane, outcome }));
+            assert_eq!(answer.columns.bytes()[places.truncated.clone()], truncated);
+        }
+    }
+
+    #[test]
+    fn a_reset_that_contradicts_the_session_is_refused_or_a_fault() {
+        let mut session = cartpole(2, AutoresetMode::NextStep);
+        let seeded = ResetLanes { seeds: vec![Some(1), None], mask: vec![] };
+        assert_eq!(refusal(&reset_lanes(&mut session, 1, &seeded).unwrap()).code, RefusalCode::BadRequest);
+        let short = ResetLanes { seeds: vec![], mask: vec![1] };
+        assert_eq!(refusal(&reset_lanes(&mut session, 2, &short).unwrap()).code, RefusalCode::BadRequest);
+        let odd = ResetLanes { seeds: vec![], mask: vec![1, 2] };
+        assert_eq!(reset_lanes(&mut session, 3, &odd), Err(RequestFault::Reset));
+        let rubbish = FrameRequest { columns: ColumnBuffer::default(), sidecar: vec![0xc1; 9] };
+        assert_eq!(session.handle(request(FrameKind::Reset, 3, 0, 9), &rubbish), Err(RequestFault::Reset));
+    }
+
+    #[test]
+    fn a_session_whose_batches_are_larger_than_a_frame_or_that_has_too_many_lanes_is_refused() {
+        let mut open = asked("CartPole-v1", MAX, AutoresetMode::SameStep);
+        const MAX: u32 = crate::MAX_SESSION_LANES;
+        assert!(SessionPlan::of(&open, &Registry::builtin(), "test 1").is_ok());
+        open.lanes = MAX + 1;
+        open.pool_lanes = MAX + 1;
+        let refused = SessionPlan::of(&open, &Registry::builtin(), "test 1").unwrap_err();
+        assert_eq!(refused.message, "lanes = 32769; a session has 1 to 32768");
+    }
+
+    proptest! {
+        #[test]
+        fn headers_of_wrong_lengths_kinds_and_flags_are_faults(
+            kind in prop::sample::select(vec![
+                FrameKind::Reset, FrameKind::Step, FrameKind::Send, FrameKind::Batch, FrameKind::Rows, FrameKind::Refused,
+            ]),
+            columns in 0u32..400, sidecar in 0u32..3, flags in 0u8..2,
+        ) {
+            let session = cartpole(8, AutoresetMode::NextStep);
+            let header = FrameHeader { kind, flags, number: 1, columns, sidecar };
+            let fits = match kind {
+                FrameKind::Reset => columns == 0,
+                FrameKind::Step => columns == 64 && sidecar == 0,
+                // A count and a column of numbers besides.
+                FrameKind::Send => columns <= 8 + 32 + 64 && sidecar == 0,
+                _ => false,
+            };
+            prop_assert_eq!(session.check(header).is_ok(), fits && flags == 0);
+        }
+
+        #[test]
+        fn columns_of_any_bytes_move_lanes_that_exist_or_none(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..=104), count in prop::option::of(0u32..12)
+        ) {
+            if let (Some(count), Some(first)) = (count, bytes.first_chunk_mut()) {
+                *first = count.to_le_bytes();
+            }
+            let mut session = cartpole(8, AutoresetMode::NextStep);
+            reset(&mut session, 1);
+            let mut columns = ColumnBuffer::default();
+            columns.resize(bytes.len());
+            columns.bytes_mut().copy_from_slice(&bytes);
+            let header = request(FrameKind::Send, 2, bytes.len(), 0);
+            session.check(header).unwrap();
+            match session.handle(header, &FrameRequest { columns, sidecar: Vec::new() }) {
+                Ok(answer) => prop_assert!(read(&answer).header.number == 2),
+                Err(fault) => prop_assert!(matches!(fault, RequestFault::Lanes { .. }), "{fault:?}"),
+            }
+        }
+    }
+}

@@ -7,7 +7,7 @@ use rollhouse_core::{Options, RunId, SeedSchedule};
 use rollhouse_engine::{Autoreset, EngineConfig};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_policy::Builtin;
-use rollhouse_replay::{PolicyInfo, RecordMode, RunHeader};
+use rollhouse_replay::{BeginError, PolicyInfo, RecordMode, Recorder, RunHeader, RunRecorder};
 use rollhouse_wire::{
     AutoresetMode, Collect, CollectGoal, FrameLayout, LaneSettings, OpenSession, RecordRule, Refusal,
     RefusalCode, SeedRule,
@@ -63,8 +63,27 @@ impl SessionPlan {
         })
     }
 
+    /// Begins the recording of the session's lanes. May wait for the recorder's writer.
+    ///
+    /// # Errors
+    /// Why it cannot be recorded.
+    pub(crate) fn record_on(&self, recorder: &Recorder) -> Result<RunRecorder, Refusal> {
+        let Some(header) = self.run_header() else {
+            return Err(Refusal::new(RefusalCode::Internal, "the session is not to be recorded"));
+        };
+        let first = self.engine.first_lane;
+        let begun = recorder.begin_lanes(header, first..first + self.engine.lanes as u32);
+        begun.map_err(|error| match error {
+            BeginError::TooManyRuns => Refusal::busy(error.to_string(), RUNS_RETRY_MS),
+            BeginError::Probability(_) | BeginError::Options { .. } | BeginError::RowTooLarge { .. } => {
+                Refusal::new(RefusalCode::BadRequest, error.to_string())
+            }
+            BeginError::WriterGone => Refusal::new(RefusalCode::Internal, error.to_string()),
+        })
+    }
+
     /// What a recorder has to know of the pool: the same on every node. `None` if nothing is recorded.
-    pub(crate) fn run_header(&self) -> Option<RunHeader> {
+    fn run_header(&self) -> Option<RunHeader> {
         let spec = self.entry.spec().clone();
         let policy = self.collect.as_ref().map_or("external", |(policy, ..)| policy.name());
         Some(RunHeader {
@@ -162,10 +181,14 @@ const fn run_began_ms(run: RunId) -> u64 {
     (run.as_u128() >> 80) as u64
 }
 
+/// Runs end with their sessions, which takes seconds at least.
+const RUNS_RETRY_MS: u64 = 1_000;
+
 /// Lanes of one session: the notes of an answer in which all of them are lost still fit its sidecar.
 pub const MAX_SESSION_LANES: u32 = 32_768;
 
-const _: () = assert!(MAX_SESSION_LANES as usize * LOST_LANE_BYTES <= rollhouse_wire::limits::MAX_SIDECAR_BYTES);
+const _: () =
+    assert!(MAX_SESSION_LANES as usize * LOST_LANE_BYTES <= rollhouse_wire::limits::MAX_SIDECAR_BYTES);
 
 /// A lost lane in a sidecar: a map of two names with a number each.
 const LOST_LANE_BYTES: usize = 24;

@@ -103,9 +103,8 @@ impl Rollout {
         progress.beat();
         if let Goal::Episodes(episodes) = self.goal {
             let (first_lane, lanes) = (u64::from(self.engine.first_lane), self.run_lanes as u64);
-            let quota = move |row: usize| {
-                episodes / lanes + u64::from(first_lane + (row as u64) < episodes % lanes)
-            };
+            let quota =
+                move |row: usize| episodes / lanes + u64::from(first_lane + (row as u64) < episodes % lanes);
             engine.limit_episodes(quota).map_err(RolloutError::Step)?;
         }
         let began = Instant::now();

@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rollhouse_wire::{
-    Arrival, ArrivalCounts, BindError, CloseCode, Connection, Credential, Effective, Listener, Peer, Settings,
-    Stranger,
+    Arrival, ArrivalCounts, BindError, CloseCode, Connection, Credential, Effective, Listener, Peer,
+    Settings, Stranger,
 };
 use rollhouse_wire::{Hello, Identity, Refusal, RefusalCode, Request, Role};
 use tokio::runtime::Builder;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rollhouse_wire::FrameHeader;
-use rollhouse_wire::{CloseCode, Connection, FrameReader, FrameWriter, Responder, StreamLost};
 use rollhouse_wire::{Attach, Attached};
+use rollhouse_wire::{CloseCode, Connection, FrameReader, FrameWriter, Responder, StreamLost};
 use tokio::sync::watch;
 
 use crate::hosted::{Gone, Turn, Unanswered};

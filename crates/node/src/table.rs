@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use rollhouse_wire::{
-    Attach, EndCause, Incarnation, OpenSession, Refusal, RefusalCode, SessionCounts, SessionEnd, SessionId,
+    Attach, Incarnation, OpenSession, Refusal, RefusalCode, SessionCounts, SessionEnd, SessionId,
     SessionReport,
 };
 
@@ -114,7 +114,13 @@ impl<H: Clone> SessionTable<H> {
     }
 
     /// The session was made. False if it has been closed meanwhile: then nothing is known of it any more.
-    pub(crate) fn opened(&mut self, now: Duration, id: SessionId, incarnation: Incarnation, session: H) -> bool {
+    pub(crate) fn opened(
+        &mut self,
+        now: Duration,
+        id: SessionId,
+        incarnation: Incarnation,
+        session: H,
+    ) -> bool {
         match self.entry(id, incarnation) {
             Some(entry) if matches!(entry.stage, Stage::Opening) => {
                 entry.stage = Stage::Open(session);
@@ -156,15 +162,19 @@ impl<H: Clone> SessionTable<H> {
             Stage::Open(session) => {
                 Ok(Attachment { session: session.clone(), number: entry.lease.attached() })
             }
-            Stage::Opening => {
-                Err(Refusal::busy(format!("session {id} is being opened"), UNDER_WAY_RETRY_MS))
-            }
+            Stage::Opening => Err(Refusal::busy(format!("session {id} is being opened"), UNDER_WAY_RETRY_MS)),
             Stage::Ending(_) => Err(Refusal::new(RefusalCode::NotFound, format!("session {id} has ended"))),
         }
     }
 
     /// A stream ended.
-    pub(crate) fn detached(&mut self, now: Duration, id: SessionId, incarnation: Incarnation, attachment: u64) {
+    pub(crate) fn detached(
+        &mut self,
+        now: Duration,
+        id: SessionId,
+        incarnation: Incarnation,
+        attachment: u64,
+    ) {
         if let Some(entry) = self.entry(id, incarnation) {
             entry.lease.detached(now, attachment);
         }
@@ -328,18 +338,10 @@ impl<H: Clone> SessionTable<H> {
 }
 
 fn stale(id: SessionId, asked: Incarnation, known: Incarnation) -> Refusal {
-    Refusal::new(RefusalCode::Stale, format!("placement {asked} of session {id} is over, {known} was the last"))
-}
-
-/// An end without steps, for what ended before it began.
-pub(crate) fn end_of(
-    id: SessionId,
-    incarnation: Incarnation,
-    cause: EndCause,
-    detail: String,
-    done: SessionCounts,
-) -> SessionEnd {
-    SessionEnd { session: id, incarnation, cause, detail, done }
+    Refusal::new(
+        RefusalCode::Stale,
+        format!("placement {asked} of session {id} is over, {known} was the last"),
+    )
 }
 
 /// Sessions one node takes: the reports of all of them still fit one heartbeat, at up to 560 bytes each.
@@ -361,3 +363,211 @@ const UNDER_WAY_RETRY_MS: u64 = 20;
 
 /// Room comes when another session ends.
 const ROOM_RETRY_MS: u64 = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rollhouse_core::RunId;
+    use rollhouse_wire::{
+        AutoresetMode, Collect, CollectGoal, EndCause, LaneSettings, RecordRule, Secret, SeedRule,
+    };
+    use std::collections::BTreeSet;
+
+    const LEASE: Duration = Duration::from_secs(30);
+    const CAPACITY: u32 = 64;
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn open(index: u32, counter: u64, lanes: u32) -> OpenSession {
+        OpenSession {
+            session: SessionId { pool: RunId::from_u128(1), index },
+            incarnation: Incarnation { term: 1, counter },
+            secret: Secret::from_bytes([counter as u8; 16]),
+            owner: "trainer".to_owned(),
+            first_lane: 0,
+            lanes,
+            pool_lanes: lanes,
+            settings: LaneSettings {
+                env: "CartPole-v1".to_owned(),
+                options: Default::default(),
+                autoreset: AutoresetMode::NextStep,
+                max_episode_steps: None,
+                seeds: SeedRule::Continue,
+                record: RecordRule::None,
+                collect: None,
+            },
+        }
+    }
+
+    fn attach(open: &OpenSession) -> Attach {
+        let OpenSession { session, incarnation, secret, .. } = *open;
+        Attach { pool: session.pool, index: session.index, incarnation, secret }
+    }
+
+    fn end(open: &OpenSession) -> SessionEnd {
+        let OpenSession { session, incarnation, .. } = *open;
+        let (cause, done) = (EndCause::Closed, SessionCounts::default());
+        SessionEnd { session, incarnation, cause, detail: String::new(), done }
+    }
+
+    fn table_with(open: &OpenSession) -> SessionTable<u32> {
+        let mut table = SessionTable::new(CAPACITY, LEASE);
+        assert_eq!(table.open(at(0), open), Ok(true));
+        assert!(table.opened(at(0), open.session, open.incarnation, 7));
+        table
+    }
+
+    fn code(result: Result<impl std::fmt::Debug, Refusal>) -> RefusalCode {
+        result.unwrap_err().code
+    }
+
+    #[test]
+    fn asking_again_for_an_open_placement_says_that_it_is_open() {
+        let asked = open(0, 1, 8);
+        let mut table = table_with(&asked);
+        assert_eq!(table.open(at(1), &asked), Ok(false));
+        assert_eq!(table.lanes(), 8);
+    }
+
+    #[test]
+    fn older_placements_older_terms_and_ended_ones_are_stale() {
+        let asked = open(0, 5, 8);
+        let mut table = table_with(&asked);
+        assert_eq!(code(table.open(at(1), &open(0, 4, 8))), RefusalCode::Stale);
+        let mut older_term = open(1, 9, 8);
+        older_term.incarnation.term = 0;
+        assert_eq!(code(table.open(at(1), &older_term)), RefusalCode::Stale);
+        assert_eq!(table.begin_end(asked.session, asked.incarnation), Some(7));
+        table.ended(end(&asked));
+        assert_eq!(code(table.open(at(1), &asked)), RefusalCode::Stale);
+        assert_eq!(table.open(at(1), &open(0, 6, 8)), Ok(true));
+    }
+
+    #[test]
+    fn a_newer_placement_has_to_wait_for_the_end_of_the_one_that_is_here() {
+        let asked = open(0, 1, 8);
+        let mut table = table_with(&asked);
+        let newer = open(0, 2, 8);
+        assert_eq!(table.superseded(&newer), Some(asked.incarnation));
+        assert_eq!(code(table.open(at(1), &newer)), RefusalCode::Busy);
+        table.begin_end(asked.session, asked.incarnation);
+        table.ended(end(&asked));
+        assert_eq!(table.superseded(&newer), None);
+        assert_eq!(table.open(at(1), &newer), Ok(true));
+    }
+
+    #[test]
+    fn a_session_closed_while_it_is_made_is_not_kept() {
+        let asked = open(0, 1, 8);
+        let mut table: SessionTable<u32> = SessionTable::new(CAPACITY, LEASE);
+        assert_eq!(table.open(at(0), &asked), Ok(true));
+        assert_eq!(table.begin_end(asked.session, asked.incarnation), None);
+        assert!(!table.opened(at(0), asked.session, asked.incarnation, 7));
+        assert_eq!((table.lanes(), table.len()), (0, 0));
+        assert_eq!(code(table.open(at(0), &asked)), RefusalCode::Stale);
+    }
+
+    #[test]
+    fn only_the_holder_of_the_secret_of_the_current_placement_attaches() {
+        let asked = open(0, 3, 8);
+        let mut table = table_with(&asked);
+        let good = attach(&asked);
+        let wrong = Attach { secret: Secret::from_bytes([9; 16]), ..good };
+        assert_eq!(code(table.attach(&wrong)), RefusalCode::Unauthenticated);
+        let older = Attach { incarnation: Incarnation { term: 1, counter: 2 }, ..good };
+        assert_eq!(code(table.attach(&older)), RefusalCode::Stale);
+        assert_eq!(code(table.attach(&Attach { index: 5, ..good })), RefusalCode::NotFound);
+        assert_eq!(table.attach(&good).unwrap().session, 7);
+    }
+
+    #[test]
+    fn a_session_that_plays_by_itself_takes_no_owner_and_needs_none() {
+        let mut asked = open(0, 1, 8);
+        let goal = CollectGoal::Batches(1);
+        asked.settings.collect = Some(Collect { policy: "noop".to_owned(), seed: 0, goal });
+        let mut table = table_with(&asked);
+        assert_eq!(code(table.attach(&attach(&asked))), RefusalCode::BadRequest);
+        assert!(table.overdue(at(1_000)).is_empty());
+        assert_eq!(table.reports(|_| SessionCounts::default())[0].attached, None);
+    }
+
+    #[test]
+    fn a_session_nobody_attaches_to_is_overdue_after_the_lease_and_not_before() {
+        let asked = open(0, 1, 8);
+        let mut table = table_with(&asked);
+        assert!(table.overdue(at(29)).is_empty());
+        assert_eq!(table.overdue(at(30)), [(asked.session, asked.incarnation)]);
+        let attachment = table.attach(&attach(&asked)).unwrap();
+        assert!(table.overdue(at(100)).is_empty());
+        table.detached(at(100), asked.session, asked.incarnation, attachment.number);
+        assert!(table.overdue(at(129)).is_empty());
+        assert_eq!(table.overdue(at(130)).len(), 1);
+    }
+
+    #[test]
+    fn ends_are_told_until_they_are_acknowledged() {
+        let asked = open(0, 1, 8);
+        let mut table = table_with(&asked);
+        table.begin_end(asked.session, asked.incarnation);
+        table.ended(end(&asked));
+        let told = table.ends();
+        assert_eq!(told, [end(&asked)]);
+        assert_eq!(table.ends(), told);
+        table.acknowledge(&told);
+        assert!(table.ends().is_empty());
+    }
+
+    #[test]
+    fn a_draining_node_refuses_new_sessions_and_confirms_open_ones() {
+        let asked = open(0, 1, 8);
+        let mut table = table_with(&asked);
+        table.drain();
+        assert_eq!(table.open(at(1), &asked), Ok(false));
+        assert_eq!(code(table.open(at(1), &open(1, 2, 8))), RefusalCode::Draining);
+    }
+
+    proptest! {
+        #[test]
+        fn lanes_never_exceed_the_capacity_and_all_come_back(
+            steps in prop::collection::vec((0u8..5, 0u32..6, 1u32..40), 1..120)
+        ) {
+            let mut table: SessionTable<u32> = SessionTable::new(CAPACITY, LEASE);
+            let (mut counter, mut known) = (0, BTreeMap::<SessionId, OpenSession>::new());
+            let mut open_now = BTreeSet::new();
+            for (step, index, lanes) in steps {
+                let id = open(index, 0, 1).session;
+                match (step, known.get(&id).cloned()) {
+                    (0 | 1, _) => {
+                        counter += 1;
+                        let asked = open(index, counter, lanes);
+                        if table.open(at(counter), &asked) == Ok(true) {
+                            prop_assert!(!open_now.contains(&id));
+                            open_now.insert(id);
+                            known.insert(id, asked);
+                        }
+                    }
+                    (2, Some(asked)) => {
+                        table.opened(at(counter), id, asked.incarnation, index);
+                    }
+                    (3, Some(asked)) => {
+                        table.not_made(id, asked.incarnation);
+                    }
+                    (4, Some(asked)) => {
+                        if table.begin_end(id, asked.incarnation).is_some() {
+                            table.ended(end(&asked));
+                        }
+                    }
+                    _ => {}
+                }
+                let here: BTreeSet<SessionId> = table.all().into_iter().map(|(id, _)| id).collect();
+                let lanes: u32 = here.iter().map(|id| known[id].lanes).sum();
+                prop_assert_eq!(table.lanes(), lanes);
+                prop_assert!(lanes <= CAPACITY);
+                open_now = here;
+            }
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! A node of a cluster: its parts started, and stopped in order.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use rollhouse_core::RunId;
+use rollhouse_env::Registry;
+use rollhouse_replay::{OpenError, RealDisk, RecordError, Recorded, Recorder, RecorderConfig, Status};
+use rollhouse_wire::limits::MAX_LABELS;
+use rollhouse_wire::{ArrivalCounts, Connection, Dialer, Effective, Identity, NodeLoad, Role, Settings};
+use tokio::sync::{oneshot, watch};
+
+use crate::executor::Executor;
+use crate::hosting::{Hosting, HostingSettings};
+use crate::link::{Card, Link, LinkParts, SpoolLoad};
+use crate::serve::Serving;
+use crate::{
+    HANG_DEADLINE, LinkState, Node, NodeFigures, ServeError, ShipFigures, ShipperConfig, Shipping,
+    ShippingConfig, StartError, WhenFull,
+};
+
+/// What a node of a cluster is started with.
+#[derive(Debug, Clone)]
+pub struct ClusterNodeConfig {
+    /// Its certificate, which names it, and whom it believes.
+    pub identity: Arc<Identity>,
+    /// Host and port of the coordinator.
+    pub coordinator: String,
+    /// Where owners dial in (UDP); port 0 for any.
+    pub listen: SocketAddr,
+    /// What owners are told to dial; `None` for `listen`, or if that is all addresses, for the one from which the
+    /// coordinator is reached.
+    pub advertise: Option<String>,
+    /// Lanes it takes.
+    pub capacity: u32,
+    /// Threads that step; those of sessions that play by themselves come on top, one each.
+    pub threads: NonZeroUsize,
+    /// Batches that may wait for a thread.
+    pub queue: usize,
+    /// For placement; at most [`MAX_LABELS`].
+    pub labels: BTreeMap<String, String>,
+    /// How long a session is kept for an owner that is not heard of.
+    pub lease: Duration,
+    /// How long one step may take before its session is given up as hung.
+    pub hang_deadline: Duration,
+    /// Folder of the spool; `None` records nothing.
+    pub spool: Option<PathBuf>,
+    /// How the spool is written.
+    pub recorder: RecorderConfig,
+    /// How what was recorded gets to the store.
+    pub shipping: ShippingConfig,
+    /// What is asked of QUIC.
+    pub quic: Settings,
+    /// The envs it has.
+    pub registry: Arc<Registry>,
+    /// Name and version of the program.
+    pub program: String,
+}
+
+impl ClusterNodeConfig {
+    /// A node on any loopback port with one thread per core, 4,096 lanes for each, a queue of 1,024 batches, a
+    /// lease of 30 s, the built-in envs and no spool.
+    pub fn new(identity: Arc<Identity>, coordinator: impl Into<String>, program: impl Into<String>) -> Self {
+        let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        Self {
+            identity,
+            coordinator: coordinator.into(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            advertise: None,
+            capacity: u32::try_from(threads.get() * LANES_PER_THREAD).unwrap_or(u32::MAX),
+            threads,
+            queue: WORK_QUEUE,
+            labels: BTreeMap::new(),
+            lease: LEASE,
+            hang_deadline: HANG_DEADLINE,
+            spool: None,
+            recorder: RecorderConfig {
+                budget_bytes: u64::MAX,
+                seal_after: Some(SEAL_AFTER),
+                ..RecorderConfig::default()
+            },
+            shipping: ShippingConfig {
+                shipper: ShipperConfig {
+                    spool_bytes: SPOOL_BYTES,
+                    when_full: WhenFull::BackPressure,
+                    seed: RunId::generate().as_u128() as u64,
+                },
+                bytes_per_second: None,
+            },
+            quic: Settings::default(),
+            registry: Arc::new(Registry::builtin()),
+            program: program.into(),
+        }
+    }
+}
+
+/// A node of a cluster, in this process. Dropping it ends sessions without ceremony; see [`ClusterNode::stop`].
+#[derive(Debug)]
+pub struct ClusterNode {
+    name: String,
+    hosting: Arc<Hosting>,
+    recorder: Option<Arc<Recorder>>,
+    shipping: Option<Arc<Shipping>>,
+    state: watch::Receiver<LinkState>,
+    joined: watch::Receiver<Option<Connection>>,
+    stop_link: Option<oneshot::Sender<SyncSender<()>>>,
+    // Dropped in this order: owners first, then the control thread with the link and the rollouts.
+    serving: Serving,
+    node: Node,
+}
+
+/// Why a node could not be started. Nothing is left running then.
+#[derive(Debug)]
+pub enum ClusterNodeError {
+    /// The certificate is missing or is not a node's.
+    Identity {
+        /// The role it is for, if there is one.
+        role: Option<Role>,
+    },
+    /// More labels than [`MAX_LABELS`].
+    Labels(usize),
+    /// The spool cannot be recorded into.
+    Spool(OpenError),
+    /// The control thread could not be started.
+    Control(StartError),
+    /// A stepping thread could not be started.
+    Worker(std::io::Error),
+    /// Owners cannot be served.
+    Serve(ServeError),
+}
+
+/// How a node stopped.
+#[derive(Debug)]
+pub struct StopReport {
+    /// Sessions that had not ended within the deadline.
+    pub left: usize,
+    /// Whether the coordinator was told.
+    pub told: bool,
+    /// What was recorded, or what of it is lost; `None` without a spool.
+    pub recorded: Option<Result<Recorded, RecordError>>,
+    /// Whether all of it is in the store. What is not is shipped when the node starts again.
+    pub shipped: bool,
+}
+
+impl ClusterNode {
+    /// Opens the spool, starts the threads, listens, and begins to dial the coordinator. Does not wait for it:
+    /// a node starts, and goes on, without one.
+    ///
+    /// # Errors
+    /// See [`ClusterNodeError`].
+    pub fn start(config: ClusterNodeConfig) -> Result<Self, ClusterNodeError> {
+        let name = match config.identity.certified() {
+            Some(certified) if certified.role == Role::Node => certified.name,
+            other => return Err(ClusterNodeError::Identity { role: other.map(|certified| certified.role) }),
+        };
+        if config.labels.len() > MAX_LABELS {
+            return Err(ClusterNodeError::Labels(config.labels.len()));
+        }
+        let recorder = config
+            .spool
+            .as_ref()
+            .map(|spool| Recorder::open(Arc::new(RealDisk), spool, config.recorder).map(Arc::new));
+        let recorder = recorder.transpose().map_err(ClusterNodeError::Spool)?;
+        let shipping =
+            recorder.clone().map(|recorder| Shipping::new(recorder, config.shipping).map(Arc::new));
+        let shipping = shipping.transpose().map_err(|e| ClusterNodeError::Spool(OpenError::Disk(e)))?;
+        let figures: Arc<NodeFigures> = Arc::default();
+        let node = Node::start().map_err(ClusterNodeError::Control)?;
+        let executor =
+            Executor::start(config.threads.get(), config.queue, config.hang_deadline, Arc::clone(&figures));
+        let executor = executor.map_err(ClusterNodeError::Worker)?;
+        let settings = HostingSettings {
+            capacity: config.capacity,
+            lease: config.lease,
+            hang_deadline: config.hang_deadline,
+            program: config.program.clone(),
+        };
+        let hosting = Arc::new(Hosting::new(
+            settings,
+            Arc::clone(&config.registry),
+            executor,
+            recorder.clone(),
+            node.rollouts(),
+            figures,
+        ));
+        let serving = Serving::start(
+            config.listen,
+            Arc::clone(&config.identity),
+            config.quic,
+            config.program.clone(),
+            Arc::clone(&hosting),
+        );
+        let serving = serving.map_err(ClusterNodeError::Serve)?;
+        let (state, seen_state) = watch::channel(LinkState::default());
+        let (joined, seen_joined) = watch::channel(None);
+        let link = Link::new(LinkParts {
+            hosting: Arc::clone(&hosting),
+            dialer: Arc::new(Dialer::new(Arc::clone(&config.identity), config.quic, config.program.clone())),
+            coordinator: config.coordinator.clone(),
+            card: card(&name, &config, serving.effective().address),
+            spool_load: spool_load(shipping.clone()),
+            state,
+            joined,
+        });
+        let (stop_link, stopped) = oneshot::channel();
+        node.spawn(link.run(stopped));
+        if let Some(shipping) = shipping.clone() {
+            let links = seen_joined.clone();
+            node.spawn(async move { shipping.run(links).await });
+        }
+        Ok(Self {
+            name,
+            hosting,
+            recorder,
+            shipping,
+            state: seen_state,
+            joined: seen_joined,
+            stop_link: Some(stop_link),
+            serving,
+            node,
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.serving.effective().address
+    }
+
+    /// What came of the settings of its QUIC socket.
+    pub fn effective(&self) -> Effective {
+        self.serving.effective()
+    }
+
+    /// How it stands with the coordinator.
+    pub fn link(&self) -> LinkState {
+        self.state.borrow().clone()
+    }
+
+    /// Waits at most `timeout` until the coordinator knows the node.
+    pub fn wait_joined(&self, timeout: Duration) -> bool {
+        let mut joined = self.joined.clone();
+        let (told, heard) = sync_channel(1);
+        self.node.spawn(async move {
+            if joined.wait_for(Option::is_some).await.is_ok() {
+                // Room for the one answer; who asked may have gone.
+                let _told = told.try_send(());
+            }
+        });
+        heard.recv_timeout(timeout).is_ok()
+    }
+
+    /// What it counts.
+    pub fn figures(&self) -> &Arc<NodeFigures> {
+        &self.hosting.figures
+    }
+
+    /// How strangers fared, as of the last second.
+    pub fn arrivals(&self) -> ArrivalCounts {
+        self.serving.arrivals()
+    }
+
+    /// How busy it is.
+    pub fn load(&self) -> NodeLoad {
+        self.hosting.load()
+    }
+
+    /// Sessions here, whatever their stage.
+    pub fn sessions(&self) -> usize {
+        self.hosting.sessions()
+    }
+
+    /// What the spool's recorder has written; `None` without a spool.
+    pub fn recorder(&self) -> Option<Status> {
+        self.recorder.as_ref().map(|recorder| recorder.status())
+    }
+
+    /// How shipping stands; `None` without a spool.
+    pub fn shipping(&self) -> Option<ShipFigures> {
+        self.shipping.as_ref().map(|shipping| shipping.figures())
+    }
+
+    /// Takes no new sessions from now on. Those that are open go on.
+    pub fn drain(&self) {
+        self.hosting.drain();
+    }
+
+    /// Whether it takes no new sessions and the last has ended.
+    pub fn is_drained(&self) -> bool {
+        self.hosting.is_draining() && self.hosting.sessions() == 0
+    }
+
+    /// Stops in order, within about `deadline`: takes no new sessions, ends those that are open (their episodes as
+    /// `evicted`), seals the spool, ships what is in it, tells the coordinator, and closes the connections. What is counted can be read
+    /// until the report is there. Blocks.
+    pub fn stop(mut self, deadline: Duration) -> StopReport {
+        let until = Instant::now() + deadline;
+        let left = || until.saturating_duration_since(Instant::now());
+        self.hosting.drain();
+        let (ended, all_ended) = sync_channel(1);
+        let hosting = Arc::clone(&self.hosting);
+        self.node.spawn(async move {
+            hosting.evict_all().await;
+            // Room for the one answer; who asked may have lost patience.
+            let _told = ended.try_send(());
+        });
+        // What has not ended by then is cut off below.
+        let _ended = all_ended.recv_timeout(left());
+        let sessions = self.hosting.sessions();
+        let recorded = self.recorder.as_ref().map(|recorder| recorder.seal());
+        let shipped = self.ship_all(left());
+        let told = self.stop_link.take().is_some_and(|stop| {
+            let (said, heard) = sync_channel(1);
+            stop.send(said).is_ok() && heard.recv_timeout(left().max(LEAST_GOOD_BYE)).is_ok()
+        });
+        StopReport { left: sessions, told, recorded, shipped }
+    }
+
+    /// Waits at most `deadline` until everything that is sealed is in the store; false if something is not.
+    fn ship_all(&self, deadline: Duration) -> bool {
+        let Some(shipping) = self.shipping.clone() else { return true };
+        if self.joined.borrow().is_none() {
+            return shipping.is_drained();
+        }
+        let (told, heard) = sync_channel(1);
+        self.node.spawn(async move {
+            shipping.drained().await;
+            // Room for the one answer; who asked may have lost patience.
+            let _told = told.try_send(());
+        });
+        heard.recv_timeout(deadline).is_ok()
+    }
+}
+
+/// Bytes that have left the spool and those that will, as the heartbeats tell them.
+fn spool_load(shipping: Option<Arc<Shipping>>) -> SpoolLoad {
+    Box::new(move |load: &mut NodeLoad| {
+        if let Some(shipping) = &shipping {
+            let counts = shipping.figures().counts;
+            load.spool_left = counts.shipped.bytes + counts.dropped.bytes;
+            load.spool_bytes = shipping.recorded_bytes().saturating_sub(load.spool_left);
+            load.spool_dropped = counts.dropped_episodes;
+        }
+    })
+}
+
+fn card(name: &str, config: &ClusterNodeConfig, listen: SocketAddr) -> Card {
+    let envs = config.registry.ids().into_iter().filter_map(|id| {
+        let hash = config.registry.get(&id).ok()?.spec().dynamics_hash;
+        Some((id, hash))
+    });
+    Card {
+        node: name.to_owned(),
+        // The low half of a UUIDv7 is random.
+        boot: RunId::generate().as_u128() as u64,
+        advertise: config.advertise.clone(),
+        listen,
+        capacity: config.capacity,
+        threads: u32::try_from(config.threads.get()).unwrap_or(u32::MAX),
+        labels: config.labels.clone(),
+        envs: envs.collect(),
+        program: config.program.clone(),
+    }
+}
+
+impl fmt::Display for ClusterNodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Identity { role: Some(role) } => {
+                write!(
+                    f,
+                    "the certificate is for the role {}, a node needs one for the role node",
+                    role.word()
+                )
+            }
+            Self::Identity { role: None } => f.write_str("a node needs a certificate"),
+            Self::Labels(given) => write!(f, "{given} labels, at most {MAX_LABELS} are taken"),
+            Self::Spool(error) => write!(f, "the spool: {error}"),
+            Self::Control(error) => error.fmt(f),
+            Self::Worker(_) => f.write_str("a stepping thread could not be started"),
+            Self::Serve(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ClusterNodeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Spool(error) => error.source(),
+            Self::Control(error) => error.source(),
+            Self::Worker(error) => Some(error),
+            Self::Serve(error) => error.source(),
+            Self::Identity { .. } | Self::Labels(_) => None,
+        }
+    }
+}
+
+/// So many CartPoles are stepped in under 50 us by one core.
+const LANES_PER_THREAD: usize = 4_096;
+
+/// Batches that may wait for a thread, unless configured otherwise.
+const WORK_QUEUE: usize = 1_024;
+
+/// Longer than the 15 s after which a silent connection counts as lost, so that an owner can dial again within it.
+const LEASE: Duration = Duration::from_secs(30);
+
+/// Hours of recordings for a coordinator that is away.
+const SPOOL_BYTES: u64 = 10_000_000_000;
+
+/// How late an episode shows in the store.
+const SEAL_AFTER: Duration = Duration::from_secs(5);
+
+/// Even a node out of time says good-bye: its coordinator places sessions elsewhere the sooner.
+const LEAST_GOOD_BYE: Duration = Duration::from_millis(500);

@@ -1,0 +1,337 @@
+//! The node's one connection to the coordinator: kept, and served in both directions.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
+
+use rollhouse_wire::{
+    CallError, CloseCode, CloseSession, Connection, DialError, Dialer, EndCause, Expected, Heartbeat,
+    HeartbeatTaken, Refusal, RefusalCode, Register, Registered, Request, Requests, Responder, SessionEnd,
+};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+
+use crate::hosted::Gone;
+use crate::hosting::Hosting;
+use crate::registration::{ANSWER_DEADLINE, LinkAction, LinkEvent, Registration};
+
+/// What a node says of itself whenever it registers.
+#[derive(Debug, Clone)]
+pub(crate) struct Card {
+    pub(crate) node: String,
+    pub(crate) boot: u64,
+    /// Where owners reach it; `None` for the address from which the coordinator is reached.
+    pub(crate) advertise: Option<String>,
+    pub(crate) listen: SocketAddr,
+    pub(crate) capacity: u32,
+    pub(crate) threads: u32,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) envs: BTreeMap<String, u64>,
+    pub(crate) program: String,
+}
+
+/// How a node stands with the coordinator.
+#[derive(Debug, Clone, Default)]
+pub enum LinkState {
+    /// Not connected yet.
+    #[default]
+    Dialling,
+    /// The coordinator of that term knows it.
+    Joined {
+        /// The term.
+        term: u64,
+    },
+    /// There is no connection, for that reason; it is dialled again and again.
+    Away {
+        /// In words.
+        reason: Arc<str>,
+    },
+}
+
+/// Adds what the spool knows to what is reported of a node's load.
+pub(crate) type SpoolLoad = Box<dyn Fn(&mut rollhouse_wire::NodeLoad) + Send>;
+
+/// Keeps the connection. One task on the control thread.
+pub(crate) struct Link {
+    hosting: Arc<Hosting>,
+    dialer: Arc<Dialer>,
+    coordinator: String,
+    card: Card,
+    spool_load: SpoolLoad,
+    registration: Registration,
+    last_beat: u64,
+    began: Instant,
+    connection: Option<(Connection, Requests)>,
+    state: watch::Sender<LinkState>,
+    /// The connection once the coordinator knows the node: what else is sent over it waits for that.
+    joined: watch::Sender<Option<Connection>>,
+    asking: JoinSet<Told>,
+    answering: JoinSet<()>,
+}
+
+/// What came of something that was asked of the coordinator.
+enum Told {
+    Dialled(Result<Connection, DialError>),
+    Registered(usize, Result<Registered, CallError>),
+    Beat { connection: usize, ends: Vec<SessionEnd>, taken: Result<HeartbeatTaken, CallError> },
+}
+
+/// What keeps a link is told.
+pub(crate) struct LinkParts {
+    pub(crate) hosting: Arc<Hosting>,
+    pub(crate) dialer: Arc<Dialer>,
+    pub(crate) coordinator: String,
+    pub(crate) card: Card,
+    pub(crate) spool_load: SpoolLoad,
+    pub(crate) state: watch::Sender<LinkState>,
+    pub(crate) joined: watch::Sender<Option<Connection>>,
+}
+
+impl Link {
+    pub(crate) fn new(parts: LinkParts) -> Self {
+        let LinkParts { hosting, dialer, coordinator, card, spool_load, state, joined } = parts;
+        Self {
+            hosting,
+            dialer,
+            coordinator,
+            registration: Registration::new(card.boot),
+            last_beat: 0,
+            card,
+            spool_load,
+            began: Instant::now(),
+            connection: None,
+            state,
+            joined,
+            asking: JoinSet::new(),
+            answering: JoinSet::new(),
+        }
+    }
+
+    /// Keeps the connection until `stop` comes; then tells the ends that have not been told, says good-bye, and
+    /// answers that it has. The sender's end going away is a stop without good-bye.
+    pub(crate) async fn run(mut self, mut stop: oneshot::Receiver<SyncSender<()>>) {
+        loop {
+            let wake = self.registration.wake_at().map(|at| self.began + at);
+            let event = tokio::select! {
+                Some(told) = self.asking.join_next() => match told {
+                    Ok(told) => self.told(told),
+                    // Asking tasks do not panic.
+                    Err(_) => Some(LinkEvent::Lost),
+                },
+                asked = next_request(&mut self.connection) => match asked {
+                    Ok((request, responder)) => {
+                        self.answer(request, responder);
+                        None
+                    }
+                    Err(reason) => {
+                        self.away(&reason);
+                        Some(LinkEvent::Lost)
+                    }
+                },
+                Some(_) = self.answering.join_next() => None,
+                () = sleep_until(wake) => Some(LinkEvent::Tick),
+                stopped = &mut stop => {
+                    self.say_good_bye(stopped.ok()).await;
+                    return;
+                }
+            };
+            if let Some(event) = event
+                && let Some(action) = self.registration.handle(self.began.elapsed(), event)
+            {
+                self.act(action);
+            }
+        }
+    }
+
+    fn act(&mut self, action: LinkAction) {
+        match action {
+            LinkAction::Dial => {
+                let (dialer, coordinator) = (Arc::clone(&self.dialer), self.coordinator.clone());
+                self.asking.spawn(async move {
+                    Told::Dialled(dialer.dial(&coordinator, &Expected::COORDINATOR, None).await)
+                });
+            }
+            LinkAction::Register => {
+                let Some((connection, _)) = &self.connection else { return };
+                let (connection, register) = (connection.clone(), self.register(connection));
+                self.asking.spawn(async move {
+                    let answer = connection.call(&Request::Register(register), ANSWER_DEADLINE).await;
+                    Told::Registered(connection.id(), answer)
+                });
+            }
+            LinkAction::Beat { number } => self.beat(number),
+            LinkAction::Drop => {
+                self.joined.send_replace(None);
+                if let Some((connection, _)) = self.connection.take() {
+                    connection.close(CloseCode::Finished, "the node dials anew");
+                    self.hosting.figures.coordinator_lost.add(1);
+                }
+            }
+        }
+    }
+
+    fn beat(&mut self, number: u64) {
+        let Some((connection, _)) = &self.connection else { return };
+        let connection = connection.clone();
+        self.last_beat = number;
+        let heartbeat = self.heartbeat(number);
+        self.asking.spawn(async move {
+            let ends = heartbeat.ended.clone();
+            let taken = connection.call(&Request::Heartbeat(heartbeat), ANSWER_DEADLINE).await;
+            Told::Beat { connection: connection.id(), ends, taken }
+        });
+    }
+
+    fn heartbeat(&self, number: u64) -> Heartbeat {
+        let mut load = self.hosting.load();
+        (self.spool_load)(&mut load);
+        Heartbeat { number, load, sessions: self.hosting.reports(), ended: self.hosting.ends() }
+    }
+
+    fn register(&self, connection: &Connection) -> Register {
+        let card = self.card.clone();
+        let listen = card.listen;
+        let address =
+            card.advertise.unwrap_or_else(|| reached_at(listen, connection.peer().address).to_string());
+        Register {
+            node: card.node,
+            boot: card.boot,
+            address,
+            capacity: card.capacity,
+            threads: card.threads,
+            labels: card.labels,
+            envs: card.envs,
+            sessions: self.hosting.reports(),
+            program: card.program,
+        }
+    }
+
+    fn told(&mut self, told: Told) -> Option<LinkEvent> {
+        let current = self.connection.as_ref().map(|(connection, _)| connection.id());
+        match told {
+            Told::Dialled(Ok(connection)) => {
+                let requests = connection.requests();
+                self.connection = Some((connection, requests));
+                Some(LinkEvent::Connected)
+            }
+            Told::Dialled(Err(error)) => {
+                self.away(&crate::owned::with_causes(&error));
+                Some(LinkEvent::Lost)
+            }
+            // Of a connection that was given up meanwhile.
+            Told::Registered(of, _) | Told::Beat { connection: of, .. } if current != Some(of) => None,
+            Told::Registered(_, Ok(registered)) => {
+                self.state.send_replace(LinkState::Joined { term: registered.term });
+                self.joined.send_replace(self.connection.as_ref().map(|(connection, _)| connection.clone()));
+                self.close(registered.close);
+                Some(LinkEvent::Registered { heartbeat: Duration::from_millis(registered.heartbeat_ms) })
+            }
+            Told::Beat { ends, taken: Ok(taken), .. } => {
+                self.hosting.acknowledge(&ends);
+                self.close(taken.close);
+                if taken.drain {
+                    self.hosting.drain();
+                }
+                Some(LinkEvent::Taken { number: taken.number })
+            }
+            Told::Registered(_, Err(error)) | Told::Beat { taken: Err(error), .. } => {
+                self.away(&error.to_string());
+                Some(LinkEvent::Lost)
+            }
+        }
+    }
+
+    /// Ends sessions the coordinator wants ended; their ends are told with the next beats.
+    fn close(&mut self, sessions: Vec<CloseSession>) {
+        for CloseSession { session, incarnation } in sessions {
+            let hosting = Arc::clone(&self.hosting);
+            self.answering.spawn(async move {
+                let detail = "the coordinator does not want it any more".to_owned();
+                hosting.end(session, incarnation, Gone { cause: EndCause::Closed, detail }).await;
+            });
+        }
+    }
+
+    /// Does what the coordinator asks; as many at a time as the connection lets be unanswered.
+    fn answer(&mut self, request: Request, responder: Responder) {
+        let hosting = Arc::clone(&self.hosting);
+        self.answering.spawn(async move {
+            // Whether the coordinator still wants to hear it is its affair.
+            let _told = match request {
+                Request::OpenSession(open) => responder.respond(hosting.open(&open).await).await,
+                Request::CloseSession(close) => responder.respond(hosting.close(&close).await).await,
+                other => {
+                    let message = format!("a node does not answer {} of its coordinator", other.word());
+                    responder.refuse(Refusal::new(RefusalCode::Unsupported, message)).await
+                }
+            };
+        });
+    }
+
+    fn away(&self, reason: &str) {
+        self.state.send_replace(LinkState::Away { reason: reason.into() });
+    }
+
+    async fn say_good_bye(&mut self, said: Option<SyncSender<()>>) {
+        if let (Some(said), Some((connection, _))) = (said, &self.connection) {
+            let request = Request::Heartbeat(self.heartbeat(self.last_beat + 1));
+            // Ends that are not told now are told by the sessions' absence.
+            let _told = connection.call::<HeartbeatTaken>(&request, GOOD_BYE).await;
+            connection.close(CloseCode::ShuttingDown, "the node is going away");
+            let _delivered = tokio::time::timeout(GOOD_BYE, self.dialer.closed()).await;
+            // Whoever stops the node may have lost patience.
+            let _said = said.try_send(());
+        }
+    }
+}
+
+/// The next request of the coordinator; waits for ever while there is no connection. Cancellation-safe.
+async fn next_request(
+    connection: &mut Option<(Connection, Requests)>,
+) -> Result<(Request, Responder), String> {
+    match connection {
+        Some((_, requests)) => requests.next().await.map_err(|lost| lost.to_string()),
+        None => std::future::pending().await,
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Where a node that listens on `listen` is reached by those who are near the coordinator: on that address, or if
+/// it listens on all, on the one from which the coordinator is reached.
+fn reached_at(listen: SocketAddr, coordinator: SocketAddr) -> SocketAddr {
+    if !listen.ip().is_unspecified() {
+        return listen;
+    }
+    let any = match coordinator {
+        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    // The kernel knows without a packet being sent.
+    let ours = UdpSocket::bind(SocketAddr::new(any, 0)).and_then(|socket| {
+        socket.connect(coordinator)?;
+        socket.local_addr()
+    });
+    SocketAddr::new(ours.map_or(listen.ip(), |ours| ours.ip()), listen.port())
+}
+
+impl fmt::Display for LinkState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dialling => f.write_str("dialling the coordinator"),
+            Self::Joined { term } => write!(f, "joined the coordinator (term {term})"),
+            Self::Away { reason } => write!(f, "without a coordinator: {reason}"),
+        }
+    }
+}
+
+/// How long a coordinator is given to hear that the node goes away.
+const GOOD_BYE: Duration = Duration::from_secs(1);

@@ -1,0 +1,263 @@
+//! When a node dials the coordinator, registers and says that it lives: pure decisions.
+//!
+//! ```text
+//! away --time--> dialling --connected--> registering --registered--> joined --a beat a second--> joined
+//!   ^---failed-------'                        |                          |
+//!   ^---refused, lost, no answer--------------'--------------------------'
+//! ```
+//!
+//! A coordinator that is away ends nothing: sessions go on, and the node comes back when it does.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rollhouse_core::split_mix64;
+
+/// A node's standing with the coordinator. `now` is any clock that only goes forward.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    state: State,
+    failures: u32,
+    seed: u64,
+    draws: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    Away { retry_at: Duration },
+    Dialling,
+    Registering,
+    Joined(Joined),
+}
+
+#[derive(Debug)]
+struct Joined {
+    every: Duration,
+    next_at: Duration,
+    number: u64,
+    /// Beats without an answer, and when they were sent.
+    unanswered: VecDeque<(u64, Duration)>,
+}
+
+/// What has happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LinkEvent {
+    /// There is a connection.
+    Connected,
+    /// The coordinator knows the node, and wants to hear of it that often.
+    Registered { heartbeat: Duration },
+    /// The beat of that number was answered.
+    Taken { number: u64 },
+    /// It could not be dialled, refused the node or a beat, or the connection was lost.
+    Lost,
+    /// Time has passed.
+    Tick,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LinkAction {
+    /// Connect to the coordinator.
+    Dial,
+    /// Say who the node is and what runs here.
+    Register,
+    /// Send a heartbeat.
+    Beat { number: u64 },
+    /// Give the connection up.
+    Drop,
+}
+
+impl Registration {
+    /// Not connected; dials at once. `seed` decides the jitter.
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self { state: State::Away { retry_at: Duration::ZERO }, failures: 0, seed, draws: 0 }
+    }
+
+    /// Takes an event in and says what is to be done.
+    pub(crate) fn handle(&mut self, now: Duration, event: LinkEvent) -> Option<LinkAction> {
+        match (&mut self.state, event) {
+            (State::Dialling, LinkEvent::Connected) => {
+                self.state = State::Registering;
+                Some(LinkAction::Register)
+            }
+            (State::Registering, LinkEvent::Registered { heartbeat }) => {
+                self.failures = 0;
+                let every = heartbeat.clamp(LEAST_BEAT, LONGEST_BEAT);
+                let joined = Joined { every, next_at: now, number: 0, unanswered: VecDeque::new() };
+                self.state = State::Joined(joined);
+                self.beat(now)
+            }
+            (State::Joined(joined), LinkEvent::Taken { number }) => {
+                joined.unanswered.retain(|(unanswered, _)| *unanswered != number);
+                self.beat(now)
+            }
+            (State::Away { retry_at }, LinkEvent::Tick) if *retry_at <= now => {
+                self.state = State::Dialling;
+                Some(LinkAction::Dial)
+            }
+            (State::Joined(_), LinkEvent::Tick) => self.beat(now),
+            (State::Dialling | State::Registering | State::Joined(_), LinkEvent::Lost) => {
+                self.go_away(now);
+                Some(LinkAction::Drop)
+            }
+            _ => None,
+        }
+    }
+
+    /// When to send a [`LinkEvent::Tick`] at the latest; `None` if nothing waits for time to pass.
+    pub(crate) fn wake_at(&self) -> Option<Duration> {
+        match &self.state {
+            State::Away { retry_at } => Some(*retry_at),
+            State::Dialling | State::Registering => None,
+            State::Joined(joined) => {
+                Some(joined.overdue_at().map_or(joined.next_at, |at| at.min(joined.next_at)))
+            }
+        }
+    }
+
+    fn beat(&mut self, now: Duration) -> Option<LinkAction> {
+        let State::Joined(joined) = &mut self.state else { return None };
+        if joined.overdue_at().is_some_and(|at| at <= now) {
+            self.go_away(now);
+            return Some(LinkAction::Drop);
+        }
+        if joined.next_at > now {
+            return None;
+        }
+        joined.number += 1;
+        joined.unanswered.push_back((joined.number, now));
+        // Beats that were missed are not made up for: one says it all.
+        joined.next_at = now + joined.every;
+        Some(LinkAction::Beat { number: joined.number })
+    }
+
+    fn go_away(&mut self, now: Duration) {
+        let base = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
+        self.failures = self.failures.saturating_add(1);
+        // Jitter takes away up to a half, so that nodes do not come back together.
+        self.draws += 1;
+        let half = (base / 2).as_nanos() as u64;
+        let pause = base - Duration::from_nanos(split_mix64(self.seed ^ self.draws) % half.max(1));
+        self.state = State::Away { retry_at: now + pause };
+    }
+}
+
+impl Joined {
+    /// When the oldest unanswered beat has waited for too long.
+    fn overdue_at(&self) -> Option<Duration> {
+        self.unanswered.front().map(|(_, sent)| *sent + ANSWER_DEADLINE)
+    }
+}
+
+/// How long a beat may go without an answer before the connection is taken for dead: as long as the coordinator
+/// believes in a silent node.
+pub(crate) const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
+
+/// A coordinator that asks for more is not obeyed.
+const LEAST_BEAT: Duration = Duration::from_millis(50);
+
+/// Twice within the time after which the coordinator calls a node suspect.
+const LONGEST_BEAT: Duration = Duration::from_millis(1_500);
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// A coordinator that comes back finds its nodes within this time.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn joined(now: Duration) -> Registration {
+        let mut link = Registration::new(7);
+        assert_eq!(link.handle(now, LinkEvent::Tick), Some(LinkAction::Dial));
+        assert_eq!(link.handle(now, LinkEvent::Connected), Some(LinkAction::Register));
+        let first = link.handle(now, LinkEvent::Registered { heartbeat: SECOND });
+        assert_eq!(first, Some(LinkAction::Beat { number: 1 }));
+        link
+    }
+
+    #[test]
+    fn a_joined_node_says_each_second_that_it_lives() {
+        let mut link = joined(Duration::ZERO);
+        for number in 2..100 {
+            let now = SECOND * (number as u32 - 1);
+            assert_eq!(link.handle(now - SECOND / 2, LinkEvent::Taken { number: number - 1 }), None);
+            assert_eq!(link.wake_at(), Some(now));
+            assert_eq!(link.handle(now, LinkEvent::Tick), Some(LinkAction::Beat { number }));
+        }
+    }
+
+    #[test]
+    fn a_coordinator_that_does_not_answer_is_dialled_again() {
+        let mut link = joined(Duration::ZERO);
+        let mut now = Duration::ZERO;
+        let dropped = loop {
+            now += SECOND / 10;
+            match link.handle(now, LinkEvent::Tick) {
+                Some(LinkAction::Drop) => break now,
+                Some(LinkAction::Beat { .. }) | None => {}
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(dropped, ANSWER_DEADLINE);
+        let retry = link.wake_at().unwrap();
+        assert!(retry > now && retry <= now + FIRST_PAUSE);
+        assert_eq!(link.handle(retry, LinkEvent::Tick), Some(LinkAction::Dial));
+    }
+
+    #[test]
+    fn pauses_grow_to_their_bound_and_start_small_again_after_a_success() {
+        let mut link = Registration::new(3);
+        let mut now = Duration::ZERO;
+        for attempt in 0..20 {
+            assert_eq!(link.handle(now, LinkEvent::Tick), Some(LinkAction::Dial));
+            assert_eq!(link.handle(now, LinkEvent::Lost), Some(LinkAction::Drop));
+            let pause = link.wake_at().unwrap() - now;
+            let longest = FIRST_PAUSE.saturating_mul(1 << attempt.min(10)).min(LONGEST_PAUSE);
+            assert!(pause > longest / 2 - SECOND / 1000 && pause <= longest, "{attempt}: {pause:?}");
+            now += pause;
+        }
+        link.handle(now, LinkEvent::Tick);
+        link.handle(now, LinkEvent::Connected);
+        link.handle(now, LinkEvent::Registered { heartbeat: SECOND });
+        link.handle(now, LinkEvent::Lost);
+        assert!(link.wake_at().unwrap() - now <= FIRST_PAUSE);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_happens_it_never_dials_twice_and_always_comes_back(
+            events in prop::collection::vec((0u64..3_000, 0u8..5), 1..200)
+        ) {
+            let mut link = Registration::new(1);
+            let (mut now, mut connections) = (Duration::ZERO, 0i32);
+            for (wait, event) in events {
+                now += Duration::from_millis(wait);
+                let event = match event {
+                    0 => LinkEvent::Connected,
+                    1 => LinkEvent::Registered { heartbeat: SECOND },
+                    2 => LinkEvent::Taken { number: 1 },
+                    3 => LinkEvent::Lost,
+                    _ => LinkEvent::Tick,
+                };
+                match link.handle(now, event) {
+                    Some(LinkAction::Dial) => connections += 1,
+                    Some(LinkAction::Drop) => connections -= 1,
+                    _ => {}
+                }
+                prop_assert!((0..=1).contains(&connections));
+            }
+            // Left alone, with everything failing, it dials again within the longest pause and an unanswered beat.
+            let end = now + ANSWER_DEADLINE + LONGEST_PAUSE;
+            let mut dialled = matches!(link.state, State::Dialling | State::Registering);
+            while let Some(at) = link.wake_at().filter(|&at| at <= end && !dialled) {
+                dialled = link.handle(at.max(now), LinkEvent::Tick) == Some(LinkAction::Dial);
+            }
+            prop_assert!(dialled);
+        }
+    }
+}

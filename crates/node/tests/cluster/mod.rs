@@ -1,0 +1,408 @@
+//! A cluster's authority, a coordinator that asks what the test asks, and an owner that speaks frames.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rollhouse_core::{ColumnRef, RunId};
+use rollhouse_node::{ClusterNode, ClusterNodeConfig};
+use rollhouse_wire::{
+    Arrival, Attach, Attached, AutoresetMode, CallError, CertificateAuthority, CertificateFiles,
+    CloseSession, ColumnBuffer, Connection, Credential, Dialer, Expected, FrameFault, FrameHeader, FrameKind,
+    FrameLayout, FrameReader, FrameWriter, Heartbeat, HeartbeatTaken, Hello, Identity, Incarnation,
+    LaneSettings, Listener, OpenSession, Peer, RecordRule, Refusal, RefusalCode, Register, Registered,
+    Request, Role, Secret, SeedRule, SessionEnd, SessionId, SessionOpened, Settings, Shipped, Stranger,
+    Trust, column_bytes,
+};
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+/// Far longer than anything here takes; only a test that fails waits for it.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// A folder with an authority; gone when dropped.
+pub struct Authority {
+    folder: PathBuf,
+    authority: CertificateAuthority,
+}
+
+impl Authority {
+    pub fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("rollhouse-node-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let authority = CertificateAuthority::create(&folder, DAY).unwrap();
+        Self { folder, authority }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where coordinators put what nodes ship.
+    pub fn store(&self) -> PathBuf {
+        self.folder.join("store")
+    }
+
+    pub fn identity(&self, role: Role, name: &str) -> Arc<Identity> {
+        let files = CertificateFiles {
+            certificate: self.folder.join(format!("{name}.pem")),
+            key: self.folder.join(format!("{name}.key")),
+        };
+        let issued = self.authority.issue(role, name, DAY).unwrap();
+        issued.write(&files.certificate, &files.key).unwrap();
+        Identity::load(Trust::File(self.folder.join("ca.pem")), Some(files)).unwrap()
+    }
+
+    pub fn nobody(&self) -> Arc<Identity> {
+        Identity::load(Trust::File(self.folder.join("ca.pem")), None).unwrap()
+    }
+
+    /// A node's configuration, for a coordinator at that address.
+    pub fn node(&self, name: &str, coordinator: &Coordinator) -> ClusterNodeConfig {
+        let identity = self.identity(Role::Node, name);
+        ClusterNodeConfig::new(identity, coordinator.address.to_string(), "node/test")
+    }
+}
+
+impl Drop for Authority {
+    fn drop(&mut self) {
+        let _gone = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// What a node told its coordinator.
+#[derive(Debug)]
+pub enum Heard {
+    Registered(Register),
+    Beat(Heartbeat),
+}
+
+/// What the test has the coordinator ask of the node that registered last.
+enum Ask {
+    Open(Box<OpenSession>, oneshot::Sender<Result<SessionOpened, Refusal>>),
+    Close(CloseSession, oneshot::Sender<Result<SessionEnd, Refusal>>),
+}
+
+/// A coordinator that decides nothing: it takes nodes in, hears them, and asks what the test asks. Dropping it
+/// closes its connections.
+pub struct Coordinator {
+    pub address: SocketAddr,
+    heard: Receiver<Heard>,
+    asks: Option<tokio::sync::mpsc::UnboundedSender<Ask>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Coordinator {
+    pub fn start(authority: &Authority) -> Self {
+        Self::start_at(authority, SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    pub fn start_at(authority: &Authority, listen: SocketAddr) -> Self {
+        let identity = authority.identity(Role::Coordinator, "coordinator");
+        let (told, heard) = channel();
+        let (asks, asked) = tokio::sync::mpsc::unbounded_channel();
+        let (ready, address) = channel();
+        let store = authority.store();
+        let thread = std::thread::spawn(move || {
+            runtime().block_on(async move {
+                let admit = |_: &Hello, stranger: &Stranger| by_certificate(stranger);
+                let listener = Listener::bind(
+                    listen,
+                    identity,
+                    Settings::default(),
+                    "coordinator/test",
+                    Box::new(admit),
+                );
+                let listener = listener.unwrap();
+                ready.send(listener.effective().address).unwrap();
+                coordinate(listener, told, asked, store).await;
+            });
+        });
+        let address = address.recv().unwrap();
+        Self { address, heard, asks: Some(asks), thread: Some(thread) }
+    }
+
+    /// Has the node open a session.
+    pub fn open(&self, open: &OpenSession) -> Result<SessionOpened, Refusal> {
+        let (done, answer) = oneshot::channel();
+        let ask = Ask::Open(Box::new(open.clone()), done);
+        assert!(self.asks.as_ref().unwrap().send(ask).is_ok());
+        answer.blocking_recv().unwrap()
+    }
+
+    pub fn close(&self, open: &OpenSession) -> Result<SessionEnd, Refusal> {
+        let (done, answer) = oneshot::channel();
+        let close = CloseSession { session: open.session, incarnation: open.incarnation };
+        assert!(self.asks.as_ref().unwrap().send(Ask::Close(close, done)).is_ok());
+        answer.blocking_recv().unwrap()
+    }
+
+    /// The next thing a node says for which `wanted` gives something.
+    pub fn hear<T>(&self, mut wanted: impl FnMut(Heard) -> Option<T>) -> T {
+        loop {
+            if let Some(found) = wanted(self.heard.recv_timeout(PATIENCE).unwrap()) {
+                return found;
+            }
+        }
+    }
+
+    pub fn registered(&self) -> Register {
+        self.hear(|heard| match heard {
+            Heard::Registered(register) => Some(register),
+            Heard::Beat(_) => None,
+        })
+    }
+
+    /// The end of a session, as the node tells it.
+    pub fn end_of(&self, open: &OpenSession) -> SessionEnd {
+        self.hear(|heard| match heard {
+            Heard::Beat(beat) => beat.ended.into_iter().find(|end| end.session == open.session),
+            Heard::Registered(_) => None,
+        })
+    }
+}
+
+impl Drop for Coordinator {
+    fn drop(&mut self) {
+        self.asks = None;
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+fn by_certificate(stranger: &Stranger) -> Result<Peer, Refusal> {
+    match &stranger.certificate {
+        Some(Ok(certified)) => Ok(Peer {
+            role: certified.role,
+            name: certified.name.clone(),
+            credential: Credential::Certificate,
+            max_lanes: None,
+            address: stranger.address,
+        }),
+        _ => Err(Refusal::new(RefusalCode::Unauthenticated, "no certificate")),
+    }
+}
+
+async fn coordinate(
+    mut listener: Listener,
+    told: Sender<Heard>,
+    mut asked: tokio::sync::mpsc::UnboundedReceiver<Ask>,
+    store: PathBuf,
+) {
+    let (newest, node) = tokio::sync::watch::channel(None::<Connection>);
+    loop {
+        tokio::select! {
+            arrival = listener.accept() => {
+                let Some(Arrival::Connected(connection)) = arrival else { continue };
+                let (told, newest) = (told.clone(), newest.clone());
+                tokio::spawn(hear_node(connection, told, newest, store.clone()));
+            }
+            ask = asked.recv() => {
+                let Some(ask) = ask else { break };
+                let mut node = node.clone();
+                tokio::spawn(async move {
+                    let node = node.wait_for(Option::is_some).await.unwrap().clone().unwrap();
+                    match ask {
+                        Ask::Open(open, done) => {
+                            let asked = Request::OpenSession(*open);
+                            let _told = done.send(refusal_of(node.call(&asked, PATIENCE).await));
+                        }
+                        Ask::Close(close, done) => {
+                            let asked = Request::CloseSession(close);
+                            let _told = done.send(refusal_of(node.call(&asked, PATIENCE).await));
+                        }
+                    }
+                });
+            }
+        }
+    }
+    listener.close(rollhouse_wire::CloseCode::ShuttingDown, "the test is over");
+    listener.closed().await;
+}
+
+fn refusal_of<T>(answer: Result<T, CallError>) -> Result<T, Refusal> {
+    answer.map_err(|error| match error {
+        CallError::Refused(refusal) => refusal,
+        other => panic!("{other}"),
+    })
+}
+
+async fn hear_node(
+    connection: Connection,
+    told: Sender<Heard>,
+    newest: tokio::sync::watch::Sender<Option<Connection>>,
+    store: PathBuf,
+) {
+    let mut requests = connection.requests();
+    while let Ok((request, mut responder)) = requests.next().await {
+        match request {
+            Request::Register(register) => {
+                newest.send_replace(Some(connection.clone()));
+                let _test = told.send(Heard::Registered(register));
+                let answer = Registered { term: 1, heartbeat_ms: 50, close: Vec::new() };
+                let _node = responder.respond(Ok(answer)).await;
+            }
+            Request::Heartbeat(beat) => {
+                let answer = HeartbeatTaken { number: beat.number, close: Vec::new(), drain: false };
+                let _test = told.send(Heard::Beat(beat));
+                let _node = responder.respond(Ok(answer)).await;
+            }
+            Request::Ship(ship) => {
+                let mut bytes = vec![0; ship.bytes as usize];
+                responder.body().read_exact(&mut bytes).await.unwrap();
+                let folder = store.join(format!("{}/segments", ship.spool));
+                std::fs::create_dir_all(&folder).unwrap();
+                std::fs::write(folder.join(format!("{:010}.seg", ship.segment)), bytes).unwrap();
+                let _node = responder.respond(Ok(Shipped::Durable)).await;
+            }
+            other => panic!("{}", other.word()),
+        }
+    }
+}
+
+/// A session for `lanes` lanes of an env, from the pool's first lane on.
+pub fn session(pool: u128, env: &str, lanes: u32) -> OpenSession {
+    OpenSession {
+        session: SessionId { pool: RunId::from_u128(pool), index: 0 },
+        incarnation: Incarnation { term: 1, counter: 1 },
+        secret: Secret::from_bytes([pool as u8; 16]),
+        owner: "trainer".to_owned(),
+        first_lane: 0,
+        lanes,
+        pool_lanes: lanes,
+        settings: LaneSettings {
+            env: env.to_owned(),
+            options: Default::default(),
+            autoreset: AutoresetMode::NextStep,
+            max_episode_steps: None,
+            seeds: SeedRule::PerEpisode { run_seed: 11 },
+            record: RecordRule::None,
+            collect: None,
+        },
+    }
+}
+
+pub fn attach_of(open: &OpenSession) -> Attach {
+    let OpenSession { session, incarnation, secret, .. } = *open;
+    Attach { pool: session.pool, index: session.index, incarnation, secret }
+}
+
+pub fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// A connection of an owner to a node; drives it while it is asked.
+pub struct Owner {
+    runtime: Runtime,
+    pub dialer: Dialer,
+    pub connection: Connection,
+}
+
+impl Owner {
+    pub fn dial(authority: &Authority, node: &ClusterNode) -> Self {
+        let runtime = runtime();
+        let dialer = Dialer::new(authority.nobody(), Settings::default(), "owner/test");
+        let expected = Expected::node(node.name());
+        let dialled = dialer.dial_address(node.address(), &expected, None);
+        let connection = runtime.block_on(dialled).unwrap();
+        Self { runtime, dialer, connection }
+    }
+
+    pub fn block_on<T>(&self, task: impl Future<Output = T>) -> T {
+        self.runtime.block_on(task)
+    }
+
+    pub fn try_attach(&self, open: &OpenSession) -> Result<Stepper<'_>, CallError> {
+        let entry = rollhouse_env::Registry::builtin().get(&open.settings.env).unwrap();
+        let layout = FrameLayout::of(entry.spec());
+        let most = layout.rows(open.lanes as usize, true).unwrap().bytes;
+        let (attached, reader, writer) = self.block_on(self.connection.attach(attach_of(open), most))?;
+        Ok(Stepper { owner: self, layout, lanes: open.lanes as usize, attached, reader, writer })
+    }
+
+    pub fn attach(&self, open: &OpenSession) -> Stepper<'_> {
+        self.try_attach(open).unwrap()
+    }
+}
+
+/// One attachment to a session.
+pub struct Stepper<'a> {
+    owner: &'a Owner,
+    pub layout: FrameLayout,
+    lanes: usize,
+    pub attached: Attached,
+    pub reader: FrameReader,
+    pub writer: FrameWriter,
+}
+
+/// An answer of a node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answered {
+    pub header: FrameHeader,
+    pub columns: Vec<u8>,
+    pub sidecar: Vec<u8>,
+}
+
+impl Answered {
+    pub fn refusal(&self) -> Refusal {
+        assert_eq!(self.header.kind, FrameKind::Refused, "{:?}", self.header);
+        rollhouse_wire::control::decode(&self.sidecar).unwrap()
+    }
+}
+
+impl Stepper<'_> {
+    pub fn put(&mut self, header: FrameHeader, columns: &[u8]) {
+        self.writer.put(header, &[columns], &[]);
+        self.owner.block_on(async {
+            self.writer.flush().await.unwrap();
+            // The connection's own task sends it, on this very thread.
+            for _ in 0..4 {
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+
+    pub fn ask(&mut self, kind: FrameKind, number: u32, columns: &[u8]) {
+        let header = FrameHeader { kind, flags: 0, number, columns: columns.len() as u32, sidecar: 0 };
+        self.put(header, columns);
+    }
+
+    pub fn hear(&mut self) -> Result<Answered, FrameFault> {
+        let header = self.owner.block_on(self.reader.read())?.unwrap();
+        let (columns, sidecar) = (self.reader.columns().bytes().to_vec(), self.reader.sidecar().to_vec());
+        Ok(Answered { header, columns, sidecar })
+    }
+
+    pub fn reset(&mut self, number: u32) -> Answered {
+        self.ask(FrameKind::Reset, number, &[]);
+        self.hear().unwrap()
+    }
+
+    pub fn step(&mut self, number: u32, actions: &[i64]) -> Answered {
+        assert_eq!(actions.len(), self.lanes);
+        self.ask(FrameKind::Step, number, column_bytes(ColumnRef::I64(actions)));
+        self.hear().unwrap()
+    }
+
+    pub fn send(&mut self, number: u32, lanes: &[u32], actions: &[i64]) -> Answered {
+        let places = self.layout.actions(lanes.len(), true).unwrap();
+        let mut columns = ColumnBuffer::default();
+        columns.resize(places.bytes);
+        columns.bytes_mut().fill(0);
+        columns.set_count(&places.count, lanes.len() as u32);
+        columns.lanes_mut(&places.lanes).copy_from_slice(lanes);
+        columns.bytes_mut()[places.actions].copy_from_slice(column_bytes(ColumnRef::I64(actions)));
+        self.ask(FrameKind::Send, number, columns.bytes());
+        self.hear().unwrap()
+    }
+}
