@@ -6,6 +6,7 @@
 //! | one per handshake, in [`Listener`] | the same | the stranger is refused | he is turned away and counted |
 //! | one per request being read, in [`Requests`] | the same | its stream is given up | the connection is closed with the reason |
 
+mod congestion;
 mod connection;
 mod dialer;
 mod frames;
