@@ -5,6 +5,10 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::expect_used, clippy::missing_panics_doc, reason = "all of it is test code")]
 
+#[cfg(target_os = "linux")]
+pub mod emulator;
+pub mod link;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
