@@ -1,0 +1,380 @@
+//! Every message as bytes: one file each under `golden/`, and all of them for people in `golden/README.md`.
+//!
+//! `ROLLHOUSE_WRITE_GOLDEN=1 cargo test -p rollhouse-wire --test golden` writes them. Once a version is released
+//! its files stay as they are: what they hold must be read forever.
+
+mod messagepack;
+
+use std::collections::BTreeMap;
+use std::fmt::{Debug, Write as _};
+use std::path::PathBuf;
+
+use messagepack::Value;
+use rollhouse_core::{
+    BoxSpace, ColumnSpec, DType, Determinism, DiscreteSpace, EnvSpec, OptionSpec, OptionValue, RunId, Space,
+};
+use rollhouse_wire::{
+    Answer, Attach, Attached, AutoresetMode, ClosePool, CloseSession, ClusterStatus, Collect, CollectGoal,
+    Done, Drain, EndCause, FrameHeader, FrameKind, Grant, Heartbeat, HeartbeatTaken, Hello, Incarnation,
+    LaneSettings, LostLane, NodeList, NodeLoad, NodeState, NodeStatus, Notes, OpenPool, OpenSession,
+    PoolOpened, PoolStatus, PoolStatusRequest, RecordRule, Refusal, RefusalCode, Register, Registered,
+    Request, ResetLanes, Role, Secret, SeedRule, SessionCounts, SessionEnd, SessionId, SessionList,
+    SessionOpened, SessionReport, SessionStatus, Ship, Shipped, Spread, StoreData, StoreEntry, StoreList,
+    StoreListing, StoreRead, StoreStatus, Versions, Welcome, control,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// One message, its bytes and how to read them.
+struct Sample {
+    name: &'static str,
+    bytes: Vec<u8>,
+    /// Whether these bytes, without a length word, are the message.
+    reads: Box<dyn Fn(&[u8]) -> Result<bool, String>>,
+}
+
+fn sample<T>(name: &'static str, message: T) -> Sample
+where
+    T: Serialize + DeserializeOwned + PartialEq + Debug + 'static,
+{
+    let mut bytes = Vec::new();
+    control::encode(&message, &mut bytes).unwrap();
+    let reads = move |bytes: &[u8]| match control::decode::<T>(bytes) {
+        Ok(read) => Ok(read == message),
+        Err(error) => Err(error.to_string()),
+    };
+    Sample { name, bytes, reads: Box::new(reads) }
+}
+
+fn answer<T>(name: &'static str, value: T) -> Sample
+where
+    T: Serialize + DeserializeOwned + PartialEq + Debug + 'static,
+{
+    sample(name, Answer::Ok(value))
+}
+
+const POOL: RunId = RunId::from_u128(0x0192_f0e1_d2c3_7000_8123_4567_89ab_cdef);
+
+fn session() -> SessionId {
+    SessionId { pool: POOL, index: 1 }
+}
+
+const INCARNATION: Incarnation = Incarnation { term: 3, counter: 17 };
+
+fn secret() -> Secret {
+    Secret::from_bytes(*b"0123456789abcdef")
+}
+
+fn labels() -> BTreeMap<String, String> {
+    BTreeMap::from([("zone".into(), "a".into())])
+}
+
+fn counts() -> SessionCounts {
+    SessionCounts { steps: 6_400, episodes: 31, return_sum: 712.5, interrupted: 2 }
+}
+
+fn load() -> NodeLoad {
+    NodeLoad {
+        lanes: 64,
+        queued: 1,
+        steps: 6_400,
+        episodes: 31,
+        spool_bytes: 70_000,
+        spool_left: 1_000_000,
+        spool_dropped: 0,
+    }
+}
+
+fn report() -> SessionReport {
+    SessionReport {
+        session: session(),
+        incarnation: INCARNATION,
+        owner: "ada".into(),
+        env: "CartPole-v1".into(),
+        first_lane: 32,
+        lanes: 32,
+        pool_lanes: 64,
+        attached: Some(true),
+        transport: Some("quic".into()),
+        done: counts(),
+    }
+}
+
+fn spec() -> EnvSpec {
+    let bounds = BoxSpace { low: vec![-4.8, -3.0], high: vec![4.8, 3.0], shape: vec![2], dtype: DType::F32 };
+    EnvSpec {
+        id: "Example-v0".into(),
+        summary: "an example".into(),
+        observation_space: Space::Box(bounds),
+        action_space: Space::Discrete(DiscreteSpace { n: 2, start: 0 }),
+        observation_names: vec!["position".into(), "velocity".into()],
+        action_names: vec!["left".into(), "right".into()],
+        max_episode_steps: Some(500),
+        determinism: Determinism::Deterministic,
+        options: vec![OptionSpec {
+            name: "wind".into(),
+            default: OptionValue::Bool(false),
+            summary: "whether it blows".into(),
+        }],
+        info_channels: vec![ColumnSpec {
+            path: "lives".into(),
+            dtype: DType::I32,
+            shape: vec![],
+            names: vec![],
+            role: rollhouse_core::Role::Info,
+        }],
+        dynamics_hash: 0x0123_4567_89ab_cdef,
+    }
+}
+
+fn settings() -> LaneSettings {
+    LaneSettings {
+        env: "Example-v0".into(),
+        options: BTreeMap::from([
+            ("gravity".into(), OptionValue::Float(9.8)),
+            ("level".into(), OptionValue::Int(3)),
+            ("wind".into(), OptionValue::Bool(true)),
+        ]),
+        autoreset: AutoresetMode::SameStep,
+        max_episode_steps: Some(200),
+        seeds: SeedRule::PerEpisode { run_seed: 42 },
+        record: RecordRule::Sample { probability: 0.25 },
+        collect: Some(Collect { policy: "random".into(), seed: 7, goal: CollectGoal::Episodes(1000) }),
+    }
+}
+
+fn requests() -> Vec<Sample> {
+    let hello = Hello {
+        versions: Versions { oldest: 1, newest: 1 },
+        program: "rollhouse/0.1.0".into(),
+        token: Some("rh_0123456789_secret".into()),
+    };
+    let open_pool =
+        OpenPool { pool: POOL, lanes: 64, settings: settings(), labels: labels(), spread: Spread::Even };
+    let register = Register {
+        node: "n1".into(),
+        boot: 0xfeed_beef,
+        address: "10.0.0.7:7610".into(),
+        capacity: 4096,
+        threads: 8,
+        labels: labels(),
+        envs: BTreeMap::from([("Example-v0".into(), 0x0123_4567_89ab_cdef)]),
+        sessions: vec![report()],
+        program: "rollhouse/0.1.0".into(),
+    };
+    let end = SessionEnd {
+        session: session(),
+        incarnation: INCARNATION,
+        cause: EndCause::LeaseEnded,
+        detail: String::new(),
+        done: counts(),
+    };
+    let heartbeat = Heartbeat { number: 9, load: load(), sessions: vec![report()], ended: vec![end] };
+    let open_session = OpenSession {
+        session: session(),
+        incarnation: INCARNATION,
+        secret: secret(),
+        owner: "ada".into(),
+        first_lane: 32,
+        lanes: 32,
+        pool_lanes: 64,
+        settings: settings(),
+    };
+    let close = CloseSession { session: session(), incarnation: INCARNATION };
+    let ship = Ship { spool: "k3f9q2tz".into(), segment: 12, bytes: 1 << 20, crc: 0xdead_beef };
+    let attach = Attach { pool: POOL, index: 1, incarnation: INCARNATION, secret: secret() };
+    let list = StoreList { path: "n1-k3f9q2tz/segments".into(), after: "0000000011.seg".into() };
+    let read = StoreRead { path: "n1-k3f9q2tz/segments/0000000012.seg".into(), offset: 4096, bytes: 65_536 };
+    vec![
+        sample("request-hello", Request::Hello(hello)),
+        sample("request-open_pool", Request::OpenPool(open_pool)),
+        sample("request-close_pool", Request::ClosePool(ClosePool { pool: POOL })),
+        sample("request-pool_status", Request::PoolStatus(PoolStatusRequest { pool: POOL })),
+        sample("request-status", Request::Status),
+        sample("request-nodes", Request::Nodes),
+        sample("request-sessions", Request::Sessions),
+        sample("request-drain", Request::Drain(Drain { node: "n1".into() })),
+        sample("request-register", Request::Register(register)),
+        sample("request-heartbeat", Request::Heartbeat(heartbeat)),
+        sample("request-ship", Request::Ship(ship)),
+        sample("request-open_session", Request::OpenSession(open_session)),
+        sample("request-close_session", Request::CloseSession(close)),
+        sample("request-attach", Request::Attach(attach)),
+        sample("request-store_list", Request::StoreList(list)),
+        sample("request-store_read", Request::StoreRead(read)),
+    ]
+}
+
+fn answers() -> Vec<Sample> {
+    let grant = Grant {
+        index: 1,
+        incarnation: INCARNATION,
+        secret: secret(),
+        node: "n1".into(),
+        address: "10.0.0.7:7610".into(),
+        first_lane: 32,
+        lanes: 32,
+    };
+    let pool_status = PoolStatus {
+        open: 1,
+        ended: BTreeMap::from([(EndCause::Finished, 1), (EndCause::NodeLost, 2)]),
+        failures: vec!["n2: the env panicked".into()],
+        done: counts(),
+        shipped: true,
+    };
+    let status = ClusterStatus {
+        program: "rollhouse/0.1.0".into(),
+        term: 3,
+        uptime_s: 86_400,
+        nodes: BTreeMap::from([(NodeState::Alive, 2), (NodeState::Draining, 1)]),
+        capacity: 8192,
+        lanes: 64,
+        pools: 1,
+        sessions: 2,
+        steps: 6_400,
+        episodes: 31,
+        transports: BTreeMap::from([("quic".into(), 2)]),
+        store: StoreStatus { segments: 12, bytes: 1 << 24, quarantined: 0 },
+    };
+    let node = NodeStatus {
+        node: "n1".into(),
+        state: NodeState::Suspect,
+        address: "10.0.0.7:7610".into(),
+        capacity: 4096,
+        threads: 8,
+        labels: labels(),
+        sessions: 2,
+        silent_ms: 3_100,
+        load: load(),
+        program: "rollhouse/0.1.0".into(),
+    };
+    let close = vec![CloseSession { session: session(), incarnation: INCARNATION }];
+    let end = SessionEnd {
+        session: session(),
+        incarnation: INCARNATION,
+        cause: EndCause::Closed,
+        detail: String::new(),
+        done: counts(),
+    };
+    let welcome = Welcome { version: 1, program: "rollhouse/0.1.0".into(), role: Role::Trainer };
+    let entry = StoreEntry { name: "0000000012.seg".into(), bytes: Some(1 << 20) };
+    vec![
+        answer("answer-hello", welcome),
+        answer("answer-open_pool", PoolOpened { spec: spec(), lease_ms: 30_000, sessions: vec![grant] }),
+        answer("answer-pool_status", pool_status),
+        answer("answer-status", status),
+        answer("answer-nodes", NodeList { nodes: vec![node], omitted: 0 }),
+        answer(
+            "answer-sessions",
+            SessionList { sessions: vec![SessionStatus { node: "n1".into(), report: report() }], omitted: 3 },
+        ),
+        answer("answer-drain", Done {}),
+        answer("answer-register", Registered { term: 3, heartbeat_ms: 1_000, close: close.clone() }),
+        answer("answer-heartbeat", HeartbeatTaken { number: 9, close, drain: false }),
+        answer("answer-ship", Shipped::Durable),
+        answer("answer-open_session", SessionOpened { spec: spec(), lease_ms: 30_000 }),
+        answer("answer-close_session", end),
+        answer("answer-attach", Attached { lanes: 32, last: 41 }),
+        answer("answer-store_list", StoreListing { entries: vec![entry], more: false }),
+        answer("answer-store_read", StoreData { bytes: 65_536, file_bytes: 1 << 20 }),
+        sample("refused", Answer::<Done>::Refused(Refusal::busy("the queue of 64 batches is full", 20))),
+        sample("refused-plain", Answer::<Done>::Refused(Refusal::new(RefusalCode::NotFound, "no node `n9`"))),
+    ]
+}
+
+fn sidecars() -> Vec<Sample> {
+    let reset = ResetLanes { seeds: vec![Some(7), None], mask: vec![1, 0] };
+    vec![
+        sample("sidecar-reset", reset),
+        sample("sidecar-notes", Notes { lost: vec![LostLane { lane: 5, outcome: 3 }] }),
+        sample("sidecar-refused", Refusal::new(RefusalCode::BadRequest, "action 9 of lane 3, at most 1")),
+    ]
+}
+
+fn samples() -> Vec<Sample> {
+    requests().into_iter().chain(answers()).chain(sidecars()).collect()
+}
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden")
+}
+
+/// The whole page for people.
+fn page(samples: &[Sample]) -> String {
+    let mut text = String::from(
+        "# Golden messages of version 1\n\nEach file is one control message as it stands on the wire: its length \
+         as a little-endian u32, then msgpack. Sidecars are kept the same way here, though a frame's header has \
+         their length instead. Written by `ROLLHOUSE_WRITE_GOLDEN=1 cargo test -p rollhouse-wire --test golden`; \
+         the same test without the variable compares.\n",
+    );
+    for sample in samples {
+        let value = Value::read(&sample.bytes[4..]).unwrap();
+        writeln!(text, "\n## {}.bin\n\n{} bytes\n\n```\n{value:#}\n```", sample.name, sample.bytes.len())
+            .unwrap();
+    }
+    let header = FrameHeader { kind: FrameKind::Step, flags: 0, number: 2, columns: 256, sidecar: 0 };
+    writeln!(text, "\n## frame-header.bin\n\n{header:?}\n").unwrap();
+    writeln!(text, "```\n{:02x?}\n```", header.encode()).unwrap();
+    text
+}
+
+fn header() -> [u8; 16] {
+    FrameHeader { kind: FrameKind::Step, flags: 0, number: 2, columns: 256, sidecar: 0 }.encode()
+}
+
+#[test]
+fn every_message_has_the_bytes_it_always_had() {
+    let samples = samples();
+    let write = std::env::var_os("ROLLHOUSE_WRITE_GOLDEN").is_some();
+    let page = page(&samples);
+    let mut files: Vec<(String, Vec<u8>)> =
+        samples.iter().map(|sample| (format!("{}.bin", sample.name), sample.bytes.clone())).collect();
+    files.push(("frame-header.bin".into(), header().to_vec()));
+    files.push(("README.md".into(), page.into_bytes()));
+    for (name, bytes) in &files {
+        let path = folder().join(name);
+        if write {
+            std::fs::write(&path, bytes).unwrap();
+        }
+        let kept = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert!(kept == *bytes, "{name} differs from what is written now");
+    }
+    let kept = std::fs::read_dir(folder()).unwrap().count();
+    assert_eq!(kept, files.len(), "every file belongs to a message");
+}
+
+#[test]
+fn every_message_reads_back_and_unknown_fields_are_ignored() {
+    for sample in samples() {
+        let bytes = &sample.bytes[4..];
+        assert_eq!((sample.reads)(bytes), Ok(true), "{}", sample.name);
+        let value = Value::read(bytes).unwrap();
+        assert_eq!(value.write(), bytes, "{}: the printer reads all of it", sample.name);
+        if let Some(newer) = newer(value) {
+            assert_eq!((sample.reads)(&newer.write()), Ok(true), "{} of a newer version", sample.name);
+        }
+    }
+}
+
+/// The message with fields this version does not know: a number, and a nested map. `None` if it is a mere word.
+fn newer(mut value: Value) -> Option<Value> {
+    let Value::Map(fields) = &mut value else { panic!("{value} is no map") };
+    let inner = match &mut fields[..] {
+        [(Value::Text(tag), inner)] if matches!(tag.as_str(), "ok" | "refused") => match inner {
+            Value::Map(inner) => inner,
+            _ => return None,
+        },
+        _ => fields,
+    };
+    inner.insert(0, (Value::Text("zz_first".into()), Value::Unsigned(7)));
+    let nested = Value::Map(vec![(Value::Text("a".into()), Value::List(vec![Value::Nil]))]);
+    inner.push((Value::Text("zz_last".into()), nested));
+    Some(value)
+}
+
+#[test]
+fn every_request_has_a_golden_message_and_a_word() {
+    let names: Vec<&str> = requests().iter().map(|sample| sample.name).collect();
+    let words: Vec<String> = Request::WORDS.iter().map(|word| format!("request-{word}")).collect();
+    assert_eq!(names, words);
+}
