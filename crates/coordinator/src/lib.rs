@@ -4,9 +4,21 @@
 //! is a value without clock, sockets and files, to which the world is told as [`Event`]s and which says what to do as
 //! [`Action`]s; `tests/simulation.rs` drives it through lost messages and restarts.
 //!
+//! [`Coordinator`] is the thin skin around it: one thread with the QUIC endpoint, the actor that owns the cluster, and
+//! a task per connection and request. The [`Store`] gathers what nodes recorded.
+//!
+//! | thread or task | runs on | on cancel | on error |
+//! |---|---|---|---|
+//! | coordinator | own thread, actix and tokio's current-thread runtime | ends with [`Coordinator::stop`] or its drop | its end says that it failed |
+//! | actor of the cluster | coordinator | ends with it | a panic ends the coordinator; a new one learns from the nodes |
+//! | call to a node | coordinator, the actor's | ends with it | told to the cluster as refused or unknown |
+//! | connection, one each | coordinator | ends with it | its node is told to the cluster as cut off |
+//! | request, one each | its connection's task | its stream is given up; the cluster decides all the same | the peer sees the stream end |
+//! | file operation of the store | tokio's threads for what blocks | runs to its end | its request is refused |
+//!
 //! Not a goal: carrying steps. Data goes straight between trainer and node, and a coordinator's absence ends no
 //! session. Moving or resuming sessions of a lost node is not done either: its pool is told that they are lost.
-//! Start reading at [`Cluster`], then [`Event`].
+//! Start reading at [`Cluster`], then [`Event`]; the skin begins at [`Coordinator`].
 #![forbid(unsafe_code)]
 
 mod actor;

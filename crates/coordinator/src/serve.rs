@@ -182,6 +182,8 @@ async fn answer(
     {
         let refusal = Refusal::new(RefusalCode::Unauthenticated, refused.to_string());
         service.refuse(responder, refusal.clone()).await?;
+        // The answer is to arrive before the connection goes.
+        let _gone = tokio::time::timeout(LINGER, connection.closed()).await;
         connection.close(CloseCode::Refused, &refusal.message);
         return Ok(());
     }
@@ -288,5 +290,7 @@ where
 const MAX_READS: usize = 8;
 /// How fresh counts of strangers are, and how soon a panic is noticed.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How long a refusal is given to arrive.
+const LINGER: Duration = Duration::from_secs(1);
 /// About as long as a full mailbox takes.
 const BUSY_RETRY_MS: u64 = 100;

@@ -1,0 +1,253 @@
+//! The coordinator over loopback: what peers ask and are answered.
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used)]
+
+mod stage;
+
+use std::future::Future;
+use std::time::{Duration, SystemTime};
+
+use rollhouse_coordinator::{CoordinatorError, DataError, Stopped};
+use rollhouse_core::RunId;
+use rollhouse_wire::{
+    Attach, ClosePool, CloseSession, ClusterStatus, Done, Drain, Incarnation, NodeList, NodeState,
+    PoolOpened, PoolStatus, PoolStatusRequest, RefusalCode, Request, Role, Secret, SessionId, SessionList,
+    Ship, Shipped, StoreData, StoreList, StoreListing, StoreRead,
+};
+use stage::{PATIENCE, Stage, pool, spec};
+
+fn on_a_runtime(test: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
+}
+
+#[test]
+fn a_pool_opens_on_a_node_is_seen_and_closes() {
+    let stage = Stage::new("pool");
+    let coordinator = stage.coordinator();
+    on_a_runtime(async {
+        let node = stage.node(coordinator.address(), "node-a").await;
+        assert_eq!(node.register(4096).await.unwrap().term, 1);
+        let trainer = stage.holder(coordinator.address(), Role::Trainer).await;
+        let request = pool(4096);
+        let opened: PoolOpened = trainer.ask(Request::OpenPool(request.clone())).await.unwrap();
+        assert_eq!((opened.spec, opened.lease_ms), (spec(), 30_000));
+        let asked = node.sessions();
+        assert_eq!(opened.sessions.len(), 4);
+        for grant in &opened.sessions {
+            let open = asked.iter().find(|open| open.incarnation == grant.incarnation).unwrap();
+            assert_eq!((open.first_lane, open.lanes), (grant.first_lane, grant.lanes));
+            assert_eq!(open.secret, grant.secret);
+            assert_eq!((&*grant.node, &*grant.address), ("node-a", "127.0.0.1:7610"));
+        }
+        let again: PoolOpened = trainer.ask(Request::OpenPool(request.clone())).await.unwrap();
+        assert_eq!(again.sessions, opened.sessions, "asking again gives the same answer");
+        let status: ClusterStatus = trainer.ask(Request::Status).await.unwrap();
+        assert_eq!((status.pools, status.sessions, status.lanes, status.capacity), (1, 4, 4096, 4096));
+        let sessions: SessionList = trainer.ask(Request::Sessions).await.unwrap();
+        assert_eq!(sessions.sessions.len(), 4);
+        let closed: PoolStatus =
+            trainer.ask(Request::ClosePool(ClosePool { pool: request.pool })).await.unwrap();
+        assert_eq!((closed.open, closed.done.steps), (0, 4 * 7));
+        assert!(node.sessions().is_empty());
+    });
+    assert_eq!(coordinator.stop(PATIENCE), Stopped::InOrder);
+}
+
+#[test]
+fn every_role_may_ask_for_what_it_may_and_for_nothing_else() {
+    let stage = Stage::new("roles");
+    let coordinator = stage.coordinator();
+    let session = SessionId { pool: RunId::from_u128(1), index: 0 };
+    let incarnation = Incarnation { term: 1, counter: 1 };
+    let requests = [
+        Request::Status,
+        Request::Nodes,
+        Request::Sessions,
+        Request::PoolStatus(PoolStatusRequest { pool: session.pool }),
+        Request::OpenPool(pool(1)),
+        Request::ClosePool(ClosePool { pool: session.pool }),
+        Request::Drain(Drain { node: "nobody".to_owned() }),
+        Request::CloseSession(CloseSession { session, incarnation }),
+        Request::Attach(Attach {
+            pool: session.pool,
+            index: 0,
+            incarnation,
+            secret: Secret::from_bytes([0; 16]),
+        }),
+        Request::StoreList(StoreList { path: String::new(), after: String::new() }),
+        Request::StoreRead(StoreRead { path: "nothing".to_owned(), offset: 0, bytes: 1 }),
+    ];
+    on_a_runtime(async {
+        for role in [Role::Viewer, Role::Trainer, Role::Admin, Role::Node] {
+            let peer = match role {
+                Role::Node => None,
+                _ => Some(stage.holder(coordinator.address(), role).await),
+            };
+            let node = stage.node(coordinator.address(), "node-a").await;
+            let peer = peer.as_ref().unwrap_or(node.peer());
+            for request in &requests {
+                let refused = peer.ask::<serde::de::IgnoredAny>(request.clone()).await.err().map(|r| r.code);
+                let forbidden = refused == Some(RefusalCode::Forbidden);
+                assert_eq!(
+                    forbidden,
+                    !role.may(request),
+                    "{} asks for {}: {refused:?}",
+                    role.word(),
+                    request.word()
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn a_draining_node_is_told_so_and_gets_no_new_sessions() {
+    let stage = Stage::new("drain");
+    let coordinator = stage.coordinator();
+    on_a_runtime(async {
+        let mut node = stage.node(coordinator.address(), "node-a").await;
+        node.register(64).await.unwrap();
+        assert!(!node.beat().await.unwrap().drain);
+        let admin = stage.holder(coordinator.address(), Role::Admin).await;
+        let drain = |node: &str| Request::Drain(Drain { node: node.to_owned() });
+        let _done: Done = admin.ask(drain("node-a")).await.unwrap();
+        assert_eq!(admin.ask::<Done>(drain("node-b")).await.unwrap_err().code, RefusalCode::NotFound);
+        assert!(node.beat().await.unwrap().drain);
+        let nodes: NodeList = admin.ask(Request::Nodes).await.unwrap();
+        assert_eq!(nodes.nodes[0].state, NodeState::Draining);
+        assert!(admin.ask::<PoolOpened>(Request::OpenPool(pool(1))).await.is_err());
+        assert!(node.sessions().is_empty());
+    });
+}
+
+#[test]
+fn a_restarted_coordinator_has_a_greater_term_and_learns_its_pools_from_the_nodes() {
+    let stage = Stage::new("restart");
+    let first = stage.coordinator();
+    let request = pool(64);
+    let sessions = std::cell::RefCell::new(Vec::new());
+    let (_, token) = stage.token(Role::Trainer, None);
+    on_a_runtime(async {
+        let node = stage.node(first.address(), "node-a").await;
+        node.register(64).await.unwrap();
+        let trainer = stage.connect(first.address(), &token).await;
+        let _opened: PoolOpened = trainer.ask(Request::OpenPool(request.clone())).await.unwrap();
+        sessions.replace(node.sessions());
+    });
+    assert_eq!((first.term(), first.stop(PATIENCE)), (1, Stopped::InOrder));
+    let second = stage.coordinator();
+    on_a_runtime(async {
+        let trainer = stage.connect(second.address(), &token).await;
+        let ask = PoolStatusRequest { pool: request.pool };
+        let unknown = trainer.ask::<PoolStatus>(Request::PoolStatus(ask)).await.unwrap_err();
+        assert_eq!(unknown.code, RefusalCode::Busy, "its nodes may still come: {unknown}");
+        let mut node = stage.node(second.address(), "node-a").await;
+        node.take_over(sessions.take());
+        let registered = node.register(64).await.unwrap();
+        assert_eq!((registered.term, registered.close), (2, Vec::new()));
+        let status: PoolStatus = trainer.ask(Request::PoolStatus(ask)).await.unwrap();
+        assert_eq!(status.open, 1);
+        let stale = trainer.ask::<PoolOpened>(Request::OpenPool(request.clone())).await.unwrap_err();
+        assert_eq!(stale.code, RefusalCode::Stale, "its grants are known to its owner only: {stale}");
+        let closed: PoolStatus =
+            trainer.ask(Request::ClosePool(ClosePool { pool: request.pool })).await.unwrap();
+        assert_eq!(closed.open, 0);
+        assert!(node.sessions().is_empty());
+    });
+}
+
+#[test]
+fn quotas_hold_for_each_token_and_a_revoked_one_is_of_no_more_use() {
+    let stage = Stage::new("quota");
+    let coordinator = stage.coordinator();
+    on_a_runtime(async {
+        let node = stage.node(coordinator.address(), "node-a").await;
+        node.register(1000).await.unwrap();
+        let (id, token) = stage.token(Role::Trainer, Some(100));
+        let trainer = stage.connect(coordinator.address(), &token).await;
+        let other = stage.connect(coordinator.address(), &stage.token(Role::Trainer, Some(100)).1).await;
+        let mine = pool(60);
+        let _opened: PoolOpened = trainer.ask(Request::OpenPool(mine.clone())).await.unwrap();
+        let refusal = trainer.ask::<PoolOpened>(Request::OpenPool(pool(41))).await.unwrap_err();
+        assert_eq!(refusal.code, RefusalCode::Quota, "{refusal}");
+        let _opened: PoolOpened = other.ask(Request::OpenPool(pool(100))).await.unwrap();
+        let refusal =
+            other.ask::<PoolStatus>(Request::ClosePool(ClosePool { pool: mine.pool })).await.unwrap_err();
+        assert_eq!(refusal.code, RefusalCode::Forbidden, "two tokens of one name are two owners");
+        stage.tokens.revoke(&id, SystemTime::now()).unwrap();
+        let refusal = trainer.ask::<ClusterStatus>(Request::Status).await.unwrap_err();
+        assert_eq!(refusal.code, RefusalCode::Unauthenticated, "{refusal}");
+        trainer.connection.closed().await;
+        let _status: ClusterStatus = other.ask(Request::Status).await.unwrap();
+    });
+    let figures = coordinator.figures().unwrap();
+    for code in ["quota", "forbidden", "unauthenticated"] {
+        assert_eq!(figures.refusals.get(code), Some(&1), "{code}");
+    }
+}
+
+#[test]
+fn a_segment_that_a_node_ships_is_acknowledged_listed_and_read() {
+    let stage = Stage::new("ship");
+    let coordinator = stage.coordinator();
+    let segment = recorded(&stage);
+    on_a_runtime(async {
+        let node = stage.node(coordinator.address(), "node-a").await;
+        let ship = Ship {
+            spool: "spool".to_owned(),
+            segment: 1,
+            bytes: segment.len() as u64,
+            crc: crc32c::crc32c(&segment),
+        };
+        let send = async |ship: Ship, bytes: &[u8]| -> Result<Shipped, RefusalCode> {
+            let mut call = node.peer().connection.open(&Request::Ship(ship)).await.unwrap();
+            // A store that needs no bytes stops them.
+            let _sent = call.send.write_all(bytes).await;
+            let _finished = call.finish();
+            call.answer().await.map_err(|error: rollhouse_wire::CallError| error.refusal().unwrap())
+        };
+        let wrong = Ship { crc: !ship.crc, ..ship.clone() };
+        assert_eq!(send(wrong, &segment).await, Err(RefusalCode::Busy), "it may arrive whole the next time");
+        assert_eq!(send(ship.clone(), &segment).await, Ok(Shipped::Durable));
+        assert_eq!(send(ship, &segment).await, Ok(Shipped::Known));
+        let viewer = stage.holder(coordinator.address(), Role::Viewer).await;
+        let path = "node-a-spool/segments".to_owned();
+        let listing: StoreListing = viewer
+            .ask(Request::StoreList(StoreList { path: path.clone(), after: String::new() }))
+            .await
+            .unwrap();
+        assert_eq!(listing.entries.len(), 1);
+        let path = format!("{path}/{}", listing.entries[0].name);
+        let read = StoreRead { path, offset: 8, bytes: 1 << 20 };
+        let mut call = viewer.connection.open(&Request::StoreRead(read)).await.unwrap();
+        let data: StoreData = call.answer().await.unwrap();
+        assert_eq!((data.bytes as usize, data.file_bytes), (segment.len() - 8, segment.len() as u64));
+        let mut bytes = vec![0; data.bytes as usize];
+        call.receive.read_exact(&mut bytes).await.unwrap();
+        assert_eq!(bytes, segment[8..]);
+    });
+    assert_eq!(coordinator.figures().unwrap().store.received, 1);
+}
+
+/// The bytes of a segment with episodes.
+fn recorded(stage: &Stage) -> Vec<u8> {
+    use play::{Play, play};
+    let dir = stage.path().join("spool");
+    play(
+        std::sync::Arc::new(rollhouse_replay::RealDisk),
+        &dir,
+        &Play { lanes: 4, ..Play::new("CartPole-v1", 100) },
+    );
+    std::fs::read(rollhouse_replay::segment_path(&dir, 1)).unwrap()
+}
+
+#[path = "../../../replay/tests/stage/mod.rs"]
+mod play;
+
+#[test]
+fn a_second_coordinator_on_the_folder_is_refused() {
+    let stage = Stage::new("second");
+    let first = stage.coordinator();
+    let error = stage.start().unwrap_err();
+    assert!(matches!(error, CoordinatorError::Data(DataError::Held { .. })), "{error}");
+    assert!(!first.wait_failed(Duration::ZERO));
+}

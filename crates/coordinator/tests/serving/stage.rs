@@ -1,0 +1,250 @@
+//! A coordinator with its certificates and tokens, and nodes and trainers that speak to it over loopback.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use rollhouse_coordinator::{Coordinator, CoordinatorConfig, CoordinatorError, StoreConfig};
+use rollhouse_core::{EnvSpec, RunId};
+use rollhouse_env::Registry;
+use rollhouse_wire::{
+    CallError, CertificateAuthority, CertificateFiles, Connection, Dialer, EndCause, Expected, Heartbeat,
+    HeartbeatTaken, Identity, LaneSettings, NewToken, NodeLoad, OpenPool, OpenSession, Refusal, Register,
+    Registered, Request, Role, SessionCounts, SessionEnd, SessionOpened, SessionReport, Settings, Spread,
+    TokenStore, Trust,
+};
+use serde::de::DeserializeOwned;
+
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The folder of one test, with an authority in it; gone when dropped.
+pub struct Stage {
+    folder: PathBuf,
+    authority: CertificateAuthority,
+    pub tokens: Arc<TokenStore>,
+}
+
+impl Stage {
+    pub fn new(name: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = format!("rollhouse-serving-{name}-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let authority = CertificateAuthority::create(&folder, Duration::from_secs(3600)).unwrap();
+        let tokens = Arc::new(TokenStore::open(folder.join("tokens.json")).unwrap());
+        Self { folder, authority, tokens }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Somebody with a certificate.
+    pub fn certified(&self, role: Role, name: &str) -> Arc<Identity> {
+        let files = CertificateFiles {
+            certificate: self.folder.join(format!("{name}.pem")),
+            key: self.folder.join(format!("{name}.key")),
+        };
+        let issued = self.authority.issue(role, name, Duration::from_secs(3600)).unwrap();
+        issued.write(&files.certificate, &files.key).unwrap();
+        Identity::load(self.trust(), Some(files)).unwrap()
+    }
+
+    fn trust(&self) -> Trust {
+        Trust::File(self.folder.join(rollhouse_wire::CA_CERTIFICATE))
+    }
+
+    pub fn coordinator(&self) -> Coordinator {
+        self.start().unwrap()
+    }
+
+    pub fn start(&self) -> Result<Coordinator, CoordinatorError> {
+        Coordinator::start(CoordinatorConfig {
+            data: self.folder.join("data"),
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            identity: self.certified(Role::Coordinator, "coordinator"),
+            tokens: Arc::clone(&self.tokens),
+            store: StoreConfig { budget_bytes: 1 << 30, quarantine_bytes: 1 << 20 },
+            quic: Settings::default(),
+            program: "coordinator under test".to_owned(),
+            log: Arc::new(|_| ()),
+        })
+    }
+
+    /// A new token's id and text.
+    pub fn token(&self, role: Role, max_lanes: Option<u32>) -> (String, String) {
+        let name = role.word().to_owned();
+        let (record, text) = self
+            .tokens
+            .create(&NewToken { name, role, max_lanes, lifetime: None }, SystemTime::now())
+            .unwrap();
+        (record.id, text)
+    }
+
+    /// Connects with a token of its own.
+    pub async fn holder(&self, at: SocketAddr, role: Role) -> Peer {
+        let (_, token) = self.token(role, None);
+        self.connect(at, &token).await
+    }
+
+    pub async fn connect(&self, at: SocketAddr, token: &str) -> Peer {
+        let identity = Identity::load(self.trust(), None).unwrap();
+        Peer::dial(identity, at, Some(token)).await
+    }
+
+    /// Connects a node that opens whatever it is asked for.
+    pub async fn node(&self, at: SocketAddr, name: &str) -> Node {
+        let peer = Peer::dial(self.certified(Role::Node, name), at, None).await;
+        Node::new(peer, name)
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _gone = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// One connection to the coordinator.
+pub struct Peer {
+    _dialer: Dialer,
+    pub connection: Connection,
+}
+
+impl Peer {
+    async fn dial(identity: Arc<Identity>, at: SocketAddr, token: Option<&str>) -> Self {
+        let dialer = Dialer::new(identity, Settings::default(), "test");
+        let connection = dialer.dial_address(at, &Expected::COORDINATOR, token).await.unwrap();
+        Self { _dialer: dialer, connection }
+    }
+
+    pub async fn ask<T: DeserializeOwned>(&self, request: Request) -> Result<T, Refusal> {
+        match self.connection.call(&request, PATIENCE).await {
+            Ok(answer) => Ok(answer),
+            Err(CallError::Refused(refusal)) => Err(refusal),
+            Err(error) => panic!("{} got no answer: {error}", request.word()),
+        }
+    }
+}
+
+/// A node that opens and closes what it is asked to, and tells of it.
+pub struct Node {
+    peer: Peer,
+    name: String,
+    sessions: Arc<Mutex<Vec<OpenSession>>>,
+    beats: u64,
+    _serving: tokio::task::JoinHandle<()>,
+}
+
+impl Node {
+    fn new(peer: Peer, name: &str) -> Self {
+        let sessions: Arc<Mutex<Vec<OpenSession>>> = Arc::default();
+        let (connection, held) = (peer.connection.clone(), Arc::clone(&sessions));
+        let serving = tokio::spawn(async move {
+            let mut requests = connection.requests();
+            while let Ok((request, responder)) = requests.next().await {
+                match request {
+                    Request::OpenSession(open) => {
+                        held.lock().unwrap().push(open);
+                        let opened = SessionOpened { spec: spec(), lease_ms: 30_000 };
+                        responder.respond(Ok(opened)).await.unwrap();
+                    }
+                    Request::CloseSession(close) => {
+                        held.lock().unwrap().retain(|s| s.incarnation != close.incarnation);
+                        let end = SessionEnd {
+                            session: close.session,
+                            incarnation: close.incarnation,
+                            cause: EndCause::Closed,
+                            detail: String::new(),
+                            done: SessionCounts { steps: 7, ..SessionCounts::default() },
+                        };
+                        responder.respond(Ok(end)).await.unwrap();
+                    }
+                    other => panic!("a node is not asked for {}", other.word()),
+                }
+            }
+        });
+        Self { peer, name: name.to_owned(), sessions, beats: 0, _serving: serving }
+    }
+
+    pub fn sessions(&self) -> Vec<OpenSession> {
+        self.sessions.lock().unwrap().clone()
+    }
+
+    /// What another connection of the same node would still hold.
+    pub fn take_over(&mut self, sessions: Vec<OpenSession>) {
+        *self.sessions.lock().unwrap() = sessions;
+    }
+
+    fn reports(&self) -> Vec<SessionReport> {
+        let report = |open: OpenSession| SessionReport {
+            session: open.session,
+            incarnation: open.incarnation,
+            owner: open.owner,
+            env: open.settings.env,
+            first_lane: open.first_lane,
+            lanes: open.lanes,
+            pool_lanes: open.pool_lanes,
+            attached: Some(true),
+            transport: Some("quic".to_owned()),
+            done: SessionCounts::default(),
+        };
+        self.sessions().into_iter().map(report).collect()
+    }
+
+    pub async fn register(&self, capacity: u32) -> Result<Registered, Refusal> {
+        let register = Register {
+            node: self.name.clone(),
+            boot: 1,
+            address: "127.0.0.1:7610".to_owned(),
+            capacity,
+            threads: 1,
+            labels: BTreeMap::new(),
+            envs: BTreeMap::from([(spec().id, spec().dynamics_hash)]),
+            sessions: self.reports(),
+            program: "test".to_owned(),
+        };
+        self.peer.ask(Request::Register(register)).await
+    }
+
+    pub async fn beat(&mut self) -> Result<HeartbeatTaken, Refusal> {
+        self.beats += 1;
+        let heartbeat = Heartbeat {
+            number: self.beats,
+            load: NodeLoad::default(),
+            sessions: self.reports(),
+            ended: Vec::new(),
+        };
+        self.peer.ask(Request::Heartbeat(heartbeat)).await
+    }
+
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+}
+
+pub fn spec() -> EnvSpec {
+    Registry::builtin().get("CartPole-v1").unwrap().spec().clone()
+}
+
+pub fn pool(lanes: u32) -> OpenPool {
+    OpenPool {
+        pool: RunId::generate(),
+        lanes,
+        settings: LaneSettings {
+            env: "CartPole-v1".to_owned(),
+            options: BTreeMap::new(),
+            autoreset: rollhouse_wire::AutoresetMode::NextStep,
+            max_episode_steps: None,
+            seeds: rollhouse_wire::SeedRule::Continue,
+            record: rollhouse_wire::RecordRule::None,
+            collect: None,
+        },
+        labels: BTreeMap::new(),
+        spread: Spread::Pack,
+    }
+}
