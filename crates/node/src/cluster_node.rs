@@ -301,8 +301,8 @@ impl ClusterNode {
     }
 
     /// Stops in order, within about `deadline`: takes no new sessions, ends those that are open (their episodes as
-    /// `evicted`), seals the spool, ships what is in it, tells the coordinator, and closes the connections. What is counted can be read
-    /// until the report is there. Blocks.
+    /// `evicted`), seals the spool, ships what is in it, tells the coordinator, and closes the connections. What is
+    /// counted can be read until the report is there. Blocks.
     pub fn stop(mut self, deadline: Duration) -> StopReport {
         let until = Instant::now() + deadline;
         let left = || until.saturating_duration_since(Instant::now());

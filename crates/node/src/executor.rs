@@ -263,7 +263,9 @@ fn work(shared: &Shared, slot: &Mutex<Current>) {
 }
 
 /// Tells one thing to whoever asked, from whichever side is first.
-struct Once<R>(Arc<Mutex<Option<oneshot::Sender<Result<R, JobError>>>>>);
+struct Once<R>(Arc<Mutex<Option<Teller<R>>>>);
+
+type Teller<R> = oneshot::Sender<Result<R, JobError>>;
 
 impl<R> Clone for Once<R> {
     fn clone(&self) -> Self {

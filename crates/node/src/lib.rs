@@ -1,20 +1,40 @@
-//! What a machine that hosts sessions does: it starts, watches and restarts them.
+//! What a machine that hosts sessions does: it starts, serves, watches and ends them.
 //!
-//! A [`Node`] has one control thread with a node actor and one session actor per session. A session steps its
-//! lanes on a thread of its own that no actor stands in front of; actors start it, watch that it makes progress
-//! and pass on how it ended. What decides about hangs and restarts is plain structs that are given the time:
-//! [`HangWatch`] and [`BackOff`](rollhouse_core::BackOff).
+//! A [`Node`] plays rollouts in this process. A [`ClusterNode`] is a node of a cluster: it joins a coordinator,
+//! opens the sessions that one asks for, lets their owners step them over QUIC, and ships what was recorded.
+//!
+//! ```text
+//! coordinator <--QUIC--> link (control thread) --> table of sessions <-- streams (data thread) <--QUIC--> owners
+//!                                                        |                   |
+//!                                        rollouts: session actors      short batches here, long ones with workers
+//! ```
+//!
+//! A session stepped by its owner costs a stream and its lanes' memory: no thread, no descriptor, no actor. A
+//! session that plays by itself steps on a thread of its own that no actor stands in front of; actors start it,
+//! watch that it makes progress and pass on how it ended. What decides is plain values that are given the time:
+//! the table of sessions with its leases, the registration, [`Shipper`], [`HangWatch`] and
+//! [`BackOff`](rollhouse_core::BackOff).
 //!
 //! | thread or task | runs on | on cancel | on error |
 //! |---|---|---|---|
 //! | control | own thread, actix | ends when the node is dropped | the node answers nothing more |
 //! | node actor | control | ends with it | holds no foreign code |
 //! | session actor | control | ends with its session | made anew with back-off; the session steps on |
-//! | session | own thread | ends its episodes as `cancelled` after the batch it is in | its exit says why |
+//! | rollout | own thread | ends its episodes as `cancelled` after the batch it is in | its exit says why |
 //! | engine threads | own threads | end with the engine | a panic loses one block of lanes, not the thread |
+//! | link | control | says good-bye | dials again with back-off; sessions go on |
+//! | one per call to the coordinator, and per request of it | control | given up | the link dials anew; the request is refused |
+//! | one per collecting session | control | ends with the node | the session's end says why |
+//! | shipping | control, files on blocking threads | what is in flight stays in the spool | tried again with back-off |
+//! | data | own thread, tokio | closes all connections | the node serves nobody more |
+//! | one per connection | data | its streams end | ends with the connection |
+//! | one per attached session | data | the lease runs | the connection ends with the reason |
+//! | one per session whose lease is over | data | ends with the node | the session's end says why |
+//! | workers | own threads | end after the batch they are in | a panic ends its session; one that hangs is given up and replaced |
+//! | the recorder's writer | own thread | writes and seals what it has | latches, opens a new segment with back-off |
 //!
-//! Not a goal: a cluster in one process; there is no coordinator here. Start reading at [`Node`], then
-//! [`Rollout`].
+//! Not a goal: knowing other nodes, and placing sessions; the coordinator does. Start reading at [`ClusterNode`],
+//! then [`Rollout`].
 #![forbid(unsafe_code)]
 
 mod answer;

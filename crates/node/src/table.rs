@@ -555,10 +555,8 @@ mod tests {
                     (3, Some(asked)) => {
                         table.not_made(id, asked.incarnation);
                     }
-                    (4, Some(asked)) => {
-                        if table.begin_end(id, asked.incarnation).is_some() {
-                            table.ended(end(&asked));
-                        }
+                    (4, Some(asked)) if table.begin_end(id, asked.incarnation).is_some() => {
+                        table.ended(end(&asked));
                     }
                     _ => {}
                 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -24,6 +24,12 @@ use tokio::sync::oneshot;
 
 /// Far longer than anything here takes; only a test that fails waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Messages that wait for the test.
+const MESSAGES: usize = 4_096;
+
+/// Twenty times as often as a coordinator asks for.
+pub const BEAT_MS: u64 = 50;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -97,7 +103,7 @@ enum Ask {
 pub struct Coordinator {
     pub address: SocketAddr,
     heard: Receiver<Heard>,
-    asks: Option<tokio::sync::mpsc::UnboundedSender<Ask>>,
+    asks: Option<tokio::sync::mpsc::Sender<Ask>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -108,9 +114,9 @@ impl Coordinator {
 
     pub fn start_at(authority: &Authority, listen: SocketAddr) -> Self {
         let identity = authority.identity(Role::Coordinator, "coordinator");
-        let (told, heard) = channel();
-        let (asks, asked) = tokio::sync::mpsc::unbounded_channel();
-        let (ready, address) = channel();
+        let (told, heard) = sync_channel(MESSAGES);
+        let (asks, asked) = tokio::sync::mpsc::channel(MESSAGES);
+        let (ready, address) = sync_channel(1);
         let store = authority.store();
         let thread = std::thread::spawn(move || {
             runtime().block_on(async move {
@@ -135,14 +141,14 @@ impl Coordinator {
     pub fn open(&self, open: &OpenSession) -> Result<SessionOpened, Refusal> {
         let (done, answer) = oneshot::channel();
         let ask = Ask::Open(Box::new(open.clone()), done);
-        assert!(self.asks.as_ref().unwrap().send(ask).is_ok());
+        assert!(self.asks.as_ref().unwrap().blocking_send(ask).is_ok());
         answer.blocking_recv().unwrap()
     }
 
     pub fn close(&self, open: &OpenSession) -> Result<SessionEnd, Refusal> {
         let (done, answer) = oneshot::channel();
         let close = CloseSession { session: open.session, incarnation: open.incarnation };
-        assert!(self.asks.as_ref().unwrap().send(Ask::Close(close, done)).is_ok());
+        assert!(self.asks.as_ref().unwrap().blocking_send(Ask::Close(close, done)).is_ok());
         answer.blocking_recv().unwrap()
     }
 
@@ -195,8 +201,8 @@ fn by_certificate(stranger: &Stranger) -> Result<Peer, Refusal> {
 
 async fn coordinate(
     mut listener: Listener,
-    told: Sender<Heard>,
-    mut asked: tokio::sync::mpsc::UnboundedReceiver<Ask>,
+    told: SyncSender<Heard>,
+    mut asked: tokio::sync::mpsc::Receiver<Ask>,
     store: PathBuf,
 ) {
     let (newest, node) = tokio::sync::watch::channel(None::<Connection>);
@@ -239,7 +245,7 @@ fn refusal_of<T>(answer: Result<T, CallError>) -> Result<T, Refusal> {
 
 async fn hear_node(
     connection: Connection,
-    told: Sender<Heard>,
+    told: SyncSender<Heard>,
     newest: tokio::sync::watch::Sender<Option<Connection>>,
     store: PathBuf,
 ) {
@@ -248,13 +254,14 @@ async fn hear_node(
         match request {
             Request::Register(register) => {
                 newest.send_replace(Some(connection.clone()));
-                let _test = told.send(Heard::Registered(register));
-                let answer = Registered { term: 1, heartbeat_ms: 50, close: Vec::new() };
+                let _test = told.try_send(Heard::Registered(register));
+                let answer = Registered { term: 1, heartbeat_ms: BEAT_MS, close: Vec::new() };
                 let _node = responder.respond(Ok(answer)).await;
             }
             Request::Heartbeat(beat) => {
                 let answer = HeartbeatTaken { number: beat.number, close: Vec::new(), drain: false };
-                let _test = told.send(Heard::Beat(beat));
+                // A test that does not listen misses the later ones.
+                let _test = told.try_send(Heard::Beat(beat));
                 let _node = responder.respond(Ok(answer)).await;
             }
             Request::Ship(ship) => {
