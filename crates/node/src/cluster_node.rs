@@ -21,8 +21,8 @@ use crate::hosting::{Hosting, HostingSettings};
 use crate::link::{Card, Link, LinkParts, SpoolLoad};
 use crate::serve::Serving;
 use crate::{
-    HANG_DEADLINE, LinkState, Node, NodeFigures, ServeError, ShipFigures, ShipperConfig, Shipping,
-    ShippingConfig, StartError, WhenFull,
+    ConnectionFigures, HANG_DEADLINE, LinkState, Node, NodeFigures, ServeError, ShipFigures, ShipperConfig,
+    Shipping, ShippingConfig, StartError, WhenFull,
 };
 
 /// What a node of a cluster is started with.
@@ -268,6 +268,12 @@ impl ClusterNode {
     /// How strangers fared, as of the last second.
     pub fn arrivals(&self) -> ArrivalCounts {
         self.serving.arrivals()
+    }
+
+    /// How its connections are.
+    pub fn connections(&self) -> ConnectionFigures {
+        let coordinator = self.joined.borrow().as_ref().map(Connection::figures);
+        ConnectionFigures { coordinator, ..self.serving.connections() }
     }
 
     /// How busy it is.

@@ -188,7 +188,10 @@ impl Hosting {
         let gone = match &hosted {
             Hosted::Owned(owned) => owned.end(wanted, &self.executor, &self.figures).await,
             Hosted::Collecting(collecting) => {
-                collecting.cancel.cancel();
+                match wanted.cause {
+                    EndCause::Drained => collecting.cancel.evict(),
+                    _ => collecting.cancel.cancel(),
+                }
                 let exit = exit_of(collecting).await;
                 collecting.told.update(collecting.progress.tally(), &self.figures);
                 gone_by(exit.as_deref(), wanted.cause)

@@ -40,6 +40,7 @@
 mod answer;
 mod cancel;
 mod cluster_node;
+mod connections;
 mod executor;
 mod exit;
 mod figures;
@@ -64,6 +65,7 @@ mod watch;
 
 pub use cancel::Cancel;
 pub use cluster_node::{ClusterNode, ClusterNodeConfig, ClusterNodeError, StopReport};
+pub use connections::ConnectionFigures;
 pub use exit::{Exit, RolloutError};
 pub use figures::{Counter, Histogram, NodeFigures, RequestFigures};
 pub use link::LinkState;

@@ -109,7 +109,7 @@ impl Rollout {
         }
         let began = Instant::now();
         let ended = self.steps(&mut engine, &mut *policy, progress, cancel);
-        let report = close(engine, progress, began);
+        let report = close(engine, progress, began, cancel.interruption());
         match ended {
             Ok(()) => report.map_err(RolloutError::Step),
             Err(Ended::Lanes(lanes)) => {
@@ -201,9 +201,14 @@ fn wait_for_restarts(engine: &mut Engine) -> Result<(), Ended> {
 }
 
 /// Ends open episodes, hands everything to the recorder and takes the figures.
-fn close(mut engine: Engine, progress: &Progress, began: Instant) -> Result<Report, StepError> {
+fn close(
+    mut engine: Engine,
+    progress: &Progress,
+    began: Instant,
+    cause: Interruption,
+) -> Result<Report, StepError> {
     progress.beat();
-    engine.interrupt(Interruption::Cancelled)?;
+    engine.interrupt(cause)?;
     let took = began.elapsed();
     engine.flush()?;
     publish(&mut engine, progress)?;

@@ -17,6 +17,8 @@ use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::ConnectionFigures;
+use crate::connections::Connections;
 use crate::hosting::Hosting;
 use crate::stream;
 
@@ -25,6 +27,7 @@ use crate::stream;
 pub(crate) struct Serving {
     effective: Effective,
     arrivals: Arc<Mutex<ArrivalCounts>>,
+    connections: Arc<Connections>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -57,6 +60,8 @@ impl Serving {
         let (ready, bound) = sync_channel(1);
         let arrivals: Arc<Mutex<ArrivalCounts>> = Arc::default();
         let shown = Arc::clone(&arrivals);
+        let connections: Arc<Connections> = Arc::default();
+        let known = Arc::clone(&connections);
         let serve = move || {
             runtime.block_on(async move {
                 let listener = Listener::bind(listen, identity, quic, program, Box::new(authenticate));
@@ -64,7 +69,7 @@ impl Serving {
                     Ok(listener) => {
                         // Nobody waits for the answer only if the starter is gone, and then it is dropped too.
                         if ready.send(Ok(listener.effective())).is_ok() {
-                            accept(listener, hosting, stopped, &shown).await;
+                            accept(listener, hosting, stopped, &shown, known).await;
                         }
                     }
                     Err(error) => drop(ready.send(Err(error))),
@@ -74,12 +79,17 @@ impl Serving {
         let thread = std::thread::Builder::new().name("rollhouse-data".to_owned()).spawn(serve);
         let thread = thread.map_err(ServeError::Thread)?;
         let effective = bound.recv().map_err(|_| ServeError::Ended)?.map_err(ServeError::Bind)?;
-        Ok(Self { effective, arrivals, stop, thread: Some(thread) })
+        Ok(Self { effective, arrivals, connections, stop, thread: Some(thread) })
     }
 
     /// Where it listens, and what came of its settings.
     pub(crate) const fn effective(&self) -> Effective {
         self.effective
+    }
+
+    /// How the connections of owners are.
+    pub(crate) fn connections(&self) -> ConnectionFigures {
+        self.connections.figures()
     }
 
     /// How strangers fared, as of the last second.
@@ -119,6 +129,7 @@ async fn accept(
     hosting: Arc<Hosting>,
     mut stopped: watch::Receiver<bool>,
     shown: &Mutex<ArrivalCounts>,
+    known: Arc<Connections>,
 ) {
     let mut connections = JoinSet::new();
     let mut look = tokio::time::interval(LOOK_EVERY);
@@ -127,7 +138,12 @@ async fn accept(
         tokio::select! {
             arrival = listener.accept() => match arrival {
                 Some(Arrival::Connected(connection)) => {
-                    connections.spawn(serve_connection(connection, Arc::clone(&hosting)));
+                    let (hosting, known) = (Arc::clone(&hosting), Arc::clone(&known));
+                    connections.spawn(async move {
+                        known.opened(&connection);
+                        serve_connection(&connection, hosting).await;
+                        known.closed(&connection);
+                    });
                 }
                 // Counted by the listener.
                 Some(Arrival::TurnedAway(_)) => {}
@@ -146,7 +162,7 @@ async fn accept(
 }
 
 /// Serves what one peer asks. Its sessions' streams end with it.
-async fn serve_connection(connection: Connection, hosting: Arc<Hosting>) {
+async fn serve_connection(connection: &Connection, hosting: Arc<Hosting>) {
     let mut requests = connection.requests();
     let mut streams = JoinSet::new();
     loop {

@@ -392,6 +392,44 @@ fn a_session_that_plays_by_itself_plays_the_episodes_of_its_lanes_and_reports_th
 }
 
 #[test]
+fn a_session_that_plays_by_itself_is_evicted_when_its_node_stops() {
+    let Cluster { coordinator, node, authority: _authority } = Cluster::start(|_| ());
+    let mut open = session(1, "CartPole-v1", 6);
+    open.settings.collect =
+        Some(Collect { policy: "random".to_owned(), seed: 1, goal: CollectGoal::Batches(u64::MAX) });
+    coordinator.open(&open).unwrap();
+    coordinator.hear(|heard| match heard {
+        cluster::Heard::Beat(beat) => {
+            beat.sessions.first().filter(|report| report.done.steps > 0).map(|_| ())
+        }
+        cluster::Heard::Registered(_) => None,
+    });
+    let figures = Arc::clone(node.figures());
+    assert_eq!(node.stop(Duration::from_secs(30)).left, 0);
+    let end = coordinator.end_of(&open);
+    assert_eq!((end.cause, end.done.interrupted), (EndCause::Drained, 6));
+    let evicted = Outcome::Interrupted(Interruption::Evicted).code();
+    assert_eq!(figures.episodes[usize::from(evicted)].get(), 6);
+}
+
+#[test]
+fn connections_are_counted_while_they_are_open_and_what_they_did_afterwards() {
+    let cluster = Cluster::start(|_| ());
+    let open = session(1, "CartPole-v1", 1);
+    cluster.coordinator.open(&open).unwrap();
+    let owner = cluster.owner();
+    owner.attach(&open).reset(1);
+    let figures = cluster.node.connections();
+    assert_eq!((figures.owners.len(), figures.gone, figures.coordinator.is_some()), (1, None, true));
+    owner.connection.close(CloseCode::Finished, "");
+    owner.block_on(owner.dialer.closed());
+    while !cluster.node.connections().owners.is_empty() {
+        std::thread::yield_now();
+    }
+    assert!(cluster.node.connections().gone.is_some_and(|gone| gone.sent_packets > 0));
+}
+
+#[test]
 fn a_node_that_stops_evicts_its_sessions_ships_what_was_recorded_and_tells_the_coordinator() {
     let authority = Authority::new();
     let coordinator = Coordinator::start(&authority);
