@@ -235,13 +235,13 @@ impl Owned {
         }
     }
 
-    /// Tells what was done since it was last told, if nobody steps the session just now.
+    /// Tells what was done if it has not been told for a while and nobody steps the session just now: one that is
+    /// being stepped tells by itself.
     pub(crate) fn tell_if_idle(&self, figures: &NodeFigures) {
         if let Ok(mut seat) = self.seat.try_lock()
             && let Seat::Home(home) = &mut *seat
-            && home.stale_since.is_some()
         {
-            self.tell(home, figures);
+            self.tell_if_stale(home, figures);
         }
     }
 

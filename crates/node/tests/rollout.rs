@@ -95,6 +95,22 @@ fn exactly_the_asked_episodes_are_played_however_they_divide_by_lanes() {
 }
 
 #[test]
+fn rollouts_of_parts_of_a_run_play_what_a_rollout_of_all_of_it_plays() {
+    let part = |first_lane: u32, lanes: usize| {
+        let mut part = rollout(cartpole(), lanes, Goal::Episodes(53));
+        part.engine.first_lane = first_lane;
+        part.run_lanes = 10;
+        finished(part).stats
+    };
+    let (whole, parts) = (part(0, 10), [part(0, 4), part(4, 6)]);
+    // Lanes 0 to 2 play six episodes, the others five.
+    assert_eq!((whole.finished(), parts[0].finished()), (53, 3 * 6 + 5));
+    assert_eq!(parts.iter().map(|part| part.finished()).sum::<u64>(), 53);
+    assert_eq!(parts.iter().map(|part| part.steps).sum::<u64>(), whole.steps);
+    assert_eq!(parts.iter().map(|part| part.returns.sum()).sum::<f64>(), whole.returns.sum());
+}
+
+#[test]
 fn the_same_seed_gives_the_same_returns_on_any_number_of_threads() {
     let with = |threads| {
         let mut rollout = rollout(cartpole(), 1024, Goal::Episodes(5000));

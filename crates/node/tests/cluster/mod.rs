@@ -20,6 +20,7 @@ use rollhouse_wire::{
     Trust, column_bytes,
 };
 use tokio::runtime::Runtime;
+use tokio::sync::mpsc::channel as bounded;
 use tokio::sync::oneshot;
 
 /// Far longer than anything here takes; only a test that fails waits for it.
@@ -115,7 +116,7 @@ impl Coordinator {
     pub fn start_at(authority: &Authority, listen: SocketAddr) -> Self {
         let identity = authority.identity(Role::Coordinator, "coordinator");
         let (told, heard) = sync_channel(MESSAGES);
-        let (asks, asked) = tokio::sync::mpsc::channel(MESSAGES);
+        let (asks, asked) = bounded(MESSAGES);
         let (ready, address) = sync_channel(1);
         let store = authority.store();
         let thread = std::thread::spawn(move || {
