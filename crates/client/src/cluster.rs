@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rollhouse_core::{RunId, split_mix64};
 use rollhouse_wire::{
-    CallError, CertificateFiles, CloseCode, ClusterStatus, Connection, Dialer, Done, Drain, Expected,
-    Identity, NodeList, OpenPool, PoolStatus, PoolStatusRequest, RefusalCode, Request, SessionList, Settings,
+    CallError, CertificateFiles, CloseCode, ClosePool, ClusterStatus, Connection, DialError, Dialer, Done, Drain, Expected,
+    Identity, NodeList, OpenPool, PoolOpened, PoolStatus, PoolStatusRequest, RefusalCode, Request, SessionList, Settings,
     Trust,
 };
 use serde::de::DeserializeOwned;
@@ -88,14 +88,8 @@ impl AsyncCluster {
             coordinator: Mutex::new(None),
         };
         let cluster = Self { shared: Arc::new(shared) };
-        match cluster.coordinator().await {
-            Ok(_) => Ok(cluster),
-            Err(RequestError::Dial(error)) => Err(ConnectError::Dial(error)),
-            Err(RequestError::Call(error)) => {
-                Err(ConnectError::Dial(rollhouse_wire::DialError::Hello(error.into())))
-            }
-            Err(RequestError::Interrupted) => Err(ConnectError::Interrupted),
-        }
+        cluster.coordinator().await.map_err(ConnectError::Dial)?;
+        Ok(cluster)
     }
 
     /// Asks for a pool of lanes and attaches to its sessions. Waits while the cluster is busy, up to the timeout.
@@ -131,7 +125,7 @@ impl AsyncCluster {
     ///
     /// # Errors
     /// See [`RequestError`].
-    pub async fn open_collecting(&self, open: OpenPool) -> Result<rollhouse_wire::PoolOpened, RequestError> {
+    pub async fn open_collecting(&self, open: OpenPool) -> Result<PoolOpened, RequestError> {
         self.request(&Request::OpenPool(open)).await
     }
 
@@ -172,7 +166,7 @@ impl AsyncCluster {
     /// # Errors
     /// See [`RequestError`].
     pub async fn close_pool(&self, pool: RunId) -> Result<PoolStatus, RequestError> {
-        self.request(&Request::ClosePool(rollhouse_wire::ClosePool { pool })).await
+        self.request(&Request::ClosePool(ClosePool { pool })).await
     }
 
     /// Asks a node to take no new sessions and to end when its last has.
@@ -193,7 +187,7 @@ impl AsyncCluster {
         let deadline = Instant::now() + self.shared.timeout;
         let mut attempt = 0;
         loop {
-            let connection = self.coordinator().await?;
+            let connection = self.coordinator().await.map_err(RequestError::Dial)?;
             let left = deadline.saturating_duration_since(Instant::now());
             let error = match connection.call(request, left).await {
                 Ok(answer) => return Ok(answer),
@@ -210,8 +204,8 @@ impl AsyncCluster {
     /// The connection to the coordinator, dialled if there is none.
     ///
     /// # Errors
-    /// Only [`RequestError::Dial`].
-    pub async fn coordinator(&self) -> Result<Connection, RequestError> {
+    /// See [`DialError`].
+    pub async fn coordinator(&self) -> Result<Connection, DialError> {
         let mut slot = self.shared.coordinator.lock().await;
         if let Some(connection) = &*slot
             && connection.lost().is_none()
@@ -221,8 +215,7 @@ impl AsyncCluster {
         *slot = None;
         let Shared { network, host_port, token, .. } = &*self.shared;
         let dialled = network.dialer().dial(host_port, &Expected::COORDINATOR, token.as_deref()).await;
-        let connection = dialled.map_err(RequestError::Dial)?;
-        Ok(slot.insert(connection).clone())
+        Ok(slot.insert(dialled?).clone())
     }
 
     /// How long a request may take.
@@ -257,7 +250,7 @@ pub(crate) fn again(error: &CallError, attempt: u32, left: Duration) -> Option<D
         CallError::Refused(refusal) if refusal.code == RefusalCode::Busy => {
             let base = FIRST_WAIT.saturating_mul(1 << attempt.min(8)).min(LONGEST_WAIT);
             let base = base.max(Duration::from_millis(refusal.retry_after_ms.unwrap_or(0)));
-            // Jitter from the clock of nobody else: an address of this call.
+            // The last digits of the clock are as good as random; callers are not to come back together.
             let jitter = split_mix64(left.as_nanos() as u64) % (base.as_nanos() as u64 / 2).max(1);
             base + Duration::from_nanos(jitter)
         }

@@ -3,11 +3,11 @@
 mod double;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use double::{Double, Fault, cart_pole};
-use rollhouse_client::{Address, Cluster, ConnectError, ConnectOptions, Pool, PoolRequest, StepError};
+use rollhouse_client::{Address, Cluster, ConnectError, ConnectOptions, Look, Pool, PoolRequest, StepError};
 use rollhouse_core::{ColumnMut, ColumnRef, Outcome, random_bits};
 use rollhouse_engine::{Autoreset, Engine, EngineConfig, Frame, Received, Reset, StepError as Rules};
 use rollhouse_env::Registry;
@@ -259,17 +259,18 @@ fn a_node_that_does_not_answer_is_waited_for_until_the_timeout_and_a_reset_goes_
 #[test]
 fn a_waiting_call_can_be_interrupted() {
     let double = Double::start(1);
-    let looks = Arc::new(AtomicU32::new(0));
+    let wanted = Arc::new(AtomicBool::new(false));
     let look = {
-        let looks = Arc::clone(&looks);
-        Arc::new(move || looks.fetch_add(1, Ordering::Relaxed) >= 1) as rollhouse_client::Look
+        let wanted = Arc::clone(&wanted);
+        Arc::new(move || wanted.load(Ordering::Relaxed)) as Look
     };
     let cluster = Cluster::connect(&double.address(), double.options(), Some(look)).unwrap();
     let mut pool = cluster.open_pool(cart_pole(2)).unwrap();
     pool.reset(&Reset::all()).unwrap();
     double.fail(0, [Fault::Hang]);
+    wanted.store(true, Ordering::Relaxed);
     assert!(matches!(pool.step().unwrap_err(), StepError::Interrupted));
-    assert!(looks.load(Ordering::Relaxed) >= 2);
+    assert!(matches!(pool.step().unwrap_err(), StepError::Rules(Rules::NotReset)));
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(crate) fn of_step(py: Python<'_>, error: &PoolError) -> PyErr {
     match error {
         PoolError::Rules(error) => of_rules(py, error),
         PoolError::TimedOut { .. } => PyTimeoutError::new_err(error.to_string()),
-        PoolError::Interrupted => interrupted(py),
+        PoolError::Interrupted => interrupted(),
         PoolError::AllLost { .. } => exception(py, "LaneLostError", error.to_string()),
         PoolError::Refused { refusal, .. } => refused(py, refusal.code, error.to_string()),
         other => exception(py, "ClusterError", other.to_string()),
@@ -36,7 +36,7 @@ pub(crate) fn of_connect(py: Python<'_>, error: &ConnectError) -> PyErr {
     match error {
         ConnectError::Address(error) => PyValueError::new_err(format!("url: {error}")),
         ConnectError::NoCa => PyValueError::new_err(error.to_string()),
-        ConnectError::Interrupted => interrupted(py),
+        ConnectError::Interrupted => interrupted(),
         ConnectError::Dial(DialError::Refused(refusal)) => refused(py, refusal.code, refusal.to_string()),
         error => exception(py, "UnreachableError", chain(error)),
     }
@@ -46,7 +46,7 @@ pub(crate) fn of_connect(py: Python<'_>, error: &ConnectError) -> PyErr {
 pub(crate) fn of_request(py: Python<'_>, error: &RequestError) -> PyErr {
     match (error, error.refusal()) {
         (_, Some(code)) => refused(py, code, chain(error)),
-        (RequestError::Interrupted, None) => interrupted(py),
+        (RequestError::Interrupted, None) => interrupted(),
         (error, None) => exception(py, "UnreachableError", chain(error)),
     }
 }
@@ -69,7 +69,7 @@ fn refused(py: Python<'_>, code: RefusalCode, message: String) -> PyErr {
 }
 
 /// What a signal's handler raised while a call waited.
-fn interrupted(py: Python<'_>) -> PyErr {
+fn interrupted() -> PyErr {
     crate::cluster::take_raised().unwrap_or_else(|| pyo3::exceptions::PyKeyboardInterrupt::new_err(()))
 }
 
