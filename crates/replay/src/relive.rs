@@ -119,6 +119,7 @@ impl<'a> Relive<'a> {
         let registry = self.registry;
         let mut pass = Pass { registry, chunk, block, plan: &mut self.plan, limit, apart: Vec::new() };
         pass.empty_episodes(visit);
+        pass.cut_before_the_first_row(visit);
         for row in 0..decoder.stepped.len() {
             pass.row(row, self.target, visit)?;
         }
@@ -230,6 +231,14 @@ impl Pass<'_, '_> {
     fn empty_episodes(&mut self, visit: &mut impl FnMut(Verification)) {
         let empty = self.chunk.decoder.parts.iter().filter(|part| part.end.is_some() && part.piece.age == 0);
         empty.for_each(|part| visit(self.verification(part, None)));
+    }
+
+    /// Episodes of earlier chunks that were cut before this chunk's first row: left to be read one by one.
+    fn cut_before_the_first_row(&mut self, visit: &mut impl FnMut(Verification)) {
+        for lane in Lanes(self.plan.ends[0]) {
+            self.block.forget(1 << lane);
+            self.conclude(lane, visit);
+        }
     }
 
     fn row(
