@@ -1,5 +1,7 @@
 //! What can be typed.
 
+mod cluster;
+
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -10,6 +12,12 @@ use rollhouse_engine::Autoreset;
 use rollhouse_env::InstructionSet;
 use rollhouse_policy::Builtin;
 use rollhouse_replay::{RecordMode, Sort};
+
+pub(crate) use cluster::{
+    CertsArgs, CertsInitArgs, CertsIssueArgs, CertsWhat, ConfigArgs, ConfigCheckArgs, ConfigShowArgs,
+    ConfigWhat, ConnectArgs, CoordinatorArgs, DrainArgs, LookArgs, NodeArgs, ServiceArgs, TokenArgs,
+    TokenCreateArgs, TokenLsArgs, TokenRevokeArgs, TokenWhat, UpArgs,
+};
 
 /// Steps reinforcement-learning environments and records every episode.
 #[derive(Debug, Parser)]
@@ -23,7 +31,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Play episodes with a built-in policy and record them
+    /// Play episodes with a built-in policy and record them, here or on a cluster
     Rollout(RolloutArgs),
     /// List the environments, or describe one
     Envs(EnvsArgs),
@@ -31,6 +39,26 @@ pub(crate) enum Command {
     Replay(ReplayArgs),
     /// Measure how fast this machine is
     Bench(BenchArgs),
+    /// Start a cluster on this machine: a coordinator and a node in one process
+    Up(UpArgs),
+    /// Run the coordinator of a cluster
+    Coordinator(CoordinatorArgs),
+    /// Run a node: it joins a coordinator and hosts lanes
+    Node(NodeArgs),
+    /// Show a cluster at a glance
+    Status(LookArgs),
+    /// List the nodes of a cluster
+    Nodes(LookArgs),
+    /// List the open sessions of a cluster
+    Sessions(LookArgs),
+    /// Have a node take no new sessions and end when its last has
+    Drain(DrainArgs),
+    /// Make the certificates of a cluster's processes
+    Certs(CertsArgs),
+    /// Make, revoke and list the tokens of a cluster's users
+    Token(TokenArgs),
+    /// Check a service's settings, or show them with where each comes from
+    Config(ConfigArgs),
 }
 
 #[derive(Debug, Args)]
@@ -75,12 +103,38 @@ pub(crate) struct GoalArgs {
     pub(crate) episodes: Option<u64>,
 }
 
-/// Where recordings are.
+/// Where recordings are: what is given first of --connect or --data, $ROLLHOUSE_CONNECT, $ROLLHOUSE_DATA,
+/// ./rollhouse-data.
 #[derive(Debug, Args)]
 pub(crate) struct DataArgs {
-    /// Folder of the recordings
-    #[arg(long, value_name = "DIR", env = "ROLLHOUSE_DATA", default_value = crate::rollout::DEFAULT_DATA)]
-    pub(crate) data: PathBuf,
+    /// Folder of the recordings [env: ROLLHOUSE_DATA] [default: ./rollhouse-data]
+    #[arg(long, value_name = "DIR", conflicts_with = "connect")]
+    pub(crate) data: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) cluster: ConnectArgs,
+}
+
+/// Where recordings are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In this folder.
+    Folder(PathBuf),
+    /// In the store of a cluster.
+    Cluster,
+}
+
+impl DataArgs {
+    pub(crate) fn place(&self) -> Place {
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        match &self.data {
+            Some(folder) => Place::Folder(folder.clone()),
+            None if crate::connect::url(&self.cluster).is_some() => Place::Cluster,
+            None => {
+                let folder = variable("ROLLHOUSE_DATA").map(PathBuf::from);
+                Place::Folder(folder.unwrap_or_else(|| crate::rollout::DEFAULT_DATA.into()))
+            }
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -213,6 +267,24 @@ pub(crate) struct BenchArgs {
 pub(crate) enum BenchWhat {
     /// Steps per second through the engine, without and with recording
     Engine(BenchEngineArgs),
+    /// Bytes and round trips per second through the cluster's transport, beside a bare QUIC stream
+    Quic(BenchQuicArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchQuicArgs {
+    /// Bytes that go there and back
+    #[arg(long, value_name = "B", default_value = "65536", value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
+    pub(crate) bytes: u32,
+    /// How often they do so in a repetition
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) round_trips: u32,
+    /// Repetitions, each of all ways in turn
+    #[arg(long, value_name = "R", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repetitions: u32,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

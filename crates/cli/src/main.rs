@@ -6,14 +6,24 @@
 
 mod args;
 mod bench;
+mod certs;
+mod connect;
+mod coordinator;
 mod envs;
 mod failure;
 mod human;
+mod look;
+mod node;
 mod output;
 mod progress_bar;
 mod replay;
 mod rollout;
+mod service;
+mod settings;
+mod signals;
 mod table;
+mod token;
+mod up;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -41,5 +51,15 @@ fn run(command: Command, out: &mut Output) -> Result<Status, Failure> {
         Command::Envs(args) => envs::run(&args, out),
         Command::Replay(args) => replay::run(args.what, out),
         Command::Bench(args) => bench::run(&args, out),
+        Command::Node(args) => node::run(&args),
+        Command::Up(args) => up::run(&args, out),
+        Command::Coordinator(args) => coordinator::run(&args),
+        Command::Status(args) => look::status(&args, out),
+        Command::Nodes(args) => look::nodes(&args, out),
+        Command::Sessions(args) => look::sessions(&args, out),
+        Command::Drain(args) => look::drain(&args),
+        Command::Certs(args) => certs::run(&args.what),
+        Command::Token(args) => token::run(&args.what, out),
+        Command::Config(args) => settings::run(&args.what, out),
     }
 }

@@ -4,13 +4,13 @@ mod export;
 mod ls;
 mod repair;
 mod show;
+mod source;
 mod stats;
 mod verify;
 
 use std::path::Path;
-use std::sync::Arc;
 
-use rollhouse_replay::{EpisodeInfo, Library, ReadError, RealDisk};
+use rollhouse_replay::{EpisodeInfo, ReadError};
 use serde::Serialize;
 
 use crate::args::ReplayWhat;
@@ -28,16 +28,6 @@ pub(crate) fn run(what: ReplayWhat, out: &mut Output) -> Result<Status, Failure>
         ReplayWhat::Repair(args) => repair::run(&args, out),
         ReplayWhat::Stats(args) => stats::run(&args, out),
     }
-}
-
-/// Opens a folder and those in it for reading, whoever may be writing there.
-fn open(dir: &Path) -> Result<Library, Failure> {
-    Library::open(Arc::new(RealDisk), dir).map_err(read_failure)
-}
-
-/// As [`open`], trusting no catalogue: what is damaged is to be found.
-fn open_scanning(dir: &Path) -> Result<Library, Failure> {
-    Library::open_scanning(Arc::new(RealDisk), dir).map_err(read_failure)
 }
 
 /// What to call a folder inside the one that was named; `None` is that folder itself.

@@ -1,11 +1,12 @@
 //! `rollhouse rollout`: the main job.
 
+mod remote;
+
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rollhouse_core::Outcome;
@@ -16,15 +17,23 @@ use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_node::{Cancel, Exit, Goal, Node, Report, Rollout, RolloutError};
 use rollhouse_replay::{OpenError, RealDisk, RecordError, RecordMode, Recorded, Recorder, RecorderConfig};
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::args::RolloutArgs;
+use crate::args::{Place, RolloutArgs};
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, Real, Si, Time, counted};
 use crate::output::{Output, say};
 use crate::progress_bar::ProgressBar;
+use crate::signals;
 
 pub(crate) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failure> {
+    match args.data.place() {
+        Place::Folder(dir) => local(args, &dir, out),
+        Place::Cluster => remote::run(args, out),
+    }
+}
+
+/// On this machine, in this process.
+fn local(args: &RolloutArgs, dir: &Path, out: &mut Output) -> Result<Status, Failure> {
     let env = Registry::builtin()
         .get(&args.env)
         .map_err(|error| Failure::of(Status::Usage, &error).hint("`rollhouse envs` lists all of them"))?;
@@ -32,39 +41,36 @@ pub(crate) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failur
     // Also finds out whether the policy can play here, before anything is written.
     let space = &rollout.env.spec().action_space;
     rollout.policy.make(space, rollout.seed).map_err(|error| Failure::of(Status::Usage, &error))?;
-    let cancel = cancelled_by_signals()?;
+    let cancel = Cancel::shared(signals::ending()?);
     let mut recorder = match args.record.0 {
-        Some(_) => Some(open_recorder(&args.data.data)?),
+        Some(_) => Some(open_recorder(dir)?),
         None => None,
     };
     let exit = play(&rollout, recorder.as_ref(), args.record.0, cancel)?;
     let recorded = recorder.take().map(Recorder::finish).transpose();
-    conclude(args, &rollout, &exit, recorded, out)
+    conclude(args, dir, &rollout, &exit, recorded, out)
 }
 
 fn plan(args: &RolloutArgs, env: Arc<EnvEntry>) -> Result<Rollout, Failure> {
-    let goal = match (args.goal.steps, args.goal.episodes) {
-        (Some(steps), None) => Goal::steps(steps, args.lanes),
-        (None, Some(episodes)) => Goal::Episodes(episodes),
-        _ => return Err(Failure::new(Status::Usage, "give either --steps or --episodes")),
-    };
+    let goal = goal(args)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.unwrap_or_else(|| cores.min(MAX_THREADS));
     // SAME_STEP: every lane takes a step in every batch, so that whole batches are whole steps.
     let engine = EngineConfig { threads, autoreset: Autoreset::SameStep, ..EngineConfig::new(args.lanes) };
-    let seed = args.seed.unwrap_or_else(|| RandomState::new().hash_one("seed") % PER_EPISODE_SEED_BOUND);
-    Ok(Rollout::new(env, engine, seed, args.policy, goal))
+    Ok(Rollout::new(env, engine, seed(args), args.policy, goal))
 }
 
-/// The first Ctrl-C (or SIGTERM) asks the rollout to end; a second one ends the process at once.
-fn cancelled_by_signals() -> Result<Cancel, Failure> {
-    let flag = Arc::new(AtomicBool::new(false));
-    for (signal, code) in [(SIGINT, Status::Interrupted as i32), (SIGTERM, 128 + SIGTERM)] {
-        signal_hook::flag::register_conditional_shutdown(signal, code, Arc::clone(&flag))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
-            .map_err(|error| Failure::new(Status::Failed, format_args!("cannot catch Ctrl-C: {error}")))?;
+fn goal(args: &RolloutArgs) -> Result<Goal, Failure> {
+    match (args.goal.steps, args.goal.episodes) {
+        (Some(steps), None) => Ok(Goal::steps(steps, args.lanes)),
+        (None, Some(episodes)) => Ok(Goal::Episodes(episodes)),
+        _ => Err(Failure::new(Status::Usage, "give either --steps or --episodes")),
     }
-    Ok(Cancel::shared(flag))
+}
+
+/// The one that was asked for, else drawn.
+fn seed(args: &RolloutArgs) -> u64 {
+    args.seed.unwrap_or_else(|| RandomState::new().hash_one("seed") % PER_EPISODE_SEED_BOUND)
 }
 
 fn open_recorder(dir: &Path) -> Result<Recorder, Failure> {
@@ -111,6 +117,7 @@ fn play(
 /// Says what came of it.
 fn conclude(
     args: &RolloutArgs,
+    dir: &Path,
     rollout: &Rollout,
     exit: &Exit,
     recorded: Result<Option<Recorded>, RecordError>,
@@ -147,7 +154,7 @@ fn conclude(
     if args.json {
         out.json(&Summed::of(rollout, report, recorded.as_ref()))?;
     } else {
-        print(args, rollout, report, recorded.as_ref(), out)?;
+        print(dir, rollout, report, recorded.as_ref(), out)?;
     }
     Ok(status)
 }
@@ -275,7 +282,7 @@ fn outcomes(report: &Report) -> Vec<(&'static str, u64)> {
 }
 
 fn print(
-    args: &RolloutArgs,
+    dir: &Path,
     rollout: &Rollout,
     report: &Report,
     recorded: Option<&Recorded>,
@@ -305,15 +312,14 @@ fn print(
     }
     writeln!(out, "  seed         {} (the same seed gives the same episodes)", rollout.seed)?;
     let Some(recorded) = recorded else { return writeln!(out, "  recorded     nothing, as asked") };
-    let dir = args.data.data.display();
+    let shown = dir.display();
     let size = Bytes(recorded.bytes);
-    writeln!(out, "  recorded     {} in {size}, in {dir}", counted(recorded.episodes, "episode"))?;
+    writeln!(out, "  recorded     {} in {size}, in {shown}", counted(recorded.episodes, "episode"))?;
     if recorded.dropped_segments > 0 {
         let size = Bytes(recorded.dropped_bytes);
         writeln!(out, "  dropped      {size} of the oldest recordings, to stay within the folder's budget")?;
     }
-    let data =
-        if args.data.data == Path::new(DEFAULT_DATA) { String::new() } else { format!(" --data {dir}") };
+    let data = if dir == Path::new(DEFAULT_DATA) { String::new() } else { format!(" --data {shown}") };
     writeln!(out, "\nThe best of them: rollhouse replay ls --sort -return --limit 5{data}")
 }
 

@@ -90,6 +90,8 @@ pub struct SpoolSample {
     pub dropped_episodes: u64,
     /// Attempts to ship that failed.
     pub failed_attempts: u64,
+    /// Whether the spool is full and stepping waits.
+    pub held: bool,
 }
 
 impl NodeSample {
@@ -128,6 +130,7 @@ impl NodeSample {
         DROPPED,
         DROPPED_EPISODES,
         FAILED_ATTEMPTS,
+        HELD,
     ];
 
     /// Puts the figures on a page.
@@ -193,6 +196,7 @@ impl SpoolSample {
         page.value(&DROPPED, self.dropped_segments as f64);
         page.value(&DROPPED_EPISODES, self.dropped_episodes as f64);
         page.value(&FAILED_ATTEMPTS, self.failed_attempts as f64);
+        page.value(&HELD, f64::from(u8::from(self.held)));
     }
 }
 
@@ -289,3 +293,4 @@ const DROPPED_EPISODES: Family =
     counter("rollhouse_spool_dropped_episodes_total", "Episodes that ended in dropped segments.");
 const FAILED_ATTEMPTS: Family =
     counter("rollhouse_spool_failed_attempts_total", "Attempts to ship a segment that failed.");
+const HELD: Family = gauge("rollhouse_spool_held", "1 while the spool is full and stepping waits, else 0.");

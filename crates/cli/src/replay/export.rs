@@ -11,10 +11,11 @@ use serde::{Serialize, Serializer};
 use crate::args::ExportArgs;
 use crate::failure::{Failure, Status};
 use crate::output::Output;
-use crate::replay::{open, read_failure};
+use crate::replay::read_failure;
+use crate::replay::source::Source;
 
 pub(super) fn run(args: &ExportArgs, out: &mut Output) -> Result<Status, Failure> {
-    let found = open(&args.data.data)?.find(args.name).map_err(read_failure)?;
+    let found = Source::of(&args.data)?.open()?.find(args.name).map_err(read_failure)?;
     let episode = found.folder.load(&found.info).map_err(read_failure)?;
     let playback =
         Playback::new(&Registry::builtin(), &episode).map_err(|error| Failure::of(Status::Failed, &error))?;

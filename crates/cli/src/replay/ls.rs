@@ -6,7 +6,8 @@ use crate::args::LsArgs;
 use crate::failure::{Failure, Status};
 use crate::human::{Count, Real, When};
 use crate::output::{Output, say};
-use crate::replay::{Listed, open, read_failure};
+use crate::replay::source::Source;
+use crate::replay::{Listed, read_failure};
 use crate::table::{Align, Table};
 
 pub(super) fn run(args: &LsArgs, out: &mut Output) -> Result<Status, Failure> {
@@ -17,7 +18,8 @@ pub(super) fn run(args: &LsArgs, out: &mut Output) -> Result<Status, Failure> {
         sort: args.sort,
         limit: args.limit,
     };
-    let episodes = open(&args.data.data)?.list(&query).map_err(read_failure)?;
+    let source = Source::of(&args.data)?;
+    let episodes = source.open()?.list(&query).map_err(read_failure)?;
     if args.json {
         for episode in &episodes {
             out.json(&Listed::of(&episode.info))?;
@@ -25,7 +27,7 @@ pub(super) fn run(args: &LsArgs, out: &mut Output) -> Result<Status, Failure> {
         return Ok(Status::Done);
     }
     if episodes.is_empty() {
-        say(&format!("no episodes to list in {}", args.data.data.display()));
+        say(&format!("no episodes to list in {}", source.shown()));
         return Ok(Status::Done);
     }
     let mut table = Table::new(&[

@@ -1,12 +1,11 @@
 //! `rollhouse replay repair`.
 
 use std::io::{self, Write};
-use std::path::Path;
 use std::sync::Arc;
 
 use rollhouse_replay::{Disk, OpenError, RealDisk, RepairError, RepairReport, repair_all};
 
-use crate::args::RepairArgs;
+use crate::args::{Place, RepairArgs};
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, counted};
 use crate::output::Output;
@@ -14,14 +13,17 @@ use crate::replay::stats::{Damaged, print_damage};
 use crate::replay::{read_failure, subfolder};
 
 pub(super) fn run(args: &RepairArgs, out: &mut Output) -> Result<Status, Failure> {
-    let data: &Path = &args.data.data;
+    let Place::Folder(data) = args.data.place() else {
+        return Err(Failure::new(Status::Usage, "the store of a cluster cannot be repaired from afar")
+            .hint("its coordinator repairs it when it starts; --data DIR names a folder on this machine"));
+    };
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let repairs = repair_all(&disk, data).map_err(read_failure)?;
+    let repairs = repair_all(&disk, &data).map_err(read_failure)?;
     let several = repairs.len() > 1;
     let (mut repaired, mut damage) = (0, Vec::new());
     let (mut refused, mut failed) = (None, None);
     for repair in repairs {
-        let folder = subfolder(data, &repair.dir);
+        let folder = subfolder(&data, &repair.dir);
         match repair.result {
             Ok(report) => {
                 repaired += 1;

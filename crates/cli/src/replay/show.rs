@@ -10,11 +10,13 @@ use crate::args::ShowArgs;
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, Real, When};
 use crate::output::Output;
-use crate::replay::{Listed, open, read_failure, subfolder};
+use crate::replay::source::Source;
+use crate::replay::{Listed, read_failure};
 
 pub(super) fn run(args: &ShowArgs, out: &mut Output) -> Result<Status, Failure> {
-    let found = open(&args.data.data)?.find(args.name).map_err(read_failure)?;
-    let folder = subfolder(&args.data.data, found.folder.dir());
+    let source = Source::of(&args.data)?;
+    let found = source.open()?.find(args.name).map_err(read_failure)?;
+    let folder = source.subfolder(found.folder.dir());
     if args.json {
         out.json(&Shown::of(&found.info, folder))?;
     } else {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::path::Path;
 
 use rollhouse_replay::{Damage, FolderStats, Library};
 use serde::Serialize;
@@ -11,19 +10,21 @@ use crate::args::StatsArgs;
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, counted};
 use crate::output::Output;
-use crate::replay::{open_scanning, read_failure, subfolder};
+use crate::replay::read_failure;
+use crate::replay::source::Source;
 use crate::table::{Align, Table};
 
 pub(super) fn run(args: &StatsArgs, out: &mut Output) -> Result<Status, Failure> {
-    let library = open_scanning(&args.data.data)?;
+    let source = Source::of(&args.data)?;
+    let library = source.open_scanning()?;
     let stats = library.stats().map_err(read_failure)?;
-    let damage = damage_of(&args.data.data, &library);
+    let damage = damage_of(&source, &library);
     if args.json {
         out.json(&Summed::of(&stats, damage))?;
     } else {
         // The folder that was named is the first.
         let inside = library.folders().len() - 1;
-        print(&args.data.data.display().to_string(), inside, &stats, out)?;
+        print(&source, inside, &stats, out)?;
         print_damage(&damage, out)?;
     }
     Ok(Status::Done)
@@ -62,9 +63,9 @@ impl Damaged {
 }
 
 /// Everything known to be damaged.
-pub(super) fn damage_of(data: &Path, library: &Library) -> Vec<Damaged> {
+pub(super) fn damage_of(source: &Source, library: &Library) -> Vec<Damaged> {
     let damage = library.damage();
-    damage.map(|(folder, damage)| Damaged::of(subfolder(data, folder.dir()), damage)).collect()
+    damage.map(|(folder, damage)| Damaged::of(source.subfolder(folder.dir()), damage)).collect()
 }
 
 impl<'a> Summed<'a> {
@@ -87,11 +88,12 @@ impl<'a> Summed<'a> {
     }
 }
 
-fn print(dir: &str, inside: usize, stats: &FolderStats, out: &mut Output) -> io::Result<()> {
+fn print(source: &Source, inside: usize, stats: &FolderStats, out: &mut Output) -> io::Result<()> {
     let episodes: u64 = stats.episodes.values().sum();
     writeln!(
         out,
-        "{dir}: {} and {} in {}, {}, {}",
+        "{}: {} and {} in {}, {}, {}",
+        source.shown(),
         counted(episodes, "episode"),
         counted(stats.steps, "step"),
         counted(stats.runs, "run"),
@@ -106,7 +108,7 @@ fn print(dir: &str, inside: usize, stats: &FolderStats, out: &mut Output) -> io:
             (stats.bytes as f64 / stats.steps as f64, stats.bytes as f64 / episodes.max(1) as f64);
         writeln!(out, "{per_step:.3} bytes a step, {per_episode:.1} bytes an episode")?;
     }
-    if stats.writing {
+    if stats.writing && source.is_folder() {
         writeln!(out, "A run is being recorded here now.")?;
     }
     if episodes > 0 {

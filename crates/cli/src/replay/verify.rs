@@ -11,19 +11,21 @@ use crate::args::VerifyArgs;
 use crate::failure::{Failure, Status};
 use crate::human::{Count, Real, Si, Time, counted};
 use crate::output::{Output, say};
+use crate::replay::read_failure;
+use crate::replay::source::Source;
 use crate::replay::stats::{damage_of, print_damage};
-use crate::replay::{open, open_scanning, read_failure};
 
 pub(super) fn run(args: &VerifyArgs, out: &mut Output) -> Result<Status, Failure> {
     let registry = Registry::builtin();
     let began = Instant::now();
     let mut tally = Tally { json: args.json, ..Tally::default() };
+    let source = Source::of(&args.data)?;
     let damage: Vec<_> = if args.names.is_empty() {
-        let library = open_scanning(&args.data.data)?;
+        let library = source.open_scanning()?;
         library.verify_all(&registry, |found| tally.take(&found, out)).map_err(read_failure)?;
-        damage_of(&args.data.data, &library)
+        damage_of(&source, &library)
     } else {
-        let library = open(&args.data.data)?;
+        let library = source.open()?;
         let episodes = args.names.iter().map(|&name| library.find(name)).collect::<Result<Vec<_>, _>>();
         let episodes = episodes.map_err(read_failure)?;
         LibraryEpisode::verify(episodes, &registry, |found| tally.take(&found, out)).map_err(read_failure)?;

@@ -1,0 +1,273 @@
+//! What can be typed about clusters: processes, identities, settings, and looking.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Subcommand};
+use rollhouse_config::Role as ConfigRole;
+use rollhouse_wire::Role;
+
+/// Which cluster is meant, and by what it is told who asks.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ConnectArgs {
+    /// The cluster: rollhouse://HOST:PORT?token=...&ca=..., or a file that holds that line [env:
+    /// ROLLHOUSE_CONNECT]
+    #[arg(long, value_name = "URL")]
+    pub(crate) connect: Option<String>,
+    /// The token, if it is not in the URL [env: ROLLHOUSE_TOKEN]
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) token: Option<String>,
+    /// The cluster's authority, if it is not in the URL: a PEM file, or sha256: and its fingerprint [env:
+    /// ROLLHOUSE_CA]
+    #[arg(long, value_name = "CA")]
+    pub(crate) ca: Option<String>,
+}
+
+/// A command that only asks and shows.
+#[derive(Debug, Args)]
+pub(crate) struct LookArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ConnectArgs,
+    /// Print JSON instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DrainArgs {
+    /// The node's name, as `rollhouse nodes` shows it
+    #[arg(value_name = "NODE")]
+    pub(crate) node: String,
+    #[command(flatten)]
+    pub(crate) cluster: ConnectArgs,
+}
+
+/// What every service takes.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ServiceArgs {
+    /// A TOML file with settings; config/ has one for each service, with every key at its default
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Set any key, as in --set node.threads=4; may be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<Assignment>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// Folder of everything: certificates, token, recordings [default: ./rollhouse-cluster]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<String>,
+    #[command(flatten)]
+    pub(crate) service: ServiceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CoordinatorArgs {
+    /// IP address and UDP port where nodes and clients dial in [default: 0.0.0.0:7600]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<String>,
+    /// Folder of its term, tokens, store and tls/ [default: ./rollhouse-coordinator]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<String>,
+    #[command(flatten)]
+    pub(crate) service: ServiceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NodeArgs {
+    /// The coordinator it joins [default: 127.0.0.1:7600]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) coordinator: Option<String>,
+    /// IP address and UDP port where trainers dial in [default: 0.0.0.0:7610]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<String>,
+    /// Folder of its spool and tls/ [default: ./rollhouse-node]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<String>,
+    #[command(flatten)]
+    pub(crate) service: ServiceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    pub(crate) what: ConfigWhat,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigWhat {
+    /// Say whether a file is right
+    Check(ConfigCheckArgs),
+    /// Show every setting with its value and where that comes from
+    Show(ConfigShowArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigCheckArgs {
+    /// The TOML file
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Whose it is: coordinator, node or local
+    #[arg(long = "for", value_name = "ROLE", value_parser = config_role)]
+    pub(crate) role: ConfigRole,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigShowArgs {
+    /// Whose: coordinator, node or local
+    #[arg(long = "for", value_name = "ROLE", value_parser = config_role)]
+    pub(crate) role: ConfigRole,
+    #[command(flatten)]
+    pub(crate) service: ServiceArgs,
+    /// Print one JSON object a line instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CertsArgs {
+    #[command(subcommand)]
+    pub(crate) what: CertsWhat,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CertsWhat {
+    /// Make the authority that signs a cluster's certificates
+    Init(CertsInitArgs),
+    /// Make a certificate for a coordinator, a node or a person
+    Issue(CertsIssueArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CertsInitArgs {
+    /// Folder of the authority: ca.pem for everybody, ca.key for whoever issues
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_AUTHORITY)]
+    pub(crate) dir: PathBuf,
+    /// How long it holds
+    #[arg(long, value_name = "DAYS", default_value_t = 3650, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub(crate) days: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CertsIssueArgs {
+    /// What its holder may do: coordinator, node, trainer, viewer or admin
+    #[arg(long, value_name = "ROLE", value_parser = certified_role)]
+    pub(crate) role: Role,
+    /// Who its holder is; a node goes by this name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: String,
+    /// Folder of the authority
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_AUTHORITY)]
+    pub(crate) dir: PathBuf,
+    /// Folder for ca.pem, cert.pem and key.pem; those there are replaced, and a running process takes the new
+    /// ones [default: ROLE-NAME in the authority's folder]
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// How long it holds
+    #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub(crate) days: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenArgs {
+    #[command(subcommand)]
+    pub(crate) what: TokenWhat,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenWhat {
+    /// Make a token; it is printed once and stored only as a hash
+    Create(TokenCreateArgs),
+    /// Make a token invalid at once
+    Revoke(TokenRevokeArgs),
+    /// List the tokens there are
+    Ls(TokenLsArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenCreateArgs {
+    /// What its holder may do: trainer, viewer or admin
+    #[arg(long, value_name = "ROLE", value_parser = token_role)]
+    pub(crate) role: Role,
+    /// Who its holder is, for listings
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: String,
+    /// Lanes its holder may have at a time [default: any number]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_lanes: Option<u32>,
+    /// How long it holds [default: until it is revoked]
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub(crate) days: Option<u32>,
+    #[command(flatten)]
+    pub(crate) folder: TokenFolderArgs,
+    /// Print one JSON object instead of the token alone
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenRevokeArgs {
+    /// The token's id, as `rollhouse token ls` shows it
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) folder: TokenFolderArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenLsArgs {
+    #[command(flatten)]
+    pub(crate) folder: TokenFolderArgs,
+    /// Print one JSON object a line instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenFolderArgs {
+    /// The coordinator's folder, on the machine it runs on; it need not be restarted
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "ROLLHOUSE_COORDINATOR__DATA",
+        default_value = "./rollhouse-coordinator"
+    )]
+    pub(crate) data: PathBuf,
+}
+
+/// `KEY=VALUE`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Assignment {
+    pub(crate) key: String,
+    pub(crate) value: String,
+}
+
+impl FromStr for Assignment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (key, value) = text.split_once('=').ok_or("KEY=VALUE is wanted, as in node.threads=4")?;
+        Ok(Self { key: key.trim().to_owned(), value: value.to_owned() })
+    }
+}
+
+fn config_role(text: &str) -> Result<ConfigRole, String> {
+    let role = ConfigRole::ALL.into_iter().find(|role| role.word() == text);
+    role.ok_or_else(|| "known are coordinator, node and local".to_owned())
+}
+
+fn certified_role(text: &str) -> Result<Role, String> {
+    let roles = [Role::Coordinator, Role::Node, Role::Trainer, Role::Viewer, Role::Admin];
+    let role = roles.into_iter().find(|role| role.word() == text);
+    role.ok_or_else(|| "known are coordinator, node, trainer, viewer and admin".to_owned())
+}
+
+fn token_role(text: &str) -> Result<Role, String> {
+    let role = [Role::Trainer, Role::Viewer, Role::Admin].into_iter().find(|role| role.word() == text);
+    role.ok_or_else(|| {
+        "known are trainer, viewer and admin; nodes and coordinators need certificates".to_owned()
+    })
+}
+
+const DEFAULT_AUTHORITY: &str = "./rollhouse-ca";

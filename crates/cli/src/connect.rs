@@ -1,0 +1,109 @@
+//! Reaching a cluster.
+
+use std::fs;
+use std::path::Path;
+
+use rollhouse_client::{
+    Address, AddressError, Cluster, ConnectError, ConnectOptions, RequestError, trust_of,
+};
+use rollhouse_wire::{CallError, DialError, RefusalCode, Trust};
+
+use crate::args::ConnectArgs;
+use crate::failure::{Failure, Status};
+
+/// Connects to the cluster that is meant; to the one that `rollhouse up` runs from this folder if none is named.
+pub(crate) fn connect(args: &ConnectArgs) -> Result<Cluster, Failure> {
+    let text = match url(args) {
+        Some(text) => text,
+        None => fs::read_to_string(DEFAULT_CONNECTION).map_err(|_| {
+            Failure::new(Status::Usage, "no cluster is named")
+                .hint("give --connect URL or set $ROLLHOUSE_CONNECT; `rollhouse up` starts one here and prints its URL")
+        })?,
+    };
+    let address = parse(&text)?;
+    let given = |flag: &Option<String>, variable| flag.clone().or_else(|| environment(variable));
+    let ca = given(&args.ca, "ROLLHOUSE_CA").map(|text| trust(&text)).transpose()?;
+    let options =
+        ConnectOptions { token: given(&args.token, "ROLLHOUSE_TOKEN"), ca, ..ConnectOptions::default() };
+    let shown = address.to_string();
+    Cluster::connect(&address, options, None).map_err(|error| connect_failure(&error, &shown))
+}
+
+/// What names a cluster, if something does: the flag or the variable.
+pub(crate) fn url(args: &ConnectArgs) -> Option<String> {
+    args.connect.clone().or_else(|| environment("ROLLHOUSE_CONNECT"))
+}
+
+/// A URL, or the contents of the file of that name.
+fn parse(text: &str) -> Result<Address, Failure> {
+    let text = text.trim();
+    if text.contains("://") || !Path::new(text).is_file() {
+        return text.parse().map_err(|error: AddressError| Failure::of(Status::Usage, &error).hint(FORM));
+    }
+    let held = fs::read_to_string(text)
+        .map_err(|error| Failure::new(Status::Usage, format_args!("{text} cannot be read: {error}")))?;
+    held.trim().parse().map_err(|error: AddressError| {
+        Failure::new(Status::Usage, format_args!("{text} holds no connection string: {error}")).hint(FORM)
+    })
+}
+
+fn trust(text: &str) -> Result<Trust, Failure> {
+    trust_of(text).map_err(|error| Failure::of(Status::Usage, &error))
+}
+
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn connect_failure(error: &ConnectError, address: &str) -> Failure {
+    let status = match error {
+        ConnectError::Address(_) | ConnectError::NoCa | ConnectError::Identity(_) => Status::Usage,
+        ConnectError::Dial(error) => dial_status(error),
+        ConnectError::Interrupted => Status::Interrupted,
+        _ => Status::Failed,
+    };
+    let failure = Failure::of(status, error);
+    match status {
+        Status::Unavailable => failure.hint(format_args!("tried {address}; is a coordinator running there?")),
+        Status::Refused if matches!(error, ConnectError::Dial(DialError::Refused(_))) => {
+            failure.hint("`rollhouse token ls` on the coordinator's machine shows which tokens are valid")
+        }
+        _ => failure,
+    }
+}
+
+/// What a request's failure means for the command.
+pub(crate) fn request_failure(error: &RequestError) -> Failure {
+    let status = match error {
+        RequestError::Dial(error) => dial_status(error),
+        RequestError::Call(CallError::Refused(refusal)) => refusal_status(refusal.code),
+        RequestError::Interrupted => Status::Interrupted,
+        _ => Status::Unavailable,
+    };
+    Failure::of(status, error)
+}
+
+fn dial_status(error: &DialError) -> Status {
+    match error {
+        DialError::Refused(refusal) => refusal_status(refusal.code),
+        // Somebody answers, who is not the coordinator we trust or does not speak to us.
+        DialError::Identity { .. } | DialError::Version { .. } => Status::Refused,
+        _ => Status::Unavailable,
+    }
+}
+
+const fn refusal_status(code: RefusalCode) -> Status {
+    match code {
+        RefusalCode::BadRequest | RefusalCode::NotFound => Status::Usage,
+        RefusalCode::Busy | RefusalCode::Draining => Status::Unavailable,
+        RefusalCode::Internal => Status::Failed,
+        _ => Status::Refused,
+    }
+}
+
+/// Where `rollhouse up` leaves its connection string, below its data folder.
+pub(crate) const CONNECTION: &str = "connection";
+/// The same for its default data folder.
+const DEFAULT_CONNECTION: &str = "./rollhouse-cluster/connection";
+
+const FORM: &str = "a cluster is named by rollhouse://HOST:PORT?token=TOKEN&ca=sha256:HEX, or by a file that holds such a line";

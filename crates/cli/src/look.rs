@@ -1,0 +1,182 @@
+//! `rollhouse status`, `nodes`, `sessions` and `drain`: what operators ask of a cluster.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use rollhouse_wire::{ClusterStatus, EndCause, NodeState, NodeStatus, SessionStatus};
+
+use crate::args::{DrainArgs, LookArgs};
+use crate::connect::{connect, request_failure};
+use crate::failure::{Failure, Status};
+use crate::human::{Bytes, Count, Si, Time, counted};
+use crate::output::{Output, say};
+use crate::table::{Align, Table};
+
+pub(crate) fn status(args: &LookArgs, out: &mut Output) -> Result<Status, Failure> {
+    let status = connect(&args.cluster)?.status().map_err(|error| request_failure(&error))?;
+    if args.json {
+        out.json(&status)?;
+    } else {
+        print_status(&status, out)?;
+    }
+    Ok(Status::Done)
+}
+
+pub(crate) fn nodes(args: &LookArgs, out: &mut Output) -> Result<Status, Failure> {
+    let nodes = connect(&args.cluster)?.nodes().map_err(|error| request_failure(&error))?.nodes;
+    if args.json {
+        for node in &nodes {
+            out.json(node)?;
+        }
+    } else if nodes.is_empty() {
+        say("no node has joined; `rollhouse node` on any machine does");
+    } else {
+        print_nodes(&nodes, out)?;
+    }
+    Ok(Status::Done)
+}
+
+pub(crate) fn sessions(args: &LookArgs, out: &mut Output) -> Result<Status, Failure> {
+    let sessions = connect(&args.cluster)?.sessions().map_err(|error| request_failure(&error))?.sessions;
+    if args.json {
+        for session in &sessions {
+            out.json(session)?;
+        }
+    } else if sessions.is_empty() {
+        say("no session is open");
+    } else {
+        print_sessions(&sessions, out)?;
+    }
+    Ok(Status::Done)
+}
+
+pub(crate) fn drain(args: &DrainArgs) -> Result<Status, Failure> {
+    connect(&args.cluster)?.drain(&args.node).map_err(|error| request_failure(&error))?;
+    say(&format!(
+        "{} takes no new sessions and ends when its last has; `rollhouse nodes` shows how far it is",
+        args.node
+    ));
+    Ok(Status::Done)
+}
+
+fn print_status(status: &ClusterStatus, out: &mut Output) -> io::Result<()> {
+    let states = status.nodes.iter().filter(|(_, count)| **count > 0);
+    let states: Vec<String> =
+        states.map(|(state, count)| format!("{count} {}", state_word(*state))).collect();
+    let known: u32 = status.nodes.values().sum();
+    let nodes = if states.is_empty() { "none".to_owned() } else { format!("{known}: {}", states.join(", ")) };
+    let mut line = |what: &str, value: String| writeln!(out, "{what:<9} {value}");
+    line(
+        "up",
+        format!("{}, term {}, {}", Time(Duration::from_secs(status.uptime_s)), status.term, status.program),
+    )?;
+    line("nodes", nodes)?;
+    line("lanes", format!("{} of {} in use", Count(status.lanes.into()), Count(status.capacity.into())))?;
+    let transports: Vec<String> =
+        status.transports.iter().map(|(name, count)| format!("{count} by {name}")).collect();
+    let by =
+        if transports.is_empty() { String::new() } else { format!(", owners: {}", transports.join(", ")) };
+    let pools = counted(status.pools.into(), "pool");
+    line("sessions", format!("{} in {pools}{by}", Count(status.sessions.into())))?;
+    line("played", format!("{}, {}", counted(status.episodes, "episode"), counted(status.steps, "step")))?;
+    line("store", format!("{} in {}", Bytes(status.store.bytes), counted(status.store.segments, "segment")))?;
+    if status.store.quarantined > 0 {
+        line(
+            "",
+            format!(
+                "{} set aside: contradicting recordings of the same episodes",
+                counted(status.store.quarantined, "segment")
+            ),
+        )?;
+    }
+    Ok(())
+}
+
+fn print_nodes(nodes: &[NodeStatus], out: &mut Output) -> io::Result<()> {
+    let mut table = Table::new(&[
+        ("NODE", Align::Left),
+        ("STATE", Align::Left),
+        ("ADDRESS", Align::Left),
+        ("LANES", Align::Right),
+        ("OF", Align::Right),
+        ("THREADS", Align::Right),
+        ("SESSIONS", Align::Right),
+        ("STEPS", Align::Right),
+        ("EPISODES", Align::Right),
+        ("TO SHIP", Align::Right),
+        ("HEARD", Align::Right),
+        ("LABELS", Align::Left),
+    ]);
+    for node in nodes {
+        let labels: Vec<String> = node.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        table.row(vec![
+            node.node.clone(),
+            state_word(node.state).to_owned(),
+            node.address.clone(),
+            Count(node.load.lanes.into()).to_string(),
+            Count(node.capacity.into()).to_string(),
+            node.threads.to_string(),
+            node.sessions.to_string(),
+            Si(node.load.steps as f64).to_string(),
+            Count(node.load.episodes).to_string(),
+            Bytes(node.load.spool_bytes).to_string(),
+            format!("{} ago", Time(Duration::from_millis(node.silent_ms))),
+            labels.join(","),
+        ]);
+    }
+    table.write(out)
+}
+
+fn print_sessions(sessions: &[SessionStatus], out: &mut Output) -> io::Result<()> {
+    let mut table = Table::new(&[
+        ("SESSION", Align::Left),
+        ("NODE", Align::Left),
+        ("ENV", Align::Left),
+        ("OWNER", Align::Left),
+        ("LANES", Align::Left),
+        ("STEPPED BY", Align::Left),
+        ("STEPS", Align::Right),
+        ("EPISODES", Align::Right),
+    ]);
+    for SessionStatus { node, report } in sessions {
+        let last = report.first_lane + report.lanes.saturating_sub(1);
+        let stepped_by = match (report.attached, &report.transport) {
+            (None, _) => "the node",
+            (Some(true), Some(transport)) => transport,
+            (Some(true), None) => "its owner",
+            (Some(false), _) => "nobody: its owner is away",
+        };
+        table.row(vec![
+            report.session.to_string(),
+            node.clone(),
+            report.env.clone(),
+            report.owner.clone(),
+            format!("{}-{last} of {}", report.first_lane, report.pool_lanes),
+            stepped_by.to_owned(),
+            Count(report.done.steps).to_string(),
+            Count(report.done.episodes).to_string(),
+        ]);
+    }
+    table.write(out)
+}
+
+pub(crate) const fn state_word(state: NodeState) -> &'static str {
+    match state {
+        NodeState::Alive => "alive",
+        NodeState::Suspect => "suspect",
+        NodeState::Lost => "lost",
+        NodeState::Draining => "draining",
+    }
+}
+
+pub(crate) const fn cause_word(cause: EndCause) -> &'static str {
+    match cause {
+        EndCause::Finished => "finished",
+        EndCause::Closed => "closed",
+        EndCause::LeaseEnded => "lease_ended",
+        EndCause::Drained => "drained",
+        EndCause::NodeLost => "node_lost",
+        EndCause::Hung => "hung",
+        EndCause::Failed => "failed",
+    }
+}

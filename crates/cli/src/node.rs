@@ -1,0 +1,293 @@
+//! `rollhouse node`: joins a coordinator and hosts lanes.
+
+use std::collections::BTreeMap;
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rollhouse_config::{NodeConfig, Spool, Worker};
+use rollhouse_metrics::{
+    Family, Figures, Health, Links, NodeSample, Page, RecorderSample, SpoolSample, TransportSample,
+};
+use rollhouse_node::{
+    ClusterNode, ClusterNodeConfig, ClusterNodeError, ConnectionFigures, Histogram, LinkState, NodeFigures,
+    ShipFigures, WhenFull,
+};
+use rollhouse_replay::OpenError;
+use rollhouse_wire::{Effective, Role, Settings};
+
+use crate::args::NodeArgs;
+use crate::certs::private_folder;
+use crate::failure::{Failure, Status};
+use crate::human::counted;
+use crate::look::cause_word;
+use crate::output::say;
+use crate::service::{self, PROGRAM, STOP_DEADLINE, serve_metrics, until_ended};
+use crate::{settings, signals};
+
+pub(crate) fn run(args: &NodeArgs) -> Result<Status, Failure> {
+    let flags = [
+        ("--coordinator", "node.coordinator", &args.coordinator),
+        ("--listen", "node.listen", &args.listen),
+        ("--data", "node.data", &args.data),
+    ];
+    let config = settings::of_service::<NodeConfig>(&args.service, &flags)?.config;
+    let asked = signals::ending()?;
+    let identity = service::identity(&config.tls, &config.data, "node")?;
+    let quic = service::quic(&config.network);
+    let mut started = ClusterNodeConfig::new(identity, config.coordinator.0.clone(), PROGRAM);
+    started.listen = config.listen;
+    started.advertise = config.advertise.map(|address| address.0);
+    configure(&mut started, &config.worker, &config.spool, quic, &config.data)?;
+    let capacity = started.capacity;
+    let node = start(started)?;
+    say(&format!("node {} listens on {} and joins {}", node.name(), node.address(), config.coordinator.0));
+    say(&node.effective().to_string());
+    let watch = Arc::new(NodeWatch::new(node, capacity));
+    let metrics = serve_metrics(config.metrics, vec![watch.clone()], watch.clone())?;
+    until_ended(&asked, || watch.look());
+    let stopped = watch.stop();
+    // Last, so that probes and scrapes see it stop.
+    drop(metrics);
+    stopped
+}
+
+/// Sets what configurations of a node of its own and of one in `up` have in common.
+pub(crate) fn configure(
+    started: &mut ClusterNodeConfig,
+    worker: &Worker,
+    spool: &Spool,
+    quic: Settings,
+    data: &Path,
+) -> Result<(), Failure> {
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    started.threads = NonZeroUsize::new(worker.stepping_threads(cores)).unwrap_or(NonZeroUsize::MIN);
+    started.capacity = worker.lanes(cores);
+    // Bounded by the type of the setting.
+    started.queue = worker.queue.0 as usize;
+    started.labels = worker.labels.0.clone();
+    started.lease = worker.lease.0;
+    started.hang_deadline = worker.hang_after.0;
+    started.recorder.seal_after = Some(spool.seal_after.0);
+    started.shipping.shipper.spool_bytes = spool.limit.0;
+    started.shipping.shipper.when_full = match spool.when_full {
+        rollhouse_config::WhenFull::BackPressure => WhenFull::BackPressure,
+        rollhouse_config::WhenFull::Drop => WhenFull::Drop,
+    };
+    started.shipping.bytes_per_second = NonZeroU64::new(spool.bandwidth.0);
+    started.quic = quic;
+    private_folder(data)?;
+    started.spool = Some(data.join("spool"));
+    Ok(())
+}
+
+pub(crate) fn start(config: ClusterNodeConfig) -> Result<ClusterNode, Failure> {
+    ClusterNode::start(config).map_err(|error| {
+        let status = match &error {
+            ClusterNodeError::Spool(OpenError::Locked { .. }) => Status::Refused,
+            ClusterNodeError::Identity { .. } | ClusterNodeError::Labels(_) => Status::Usage,
+            _ => Status::Failed,
+        };
+        let failure = Failure::of(status, &error);
+        match error {
+            ClusterNodeError::Serve(_) => {
+                failure.hint("another address is set by --set node.listen=ADDRESS:PORT")
+            }
+            _ => failure,
+        }
+    })
+}
+
+/// The node while it runs, and what is exported of it.
+pub(crate) struct NodeWatch {
+    figures: Arc<NodeFigures>,
+    effective: Effective,
+    capacity: u32,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// `None` once it is being stopped.
+    running: Option<ClusterNode>,
+    /// How it stood with its coordinator when it was last looked at.
+    link: LinkState,
+}
+
+impl NodeWatch {
+    /// Of a node that takes `capacity` lanes.
+    pub(crate) fn new(node: ClusterNode, capacity: u32) -> Self {
+        let (figures, effective) = (Arc::clone(node.figures()), node.effective());
+        let state = Mutex::new(State { link: LinkState::Dialling, running: Some(node) });
+        Self { figures, effective, capacity, state }
+    }
+
+    /// Says when the node has joined or lost its coordinator, and whether it is drained: then nothing but its end
+    /// is left.
+    pub(crate) fn look(&self) -> bool {
+        let mut state = self.state();
+        let Some(node) = &state.running else { return true };
+        let (link, drained) = (node.link(), node.is_drained());
+        match (&state.link, &link) {
+            (LinkState::Joined { term: old }, LinkState::Joined { term }) if old == term => {}
+            (_, LinkState::Joined { term }) => say(&format!("joined the coordinator, term {term}")),
+            (LinkState::Away { reason: old }, LinkState::Away { reason }) if old == reason => {}
+            (_, LinkState::Away { reason }) => say(&format!("without coordinator: {reason}; dialling on")),
+            (_, LinkState::Dialling) => {}
+        }
+        state.link = link;
+        if drained {
+            say("drained: the last session has ended");
+        }
+        drained
+    }
+
+    /// Takes what it is now as said: only what changes is.
+    pub(crate) fn passing_over_the_present(self) -> Self {
+        let mut state = self.state();
+        state.link = state.running.as_ref().map(ClusterNode::link).unwrap_or_default();
+        drop(state);
+        self
+    }
+
+    /// Stops it in order and says what is left undone.
+    pub(crate) fn stop(&self) -> Result<Status, Failure> {
+        // Not held meanwhile: probes go on asking.
+        let taken = self.state().running.take();
+        let Some(node) = taken else { return Ok(Status::Done) };
+        let sessions = node.sessions() as u64;
+        if sessions > 0 {
+            let verb = if sessions == 1 { "ends" } else { "end" };
+            say(&format!("stopping; {} {verb} early", counted(sessions, "session")));
+        }
+        let report = node.stop(STOP_DEADLINE);
+        if report.left > 0 {
+            let left = counted(report.left as u64, "session");
+            return Err(Failure::new(
+                Status::Failed,
+                format_args!("{left} did not end in time and were cut off"),
+            ));
+        }
+        if !report.shipped {
+            say("not all recordings are in the store yet; the node ships the rest when it starts again");
+        }
+        match report.recorded {
+            Some(Err(error)) => Err(Failure::of(Status::Failed, &error)),
+            _ => Ok(Status::Done),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sample(&self, node: &ClusterNode) -> NodeSample {
+        let (figures, load) = (&self.figures, node.load());
+        let requests = &figures.requests;
+        let causes = NodeFigures::END_CAUSES.iter().zip(&figures.sessions_ended);
+        NodeSample {
+            steps: figures.steps.get(),
+            episodes: std::array::from_fn(|outcome| figures.episodes[outcome].get()),
+            step_times: histogram(&requests.step),
+            send_times: histogram(&requests.send),
+            reset_times: histogram(&requests.reset),
+            queue_waits: histogram(&figures.queue_wait),
+            queued: load.queued.into(),
+            busy: figures.busy.get(),
+            abandoned_threads: figures.abandoned.get(),
+            sessions: node.sessions() as u64,
+            sessions_opened: figures.sessions_opened.get(),
+            attached: figures.attached.get(),
+            malformed_streams: figures.malformed.get(),
+            lanes: load.lanes.into(),
+            capacity: self.capacity.into(),
+            sessions_ended: causes.map(|(cause, count)| (cause_word(*cause), count.get())).collect(),
+            restarts: figures.lane_restarts.get(),
+            coordinator_lost: figures.coordinator_lost.get(),
+            registered: matches!(node.link(), LinkState::Joined { .. }),
+            recorder: node.recorder().as_ref().map(recorder).unwrap_or_default(),
+            spool: node.shipping().as_ref().map(spool).unwrap_or_default(),
+        }
+    }
+}
+
+impl Figures for NodeWatch {
+    fn families(&self) -> Vec<&'static Family> {
+        NodeSample::FAMILIES.iter().chain(TransportSample::FAMILIES).collect()
+    }
+
+    fn put(&self, page: &mut Page) {
+        let state = self.state();
+        let Some(node) = &state.running else { return };
+        self.sample(node).put(page);
+        TransportSample {
+            arrivals: Some(node.arrivals()),
+            effective: Some(self.effective),
+            links: links(&node.connections()),
+            ..TransportSample::default()
+        }
+        .put(page);
+    }
+}
+
+impl Health for NodeWatch {
+    fn live(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        let state = self.state();
+        let Some(node) = &state.running else { return Err("the node is stopping".to_owned()) };
+        match node.link() {
+            LinkState::Joined { .. } => Ok(()),
+            LinkState::Dialling => Err("the coordinator has not been reached yet".to_owned()),
+            LinkState::Away { reason } => Err(format!("without coordinator: {reason}")),
+        }
+    }
+}
+
+fn histogram(times: &Histogram) -> rollhouse_metrics::Histogram {
+    rollhouse_metrics::Histogram {
+        bounds: Histogram::BOUNDS.to_vec(),
+        counts: times.counts().to_vec(),
+        sum: times.sum().as_secs_f64(),
+    }
+}
+
+fn spool(shipping: &ShipFigures) -> SpoolSample {
+    let counts = &shipping.counts;
+    SpoolSample {
+        waiting_bytes: shipping.unshipped_bytes,
+        waiting_segments: counts.waiting.segments,
+        shipped_segments: counts.shipped.segments,
+        shipped_bytes: counts.shipped.bytes,
+        quarantined_segments: counts.quarantined,
+        dropped_segments: counts.dropped.segments,
+        dropped_episodes: counts.dropped_episodes,
+        failed_attempts: counts.failed,
+        held: shipping.held,
+    }
+}
+
+/// The connections of a node: to its coordinator, and from owners, who need not say who they are.
+fn links(connections: &ConnectionFigures) -> BTreeMap<Role, Links> {
+    let mut links = BTreeMap::<Role, Links>::new();
+    let owners = links.entry(Role::Anonymous).or_default();
+    connections.owners.iter().for_each(|link| owners.open(link));
+    connections.gone.iter().for_each(|link| owners.closed(link));
+    let coordinator = links.entry(Role::Coordinator).or_default();
+    connections.coordinator.iter().for_each(|link| coordinator.open(link));
+    links
+}
+
+fn recorder(status: &rollhouse_replay::Status) -> RecorderSample {
+    let recorded = &status.recorded;
+    RecorderSample {
+        episodes: recorded.episodes,
+        durable_episodes: status.durable_episodes,
+        bytes: recorded.bytes,
+        lost_episodes: recorded.lost_episodes,
+        stalled: recorded.stalled,
+        busy: recorded.busy,
+        failing: status.error.is_some(),
+    }
+}

@@ -1,0 +1,59 @@
+//! Where recordings are read from.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rollhouse_client::RemoteDisk;
+use rollhouse_replay::{Disk, Library, RealDisk};
+
+use crate::args::{DataArgs, Place};
+use crate::connect::connect;
+use crate::failure::Failure;
+use crate::replay::read_failure;
+
+/// A folder on this machine, or the store of a cluster.
+pub(super) struct Source {
+    disk: Arc<dyn Disk>,
+    root: PathBuf,
+    shown: String,
+}
+
+impl Source {
+    /// The one that is meant. Connects if that is a cluster.
+    pub(super) fn of(args: &DataArgs) -> Result<Self, Failure> {
+        match args.place() {
+            Place::Folder(root) => {
+                Ok(Self { disk: Arc::new(RealDisk), shown: root.display().to_string(), root })
+            }
+            Place::Cluster => {
+                let disk = Arc::new(RemoteDisk::new(connect(&args.cluster)?));
+                Ok(Self { disk, root: PathBuf::new(), shown: "the cluster's store".to_owned() })
+            }
+        }
+    }
+
+    /// Opens it for reading, whoever may be writing there.
+    pub(super) fn open(&self) -> Result<Library, Failure> {
+        Library::open(Arc::clone(&self.disk), &self.root).map_err(read_failure)
+    }
+
+    /// As [`Source::open`], trusting no catalogue: what is damaged is to be found.
+    pub(super) fn open_scanning(&self) -> Result<Library, Failure> {
+        Library::open_scanning(Arc::clone(&self.disk), &self.root).map_err(read_failure)
+    }
+
+    /// What to call a folder inside it; `None` is itself.
+    pub(super) fn subfolder(&self, dir: &Path) -> Option<String> {
+        super::subfolder(&self.root, dir)
+    }
+
+    /// Whether it is a folder, which one run at a time is recorded into.
+    pub(super) fn is_folder(&self) -> bool {
+        !self.root.as_os_str().is_empty()
+    }
+
+    /// What to call it.
+    pub(super) fn shown(&self) -> &str {
+        &self.shown
+    }
+}

@@ -1,0 +1,283 @@
+//! `rollhouse rollout --connect`: the nodes of a cluster play, its store gathers what they record.
+//!
+//! ```text
+//! (pool opened) -> playing -> shipping -> done      every session ended; then everything recorded is in the store
+//!                  playing -> closing -> shipping   the first Ctrl-C; a second one ends the command
+//! ```
+
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::park_timeout;
+use std::time::{Duration, Instant};
+
+use rollhouse_client::{Cluster, RequestError};
+use rollhouse_core::RunId;
+use rollhouse_node::{Goal, ProgressSnapshot};
+use rollhouse_replay::RecordMode;
+use rollhouse_wire::{
+    AutoresetMode, Collect, CollectGoal, EndCause, LaneSettings, OpenPool, PoolOpened, PoolStatus,
+    RecordRule, SeedRule, Spread,
+};
+use serde::Serialize;
+
+use super::{goal, seed};
+use crate::args::RolloutArgs;
+use crate::connect::{connect, request_failure};
+use crate::failure::{Failure, Status};
+use crate::human::{Count, Real, Si, Time, counted};
+use crate::look::cause_word;
+use crate::output::{Output, say};
+use crate::progress_bar::ProgressBar;
+use crate::signals;
+
+pub(super) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failure> {
+    let goal = goal(args)?;
+    let seed = seed(args);
+    let asked = signals::ending()?;
+    let cluster = connect(&args.data.cluster)?;
+    let open = request(args, goal, seed);
+    let pool = open.pool;
+    let began = Instant::now();
+    let opened = cluster.open_collecting(open).map_err(|error| request_failure(&error))?;
+    let played = Played::watch(&cluster, pool, args, goal, &asked)?;
+    let took = began.elapsed();
+    let stored = played.ship(&cluster, pool, args, &asked)?;
+    Outcome { run: pool, opened, played, stored, took }.conclude(args, seed, out)
+}
+
+fn request(args: &RolloutArgs, goal: Goal, seed: u64) -> OpenPool {
+    let collect = Collect {
+        policy: args.policy.name().to_owned(),
+        seed,
+        goal: match goal {
+            Goal::Batches(batches) => CollectGoal::Batches(batches),
+            Goal::Episodes(episodes) => CollectGoal::Episodes(episodes),
+        },
+    };
+    let settings = LaneSettings {
+        env: args.env.clone(),
+        options: Default::default(),
+        // As on one machine: every lane takes a step in every batch.
+        autoreset: AutoresetMode::SameStep,
+        max_episode_steps: None,
+        seeds: SeedRule::PerEpisode { run_seed: seed },
+        record: match args.record.0 {
+            None => RecordRule::None,
+            Some(RecordMode::All) => RecordRule::All,
+            Some(RecordMode::Trace) => RecordRule::Trace,
+            Some(RecordMode::Sample { probability }) => RecordRule::Sample { probability },
+        },
+        collect: Some(collect),
+    };
+    let lanes = u32::try_from(args.lanes).unwrap_or(u32::MAX);
+    OpenPool { pool: RunId::generate(), lanes, settings, labels: Default::default(), spread: Spread::Even }
+}
+
+/// How the pool was when its last session had ended.
+struct Played {
+    status: PoolStatus,
+    cancelled: bool,
+}
+
+impl Played {
+    /// Watches until no session is open any more.
+    fn watch(
+        cluster: &Cluster,
+        pool: RunId,
+        args: &RolloutArgs,
+        goal: Goal,
+        asked: &AtomicBool,
+    ) -> Result<Self, Failure> {
+        let mut bar = ProgressBar::new(&args.env, goal, args.lanes);
+        let mut cancelled = false;
+        loop {
+            let status = if asked.load(Ordering::Relaxed) && !cancelled {
+                cancelled = true;
+                cluster.close_pool(pool)
+            } else {
+                cluster.pool_status(pool)
+            };
+            let status = status.map_err(|error| {
+                bar.clear();
+                lost(&error)
+            })?;
+            bar.draw(progress(&status));
+            if status.open == 0 {
+                bar.clear();
+                return Ok(Self { status, cancelled });
+            }
+            park_timeout(LOOK_EVERY);
+        }
+    }
+
+    /// Waits until the store has everything that was recorded; false if Ctrl-C ended the wait.
+    fn ship(
+        &self,
+        cluster: &Cluster,
+        pool: RunId,
+        args: &RolloutArgs,
+        asked: &AtomicBool,
+    ) -> Result<bool, Failure> {
+        if args.record.0.is_none() {
+            return Ok(false);
+        }
+        let mut shipped = self.status.shipped;
+        // Whoever has asked to end once is not made to wait for the network.
+        while !shipped && !asked.load(Ordering::Relaxed) {
+            park_timeout(LOOK_EVERY);
+            shipped = cluster.pool_status(pool).map_err(|error| lost(&error))?.shipped;
+        }
+        Ok(shipped)
+    }
+}
+
+fn lost(error: &RequestError) -> Failure {
+    request_failure(error).hint("the nodes play on by themselves, and what they record goes to the store")
+}
+
+fn progress(status: &PoolStatus) -> ProgressSnapshot {
+    let done = &status.done;
+    let mean_return = (done.episodes > 0).then(|| done.return_sum / done.episodes as f64);
+    ProgressSnapshot {
+        steps: done.steps,
+        episodes: done.episodes,
+        mean_return,
+        ..ProgressSnapshot::default()
+    }
+}
+
+/// What came of it.
+struct Outcome {
+    run: RunId,
+    opened: PoolOpened,
+    played: Played,
+    /// Whether the store has everything.
+    stored: bool,
+    took: Duration,
+}
+
+impl Outcome {
+    fn conclude(&self, args: &RolloutArgs, seed: u64, out: &mut Output) -> Result<Status, Failure> {
+        let PoolStatus { ended, failures, .. } = &self.played.status;
+        let bad: u32 = ended.iter().filter(|(cause, _)| is_bad(**cause)).map(|(_, count)| count).sum();
+        for failure in failures {
+            say(&format!("error: {failure}"));
+        }
+        if bad > 0 && failures.is_empty() {
+            say(&format!("error: {} did not reach the goal", counted(bad.into(), "session")));
+        }
+        if self.played.cancelled {
+            say("ended early, as asked; what was played until then is kept");
+        }
+        if args.record.0.is_some() && !self.stored {
+            say("the nodes have not shipped all of it yet; they go on by themselves");
+        }
+        let summed = Summed::of(args, seed, self);
+        if args.json {
+            out.json(&summed)?;
+        } else {
+            summed.print(args, out)?;
+        }
+        Ok(match (bad, self.played.cancelled) {
+            (0, false) => Status::Done,
+            (0, true) => Status::Interrupted,
+            _ => Status::Failed,
+        })
+    }
+}
+
+const fn is_bad(cause: EndCause) -> bool {
+    !matches!(cause, EndCause::Finished | EndCause::Closed)
+}
+
+/// What `--json` prints; the field names are those of a rollout on one machine where it has them.
+#[derive(Debug, Serialize)]
+struct Summed<'a> {
+    env: &'a str,
+    lanes: usize,
+    nodes: usize,
+    sessions: usize,
+    run: String,
+    seed: u64,
+    policy: &'static str,
+    steps: u64,
+    episodes: u64,
+    interrupted: u64,
+    #[serde(rename = "return")]
+    total_reward: Mean,
+    seconds: f64,
+    steps_per_second: f64,
+    /// Sessions by how they ended.
+    ended: Vec<(&'static str, u32)>,
+    /// Whether everything recorded is in the store; null if nothing was to be recorded.
+    stored: Option<bool>,
+}
+
+/// Null where no episode finished.
+#[derive(Debug, Serialize)]
+struct Mean {
+    mean: Option<f64>,
+}
+
+impl<'a> Summed<'a> {
+    fn of(args: &'a RolloutArgs, seed: u64, outcome: &Outcome) -> Self {
+        let Outcome { run, opened, played, stored, took } = outcome;
+        let done = &played.status.done;
+        let mut nodes: Vec<&str> = opened.sessions.iter().map(|grant| grant.node.as_str()).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        let seconds = took.as_secs_f64();
+        Self {
+            env: &args.env,
+            lanes: args.lanes,
+            nodes: nodes.len(),
+            sessions: opened.sessions.len(),
+            run: run.to_string(),
+            seed,
+            policy: args.policy.name(),
+            steps: done.steps,
+            episodes: done.episodes,
+            interrupted: done.interrupted,
+            total_reward: Mean { mean: progress(&played.status).mean_return },
+            seconds,
+            steps_per_second: done.steps as f64 / seconds.max(f64::MIN_POSITIVE),
+            ended: played.status.ended.iter().map(|(cause, count)| (cause_word(*cause), *count)).collect(),
+            stored: args.record.0.is_some().then_some(*stored),
+        }
+    }
+
+    fn print(&self, args: &RolloutArgs, out: &mut Output) -> io::Result<()> {
+        let rate = Si(self.steps_per_second);
+        writeln!(
+            out,
+            "{}: {} and {} on {} of {} in {} ({rate} steps/s)\n",
+            self.env,
+            counted(self.episodes, "episode"),
+            counted(self.steps, "step"),
+            counted(self.lanes as u64, "lane"),
+            counted(self.nodes as u64, "node"),
+            Time(Duration::from_secs_f64(self.seconds)),
+        )?;
+        if let Some(mean) = self.total_reward.mean {
+            writeln!(out, "  return       mean {}", Real(mean))?;
+        }
+        if self.interrupted > 0 {
+            writeln!(out, "  interrupted  {}", Count(self.interrupted))?;
+        }
+        writeln!(out, "  seed         {} (the same seed gives the same episodes)", self.seed)?;
+        match self.stored {
+            None => return writeln!(out, "  recorded     nothing, as asked"),
+            Some(true) => writeln!(out, "  recorded     in the cluster's store, all of it")?,
+            Some(false) => writeln!(out, "  recorded     on its way to the cluster's store")?,
+        }
+        let connect = match &args.data.cluster.connect {
+            Some(given) if !given.contains("token=") => format!(" --connect {given}"),
+            Some(_) => " --connect URL".to_owned(),
+            None => String::new(),
+        };
+        writeln!(out, "\nThe best of them: rollhouse replay ls --sort -return --limit 5{connect}")
+    }
+}
+
+/// How often the coordinator is asked.
+const LOOK_EVERY: Duration = Duration::from_millis(100);

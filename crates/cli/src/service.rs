@@ -1,0 +1,76 @@
+//! What the processes of a cluster have in common: identity, sockets, metrics, and how they end.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::park_timeout;
+use std::time::Duration;
+
+use rollhouse_config::{Network, Tls};
+use rollhouse_metrics::{Exporter, ExporterError, Figures, Health, MetricsServer};
+use rollhouse_wire::{CertificateFiles, Identity, IdentityFileError, Settings, Trust};
+
+use crate::failure::{Failure, Status};
+use crate::output::say;
+
+/// The identity in the files of a service; they are read again when they change.
+pub(crate) fn identity(tls: &Tls, data: &Path, role: &str) -> Result<Arc<Identity>, Failure> {
+    let [ca, certificate, key] = tls.files(data);
+    Identity::load(Trust::File(ca), Some(CertificateFiles { certificate, key })).map_err(|error| {
+        let failure = Failure::of(Status::Usage, &error);
+        match error {
+            IdentityFileError::Read { .. } => {
+                let folder = data.join("tls");
+                failure.hint("`rollhouse certs init` makes an authority, and this a certificate:").hint(
+                    format_args!(
+                        "  rollhouse certs issue --role {role} --name NAME --output {}",
+                        folder.display()
+                    ),
+                )
+            }
+            _ => failure,
+        }
+    })
+}
+
+/// What is asked of QUIC.
+pub(crate) fn quic(network: &Network) -> Settings {
+    // The configuration bounds neither below what a usize holds.
+    let socket_buffer = usize::try_from(network.socket_buffer.0).unwrap_or(usize::MAX);
+    Settings { jumbo: network.jumbo, socket_buffer, ..Settings::default() }
+}
+
+/// Serves metrics and health, if they are wanted. Says where.
+pub(crate) fn serve_metrics(
+    address: Option<SocketAddr>,
+    figures: Vec<Arc<dyn Figures>>,
+    health: Arc<dyn Health>,
+) -> Result<Option<MetricsServer>, Failure> {
+    let Some(address) = address else { return Ok(None) };
+    let mut exporter = Exporter::new();
+    for each in figures {
+        exporter.add(each).map_err(|error: ExporterError| Failure::of(Status::Failed, &error))?;
+    }
+    let server = MetricsServer::start(address, exporter, health).map_err(|error| {
+        Failure::of(Status::Failed, &error).hint("another address, or none, is set by metrics.listen")
+    })?;
+    say(&format!("metrics and health on http://{}", server.address()));
+    Ok(Some(server))
+}
+
+/// Returns when somebody asked the process to end, or when `over` says that there is nothing left to do; it is
+/// asked every tenth of a second.
+pub(crate) fn until_ended(asked: &AtomicBool, mut over: impl FnMut() -> bool) {
+    while !asked.load(Ordering::Relaxed) && !over() {
+        park_timeout(LOOK_EVERY);
+    }
+}
+
+/// How long a service takes at most to stop in order: less than the 30 s after which Kubernetes kills.
+pub(crate) const STOP_DEADLINE: Duration = Duration::from_secs(20);
+
+/// What services say they are.
+pub(crate) const PROGRAM: &str = concat!("rollhouse ", env!("CARGO_PKG_VERSION"));
+
+const LOOK_EVERY: Duration = Duration::from_millis(100);

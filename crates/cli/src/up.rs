@@ -1,0 +1,203 @@
+//! `rollhouse up`: a coordinator and a node in one process, with all they need made here.
+//!
+//! ```text
+//! DATA/ca/           the authority, which signs further nodes, too
+//! DATA/coordinator/  term, tokens, store; tls/
+//! DATA/node/         spool; tls/
+//! DATA/connection    the connection string; with its token (0600)
+//! ```
+
+use std::fs;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rollhouse_client::Address;
+use rollhouse_config::{LocalConfig, Tls};
+use rollhouse_coordinator::Coordinator;
+use rollhouse_node::ClusterNodeConfig;
+use rollhouse_wire::{CertificateAuthority, Identity, NewToken, Role, TokenStore};
+
+use crate::args::UpArgs;
+use crate::certs::{authority_failure, private_folder, write_identity, write_private};
+use crate::connect::CONNECTION;
+use crate::coordinator::CoordinatorWatch;
+use crate::failure::{Failure, Status};
+use crate::human::{Count, counted};
+use crate::node::NodeWatch;
+use crate::output::{Output, say};
+use crate::service::{self, PROGRAM, serve_metrics, until_ended};
+use crate::{coordinator, node, settings, signals, token};
+
+pub(crate) fn run(args: &UpArgs, out: &mut Output) -> Result<Status, Failure> {
+    let flags = [("--data", "local.data", &args.data)];
+    let config = settings::of_service::<LocalConfig>(&args.service, &flags)?.config;
+    let asked = signals::ending()?;
+    let folders = Folders::of(&config.data);
+    private_folder(&config.data)?;
+    let authority = folders.authority()?;
+
+    let served = start_coordinator(&config, &folders, &authority)?;
+    let reached = reachable(served.address());
+    let started = node_config(&config, &folders, &authority, reached)?;
+    let (lanes, threads) = (started.capacity, started.threads.get());
+    let hosting = node::start(started)?;
+    if !hosting.wait_joined(JOIN_DEADLINE) {
+        say("note: the node has not joined its coordinator yet; it goes on trying");
+    }
+    let served = Arc::new(CoordinatorWatch::new(served));
+    let hosting = Arc::new(NodeWatch::new(hosting, lanes).passing_over_the_present());
+    let metrics = [
+        serve_metrics(config.coordinator_metrics, vec![served.clone()], served.clone())?,
+        serve_metrics(config.node_metrics, vec![hosting.clone()], hosting.clone())?,
+    ];
+
+    let line = folders.connection(reached, &authority)?;
+    writeln!(out, "{line}")?;
+    out.flush()?;
+    greet(&config, &folders, lanes, threads);
+    until_ended(&asked, || served.failed() || hosting.look());
+    let stopped = hosting.stop();
+    let ended = served.stop();
+    drop(metrics);
+    stopped.and(ended)
+}
+
+fn start_coordinator(
+    config: &LocalConfig,
+    folders: &Folders,
+    authority: &CertificateAuthority,
+) -> Result<Coordinator, Failure> {
+    let identity = folders.identity(authority, Role::Coordinator, &folders.coordinator)?;
+    coordinator::start(
+        config.coordinator_listen,
+        &folders.coordinator,
+        identity,
+        &config.store,
+        service::quic(&config.network),
+    )
+}
+
+fn node_config(
+    config: &LocalConfig,
+    folders: &Folders,
+    authority: &CertificateAuthority,
+    coordinator: SocketAddr,
+) -> Result<ClusterNodeConfig, Failure> {
+    let identity = folders.identity(authority, Role::Node, &folders.node)?;
+    let mut started = ClusterNodeConfig::new(identity, coordinator.to_string(), PROGRAM);
+    started.listen = config.node_listen;
+    node::configure(
+        &mut started,
+        &config.worker,
+        &config.spool,
+        service::quic(&config.network),
+        &folders.node,
+    )?;
+    Ok(started)
+}
+
+/// What a newcomer can do next; talk, beside the one line of data.
+fn greet(config: &LocalConfig, folders: &Folders, lanes: u32, threads: usize) {
+    let connection = folders.connection.display();
+    let (lanes, threads) = (Count(lanes.into()), counted(threads as u64, "thread"));
+    say(&format!(
+        "\na coordinator and a node run here: {lanes} lanes on {threads}, everything in {}",
+        config.data.display()
+    ));
+    say(&format!("the line above connects to it and lets do anything; it is kept in {connection}\n"));
+    say("try in another terminal:");
+    say(&format!("  rollhouse rollout --connect {connection} --env CartPole-v1 --lanes 64 --episodes 1000"));
+    say(&format!("  rollhouse status --connect {connection}"));
+    say("\nCtrl-C ends it; recordings are kept, and the next `rollhouse up` here goes on with them");
+}
+
+/// Where things are below the data folder.
+struct Folders {
+    authority: PathBuf,
+    coordinator: PathBuf,
+    node: PathBuf,
+    connection: PathBuf,
+}
+
+impl Folders {
+    fn of(data: &Path) -> Self {
+        Self {
+            authority: data.join("ca"),
+            coordinator: data.join("coordinator"),
+            node: data.join("node"),
+            connection: data.join(CONNECTION),
+        }
+    }
+
+    /// The authority, made when there is none.
+    fn authority(&self) -> Result<CertificateAuthority, Failure> {
+        private_folder(&self.authority)?;
+        let made = self.authority.join(rollhouse_wire::CA_CERTIFICATE).exists();
+        let authority = match made {
+            true => CertificateAuthority::load(&self.authority),
+            false => CertificateAuthority::create(&self.authority, AUTHORITY_VALIDITY),
+        };
+        authority.map_err(authority_failure)
+    }
+
+    /// The identity of one of the two, made anew when there is none that holds for long enough.
+    fn identity(
+        &self,
+        authority: &CertificateAuthority,
+        role: Role,
+        folder: &Path,
+    ) -> Result<Arc<Identity>, Failure> {
+        let load = || service::identity(&Tls::default(), folder, role.word());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        if let Ok(identity) = load()
+            && identity.validity().is_some_and(|validity| validity.left(now) > RENEW_BEFORE)
+        {
+            return Ok(identity);
+        }
+        write_identity(authority, role, NAME, VALIDITY, &folder.join("tls"))?;
+        load()
+    }
+
+    /// The connection string, which is also kept in its file. The token in there is used again as long as it
+    /// holds: what was copied out of an earlier run stays good.
+    fn connection(&self, address: SocketAddr, authority: &CertificateAuthority) -> Result<String, Failure> {
+        let tokens = token::open(&self.coordinator)?;
+        let kept = fs::read_to_string(&self.connection).ok();
+        let kept = kept.and_then(|line| line.trim().parse::<Address>().ok()?.token);
+        let token = match kept.filter(|token| tokens.authenticate(token, SystemTime::now()).is_ok()) {
+            Some(token) => token,
+            None => make_token(&tokens)?,
+        };
+        let line = format!("rollhouse://{address}?token={token}&ca={}", authority.fingerprint());
+        write_private(&self.connection, &format!("{line}\n"))?;
+        Ok(line)
+    }
+}
+
+fn make_token(tokens: &TokenStore) -> Result<String, Failure> {
+    let new = NewToken { name: NAME.to_owned(), role: Role::Admin, max_lanes: None, lifetime: None };
+    Ok(tokens.create(&new, SystemTime::now()).map_err(token::failure)?.1)
+}
+
+/// Where this machine reaches something that listens there.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// Of the node, the coordinator and the token.
+const NAME: &str = "local";
+
+const AUTHORITY_VALIDITY: Duration = Duration::from_secs(3650 * 86_400);
+const VALIDITY: Duration = Duration::from_secs(365 * 86_400);
+/// Certificates that hold for less are made anew at a start.
+const RENEW_BEFORE: Duration = Duration::from_secs(90 * 86_400);
+/// How long to wait for the node before saying so.
+const JOIN_DEADLINE: Duration = Duration::from_secs(10);
