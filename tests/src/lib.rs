@@ -8,6 +8,7 @@
 #[cfg(target_os = "linux")]
 pub mod emulator;
 pub mod link;
+mod service;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rollhouse_core::split_mix64;
 use serde_json::Value;
+
+pub use service::Service;
 
 /// The binary: `$ROLLHOUSE_BIN`, or built from this workspace with the profile of the tests.
 pub fn binary() -> &'static Path {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use rollhouse_tests::{Folder, binary, workspace};
+use rollhouse_tests::{Folder, Service, binary, workspace};
 
 /// The commands of all `console` blocks, in their order.
 fn commands(readme: &str) -> Vec<&str> {
@@ -19,16 +19,24 @@ fn commands(readme: &str) -> Vec<&str> {
     found
 }
 
-/// Every command runs as it stands, one after another in one folder, but for two things: what cargo would build
-/// and start is the binary under test, and the commands that start these very tests and that install the Python
-/// package are only looked up: the Python tests install it, and run what the README shows of it.
+/// Every command runs as it stands, one after another in one folder, but for three things: what cargo would build
+/// and start is the binary under test; `up` runs in the background from where it stands, on free ports; and the
+/// commands that start these very tests and that install the Python package are only looked up: the Python tests
+/// install it, and run what the README shows of it.
 #[test]
 fn every_command_of_the_readme_runs_and_succeeds() {
     let readme = fs::read_to_string(workspace().join("README.md")).unwrap();
     let commands = commands(&readme);
     assert!(commands.len() >= 8, "{commands:?}");
     let folder = Folder::new();
+    let mut up = None;
     for command in commands {
+        if command == "cargo run --release -- up" {
+            let mut service = Service::start(folder.path(), &["up"]);
+            assert!(service.read().starts_with("rollhouse://127.0.0.1:"));
+            up = Some(service);
+            continue;
+        }
         if command == "cargo xtask test" {
             let ci = fs::read_to_string(workspace().join("crates/xtask/src/main.rs")).unwrap();
             assert!(ci.contains("[\"test\"] =>"), "cargo xtask has no command `test`");
@@ -44,6 +52,7 @@ fn every_command_of_the_readme_runs_and_succeeds() {
             .args(["-c", &line])
             .env("ROLLHOUSE", binary())
             .env_remove("ROLLHOUSE_DATA")
+            .env_remove("ROLLHOUSE_CONNECT")
             .current_dir(folder.path())
             .output()
             .unwrap();
@@ -53,6 +62,7 @@ fn every_command_of_the_readme_runs_and_succeeds() {
     }
     let exported = fs::read_to_string(folder.path().join("best.jsonl")).unwrap();
     assert!(exported.lines().count() > 8);
+    assert!(up.expect("the README shows how to start a cluster").end().success());
 }
 
 #[test]

@@ -1,0 +1,119 @@
+//! Processes of a cluster: started, heard, signalled, killed.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+
+use crate::binary;
+
+/// A coordinator, a node, or both in one; killed if the test ends before it.
+#[derive(Debug)]
+pub struct Service {
+    child: Child,
+    stdout: Receiver<String>,
+    stderr: Receiver<String>,
+    heard: Vec<String>,
+}
+
+impl Service {
+    /// Starts a command line in `folder`, with any free ports for all that it listens on if it says no other.
+    pub fn start(folder: &Path, line: &[&str]) -> Self {
+        let mut command = Command::new(binary());
+        command.args(line).current_dir(folder);
+        for (key, address) in FREE_PORTS {
+            command.env(key, address);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary starts");
+        let stdout = lines(child.stdout.take().expect("it is piped"));
+        let stderr = lines(child.stderr.take().expect("it is piped"));
+        Self { child, stdout, stderr, heard: Vec::new() }
+    }
+
+    /// The rest of the next line on stderr in which `words` stand, after them. Fails the test if none comes.
+    pub fn hear(&mut self, words: &str) -> String {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.stderr.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(line) => {
+                    let found = line.split_once(words).map(|(_, rest)| rest.to_owned());
+                    self.heard.push(line);
+                    if let Some(rest) = found {
+                        return rest;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    panic!("it never says `{words}`: {}", self.heard.join("\n"))
+                }
+            }
+        }
+    }
+
+    /// The next line on stdout.
+    pub fn read(&mut self) -> String {
+        match self.stdout.recv_timeout(PATIENCE) {
+            Ok(line) => line,
+            Err(_) => panic!("it prints nothing: {}", self.stderr.try_iter().collect::<Vec<_>>().join("\n")),
+        }
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it with SIGKILL.
+    pub fn kill(mut self) {
+        self.child.kill().expect("a child can be killed");
+        self.child.wait().expect("a child can be waited for");
+    }
+
+    /// Asks it to end, as an operator does, and waits for that. Fails the test if it panicked.
+    pub fn end(mut self) -> ExitStatus {
+        let id = self.id().to_string();
+        let status = Command::new("kill").args(["-TERM", &id]).status().expect("kill starts");
+        assert!(status.success(), "kill -TERM {id}");
+        let status = self.child.wait().expect("a child can be waited for");
+        self.heard.extend(self.stderr.iter());
+        let said = self.heard.join("\n");
+        assert!(!said.contains("panicked at"), "{said}");
+        status
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _killed = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// Reads lines on a thread of its own, so that the child never waits for the test.
+fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (send, receive) = sync_channel(MOST_LINES);
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            if send.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receive
+}
+
+/// For services that are not told where to listen.
+const FREE_PORTS: [(&str, &str); 5] = [
+    ("ROLLHOUSE_COORDINATOR__LISTEN", "127.0.0.1:0"),
+    ("ROLLHOUSE_NODE__LISTEN", "127.0.0.1:0"),
+    ("ROLLHOUSE_METRICS__LISTEN", "127.0.0.1:0"),
+    ("ROLLHOUSE_METRICS__COORDINATOR", "127.0.0.1:0"),
+    ("ROLLHOUSE_METRICS__NODE", "127.0.0.1:0"),
+];
+
+/// Longer than anything takes on a machine that does nothing else for a while.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Lines that wait to be read.
+const MOST_LINES: usize = 10_000;

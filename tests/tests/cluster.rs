@@ -1,0 +1,251 @@
+//! A cluster of real processes: coordinator, nodes, and commands that ask it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+
+use rollhouse_tests::{Folder, Service, json_lines, run, succeed};
+use serde_json::Value;
+
+/// A cluster's folder: an authority, and certificates for a coordinator and nodes.
+struct Cluster {
+    folder: Folder,
+}
+
+impl Cluster {
+    fn new(nodes: &[&str]) -> Self {
+        let cluster = Self { folder: Folder::new() };
+        let ca = cluster.path("ca");
+        succeed(&ca, &format!("certs init --dir {}", ca.display()));
+        cluster.issue("coordinator", "main", "coordinator");
+        nodes.iter().for_each(|node| cluster.issue("node", node, node));
+        cluster
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn issue(&self, role: &str, name: &str, folder: &str) {
+        let (ca, tls) = (self.path("ca"), self.path(folder).join("tls"));
+        let line = format!(
+            "certs issue --dir {} --role {role} --name {name} --output {}",
+            ca.display(),
+            tls.display()
+        );
+        succeed(&ca, &line);
+    }
+
+    /// Starts the coordinator there, and gives its address.
+    fn coordinator(&self, listen: &str) -> (Service, String) {
+        let line = ["coordinator", "--data", "coordinator", "--listen", listen];
+        let mut coordinator = Service::start(self.folder.path(), &line);
+        let address = coordinator.hear("listens on ");
+        (coordinator, address)
+    }
+
+    /// Starts a node and waits until the coordinator knows it.
+    fn node(&self, name: &str, coordinator: &str) -> Service {
+        let line = ["node", "--data", name, "--coordinator", coordinator, "--set", "spool.seal_after=200 ms"];
+        let mut node = Service::start(self.folder.path(), &line);
+        node.hear("joined the coordinator");
+        node
+    }
+
+    /// A connection string with a new token of that role, in a file.
+    fn connection(&self, role: &str, address: &str) -> String {
+        let data = self.path("coordinator");
+        let token =
+            succeed(&data, &format!("token create --role {role} --name {role} --data {}", data.display()));
+        let ca = self.path("ca").join("ca.pem");
+        let file = self.path(&format!("connection-{role}"));
+        let line = format!("rollhouse://{address}?token={}&ca={}\n", token.trim(), ca.display());
+        fs::write(&file, line).unwrap();
+        file.display().to_string()
+    }
+
+    /// Processes that work for this cluster.
+    fn processes(&self) -> BTreeSet<u32> {
+        let folder = fs::canonicalize(self.folder.path()).unwrap();
+        let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+            let entry = entry.ok()?;
+            let id = entry.file_name().to_str()?.parse().ok()?;
+            (fs::read_link(entry.path().join("cwd")).ok()? == folder).then_some(id)
+        });
+        processes.collect()
+    }
+}
+
+fn data() -> &'static Path {
+    Path::new("/nonexistent")
+}
+
+/// What identifies episodes beside their run: lane and number, with what came of them.
+fn played(line: &str, data: &Path) -> Vec<(String, Value, Value, Value)> {
+    let episodes = json_lines(data, line);
+    let mut found: Vec<_> = episodes
+        .into_iter()
+        .map(|episode| {
+            let id = episode["id"].as_str().unwrap().split_once('-').unwrap().1.to_owned();
+            (id, episode["seed"].clone(), episode["return"].clone(), episode["outcome"].clone())
+        })
+        .collect();
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found
+}
+
+fn get(address: &str, path: &str) -> String {
+    let address = address.strip_prefix("http://").unwrap_or(address);
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn three_nodes_play_the_episodes_of_one_machine_and_any_process_can_be_killed_and_started_again() {
+    let names = ["one", "two", "three"];
+    let cluster = Cluster::new(&names);
+    let (coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let mut nodes: Vec<Service> = names.iter().map(|name| cluster.node(name, &address)).collect();
+    let connect = cluster.connection("trainer", &address);
+
+    let line = "--env CartPole-v1 --lanes 96 --episodes 300 --seed 7 --json";
+    let report = succeed(data(), &format!("rollout --connect {connect} {line}"));
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(
+        (&report["episodes"], &report["nodes"], &report["stored"]),
+        (&300.into(), &3.into(), &true.into())
+    );
+    let local = Folder::new();
+    succeed(local.path(), &format!("rollout {line}"));
+    let ls = format!("replay ls --json --connect {connect}");
+    assert_eq!(played(&ls, data()), played("replay ls --json", local.path()));
+
+    for (index, name) in names.iter().enumerate() {
+        nodes.remove(index).kill();
+        nodes.insert(index, cluster.node(name, &address));
+    }
+    coordinator.kill();
+    let (coordinator, _) = cluster.coordinator(&address);
+    for node in &mut nodes {
+        node.hear("joined the coordinator, term 2");
+    }
+    succeed(data(), &format!("rollout --connect {connect} --env Acrobot-v1 --lanes 8 --episodes 8 --json"));
+    assert_eq!(json_lines(data(), &ls).len(), 308);
+    let verified = run(data(), &format!("replay verify --all --connect {connect}"));
+    assert_eq!(verified.code, Some(0), "{}{}", verified.stdout, verified.stderr);
+
+    let ours: BTreeSet<u32> = nodes.iter().map(Service::id).chain([coordinator.id()]).collect();
+    assert_eq!(cluster.processes(), ours, "somebody was left behind");
+    for service in nodes.into_iter().chain([coordinator]) {
+        assert!(service.end().success());
+    }
+    assert_eq!(cluster.processes(), BTreeSet::new());
+}
+
+#[test]
+fn a_drained_node_ends_and_the_others_go_on() {
+    let cluster = Cluster::new(&["one", "two"]);
+    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let (mut one, _two) = (cluster.node("one", &address), cluster.node("two", &address));
+    let admin = cluster.connection("admin", &address);
+    succeed(data(), &format!("drain one --connect {admin}"));
+    one.hear("drained");
+    let nodes = json_lines(data(), &format!("nodes --json --connect {admin}"));
+    let alive: Vec<&str> =
+        nodes.iter().filter(|n| n["state"] == "alive").filter_map(|n| n["node"].as_str()).collect();
+    assert_eq!(alive, ["two"]);
+    let line =
+        format!("rollout --connect {admin} --env CartPole-v1 --lanes 4 --episodes 4 --record none --json");
+    let report: Value = serde_json::from_str(&succeed(data(), &line)).unwrap();
+    assert_eq!((&report["nodes"], &report["stored"]), (&1.into(), &Value::Null));
+}
+
+#[test]
+fn who_is_not_known_or_may_not_is_refused_with_exit_code_4() {
+    let cluster = Cluster::new(&[]);
+    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let viewer = cluster.connection("viewer", &address);
+    assert_eq!(run(data(), &format!("status --json --connect {viewer}")).code, Some(0));
+    let other = Cluster::new(&[]);
+    let ca = |cluster: &Cluster| cluster.path("ca").join("ca.pem").display().to_string();
+    let cases = [
+        (format!("drain one --connect {viewer}"), "viewer"),
+        (format!("rollout --connect {viewer} --env CartPole-v1 --lanes 1 --episodes 1"), "viewer"),
+        (format!("status --connect rollhouse://{address}?ca={}", ca(&cluster)), "token"),
+        (format!("status --connect rollhouse://{address}?ca={}&token=rh_a_b", ca(&cluster)), "token"),
+        (format!("status --connect {viewer} --ca {}", ca(&other)), "certificate"),
+    ];
+    for (line, word) in cases {
+        let done = run(data(), &line);
+        assert_eq!(done.code, Some(4), "{line}: {}", done.stderr);
+        assert!(done.stderr.contains(word), "{line}: {}", done.stderr);
+    }
+    let tokens = cluster.path("coordinator");
+    let listed = json_lines(&tokens, &format!("token ls --json --data {}", tokens.display()));
+    let id = listed[0]["id"].as_str().unwrap();
+    succeed(&tokens, &format!("token revoke {id} --data {}", tokens.display()));
+    let done = run(data(), &format!("status --connect {viewer}"));
+    assert_eq!(done.code, Some(4), "{}", done.stderr);
+    assert!(done.stderr.contains("revoked"), "{}", done.stderr);
+}
+
+#[test]
+fn what_a_service_cannot_start_with_is_said_with_key_or_file_and_exit_code_2() {
+    let folder = Folder::new();
+    let file = folder.path().join("node.toml");
+    fs::write(&file, "[node]\nthreadz = 4\n").unwrap();
+    let path = file.display();
+    for (line, words) in [
+        (format!("node --config {path}"), "line 2: unknown key `node.threadz`; nearest is node.threads"),
+        (format!("config check {path} --for node"), "unknown key `node.threadz`"),
+        ("coordinator --set store.budget=many".to_owned(), "--set: store.budget = `many`"),
+        (format!("node --data {}/none", folder.path().display()), "tls"),
+        ("config show --for nobody".to_owned(), "coordinator, node and local"),
+        ("status --connect http://x".to_owned(), "rollhouse://"),
+        (format!("replay ls --data {} --connect {path}", folder.path().display()), "--connect"),
+    ] {
+        let done = run(folder.path(), &line);
+        assert_eq!(done.code, Some(2), "{line}: {}", done.stderr);
+        assert!(done.stderr.contains(words), "{line}: {}", done.stderr);
+    }
+}
+
+#[test]
+fn metrics_and_health_answer_over_http() {
+    let cluster = Cluster::new(&["one"]);
+    let listen = ["coordinator", "--data", "coordinator"];
+    let mut coordinator = Service::start(cluster.folder.path(), &listen);
+    let address = coordinator.hear("listens on ");
+    let page = coordinator.hear("metrics and health on ");
+    let line = ["node", "--data", "one", "--coordinator", &address];
+    let mut node = Service::start(cluster.folder.path(), &line);
+    let node_page = node.hear("metrics and health on ");
+    node.hear("joined the coordinator");
+    for page in [&page, &node_page] {
+        assert!(get(page, "/healthz").starts_with("HTTP/1.1 200 "));
+        assert!(get(page, "/readyz").starts_with("HTTP/1.1 200 "), "{}", get(page, "/readyz"));
+    }
+    let trainer = cluster.connection("trainer", &address);
+    let line =
+        format!("rollout --connect {trainer} --env CartPole-v1 --lanes 4 --episodes 8 --record none --json");
+    let report: Value = serde_json::from_str(&succeed(data(), &line)).unwrap();
+    let metrics = get(&node_page, "/metrics");
+    for line in [
+        "rollhouse_registered 1".to_owned(),
+        "rollhouse_episodes_total{outcome=\"terminated\"} 8".to_owned(),
+        format!("rollhouse_steps_total {}", report["steps"]),
+        "rollhouse_quic_connections{peer=\"coordinator\"} 1".to_owned(),
+    ] {
+        assert!(metrics.lines().any(|l| l == line), "no `{line}` in {metrics}");
+    }
+    assert!(get(&page, "/metrics").contains("rollhouse_pools_opened_total 1\n"));
+    coordinator.kill();
+    node.hear("without coordinator");
+    assert!(get(&node_page, "/healthz").starts_with("HTTP/1.1 200 "));
+    assert!(get(&node_page, "/readyz").starts_with("HTTP/1.1 503 "));
+}
