@@ -42,12 +42,18 @@ struct Shared {
     state: Mutex<State>,
 }
 
+/// What is in a folder: names, and lengths of files.
+type Names = BTreeMap<String, Option<u64>>;
+
+/// The turn of its last use, and its bytes.
+type Block = (u64, Arc<[u8]>);
+
 #[derive(Debug, Default)]
 struct State {
     /// By path: names and lengths; `None` if there is no such folder.
-    folders: BTreeMap<String, Option<Arc<BTreeMap<String, Option<u64>>>>>,
-    /// By file and number of the block, with the turn of the last use.
-    blocks: BTreeMap<(Arc<str>, u64), (u64, Arc<[u8]>)>,
+    folders: BTreeMap<String, Option<Arc<Names>>>,
+    /// By file and number of the block.
+    blocks: BTreeMap<(Arc<str>, u64), Block>,
     /// Lengths of files that are not listed with one.
     lengths: BTreeMap<Arc<str>, u64>,
     kept: usize,
@@ -67,7 +73,7 @@ impl Shared {
     }
 
     /// The names in a folder, with lengths; `None` if there is no such folder.
-    fn folder(&self, path: &Path) -> io::Result<Option<Arc<BTreeMap<String, Option<u64>>>>> {
+    fn folder(&self, path: &Path) -> io::Result<Option<Arc<Names>>> {
         let Some(path) = remote_path(path) else { return Ok(None) };
         let mut state = self.lock();
         if let Some(known) = state.folders.get(&path) {
@@ -85,7 +91,7 @@ impl Shared {
         Ok(listed)
     }
 
-    fn fetch_folder(&self, path: &str) -> io::Result<BTreeMap<String, Option<u64>>> {
+    fn fetch_folder(&self, path: &str) -> io::Result<Names> {
         let mut names = BTreeMap::new();
         let mut after = String::new();
         loop {
