@@ -3,6 +3,7 @@
 //! Each target takes any bytes and checks that what is read is read right. They run over the files in `corpus/`
 //! and `golden/` and over what chance makes of those: briefly here, longer with `PROPTEST_CASES=1000000`. A find
 //! becomes a file in `corpus/`.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests outside of test functions")]
 
 use std::path::{Path, PathBuf};
 

@@ -2,6 +2,7 @@
 //!
 //! `ROLLHOUSE_WRITE_GOLDEN=1 cargo test -p rollhouse-wire --test golden` writes them. Once a version is released
 //! its files stay as they are: what they hold must be read forever.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests outside of test functions")]
 
 mod messagepack;
 

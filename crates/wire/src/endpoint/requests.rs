@@ -64,11 +64,8 @@ impl Requests {
         let connection = self.connection.clone();
         let responder = Responder { send, receive, permit };
         self.reading.spawn(async move {
-            match tokio::time::timeout(REQUEST_DEADLINE, read(&connection, responder)).await {
-                Ok(request) => request,
-                // The stream was dropped with the future, which tells the peer.
-                Err(_) => None,
-            }
+            // Too late, the stream was dropped with the future, which tells the peer.
+            tokio::time::timeout(REQUEST_DEADLINE, read(&connection, responder)).await.unwrap_or_default()
         });
     }
 }

@@ -1,5 +1,6 @@
 //! A cluster's authority and identities in a folder of the test, and listeners that admit by them.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests outside of test functions")]
 
 pub mod raw;
 

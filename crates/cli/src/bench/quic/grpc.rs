@@ -13,7 +13,8 @@ use std::time::Instant;
 use bytes::{Buf, BufMut, Bytes};
 use http::uri::PathAndQuery;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc::{self, channel};
+use tokio::sync::oneshot;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
 use tonic::client::Grpc;
@@ -55,7 +56,7 @@ impl Peer {
             .connect()
             .await
             .map_err(failed)?;
-        let (send, requests) = mpsc::channel(QUEUE);
+        let (send, requests) = channel(QUEUE);
         let mut grpc = Grpc::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
         grpc.ready().await.map_err(failed)?;
         let path = PathAndQuery::from_static("/bench.Echo/Echo");
@@ -167,7 +168,7 @@ impl tonic::server::StreamingService<Bytes> for Answers {
     type Future = Answering<Response<Self::ResponseStream>, Refused>;
 
     fn call(&mut self, request: Request<Streaming<Bytes>>) -> Self::Future {
-        let (send, answers) = mpsc::channel(QUEUE);
+        let (send, answers) = channel(QUEUE);
         let mut messages = request.into_inner();
         // Ends with the connection.
         tokio::spawn(async move {
