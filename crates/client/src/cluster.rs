@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use rollhouse_core::{RunId, split_mix64};
 use rollhouse_wire::{
-    CallError, CertificateFiles, CloseCode, ClosePool, ClusterStatus, Connection, DialError, Dialer, Done, Drain, Expected,
-    Identity, NodeList, OpenPool, PoolOpened, PoolStatus, PoolStatusRequest, RefusalCode, Request, SessionList, Settings,
-    Trust,
+    CallError, CertificateFiles, CloseCode, ClosePool, ClusterStatus, Connection, DialError, Dialer, Done,
+    Drain, Expected, Identity, NodeList, OpenPool, PoolOpened, PoolStatus, PoolStatusRequest, RefusalCode,
+    Request, SessionList, Settings, Trust,
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;

@@ -145,7 +145,8 @@ impl std::error::Error for RequestError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Dial(source) => Some(source),
-            Self::Call(source) => source.source(),
+            // Its own words are this error's.
+            Self::Call(source) => source.source().filter(|cause| cause.to_string() != source.to_string()),
             Self::Interrupted => None,
         }
     }

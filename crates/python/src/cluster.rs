@@ -142,12 +142,8 @@ impl NativeCluster {
         let pool = opened.map_err(|error| of_open(py, &error))?;
         let spec = pool.spec().clone();
         let deterministic = spec.determinism == rollhouse_core::Determinism::Deterministic;
-        let rules = Rules {
-            same_step,
-            copy,
-            with_valid,
-            raise_on_loss: raise_on_loss.unwrap_or(!deterministic),
-        };
+        let rules =
+            Rules { same_step, copy, with_valid, raise_on_loss: raise_on_loss.unwrap_or(!deterministic) };
         let dict = spec_dict(py, &spec)?;
         let convert = convert.call1((&dict,))?.unbind();
         let (run, count) = (pool.id().to_string(), pool.lanes());

@@ -9,9 +9,9 @@ use pyo3::exceptions::{PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, DType, Space};
 use rollhouse_client::{RequestError, StepError};
 use rollhouse_core::EnvSpec;
+use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, DType, Space};
 use rollhouse_engine::{Autoreset, Engine, EngineConfig, Frame, Received, Reset, StepError as Refused};
 use rollhouse_env::Registry;
 
@@ -542,7 +542,8 @@ impl State {
         let infos = PyDict::new(py);
         if !self.lost.is_empty() {
             // A reset has no infos of steps: only which lanes are lost.
-            let rows = Rows { infos: Vec::new(), final_obs: None, ..owner.rows_of(frame, &self.lost, &self.losses) };
+            let rows =
+                Rows { infos: Vec::new(), final_obs: None, ..owner.rows_of(frame, &self.lost, &self.losses) };
             rows.add_to(&infos, &owner.shapes)?;
         }
         (obs, infos).into_pyobject(py)

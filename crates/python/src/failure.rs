@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use rollhouse_client::{ConnectError, OpenError, RequestError, StepError as PoolError};
 use rollhouse_engine::{ConfigError, StepError};
 use rollhouse_wire::{DialError, RefusalCode};
@@ -25,7 +26,7 @@ pub(crate) fn of_step(py: Python<'_>, error: &PoolError) -> PyErr {
         PoolError::Rules(error) => of_rules(py, error),
         PoolError::TimedOut { .. } => PyTimeoutError::new_err(error.to_string()),
         PoolError::Interrupted => interrupted(),
-        PoolError::AllLost { .. } => exception(py, "LaneLostError", error.to_string()),
+        PoolError::AllLost { .. } => all_lost(py, error.to_string()),
         PoolError::Refused { refusal, .. } => refused(py, refusal.code, error.to_string()),
         other => exception(py, "ClusterError", other.to_string()),
     }
@@ -56,6 +57,15 @@ pub(crate) fn of_open(py: Python<'_>, error: &OpenError) -> PyErr {
     match error {
         OpenError::Request(error) => of_request(py, error),
         error => exception(py, "ClusterError", chain(error)),
+    }
+}
+
+/// No lane is left.
+fn all_lost(py: Python<'_>, message: String) -> PyErr {
+    let class = py.import("rollhouse.errors").and_then(|errors| errors.getattr("LaneLostError"));
+    match class.and_then(|class| class.call1((message, PyTuple::empty(py), "node_lost"))) {
+        Ok(value) => PyErr::from_value(value),
+        Err(error) => error,
     }
 }
 
@@ -102,13 +112,16 @@ pub(crate) fn of_config(py: Python<'_>, error: &ConfigError) -> PyErr {
     }
 }
 
-/// An error with its causes.
+/// An error with its causes, but for those whose words it has already.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        // Writing to a string cannot fail.
-        let _ = write!(text, ": {cause}");
+        let words = cause.to_string();
+        if !text.ends_with(&words) {
+            // Writing to a string cannot fail.
+            let _ = write!(text, ": {words}");
+        }
         source = cause.source();
     }
     text

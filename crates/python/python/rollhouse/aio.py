@@ -49,11 +49,11 @@ class AsyncVectorEnv:
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """As ``VectorEnv.reset``."""
-        return await self._caller.call(self.envs.reset, seed=seed, options=options)  # type: ignore[no-any-return]
+        return await self._caller.call(self.envs.reset, seed=seed, options=options)
 
     async def step(self, actions: Any) -> Step:
         """As ``VectorEnv.step``."""
-        return await self._caller.call(self.envs.step, actions)  # type: ignore[no-any-return]
+        return await self._caller.call(self.envs.step, actions)
 
     async def send(self, actions: Any, env_ids: Any = None) -> None:
         """As ``VectorEnv.send``."""
@@ -61,7 +61,7 @@ class AsyncVectorEnv:
 
     async def recv(self, min_envs: int | None = None, timeout: float | None = DEFAULT_TIMEOUT) -> Step:
         """As ``VectorEnv.recv``."""
-        return await self._caller.call(self.envs.recv, min_envs, timeout)  # type: ignore[no-any-return]
+        return await self._caller.call(self.envs.recv, min_envs, timeout)
 
     async def close(self) -> None:
         """Ends the lanes. Doing it again does nothing."""
@@ -99,15 +99,15 @@ class AsyncCluster:
 
     async def status(self) -> dict[str, Any]:
         """As ``Cluster.status``."""
-        return await self._caller.call(self.cluster.status)  # type: ignore[no-any-return]
+        return await self._caller.call(self.cluster.status)
 
     async def nodes(self) -> list[dict[str, Any]]:
         """As ``Cluster.nodes``."""
-        return await self._caller.call(self.cluster.nodes)  # type: ignore[no-any-return]
+        return await self._caller.call(self.cluster.nodes)
 
     async def sessions(self) -> list[dict[str, Any]]:
         """As ``Cluster.sessions``."""
-        return await self._caller.call(self.cluster.sessions)  # type: ignore[no-any-return]
+        return await self._caller.call(self.cluster.sessions)
 
     async def close(self) -> None:
         """As ``Cluster.close``."""

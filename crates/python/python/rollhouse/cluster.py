@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import json
 import os
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -125,15 +128,15 @@ class Cluster:
 
     def status(self) -> dict[str, Any]:
         """The cluster at a glance, as ``rollhouse status --json`` has it."""
-        return json.loads(self._native.status())  # type: ignore[no-any-return]
+        return json.loads(self._native.status())
 
     def nodes(self) -> list[dict[str, Any]]:
         """The nodes, by name."""
-        return json.loads(self._native.nodes())["nodes"]  # type: ignore[no-any-return]
+        return json.loads(self._native.nodes())["nodes"]
 
     def sessions(self) -> list[dict[str, Any]]:
         """The open sessions, by name."""
-        return json.loads(self._native.sessions())["sessions"]  # type: ignore[no-any-return]
+        return json.loads(self._native.sessions())["sessions"]
 
     def close(self) -> None:
         """Closes the connections; vector envs of this cluster are of no use afterwards. Twice does nothing."""
@@ -196,14 +199,14 @@ class ClusterVectorEnv(NativeVectorEnv):
         self.num_envs = num_envs
         if seed is not None:
             self._parse_seeds(seed)
-        options = _checked(id, options, num_envs)
+        checked = _checked(id, options, num_envs)
         run, placements, spec, native = cluster._native.make(
             id,
             lanes=num_envs,
             autoreset=parse_autoreset_mode(autoreset_mode).value,
             max_episode_steps=max_episode_steps,
-            options=options,
-            record={False: "none", True: "all"}.get(record, "trace"),  # type: ignore[call-overload]
+            options=checked,
+            record="trace" if record == "trace" else "all" if record else "none",
             labels=dict(labels or {}),
             spread=spread,
             copy=bool(copy),
@@ -213,7 +216,7 @@ class ClusterVectorEnv(NativeVectorEnv):
         )
         self._env_spec = spec
         self._max_episode_steps = spec["max_episode_steps"] if max_episode_steps is None else max_episode_steps or None
-        self._options = [dict(options)]
+        self._options = [checked]
         super().__init__(
             num_envs=num_envs,
             single_observation_space=make_space(spec["observation_space"]),
@@ -228,6 +231,22 @@ class ClusterVectorEnv(NativeVectorEnv):
         self.run = run
         self.placements = tuple(Placement(node, range(start, end)) for node, start, end in placements)
         self._adopt(native, seed=seed, copy=copy)
+        _OPEN.add(self)
+
+    def _close(self, **kwargs: Any) -> None:
+        _OPEN.discard(self)
+        super()._close(**kwargs)
+
+
+_OPEN: weakref.WeakSet[ClusterVectorEnv] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_open() -> None:
+    """Gives lanes back that were not closed; else the nodes would keep them for the time of a lease."""
+    for env in list(_OPEN):
+        with contextlib.suppress(Exception):
+            env.close()
 
 
 def connect(
