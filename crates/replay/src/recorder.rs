@@ -53,8 +53,8 @@ pub struct RecorderConfig {
     /// Bytes of all segments at which the oldest unpinned ones are dropped, whole and counted. Default
     /// [`BUDGET_BYTES`]. `u64::MAX` where somebody else takes segments away, see [`Recorder::spool`].
     pub budget_bytes: u64,
-    /// How long after its first chunk a segment is sealed whatever its size. Default: never, as small segments
-    /// cost readers more. Nodes set it, because only sealed segments are shipped.
+    /// How long after its first chunk a segment is sealed whatever its size, at the latest; it is 200 ms when no run
+    /// is open. Default: never, as small segments cost readers more. Nodes set it, because only sealed segments are shipped.
     pub seal_after: Option<Duration>,
     /// How often what was written is made durable without being asked. Default 1 s: at most this much of a
     /// run is lost with the machine's power.

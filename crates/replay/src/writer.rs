@@ -207,7 +207,7 @@ impl Writer {
                 }
                 None => self.store.commit_if_due(),
             }
-            self.store.seal_if_old();
+            self.store.seal_if_old(self.runs.is_empty());
             self.publish(began);
             if idle {
                 std::thread::park_timeout(nap);
@@ -466,9 +466,11 @@ impl Store {
         }
     }
 
-    /// Seals the current segment if its first chunk is older than the configuration allows.
-    fn seal_if_old(&mut self) {
-        let old = |since: Instant| self.config.seal_after.is_some_and(|most| since.elapsed() >= most);
+    /// Seals the current segment if its first chunk is older than the configuration allows; much sooner if no run
+    /// is open, because then nothing more is about to come.
+    fn seal_if_old(&mut self, no_run: bool) {
+        let most = self.config.seal_after.map(|most| if no_run { most.min(SEAL_WHEN_IDLE) } else { most });
+        let old = |since: Instant| most.is_some_and(|most| since.elapsed() >= most);
         if self.filling_since.is_some_and(old) {
             self.flush();
             self.seal();
@@ -592,5 +594,7 @@ const fn ends_len(ends: &[EndFacts]) -> u64 {
 }
 
 /// How long the writer sleeps when nothing comes; stepping threads wake it when buffers get scarce.
+/// Runs that follow each other faster share a segment.
+const SEAL_WHEN_IDLE: Duration = Duration::from_millis(200);
 const SHORTEST_NAP: Duration = Duration::from_millis(1);
 const LONGEST_NAP: Duration = Duration::from_millis(16);

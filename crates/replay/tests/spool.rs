@@ -14,7 +14,7 @@ use rollhouse_replay::{
     Disk, Query, Recorder, RecorderConfig, Replays, STORE_LOCK, SealedSegment, SegmentSummary, segment_path,
     summary_path,
 };
-use stage::{Play, play, play_with};
+use stage::{Play, play, play_into, play_with};
 
 const DIR: &str = "/store/node-a";
 
@@ -88,6 +88,25 @@ fn a_segment_older_than_allowed_is_sealed_without_being_asked() {
             assert!(!recorder.spool().sealed().is_empty());
         }
     });
+}
+
+#[test]
+fn the_segment_of_the_last_open_run_is_sealed_soon_after_it_ends() {
+    let hour = Duration::from_secs(3600);
+    let config = RecorderConfig { seal_after: Some(hour), ..spooling() };
+    let recorder = Recorder::open(Arc::new(FaultyDisk::new()), Path::new(DIR), config).unwrap();
+    play_into(&recorder, &Play { lanes: 4, ..Play::new("CartPole-v1", 64) }, |row, recorder, block| {
+        if row == 31 {
+            block.flush();
+            recorder.sync().unwrap();
+            assert!(recorder.spool().sealed().is_empty(), "its run is open");
+        }
+    });
+    // The writer looks by itself; only a bug makes this last for ever.
+    while recorder.spool().sealed().is_empty() {
+        std::thread::yield_now();
+    }
+    assert_eq!(recorder.spool().sealed()[0].episodes, Some(recorder.status().recorded.episodes));
 }
 
 #[test]

@@ -59,8 +59,19 @@ pub fn play_with(
     dir: &Path,
     config: RecorderConfig,
     play: &Play,
-    mut after_row: impl FnMut(u64, &Recorder, &mut BlockRecorder),
+    after_row: impl FnMut(u64, &Recorder, &mut BlockRecorder),
 ) -> Recorded {
+    let recorder = Recorder::open(disk, dir, config).unwrap();
+    play_into(&recorder, play, after_row);
+    recorder.finish().unwrap()
+}
+
+/// As [`play_with`], into a recorder that goes on.
+pub fn play_into(
+    recorder: &Recorder,
+    play: &Play,
+    mut after_row: impl FnMut(u64, &Recorder, &mut BlockRecorder),
+) {
     let first = play.first_lane;
     let registry = Registry::builtin();
     let entry = registry.get(play.env).unwrap();
@@ -75,7 +86,6 @@ pub fn play_with(
     } else {
         SeedSchedule::Continue
     };
-    let recorder = Recorder::open(disk, dir, config).unwrap();
     let run_lanes = play.run_lanes.max(first + lanes as u32);
     let header = RunHeader {
         run: RunId::from_u128(run_bits),
@@ -173,7 +183,7 @@ pub fn play_with(
             block.begin(lane, starts[lane], &obs);
         }
         reset = over;
-        after_row(row, &recorder, &mut block);
+        after_row(row, recorder, &mut block);
     }
     env.state_hashes(all, &mut hashes);
     for lane in Lanes(all & !reset) {
@@ -186,7 +196,6 @@ pub fn play_with(
     }
     drop(block);
     drop(run);
-    recorder.finish().unwrap()
 }
 
 /// An action from random bits.
