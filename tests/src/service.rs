@@ -70,6 +70,11 @@ impl Service {
         self.child.wait().expect("a child can be waited for");
     }
 
+    /// Waits for its end, and gives its exit code; `None` if a signal ended it.
+    pub fn code(mut self) -> Option<i32> {
+        self.child.wait().expect("a child can be waited for").code()
+    }
+
     /// Asks it to end, as an operator does, and waits for that. Fails the test if it panicked.
     pub fn end(mut self) -> ExitStatus {
         let id = self.id().to_string();

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use rollhouse_tests::{Folder, Service, json_lines, run, succeed};
 use serde_json::Value;
@@ -248,4 +249,52 @@ fn metrics_and_health_answer_over_http() {
     node.hear("without coordinator");
     assert!(get(&node_page, "/healthz").starts_with("HTTP/1.1 200 "));
     assert!(get(&node_page, "/readyz").starts_with("HTTP/1.1 503 "));
+}
+
+#[test]
+fn ctrl_c_closes_the_pool_of_a_rollout_and_keeps_what_was_played() {
+    let cluster = Cluster::new(&["one"]);
+    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let _node = cluster.node("one", &address);
+    let connect = cluster.connection("trainer", &address);
+    let sessions = format!("sessions --json --connect {connect}");
+    let line =
+        format!("rollout --connect {connect} --env CartPole-v1 --lanes 8 --steps 1000000000000 --json");
+    let line: Vec<&str> = line.split(' ').collect();
+    let mut rollout = Service::start(cluster.folder.path(), &line);
+    while json_lines(data(), &sessions).iter().all(|s| s["report"]["done"]["episodes"] == 0) {
+        std::thread::yield_now();
+    }
+    let status = Command::new("kill").args(["-INT", &rollout.id().to_string()]).status().unwrap();
+    assert!(status.success());
+    let report: Value = serde_json::from_str(&rollout.read()).unwrap();
+    assert!(report["episodes"].as_u64() > Some(0), "{report}");
+    assert_eq!(report["interrupted"], 8);
+    rollout.hear("ended early, as asked");
+    assert_eq!(json_lines(data(), &sessions), Vec::<Value>::new());
+}
+
+#[test]
+fn a_rollout_whose_node_dies_says_so_and_fails() {
+    let cluster = Cluster::new(&["one", "two"]);
+    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let (one, _two) = (cluster.node("one", &address), cluster.node("two", &address));
+    let connect = cluster.connection("trainer", &address);
+    let sessions = format!("sessions --json --connect {connect}");
+    let line = format!("rollout --connect {connect} --env Acrobot-v1 --lanes 8 --episodes 100000000 --json");
+    let line: Vec<&str> = line.split(' ').collect();
+    let mut rollout = Service::start(cluster.folder.path(), &line);
+    while json_lines(data(), &sessions).len() < 2 {
+        std::thread::yield_now();
+    }
+    one.kill();
+    while json_lines(data(), &sessions).len() > 1 {
+        std::thread::yield_now();
+    }
+    let status = Command::new("kill").args(["-INT", &rollout.id().to_string()]).status().unwrap();
+    assert!(status.success());
+    let report: Value = serde_json::from_str(&rollout.read()).unwrap();
+    let ended = report["ended"].as_array().unwrap();
+    assert!(ended.iter().any(|end| end[0] == "node_lost" && end[1] == 1), "{report}");
+    assert_eq!(rollout.code(), Some(1));
 }
