@@ -92,8 +92,8 @@ impl Lanes {
         }
     }
 
-    /// Lanes that were sent and not received and that are not known to whoever counts sends: a part that a node
-    /// refused is not outstanding any more. `None` if the sender's count holds.
+    /// Lanes that were sent and not received, where that is not what the sender has counted: lanes that a node
+    /// refused are not outstanding any more. `None` if the count holds.
     pub(crate) fn outstanding(&self) -> Option<usize> {
         match self {
             Self::Engine(_) => None,

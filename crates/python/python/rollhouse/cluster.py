@@ -105,7 +105,7 @@ class Cluster:
         """
         for name in ("threads", "data", "lane_options"):
             if options.pop(name, None) is not None:
-                raise ValueError(f"{name} is decided by the cluster's nodes and cannot be given")
+                raise ValueError(f"{name} cannot be given for lanes of a cluster")
         if options.pop("render_mode", None) is not None:
             raise ValueError(f"render_mode: {id} has no renderer, so it must be None")
         if transport not in ("auto", "quic"):
