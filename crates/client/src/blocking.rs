@@ -149,6 +149,8 @@ impl Cluster {
 ///
 /// When a connection is lost, it is made again and the last request repeated, which steps nothing twice. Lanes
 /// whose node went away are lost (`node_lost`): their rows stand still, the others go on; they do not come back.
+/// A node that was restarted says so as soon as it is reached; one that stays silent is waited for: 15 s until its
+/// connection counts as lost, then for as long as a lease, 30 s. Calls wait that long, or up to their timeout.
 ///
 /// Dropped, it asks the coordinator to close it, without waiting for the answer.
 #[derive(Debug)]
