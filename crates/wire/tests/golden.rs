@@ -31,8 +31,10 @@ struct Sample {
     name: &'static str,
     bytes: Vec<u8>,
     /// Whether these bytes, without a length word, are the message.
-    reads: Box<dyn Fn(&[u8]) -> Result<bool, String>>,
+    reads: Box<Reads>,
 }
+
+type Reads = dyn Fn(&[u8]) -> Result<bool, String>;
 
 fn sample<T>(name: &'static str, message: T) -> Sample
 where

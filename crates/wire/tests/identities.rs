@@ -44,7 +44,10 @@ async fn show(listener: &mut Listener, certificate: raw::Certificate) -> (Refusa
     (answer.into_result().unwrap_err(), away)
 }
 
-fn refused(code: RefusalCode, part: &'static str) -> Result<Role, (RefusalCode, &'static str)> {
+/// Whom he is taken for, or with which code and words he is refused.
+type Outcome = Result<Role, (RefusalCode, &'static str)>;
+
+fn refused(code: RefusalCode, part: &'static str) -> Outcome {
     Err((code, part))
 }
 
@@ -72,7 +75,7 @@ fn every_bad_identity_is_refused_with_a_typed_error_and_counted() {
     const NODE: &str = "urn:rollhouse:node:n1";
 
     use RefusalCode::{Forbidden, Unauthenticated};
-    let rows: Vec<(&str, Shown, Result<Role, (RefusalCode, &str)>)> = vec![
+    let rows: Vec<(&str, Shown, Outcome)> = vec![
         ("a good token", Shown::Token(good.clone()), Ok(Role::Trainer)),
         ("a node's certificate", Shown::Certificate(cluster.identity(Role::Node, "n1")), Ok(Role::Node)),
         ("an admin's certificate", Shown::Certificate(cluster.identity(Role::Admin, "eve")), Ok(Role::Admin)),

@@ -20,6 +20,7 @@ use tonic::body::Body;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::server::NamedService;
+use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status as Refused, Streaming};
 
@@ -47,7 +48,7 @@ impl Peer {
             .map_err(failed)?;
         let address = address.await.map_err(failed)?;
         let tls = ClientTlsConfig::new().ca_certificate(authority).domain_name(DOMAIN);
-        let channel: Channel = Endpoint::from_shared(format!("https://{address}"))
+        let connection: Channel = Endpoint::from_shared(format!("https://{address}"))
             .and_then(|endpoint| endpoint.tls_config(tls))
             .map_err(failed)?
             .initial_stream_window_size(WINDOW)
@@ -57,7 +58,7 @@ impl Peer {
             .await
             .map_err(failed)?;
         let (send, requests) = channel(QUEUE);
-        let mut grpc = Grpc::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let mut grpc = Grpc::new(connection).max_decoding_message_size(MAX_MESSAGE_BYTES);
         grpc.ready().await.map_err(failed)?;
         let path = PathAndQuery::from_static("/bench.Echo/Echo");
         let answers =
