@@ -181,7 +181,7 @@ impl fmt::Display for Effective {
             f,
             "quic on {}: datagrams up to {LARGEST_DATAGRAM} bytes without offload to {}, up to 1452 with it to \
              others; socket buffers {} and {} bytes of {} asked; windows {} per stream, {} received, {} sent; \
-             cubic; keep-alive {} s, idle {} s; {} handshakes at a time, {} a second",
+             cubic, never under {} KiB; keep-alive {} s, idle {} s; {} handshakes at a time, {} a second",
             self.address,
             if asked.jumbo { "all peers" } else { "peers on this host" },
             self.receive_buffer,
@@ -190,6 +190,7 @@ impl fmt::Display for Effective {
             asked.stream_window,
             asked.receive_window,
             asked.send_window,
+            asked.least_window / 1024,
             asked.keep_alive.as_secs_f64(),
             asked.idle.as_secs_f64(),
             asked.max_handshakes,
