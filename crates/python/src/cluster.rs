@@ -113,7 +113,7 @@ impl NativeCluster {
         with_valid: bool,
         raise_on_loss: Option<bool>,
         convert: &Bound<'py, PyAny>,
-    ) -> PyResult<(String, Vec<(String, usize, usize)>, Bound<'py, PyDict>, NativeLanes)> {
+    ) -> PyResult<Made<'py>> {
         let mut request = PoolRequest::new(id, lanes);
         request.settings.autoreset = match autoreset {
             "NextStep" => AutoresetMode::NextStep,
@@ -160,6 +160,10 @@ impl NativeCluster {
         }
     }
 }
+
+/// A pool as Python takes it: its run; of each session the node, first lane and lane after the last; the env's spec;
+/// and the lanes themselves.
+type Made<'py> = (String, Vec<(String, usize, usize)>, Bound<'py, PyDict>, NativeLanes);
 
 impl NativeCluster {
     fn slot(&self) -> MutexGuard<'_, Option<Cluster>> {
