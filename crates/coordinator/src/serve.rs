@@ -85,7 +85,9 @@ impl Service {
     }
 
     pub(crate) async fn refuse(&self, responder: Responder, refusal: Refusal) -> Result<(), StreamLost> {
-        if let Some(line) = self.published.refused(refusal.code.word()) {
+        let line = self.published.refused(refusal.code.word());
+        // That something is not there concerns who asked, and nobody else.
+        if let Some(line) = line.filter(|_| refusal.code != RefusalCode::NotFound) {
             (self.log)(&format!("refused a request: {refusal}{}", unshown(line.suppressed)));
         }
         responder.refuse(refusal).await
