@@ -1,5 +1,7 @@
 //! What a pool gives is what an engine in this process gives, whatever the network does meanwhile.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod double;
 
 use std::sync::Arc;
