@@ -1,4 +1,5 @@
 //! A cluster of real processes: coordinator, nodes, and commands that ask it.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -9,7 +9,7 @@ use rollhouse_config::{CoordinatorConfig, Store};
 use rollhouse_coordinator::{
     Coordinator, CoordinatorError, CoordinatorFigures, DataError, Stopped, StoreConfig,
 };
-use rollhouse_metrics::{CoordinatorSample, Family, Figures, Health, Links, Page, TransportSample};
+use rollhouse_metrics::{CoordinatorSample, Family, Figures, Health, Page, TransportSample};
 use rollhouse_replay::OpenError;
 use rollhouse_wire::{Identity, Settings};
 
@@ -153,10 +153,10 @@ impl Figures for CoordinatorWatch {
             ..TransportSample::default()
         };
         for (role, link) in &links {
-            transport.links.entry(*role).or_insert_with(Links::default).open(link);
+            transport.links.entry(*role).or_default().open(link);
         }
         for (role, link) in &closed_links {
-            transport.links.entry(*role).or_insert_with(Links::default).closed(link);
+            transport.links.entry(*role).or_default().closed(link);
         }
         transport.put(page);
     }

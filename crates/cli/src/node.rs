@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rollhouse_config::{NodeConfig, Spool, Worker};
 use rollhouse_metrics::{
@@ -231,7 +232,11 @@ impl Figures for NodeWatch {
 
 impl Health for NodeWatch {
     fn live(&self) -> Result<(), String> {
-        Ok(())
+        let silent = self.state().running.as_ref().map(ClusterNode::silent).unwrap_or_default();
+        match silent < STUCK_AFTER {
+            true => Ok(()),
+            false => Err(format!("the control thread has not turned for {} s", silent.as_secs())),
+        }
     }
 
     fn ready(&self) -> Result<(), String> {
@@ -291,3 +296,6 @@ fn recorder(status: &rollhouse_replay::Status) -> RecorderSample {
         failing: status.error.is_some(),
     }
 }
+
+/// A control thread that is silent for so long no longer does its work: it marks each second, and never waits.
+const STUCK_AFTER: Duration = Duration::from_secs(5);

@@ -1,4 +1,5 @@
 //! What is exported is what `docs/metrics.md` lists, and the other way round.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -19,6 +19,7 @@ use tokio::sync::{oneshot, watch};
 use crate::executor::Executor;
 use crate::hosting::{Hosting, HostingSettings};
 use crate::link::{Card, Link, LinkParts, SpoolLoad};
+use crate::pulse::Pulse;
 use crate::serve::Serving;
 use crate::{
     ConnectionFigures, HANG_DEADLINE, LinkState, Node, NodeFigures, ServeError, ShipFigures, ShipperConfig,
@@ -105,6 +106,7 @@ impl ClusterNodeConfig {
 pub struct ClusterNode {
     name: String,
     hosting: Arc<Hosting>,
+    pulse: Pulse,
     recorder: Option<Arc<Recorder>>,
     shipping: Option<Arc<Shipping>>,
     state: watch::Receiver<LinkState>,
@@ -214,9 +216,12 @@ impl ClusterNode {
             let links = seen_joined.clone();
             node.spawn(async move { shipping.run(links).await });
         }
+        let pulse = Pulse::new();
+        node.spawn(pulse.clone().run());
         Ok(Self {
             name,
             hosting,
+            pulse,
             recorder,
             shipping,
             state: seen_state,
@@ -274,6 +279,11 @@ impl ClusterNode {
     pub fn connections(&self) -> ConnectionFigures {
         let coordinator = self.joined.borrow().as_ref().map(Connection::figures);
         ConnectionFigures { coordinator, ..self.serving.connections() }
+    }
+
+    /// How long ago its control thread was last seen to turn, which marks each second.
+    pub fn silent(&self) -> Duration {
+        self.pulse.silent()
     }
 
     /// How busy it is.

@@ -23,6 +23,7 @@
 //! | rollout | own thread | ends its episodes as `cancelled` after the batch it is in | its exit says why |
 //! | engine threads | own threads | end with the engine | a panic loses one block of lanes, not the thread |
 //! | link | control | says good-bye | dials again with back-off; sessions go on |
+//! | pulse | control | ends with it | the node shows as silent |
 //! | one per call to the coordinator, and per request of it | control | given up | the link dials anew; the request is refused |
 //! | one per collecting session | control | ends with the node | the session's end says why |
 //! | shipping | control, files on blocking threads | what is in flight stays in the spool | tried again with back-off |
@@ -52,6 +53,7 @@ mod node;
 mod owned;
 mod plan;
 mod progress;
+mod pulse;
 mod registration;
 mod rollout;
 mod serve;

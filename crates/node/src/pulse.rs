@@ -1,0 +1,52 @@
+//! Whether a thread still turns, seen from others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Marks each second on a runtime's thread that it turns. Clones show the same marks.
+#[derive(Debug, Clone)]
+pub(crate) struct Pulse {
+    began: Instant,
+    last_ms: Arc<AtomicU64>,
+}
+
+impl Pulse {
+    pub(crate) fn new() -> Self {
+        Self { began: Instant::now(), last_ms: Arc::default() }
+    }
+
+    /// Marks for ever, on the runtime that it is spawned on.
+    pub(crate) async fn run(self) {
+        loop {
+            self.mark();
+            tokio::time::sleep(EVERY).await;
+        }
+    }
+
+    /// How long ago it was last marked.
+    pub(crate) fn silent(&self) -> Duration {
+        self.began.elapsed().saturating_sub(Duration::from_millis(self.last_ms.load(Ordering::Relaxed)))
+    }
+
+    fn mark(&self) {
+        // 584 million years of milliseconds.
+        self.last_ms.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+}
+
+const EVERY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_does_not_turn_is_silent_for_as_long() {
+        let began = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
+        let pulse = Pulse { began, last_ms: Arc::default() };
+        assert!(pulse.silent() >= Duration::from_secs(60));
+        pulse.mark();
+        assert!(pulse.clone().silent() < Duration::from_secs(60));
+    }
+}
