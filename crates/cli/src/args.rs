@@ -269,6 +269,27 @@ pub(crate) enum BenchWhat {
     Engine(BenchEngineArgs),
     /// Bytes and round trips per second through the cluster's transport, beside a bare QUIC stream
     Quic(BenchQuicArgs),
+    /// Many small sessions of a cluster in this process, the opening of a large pool, and sessions at rest
+    Cluster(BenchClusterArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchClusterArgs {
+    /// Sessions of one lane that are played side by side
+    #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(1..=2048))]
+    pub(crate) sessions: u32,
+    /// Episodes each of them plays
+    #[arg(long, value_name = "E", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) episodes: u32,
+    /// Sessions that are left at rest
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..=2048))]
+    pub(crate) idle_sessions: u32,
+    /// For how long
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub(crate) idle_seconds: u32,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -21,12 +21,14 @@ use crate::human::Bytes;
 use crate::output::Output;
 use crate::table::{Align, Table};
 
+mod cluster;
 mod quic;
 
 pub(crate) fn run(args: &BenchArgs, out: &mut Output) -> Result<Status, Failure> {
     match &args.what {
         BenchWhat::Engine(args) => engine(args, out),
         BenchWhat::Quic(args) => quic::run(args, out),
+        BenchWhat::Cluster(args) => cluster::run(args, out),
     }
 }
 

@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rollhouse_client::Address;
 use rollhouse_config::{LocalConfig, Tls};
 use rollhouse_coordinator::Coordinator;
-use rollhouse_node::ClusterNodeConfig;
+use rollhouse_node::{ClusterNode, ClusterNodeConfig};
 use rollhouse_wire::{CertificateAuthority, Identity, NewToken, Role, TokenStore};
 
 use crate::args::UpArgs;
@@ -35,27 +35,18 @@ pub(crate) fn run(args: &UpArgs, out: &mut Output) -> Result<Status, Failure> {
     let flags = [("--data", "local.data", &args.data)];
     let config = settings::of_service::<LocalConfig>(&args.service, &flags)?.config;
     let asked = signals::ending()?;
-    let folders = Folders::of(&config.data);
-    private_folder(&config.data)?;
-    let authority = folders.authority()?;
-
-    let served = start_coordinator(&config, &folders, &authority)?;
-    let reached = reachable(served.address());
-    let started = node_config(&config, &folders, &authority, reached)?;
-    let (lanes, threads) = (started.capacity, started.threads.get());
-    let hosting = node::start(started)?;
-    if !hosting.wait_joined(JOIN_DEADLINE) {
+    let Local { coordinator, node, connection, lanes, threads, joined, folders } = Local::start(&config)?;
+    if !joined {
         say("note: the node has not joined its coordinator yet; it goes on trying");
     }
-    let served = Arc::new(CoordinatorWatch::new(served));
-    let hosting = Arc::new(NodeWatch::new(hosting, lanes).passing_over_the_present());
+    let served = Arc::new(CoordinatorWatch::new(coordinator));
+    let hosting = Arc::new(NodeWatch::new(node, lanes).passing_over_the_present());
     let metrics = [
         serve_metrics(config.coordinator_metrics, vec![served.clone()], served.clone())?,
         serve_metrics(config.node_metrics, vec![hosting.clone()], hosting.clone())?,
     ];
 
-    let line = folders.connection(reached, &authority)?;
-    writeln!(out, "{line}")?;
+    writeln!(out, "{connection}")?;
     out.flush()?;
     greet(&config, &folders, lanes, threads);
     until_ended(&asked, || served.failed() || hosting.look());
@@ -63,6 +54,40 @@ pub(crate) fn run(args: &UpArgs, out: &mut Output) -> Result<Status, Failure> {
     let ended = served.stop();
     drop(metrics);
     stopped.and(ended)
+}
+
+/// A coordinator and a node that were started together, and what connects to them.
+pub(crate) struct Local {
+    // Dropped in this order.
+    pub(crate) node: ClusterNode,
+    pub(crate) coordinator: Coordinator,
+    /// The connection string, with a token that lets do anything.
+    pub(crate) connection: String,
+    /// What the node takes.
+    pub(crate) lanes: u32,
+    /// On how many it steps.
+    pub(crate) threads: usize,
+    /// Whether the node has reached its coordinator; it goes on trying otherwise.
+    pub(crate) joined: bool,
+    folders: Folders,
+}
+
+impl Local {
+    /// Makes what is missing in the data folder and starts both. Waits at most [`JOIN_DEADLINE`] for the node to
+    /// join.
+    pub(crate) fn start(config: &LocalConfig) -> Result<Self, Failure> {
+        let folders = Folders::of(&config.data);
+        private_folder(&config.data)?;
+        let authority = folders.authority()?;
+        let coordinator = start_coordinator(config, &folders, &authority)?;
+        let reached = reachable(coordinator.address());
+        let started = node_config(config, &folders, &authority, reached)?;
+        let (lanes, threads) = (started.capacity, started.threads.get());
+        let node = node::start(started)?;
+        let joined = node.wait_joined(JOIN_DEADLINE);
+        let connection = folders.connection(reached, &authority)?;
+        Ok(Self { node, coordinator, connection, lanes, threads, joined, folders })
+    }
 }
 
 fn start_coordinator(
