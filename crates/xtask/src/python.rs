@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::plan::{Outcome, line, shown};
+use crate::plan::{Outcome, cargo, line, shown};
 
 /// The oldest and the newest Gymnasium that the package promises to work with.
 const GYMNASIUMS: [&str; 2] = ["1.2.2", "1.4.0"];
@@ -62,7 +62,8 @@ enum Stop {
 }
 
 fn with_wheel(root: &Path, run: impl FnOnce(&Path, &Path) -> Result<String, Stop>) -> Outcome {
-    let outcome = usable_python().and_then(|()| wheel(root)).and_then(|wheel| run(root, &wheel));
+    let built = usable_python().and_then(|()| program(root)).and_then(|()| wheel(root));
+    let outcome = built.and_then(|wheel| run(root, &wheel));
     match outcome {
         Ok(found) => Outcome::Passed(found),
         Err(Stop::Skipped(why)) => Outcome::Skipped(why),
@@ -87,6 +88,18 @@ fn usable_python() -> Result<(), Stop> {
         return Err(Stop::Skipped(format!("python3 is {major}.{minor}, 3.{OLDEST_PYTHON} is wanted")));
     }
     Ok(())
+}
+
+/// Builds the binary, of which the tests start clusters.
+fn program(root: &Path) -> Result<(), Stop> {
+    let mut build = cargo(root, &["build", "--quiet", "--locked", "--package", "rollhouse-cli"]);
+    shown(&mut build).map_err(Stop::Failed)
+}
+
+/// Where [`program`] puts it.
+fn program_path(root: &Path) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    root.join(target).join("debug/rollhouse")
 }
 
 /// Builds the wheel with the profile of the other tests, in the same target directory.
@@ -175,6 +188,7 @@ fn pytest(root: &Path, python: &Path, all: bool) -> Result<String, Stop> {
     tests
         .args(["-m", "pytest", "--quiet", "-rsfE", "-p", "no:cacheprovider", "crates/python/tests"])
         .current_dir(root)
+        .env("ROLLHOUSE_PROGRAM", program_path(root))
         .env_remove("ROLLHOUSE_TEST_ALL")
         .stdout(Stdio::piped());
     if all {
