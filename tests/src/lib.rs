@@ -7,6 +7,8 @@
 
 #[cfg(target_os = "linux")]
 pub mod emulator;
+#[cfg(target_os = "linux")]
+pub mod hosts;
 pub mod link;
 mod service;
 
