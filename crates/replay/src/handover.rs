@@ -38,6 +38,8 @@ pub(crate) struct Doorbell {
     gone: AtomicBool,
     /// Whether the writer is to take nothing for now.
     held: AtomicBool,
+    /// Whether a run has brought something, or ended, since the writer last went through them.
+    brought: AtomicBool,
     /// Bytes of the spare buffers of all runs.
     spare_bytes: AtomicUsize,
     stalled_ns: AtomicU64,
@@ -101,7 +103,9 @@ impl RunShared {
     /// One handle less. Pairs with the acquire load in [`RunShared::is_over`]: what a handle pushed before is
     /// seen by whoever sees it gone.
     pub(crate) fn release(&self) {
-        self.handles.fetch_sub(1, Ordering::Release);
+        if self.handles.fetch_sub(1, Ordering::Release) == 1 {
+            self.doorbell.note();
+        }
     }
 
     /// Whether nothing can come any more; drain once more after it is true.
@@ -152,6 +156,7 @@ impl RunShared {
         if self.doorbell.gone.load(Ordering::Acquire) || self.full.push(buffer).is_err() {
             self.doorbell.abandoned.fetch_add(1, Ordering::Relaxed);
         }
+        self.doorbell.note();
     }
 
     /// Spins shortly, then sleeps between looks. `None` when the writer is gone.
@@ -203,6 +208,18 @@ impl Doorbell {
         let _already = self.writer.set(std::thread::current());
     }
 
+    /// Has the writer go through the runs when it looks next. Pairs with the acquire in [`Doorbell::take_note`]: a
+    /// writer that sees the note sees what was brought before it.
+    pub(crate) fn note(&self) {
+        self.brought.store(true, Ordering::Release);
+    }
+
+    /// Whether the runs have to be gone through: thousands of silent ones cost as much to look at as to write.
+    /// Taken before they are, so that what comes meanwhile is noted for the next time.
+    pub(crate) fn take_note(&self) -> bool {
+        self.brought.swap(false, Ordering::Acquire)
+    }
+
     /// Wakes the writer.
     pub(crate) fn ring(&self) {
         if let Some(writer) = self.writer.get() {
@@ -232,3 +249,28 @@ const FREE_OF_BOUND: usize = 2;
 const SPIN: Duration = Duration::from_micros(50);
 /// How long it sleeps between two looks.
 const NAP: Duration = Duration::from_micros(200);
+
+#[cfg(test)]
+mod tests {
+    use rollhouse_env::Registry;
+
+    use super::*;
+    use crate::RecordKind;
+
+    #[test]
+    fn the_writer_goes_through_the_runs_after_one_brought_something_or_ended_and_not_otherwise() {
+        let entry = Registry::builtin().get("CartPole-v1").unwrap();
+        let layout = Layout::new(entry.spec(), RecordKind::ActionLog, false);
+        let doorbell = Arc::new(Doorbell::default());
+        let run = RunShared::new(layout, 1, doorbell.clone());
+        assert!(!doorbell.take_note());
+        run.hand_over_last(&mut run.first_buffer());
+        assert!(doorbell.take_note() && run.take_full().is_some());
+        assert!(!doorbell.take_note());
+        run.retain();
+        run.release();
+        assert!(!doorbell.take_note() && !run.is_over());
+        run.release();
+        assert!(doorbell.take_note() && run.is_over());
+    }
+}

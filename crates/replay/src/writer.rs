@@ -183,7 +183,11 @@ impl Writer {
             self.store.flush();
             let idle = command.is_none() && !worked;
             match command {
-                Some(Command::Begin(header, shared)) => self.runs.push(Run::new(&header, shared)),
+                Some(Command::Begin(header, shared)) => {
+                    self.runs.push(Run::new(&header, shared));
+                    // What it has brought already was noted before it could be found.
+                    self.doorbell.note();
+                }
                 Some(Command::WriteOut(done)) => {
                     self.publish(began);
                     let _unheard = done.send(());
@@ -220,6 +224,9 @@ impl Writer {
 
     /// Writes everything handed over; false if there was nothing.
     fn drain(&mut self) -> bool {
+        if !self.doorbell.take_note() {
+            return false;
+        }
         let mut worked = false;
         let store = &mut self.store;
         self.runs.retain_mut(|run| {
