@@ -394,7 +394,9 @@ fn a_session_that_plays_by_itself_plays_the_episodes_of_its_lanes_and_reports_th
 #[test]
 fn a_session_that_plays_by_itself_is_evicted_when_its_node_stops() {
     let Cluster { coordinator, node, authority: _authority } = Cluster::start(|_| ());
-    let mut open = session(1, "CartPole-v1", 6);
+    // Its episodes never end by themselves, so each of its lanes has one open whenever it is evicted.
+    let mut open = session(1, "Pendulum-v1", 6);
+    open.settings.max_episode_steps = Some(0);
     open.settings.collect =
         Some(Collect { policy: "random".to_owned(), seed: 1, goal: CollectGoal::Batches(u64::MAX) });
     coordinator.open(&open).unwrap();
