@@ -3,8 +3,8 @@
 //! Owners wait for an answer before they ask again, so a connection sends little and in bursts of one answer per
 //! session. Cubic takes a lost packet for a full path and shrinks its window by 0.7; with 1 % of random loss it
 //! ends near 12 datagrams whatever the path carries, which is less than the answers of eight sessions of 64
-//! lanes, and then each waits for another one's round trip. As many TCP connections would have a window each. So the window never falls below a floor;
-//! above it Cubic rules (RFC 9438).
+//! lanes, and then each waits for another one's round trip. As many TCP connections would have a window each.
+//! So the window never falls below a floor; above it Cubic rules (RFC 9438).
 
 use std::any::Any;
 use std::sync::Arc;

@@ -9,7 +9,6 @@ use quinn::{AckFrequencyConfig, EndpointConfig, MtuDiscoveryConfig, TransportCon
 use rustix::net::sockopt;
 
 use super::congestion::FlooredCubic;
-
 use crate::limits::{MAX_OPEN_REQUESTS, MAX_SESSION_STREAMS};
 
 /// What lies between two peers, which decides how large datagrams may become.
