@@ -15,9 +15,9 @@ pub struct EnvSpec {
     pub observation_space: Space,
     /// Space of one action.
     pub action_space: Space,
-    /// A name per element of the observation.
+    /// A name per element of the observation; none where names would say no more than places, as in an image.
     pub observation_names: Vec<String>,
-    /// A name per action (Discrete) or per element of the action (Box).
+    /// A name per action (Discrete) or per element of the action (Box), or none.
     pub action_names: Vec<String>,
     /// The time limit in steps; `None` when episodes end only by themselves.
     pub max_episode_steps: Option<u32>,

@@ -115,7 +115,14 @@ fn step(engine: &mut Engine, steps: std::ops::Range<u64>) {
 fn every_autoreset_mode_and_schedule_is_recorded_as_it_was() {
     for autoreset in [Autoreset::NextStep, Autoreset::SameStep] {
         for schedule in [SeedSchedule::Continue, SeedSchedule::PerEpisode { run_seed: 5 }] {
-            for id in ["CartPole-v1", "Pendulum-v1", "MountainCarContinuous-v0", "Acrobot-v1"] {
+            for id in [
+                "CartPole-v1",
+                "Pendulum-v1",
+                "MountainCarContinuous-v0",
+                "Acrobot-v1",
+                "GridBreakout-v0",
+                "Echo-v0",
+            ] {
                 let config = EngineConfig { autoreset, schedule, ..EngineConfig::new(LANES) };
                 let recording = record(id, config, RecordMode::All, |engine| {
                     engine.reset(&Reset::all()).unwrap();

@@ -4,6 +4,8 @@ use std::fmt;
 
 use rollhouse_core::{ColumnMut, ColumnRef, Start, limits::BLOCK_LANES};
 
+use crate::{Image, RenderError};
+
 /// A block of up to [`BLOCK_LANES`] lanes of one env, as structure of arrays.
 ///
 /// Rows of every slice are this block's lanes only, row-major, `lanes()` rows each. Masks have one bit per
@@ -76,6 +78,15 @@ pub trait BatchEnv: Send {
         let _ = (lane, state);
         Err(StateError::Unsupported)
     }
+
+    /// An image of the lane's state, for people to look at. Allocates.
+    ///
+    /// # Errors
+    /// The env does not draw itself, or the lane is lost.
+    fn render(&self, lane: usize) -> Result<Image, RenderError> {
+        let _ = lane;
+        Err(RenderError::Unsupported)
+    }
 }
 
 /// What one step of a block reads and writes.
@@ -108,7 +119,7 @@ pub struct Ended {
 }
 
 /// Why a lane's state could not be read or put back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum StateError {
     /// The env does not show its state as doubles.
     Unsupported,
@@ -121,6 +132,13 @@ pub enum StateError {
         /// Doubles of this env's state.
         wanted: usize,
     },
+    /// No state has that number in that place.
+    Value {
+        /// Its place.
+        index: usize,
+        /// As given.
+        given: f64,
+    },
 }
 
 impl fmt::Display for StateError {
@@ -129,6 +147,7 @@ impl fmt::Display for StateError {
             Self::Unsupported => f.write_str("the env does not show its state"),
             Self::Lost => f.write_str("the lane is lost"),
             Self::Length { given, wanted } => write!(f, "state has {given} doubles, must have {wanted}"),
+            Self::Value { index, given } => write!(f, "no state has {given} as its double number {index}"),
         }
     }
 }

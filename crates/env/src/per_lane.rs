@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use rollhouse_core::limits::{BLOCK_LANES, MAX_OBS_COLUMNS};
 use rollhouse_core::{ColumnMut, Lanes, Options, Start, lane_bits};
 
-use crate::{BatchEnv, BlockStep, Ended, Env, Generator, MakeError, StateError};
+use crate::{BatchEnv, BlockStep, Ended, Env, Generator, Image, MakeError, RenderError, StateError};
 
 /// A block of separate [`Env`]s, each with its own generator.
 ///
@@ -151,6 +151,10 @@ impl<E: Env> BatchEnv for PerLane<E> {
 
     fn set_state(&mut self, lane: usize, state: &[f64]) -> Result<(), StateError> {
         self.lanes[lane].env.as_mut().ok_or(StateError::Lost)?.set_state(state)
+    }
+
+    fn render(&self, lane: usize) -> Result<Image, RenderError> {
+        self.lanes[lane].env.as_ref().ok_or(RenderError::Lost)?.render()
     }
 }
 

@@ -8,7 +8,7 @@ use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
 use rollhouse_core::{EnvSpec, Options};
 
 use crate::dispatch::Target;
-use crate::{BatchEnv, Env, InstructionSet, PerLane, classic, test_envs};
+use crate::{BatchEnv, Env, InstructionSet, PerLane, classic, echo, grid, test_envs};
 
 /// Envs by id. Cheap to share; reading and registering may be done from any thread.
 #[derive(Debug, Default)]
@@ -22,7 +22,8 @@ impl Registry {
         Self::default()
     }
 
-    /// The built-in envs: Gymnasium's classic control, and under `test/` envs for tests of the machinery.
+    /// The built-in envs: Gymnasium's classic control, a game seen as an image, one for measuring transports, and
+    /// under `test/` envs for tests of the machinery.
     pub fn builtin() -> Self {
         let entries = [
             classic::acrobot(),
@@ -30,6 +31,8 @@ impl Registry {
             classic::mountain_car(),
             classic::mountain_car_continuous(),
             classic::pendulum(),
+            echo::echo(),
+            grid::breakout(),
             test_envs::faulty(),
             test_envs::noise(),
         ];

@@ -2,7 +2,7 @@
 
 use rollhouse_core::{ColumnMut, ColumnRef};
 
-use crate::{Generator, StateError};
+use crate::{Generator, Image, RenderError, StateError};
 
 /// One instance of an env. A panic loses this lane only.
 pub trait Env: Send {
@@ -37,6 +37,14 @@ pub trait Env: Send {
     fn set_state(&mut self, state: &[f64]) -> Result<(), StateError> {
         let _ = state;
         Err(StateError::Unsupported)
+    }
+
+    /// An image of the state, for people to look at.
+    ///
+    /// # Errors
+    /// The env does not draw itself.
+    fn render(&self) -> Result<Image, RenderError> {
+        Err(RenderError::Unsupported)
     }
 }
 

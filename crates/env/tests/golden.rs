@@ -230,7 +230,7 @@ fn one_step_from_any_state_is_gymnasiums_to_1e_14() {
                 );
                 worst = worst.max(((ours - theirs).abs() / theirs.abs().max(1.0)).min(1.0));
             }
-            for (&ours, theirs) in driver.obs.iter().zip(obs) {
+            for (&ours, theirs) in driver.singles().iter().zip(obs) {
                 let theirs = single(theirs);
                 assert!(close(ours.into(), theirs.into(), 1e-6), "{id} step {number} obs: {ours} {theirs}");
             }
@@ -275,7 +275,7 @@ fn whole_seeded_episodes_run_and_end_as_gymnasiums_across_autoreset() {
                     steps += 1;
                     let columns = driver.obs.len();
                     let theirs = record[2..2 + columns].iter().map(|token| single(token));
-                    for (&ours, theirs) in driver.obs.iter().zip(theirs) {
+                    for (&ours, theirs) in driver.singles().iter().zip(theirs) {
                         let difference = f64::from((ours - theirs).abs());
                         assert!(difference <= EPISODE_TOLERANCE, "{id} step {steps}: {ours} {theirs}");
                         worst = worst.max(difference);

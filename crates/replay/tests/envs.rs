@@ -35,13 +35,20 @@ fn list(replays: &Replays) -> Vec<EpisodeInfo> {
     replays.list(&Query::default()).unwrap()
 }
 
-const CLASSIC: [&str; 5] =
-    ["CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1", "Acrobot-v1"];
+const BUILTIN: [&str; 7] = [
+    "CartPole-v1",
+    "MountainCar-v0",
+    "MountainCarContinuous-v0",
+    "Pendulum-v1",
+    "Acrobot-v1",
+    "GridBreakout-v0",
+    "Echo-v0",
+];
 
 #[test]
 fn every_recording_of_every_env_in_every_mode_verifies() {
     let registry = Registry::builtin();
-    for env in CLASSIC {
+    for env in BUILTIN {
         for (mode, per_episode) in
             [(RecordMode::All, true), (RecordMode::All, false), (RecordMode::Trace, false)]
         {
@@ -181,7 +188,7 @@ fn an_env_this_program_does_not_have_is_said_and_no_divergence() {
 #[test]
 fn any_step_of_an_action_log_is_what_a_trace_of_the_same_run_has() {
     let registry = Registry::builtin();
-    for env in CLASSIC {
+    for env in BUILTIN {
         let log = recorded(&[Play { per_episode: true, ..Play::new(env, 300) }]);
         let trace = recorded(&[Play { per_episode: true, mode: RecordMode::Trace, ..Play::new(env, 300) }]);
         let (logs, traces) = (list(&log), list(&trace));
@@ -212,7 +219,7 @@ fn any_step_of_an_action_log_is_what_a_trace_of_the_same_run_has() {
 #[test]
 fn recomputing_an_action_log_gives_what_a_trace_of_the_same_run_has() {
     let registry = Registry::builtin();
-    for env in CLASSIC {
+    for env in BUILTIN {
         let log = recorded(&[Play { per_episode: true, ..Play::new(env, 300) }]);
         let trace = recorded(&[Play { per_episode: true, mode: RecordMode::Trace, ..Play::new(env, 300) }]);
         for (a, b) in list(&log).iter().zip(&list(&trace)).step_by(13) {

@@ -6,11 +6,22 @@
 use std::sync::Arc;
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnMut, ColumnRef, OptionValue, Options, Space, random_bits};
+use rollhouse_core::{ColumnData, ColumnRef, OptionValue, Options, Space, random_bits};
 use rollhouse_env::{BatchEnv, BlockStep, Ended, EnvEntry, InstructionSet, Registry};
 
 pub(crate) const CLASSIC: [&str; 5] =
     ["Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1"];
+
+/// Every built-in env that is not for tests.
+pub(crate) const BUILTIN: [&str; 7] = [
+    "Acrobot-v1",
+    "CartPole-v1",
+    "Echo-v0",
+    "GridBreakout-v0",
+    "MountainCar-v0",
+    "MountainCarContinuous-v0",
+    "Pendulum-v1",
+];
 
 /// Actions of either kind.
 #[derive(Debug, Clone)]
@@ -26,14 +37,28 @@ impl Actions {
             Self::Floats(values) => ColumnRef::F32(values),
         }
     }
+
+    /// The actions of one of `lanes` lanes, for `times` lanes.
+    pub(crate) fn repeated(&self, lane: usize, lanes: usize, times: usize) -> Self {
+        let width = self.column().len() / lanes;
+        let range = lane * width..(lane + 1) * width;
+        match self {
+            Self::Integers(values) => Self::Integers(values[range].repeat(times)),
+            Self::Floats(values) => Self::Floats(values[range].repeat(times)),
+        }
+    }
 }
 
 pub(crate) struct Driver {
     pub(crate) entry: Arc<EnvEntry>,
     pub(crate) block: Box<dyn BatchEnv>,
-    pub(crate) obs: Vec<f32>,
+    pub(crate) obs: ColumnData,
+    pub(crate) infos: Vec<ColumnData>,
     pub(crate) rewards: Vec<f64>,
 }
+
+/// A byte that is no pixel.
+const SPOILT: u8 = 7;
 
 pub(crate) fn options(entry: &EnvEntry, given: &[(&str, OptionValue)]) -> Options {
     let given: Vec<_> = given.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
@@ -50,8 +75,14 @@ impl Driver {
     pub(crate) fn with(entry: Arc<EnvEntry>, set: InstructionSet, lane_options: &[Options]) -> Self {
         let lanes = lane_options.len();
         let block = entry.make_block_on(set, lane_options).unwrap();
-        let obs = vec![f32::NAN; lanes * entry.spec().observation_space.elements()];
-        Self { entry, block, obs, rewards: vec![f64::NAN; lanes] }
+        let spec = entry.spec();
+        let zeros = |dtype, elements| ColumnData::zeros(dtype, lanes * elements);
+        let obs = zeros(spec.observation_space.dtype(), spec.observation_space.elements());
+        let infos =
+            spec.info_channels.iter().map(|channel| zeros(channel.dtype, channel.elements())).collect();
+        let mut driver = Self { entry, block, obs, infos, rewards: vec![f64::NAN; lanes] };
+        driver.spoil_obs();
+        driver
     }
 
     pub(crate) fn lanes(&self) -> usize {
@@ -65,16 +96,17 @@ impl Driver {
     }
 
     pub(crate) fn reset(&mut self, lanes: u64) -> u64 {
-        self.block.reset(lanes, &mut [ColumnMut::F32(&mut self.obs)])
+        self.block.reset(lanes, &mut [self.obs.as_mut()])
     }
 
     pub(crate) fn step(&mut self, skip: u64, reset: u64, actions: &Actions) -> Ended {
+        let mut infos: Vec<_> = self.infos.iter_mut().map(ColumnData::as_mut).collect();
         self.block.step(BlockStep {
             skip,
             reset,
             actions: actions.column(),
-            obs: &mut [ColumnMut::F32(&mut self.obs)],
-            infos: &mut [],
+            obs: &mut [self.obs.as_mut()],
+            infos: &mut infos,
             rewards: &mut self.rewards,
         })
     }
@@ -90,15 +122,46 @@ impl Driver {
                 let wide = 1.2 * space.high[0];
                 let unit = |lane| (bits(lane) >> 11) as f64 / (1u64 << 53) as f64;
                 Actions::Floats(
-                    (0..self.lanes()).map(|lane| ((unit(lane) * 2.0 - 1.0) * wide) as f32).collect(),
+                    (0..self.lanes() * space.low.len())
+                        .map(|place| ((unit(place) * 2.0 - 1.0) * wide) as f32)
+                        .collect(),
                 )
             }
         }
     }
 
+    /// The observations of an env that gives singles.
+    pub(crate) fn singles(&self) -> &[f32] {
+        self.obs.as_ref().as_f32().unwrap()
+    }
+
     pub(crate) fn obs_row(&self, lane: usize) -> &[f32] {
         let width = self.obs.len() / self.lanes();
-        &self.obs[lane * width..(lane + 1) * width]
+        &self.singles()[lane * width..(lane + 1) * width]
+    }
+
+    /// The observation of an env that gives bytes.
+    pub(crate) fn pixels(&self, lane: usize) -> &[u8] {
+        let width = self.obs.len() / self.lanes();
+        self.obs.row(lane, width).unwrap().as_u8().unwrap()
+    }
+
+    /// Writes what no env writes over every observation.
+    pub(crate) fn spoil_obs(&mut self) {
+        match &mut self.obs {
+            ColumnData::U8(values) => values.fill(SPOILT),
+            ColumnData::F32(values) => values.fill(f32::NAN),
+            other => panic!("no built-in env gives {other:?}"),
+        }
+    }
+
+    /// Whether nothing of [`Driver::spoil_obs`] is left.
+    pub(crate) fn all_obs_written(&self) -> bool {
+        match &self.obs {
+            ColumnData::U8(values) => values.iter().all(|&value| value != SPOILT),
+            ColumnData::F32(values) => values.iter().all(|value| !value.is_nan()),
+            _ => false,
+        }
     }
 
     pub(crate) fn hashes(&self) -> [u32; BLOCK_LANES] {
@@ -110,7 +173,10 @@ impl Driver {
     /// Everything of one lane that others may see, as bits.
     pub(crate) fn lane_bits(&self, lane: usize) -> (Vec<u64>, Vec<u32>, u64) {
         let state = self.block.state(lane).unwrap().into_iter().map(f64::to_bits).collect();
-        let obs = self.obs_row(lane).iter().map(|value| value.to_bits()).collect();
+        let obs = match &self.obs {
+            ColumnData::U8(_) => self.pixels(lane).iter().copied().map(u32::from).collect(),
+            _ => self.obs_row(lane).iter().map(|value| value.to_bits()).collect(),
+        };
         (state, obs, self.rewards[lane].to_bits())
     }
 }

@@ -1,0 +1,221 @@
+//! GridBreakout-v0: bricks, a ball and a paddle on 10 x 10 cells, seen as an image with a channel per thing.
+//!
+//! The rules follow the published description of Breakout in MinAtar (Young and Tian 2019): the player moves a
+//! paddle on the bottom row and bounces a ball to break three rows of bricks at the top, +1 for each; when all
+//! are broken three new rows appear; the ball travels along diagonals, is reflected by walls and bricks, and
+//! leaves the paddle to the left or right by the side it hit; the episode ends when the ball gets to the bottom;
+//! a trail shows where the ball was; with probability 0.1 the last action is repeated. This game's difficulty
+//! does not ramp up. What the description leaves open is settled here (see `game.rs`), so that scores cannot be
+//! compared with MinAtar's: the ball starts in any column; it enters a brick's cell as it breaks it; new rows come
+//! when it next leaves the paddle.
+
+use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{
+    BoxSpace, ColumnMut, DType, Determinism, EnvSpec, Lanes, OptionSpec, OptionValue, Options, Space, Start,
+    lane_bits,
+};
+
+use super::game::{BOTTOM, BRICK_ROWS, Game, Move, SIDE, STATE};
+use crate::bounds::float;
+use crate::image::Painter;
+use crate::{BatchEnv, BlockStep, Ended, EnvEntry, Generator, Image, MakeError, RenderError, StateError};
+
+/// The registry's entry.
+pub(crate) fn breakout() -> EnvEntry {
+    EnvEntry::soa(spec(), |_, options| Breakout::new(options))
+}
+
+fn spec() -> EnvSpec {
+    EnvSpec {
+        id: "GridBreakout-v0".into(),
+        summary: "break bricks with a ball and a paddle on 10 x 10 cells, seen as an image".into(),
+        observation_space: Space::Box(BoxSpace {
+            low: vec![0.0; PIXELS],
+            high: vec![f64::from(LIT); PIXELS],
+            shape: vec![SIDE, SIDE, CHANNELS],
+            dtype: DType::U8,
+        }),
+        action_space: Space::discrete(3),
+        observation_names: Vec::new(),
+        action_names: ["none", "left", "right"].map(String::from).into(),
+        max_episode_steps: Some(1000),
+        determinism: Determinism::Deterministic,
+        options: vec![OptionSpec {
+            name: STICKY.into(),
+            default: OptionValue::Float(0.1),
+            summary: "probability with which the paddle repeats its last move instead of the action's".into(),
+        }],
+        info_channels: Vec::new(),
+        dynamics_hash: DYNAMICS_HASH,
+    }
+}
+
+/// Recomputed by a test.
+const DYNAMICS_HASH: u64 = 0x0d91_9843_5762_e668;
+
+const STICKY: &str = "sticky_action_probability";
+
+/// Channels of a pixel, in this order: paddle, ball, trail, brick.
+const CHANNELS: usize = 4;
+const PADDLE: usize = 0;
+const BALL: usize = 1;
+const TRAIL: usize = 2;
+const BRICK: usize = 3;
+
+/// Bytes of an observation, `[row][column][channel]`.
+const PIXELS: usize = SIDE * SIDE * CHANNELS;
+
+/// The value of a pixel's channel where its thing is; 0 where it is not. Image pipelines divide bytes by 255.
+const LIT: u8 = 255;
+
+/// A block of games.
+struct Breakout {
+    games: Vec<Game>,
+    generators: Vec<Generator>,
+    /// Each lane's [`STICKY`].
+    sticky: Vec<f64>,
+}
+
+impl Breakout {
+    fn new(options: &[Options]) -> Result<Self, MakeError> {
+        let sticky = options.iter().enumerate().map(|(lane, options)| {
+            let probability = float(options, lane, STICKY)?;
+            if (0.0..=1.0).contains(&probability) {
+                Ok(probability)
+            } else {
+                Err(MakeError::option(lane, STICKY, probability, "0 to 1".into()))
+            }
+        });
+        Ok(Self {
+            sticky: sticky.collect::<Result<_, _>>()?,
+            games: vec![Game::at((0, BRICK_ROWS.end as u8), (1, 1)); options.len()],
+            generators: vec![Generator::seeded(0); options.len()],
+        })
+    }
+
+    /// What the paddle does when it is told `action`. Draws nothing where no action sticks.
+    fn sticky_move(&mut self, lane: usize, action: i64) -> Move {
+        let probability = self.sticky[lane];
+        let sticks = probability > 0.0 && self.generators[lane].next_f64() < probability;
+        if sticks { self.games[lane].last } else { Move::of(action) }
+    }
+}
+
+impl BatchEnv for Breakout {
+    fn lanes(&self) -> usize {
+        self.games.len()
+    }
+
+    fn seed(&mut self, lane: usize, seed: u64) {
+        self.generators[lane] = Generator::seeded(seed);
+    }
+
+    fn position(&self, lane: usize) -> Start {
+        self.generators[lane].position()
+    }
+
+    fn restore(&mut self, lane: usize, start: Start) {
+        self.generators[lane] = Generator::at(start);
+    }
+
+    fn reset(&mut self, lanes: u64, obs: &mut [ColumnMut<'_>]) -> u64 {
+        let images = images(obs, self.lanes());
+        for lane in Lanes(lanes & lane_bits(self.games.len())) {
+            self.games[lane] = Game::begin(&mut self.generators[lane]);
+            draw(&self.games[lane], &mut images[lane]);
+        }
+        0
+    }
+
+    fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
+        let lanes = self.lanes();
+        let actions = step.actions.as_i64().filter(|actions| actions.len() == lanes);
+        let actions = actions.expect("the action column has the spec's type and one row per lane");
+        let mut ended = Ended::default();
+        step.rewards[..lanes].fill(0.0);
+        for lane in Lanes(lane_bits(lanes) & !(step.skip | step.reset)) {
+            let paddle = self.sticky_move(lane, actions[lane]);
+            let moved = self.games[lane].step(paddle);
+            step.rewards[lane] = f64::from(u8::from(moved.broke));
+            ended.terminated |= u64::from(moved.missed) << lane;
+        }
+        for lane in Lanes(step.reset & lane_bits(lanes)) {
+            self.games[lane] = Game::begin(&mut self.generators[lane]);
+        }
+        for (game, image) in self.games.iter().zip(images(step.obs, lanes)) {
+            draw(game, image);
+        }
+        ended
+    }
+
+    fn state_hashes(&self, lanes: u64, out: &mut [u32; BLOCK_LANES]) {
+        for lane in Lanes(lanes & lane_bits(self.games.len())) {
+            out[lane] = self.games[lane].hash();
+        }
+    }
+
+    fn state(&self, lane: usize) -> Result<Vec<f64>, StateError> {
+        Ok(self.games[lane].to_state().to_vec())
+    }
+
+    fn set_state(&mut self, lane: usize, state: &[f64]) -> Result<(), StateError> {
+        let state = state.try_into().map_err(|_| StateError::Length { given: state.len(), wanted: STATE })?;
+        self.games[lane] =
+            Game::from_state(state).map_err(|index| StateError::Value { index, given: state[index] })?;
+        Ok(())
+    }
+
+    /// 160 x 160 pixels: 16 for each cell.
+    fn render(&self, lane: usize) -> Result<Image, RenderError> {
+        let game = &self.games[lane];
+        let mut painter = Painter::new(SIDE * CELL, SIDE * CELL, BACKGROUND);
+        let mut cell = |(column, row): (u8, u8), colour| {
+            painter.rectangle(usize::from(column) * CELL, usize::from(row) * CELL, CELL, CELL, colour);
+        };
+        for row in BRICK_ROWS {
+            for column in (0..SIDE as u8).filter(|&column| game.has_brick(column, row as u8)) {
+                cell((column, row as u8), BRICK_COLOUR);
+            }
+        }
+        cell(game.trail, TRAIL_COLOUR);
+        cell((game.paddle, BOTTOM as u8), PADDLE_COLOUR);
+        cell(game.ball, BALL_COLOUR);
+        Ok(painter.finish())
+    }
+}
+
+/// Pixels of a cell's side in a rendered image.
+const CELL: usize = 16;
+const BACKGROUND: [u8; 3] = [18, 18, 24];
+const BRICK_COLOUR: [u8; 3] = [196, 88, 64];
+const TRAIL_COLOUR: [u8; 3] = [92, 92, 104];
+const PADDLE_COLOUR: [u8; 3] = [80, 152, 216];
+const BALL_COLOUR: [u8; 3] = [244, 240, 224];
+
+/// The rows of the one observation column.
+///
+/// # Panics
+/// If the caller gave another type or number of rows than the spec says.
+fn images<'a>(columns: &'a mut [ColumnMut<'_>], lanes: usize) -> &'a mut [[u8; PIXELS]] {
+    let images = columns.first_mut().and_then(ColumnMut::as_u8_mut).map(|column| column.as_chunks_mut().0);
+    images
+        .filter(|images| images.len() == lanes)
+        .expect("the obs column has the spec's type and a row per lane")
+}
+
+/// Writes a game's observation.
+fn draw(game: &Game, image: &mut [u8; PIXELS]) {
+    image.fill(0);
+    let mut light = |(column, row): (u8, u8), channel: usize| {
+        image[(usize::from(row) * SIDE + usize::from(column)) * CHANNELS + channel] = LIT;
+    };
+    light((game.paddle, BOTTOM as u8), PADDLE);
+    light(game.ball, BALL);
+    light(game.trail, TRAIL);
+    let mut left = game.bricks;
+    while left != 0 {
+        let brick = left.trailing_zeros() as usize;
+        left &= left - 1;
+        light(((brick % SIDE) as u8, (BRICK_ROWS.start + brick / SIDE) as u8), BRICK);
+    }
+}
