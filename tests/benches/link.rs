@@ -1,7 +1,8 @@
-//! Eight sessions of 64 CartPole lanes over a link that is slow and loses packets: as QUIC streams of one
-//! connection, and multiplexed over one TCP stream (without TLS, which favours it).
+//! Eight sessions of CartPole lanes, 512 each unless said otherwise, over a link that is slow and loses packets:
+//! as QUIC streams of one connection, and multiplexed over one TCP stream (without TLS, which favours it).
 //!
-//! `cargo bench -p rollhouse-tests --bench link -- [--delay-ms D] [--loss P] [--seconds S] [--repeats R] [--json]`
+//! `cargo bench -p rollhouse-tests --bench link -- [--delay-ms D] [--loss P] [--lanes L] [--seconds S]
+//! [--repeats R] [--json]`
 //!
 //! Client and server run in network namespaces of their own, joined by the emulator; both transports carry the
 //! same frames to the same engines. Prints medians of interleaved repeats.

@@ -16,7 +16,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::{JoinSet, LocalSet};
 
 use super::serve::client_identity;
-use super::{Figures, LANES, Plan, SESSIONS, server, wait_for_link};
+use super::{Figures, Plan, SESSIONS, server, wait_for_link};
 
 pub(super) fn run(plan: &Plan, folder: &str) {
     wait_for_link();
@@ -33,6 +33,7 @@ pub(super) fn run(plan: &Plan, folder: &str) {
 }
 
 async fn over_quic(plan: &Plan, dialer: &Dialer) -> Figures {
+    let lanes = plan.lanes;
     let connection =
         dialer.dial_address(server(), &Expected::node("link"), None).await.expect("the server listens");
     let mut attached = Vec::new();
@@ -50,7 +51,7 @@ async fn over_quic(plan: &Plan, dialer: &Dialer) -> Figures {
     let end = Instant::now() + plan.duration();
     for (mut reader, mut writer) in attached {
         sessions.spawn_local(step_until(end, async move |number| {
-            let (header, actions) = request(number);
+            let (header, actions) = request(lanes, number);
             writer.put(header, &[&actions], &[]);
             writer.flush().await.expect("the server is there");
             let answer = reader.read().await.expect("it answers").expect("it goes on");
@@ -61,6 +62,7 @@ async fn over_quic(plan: &Plan, dialer: &Dialer) -> Figures {
 }
 
 async fn over_tcp(plan: &Plan) -> Figures {
+    let lanes = plan.lanes;
     let stream = TcpStream::connect(server()).await.expect("the server listens");
     stream.set_nodelay(true).expect("it is a TCP stream");
     let (mut reader, writer) = stream.into_split();
@@ -73,7 +75,7 @@ async fn over_tcp(plan: &Plan) -> Figures {
         answers.borrow_mut().push(answered);
         let writer = writer.clone();
         sessions.spawn_local(step_until(end, async move |number| {
-            let (header, actions) = request(number);
+            let (header, actions) = request(lanes, number);
             let mut whole = BytesMut::with_capacity(4 + HEADER_BYTES + actions.len());
             whole.put_u32_le(index);
             whole.put_slice(&header.encode());
@@ -100,8 +102,8 @@ async fn over_tcp(plan: &Plan) -> Figures {
 }
 
 /// A step of all lanes of one session, with actions that change from lane to lane and step to step.
-fn request(number: u32) -> (FrameHeader, Vec<u8>) {
-    let actions: Vec<u8> = (0..LANES as u64)
+fn request(lanes: usize, number: u32) -> (FrameHeader, Vec<u8>) {
+    let actions: Vec<u8> = (0..lanes as u64)
         .flat_map(|lane| (split_mix64(lane << 32 | u64::from(number)) & 1).to_le_bytes())
         .collect();
     let columns = actions.len() as u32;
@@ -127,7 +129,7 @@ async fn figures(sessions: JoinSet<Vec<Duration>>, plan: &Plan) -> Figures {
     times.sort_unstable();
     let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
     Figures {
-        steps_per_second: (times.len() * LANES) as f64 / plan.duration().as_secs_f64(),
+        steps_per_second: (times.len() * plan.lanes) as f64 / plan.duration().as_secs_f64(),
         p50_ms: at(0.5),
         p95_ms: at(0.95),
         p99_ms: at(0.99),

@@ -7,14 +7,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+use rollhouse_core::limits::MAX_LANES;
 use rollhouse_tests::emulator::{ENDS, Emulator};
 use rollhouse_tests::link::LinkProfile;
 use serde::{Deserialize, Serialize};
 
 /// Sessions that step side by side, each waiting for its own answers only.
 const SESSIONS: usize = 8;
-/// Lanes of each.
-const LANES: usize = 64;
 /// Where the servers listen, in a namespace of their own.
 const PORT: u16 = 7610;
 
@@ -23,6 +22,8 @@ const PORT: u16 = 7610;
 struct Plan {
     delay_ms: u64,
     loss: f64,
+    /// Of each session.
+    lanes: usize,
     seconds: u64,
     repeats: usize,
     seed: u64,
@@ -56,7 +57,7 @@ pub(crate) fn main() {
     let mut arguments: Vec<String> =
         std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     match arguments.first().map(String::as_str) {
-        Some("child-serve") => serve::run(&arguments[1]),
+        Some("child-serve") => serve::run(&plan_of(&arguments[1]), &arguments[2]),
         Some("child-drive") => drive::run(&plan_of(&arguments[1]), &arguments[2]),
         Some("joined") => {
             join(&plan_of(&arguments[1]), arguments.iter().any(|argument| argument == "--json"))
@@ -84,7 +85,7 @@ fn join(plan: &Plan, json: bool) {
     serve::make_identity(&folder);
     let shown = folder.to_str().expect("temporary folders have plain names");
     let text = serde_json::to_string(plan).expect("a plan is plain");
-    let mut server = Inside::start(&["child-serve", shown]);
+    let mut server = Inside::start(&["child-serve", &text, shown]);
     let mut client = Inside::start(&["child-drive", &text, shown]);
     let profile = LinkProfile {
         delay: Duration::from_millis(plan.delay_ms),
@@ -130,7 +131,7 @@ fn report(plan: &Plan, measured: &[[Figures; 2]], json: bool) {
         println!(
             "{}",
             serde_json::json!({
-                "plan": plan, "sessions": SESSIONS, "lanes": LANES, "quic": transport(0), "tcp": transport(1),
+                "plan": plan, "sessions": SESSIONS, "quic": transport(0), "tcp": transport(1),
                 "steps_ratio": {"median": speed.0, "min": speed.1, "max": speed.2},
                 "p95_ratio": {"median": p95.0, "min": p95.1, "max": p95.2},
             })
@@ -138,7 +139,8 @@ fn report(plan: &Plan, measured: &[[Figures; 2]], json: bool) {
         return;
     }
     println!(
-        "{SESSIONS} sessions of {LANES} CartPole-v1 lanes, {} ms delay each way, {} % loss, {} repeats of {} s each",
+        "{SESSIONS} sessions of {} CartPole-v1 lanes, {} ms delay each way, {} % loss, {} repeats of {} s each",
+        plan.lanes,
         plan.delay_ms,
         plan.loss * 100.0,
         plan.repeats,
@@ -160,7 +162,7 @@ fn report(plan: &Plan, measured: &[[Figures; 2]], json: bool) {
 }
 
 fn parse(arguments: &[String]) -> Plan {
-    let mut plan = Plan { delay_ms: 20, loss: 0.01, seconds: 10, repeats: 5, seed: 1 };
+    let mut plan = Plan { delay_ms: 20, loss: 0.01, lanes: 512, seconds: 10, repeats: 5, seed: 1 };
     let mut rest = arguments.iter();
     while let Some(flag) = rest.next() {
         if flag == "--json" {
@@ -173,6 +175,7 @@ fn parse(arguments: &[String]) -> Plan {
             "--loss" => {
                 plan.loss = value.parse().unwrap_or_else(|_| panic!("--loss {value}: 0 to 1 is wanted"))
             }
+            "--lanes" => plan.lanes = number().clamp(1, MAX_LANES as u64) as usize,
             "--seconds" => plan.seconds = number().max(1),
             "--repeats" => plan.repeats = number().max(1) as usize,
             "--seed" => plan.seed = number(),

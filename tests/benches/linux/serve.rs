@@ -14,19 +14,19 @@ use rollhouse_wire::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{LANES, SESSIONS, server, wait_for_link};
+use super::{Plan, SESSIONS, server, wait_for_link};
 
-/// 64 lanes, and the frames that step them.
+/// Lanes of one session, and the frames that step them.
 struct Session {
     engine: Engine,
     layout: FrameLayout,
 }
 
 impl Session {
-    fn new(seed: u64) -> Self {
+    fn new(lanes: usize, seed: u64) -> Self {
         let entry = Registry::builtin().get("CartPole-v1").expect("it is built in");
-        let mut engine = Engine::new(&entry, EngineConfig::new(LANES), None).expect("64 lanes can be made");
-        engine.reset(&Reset::seeded(seed, LANES)).expect("they can be reset");
+        let mut engine = Engine::new(&entry, EngineConfig::new(lanes), None).expect("they can be made");
+        engine.reset(&Reset::seeded(seed, lanes)).expect("they can be reset");
         Self { engine, layout: FrameLayout::of(entry.spec()) }
     }
 
@@ -38,8 +38,8 @@ impl Session {
         {
             *to = i64::from_le_bytes(*from);
         }
+        let places = self.layout.batch(self.engine.lanes(), false).expect("they fit a frame");
         let frame = self.engine.step().expect("random actions are valid");
-        let places = self.layout.batch(LANES, false).expect("64 rows fit a frame");
         let columns = places.bytes as u32;
         let header = FrameHeader { kind: FrameKind::Batch, flags: 0, number, columns, sidecar: 0 };
         let mut answer = BytesMut::with_capacity(HEADER_BYTES + places.bytes);
@@ -64,7 +64,8 @@ pub(super) fn make_identity(folder: &Path) {
     issued.write(&folder.join("node.pem"), &folder.join("node.key")).expect("the folder can be written");
 }
 
-pub(super) fn run(folder: &str) {
+pub(super) fn run(plan: &Plan, folder: &str) {
+    let lanes = plan.lanes;
     wait_for_link();
     let folder = Path::new(folder);
     let files = CertificateFiles { certificate: folder.join("node.pem"), key: folder.join("node.key") };
@@ -83,25 +84,25 @@ pub(super) fn run(folder: &str) {
         loop {
             tokio::select! {
                 arrival = listener.accept() => match arrival.expect("it is not closed") {
-                    Arrival::Connected(connection) => _ = tokio::task::spawn_local(serve_quic(connection)),
+                    Arrival::Connected(connection) => _ = tokio::task::spawn_local(serve_quic(connection, lanes)),
                     Arrival::TurnedAway(away) => panic!("{away:?}"),
                 },
                 accepted = tcp.accept() => {
                     let (stream, _) = accepted.expect("it can be accepted");
-                    tokio::task::spawn_local(serve_tcp(stream));
+                    tokio::task::spawn_local(serve_tcp(stream, lanes));
                 }
             }
         }
     });
 }
 
-async fn serve_quic(connection: Connection) {
+async fn serve_quic(connection: Connection, lanes: usize) {
     let mut requests = connection.requests();
     while let Ok((request, responder)) = requests.next().await {
         let Request::Attach(attach) = request else { panic!("{request:?}") };
-        let mut session = Session::new(u64::from(attach.index));
+        let mut session = Session::new(lanes, u64::from(attach.index));
         tokio::task::spawn_local(async move {
-            let attached = Attached { lanes: LANES as u32, last: 0 };
+            let attached = Attached { lanes: lanes as u32, last: 0 };
             let (mut reader, mut writer) =
                 responder.accept_frames(attached, 1 << 20).await.expect("the client is there");
             while let Ok(Some(header)) = reader.read().await {
@@ -113,11 +114,11 @@ async fn serve_quic(connection: Connection) {
 }
 
 /// Frames of all sessions, each behind its session's number in four bytes.
-async fn serve_tcp(mut stream: TcpStream) {
+async fn serve_tcp(mut stream: TcpStream, lanes: usize) {
     stream.set_nodelay(true).expect("it is a TCP stream");
-    let mut sessions: Vec<Session> = (0..SESSIONS as u64).map(Session::new).collect();
+    let mut sessions: Vec<Session> = (0..SESSIONS as u64).map(|seed| Session::new(lanes, seed)).collect();
     let mut head = [0; 4 + HEADER_BYTES];
-    let mut actions = vec![0; LANES * 8];
+    let mut actions = vec![0; lanes * 8];
     while stream.read_exact(&mut head).await.is_ok() {
         stream.read_exact(&mut actions).await.expect("the frame is whole");
         let index = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
