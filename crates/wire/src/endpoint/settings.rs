@@ -8,7 +8,7 @@ use std::time::Duration;
 use quinn::{AckFrequencyConfig, EndpointConfig, MtuDiscoveryConfig, TransportConfig, VarInt};
 use rustix::net::sockopt;
 
-use super::congestion::FlooredCubic;
+use super::congestion::SteadyCubic;
 use crate::limits::{MAX_OPEN_REQUESTS, MAX_SESSION_STREAMS};
 
 /// What lies between two peers, which decides how large datagrams may become.
@@ -114,7 +114,7 @@ impl Settings {
             .send_window(self.send_window)
             .keep_alive_interval(Some(self.keep_alive))
             // Cubic with the default first datagram size: one above the congestion window would never be sent.
-            .congestion_controller_factory(Arc::new(FlooredCubic::new(self.least_window)))
+            .congestion_controller_factory(Arc::new(SteadyCubic::new(self.least_window)))
             .ack_frequency_config(Some(ack_frequency()));
         let idle = VarInt::try_from(self.idle.as_millis() as u64).unwrap_or(VarInt::MAX);
         transport.max_idle_timeout(Some(idle.into()));
