@@ -13,6 +13,7 @@ use rollhouse_core::{ColumnMut, ColumnRef};
 
 use crate::columns::{BatchColumns, Layout, Place, Slot};
 use crate::memory::Memory;
+use crate::placement::Placement;
 use crate::wait::{Sequence, Spin, TimedOut};
 
 /// The owner's side: writes actions, starts steps, reads frames.
@@ -38,7 +39,10 @@ pub struct Share {
 
 #[derive(Debug)]
 struct Shared {
+    /// The columns that steps write, and actions unless they lie apart.
     memory: Memory,
+    /// Where actions lie if not there.
+    actions: Option<Memory>,
     layout: Layout,
     posted: Sequence,
     done: Vec<Sequence>,
@@ -63,6 +67,20 @@ impl Arena {
         ranges: &[Range<usize>],
         spin: Spin,
     ) -> Result<(Self, Vec<Share>), ArenaError> {
+        Self::new(columns, lanes, ranges, spin, Placement::heap())
+    }
+
+    /// The same in the memory that `placement` stands for.
+    ///
+    /// # Errors
+    /// Also if the memory was laid out for other columns or another number of lanes.
+    pub fn new(
+        columns: &BatchColumns,
+        lanes: usize,
+        ranges: &[Range<usize>],
+        spin: Spin,
+        placement: Placement,
+    ) -> Result<(Self, Vec<Share>), ArenaError> {
         let most = columns.obs.len().max(columns.infos.len());
         if most > MAX_OBS_COLUMNS {
             return Err(ArenaError::Columns(most));
@@ -74,10 +92,10 @@ impl Arena {
             }
             end = range.end;
         }
-        let layout =
-            Layout::new(columns, lanes).filter(|l| l.bytes <= MAX_ARENA_BYTES).ok_or(ArenaError::Size)?;
+        let (layout, memory, actions) = placement.take(columns, lanes)?;
         let shared = Arc::new(Shared {
-            memory: Memory::zeroed(layout.bytes),
+            memory,
+            actions,
             layout,
             posted: Sequence::default(),
             done: ranges.iter().map(|_| Sequence::default()).collect(),
@@ -102,7 +120,7 @@ impl Arena {
         self.assert_ours();
         let layout = &self.shared.layout;
         // SAFETY: no step is in flight, so no share holds rows, and `&mut self` excludes other owner borrows.
-        unsafe { self.shared.memory.write(layout.action.rows(&(0..layout.lanes))) }
+        unsafe { self.shared.actions().write(layout.action.rows(&(0..layout.lanes))) }
     }
 
     /// The action column as it stands.
@@ -114,7 +132,7 @@ impl Arena {
         self.assert_ours();
         let layout = &self.shared.layout;
         // SAFETY: no step is in flight; the owner itself writes actions only through `&mut self`.
-        unsafe { self.shared.memory.read(layout.action.rows(&(0..layout.lanes))) }
+        unsafe { self.shared.actions().read(layout.action.rows(&(0..layout.lanes))) }
     }
 
     /// Hands the memory to the shares to write the next frame.
@@ -164,7 +182,7 @@ impl Arena {
     #[inline]
     pub fn frame(&self) -> Frame<'_> {
         self.assert_ours();
-        Frame { shared: &self.shared, slot: slot_of(self.frame) }
+        self.shared.frame(self.frame)
     }
 
     /// What the last finished step wrote, and the action column to be filled from it.
@@ -177,8 +195,8 @@ impl Arena {
         let layout = &self.shared.layout;
         // SAFETY: as in `actions_mut`; the frame that lives as long never reads the action column, which is a
         // region of its own.
-        let actions = unsafe { self.shared.memory.write(layout.action.rows(&(0..layout.lanes))) };
-        (Frame { shared: &self.shared, slot: slot_of(self.frame) }, actions)
+        let actions = unsafe { self.shared.actions().write(layout.action.rows(&(0..layout.lanes))) };
+        (self.shared.frame(self.frame), actions)
     }
 
     /// Keeps the memory alive, for those who hold addresses of it beyond a frame's lifetime. It never moves.
@@ -186,7 +204,7 @@ impl Arena {
         Arc::clone(&self.shared) as _
     }
 
-    /// Addresses of the memory, for those who pin its pages.
+    /// Addresses of the memory, for those who pin its pages; of shared memory, all that is mapped.
     pub fn addresses(&self) -> Range<usize> {
         self.shared.memory.addresses()
     }
@@ -199,6 +217,20 @@ impl Arena {
     #[inline]
     fn assert_ours(&self) {
         assert!(!self.in_flight, "the arena belongs to its shares while a step is in flight");
+    }
+}
+
+impl Shared {
+    #[inline]
+    fn actions(&self) -> &Memory {
+        self.actions.as_ref().unwrap_or(&self.memory)
+    }
+
+    /// Frame `number`, whose slot nobody writes while it is borrowed.
+    #[inline]
+    fn frame(&self, number: u64) -> Frame<'_> {
+        let Layout { lanes, slots, .. } = &self.layout;
+        Frame { memory: &self.memory, lanes: *lanes, slot: &slots[slot_of(number)], number }
     }
 }
 
@@ -287,11 +319,12 @@ impl Rows<'_> {
         let range = &self.share.range;
         let inside = range.start <= lanes.start && lanes.start <= lanes.end && lanes.end <= range.end;
         assert!(inside, "lanes {lanes:?} are not in the share {range:?}");
-        let Shared { memory, layout, .. } = &*self.share.shared;
+        let shared = &*self.share.shared;
+        let Shared { memory, layout, .. } = shared;
         let slot = &layout.slots[self.slot];
         // SAFETY: until this value is dropped the rows of the share's range belong to it alone: the owner
         // asserts that nothing is in flight before it touches memory, the ranges of other shares are disjoint
-        // (`on_heap`), the places of two columns or slots do not overlap (`Layout::new`), and `&mut self`
+        // (`new`), the places of two columns or slots do not overlap (`Layout::new`, `Placement`), and `&mut self`
         // excludes a second call meanwhile; what `run` is given cannot outlive it.
         let write = |place: &Place| unsafe { memory.write(place.rows(lanes)) };
         // Pushed in place: moving these arrays would cost more than stepping a small block.
@@ -301,7 +334,7 @@ impl Rows<'_> {
         slot.final_obs.iter().for_each(|place| final_obs.push(write(place)));
         run(&mut BlockRows {
             // SAFETY: as above; during a turn actions are only read.
-            actions: unsafe { memory.read(layout.action.rows(lanes)) },
+            actions: unsafe { shared.actions().read(layout.action.rows(lanes)) },
             obs: &mut obs,
             infos: &mut infos,
             final_obs: &mut final_obs,
@@ -335,19 +368,40 @@ impl Drop for Rows<'_> {
 /// until the second next.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame<'a> {
-    shared: &'a Shared,
-    slot: usize,
+    memory: &'a Memory,
+    lanes: usize,
+    slot: &'a Slot,
+    number: u64,
 }
 
 impl<'a> Frame<'a> {
+    /// Frame `number` of a batch of `lanes` rows that lies in `slot` of `memory`.
+    ///
+    /// # Safety
+    /// The slot's places lie in the memory with `lanes` rows, and nothing of this process writes them while the frame
+    /// or a slice of it lives.
+    pub(crate) const unsafe fn of(memory: &'a Memory, lanes: usize, slot: &'a Slot, number: u64) -> Self {
+        Self { memory, lanes, slot, number }
+    }
+
+    /// Whether it lies in the same mapping or allocation as `memory`.
+    pub(crate) fn lies_in(&self, memory: &Memory) -> bool {
+        self.memory.is_part_of(memory)
+    }
+
     /// Rows in the batch.
-    pub fn lanes(&self) -> usize {
-        self.shared.layout.lanes
+    pub const fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    /// How many frames were written up to this one; the first is 1, and 0 is what was there before.
+    pub const fn number(&self) -> u64 {
+        self.number
     }
 
     /// Which of the two slots the frame lies in, 0 or 1: frames alternate.
-    pub fn slot_index(&self) -> usize {
-        self.slot
+    pub const fn slot_index(&self) -> usize {
+        slot_of(self.number)
     }
 
     /// Column `index` of the observation.
@@ -355,7 +409,7 @@ impl<'a> Frame<'a> {
     /// # Panics
     /// If the observation has no such column.
     pub fn obs(&self, index: usize) -> ColumnRef<'a> {
-        self.read(&self.slot().obs[index])
+        self.read(&self.slot.obs[index])
     }
 
     /// Column `index` of the last observations of episodes that ended in this step (SAME_STEP only).
@@ -363,7 +417,7 @@ impl<'a> Frame<'a> {
     /// # Panics
     /// If there is no such column.
     pub fn final_obs(&self, index: usize) -> ColumnRef<'a> {
-        self.read(&self.slot().final_obs[index])
+        self.read(&self.slot.final_obs[index])
     }
 
     /// Info column `index`.
@@ -371,43 +425,39 @@ impl<'a> Frame<'a> {
     /// # Panics
     /// If there is no such column.
     pub fn info(&self, index: usize) -> ColumnRef<'a> {
-        self.read(&self.slot().infos[index])
+        self.read(&self.slot.infos[index])
     }
 
     /// All columns of the observation.
     pub fn obs_columns(&self) -> ObsRefs<'a> {
-        self.slot().obs.iter().map(|place| self.read(place)).collect()
+        self.slot.obs.iter().map(|place| self.read(place)).collect()
     }
 
     /// One reward per lane.
     pub fn rewards(&self) -> &'a [f64] {
-        self.read(&self.slot().rewards).as_f64().unwrap_or(&[])
+        self.read(&self.slot.rewards).as_f64().unwrap_or(&[])
     }
 
     /// 1 where the episode terminated in this step.
     pub fn terminated(&self) -> &'a [u8] {
-        self.read(&self.slot().terminated).as_u8().unwrap_or(&[])
+        self.read(&self.slot.terminated).as_u8().unwrap_or(&[])
     }
 
     /// 1 where the episode was truncated in this step.
     pub fn truncated(&self) -> &'a [u8] {
-        self.read(&self.slot().truncated).as_u8().unwrap_or(&[])
+        self.read(&self.slot.truncated).as_u8().unwrap_or(&[])
     }
 
     /// 1 where the row began an episode instead of stepping: NEXT_STEP's dead transitions, which learners
     /// must mask.
     pub fn reset(&self) -> &'a [u8] {
-        self.read(&self.slot().reset).as_u8().unwrap_or(&[])
-    }
-
-    fn slot(&self) -> &'a Slot {
-        &self.shared.layout.slots[self.slot]
+        self.read(&self.slot.reset).as_u8().unwrap_or(&[])
     }
 
     fn read(&self, place: &Place) -> ColumnRef<'a> {
         // SAFETY: a frame borrows the arena, and no step can start (`&mut`) while it does; without a step
-        // no share holds rows.
-        unsafe { self.shared.memory.read(place.rows(&(0..self.lanes()))) }
+        // no share holds rows. Other frames are made by `of`, whose caller promises the same.
+        unsafe { self.memory.read(place.rows(&(0..self.lanes))) }
     }
 }
 
@@ -420,6 +470,8 @@ pub enum ArenaError {
     Ranges(Range<usize>),
     /// Larger than [`MAX_ARENA_BYTES`].
     Size,
+    /// The memory was laid out for other columns or another number of lanes.
+    Placement,
 }
 
 impl fmt::Display for ArenaError {
@@ -428,6 +480,7 @@ impl fmt::Display for ArenaError {
             Self::Columns(count) => write!(f, "{count} columns, at most {MAX_OBS_COLUMNS} are taken"),
             Self::Ranges(range) => write!(f, "lanes {range:?} overlap another share or leave the batch"),
             Self::Size => write!(f, "the batch needs more than {MAX_ARENA_BYTES} bytes"),
+            Self::Placement => f.write_str("the shared memory was laid out for another batch"),
         }
     }
 }
@@ -437,7 +490,7 @@ impl std::error::Error for ArenaError {}
 /// Bytes one arena may have.
 pub const MAX_ARENA_BYTES: usize = 16 << 30;
 
-const fn slot_of(step: u64) -> usize {
+pub(crate) const fn slot_of(step: u64) -> usize {
     (step & 1) as usize
 }
 

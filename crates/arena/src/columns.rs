@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use rollhouse_core::{ColumnSpec, DType, Role};
+use rollhouse_core::{ColumnSpec, DType, EnvSpec, Role};
 
 use crate::memory::{ALIGNMENT, Span};
 
@@ -20,12 +20,36 @@ pub struct BatchColumns {
     pub final_obs: bool,
 }
 
+impl BatchColumns {
+    /// Those of an env's batches, with last observations of their own if `final_obs`.
+    pub fn of(spec: &EnvSpec, final_obs: bool) -> Self {
+        Self {
+            action: spec.action_column(),
+            obs: spec.obs_columns(),
+            infos: spec.info_channels.clone(),
+            final_obs,
+        }
+    }
+
+    /// The columns of one slot in the order in which they lie there.
+    pub(crate) fn of_slot(&self) -> Vec<ColumnSpec> {
+        let flag =
+            |role| ColumnSpec { path: String::new(), dtype: DType::Bool, shape: vec![], names: vec![], role };
+        let last: &[ColumnSpec] = if self.final_obs { &self.obs } else { &[] };
+        let last = last.iter().map(|column| ColumnSpec { role: Role::FinalObs, ..column.clone() });
+        let mut columns: Vec<_> = self.obs.iter().chain(&self.infos).cloned().chain(last).collect();
+        columns.push(ColumnSpec { dtype: DType::F64, ..flag(Role::Reward) });
+        columns.extend([Role::Terminated, Role::Truncated, Role::Reset].map(flag));
+        columns
+    }
+}
+
 /// One column's place: where its rows start and how long they are.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
-    offset: usize,
-    row_elements: usize,
-    dtype: DType,
+    pub(crate) offset: usize,
+    pub(crate) row_elements: usize,
+    pub(crate) dtype: DType,
 }
 
 impl Place {
@@ -41,7 +65,7 @@ impl Place {
 }
 
 /// Places of the columns one step writes.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) obs: Vec<Place>,
     pub(crate) infos: Vec<Place>,
@@ -52,8 +76,35 @@ pub(crate) struct Slot {
     pub(crate) reset: Place,
 }
 
-/// Places of everything.
-#[derive(Debug)]
+impl Slot {
+    /// The places in the order of [`BatchColumns::of_slot`].
+    pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
+        let flags = [&self.rewards, &self.terminated, &self.truncated, &self.reset];
+        self.obs.iter().chain(&self.infos).chain(&self.final_obs).chain(flags)
+    }
+
+    /// A slot from places in that order; `None` if their number is wrong.
+    pub(crate) fn from_places(columns: &BatchColumns, places: Vec<Place>) -> Option<Self> {
+        let (obs, infos) = (columns.obs.len(), columns.infos.len());
+        let last = if columns.final_obs { obs } else { 0 };
+        if places.len() != obs + infos + last + FLAG_COLUMNS {
+            return None;
+        }
+        let mut places = places.into_iter();
+        Some(Self {
+            obs: places.by_ref().take(obs).collect(),
+            infos: places.by_ref().take(infos).collect(),
+            final_obs: places.by_ref().take(last).collect(),
+            rewards: places.next()?,
+            terminated: places.next()?,
+            truncated: places.next()?,
+            reset: places.next()?,
+        })
+    }
+}
+
+/// Places of everything an [`Arena`](crate::Arena) has.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) lanes: usize,
     pub(crate) action: Place,
@@ -71,33 +122,31 @@ impl Layout {
     }
 }
 
-struct Allocator {
-    lanes: usize,
-    bytes: usize,
+/// Hands out places, each on a cache line of its own.
+pub(crate) struct Allocator {
+    pub(crate) lanes: usize,
+    pub(crate) bytes: usize,
 }
 
 impl Allocator {
-    fn slot(&mut self, columns: &BatchColumns) -> Option<Slot> {
-        let flag =
-            |role| ColumnSpec { path: String::new(), dtype: DType::Bool, shape: vec![], names: vec![], role };
-        let reward = ColumnSpec { dtype: DType::F64, ..flag(Role::Reward) };
-        let final_obs = if columns.final_obs { columns.obs.as_slice() } else { &[] };
-        Some(Slot {
-            obs: columns.obs.iter().map(|c| self.place(c)).collect::<Option<_>>()?,
-            infos: columns.infos.iter().map(|c| self.place(c)).collect::<Option<_>>()?,
-            final_obs: final_obs.iter().map(|c| self.place(c)).collect::<Option<_>>()?,
-            rewards: self.place(&reward)?,
-            terminated: self.place(&flag(Role::Terminated))?,
-            truncated: self.place(&flag(Role::Truncated))?,
-            reset: self.place(&flag(Role::Reset))?,
-        })
+    pub(crate) fn slot(&mut self, columns: &BatchColumns) -> Option<Slot> {
+        let places = columns.of_slot().iter().map(|column| self.place(column)).collect::<Option<_>>()?;
+        Slot::from_places(columns, places)
     }
 
-    fn place(&mut self, column: &ColumnSpec) -> Option<Place> {
+    pub(crate) fn place(&mut self, column: &ColumnSpec) -> Option<Place> {
         let row_elements = column.shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n))?;
         let bytes = row_elements.checked_mul(column.dtype.size())?.checked_mul(self.lanes)?;
+        Some(Place { offset: self.take(bytes)?, row_elements, dtype: column.dtype })
+    }
+
+    /// `bytes` bytes from an aligned offset on.
+    pub(crate) fn take(&mut self, bytes: usize) -> Option<usize> {
         let offset = self.bytes;
         self.bytes = offset.checked_add(bytes)?.checked_next_multiple_of(ALIGNMENT)?;
-        Some(Place { offset, row_elements, dtype: column.dtype })
+        Some(offset)
     }
 }
+
+/// Rewards and the three flags.
+const FLAG_COLUMNS: usize = 4;

@@ -15,18 +15,47 @@
 //! Every output column has two slots that alternate, so a row read from one frame keeps its value until the
 //! second next step.
 //!
-//! [`SharedMemory`] is memory that other processes map: bytes and words without a layout of its own.
+//! Where they lie is a [`Placement`]: one allocation, or memory that another process maps. The latter is a
+//! [`SharedArena`] with two files, each written by one side only:
 //!
-//! Not a goal: what the columns mean (the engine's), and an arena's layout on shared memory (not built yet).
-//! Start reading at [`Arena`].
+//! ```text
+//! node                                         trainer
+//! SharedArena ── outputs: frames, answers ──▶  AttachedArena   (maps them to be read)
+//! ServingEnd  ◀── inputs: actions, requests ─  AttachedArena   (the node copies them out, then looks at the copy)
+//! ```
+//!
+//! docs/arena-layout.md gives every offset. What a peer can write is reached by atomics only and never a Rust
+//! reference; a node's engine steps in the outputs, which nobody else can map to be written. [`SharedMemory`] by
+//! itself is bytes and words without a layout.
+//!
+//! Background tasks: none. Not a goal: what the columns mean (the engine's), how descriptors travel and whose process
+//! is alive (the node's and the client's). Start reading at [`Arena`], then [`ServingEnd`] and [`AttachedArena`].
 
 mod arena;
+mod attached;
+mod bell;
 mod columns;
+mod files;
+mod header;
+mod mapping;
 mod memory;
+mod patience;
+mod placement;
+mod ring;
+mod serving;
 mod shared;
 mod wait;
+mod words;
 
 pub use arena::{Arena, ArenaError, BlockRows, Frame, MAX_ARENA_BYTES, ObsRefs, PreviousObs, Rows, Share};
+pub use attached::{Answer, AttachedArena, ReadyLanes, TrainerError};
 pub use columns::BatchColumns;
+pub use files::{ArenaIdent, AttachError, Expected, MAX_NOTE_BYTES};
+pub use header::{LAYOUT_VERSION, Word};
+pub use placement::Placement;
+pub use ring::{DEFAULT_RING_BYTES, MAX_RING_BYTES, MIN_RING_BYTES, RingError};
+pub use serving::{
+    LaneRows, PeerError, Request, ResetColumns, ServeError, ServingEnd, ServingRemote, SharedArena,
+};
 pub use shared::SharedMemory;
 pub use wait::{Spin, TimedOut};

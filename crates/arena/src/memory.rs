@@ -1,16 +1,29 @@
-//! One zeroed allocation and typed slices of it.
+//! Memory that columns lie in, and typed slices of it.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use rollhouse_core::{ColumnMut, ColumnRef, DType};
+
+use crate::mapping::{Access, Mapping};
 
 /// Memory that columns lie in. It never moves; who may touch which part when is [`crate::Arena`]'s protocol.
 #[derive(Debug)]
 pub(crate) struct Memory {
+    /// Where offset 0 is.
     start: NonNull<u8>,
-    layout: Layout,
+    /// The offsets that may be reached.
+    range: Range<usize>,
+    access: Access,
+    owner: Owner,
+}
+
+#[derive(Debug)]
+enum Owner {
+    Heap(Layout),
+    Mapped(Arc<Mapping>),
 }
 
 /// A run of elements of one type.
@@ -38,13 +51,37 @@ impl Memory {
         // SAFETY: the layout's size is at least ALIGNMENT, so not zero.
         let start = unsafe { alloc_zeroed(layout) };
         let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
-        Self { start, layout }
+        Self { start, range: 0..layout.size(), access: Access::ReadWrite, owner: Owner::Heap(layout) }
     }
 
-    /// Where it lies.
+    /// The bytes `range` of a mapping, counted from its start.
+    pub(crate) fn mapped(mapping: Arc<Mapping>, range: Range<usize>, access: Access) -> Self {
+        assert!(range.start <= range.end && range.end <= mapping.bytes(), "columns must lie in the mapping");
+        Self { start: mapping.start(), range, access, owner: Owner::Mapped(mapping) }
+    }
+
+    /// Ends it at `at` and gives what lies behind.
+    pub(crate) fn split(&mut self, at: usize) -> Self {
+        let Owner::Mapped(mapping) = &self.owner else { panic!("an allocation is one piece") };
+        assert!(self.range.start <= at && at <= self.range.end, "the pieces must lie in the memory");
+        let behind = Self::mapped(Arc::clone(mapping), at..self.range.end, self.access);
+        self.range.end = at;
+        behind
+    }
+
+    /// Whether both are pieces of one allocation or mapping.
+    pub(crate) fn is_part_of(&self, other: &Self) -> bool {
+        self.start == other.start
+    }
+
+    /// Where it lies: for a mapping, all of it.
     pub(crate) fn addresses(&self) -> Range<usize> {
         let start = self.start.as_ptr().addr();
-        start..start + self.layout.size()
+        let bytes = match &self.owner {
+            Owner::Heap(layout) => layout.size(),
+            Owner::Mapped(mapping) => mapping.bytes(),
+        };
+        start..start + bytes
     }
 
     /// The elements of `span` to read.
@@ -56,8 +93,9 @@ impl Memory {
         self.check(span);
         macro_rules! slice {
             ($type:ty) => {
-                // SAFETY: the span lies inside the allocation and is aligned (checked above), memory is
-                // initialised (zeroed) and every bit pattern is a value of these types; no writer, by contract.
+                // SAFETY: the span lies inside the memory and is aligned (checked above; an allocation starts
+                // aligned, a mapping at a page), memory is initialised (zeroed) and every bit pattern is a value
+                // of these types; no writer, by contract.
                 unsafe {
                     std::slice::from_raw_parts(self.start.as_ptr().add(span.offset).cast::<$type>(), span.elements)
                 }
@@ -79,9 +117,10 @@ impl Memory {
     #[inline]
     pub(crate) unsafe fn write<'a>(&'a self, span: Span) -> ColumnMut<'a> {
         self.check(span);
+        assert!(self.access == Access::ReadWrite, "the memory is mapped to be read");
         macro_rules! slice {
             ($type:ty) => {
-                // SAFETY: as in `read`; exclusive, by contract.
+                // SAFETY: as in `read`, and mapped to be written; exclusive, by contract.
                 unsafe {
                     std::slice::from_raw_parts_mut(
                         self.start.as_ptr().add(span.offset).cast::<$type>(),
@@ -105,13 +144,35 @@ impl Memory {
     fn check(&self, span: Span) {
         let size = span.dtype.size();
         assert!(span.offset.is_multiple_of(size), "a span must be aligned");
-        assert!(span.offset + span.elements * size <= self.layout.size(), "a span must lie in the arena");
+        let end = span.offset + span.elements * size;
+        assert!(self.range.start <= span.offset && end <= self.range.end, "a span must lie in the arena");
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with this very layout, freed once.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+        if let Owner::Heap(layout) = self.owner {
+            // SAFETY: allocated in `zeroed` with this very layout, freed once.
+            unsafe { dealloc(self.start.as_ptr(), layout) }
+        }
+    }
+}
+
+/// The bytes of a run of rows, to be written.
+pub(crate) fn column_bytes_mut<'a>(column: &'a mut ColumnMut<'_>) -> &'a mut [u8] {
+    macro_rules! bytes {
+        ($values:expr) => {{
+            let values: &mut [_] = $values;
+            // SAFETY: the very bytes of an exclusive slice; every bit pattern is a value of its type, and none is
+            // padding.
+            unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
+        }};
+    }
+    match column {
+        ColumnMut::U8(values) => values,
+        ColumnMut::I32(values) => bytes!(values),
+        ColumnMut::I64(values) => bytes!(values),
+        ColumnMut::F32(values) => bytes!(values),
+        ColumnMut::F64(values) => bytes!(values),
     }
 }

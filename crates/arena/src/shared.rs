@@ -2,11 +2,15 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::fs::SealFlags;
+
+use crate::mapping::{Access, Mapping, WORD};
+use crate::memory::Memory;
+use crate::words::{Words, WordsMut, futex_wait, futex_wake};
 
 /// A memfd of fixed size, mapped here and by any process that is given its descriptor.
 ///
@@ -16,15 +20,17 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 /// The size is sealed: no peer can shrink the file and turn an access into a bus error.
 #[derive(Debug)]
 pub struct SharedMemory {
-    start: NonNull<u8>,
+    map: Arc<Mapping>,
+    /// The bytes that are reached here, from the first one on.
     bytes: usize,
-    fd: OwnedFd,
 }
 
-// SAFETY: the mapping stays where it is until drop and is only reached through atomics.
-unsafe impl Send for SharedMemory {}
-// SAFETY: as above.
-unsafe impl Sync for SharedMemory {}
+/// A memfd that its creator alone can write, mapped to be read. What it shows changes at any time.
+#[derive(Debug)]
+pub(crate) struct ReadOnlyMemory {
+    map: Arc<Mapping>,
+    bytes: usize,
+}
 
 impl SharedMemory {
     /// `bytes` zero bytes (rounded up to whole words), in a file that is in no folder and is gone with its last
@@ -34,10 +40,13 @@ impl SharedMemory {
     /// What the kernel says, as a rule that there is no memory or no descriptor left.
     pub fn create(name: &str, bytes: usize) -> io::Result<Self> {
         let bytes = bytes.next_multiple_of(WORD).max(WORD);
-        let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&fd, bytes as u64)?;
-        fcntl_add_seals(&fd, SIZE_SEALS | SealFlags::SEAL)?;
-        Self::map(fd, bytes)
+        Mapping::create(name, bytes, SIZE_SEALS | SealFlags::SEAL).map(Self::of)
+    }
+
+    /// The same, sealed so that nobody else can ever map it to be written.
+    pub(crate) fn create_published(name: &str, bytes: usize) -> io::Result<Self> {
+        let bytes = bytes.next_multiple_of(WORD).max(WORD);
+        Mapping::create(name, bytes, PUBLISHED_SEALS).map(Self::of)
     }
 
     /// Maps a memory that another process created.
@@ -45,22 +54,11 @@ impl SharedMemory {
     /// # Errors
     /// `InvalidInput` if the file's size is not sealed or no whole number of words; else what the kernel says.
     pub fn attach(fd: OwnedFd) -> io::Result<Self> {
-        let sealed = fcntl_get_seals(&fd)?.contains(SIZE_SEALS);
-        let size = usize::try_from(fstat(&fd)?.st_size).unwrap_or(0);
-        if !sealed || size == 0 || !size.is_multiple_of(WORD) {
-            let message = format!("shared memory of {size} bytes is not sealed against size changes");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-        }
-        Self::map(fd, size)
+        Mapping::attach(fd, SIZE_SEALS, Access::ReadWrite).map(Self::of)
     }
 
-    fn map(fd: OwnedFd, bytes: usize) -> io::Result<Self> {
-        // SAFETY: a new mapping at an address the kernel chooses touches no memory in use.
-        let start = unsafe {
-            mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &fd, 0)
-        }?;
-        let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { start, bytes, fd })
+    fn of(mapping: Mapping) -> Self {
+        Self { bytes: mapping.bytes(), map: Arc::new(mapping) }
     }
 
     /// Its length in bytes.
@@ -73,6 +71,15 @@ impl SharedMemory {
         self.bytes == 0
     }
 
+    /// Ends the words at `at`, a multiple of 8 inside: the bytes from there on are columns, which words do not reach
+    /// any more.
+    pub(crate) fn split(&mut self, at: usize) -> Memory {
+        assert!(at.is_multiple_of(WORD) && at <= self.bytes, "columns must lie in the memory");
+        let columns = Memory::mapped(Arc::clone(&self.map), at..self.bytes, Access::ReadWrite);
+        self.bytes = at;
+        columns
+    }
+
     /// The word at byte `offset`.
     ///
     /// # Panics
@@ -81,8 +88,9 @@ impl SharedMemory {
     pub fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(WORD) && offset + WORD <= self.bytes, "a word must lie in the memory");
         // SAFETY: in range and aligned (asserted; the mapping starts at a page), valid while `self` lives, and
-        // every process and thread reaches it through atomics only: the bytes are in no other Rust reference.
-        unsafe { &*self.start.as_ptr().add(offset).cast::<AtomicU64>() }
+        // every process and thread reaches it through atomics only: the bytes are in no other Rust reference
+        // (`split` ends the words where columns begin).
+        unsafe { &*self.map.start().as_ptr().add(offset).cast::<AtomicU64>() }
     }
 
     /// Copies `bytes` to byte `offset`, which is a multiple of 8. The rest of a last, partial word becomes zero.
@@ -90,49 +98,107 @@ impl SharedMemory {
     /// # Panics
     /// If they do not fit.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
-        for (index, chunk) in bytes.chunks(WORD).enumerate() {
-            let mut word = [0; WORD];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.word(offset + index * WORD).store(u64::from_ne_bytes(word), Ordering::Relaxed);
-        }
+        self.copy_from(offset, bytes);
     }
 
-    /// Copies `len` bytes from byte `offset`, which is a multiple of 8. A peer that writes meanwhile decides
+    /// Copies `len` bytes from byte `offset`. A peer that writes meanwhile decides
     /// what they are.
     ///
     /// # Panics
     /// If they lie outside.
     pub fn read(&self, offset: usize, len: usize) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(len.next_multiple_of(WORD));
-        for index in 0..len.div_ceil(WORD) {
-            let word = self.word(offset + index * WORD).load(Ordering::Relaxed);
-            bytes.extend_from_slice(&word.to_ne_bytes());
-        }
-        bytes.truncate(len);
+        let mut bytes = vec![0; len];
+        self.copy_to(offset, &mut bytes);
         bytes
     }
 }
 
+impl ReadOnlyMemory {
+    /// Maps a memory that another process created and nobody else can write.
+    ///
+    /// # Errors
+    /// As [`SharedMemory::attach`]; also if it is not sealed against writing.
+    pub(crate) fn attach(fd: OwnedFd) -> io::Result<Self> {
+        let mapping = Mapping::attach(fd, PUBLISHED_SEALS, Access::Read)?;
+        Ok(Self { bytes: mapping.bytes(), map: Arc::new(mapping) })
+    }
+
+    /// As [`SharedMemory::split`].
+    pub(crate) fn split(&mut self, at: usize) -> Memory {
+        assert!(at.is_multiple_of(WORD) && at <= self.bytes, "columns must lie in the memory");
+        let columns = Memory::mapped(Arc::clone(&self.map), at..self.bytes, Access::Read);
+        self.bytes = at;
+        columns
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.bytes
+    }
+
+    #[inline]
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(WORD) && offset + WORD <= self.bytes, "a word must lie in the memory");
+        // SAFETY: as in `SharedMemory::word`; the pages cannot be written here, and the word is only loaded, relaxed,
+        // which is what atomics on read-only memory may do.
+        unsafe { &*self.map.start().as_ptr().add(offset).cast::<AtomicU64>() }
+    }
+}
+
+impl Words for SharedMemory {
+    #[inline]
+    fn load(&self, offset: usize) -> u64 {
+        self.word(offset).load(Ordering::Relaxed)
+    }
+
+    fn sleep_on(&self, offset: usize, value: u32, most: Duration) {
+        futex_wait(low_half(self.word(offset)), value, most);
+    }
+}
+
+impl WordsMut for SharedMemory {
+    #[inline]
+    fn store(&self, offset: usize, value: u64) {
+        self.word(offset).store(value, Ordering::Relaxed);
+    }
+
+    fn wake_on(&self, offset: usize) {
+        futex_wake(low_half(self.word(offset)));
+    }
+}
+
+impl Words for ReadOnlyMemory {
+    #[inline]
+    fn load(&self, offset: usize) -> u64 {
+        self.word(offset).load(Ordering::Relaxed)
+    }
+
+    fn sleep_on(&self, offset: usize, value: u32, most: Duration) {
+        futex_wait(low_half(self.word(offset)), value, most);
+    }
+}
+
+/// The half of a word that the kernel compares. Only the kernel reads it by this reference.
+fn low_half(word: &AtomicU64) -> &AtomicU32 {
+    const { assert!(cfg!(target_endian = "little"), "the low half of a word is its first") };
+    // SAFETY: the first four bytes of an eight-byte atomic, which live as long, are aligned, and are accessed by
+    // atomics and the kernel only.
+    unsafe { &*std::ptr::from_ref(word).cast::<AtomicU32>() }
+}
+
 impl AsFd for SharedMemory {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.map.as_fd()
     }
 }
 
-impl Drop for SharedMemory {
-    fn drop(&mut self) {
-        // SAFETY: mapped in `map` with this length, unmapped once; references to words borrow `self`.
-        // An error can only mean that the arguments are wrong, which they are not.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
-    }
-}
-
-const WORD: usize = size_of::<u64>();
 const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+const PUBLISHED_SEALS: SealFlags = SIZE_SEALS.union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{MemfdFlags, fcntl_add_seals, ftruncate, memfd_create};
+    use rustix::mm::{MapFlags, ProtFlags, mmap};
 
     #[test]
     fn what_one_mapping_writes_another_reads() {
@@ -159,12 +225,38 @@ mod tests {
     fn a_file_whose_size_may_change_is_not_mapped() {
         let fd = memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&fd, 4096).unwrap();
-        assert_eq!(SharedMemory::attach(fd).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        let error = SharedMemory::attach(fd).unwrap_err();
+        assert_eq!(error.to_string(), "shared memory is not sealed against shrinking, growing");
     }
 
     #[test]
     #[should_panic(expected = "must lie in the memory")]
     fn nothing_outside_is_reached() {
         SharedMemory::create("test", 64).unwrap().read(60 & !7, 9);
+    }
+
+    #[test]
+    fn a_published_memory_is_written_by_its_creator_alone() {
+        let here = SharedMemory::create_published("test", 4096).unwrap();
+        let there = ReadOnlyMemory::attach(here.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        here.word(8).store(7, Ordering::Release);
+        assert_eq!(there.load(8), 7);
+        // By the descriptor, and by one opened anew from /proc, which has none of the first one's limits.
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&here.as_fd()));
+        let anew = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+        assert!(rustix::io::pwrite(&anew, b"x", 0).is_err());
+        for fd in [here.as_fd(), anew.as_fd()] {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: a new mapping at an address the kernel chooses touches no memory in use.
+            let mapped = unsafe { mmap(std::ptr::null_mut(), 4096, protection, MapFlags::SHARED, fd, 0) };
+            assert!(mapped.is_err());
+        }
+    }
+
+    #[test]
+    fn a_memory_that_others_may_write_is_not_taken_for_a_published_one() {
+        let memory = SharedMemory::create("test", 4096).unwrap();
+        let error = ReadOnlyMemory::attach(memory.as_fd().try_clone_to_owned().unwrap()).unwrap_err();
+        assert_eq!(error.to_string(), "shared memory is not sealed against writing by others");
     }
 }

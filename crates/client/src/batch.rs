@@ -31,12 +31,7 @@ struct Turn<'a> {
 impl Batch {
     /// Room for `lanes` rows.
     pub(crate) fn new(spec: &EnvSpec, lanes: usize, same_step: bool) -> Result<Self, ArenaError> {
-        let columns = BatchColumns {
-            action: spec.action_column(),
-            obs: spec.obs_columns(),
-            infos: spec.info_channels.clone(),
-            final_obs: same_step,
-        };
+        let columns = BatchColumns::of(spec, same_step);
         let (arena, mut shares) =
             Arena::on_heap(&columns, lanes, std::slice::from_ref(&(0..lanes)), Spin::NEVER)?;
         let share = shares.pop().ok_or(ArenaError::Ranges(0..lanes))?;

@@ -30,6 +30,15 @@ impl Autoreset {
             Self::Disabled => "Disabled",
         }
     }
+
+    /// The number that stands for it in shared memory.
+    pub const fn code(self) -> u64 {
+        match self {
+            Self::NextStep => 0,
+            Self::SameStep => 1,
+            Self::Disabled => 2,
+        }
+    }
 }
 
 impl FromStr for Autoreset {

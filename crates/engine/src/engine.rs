@@ -7,7 +7,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rollhouse_arena::{Arena, BatchColumns, Frame, Rows, Spin};
+use rollhouse_arena::{Arena, BatchColumns, Frame, Placement, Rows, Spin};
 use rollhouse_core::limits::{BLOCK_LANES, MAX_LANES, MAX_THREADS};
 use rollhouse_core::{ColumnMut, ColumnRef, ColumnSpec, Interruption, LaneState, SeedSchedule};
 use rollhouse_env::{EnvEntry, MakeError, Target};
@@ -85,6 +85,20 @@ impl Engine {
         config: EngineConfig,
         recording: Option<&RunRecorder>,
     ) -> Result<Self, ConfigError> {
+        Self::on(Placement::heap(), entry, config, recording)
+    }
+
+    /// The same with its batch in the memory that `placement` stands for, laid out for
+    /// [`Engine::columns`] and as many lanes.
+    ///
+    /// # Errors
+    /// Also [`ConfigError::Arena`] if the memory was laid out for another batch.
+    pub fn on(
+        placement: Placement,
+        entry: &Arc<EnvEntry>,
+        config: EngineConfig,
+        recording: Option<&RunRecorder>,
+    ) -> Result<Self, ConfigError> {
         let lanes = config.lanes;
         if lanes == 0 || lanes > MAX_LANES {
             return Err(ConfigError::Lanes(lanes));
@@ -99,15 +113,11 @@ impl Engine {
         let set = config.instruction_set;
         let target = Target::new(set).ok_or(MakeError::InstructionSet { set }).map_err(ConfigError::Make)?;
         let spec = entry.spec();
-        let columns = BatchColumns {
-            action: spec.action_column(),
-            obs: spec.obs_columns(),
-            infos: spec.info_channels.clone(),
-            final_obs: config.autoreset == Autoreset::SameStep,
-        };
+        let columns = Self::columns(entry, config.autoreset);
         let ranges = split(lanes, config.threads);
         let spin = Spin::among(ranges.len());
-        let (arena, shares) = Arena::on_heap(&columns, lanes, &ranges, spin).map_err(ConfigError::Arena)?;
+        let (arena, shares) =
+            Arena::new(&columns, lanes, &ranges, spin, placement).map_err(ConfigError::Arena)?;
         let shown: Vec<Arc<Shown>> = (0..lanes.div_ceil(BLOCK_LANES)).map(|_| Arc::default()).collect();
         let crews = shares
             .into_iter()
@@ -138,6 +148,16 @@ impl Engine {
             recording: recording.is_some(),
             timings: Timings::default(),
         })
+    }
+
+    /// The columns of the batches of an env's engines.
+    pub fn columns(entry: &EnvEntry, autoreset: Autoreset) -> BatchColumns {
+        BatchColumns::of(entry.spec(), autoreset == Autoreset::SameStep)
+    }
+
+    /// How many frames were written: resets and steps.
+    pub const fn frames(&self) -> u64 {
+        self.arena.frames()
     }
 
     /// Rows of the batch.

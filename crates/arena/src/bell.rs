@@ -1,0 +1,71 @@
+//! How a sleeping party is woken: no wake-up is lost, and one who is awake costs his peer no system call.
+//!
+//! ```text
+//! waiter                                   waker
+//! sleeping = 1                             what is waited for is stored
+//! ── fence (SeqCst) ──                     ── fence (SeqCst) ──
+//! seen = wake                              sleeping?  no: done
+//! is it there now?  yes: sleeping = 0                 yes: wake += 1, futex wake
+//! futex wait while wake == seen
+//! ```
+//!
+//! One of the two sees the other (Dekker's pattern): if the waker reads that nobody sleeps, his fence came first, and
+//! the waiter's second look finds what was stored. If he reads that someone does, either the waiter has `seen` the new
+//! count and its second look finds it, or the kernel compares the counts, or the waiter is in the kernel and is woken.
+//!
+//! `sleeping` lies in the waiter's memory and `wake` in the waker's: each word has one writer.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::words::{Words, WordsMut};
+
+/// Offsets of the two words.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bell {
+    /// 1 while the waiter sleeps or is about to; in the waiter's memory.
+    pub(crate) sleeping: usize,
+    /// Counts wake-ups, 32 bits; in the waker's memory.
+    pub(crate) wake: usize,
+}
+
+impl Bell {
+    /// Says that this party is about to sleep. It has to look for what it waits for once more before
+    /// [`Bell::sleep`], which takes the count this returns.
+    pub(crate) fn announce(self, own: &impl WordsMut, peer: &impl Words) -> u32 {
+        own.store(self.sleeping, 1);
+        fence(own, Ordering::SeqCst);
+        // Acquired: whoever sees a new count sees what it was raised for.
+        peer.load_acquire(self.wake) as u32
+    }
+
+    /// Sleeps until the peer wakes this party, for `most` at most; may return early.
+    pub(crate) fn sleep(self, peer: &impl Words, seen: u32, most: Duration) {
+        peer.sleep_on(self.wake, seen, most);
+    }
+
+    /// Takes back what [`Bell::announce`] said.
+    pub(crate) fn awake(self, own: &impl WordsMut) {
+        own.store(self.sleeping, 0);
+    }
+
+    /// Wakes the peer if it sleeps; to be called after what it waits for was stored.
+    #[inline]
+    pub(crate) fn ring(self, own: &impl WordsMut, peer: &impl Words) {
+        fence(own, Ordering::SeqCst);
+        if peer.load(self.sleeping) != 0 {
+            self.wake_up(own);
+        }
+    }
+
+    #[cold]
+    fn wake_up(self, own: &impl WordsMut) {
+        let count = (own.load(self.wake) as u32).wrapping_add(1);
+        own.store(self.wake, u64::from(count));
+        own.wake_on(self.wake);
+    }
+}
+
+fn fence<W: Words>(_: &W, order: Ordering) {
+    W::fence(order);
+}

@@ -1,0 +1,545 @@
+//! The two files of an attached session: where everything in them lies, how a node writes that down, and how a
+//! trainer checks it.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+
+use rollhouse_core::{ColumnSpec, DType, Role};
+
+use crate::bell::Bell;
+use crate::columns::{Allocator, BatchColumns, Place, Slot};
+use crate::header::{HEADER_BYTES, LAYOUT_VERSION, Word, inputs, outputs};
+use crate::mapping::WORD;
+use crate::memory::ALIGNMENT;
+use crate::placement::Places;
+use crate::ring::{MAX_RING_BYTES, MIN_RING_BYTES, RingPlace};
+use crate::shared::ReadOnlyMemory;
+use crate::words::{Words, WordsMut};
+
+/// Whose arena it is: a file that belongs to another one is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArenaIdent {
+    /// The session's incarnation: the coordinator's term.
+    pub term: u64,
+    /// The session's incarnation: its number in that term.
+    pub counter: u64,
+    /// How episodes begin: 0 in the next step, 1 in the same step, 2 when the trainer says so.
+    pub autoreset: u64,
+}
+
+/// Where everything in the node's file lies.
+#[derive(Debug, Clone)]
+pub(crate) struct OutputsPlan {
+    pub(crate) table_at: usize,
+    pub(crate) column_count: usize,
+    pub(crate) details: Range<usize>,
+    pub(crate) lane_records_at: usize,
+    pub(crate) ready_at: usize,
+    pub(crate) ready_lanes: usize,
+    pub(crate) answers: RingPlace,
+    pub(crate) note_at: usize,
+    pub(crate) columns_at: usize,
+    pub(crate) places: Places,
+    pub(crate) bytes: usize,
+}
+
+/// Where everything in the trainer's file lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct InputsPlan {
+    pub(crate) lane_seqs_at: usize,
+    pub(crate) seeds_at: usize,
+    pub(crate) resets_at: usize,
+    pub(crate) requests: RingPlace,
+    pub(crate) action: Place,
+    pub(crate) bytes: usize,
+}
+
+impl OutputsPlan {
+    /// `None` if the sizes overflow.
+    pub(crate) fn new(columns: &BatchColumns, lanes: usize, ring_bytes: usize) -> Option<(Self, Vec<u8>)> {
+        let of_slot = columns.of_slot();
+        let column_count = of_slot.len() * SLOTS;
+        let mut next = Allocator { lanes, bytes: HEADER_BYTES };
+        let table_at = next.take(column_count.checked_mul(ENTRY_BYTES)?)?;
+        let (details, places_of_details) = details(&of_slot, next.bytes);
+        let details_at = next.take(details.len())?;
+        let lane_records_at = next.take(lanes.checked_mul(LANE_RECORD_BYTES)?)?;
+        let ready_lanes = lanes.checked_next_power_of_two()?;
+        let ready_at = next.take(ready_lanes.checked_mul(WORD)?)?;
+        let note_at = next.take(MAX_NOTE_BYTES)?;
+        let answers_at = next.take(ring_bytes)?;
+        let columns_at = next.bytes;
+        let places = Places::new(columns, lanes, columns_at)?;
+        let table = table(&of_slot, &places, &places_of_details);
+        let plan = Self {
+            table_at,
+            column_count,
+            details: details_at..details_at + details.len(),
+            lane_records_at,
+            ready_at,
+            ready_lanes,
+            answers: RingPlace {
+                data: answers_at,
+                bytes: ring_bytes,
+                written: outputs::ANSWERS_WRITTEN.at,
+                read: inputs::ANSWERS_READ.at,
+            },
+            note_at,
+            columns_at,
+            bytes: places.bytes,
+            places,
+        };
+        let mut front = table;
+        front.resize(details_at - table_at, 0);
+        front.extend_from_slice(&details);
+        Some((plan, front))
+    }
+
+    /// Writes the header, and `front` where the table begins.
+    pub(crate) fn write(&self, file: &impl WordsMut, ident: ArenaIdent, front: &[u8]) {
+        file.copy_from(self.table_at, front);
+        for (word, value) in self.words(ident) {
+            file.store(word.at, value);
+        }
+    }
+
+    fn words(&self, ident: ArenaIdent) -> [(Word, u64); 18] {
+        let size = |bytes: usize| bytes as u64;
+        [
+            (outputs::MAGIC, outputs::MAGIC_VALUE),
+            (outputs::VERSION, LAYOUT_VERSION),
+            (outputs::FILE_BYTES, size(self.bytes)),
+            (outputs::LANES, size(self.places.lanes)),
+            (outputs::AUTORESET, ident.autoreset),
+            (outputs::TERM, ident.term),
+            (outputs::COUNTER, ident.counter),
+            (outputs::COLUMNS_AT, size(self.columns_at)),
+            (outputs::TABLE_AT, size(self.table_at)),
+            (outputs::COLUMN_COUNT, size(self.column_count)),
+            (outputs::DETAILS_AT, size(self.details.start)),
+            (outputs::DETAILS_BYTES, size(self.details.len())),
+            (outputs::LANE_RECORDS_AT, size(self.lane_records_at)),
+            (outputs::READY_RING_AT, size(self.ready_at)),
+            (outputs::READY_RING_LANES, size(self.ready_lanes)),
+            (outputs::ANSWERS_AT, size(self.answers.data)),
+            (outputs::ANSWERS_BYTES, size(self.answers.bytes)),
+            (outputs::NOTE_AT, size(self.note_at)),
+        ]
+    }
+
+    /// Reads and checks what a node wrote down; every place is known to lie in the file when this returns.
+    pub(crate) fn read(file: &ReadOnlyMemory, expected: &Expected<'_>) -> Result<Self, AttachError> {
+        let check = Check { file: "outputs", words: file };
+        let Expected { columns, lanes, ident, generation } = *expected;
+        check.is(outputs::MAGIC, outputs::MAGIC_VALUE)?;
+        check.is(outputs::VERSION, LAYOUT_VERSION)?;
+        check.is(outputs::FILE_BYTES, file.len() as u64)?;
+        check.is(outputs::LANES, lanes as u64)?;
+        check.is(outputs::AUTORESET, ident.autoreset)?;
+        check.is(outputs::TERM, ident.term)?;
+        check.is(outputs::COUNTER, ident.counter)?;
+        check.is(outputs::GENERATION, generation)?;
+        let of_slot = columns.of_slot();
+        let column_count = of_slot.len() * SLOTS;
+        check.is(outputs::COLUMN_COUNT, column_count as u64)?;
+        let columns_at = check.place(outputs::COLUMNS_AT, 0, HEADER_BYTES..file.len())?;
+        let mut front = Regions::new(&check, HEADER_BYTES..columns_at);
+        let table_at = front.word(outputs::TABLE_AT, column_count * ENTRY_BYTES)?;
+        let details_bytes = check.size(outputs::DETAILS_BYTES, file.len())?;
+        let details_at = front.word(outputs::DETAILS_AT, details_bytes)?;
+        let lane_records_at = front.word(outputs::LANE_RECORDS_AT, lanes * LANE_RECORD_BYTES)?;
+        let ready_lanes = lanes.next_power_of_two();
+        check.is(outputs::READY_RING_LANES, ready_lanes as u64)?;
+        let ready_at = front.word(outputs::READY_RING_AT, ready_lanes * WORD)?;
+        let note_at = front.word(outputs::NOTE_AT, MAX_NOTE_BYTES)?;
+        let ring_bytes = check.ring(outputs::ANSWERS_BYTES)?;
+        let answers_at = front.word(outputs::ANSWERS_AT, ring_bytes)?;
+        let mut behind = Regions::new(&check, columns_at..file.len());
+        let slots = read_table(&mut behind, &of_slot, columns, table_at, lanes)?;
+        let own = Places::new(columns, lanes, columns_at).ok_or(AttachError::Size)?;
+        Ok(Self {
+            table_at,
+            column_count,
+            details: details_at..details_at + details_bytes,
+            lane_records_at,
+            ready_at,
+            ready_lanes,
+            answers: RingPlace {
+                data: answers_at,
+                bytes: ring_bytes,
+                written: outputs::ANSWERS_WRITTEN.at,
+                read: inputs::ANSWERS_READ.at,
+            },
+            note_at,
+            columns_at,
+            places: Places { slots, bytes: file.len(), ..own },
+            bytes: file.len(),
+        })
+    }
+
+    /// Word of a lane's record: the number of the lane's newest rows.
+    pub(crate) const fn lane_seq(&self, lane: usize) -> usize {
+        self.lane_records_at + lane * LANE_RECORD_BYTES
+    }
+
+    /// Word of a lane's record: 0, or the code of the outcome by which it was lost.
+    pub(crate) const fn lane_lost(&self, lane: usize) -> usize {
+        self.lane_seq(lane) + WORD
+    }
+
+    /// Word of entry `number` of the ring of ready lanes.
+    pub(crate) const fn ready(&self, number: u64) -> usize {
+        self.ready_at + (number as usize & (self.ready_lanes - 1)) * WORD
+    }
+}
+
+impl InputsPlan {
+    /// `None` if the sizes overflow.
+    pub(crate) fn new(action: &ColumnSpec, lanes: usize, ring_bytes: usize) -> Option<Self> {
+        let mut next = Allocator { lanes, bytes: HEADER_BYTES };
+        let lane_seqs_at = next.take(lanes.checked_mul(WORD)?)?;
+        let seeds_at = next.take(lanes.checked_mul(WORD)?)?;
+        let resets_at = next.take(lanes)?;
+        let requests = RingPlace {
+            data: next.take(ring_bytes)?,
+            bytes: ring_bytes,
+            written: inputs::REQUESTS_WRITTEN.at,
+            read: outputs::REQUESTS_READ.at,
+        };
+        let action = next.place(action)?;
+        Some(Self { lane_seqs_at, seeds_at, resets_at, requests, action, bytes: next.bytes })
+    }
+
+    /// Writes the header; the counters go on from `answered`, the number of the newest answered request.
+    pub(crate) fn write(&self, file: &impl WordsMut, lanes: usize, ident: ArenaIdent, generation: u64) {
+        for (word, value) in self.words(lanes, ident, generation) {
+            file.store(word.at, value);
+        }
+    }
+
+    fn words(&self, lanes: usize, ident: ArenaIdent, generation: u64) -> [(Word, u64); 15] {
+        let size = |bytes: usize| bytes as u64;
+        [
+            (inputs::MAGIC, inputs::MAGIC_VALUE),
+            (inputs::VERSION, LAYOUT_VERSION),
+            (inputs::FILE_BYTES, size(self.bytes)),
+            (inputs::LANES, size(lanes)),
+            (inputs::GENERATION, generation),
+            (inputs::TERM, ident.term),
+            (inputs::COUNTER, ident.counter),
+            (inputs::ACTIONS_AT, size(self.action.offset)),
+            (inputs::ACTION_ELEMENTS, size(self.action.row_elements)),
+            (inputs::ACTION_DTYPE, dtype_code(self.action.dtype)),
+            (inputs::SEEDS_AT, size(self.seeds_at)),
+            (inputs::RESETS_AT, size(self.resets_at)),
+            (inputs::LANE_SEQS_AT, size(self.lane_seqs_at)),
+            (inputs::REQUESTS_AT, size(self.requests.data)),
+            (inputs::REQUESTS_BYTES, size(self.requests.bytes)),
+        ]
+    }
+
+    /// Checks what a node wrote down: that it is what this trainer would have laid out itself.
+    pub(crate) fn read(
+        file: &impl Words,
+        bytes: usize,
+        expected: &Expected<'_>,
+    ) -> Result<Self, AttachError> {
+        let check = Check { file: "inputs", words: file };
+        check.is(inputs::MAGIC, inputs::MAGIC_VALUE)?;
+        check.is(inputs::VERSION, LAYOUT_VERSION)?;
+        check.is(inputs::FILE_BYTES, bytes as u64)?;
+        let ring_bytes = check.ring(inputs::REQUESTS_BYTES)?;
+        let Expected { columns, lanes, ident, generation } = *expected;
+        let plan = Self::new(&columns.action, lanes, ring_bytes).ok_or(AttachError::Size)?;
+        for (word, value) in plan.words(lanes, ident, generation) {
+            check.is(word, value)?;
+        }
+        Ok(plan)
+    }
+}
+
+/// What a trainer was told it attaches to.
+#[derive(Debug, Clone, Copy)]
+pub struct Expected<'a> {
+    /// The batch's columns.
+    pub columns: &'a BatchColumns,
+    /// Rows of the batch.
+    pub lanes: usize,
+    /// Whose arena.
+    pub ident: ArenaIdent,
+    /// The number of this attachment.
+    pub generation: u64,
+}
+
+/// Why a trainer does not take a pair of files.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// The file cannot be mapped, or lacks a seal.
+    Map {
+        /// Which of the two.
+        file: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// A word of the header is not what it has to be.
+    Word {
+        /// Which file.
+        file: &'static str,
+        /// The word's name in docs/arena-layout.md.
+        word: &'static str,
+        /// What it is.
+        value: u64,
+        /// What it has to be.
+        wanted: u64,
+    },
+    /// A part of the file is not aligned, does not lie where it may, or overlaps another.
+    Place {
+        /// Which file.
+        file: &'static str,
+        /// The part.
+        what: &'static str,
+        /// Where it is said to begin.
+        offset: u64,
+        /// How long it is.
+        bytes: u64,
+    },
+    /// An entry of the column table is not what the env's columns ask for.
+    Column {
+        /// Its number in the table.
+        column: usize,
+        /// The entry's part.
+        what: &'static str,
+        /// What it is.
+        value: u64,
+        /// What it has to be.
+        wanted: u64,
+    },
+    /// The columns are larger than an arena may be.
+    Size,
+    /// The cursors of a ring do not fit together.
+    Ring(crate::ring::RingError),
+}
+
+struct Check<'a, W> {
+    file: &'static str,
+    words: &'a W,
+}
+
+impl<W: Words> Check<'_, W> {
+    fn is(&self, word: Word, wanted: u64) -> Result<(), AttachError> {
+        let value = self.words.load(word.at);
+        let wrong = AttachError::Word { file: self.file, word: word.name, value, wanted };
+        if value == wanted { Ok(()) } else { Err(wrong) }
+    }
+
+    fn size(&self, word: Word, most: usize) -> Result<usize, AttachError> {
+        let value = self.words.load(word.at);
+        usize::try_from(value).ok().filter(|&size| size <= most).ok_or(AttachError::Word {
+            file: self.file,
+            word: word.name,
+            value,
+            wanted: most as u64,
+        })
+    }
+
+    fn ring(&self, word: Word) -> Result<usize, AttachError> {
+        let bytes = self.size(word, MAX_RING_BYTES)?;
+        let sound = bytes.is_power_of_two() && bytes >= MIN_RING_BYTES;
+        let (value, wanted) = (bytes as u64, bytes.next_power_of_two().max(MIN_RING_BYTES) as u64);
+        let wrong = AttachError::Word { file: self.file, word: word.name, value, wanted };
+        if sound { Ok(bytes) } else { Err(wrong) }
+    }
+
+    /// The place that a word names, of `bytes` bytes within `range`.
+    fn place(&self, word: Word, bytes: usize, range: Range<usize>) -> Result<usize, AttachError> {
+        self.lies(word.name, self.words.load(word.at), bytes, &range)
+    }
+
+    fn lies(
+        &self,
+        what: &'static str,
+        offset: u64,
+        bytes: usize,
+        range: &Range<usize>,
+    ) -> Result<usize, AttachError> {
+        let at = usize::try_from(offset).unwrap_or(usize::MAX);
+        let end = at.checked_add(bytes);
+        let inside = range.start <= at && end.is_some_and(|end| end <= range.end);
+        let sound = inside && at.is_multiple_of(ALIGNMENT);
+        let wrong = AttachError::Place { file: self.file, what, offset, bytes: bytes as u64 };
+        if sound { Ok(at) } else { Err(wrong) }
+    }
+}
+
+/// Parts of a file that must not overlap.
+struct Regions<'a, W> {
+    check: &'a Check<'a, W>,
+    range: Range<usize>,
+    taken: Vec<Range<usize>>,
+}
+
+impl<'a, W: Words> Regions<'a, W> {
+    fn new(check: &'a Check<'a, W>, range: Range<usize>) -> Self {
+        Self { check, range, taken: Vec::new() }
+    }
+
+    fn word(&mut self, word: Word, bytes: usize) -> Result<usize, AttachError> {
+        self.take(word.name, self.check.words.load(word.at), bytes)
+    }
+
+    fn take(&mut self, what: &'static str, offset: u64, bytes: usize) -> Result<usize, AttachError> {
+        let at = self.check.lies(what, offset, bytes, &self.range)?;
+        let overlaps = self.taken.iter().any(|other| at < other.end && other.start < at + bytes);
+        self.taken.push(at..at + bytes);
+        let wrong = AttachError::Place { file: self.check.file, what, offset, bytes: bytes as u64 };
+        if overlaps { Err(wrong) } else { Ok(at) }
+    }
+}
+
+/// The bytes that describe each column of a slot, and where in the file they lie.
+fn details(of_slot: &[ColumnSpec], at: usize) -> (Vec<u8>, Vec<Range<usize>>) {
+    let mut bytes = Vec::new();
+    let mut places = Vec::new();
+    let put_text = |bytes: &mut Vec<u8>, text: &str| {
+        // Texts come from an env's spec, which is far smaller.
+        let length = u32::try_from(text.len()).unwrap_or(0);
+        bytes.extend_from_slice(&length.to_le_bytes());
+        bytes.extend_from_slice(&text.as_bytes()[..length as usize]);
+    };
+    for column in of_slot {
+        let start = at + bytes.len();
+        bytes.extend_from_slice(&(column.shape.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&(column.names.len() as u32).to_le_bytes());
+        column.shape.iter().for_each(|&extent| bytes.extend_from_slice(&(extent as u64).to_le_bytes()));
+        put_text(&mut bytes, &column.path);
+        column.names.iter().for_each(|name| put_text(&mut bytes, name));
+        places.push(start..at + bytes.len());
+        bytes.resize(bytes.len().next_multiple_of(WORD), 0);
+    }
+    (bytes, places)
+}
+
+/// The column table: an entry per column and slot, slot after slot.
+fn table(of_slot: &[ColumnSpec], places: &Places, details: &[Range<usize>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (slot, places) in places.slots.iter().enumerate() {
+        let mut indices = [0u16; ROLES];
+        for ((column, place), details) in of_slot.iter().zip(places.places()).zip(details) {
+            let index = &mut indices[column.role as usize];
+            let entry = [
+                place.offset as u64,
+                place.row_elements as u64,
+                kind_word(column, slot, *index),
+                details.start as u64,
+                details.len() as u64,
+            ];
+            *index += 1;
+            let start = bytes.len();
+            entry.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+            bytes.resize(start + ENTRY_BYTES, 0);
+        }
+    }
+    bytes
+}
+
+/// An entry's third word: dtype, role, slot, place (0 is host memory) and the column's number in its role.
+fn kind_word(column: &ColumnSpec, slot: usize, index: u16) -> u64 {
+    let index = index.to_le_bytes();
+    let dtype = dtype_code(column.dtype) as u8;
+    u64::from_le_bytes([dtype, column.role as u8, slot as u8, HOST, index[0], index[1], 0, 0])
+}
+
+fn read_table<W: Words>(
+    columns_of_file: &mut Regions<'_, W>,
+    of_slot: &[ColumnSpec],
+    columns: &BatchColumns,
+    table_at: usize,
+    lanes: usize,
+) -> Result<[Slot; SLOTS], AttachError> {
+    let words = columns_of_file.check.words;
+    let mut slots = Vec::new();
+    for slot in 0..SLOTS {
+        let mut indices = [0u16; ROLES];
+        let mut places = Vec::new();
+        for (number, column) in of_slot.iter().enumerate() {
+            let column_number = slot * of_slot.len() + number;
+            let entry = table_at + column_number * ENTRY_BYTES;
+            let is = |what, at: usize, wanted: u64| {
+                let value = words.load(entry + at);
+                let wrong = AttachError::Column { column: column_number, what, value, wanted };
+                if value == wanted { Ok(()) } else { Err(wrong) }
+            };
+            let index = &mut indices[column.role as usize];
+            is("elements of a row", 8, column.elements() as u64)?;
+            is("kind", 16, kind_word(column, slot, *index))?;
+            *index += 1;
+            let bytes = lanes.checked_mul(column.row_bytes()).ok_or(AttachError::Size)?;
+            let offset = columns_of_file.take("column", words.load(entry), bytes)?;
+            places.push(Place { offset, row_elements: column.elements(), dtype: column.dtype });
+        }
+        slots.push(Slot::from_places(columns, places).ok_or(AttachError::Size)?);
+    }
+    slots.try_into().map_err(|_| AttachError::Size)
+}
+
+pub(crate) const fn dtype_code(dtype: DType) -> u64 {
+    match dtype {
+        DType::Bool => 0,
+        DType::U8 => 1,
+        DType::I32 => 2,
+        DType::I64 => 3,
+        DType::F32 => 4,
+        DType::F64 => 5,
+    }
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Map { file, .. } => write!(f, "the {file} file cannot be mapped"),
+            Self::Word { file, word, value, wanted } => {
+                write!(f, "`{word}` of the {file} file is {value}, {wanted} is wanted")
+            }
+            Self::Place { file, what, offset, bytes } => {
+                write!(f, "`{what}` of the {file} file cannot be the {bytes} bytes at {offset}")
+            }
+            Self::Column { column, what, value, wanted } => {
+                write!(f, "{what} of column {column} is {value:#x}, {wanted:#x} is wanted")
+            }
+            Self::Size => f.write_str("the columns are larger than an arena may be"),
+            Self::Ring(_) => f.write_str("the cursors of a command ring do not fit together"),
+        }
+    }
+}
+
+impl std::error::Error for AttachError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Map { source, .. } => Some(source),
+            Self::Ring(source) => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// What the node sleeps by.
+pub(crate) const NODE_BELL: Bell = Bell { sleeping: outputs::NODE_SLEEPING.at, wake: inputs::NODE_WAKE.at };
+
+/// What the trainer sleeps by.
+pub(crate) const TRAINER_BELL: Bell =
+    Bell { sleeping: inputs::TRAINER_SLEEPING.at, wake: outputs::TRAINER_WAKE.at };
+
+/// Slots of the outputs: two for frames, one for rows of single lanes.
+pub(crate) const SLOTS: usize = 3;
+/// Bytes of an entry of the column table, of which the last 64 are reserved for a device's handle.
+pub(crate) const ENTRY_BYTES: usize = 128;
+/// Bytes of a lane's record: its number and its loss.
+pub(crate) const LANE_RECORD_BYTES: usize = 2 * WORD;
+/// Bytes of the text that goes with a refusal.
+pub const MAX_NOTE_BYTES: usize = 4096;
+/// The place of a column: memory of the host.
+const HOST: u8 = 0;
+/// Roles of columns.
+const ROLES: usize = Role::Info as usize + 1;

@@ -1,0 +1,111 @@
+//! One mapping of a memfd.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use rustix::fs::{MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// A memfd mapped whole, for as long as this lives. It never moves, and its size is sealed.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+    fd: OwnedFd,
+}
+
+/// What this process may do with a mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    ReadWrite,
+}
+
+// SAFETY: the mapping stays where it is until drop; who may touch which part of it how is decided by the types
+// that hold it (`SharedMemory`, `ReadOnlyMemory`, `Memory`).
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// `bytes` zero bytes, all of them there from the start: a system without memory says so here and not by a bus
+    /// error later. `seals` are added after the file is mapped.
+    pub(crate) fn create(name: &str, bytes: usize, seals: SealFlags) -> io::Result<Self> {
+        let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, bytes as u64)?;
+        let mapping = Self::map(fd, bytes, Access::ReadWrite)?;
+        fcntl_add_seals(&mapping.fd, seals)?;
+        Ok(mapping)
+    }
+
+    /// Maps a file that another process created.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it lacks one of the seals `wanted`, is empty or no whole number of words; else what the
+    /// kernel says.
+    pub(crate) fn attach(fd: OwnedFd, wanted: SealFlags, access: Access) -> io::Result<Self> {
+        let invalid = |message| io::Error::new(io::ErrorKind::InvalidInput, message);
+        let seals = fcntl_get_seals(&fd).map_err(|_| invalid("a file that cannot be sealed".to_owned()))?;
+        let missing = wanted.difference(seals);
+        if !missing.is_empty() {
+            let seals = seal_names(missing);
+            return Err(invalid(format!("shared memory is not sealed against {seals}")));
+        }
+        let bytes = usize::try_from(fstat(&fd)?.st_size).unwrap_or(0);
+        if bytes == 0 || !bytes.is_multiple_of(WORD) {
+            return Err(invalid(format!("shared memory of {bytes} bytes, a multiple of {WORD} is wanted")));
+        }
+        Self::map(fd, bytes, access)
+    }
+
+    fn map(fd: OwnedFd, bytes: usize, access: Access) -> io::Result<Self> {
+        let protection = match access {
+            Access::Read => ProtFlags::READ,
+            Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        // Populated: the first steps would otherwise fault every page in.
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: a new mapping at an address the kernel chooses touches no memory in use.
+        let start = unsafe { mmap(std::ptr::null_mut(), bytes, protection, flags, &fd, 0) }?;
+        let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, bytes, fd })
+    }
+
+    pub(crate) const fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl AsFd for Mapping {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `map` with this length, unmapped once; whoever holds an address of it holds the mapping.
+        // An error can only mean that the arguments are wrong, which they are not.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+fn seal_names(seals: SealFlags) -> String {
+    let names = [
+        (SealFlags::SHRINK, "shrinking"),
+        (SealFlags::GROW, "growing"),
+        (SealFlags::FUTURE_WRITE, "writing by others"),
+        (SealFlags::SEAL, "further seals"),
+    ];
+    let named: Vec<_> =
+        names.iter().filter(|(seal, _)| seals.contains(*seal)).map(|(_, name)| *name).collect();
+    named.join(", ")
+}
+
+/// Bytes of a word.
+pub(crate) const WORD: usize = size_of::<u64>();

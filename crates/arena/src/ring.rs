@@ -1,0 +1,266 @@
+//! Rings of bytes in shared memory: one writer, one reader, no locks.
+//!
+//! A record is its length (u32), its bytes, and padding to a multiple of 8; it never wraps around: where it would, the
+//! writer leaves the marker [`SKIP`] and begins again at the ring's first byte. Cursors count all bytes ever written
+//! and read; the writer's lies in the writer's memory, as the bytes do, and the reader's in the reader's.
+//!
+//! The other side may be hostile: whatever its cursor or a length says, nothing outside the ring is reached and each
+//! call ends after at most two looks.
+
+use std::fmt;
+
+use crate::mapping::WORD;
+use crate::words::{Words, WordsMut};
+
+/// Where a ring lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RingPlace {
+    /// Offset of its first byte, in the writer's memory; a multiple of 8.
+    pub(crate) data: usize,
+    /// Its length in bytes, a power of two of at least [`MIN_RING_BYTES`].
+    pub(crate) bytes: usize,
+    /// Offset of the writer's cursor, in the writer's memory.
+    pub(crate) written: usize,
+    /// Offset of the reader's cursor, in the reader's memory.
+    pub(crate) read: usize,
+}
+
+/// The writer's end.
+#[derive(Debug)]
+pub(crate) struct RingWriter {
+    place: RingPlace,
+    written: u64,
+    /// The reader's cursor as last seen.
+    read: u64,
+}
+
+/// The reader's end.
+#[derive(Debug)]
+pub(crate) struct RingReader {
+    place: RingPlace,
+    read: u64,
+    /// The writer's cursor as last seen.
+    written: u64,
+}
+
+/// What is wrong with the other side's part of a ring, or with what was to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RingError {
+    /// The caller's fault: a record of more bytes than this ring takes.
+    TooLong {
+        /// Bytes given.
+        bytes: usize,
+        /// The most a record may have.
+        most: usize,
+    },
+    /// The peer's cursor went backwards, too far ahead, or is no multiple of 8.
+    Cursor {
+        /// What the peer says.
+        cursor: u64,
+        /// The least it can be.
+        least: u64,
+        /// The most it can be.
+        most: u64,
+    },
+    /// A record is longer than what the peer has written, or than a record may be.
+    Length {
+        /// What the peer says.
+        length: u32,
+        /// Bytes that are there for it.
+        available: usize,
+    },
+}
+
+impl RingWriter {
+    /// A writer that goes on where its cursor in `own` stands.
+    pub(crate) fn resume(place: RingPlace, own: &impl Words, peer: &impl Words) -> Result<Self, RingError> {
+        let written = own.load(place.written);
+        let read = peer.load(place.read);
+        let mut writer = Self { place, written, read: written.saturating_sub(place.bytes as u64) };
+        writer.see(read)?;
+        Ok(writer)
+    }
+
+    /// Writes a record; false, and nothing is written, if there is no room for it now.
+    ///
+    /// # Errors
+    /// If it is too long for the ring at all, or the reader's cursor is wrong.
+    pub(crate) fn push(
+        &mut self,
+        own: &impl WordsMut,
+        peer: &impl Words,
+        record: &[u8],
+    ) -> Result<bool, RingError> {
+        let most = most_record(self.place.bytes);
+        let length = u32::try_from(record.len()).unwrap_or(u32::MAX);
+        if record.len() > most {
+            return Err(RingError::TooLong { bytes: record.len(), most });
+        }
+        let size = record_size(record.len());
+        let at = self.offset(self.written);
+        let skip = if at + size > self.place.bytes { self.place.bytes - at } else { 0 };
+        let needed = skip + size;
+        if needed > self.room() {
+            // Pairs with the reader's release of its cursor: it has copied what it read.
+            self.see(peer.load_acquire(self.place.read))?;
+            if needed > self.room() {
+                return Ok(false);
+            }
+        }
+        let mut at = at;
+        if skip > 0 {
+            own.store(self.place.data + at, u64::from(SKIP));
+            at = 0;
+        }
+        let start = self.place.data + at;
+        let mut first = [0; WORD];
+        let head = record.len().min(WORD - LENGTH_BYTES);
+        first[..LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
+        first[LENGTH_BYTES..LENGTH_BYTES + head].copy_from_slice(&record[..head]);
+        own.store(start, u64::from_ne_bytes(first));
+        own.copy_from(start + WORD, &record[head..]);
+        self.written += needed as u64;
+        // Pairs with the reader's acquire of this cursor: it sees the record.
+        own.store_release(self.place.written, self.written);
+        Ok(true)
+    }
+
+    fn see(&mut self, read: u64) -> Result<(), RingError> {
+        check_cursor(read, self.read, self.written)?;
+        self.read = read;
+        Ok(())
+    }
+
+    fn room(&self) -> usize {
+        self.place.bytes - (self.written - self.read) as usize
+    }
+
+    fn offset(&self, cursor: u64) -> usize {
+        cursor as usize & (self.place.bytes - 1)
+    }
+}
+
+impl RingReader {
+    /// A reader that goes on where its cursor in `own` stands.
+    pub(crate) fn resume(place: RingPlace, own: &impl Words, peer: &impl Words) -> Result<Self, RingError> {
+        let read = own.load(place.read);
+        let mut reader = Self { place, read, written: read };
+        reader.see(peer.load(place.written))?;
+        Ok(reader)
+    }
+
+    /// Whether there may be a record; cheap, and takes nothing.
+    #[inline]
+    pub(crate) fn pending(&self, peer: &impl Words) -> bool {
+        peer.load(self.place.written) != self.read
+    }
+
+    /// Copies the next record over `record`; false if there is none.
+    ///
+    /// # Errors
+    /// If the writer's cursor or a length is wrong: the ring is of no use any more.
+    pub(crate) fn pop(
+        &mut self,
+        own: &impl WordsMut,
+        peer: &impl Words,
+        record: &mut Vec<u8>,
+    ) -> Result<bool, RingError> {
+        if self.written == self.read {
+            // Pairs with the writer's release of its cursor.
+            self.see(peer.load_acquire(self.place.written))?;
+            if self.written == self.read {
+                return Ok(false);
+            }
+        }
+        let mut at = self.offset();
+        let mut first = peer.load(self.place.data + at).to_ne_bytes();
+        let mut available = (self.written - self.read) as usize;
+        let mut length = length_of(first);
+        if length == SKIP {
+            let skip = self.place.bytes - at;
+            // Nothing but a skip is never written, nor one over the whole ring.
+            if at == 0 || skip >= available {
+                return Err(RingError::Length { length, available });
+            }
+            (at, available) = (0, available - skip);
+            self.read += skip as u64;
+            first = peer.load(self.place.data).to_ne_bytes();
+            length = length_of(first);
+        }
+        let most = most_record(self.place.bytes).min(self.place.bytes - at - LENGTH_BYTES);
+        let size = match usize::try_from(length) {
+            Ok(bytes) if bytes <= most && record_size(bytes) <= available => record_size(bytes),
+            _ => return Err(RingError::Length { length, available }),
+        };
+        let bytes = length as usize;
+        let head = bytes.min(WORD - LENGTH_BYTES);
+        record.clear();
+        record.extend_from_slice(&first[LENGTH_BYTES..LENGTH_BYTES + head]);
+        record.resize(bytes, 0);
+        peer.copy_to(self.place.data + at + WORD, &mut record[head..]);
+        self.read += size as u64;
+        // Pairs with the writer's acquire of this cursor: the record was copied.
+        own.store_release(self.place.read, self.read);
+        Ok(true)
+    }
+
+    fn see(&mut self, written: u64) -> Result<(), RingError> {
+        check_cursor(written, self.written, self.read.saturating_add(self.place.bytes as u64))?;
+        self.written = written;
+        Ok(())
+    }
+
+    fn offset(&self) -> usize {
+        self.read as usize & (self.place.bytes - 1)
+    }
+}
+
+/// Bytes the longest record of a ring of `ring` bytes may have: a quarter, so that one always fits in an empty ring,
+/// wherever its cursor stands.
+pub(crate) const fn most_record(ring: usize) -> usize {
+    ring / 4
+}
+
+fn check_cursor(cursor: u64, least: u64, most: u64) -> Result<(), RingError> {
+    let sound = least <= cursor && cursor <= most && cursor.is_multiple_of(WORD as u64);
+    sound.then_some(()).ok_or(RingError::Cursor { cursor, least, most })
+}
+
+const fn record_size(bytes: usize) -> usize {
+    (LENGTH_BYTES + bytes).next_multiple_of(WORD)
+}
+
+fn length_of(first: [u8; WORD]) -> u32 {
+    u32::from_le_bytes([first[0], first[1], first[2], first[3]])
+}
+
+impl fmt::Display for RingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong { bytes, most } => {
+                write!(f, "a record of {bytes} bytes, at most {most} fit the ring")
+            }
+            Self::Cursor { cursor, least, most } => {
+                write!(f, "a ring cursor of {cursor}, {least} to {most} in steps of {WORD} can be")
+            }
+            Self::Length { length, available } => {
+                write!(f, "a record of {length} bytes where a ring has {available}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RingError {}
+
+/// Instead of a length: the next record is at the ring's first byte.
+const SKIP: u32 = u32::MAX;
+const LENGTH_BYTES: usize = size_of::<u32>();
+
+/// Bytes of the smallest ring.
+pub const MIN_RING_BYTES: usize = 4096;
+
+/// Bytes of the largest ring.
+pub const MAX_RING_BYTES: usize = 64 << 20;
+
+/// Bytes of a ring unless asked for otherwise: records of up to 128 KiB.
+pub const DEFAULT_RING_BYTES: usize = 512 << 10;

@@ -1,0 +1,100 @@
+//! Words of memory that two parties share, and how one sleeps until the other has written.
+//!
+//! The protocols (`bell.rs`, `ring.rs`) are written against these traits, so that a model checker can run them.
+
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::time::Duration;
+
+use rustix::thread::futex;
+use rustix::time::Timespec;
+
+use crate::mapping::WORD;
+
+/// Words to read. Offsets are in bytes and multiples of 8; outside the memory they panic.
+pub(crate) trait Words {
+    /// The word, relaxed.
+    fn load(&self, offset: usize) -> u64;
+
+    /// Sleeps while the word's low half is `value`, for `most` at most; may return early.
+    fn sleep_on(&self, offset: usize, value: u32, most: Duration);
+
+    /// A fence, which a model checker replaces.
+    #[inline]
+    fn fence(order: Ordering) {
+        fence(order);
+    }
+
+    /// The word, acquired: what its writer wrote before is visible.
+    #[inline]
+    fn load_acquire(&self, offset: usize) -> u64 {
+        let word = self.load(offset);
+        Self::fence(Ordering::Acquire);
+        word
+    }
+
+    /// Copies bytes out from byte `offset`, which need not be aligned. A peer that writes meanwhile decides what they
+    /// are.
+    #[inline]
+    fn copy_to(&self, offset: usize, bytes: &mut [u8]) {
+        let (mut at, mut bytes) = (offset, bytes);
+        let skip = at % WORD;
+        if skip != 0 {
+            let head = bytes.len().min(WORD - skip);
+            let (first, rest) = bytes.split_at_mut(head);
+            first.copy_from_slice(&self.load(at - skip).to_ne_bytes()[skip..skip + head]);
+            (at, bytes) = (at + head, rest);
+        }
+        let (words, tail) = bytes.as_chunks_mut::<WORD>();
+        for word in words {
+            *word = self.load(at).to_ne_bytes();
+            at += WORD;
+        }
+        if !tail.is_empty() {
+            let last = self.load(at).to_ne_bytes();
+            tail.copy_from_slice(&last[..tail.len()]);
+        }
+    }
+}
+
+/// Words to write.
+pub(crate) trait WordsMut: Words {
+    /// Sets the word, relaxed.
+    fn store(&self, offset: usize, value: u64);
+
+    /// Wakes whoever sleeps on the word.
+    fn wake_on(&self, offset: usize);
+
+    /// Sets the word, released: who acquires it sees what was written before.
+    #[inline]
+    fn store_release(&self, offset: usize, value: u64) {
+        Self::fence(Ordering::Release);
+        self.store(offset, value);
+    }
+
+    /// Copies bytes in at byte `offset`, a multiple of 8; the rest of a last, partial word becomes zero.
+    #[inline]
+    fn copy_from(&self, offset: usize, bytes: &[u8]) {
+        for (index, chunk) in bytes.chunks(WORD).enumerate() {
+            let mut word = [0; WORD];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.store(offset + index * WORD, u64::from_ne_bytes(word));
+        }
+    }
+}
+
+/// Sleeps while the word is `value`. Without PRIVATE: the waker is another process, and the word may lie in memory
+/// that is read-only here.
+pub(crate) fn futex_wait(word: &AtomicU32, value: u32, most: Duration) {
+    let most = Timespec {
+        tv_sec: i64::try_from(most.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(most.subsec_nanos()),
+    };
+    // Woken, changed meanwhile, interrupted or timed out: the caller looks again in every case.
+    let _ = futex::wait(word, futex::Flags::empty(), value, Some(&most));
+}
+
+/// Wakes whoever sleeps on the word, in any process.
+pub(crate) fn futex_wake(word: &AtomicU32) {
+    // Fails only for an address that is not mapped, which a reference is not.
+    let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+}

@@ -1,0 +1,318 @@
+//! A node's and a trainer's half of one memory, each on a thread, as two processes have them.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rollhouse_arena::{
+    Answer, Arena, ArenaIdent, AttachedArena, BatchColumns, DEFAULT_RING_BYTES, Expected, PeerError,
+    ReadyLanes, Request, ServeError, ServingEnd, Share, SharedArena, Spin, TrainerError,
+};
+use rollhouse_core::{ColumnSpec, DType, Role};
+
+const LANES: usize = 5;
+const IDENT: ArenaIdent = ArenaIdent { term: 3, counter: 9, autoreset: 1 };
+
+fn columns() -> BatchColumns {
+    let column = |dtype, shape: &[usize], role| ColumnSpec {
+        path: String::new(),
+        dtype,
+        shape: shape.to_vec(),
+        names: vec![],
+        role,
+    };
+    BatchColumns {
+        action: column(DType::F32, &[3], Role::Action),
+        obs: vec![column(DType::F32, &[3], Role::Obs), column(DType::U8, &[2, 2], Role::Obs)],
+        infos: vec![column(DType::I64, &[], Role::Info)],
+        final_obs: true,
+    }
+}
+
+/// A node whose env adds each lane's action to its observation; its reward is the sum of the action, and its info the
+/// number of steps.
+struct Node {
+    shared: SharedArena,
+    arena: Arena,
+    share: Share,
+}
+
+impl Node {
+    fn new() -> Self {
+        let (shared, placement) = SharedArena::create(&columns(), LANES, IDENT, DEFAULT_RING_BYTES).unwrap();
+        let range: Range<usize> = 0..LANES;
+        let ranges = std::slice::from_ref(&range);
+        let (arena, mut shares) = Arena::new(&columns(), LANES, ranges, Spin::NEVER, placement).unwrap();
+        Self { shared, arena, share: shares.remove(0) }
+    }
+
+    fn attach(&mut self, generation: u64) -> (ServingEnd, AttachedArena) {
+        let end = self.shared.attach(generation, self.arena.frames()).unwrap();
+        let [outputs, inputs] = files(&self.shared, &end);
+        let trainer = AttachedArena::open(outputs, inputs, &expected(&columns(), generation)).unwrap();
+        (end, trainer)
+    }
+
+    fn step(&mut self, end: &mut ServingEnd) {
+        end.copy_actions(self.arena.actions_mut());
+        self.arena.start();
+        self.share.begin().unwrap().with_block(&(0..LANES), |rows| {
+            let actions = rows.actions.as_f32().unwrap();
+            let previous: Vec<f32> = rows.previous_obs.columns().next().unwrap().as_f32().unwrap().to_vec();
+            let obs = rows.obs[0].as_f32_mut().unwrap();
+            for ((obs, action), previous) in obs.iter_mut().zip(actions).zip(previous) {
+                *obs = previous + action;
+            }
+            for (reward, action) in rows.rewards.iter_mut().zip(actions.chunks(3)) {
+                *reward = f64::from(action.iter().sum::<f32>());
+            }
+        });
+        self.arena.wait(None).unwrap();
+        end.answer_frame(&self.arena.frame(), &[]);
+    }
+
+    fn reset(&mut self, end: &mut ServingEnd) {
+        let reset = end.reset_columns();
+        self.arena.start();
+        self.share.begin().unwrap().with_block(&(0..LANES), |rows| {
+            let obs = rows.obs[0].as_f32_mut().unwrap();
+            for (lane, obs) in obs.chunks_mut(3).enumerate() {
+                obs.fill(reset.seeds[lane].unwrap_or(0) as f32);
+            }
+            for (flag, begins) in rows.reset.iter_mut().zip(&reset.mask) {
+                *flag = u8::from(*begins);
+            }
+        });
+        self.arena.wait(None).unwrap();
+        end.answer_frame(&self.arena.frame(), &[]);
+    }
+
+    /// Serves until the trainer says nothing for so long that the test has ended.
+    fn serve(mut self, mut end: ServingEnd, requests: u32) -> JoinHandle<(Self, ServingEnd)> {
+        thread::spawn(move || {
+            for _ in 0..requests {
+                match end.wait(soon(), || true).unwrap() {
+                    Request::Step => self.step(&mut end),
+                    Request::Reset => self.reset(&mut end),
+                    other => panic!("{other:?} was not asked for"),
+                }
+            }
+            (self, end)
+        })
+    }
+}
+
+fn files(shared: &SharedArena, end: &ServingEnd) -> [OwnedFd; 2] {
+    [shared.as_fd(), end.inputs_fd()].map(|fd| fd.try_clone_to_owned().unwrap())
+}
+
+fn expected(columns: &BatchColumns, generation: u64) -> Expected<'_> {
+    Expected { columns, lanes: LANES, ident: IDENT, generation }
+}
+
+fn soon() -> Option<Instant> {
+    Some(Instant::now() + Duration::from_secs(60))
+}
+
+fn ask(trainer: &mut AttachedArena) -> Answer {
+    trainer.wait(soon(), || true).unwrap()
+}
+
+#[test]
+fn a_trainer_steps_lanes_and_reads_their_rows_in_place() {
+    let mut node = Node::new();
+    let (end, mut trainer) = node.attach(1);
+    let steps = 2_000;
+    let node = node.serve(end, steps + 1);
+    trainer.post_reset(&[Some(1), None, Some(7), None, None], &[true, true, true, true, false]);
+    assert_eq!(ask(&mut trainer), Answer::Frame);
+    assert_eq!(trainer.frame().reset(), [1, 1, 1, 1, 0]);
+    assert_eq!(trainer.frame().obs(0).as_f32().unwrap()[6..9], [7.0; 3]);
+    let [outputs, inputs] = trainer.addresses();
+    for step in 0..steps {
+        let actions = trainer.actions_mut();
+        let rollhouse_core::ColumnMut::F32(actions) = actions else { panic!("actions are singles") };
+        assert!(inputs.contains(&actions.as_ptr().addr()));
+        actions.fill((step % 2) as f32);
+        trainer.post_step();
+        assert_eq!(ask(&mut trainer), Answer::Frame);
+        let frame = trainer.frame();
+        assert_eq!(frame.number(), u64::from(step) + 2);
+        let obs = frame.obs(0).as_f32().unwrap();
+        assert!(outputs.contains(&obs.as_ptr().addr()));
+        assert_eq!(obs[6], 7.0 + step.div_ceil(2) as f32);
+        assert_eq!(frame.rewards(), [3.0 * f64::from(step % 2); LANES]);
+    }
+    node.join().unwrap();
+}
+
+#[test]
+fn a_refusal_moves_nothing_and_carries_its_note() {
+    let mut node = Node::new();
+    let (mut end, mut trainer) = node.attach(1);
+    trainer.post_step();
+    assert_eq!(end.wait(soon(), || true), Ok(Request::Step));
+    end.refuse(b"action 9 of lane 2");
+    assert_eq!(ask(&mut trainer), Answer::Refused(b"action 9 of lane 2".to_vec()));
+    assert_eq!(trainer.frame().number(), 0);
+    let node = node.serve(end, 1);
+    trainer.post_step();
+    assert_eq!(ask(&mut trainer), Answer::Frame);
+    assert_eq!(trainer.frame().number(), 1);
+    node.join().unwrap();
+}
+
+#[test]
+fn lost_lanes_are_told_with_the_frame_and_forgotten_when_they_are_back() {
+    let mut node = Node::new();
+    let (mut end, mut trainer) = node.attach(1);
+    for lost in [&[(1, 3), (4, 4)][..], &[(4, 4)], &[]] {
+        trainer.post_step();
+        assert_eq!(end.wait(soon(), || true), Ok(Request::Step));
+        node.arena.start();
+        drop(node.share.begin());
+        node.arena.wait(None).unwrap();
+        end.answer_frame(&node.arena.frame(), lost);
+        assert_eq!(ask(&mut trainer), Answer::Frame);
+        assert_eq!(trainer.lost(), lost);
+    }
+}
+
+#[test]
+fn lanes_are_sent_and_received_as_they_are_done() {
+    let mut node = Node::new();
+    let (mut end, mut trainer) = node.attach(1);
+    for (lane, value) in [(3, 5.0), (0, 2.0), (2, 9.0)] {
+        trainer.action_row_mut(lane).as_f32_mut().unwrap().fill(value);
+    }
+    trainer.send(&[3, 0, 2]);
+    assert_eq!(end.wait(soon(), || true), Ok(Request::Lanes));
+    let mut sent = Vec::new();
+    end.take_sent(&mut sent).unwrap();
+    assert_eq!(sent, [0, 2, 3]);
+    assert_eq!(end.copy_actions_of(&[2, 0]).as_ref().as_f32().unwrap(), [9.0, 9.0, 9.0, 2.0, 2.0, 2.0]);
+    end.lane_rows().rewards.as_f64_mut().unwrap()[2] = 9.0;
+    end.answer_lanes(&[2]).unwrap();
+    let mut ready = Vec::new();
+    assert_eq!(trainer.wait_lanes(1, &mut ready, soon(), || true), Ok(ReadyLanes::Ready(1)));
+    assert_eq!((ready.as_slice(), trainer.outstanding()), (&[2][..], 2));
+    assert_eq!(trainer.lane_rows().rewards()[2], 9.0);
+    // The other two: one is refused, one comes.
+    end.refuse_lanes(&[0], b"no");
+    end.answer_lanes(&[3]).unwrap();
+    let refused = trainer.wait_lanes(1, &mut ready, soon(), || true).unwrap();
+    assert_eq!(refused, ReadyLanes::Refused { lanes: vec![0], note: b"no".to_vec() });
+    assert_eq!((ready.as_slice(), trainer.outstanding()), (&[2, 3][..], 0));
+    trainer.send(&[0]);
+    end.take_sent(&mut sent).unwrap();
+    assert_eq!(sent, [0]);
+}
+
+#[test]
+fn commands_travel_both_ways_in_order_and_wait_for_room() {
+    let mut node = Node::new();
+    let (mut end, mut trainer) = node.attach(1);
+    let most = trainer.most_command_bytes();
+    let server = thread::spawn(move || {
+        let (mut command, mut served) = (Vec::new(), 0);
+        while served < 200 {
+            assert_eq!(end.wait(soon(), || true), Ok(Request::Command));
+            while end.next_command(&mut command).unwrap() {
+                command.reverse();
+                end.answer_command(&command, soon(), || true).unwrap();
+                served += 1;
+            }
+        }
+    });
+    let command = |number: usize| {
+        let length = [0, 3, 4, 5, 1000, most][number % 6];
+        (0..length).map(|byte| (byte * 7 + number) as u8).collect::<Vec<_>>()
+    };
+    let mut answer = Vec::new();
+    // Two under way: neither ring has room for much more.
+    trainer.send_command(&command(0), soon(), || true).unwrap();
+    for number in 0..200 {
+        if number + 1 < 200 {
+            trainer.send_command(&command(number + 1), soon(), || true).unwrap();
+        }
+        trainer.next_answer(&mut answer, soon(), || true).unwrap();
+        answer.reverse();
+        assert_eq!(answer, command(number));
+    }
+    server.join().unwrap();
+    let error = trainer.send_command(&vec![0; most + 1], soon(), || true).unwrap_err();
+    assert!(matches!(error, TrainerError::Ring(_)), "{error:?}");
+}
+
+#[test]
+fn who_is_gone_or_closed_or_late_is_named() {
+    let mut node = Node::new();
+    let (mut end, mut trainer) = node.attach(1);
+    assert_eq!(end.wait(None, || false), Err(ServeError::Gone));
+    assert_eq!(end.wait(Some(Instant::now()), || true), Err(ServeError::TimedOut));
+    trainer.post_step();
+    assert_eq!(trainer.wait(None, || false), Err(TrainerError::Gone));
+    assert_eq!(trainer.wait(Some(Instant::now()), || true), Err(TrainerError::TimedOut));
+    end.remote().close(5);
+    assert_eq!(trainer.wait(None, || true), Err(TrainerError::Closed { code: 5 }));
+}
+
+#[test]
+fn a_node_that_closes_wakes_a_trainer_that_sleeps() {
+    let mut node = Node::new();
+    let (end, mut trainer) = node.attach(1);
+    trainer.post_step();
+    let remote = end.remote();
+    // Asked before it sleeps for the first time; woken or not, it then looks within a slice.
+    let (asked, told) = std::sync::mpsc::sync_channel(1);
+    let sleeper = thread::spawn(move || {
+        trainer.wait(None, || {
+            let _ = asked.try_send(());
+            true
+        })
+    });
+    told.recv().unwrap();
+    remote.close(1);
+    assert_eq!(sleeper.join().unwrap(), Err(TrainerError::Closed { code: 1 }));
+}
+
+#[test]
+fn a_trainer_that_attaches_again_goes_on_where_the_last_one_was() {
+    let mut node = Node::new();
+    let (mut end, mut first) = node.attach(1);
+    first.actions_mut().as_f32_mut().unwrap().fill(1.0);
+    first.post_step();
+    assert_eq!(end.wait(soon(), || true), Ok(Request::Step));
+    // The step is done and answered, but the trainer dies before it looks.
+    node.step(&mut end);
+    assert_eq!(node.shared.attach(2, 1).unwrap_err().kind(), std::io::ErrorKind::ResourceBusy);
+    drop(end);
+    let (end, mut second) = node.attach(2);
+    assert_eq!((second.answered(), second.frame().number()), (1, 1));
+    assert_eq!(second.frame().obs(0).as_f32().unwrap()[0], 1.0);
+    let node = node.serve(end, 1);
+    second.actions_mut().as_f32_mut().unwrap().fill(1.0);
+    second.post_step();
+    assert_eq!(ask(&mut second), Answer::Frame);
+    assert_eq!(second.frame().obs(0).as_f32().unwrap()[0], 2.0);
+    // The first trainer is told, and what it writes goes nowhere.
+    assert_eq!(first.wait(soon(), || true), Err(TrainerError::TakenOver { generation: 2 }));
+    node.join().unwrap();
+}
+
+#[test]
+fn requests_out_of_turn_and_of_unknown_kinds_end_the_attachment() {
+    let mut node = Node::new();
+    let (mut end, trainer) = node.attach(1);
+    drop(trainer);
+    let raw = rollhouse_arena::SharedMemory::attach(end.inputs_fd().try_clone_to_owned().unwrap()).unwrap();
+    let store = |at: usize, value| raw.word(at).store(value, std::sync::atomic::Ordering::SeqCst);
+    store(256, 2);
+    let wrong = PeerError::RequestNumber { given: 2, answered: 0 };
+    assert_eq!(end.wait(soon(), || true), Err(ServeError::Peer(wrong)));
+    store(256, 1);
+    store(264, 77);
+    assert_eq!(end.wait(soon(), || true), Err(ServeError::Peer(PeerError::RequestKind(77))));
+}
