@@ -2,21 +2,24 @@
 
 use std::any::Any;
 use std::fmt;
+use std::io;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
 use rollhouse_core::ColumnMut;
 
 use crate::arena::{Frame, slot_of};
-use crate::files::{AttachError, Expected, InputsPlan, MAX_NOTE_BYTES, NODE_BELL, OutputsPlan, TRAINER_BELL};
-use crate::header::{inputs, outputs};
+use crate::files::{
+    AttachError, Expected, InputsPlan, MAX_NOTE_BYTES, NODE_BELL, OutputsPlan, TRAINER_BELL, check_generation,
+};
+use crate::header::{HEADER_BYTES, Word, inputs, outputs};
 use crate::memory::Memory;
 use crate::patience::{Patience, Unmet, Wait};
 use crate::ring::{RingError, RingReader, RingWriter};
 use crate::serving::{BEGINS, CLOSED, FRAME, REFUSED, RESET, SEEDED, STEP};
-use crate::shared::{ReadOnlyMemory, SharedMemory};
+use crate::shared::{ReadOnlyMemory, SharedWords};
 use crate::words::{Words, WordsMut};
 
 /// A session's memory, mapped by its trainer. One thread uses it.
@@ -26,34 +29,36 @@ use crate::words::{Words, WordsMut};
 /// Everything that places or lengths depend on was checked when the memory was attached, or is checked when read.
 #[derive(Debug)]
 pub struct AttachedArena {
-    mapped: Arc<Mapped>,
-    plan: OutputsPlan,
-    inputs_plan: InputsPlan,
-    generation: u64,
+    pub(crate) mapped: Arc<Mapped>,
+    pub(crate) plan: OutputsPlan,
+    pub(crate) inputs_plan: InputsPlan,
+    /// Which file the node's is.
+    file: FileId,
+    pub(crate) generation: u64,
     /// The newest request.
-    posted: u64,
+    pub(crate) posted: u64,
     /// The newest request whose answer was taken.
-    answered: u64,
-    frame: u64,
+    pub(crate) answered: u64,
+    pub(crate) frame: u64,
     /// Per lane, the newest number it was sent under.
-    sent: Vec<u64>,
+    pub(crate) sent: Vec<u64>,
     /// Lanes sent and neither received nor refused.
-    outstanding: Vec<bool>,
-    outstanding_lanes: usize,
-    ready_read: u64,
-    lanes_refused: u64,
-    requests: RingWriter,
-    answers: RingReader,
-    patience: Patience,
+    pub(crate) outstanding: Vec<bool>,
+    pub(crate) outstanding_lanes: usize,
+    pub(crate) ready_read: u64,
+    pub(crate) lanes_refused: u64,
+    pub(crate) requests: RingWriter,
+    pub(crate) answers: RingReader,
+    pub(crate) patience: Patience,
 }
 
 /// The mappings. Lives as long as anyone holds an address in them.
 #[derive(Debug)]
-struct Mapped {
-    outputs: ReadOnlyMemory,
-    columns: Memory,
-    inputs: SharedMemory,
-    actions: Memory,
+pub(crate) struct Mapped {
+    pub(crate) outputs: ReadOnlyMemory,
+    pub(crate) columns: Memory,
+    pub(crate) inputs: SharedWords,
+    pub(crate) actions: Memory,
 }
 
 /// What the node answered to a step or a reset.
@@ -65,18 +70,20 @@ pub enum Answer {
     Refused(Vec<u8>),
 }
 
-/// What came of waiting for lanes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReadyLanes {
-    /// The rows of so many more lanes are there.
-    Ready(usize),
-    /// Lanes that were sent were not stepped; the node's note says why.
-    Refused {
-        /// The lanes.
-        lanes: Vec<u32>,
-        /// In the node's encoding.
-        note: Vec<u8>,
-    },
+/// Waits for one answer; see [`AttachedArena::waiter`].
+#[derive(Debug)]
+pub struct AnswerWaiter {
+    mapped: Arc<Mapped>,
+    posted: u64,
+    generation: u64,
+    patience: Patience,
+}
+
+/// Which file a descriptor stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileId {
+    device: u64,
+    inode: u64,
 }
 
 /// Why a trainer got no answer.
@@ -111,47 +118,91 @@ pub enum TrainerError {
 }
 
 impl AttachedArena {
-    /// Maps and checks the files that a node handed over.
+    /// Maps and checks the files that a node handed over. No descriptor is kept.
     ///
     /// # Errors
     /// See [`AttachError`]: nothing of either file is used then.
     pub fn open(outputs: OwnedFd, inputs: OwnedFd, expected: &Expected<'_>) -> Result<Self, AttachError> {
-        let map = |file| move |source| AttachError::Map { file, source };
-        let mut outputs = ReadOnlyMemory::attach(outputs).map_err(map("outputs"))?;
-        let mut inputs = SharedMemory::attach(inputs).map_err(map("inputs"))?;
-        let least = crate::header::HEADER_BYTES;
-        for (file, bytes) in [("outputs", outputs.len()), ("inputs", inputs.len())] {
-            if bytes < least {
-                return Err(AttachError::Place { file, what: "header", offset: 0, bytes: least as u64 });
-            }
-        }
-        let inputs_plan = InputsPlan::read(&inputs, inputs.len(), expected)?;
+        let map = |source| AttachError::Map { file: "outputs", source };
+        let file = FileId::of(&outputs).map_err(map)?;
+        let mut outputs = ReadOnlyMemory::attach(outputs.as_fd()).map_err(map)?;
+        has_header("outputs", outputs.len())?;
+        let (mut inputs, inputs_plan) = map_inputs(inputs, expected)?;
         let plan = OutputsPlan::read(&outputs, expected)?;
         let columns = outputs.split(plan.columns_at);
         let actions = inputs.split(inputs_plan.action.offset);
-        let answered = outputs.load_acquire(outputs::ANSWER_SEQ.at);
-        let frame = outputs.load(outputs::FRAME_SEQ.at);
-        let sent: Vec<u64> = (0..expected.lanes).map(|lane| outputs.load(plan.lane_seq(lane))).collect();
         let requests =
             RingWriter::resume(inputs_plan.requests, &inputs, &outputs).map_err(AttachError::Ring)?;
         let answers = RingReader::resume(plan.answers, &inputs, &outputs).map_err(AttachError::Ring)?;
-        Ok(Self {
+        let mut arena = Self {
             plan,
             inputs_plan,
+            file,
             generation: expected.generation,
-            posted: answered,
-            answered,
-            frame,
-            outstanding: vec![false; sent.len()],
+            posted: 0,
+            answered: 0,
+            frame: 0,
+            sent: vec![0; expected.lanes],
+            outstanding: vec![false; expected.lanes],
             outstanding_lanes: 0,
-            sent,
-            ready_read: inputs.load(inputs::READY_READ.at),
-            lanes_refused: outputs.load(outputs::LANES_REFUSED.at),
+            ready_read: 0,
+            lanes_refused: 0,
             requests,
             answers,
             patience: Patience::new(),
             mapped: Arc::new(Mapped { outputs, columns, inputs, actions }),
-        })
+        };
+        arena.read_numbers();
+        Ok(arena)
+    }
+
+    /// Goes on in a later attachment of the same session: takes a new file for what the trainer writes, at the
+    /// addresses of the one before, so that addresses of the action column stay good. A request that was under way is
+    /// forgotten: [`AttachedArena::answered`] tells whether it was carried out.
+    ///
+    /// # Errors
+    /// As [`AttachedArena::open`], and [`AttachError::OtherMemory`] if the node's file is another one; this attachment
+    /// stays as it was then.
+    pub fn renew(
+        &mut self,
+        outputs: OwnedFd,
+        inputs: OwnedFd,
+        expected: &Expected<'_>,
+    ) -> Result<(), AttachError> {
+        let file = FileId::of(&outputs).map_err(|source| AttachError::Map { file: "outputs", source })?;
+        if file != self.file {
+            return Err(AttachError::OtherMemory);
+        }
+        check_generation(&self.mapped.outputs, expected.generation)?;
+        let (new, plan) = map_inputs(inputs, expected)?;
+        if plan != self.inputs_plan {
+            return Err(AttachError::OtherMemory);
+        }
+        let peer = &self.mapped.outputs;
+        let requests = RingWriter::resume(plan.requests, &new, peer).map_err(AttachError::Ring)?;
+        let answers = RingReader::resume(self.plan.answers, &new, peer).map_err(AttachError::Ring)?;
+        // SAFETY: slices of the action column borrow this value, which is borrowed exclusively here.
+        let replaced = unsafe { self.mapped.inputs.replace(new) };
+        replaced.map_err(|source| AttachError::Map { file: "inputs", source })?;
+        (self.requests, self.answers) = (requests, answers);
+        self.generation = expected.generation;
+        self.read_numbers();
+        Ok(())
+    }
+
+    /// Reads where the session stands.
+    fn read_numbers(&mut self) {
+        let Mapped { outputs, inputs, .. } = &*self.mapped;
+        self.answered = outputs.load_acquire(outputs::ANSWER_SEQ.at);
+        self.posted = self.answered;
+        self.frame = outputs.load(outputs::FRAME_SEQ.at);
+        for (lane, sent) in self.sent.iter_mut().enumerate() {
+            *sent = outputs.load(self.plan.lane_seq(lane));
+        }
+        self.outstanding.fill(false);
+        self.outstanding_lanes = 0;
+        self.ready_read = inputs.load(inputs::READY_READ.at);
+        self.lanes_refused = outputs.load(outputs::LANES_REFUSED.at);
     }
 
     /// Rows of the batch.
@@ -267,26 +318,37 @@ impl AttachedArena {
         alive: impl FnMut() -> bool,
     ) -> Result<Answer, TrainerError> {
         let Self { mapped, patience, posted, generation, .. } = self;
-        let Mapped { inputs: own, outputs: peer, .. } = &**mapped;
-        let wait = Wait { own, peer, bell: TRAINER_BELL, deadline };
-        let ready = || {
-            // Pairs with the node's release of this word (`ServingEnd::answer_frame`): the frame is there.
-            if peer.load_acquire(outputs::ANSWER_SEQ.at) != *posted {
-                return serves(peer, *generation).map(|()| None);
-            }
-            // The answer may be one to the trainer that took over.
-            serves_generation(peer, *generation).map(Some)
-        };
-        patience.wait(&wait, ready, alive).map_err(TrainerError::of)?;
+        mapped.wait(*posted, *generation, patience, deadline, alive)?;
         self.take_answer()
+    }
+
+    /// The answer to the request that was posted last, if it is there. Never blocks.
+    ///
+    /// # Errors
+    /// See [`TrainerError`].
+    pub fn try_answer(&mut self) -> Result<Option<Answer>, TrainerError> {
+        match self.mapped.is_answered(self.posted, self.generation)? {
+            true => self.take_answer().map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// What waits, on another thread, for the answer to the request that was posted last. One thread waits for an
+    /// attachment at a time: of two that sleep, one may be woken a slice late.
+    pub fn waiter(&self) -> AnswerWaiter {
+        AnswerWaiter {
+            mapped: Arc::clone(&self.mapped),
+            posted: self.posted,
+            generation: self.generation,
+            patience: Patience::new(),
+        }
     }
 
     #[inline]
     fn take_answer(&mut self) -> Result<Answer, TrainerError> {
         let peer = &self.mapped.outputs;
         let (kind, frame) = (peer.load(outputs::ANSWER_KIND.at), peer.load(outputs::FRAME_SEQ.at));
-        let wrong =
-            |word: crate::Word, value, wanted| Err(TrainerError::Answer { word: word.name, value, wanted });
+        let wrong = |word: Word, value, wanted| Err(TrainerError::Answer { word: word.name, value, wanted });
         match kind {
             FRAME if frame != self.frame + 1 => wrong(outputs::FRAME_SEQ, frame, self.frame + 1),
             FRAME => {
@@ -301,7 +363,7 @@ impl AttachedArena {
         }
     }
 
-    fn note(&self) -> Result<Vec<u8>, TrainerError> {
+    pub(crate) fn note(&self) -> Result<Vec<u8>, TrainerError> {
         let peer = &self.mapped.outputs;
         let bytes = peer.load(outputs::NOTE_BYTES.at);
         let (word, most) = (outputs::NOTE_BYTES.name, MAX_NOTE_BYTES as u64);
@@ -322,115 +384,6 @@ impl AttachedArena {
         }
         let code = |lane: u32| peer.load(self.plan.lane_lost(lane as usize)) as u8;
         (0..self.lanes() as u32).map(|lane| (lane, code(lane))).filter(|(_, code)| *code != 0).collect()
-    }
-
-    /// Asks the node to step some lanes, whose rows of the action column were filled in.
-    ///
-    /// # Panics
-    /// While a request is under way, if there is no such lane, or if it is outstanding.
-    pub fn send(&mut self, lanes: &[u32]) {
-        self.assert_ours();
-        let Mapped { inputs: own, outputs: peer, .. } = &*self.mapped;
-        for &lane in lanes {
-            let index = lane as usize;
-            assert!(!self.outstanding[index], "lane {lane} is outstanding");
-            (self.outstanding[index], self.outstanding_lanes) = (true, self.outstanding_lanes + 1);
-            self.sent[index] += 1;
-            // Pairs with the node's acquire of this word (`ServingEnd::take_sent`): it sees the lane's action.
-            own.store_release(self.inputs_plan.lane_seqs_at + index * 8, self.sent[index]);
-        }
-        let doorbell = own.load(inputs::LANES_SEQ.at).wrapping_add(1);
-        own.store_release(inputs::LANES_SEQ.at, doorbell);
-        NODE_BELL.ring(own, peer);
-    }
-
-    /// The row of the action column of one lane that is not outstanding.
-    ///
-    /// # Panics
-    /// If there is no such lane, or it is outstanding.
-    pub fn action_row_mut(&mut self, lane: u32) -> ColumnMut<'_> {
-        assert!(!self.outstanding[lane as usize], "lane {lane} is outstanding");
-        let lane = lane as usize;
-        // SAFETY: as in `actions_mut`.
-        unsafe { self.mapped.actions.write(self.inputs_plan.action.rows(&(lane..lane + 1))) }
-    }
-
-    /// Lanes sent and not received yet.
-    pub const fn outstanding(&self) -> usize {
-        self.outstanding_lanes
-    }
-
-    /// Waits until at least `min` of the lanes that are outstanding are done, and adds all that are to `ready`; their
-    /// rows are in [`AttachedArena::lane_rows`].
-    ///
-    /// # Errors
-    /// See [`TrainerError`]; after `TimedOut` the lanes are still outstanding.
-    pub fn wait_lanes(
-        &mut self,
-        min: usize,
-        ready: &mut Vec<u32>,
-        deadline: Option<Instant>,
-        alive: impl FnMut() -> bool,
-    ) -> Result<ReadyLanes, TrainerError> {
-        let Self { mapped, patience, generation, ready_read, lanes_refused, .. } = self;
-        let Mapped { inputs: own, outputs: peer, .. } = &**mapped;
-        let wait = Wait { own, peer, bell: TRAINER_BELL, deadline };
-        let look = || {
-            // Pairs with the node's release of this word (`ServingEnd::answer_lanes`): the rows are there.
-            let written = peer.load_acquire(outputs::READY_WRITTEN.at);
-            let refused = peer.load_acquire(outputs::LANES_REFUSED.at) != *lanes_refused;
-            if written.wrapping_sub(*ready_read) < min as u64 && !refused {
-                return serves(peer, *generation).map(|()| None);
-            }
-            serves_generation(peer, *generation).map(|()| Some((written, refused)))
-        };
-        let (written, refused) = patience.wait(&wait, look, alive).map_err(TrainerError::of)?;
-        let count = self.take_ready(written, ready)?;
-        if !refused {
-            return Ok(ReadyLanes::Ready(count));
-        }
-        // What was refused is answered without being ready. Asked again, because a lane may have become ready since.
-        let written = self.mapped.outputs.load_acquire(outputs::READY_WRITTEN.at);
-        self.take_ready(written, ready)?;
-        self.take_refused()
-    }
-
-    fn take_ready(&mut self, written: u64, ready: &mut Vec<u32>) -> Result<usize, TrainerError> {
-        let most = self.ready_read.saturating_add(self.outstanding_lanes as u64);
-        if written < self.ready_read || written > most {
-            let word = outputs::READY_WRITTEN.name;
-            return Err(TrainerError::Answer { word, value: written, wanted: most });
-        }
-        let mut count = 0;
-        while self.ready_read < written {
-            let lane = self.mapped.outputs.load(self.plan.ready(self.ready_read));
-            let index = usize::try_from(lane).unwrap_or(usize::MAX);
-            if !self.outstanding.get(index).copied().unwrap_or(false) {
-                let wanted = self.lanes() as u64 - 1;
-                return Err(TrainerError::Answer { word: "ready lane", value: lane, wanted });
-            }
-            self.received(index);
-            ready.push(lane as u32);
-            self.ready_read += 1;
-            count += 1;
-        }
-        self.mapped.inputs.store_release(inputs::READY_READ.at, self.ready_read);
-        Ok(count)
-    }
-
-    fn take_refused(&mut self) -> Result<ReadyLanes, TrainerError> {
-        self.lanes_refused = self.mapped.outputs.load_acquire(outputs::LANES_REFUSED.at);
-        let note = self.note()?;
-        let answered = |lane: usize| self.mapped.outputs.load(self.plan.lane_seq(lane)) == self.sent[lane];
-        let refused = |&lane: &usize| self.outstanding[lane] && answered(lane);
-        let lanes: Vec<usize> = (0..self.lanes()).filter(refused).collect();
-        lanes.iter().for_each(|&lane| self.received(lane));
-        Ok(ReadyLanes::Refused { lanes: lanes.into_iter().map(|lane| lane as u32).collect(), note })
-    }
-
-    fn received(&mut self, lane: usize) {
-        self.outstanding[lane] = false;
-        self.outstanding_lanes -= 1;
     }
 
     /// Sends a command; waits while the ring is full. The node runs commands in order between two steps.
@@ -505,14 +458,76 @@ impl AttachedArena {
     }
 
     #[inline]
-    fn assert_ours(&self) {
+    pub(crate) fn assert_ours(&self) {
         assert!(self.posted == self.answered, "the arena belongs to the node while a request is under way");
     }
 }
 
+impl AnswerWaiter {
+    /// Returns when there is an answer, for [`AttachedArena::try_answer`] to take. Waits as [`AttachedArena::wait`].
+    ///
+    /// # Errors
+    /// See [`TrainerError`].
+    pub fn wait(
+        &mut self,
+        deadline: Option<Instant>,
+        alive: impl FnMut() -> bool,
+    ) -> Result<(), TrainerError> {
+        let Self { mapped, posted, generation, patience } = self;
+        mapped.wait(*posted, *generation, patience, deadline, alive)
+    }
+}
+
+impl Mapped {
+    #[inline]
+    fn wait(
+        &self,
+        posted: u64,
+        generation: u64,
+        patience: &mut Patience,
+        deadline: Option<Instant>,
+        alive: impl FnMut() -> bool,
+    ) -> Result<(), TrainerError> {
+        let wait = Wait { own: &self.inputs, peer: &self.outputs, bell: TRAINER_BELL, deadline };
+        let ready = || self.is_answered(posted, generation).map(|answered| answered.then_some(()));
+        patience.wait(&wait, ready, alive).map_err(TrainerError::of)
+    }
+
+    /// One look.
+    #[inline]
+    fn is_answered(&self, posted: u64, generation: u64) -> Result<bool, TrainerError> {
+        // Pairs with the node's release of this word (`ServingEnd::answer_frame`): the frame is there.
+        if self.outputs.load_acquire(outputs::ANSWER_SEQ.at) != posted {
+            return serves(&self.outputs, generation).map(|()| false);
+        }
+        // The answer may be one to the trainer that took over.
+        serves_generation(&self.outputs, generation).map(|()| true)
+    }
+}
+
+impl FileId {
+    fn of(fd: &OwnedFd) -> io::Result<Self> {
+        let stat = rustix::fs::fstat(fd)?;
+        Ok(Self { device: stat.st_dev, inode: stat.st_ino })
+    }
+}
+
+fn has_header(file: &'static str, bytes: usize) -> Result<(), AttachError> {
+    let wrong = AttachError::Place { file, what: "header", offset: 0, bytes: HEADER_BYTES as u64 };
+    if bytes < HEADER_BYTES { Err(wrong) } else { Ok(()) }
+}
+
+fn map_inputs(fd: OwnedFd, expected: &Expected<'_>) -> Result<(SharedWords, InputsPlan), AttachError> {
+    let map = |source| AttachError::Map { file: "inputs", source };
+    let inputs = SharedWords::attach(fd.as_fd()).map_err(map)?;
+    has_header("inputs", inputs.len())?;
+    let plan = InputsPlan::read(&inputs, inputs.len(), expected)?;
+    Ok((inputs, plan))
+}
+
 /// Whether the node still serves this attachment.
 #[inline]
-fn serves(outputs: &ReadOnlyMemory, generation: u64) -> Result<(), TrainerError> {
+pub(crate) fn serves(outputs: &ReadOnlyMemory, generation: u64) -> Result<(), TrainerError> {
     if outputs.load_acquire(outputs::STATE.at) == CLOSED {
         return Err(TrainerError::Closed { code: outputs.load(outputs::CLOSE_CODE.at) });
     }
@@ -520,7 +535,7 @@ fn serves(outputs: &ReadOnlyMemory, generation: u64) -> Result<(), TrainerError>
 }
 
 #[inline]
-fn serves_generation(outputs: &ReadOnlyMemory, generation: u64) -> Result<(), TrainerError> {
+pub(crate) fn serves_generation(outputs: &ReadOnlyMemory, generation: u64) -> Result<(), TrainerError> {
     match outputs.load(outputs::GENERATION.at) {
         now if now == generation => Ok(()),
         now => Err(TrainerError::TakenOver { generation: now }),
@@ -528,7 +543,7 @@ fn serves_generation(outputs: &ReadOnlyMemory, generation: u64) -> Result<(), Tr
 }
 
 impl TrainerError {
-    fn of(unmet: Unmet<Self>) -> Self {
+    pub(crate) fn of(unmet: Unmet<Self>) -> Self {
         match unmet {
             Unmet::TimedOut => Self::TimedOut,
             Unmet::Gone => Self::Gone,

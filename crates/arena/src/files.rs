@@ -316,10 +316,17 @@ pub enum AttachError {
         /// What it has to be.
         wanted: u64,
     },
+    /// A later attachment of a session brought another memory than the first.
+    OtherMemory,
     /// The columns are larger than an arena may be.
     Size,
     /// The cursors of a ring do not fit together.
     Ring(crate::ring::RingError),
+}
+
+/// Whether the node's file says that it serves that attachment.
+pub(crate) fn check_generation(file: &ReadOnlyMemory, generation: u64) -> Result<(), AttachError> {
+    Check { file: "outputs", words: file }.is(outputs::GENERATION, generation)
 }
 
 struct Check<'a, W> {
@@ -508,6 +515,7 @@ impl fmt::Display for AttachError {
             Self::Column { column, what, value, wanted } => {
                 write!(f, "{what} of column {column} is {value:#x}, {wanted:#x} is wanted")
             }
+            Self::OtherMemory => f.write_str("the session is no longer in the memory it was in"),
             Self::Size => f.write_str("the columns are larger than an arena may be"),
             Self::Ring(_) => f.write_str("the cursors of a command ring do not fit together"),
         }

@@ -33,6 +33,7 @@
 
 mod arena;
 mod attached;
+mod attached_lanes;
 mod bell;
 mod columns;
 mod files;
@@ -43,19 +44,22 @@ mod patience;
 mod placement;
 mod ring;
 mod serving;
+mod serving_lanes;
 mod shared;
+mod shared_arena;
 mod wait;
 mod words;
 
 pub use arena::{Arena, ArenaError, BlockRows, Frame, MAX_ARENA_BYTES, ObsRefs, PreviousObs, Rows, Share};
-pub use attached::{Answer, AttachedArena, ReadyLanes, TrainerError};
+pub use attached::{Answer, AnswerWaiter, AttachedArena, TrainerError};
+pub use attached_lanes::ReadyLanes;
 pub use columns::BatchColumns;
 pub use files::{ArenaIdent, AttachError, Expected, MAX_NOTE_BYTES};
 pub use header::{LAYOUT_VERSION, Word};
 pub use placement::Placement;
 pub use ring::{DEFAULT_RING_BYTES, MAX_RING_BYTES, MIN_RING_BYTES, RingError};
-pub use serving::{
-    LaneRows, PeerError, Request, ResetColumns, ServeError, ServingEnd, ServingRemote, SharedArena,
-};
+pub use serving::{PeerError, Request, ResetColumns, ServeError, ServingEnd, ServingRemote};
+pub use serving_lanes::LaneRows;
 pub use shared::SharedMemory;
+pub use shared_arena::SharedArena;
 pub use wait::{Spin, TimedOut};

@@ -5,14 +5,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use rustix::fs::{MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap, mremap_fixed, munmap};
 
-/// A memfd mapped whole, for as long as this lives. It never moves, and its size is sealed.
+/// A memfd mapped whole, for as long as this lives; it needs no descriptor for that. It never moves, and its size is
+/// sealed.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
-    fd: OwnedFd,
 }
 
 /// What this process may do with a mapping.
@@ -31,12 +31,12 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// `bytes` zero bytes, all of them there from the start: a system without memory says so here and not by a bus
     /// error later. `seals` are added after the file is mapped.
-    pub(crate) fn create(name: &str, bytes: usize, seals: SealFlags) -> io::Result<Self> {
+    pub(crate) fn create(name: &str, bytes: usize, seals: SealFlags) -> io::Result<(Self, OwnedFd)> {
         let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, bytes as u64)?;
-        let mapping = Self::map(fd, bytes, Access::ReadWrite)?;
-        fcntl_add_seals(&mapping.fd, seals)?;
-        Ok(mapping)
+        let mapping = Self::map(&fd, bytes, Access::ReadWrite)?;
+        fcntl_add_seals(&fd, seals)?;
+        Ok((mapping, fd))
     }
 
     /// Maps a file that another process created.
@@ -44,22 +44,22 @@ impl Mapping {
     /// # Errors
     /// `InvalidInput` if it lacks one of the seals `wanted`, is empty or no whole number of words; else what the
     /// kernel says.
-    pub(crate) fn attach(fd: OwnedFd, wanted: SealFlags, access: Access) -> io::Result<Self> {
+    pub(crate) fn attach(fd: BorrowedFd<'_>, wanted: SealFlags, access: Access) -> io::Result<Self> {
         let invalid = |message| io::Error::new(io::ErrorKind::InvalidInput, message);
-        let seals = fcntl_get_seals(&fd).map_err(|_| invalid("a file that cannot be sealed".to_owned()))?;
+        let seals = fcntl_get_seals(fd).map_err(|_| invalid("a file that cannot be sealed".to_owned()))?;
         let missing = wanted.difference(seals);
         if !missing.is_empty() {
             let seals = seal_names(missing);
             return Err(invalid(format!("shared memory is not sealed against {seals}")));
         }
-        let bytes = usize::try_from(fstat(&fd)?.st_size).unwrap_or(0);
+        let bytes = usize::try_from(fstat(fd)?.st_size).unwrap_or(0);
         if bytes == 0 || !bytes.is_multiple_of(WORD) {
             return Err(invalid(format!("shared memory of {bytes} bytes, a multiple of {WORD} is wanted")));
         }
         Self::map(fd, bytes, access)
     }
 
-    fn map(fd: OwnedFd, bytes: usize, access: Access) -> io::Result<Self> {
+    fn map(fd: impl AsFd, bytes: usize, access: Access) -> io::Result<Self> {
         let protection = match access {
             Access::Read => ProtFlags::READ,
             Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
@@ -67,9 +67,28 @@ impl Mapping {
         // Populated: the first steps would otherwise fault every page in.
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a new mapping at an address the kernel chooses touches no memory in use.
-        let start = unsafe { mmap(std::ptr::null_mut(), bytes, protection, flags, &fd, 0) }?;
+        let start = unsafe { mmap(std::ptr::null_mut(), bytes, protection, flags, fd, 0) }?;
         let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { start, bytes, fd })
+        Ok(Self { start, bytes })
+    }
+
+    /// Puts another mapping of the same length in this one's place, at its addresses.
+    ///
+    /// # Errors
+    /// What the kernel says; `InvalidInput` if the lengths differ.
+    ///
+    /// # Safety
+    /// Nobody holds a Rust reference to other things than atomics in this mapping, and both may be accessed alike.
+    pub(crate) unsafe fn replace(&self, by: Self) -> io::Result<()> {
+        if by.bytes != self.bytes {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let (from, to) = (by.start.as_ptr().cast(), self.start.as_ptr().cast());
+        // SAFETY: `by` is a whole mapping that nobody else knows and that is forgotten below; what lay at `to` is this
+        // mapping, whose users see other contents from now on, as whenever a peer writes, by contract.
+        unsafe { mremap_fixed(from, by.bytes, by.bytes, MremapFlags::MAYMOVE, to) }?;
+        std::mem::forget(by);
+        Ok(())
     }
 
     pub(crate) const fn start(&self) -> NonNull<u8> {
@@ -78,12 +97,6 @@ impl Mapping {
 
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
-    }
-}
-
-impl AsFd for Mapping {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
     }
 }
 

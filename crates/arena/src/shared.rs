@@ -20,8 +20,14 @@ use crate::words::{Words, WordsMut, futex_wait, futex_wake};
 /// The size is sealed: no peer can shrink the file and turn an access into a bus error.
 #[derive(Debug)]
 pub struct SharedMemory {
+    words: SharedWords,
+    fd: OwnedFd,
+}
+
+/// The words of a mapping that may be written here, from its first one on.
+#[derive(Debug)]
+pub(crate) struct SharedWords {
     map: Arc<Mapping>,
-    /// The bytes that are reached here, from the first one on.
     bytes: usize,
 }
 
@@ -39,14 +45,18 @@ impl SharedMemory {
     /// # Errors
     /// What the kernel says, as a rule that there is no memory or no descriptor left.
     pub fn create(name: &str, bytes: usize) -> io::Result<Self> {
-        let bytes = bytes.next_multiple_of(WORD).max(WORD);
-        Mapping::create(name, bytes, SIZE_SEALS | SealFlags::SEAL).map(Self::of)
+        Self::create_sealed(name, bytes, SIZE_SEALS | SealFlags::SEAL)
     }
 
     /// The same, sealed so that nobody else can ever map it to be written.
     pub(crate) fn create_published(name: &str, bytes: usize) -> io::Result<Self> {
+        Self::create_sealed(name, bytes, PUBLISHED_SEALS)
+    }
+
+    fn create_sealed(name: &str, bytes: usize, seals: SealFlags) -> io::Result<Self> {
         let bytes = bytes.next_multiple_of(WORD).max(WORD);
-        Mapping::create(name, bytes, PUBLISHED_SEALS).map(Self::of)
+        let (mapping, fd) = Mapping::create(name, bytes, seals)?;
+        Ok(Self { words: SharedWords::of(mapping), fd })
     }
 
     /// Maps a memory that another process created.
@@ -54,21 +64,64 @@ impl SharedMemory {
     /// # Errors
     /// `InvalidInput` if the file's size is not sealed or no whole number of words; else what the kernel says.
     pub fn attach(fd: OwnedFd) -> io::Result<Self> {
-        Mapping::attach(fd, SIZE_SEALS, Access::ReadWrite).map(Self::of)
-    }
-
-    fn of(mapping: Mapping) -> Self {
-        Self { bytes: mapping.bytes(), map: Arc::new(mapping) }
+        Ok(Self { words: SharedWords::attach(fd.as_fd())?, fd })
     }
 
     /// Its length in bytes.
     pub const fn len(&self) -> usize {
-        self.bytes
+        self.words.len()
     }
 
     /// Never: the smallest is a word.
     pub const fn is_empty(&self) -> bool {
-        self.bytes == 0
+        self.len() == 0
+    }
+
+    /// As [`SharedWords::split`].
+    pub(crate) fn split(&mut self, at: usize) -> Memory {
+        self.words.split(at)
+    }
+
+    /// The word at byte `offset`.
+    ///
+    /// # Panics
+    /// If it is not aligned or lies outside.
+    #[inline]
+    pub fn word(&self, offset: usize) -> &AtomicU64 {
+        self.words.word(offset)
+    }
+
+    /// Copies `bytes` to byte `offset`, which is a multiple of 8. The rest of a last, partial word becomes zero.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        self.words.copy_from(offset, bytes);
+    }
+
+    /// Copies `len` bytes from byte `offset`. A peer that writes meanwhile decides what they are.
+    ///
+    /// # Panics
+    /// If they lie outside.
+    pub fn read(&self, offset: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.words.copy_to(offset, &mut bytes);
+        bytes
+    }
+}
+
+impl SharedWords {
+    fn of(mapping: Mapping) -> Self {
+        Self { bytes: mapping.bytes(), map: Arc::new(mapping) }
+    }
+
+    /// As [`SharedMemory::attach`]; keeps no descriptor.
+    pub(crate) fn attach(fd: BorrowedFd<'_>) -> io::Result<Self> {
+        Mapping::attach(fd, SIZE_SEALS, Access::ReadWrite).map(Self::of)
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.bytes
     }
 
     /// Ends the words at `at`, a multiple of 8 inside: the bytes from there on are columns, which words do not reach
@@ -80,36 +133,26 @@ impl SharedMemory {
         columns
     }
 
-    /// The word at byte `offset`.
+    /// Puts other memory, reached by nobody else, in the place of this one.
     ///
-    /// # Panics
-    /// If it is not aligned or lies outside.
+    /// # Errors
+    /// As [`Mapping::replace`].
+    ///
+    /// # Safety
+    /// Nobody holds a slice of the columns behind the words.
+    pub(crate) unsafe fn replace(&self, by: Self) -> io::Result<()> {
+        let by = Arc::into_inner(by.map).ok_or(io::ErrorKind::ResourceBusy)?;
+        // SAFETY: words are atomics, and nobody holds a slice of the columns, by contract.
+        unsafe { self.map.replace(by) }
+    }
+
     #[inline]
-    pub fn word(&self, offset: usize) -> &AtomicU64 {
+    fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(WORD) && offset + WORD <= self.bytes, "a word must lie in the memory");
         // SAFETY: in range and aligned (asserted; the mapping starts at a page), valid while `self` lives, and
         // every process and thread reaches it through atomics only: the bytes are in no other Rust reference
         // (`split` ends the words where columns begin).
         unsafe { &*self.map.start().as_ptr().add(offset).cast::<AtomicU64>() }
-    }
-
-    /// Copies `bytes` to byte `offset`, which is a multiple of 8. The rest of a last, partial word becomes zero.
-    ///
-    /// # Panics
-    /// If they do not fit.
-    pub fn write(&self, offset: usize, bytes: &[u8]) {
-        self.copy_from(offset, bytes);
-    }
-
-    /// Copies `len` bytes from byte `offset`. A peer that writes meanwhile decides
-    /// what they are.
-    ///
-    /// # Panics
-    /// If they lie outside.
-    pub fn read(&self, offset: usize, len: usize) -> Vec<u8> {
-        let mut bytes = vec![0; len];
-        self.copy_to(offset, &mut bytes);
-        bytes
     }
 }
 
@@ -118,12 +161,12 @@ impl ReadOnlyMemory {
     ///
     /// # Errors
     /// As [`SharedMemory::attach`]; also if it is not sealed against writing.
-    pub(crate) fn attach(fd: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn attach(fd: BorrowedFd<'_>) -> io::Result<Self> {
         let mapping = Mapping::attach(fd, PUBLISHED_SEALS, Access::Read)?;
         Ok(Self { bytes: mapping.bytes(), map: Arc::new(mapping) })
     }
 
-    /// As [`SharedMemory::split`].
+    /// As [`SharedWords::split`].
     pub(crate) fn split(&mut self, at: usize) -> Memory {
         assert!(at.is_multiple_of(WORD) && at <= self.bytes, "columns must lie in the memory");
         let columns = Memory::mapped(Arc::clone(&self.map), at..self.bytes, Access::Read);
@@ -138,13 +181,13 @@ impl ReadOnlyMemory {
     #[inline]
     fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(WORD) && offset + WORD <= self.bytes, "a word must lie in the memory");
-        // SAFETY: as in `SharedMemory::word`; the pages cannot be written here, and the word is only loaded, relaxed,
+        // SAFETY: as in `SharedWords::word`; the pages cannot be written here, and the word is only loaded, relaxed,
         // which is what atomics on read-only memory may do.
         unsafe { &*self.map.start().as_ptr().add(offset).cast::<AtomicU64>() }
     }
 }
 
-impl Words for SharedMemory {
+impl Words for SharedWords {
     #[inline]
     fn load(&self, offset: usize) -> u64 {
         self.word(offset).load(Ordering::Relaxed)
@@ -155,7 +198,7 @@ impl Words for SharedMemory {
     }
 }
 
-impl WordsMut for SharedMemory {
+impl WordsMut for SharedWords {
     #[inline]
     fn store(&self, offset: usize, value: u64) {
         self.word(offset).store(value, Ordering::Relaxed);
@@ -163,6 +206,28 @@ impl WordsMut for SharedMemory {
 
     fn wake_on(&self, offset: usize) {
         futex_wake(low_half(self.word(offset)));
+    }
+}
+
+impl Words for SharedMemory {
+    #[inline]
+    fn load(&self, offset: usize) -> u64 {
+        self.words.load(offset)
+    }
+
+    fn sleep_on(&self, offset: usize, value: u32, most: Duration) {
+        self.words.sleep_on(offset, value, most);
+    }
+}
+
+impl WordsMut for SharedMemory {
+    #[inline]
+    fn store(&self, offset: usize, value: u64) {
+        self.words.store(offset, value);
+    }
+
+    fn wake_on(&self, offset: usize) {
+        self.words.wake_on(offset);
     }
 }
 
@@ -187,7 +252,7 @@ fn low_half(word: &AtomicU64) -> &AtomicU32 {
 
 impl AsFd for SharedMemory {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.map.as_fd()
+        self.fd.as_fd()
     }
 }
 
@@ -238,7 +303,7 @@ mod tests {
     #[test]
     fn a_published_memory_is_written_by_its_creator_alone() {
         let here = SharedMemory::create_published("test", 4096).unwrap();
-        let there = ReadOnlyMemory::attach(here.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        let there = ReadOnlyMemory::attach(here.as_fd()).unwrap();
         here.word(8).store(7, Ordering::Release);
         assert_eq!(there.load(8), 7);
         // By the descriptor, and by one opened anew from /proc, which has none of the first one's limits.
@@ -256,7 +321,7 @@ mod tests {
     #[test]
     fn a_memory_that_others_may_write_is_not_taken_for_a_published_one() {
         let memory = SharedMemory::create("test", 4096).unwrap();
-        let error = ReadOnlyMemory::attach(memory.as_fd().try_clone_to_owned().unwrap()).unwrap_err();
+        let error = ReadOnlyMemory::attach(memory.as_fd()).unwrap_err();
         assert_eq!(error.to_string(), "shared memory is not sealed against writing by others");
     }
 }

@@ -316,3 +316,41 @@ fn requests_out_of_turn_and_of_unknown_kinds_end_the_attachment() {
     store(264, 77);
     assert_eq!(end.wait(soon(), || true), Err(ServeError::Peer(PeerError::RequestKind(77))));
 }
+
+#[test]
+fn a_trainer_goes_on_at_the_same_addresses_when_it_attaches_again() {
+    let mut node = Node::new();
+    let (mut end, mut trainer) = node.attach(1);
+    let address = |trainer: &mut AttachedArena| trainer.actions_mut().as_f32_mut().unwrap().as_ptr().addr();
+    let before = address(&mut trainer);
+    trainer.actions_mut().as_f32_mut().unwrap().fill(1.0);
+    trainer.post_step();
+    assert_eq!(end.wait(soon(), || true), Ok(Request::Step));
+    node.step(&mut end);
+    drop(end);
+    // The answer was never looked at.
+    let end = node.shared.attach(2, node.arena.frames()).unwrap();
+    let [outputs, inputs] = files(&node.shared, &end);
+    trainer.renew(outputs, inputs, &expected(&columns(), 2)).unwrap();
+    assert_eq!((trainer.answered(), trainer.frame().number()), (1, 1));
+    assert_eq!(address(&mut trainer), before);
+    let node = node.serve(end, 1);
+    trainer.actions_mut().as_f32_mut().unwrap().fill(2.0);
+    trainer.post_step();
+    let mut waiter = trainer.waiter();
+    assert_eq!(thread::spawn(move || waiter.wait(soon(), || true)).join().unwrap(), Ok(()));
+    assert_eq!(trainer.try_answer(), Ok(Some(Answer::Frame)));
+    assert_eq!(trainer.frame().rewards(), [6.0; LANES]);
+    let (mut node, end) = node.join().unwrap();
+    drop(end);
+    // Another session's memory, or an attachment that is over, is not taken for it.
+    let mut other = Node::new();
+    let foreign = other.shared.attach(3, 0).unwrap();
+    let [outputs, inputs] = files(&other.shared, &foreign);
+    let error = trainer.renew(outputs, inputs, &expected(&columns(), 3)).unwrap_err();
+    assert_eq!(error.to_string(), "the session is no longer in the memory it was in");
+    let end = node.shared.attach(3, node.arena.frames()).unwrap();
+    let [outputs, inputs] = files(&node.shared, &end);
+    let error = trainer.renew(outputs, inputs, &expected(&columns(), 4)).unwrap_err();
+    assert_eq!(error.to_string(), "`generation` of the outputs file is 3, 4 is wanted");
+}

@@ -1,0 +1,136 @@
+//! The trainer's half of stepping single lanes.
+
+use std::time::Instant;
+
+use rollhouse_core::ColumnMut;
+
+use crate::attached::{AttachedArena, Mapped, TrainerError, serves, serves_generation};
+use crate::files::{NODE_BELL, TRAINER_BELL};
+use crate::header::{inputs, outputs};
+use crate::patience::Wait;
+use crate::words::{Words, WordsMut};
+
+/// What came of waiting for lanes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReadyLanes {
+    /// The rows of so many more lanes are there.
+    Ready(usize),
+    /// Lanes that were sent were not stepped; the node's note says why.
+    Refused {
+        /// The lanes.
+        lanes: Vec<u32>,
+        /// In the node's encoding.
+        note: Vec<u8>,
+    },
+}
+
+impl AttachedArena {
+    /// Asks the node to step some lanes, whose rows of the action column were filled in.
+    ///
+    /// # Panics
+    /// While a request is under way, if there is no such lane, or if it is outstanding.
+    pub fn send(&mut self, lanes: &[u32]) {
+        self.assert_ours();
+        let Mapped { inputs: own, outputs: peer, .. } = &*self.mapped;
+        for &lane in lanes {
+            let index = lane as usize;
+            assert!(!self.outstanding[index], "lane {lane} is outstanding");
+            (self.outstanding[index], self.outstanding_lanes) = (true, self.outstanding_lanes + 1);
+            self.sent[index] += 1;
+            // Pairs with the node's acquire of this word (`ServingEnd::take_sent`): it sees the lane's action.
+            own.store_release(self.inputs_plan.lane_seqs_at + index * 8, self.sent[index]);
+        }
+        let doorbell = own.load(inputs::LANES_SEQ.at).wrapping_add(1);
+        own.store_release(inputs::LANES_SEQ.at, doorbell);
+        NODE_BELL.ring(own, peer);
+    }
+
+    /// The row of the action column of one lane that is not outstanding.
+    ///
+    /// # Panics
+    /// If there is no such lane, or it is outstanding.
+    pub fn action_row_mut(&mut self, lane: u32) -> ColumnMut<'_> {
+        assert!(!self.outstanding[lane as usize], "lane {lane} is outstanding");
+        let lane = lane as usize;
+        // SAFETY: as in `actions_mut`.
+        unsafe { self.mapped.actions.write(self.inputs_plan.action.rows(&(lane..lane + 1))) }
+    }
+
+    /// Lanes sent and not received yet.
+    pub const fn outstanding(&self) -> usize {
+        self.outstanding_lanes
+    }
+
+    /// Waits until at least `min` of the lanes that are outstanding are done, and adds all that are to `ready`; their
+    /// rows are in [`AttachedArena::lane_rows`].
+    ///
+    /// # Errors
+    /// See [`TrainerError`]; after `TimedOut` the lanes are still outstanding.
+    pub fn wait_lanes(
+        &mut self,
+        min: usize,
+        ready: &mut Vec<u32>,
+        deadline: Option<Instant>,
+        alive: impl FnMut() -> bool,
+    ) -> Result<ReadyLanes, TrainerError> {
+        let Self { mapped, patience, generation, ready_read, lanes_refused, .. } = self;
+        let Mapped { inputs: own, outputs: peer, .. } = &**mapped;
+        let wait = Wait { own, peer, bell: TRAINER_BELL, deadline };
+        let look = || {
+            // Pairs with the node's release of this word (`ServingEnd::answer_lanes`): the rows are there.
+            let written = peer.load_acquire(outputs::READY_WRITTEN.at);
+            let refused = peer.load_acquire(outputs::LANES_REFUSED.at) != *lanes_refused;
+            if written.wrapping_sub(*ready_read) < min as u64 && !refused {
+                return serves(peer, *generation).map(|()| None);
+            }
+            serves_generation(peer, *generation).map(|()| Some((written, refused)))
+        };
+        let (written, refused) = patience.wait(&wait, look, alive).map_err(TrainerError::of)?;
+        let count = self.take_ready(written, ready)?;
+        if !refused {
+            return Ok(ReadyLanes::Ready(count));
+        }
+        // What was refused is answered without being ready. Asked again, because a lane may have become ready since.
+        let written = self.mapped.outputs.load_acquire(outputs::READY_WRITTEN.at);
+        self.take_ready(written, ready)?;
+        self.take_refused()
+    }
+
+    fn take_ready(&mut self, written: u64, ready: &mut Vec<u32>) -> Result<usize, TrainerError> {
+        let most = self.ready_read.saturating_add(self.outstanding_lanes as u64);
+        if written < self.ready_read || written > most {
+            let word = outputs::READY_WRITTEN.name;
+            return Err(TrainerError::Answer { word, value: written, wanted: most });
+        }
+        let mut count = 0;
+        while self.ready_read < written {
+            let lane = self.mapped.outputs.load(self.plan.ready(self.ready_read));
+            let index = usize::try_from(lane).unwrap_or(usize::MAX);
+            if !self.outstanding.get(index).copied().unwrap_or(false) {
+                let wanted = self.lanes() as u64 - 1;
+                return Err(TrainerError::Answer { word: "ready lane", value: lane, wanted });
+            }
+            self.received(index);
+            ready.push(lane as u32);
+            self.ready_read += 1;
+            count += 1;
+        }
+        self.mapped.inputs.store_release(inputs::READY_READ.at, self.ready_read);
+        Ok(count)
+    }
+
+    fn take_refused(&mut self) -> Result<ReadyLanes, TrainerError> {
+        self.lanes_refused = self.mapped.outputs.load_acquire(outputs::LANES_REFUSED.at);
+        let note = self.note()?;
+        let answered = |lane: usize| self.mapped.outputs.load(self.plan.lane_seq(lane)) == self.sent[lane];
+        let refused = |&lane: &usize| self.outstanding[lane] && answered(lane);
+        let lanes: Vec<usize> = (0..self.lanes()).filter(refused).collect();
+        lanes.iter().for_each(|&lane| self.received(lane));
+        Ok(ReadyLanes::Refused { lanes: lanes.into_iter().map(|lane| lane as u32).collect(), note })
+    }
+
+    fn received(&mut self, lane: usize) {
+        self.outstanding[lane] = false;
+        self.outstanding_lanes -= 1;
+    }
+}

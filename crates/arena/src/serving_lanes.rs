@@ -1,0 +1,127 @@
+//! The node's half of stepping single lanes.
+
+use arrayvec::ArrayVec;
+use rollhouse_core::limits::MAX_OBS_COLUMNS;
+use rollhouse_core::{ColumnData, ColumnMut};
+
+use crate::columns::Place;
+use crate::files::TRAINER_BELL;
+use crate::header::{inputs, outputs};
+use crate::memory::column_bytes_mut;
+use crate::serving::{PeerError, ServingEnd};
+use crate::words::{Words, WordsMut};
+
+/// The columns that hold rows of single lanes, all lanes each.
+#[derive(Debug)]
+pub struct LaneRows<'a> {
+    /// Observation columns.
+    pub obs: ArrayVec<ColumnMut<'a>, MAX_OBS_COLUMNS>,
+    /// Info columns.
+    pub infos: ArrayVec<ColumnMut<'a>, MAX_OBS_COLUMNS>,
+    /// Last observations; empty unless SAME_STEP.
+    pub final_obs: ArrayVec<ColumnMut<'a>, MAX_OBS_COLUMNS>,
+    /// One reward per lane.
+    pub rewards: ColumnMut<'a>,
+    /// Terminated flags.
+    pub terminated: ColumnMut<'a>,
+    /// Truncated flags.
+    pub truncated: ColumnMut<'a>,
+    /// Reset flags.
+    pub reset: ColumnMut<'a>,
+}
+
+impl ServingEnd {
+    /// Copies the actions of some lanes, a row each in the order of `lanes`.
+    ///
+    /// # Panics
+    /// If there is no such lane.
+    pub fn copy_actions_of(&self, lanes: &[u32]) -> ColumnData {
+        let action = &self.inputs_plan.action;
+        let mut rows = ColumnData::zeros(action.dtype, lanes.len() * action.row_elements);
+        let mut into = rows.as_mut();
+        let bytes = column_bytes_mut(&mut into);
+        let row_bytes = action.row_elements * action.dtype.size();
+        for (index, &lane) in lanes.iter().enumerate() {
+            assert!((lane as usize) < self.plan.places.lanes, "lane {lane} is in the batch");
+            let row = &mut bytes[index * row_bytes..(index + 1) * row_bytes];
+            self.inputs.copy_to(action.offset + lane as usize * row_bytes, row);
+        }
+        rows
+    }
+
+    /// The lanes that were sent since the last call, in ascending order. Each is to be answered by
+    /// [`ServingEnd::answer_lanes`] or [`ServingEnd::refuse_lanes`].
+    ///
+    /// # Errors
+    /// If a lane was sent again before it was answered.
+    pub fn take_sent(&mut self, sent: &mut Vec<u32>) -> Result<(), PeerError> {
+        sent.clear();
+        for (lane, taken) in self.taken.iter_mut().enumerate() {
+            // Pairs with the trainer's release of this word (`AttachedArena::send`): its action row is there.
+            let given = self.inputs.load_acquire(self.inputs_plan.lane_seqs_at + lane * 8);
+            if given == *taken {
+                continue;
+            }
+            let answered = self.outputs.load(self.plan.lane_seq(lane));
+            if given != *taken + 1 || *taken != answered {
+                return Err(PeerError::LaneNumber { lane, given, taken: *taken });
+            }
+            *taken = given;
+            sent.push(lane as u32);
+        }
+        Ok(())
+    }
+
+    /// The columns in which rows of single lanes are answered. A lane's row is the trainer's to read from
+    /// [`ServingEnd::answer_lanes`] until it sends the lane again.
+    pub fn lane_rows(&mut self) -> LaneRows<'_> {
+        let slot = &self.plan.places.slots[2];
+        let rows = 0..self.plan.places.lanes;
+        // SAFETY: the third slot is reached through this value alone (`SharedArena::attach` sees to there being one,
+        // the memory of the other two slots ends before it), `&mut self` excludes a second call meanwhile, and the
+        // places of two columns do not overlap (`Places::new`).
+        let write = |place: &Place| unsafe { self.lane_rows.write(place.rows(&rows)) };
+        LaneRows {
+            obs: slot.obs.iter().map(write).collect(),
+            infos: slot.infos.iter().map(write).collect(),
+            final_obs: slot.final_obs.iter().map(write).collect(),
+            rewards: write(&slot.rewards),
+            terminated: write(&slot.terminated),
+            truncated: write(&slot.truncated),
+            reset: write(&slot.reset),
+        }
+    }
+
+    /// Tells the trainer that the rows of these lanes are there.
+    ///
+    /// # Errors
+    /// If the trainer's cursor in the ring of ready lanes cannot be.
+    pub fn answer_lanes(&mut self, lanes: &[u32]) -> Result<(), PeerError> {
+        let read = self.inputs.load_acquire(inputs::READY_READ.at);
+        let (written, room) = (self.ready_written, self.plan.ready_lanes as u64);
+        let waiting = written.checked_sub(read).filter(|waiting| waiting + lanes.len() as u64 <= room);
+        if waiting.is_none() {
+            return Err(PeerError::ReadyCursor { cursor: read, written });
+        }
+        for &lane in lanes {
+            self.outputs.store(self.plan.ready(self.ready_written), u64::from(lane));
+            self.ready_written += 1;
+            // Pairs with the trainer's acquire of the lane's number or of the ring's cursor.
+            self.outputs.store_release(self.plan.lane_seq(lane as usize), self.taken[lane as usize]);
+        }
+        self.outputs.store_release(outputs::READY_WRITTEN.at, self.ready_written);
+        TRAINER_BELL.ring(&*self.outputs, &*self.inputs);
+        Ok(())
+    }
+
+    /// Refuses lanes that were sent: nothing has moved. `note` as for [`ServingEnd::refuse`].
+    pub fn refuse_lanes(&mut self, lanes: &[u32], note: &[u8]) {
+        self.put_note(note);
+        for &lane in lanes {
+            self.outputs.store_release(self.plan.lane_seq(lane as usize), self.taken[lane as usize]);
+        }
+        let refused = self.outputs.load(outputs::LANES_REFUSED.at) + 1;
+        self.outputs.store_release(outputs::LANES_REFUSED.at, refused);
+        TRAINER_BELL.ring(&*self.outputs, &*self.inputs);
+    }
+}
