@@ -40,6 +40,8 @@ mod files;
 mod header;
 mod mapping;
 mod memory;
+#[cfg(test)]
+mod model;
 mod patience;
 mod placement;
 mod ring;

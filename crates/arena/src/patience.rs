@@ -111,7 +111,7 @@ fn give_way<T, E>(ready: &mut impl FnMut() -> Result<Option<T>, E>) -> Result<Op
 }
 
 #[cold]
-fn sleep<T, E>(
+pub(crate) fn sleep<T, E>(
     wait: &Wait<'_, impl WordsMut, impl Words>,
     mut ready: impl FnMut() -> Result<Option<T>, E>,
     mut alive: impl FnMut() -> bool,

@@ -264,3 +264,144 @@ pub const MAX_RING_BYTES: usize = 64 << 20;
 
 /// Bytes of a ring unless asked for otherwise: records of up to 128 KiB.
 pub const DEFAULT_RING_BYTES: usize = 512 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::words::plain::Plain;
+
+    const BYTES: usize = MIN_RING_BYTES;
+    const PLACE: RingPlace = RingPlace { data: 64, bytes: BYTES, written: 0, read: 0 };
+
+    struct Rig {
+        /// The writer's memory and the reader's.
+        sides: [Plain; 2],
+        writer: RingWriter,
+        reader: RingReader,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            // Exactly the ring behind the cursor: one word more or less would be a panic.
+            let sides = [Plain::new(64 + BYTES), Plain::new(8)];
+            let writer = RingWriter::resume(PLACE, &sides[0], &sides[1]).unwrap();
+            let reader = RingReader::resume(PLACE, &sides[1], &sides[0]).unwrap();
+            Self { sides, writer, reader }
+        }
+
+        fn push(&mut self, record: &[u8]) -> Result<bool, RingError> {
+            self.writer.push(&self.sides[0], &self.sides[1], record)
+        }
+
+        fn pop(&mut self) -> Result<Option<Vec<u8>>, RingError> {
+            let mut record = vec![7; 3];
+            let popped = self.reader.pop(&self.sides[1], &self.sides[0], &mut record)?;
+            Ok(popped.then_some(record))
+        }
+    }
+
+    /// A record's length, mostly short, sometimes near the limit.
+    fn length() -> impl Strategy<Value = usize> {
+        prop_oneof![3 => 0..40usize, 1 => 0..=most_record(BYTES), 1 => Just(most_record(BYTES))]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_in_order(moves in prop::collection::vec((any::<bool>(), length()), 1..400)) {
+            let mut rig = Rig::new();
+            let mut model: VecDeque<Vec<u8>> = VecDeque::new();
+            let (mut number, mut bytes) = (0u8, 0);
+            for (push, length) in moves {
+                if push {
+                    number = number.wrapping_add(1);
+                    let record = vec![number; length];
+                    let pushed = rig.push(&record).unwrap();
+                    // There is room for it however the ring stands while three quarters of it are free.
+                    prop_assert!(pushed || bytes > BYTES / 4);
+                    if pushed {
+                        bytes += record_size(length);
+                        model.push_back(record);
+                    }
+                } else {
+                    let record = rig.pop().unwrap();
+                    bytes -= record.as_ref().map_or(0, |record| record_size(record.len()));
+                    prop_assert_eq!(record, model.pop_front());
+                }
+                // Either side may go on from what stands in memory alone.
+                let [own, peer] = &rig.sides;
+                prop_assert_eq!(RingWriter::resume(PLACE, own, peer).unwrap().written, rig.writer.written);
+                prop_assert_eq!(RingReader::resume(PLACE, peer, own).unwrap().read, rig.reader.read);
+            }
+        }
+
+        /// A writer that writes anything anywhere in its memory: the reader gives records or names what is wrong.
+        #[test]
+        fn a_hostile_writer_gets_nothing_but_an_error(
+            moves in prop::collection::vec((0..5u8, length(), 0..(64 + BYTES) / 8, any::<u64>()), 1..200),
+        ) {
+            let mut rig = Rig::new();
+            let mut failed = false;
+            for (what, length, word, value) in moves {
+                match what {
+                    0 => rig.sides[0].store(word * 8, value),
+                    1 => rig.sides[0].store(0, value),
+                    2 => rig.sides[0].store(0, rig.reader.read + value % (2 * BYTES as u64) / 8 * 8),
+                    // Its own writer may have stopped at what it did to itself.
+                    3 => drop(rig.push(&vec![1; length])),
+                    _ => match rig.pop() {
+                        Ok(Some(record)) => prop_assert!(record.len() <= most_record(BYTES)),
+                        Ok(None) => {}
+                        Err(error) => {
+                            prop_assert!(!error.to_string().is_empty());
+                            failed = true;
+                        }
+                    },
+                }
+                if failed {
+                    break;
+                }
+            }
+        }
+
+        /// A reader whose cursor says anything: the writer never overwrites what an honest reader would still read,
+        /// as far as the cursors that it believes say.
+        #[test]
+        fn a_hostile_reader_gets_nothing_but_an_error(
+            moves in prop::collection::vec((0..3u8, length(), any::<u64>()), 1..200),
+        ) {
+            let mut rig = Rig::new();
+            for (what, length, value) in moves {
+                match what {
+                    0 => rig.sides[1].store(0, value),
+                    1 => rig.sides[1].store(0, rig.writer.written.wrapping_sub(value % (2 * BYTES as u64))),
+                    _ => {
+                        if let Err(error) = rig.push(&vec![1; length]) {
+                            let cursor = matches!(error, RingError::Cursor { .. });
+                            prop_assert!(cursor, "{}", error);
+                            break;
+                        }
+                        prop_assert!(rig.writer.written - rig.writer.read <= BYTES as u64);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_longer_than_a_quarter_of_the_ring_is_refused_by_name() {
+        let error = Rig::new().push(&vec![0; most_record(BYTES) + 1]).unwrap_err();
+        assert_eq!(error.to_string(), "a record of 1025 bytes, at most 1024 fit the ring");
+    }
+
+    #[test]
+    fn a_skip_that_leads_nowhere_is_an_error_and_no_endless_loop() {
+        let mut rig = Rig::new();
+        rig.sides[0].store(64, u64::from(SKIP));
+        rig.sides[0].store(0, BYTES as u64);
+        assert!(matches!(rig.pop(), Err(RingError::Length { length: SKIP, .. })));
+    }
+}

@@ -98,3 +98,59 @@ pub(crate) fn futex_wake(word: &AtomicU32) {
     // Fails only for an address that is not mapped, which a reference is not.
     let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
 }
+
+#[cfg(test)]
+pub(crate) mod plain {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+
+    /// Words of this process alone, for tests of what is done with words.
+    #[derive(Debug)]
+    pub(crate) struct Plain(Vec<AtomicU64>);
+
+    impl Plain {
+        pub(crate) fn new(bytes: usize) -> Self {
+            Self((0..bytes / WORD).map(|_| AtomicU64::new(0)).collect())
+        }
+
+        fn word(&self, offset: usize) -> &AtomicU64 {
+            assert!(offset.is_multiple_of(WORD), "a word is aligned");
+            &self.0[offset / WORD]
+        }
+    }
+
+    impl Words for Plain {
+        fn load(&self, offset: usize) -> u64 {
+            self.word(offset).load(Ordering::Relaxed)
+        }
+
+        fn sleep_on(&self, _: usize, _: u32, _: Duration) {}
+    }
+
+    impl WordsMut for Plain {
+        fn store(&self, offset: usize, value: u64) {
+            self.word(offset).store(value, Ordering::Relaxed);
+        }
+
+        fn wake_on(&self, _: usize) {}
+    }
+
+    #[test]
+    fn bytes_are_copied_from_and_to_any_place_in_words() {
+        let words = Plain::new(64);
+        let bytes: Vec<u8> = (1..=64).collect();
+        words.copy_from(0, &bytes);
+        for start in 0..20 {
+            for length in 0..30 {
+                let mut copy = vec![0; length];
+                words.copy_to(start, &mut copy);
+                assert_eq!(copy, bytes[start..start + length]);
+            }
+        }
+        words.copy_from(8, &[9, 9, 9]);
+        let mut word = [0; 8];
+        words.copy_to(8, &mut word);
+        assert_eq!(word, [9, 9, 9, 0, 0, 0, 0, 0]);
+    }
+}
