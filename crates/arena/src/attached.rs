@@ -298,7 +298,7 @@ impl AttachedArena {
     #[inline]
     fn post(&mut self, kind: u64) {
         self.assert_ours();
-        self.posted += 1;
+        self.posted = self.posted.wrapping_add(1);
         let Mapped { inputs: own, outputs: peer, .. } = &*self.mapped;
         own.store(inputs::REQUEST_KIND.at, kind);
         // Pairs with the node's acquire of this word (`ServingEnd::wait`): it sees the actions.
@@ -350,7 +350,9 @@ impl AttachedArena {
         let (kind, frame) = (peer.load(outputs::ANSWER_KIND.at), peer.load(outputs::FRAME_SEQ.at));
         let wrong = |word: Word, value, wanted| Err(TrainerError::Answer { word: word.name, value, wanted });
         match kind {
-            FRAME if frame != self.frame + 1 => wrong(outputs::FRAME_SEQ, frame, self.frame + 1),
+            FRAME if frame != self.frame.wrapping_add(1) => {
+                wrong(outputs::FRAME_SEQ, frame, self.frame.wrapping_add(1))
+            }
             FRAME => {
                 (self.answered, self.frame) = (self.posted, frame);
                 Ok(Answer::Frame)

@@ -36,7 +36,7 @@ impl AttachedArena {
             let index = lane as usize;
             assert!(!self.outstanding[index], "lane {lane} is outstanding");
             (self.outstanding[index], self.outstanding_lanes) = (true, self.outstanding_lanes + 1);
-            self.sent[index] += 1;
+            self.sent[index] = self.sent[index].wrapping_add(1);
             // Pairs with the node's acquire of this word (`ServingEnd::take_sent`): it sees the lane's action.
             own.store_release(self.inputs_plan.lane_seqs_at + index * 8, self.sent[index]);
         }
@@ -112,7 +112,7 @@ impl AttachedArena {
             }
             self.received(index);
             ready.push(lane as u32);
-            self.ready_read += 1;
+            self.ready_read = self.ready_read.wrapping_add(1);
             count += 1;
         }
         self.mapped.inputs.store_release(inputs::READY_READ.at, self.ready_read);

@@ -15,7 +15,9 @@ use crate::words::{Words, WordsMut};
 /// worth it.
 ///
 /// Spinning ends itself: not at all where the process has one core, at most as many threads of a process at once as it
-/// has cores, and hardly ever once it has not helped [`CREDIT`] times in a row.
+/// has cores, and hardly ever once it has not helped [`CREDIT`] times in a row: when what is waited for came as soon as
+/// the core was given away, the spinner had kept the core from it, and when it did not come before sleep, it costs a
+/// wake-up anyway.
 #[derive(Debug)]
 pub(crate) struct Patience {
     /// Threads of this process that may spin at once; 0 for none.
@@ -63,48 +65,65 @@ impl Patience {
         if let Some(found) = ready().map_err(Unmet::Failed)? {
             return Ok(found);
         }
-        if let Some(found) = self.spin(&mut ready).map_err(Unmet::Failed)? {
-            return Ok(found);
+        let spun = match self.spin(&mut ready).map_err(Unmet::Failed)? {
+            Spun::Found(found) => return Ok(found),
+            Spun::InVain => true,
+            Spun::Not => false,
+        };
+        let gave_way = give_way(&mut ready).map_err(Unmet::Failed)?;
+        let in_vain = gave_way.as_ref().is_none_or(|(_, yields)| *yields == 1);
+        if spun && in_vain {
+            self.credit = self.credit.saturating_sub(1);
         }
-        if let Some(found) = give_way(&mut ready).map_err(Unmet::Failed)? {
-            return Ok(found);
+        match gave_way {
+            Some((found, _)) => Ok(found),
+            None => sleep(wait, ready, alive),
         }
-        sleep(wait, ready, alive)
     }
 
-    fn spin<T, E>(&mut self, ready: &mut impl FnMut() -> Result<Option<T>, E>) -> Result<Option<T>, E> {
+    fn spin<T, E>(&mut self, ready: &mut impl FnMut() -> Result<Option<T>, E>) -> Result<Spun<T>, E> {
         if self.credit == 0 {
             self.unspun += 1;
             if self.unspun < TRY_AGAIN_AFTER {
-                return Ok(None);
+                return Ok(Spun::Not);
             }
             self.unspun = 0;
         }
-        let Some(_place) = Spinner::enter(self.spinners) else { return Ok(None) };
+        let Some(_place) = Spinner::enter(self.spinners) else { return Ok(Spun::Not) };
         let mut began = None;
         loop {
             for _ in 0..LOOKS_BETWEEN_CLOCK_READS {
                 std::hint::spin_loop();
                 if let Some(found) = ready()? {
                     self.credit = CREDIT;
-                    return Ok(Some(found));
+                    return Ok(Spun::Found(found));
                 }
             }
             // The first round is short, and most waits end in it: it reads no clock.
             if began.get_or_insert_with(Instant::now).elapsed() >= SPIN_TIME {
-                self.credit = self.credit.saturating_sub(1);
-                return Ok(None);
+                return Ok(Spun::InVain);
             }
         }
     }
 }
 
-fn give_way<T, E>(ready: &mut impl FnMut() -> Result<Option<T>, E>) -> Result<Option<T>, E> {
+/// What came of spinning.
+enum Spun<T> {
+    Found(T),
+    InVain,
+    /// It was not tried.
+    Not,
+}
+
+/// What was found, and after how many times of giving way.
+fn give_way<T, E>(ready: &mut impl FnMut() -> Result<Option<T>, E>) -> Result<Option<(T, u32)>, E> {
     let began = Instant::now();
+    let mut yields = 0u32;
     while began.elapsed() < YIELD_TIME {
         std::thread::yield_now();
+        yields = yields.saturating_add(1);
         if let Some(found) = ready()? {
-            return Ok(Some(found));
+            return Ok(Some((found, yields)));
         }
     }
     Ok(None)
@@ -164,8 +183,8 @@ static SPINNING: AtomicUsize = AtomicUsize::new(0);
 /// About four times the cost of a sleep and a wake-up across cores.
 const SPIN_TIME: Duration = Duration::from_micros(100);
 
-/// As long again: gives way to whoever else needs the core.
-const YIELD_TIME: Duration = Duration::from_micros(100);
+/// Longer, because it gives way to whoever else needs the core, but not long enough to be seen in a process that idles.
+const YIELD_TIME: Duration = Duration::from_micros(200);
 
 /// The longest one sleeps without looking whether the peer is alive.
 pub(crate) const SLICE: Duration = Duration::from_millis(250);
@@ -177,3 +196,72 @@ const CREDIT: u32 = 16;
 const TRY_AGAIN_AFTER: u32 = 64;
 
 const LOOKS_BETWEEN_CLOCK_READS: u32 = 32;
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::convert::Infallible;
+
+    use super::*;
+    use crate::words::plain::Plain;
+
+    const BELL: Bell = Bell { sleeping: 0, wake: 8 };
+
+    /// Waits for what is there once `there` says so of the number of looks and of whether the waiter has come to sleep.
+    fn wait(patience: &mut Patience, there: impl Fn(u32, bool) -> bool) {
+        let words = Plain::new(16);
+        let wait = Wait { own: &words, peer: &words, bell: BELL, deadline: None };
+        let (mut looks, slept) = (0, Cell::new(false));
+        let ready = || {
+            looks += 1;
+            Ok::<_, Infallible>(there(looks, slept.get()).then_some(()))
+        };
+        let alive = || {
+            slept.set(true);
+            true
+        };
+        assert_eq!(patience.wait(&wait, ready, alive), Ok(()));
+        assert_eq!(words.load(BELL.sleeping), 0, "who is awake says so");
+    }
+
+    fn patience() -> Patience {
+        // As many as other tests of this process may have.
+        Patience { spinners: usize::MAX, credit: CREDIT, unspun: 0 }
+    }
+
+    #[test]
+    fn spinning_in_vain_is_given_up_and_tried_again_now_and_then() {
+        let mut patience = patience();
+        for left in (0..CREDIT).rev() {
+            wait(&mut patience, |_, slept| slept);
+            assert_eq!(patience.credit, left);
+        }
+        for unspun in 1..TRY_AGAIN_AFTER {
+            wait(&mut patience, |looks, _| looks == 2);
+            assert_eq!((patience.credit, patience.unspun), (0, unspun));
+        }
+        wait(&mut patience, |looks, _| looks == 2);
+        assert_eq!((patience.credit, patience.unspun), (CREDIT, 0));
+    }
+
+    #[test]
+    fn a_process_with_one_core_never_spins_and_no_more_threads_do_than_there_are_cores() {
+        assert!(Spinner::enter(0).is_none());
+        let mut patience = Patience { spinners: 0, ..patience() };
+        for _ in 0..2 * CREDIT {
+            wait(&mut patience, |_, slept| slept);
+        }
+        assert_eq!(patience.credit, CREDIT, "what was not tried did not fail");
+    }
+
+    #[test]
+    fn who_is_not_alive_is_not_waited_for() {
+        let words = Plain::new(16);
+        let wait = Wait { own: &words, peer: &words, bell: BELL, deadline: None };
+        let never = || Ok::<Option<()>, Infallible>(None);
+        assert_eq!(patience().wait(&wait, never, || false), Err(Unmet::Gone));
+        let late = Wait { deadline: Some(Instant::now()), ..wait };
+        assert_eq!(patience().wait(&late, never, || true), Err(Unmet::TimedOut));
+        assert_eq!(patience().wait(&late, || Err::<Option<()>, _>(7), || true), Err(Unmet::Failed(7)));
+    }
+}

@@ -354,3 +354,17 @@ fn a_trainer_goes_on_at_the_same_addresses_when_it_attaches_again() {
     let error = trainer.renew(outputs, inputs, &expected(&columns(), 4)).unwrap_err();
     assert_eq!(error.to_string(), "`generation` of the outputs file is 3, 4 is wanted");
 }
+
+#[test]
+fn a_node_that_waits_for_a_second_hardly_runs() {
+    let ran = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    let mut node = Node::new();
+    let (mut end, _trainer) = node.attach(1);
+    let before = ran();
+    assert_eq!(end.wait(Some(Instant::now() + Duration::from_secs(1)), || true), Err(ServeError::TimedOut));
+    let ran = ran() - before;
+    assert!(ran < Duration::from_millis(20), "ran for {ran:?} of a second");
+}
