@@ -15,6 +15,7 @@ use crate::files::{
     AttachError, Expected, InputsPlan, MAX_NOTE_BYTES, NODE_BELL, OutputsPlan, TRAINER_BELL, check_generation,
 };
 use crate::header::{HEADER_BYTES, Word, inputs, outputs};
+use crate::mapping::Pages;
 use crate::memory::Memory;
 use crate::patience::{Patience, Unmet, Wait};
 use crate::ring::{RingError, RingReader, RingWriter};
@@ -521,7 +522,7 @@ fn has_header(file: &'static str, bytes: usize) -> Result<(), AttachError> {
 
 fn map_inputs(fd: OwnedFd, expected: &Expected<'_>) -> Result<(SharedWords, InputsPlan), AttachError> {
     let map = |source| AttachError::Map { file: "inputs", source };
-    let inputs = SharedWords::attach(fd.as_fd()).map_err(map)?;
+    let inputs = SharedWords::attach(fd.as_fd(), Pages::FromTheStart).map_err(map)?;
     has_header("inputs", inputs.len())?;
     let plan = InputsPlan::read(&inputs, inputs.len(), expected)?;
     Ok((inputs, plan))

@@ -4,7 +4,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
-use rustix::fs::{MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
+    memfd_create,
+};
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap, mremap_fixed, munmap};
 
 /// A memfd mapped whole, for as long as this lives; it needs no descriptor for that. It never moves, and its size is
@@ -22,6 +25,16 @@ pub(crate) enum Access {
     ReadWrite,
 }
 
+/// When a file's pages come to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pages {
+    /// Each when it is first touched: a page that is never needed costs nothing.
+    AsTouched,
+    /// All from the start: a system without memory says so when the file is made and not by a bus error later, and no
+    /// step waits for a page.
+    FromTheStart,
+}
+
 // SAFETY: the mapping stays where it is until drop; who may touch which part of it how is decided by the types
 // that hold it (`SharedMemory`, `ReadOnlyMemory`, `Memory`).
 unsafe impl Send for Mapping {}
@@ -29,12 +42,19 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// `bytes` zero bytes, all of them there from the start: a system without memory says so here and not by a bus
-    /// error later. `seals` are added after the file is mapped.
-    pub(crate) fn create(name: &str, bytes: usize, seals: SealFlags) -> io::Result<(Self, OwnedFd)> {
+    /// `bytes` zero bytes. `seals` are added after the file is mapped.
+    pub(crate) fn create(
+        name: &str,
+        bytes: usize,
+        pages: Pages,
+        seals: SealFlags,
+    ) -> io::Result<(Self, OwnedFd)> {
         let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, bytes as u64)?;
-        let mapping = Self::map(&fd, bytes, Access::ReadWrite)?;
+        match pages {
+            Pages::AsTouched => ftruncate(&fd, bytes as u64)?,
+            Pages::FromTheStart => fallocate(&fd, FallocateFlags::empty(), 0, bytes as u64)?,
+        }
+        let mapping = Self::map(&fd, bytes, pages, Access::ReadWrite)?;
         fcntl_add_seals(&fd, seals)?;
         Ok((mapping, fd))
     }
@@ -44,7 +64,12 @@ impl Mapping {
     /// # Errors
     /// `InvalidInput` if it lacks one of the seals `wanted`, is empty or no whole number of words; else what the
     /// kernel says.
-    pub(crate) fn attach(fd: BorrowedFd<'_>, wanted: SealFlags, access: Access) -> io::Result<Self> {
+    pub(crate) fn attach(
+        fd: BorrowedFd<'_>,
+        wanted: SealFlags,
+        pages: Pages,
+        access: Access,
+    ) -> io::Result<Self> {
         let invalid = |message| io::Error::new(io::ErrorKind::InvalidInput, message);
         let seals = fcntl_get_seals(fd).map_err(|_| invalid("a file that cannot be sealed".to_owned()))?;
         let missing = wanted.difference(seals);
@@ -56,16 +81,18 @@ impl Mapping {
         if bytes == 0 || !bytes.is_multiple_of(WORD) {
             return Err(invalid(format!("shared memory of {bytes} bytes, a multiple of {WORD} is wanted")));
         }
-        Self::map(fd, bytes, access)
+        Self::map(fd, bytes, pages, access)
     }
 
-    fn map(fd: impl AsFd, bytes: usize, access: Access) -> io::Result<Self> {
+    fn map(fd: impl AsFd, bytes: usize, pages: Pages, access: Access) -> io::Result<Self> {
         let protection = match access {
             Access::Read => ProtFlags::READ,
             Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
         };
-        // Populated: the first steps would otherwise fault every page in.
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        let flags = match pages {
+            Pages::AsTouched => MapFlags::SHARED,
+            Pages::FromTheStart => MapFlags::SHARED | MapFlags::POPULATE,
+        };
         // SAFETY: a new mapping at an address the kernel chooses touches no memory in use.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, protection, flags, fd, 0) }?;
         let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;

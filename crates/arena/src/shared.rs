@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::fs::SealFlags;
 
-use crate::mapping::{Access, Mapping, WORD};
+use crate::mapping::{Access, Mapping, Pages, WORD};
 use crate::memory::Memory;
 use crate::words::{Words, WordsMut, futex_wait, futex_wake};
 
@@ -45,17 +45,22 @@ impl SharedMemory {
     /// # Errors
     /// What the kernel says, as a rule that there is no memory or no descriptor left.
     pub fn create(name: &str, bytes: usize) -> io::Result<Self> {
-        Self::create_sealed(name, bytes, SIZE_SEALS | SealFlags::SEAL)
+        Self::create_sealed(name, bytes, Pages::AsTouched, SIZE_SEALS | SealFlags::SEAL)
     }
 
-    /// The same, sealed so that nobody else can ever map it to be written.
+    /// The same with all pages from the start.
+    pub(crate) fn create_whole(name: &str, bytes: usize) -> io::Result<Self> {
+        Self::create_sealed(name, bytes, Pages::FromTheStart, SIZE_SEALS | SealFlags::SEAL)
+    }
+
+    /// The same with all pages from the start, sealed so that nobody else can ever map it to be written.
     pub(crate) fn create_published(name: &str, bytes: usize) -> io::Result<Self> {
-        Self::create_sealed(name, bytes, PUBLISHED_SEALS)
+        Self::create_sealed(name, bytes, Pages::FromTheStart, PUBLISHED_SEALS)
     }
 
-    fn create_sealed(name: &str, bytes: usize, seals: SealFlags) -> io::Result<Self> {
+    fn create_sealed(name: &str, bytes: usize, pages: Pages, seals: SealFlags) -> io::Result<Self> {
         let bytes = bytes.next_multiple_of(WORD).max(WORD);
-        let (mapping, fd) = Mapping::create(name, bytes, seals)?;
+        let (mapping, fd) = Mapping::create(name, bytes, pages, seals)?;
         Ok(Self { words: SharedWords::of(mapping), fd })
     }
 
@@ -64,7 +69,7 @@ impl SharedMemory {
     /// # Errors
     /// `InvalidInput` if the file's size is not sealed or no whole number of words; else what the kernel says.
     pub fn attach(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self { words: SharedWords::attach(fd.as_fd())?, fd })
+        Ok(Self { words: SharedWords::attach(fd.as_fd(), Pages::AsTouched)?, fd })
     }
 
     /// Its length in bytes.
@@ -116,8 +121,8 @@ impl SharedWords {
     }
 
     /// As [`SharedMemory::attach`]; keeps no descriptor.
-    pub(crate) fn attach(fd: BorrowedFd<'_>) -> io::Result<Self> {
-        Mapping::attach(fd, SIZE_SEALS, Access::ReadWrite).map(Self::of)
+    pub(crate) fn attach(fd: BorrowedFd<'_>, pages: Pages) -> io::Result<Self> {
+        Mapping::attach(fd, SIZE_SEALS, pages, Access::ReadWrite).map(Self::of)
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -146,6 +151,18 @@ impl SharedWords {
         unsafe { self.map.replace(by) }
     }
 
+    /// The words from byte `offset` on.
+    #[inline]
+    fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
+        let end = count.checked_mul(WORD).and_then(|bytes| bytes.checked_add(offset));
+        let inside = offset.is_multiple_of(WORD) && end.is_some_and(|end| end <= self.bytes);
+        assert!(inside, "words must lie in the memory");
+        // SAFETY: as in `word`.
+        unsafe {
+            std::slice::from_raw_parts(self.map.start().as_ptr().add(offset).cast::<AtomicU64>(), count)
+        }
+    }
+
     #[inline]
     fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(WORD) && offset + WORD <= self.bytes, "a word must lie in the memory");
@@ -162,7 +179,7 @@ impl ReadOnlyMemory {
     /// # Errors
     /// As [`SharedMemory::attach`]; also if it is not sealed against writing.
     pub(crate) fn attach(fd: BorrowedFd<'_>) -> io::Result<Self> {
-        let mapping = Mapping::attach(fd, PUBLISHED_SEALS, Access::Read)?;
+        let mapping = Mapping::attach(fd, PUBLISHED_SEALS, Pages::FromTheStart, Access::Read)?;
         Ok(Self { bytes: mapping.bytes(), map: Arc::new(mapping) })
     }
 
@@ -193,6 +210,15 @@ impl Words for SharedWords {
         self.word(offset).load(Ordering::Relaxed)
     }
 
+    #[inline]
+    fn copy_words(&self, offset: usize, words: &mut [[u8; WORD]]) {
+        // One look at the bounds for all of them.
+        let from = self.words(offset, words.len());
+        for (word, from) in words.iter_mut().zip(from) {
+            *word = from.load(Ordering::Relaxed).to_ne_bytes();
+        }
+    }
+
     fn sleep_on(&self, offset: usize, value: u32, most: Duration) {
         futex_wait(low_half(self.word(offset)), value, most);
     }
@@ -213,6 +239,11 @@ impl Words for SharedMemory {
     #[inline]
     fn load(&self, offset: usize) -> u64 {
         self.words.load(offset)
+    }
+
+    #[inline]
+    fn copy_words(&self, offset: usize, words: &mut [[u8; WORD]]) {
+        self.words.copy_words(offset, words);
     }
 
     fn sleep_on(&self, offset: usize, value: u32, most: Duration) {
@@ -262,7 +293,7 @@ const PUBLISHED_SEALS: SealFlags = SIZE_SEALS.union(SealFlags::FUTURE_WRITE).uni
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::{MemfdFlags, fcntl_add_seals, ftruncate, memfd_create};
+    use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create};
     use rustix::mm::{MapFlags, ProtFlags, mmap};
 
     #[test]
@@ -311,6 +342,8 @@ mod tests {
         let anew = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
         assert!(rustix::io::pwrite(&anew, b"x", 0).is_err());
         for fd in [here.as_fd(), anew.as_fd()] {
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            assert!(fallocate(fd, hole, 0, 4096).is_err());
             let protection = ProtFlags::READ | ProtFlags::WRITE;
             // SAFETY: a new mapping at an address the kernel chooses touches no memory in use.
             let mapped = unsafe { mmap(std::ptr::null_mut(), 4096, protection, MapFlags::SHARED, fd, 0) };

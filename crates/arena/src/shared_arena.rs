@@ -83,7 +83,7 @@ impl SharedArena {
         let lanes = self.plan.places.lanes;
         let plan = InputsPlan::new(&self.columns.action, lanes, self.ring_bytes)
             .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        let inputs = SharedMemory::create("rollhouse-inputs", plan.bytes)?;
+        let inputs = SharedMemory::create_whole("rollhouse-inputs", plan.bytes)?;
         plan.write(&inputs, lanes, self.ident, generation);
         let outputs = &*self.outputs;
         let answered = outputs.load(outputs::ANSWER_SEQ.at);

@@ -45,13 +45,19 @@ pub(crate) trait Words {
             (at, bytes) = (at + head, rest);
         }
         let (words, tail) = bytes.as_chunks_mut::<WORD>();
-        for word in words {
-            *word = self.load(at).to_ne_bytes();
-            at += WORD;
-        }
+        self.copy_words(at, words);
+        at += words.len() * WORD;
         if !tail.is_empty() {
             let last = self.load(at).to_ne_bytes();
             tail.copy_from_slice(&last[..tail.len()]);
+        }
+    }
+
+    /// Copies whole words out, each relaxed.
+    #[inline]
+    fn copy_words(&self, offset: usize, words: &mut [[u8; WORD]]) {
+        for (index, word) in words.iter_mut().enumerate() {
+            *word = self.load(offset + index * WORD).to_ne_bytes();
         }
     }
 }
