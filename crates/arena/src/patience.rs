@@ -14,10 +14,10 @@ use crate::words::{Words, WordsMut};
 /// for. Then it sleeps, in slices of at most [`SLICE`], before each of which the caller is asked whether that is still
 /// worth it.
 ///
-/// Spinning ends itself: not at all where the process has one core, at most as many threads of a process at once as it
-/// has cores, and hardly ever once it has not helped [`CREDIT`] times in a row: when what is waited for came as soon as
-/// the core was given away, the spinner had kept the core from it, and when it did not come before sleep, it costs a
-/// wake-up anyway.
+/// Spinning has its bounds. Fewer threads of a process spin at once than it has cores, so that whoever is waited for has
+/// one, and a process on one core never spins. A party that spinning has not helped [`CREDIT`] times in a row hardly
+/// ever spins: if what it waits for comes as soon as the core is given away, the spinner had kept the core from it, and
+/// if it does not come before sleep, it costs a wake-up anyway.
 #[derive(Debug)]
 pub(crate) struct Patience {
     /// Threads of this process that may spin at once; 0 for none.
@@ -50,9 +50,9 @@ pub(crate) struct Wait<'a, W, P> {
 impl Patience {
     /// For this process, as its cores stand now.
     pub(crate) fn new() -> Self {
-        // Counts affinity and cgroup quota.
+        // Counts affinity and cgroup quota. At least 1.
         let cores = available_parallelism().map_or(1, usize::from);
-        Self { spinners: if cores > 1 { cores } else { 0 }, credit: CREDIT, unspun: 0 }
+        Self { spinners: cores - 1, credit: CREDIT, unspun: 0 }
     }
 
     /// Returns what `ready` gives. `alive` is asked before every slice of sleep, and may take microseconds.
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_with_one_core_never_spins_and_no_more_threads_do_than_there_are_cores() {
+    fn who_may_not_spin_does_not() {
         assert!(Spinner::enter(0).is_none());
         let mut patience = Patience { spinners: 0, ..patience() };
         for _ in 0..2 * CREDIT {

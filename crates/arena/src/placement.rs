@@ -21,6 +21,11 @@ impl Placement {
         Self(None)
     }
 
+    /// Processes that work on the memory beside this one, and need a core of their own.
+    pub const fn peers(&self) -> usize {
+        if self.0.is_some() { 1 } else { 0 }
+    }
+
     /// Two slots in memory that is published to another process; actions on the heap.
     ///
     /// The caller makes one placement of a memory only, laid out by [`Places::new`].

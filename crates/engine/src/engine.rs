@@ -115,7 +115,7 @@ impl Engine {
         let spec = entry.spec();
         let columns = Self::columns(entry, config.autoreset);
         let ranges = split(lanes, config.threads);
-        let spin = Spin::among(ranges.len());
+        let spin = Spin::among(ranges.len() + placement.peers());
         let (arena, shares) =
             Arena::new(&columns, lanes, &ranges, spin, placement).map_err(ConfigError::Arena)?;
         let shown: Vec<Arc<Shown>> = (0..lanes.div_ceil(BLOCK_LANES)).map(|_| Arc::default()).collect();
