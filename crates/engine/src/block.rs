@@ -1,9 +1,11 @@
 //! One block of lanes: its env, its episodes, its recorder.
 
+mod replay;
+
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rollhouse_arena::{BlockRows, ObsRefs, Rows};
@@ -18,9 +20,12 @@ use rollhouse_replay::{BlockRecorder, End, Row};
 use crate::config::Autoreset;
 use crate::episodes::Episodes;
 use crate::flags::spread;
+use crate::past::LogEvent;
 use crate::restart::{Maker, Restarts};
 use crate::stats::Stats;
 use crate::timings::{Laps, Phase};
+
+pub(crate) use replay::BlockPast;
 
 /// One block of lanes.
 pub(crate) struct Block {
@@ -40,6 +45,8 @@ pub(crate) struct Block {
     episodes: Episodes,
     /// Lanes whose episode is over and whose next one has not begun.
     waiting: u64,
+    /// Lanes that stand still in the next batch.
+    held: u64,
     /// Lanes that have played their quota.
     retired: u64,
     /// Episodes each lane may play.
@@ -49,6 +56,8 @@ pub(crate) struct Block {
     /// State hashes of lanes whose episode ends in this step; kept only while there is a recorder.
     hashes: Box<[u32; BLOCK_LANES]>,
     stats: Stats,
+    /// Whether it says what began and how states hash.
+    logs: bool,
     shown: Arc<Shown>,
 }
 
@@ -59,6 +68,9 @@ pub(crate) struct Shown {
     waiting: AtomicU64,
     lost: AtomicU64,
     retired: AtomicU64,
+    /// Whether anything stands in the log.
+    logged: AtomicBool,
+    log: Mutex<Vec<LogEvent>>,
 }
 
 /// What the owner says of a batch.
@@ -98,12 +110,14 @@ impl Block {
             starts: Box::new([Start::default(); BLOCK_LANES]),
             episodes: Episodes::new(parts.limit, parts.target),
             waiting: 0,
+            held: 0,
             retired: 0,
             quota: None,
             restarts: Restarts::new(u64::from(parts.first_lane)),
             recorder: parts.recorder,
             hashes: Box::new([0; BLOCK_LANES]),
             stats: Stats::default(),
+            logs: false,
             shown: parts.shown,
         }
     }
@@ -165,6 +179,7 @@ impl Block {
         if self.restarts.lost() != 0 {
             self.restart(turn.since_start);
         }
+        let subset = subset & !std::mem::take(&mut self.held);
         let stepped = subset & self.episodes.open();
         let reset = subset & self.waiting & !self.retired;
         if reset != 0 {
@@ -245,6 +260,9 @@ impl Block {
         if self.recorder.is_some() {
             self.record(columns, Moves { stepped, reset, ..moves }, over, turn);
         }
+        if self.logs {
+            self.log_hashes(stepped & !over);
+        }
         for lane in Lanes(over) {
             self.end_episode(lane, done.outcome(lane));
         }
@@ -315,6 +333,11 @@ impl Block {
         self.show();
     }
 
+    /// Says from now on what began and how states hash.
+    pub(crate) const fn keep_log(&mut self) {
+        self.logs = true;
+    }
+
     /// Shows everything from now on to `recorder`; no episode has begun yet.
     pub(crate) fn record_with(&mut self, recorder: BlockRecorder) {
         self.recorder = Some(recorder);
@@ -382,7 +405,7 @@ impl Block {
                     env.seed(lane, self.maker.entropy(lane));
                 }
                 self.seeded |= lanes;
-                if self.recorder.is_some() {
+                if self.recorder.is_some() || self.logs {
                     for lane in Lanes(lanes) {
                         self.starts[lane] = env.position(lane);
                     }
@@ -421,6 +444,44 @@ impl Block {
                 recorder.begin(lane, self.starts[lane], &obs);
             }
         }
+        if self.logs && lanes != 0 {
+            self.log(Lanes(lanes).map(|lane| {
+                let number = self.episodes.next_number(lane).wrapping_sub(1);
+                LogEvent::Began { lane: (self.rows.start + lane) as u32, number, start: self.starts[lane] }
+            }));
+        }
+    }
+
+    /// Logs the hashes that are due of the lanes that have just stepped and play on.
+    fn log_hashes(&mut self, playing: u64) {
+        let due = self.episodes.window_due(playing);
+        if due == 0 {
+            return;
+        }
+        if let (Some(env), None) = (&self.env, &self.recorder) {
+            // With a recorder they were taken for it just now.
+            env.state_hashes(due, &mut self.hashes);
+        }
+        self.log(
+            Lanes(due).map(|lane| LogEvent::Hash {
+                lane: (self.rows.start + lane) as u32,
+                hash: self.hashes[lane],
+            }),
+        );
+    }
+
+    fn log(&self, events: impl Iterator<Item = LogEvent>) {
+        let mut log = self.shown.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.extend(events);
+        self.shown.logged.store(true, Ordering::Relaxed);
+    }
+
+    /// Rows of lanes that have just been put where they stood: their observations are there, nothing else is.
+    fn show_rest(&self, columns: &mut BlockRows<'_, '_>) {
+        columns.rewards.fill(0.0);
+        spread(0, columns.terminated);
+        spread(0, columns.truncated);
+        spread(0, columns.reset);
     }
 
     /// Loses lanes whose env fails one by one.
@@ -490,7 +551,7 @@ impl Block {
 
     #[inline]
     fn show(&self) {
-        self.shown.waiting.store(self.waiting & !self.retired, Ordering::Relaxed);
+        self.shown.waiting.store(self.waiting & !self.retired & !self.held, Ordering::Relaxed);
         self.shown.lost.store(self.restarts.lost(), Ordering::Relaxed);
         self.shown.retired.store(self.retired, Ordering::Relaxed);
     }
@@ -510,6 +571,20 @@ impl Shown {
     /// Lanes that have played their quota.
     pub(crate) fn retired(&self) -> u64 {
         self.retired.load(Ordering::Relaxed)
+    }
+
+    /// Moves what was logged since the last time to `out`.
+    pub(crate) fn take_log(&self, out: &mut Vec<LogEvent>) {
+        if self.logged.swap(false, Ordering::Relaxed) {
+            out.append(&mut self.log.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// Forgets what was logged and nobody took.
+    pub(crate) fn clear_log(&self) {
+        if self.logged.swap(false, Ordering::Relaxed) {
+            self.log.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The owner's side: lockstep, first-done and work between frames.
 
+mod resume;
+
 use std::any::Any;
 use std::fmt;
 use std::ops::Range;
@@ -50,6 +52,9 @@ pub struct Engine {
     /// Batches follow so slowly that each looks at the clock.
     unhurried: bool,
     recording: bool,
+    /// Whether lanes are being put where others stood, and have done nothing by themselves.
+    replaying: bool,
+    logs: bool,
     timings: Timings,
 }
 
@@ -146,6 +151,8 @@ impl Engine {
             last_sample: Duration::ZERO,
             unhurried: false,
             recording: recording.is_some(),
+            replaying: false,
+            logs: false,
             timings: Timings::default(),
         })
     }
@@ -230,6 +237,7 @@ impl Engine {
         self.lockstep()?;
         let reset = reset.clone();
         self.has_reset = true;
+        self.begin_turn();
         self.on_blocks(true, move |block, rows| {
             let first = block.rows().start;
             let wanted = block.rows().clone().filter(|&row| reset.mask.get(row).copied().unwrap_or(true));
@@ -265,6 +273,7 @@ impl Engine {
         if !self.check.all_good(self.arena.actions()) {
             self.refuse_bad_actions()?;
         }
+        self.begin_turn();
         let sampled = self.timings.batches.is_multiple_of(SAMPLE_EVERY);
         self.timings.batches += 1;
         // The clock costs a tenth of a small batch: while batches follow fast, every sampled one is enough.
@@ -317,6 +326,7 @@ impl Engine {
     pub fn send(&mut self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
         self.refuse_send(lanes, actions)?;
         self.enter_first_done()?;
+        self.replaying = false;
         let mut order: Vec<usize> = (0..lanes.len()).collect();
         order.sort_unstable_by_key(|&index| lanes[index]);
         let turn = self.turn_now();
@@ -508,6 +518,15 @@ impl Engine {
         let result = self.wait();
         self.orders.set_job(None);
         result
+    }
+
+    /// Lanes do something by themselves; what nobody took of the log is forgotten.
+    #[inline]
+    fn begin_turn(&mut self) {
+        self.replaying = false;
+        if self.logs {
+            self.shown.iter().for_each(|shown| shown.clear_log());
+        }
     }
 
     /// Waits for the other crews.

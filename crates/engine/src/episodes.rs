@@ -62,6 +62,17 @@ impl Episodes {
         self.next[lane]
     }
 
+    /// Steps of the lane's open episode.
+    pub(crate) const fn age(&self, lane: usize) -> u64 {
+        self.row - self.began[lane]
+    }
+
+    /// The next episode of a lane that has none open has that number.
+    pub(crate) fn number(&mut self, lane: usize, number: u64) {
+        debug_assert_eq!(self.open >> lane & 1, 0, "an open episode has its number");
+        self.next[lane] = number;
+    }
+
     /// Begins an episode in a lane that has none open.
     #[inline]
     pub(crate) fn begin(&mut self, lane: usize) {
@@ -70,7 +81,7 @@ impl Episodes {
         self.began[lane] = self.row;
         self.windows[window_of(self.row)] |= 1 << lane;
         self.returns[lane] = 0.0;
-        self.next[lane] += 1;
+        self.next[lane] = self.next[lane].wrapping_add(1);
         if let Some(limit) = self.limit {
             self.limit_row = self.limit_row.min(self.row + limit);
         }

@@ -28,6 +28,7 @@ mod episodes;
 mod error;
 mod first_done;
 mod flags;
+mod past;
 mod restart;
 mod setup;
 mod stats;
@@ -39,6 +40,7 @@ pub use config::{
 pub use engine::{Engine, Reset};
 pub use error::{BadAction, ConfigError, StepError};
 pub use first_done::Received;
+pub use past::{Happened, LogEvent, Past, ResumeError};
 pub use rollhouse_arena::Frame;
 pub use stats::{Stats, Summary};
 pub use timings::{SAMPLE_EVERY, Samples, Timings};

@@ -22,6 +22,8 @@ pub(crate) struct SessionPlan {
     pub(crate) engine: EngineConfig,
     pub(crate) pool: RunId,
     pub(crate) pool_lanes: u32,
+    /// Another number for each placement of a session.
+    placement: u64,
     /// What is kept of its episodes; `None` for nothing.
     pub(crate) record: Option<RecordMode>,
     /// If it plays by itself: who acts, the seed, and until when.
@@ -57,6 +59,7 @@ impl SessionPlan {
             engine,
             pool: open.session.pool,
             pool_lanes: open.pool_lanes,
+            placement: open.incarnation.term.rotate_left(32) ^ open.incarnation.counter,
             record,
             collect,
             program: program.to_owned(),
@@ -72,7 +75,8 @@ impl SessionPlan {
             return Err(Refusal::new(RefusalCode::Internal, "the session is not to be recorded"));
         };
         let first = self.engine.first_lane;
-        let begun = recorder.begin_lanes(header, first..first + self.engine.lanes as u32);
+        let lanes = first..first + self.engine.lanes as u32;
+        let begun = recorder.begin_placed(header, lanes, self.placement);
         begun.map_err(|error| match error {
             BeginError::TooManyRuns => Refusal::busy(error.to_string(), RUNS_RETRY_MS),
             BeginError::Probability(_) | BeginError::Options { .. } | BeginError::RowTooLarge { .. } => {

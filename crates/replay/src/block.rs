@@ -99,6 +99,19 @@ impl BlockRecorder {
         }
     }
 
+    /// The lane's next episode has that number, and those after it follow: of lanes that go on from another
+    /// recording. Hands over what it has if that is anything, so it may wait as any hand-over.
+    ///
+    /// # Panics
+    /// If `lane` is not one of the block's, or its episode is open.
+    pub fn number(&mut self, lane: usize, number: u64) {
+        assert!(lane < self.lanes, "lane {lane} of a block of {}", self.lanes);
+        assert_eq!(self.open >> lane & 1, 0, "an open episode has its number");
+        self.flush();
+        self.buffer.numbers.retain(|(of, _)| usize::from(*of) != lane);
+        self.buffer.numbers.push((lane as u8, number));
+    }
+
     /// Records one batch step. Call [`BlockRecorder::window`] and [`BlockRecorder::end`] for what happened in
     /// it before the next row.
     ///

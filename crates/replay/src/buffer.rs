@@ -120,6 +120,8 @@ pub(crate) struct Buffer {
     pub(crate) scores: Vec<(u32, f64)>,
     /// Per begin: that lane's row of each observation column.
     pub(crate) first_obs: Vec<u8>,
+    /// Lanes whose next episode has another number than follows from the one before; before the first row.
+    pub(crate) numbers: Vec<(u8, u64)>,
     /// Estimated bytes on disk.
     pub(crate) estimate: usize,
 }
@@ -221,6 +223,7 @@ impl Buffer {
         self.begins.clear();
         self.scores.clear();
         self.first_obs.clear();
+        self.numbers.clear();
         self.estimate = 0;
     }
 }

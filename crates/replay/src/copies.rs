@@ -1,7 +1,8 @@
 //! Episodes that several folders have, so that readers of all of them see each once.
 //!
 //! Folders that record parts of one run have different lanes of it, so that normally none is found twice and
-//! nothing is read to know it. A lane that was recorded in two folders is one that was moved or copied.
+//! nothing is read to know it. A lane that was recorded in two folders is one that was moved or copied; and one that
+//! a folder has in two recordings of the run is one that came back.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,7 +12,7 @@ use rollhouse_core::limits::BLOCK_LANES;
 use crate::episode::EpisodeInfo;
 use crate::replays::{ReadError, Replays};
 
-/// Lanes of runs that more than one folder has recorded.
+/// Lanes of runs that were recorded more than once: in several folders, or in one under several placements.
 #[derive(Debug, Default)]
 pub(crate) struct SharedLanes {
     /// By run: ascending and apart.
@@ -31,26 +32,27 @@ pub(crate) struct Copies<'a> {
 impl SharedLanes {
     /// What the segments' last chunks say; reads nothing.
     pub(crate) fn of(folders: &[&Replays]) -> Self {
-        let mut folders_of: BTreeMap<u128, Vec<usize>> = BTreeMap::new();
+        let mut recordings_of: BTreeMap<u128, Vec<(usize, u64)>> = BTreeMap::new();
         for (folder, replays) in folders.iter().enumerate() {
             for run in replays.segments.values().flat_map(|segment| segment.runs.values()) {
-                let known = folders_of.entry(run.run().as_u128()).or_default();
-                if known.last() != Some(&folder) {
-                    known.push(folder);
+                let known = recordings_of.entry(run.run().as_u128()).or_default();
+                if !known.contains(&(folder, run.placement)) {
+                    known.push((folder, run.placement));
                 }
             }
         }
+        recordings_of.retain(|_, known| known.len() > 1);
         let mut blocks: BTreeMap<u128, BTreeMap<(u32, usize), u32>> = BTreeMap::new();
         for (folder, replays) in folders.iter().enumerate() {
             for segment in replays.segments.values() {
                 for tail in &segment.index.tails {
-                    let run = segment.runs.get(&tail.run).map_or(0, |run| run.run().as_u128());
-                    if folders_of.get(&run).is_some_and(|known| known.len() > 1) {
-                        let lanes = if tail.lanes == 0 { BLOCK_LANES as u32 } else { u32::from(tail.lanes) };
-                        let end =
-                            blocks.entry(run).or_default().entry((tail.first_lane, folder)).or_default();
-                        *end = (*end).max(tail.first_lane.saturating_add(lanes));
-                    }
+                    let Some(run) = segment.runs.get(&tail.run) else { continue };
+                    let Some(known) = recordings_of.get(&run.run().as_u128()) else { continue };
+                    let at = known.iter().position(|known| *known == (folder, run.placement));
+                    let lanes = if tail.lanes == 0 { BLOCK_LANES as u32 } else { u32::from(tail.lanes) };
+                    let blocks = blocks.entry(run.run().as_u128()).or_default();
+                    let end = blocks.entry((tail.first_lane, at.unwrap_or_default())).or_default();
+                    *end = (*end).max(tail.first_lane.saturating_add(lanes));
                 }
             }
         }
@@ -65,27 +67,27 @@ impl SharedLanes {
     }
 }
 
-/// Lanes that blocks of different folders both have. `blocks` are (first lane, folder) -> end.
+/// Lanes that blocks of different recordings both have. `blocks` are (first lane, recording) -> end.
 fn overlaps(blocks: &BTreeMap<(u32, usize), u32>) -> Vec<Range<u32>> {
     let mut shared: Vec<Range<u32>> = Vec::new();
     let mut reach: Vec<(usize, u32)> = Vec::new();
-    for (&(first, folder), &end) in blocks {
+    for (&(first, recording), &end) in blocks {
         reach.retain(|&(_, until)| until > first);
-        let others = reach.iter().filter(|(other, _)| *other != folder);
+        let others = reach.iter().filter(|(other, _)| *other != recording);
         if let Some(until) = others.map(|&(_, until)| until.min(end)).max() {
             match shared.last_mut() {
                 Some(last) if last.end >= first => last.end = last.end.max(until),
                 _ => shared.push(first..until),
             }
         }
-        reach.push((folder, end));
+        reach.push((recording, end));
     }
     shared
 }
 
 impl<'a> Copies<'a> {
-    /// Reads what the folders have of shared lanes. A copy that ended goes before one that broke off, then the
-    /// first folder's.
+    /// Reads what the folders have of shared lanes. A copy that finished goes before one that was cut from outside,
+    /// one that ended before one that broke off, a longer before a shorter one, then the first folder's.
     pub(crate) fn read(folders: &[&Replays], shared: &'a SharedLanes) -> Result<Self, ReadError> {
         let mut copies = Self { shared: Some(shared), ..Self::default() };
         if shared.runs.is_empty() {
@@ -115,7 +117,7 @@ impl<'a> Copies<'a> {
             None => {
                 self.chosen.insert(key, (folder, info));
             }
-            Some(known) if known.1.total_reward.is_none() && info.total_reward.is_some() => {
+            Some(known) if known.1.standing() < info.standing() => {
                 let (_, other) = std::mem::replace(known, (folder, info));
                 self.further.push(other);
             }

@@ -37,6 +37,9 @@ pub struct EpisodeInfo {
     pub(crate) place: Place,
 }
 
+/// The greater counts: finished, with an end, how long.
+pub(crate) type Standing = (bool, bool, u64);
+
 /// Where the last part of an episode stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -79,6 +82,13 @@ impl EpisodeInfo {
     pub fn compare_places(&self, other: &Self) -> Ordering {
         let place = |info: &Self| (info.place.segment, info.place.offset);
         place(self).cmp(&place(other))
+    }
+
+    /// Which of several recordings of one episode counts: one that finished before one that was cut from outside,
+    /// which may have gone on elsewhere; then one with an end before one that breaks off; then the longest.
+    pub(crate) const fn standing(&self) -> Standing {
+        let finished = self.outcome.is_finished();
+        (finished, self.total_reward.is_some(), if finished { 0 } else { self.length })
     }
 
     /// Its lane's options.

@@ -12,7 +12,7 @@ use rollhouse_env::Registry;
 
 use crate::copies::{Copies, SharedLanes};
 use crate::disk::Disk;
-use crate::episode::{Episode, EpisodeInfo};
+use crate::episode::{Episode, EpisodeInfo, Standing};
 use crate::folder::segments_dir;
 use crate::index::Damage;
 use crate::limits::MAX_SUBFOLDERS;
@@ -113,8 +113,9 @@ impl Library {
         Ok(list(&self.replays(), query, &self.copies()?)?.into_iter().map(episode).collect())
     }
 
-    /// The episode of that name. Of several equal copies it is the first; one that ended goes before one that broke
-    /// off, and a whole one before one of which a part is missing.
+    /// The episode of that name. Of several equal copies it is the first; one that finished goes before one that was
+    /// cut from outside, one that ended before one that broke off, and a whole one before one of which a part is
+    /// missing.
     ///
     /// # Errors
     /// If there is none, several runs have one, several folders have different ones, or a file operation fails.
@@ -209,16 +210,18 @@ fn best_copy(found: &[LibraryEpisode]) -> Result<Option<usize>, ReadError> {
     if found.len() < 2 {
         return Ok(Some(0));
     }
-    let mut best: Option<(usize, (bool, bool), Option<Episode>)> = None;
+    let mut best: Option<(usize, (Standing, bool), Option<Episode>)> = None;
     for (at, copy) in found.iter().enumerate() {
         let episode = match copy.folder.load(&copy.info) {
             Ok(episode) => Some(episode),
             Err(ReadError::Disk(error)) => return Err(ReadError::Disk(error)),
             Err(_) => None,
         };
-        let rank = (copy.info.total_reward.is_some(), episode.is_some());
+        let rank = (copy.info.standing(), episode.is_some());
         match &best {
             Some((_, known, _)) if *known > rank => {}
+            // Where it was cut from outside, the cause may differ.
+            Some((_, known, _)) if *known == rank && !copy.info.outcome.is_finished() => {}
             Some((_, known, other)) if *known == rank => {
                 let same = other.as_ref().zip(episode.as_ref()).is_some_and(|(a, b)| a.has_contents_of(b));
                 if !same {

@@ -234,6 +234,24 @@ impl Recorder {
     /// # Panics
     /// If the lanes are not lanes of the run.
     pub fn begin_lanes(&self, header: RunHeader, lanes: Range<u32>) -> Result<RunRecorder, BeginError> {
+        self.begin_placed(header, lanes, 0)
+    }
+
+    /// The same for lanes that may be recorded by several recorders one after the other, and by one several times:
+    /// `placement` is another number each time. Readers then know that an episode may have been recorded more than
+    /// once.
+    ///
+    /// # Errors
+    /// As [`Recorder::begin_run`].
+    ///
+    /// # Panics
+    /// As [`Recorder::begin_lanes`].
+    pub fn begin_placed(
+        &self,
+        header: RunHeader,
+        lanes: Range<u32>,
+        placement: u64,
+    ) -> Result<RunRecorder, BeginError> {
         assert!(lanes.start <= lanes.end && lanes.end <= header.lanes, "lanes beyond the run's");
         if let RecordMode::Sample { probability } = header.mode
             && !(0.0..=1.0).contains(&probability)
@@ -255,7 +273,8 @@ impl Recorder {
         }
         let shared = RunShared::new(layout, lanes.len(), self.doorbell.clone());
         let run = RunRecorder { shared: shared.clone(), lanes, open_runs: self.open_runs.clone() };
-        self.send(Command::Begin(Box::new(header), shared)).map_err(|()| BeginError::WriterGone)?;
+        let begin = Command::Begin(Box::new(header), placement, shared);
+        self.send(begin).map_err(|()| BeginError::WriterGone)?;
         Ok(run)
     }
 

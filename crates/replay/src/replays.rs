@@ -364,6 +364,8 @@ impl Replays {
         if found.is_empty() {
             found.extend(self.broken_off()?.into_iter().filter(|info| info.name == name));
         }
+        // A lane that came back after it was elsewhere may have the episode twice.
+        found.sort_by_key(|info| (info.run_id().as_u128(), std::cmp::Reverse(info.standing())));
         found.dedup_by_key(|info| info.run_id());
         if found.len() > 1 {
             let runs = found.iter().map(|info| info.run_id().to_string()).collect();

@@ -34,6 +34,14 @@ pub struct RunInfo {
     pub program: String,
     /// Wall clock at the start of the run, milliseconds since 1970.
     pub started_ms: u64,
+    /// Tells recordings of the same lanes apart that were moved from one recorder to another, and maybe back.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) placement: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
+const fn is_zero(placement: &u64) -> bool {
+    *placement == 0
 }
 
 impl RunInfo {
@@ -75,6 +83,7 @@ impl RunInfo {
             },
             program: header.program.clone(),
             started_ms: header.started_ms,
+            placement: 0,
         }
     }
 

@@ -9,9 +9,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{RunId, split_mix64};
+use rollhouse_core::{Outcome, RunId, split_mix64};
 use serde::{Deserialize, Serialize};
 
+use crate::buffer::EndEvent;
 use crate::chunk::Part;
 use crate::disk::{Disk, DiskFile};
 use crate::episode::start_of;
@@ -189,7 +190,8 @@ impl SegmentSummary {
 
     /// Reads the segment and gives a digest of each episode that ended in it: of its start, length, return,
     /// outcome, result, score and last state. The same play gives the same digest whenever and wherever it was
-    /// recorded. Blocks for the disk; takes as much memory as the segment has bytes.
+    /// recorded. One that was cut from outside has none: it may have gone on elsewhere, and says nothing against
+    /// the whole of it. Blocks for the disk; takes as much memory as the segment has bytes.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -207,7 +209,8 @@ impl SegmentSummary {
             {
                 continue;
             }
-            for part in decoder.parts.iter().filter(|part| part.kept && part.end.is_some()) {
+            let finished = |part: &&Part| part.kept && part.end.is_some_and(is_finished);
+            for part in decoder.parts.iter().filter(finished) {
                 let lane = header.first_lane + part.piece.lane as u32;
                 let key = EpisodeKey { run: run.run().as_u128(), lane, number: part.piece.number };
                 digests.insert(key, digest(run, lane, part));
@@ -219,6 +222,11 @@ impl SegmentSummary {
     pub(crate) fn into_index(self) -> (SegmentIndex, Vec<(u32, RunInfo)>) {
         (self.kept.index, self.kept.runs)
     }
+}
+
+/// Whether the env or the time limit ended the episode.
+fn is_finished(end: EndEvent) -> bool {
+    Outcome::from_code(end.code & 15).is_some_and(Outcome::is_finished)
 }
 
 fn digest(run: &RunInfo, lane: u32, part: &Part) -> u64 {

@@ -36,7 +36,7 @@ use crate::syncer::{Synced, Syncer};
 #[derive(Debug)]
 pub(crate) enum Command {
     /// A run begins.
-    Begin(Box<RunHeader>, Arc<RunShared>),
+    Begin(Box<RunHeader>, u64, Arc<RunShared>),
     /// Write everything handed over so far, then answer.
     WriteOut(SyncSender<()>),
     /// Make everything handed over so far durable, then answer.
@@ -183,8 +183,8 @@ impl Writer {
             self.store.flush();
             let idle = command.is_none() && !worked;
             match command {
-                Some(Command::Begin(header, shared)) => {
-                    self.runs.push(Run::new(&header, shared));
+                Some(Command::Begin(header, placement, shared)) => {
+                    self.runs.push(Run::new(&header, placement, shared));
                     // What it has brought already was noted before it could be found.
                     self.doorbell.note();
                 }
@@ -256,8 +256,9 @@ impl Writer {
 }
 
 impl Run {
-    fn new(header: &RunHeader, shared: Arc<RunShared>) -> Self {
-        let info = RunInfo::new(header);
+    fn new(header: &RunHeader, placement: u64, shared: Arc<RunShared>) -> Self {
+        let mut info = RunInfo::new(header);
+        info.placement = placement;
         // A run's header consists of plain values with string keys; nothing in it can fail to serialise.
         let payload = rmp_serde::to_vec_named(&info).unwrap_or_default();
         Self {
@@ -281,6 +282,9 @@ impl Store {
         let lanes = buffer.lanes;
         let block = run.blocks.entry(buffer.first_lane);
         let block = block.or_insert_with(|| Block { state: BlockState::new(lanes), rows: 0 });
+        for (lane, number) in buffer.numbers.drain(..) {
+            block.state.table[usize::from(lane)].number = number;
+        }
         self.payload.clear();
         self.ends.clear();
         let (payload, ends) = (&mut self.payload, &mut self.ends);

@@ -1,0 +1,187 @@
+//! Going once more through what a block's lanes did elsewhere.
+
+use std::collections::VecDeque;
+
+use rollhouse_arena::Rows;
+use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{ColumnData, DType, Interruption, Lanes, SeedSchedule, Start};
+
+use super::{Block, Turn, keep_observations};
+use crate::past::{Happened, ResumeError};
+use crate::stats::Stats;
+use crate::timings::Laps;
+
+/// What happened in each lane of a block, in order.
+#[derive(Debug)]
+pub(crate) struct BlockPast {
+    lanes: Vec<VecDeque<Happened>>,
+    /// How many rows of the first [`Happened::Played`] were taken.
+    taken: Vec<usize>,
+    dtype: DType,
+    /// Of one action.
+    elements: usize,
+}
+
+impl BlockPast {
+    /// Nothing yet, of `lanes` lanes with such actions.
+    pub(crate) fn new(lanes: usize, dtype: DType, elements: usize) -> Self {
+        Self { lanes: vec![VecDeque::new(); lanes], taken: vec![0; lanes], dtype, elements }
+    }
+
+    pub(crate) fn push(&mut self, lane: usize, what: Happened) {
+        self.lanes[lane].push_back(what);
+    }
+
+    /// Writes the lane's next action into its row; whether that was the last of those that stand together.
+    fn take_action(&mut self, lane: usize, actions: &mut ColumnData) {
+        let Some(Happened::Played(played)) = self.lanes[lane].front() else { return };
+        let (elements, row) = (self.elements, self.taken[lane]);
+        let action = played.as_ref().slice(row * elements, (row + 1) * elements);
+        let set = actions.set_row(lane, elements, action);
+        debug_assert!(set, "columns of one type, and a row of the block");
+        self.taken[lane] += 1;
+        if self.taken[lane] * elements >= played.as_ref().len() {
+            self.taken[lane] = 0;
+            self.lanes[lane].pop_front();
+        }
+    }
+}
+
+impl Block {
+    /// Has the lanes do what they did elsewhere, with everything that belongs to it, recording included. What was
+    /// done is not counted. After an error the block is of no further use.
+    pub(crate) fn replay(
+        &mut self,
+        rows: &mut Rows<'_>,
+        past: &mut BlockPast,
+        turn: Turn,
+    ) -> Result<(), ResumeError> {
+        let range = self.rows.clone();
+        rows.with_block(&range, |columns| keep_observations(columns, self.all, range.len()));
+        let mut actions = ColumnData::zeros(past.dtype, range.len() * past.elements);
+        loop {
+            let stepped = self.prepare(rows, past)?;
+            if stepped == 0 {
+                break;
+            }
+            for lane in Lanes(stepped) {
+                past.take_action(lane, &mut actions);
+            }
+            self.step_some(rows, actions.as_ref(), stepped, turn, &mut Laps::start(false));
+            if let Some(lane) = Lanes(self.restarts.lost()).next() {
+                let number = self.episodes.next_number(lane).saturating_sub(1);
+                return Err(ResumeError::Crashed { lane: range.start + lane, number });
+            }
+        }
+        self.stats = Stats::default();
+        rows.with_block(&range, |columns| self.show_rest(columns));
+        self.show();
+        Ok(())
+    }
+
+    /// Does everything that comes before the lanes' next actions; which lanes have one.
+    fn prepare(&mut self, rows: &mut Rows<'_>, past: &mut BlockPast) -> Result<u64, ResumeError> {
+        let mut stepped = 0;
+        for lane in 0..past.lanes.len() {
+            while let Some(what) = past.lanes[lane].front() {
+                match what {
+                    Happened::Played(actions) if actions.as_ref().is_empty() => {}
+                    Happened::Played(_) => {
+                        self.refuse_idle(lane)?;
+                        stepped |= 1 << lane;
+                        break;
+                    }
+                    Happened::Began { number, start } => self.begin_again(rows, lane, *number, *start)?,
+                    Happened::Stood(hash) => self.compare(lane, *hash)?,
+                    Happened::Lost { next, start, held } => self.give_up_past(lane, *next, *start, *held),
+                }
+                past.lanes[lane].pop_front();
+            }
+        }
+        Ok(stepped)
+    }
+
+    fn refuse_idle(&self, lane: usize) -> Result<(), ResumeError> {
+        if self.episodes.open() >> lane & 1 == 1 {
+            return Ok(());
+        }
+        Err(ResumeError::NotPlaying { lane: self.rows.start + lane, next: self.episodes.next_number(lane) })
+    }
+
+    /// Begins an episode as it began elsewhere, unless SAME_STEP has begun it just now.
+    fn begin_again(
+        &mut self,
+        rows: &mut Rows<'_>,
+        lane: usize,
+        number: u64,
+        start: Start,
+    ) -> Result<(), ResumeError> {
+        let bit = 1 << lane;
+        let open = self.episodes.open() & bit != 0;
+        if open && self.episodes.next_number(lane) == number.wrapping_add(1) && self.episodes.age(lane) == 0 {
+            return Ok(());
+        }
+        self.interrupt(bit, Interruption::Cancelled);
+        self.count_from(lane, number);
+        match self.schedule {
+            SeedSchedule::PerEpisode { .. } => self.take_starts(bit),
+            SeedSchedule::Continue => {
+                if let Some(env) = &mut self.env {
+                    env.restore(lane, start);
+                }
+                self.seeded |= bit;
+                self.starts[lane] = start;
+            }
+        }
+        rows.with_block(&self.rows.clone(), |columns| self.reset_env(bit, columns));
+        if self.restarts.lost() & bit == 0 {
+            return Ok(());
+        }
+        Err(ResumeError::Crashed { lane: self.rows.start + lane, number })
+    }
+
+    fn compare(&mut self, lane: usize, wanted: u32) -> Result<(), ResumeError> {
+        self.refuse_idle(lane)?;
+        let mut hashes = [0; BLOCK_LANES];
+        if let Some(env) = &self.env {
+            env.state_hashes(1 << lane, &mut hashes);
+        }
+        let found = hashes[lane];
+        if found == wanted {
+            return Ok(());
+        }
+        Err(ResumeError::Differs {
+            lane: self.rows.start + lane,
+            number: self.episodes.next_number(lane).saturating_sub(1),
+            step: self.episodes.age(lane),
+            wanted,
+            found,
+        })
+    }
+
+    fn give_up_past(&mut self, lane: usize, next: u64, start: Start, held: bool) {
+        let bit = 1 << lane;
+        self.interrupt(bit, Interruption::NodeLost);
+        self.count_from(lane, next);
+        if let (SeedSchedule::Continue, Some(env)) = (self.schedule, &mut self.env) {
+            env.restore(lane, start);
+            self.seeded |= bit;
+            self.starts[lane] = start;
+        }
+        self.waiting |= bit;
+        if held {
+            self.held |= bit;
+        }
+    }
+
+    /// Sees to it that the lane's next episode has that number.
+    fn count_from(&mut self, lane: usize, number: u64) {
+        if self.episodes.next_number(lane) == number {
+            return;
+        }
+        self.episodes.number(lane, number);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.number(lane, number);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! A log of what begins here, and going on with what began elsewhere.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rollhouse_core::ColumnData;
+use rollhouse_core::limits::BLOCK_LANES;
+
+use super::Engine;
+use crate::block::BlockPast;
+use crate::error::{BadAction, StepError};
+use crate::past::{Happened, LogEvent, Past, ResumeError};
+
+impl Engine {
+    /// Keeps a log from now on: see [`Engine::take_log`].
+    ///
+    /// # Errors
+    /// [`StepError::Begun`] after the first reset, [`StepError::Hung`].
+    pub fn keep_log(&mut self) -> Result<(), StepError> {
+        self.lockstep()?;
+        if self.has_reset {
+            return Err(StepError::Begun);
+        }
+        self.logs = true;
+        self.on_blocks(false, |block, _| block.keep_log())
+    }
+
+    /// Whether it keeps a log.
+    pub const fn keeps_log(&self) -> bool {
+        self.logs
+    }
+
+    /// Adds to `out` which episodes began in the last reset or step, or in what was sent since, and the hashes that
+    /// were due; by lane, in the order in which it happened. Whoever does not take the log of one reset or step
+    /// before the next loses it. Read it when nothing is on its way.
+    pub fn take_log(&self, out: &mut Vec<LogEvent>) {
+        if self.logs {
+            self.shown.iter().for_each(|shown| shown.take_log(out));
+        }
+    }
+
+    /// Has lanes of an engine that has done nothing yet do what they did elsewhere; may be called several times, with
+    /// one part after the other. They then stand where they stood, with everything that belongs to it: steps, return
+    /// and number of the open episode, pending autoreset, generator. What is played again is recorded like anything
+    /// else, and counted in no statistics. The frame shows the lanes' observations, and no reward and no flag.
+    ///
+    /// Takes as long as the env needs for it.
+    ///
+    /// # Errors
+    /// See [`ResumeError`]; the engine is of no further use then.
+    pub fn replay(&mut self, past: Vec<Past>) -> Result<(), ResumeError> {
+        self.lockstep()?;
+        if self.has_reset && !self.replaying {
+            return Err(StepError::Begun.into());
+        }
+        let pasts = self.sort_past(past)?;
+        (self.has_reset, self.replaying) = (true, true);
+        let turn = self.turn_now();
+        let shared = Arc::new((Mutex::new(pasts), Mutex::new(None)));
+        let of_blocks = Arc::clone(&shared);
+        self.on_blocks(true, move |block, rows| {
+            let index = block.rows().start / BLOCK_LANES;
+            let past = of_blocks.0.lock().unwrap_or_else(PoisonError::into_inner)[index].take();
+            // Every block has one, and its turn once.
+            let Some(mut past) = past else { return };
+            if let Err(error) = block.replay(rows, &mut past, turn) {
+                of_blocks.1.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            }
+        })?;
+        // Whoever knows the past needs no log of it.
+        self.shown.iter().for_each(|shown| shown.clear_log());
+        let error = shared.1.lock().unwrap_or_else(PoisonError::into_inner).take();
+        error.map_or(Ok(()), Err)
+    }
+
+    /// By block, checked.
+    fn sort_past(&self, past: Vec<Past>) -> Result<Vec<Option<BlockPast>>, ResumeError> {
+        let elements = self.action.elements();
+        // Booleans lie in bytes.
+        let dtype = ColumnData::zeros(self.action.dtype, 0).as_ref().dtype();
+        let lanes = self.lanes();
+        let of_block = |block: usize| BLOCK_LANES.min(lanes - block * BLOCK_LANES);
+        let mut pasts: Vec<Option<BlockPast>> = (0..self.shown.len())
+            .map(|block| Some(BlockPast::new(of_block(block), dtype, elements)))
+            .collect();
+        for Past { lane, what } in past {
+            let lane = lane as usize;
+            if lane >= lanes {
+                return Err(ResumeError::NoSuchLane { lane, lanes });
+            }
+            if let Happened::Played(actions) = &what {
+                let column = actions.as_ref();
+                if column.dtype() != dtype || !column.len().is_multiple_of(elements) {
+                    return Err(ResumeError::Column { lane });
+                }
+                if let Some(bad) = self.check.first_bad(column, |_| true) {
+                    return Err(ResumeError::Action(BadAction { lane, ..bad }));
+                }
+            }
+            if let Some(block) = &mut pasts[lane / BLOCK_LANES] {
+                block.push(lane % BLOCK_LANES, what);
+            }
+        }
+        Ok(pasts)
+    }
+}

@@ -1,0 +1,146 @@
+//! What lanes did elsewhere, so that they can go on here.
+//!
+//! An engine that keeps a log says after each reset, step or send which episodes began, and the states' hashes from
+//! time to time. Whoever keeps that together with the actions can have another engine do the same again
+//! ([`Engine::replay`](crate::Engine::replay)): its lanes then stand where those of the first stood.
+
+use std::fmt;
+
+use rollhouse_core::{ColumnData, Start};
+
+use crate::error::{BadAction, StepError};
+
+/// Something that whoever wants to resume lanes elsewhere has to know. Lanes are rows of the batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogEvent {
+    /// An episode began.
+    Began {
+        /// Its lane.
+        lane: u32,
+        /// Its number in the lane.
+        number: u64,
+        /// Where its randomness starts.
+        start: Start,
+    },
+    /// The steps of the lane's episode are a multiple of
+    /// [`HASH_WINDOW_STEPS`](rollhouse_core::limits::HASH_WINDOW_STEPS), and this is the hash of its state.
+    Hash {
+        /// The lane.
+        lane: u32,
+        /// Of the exact bits of its state.
+        hash: u32,
+    },
+}
+
+/// Something that happened in a lane.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Past {
+    /// Row of the batch.
+    pub lane: u32,
+    /// What happened.
+    pub what: Happened,
+}
+
+/// What happened in a lane.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Happened {
+    /// An episode began; one that was open ended as `cancelled`.
+    Began {
+        /// Its number.
+        number: u64,
+        /// Where its randomness starts; follows from the number where the schedule seeds every episode.
+        start: Start,
+    },
+    /// It took these actions, one row of the action space's column each.
+    Played(ColumnData),
+    /// Its state had this hash then.
+    Stood(u32),
+    /// Its episode is lost: the next one has the number `next`, and is seeded as `start` and the schedule say. It
+    /// waits for its reset, which autoreset gives it; if it is `held`, it stands still in the next batch first.
+    Lost {
+        /// Number of the lane's next episode.
+        next: u64,
+        /// What the lane's generator is seeded from.
+        start: Start,
+        /// Whether it stands still in the next batch.
+        held: bool,
+    },
+}
+
+/// Why lanes could not be put where they stood. The engine is of no further use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ResumeError {
+    /// As any other call; [`StepError::Begun`] if the engine has stepped or reset lanes by itself.
+    Engine(StepError),
+    /// A lane the batch does not have.
+    NoSuchLane {
+        /// As given.
+        lane: usize,
+        /// Lanes of the batch.
+        lanes: usize,
+    },
+    /// Actions of another type or width than the env's.
+    Column {
+        /// The lane.
+        lane: usize,
+    },
+    /// An action that the space does not contain. Its lane is that of the batch.
+    Action(BadAction),
+    /// Something happened that needs an open episode, and none was.
+    NotPlaying {
+        /// The lane.
+        lane: usize,
+        /// Number of its next episode.
+        next: u64,
+    },
+    /// The lane came to another state than it did elsewhere.
+    Differs {
+        /// The lane.
+        lane: usize,
+        /// Number of its episode.
+        number: u64,
+        /// Steps of it.
+        step: u64,
+        /// The hash it had elsewhere.
+        wanted: u32,
+        /// The hash here.
+        found: u32,
+    },
+    /// The env failed on the way.
+    Crashed {
+        /// The lane.
+        lane: usize,
+        /// Number of its episode.
+        number: u64,
+    },
+}
+
+impl fmt::Display for ResumeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Engine(error) => error.fmt(f),
+            Self::NoSuchLane { lane, lanes } => write!(f, "the past of lane {lane} of a batch of {lanes}"),
+            Self::Column { lane } => write!(f, "past actions of lane {lane} are not those of the env"),
+            Self::Action(bad) => write!(f, "past {bad}"),
+            Self::NotPlaying { lane, next } => {
+                write!(f, "lane {lane} is said to have played on before its episode {next} began")
+            }
+            Self::Differs { lane, number, step, wanted, found } => write!(
+                f,
+                "lane {lane} has state {found:08x} after step {step} of episode {number}, it had {wanted:08x}"
+            ),
+            Self::Crashed { lane, number } => {
+                write!(f, "the env of lane {lane} failed while episode {number} was played again")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ResumeError {}
+
+impl From<StepError> for ResumeError {
+    fn from(error: StepError) -> Self {
+        Self::Engine(error)
+    }
+}
