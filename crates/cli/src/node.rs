@@ -224,7 +224,6 @@ impl Figures for NodeWatch {
             arrivals: Some(node.arrivals()),
             effective: Some(self.effective),
             links: links(&node.connections()),
-            ..TransportSample::default()
         }
         .put(page);
     }

@@ -34,14 +34,14 @@ pub(crate) fn identity(tls: &Tls, data: &Path, role: &str) -> Result<Arc<Identit
     })
 }
 
-/// What is asked of QUIC.
-pub(crate) fn quic(network: &Network) -> Settings {
+/// What is asked of QUIC. What peers know a restarted service by is kept in its data folder, which must be there.
+pub(crate) fn quic(network: &Network, data: &Path) -> Result<Settings, Failure> {
     // The configuration bounds neither below what a usize holds.
     let socket_buffer = usize::try_from(network.socket_buffer.0).unwrap_or(usize::MAX);
     Settings { jumbo: network.jumbo, socket_buffer, ..Settings::default() }
 }
 
-/// Serves metrics and health, if they are wanted. Says where.
+/// Serves metrics, those of the process among them, and health, if they are wanted. Says where.
 pub(crate) fn serve_metrics(
     address: Option<SocketAddr>,
     figures: Vec<Arc<dyn Figures>>,

@@ -8,8 +8,8 @@ use divan::{Bencher, black_box};
 use rollhouse_coordinator::{Cluster, Event, LinkId, Ticket};
 use rollhouse_core::RunId;
 use rollhouse_wire::{
-    Heartbeat, Incarnation, NodeLoad, PoolOpened, PoolStatus, Register, Request, Role, Secret, SessionCounts,
-    SessionId, SessionReport, control,
+    Changes, Heartbeat, Incarnation, NodeLoad, PoolOpened, PoolStatus, Register, Request, Role, Secret,
+    SessionCounts, SessionId, SessionReport, control,
 };
 
 #[path = "../tests/serving/stage.rs"]
@@ -47,7 +47,7 @@ fn register(node: u64) -> Register {
         threads: 2,
         labels: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
         envs: BTreeMap::from([("CartPole-v1".to_owned(), 1)]),
-        sessions: (0..2).map(|index| report(node, index, 0)).collect(),
+        term: 1,
         program: "bench".to_owned(),
     }
 }
@@ -65,7 +65,12 @@ fn cluster() -> (Cluster, Vec<Vec<u8>>) {
         let heartbeat = Heartbeat {
             number: 1,
             load: NodeLoad { lanes: LANES, ..NodeLoad::default() },
-            sessions: (0..2).map(|index| report(node, index, 1 << 40)).collect(),
+            changes: Changes {
+                since: 0,
+                through: 1,
+                sessions: (0..2).map(|index| report(node, index, 1 << 40)).collect(),
+                more: false,
+            },
             ended: Vec::new(),
         };
         let mut bytes = Vec::new();
@@ -89,6 +94,7 @@ fn a_second_of_heartbeats(bencher: Bencher<'_, '_>) {
             let request = control::decode::<Request>(&bytes[4..]).expect("it was just encoded");
             let Request::Heartbeat(mut heartbeat) = request else { unreachable!("it was a heartbeat") };
             heartbeat.number = second;
+            (heartbeat.changes.since, heartbeat.changes.through) = (second - 1, second);
             let (link, ticket) = (LinkId(node), Ticket(second * NODES + node));
             let event = Event::Heartbeat { link, ticket, heartbeat: Box::new(heartbeat) };
             answers += black_box(cluster.handle(now, event)).len();

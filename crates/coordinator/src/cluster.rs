@@ -13,8 +13,8 @@ use rollhouse_wire::{
 };
 
 use crate::event::Actions;
-use crate::limits::{HEARTBEAT, MAX_POOLS, RETRY_AFTER, SETTLE};
-use crate::membership::{Change, Membership, length};
+use crate::limits::{HEARTBEAT, MAX_CLOSES, MAX_POOLS, RETRY_AFTER, SETTLE};
+use crate::membership::{Beat, Change, Membership, length};
 use crate::placements::{Key, Placements};
 use crate::pool::{Pool, Pools, Session, SessionState, Stage};
 use crate::shipping::Shipping;
@@ -118,11 +118,10 @@ impl Cluster {
                 format!("the certificate is for node `{certified}`, not for the name given"),
             ));
         }
-        if let Some(newer) = register.sessions.iter().map(|s| s.incarnation.term).find(|&t| t > self.term) {
-            return Err(Refusal::new(
-                RefusalCode::Stale,
-                format!("the node has sessions of term {newer}, this coordinator has term {}", self.term),
-            ));
+        if register.term > self.term {
+            let (newer, ours) = (register.term, self.term);
+            let message = format!("the node has sessions of term {newer}, this coordinator has term {ours}");
+            return Err(Refusal::new(RefusalCode::Stale, message));
         }
         let arrival = self.members.register(now, link, register)?;
         if let Some(link) = arrival.replaced {
@@ -131,10 +130,12 @@ impl Cluster {
         if arrival.restarted {
             self.node_gone(now, &arrival.name, out);
             self.shipping.restarted(&arrival.name);
+        } else {
+            self.node_returned(&arrival.name);
         }
-        let close = self.reconcile(&arrival.name, &register.sessions);
         self.close_unwanted(&arrival.name, out);
-        Ok(Registered { term: self.term, heartbeat_ms: HEARTBEAT.as_millis() as u64, close })
+        let known = self.members.get(&arrival.name).map_or(0, |member| member.view.version());
+        Ok(Registered { term: self.term, heartbeat_ms: HEARTBEAT.as_millis() as u64, known })
     }
 
     fn heartbeat(
@@ -146,12 +147,21 @@ impl Cluster {
     ) -> Result<HeartbeatTaken, Refusal> {
         let beat = self.members.beat(now, link, heartbeat)?;
         let (name, drain) = (Arc::clone(&beat.member.name), beat.member.draining);
-        let mut taken = HeartbeatTaken { number: heartbeat.number, close: Vec::new(), drain };
-        if beat.outdated {
+        let known = beat.member.view.version();
+        let mut taken = HeartbeatTaken { number: heartbeat.number, known, close: Vec::new(), drain };
+        let Beat { outdated, changed, returned, .. } = beat;
+        if outdated {
             return Ok(taken);
+        }
+        if returned {
+            self.node_returned(&name);
+        }
+        if changed {
+            self.take_reports(&name, &heartbeat.changes.sessions);
         }
         for end in &heartbeat.ended {
             let key = (end.session, end.incarnation);
+            self.forget_on(&name, &key);
             if self.placements.wanted_on(&key, &name).is_some() {
                 let over = Over { cause: end.cause, detail: &end.detail, done: Some(end.done) };
                 self.session_over(&key, &over, out);
@@ -162,7 +172,7 @@ impl Cluster {
                 pool.unshipped = pool.unshipped.saturating_sub(1);
             }
         }
-        taken.close = self.reconcile(&name, &heartbeat.sessions);
+        taken.close = self.strays(&name);
         self.close_unwanted(&name, out);
         Ok(taken)
     }
@@ -177,10 +187,8 @@ impl Cluster {
         }
     }
 
-    /// Compares what a node says it runs with what it should; what it is to close is returned.
-    fn reconcile(&mut self, name: &Arc<str>, reports: &[SessionReport]) -> Vec<CloseSession> {
-        let mut strays = Vec::new();
-        let mut stray_lanes = 0u32;
+    /// Takes in what a node says of sessions it runs.
+    fn take_reports(&mut self, name: &Arc<str>, reports: &[SessionReport]) {
         for report in reports {
             let key = (report.session, report.incarnation);
             match self.placements.wanted_on(&key, name) {
@@ -192,17 +200,43 @@ impl Cluster {
                 }
                 // It is being closed.
                 Some(false) => {}
-                None if self.adopt(name, report) => {}
-                None => {
-                    stray_lanes = stray_lanes.saturating_add(report.lanes);
-                    strays.push(CloseSession { session: report.session, incarnation: report.incarnation });
+                // One that is not taken over is a stray.
+                None => _ = self.adopt(name, report),
+            }
+        }
+    }
+
+    /// What a node runs and nobody here wants: it is to close that.
+    fn strays(&mut self, name: &Arc<str>) -> Vec<CloseSession> {
+        let Some(member) = self.members.get_mut(name) else { return Vec::new() };
+        let (mut strays, mut lanes) = (Vec::new(), 0u32);
+        for (key @ &(session, incarnation), of) in member.view.sessions() {
+            if !self.placements.is_on(key, name) {
+                lanes = lanes.saturating_add(of);
+                if strays.len() < MAX_CLOSES {
+                    strays.push(CloseSession { session, incarnation });
                 }
             }
         }
-        if let Some(member) = self.members.get_mut(name) {
-            member.stray_lanes = stray_lanes;
-        }
+        member.stray_lanes = lanes;
         strays
+    }
+
+    /// A node that was taken for lost is there, and so are its sessions until it tells of their ends.
+    fn node_returned(&mut self, name: &Arc<str>) {
+        for key in self.placements.on(name) {
+            let session = self.pools.get_mut(&key.0.pool).and_then(|pool| pool.current(&key));
+            if let Some(session) = session.filter(|session| session.state == SessionState::Lost) {
+                session.state = SessionState::Running;
+            }
+        }
+    }
+
+    /// A session is not on that node any more.
+    fn forget_on(&mut self, name: &str, &(session, incarnation): &Key) {
+        if let Some(member) = self.members.get_mut(name) {
+            member.view.ended(session, incarnation);
+        }
     }
 
     /// Takes over a session that an earlier coordinator placed, unless a newer placement of it is known.
@@ -270,6 +304,7 @@ impl Cluster {
     /// A placement is gone from its node. If it was current, its session is over.
     pub(crate) fn session_over(&mut self, key: &Key, over: &Over<'_>, out: &mut Actions) {
         let Some(placement) = self.placements.remove(key) else { return };
+        self.forget_on(&placement.node, key);
         let Some(pool) = self.pools.get_mut(&key.0.pool) else { return };
         let recorded = pool.is_recorded();
         let Some(session) = pool.current(key).filter(|session| !session.is_over()) else { return };

@@ -28,6 +28,10 @@ pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 pub const MAX_SESSION_LANES: u32 = 1024;
 /// Lanes of one node.
 pub const MAX_NODE_LANES: u32 = 1 << 20;
+/// Sessions a node may tell of.
+pub const MAX_NODE_SESSIONS: usize = 65_536;
+/// Sessions a node is told to close by one answer to a heartbeat; more by the next.
+pub const MAX_CLOSES: usize = 4096;
 /// Nodes, lost ones that are not forgotten included. Their list fits one control message.
 pub const MAX_NODES: usize = 2048;
 /// Pools that have not ended.

@@ -14,12 +14,14 @@ use std::time::Duration;
 
 use rollhouse_core::limits::MAX_ENV_ID_BYTES;
 use rollhouse_wire::limits::{MAX_LABELS, MAX_NAME_BYTES};
-use rollhouse_wire::{Heartbeat, NodeLoad, NodeState, NodeStatus, Refusal, RefusalCode, Register};
+use rollhouse_wire::{
+    Heartbeat, NodeLoad, NodeState, NodeStatus, NotTaken, Refusal, RefusalCode, Register, ReportView,
+};
 
 use crate::LinkId;
 use crate::limits::{
-    FORGET_AFTER, LOST_AFTER, MAX_ADDRESS_BYTES, MAX_ENVS, MAX_NODE_LANES, MAX_NODES, RETRY_AFTER,
-    SUSPECT_AFTER,
+    FORGET_AFTER, LOST_AFTER, MAX_ADDRESS_BYTES, MAX_ENVS, MAX_NODE_LANES, MAX_NODE_SESSIONS, MAX_NODES,
+    RETRY_AFTER, SUSPECT_AFTER,
 };
 
 /// One node.
@@ -31,7 +33,11 @@ pub(crate) struct Member {
     pub(crate) envs: BTreeMap<String, u64>,
     pub(crate) load: NodeLoad,
     pub(crate) draining: bool,
-    /// Lanes of sessions it last told of that nobody here wants.
+    /// The sessions it has told of and that are not over.
+    pub(crate) view: ReportView,
+    /// It has told of all of its sessions: until then it is not known how much room it has.
+    complete: bool,
+    /// Lanes of those among them that nobody here wants.
     pub(crate) stray_lanes: u32,
     link: Option<LinkId>,
     boot: u64,
@@ -67,6 +73,10 @@ pub(crate) struct Beat<'a> {
     pub(crate) member: &'a mut Member,
     /// A later heartbeat was heard before: this one tells nothing new.
     pub(crate) outdated: bool,
+    /// Its changes of sessions were taken in; else they are known, or do not join what is known.
+    pub(crate) changed: bool,
+    /// It was taken for lost.
+    pub(crate) returned: bool,
 }
 
 /// Time has passed for a node.
@@ -91,7 +101,7 @@ impl Member {
 
     /// The connection through which it takes new sessions, if it does.
     pub(crate) fn takes_sessions(&self, now: Duration) -> Option<LinkId> {
-        self.link.filter(|_| self.state(now) == NodeState::Alive)
+        self.link.filter(|_| self.complete && self.state(now) == NodeState::Alive)
     }
 
     pub(crate) const fn link(&self) -> Option<LinkId> {
@@ -133,6 +143,9 @@ impl Member {
             envs: register.envs.clone(),
             load: NodeLoad::default(),
             draining: false,
+            view: ReportView::default(),
+            // One without sessions has no term to tell.
+            complete: register.term == 0,
             stray_lanes: 0,
             link: Some(link),
             boot: register.boot,
@@ -184,6 +197,12 @@ impl Membership {
             member.draining = old.draining && !restarted;
             if !restarted {
                 member.load = old.load;
+                member.stray_lanes = old.stray_lanes;
+                if old.link == Some(link) {
+                    member.last_heartbeat = old.last_heartbeat;
+                }
+                member.view = old.view;
+                member.complete |= old.complete;
             }
         }
         if let Some(old) = replaced {
@@ -197,7 +216,7 @@ impl Membership {
     /// Takes a heartbeat in.
     ///
     /// # Errors
-    /// If no node is registered on that connection.
+    /// If no node is registered on that connection, or it tells of too many sessions.
     pub(crate) fn beat(
         &mut self,
         now: Duration,
@@ -208,14 +227,26 @@ impl Membership {
         let member = name.and_then(|name| self.members.get_mut(name)).ok_or_else(|| {
             Refusal::new(RefusalCode::NotFound, "no node is registered on this connection: register first")
         })?;
+        let told = heartbeat.changes.sessions.len();
+        if member.view.len() + told > MAX_NODE_SESSIONS {
+            return Err(out_of_bounds("sessions", (member.view.len() + told) as u64, 0, MAX_NODE_SESSIONS));
+        }
         member.heard = now;
-        member.lost = false;
+        let returned = std::mem::take(&mut member.lost);
         let outdated = heartbeat.number <= member.last_heartbeat;
+        let mut changed = false;
         if !outdated {
             member.last_heartbeat = heartbeat.number;
             member.load = heartbeat.load;
+            changed = match member.view.take(&heartbeat.changes) {
+                Ok(()) => true,
+                Err(NotTaken::Known | NotTaken::Gap) => false,
+            };
+            // What is told last, and what was known by then, is all.
+            let through = heartbeat.changes.through;
+            member.complete |= !heartbeat.changes.more && through <= member.view.version();
         }
-        Ok(Beat { member, outdated })
+        Ok(Beat { member, outdated, changed, returned })
     }
 
     /// A connection ended. Its node keeps its standing until it is silent for too long; it is named.
@@ -326,13 +357,13 @@ mod tests {
             threads: 1,
             labels: BTreeMap::new(),
             envs: BTreeMap::new(),
-            sessions: Vec::new(),
+            term: 0,
             program: "test".to_owned(),
         }
     }
 
     fn beat(number: u64) -> Heartbeat {
-        Heartbeat { number, load: NodeLoad::default(), sessions: Vec::new(), ended: Vec::new() }
+        Heartbeat { number, load: NodeLoad::default(), changes: Default::default(), ended: Vec::new() }
     }
 
     fn at(ms: u64) -> Duration {
@@ -389,6 +420,28 @@ mod tests {
         assert_eq!(arrival, Arrival { name: "a".into(), restarted: false, replaced: Some(LinkId(1)) });
         assert_eq!(members.get("a").unwrap().state(at(10)), NodeState::Draining);
         assert_eq!(members.get("a").unwrap().takes_sessions(at(10)), None);
+    }
+
+    #[test]
+    fn a_node_takes_no_new_sessions_before_it_has_told_of_all_it_has() {
+        let mut members = Membership::default();
+        members.register(at(0), LinkId(1), &Register { term: 1, ..register(7) }).unwrap();
+        let takes = |members: &Membership| members.get("a").unwrap().takes_sessions(at(1)).is_some();
+        assert!(!takes(&members));
+        let told = |number, since, through, more| Heartbeat {
+            changes: rollhouse_wire::Changes { since, through, more, ..Default::default() },
+            ..beat(number)
+        };
+        members.beat(at(1), LinkId(1), &told(1, 0, 3, true)).unwrap();
+        assert!(!takes(&members));
+        // What does not join what is known is not all.
+        members.beat(at(1), LinkId(1), &told(2, 5, 6, false)).unwrap();
+        assert!(!takes(&members));
+        members.beat(at(1), LinkId(1), &told(3, 3, 5, false)).unwrap();
+        assert!(takes(&members));
+        // It is remembered while it is cut off; another boot tells anew.
+        members.register(at(2), LinkId(2), &Register { term: 1, ..register(7) }).unwrap();
+        assert!(takes(&members));
     }
 
     #[test]

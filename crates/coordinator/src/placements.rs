@@ -124,6 +124,11 @@ impl Placements {
         self.by_node.get(node).map_or(0, |on| on.lanes)
     }
 
+    /// Whether it is on that node, wanted or not.
+    pub(crate) fn is_on(&self, key: &Key, node: &str) -> bool {
+        self.by_node.get(node).is_some_and(|on| on.keys.contains(key))
+    }
+
     /// The placements of a node.
     pub(crate) fn on(&self, node: &str) -> Vec<Key> {
         self.by_node.get(node).map(|on| on.keys.iter().copied().collect()).unwrap_or_default()

@@ -1,5 +1,6 @@
 //! Connections are accepted and their requests answered.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

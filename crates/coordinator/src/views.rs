@@ -1,6 +1,7 @@
 //! What operators and trainers are told of the cluster.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::RunId;

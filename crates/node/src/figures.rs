@@ -1,6 +1,8 @@
 //! What a node counts, for those who export it.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rollhouse_core::Outcome;
@@ -74,6 +76,22 @@ impl NodeFigures {
     pub fn finished(&self) -> u64 {
         let finished = Outcome::ALL.iter().zip(&self.episodes).filter(|(outcome, _)| outcome.is_finished());
         finished.map(|(_, count)| count.get()).sum()
+    }
+}
+
+impl Refusals {
+    /// Each word that was met, with its count.
+    pub fn counts(&self) -> BTreeMap<&'static str, u64> {
+        self.lock().clone()
+    }
+
+    pub(crate) fn add(&self, word: &'static str) {
+        *self.lock().entry(word).or_default() += 1;
+    }
+
+    /// Held for moments only.
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -235,8 +235,9 @@ impl Owned {
         }
     }
 
-    /// Tells what was done if it has not been told for a while and nobody steps the session just now: one that is
-    /// being stepped tells by itself.
+    /// Looks after a session that nobody steps just now (one that is being stepped does so by itself): tells what was
+    /// done if it has not been told for a while, and hands over what was recorded if nothing has been asked for a
+    /// while, so that episodes that have ended reach the store although their trainer is busy elsewhere.
     pub(crate) fn tell_if_idle(&self, figures: &NodeFigures) {
         if let Ok(mut seat) = self.seat.try_lock()
             && let Seat::Home(home) = &mut *seat
@@ -377,6 +378,10 @@ const PROMPT_LANES: usize = 1_024;
 
 /// How fresh the reported counts of a session are that is being stepped.
 const TELL_EVERY: Duration = Duration::from_millis(500);
+
+/// A session that was asked for nothing for so long hands over what it has recorded. A chunk is closed early then,
+/// which costs a reader some bytes; a trainer that steps more often never does.
+const FLUSH_AFTER: Duration = Duration::from_secs(1);
 
 /// Seen only by those who come while a worker has the session, and then only if its task was ended by force.
 const LOST_ON_THE_WAY: &str = "the session was lost while a worker had it";

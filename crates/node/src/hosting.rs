@@ -284,8 +284,13 @@ impl Hosting {
         self.table().reports(Hosted::counts)
     }
 
-    /// Ends that have not been acknowledged.
-    pub(crate) fn ends(&self) -> Vec<SessionEnd> {
+    /// The greatest term of a session that is here, 0 without any.
+    pub(crate) fn newest_term(&self) -> u64 {
+        self.table().newest_term()
+    }
+
+    /// Ends that have not been acknowledged, as many as one message takes, and whether those are all.
+    pub(crate) fn ends(&self) -> (Vec<SessionEnd>, bool) {
         self.table().ends()
     }
 

@@ -69,7 +69,7 @@ pub use cancel::Cancel;
 pub use cluster_node::{ClusterNode, ClusterNodeConfig, ClusterNodeError, StopReport};
 pub use connections::ConnectionFigures;
 pub use exit::{Exit, RolloutError};
-pub use figures::{Counter, Histogram, NodeFigures, RequestFigures};
+pub use figures::{Counter, Histogram, NodeFigures, Refusals, RequestFigures};
 pub use link::LinkState;
 pub use node::{BeginError, MAX_ROLLOUTS, Node, RolloutHandle, StartError};
 pub use plan::MAX_SESSION_LANES;

@@ -7,13 +7,16 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
+use rollhouse_wire::limits::MAX_HEARTBEAT_REPORTS;
 use rollhouse_wire::{
     CallError, CloseCode, CloseSession, Connection, DialError, Dialer, EndCause, Expected, Heartbeat,
-    HeartbeatTaken, Refusal, RefusalCode, Register, Registered, Request, Requests, Responder, SessionEnd,
+    HeartbeatTaken, Refusal, RefusalCode, Register, Registered, ReportLog, Request, Requests, Responder,
+    SessionEnd,
 };
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
+use crate::NodeFigures;
 use crate::hosted::Gone;
 use crate::hosting::Hosting;
 use crate::registration::{ANSWER_DEADLINE, LinkAction, LinkEvent, Registration};
@@ -62,6 +65,8 @@ pub(crate) struct Link {
     card: Card,
     spool_load: SpoolLoad,
     registration: Registration,
+    /// What the coordinator has to be told of the sessions.
+    reports: ReportLog,
     last_beat: u64,
     began: Instant,
     connection: Option<(Connection, Requests)>,
@@ -76,7 +81,16 @@ pub(crate) struct Link {
 enum Told {
     Dialled(Result<Connection, DialError>),
     Registered(usize, Result<Registered, CallError>),
-    Beat { connection: usize, ends: Vec<SessionEnd>, taken: Result<HeartbeatTaken, CallError> },
+    Beat { connection: usize, told: Beat, taken: Result<HeartbeatTaken, CallError> },
+}
+
+/// What a heartbeat told.
+struct Beat {
+    ends: Vec<SessionEnd>,
+    /// The version its changes start from.
+    since: u64,
+    /// Whether there was more than it could tell.
+    more: bool,
 }
 
 /// What keeps a link is told.
@@ -98,6 +112,7 @@ impl Link {
             dialer,
             coordinator,
             registration: Registration::new(card.boot),
+            reports: ReportLog::default(),
             last_beat: 0,
             card,
             spool_load,
@@ -174,21 +189,28 @@ impl Link {
     }
 
     fn beat(&mut self, number: u64) {
-        let Some((connection, _)) = &self.connection else { return };
-        let connection = connection.clone();
+        let Some(connection) = self.connection.as_ref().map(|(connection, _)| connection.clone()) else {
+            return;
+        };
         self.last_beat = number;
-        let heartbeat = self.heartbeat(number);
+        let (heartbeat, more) = self.heartbeat(number);
         self.asking.spawn(async move {
-            let ends = heartbeat.ended.clone();
+            let told = Beat { ends: heartbeat.ended.clone(), since: heartbeat.changes.since, more };
             let taken = connection.call(&Request::Heartbeat(heartbeat), ANSWER_DEADLINE).await;
-            Told::Beat { connection: connection.id(), ends, taken }
+            Told::Beat { connection: connection.id(), told, taken }
         });
     }
 
-    fn heartbeat(&self, number: u64) -> Heartbeat {
+    /// The next heartbeat, and whether there is more to say than it can.
+    fn heartbeat(&mut self, number: u64) -> (Heartbeat, bool) {
         let mut load = self.hosting.load();
         (self.spool_load)(&mut load);
-        Heartbeat { number, load, sessions: self.hosting.reports(), ended: self.hosting.ends() }
+        // Reports before ends: a session that ends in between is told as over, which is taken in last.
+        self.reports.update(self.hosting.reports());
+        let changes = self.reports.changes(MAX_HEARTBEAT_REPORTS);
+        let (ended, all_ends) = self.hosting.ends();
+        let more = changes.more || !all_ends;
+        (Heartbeat { number, load, changes, ended }, more)
     }
 
     fn register(&self, connection: &Connection) -> Register {
@@ -204,7 +226,7 @@ impl Link {
             threads: card.threads,
             labels: card.labels,
             envs: card.envs,
-            sessions: self.hosting.reports(),
+            term: self.hosting.newest_term(),
             program: card.program,
         }
     }
@@ -213,6 +235,7 @@ impl Link {
         let current = self.connection.as_ref().map(|(connection, _)| connection.id());
         match told {
             Told::Dialled(Ok(connection)) => {
+                let figures = Arc::clone(&self.hosting.figures);
                 let requests = connection.requests();
                 self.connection = Some((connection, requests));
                 Some(LinkEvent::Connected)
@@ -226,16 +249,17 @@ impl Link {
             Told::Registered(_, Ok(registered)) => {
                 self.state.send_replace(LinkState::Joined { term: registered.term });
                 self.joined.send_replace(self.connection.as_ref().map(|(connection, _)| connection.clone()));
-                self.close(registered.close);
+                self.reports.begin(registered.known);
                 Some(LinkEvent::Registered { heartbeat: Duration::from_millis(registered.heartbeat_ms) })
             }
-            Told::Beat { ends, taken: Ok(taken), .. } => {
-                self.hosting.acknowledge(&ends);
+            Told::Beat { told, taken: Ok(taken), .. } => {
+                self.reports.acknowledge(told.since, taken.known);
+                self.hosting.acknowledge(&told.ends);
                 self.close(taken.close);
                 if taken.drain {
                     self.hosting.drain();
                 }
-                Some(LinkEvent::Taken { number: taken.number })
+                Some(LinkEvent::Taken { number: taken.number, more: told.more })
             }
             Told::Registered(_, Err(error)) | Told::Beat { taken: Err(error), .. } => {
                 self.away(&error.to_string());
@@ -261,8 +285,14 @@ impl Link {
         self.answering.spawn(async move {
             // Whether the coordinator still wants to hear it is its affair.
             let _told = match request {
-                Request::OpenSession(open) => responder.respond(hosting.open(&open).await).await,
-                Request::CloseSession(close) => responder.respond(hosting.close(&close).await).await,
+                Request::OpenSession(open) => {
+                    let opened = hosting.open(&open).await;
+                    responder.respond(counted(&hosting.figures, opened)).await
+                }
+                Request::CloseSession(close) => {
+                    let closed = hosting.close(&close).await;
+                    responder.respond(counted(&hosting.figures, closed)).await
+                }
                 other => {
                     let message = format!("a node does not answer {} of its coordinator", other.word());
                     responder.refuse(Refusal::new(RefusalCode::Unsupported, message)).await
@@ -276,8 +306,10 @@ impl Link {
     }
 
     async fn say_good_bye(&mut self, said: Option<SyncSender<()>>) {
-        if let (Some(said), Some((connection, _))) = (said, &self.connection) {
-            let request = Request::Heartbeat(self.heartbeat(self.last_beat + 1));
+        let connection = self.connection.as_ref().map(|(connection, _)| connection.clone());
+        if let (Some(said), Some(connection)) = (said, connection) {
+            let (heartbeat, _) = self.heartbeat(self.last_beat + 1);
+            let request = Request::Heartbeat(heartbeat);
             // Ends that are not told now are told by the sessions' absence.
             let _told = connection.call::<HeartbeatTaken>(&request, GOOD_BYE).await;
             connection.close(CloseCode::ShuttingDown, "the node is going away");

@@ -46,8 +46,8 @@ pub(crate) enum LinkEvent {
     Connected,
     /// The coordinator knows the node, and wants to hear of it that often.
     Registered { heartbeat: Duration },
-    /// The beat of that number was answered.
-    Taken { number: u64 },
+    /// The beat of that number was answered. It may have been too short for all there was to say.
+    Taken { number: u64, more: bool },
     /// It could not be dialled, refused the node or a beat, or the connection was lost.
     Lost,
     /// Time has passed.
@@ -87,8 +87,11 @@ impl Registration {
                 self.state = State::Joined(joined);
                 self.beat(now)
             }
-            (State::Joined(joined), LinkEvent::Taken { number }) => {
+            (State::Joined(joined), LinkEvent::Taken { number, more }) => {
                 joined.unanswered.retain(|(unanswered, _)| *unanswered != number);
+                if more {
+                    joined.next_at = now;
+                }
                 self.beat(now)
             }
             (State::Away { retry_at }, LinkEvent::Tick) if *retry_at <= now => {
@@ -185,10 +188,23 @@ mod tests {
         let mut link = joined(Duration::ZERO);
         for number in 2..100 {
             let now = SECOND * (number as u32 - 1);
-            assert_eq!(link.handle(now - SECOND / 2, LinkEvent::Taken { number: number - 1 }), None);
+            assert_eq!(
+                link.handle(now - SECOND / 2, LinkEvent::Taken { number: number - 1, more: false }),
+                None
+            );
             assert_eq!(link.wake_at(), Some(now));
             assert_eq!(link.handle(now, LinkEvent::Tick), Some(LinkAction::Beat { number }));
         }
+    }
+
+    #[test]
+    fn what_did_not_fit_into_a_beat_is_said_at_once() {
+        let mut link = joined(Duration::ZERO);
+        let taken = LinkEvent::Taken { number: 1, more: true };
+        assert_eq!(link.handle(SECOND / 10, taken), Some(LinkAction::Beat { number: 2 }));
+        let taken = LinkEvent::Taken { number: 2, more: false };
+        assert_eq!(link.handle(SECOND / 5, taken), None);
+        assert_eq!(link.wake_at(), Some(SECOND / 10 + SECOND));
     }
 
     #[test]
@@ -240,7 +256,7 @@ mod tests {
                 let event = match event {
                     0 => LinkEvent::Connected,
                     1 => LinkEvent::Registered { heartbeat: SECOND },
-                    2 => LinkEvent::Taken { number: 1 },
+                    2 => LinkEvent::Taken { number: 1, more: wait % 2 == 0 },
                     3 => LinkEvent::Lost,
                     _ => LinkEvent::Tick,
                 };

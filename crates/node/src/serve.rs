@@ -174,7 +174,7 @@ async fn serve_connection(connection: &Connection, hosting: Arc<Hosting>) {
                 Ok((other, responder)) => {
                     let message = format!("a node does not answer {}", other.word());
                     // Whether he still wants to hear it is his affair.
-                    let _told = responder.refuse(Refusal::new(RefusalCode::Unsupported, message)).await;
+                    let _told = responder.refuse(refusal).await;
                 }
                 Err(_) => break,
             },

@@ -7,7 +7,7 @@
 //!
 //! Pure: every call is given the time; whoever calls does what follows.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use rollhouse_wire::{
@@ -91,8 +91,12 @@ impl<H: Clone> SessionTable<H> {
         if self.draining {
             return Err(Refusal::new(RefusalCode::Draining, "the node takes no new sessions"));
         }
-        if self.entries.len() >= MAX_SESSIONS {
-            let message = format!("the node has {MAX_SESSIONS} sessions, the most it takes");
+        if self.entries.len() >= MAX_SESSIONS || self.ends.len() >= MAX_ENDS {
+            let message = format!(
+                "the node has {} sessions and {} ends to tell, {MAX_SESSIONS} and {MAX_ENDS} are the most it takes",
+                self.entries.len(),
+                self.ends.len()
+            );
             return Err(Refusal::busy(message, ROOM_RETRY_MS));
         }
         if self.lanes.saturating_add(open.lanes) > self.capacity {
@@ -226,17 +230,20 @@ impl<H: Clone> SessionTable<H> {
         self.ends.iter().find(|end| end.session == id && end.incarnation == incarnation)
     }
 
-    /// Ends that are to be told, oldest first, at most as many as one message takes.
-    pub(crate) fn ends(&self) -> Vec<SessionEnd> {
-        self.ends.iter().take(ENDS_PER_MESSAGE).cloned().collect()
+    /// Ends that are to be told, oldest first, at most as many as one message takes, and whether those are all.
+    pub(crate) fn ends(&self) -> (Vec<SessionEnd>, bool) {
+        (self.ends.iter().take(ENDS_PER_MESSAGE).cloned().collect(), self.ends.len() <= ENDS_PER_MESSAGE)
     }
 
     /// Somebody has taken those ends in.
     pub(crate) fn acknowledge(&mut self, told: &[SessionEnd]) {
-        let known = |end: &SessionEnd| {
-            told.iter().any(|t| t.session == end.session && t.incarnation == end.incarnation)
-        };
-        self.ends.retain(|end| !known(end));
+        let told: BTreeSet<_> = told.iter().map(|end| (end.session, end.incarnation)).collect();
+        self.ends.retain(|end| !told.contains(&(end.session, end.incarnation)));
+    }
+
+    /// The greatest term of a session that is here, 0 without any.
+    pub(crate) fn newest_term(&self) -> u64 {
+        self.entries.values().map(|entry| entry.open.incarnation.term).max().unwrap_or(0)
     }
 
     /// Takes no new sessions from now on.
@@ -344,15 +351,14 @@ fn stale(id: SessionId, asked: Incarnation, known: Incarnation) -> Refusal {
     )
 }
 
-/// Sessions one node takes: the reports of all of them still fit one heartbeat, at up to 560 bytes each.
-pub const MAX_SESSIONS: usize = 1_536;
+/// Sessions one node takes: as many as it can record at a time.
+pub const MAX_SESSIONS: usize = rollhouse_replay::limits::MAX_OPEN_RUNS;
 
 /// Placements that ended and are remembered, so that a late message does not open them again. A coordinator's
 /// messages are late by seconds at most.
 const MAX_FENCES: usize = 4_096;
 
-/// Ends that wait for an acknowledgement. A coordinator that was away for longer learns of the others from their
-/// absence.
+/// Ends that wait for an acknowledgement: with more, no session is opened. Those of all open sessions may join them.
 const MAX_ENDS: usize = 4_096;
 
 /// Ends told in one message, so that it stays within its bound.
@@ -513,11 +519,12 @@ mod tests {
         let mut table = table_with(&asked);
         table.begin_end(asked.session, asked.incarnation);
         table.ended(end(&asked));
-        let told = table.ends();
+        let (told, all) = table.ends();
+        assert!(all);
         assert_eq!(told, [end(&asked)]);
-        assert_eq!(table.ends(), told);
+        assert_eq!(table.ends(), (told.clone(), true));
         table.acknowledge(&told);
-        assert!(table.ends().is_empty());
+        assert!(table.ends().0.is_empty());
     }
 
     #[test]

@@ -232,8 +232,8 @@ fn sessions_of_different_envs_and_owners_share_the_workers() {
         cluster::Heard::Beat(beat) if beat.load.steps >= 4 * 4 * 45 => Some(beat),
         _ => None,
     });
-    assert_eq!((report.sessions.len(), report.load.lanes), (4, 16));
-    assert!(report.sessions.iter().all(|session| session.attached == Some(true)));
+    assert_eq!((report.changes.sessions.len(), report.load.lanes), (4, 16));
+    assert!(report.changes.sessions.iter().all(|session| session.attached == Some(true)));
 }
 
 #[test]
@@ -365,9 +365,13 @@ fn a_coordinator_that_goes_away_ends_nothing_and_is_told_what_runs_when_it_is_ba
     drop(std::mem::replace(&mut cluster.coordinator, gone));
     stepper.step(2, &[0; 4]);
     cluster.coordinator = Coordinator::start_at(&cluster.authority, address);
-    let register = cluster.coordinator.registered();
-    assert_eq!(register.sessions.len(), 1);
-    assert_eq!(register.sessions[0].session, open.session);
+    assert_eq!(cluster.coordinator.registered().term, open.incarnation.term);
+    let sessions = cluster.coordinator.hear(|heard| match heard {
+        cluster::Heard::Beat(beat) => Some(beat.changes.sessions),
+        cluster::Heard::Registered(_) => None,
+    });
+    assert_eq!(sessions.len(), 1);
+    assert_eq!(sessions[0].session, open.session);
     stepper.step(3, &[0; 4]);
     assert_eq!(cluster.node.figures().coordinator_lost.get(), 1);
 }
@@ -402,7 +406,7 @@ fn a_session_that_plays_by_itself_is_evicted_when_its_node_stops() {
     coordinator.open(&open).unwrap();
     coordinator.hear(|heard| match heard {
         cluster::Heard::Beat(beat) => {
-            beat.sessions.first().filter(|report| report.done.steps > 0).map(|_| ())
+            beat.changes.sessions.first().filter(|report| report.done.steps > 0).map(|_| ())
         }
         cluster::Heard::Registered(_) => None,
     });

@@ -21,6 +21,7 @@ mod member;
 mod pool;
 mod refusal;
 mod refusal_log;
+mod reports;
 mod request;
 mod session;
 mod sidecar;
@@ -55,6 +56,7 @@ pub use pool::{
 };
 pub use refusal::{Refusal, RefusalCode};
 pub use refusal_log::{LogLine, RefusalLog};
+pub use reports::{Changes, NotTaken, ReportLog, ReportView};
 pub use request::{Answer, Done, Hello, Request, Role, Welcome};
 pub use session::{Attach, Attached, CloseSession, OpenSession, SessionOpened};
 pub use sidecar::{LostLane, Notes, ResetLanes};

@@ -21,6 +21,9 @@ pub const MAX_STORE_ENTRIES: usize = 4096;
 pub const MAX_SHIP_BYTES: u64 = 256 << 20;
 /// Bytes that one `store_read` may ask for.
 pub const MAX_STORE_READ_BYTES: usize = 4 << 20;
+/// Sessions whose changes one heartbeat tells: at up to 600 bytes each, and with the ends it tells, they stay within
+/// a control message. What does not fit is told by the next, which follows at once.
+pub const MAX_HEARTBEAT_REPORTS: usize = 1024;
 /// Requests that one connection may have unanswered at a time; sessions' streams are counted apart.
 pub const MAX_OPEN_REQUESTS: usize = 256;
 /// Streams of sessions one connection may have open.

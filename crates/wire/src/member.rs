@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CloseSession, Incarnation, SessionId};
+use crate::{Changes, CloseSession, Incarnation, SessionId};
 
-/// Node to coordinator, after each (re)connection: here I am, and this is what runs here.
+/// Node to coordinator, after each (re)connection: here I am. What runs here is told by heartbeats.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Register {
     /// The node's name; must be the one in its certificate.
@@ -24,8 +24,8 @@ pub struct Register {
     pub labels: BTreeMap<String, String>,
     /// Envs it has, with their dynamics hash.
     pub envs: BTreeMap<String, u64>,
-    /// Sessions that are open here, from which a restarted coordinator learns of its pools.
-    pub sessions: Vec<SessionReport>,
+    /// The greatest term of a session that is open here, 0 without any: no older coordinator takes the node in.
+    pub term: u64,
     /// Name and version of its program.
     pub program: String,
 }
@@ -48,8 +48,8 @@ pub struct Heartbeat {
     pub number: u64,
     /// How busy it is.
     pub load: NodeLoad,
-    /// Every session that is open.
-    pub sessions: Vec<SessionReport>,
+    /// What changed among its open sessions since the coordinator last took changes in.
+    pub changes: Changes,
     /// Sessions that ended and whose end the coordinator has not acknowledged yet.
     pub ended: Vec<SessionEnd>,
 }

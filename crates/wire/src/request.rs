@@ -159,7 +159,7 @@ impl Role {
 
 impl Request {
     /// Every word a request of this version can have.
-    pub const WORDS: [&'static str; 16] = [
+    pub const WORDS: [&'static str; 17] = [
         "hello",
         "open_pool",
         "close_pool",

@@ -162,7 +162,7 @@ fn requests() -> Vec<Sample> {
         threads: 8,
         labels: labels(),
         envs: BTreeMap::from([("Example-v0".into(), 0x0123_4567_89ab_cdef)]),
-        sessions: vec![report()],
+        term: 3,
         program: "rollhouse/0.1.0".into(),
     };
     let end = SessionEnd {
@@ -172,7 +172,8 @@ fn requests() -> Vec<Sample> {
         detail: String::new(),
         done: counts(),
     };
-    let heartbeat = Heartbeat { number: 9, load: load(), sessions: vec![report()], ended: vec![end] };
+    let changes = Changes { since: 40, through: 42, sessions: vec![report()], more: false };
+    let heartbeat = Heartbeat { number: 9, load: load(), changes, ended: vec![end] };
     let open_session = OpenSession {
         session: session(),
         incarnation: INCARNATION,
@@ -272,8 +273,8 @@ fn answers() -> Vec<Sample> {
             SessionList { sessions: vec![SessionStatus { node: "n1".into(), report: report() }], omitted: 3 },
         ),
         answer("answer-drain", Done {}),
-        answer("answer-register", Registered { term: 3, heartbeat_ms: 1_000, close: close.clone() }),
-        answer("answer-heartbeat", HeartbeatTaken { number: 9, close, drain: false }),
+        answer("answer-register", Registered { term: 3, heartbeat_ms: 1_000, known: 40 }),
+        answer("answer-heartbeat", HeartbeatTaken { number: 9, known: 42, close, drain: false }),
         answer("answer-ship", Shipped::Durable),
         answer("answer-open_session", SessionOpened { spec: spec(), lease_ms: 30_000 }),
         answer("answer-close_session", end),

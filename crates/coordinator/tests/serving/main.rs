@@ -143,7 +143,8 @@ fn a_restarted_coordinator_has_a_greater_term_and_learns_its_pools_from_the_node
         let mut node = stage.node(second.address(), "node-a").await;
         node.take_over(sessions.take());
         let registered = node.register(64).await.unwrap();
-        assert_eq!((registered.term, registered.close), (2, Vec::new()));
+        assert_eq!((registered.term, registered.known), (2, 0), "it has to be told everything");
+        assert_eq!(node.beat().await.unwrap().close, []);
         let status: PoolStatus = trainer.ask(Request::PoolStatus(ask)).await.unwrap();
         assert_eq!(status.open, 1);
         let stale = trainer.ask::<PoolOpened>(Request::OpenPool(request.clone())).await.unwrap_err();

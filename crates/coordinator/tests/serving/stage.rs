@@ -205,7 +205,7 @@ impl Node {
             threads: 1,
             labels: BTreeMap::new(),
             envs: BTreeMap::from([(spec().id, spec().dynamics_hash)]),
-            sessions: self.reports(),
+            term: self.sessions().iter().map(|open| open.incarnation.term).max().unwrap_or(0),
             program: "test".to_owned(),
         };
         self.peer.ask(Request::Register(register)).await
@@ -213,12 +213,9 @@ impl Node {
 
     pub async fn beat(&mut self) -> Result<HeartbeatTaken, Refusal> {
         self.beats += 1;
-        let heartbeat = Heartbeat {
-            number: self.beats,
-            load: NodeLoad::default(),
-            sessions: self.reports(),
-            ended: Vec::new(),
-        };
+        let changes = Changes { since: 0, through: self.beats, sessions: self.reports(), more: false };
+        let heartbeat =
+            Heartbeat { number: self.beats, load: NodeLoad::default(), changes, ended: Vec::new() };
         self.peer.ask(Request::Heartbeat(heartbeat)).await
     }
 

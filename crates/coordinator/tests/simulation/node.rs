@@ -5,12 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use rollhouse_core::RunId;
 use rollhouse_wire::{
     CloseSession, EndCause, Heartbeat, HeartbeatTaken, Incarnation, NodeLoad, OpenSession, Refusal,
-    RefusalCode, Register, Registered, SessionCounts, SessionEnd, SessionId, SessionOpened, SessionReport,
+    RefusalCode, Register, Registered, ReportLog, SessionCounts, SessionEnd, SessionId, SessionOpened,
+    SessionReport,
 };
 
 use crate::world::spec;
 
 pub(crate) const LEASE_MS: u64 = 30_000;
+/// Sessions whose changes one heartbeat tells.
+const REPORTS: usize = 3;
 pub(crate) const ENV: &str = "Sim-v0";
 
 pub(crate) struct Held {
@@ -65,7 +68,7 @@ impl Node {
             threads: 1,
             labels: BTreeMap::new(),
             envs: BTreeMap::from([(ENV.to_owned(), self.dynamics)]),
-            sessions: self.reports(),
+            term: self.sessions.values().map(|held| held.incarnation.term).max().unwrap_or(0),
             program: "simulated".to_owned(),
         }
     }

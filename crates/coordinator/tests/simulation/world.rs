@@ -72,7 +72,7 @@ enum Happens {
 /// Who waits for an answer.
 #[derive(Debug, Clone)]
 enum Whose {
-    Node { link: LinkId, told: Vec<SessionEnd> },
+    Node { link: LinkId, since: u64, told: Vec<SessionEnd> },
     Trainer { trainer: usize, question: u64 },
     Operator,
 }
@@ -338,15 +338,18 @@ impl World {
                 }
                 let node = register.node.clone();
                 let register = Box::new(register);
-                (Whose::Node { link, told: Vec::new() }, Event::Register { link, ticket, node, register })
+                (
+                    Whose::Node { link, since: 0, told: Vec::new() },
+                    Event::Register { link, ticket, node, register },
+                )
             }
             Message::Heartbeat { link, heartbeat } => {
                 if !self.reaches(link) {
                     return;
                 }
-                let told = heartbeat.ended.clone();
+                let (since, told) = (heartbeat.changes.since, heartbeat.ended.clone());
                 let heartbeat = Box::new(heartbeat);
-                (Whose::Node { link, told }, Event::Heartbeat { link, ticket, heartbeat })
+                (Whose::Node { link, since, told }, Event::Heartbeat { link, ticket, heartbeat })
             }
             Message::Open { trainer, question, request } => {
                 let asker = self.trainers[trainer].asker.clone();
@@ -545,15 +548,15 @@ impl World {
                 self.at_trainer(trainer, reply);
             }
             Whose::Trainer { .. } => {}
-            Whose::Node { link, told } => {
+            Whose::Node { link, since, told } => {
                 if self.reaches(link) {
-                    self.at_registered(link, &told, reply);
+                    self.at_registered(link, since, &told, reply);
                 }
             }
         }
     }
 
-    fn at_registered(&mut self, link: LinkId, told: &[SessionEnd], reply: &Reply) {
+    fn at_registered(&mut self, link: LinkId, since: u64, told: &[SessionEnd], reply: &Reply) {
         let index = self.links[&link].node;
         if self.reach[index].link != Some(link) {
             return;
@@ -563,15 +566,13 @@ impl World {
         let reach = &mut self.reach[index];
         match reply {
             Reply::Registered(registered) => {
-                registered.close.iter().for_each(|close| assert_unused(&self.in_use, close));
-                told_to_close = !registered.close.is_empty();
                 reach.registered = node.registered(registered);
                 reach.heard = now;
             }
             Reply::HeartbeatTaken(taken) => {
                 taken.close.iter().for_each(|close| assert_unused(&self.in_use, close));
                 told_to_close = !taken.close.is_empty();
-                node.taken(taken, told);
+                node.taken(taken, since, told);
                 reach.heard = now;
             }
             Reply::Refused(_) => {

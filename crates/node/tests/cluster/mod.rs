@@ -1,6 +1,7 @@
 //! A cluster's authority, a coordinator that asks what the test asks, and an owner that speaks frames.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -90,6 +91,7 @@ impl Drop for Authority {
 #[derive(Debug)]
 pub enum Heard {
     Registered(Register),
+    /// Its changes are put together with those before: they name every session that is open.
     Beat(Heartbeat),
 }
 
@@ -251,16 +253,22 @@ async fn hear_node(
     store: PathBuf,
 ) {
     let mut requests = connection.requests();
+    let mut sessions = BTreeMap::new();
     while let Ok((request, mut responder)) = requests.next().await {
         match request {
             Request::Register(register) => {
                 newest.send_replace(Some(connection.clone()));
                 let _test = told.try_send(Heard::Registered(register));
-                let answer = Registered { term: 1, heartbeat_ms: BEAT_MS, close: Vec::new() };
+                let answer = Registered { term: 1, heartbeat_ms: BEAT_MS, known: 0 };
                 let _node = responder.respond(Ok(answer)).await;
             }
-            Request::Heartbeat(beat) => {
-                let answer = HeartbeatTaken { number: beat.number, close: Vec::new(), drain: false };
+            Request::Heartbeat(mut beat) => {
+                let (number, known) = (beat.number, beat.changes.through);
+                let answer = HeartbeatTaken { number, known, close: Vec::new(), drain: false };
+                let changed = std::mem::take(&mut beat.changes.sessions);
+                sessions.extend(changed.into_iter().map(|report| (report.session, report)));
+                beat.ended.iter().for_each(|end| drop(sessions.remove(&end.session)));
+                beat.changes.sessions = sessions.values().cloned().collect();
                 // A test that does not listen misses the later ones.
                 let _test = told.try_send(Heard::Beat(beat));
                 let _node = responder.respond(Ok(answer)).await;
