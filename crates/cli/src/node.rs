@@ -223,6 +223,7 @@ impl Figures for NodeWatch {
         TransportSample {
             arrivals: Some(node.arrivals()),
             effective: Some(self.effective),
+            refusals: self.figures.refusals.counts(),
             links: links(&node.connections()),
         }
         .put(page);

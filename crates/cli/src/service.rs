@@ -49,7 +49,7 @@ pub(crate) fn serve_metrics(
 ) -> Result<Option<MetricsServer>, Failure> {
     let Some(address) = address else { return Ok(None) };
     let mut exporter = Exporter::new();
-    for each in figures {
+    for each in figures.into_iter().chain([Arc::new(ProcessFigures::new()) as Arc<dyn Figures>]) {
         exporter.add(each).map_err(|error: ExporterError| Failure::of(Status::Failed, &error))?;
     }
     let server = MetricsServer::start(address, exporter, health).map_err(|error| {

@@ -85,6 +85,13 @@ impl Service {
         let _none = receiving.wait_for(|&count| count == 0).await;
     }
 
+    /// Counts a refusal that was made before anybody was asked.
+    fn note(&self, word: &'static str, what: &dyn fmt::Display) {
+        if let Some(line) = self.published.refused(word) {
+            (self.log)(&format!("refused a request: {word}: {what}{}", unshown(line.suppressed)));
+        }
+    }
+
     pub(crate) async fn refuse(&self, responder: Responder, refusal: Refusal) -> Result<(), StreamLost> {
         let line = self.published.refused(refusal.code.word());
         // That something is not there concerns who asked, and nobody else.
@@ -147,7 +154,8 @@ fn unshown(suppressed: u64) -> String {
 async fn serve(connection: Connection, service: Arc<Service>) {
     let link = LinkId(service.links.fetch_add(1, Ordering::Relaxed));
     service.published.connected(&connection);
-    let mut requests = connection.requests();
+    let noting = Arc::clone(&service);
+    let mut requests = connection.requests().telling(Arc::new(move |word, what| noting.note(word, what)));
     let mut answering = JoinSet::new();
     let lost = loop {
         tokio::select! {

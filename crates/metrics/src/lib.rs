@@ -1,7 +1,7 @@
 //! What an operator's tools ask a process: its metrics, whether it lives, and whether it is ready.
 //!
 //! Every metric is a [`Family`] in a table of its subject; a process states its figures as plain numbers when it
-//! is asked ([`NodeSample`], [`CoordinatorSample`], [`TransportSample`]), and an [`Exporter`] holds them in a registry of the
+//! is asked ([`NodeSample`], [`CoordinatorSample`], [`TransportSample`], [`ProcessFigures`]), and an [`Exporter`] holds them in a registry of the
 //! `prometheus` crate and prints them. A [`MetricsServer`] answers `/metrics`, `/healthz` and `/readyz` over plain
 //! HTTP, read-only, on a thread of its own, so that it answers while every worker is inside a step.
 //! `docs/metrics.md` lists each metric with its meaning.
@@ -20,6 +20,7 @@ mod exporter;
 mod family;
 mod head;
 mod node;
+mod process;
 mod server;
 mod transport;
 
@@ -27,5 +28,6 @@ pub use coordinator::CoordinatorSample;
 pub use exporter::{Exporter, ExporterError, Figures};
 pub use family::{Family, Histogram, Kind, Page};
 pub use node::{NodeSample, RecorderSample, SpoolSample};
+pub use process::{ProcessFigures, ProcessSample};
 pub use server::{Health, MetricsServer, ServeError};
 pub use transport::{Links, TransportSample};

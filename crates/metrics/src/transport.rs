@@ -124,7 +124,7 @@ const REFUSALS: Family = family(
     "rollhouse_refusals_total",
     Kind::Counter,
     &["code"],
-    "Requests that were refused, by the refusal's code.",
+    "Requests that were refused, by the refusal's code, and connections closed for what came on them, by reason.",
 );
 const CONNECTIONS: Family = family(
     "rollhouse_quic_connections",

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_metrics::{
-    CoordinatorSample, Exporter, Family, Figures, Histogram, Kind, Links, NodeSample, Page, TransportSample,
+    CoordinatorSample, Exporter, Family, Figures, Histogram, Kind, Links, NodeSample, Page, ProcessFigures,
+    TransportSample,
 };
 use rollhouse_wire::{ArrivalCounts, ClusterStatus, Effective, LinkFigures, Role};
 
@@ -115,7 +116,7 @@ fn link(datagram: u16, micros: u64) -> LinkFigures {
 
 fn printed(figures: [Arc<dyn Figures>; 2]) -> String {
     let mut exporter = Exporter::new();
-    for each in figures {
+    for each in figures.into_iter().chain([Arc::new(ProcessFigures::new()) as Arc<dyn Figures>]) {
         exporter.add(each).unwrap();
     }
     exporter.print().unwrap()
@@ -130,13 +131,14 @@ fn every_metric_is_exported_with_the_type_it_has() {
             CoordinatorSample::FAMILIES,
         ),
     ] {
-        for family in families.iter().chain(TransportSample::FAMILIES) {
+        let families = || families.iter().chain(TransportSample::FAMILIES).chain(ProcessFigures::FAMILIES);
+        for family in families() {
             let kind = word(family.kind);
             let line = format!("# TYPE {} {kind}", family.name);
             assert!(text.lines().any(|l| l == line), "no `{line}` in\n{text}");
         }
         let exported = text.lines().filter(|line| line.starts_with("# TYPE ")).count();
-        assert_eq!(exported, families.len() + TransportSample::FAMILIES.len());
+        assert_eq!(exported, families().count());
     }
 }
 
@@ -167,7 +169,9 @@ fn worst_links_show_and_buckets_add_up_and_outcomes_of_one_word_are_one_series()
 #[test]
 fn names_follow_the_rule() {
     for family in all() {
-        assert!(family.name.starts_with("rollhouse_"), "{}", family.name);
+        // Those of a process have the names that every exporter gives them.
+        let prefix = if ProcessFigures::FAMILIES.contains(family) { "process_" } else { "rollhouse_" };
+        assert!(family.name.starts_with(prefix), "{}", family.name);
         assert_eq!(family.name.ends_with("_total"), family.kind == Kind::Counter, "{}", family.name);
         assert!(family.help.ends_with('.') && !family.help.contains('|'), "{}", family.help);
     }
@@ -180,7 +184,7 @@ fn the_page_of_metrics_lists_each_with_type_labels_and_meaning() {
         .nth(2)
         .expect("crates/metrics lies in the workspace");
     let page = std::fs::read_to_string(root.join("docs/metrics.md")).unwrap();
-    let listed: Vec<&str> = page.lines().filter(|line| line.starts_with("| `rollhouse_")).collect();
+    let listed: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
     let wanted: Vec<String> = all().map(row).collect();
     for row in &wanted {
         assert!(listed.contains(&row.as_str()), "docs/metrics.md lacks the line\n{row}");
@@ -195,7 +199,8 @@ fn the_page_of_metrics_lists_each_with_type_labels_and_meaning() {
 }
 
 fn all() -> impl Iterator<Item = &'static Family> {
-    NodeSample::FAMILIES.iter().chain(CoordinatorSample::FAMILIES).chain(TransportSample::FAMILIES)
+    let cluster = NodeSample::FAMILIES.iter().chain(CoordinatorSample::FAMILIES);
+    cluster.chain(TransportSample::FAMILIES).chain(ProcessFigures::FAMILIES)
 }
 
 fn row(family: &Family) -> String {

@@ -30,6 +30,8 @@ pub struct NodeFigures {
     pub sessions_ended: [Counter; NodeFigures::END_CAUSES.len()],
     /// Owners that attached, and attached again.
     pub attached: Counter,
+    /// Requests of owners and of the coordinator that were refused.
+    pub refusals: Refusals,
     /// Streams that ended because what came on them was no request.
     pub malformed: Counter,
     /// Connections to the coordinator that were lost.
@@ -46,6 +48,10 @@ pub struct RequestFigures {
     /// Steps of some lanes.
     pub send: Histogram,
 }
+
+/// Counts of refusals by word: a refusal's code, or the reason for which a connection was closed.
+#[derive(Debug, Default)]
+pub struct Refusals(Mutex<BTreeMap<&'static str, u64>>);
 
 /// A number that only grows.
 #[derive(Debug, Default)]

@@ -201,6 +201,7 @@ impl Owned {
                 *request = asked;
                 let ms = retry_after.as_millis().max(1) as u64;
                 let refusal = Refusal::busy("every thread and every place in the queue is taken", ms);
+                figures.refusals.add(refusal.code.word());
                 let answer = given.session.refuse(header.number, &refusal);
                 *seat = Seat::Home(given);
                 return Ok(answer);
@@ -281,12 +282,27 @@ impl Home {
         let took = began.elapsed();
         self.cost = if took > self.cost { took } else { self.cost - (self.cost - took) / 8 };
         self.stale_since.get_or_insert(began);
+        self.unflushed_since = Some(began);
+        if let Some(code) = self.session.take_refused() {
+            figures.refusals.add(code.word());
+        }
         match header.kind {
             FrameKind::Reset => figures.requests.reset.observe(took),
             FrameKind::Send => figures.requests.send.observe(took),
             _ => figures.requests.step.observe(took),
         }
         answer
+    }
+}
+
+impl Home {
+    fn flush_if_idle(&mut self) {
+        let idle = self.unflushed_since.is_some_and(|since| since.elapsed() >= FLUSH_AFTER);
+        if idle && !self.session.recording().is_some_and(|run| run.is_behind()) {
+            // Refused while lanes are outstanding: they are about to be stepped, and then it is idle later.
+            let flushed = self.session.flush().is_ok();
+            self.unflushed_since = self.unflushed_since.filter(|_| !flushed);
+        }
     }
 }
 

@@ -237,6 +237,7 @@ impl Link {
             Told::Dialled(Ok(connection)) => {
                 let figures = Arc::clone(&self.hosting.figures);
                 let requests = connection.requests();
+                let requests = requests.telling(Arc::new(move |word, _| figures.refusals.add(word)));
                 self.connection = Some((connection, requests));
                 Some(LinkEvent::Connected)
             }
@@ -295,7 +296,8 @@ impl Link {
                 }
                 other => {
                     let message = format!("a node does not answer {} of its coordinator", other.word());
-                    responder.refuse(Refusal::new(RefusalCode::Unsupported, message)).await
+                    let refused: Result<(), _> = Err(Refusal::new(RefusalCode::Unsupported, message));
+                    responder.respond(counted(&hosting.figures, refused)).await
                 }
             };
         });
@@ -318,6 +320,10 @@ impl Link {
             let _said = said.try_send(());
         }
     }
+}
+
+fn counted<T>(figures: &NodeFigures, answer: Result<T, Refusal>) -> Result<T, Refusal> {
+    answer.inspect_err(|refusal| figures.refusals.add(refusal.code.word()))
 }
 
 /// The next request of the coordinator; waits for ever while there is no connection. Cancellation-safe.

@@ -37,6 +37,8 @@ pub(crate) struct OwnedSession {
     answer: Bytes,
     /// Lanes that were lost in the last answer, ascending.
     lost: Vec<u32>,
+    /// With what the last request was refused, until somebody has counted it.
+    refused: Option<RefusalCode>,
 }
 
 /// What an owner sent: the columns and sidecar that the header announces.
@@ -80,6 +82,7 @@ impl OwnedSession {
             last: 0,
             answer: Bytes::new(),
             lost: Vec::new(),
+            refused: None,
         })
     }
 
@@ -155,8 +158,16 @@ impl OwnedSession {
         };
         Ok(match done {
             Ok(answer) => self.answered(header.number, answer),
-            Err(refusal) => self.refuse(header.number, &refusal),
+            Err(refusal) => {
+                self.refused = Some(refusal.code);
+                self.refuse(header.number, &refusal)
+            }
         })
+    }
+
+    /// With what the last request was refused, if it was; told once.
+    pub(crate) const fn take_refused(&mut self) -> Option<RefusalCode> {
+        self.refused.take()
     }
 
     /// Answers a request with a refusal; nothing moves.

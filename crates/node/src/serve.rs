@@ -163,7 +163,8 @@ async fn accept(
 
 /// Serves what one peer asks. Its sessions' streams end with it.
 async fn serve_connection(connection: &Connection, hosting: Arc<Hosting>) {
-    let mut requests = connection.requests();
+    let figures = Arc::clone(&hosting.figures);
+    let mut requests = connection.requests().telling(Arc::new(move |word, _| figures.refusals.add(word)));
     let mut streams = JoinSet::new();
     loop {
         tokio::select! {
@@ -173,6 +174,8 @@ async fn serve_connection(connection: &Connection, hosting: Arc<Hosting>) {
                 }
                 Ok((other, responder)) => {
                     let message = format!("a node does not answer {}", other.word());
+                    let refusal = Refusal::new(RefusalCode::Unsupported, message);
+                    hosting.figures.refusals.add(refusal.code.word());
                     // Whether he still wants to hear it is his affair.
                     let _told = responder.refuse(refusal).await;
                 }

@@ -22,6 +22,7 @@ pub(crate) async fn serve(
     let place = match hosting.attach(&attach).await {
         Ok(place) => place,
         Err(refusal) => {
+            hosting.figures.refusals.add(refusal.code.word());
             // Whether he still wants to hear it is his affair.
             let _told = responder.refuse(refusal).await;
             return;

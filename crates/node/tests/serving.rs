@@ -15,9 +15,9 @@ use rollhouse_env::Registry;
 use rollhouse_node::{ClusterNode, ClusterNodeConfig};
 use rollhouse_replay::{Library, Query, RealDisk, Verification};
 use rollhouse_wire::{
-    AutoresetMode, CallError, CloseCode, Collect, CollectGoal, ConnectionLost, EndCause, FrameFault,
-    FrameHeader, FrameKind, OpenSession, RecordRule, RefusalCode, Secret, SessionId, StreamLost,
-    column_bytes,
+    AutoresetMode, CallError, CloseCode, ClusterStatus, Collect, CollectGoal, ConnectionLost, EndCause,
+    FrameFault, FrameHeader, FrameKind, OpenSession, RecordRule, RefusalCode, Request, Secret, SessionId,
+    StreamLost, column_bytes,
 };
 
 /// A coordinator with one node that has joined it.
@@ -162,6 +162,12 @@ fn wrong_secrets_other_placements_and_unknown_sessions_are_refused() {
     other.session = SessionId { pool: RunId::from_u128(5), index: 0 };
     assert_eq!(code(&other), Some(RefusalCode::NotFound));
     assert_eq!(code(&open), None);
+    // What nobody of an owner's role may ask for is refused before the node is asked, and counted all the same.
+    let asked = owner.connection.call::<ClusterStatus>(&Request::Status, Duration::from_secs(30));
+    assert_eq!(owner.block_on(asked).unwrap_err().refusal(), Some(RefusalCode::Forbidden));
+    let counts = cluster.node.figures().refusals.counts();
+    let words = ["forbidden", "not_found", "stale", "unauthenticated"];
+    assert_eq!(counts, words.map(|word| (word, 1)).into());
 }
 
 #[test]
@@ -472,4 +478,47 @@ fn a_node_that_stops_evicts_its_sessions_ships_what_was_recorded_and_tells_the_c
     };
     library.verify_all(&Registry::builtin(), check).unwrap();
     assert_eq!(verified, episodes.len());
+}
+
+#[test]
+fn episodes_that_have_ended_reach_the_store_although_their_session_is_stepped_no_further() {
+    let authority = Authority::new();
+    let coordinator = Coordinator::start(&authority);
+    let mut config = authority.node("n1", &coordinator);
+    config.spool = Some(authority.path().join("spool"));
+    config.recorder.seal_after = Some(Duration::from_millis(100));
+    let node = ClusterNode::start(config).unwrap();
+    coordinator.registered();
+    let mut open = session(1, "CartPole-v1", 1);
+    open.settings.record = RecordRule::All;
+    coordinator.open(&open).unwrap();
+    let owner = Owner::dial(&authority, &node);
+    let mut stepper = owner.attach(&open);
+    stepper.reset(1);
+    // Pushed to one side again and again, the pole falls within a dozen steps.
+    (2..40).for_each(|number| drop(stepper.step(number, &[0])));
+    let finished = || {
+        // There is no store before something was shipped.
+        let Ok(library) = Library::open(Arc::new(RealDisk), &authority.store()) else { return 0 };
+        let episodes = library.list(&Query::default()).unwrap();
+        episodes.iter().filter(|episode| episode.info.outcome.is_finished()).count()
+    };
+    let beats = |beat: cluster::Heard| matches!(beat, cluster::Heard::Beat(_)).then_some(());
+    let stored = (0..1_000).any(|_| {
+        coordinator.hear(beats);
+        finished() >= 2
+    });
+    assert!(stored, "{} episodes are in the store", finished());
+    assert_eq!(node.sessions(), 1);
+}
+
+#[test]
+fn a_node_whose_segments_no_store_would_take_does_not_start() {
+    let authority = Authority::new();
+    let coordinator = Coordinator::start(&authority);
+    let mut config = authority.node("n1", &coordinator);
+    config.spool = Some(authority.path().join("spool"));
+    config.recorder.segment_bytes = MAX_SHIP_BYTES + 1;
+    let refused = ClusterNode::start(config).unwrap_err().to_string();
+    assert_eq!(refused, "the spool: segment_bytes = 268435457 is not between 65536 and 268435456");
 }

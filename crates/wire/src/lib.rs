@@ -61,8 +61,8 @@ pub use request::{Answer, Done, Hello, Request, Role, Welcome};
 pub use session::{Attach, Attached, CloseSession, OpenSession, SessionOpened};
 pub use sidecar::{LostLane, Notes, ResetLanes};
 pub use status::{
-    ClusterStatus, Drain, NodeList, NodeState, NodeStatus, PoolStatus, SessionList, SessionStatus,
-    StoreStatus,
+    ClusterStatus, Drain, GoneSession, NodeList, NodeState, NodeStatus, PoolStatus, SessionList,
+    SessionStatus, StoreStatus,
 };
 pub use store::{Ship, Shipped, StoreData, StoreEntry, StoreList, StoreListing, StoreRead};
 pub use token::{MAX_TOKENS, NewToken, TokenFileError, TokenRecord, TokenRefused, TokenStore};

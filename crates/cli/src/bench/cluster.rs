@@ -14,7 +14,7 @@ use rollhouse_coordinator::Stopped;
 use serde::Serialize;
 use tokio::runtime::Builder;
 
-use self::process::Footprint;
+use self::footprint::Footprint;
 use self::sessions::{Played, Rested};
 use super::{Scratch, Spread};
 use crate::args::BenchClusterArgs;
@@ -25,7 +25,7 @@ use crate::service::STOP_DEADLINE;
 use crate::table::{Align, Table};
 use crate::up::Local;
 
-mod process;
+mod footprint;
 mod sessions;
 
 /// Measures and prints. Sessions that did not pass make it fail, after the figures.

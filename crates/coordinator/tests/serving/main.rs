@@ -76,6 +76,7 @@ fn every_role_may_ask_for_what_it_may_and_for_nothing_else() {
         Request::StoreList(StoreList { path: String::new(), after: String::new() }),
         Request::StoreRead(StoreRead { path: "nothing".to_owned(), offset: 0, bytes: 1 }),
     ];
+    let mut refused_for_role = 0;
     on_a_runtime(async {
         for role in [Role::Viewer, Role::Trainer, Role::Admin, Role::Node] {
             let peer = match role {
@@ -87,6 +88,7 @@ fn every_role_may_ask_for_what_it_may_and_for_nothing_else() {
             for request in &requests {
                 let refused = peer.ask::<serde::de::IgnoredAny>(request.clone()).await.err().map(|r| r.code);
                 let forbidden = refused == Some(RefusalCode::Forbidden);
+                refused_for_role += u64::from(forbidden);
                 assert_eq!(
                     forbidden,
                     !role.may(request),
@@ -97,6 +99,7 @@ fn every_role_may_ask_for_what_it_may_and_for_nothing_else() {
             }
         }
     });
+    assert_eq!(coordinator.figures().unwrap().refusals.get("forbidden"), Some(&refused_for_role));
 }
 
 #[test]

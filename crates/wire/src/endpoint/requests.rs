@@ -13,21 +13,33 @@ use super::lost::{CloseCode, ConnectionLost, StreamLost};
 use super::stream::{ByteReceiver, ByteSender, MessageError};
 use super::{FrameReader, FrameWriter};
 use crate::control::{self, ControlError};
+use crate::limits::MAX_OPEN_REQUESTS;
 use crate::{Refusal, RefusalCode, Request, Role};
 
 /// Reads the requests of one connection. Those the peer's role may not make are refused here; what is no request
 /// at all closes the connection; a stream on which no whole request comes within [`REQUEST_DEADLINE`] is given up.
 /// Dropping it ends the tasks that read.
-#[derive(Debug)]
 pub struct Requests {
     connection: Connection,
     open: Arc<Semaphore>,
+    refused: Option<Refused>,
     reading: JoinSet<Option<(Request, Responder)>>,
 }
 
+/// Told of each request that was refused, and of each connection that was closed because of what came on it, before
+/// anybody was asked: the word in metrics (a [`RefusalCode`]'s or a [`CloseCode`]'s), and a sentence. Called on the
+/// thread that reads; must not block.
+pub type Refused = Arc<dyn Fn(&'static str, &dyn fmt::Display) + Send + Sync>;
+
 impl Requests {
     pub(crate) fn new(connection: Connection, open: Arc<Semaphore>) -> Self {
-        Self { connection, open, reading: JoinSet::new() }
+        Self { connection, open, refused: None, reading: JoinSet::new() }
+    }
+
+    /// Has what is refused here told, for counts and logs.
+    #[must_use]
+    pub fn telling(self, refused: Refused) -> Self {
+        Self { refused: Some(refused), ..self }
     }
 
     /// The next request and what answers it. Several may be unanswered, up to
@@ -57,49 +69,82 @@ impl Requests {
 
     fn begin(&mut self, mut send: ByteSender, mut receive: ByteReceiver) {
         let Ok(permit) = self.open.clone().try_acquire_owned() else {
+            let many = MAX_OPEN_REQUESTS;
+            tell(
+                self.refused.as_ref(),
+                CloseCode::TooMany.word(),
+                &format_args!("{many} requests are unanswered"),
+            );
             send.give_up(CloseCode::TooMany);
             receive.give_up(CloseCode::TooMany);
             return;
         };
         let connection = self.connection.clone();
+        let refused = self.refused.clone();
         let responder = Responder { send, receive, permit };
         self.reading.spawn(async move {
-            // Too late, the stream was dropped with the future, which tells the peer.
-            tokio::time::timeout(REQUEST_DEADLINE, read(&connection, responder)).await.unwrap_or_default()
+            let read = read(&connection, responder, refused.as_ref());
+            match tokio::time::timeout(REQUEST_DEADLINE, read).await {
+                Ok(request) => request,
+                Err(_) => {
+                    // The stream was dropped with the future, which tells the peer.
+                    let seconds = REQUEST_DEADLINE.as_secs();
+                    let word = CloseCode::TooSlow.word();
+                    tell(refused.as_ref(), word, &format_args!("no whole request came within {seconds} s"));
+                    None
+                }
+            }
         });
     }
 }
 
+impl fmt::Debug for Requests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Requests")
+            .field("connection", &self.connection)
+            .field("reading", &self.reading.len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn tell(refused: Option<&Refused>, word: &'static str, what: &dyn fmt::Display) {
+    if let Some(refused) = refused {
+        refused(word, what);
+    }
+}
+
 /// Reads one request; `None` if it has been dealt with.
-async fn read(connection: &Connection, mut responder: Responder) -> Option<(Request, Responder)> {
+async fn read(
+    connection: &Connection,
+    mut responder: Responder,
+    refused: Option<&Refused>,
+) -> Option<(Request, Responder)> {
+    let close = |code: CloseCode, reason: &str| {
+        tell(refused, code.word(), &reason);
+        connection.close(code, reason);
+        None
+    };
     let bytes = match responder.receive.raw_message().await {
         Ok(bytes) => bytes,
         Err(MessageError::Lost(StreamLost::Cut)) => {
-            connection.close(CloseCode::Malformed, "a stream ended in the middle of its request");
-            return None;
+            return close(CloseCode::Malformed, "a stream ended in the middle of its request");
         }
         Err(MessageError::Lost(_)) => return None,
-        Err(MessageError::Control(error)) => {
-            connection.close(code_of(&error), &error.to_string());
-            return None;
-        }
+        Err(MessageError::Control(error)) => return close(code_of(&error), &error.to_string()),
     };
     let refusal = match parse(&bytes) {
         Ok(request) if connection.peer().role.may(&request) => return Some((request, responder)),
         Ok(Request::Hello(_)) => {
-            connection.close(CloseCode::OutOfOrder, "hello comes once, on the first stream");
-            return None;
+            return close(CloseCode::OutOfOrder, "hello comes once, on the first stream");
         }
         Ok(request) => forbidden(connection.peer().role, request.word()),
         Err(Unreadable::Unknown(word)) => Refusal::new(
             RefusalCode::Unsupported,
             format!("`{word}` is no request of version {}", connection.version()),
         ),
-        Err(Unreadable::Malformed(error)) => {
-            connection.close(code_of(&error), &error.to_string());
-            return None;
-        }
+        Err(Unreadable::Malformed(error)) => return close(code_of(&error), &error.to_string()),
     };
+    tell(refused, refusal.code.word(), &refusal.message);
     // Whether the peer still wants to hear it is his affair.
     let _sent = responder.refuse(refusal).await;
     None

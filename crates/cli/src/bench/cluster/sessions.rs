@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use rollhouse_client::{AsyncCluster, AsyncPool, PoolRequest};
 use rollhouse_engine::Reset;
+use rollhouse_metrics::ProcessSample;
 use rollhouse_policy::{Act, Builtin};
 use rollhouse_wire::AutoresetMode;
 use tokio::task::JoinSet;
 
-use super::process::{Footprint, processor_time};
+use super::footprint::Footprint;
 use super::{ENV, failed};
 use crate::bench::SEED;
 use crate::failure::{Failure, Status};
@@ -138,13 +139,17 @@ pub(super) async fn rest(cluster: &AsyncCluster, sessions: u32, time: Duration) 
     }
     // What was recorded before goes to the store.
     tokio::time::sleep(SETTLE).await;
-    let (began, used) = (Instant::now(), processor_time().map_err(failed)?);
+    let (began, used) = (Instant::now(), processor_time()?);
     tokio::time::sleep(time).await;
-    let processor_time = processor_time().map_err(failed)?.saturating_sub(used);
+    let processor_time = processor_time()?.saturating_sub(used);
     let took = began.elapsed();
     let with = Footprint::now().map_err(failed)?;
     close(pools).await?;
     Ok(Rested { took, processor_time, footprints: [before, with] })
+}
+
+fn processor_time() -> Result<Duration, Failure> {
+    ProcessSample::now().map(|sample| sample.processor_time).map_err(failed)
 }
 
 /// Opens pools of one lane, which the caller resets.
