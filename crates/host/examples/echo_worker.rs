@@ -3,6 +3,7 @@
 //! Its arguments are the host's process id and nothing else. A hello of "never" makes it hang before it is
 //! ready, one of "refuse" makes it end.
 
+use std::io::{Read, Write};
 use std::process::ExitCode;
 
 use rollhouse_host::{Command, Link, LinkError};
@@ -15,6 +16,8 @@ pub const EXIT: u64 = 2;
 pub const HANG: u64 = 3;
 /// Starts a process that outlives this one if nobody ends it, and answers with its id in decimal.
 pub const SPAWN: u64 = 4;
+/// Writes as many bytes as the payload's first eight say to the standard error before it answers.
+pub const SAY: u64 = 5;
 
 fn main() -> ExitCode {
     match work() {
@@ -28,7 +31,10 @@ fn work() -> Result<ExitCode, LinkError> {
     let mut link = Link::open(host.ok_or(LinkError::Protocol("no process id of the host"))?)?;
     match link.hello() {
         b"never" => hang(),
-        b"refuse" => return Ok(ExitCode::from(9)),
+        b"refuse" => {
+            std::io::stderr().write_all(b"refused\n")?;
+            return Ok(ExitCode::from(9));
+        }
         _ => {}
     }
     let hello = link.hello().to_vec();
@@ -41,6 +47,11 @@ fn work() -> Result<ExitCode, LinkError> {
         match code {
             EXIT => return Ok(ExitCode::from(payload.first().copied().unwrap_or(0))),
             HANG => hang(),
+            SAY => {
+                let bytes = payload.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+                std::io::copy(&mut std::io::repeat(b'x').take(bytes), &mut std::io::stderr())?;
+                link.reply(code, &[])?;
+            }
             SPAWN => {
                 let child = std::process::Command::new("sleep").arg("1000").spawn()?;
                 link.reply(code, child.id().to_string().as_bytes())?;

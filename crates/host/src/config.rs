@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use crate::launcher::Launcher;
+
 /// Most workers of one host. Each has three descriptors and two areas of [`crate::INLINE_BYTES`], which take
 /// memory only where they are used.
 pub const MAX_WORKERS: usize = 1024;
@@ -20,16 +22,28 @@ pub struct HostConfig {
     pub launch_at_start: usize,
     /// From the start of a process until it reports that it is ready; `None` waits for ever.
     pub launch_deadline: Option<Duration>,
-    /// How many processes may be launching at once: starting them all together makes each miss its deadline.
-    pub max_launching: usize,
+    /// Bounds how many processes launch at a time, those of other hosts with a clone of it included.
+    pub launcher: Launcher,
 }
 
 /// A program to run. It is executed, never forked, in a process group of its own; its standard input is the
-/// socket to the host, its other standard streams are the host's.
+/// socket to the host.
 #[derive(Debug, Clone)]
 pub struct Program {
     /// The executable.
     pub path: OsString,
     /// Its arguments.
     pub arguments: Vec<OsString>,
+    /// Where its other standard streams lead.
+    pub output: Output,
+}
+
+/// Where a worker's standard output and error lead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// To the host's own.
+    Inherited,
+    /// To the host, which keeps the last 16 KiB and tells the last lines when the worker is lost. For services, whose
+    /// own output is their log.
+    Kept,
 }

@@ -11,7 +11,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use crate::config::{HostConfig, MAX_WORKERS, Program};
 use crate::control::{INLINE_BYTES, Layout, Payload};
 use crate::error::HostError;
+use crate::launcher::{Launcher, Launching};
 use crate::link::{ring, silence};
+use crate::log::Log;
 use crate::message::{self, MAX_MESSAGE_BYTES, Received, Tag};
 use crate::patience::Patience;
 use crate::process::Process;
@@ -24,6 +26,7 @@ use crate::supervisor::{Action, Cause, Event, Restart, Supervisor, WorkerState};
 #[derive(Debug)]
 pub struct Host {
     supervisor: Supervisor,
+    launcher: Launcher,
     program: Program,
     seats: Vec<Seat>,
     memory: Option<SharedMemory>,
@@ -44,6 +47,8 @@ pub struct Host {
 struct Seat {
     hello: OwnedFd,
     process: Option<Process>,
+    /// While it has not reported that it is ready.
+    launching: Option<Launching>,
     socket: Option<OwnedFd>,
     bell: OwnedFd,
     /// Number of the last command.
@@ -123,12 +128,19 @@ impl Host {
             if hello.len() > MAX_MESSAGE_BYTES {
                 return Err(HostError::TooLong(hello.len()));
             }
-            let (process, socket, sequence) = (None, None, 0);
-            Ok(Seat { hello: message::stash(hello)?, process, socket, bell: new_bell()?, sequence })
+            let (process, launching, socket, sequence) = (None, None, None, 0);
+            let (hello, bell) = (message::stash(hello)?, new_bell()?);
+            Ok(Seat { hello, process, launching, socket, bell, sequence })
         };
         let seed = RandomState::new().hash_one(std::process::id());
         let mut host = Self {
-            supervisor: Supervisor::new(workers, config.max_launching, config.launch_deadline, seed),
+            supervisor: Supervisor::new(
+                workers,
+                config.launcher.max_launching(),
+                config.launch_deadline,
+                seed,
+            ),
+            launcher: config.launcher,
             program: config.program,
             seats: config.hellos.iter().map(seat).collect::<Result<_, _>>()?,
             memory: None,
@@ -278,7 +290,7 @@ impl Host {
                 process.ends_within(deadline.saturating_duration_since(Instant::now()));
             }
             process.end();
-            seat.socket = None;
+            (seat.socket, seat.launching) = (None, None);
         }
         self.ended = true;
     }
@@ -391,9 +403,12 @@ impl Host {
         for (worker, seat) in self.seats.iter().enumerate() {
             if let (Some(process), Some(socket)) = (&seat.process, &seat.socket) {
                 let launching = self.supervisor.state(worker) == WorkerState::Launching;
-                watched.push(worker);
+                let at = fds.len();
                 fds.push(PollFd::from_borrowed_fd(process.descriptor(), PollFlags::IN));
                 fds.push(PollFd::new(socket, if launching { PollFlags::IN } else { PollFlags::empty() }));
+                let said = process.log().and_then(Log::descriptor);
+                watched.push((worker, at, said.is_some()));
+                fds.extend(said.map(|said| PollFd::from_borrowed_fd(said, PollFlags::IN)));
             }
         }
         let patience = patience.and_then(|patience| Timespec::try_from(patience).ok());
@@ -405,8 +420,14 @@ impl Host {
         if told[0] {
             silence(&self.bell);
         }
-        for (index, worker) in watched.into_iter().enumerate() {
-            let (ended, spoke) = (told[1 + 2 * index], told[2 + 2 * index]);
+        for (worker, at, listening) in watched {
+            if listening
+                && told[at + 2]
+                && let Some(process) = &mut self.seats[worker].process
+            {
+                process.drain_log();
+            }
+            let (ended, spoke) = (told[at], told[at + 1]);
             if spoke && self.supervisor.state(worker) == WorkerState::Launching {
                 self.hear(worker);
             } else if ended || spoke {
@@ -421,6 +442,7 @@ impl Host {
     fn hear(&mut self, worker: usize) {
         match self.seats[worker].receive(Tag::Ready) {
             Ok(answer) => {
+                self.seats[worker].launching = None;
                 let actions = self.supervisor.on(self.started.elapsed(), worker, Event::Ready);
                 self.events.push_back(WorkerEvent::Ready { worker, answer });
                 self.attach(worker);
@@ -467,14 +489,17 @@ impl Host {
             match action {
                 Action::Launch(worker) => self.launch(worker),
                 Action::Lose { worker, cause, restart } => {
-                    let ended = self.seats[worker].vacate();
-                    let detail = match (&what, cause) {
+                    let (ended, said) = self.seats[worker].vacate();
+                    let mut detail = match (&what, cause) {
                         (_, Cause::Hung | Cause::LaunchTimedOut) => "killed at its deadline".to_owned(),
                         (Some(what), Cause::Died) => {
                             ended.map_or_else(|| what.clone(), |ended| format!("{what}: {ended}"))
                         }
                         (None, Cause::Died) => ended.unwrap_or_default(),
                     };
+                    if !said.is_empty() {
+                        detail = format!("{detail}; it said last: {said}");
+                    }
                     self.events.push_back(WorkerEvent::Lost { worker, cause, restart, detail });
                 }
             }
@@ -482,6 +507,12 @@ impl Host {
     }
 
     fn launch(&mut self, worker: usize) {
+        let Some(launching) = self.launcher.begin() else {
+            let now = self.started.elapsed();
+            let none = self.supervisor.on(now, worker, Event::NoRoom(now + ROOM_RETRY));
+            return self.act(none);
+        };
+        self.seats[worker].launching = Some(launching);
         if let Err(error) = self.seats[worker].occupy(&self.program) {
             self.died(worker, HostError::Spawn(error).to_string());
         }
@@ -504,11 +535,14 @@ impl Seat {
         Ok(())
     }
 
-    /// Ends the process, if there is one; how it ended.
-    fn vacate(&mut self) -> Option<String> {
-        self.socket = None;
-        let ended = self.process.take()?.end();
-        Some(ended.map_or_else(|| "the kernel has not ended it yet".to_owned(), |status| status.to_string()))
+    /// Ends the process, if there is one; how it ended, and what it said last.
+    fn vacate(&mut self) -> (Option<String>, String) {
+        (self.socket, self.launching) = (None, None);
+        let Some(process) = self.process.take() else { return (None, String::new()) };
+        let (ended, said) = process.end();
+        let ended =
+            ended.map_or_else(|| "the kernel has not ended it yet".to_owned(), |status| status.to_string());
+        (Some(ended), said)
     }
 
     /// The bytes of the message of this kind that has to be there; what is wrong if it is not.
@@ -526,6 +560,9 @@ impl Seat {
         }
     }
 }
+
+/// How soon a launch is tried again for which there was no room.
+const ROOM_RETRY: Duration = Duration::from_millis(50);
 
 fn new_bell() -> Result<OwnedFd, HostError> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)

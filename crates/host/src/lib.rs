@@ -16,6 +16,8 @@
 //! that runs inside the worker: a node hosts Python workers through this crate without an interpreter of its
 //! own.
 //!
+//! Hosts that are given clones of one [`Launcher`] share its bound on concurrent launches.
+//!
 //! Nothing outlives the host: a worker watches its parent and ends its own process group when that is gone,
 //! and the host ends a worker's whole group before it forgets it. Descriptors are passed explicitly; the memory
 //! is a memfd, so no file stays behind.
@@ -28,16 +30,19 @@ mod config;
 mod control;
 mod error;
 mod host;
+mod launcher;
 mod link;
+mod log;
 mod message;
 mod patience;
 mod process;
 mod supervisor;
 
-pub use config::{HostConfig, MAX_WORKERS, Program};
+pub use config::{HostConfig, MAX_WORKERS, Output, Program};
 pub use control::INLINE_BYTES;
 pub use error::{HostError, LinkError};
 pub use host::{Host, Reply, Until, Waited, WorkerEvent};
+pub use launcher::Launcher;
 pub use link::{Command, Link};
 pub use message::MAX_MESSAGE_BYTES;
 pub use supervisor::{Action, Cause, Event, Restart, Supervisor, WorkerState};

@@ -9,7 +9,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-use crate::config::Program;
+use crate::config::{Output, Program};
+use crate::log::Log;
 
 /// A process that leads its own group.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub(crate) struct Process {
     pid: Pid,
     /// Becomes readable when the process ends; keeps telling about it after it has been reaped by others.
     pidfd: OwnedFd,
+    /// What it says, if that is kept.
+    log: Option<Log>,
 }
 
 impl Process {
@@ -25,10 +28,18 @@ impl Process {
     pub(crate) fn spawn(program: &Program, socket: OwnedFd) -> io::Result<Self> {
         let mut command = Command::new(&program.path);
         command.args(&program.arguments).stdin(Stdio::from(socket)).process_group(0);
+        let log = match program.output {
+            Output::Inherited => None,
+            Output::Kept => {
+                let (log, said) = Log::new()?;
+                command.stdout(said.try_clone()?).stderr(said);
+                Some(log)
+            }
+        };
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
         match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(pidfd) => Ok(Self { child, pid, pidfd }),
+            Ok(pidfd) => Ok(Self { child, pid, pidfd, log }),
             Err(error) => {
                 child.kill()?;
                 child.wait()?;
@@ -47,6 +58,18 @@ impl Process {
         self.pidfd.as_fd()
     }
 
+    /// What it says, if that is kept.
+    pub(crate) const fn log(&self) -> Option<&Log> {
+        self.log.as_ref()
+    }
+
+    /// Takes in what it has said.
+    pub(crate) fn drain_log(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.drain();
+        }
+    }
+
     /// Whether it ends within `patience`.
     pub(crate) fn ends_within(&self, patience: Duration) -> bool {
         let patience = Timespec::try_from(patience).ok();
@@ -59,14 +82,17 @@ impl Process {
         }
     }
 
-    /// Kills whatever is left of its group and reaps it. Returns how it ended, if that can be known.
+    /// Kills whatever is left of its group and reaps it. Returns how it ended, if that can be known, and the last
+    /// lines it said, if those were kept.
     ///
     /// The group is killed before the leader is reaped: until then its id cannot belong to another group.
     /// Blocks for up to a second for a process that the kernel cannot end yet; that one stays a zombie.
-    pub(crate) fn end(mut self) -> Option<ExitStatus> {
+    pub(crate) fn end(mut self) -> (Option<ExitStatus>, String) {
         // An error means that there is nothing left to kill.
         let _ = kill_process_group(self.pid, Signal::KILL);
-        if self.ends_within(REAP_PATIENCE) { self.child.wait().ok() } else { None }
+        let ended = if self.ends_within(REAP_PATIENCE) { self.child.wait().ok() } else { None };
+        self.drain_log();
+        (ended, self.log.as_ref().map(Log::last_lines).unwrap_or_default())
     }
 }
 
@@ -78,15 +104,17 @@ mod tests {
     use crate::message::pair;
 
     fn shell(script: &str) -> Process {
-        let program = Program { path: "/bin/sh".into(), arguments: vec!["-c".into(), script.into()] };
+        let arguments = vec!["-c".into(), script.into()];
+        let program = Program { path: "/bin/sh".into(), arguments, output: Output::Kept };
         let (_, socket) = pair().unwrap();
         Process::spawn(&program, socket).unwrap()
     }
 
     #[test]
-    fn its_end_is_seen_and_told() {
-        let process = shell("exit 3");
+    fn its_end_and_its_last_words_are_seen_and_told() {
+        let process = shell("echo out; echo err >&2; exit 3");
         assert!(process.ends_within(Duration::from_secs(60)));
-        assert_eq!(process.end().unwrap().code(), Some(3));
+        let (ended, said) = process.end();
+        assert_eq!((ended.unwrap().code(), said.as_str()), (Some(3), "out | err"));
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! dormant -> queued -> launching -> idle <-> busy
+//!                     <-            no room among all hosts: tried again
 //!              any of these -> backoff -> queued          died, hung or broken
 //!              backoff -> failed                          restarted too often
 //! ```
@@ -51,6 +52,8 @@ pub enum Event {
     Replied,
     /// Its process ended, or answered what makes no sense.
     Died,
+    /// Nobody may be launched just now: it is to be tried again then.
+    NoRoom(Duration),
 }
 
 /// What the caller has to do.
@@ -92,7 +95,8 @@ pub enum Restart {
 #[derive(Debug)]
 struct Worker {
     state: WorkerState,
-    /// When the state ends by itself: the deadline of a launch or command, or the end of the back-off.
+    /// When the state ends by itself: the deadline of a launch or command, the end of the back-off, or when a launch
+    /// for which there was no room is tried again.
     until: Option<Duration>,
     back_off: BackOff,
 }
@@ -155,6 +159,11 @@ impl Supervisor {
                 let lost = w.lose(now, worker, Cause::Died);
                 return self.with_launches(now, vec![lost]);
             }
+            (S::Launching, Event::NoRoom(until)) => {
+                w.enter(S::Queued, Some(until));
+                // There is no room for others either.
+                return Vec::new();
+            }
             _ => return Vec::new(),
         }
         self.with_launches(now, Vec::new())
@@ -171,8 +180,8 @@ impl Supervisor {
             match worker.state {
                 WorkerState::Launching => actions.push(worker.lose(now, index, Cause::LaunchTimedOut)),
                 WorkerState::Busy => actions.push(worker.lose(now, index, Cause::Hung)),
-                WorkerState::BackOff => worker.enter(WorkerState::Queued, None),
-                WorkerState::Dormant | WorkerState::Queued | WorkerState::Idle | WorkerState::Failed => {}
+                WorkerState::BackOff | WorkerState::Queued => worker.enter(WorkerState::Queued, None),
+                WorkerState::Dormant | WorkerState::Idle | WorkerState::Failed => {}
             }
         }
         self.with_launches(now, actions)
@@ -186,7 +195,8 @@ impl Supervisor {
     fn with_launches(&mut self, now: Duration, mut actions: Vec<Action>) -> Vec<Action> {
         let launching = self.workers.iter().filter(|w| w.state == WorkerState::Launching).count();
         let until = self.launch_deadline.map(|deadline| now + deadline);
-        let queued = self.workers.iter_mut().enumerate().filter(|(_, w)| w.state == WorkerState::Queued);
+        let queued = self.workers.iter_mut().enumerate();
+        let queued = queued.filter(|(_, w)| w.state == WorkerState::Queued && w.until.is_none());
         for (index, worker) in queued.take(self.max_launching.saturating_sub(launching)) {
             worker.enter(WorkerState::Launching, until);
             actions.push(Action::Launch(index));
@@ -311,7 +321,7 @@ mod tests {
         fn processes_are_launched_and_lost_in_turns_and_never_more_than_allowed(
             workers in 1_usize..6,
             max_launching in 1_usize..4,
-            steps in proptest::collection::vec((0_usize..6, 0_u8..5, 0_u64..3_000), 1..200),
+            steps in proptest::collection::vec((0_usize..6, 0_u8..6, 0_u64..3_000), 1..200),
         ) {
             let mut supervisor = Supervisor::new(workers, max_launching, Some(LAUNCH), 7);
             let mut model = Model { alive: vec![false; workers], launches_open: vec![false; workers] };
@@ -324,10 +334,15 @@ mod tests {
                     1 => Some(Event::Posted(Some(now + seconds(2)))),
                     2 => Some(Event::Replied),
                     3 if model.alive[worker] => Some(Event::Died),
+                    4 if model.launches_open[worker] => Some(Event::NoRoom(now + seconds(1))),
                     _ => None,
                 };
-                if event == Some(Event::Ready) {
-                    model.launches_open[worker] = false;
+                match event {
+                    Some(Event::Ready) => model.launches_open[worker] = false,
+                    Some(Event::NoRoom(_)) => {
+                        (model.alive[worker], model.launches_open[worker]) = (false, false);
+                    }
+                    _ => {}
                 }
                 let mut actions = match event {
                     Some(event) => supervisor.on(now, worker, event),

@@ -3,28 +3,34 @@
 use std::time::Duration;
 
 use rollhouse_host::{
-    Cause, Host, HostConfig, HostError, INLINE_BYTES, Program, Reply, Restart, Until, Waited, WorkerEvent,
-    WorkerState,
+    Cause, Host, HostConfig, HostError, INLINE_BYTES, Launcher, Output, Program, Reply, Restart, Until,
+    Waited, WorkerEvent, WorkerState,
 };
 
 const ECHO: u64 = 1;
 const EXIT: u64 = 2;
 const HANG: u64 = 3;
 const SPAWN: u64 = 4;
+const SAY: u64 = 5;
 const LONG: Option<Duration> = Some(Duration::from_secs(60));
 const SHORT: Option<Duration> = Some(Duration::from_millis(50));
 
 fn start(hellos: &[&str], launch_deadline: Option<Duration>) -> Host {
+    start_with(Launcher::new(2), hellos, launch_deadline)
+}
+
+fn start_with(launcher: Launcher, hellos: &[&str], launch_deadline: Option<Duration>) -> Host {
     let mut path = std::env::current_exe().expect("a test knows its path");
     path.pop();
     path.pop();
     path.extend(["examples", "echo_worker"]);
-    let program = Program { path: path.into(), arguments: vec![std::process::id().to_string().into()] };
+    let arguments = vec![std::process::id().to_string().into()];
+    let program = Program { path: path.into(), arguments, output: Output::Kept };
     let hellos = hellos.iter().map(|hello| hello.as_bytes().to_vec()).collect();
-    let config = HostConfig { program, hellos, launch_at_start: 1, launch_deadline, max_launching: 2 };
+    let config = HostConfig { program, hellos, launch_at_start: 1, launch_deadline, launcher };
     let mut host = Host::start(config).expect("workers can be started");
     assert!((1..host.workers()).all(|worker| host.state(worker) == WorkerState::Dormant));
-    assert_eq!((0..host.workers()).filter_map(|worker| host.process_id(worker)).count(), 1);
+    assert!((0..host.workers()).filter_map(|worker| host.process_id(worker)).count() <= 1);
     host.launch_all().expect("it has not ended");
     host
 }
@@ -173,10 +179,39 @@ fn a_worker_that_is_never_ready_and_one_that_ends_are_lost() {
 }
 
 #[test]
+fn what_a_lost_worker_said_last_is_told() {
+    let mut host = start(&["refuse"], LONG);
+    assert_eq!(host.wait(Until::AnyEvent, LONG).unwrap(), Waited::Satisfied);
+    let (.., detail) = loss(&mut host);
+    assert!(detail.ends_with("it said last: refused"), "{detail}");
+}
+
+#[test]
+fn a_worker_that_says_more_than_a_pipe_holds_is_not_held_up() {
+    let mut host = playing(1);
+    host.post(0, SAY, &(4_u64 << 20).to_le_bytes(), LONG).unwrap();
+    assert_eq!(host.wait(Until::AllReplied, LONG).unwrap(), Waited::Satisfied);
+    assert_eq!(reply(&mut host).code, SAY);
+}
+
+#[test]
+fn hosts_with_one_launcher_launch_no_more_at_a_time_than_it_allows_and_all_get_their_turn() {
+    let launcher = Launcher::new(1);
+    let mut first = start_with(launcher.clone(), &["a", "b"], LONG);
+    let mut second = start_with(launcher.clone(), &["c", "d"], LONG);
+    let started = |host: &Host| (0..2).filter_map(|worker| host.process_id(worker)).count();
+    assert_eq!((started(&first), started(&second), launcher.launching()), (1, 0, 1));
+    assert_eq!(first.wait(Until::AllBack, LONG).unwrap(), Waited::Satisfied);
+    assert_eq!(second.wait(Until::AllBack, LONG).unwrap(), Waited::Satisfied);
+    assert_eq!((started(&first), started(&second), launcher.launching()), (2, 2, 0));
+}
+
+#[test]
 fn a_program_that_does_not_exist_is_a_loss_that_says_so() {
-    let program = Program { path: "/nowhere/python".into(), arguments: vec![] };
+    let program = Program { path: "/nowhere/python".into(), arguments: vec![], output: Output::Inherited };
     let hellos = vec![vec![]];
-    let config = HostConfig { program, hellos, launch_at_start: 1, launch_deadline: LONG, max_launching: 1 };
+    let launcher = Launcher::new(1);
+    let config = HostConfig { program, hellos, launch_at_start: 1, launch_deadline: LONG, launcher };
     let mut host = Host::start(config).unwrap();
     assert_eq!(host.wait(Until::AnyEvent, LONG).unwrap(), Waited::Satisfied);
     assert!(loss(&mut host).3.contains("could not be started"));

@@ -11,7 +11,8 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use rollhouse_arena::SharedMemory;
 use rollhouse_core::RestartDecision;
 use rollhouse_host::{
-    Cause, HostConfig, HostError, Link, LinkError, Program, Restart, Until, Waited, WorkerEvent, WorkerState,
+    Cause, HostConfig, HostError, Launcher, Link, LinkError, Output, Program, Restart, Until, Waited,
+    WorkerEvent, WorkerState,
 };
 
 use crate::failure::{chain, exception};
@@ -38,11 +39,11 @@ impl Host {
         let mut program = program.into_iter();
         let path = program.next().ok_or_else(|| PyValueError::new_err("program: it has no executable"))?;
         let config = HostConfig {
-            program: Program { path, arguments: program.collect() },
+            program: Program { path, arguments: program.collect(), output: Output::Inherited },
             hellos: hellos.iter().map(|hello| hello.to_vec()).collect(),
             launch_at_start,
             launch_deadline: duration(launch_timeout),
-            max_launching,
+            launcher: Launcher::new(max_launching),
         };
         let inner = rollhouse_host::Host::start(config).map_err(of_host)?;
         Ok(Self { inner: Some(inner) })
