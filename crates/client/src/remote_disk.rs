@@ -75,6 +75,17 @@ impl Shared {
     /// The names in a folder, with lengths; `None` if there is no such folder.
     fn folder(&self, path: &Path) -> io::Result<Option<Arc<Names>>> {
         let Some(path) = remote_path(path) else { return Ok(None) };
+        if let Some(known) = self.lock().folders.get(&path) {
+            return Ok(known.clone());
+        }
+        // Its own folder says whether it is there: readers look for more folders than a store has.
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", &path));
+        if !path.is_empty() {
+            let beside = self.folder(Path::new(above))?;
+            if beside.is_none_or(|names| names.get(name) != Some(&None)) {
+                return Ok(None);
+            }
+        }
         let mut state = self.lock();
         if let Some(known) = state.folders.get(&path) {
             return Ok(known.clone());
@@ -228,6 +239,10 @@ impl Disk for RemoteDisk {
     }
 
     fn remove(&self, _: &Path) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    fn remove_dir(&self, _: &Path) -> io::Result<()> {
         Err(read_only())
     }
 

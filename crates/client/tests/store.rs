@@ -215,7 +215,7 @@ struct Direct {
 impl StoreReader for Direct {
     fn list(&self, path: &str, after: &str) -> io::Result<StoreListing> {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        self.store.list(path, after).map_err(error_of)
+        self.store.list(path, after).map_err(|error| panic!("{path} was asked for: {error}"))
     }
 
     fn read(&self, path: &str, offset: u64, bytes: u32) -> io::Result<(Vec<u8>, u64)> {

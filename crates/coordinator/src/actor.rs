@@ -12,8 +12,9 @@ use rollhouse_wire::{
 };
 use tokio::sync::oneshot;
 
-use crate::figures::Published;
+use crate::figures::{Log, Published};
 use crate::limits::TICK;
+use crate::standings::Standings;
 use crate::{Action, Asker, CallFailure, Cluster, Event, LinkId, Reply, Store, Ticket};
 
 /// Owns the cluster. Everything it does is short; calls to nodes are futures of its own.
@@ -23,6 +24,8 @@ pub(crate) struct CoordinatorActor {
     program: String,
     store: Store,
     published: Arc<Published>,
+    log: Log,
+    standings: Standings,
     /// Connections of nodes that have asked to be known.
     links: BTreeMap<LinkId, Connection>,
     waiting: BTreeMap<Ticket, oneshot::Sender<Reply>>,
@@ -78,13 +81,21 @@ pub(crate) struct LinkDown {
 }
 
 impl CoordinatorActor {
-    pub(crate) fn new(cluster: Cluster, program: String, store: Store, published: Arc<Published>) -> Self {
+    pub(crate) fn new(
+        cluster: Cluster,
+        program: String,
+        store: Store,
+        published: Arc<Published>,
+        log: Log,
+    ) -> Self {
         Self {
             cluster,
             began: Instant::now(),
             program,
             store,
             published,
+            log,
+            standings: Standings::default(),
             links: BTreeMap::new(),
             waiting: BTreeMap::new(),
             tickets: 0,
@@ -141,6 +152,9 @@ impl CoordinatorActor {
 
     fn tick(&mut self, ctx: &mut Context<Self>) {
         self.tell(Event::Tick, ctx);
+        for change in self.standings.update(self.cluster.standings(self.began.elapsed())) {
+            (self.log)(&change);
+        }
         self.published.put(self.status(), self.cluster.pools_opened());
     }
 

@@ -217,7 +217,9 @@ async fn run(
         }
     };
     let cluster = Cluster::new(term, secrets);
-    let actor = CoordinatorActor::new(cluster, program, store.clone(), Arc::clone(&published)).start();
+    let actor =
+        CoordinatorActor::new(cluster, program, store.clone(), Arc::clone(&published), Arc::clone(&log))
+            .start();
     let service = Arc::new(Service::new(actor, store, tokens, published, log));
     if ready.send(Ok(listener.effective())).is_err() {
         return Ended::Asked;

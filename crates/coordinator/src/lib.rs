@@ -37,6 +37,7 @@ mod placements;
 mod pool;
 mod serve;
 mod shipping;
+mod standings;
 mod store;
 mod views;
 

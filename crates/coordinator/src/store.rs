@@ -34,7 +34,7 @@ use rollhouse_replay::{
 use rollhouse_wire::limits::MAX_NAME_BYTES;
 use rollhouse_wire::{Refusal, RefusalCode, StoreStatus};
 
-use shelf::{Held, Shelf};
+use shelf::{Held, Shelf, Taken};
 
 /// The recordings of a cluster. Clones are handles to the same store. All methods may block for the disk.
 #[derive(Debug, Clone)]
@@ -142,7 +142,8 @@ impl Store {
     fn keep_budget(&self) {
         let Inner { disk, dir, config, .. } = &*self.inner;
         loop {
-            let Some((folder, number, bytes)) = self.shelf().take_oldest(config.budget_bytes) else { break };
+            let Some(taken) = self.shelf().take_oldest(config.budget_bytes) else { break };
+            let Taken { folder, number, bytes, emptied } = taken;
             let dir = dir.join(&*folder);
             let path = segment_path(&dir, number);
             // A summary without a segment is never looked at.
@@ -153,6 +154,9 @@ impl Store {
                 let mut shelf = self.shelf();
                 shelf.counts.dropped_segments += 1;
                 shelf.counts.dropped_bytes += bytes;
+            }
+            if emptied {
+                remove_emptied(&**disk, &dir);
             }
         }
         loop {
@@ -173,8 +177,12 @@ fn take_stock(disk: &dyn Disk, dir: &Path, name: &str, shelf: &mut Shelf) -> Res
         Err(error) if is_no_folder(&error) => return Ok(()),
         Err(error) => return Err(opening("list", &segments, error)),
     };
-    let folder = shelf.folder(name);
     let mut numbers: Vec<u64> = files.iter().filter_map(|file| segment_number(file)).collect();
+    if numbers.is_empty() {
+        remove_emptied(disk, &dir);
+        return Ok(());
+    }
+    let folder = shelf.folder(name);
     numbers.sort_unstable();
     for number in numbers {
         let known = SegmentSummary::load(disk, &dir, number);
@@ -197,6 +205,15 @@ fn take_stock(disk: &dyn Disk, dir: &Path, name: &str, shelf: &mut Shelf) -> Res
         }
     }
     Ok(())
+}
+
+/// Removes a spool's folder of which all segments were dropped: nodes come and go, and readers take so many folders
+/// only. What cannot be removed, or still has something in it, stays; it is looked at again when the store is opened.
+fn remove_emptied(disk: &dyn Disk, dir: &Path) {
+    let inside = [segment_path(dir, 0), summary_path(dir, 0)];
+    for folder in inside.iter().filter_map(|path| path.parent()).chain([dir]) {
+        let _stays = disk.remove_dir(folder);
+    }
 }
 
 fn take_stock_of_quarantine(disk: &dyn Disk, dir: &Path, shelf: &mut Shelf) -> Result<(), OpenError> {

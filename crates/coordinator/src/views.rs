@@ -50,6 +50,11 @@ impl Cluster {
         status
     }
 
+    /// How each node stands, by name.
+    pub(crate) fn standings(&self, now: Duration) -> impl Iterator<Item = (Arc<str>, NodeState)> {
+        self.members.iter().map(move |member| (Arc::clone(&member.name), member.state(now)))
+    }
+
     /// The nodes, by name, as many as fit into a message.
     pub fn nodes(&self, now: Duration) -> NodeList {
         let mut sessions: BTreeMap<&str, u32> = BTreeMap::new();

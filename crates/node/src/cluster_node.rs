@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rollhouse_core::RunId;
 use rollhouse_env::Registry;
 use rollhouse_replay::{OpenError, RealDisk, RecordError, Recorded, Recorder, RecorderConfig, Status};
-use rollhouse_wire::limits::MAX_LABELS;
+use rollhouse_wire::limits::{MAX_LABELS, MAX_SHIP_BYTES};
 use rollhouse_wire::{ArrivalCounts, Connection, Dialer, Effective, Identity, NodeLoad, Role, Settings};
 use tokio::sync::{oneshot, watch};
 
@@ -163,6 +163,9 @@ impl ClusterNode {
         };
         if config.labels.len() > MAX_LABELS {
             return Err(ClusterNodeError::Labels(config.labels.len()));
+        }
+        if config.spool.is_some() {
+            check_segments(&config.recorder).map_err(ClusterNodeError::Spool)?;
         }
         let recorder = config
             .spool
@@ -419,6 +422,16 @@ impl std::error::Error for ClusterNodeError {
             Self::Identity { .. } | Self::Labels(_) => None,
         }
     }
+}
+
+/// A segment that a store does not take would stay in the spool for ever.
+fn check_segments(config: &RecorderConfig) -> Result<(), OpenError> {
+    let given = config.segment_bytes;
+    if given <= MAX_SHIP_BYTES {
+        return Ok(());
+    }
+    let (least, most) = (rollhouse_replay::limits::EXTENT_BYTES / 16, MAX_SHIP_BYTES);
+    Err(OpenError::Config { setting: "segment_bytes", given, least, most })
 }
 
 /// So many CartPoles are stepped in under 50 us by one core.

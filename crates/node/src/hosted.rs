@@ -74,6 +74,8 @@ struct Home {
     cost: Duration,
     /// When the tally was last taken, if anything was stepped since.
     stale_since: Option<Instant>,
+    /// When it was last asked for something, if what was recorded since has not been handed over.
+    unflushed_since: Option<Instant>,
 }
 
 /// Why a session can be stepped no more.
@@ -109,7 +111,7 @@ impl Owned {
         session: OwnedSession,
     ) -> Self {
         let lanes = session.lanes() as u32;
-        let home = Home { session, cost: UNKNOWN_COST, stale_since: None };
+        let home = Home { session, cost: UNKNOWN_COST, stale_since: None, unflushed_since: None };
         Self {
             id,
             incarnation,
@@ -244,6 +246,7 @@ impl Owned {
             && let Seat::Home(home) = &mut *seat
         {
             self.tell_if_stale(home, figures);
+            home.flush_if_idle();
         }
     }
 

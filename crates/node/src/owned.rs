@@ -177,6 +177,14 @@ impl OwnedSession {
         self.answered(number, answer)
     }
 
+    /// Hands what was recorded so far to the recorder's writer, for which it may wait.
+    ///
+    /// # Errors
+    /// While lanes are outstanding, or if the engine hangs.
+    pub(crate) fn flush(&mut self) -> Result<(), StepError> {
+        self.engine.flush()
+    }
+
     /// What it has done so far.
     pub(crate) fn stats(&mut self) -> Result<Stats, StepError> {
         self.engine.stats()

@@ -14,6 +14,7 @@ use rollhouse_engine::{Autoreset, Engine, EngineConfig, Reset};
 use rollhouse_env::Registry;
 use rollhouse_node::{ClusterNode, ClusterNodeConfig};
 use rollhouse_replay::{Library, Query, RealDisk, Verification};
+use rollhouse_wire::limits::MAX_SHIP_BYTES;
 use rollhouse_wire::{
     AutoresetMode, CallError, CloseCode, ClusterStatus, Collect, CollectGoal, ConnectionLost, EndCause,
     FrameFault, FrameHeader, FrameKind, OpenSession, RecordRule, RefusalCode, Request, Secret, SessionId,

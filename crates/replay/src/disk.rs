@@ -40,6 +40,9 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
+    /// Removes a folder in which nothing is.
+    fn remove_dir(&self, path: &Path) -> io::Result<()>;
+
     /// Makes the names in a folder durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 
@@ -154,6 +157,10 @@ impl Disk for RealDisk {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         std::fs::remove_file(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_dir(path)
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {

@@ -192,6 +192,15 @@ impl Disk for FaultyDisk {
         removed.map(drop).ok_or_else(|| ErrorKind::NotFound.into())
     }
 
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        if !self.list(path)?.is_empty() {
+            return Err(ErrorKind::DirectoryNotEmpty.into());
+        }
+        self.operate()?;
+        self.lock_state().dirs.remove(path);
+        Ok(())
+    }
+
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         self.operate()?;
         let mut state = self.lock_state();

@@ -39,6 +39,16 @@ pub(crate) struct Held {
     runs: Vec<u128>,
 }
 
+/// A segment that was taken out.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) folder: Arc<str>,
+    pub(crate) number: u64,
+    pub(crate) bytes: u64,
+    /// Nothing is left in its folder.
+    pub(crate) emptied: bool,
+}
+
 /// What one recorder has recorded of a run.
 #[derive(Debug)]
 struct Writer {
@@ -131,13 +141,19 @@ impl Shelf {
         rivals.into_iter().collect()
     }
 
-    /// Takes the oldest segment out if all together exceed `budget` and it is not the only one.
-    pub(crate) fn take_oldest(&mut self, budget: u64) -> Option<(Arc<str>, u64, u64)> {
+    /// Takes the oldest segment out if all together exceed `budget` and it is not the only one; its folder, too, if
+    /// that was its last.
+    pub(crate) fn take_oldest(&mut self, budget: u64) -> Option<Taken> {
         if self.bytes <= budget || self.ages.len() < 2 {
             return None;
         }
         let (_, folder, number) = self.ages.pop_first()?;
-        let held = self.folders.get_mut(&folder)?.remove(&number)?;
+        let segments = self.folders.get_mut(&folder)?;
+        let held = segments.remove(&number)?;
+        let emptied = segments.is_empty();
+        if emptied {
+            self.folders.remove(&folder);
+        }
         self.bytes -= held.bytes;
         for run in &held.runs {
             if let Some(writers) = self.runs.get_mut(run) {
@@ -150,7 +166,7 @@ impl Shelf {
                 }
             }
         }
-        Some((folder, number, held.bytes))
+        Some(Taken { folder, number, bytes: held.bytes, emptied })
     }
 
     pub(crate) fn is_quarantined(&self, folder: &str, number: u64, crc: u32) -> bool {

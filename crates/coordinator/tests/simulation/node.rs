@@ -36,6 +36,7 @@ pub(crate) struct Node {
     seen: BTreeMap<SessionId, Incarnation>,
     ended: Vec<SessionEnd>,
     heartbeats: u64,
+    log: ReportLog,
 }
 
 impl Node {
@@ -51,6 +52,7 @@ impl Node {
             seen: BTreeMap::new(),
             ended: Vec::new(),
             heartbeats: 0,
+            log: ReportLog::default(),
         }
     }
 
@@ -83,22 +85,22 @@ impl Node {
             return false;
         }
         self.term = registered.term;
-        self.close_all(&registered.close);
+        self.log.begin(registered.known);
         true
     }
 
     pub(crate) fn heartbeat(&mut self) -> Heartbeat {
         self.heartbeats += 1;
-        Heartbeat {
-            number: self.heartbeats,
-            load: NodeLoad { lanes: self.lanes(), ..NodeLoad::default() },
-            sessions: self.reports(),
-            ended: self.ended.clone(),
-        }
+        self.log.update(self.reports());
+        // Few at a time, so that what is told in parts is met as well.
+        let changes = self.log.changes(REPORTS);
+        let load = NodeLoad { lanes: self.lanes(), ..NodeLoad::default() };
+        Heartbeat { number: self.heartbeats, load, changes, ended: self.ended.clone() }
     }
 
-    /// `told` are the ends that the heartbeat carried.
-    pub(crate) fn taken(&mut self, taken: &HeartbeatTaken, told: &[SessionEnd]) {
+    /// `told` are the ends that the heartbeat carried, `since` is where its changes began.
+    pub(crate) fn taken(&mut self, taken: &HeartbeatTaken, since: u64, told: &[SessionEnd]) {
+        self.log.acknowledge(since, taken.known);
         self.ended.retain(|end| !told.contains(end));
         self.draining |= taken.drain;
         self.close_all(&taken.close);
