@@ -6,11 +6,10 @@ use std::time::Duration;
 use rollhouse_core::{RunId, split_mix64};
 use rollhouse_wire::{
     CallError, CertificateFiles, CloseCode, ClosePool, ClusterStatus, Connection, DialError, Dialer, Done,
-    Drain, Expected, Identity, NodeList, OpenPool, PoolOpened, PoolStatus, PoolStatusRequest, RefusalCode,
-    Request, SessionList, Settings, Trust,
+    Drain, Identity, NodeList, OpenPool, PoolOpened, PoolStatus, PoolStatusRequest, RefusalCode, Request,
+    SessionList, Settings, Trust,
 };
 use serde::de::DeserializeOwned;
-use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::address::Address;
@@ -60,11 +59,7 @@ pub struct AsyncCluster {
 
 struct Shared {
     network: Network,
-    host_port: String,
-    token: Option<String>,
     timeout: Duration,
-    /// `None` after it was lost.
-    coordinator: Mutex<Option<Connection>>,
 }
 
 impl AsyncCluster {
@@ -81,11 +76,12 @@ impl AsyncCluster {
         let bracket = address.host.contains(':');
         let (open, close) = if bracket { ("[", "]") } else { ("", "") };
         let shared = Shared {
-            network: Network::new(dialer),
-            host_port: format!("{open}{}{close}:{}", address.host, address.port),
-            token: options.token.or_else(|| address.token.clone()),
+            network: Network::new(
+                dialer,
+                format!("{open}{}{close}:{}", address.host, address.port),
+                options.token.or_else(|| address.token.clone()),
+            ),
             timeout: options.timeout,
-            coordinator: Mutex::new(None),
         };
         let cluster = Self { shared: Arc::new(shared) };
         cluster.coordinator().await.map_err(ConnectError::Dial)?;
@@ -206,16 +202,7 @@ impl AsyncCluster {
     /// # Errors
     /// See [`DialError`].
     pub async fn coordinator(&self) -> Result<Connection, DialError> {
-        let mut slot = self.shared.coordinator.lock().await;
-        if let Some(connection) = &*slot
-            && connection.lost().is_none()
-        {
-            return Ok(connection.clone());
-        }
-        *slot = None;
-        let Shared { network, host_port, token, .. } = &*self.shared;
-        let dialled = network.dialer().dial(host_port, &Expected::COORDINATOR, token.as_deref()).await;
-        Ok(slot.insert(dialled?).clone())
+        self.shared.network.coordinator().await
     }
 
     /// How long a request may take.
@@ -238,7 +225,7 @@ impl AsyncCluster {
 
 impl std::fmt::Debug for AsyncCluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "AsyncCluster({})", self.shared.host_port)
+        write!(f, "AsyncCluster({})", self.shared.network.host_port())
     }
 }
 

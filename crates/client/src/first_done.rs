@@ -164,8 +164,8 @@ impl AsyncPool {
     fn note_received(&mut self, rows: &Received, losses: Vec<(usize, Vec<LostLane>)>) {
         for (index, losses) in losses {
             let lanes = self.sessions[index].session.lanes().clone();
-            if self.sessions[index].session.gone().is_some() {
-                self.note_gone(&lanes);
+            if let Some(outcome) = self.sessions[index].session.gone().map(|gone| gone.outcome) {
+                self.note_gone(&lanes, outcome);
             } else {
                 self.note_losses(&lanes, &losses);
             }

@@ -24,6 +24,7 @@ mod cluster;
 mod driver;
 mod error;
 mod first_done;
+mod inquiry;
 mod join;
 mod lockstep;
 mod network;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::{BufMut, Bytes, BytesMut};
 use rollhouse_arena::Frame;
 use rollhouse_core::limits::MAX_LANES;
-use rollhouse_core::{ColumnData, ColumnRef};
+use rollhouse_core::{ColumnData, ColumnRef, Interruption};
 use rollhouse_engine::{Reset, StepError as Rules};
 use rollhouse_wire::limits::{MAX_CONTROL_BYTES, MAX_SIDECAR_BYTES};
 use rollhouse_wire::{
@@ -164,16 +164,17 @@ impl AsyncPool {
     fn judge(&mut self, taken: Vec<Option<Taken>>, ready: Readiness) -> Result<(), StepError> {
         let (mut moved, mut error) = (false, None);
         for (index, taken) in taken.into_iter().enumerate() {
-            let (lanes, node) = {
+            let (lanes, node, outcome) = {
                 let session = &self.sessions[index].session;
-                (session.lanes().clone(), session.grant().node.clone())
+                let outcome = session.gone().map_or(Interruption::NodeLost, |gone| gone.outcome);
+                (session.lanes().clone(), session.grant().node.clone(), outcome)
             };
             match taken {
                 Some(Ok(losses)) => {
                     moved = true;
                     self.note_losses(&lanes, &losses);
                 }
-                None | Some(Err(Trouble::Gone)) => self.note_gone(&lanes),
+                None | Some(Err(Trouble::Gone)) => self.note_gone(&lanes, outcome),
                 Some(Err(Trouble::Refused(refusal))) => {
                     error.get_or_insert(StepError::Refused { node, refusal });
                 }

@@ -1,4 +1,4 @@
-//! Connections to nodes, one per node, shared by all pools.
+//! Connections to the coordinator and to nodes, one each, shared by all pools.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,9 +7,13 @@ use rollhouse_wire::{Connection, DialError, Dialer, Expected, Grant};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
-/// The dialer, and the connections to nodes it has made.
+/// The dialer, and the connections it has made.
 pub(crate) struct Network {
     dialer: Dialer,
+    host_port: String,
+    token: Option<String>,
+    /// `None` after it was lost.
+    coordinator: AsyncMutex<Option<Connection>>,
     nodes: Mutex<HashMap<String, Arc<Node>>>,
 }
 
@@ -28,8 +32,27 @@ struct Link {
 }
 
 impl Network {
-    pub(crate) fn new(dialer: Dialer) -> Self {
-        Self { dialer, nodes: Mutex::default() }
+    /// `host_port` is the coordinator's; `token` is shown to it.
+    pub(crate) fn new(dialer: Dialer, host_port: String, token: Option<String>) -> Self {
+        Self { dialer, host_port, token, coordinator: AsyncMutex::default(), nodes: Mutex::default() }
+    }
+
+    /// Where the coordinator is dialled.
+    pub(crate) fn host_port(&self) -> &str {
+        &self.host_port
+    }
+
+    /// The connection to the coordinator, dialled if there is none. Cancellation-safe.
+    pub(crate) async fn coordinator(&self) -> Result<Connection, DialError> {
+        let mut slot = self.coordinator.lock().await;
+        if let Some(connection) = &*slot
+            && connection.lost().is_none()
+        {
+            return Ok(connection.clone());
+        }
+        *slot = None;
+        let dialled = self.dialer.dial(&self.host_port, &Expected::COORDINATOR, self.token.as_deref()).await;
+        Ok(slot.insert(dialled?).clone())
     }
 
     pub(crate) fn dialer(&self) -> &Dialer {

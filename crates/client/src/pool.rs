@@ -277,10 +277,10 @@ impl AsyncPool {
         }
     }
 
-    /// Notes that the lanes of a session that is gone are lost.
-    pub(crate) fn note_gone(&mut self, lanes: &Range<usize>) {
+    /// Notes that the lanes of a session that is gone are lost, and why.
+    pub(crate) fn note_gone(&mut self, lanes: &Range<usize>, outcome: Interruption) {
         self.lost.resize(self.batch.lanes(), None);
-        self.lost[lanes.clone()].fill(Some(Outcome::Interrupted(Interruption::NodeLost)));
+        self.lost[lanes.clone()].fill(Some(Outcome::Interrupted(outcome)));
     }
 
     /// Empties the list of losses when none is left.

@@ -14,6 +14,7 @@ use rollhouse_wire::{FrameHeader, RefusalCode};
 ///  └─ Lost ─▶ Attaching ── Attached(last) ──▶ Send, if the node stands at this request or before it
 ///                ├─ AttachRefused(not_found, stale) ─▶ GiveUp(NodeLost)
 ///                └─ Unreachable ─▶ wait ─ Woken ─▶ Attach;  for as long as a lease ─▶ GiveUp(NodeLost)
+/// any of these ── ToldGone ──▶ GiveUp(NodeLost)
 /// ```
 ///
 /// Writing a request again is safe: a node answers a number it has answered with the same bytes and steps
@@ -82,6 +83,8 @@ pub enum RetryEvent {
     },
     /// The node did not answer.
     Unreachable,
+    /// The coordinator says that the session is not there any more, and its node is silent.
+    ToldGone,
     /// The time of a wait has come.
     Woken,
 }
@@ -133,6 +136,7 @@ impl Retry {
         use RetryEvent as E;
         match (self.state, event) {
             (State::Over, _) => RetryAction::Finish,
+            (_, E::ToldGone) => self.give_up(GiveUp::NodeLost),
             (State::Sent, E::Answered) => {
                 self.state = State::Over;
                 RetryAction::Finish

@@ -4,13 +4,14 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rollhouse_core::RunId;
+use rollhouse_core::{Interruption, Outcome, RunId};
 use rollhouse_wire::{
-    Attach, CallError, CloseCode, ColumnBuffer, Connection, FrameHeader, FrameKind, FrameReader, FrameWriter,
-    Grant, Notes, Refusal, SessionId, control,
+    Attach, CallError, CloseCode, ColumnBuffer, Connection, EndCause, FrameHeader, FrameKind, FrameReader,
+    FrameWriter, Grant, Notes, Refusal, SessionId, control,
 };
 use tokio::time::Instant;
 
+use crate::inquiry::Inquiry;
 use crate::network::Network;
 use crate::retry::{GiveUp, Patience, Retry, RetryAction, RetryEvent};
 
@@ -32,6 +33,8 @@ pub(crate) struct Session {
     lease: Duration,
     stream: Option<Stream>,
     gone: Option<Gone>,
+    /// Why it has ended, as its node or the coordinator says.
+    ended: Option<EndCause>,
     /// Number of the last request that was written.
     number: u32,
     /// Requests whose answers nobody took.
@@ -70,6 +73,8 @@ pub(crate) struct FrameBody {
 pub(crate) struct Gone {
     /// One sentence.
     pub(crate) reason: String,
+    /// How the episodes end that were open in its lanes.
+    pub(crate) outcome: Interruption,
     /// Whether a batch has shown its lanes as lost.
     pub(crate) told: bool,
 }
@@ -106,6 +111,7 @@ impl Session {
             lease,
             stream: None,
             gone: None,
+            ended: None,
             number: 0,
             abandoned: 0,
             pending: None,
@@ -165,18 +171,18 @@ impl Session {
     pub(crate) async fn answer(&mut self, network: &Network, clock: Clock) -> Result<FrameHeader, Trouble> {
         loop {
             let Some(pending) = &self.pending else { return Err(self.give_up(GiveUp::NodeLost)) };
-            let (event, header) = match pending.next {
-                RetryAction::Send { number } => match self.send(number).await {
-                    Ok(header) => (RetryEvent::Answered, Some(header)),
-                    Err(event) => (event, None),
+            let next = pending.next;
+            let inquiry = Inquiry::new(network, self.pool, &self.grant, self.connection());
+            let (event, header) = tokio::select! {
+                biased;
+                done = self.act(next, network, clock) => match done {
+                    Ok(done) => done,
+                    Err(why) => return Err(self.give_up(why)),
                 },
-                RetryAction::Attach => (self.attach(network).await, None),
-                RetryAction::WaitUntil(until) => {
-                    tokio::time::sleep_until(clock.start + until).await;
-                    (RetryEvent::Woken, None)
+                cause = inquiry.gone() => {
+                    self.ended = Some(cause);
+                    (RetryEvent::ToldGone, None)
                 }
-                RetryAction::Finish => return Err(self.give_up(GiveUp::NodeLost)),
-                RetryAction::GiveUp(why) => return Err(self.give_up(why)),
             };
             // Nothing is awaited from here on: an event is taken in as a whole or not at all.
             let Some(pending) = &mut self.pending else { continue };
@@ -187,6 +193,28 @@ impl Session {
                 self.abandoned = 0;
                 return Ok(header);
             }
+        }
+    }
+
+    /// Does what is to be done next; an answer's header comes with its event. Cancellation-safe.
+    async fn act(
+        &mut self,
+        next: RetryAction,
+        network: &Network,
+        clock: Clock,
+    ) -> Result<(RetryEvent, Option<FrameHeader>), GiveUp> {
+        match next {
+            RetryAction::Send { number } => Ok(match self.send(number).await {
+                Ok(header) => (RetryEvent::Answered, Some(header)),
+                Err(event) => (event, None),
+            }),
+            RetryAction::Attach => Ok((self.attach(network).await, None)),
+            RetryAction::WaitUntil(until) => {
+                tokio::time::sleep_until(clock.start + until).await;
+                Ok((RetryEvent::Woken, None))
+            }
+            RetryAction::Finish => Err(GiveUp::NodeLost),
+            RetryAction::GiveUp(why) => Err(why),
         }
     }
 
@@ -219,7 +247,8 @@ impl Session {
             stream.connection.close(CloseCode::Malformed, what);
         }
         self.pending = None;
-        self.gone = Some(Gone { reason: format!("node {}: {what}", self.grant.node), told: false });
+        let reason = format!("node {}: {what}", self.grant.node);
+        self.gone = Some(Gone { reason, outcome: Interruption::Crashed, told: false });
         Trouble::Gone
     }
 
@@ -297,6 +326,7 @@ impl Session {
             Ok(Err(CallError::Refused(refusal))) => {
                 let retry_after = refusal.retry_after_ms.map(Duration::from_millis);
                 let event = RetryEvent::AttachRefused { code: refusal.code, retry_after };
+                self.ended = refusal.ended;
                 if let Some(pending) = &mut self.pending {
                     pending.refusal = Some(refusal);
                 }
@@ -319,12 +349,20 @@ impl Session {
             GiveUp::NodeLost => {
                 let id = SessionId { pool: self.pool, index: self.grant.index };
                 let node = &self.grant.node;
-                let reason = match refusal {
-                    Some(refusal) => format!("node {node} does not have session {id} any more: {refusal}"),
-                    None => format!("node {node} was not heard of for {} s", self.lease.as_secs()),
+                let reason = match (self.ended, refusal) {
+                    (Some(EndCause::NodeLost), _) => format!("node {node} is lost, the coordinator says"),
+                    (Some(cause), _) => {
+                        let word = Outcome::Interrupted(cause.interruption()).word();
+                        format!("session {id} on node {node} has ended: {word}")
+                    }
+                    (None, Some(refusal)) => {
+                        format!("node {node} does not have session {id} any more: {refusal}")
+                    }
+                    (None, None) => format!("node {node} was not heard of for {} s", self.lease.as_secs()),
                 };
+                let outcome = self.ended.map_or(Interruption::NodeLost, EndCause::interruption);
                 self.detach();
-                self.gone = Some(Gone { reason, told: false });
+                self.gone = Some(Gone { reason, outcome, told: false });
                 Trouble::Gone
             }
         }

@@ -13,7 +13,7 @@ use rollhouse_client::{Address, Cluster, ConnectError, ConnectOptions, Look, Poo
 use rollhouse_core::{ColumnMut, ColumnRef, Outcome, random_bits};
 use rollhouse_engine::{Autoreset, Engine, EngineConfig, Frame, Received, Reset, StepError as Rules};
 use rollhouse_env::Registry;
-use rollhouse_wire::{AutoresetMode, DialError, RefusalCode};
+use rollhouse_wire::{AutoresetMode, DialError, EndCause, RefusalCode};
 
 const LANES: usize = 7;
 
@@ -219,6 +219,24 @@ fn bad_actions_are_refused_before_anything_moves() {
     fill(pool.actions(), 3);
     fill(engine.actions().unwrap(), 3);
     assert_eq!(shown(pool.step().unwrap(), false), shown(engine.step().unwrap(), false));
+}
+
+#[test]
+fn a_lost_lane_says_why_as_its_node_or_else_the_coordinator_tells() {
+    let double = Double::start(4);
+    let mut pool = pool_of(&double, AutoresetMode::NextStep);
+    pool.reset(&Reset::all()).unwrap();
+    double.fail(0, [Fault::End(EndCause::Drained)]);
+    double.fail(1, [Fault::End(EndCause::Hung)]);
+    // Its node cannot be reached: without the coordinator's word it would be waited for as long as a lease lasts.
+    double.fail(2, [Fault::Vanish]);
+    pool.set_timeout(Duration::from_secs(25));
+    pool.step().unwrap();
+    let losses: Vec<_> = (0..LANES).map(|lane| pool.loss(lane).map(Outcome::word)).collect();
+    let (evicted, hung, lost) = (Some("evicted"), Some("hung"), Some("node_lost"));
+    assert_eq!(losses, [evicted, evicted, hung, hung, lost, lost, None]);
+    assert_eq!(double.handled(), 4 + 1);
+    pool.step().unwrap();
 }
 
 #[test]

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use rollhouse_core::{EnvSpec, RunId};
 use rollhouse_wire::{
-    EndCause, Grant, Incarnation, OpenPool, OpenSession, PoolOpened, PoolStatus, RecordRule, Secret,
-    SessionCounts, SessionId, SessionReport,
+    EndCause, GoneSession, Grant, Incarnation, OpenPool, OpenSession, PoolOpened, PoolStatus, RecordRule,
+    Secret, SessionCounts, SessionId, SessionReport,
 };
 
 use crate::Ticket;
@@ -240,19 +240,28 @@ impl Pool {
     pub(crate) fn status(&self) -> PoolStatus {
         let mut open = 0;
         let mut ended = BTreeMap::new();
+        let mut gone = Vec::new();
         let mut done = SessionCounts::default();
-        for session in self.sessions.values() {
-            match session.state {
-                SessionState::Running => open += 1,
-                SessionState::Lost => *ended.entry(EndCause::NodeLost).or_default() += 1,
-                SessionState::Ended(cause) => *ended.entry(cause).or_default() += 1,
+        for (&index, session) in &self.sessions {
+            let cause = match session.state {
+                SessionState::Running => None,
+                SessionState::Lost => Some(EndCause::NodeLost),
+                SessionState::Ended(cause) => Some(cause),
+            };
+            match cause {
+                None => open += 1,
+                Some(cause) => {
+                    *ended.entry(cause).or_default() += 1;
+                    gone.push(GoneSession { index, incarnation: session.incarnation, cause });
+                }
             }
             done.steps += session.done.steps;
             done.episodes += session.done.episodes;
             done.return_sum += session.done.return_sum;
             done.interrupted += session.done.interrupted;
         }
-        PoolStatus { open, ended, failures: self.failures.clone(), done, shipped: self.unshipped == 0 }
+        let shipped = self.unshipped == 0;
+        PoolStatus { open, ended, gone, failures: self.failures.clone(), done, shipped }
     }
 }
 

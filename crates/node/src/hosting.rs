@@ -165,7 +165,7 @@ impl Hosting {
             Err(gone) => {
                 self.detached(&session, number);
                 let message = format!("session {} has ended: {}", session.id, gone.detail);
-                Err(Refusal::new(RefusalCode::NotFound, message))
+                Err(Refusal { ended: Some(gone.cause), ..Refusal::new(RefusalCode::NotFound, message) })
             }
         }
     }

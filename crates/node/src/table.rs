@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use rollhouse_wire::{
-    Attach, Incarnation, OpenSession, Refusal, RefusalCode, SessionCounts, SessionEnd, SessionId,
+    Attach, EndCause, Incarnation, OpenSession, Refusal, RefusalCode, SessionCounts, SessionEnd, SessionId,
     SessionReport,
 };
 
@@ -28,8 +28,17 @@ pub(crate) struct SessionTable<H> {
     term: u64,
     entries: BTreeMap<SessionId, Entry<H>>,
     /// Incarnations of sessions that ended, oldest first.
-    fences: VecDeque<(SessionId, Incarnation)>,
+    fences: VecDeque<Fence>,
     ends: VecDeque<SessionEnd>,
+}
+
+/// A placement that is over.
+#[derive(Debug)]
+struct Fence {
+    session: SessionId,
+    incarnation: Incarnation,
+    /// `None` if it never was open.
+    cause: Option<EndCause>,
 }
 
 #[derive(Debug)]
@@ -149,7 +158,9 @@ impl<H: Clone> SessionTable<H> {
     pub(crate) fn attach(&mut self, attach: &Attach) -> Result<Attachment<H>, Refusal> {
         let id = SessionId { pool: attach.pool, index: attach.index };
         let Some(entry) = self.entries.get_mut(&id) else {
-            return Err(Refusal::new(RefusalCode::NotFound, format!("no session {id} here")));
+            let ended = self.fence_of(id, attach.incarnation).and_then(|fence| fence.cause);
+            let refusal = Refusal::new(RefusalCode::NotFound, format!("no session {id} here"));
+            return Err(Refusal { ended, ..refusal });
         };
         if !entry.open.secret.matches(&attach.secret) {
             let message = format!("the secret shown is not that of session {id}");
@@ -167,7 +178,10 @@ impl<H: Clone> SessionTable<H> {
                 Ok(Attachment { session: session.clone(), number: entry.lease.attached() })
             }
             Stage::Opening => Err(Refusal::busy(format!("session {id} is being opened"), UNDER_WAY_RETRY_MS)),
-            Stage::Ending(_) => Err(Refusal::new(RefusalCode::NotFound, format!("session {id} has ended"))),
+            // Asked again, the owner learns why.
+            Stage::Ending(_) => {
+                Err(Refusal::busy(format!("session {id} is being ended"), UNDER_WAY_RETRY_MS))
+            }
         }
     }
 
@@ -206,7 +220,7 @@ impl<H: Clone> SessionTable<H> {
             }
             Stage::Opening => {
                 self.remove(id);
-                self.fence_off(id, incarnation);
+                self.fence_off(id, incarnation, None);
                 None
             }
             Stage::Ending(_) => None,
@@ -218,10 +232,8 @@ impl<H: Clone> SessionTable<H> {
         if self.entry(end.session, end.incarnation).is_some() {
             self.remove(end.session);
         }
-        self.fence_off(end.session, end.incarnation);
-        if self.ends.len() >= MAX_ENDS {
-            self.ends.pop_front();
-        }
+        self.fence_off(end.session, end.incarnation, Some(end.cause));
+        // Bounded by what is opened: none is forgotten before it was told.
         self.ends.push_back(end);
     }
 
@@ -316,17 +328,22 @@ impl<H: Clone> SessionTable<H> {
         {
             return Err(stale(id, incarnation, entry.open.incarnation));
         }
-        match self.fences.iter().rev().find(|(fenced, at)| *fenced == id && *at >= incarnation) {
-            Some((_, at)) => Err(stale(id, incarnation, *at)),
+        let fence = self.fences.iter().rev().find(|f| f.session == id && f.incarnation >= incarnation);
+        match fence {
+            Some(fence) => Err(stale(id, incarnation, fence.incarnation)),
             None => Ok(()),
         }
     }
 
-    fn fence_off(&mut self, id: SessionId, incarnation: Incarnation) {
+    fn fence_of(&self, id: SessionId, incarnation: Incarnation) -> Option<&Fence> {
+        self.fences.iter().rev().find(|f| f.session == id && f.incarnation == incarnation)
+    }
+
+    fn fence_off(&mut self, session: SessionId, incarnation: Incarnation, cause: Option<EndCause>) {
         if self.fences.len() >= MAX_FENCES {
             self.fences.pop_front();
         }
-        self.fences.push_back((id, incarnation));
+        self.fences.push_back(Fence { session, incarnation, cause });
     }
 
     fn entry(&mut self, id: SessionId, incarnation: Incarnation) -> Option<&mut Entry<H>> {
@@ -375,10 +392,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use rollhouse_core::RunId;
-    use rollhouse_wire::{
-        AutoresetMode, Collect, CollectGoal, EndCause, LaneSettings, RecordRule, Secret, SeedRule,
-    };
-    use std::collections::BTreeSet;
+    use rollhouse_wire::{AutoresetMode, Collect, CollectGoal, LaneSettings, RecordRule, Secret, SeedRule};
 
     const LEASE: Duration = Duration::from_secs(30);
     const CAPACITY: u32 = 64;

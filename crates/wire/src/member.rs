@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rollhouse_core::Interruption;
 use serde::{Deserialize, Serialize};
 
 use crate::{Changes, CloseSession, Incarnation, SessionId};
@@ -37,8 +38,8 @@ pub struct Registered {
     pub term: u64,
     /// How often it wants to hear of the node.
     pub heartbeat_ms: u64,
-    /// Sessions the node has to close: they were placed elsewhere or their pool is gone.
-    pub close: Vec<CloseSession>,
+    /// The version of the node's sessions that it has of this boot; 0 if it has to be told everything.
+    pub known: u64,
 }
 
 /// Node to coordinator, once a second: alive means that its control thread still turns.
@@ -59,7 +60,9 @@ pub struct Heartbeat {
 pub struct HeartbeatTaken {
     /// The heartbeat's number.
     pub number: u64,
-    /// Sessions the node has to close.
+    /// The version of the node's sessions that the coordinator has now.
+    pub known: u64,
+    /// Sessions the node has to close: they were placed elsewhere or their pool is gone.
     pub close: Vec<CloseSession>,
     /// Whether the node is to take no new sessions and end when the last has.
     pub drain: bool,
@@ -157,4 +160,18 @@ pub enum EndCause {
     Hung,
     /// Something failed.
     Failed,
+}
+
+impl EndCause {
+    /// How the episodes end that were open in the session's lanes, as their owner sees it.
+    pub const fn interruption(self) -> Interruption {
+        match self {
+            Self::Drained => Interruption::Evicted,
+            Self::NodeLost => Interruption::NodeLost,
+            Self::Hung => Interruption::Hung,
+            Self::Failed => Interruption::Crashed,
+            Self::LeaseEnded => Interruption::Disconnected,
+            Self::Finished | Self::Closed => Interruption::Cancelled,
+        }
+    }
 }

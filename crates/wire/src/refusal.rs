@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::EndCause;
+
 /// A typed refusal: what went wrong, for programs and for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
@@ -14,6 +16,10 @@ pub struct Refusal {
     /// When asking again makes sense; only with [`RefusalCode::Busy`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
+    /// Why the session that was asked for is not there any more; only with [`RefusalCode::NotFound`], and only if it is
+    /// still known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<EndCause>,
 }
 
 /// What kind of refusal.
@@ -75,12 +81,13 @@ impl RefusalCode {
 impl Refusal {
     /// A refusal without a time to try again.
     pub fn new(code: RefusalCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), retry_after_ms: None }
+        Self { code, message: message.into(), retry_after_ms: None, ended: None }
     }
 
     /// "Try again after so many milliseconds."
     pub fn busy(message: impl Into<String>, retry_after_ms: u64) -> Self {
-        Self { code: RefusalCode::Busy, message: message.into(), retry_after_ms: Some(retry_after_ms) }
+        let retry_after_ms = Some(retry_after_ms);
+        Self { code: RefusalCode::Busy, message: message.into(), retry_after_ms, ended: None }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{NodeLoad, SessionCounts, SessionReport};
+use crate::{EndCause, Incarnation, NodeLoad, SessionCounts, SessionReport};
 
 /// The cluster at a glance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -120,7 +120,11 @@ pub struct PoolStatus {
     /// Sessions that are open.
     pub open: u32,
     /// Sessions that ended, by cause.
-    pub ended: BTreeMap<crate::EndCause, u32>,
+    pub ended: BTreeMap<EndCause, u32>,
+    /// The sessions that are not there any more, and why: those that ended, and those whose node is lost, which come
+    /// back if it does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<GoneSession>,
     /// Why sessions failed, the first few.
     pub failures: Vec<String>,
     /// What all of them have done.
@@ -128,6 +132,17 @@ pub struct PoolStatus {
     /// Episodes recorded by the pool's nodes that are not in the store yet may be missing from it: true once
     /// everything the ended sessions recorded has been shipped.
     pub shipped: bool,
+}
+
+/// A session of a pool that is not there any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GoneSession {
+    /// Which of the pool's.
+    pub index: u32,
+    /// Which placement of it.
+    pub incarnation: Incarnation,
+    /// Why.
+    pub cause: EndCause,
 }
 
 /// Asks a node to take no new sessions and to end when its last has.

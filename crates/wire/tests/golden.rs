@@ -222,6 +222,7 @@ fn answers() -> Vec<Sample> {
     let pool_status = PoolStatus {
         open: 1,
         ended: BTreeMap::from([(EndCause::Finished, 1), (EndCause::NodeLost, 2)]),
+        gone: vec![GoneSession { index: 2, incarnation: INCARNATION, cause: EndCause::NodeLost }],
         failures: vec!["n2: the env panicked".into()],
         done: counts(),
         shipped: true,

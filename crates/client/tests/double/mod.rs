@@ -15,9 +15,10 @@ use rollhouse_engine::{Autoreset, Engine, EngineConfig, Received, Reset};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
     Arrival, Attached, AutoresetMode, CertificateAuthority, CertificateFiles, CloseCode, Connection,
-    Credential, FrameHeader, FrameKind, FrameLayout, FrameReader, FrameWriter, Grant, Identity, Incarnation,
-    Listener, OpenPool, Peer, PoolOpened, PoolStatus, Refusal, RefusalCode, Request, ResetLanes, Responder,
-    Role, Secret, SeedRule, SessionCounts, Settings, Stranger, Trust, column_bytes, control,
+    Credential, EndCause, FrameHeader, FrameKind, FrameLayout, FrameReader, FrameWriter, GoneSession, Grant,
+    Identity, Incarnation, Listener, OpenPool, Peer, PoolOpened, PoolStatus, Refusal, RefusalCode, Request,
+    ResetLanes, Responder, Role, Secret, SeedRule, SessionCounts, Settings, Stranger, Trust, column_bytes,
+    control,
 };
 use tokio::sync::Notify;
 
@@ -40,6 +41,10 @@ pub(crate) enum Fault {
     Short,
     /// Does not answer for as long as the connection lives.
     Hang,
+    /// Ends the session, and says why to whoever attaches.
+    End(EndCause),
+    /// Is not to be reached any more; the coordinator takes it for lost.
+    Vanish,
 }
 
 /// A cluster of one process. Ends when dropped.
@@ -57,6 +62,8 @@ struct Shared {
     faults: Mutex<VecDeque<(usize, Fault)>>,
     closed: AtomicU32,
     handled: AtomicU64,
+    /// Sessions that are not there any more, as their node and the coordinator tell.
+    gone: Mutex<HashMap<u32, EndCause>>,
     stop: Notify,
 }
 
@@ -91,6 +98,7 @@ impl Double {
             faults: Mutex::default(),
             closed: AtomicU32::new(0),
             handled: AtomicU64::new(0),
+            gone: Mutex::default(),
             stop: Notify::new(),
         });
         let (tell, told) = std::sync::mpsc::sync_channel(1);
@@ -217,7 +225,15 @@ impl Shared {
                 lock(&self.sessions).clear();
                 responder.respond(Ok(pool_status())).await
             }
-            Request::PoolStatus(_) => responder.respond(Ok(pool_status())).await,
+            Request::PoolStatus(_) => {
+                let gone = |(&index, &cause): (&u32, &EndCause)| GoneSession {
+                    index,
+                    incarnation: Incarnation { term: 1, counter: u64::from(index) },
+                    cause,
+                };
+                let gone = lock(&self.gone).iter().map(gone).collect();
+                responder.respond(Ok(PoolStatus { gone, ..pool_status() })).await
+            }
             _ => responder.refuse(Refusal::new(RefusalCode::Unsupported, "the double cannot do that")).await,
         };
     }
@@ -270,11 +286,17 @@ impl Shared {
         connection: Connection,
         responder: Responder,
     ) {
+        if lock(&self.gone).get(&attach.index) == Some(&EndCause::NodeLost) {
+            connection.close(CloseCode::Internal, "not to be reached");
+            return;
+        }
         let known = lock(&self.sessions)
             .get(&attach.index)
             .map(|session| Attached { lanes: session.engine.lanes() as u32, last: session.last });
         let Some(attached) = known.filter(|_| attach.secret == Secret::from_bytes([7; 16])) else {
-            let _sent = responder.refuse(Refusal::new(RefusalCode::NotFound, "no such session")).await;
+            let ended = lock(&self.gone).get(&attach.index).copied();
+            let refusal = Refusal { ended, ..Refusal::new(RefusalCode::NotFound, "no such session") };
+            let _sent = responder.refuse(refusal).await;
             return;
         };
         let Ok((mut reader, mut writer)) = responder.accept_frames(attached, 1 << 20).await else { return };
@@ -300,6 +322,18 @@ impl Shared {
                 Some(Fault::Forget) => {
                     lock(&self.sessions).remove(&index);
                     connection.close(CloseCode::Internal, "forgotten");
+                    return None;
+                }
+                Some(Fault::End(cause)) => {
+                    lock(&self.sessions).remove(&index);
+                    lock(&self.gone).insert(index, cause);
+                    writer.stream().give_up(CloseCode::SessionEnded);
+                    reader.stream().give_up(CloseCode::SessionEnded);
+                    return None;
+                }
+                Some(Fault::Vanish) => {
+                    lock(&self.gone).insert(index, EndCause::NodeLost);
+                    connection.close(CloseCode::Internal, "vanished");
                     return None;
                 }
                 Some(Fault::Hang) => {
@@ -430,6 +464,7 @@ fn pool_status() -> PoolStatus {
     PoolStatus {
         open: 0,
         ended: [].into(),
+        gone: Vec::new(),
         failures: Vec::new(),
         done: SessionCounts::default(),
         shipped: true,

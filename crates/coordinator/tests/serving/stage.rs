@@ -11,10 +11,10 @@ use rollhouse_coordinator::{Coordinator, CoordinatorConfig, CoordinatorError, St
 use rollhouse_core::{EnvSpec, RunId};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
-    CallError, CertificateAuthority, CertificateFiles, Connection, Dialer, EndCause, Expected, Heartbeat,
-    HeartbeatTaken, Identity, LaneSettings, NewToken, NodeLoad, OpenPool, OpenSession, Refusal, Register,
-    Registered, Request, Role, SessionCounts, SessionEnd, SessionOpened, SessionReport, Settings, Spread,
-    TokenStore, Trust,
+    CallError, CertificateAuthority, CertificateFiles, Changes, Connection, Dialer, EndCause, Expected,
+    Heartbeat, HeartbeatTaken, Identity, LaneSettings, NewToken, NodeLoad, OpenPool, OpenSession, Refusal,
+    Register, Registered, Request, Role, SessionCounts, SessionEnd, SessionOpened, SessionReport, Settings,
+    Spread, TokenStore, Trust,
 };
 use serde::de::DeserializeOwned;
 
