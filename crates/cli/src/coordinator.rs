@@ -26,7 +26,8 @@ pub(crate) fn run(args: &CoordinatorArgs) -> Result<Status, Failure> {
     let config = settings::of_service::<CoordinatorConfig>(&args.service, &flags)?.config;
     let asked = signals::ending()?;
     let identity = service::identity(&config.tls, &config.data, "coordinator")?;
-    let quic = service::quic(&config.network);
+    private_folder(&config.data)?;
+    let quic = service::quic(&config.network, &config.data)?;
     let coordinator = start(config.listen, &config.data, identity, &config.store, quic)?;
     say(&format!("coordinator, term {}, listens on {}", coordinator.term(), coordinator.address()));
     say(&coordinator.effective().to_string());

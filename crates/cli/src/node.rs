@@ -35,7 +35,8 @@ pub(crate) fn run(args: &NodeArgs) -> Result<Status, Failure> {
     let config = settings::of_service::<NodeConfig>(&args.service, &flags)?.config;
     let asked = signals::ending()?;
     let identity = service::identity(&config.tls, &config.data, "node")?;
-    let quic = service::quic(&config.network);
+    private_folder(&config.data)?;
+    let quic = service::quic(&config.network, &config.data)?;
     let mut started = ClusterNodeConfig::new(identity, config.coordinator.0.clone(), PROGRAM);
     started.listen = config.listen;
     started.advertise = config.advertise.map(|address| address.0);

@@ -8,8 +8,8 @@ use std::thread::park_timeout;
 use std::time::Duration;
 
 use rollhouse_config::{Network, Tls};
-use rollhouse_metrics::{Exporter, ExporterError, Figures, Health, MetricsServer};
-use rollhouse_wire::{CertificateFiles, Identity, IdentityFileError, Settings, Trust};
+use rollhouse_metrics::{Exporter, ExporterError, Figures, Health, MetricsServer, ProcessFigures};
+use rollhouse_wire::{CertificateFiles, Identity, IdentityFileError, ResetKey, Settings, Trust};
 
 use crate::failure::{Failure, Status};
 use crate::output::say;
@@ -38,7 +38,12 @@ pub(crate) fn identity(tls: &Tls, data: &Path, role: &str) -> Result<Arc<Identit
 pub(crate) fn quic(network: &Network, data: &Path) -> Result<Settings, Failure> {
     // The configuration bounds neither below what a usize holds.
     let socket_buffer = usize::try_from(network.socket_buffer.0).unwrap_or(usize::MAX);
-    Settings { jumbo: network.jumbo, socket_buffer, ..Settings::default() }
+    let path = data.join("reset.key");
+    let reset_key = ResetKey::kept_in(&path).map_err(|error| {
+        let what = format_args!("{} can be neither read nor written: {error}", path.display());
+        Failure::new(Status::Failed, what)
+    })?;
+    Ok(Settings { jumbo: network.jumbo, socket_buffer, reset_key: Some(reset_key), ..Settings::default() })
 }
 
 /// Serves metrics, those of the process among them, and health, if they are wanted. Says where.

@@ -101,7 +101,7 @@ fn start_coordinator(
         &folders.coordinator,
         identity,
         &config.store,
-        service::quic(&config.network),
+        service::quic(&config.network, &folders.coordinator)?,
     )
 }
 
@@ -118,7 +118,7 @@ fn node_config(
         &mut started,
         &config.worker,
         &config.spool,
-        service::quic(&config.network),
+        service::quic(&config.network, &folders.node)?,
         &folders.node,
     )?;
     Ok(started)

@@ -15,6 +15,7 @@ mod listener;
 mod lost;
 mod peer;
 mod requests;
+mod reset_key;
 mod settings;
 mod stream;
 
@@ -24,6 +25,7 @@ pub use frames::{FrameFault, FrameReader, FrameWriter};
 pub use listener::{Arrival, ArrivalCounts, Authenticate, BindError, Listener, TurnedAway, TurnedAwayReason};
 pub use lost::{CloseCode, ConnectionLost, MAX_REASON_BYTES, StreamLost};
 pub use peer::{Credential, Peer, Stranger};
-pub use requests::{REQUEST_DEADLINE, Requests, Responder};
+pub use requests::{REQUEST_DEADLINE, Refused, Requests, Responder};
+pub use reset_key::ResetKey;
 pub use settings::{Effective, LARGEST_DATAGRAM, Path, Settings};
 pub use stream::{ByteReceiver, ByteSender};

@@ -36,7 +36,7 @@ pub use endpoint::{
     Arrival, ArrivalCounts, Authenticate, BindError, ByteReceiver, ByteSender, Call, CallError, CloseCode,
     Connection, ConnectionLost, Credential, DialError, Dialer, Effective, FrameFault, FrameReader,
     FrameWriter, LARGEST_DATAGRAM, LinkFigures, Listener, MAX_REASON_BYTES, Path, Peer, REQUEST_DEADLINE,
-    Requests, Responder, Settings, Stranger, StreamLost, TurnedAway, TurnedAwayReason,
+    Refused, Requests, ResetKey, Responder, Settings, Stranger, StreamLost, TurnedAway, TurnedAwayReason,
 };
 pub use frame::{FrameError, FrameHeader, FrameKind, HEADER_BYTES};
 pub use identity::{

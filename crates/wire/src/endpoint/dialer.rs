@@ -184,7 +184,7 @@ impl Dialer {
             return Ok(endpoint.clone());
         }
         let (socket, effective) = self.settings.socket(SocketAddr::new(any, 0))?;
-        let endpoint = Endpoint::new(endpoint_config(), None, socket, Arc::new(TokioRuntime))?;
+        let endpoint = Endpoint::new(endpoint_config(None), None, socket, Arc::new(TokioRuntime))?;
         *slot = Some((endpoint.clone(), effective));
         Ok(endpoint)
     }

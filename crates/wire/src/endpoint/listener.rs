@@ -150,7 +150,7 @@ impl Listener {
         let base = tls_server(identity.clone()).map_err(BindError::Tls)?;
         let transports = Transports::new(base, &settings);
         let endpoint = Endpoint::new(
-            endpoint_config(),
+            endpoint_config(settings.reset_key.as_ref()),
             Some((*transports.ethernet).clone()),
             socket,
             Arc::new(TokioRuntime),

@@ -9,6 +9,7 @@ use quinn::{AckFrequencyConfig, EndpointConfig, MtuDiscoveryConfig, TransportCon
 use rustix::net::sockopt;
 
 use super::congestion::SteadyCubic;
+use super::reset_key::ResetKey;
 use crate::limits::{MAX_OPEN_REQUESTS, MAX_SESSION_STREAMS};
 
 /// What lies between two peers, which decides how large datagrams may become.
@@ -79,6 +80,9 @@ pub struct Settings {
     pub handshakes_per_second: u32,
     /// Connections open at a time; further ones are refused. Default 8,192.
     pub max_connections: usize,
+    /// The listening side's secret by which peers learn at once that it was restarted. Default none: a new one is
+    /// drawn at each start, and peers wait for `idle`.
+    pub reset_key: Option<ResetKey>,
 }
 
 impl Default for Settings {
@@ -96,6 +100,7 @@ impl Default for Settings {
             max_handshakes: 256,
             handshakes_per_second: 500,
             max_connections: 8192,
+            reset_key: None,
         }
     }
 }
@@ -152,8 +157,11 @@ fn ack_frequency() -> AckFrequencyConfig {
 }
 
 /// The endpoint's side of the datagram size: what it is ready to receive, whatever the path.
-pub(crate) fn endpoint_config() -> EndpointConfig {
+pub(crate) fn endpoint_config(reset_key: Option<&ResetKey>) -> EndpointConfig {
     let mut config = EndpointConfig::default();
+    if let Some(key) = reset_key {
+        key.apply(&mut config);
+    }
     // It cannot fail: the value lies between QUIC's bounds of 1,200 and 65,527.
     let _set = config.max_udp_payload_size(LARGEST_DATAGRAM);
     config
