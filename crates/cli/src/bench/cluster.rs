@@ -50,7 +50,7 @@ pub(super) fn run(args: &BenchClusterArgs, out: &mut Output) -> Result<Status, F
     failure.map_or(Ok(Status::Done), Err)
 }
 
-fn start(folder: &Path) -> Result<Local, Failure> {
+pub(super) fn start(folder: &Path) -> Result<Local, Failure> {
     let any = (Ipv4Addr::LOCALHOST, 0).into();
     let local = Local::start(&LocalConfig {
         data: folder.join("cluster"),
@@ -66,7 +66,7 @@ fn start(folder: &Path) -> Result<Local, Failure> {
     }
 }
 
-fn stop(local: Local) -> Result<(), Failure> {
+pub(super) fn stop(local: Local) -> Result<(), Failure> {
     let report = local.node.stop(STOP_DEADLINE);
     let stopped = local.coordinator.stop(STOP_DEADLINE);
     // Figures of a cluster that did not record would be of something else.

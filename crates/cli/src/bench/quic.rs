@@ -1,4 +1,5 @@
-//! `rollhouse bench quic`: frames over the cluster's endpoint beside a bare stream with the same settings.
+//! `rollhouse bench quic`: frames over the cluster's endpoint beside a bare stream with the same settings, and lanes
+//! stepped by a node beside an echo of as many bytes.
 //!
 //! Two threads of this process, each with a runtime of its own as nodes and clients have it, and one connection
 //! over the loopback device. Both ways use the same connection, so that they differ by what is measured only:
@@ -21,7 +22,8 @@ use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
-use super::{Scratch, Spread};
+use self::lanes::{Lanes, LanesResult, Sized, StepBytes};
+use super::{Scratch, Spread, cluster};
 use crate::args::BenchQuicArgs;
 use crate::failure::{Failure, Status};
 use crate::output::Output;
@@ -29,12 +31,14 @@ use crate::table::{Align, Table};
 
 #[cfg(feature = "grpc")]
 mod grpc;
+mod lanes;
 
 /// Measures and prints.
 pub(super) fn run(args: &BenchQuicArgs, out: &mut Output) -> Result<Status, Failure> {
     let folder = Scratch::new()?;
     let identities = Identities::make(&folder)?;
     let echo = Echo::start(identities.node.clone())?;
+    let local = cluster::start(&folder.0)?;
     let runtime = runtime()?;
     let bytes = args.bytes as usize;
     let result = runtime.block_on(async {
@@ -43,6 +47,9 @@ pub(super) fn run(args: &BenchQuicArgs, out: &mut Output) -> Result<Status, Fail
         let connection = dialer.dial_address(echo.address, &expected, None).await.map_err(failed)?;
         let mut framed = Framed::open(&connection, bytes).await?;
         let mut bare = Bare::open(&connection, bytes).await?;
+        let mut lanes = Lanes::open(&local.connection).await?;
+        let step_bytes = lanes.bytes()?;
+        let mut sized = Sized::open(&connection, step_bytes).await?;
         #[cfg(feature = "grpc")]
         let mut grpc = grpc::Peer::start(bytes).await?;
         let mut samples = Samples::default();
@@ -52,7 +59,11 @@ pub(super) fn run(args: &BenchQuicArgs, out: &mut Output) -> Result<Status, Fail
             if repetition % 2 == 0 {
                 framed.measure(args.round_trips, &mut one.framed).await?;
                 bare.measure(args.round_trips, &mut one.bare).await?;
+                one.step = lanes.measure(args.round_trips).await?;
+                one.sized = sized.measure(args.round_trips).await?;
             } else {
+                one.sized = sized.measure(args.round_trips).await?;
+                one.step = lanes.measure(args.round_trips).await?;
                 bare.measure(args.round_trips, &mut one.bare).await?;
                 framed.measure(args.round_trips, &mut one.framed).await?;
             }
@@ -65,10 +76,13 @@ pub(super) fn run(args: &BenchQuicArgs, out: &mut Output) -> Result<Status, Fail
         let link = connection.figures();
         connection.close(CloseCode::Finished, "");
         dialer.closed().await;
-        Ok::<_, Failure>(QuicResult::of(args, &samples, &link))
+        lanes.close().await?;
+        Ok::<_, Failure>(QuicResult::of(args, &samples, &link, step_bytes))
     });
-    echo.stop()?;
+    drop(runtime);
+    let (stopped, ended) = (cluster::stop(local), echo.stop());
     let result = result?;
+    stopped.and(ended)?;
     if args.json {
         out.json(&result)?
     } else {
@@ -90,6 +104,9 @@ struct Measured {
 struct Sample {
     framed: Measured,
     bare: Measured,
+    /// Seconds of the median step of lanes, and of as many bytes there and back.
+    step: f64,
+    sized: f64,
     #[cfg_attr(not(feature = "grpc"), expect(dead_code, reason = "measured with the feature only"))]
     grpc: Measured,
 }
@@ -122,6 +139,7 @@ struct QuicResult {
     /// Of frames over bare stream, repetition by repetition.
     bulk_ratio: Spread,
     round_trip_ratio: Spread,
+    stepped: LanesResult,
 }
 
 #[derive(Debug, Serialize)]
@@ -131,7 +149,7 @@ struct Way {
 }
 
 impl QuicResult {
-    fn of(args: &BenchQuicArgs, samples: &Samples, link: &LinkFigures) -> Self {
+    fn of(args: &BenchQuicArgs, samples: &Samples, link: &LinkFigures, step_bytes: StepBytes) -> Self {
         let way = |of: fn(&Sample) -> Measured| Way {
             bulk_mb_per_second: samples.spread(|sample| of(sample).bulk / 1e6),
             round_trip_us: samples.spread(|sample| of(sample).round_trip * 1e6),
@@ -150,6 +168,7 @@ impl QuicResult {
             grpc_tls: None,
             bulk_ratio: samples.spread(|sample| sample.framed.bulk / sample.bare.bulk),
             round_trip_ratio: samples.spread(|sample| sample.framed.round_trip / sample.bare.round_trip),
+            stepped: LanesResult::of(step_bytes, samples),
         }
     }
 
@@ -185,6 +204,7 @@ impl QuicResult {
         }
         table.row(self.bulk_ratio.row("frames / bare", 1.0, 3, "of the speed one way"));
         table.row(self.round_trip_ratio.row("", 1.0, 3, "of the time there and back"));
+        self.stepped.rows().into_iter().for_each(|row| table.row(row));
         table.write(out)?;
         if self.grpc_tls.is_none() {
             writeln!(out, "\ngRPC is measured beside them when this is built with `--features grpc`.")?;
@@ -358,6 +378,7 @@ async fn answer(connection: Connection) {
             let _ended = match attach.index {
                 FRAMED => framed(responder).await,
                 BULK => bulk(responder).await,
+                SIZED => lanes::answer_sized(responder, attach.incarnation.counter as usize).await,
                 _ => echo(responder, attach.incarnation.counter as usize).await,
             };
         });
@@ -450,3 +471,4 @@ const MAX_COLUMNS: usize = 16 << 20;
 const FRAMED: u32 = 0;
 const BULK: u32 = 1;
 const ECHO: u32 = 2;
+const SIZED: u32 = 3;

@@ -1,0 +1,166 @@
+//! Lanes stepped by a node of a cluster in this process, beside an echo of as many bytes: what a step costs more than
+//! its way there and back.
+
+use std::time::{Duration, Instant};
+
+use rollhouse_client::{Address, AsyncCluster, AsyncPool, ConnectOptions, PoolRequest};
+use rollhouse_engine::Reset;
+use rollhouse_policy::{Act, Builtin, Policy};
+use rollhouse_wire::{
+    Connection, FrameHeader, FrameKind, FrameLayout, FrameReader, FrameWriter, RecordRule, Responder,
+};
+use serde::Serialize;
+
+use super::{MAX_COLUMNS, SIZED, Samples, TAKEN, attach, failed, median};
+use crate::bench::{SEED, Spread};
+use crate::failure::{Failure, Status};
+
+/// A pool of lanes.
+pub(super) struct Lanes {
+    cluster: AsyncCluster,
+    pool: AsyncPool,
+    policy: Box<dyn Policy>,
+    steps: u64,
+}
+
+/// Bytes of a step's frames, without their headers.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct StepBytes {
+    request: usize,
+    answer: usize,
+}
+
+/// What `--json` prints of it.
+#[derive(Debug, Serialize)]
+pub(super) struct LanesResult {
+    env: &'static str,
+    lanes: u32,
+    bytes: StepBytes,
+    /// A step of all lanes, from the trainer's call to its return.
+    step_us: Spread,
+    /// As many bytes there and back, with nothing done to them.
+    echo_us: Spread,
+    /// Repetition by repetition.
+    ratio: Spread,
+}
+
+impl Lanes {
+    /// Opens the pool in the cluster of that connection string.
+    pub(super) async fn open(connection: &str) -> Result<Self, Failure> {
+        let address: Address = connection.parse().map_err(failed)?;
+        let cluster = AsyncCluster::connect(&address, ConnectOptions::default()).await.map_err(failed)?;
+        let mut request = PoolRequest::new(ENV, LANES);
+        request.settings.record = RecordRule::None;
+        let mut pool = cluster.open_pool(request).await.map_err(failed)?;
+        pool.reset(&Reset::all()).await.map_err(failed)?;
+        let policy = Builtin::Random.make(&pool.spec().action_space, SEED).map_err(failed)?;
+        Ok(Self { cluster, pool, policy, steps: 0 })
+    }
+
+    pub(super) fn bytes(&self) -> Result<StepBytes, Failure> {
+        let layout = FrameLayout::of(self.pool.spec());
+        let lanes = LANES as usize;
+        let request = layout.actions(lanes, false).map(|places| places.bytes);
+        let answer = layout.batch(lanes, false).map(|places| places.bytes);
+        let sizes = request.zip(answer).map(|(request, answer)| StepBytes { request, answer });
+        sizes.ok_or_else(|| Failure::new(Status::Failed, format_args!("{LANES} lanes do not fit a frame")))
+    }
+
+    /// Seconds of the median step.
+    pub(super) async fn measure(&mut self, steps: u32) -> Result<f64, Failure> {
+        let mut times = Vec::with_capacity(steps as usize);
+        for _ in 0..steps {
+            let act = Act { first_lane: 0, step: self.steps, obs: &[], actions: self.pool.actions() };
+            self.policy.act(act).map_err(failed)?;
+            self.steps += 1;
+            let began = Instant::now();
+            self.pool.step().await.map_err(failed)?;
+            times.push(began.elapsed());
+        }
+        Ok(median(&mut times))
+    }
+
+    pub(super) async fn close(self) -> Result<(), Failure> {
+        self.pool.close().await.map_err(failed)?;
+        self.cluster.close().await;
+        Ok(())
+    }
+}
+
+/// Frames of one size there and of another back.
+pub(super) struct Sized {
+    reader: FrameReader,
+    writer: FrameWriter,
+    payload: Vec<u8>,
+    answer: usize,
+    number: u32,
+}
+
+impl Sized {
+    pub(super) async fn open(connection: &Connection, bytes: StepBytes) -> Result<Self, Failure> {
+        let StepBytes { request, answer } = bytes;
+        let attach = attach(SIZED, answer as u32);
+        let (_, reader, writer) = connection.attach(attach, MAX_COLUMNS).await.map_err(failed)?;
+        Ok(Self { reader, writer, payload: vec![7; request], answer, number: 0 })
+    }
+
+    /// Seconds of the median round trip.
+    pub(super) async fn measure(&mut self, round_trips: u32) -> Result<f64, Failure> {
+        let mut times: Vec<Duration> = Vec::with_capacity(round_trips as usize);
+        for _ in 0..round_trips {
+            self.number = FrameHeader::next_number(self.number);
+            // Both lengths are within the limit of a frame.
+            let columns = self.payload.len() as u32;
+            let header =
+                FrameHeader { kind: FrameKind::Step, flags: 0, number: self.number, columns, sidecar: 0 };
+            let began = Instant::now();
+            self.writer.put(header, &[&self.payload], &[]);
+            self.writer.flush().await.map_err(failed)?;
+            let answer = self.reader.read().await.map_err(failed)?;
+            times.push(began.elapsed());
+            if answer.is_none_or(|a| (a.number, a.columns as usize) != (self.number, self.answer)) {
+                return Err(Failure::new(Status::Failed, format_args!("no answer but {answer:?}")));
+            }
+        }
+        Ok(median(&mut times))
+    }
+}
+
+/// The other end of [`Sized`].
+pub(super) async fn answer_sized(responder: Responder, bytes: usize) -> Option<()> {
+    let (mut reader, mut writer) = responder.accept_frames(TAKEN, MAX_COLUMNS).await.ok()?;
+    let payload = vec![7; bytes.min(MAX_COLUMNS)];
+    while let Ok(Some(header)) = reader.read().await {
+        let columns = payload.len() as u32;
+        let answer = FrameHeader { kind: FrameKind::Batch, columns, ..header };
+        writer.put(answer, &[&payload], &[]);
+        writer.flush().await.ok()?;
+    }
+    Some(())
+}
+
+impl LanesResult {
+    pub(super) fn of(bytes: StepBytes, samples: &Samples) -> Self {
+        Self {
+            env: ENV,
+            lanes: LANES,
+            bytes,
+            step_us: samples.spread(|sample| sample.step * 1e6),
+            echo_us: samples.spread(|sample| sample.sized * 1e6),
+            ratio: samples.spread(|sample| sample.step / sample.sized),
+        }
+    }
+
+    pub(super) fn rows(&self) -> [Vec<String>; 3] {
+        let what = format!("{} lanes of {}", self.lanes, self.env);
+        let StepBytes { request, answer } = self.bytes;
+        [
+            self.step_us.row(&what, 1.0, 1, "us a step"),
+            self.echo_us.row(&format!("{request} and {answer} bytes"), 1.0, 1, "us there and back"),
+            self.ratio.row("lanes / bytes", 1.0, 3, "of the time there and back (1.25 is wanted)"),
+        ]
+    }
+}
+
+const ENV: &str = "CartPole-v1";
+const LANES: u32 = 64;
