@@ -8,7 +8,9 @@ use std::time::Duration;
 use rollhouse_arena::Frame;
 use rollhouse_core::{ColumnMut, ColumnRef, EnvSpec, Outcome, RunId};
 use rollhouse_engine::{Received, Reset};
-use rollhouse_wire::{ClusterStatus, NodeList, OpenPool, PoolOpened, PoolStatus, Request, SessionList};
+use rollhouse_wire::{
+    ClusterStatus, NodeList, OpenPool, PoolOpened, PoolStatus, Request, SessionList, StoreRepaired,
+};
 use serde::de::DeserializeOwned;
 
 use crate::address::Address;
@@ -114,6 +116,15 @@ impl Cluster {
     /// See [`RequestError`].
     pub fn drain(&self, node: impl Into<String>) -> Result<(), RequestError> {
         self.run(self.inner.drain(node))
+    }
+
+    /// Has the coordinator read a segment of the store again and make anew what it keeps beside it; takes a second
+    /// or so for the largest.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn repair_store(&self, path: impl Into<String>) -> Result<StoreRepaired, RequestError> {
+        self.run(self.inner.repair_store(path))
     }
 
     /// Asks the coordinator anything that has one answer.

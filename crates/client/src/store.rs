@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use rollhouse_wire::control::ControlError;
 use rollhouse_wire::{
-    CallError, Connection, RefusalCode, Request, StoreData, StoreList, StoreListing, StoreRead,
+    CallError, Connection, RefusalCode, Request, StoreData, StoreList, StoreListing, StoreRead, StoreRepair,
+    StoreRepaired,
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -28,6 +29,15 @@ impl StoreReader for Cluster {
 }
 
 impl AsyncCluster {
+    /// Has the coordinator read a segment of the store again and make anew what it keeps beside it; takes a second
+    /// or so for the largest.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub async fn repair_store(&self, path: impl Into<String>) -> Result<StoreRepaired, RequestError> {
+        self.request(&Request::StoreRepair(StoreRepair { path: path.into() })).await
+    }
+
     /// A part of a file of the store, and the length of the whole file. Asks again while the coordinator is busy
     /// and when the connection was lost, up to the timeout.
     ///

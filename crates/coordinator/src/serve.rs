@@ -29,6 +29,8 @@ pub(crate) struct Service {
     pub(crate) log: Log,
     /// Reads of the store that may block at a time.
     pub(crate) reads: Semaphore,
+    /// Segments that are read again at a time.
+    pub(crate) repairs: Semaphore,
     /// No new pools and no new segments from now on.
     pub(crate) stopping: AtomicBool,
     links: AtomicU64,
@@ -62,6 +64,7 @@ impl Service {
             published,
             log,
             reads: Semaphore::new(MAX_READS),
+            repairs: Semaphore::new(1),
             stopping: AtomicBool::new(false),
             links: AtomicU64::new(0),
             receiving: watch::Sender::new(0),
@@ -222,6 +225,7 @@ async fn answer(
         }
         Request::StoreList(list) => return service.store_list(list, responder).await,
         Request::StoreRead(read) => return service.store_read(read, responder).await,
+        Request::StoreRepair(repair) => return service.store_repair(repair, responder).await,
         other @ (Request::Hello(_)
         | Request::OpenSession(_)
         | Request::CloseSession(_)

@@ -479,3 +479,32 @@ fn a_crash_at_any_operation_leaves_whole_segments_and_all_that_were_acknowledged
         }
     }
 }
+
+#[test]
+fn repair_reads_a_segment_again_renews_its_summary_and_has_readers_find_what_is_damaged() {
+    let disk = FaultyDisk::new();
+    let store = open(&disk);
+    let parcels = recorded("node-a", &cart_pole());
+    for parcel in &parcels[..2] {
+        assert_eq!(ship(&store, parcel).unwrap(), Shipped::Durable);
+    }
+    let dir = Path::new(DIR).join("node-a-aaaaaaaa");
+    let path = |number: u64| format!("node-a-aaaaaaaa/segments/{number:010}.seg");
+    let readers = || Library::open(Arc::new(disk.clone()), Path::new(DIR)).unwrap().damage().count();
+    // One loses its summary, the other a bit, of which its summary knows nothing.
+    disk.remove(&summary_path(&dir, 1)).unwrap();
+    let mut rotten = parcels[1].bytes.clone();
+    rotten[700] ^= 1;
+    disk.write(&segment_path(&dir, 2), rotten.clone());
+    assert_eq!(readers(), 0);
+    let repaired = store.repair(&path(1)).unwrap();
+    assert_eq!((repaired.bytes, repaired.damaged), (parcels[0].ship.bytes, false));
+    assert!(disk.read(&summary_path(&dir, 1)).is_some());
+    let repaired = store.repair(&path(2)).unwrap();
+    assert_eq!((repaired.bytes, repaired.damaged), (parcels[1].ship.bytes, true));
+    assert_eq!(readers(), 1);
+    assert_eq!(disk.read(&segment_path(&dir, 2)), Some(rotten), "it stays as it is");
+    for missing in ["", "node-a-aaaaaaaa", "node-b/segments/0000000001.seg", &path(9), "store.lock"] {
+        assert!(matches!(store.repair(missing), Err(StoreError::NotFound(_))), "{missing}");
+    }
+}

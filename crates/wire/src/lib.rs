@@ -64,6 +64,8 @@ pub use status::{
     ClusterStatus, Drain, GoneSession, NodeList, NodeState, NodeStatus, PoolStatus, SessionList,
     SessionStatus, StoreStatus,
 };
-pub use store::{Ship, Shipped, StoreData, StoreEntry, StoreList, StoreListing, StoreRead};
+pub use store::{
+    Ship, Shipped, StoreData, StoreEntry, StoreList, StoreListing, StoreRead, StoreRepair, StoreRepaired,
+};
 pub use token::{MAX_TOKENS, NewToken, TokenFileError, TokenRecord, TokenRefused, TokenStore};
 pub use version::{ALPN, OLDEST_VERSION, VERSION, Versions};

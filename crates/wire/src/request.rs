@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Attach, ClosePool, CloseSession, Drain, Heartbeat, OpenPool, OpenSession, PoolStatusRequest, Refusal,
-    Register, Ship, StoreList, StoreRead, Versions,
+    Register, Ship, StoreList, StoreRead, StoreRepair, Versions,
 };
 
 /// The first message on every stream; who opens the stream asks, the other side answers with [`Answer`].
@@ -43,6 +43,8 @@ pub enum Request {
     StoreList(StoreList),
     /// Viewer to coordinator. Answer: [`StoreData`](crate::StoreData), followed by bytes.
     StoreRead(StoreRead),
+    /// Admin to coordinator. Answer: [`StoreRepaired`](crate::StoreRepaired).
+    StoreRepair(StoreRepair),
 }
 
 /// Who speaks, and which versions.
@@ -140,7 +142,7 @@ impl Role {
     pub const fn may(self, request: &Request) -> bool {
         use Request::{
             Attach, ClosePool, CloseSession, Drain, Heartbeat, Hello, Nodes, OpenPool, OpenSession,
-            PoolStatus, Register, Sessions, Ship, Status, StoreList, StoreRead,
+            PoolStatus, Register, Sessions, Ship, Status, StoreList, StoreRead, StoreRepair,
         };
         match request {
             Hello(_) => false,
@@ -150,7 +152,7 @@ impl Role {
                 matches!(self, Self::Viewer | Self::Trainer | Self::Admin)
             }
             OpenPool(_) | ClosePool(_) => matches!(self, Self::Trainer | Self::Admin),
-            Drain(_) => matches!(self, Self::Admin),
+            Drain(_) | StoreRepair(_) => matches!(self, Self::Admin),
             Register(_) | Heartbeat(_) | Ship(_) => matches!(self, Self::Node),
             OpenSession(_) | CloseSession(_) => matches!(self, Self::Coordinator),
         }
@@ -176,6 +178,7 @@ impl Request {
         "attach",
         "store_list",
         "store_read",
+        "store_repair",
     ];
 
     /// The word in messages and metrics, which is also its `type` on the wire.
@@ -197,6 +200,7 @@ impl Request {
             Self::Attach(_) => "attach",
             Self::StoreList(_) => "store_list",
             Self::StoreRead(_) => "store_read",
+            Self::StoreRepair(_) => "store_repair",
         }
     }
 }

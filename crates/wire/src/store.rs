@@ -68,6 +68,22 @@ pub struct StoreRead {
     pub bytes: u32,
 }
 
+/// Has the coordinator read a segment of the store again, every byte of it, and make anew what it keeps beside it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreRepair {
+    /// The segment, as in [`StoreRead`].
+    pub path: String,
+}
+
+/// The segment was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreRepaired {
+    /// Its bytes.
+    pub bytes: u64,
+    /// Whether some of them are damaged. They stay as they are; readers find them out for themselves from now on.
+    pub damaged: bool,
+}
+
 /// So many bytes of the file follow on the stream, which then ends; fewer than asked only at the file's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreData {

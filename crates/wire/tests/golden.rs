@@ -15,13 +15,14 @@ use rollhouse_core::{
     BoxSpace, ColumnSpec, DType, Determinism, DiscreteSpace, EnvSpec, OptionSpec, OptionValue, RunId, Space,
 };
 use rollhouse_wire::{
-    Answer, Attach, Attached, AutoresetMode, ClosePool, CloseSession, ClusterStatus, Collect, CollectGoal,
-    Done, Drain, EndCause, FrameHeader, FrameKind, Grant, Heartbeat, HeartbeatTaken, Hello, Incarnation,
-    LaneSettings, LostLane, NodeList, NodeLoad, NodeState, NodeStatus, Notes, OpenPool, OpenSession,
-    PoolOpened, PoolStatus, PoolStatusRequest, RecordRule, Refusal, RefusalCode, Register, Registered,
-    Request, ResetLanes, Role, Secret, SeedRule, SessionCounts, SessionEnd, SessionId, SessionList,
-    SessionOpened, SessionReport, SessionStatus, Ship, Shipped, Spread, StoreData, StoreEntry, StoreList,
-    StoreListing, StoreRead, StoreStatus, Versions, Welcome, control,
+    Answer, Attach, Attached, AutoresetMode, Changes, ClosePool, CloseSession, ClusterStatus, Collect,
+    CollectGoal, Done, Drain, EndCause, FrameHeader, FrameKind, GoneSession, Grant, Heartbeat,
+    HeartbeatTaken, Hello, Incarnation, LaneSettings, LostLane, NodeList, NodeLoad, NodeState, NodeStatus,
+    Notes, OpenPool, OpenSession, PoolOpened, PoolStatus, PoolStatusRequest, RecordRule, Refusal,
+    RefusalCode, Register, Registered, Request, ResetLanes, Role, Secret, SeedRule, SessionCounts,
+    SessionEnd, SessionId, SessionList, SessionOpened, SessionReport, SessionStatus, Ship, Shipped, Spread,
+    StoreData, StoreEntry, StoreList, StoreListing, StoreRead, StoreRepair, StoreRepaired, StoreStatus,
+    Versions, Welcome, control,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -189,6 +190,7 @@ fn requests() -> Vec<Sample> {
     let attach = Attach { pool: POOL, index: 1, incarnation: INCARNATION, secret: secret() };
     let list = StoreList { path: "n1-k3f9q2tz/segments".into(), after: "0000000011.seg".into() };
     let read = StoreRead { path: "n1-k3f9q2tz/segments/0000000012.seg".into(), offset: 4096, bytes: 65_536 };
+    let repair = StoreRepair { path: "n1-k3f9q2tz/segments/0000000012.seg".into() };
     vec![
         sample("request-hello", Request::Hello(hello)),
         sample("request-open_pool", Request::OpenPool(open_pool)),
@@ -206,6 +208,7 @@ fn requests() -> Vec<Sample> {
         sample("request-attach", Request::Attach(attach)),
         sample("request-store_list", Request::StoreList(list)),
         sample("request-store_read", Request::StoreRead(read)),
+        sample("request-store_repair", Request::StoreRepair(repair)),
     ]
 }
 
@@ -282,6 +285,7 @@ fn answers() -> Vec<Sample> {
         answer("answer-attach", Attached { lanes: 32, last: 41 }),
         answer("answer-store_list", StoreListing { entries: vec![entry], more: false }),
         answer("answer-store_read", StoreData { bytes: 65_536, file_bytes: 1 << 20 }),
+        answer("answer-store_repair", StoreRepaired { bytes: 65_536, damaged: true }),
         sample("refused", Answer::<Done>::Refused(Refusal::busy("the queue of 64 batches is full", 20))),
         sample("refused-plain", Answer::<Done>::Refused(Refusal::new(RefusalCode::NotFound, "no node `n9`"))),
     ]

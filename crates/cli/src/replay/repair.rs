@@ -1,29 +1,80 @@
 //! `rollhouse replay repair`.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::Arc;
 
+use rollhouse_client::Cluster;
 use rollhouse_replay::{Disk, OpenError, RealDisk, RepairError, RepairReport, repair_all};
+use rollhouse_wire::{RefusalCode, Request, StoreEntry, StoreList, StoreListing};
 
 use crate::args::{Place, RepairArgs};
+use crate::connect::{connect, request_failure};
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, counted};
 use crate::output::Output;
-use crate::replay::stats::{Damaged, print_damage};
+use crate::replay::source::Source;
+use crate::replay::stats::{Damaged, damage_of, print_damage};
 use crate::replay::{read_failure, subfolder};
 
 pub(super) fn run(args: &RepairArgs, out: &mut Output) -> Result<Status, Failure> {
-    let Place::Folder(data) = args.data.place() else {
-        return Err(Failure::new(Status::Usage, "the store of a cluster cannot be repaired from afar")
-            .hint("its coordinator repairs it when it starts; --data DIR names a folder on this machine"));
-    };
+    match args.data.place() {
+        Place::Folder(data) => folder(&data, out),
+        Place::Cluster => store(args, out),
+    }
+}
+
+/// Has a coordinator read its whole store again. Segments appear in it whole or not at all, so that there is nothing to
+/// cut off: what it keeps beside them is made anew, and what is damaged stays and is told.
+fn store(args: &RepairArgs, out: &mut Output) -> Result<Status, Failure> {
+    let cluster = connect(&args.data.cluster)?;
+    let (mut segments, mut bytes) = (0, 0);
+    for folder in entries(&cluster, "")?.into_iter().filter(|entry| entry.bytes.is_none()) {
+        let path = format!("{}/{SEGMENTS}", folder.name);
+        for segment in entries(&cluster, &path)? {
+            match cluster.repair_store(format!("{path}/{}", segment.name)) {
+                Ok(repaired) => {
+                    segments += 1;
+                    bytes += repaired.bytes;
+                }
+                // Dropped since it was listed, to keep the store's budget.
+                Err(error) if error.refusal() == Some(RefusalCode::NotFound) => {}
+                Err(error) => return Err(request_failure(&error)),
+            }
+        }
+    }
+    let (count, bytes) = (counted(segments, "segment"), Bytes(bytes));
+    writeln!(out, "The coordinator has read {count} ({bytes}) and made its summaries anew.")?;
+    let source = Source::of(&args.data)?;
+    let damage = damage_of(&source, &source.open()?);
+    print_damage(&damage, out)?;
+    Ok(if damage.is_empty() { Status::Done } else { Status::Found })
+}
+
+/// All that is in a folder of the store.
+fn entries(cluster: &Cluster, path: &str) -> Result<Vec<StoreEntry>, Failure> {
+    let mut all: Vec<StoreEntry> = Vec::new();
+    loop {
+        let after = all.last().map_or_else(String::new, |entry| entry.name.clone());
+        let list = StoreList { path: path.to_owned(), after };
+        let listing: StoreListing =
+            cluster.request(&Request::StoreList(list)).map_err(|error| request_failure(&error))?;
+        let ends = listing.entries.is_empty() || !listing.more;
+        all.extend(listing.entries);
+        if ends {
+            return Ok(all);
+        }
+    }
+}
+
+fn folder(data: &Path, out: &mut Output) -> Result<Status, Failure> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let repairs = repair_all(&disk, &data).map_err(read_failure)?;
+    let repairs = repair_all(&disk, data).map_err(read_failure)?;
     let several = repairs.len() > 1;
     let (mut repaired, mut damage) = (0, Vec::new());
     let (mut refused, mut failed) = (None, None);
     for repair in repairs {
-        let folder = subfolder(&data, &repair.dir);
+        let folder = subfolder(data, &repair.dir);
         match repair.result {
             Ok(report) => {
                 repaired += 1;
@@ -83,3 +134,6 @@ fn failure(error: RepairError) -> Failure {
         RepairError::Open(_) => Failure::of(Status::Failed, &error),
     }
 }
+
+/// Where a store's folder keeps its segments.
+const SEGMENTS: &str = "segments";

@@ -7,9 +7,9 @@ use std::io;
 use std::ops::Bound;
 use std::path::PathBuf;
 
-use rollhouse_replay::{STORE_LOCK, segment_number, segment_path, summary_path};
+use rollhouse_replay::{STORE_LOCK, SegmentSummary, segment_number, segment_path, summary_path};
 use rollhouse_wire::limits::{MAX_STORE_ENTRIES, MAX_STORE_READ_BYTES};
-use rollhouse_wire::{StoreEntry, StoreListing};
+use rollhouse_wire::{StoreEntry, StoreListing, StoreRepaired};
 
 use super::shelf::Shelf;
 use super::{Store, StoreError};
@@ -75,6 +75,42 @@ impl Store {
         }
         data.truncate(filled);
         Ok((data, len))
+    }
+
+    /// Reads a segment again, every byte of it, and makes its summary anew; a damaged one is left without, so that
+    /// readers look at the segment itself. Never changes a segment.
+    ///
+    /// # Errors
+    /// If there is no such segment, or it cannot be read.
+    pub fn repair(&self, path: &str) -> Result<StoreRepaired, StoreError> {
+        let not_found = || StoreError::NotFound(path.to_owned());
+        let mut parts = path.split('/');
+        let (Some(folder), Some(SEGMENTS), Some(name), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(not_found());
+        };
+        let number = segment_number(name).ok_or_else(not_found)?;
+        self.shelf().get(folder, number).ok_or_else(not_found)?;
+        let (disk, dir) = (&*self.inner.disk, self.inner.dir.join(folder));
+        let file = segment_path(&dir, number);
+        let read = disk.open(&file).and_then(|file| SegmentSummary::read(number, &*file));
+        let summary = read.map_err(|error| match error.kind() {
+            // Dropped to keep the budget since it was looked up.
+            io::ErrorKind::NotFound => not_found(),
+            _ => StoreError::disk("read", &file, error),
+        })?;
+        let kept = summary_path(&dir, number);
+        let done = if summary.is_whole() {
+            summary.store(disk, &dir)
+        } else {
+            disk.remove(&kept).or_else(|error| match error.kind() {
+                io::ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            })
+        };
+        done.map_err(|error| StoreError::disk("replace", &kept, error))?;
+        Ok(StoreRepaired { bytes: summary.bytes(), damaged: !summary.is_whole() })
     }
 
     /// The file at a path, if it is a segment in stock or the summary of one.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_wire::{Refusal, RefusalCode, Responder, Ship, StoreData, StoreList, StoreRead, StreamLost};
+use rollhouse_wire::{
+    Refusal, RefusalCode, Responder, Ship, StoreData, StoreList, StoreRead, StoreRepair, StreamLost,
+};
 
 use super::{Receive, Receiving, StoreError};
 use crate::serve::Service;
@@ -55,6 +57,23 @@ impl Service {
                 send.write_all(&bytes).await?;
                 send.finish()
             }
+            Err(refusal) => self.refuse(responder, refusal).await,
+        }
+    }
+}
+
+impl Service {
+    /// Reads a segment of the store again and answers whether it is intact.
+    pub(crate) async fn store_repair(
+        &self,
+        repair: StoreRepair,
+        responder: Responder,
+    ) -> Result<(), StreamLost> {
+        // One at a time: a segment is in memory as a whole meanwhile. Neither semaphore is ever closed.
+        let _alone = self.repairs.acquire().await;
+        let store = self.store.clone();
+        match blocking(move || store.repair(&repair.path)).await {
+            Ok(repaired) => responder.respond(Ok(repaired)).await,
             Err(refusal) => self.refuse(responder, refusal).await,
         }
     }

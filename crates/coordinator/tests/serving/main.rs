@@ -11,7 +11,7 @@ use rollhouse_core::RunId;
 use rollhouse_wire::{
     Attach, ClosePool, CloseSession, ClusterStatus, Done, Drain, Incarnation, NodeList, NodeState,
     PoolOpened, PoolStatus, PoolStatusRequest, RefusalCode, Request, Role, Secret, SessionId, SessionList,
-    Ship, Shipped, StoreData, StoreList, StoreListing, StoreRead,
+    Ship, Shipped, StoreData, StoreList, StoreListing, StoreRead, StoreRepair,
 };
 use stage::{PATIENCE, Stage, pool, spec};
 
@@ -75,6 +75,7 @@ fn every_role_may_ask_for_what_it_may_and_for_nothing_else() {
         }),
         Request::StoreList(StoreList { path: String::new(), after: String::new() }),
         Request::StoreRead(StoreRead { path: "nothing".to_owned(), offset: 0, bytes: 1 }),
+        Request::StoreRepair(StoreRepair { path: "nothing".to_owned() }),
     ];
     let mut refused_for_role = 0;
     on_a_runtime(async {
