@@ -65,12 +65,12 @@ impl Patience {
         if let Some(found) = ready().map_err(Unmet::Failed)? {
             return Ok(found);
         }
-        let spun = match self.spin(&mut ready).map_err(Unmet::Failed)? {
+        let spun = match self.spin(&mut ready, wait.deadline).map_err(Unmet::Failed)? {
             Spun::Found(found) => return Ok(found),
             Spun::InVain => true,
             Spun::Not => false,
         };
-        let gave_way = give_way(&mut ready).map_err(Unmet::Failed)?;
+        let gave_way = give_way(&mut ready, wait.deadline).map_err(Unmet::Failed)?;
         let in_vain = gave_way.as_ref().is_none_or(|(_, yields)| *yields == 1);
         if spun && in_vain {
             self.credit = self.credit.saturating_sub(1);
@@ -81,7 +81,11 @@ impl Patience {
         }
     }
 
-    fn spin<T, E>(&mut self, ready: &mut impl FnMut() -> Result<Option<T>, E>) -> Result<Spun<T>, E> {
+    fn spin<T, E>(
+        &mut self,
+        ready: &mut impl FnMut() -> Result<Option<T>, E>,
+        deadline: Option<Instant>,
+    ) -> Result<Spun<T>, E> {
         if self.credit == 0 {
             self.unspun += 1;
             if self.unspun < TRY_AGAIN_AFTER {
@@ -90,7 +94,7 @@ impl Patience {
             self.unspun = 0;
         }
         let Some(_place) = Spinner::enter(self.spinners) else { return Ok(Spun::Not) };
-        let mut began = None;
+        let mut ends = None;
         loop {
             for _ in 0..LOOKS_BETWEEN_CLOCK_READS {
                 std::hint::spin_loop();
@@ -100,7 +104,11 @@ impl Patience {
                 }
             }
             // The first round is short, and most waits end in it: it reads no clock.
-            if began.get_or_insert_with(Instant::now).elapsed() >= SPIN_TIME {
+            let now = Instant::now();
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                return Ok(Spun::Not);
+            }
+            if now >= *ends.get_or_insert(now + SPIN_TIME) {
                 return Ok(Spun::InVain);
             }
         }
@@ -111,15 +119,19 @@ impl Patience {
 enum Spun<T> {
     Found(T),
     InVain,
-    /// It was not tried.
+    /// It was not tried, or not for long enough to tell.
     Not,
 }
 
 /// What was found, and after how many times of giving way.
-fn give_way<T, E>(ready: &mut impl FnMut() -> Result<Option<T>, E>) -> Result<Option<(T, u32)>, E> {
-    let began = Instant::now();
+fn give_way<T, E>(
+    ready: &mut impl FnMut() -> Result<Option<T>, E>,
+    deadline: Option<Instant>,
+) -> Result<Option<(T, u32)>, E> {
+    let ends = Instant::now() + YIELD_TIME;
+    let ends = deadline.map_or(ends, |deadline| deadline.min(ends));
     let mut yields = 0u32;
-    while began.elapsed() < YIELD_TIME {
+    while Instant::now() < ends {
         std::thread::yield_now();
         yields = yields.saturating_add(1);
         if let Some(found) = ready()? {
@@ -261,7 +273,9 @@ mod tests {
         let never = || Ok::<Option<()>, Infallible>(None);
         assert_eq!(patience().wait(&wait, never, || false), Err(Unmet::Gone));
         let late = Wait { deadline: Some(Instant::now()), ..wait };
-        assert_eq!(patience().wait(&late, never, || true), Err(Unmet::TimedOut));
+        let mut patience_of_late = patience();
+        assert_eq!(patience_of_late.wait(&late, never, || true), Err(Unmet::TimedOut));
+        assert_eq!(patience_of_late.credit, CREDIT, "a deadline that had passed says nothing of spinning");
         assert_eq!(patience().wait(&late, || Err::<Option<()>, _>(7), || true), Err(Unmet::Failed(7)));
     }
 }

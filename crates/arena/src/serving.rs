@@ -151,6 +151,14 @@ impl ServingEnd {
         })
     }
 
+    /// The request that is there, if there is one. Never blocks.
+    ///
+    /// # Errors
+    /// If the trainer broke the protocol: the attachment is over.
+    pub fn poll(&mut self) -> Result<Option<Request>, PeerError> {
+        look(&self.inputs, &self.requests, self.answered, &mut self.lanes_seq)
+    }
+
     /// Copies the trainer's action column. What it holds is checked by whoever uses it: the trainer may write it at
     /// any time, the copy is what counts.
     ///

@@ -152,9 +152,11 @@ fn a_trainer_steps_lanes_and_reads_their_rows_in_place() {
 fn a_refusal_moves_nothing_and_carries_its_note() {
     let mut node = Node::new();
     let (mut end, mut trainer) = node.attach(1);
+    assert_eq!(end.poll(), Ok(None));
     trainer.post_step();
-    assert_eq!(end.wait(soon(), || true), Ok(Request::Step));
+    assert_eq!(end.poll(), Ok(Some(Request::Step)));
     end.refuse(b"action 9 of lane 2");
+    assert_eq!(end.poll(), Ok(None));
     assert_eq!(ask(&mut trainer), Answer::Refused(b"action 9 of lane 2".to_vec()));
     assert_eq!(trainer.frame().number(), 0);
     let node = node.serve(end, 1);
