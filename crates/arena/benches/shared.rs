@@ -1,9 +1,10 @@
 //! What a step through shared memory costs beside the step itself: this process is the node, a child of it the trainer.
 //!
 //! `bare` hands an empty step over and back. `both_ways` has the trainer write 64 KiB of actions, the node copy them and
-//! write 64 KiB of observations, and the trainer sum those. `on_one_core` is the bare step with both on one core.
+//! write 64 KiB of observations, and the trainer sum those; `copy_of_actions` is the node's copy alone. `on_one_core` is the bare step with both on one core.
 
 use divan::Bencher;
+use rollhouse_core::ColumnMut;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::common::pair::{Pair, Size, be_trainer};
@@ -37,6 +38,16 @@ fn bare(bencher: Bencher<'_, '_>) {
 #[divan::bench(sample_size = 100)]
 fn both_ways(bencher: Bencher<'_, '_>) {
     steps(bencher, BOTH_WAYS);
+}
+
+/// The node's copy of 64 KiB of actions by itself, in its own cache.
+#[divan::bench(sample_size = 100)]
+fn copy_of_actions(bencher: Bencher<'_, '_>) {
+    let mut pair = Pair::start(BOTH_WAYS).expect("a trainer starts");
+    pair.step();
+    let mut copy = vec![0.0; BOTH_WAYS.lanes * BOTH_WAYS.elements];
+    bencher.bench_local(|| pair.end.copy_actions(ColumnMut::F32(&mut copy)));
+    pair.finish().expect("the trainer ends well");
 }
 
 #[divan::bench(sample_size = 100)]
