@@ -334,6 +334,17 @@ impl AttachedArena {
         }
     }
 
+    /// Whether a lane is lost as of the newest frame.
+    #[inline]
+    pub fn has_lost(&self) -> bool {
+        self.mapped.outputs.load(outputs::LOST_LANES.at) != 0
+    }
+
+    /// Whether waiting for the answer to the request that was posted last would end at once, with it or an error.
+    pub fn is_answered(&self) -> bool {
+        self.mapped.is_answered(self.posted, self.generation).unwrap_or(true)
+    }
+
     /// What waits, on another thread, for the answer to the request that was posted last. One thread waits for an
     /// attachment at a time: of two that sleep, one may be woken a slice late.
     pub fn waiter(&self) -> AnswerWaiter {

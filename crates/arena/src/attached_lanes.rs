@@ -56,6 +56,13 @@ impl AttachedArena {
         unsafe { self.mapped.actions.write(self.inputs_plan.action.rows(&(lane..lane + 1))) }
     }
 
+    /// Whether lanes that were sent are done or refused and were not taken.
+    pub fn has_ready_lanes(&self) -> bool {
+        let outputs = &self.mapped.outputs;
+        outputs.load_acquire(outputs::READY_WRITTEN.at) != self.ready_read
+            || outputs.load_acquire(outputs::LANES_REFUSED.at) != self.lanes_refused
+    }
+
     /// Lanes sent and not received yet.
     pub const fn outstanding(&self) -> usize {
         self.outstanding_lanes

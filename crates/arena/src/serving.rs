@@ -221,7 +221,7 @@ impl ServingEnd {
     }
 
     #[cold]
-    fn note_lost(&mut self, lost: &[(u32, u8)]) {
+    pub(crate) fn note_lost(&mut self, lost: &[(u32, u8)]) {
         for lane in self.lost.drain(..) {
             self.outputs.store(self.plan.lane_lost(lane as usize), 0);
         }

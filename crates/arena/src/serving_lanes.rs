@@ -92,6 +92,17 @@ impl ServingEnd {
         }
     }
 
+    /// Says which lanes are lost now, with the codes of their outcomes, before [`ServingEnd::answer_lanes`];
+    /// [`ServingEnd::answer_frame`] says it itself.
+    ///
+    /// # Panics
+    /// If a lane is not in the batch.
+    pub fn show_lost(&mut self, lost: &[(u32, u8)]) {
+        if !(lost.is_empty() && self.lost.is_empty()) {
+            self.note_lost(lost);
+        }
+    }
+
     /// Tells the trainer that the rows of these lanes are there.
     ///
     /// # Errors

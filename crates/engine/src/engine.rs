@@ -451,6 +451,22 @@ impl Engine {
         self.on_blocks(false, move |block, _| block.interrupt(u64::MAX, cause))
     }
 
+    /// Marks rows of the newest frame as truncated, for owners of lanes whose episodes were cut from outside.
+    ///
+    /// # Errors
+    /// Only [`StepError::Hung`].
+    pub fn mark_truncated(&mut self, lanes: &[u32]) -> Result<(), StepError> {
+        self.lockstep()?;
+        let lanes = lanes.to_vec();
+        self.on_blocks(false, move |block, rows| {
+            let range = block.rows().clone();
+            rows.with_block(&range, |rows| {
+                let here = lanes.iter().map(|&lane| lane as usize).filter(|lane| range.contains(lane));
+                here.for_each(|lane| rows.truncated[lane - range.start] = 1);
+            });
+        })
+    }
+
     /// Hands everything recorded so far to the recorder's writer. May wait for it.
     ///
     /// # Errors
