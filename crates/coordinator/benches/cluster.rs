@@ -43,6 +43,7 @@ fn register(node: u64) -> Register {
         node: format!("node-{node:04}"),
         boot: node,
         address: format!("10.0.{}.{}:7610", node / 256, node % 256),
+        attach: Some("/var/lib/rollhouse/attach.sock".to_owned()),
         capacity: LANES,
         threads: 2,
         labels: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),

@@ -266,7 +266,9 @@ impl Cluster {
             }
             self.placements.unwant(&(session, known.incarnation));
         }
-        let address = self.members.get(name).map(|m| m.address.clone()).unwrap_or_default();
+        let member = self.members.get(name);
+        let address = member.map(|m| m.address.clone()).unwrap_or_default();
+        let attach = member.and_then(|m| m.attach.clone());
         let adopted = Session {
             first_lane,
             lanes,
@@ -274,6 +276,7 @@ impl Cluster {
             secret: Secret::from_bytes([0; 16]),
             node: Arc::clone(name),
             address,
+            attach,
             opened: true,
             tried: Vec::new(),
             state: SessionState::Running,

@@ -50,6 +50,8 @@ pub const MAX_ATTEMPTS: usize = 3;
 pub const MAX_FAILURES: usize = 8;
 /// Bytes of one failure in a pool's status.
 pub const MAX_FAILURE_BYTES: usize = 512;
+/// Sessions of a pool whose grants name attach sockets: with those of more the list would outgrow a message.
+pub const MAX_SESSIONS_WITH_ATTACH: usize = 1024;
 /// Envs of one node.
 pub const MAX_ENVS: usize = 4096;
 /// Bytes of the address under which a node is reached.

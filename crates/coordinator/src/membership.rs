@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::limits::MAX_ENV_ID_BYTES;
-use rollhouse_wire::limits::{MAX_LABELS, MAX_NAME_BYTES};
+use rollhouse_wire::limits::{MAX_ATTACH_PATH_BYTES, MAX_LABELS, MAX_NAME_BYTES};
 use rollhouse_wire::{
     Heartbeat, NodeLoad, NodeState, NodeStatus, NotTaken, Refusal, RefusalCode, Register, ReportView,
 };
@@ -29,6 +29,8 @@ use crate::limits::{
 pub(crate) struct Member {
     pub(crate) name: Arc<str>,
     pub(crate) address: String,
+    /// Path of its attach socket, if it has one.
+    pub(crate) attach: Option<String>,
     pub(crate) capacity: u32,
     pub(crate) envs: BTreeMap<String, u64>,
     pub(crate) load: NodeLoad,
@@ -139,6 +141,7 @@ impl Member {
         Self {
             name: register.node.as_str().into(),
             address: register.address.clone(),
+            attach: register.attach.clone(),
             capacity: register.capacity,
             envs: register.envs.clone(),
             load: NodeLoad::default(),
@@ -311,6 +314,9 @@ fn known_link(members: &BTreeMap<Arc<str>, Member>, name: &str) -> Option<LinkId
 fn check(register: &Register) -> Result<(), Refusal> {
     length("node", &register.node, MAX_NAME_BYTES)?;
     length("address", &register.address, MAX_ADDRESS_BYTES)?;
+    if let Some(attach) = &register.attach {
+        length("attach", attach, MAX_ATTACH_PATH_BYTES)?;
+    }
     length("program", &register.program, MAX_ADDRESS_BYTES)?;
     if !(1..=MAX_NODE_LANES).contains(&register.capacity) {
         return Err(out_of_bounds("capacity", u64::from(register.capacity), 1, MAX_NODE_LANES as usize));
@@ -353,6 +359,7 @@ mod tests {
             node: "a".to_owned(),
             boot,
             address: "127.0.0.1:1".to_owned(),
+            attach: None,
             capacity: 64,
             threads: 1,
             labels: BTreeMap::new(),
@@ -464,8 +471,16 @@ mod tests {
                 labels: (0..=MAX_LABELS).map(|i| (i.to_string(), "x".into())).collect(),
                 ..register(1)
             },
+            Register { attach: Some("p".repeat(MAX_ATTACH_PATH_BYTES + 1)), ..register(1) },
         ];
-        let fields = ["node is empty", "node has 129 bytes", "capacity is 0", "capacity is", "labels is 33"];
+        let fields = [
+            "node is empty",
+            "node has 129 bytes",
+            "capacity is 0",
+            "capacity is",
+            "labels is 33",
+            "attach has 108 bytes",
+        ];
         for (register, field) in bad.iter().zip(fields) {
             let refusal = Membership::default().register(at(0), LinkId(1), register).unwrap_err();
             assert_eq!(refusal.code, RefusalCode::BadRequest);

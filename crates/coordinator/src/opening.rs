@@ -195,7 +195,7 @@ impl Cluster {
         let incarnation = self.next_incarnation();
         let secret = (self.secrets)();
         let Some(member) = self.members.get(&node) else { return };
-        let (address, link) = (member.address.clone(), member.link());
+        let (address, attach, link) = (member.address.clone(), member.attach.clone(), member.link());
         let Some(pool) = self.pools.get_mut(&session.pool) else { return };
         let placed = Session {
             first_lane,
@@ -204,6 +204,7 @@ impl Cluster {
             secret,
             node: Arc::clone(&node),
             address,
+            attach,
             opened: false,
             tried,
             state: SessionState::Running,

@@ -29,10 +29,17 @@ pub(crate) struct Share {
 pub(crate) fn place(mut rooms: Vec<Room>, lanes: u32, spread: Spread) -> Option<Vec<Share>> {
     rooms.retain(|room| room.free > 0);
     let shares = match spread {
+        Spread::Single => return single(rooms, lanes).map(|share| vec![share]),
         Spread::Pack => pack(rooms, lanes)?,
         Spread::Even => even(rooms, lanes)?,
     };
     Some(shares.into_iter().flat_map(cut).collect())
+}
+
+/// One session, on the emptiest node.
+fn single(rooms: Vec<Room>, lanes: u32) -> Option<Share> {
+    let room = rooms.into_iter().max_by(|a, b| a.free.cmp(&b.free).then_with(|| b.node.cmp(&a.node)))?;
+    (room.free >= lanes).then_some(Share { node: room.node, lanes })
 }
 
 /// The emptiest nodes first, which are the fewest that suffice.
@@ -102,6 +109,13 @@ mod tests {
     fn a_small_pool_is_one_session_on_the_emptiest_node() {
         assert_eq!(laid(&[100, 300, 200], 64, Spread::Pack), Some(vec![on(1, 64)]));
         assert_eq!(laid(&[2000], 1024, Spread::Pack), Some(vec![on(0, 1024)]));
+    }
+
+    #[test]
+    fn a_pool_that_is_to_be_one_session_is_not_cut_and_goes_to_the_emptiest_node_or_none() {
+        assert_eq!(laid(&[5000, 6000, 6000], 4096, Spread::Single), Some(vec![on(1, 4096)]));
+        assert_eq!(laid(&[5000, 3000], 6000, Spread::Single), None);
+        assert_eq!(laid(&[], 1, Spread::Single), None);
     }
 
     #[test]

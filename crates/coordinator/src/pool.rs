@@ -20,6 +20,7 @@ use rollhouse_wire::{
 use crate::Ticket;
 use crate::limits::{
     MAX_CLOSED_UNSEEN, MAX_ENDED_POOLS, MAX_ENDED_SESSIONS, MAX_FAILURE_BYTES, MAX_FAILURES,
+    MAX_SESSIONS_WITH_ATTACH,
 };
 use crate::placements::Key;
 
@@ -70,6 +71,8 @@ pub(crate) struct Session {
     pub(crate) secret: Secret,
     pub(crate) node: Arc<str>,
     pub(crate) address: String,
+    /// Path of the node's attach socket, if it has one.
+    pub(crate) attach: Option<String>,
     /// The node has said that it is open.
     pub(crate) opened: bool,
     /// Nodes it was tried on.
@@ -221,12 +224,14 @@ impl Pool {
     /// The answer to who asked for it, once all of its sessions are open.
     pub(crate) fn granted(&self) -> Option<PoolOpened> {
         let asked = self.asked.as_ref()?;
+        let with_attach = self.sessions.len() <= MAX_SESSIONS_WITH_ATTACH;
         let grant = |(&index, session): (&u32, &Session)| Grant {
             index,
             incarnation: session.incarnation,
             secret: session.secret,
             node: session.node.to_string(),
             address: session.address.clone(),
+            attach: session.attach.clone().filter(|_| with_attach),
             first_lane: session.first_lane,
             lanes: session.lanes,
         };

@@ -229,7 +229,8 @@ async fn answer(
         other @ (Request::Hello(_)
         | Request::OpenSession(_)
         | Request::CloseSession(_)
-        | Request::Attach(_)) => {
+        | Request::Attach(_)
+        | Request::AttachMemory(_)) => {
             let message = format!("a coordinator does not answer {}", other.word());
             return service.refuse(responder, Refusal::new(RefusalCode::Unsupported, message)).await;
         }

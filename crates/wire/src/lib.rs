@@ -2,15 +2,18 @@
 //!
 //! Every QUIC stream is opened by one [`Request`] and answered by one [`Answer`], both msgpack maps behind a
 //! length word (see [`control`]). On a session's stream data frames follow: a [`FrameHeader`], columns as they
-//! lie in memory ([`FrameLayout`]), and a bounded sidecar when there is something to say. `docs/protocol.md`
+//! lie in memory ([`FrameLayout`]), and a bounded sidecar when there is something to say. An owner on the node's own
+//! machine is handed the session's memory over a Unix socket instead ([`AttachListener`]). `docs/protocol.md`
 //! describes every message and the frame byte by byte.
 //!
 //! Not a goal: deciding anything. Who may join, where lanes go and when to try again is decided by the crates
 //! coordinator, node and client. Start reading at [`Request`], then [`FrameHeader`].
 #![forbid(unsafe_code)]
 
+mod attach_socket;
 pub mod control;
 mod endpoint;
+mod failpoint;
 mod frame;
 mod hex;
 mod identity;
@@ -32,12 +35,16 @@ mod test_folder;
 mod token;
 mod version;
 
+pub use attach_socket::{
+    AttachBindError, AttachCallError, AttachListener, AttachSocket, LocalArrival, OwnerSocket,
+};
 pub use endpoint::{
     Arrival, ArrivalCounts, Authenticate, BindError, ByteReceiver, ByteSender, Call, CallError, CloseCode,
     Connection, ConnectionLost, Credential, DialError, Dialer, Effective, FrameFault, FrameReader,
     FrameWriter, LARGEST_DATAGRAM, LinkFigures, Listener, MAX_REASON_BYTES, Path, Peer, REQUEST_DEADLINE,
     Refused, Requests, ResetKey, Responder, Settings, Stranger, StreamLost, TurnedAway, TurnedAwayReason,
 };
+pub use failpoint::failpoint;
 pub use frame::{FrameError, FrameHeader, FrameKind, HEADER_BYTES};
 pub use identity::{
     AuthorityError, CA_CERTIFICATE, CA_KEY, CertificateAuthority, CertificateFiles, Certified, Expected,
@@ -58,7 +65,7 @@ pub use refusal::{Refusal, RefusalCode};
 pub use refusal_log::{LogLine, RefusalLog};
 pub use reports::{Changes, NotTaken, ReportLog, ReportView};
 pub use request::{Answer, Done, Hello, Request, Role, Welcome};
-pub use session::{Attach, Attached, CloseSession, OpenSession, SessionOpened};
+pub use session::{Attach, AttachMemory, Attached, CloseSession, MemoryAttached, OpenSession, SessionOpened};
 pub use sidecar::{LostLane, Notes, ResetLanes};
 pub use status::{
     ClusterStatus, Drain, GoneSession, NodeList, NodeState, NodeStatus, PoolStatus, SessionList,

@@ -28,3 +28,11 @@ pub const MAX_HEARTBEAT_REPORTS: usize = 1024;
 pub const MAX_OPEN_REQUESTS: usize = 256;
 /// Streams of sessions one connection may have open.
 pub const MAX_SESSION_STREAMS: usize = 4096;
+/// Bytes of the path of an attach socket: what a Unix socket's address holds, its final zero not counted.
+pub const MAX_ATTACH_PATH_BYTES: usize = 107;
+/// Bytes of one message on an attach socket; the longest is a refusal.
+pub const MAX_ATTACH_MESSAGE_BYTES: usize = 16 << 10;
+/// Descriptors that come beside the answer on an attach socket.
+pub const ATTACH_DESCRIPTORS: usize = 2;
+/// How long a node waits for the request of a process that connected to its attach socket.
+pub const ATTACH_DEADLINE: std::time::Duration = std::time::Duration::from_secs(5);

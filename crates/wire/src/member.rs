@@ -16,6 +16,9 @@ pub struct Register {
     pub boot: u64,
     /// Where trainers reach it: host and port.
     pub address: String,
+    /// Path of its attach socket, for trainers on its machine; absent if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attach: Option<String>,
     /// Lanes it takes.
     pub capacity: u32,
     /// Threads it steps on.

@@ -126,6 +126,9 @@ pub enum Spread {
     Pack,
     /// Evenly over all nodes that fit.
     Even,
+    /// As one session on one node, however many they are: through shared memory a large batch needs no gathering
+    /// then, and one thread steps it.
+    Single,
 }
 
 /// The pool is open: where its lanes are.
@@ -152,6 +155,9 @@ pub struct Grant {
     pub node: String,
     /// Where it answers: host and port.
     pub address: String,
+    /// Path of its attach socket on its own machine; absent if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attach: Option<String>,
     /// The session's first lane in the pool.
     pub first_lane: u32,
     /// Its lanes.

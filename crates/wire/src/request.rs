@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attach, ClosePool, CloseSession, Drain, Heartbeat, OpenPool, OpenSession, PoolStatusRequest, Refusal,
+    Attach, AttachMemory, ClosePool, CloseSession, Drain, Heartbeat, OpenPool, OpenSession, PoolStatusRequest, Refusal,
     Register, Ship, StoreList, StoreRead, StoreRepair, Versions,
 };
 
@@ -39,6 +39,8 @@ pub enum Request {
     CloseSession(CloseSession),
     /// Owner to node. Answer: [`Attached`](crate::Attached); frames follow.
     Attach(Attach),
+    /// Owner to node, over the attach socket. Answer: [`MemoryAttached`](crate::MemoryAttached).
+    AttachMemory(AttachMemory),
     /// Viewer to coordinator. Answer: [`StoreListing`](crate::StoreListing).
     StoreList(StoreList),
     /// Viewer to coordinator. Answer: [`StoreData`](crate::StoreData), followed by bytes.
@@ -141,13 +143,13 @@ impl Role {
     /// Whether a peer of this role may ask for that. `Hello` comes before there is a role.
     pub const fn may(self, request: &Request) -> bool {
         use Request::{
-            Attach, ClosePool, CloseSession, Drain, Heartbeat, Hello, Nodes, OpenPool, OpenSession,
+            Attach, AttachMemory, ClosePool, CloseSession, Drain, Heartbeat, Hello, Nodes, OpenPool, OpenSession,
             PoolStatus, Register, Sessions, Ship, Status, StoreList, StoreRead, StoreRepair,
         };
         match request {
             Hello(_) => false,
             // The session's secret decides.
-            Attach(_) => true,
+            Attach(_) | AttachMemory(_) => true,
             Status | Nodes | Sessions | PoolStatus(_) | StoreList(_) | StoreRead(_) => {
                 matches!(self, Self::Viewer | Self::Trainer | Self::Admin)
             }
@@ -161,7 +163,7 @@ impl Role {
 
 impl Request {
     /// Every word a request of this version can have.
-    pub const WORDS: [&'static str; 17] = [
+    pub const WORDS: [&'static str; 18] = [
         "hello",
         "open_pool",
         "close_pool",
@@ -176,6 +178,7 @@ impl Request {
         "open_session",
         "close_session",
         "attach",
+        "attach_memory",
         "store_list",
         "store_read",
         "store_repair",
@@ -198,6 +201,7 @@ impl Request {
             Self::OpenSession(_) => "open_session",
             Self::CloseSession(_) => "close_session",
             Self::Attach(_) => "attach",
+            Self::AttachMemory(_) => "attach_memory",
             Self::StoreList(_) => "store_list",
             Self::StoreRead(_) => "store_read",
             Self::StoreRepair(_) => "store_repair",

@@ -4,7 +4,7 @@ use rollhouse_core::{EnvSpec, RunId};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::run_id;
-use crate::{Incarnation, LaneSettings, Secret, SessionId};
+use crate::{Incarnation, LaneSettings, Refusal, Secret, SessionId};
 
 /// Coordinator to node: make the lanes of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -68,4 +68,43 @@ pub struct Attached {
     /// Number of the last request the session has answered; 0 if none. The owner may repeat that one, and gets
     /// the same answer, or go on with the next.
     pub last: u32,
+}
+
+/// Owner to node, over the node's attach socket: asks for the memory of a session, in place of a stream. The two
+/// descriptors of the memory come beside the answer, and the socket carries nothing more: it is open for as long as
+/// the owner is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct AttachMemory {
+    /// The version of the protocol that the owner speaks.
+    pub version: u16,
+    /// The pool.
+    #[serde(with = "run_id")]
+    pub pool: RunId,
+    /// Which of its sessions.
+    pub index: u32,
+    /// Which placement of it.
+    pub incarnation: Incarnation,
+    /// From the grant.
+    pub secret: Secret,
+}
+
+/// The owner is attached by memory; whoever was attached before, by memory or by a stream, is sent away.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryAttached {
+    /// Lanes of the session.
+    pub lanes: u32,
+    /// As in [`Attached`].
+    pub last: u32,
+    /// Counts the attachments by memory of this session; both descriptors' memory carries it.
+    pub generation: u64,
+    /// What the last answer refused, if it was a refusal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Refusal>,
+}
+
+impl AttachMemory {
+    /// What decides about an attachment, by memory or not.
+    pub const fn attach(&self) -> Attach {
+        Attach { pool: self.pool, index: self.index, incarnation: self.incarnation, secret: self.secret }
+    }
 }

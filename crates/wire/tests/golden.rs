@@ -15,9 +15,9 @@ use rollhouse_core::{
     BoxSpace, ColumnSpec, DType, Determinism, DiscreteSpace, EnvSpec, OptionSpec, OptionValue, RunId, Space,
 };
 use rollhouse_wire::{
-    Answer, Attach, Attached, AutoresetMode, Changes, ClosePool, CloseSession, ClusterStatus, Collect,
+    Answer, Attach, AttachMemory, Attached, AutoresetMode, Changes, ClosePool, CloseSession, ClusterStatus, Collect,
     CollectGoal, Done, Drain, EndCause, FrameHeader, FrameKind, GoneSession, Grant, Heartbeat,
-    HeartbeatTaken, Hello, Incarnation, LaneSettings, LostLane, NodeList, NodeLoad, NodeState, NodeStatus,
+    HeartbeatTaken, Hello, Incarnation, LaneSettings, LostLane, MemoryAttached, NodeList, NodeLoad, NodeState, NodeStatus,
     Notes, OpenPool, OpenSession, PoolOpened, PoolStatus, PoolStatusRequest, RecordRule, Refusal,
     RefusalCode, Register, Registered, Request, ResetLanes, Role, Secret, SeedRule, SessionCounts,
     SessionEnd, SessionId, SessionList, SessionOpened, SessionReport, SessionStatus, Ship, Shipped, Spread,
@@ -159,6 +159,7 @@ fn requests() -> Vec<Sample> {
         node: "n1".into(),
         boot: 0xfeed_beef,
         address: "10.0.0.7:7610".into(),
+        attach: Some("/var/lib/rollhouse/attach.sock".into()),
         capacity: 4096,
         threads: 8,
         labels: labels(),
@@ -188,6 +189,8 @@ fn requests() -> Vec<Sample> {
     let close = CloseSession { session: session(), incarnation: INCARNATION };
     let ship = Ship { spool: "k3f9q2tz".into(), segment: 12, bytes: 1 << 20, crc: 0xdead_beef };
     let attach = Attach { pool: POOL, index: 1, incarnation: INCARNATION, secret: secret() };
+    let attach_memory =
+        AttachMemory { version: 1, pool: POOL, index: 1, incarnation: INCARNATION, secret: secret() };
     let list = StoreList { path: "n1-k3f9q2tz/segments".into(), after: "0000000011.seg".into() };
     let read = StoreRead { path: "n1-k3f9q2tz/segments/0000000012.seg".into(), offset: 4096, bytes: 65_536 };
     let repair = StoreRepair { path: "n1-k3f9q2tz/segments/0000000012.seg".into() };
@@ -206,6 +209,7 @@ fn requests() -> Vec<Sample> {
         sample("request-open_session", Request::OpenSession(open_session)),
         sample("request-close_session", Request::CloseSession(close)),
         sample("request-attach", Request::Attach(attach)),
+        sample("request-attach_memory", Request::AttachMemory(attach_memory)),
         sample("request-store_list", Request::StoreList(list)),
         sample("request-store_read", Request::StoreRead(read)),
         sample("request-store_repair", Request::StoreRepair(repair)),
@@ -219,6 +223,7 @@ fn answers() -> Vec<Sample> {
         secret: secret(),
         node: "n1".into(),
         address: "10.0.0.7:7610".into(),
+        attach: Some("/var/lib/rollhouse/attach.sock".into()),
         first_lane: 32,
         lanes: 32,
     };
@@ -283,6 +288,7 @@ fn answers() -> Vec<Sample> {
         answer("answer-open_session", SessionOpened { spec: spec(), lease_ms: 30_000 }),
         answer("answer-close_session", end),
         answer("answer-attach", Attached { lanes: 32, last: 41 }),
+        answer("answer-attach_memory", MemoryAttached { lanes: 32, last: 41, generation: 2, refused: None }),
         answer("answer-store_list", StoreListing { entries: vec![entry], more: false }),
         answer("answer-store_read", StoreData { bytes: 65_536, file_bytes: 1 << 20 }),
         answer("answer-store_repair", StoreRepaired { bytes: 65_536, damaged: true }),

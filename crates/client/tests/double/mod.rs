@@ -271,6 +271,7 @@ impl Shared {
                 secret: Secret::from_bytes([7; 16]),
                 node: format!("node-{index}"),
                 address: address.to_string(),
+                attach: None,
                 first_lane,
                 lanes,
             });

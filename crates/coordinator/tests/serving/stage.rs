@@ -201,6 +201,7 @@ impl Node {
             node: self.name.clone(),
             boot: 1,
             address: "127.0.0.1:7610".to_owned(),
+            attach: None,
             capacity,
             threads: 1,
             labels: BTreeMap::new(),

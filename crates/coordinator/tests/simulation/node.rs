@@ -66,6 +66,7 @@ impl Node {
             node: self.name.clone(),
             boot: self.boot,
             address: format!("{}:7610", self.name),
+            attach: None,
             capacity: self.capacity,
             threads: 1,
             labels: BTreeMap::new(),

@@ -1,0 +1,12 @@
+//! The Unix socket over which an owner on the node's own machine is handed the memory of a session.
+//!
+//! One connection is one attachment: a request, an answer with two descriptors beside it, and then nothing. Either
+//! side learns from the connection's end that the other is gone, however it went.
+
+mod listener;
+mod owner;
+mod request;
+
+pub use listener::{AttachBindError, AttachListener, LocalArrival};
+pub use owner::{AttachCallError, OwnerSocket};
+pub use request::AttachSocket;

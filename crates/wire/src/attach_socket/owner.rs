@@ -1,0 +1,163 @@
+//! The owner's end of an attachment.
+
+use std::fmt;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recv, recvmsg};
+use rustix::process::geteuid;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::net::UnixStream;
+
+use super::request::{bounded_length, encoded};
+use crate::control::{self, ControlError};
+use crate::limits::{ATTACH_DESCRIPTORS, MAX_ATTACH_PATH_BYTES};
+use crate::{Answer, AttachMemory, MemoryAttached, Refusal, Request};
+
+/// A connection to a node's attach socket. While it is open, the owner is attached.
+#[derive(Debug)]
+pub struct OwnerSocket {
+    stream: std::os::unix::net::UnixStream,
+}
+
+impl OwnerSocket {
+    /// Connects to the socket at `path` and asks for a session's memory, which comes as two descriptors: what the
+    /// node writes, and what the owner does. Nothing is sent to a process of another user than our own and root,
+    /// unless `anybody` is believed. Needs a tokio runtime; cancellation-safe: dropped, the node is told.
+    ///
+    /// # Errors
+    /// See [`AttachCallError`].
+    pub async fn attach(
+        path: &Path,
+        anybody: bool,
+        asked: AttachMemory,
+    ) -> Result<(Self, MemoryAttached, [OwnedFd; ATTACH_DESCRIPTORS]), AttachCallError> {
+        let bytes = path.as_os_str().len();
+        if bytes > MAX_ATTACH_PATH_BYTES {
+            return Err(AttachCallError::Path { bytes });
+        }
+        let mut stream = UnixStream::connect(path).await.map_err(AttachCallError::Connect)?;
+        let uid = stream.peer_cred().map_err(AttachCallError::Connect)?.uid();
+        if !anybody && uid != geteuid().as_raw() && uid != 0 {
+            return Err(AttachCallError::Stranger { uid });
+        }
+        let request = encoded(&Request::AttachMemory(asked)).map_err(AttachCallError::Lost)?;
+        // A node that turns us away has answered before it reads, and may have closed its end.
+        let _written = stream.write_all(&request).await;
+        let (answer, descriptors) = read_answer(&mut stream).await?;
+        let attached =
+            control::decode::<Answer<MemoryAttached>>(&answer).map_err(AttachCallError::Message)?;
+        let attached = attached.into_result().map_err(AttachCallError::Refused)?;
+        let given = descriptors.len();
+        let memory = <[OwnedFd; ATTACH_DESCRIPTORS]>::try_from(descriptors)
+            .map_err(|_| AttachCallError::Descriptors { given })?;
+        let stream = stream.into_std().map_err(AttachCallError::Lost)?;
+        Ok((Self { stream }, attached, memory))
+    }
+
+    /// Whether the node is there: it has not closed the connection, and has not died. Never blocks.
+    pub fn is_open(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let mut byte = [MaybeUninit::<u8>::uninit()];
+        // Nothing is ever said on it, so that anything but silence is the end.
+        recv(self.stream.as_fd(), &mut byte, flags).err() == Some(rustix::io::Errno::WOULDBLOCK)
+    }
+}
+
+/// Reads one message, and all descriptors that come with it.
+async fn read_answer(stream: &mut UnixStream) -> Result<(Vec<u8>, Vec<OwnedFd>), AttachCallError> {
+    let mut word = [0; 4];
+    let (first, descriptors) = receive(stream, &mut word).await?;
+    stream.read_exact(&mut word[first..]).await.map_err(AttachCallError::Lost)?;
+    let length = bounded_length(word).map_err(AttachCallError::Lost)?;
+    let mut bytes = vec![0; length];
+    // Descriptors come with the first byte; the kernel drops those that are sent beside later ones.
+    stream.read_exact(&mut bytes).await.map_err(AttachCallError::Lost)?;
+    Ok((bytes, descriptors))
+}
+
+/// The first bytes, at least one, and the descriptors beside them.
+async fn receive(stream: &UnixStream, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), AttachCallError> {
+    let mut descriptors = Vec::new();
+    let received = stream.async_io(Interest::READABLE, || {
+        // Room for one more than is right, so that too many are seen.
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(ATTACH_DESCRIPTORS + 1))];
+        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let received = recvmsg(stream.as_fd(), &mut [IoSliceMut::new(bytes)], &mut beside, flags)?;
+        for message in beside.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                descriptors.extend(rights);
+            }
+        }
+        Ok(received)
+    });
+    let received = received.await.map_err(AttachCallError::Lost)?;
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(AttachCallError::Descriptors { given: descriptors.len() + 1 });
+    }
+    if received.bytes == 0 {
+        return Err(AttachCallError::Lost(io::ErrorKind::UnexpectedEof.into()));
+    }
+    Ok((received.bytes, descriptors))
+}
+
+/// Why an owner is not attached by memory.
+#[derive(Debug)]
+pub enum AttachCallError {
+    /// The path is longer than [`MAX_ATTACH_PATH_BYTES`].
+    Path {
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// Nobody answers at the path.
+    Connect(io::Error),
+    /// A process of another user answers, which is not believed.
+    Stranger {
+        /// The user.
+        uid: u32,
+    },
+    /// The connection ended, or what came is no message.
+    Lost(io::Error),
+    /// The answer cannot be read.
+    Message(ControlError),
+    /// The node does not want to.
+    Refused(Refusal),
+    /// Not [`ATTACH_DESCRIPTORS`] descriptors; those that came are closed.
+    Descriptors {
+        /// At least so many.
+        given: usize,
+    },
+}
+
+impl fmt::Display for AttachCallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path { bytes } => {
+                write!(f, "the path of the attach socket has {bytes} bytes, at most {MAX_ATTACH_PATH_BYTES}")
+            }
+            Self::Connect(_) => f.write_str("the attach socket does not answer"),
+            Self::Stranger { uid } => {
+                write!(f, "a process of user {uid} answers at the attach socket, not one of ours or root's")
+            }
+            Self::Lost(_) => f.write_str("the attach socket ended before it answered"),
+            Self::Message(error) => error.fmt(f),
+            Self::Refused(refusal) => refusal.fmt(f),
+            Self::Descriptors { given } => {
+                write!(f, "{given} descriptors came with the answer, {ATTACH_DESCRIPTORS} are wanted")
+            }
+        }
+    }
+}
+
+impl std::error::Error for AttachCallError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Connect(error) | Self::Lost(error) => Some(error),
+            Self::Message(error) => error.source(),
+            Self::Refused(_) | Self::Path { .. } | Self::Stranger { .. } | Self::Descriptors { .. } => None,
+        }
+    }
+}

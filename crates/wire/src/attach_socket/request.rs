@@ -1,0 +1,114 @@
+//! The node's end of an attachment.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use serde::Serialize;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::net::UnixStream;
+
+use crate::control::{self, ControlError};
+use crate::limits::{ATTACH_DEADLINE, ATTACH_DESCRIPTORS, MAX_ATTACH_MESSAGE_BYTES};
+use crate::{Answer, AttachMemory, MemoryAttached, Refusal, RefusalCode, Request, Versions};
+
+/// A process that is connected to the attach socket and may attach. Closed when dropped.
+#[derive(Debug)]
+pub struct AttachSocket {
+    stream: UnixStream,
+}
+
+impl AttachSocket {
+    pub(super) const fn new(stream: UnixStream) -> Self {
+        Self { stream }
+    }
+
+    /// What it asks for. Waits at most [`ATTACH_DEADLINE`].
+    ///
+    /// # Errors
+    /// What to refuse it with if it asks for anything else; `None` if it is gone, too slow, or speaks no protocol of
+    /// ours.
+    pub async fn request(&mut self) -> Result<AttachMemory, Option<Refusal>> {
+        let read = tokio::time::timeout(ATTACH_DEADLINE, self.read_message()).await;
+        let bytes = read.map_err(|_| None)?.map_err(|_| None)?;
+        match control::decode::<Request>(&bytes) {
+            Ok(Request::AttachMemory(asked)) => {
+                let theirs = Versions { oldest: asked.version, newest: asked.version };
+                if Versions::OURS.common(theirs).is_some() {
+                    return Ok(asked);
+                }
+                let Versions { oldest, newest } = Versions::OURS;
+                let message = format!("version {} is not from {oldest} to {newest}", asked.version);
+                Err(Some(Refusal::new(RefusalCode::Version, message)))
+            }
+            Ok(other) => {
+                let message = format!("the attach socket does not answer {}", other.word());
+                Err(Some(Refusal::new(RefusalCode::Unsupported, message)))
+            }
+            Err(error) => Err(Some(Refusal::new(RefusalCode::BadRequest, error.to_string()))),
+        }
+    }
+
+    /// Answers with the session's memory: from now on the owner is attached.
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub async fn accept(
+        &mut self,
+        attached: MemoryAttached,
+        memory: [BorrowedFd<'_>; ATTACH_DESCRIPTORS],
+    ) -> io::Result<()> {
+        let bytes = encoded(&Answer::Ok(attached))?;
+        let sent = self.stream.async_io(Interest::WRITABLE, || {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(ATTACH_DESCRIPTORS))];
+            let mut beside = SendAncillaryBuffer::new(&mut space);
+            beside.push(SendAncillaryMessage::ScmRights(&memory));
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            Ok(sendmsg(self.stream.as_fd(), &[IoSlice::new(&bytes)], &mut beside, flags)?)
+        });
+        let sent = sent.await?;
+        // The descriptors go with the first byte.
+        self.stream.write_all(&bytes[sent..]).await
+    }
+
+    /// Answers with a refusal. Whether it is heard is the asker's affair.
+    pub async fn refuse(&mut self, refusal: Refusal) {
+        if let Ok(bytes) = encoded(&Answer::<MemoryAttached>::Refused(refusal)) {
+            let _sent = tokio::time::timeout(ATTACH_DEADLINE, self.stream.write_all(&bytes)).await;
+        }
+    }
+
+    /// Returns when the owner is gone, or says anything more, which it may not. Cancellation-safe.
+    pub async fn gone(&mut self) {
+        let mut byte = [0];
+        // An end, a byte and an error all mean the same.
+        let _end = self.stream.read(&mut byte).await;
+    }
+
+    async fn read_message(&mut self) -> io::Result<Vec<u8>> {
+        let mut word = [0; 4];
+        self.stream.read_exact(&mut word).await?;
+        let length = bounded_length(word)?;
+        let mut bytes = vec![0; length];
+        self.stream.read_exact(&mut bytes).await?;
+        Ok(bytes)
+    }
+}
+
+/// How many bytes follow a length word on an attach socket.
+pub(super) fn bounded_length(word: [u8; 4]) -> io::Result<usize> {
+    let length = u32::from_le_bytes(word) as usize;
+    if length > MAX_ATTACH_MESSAGE_BYTES {
+        let message = format!("a message of {length} bytes, at most {MAX_ATTACH_MESSAGE_BYTES} are taken");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+    }
+    Ok(length)
+}
+
+pub(super) fn encoded<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let invalid = |error: ControlError| io::Error::new(io::ErrorKind::InvalidData, error);
+    control::encode(message, &mut bytes).map_err(invalid)?;
+    Ok(bytes)
+}
