@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::coordinator::{COORDINATOR_METRICS_PORT, COORDINATOR_PORT};
 use crate::node::{NODE_METRICS_PORT, NODE_PORT};
-use crate::shared::{Network, Spool, Store, Worker};
+use crate::shared::{AttachSettings, Network, Spool, Store, Worker};
 use crate::{Config, Setting};
 
 /// What `rollhouse up` is told. `config/local.toml` shows every key at its default. It makes its own certificates.
@@ -19,6 +19,8 @@ pub struct LocalConfig {
     pub node_listen: SocketAddr,
     /// How the node steps.
     pub worker: Worker,
+    /// How trainers on its machine reach its sessions' memory.
+    pub attach: AttachSettings,
     /// What the node keeps until the store has it.
     pub spool: Spool,
     /// What the coordinator keeps of recordings.
@@ -39,6 +41,7 @@ impl Default for LocalConfig {
             coordinator_listen: local(COORDINATOR_PORT),
             node_listen: local(NODE_PORT),
             worker: Worker::default(),
+            attach: AttachSettings::default(),
             spool: Spool::default(),
             store: Store::default(),
             coordinator_metrics: Some(local(COORDINATOR_METRICS_PORT)),
@@ -56,6 +59,7 @@ impl Config for LocalConfig {
             ("node.listen", &mut self.node_listen),
         ];
         settings.extend(self.worker.settings());
+        settings.extend(self.attach.settings());
         settings.extend(self.spool.settings());
         settings.extend(self.store.settings());
         settings.push(("metrics.coordinator", &mut self.coordinator_metrics));

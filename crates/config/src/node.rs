@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::setting::HostPort;
-use crate::shared::{Network, Spool, Tls, Worker};
+use crate::shared::{AttachSettings, Network, Spool, Tls, Worker};
 use crate::{Config, Setting};
 
 /// What a node is told. Its name is the one in its certificate. `config/node.toml` shows every key at its default.
@@ -21,6 +21,8 @@ pub struct NodeConfig {
     pub data: PathBuf,
     /// How it steps.
     pub worker: Worker,
+    /// How trainers on its machine reach its sessions' memory.
+    pub attach: AttachSettings,
     /// What it keeps until the store has it.
     pub spool: Spool,
     /// Its certificates.
@@ -39,6 +41,7 @@ impl Default for NodeConfig {
             advertise: None,
             data: "./rollhouse-node".into(),
             worker: Worker::default(),
+            attach: AttachSettings::default(),
             spool: Spool::default(),
             tls: Tls::default(),
             metrics: Some(SocketAddr::from(([0, 0, 0, 0], NODE_METRICS_PORT))),
@@ -56,6 +59,7 @@ impl Config for NodeConfig {
             ("node.data", &mut self.data),
         ];
         settings.extend(self.worker.settings());
+        settings.extend(self.attach.settings());
         settings.extend(self.spool.settings());
         settings.extend(self.tls.settings());
         settings.push(("metrics.listen", &mut self.metrics));

@@ -277,6 +277,33 @@ impl Setting for Labels {
     }
 }
 
+/// Numbers of users; as text with commas between them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Uids(pub Vec<u32>);
+
+impl Setting for Uids {
+    fn wanted(&self) -> String {
+        format!("at most {MAX_UIDS} numbers of users with commas between them, as in \"1000,1001\"")
+    }
+
+    fn set(&mut self, given: &Given) -> Result<(), String> {
+        let mut uids = Vec::new();
+        for part in text(given)?.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            uids.push(part.parse().map_err(|_| format!("`{part}` is no number of a user"))?);
+        }
+        if uids.len() > MAX_UIDS {
+            return Err(format!("there are {}", uids.len()));
+        }
+        self.0 = uids;
+        Ok(())
+    }
+
+    fn show(&self) -> Shown {
+        let numbers: Vec<String> = self.0.iter().map(u32::to_string).collect();
+        Shown::Text(numbers.join(","))
+    }
+}
+
 /// The string that was given.
 pub(crate) fn text(given: &Given) -> Result<&str, String> {
     match given {
@@ -342,6 +369,8 @@ fn quoted(text: &str) -> String {
 pub const MAX_TEXT_BYTES: usize = 4096;
 /// Bytes of a label's name and of its value; the protocol's own bound.
 pub const MAX_NAME_BYTES: usize = 128;
+/// Users that are named.
+pub const MAX_UIDS: usize = 64;
 /// Labels of a node; the protocol's own bound.
 pub const MAX_LABELS: usize = 32;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rollhouse_core::limits::{MAX_LANES, MAX_THREADS};
 
 use crate::quantity::{Bytes, Time};
-use crate::setting::{Bounded, Given, Labels, Setting, Shown, text};
+use crate::setting::{Bounded, Given, Labels, Setting, Shown, Uids, text};
 
 /// How a node steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +27,21 @@ pub struct Worker {
     /// How long one step may take before its session is given up as hung. Default 60 s: no step of a built-in
     /// env takes a millisecond.
     pub hang_after: Time,
+}
+
+/// How trainers on the node's own machine reach its sessions' memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttachSettings {
+    /// Whether there is an attach socket. Default true: what it costs is a file.
+    pub enabled: bool,
+    /// The socket's file; `None` is `attach.sock` in the data folder. At most 107 bytes, which is what a Unix
+    /// socket's address holds; longer ones stop the start.
+    pub path: Option<PathBuf>,
+    /// Users whose processes may attach, beside the node's own and root. Default none. Users are as the node sees
+    /// them: in another user namespace they may have other numbers.
+    pub uids: Uids,
+    /// Sessions attached by memory at a time; beyond, owners are told `busy`. Each has a thread. Default 64.
+    pub sessions: Bounded<1, 1024>,
 }
 
 /// What a node keeps until the store has it.
@@ -117,6 +132,17 @@ impl Worker {
     }
 }
 
+impl AttachSettings {
+    pub(crate) fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
+        vec![
+            ("attach.enabled", &mut self.enabled),
+            ("attach.path", &mut self.path),
+            ("attach.uids", &mut self.uids),
+            ("attach.sessions", &mut self.sessions),
+        ]
+    }
+}
+
 impl Spool {
     pub(crate) fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
         vec![
@@ -164,6 +190,12 @@ impl Default for Worker {
             lease: Time(Duration::from_secs(30)),
             hang_after: Time(Duration::from_secs(60)),
         }
+    }
+}
+
+impl Default for AttachSettings {
+    fn default() -> Self {
+        Self { enabled: true, path: None, uids: Uids::default(), sessions: Bounded(64) }
     }
 }
 
