@@ -1,7 +1,5 @@
 //! Answers of a session as bytes: header, columns and sidecar in one buffer that is used again and again.
 
-use std::ops::Range;
-
 use bytes::{BufMut, Bytes, BytesMut};
 use rollhouse_core::ColumnRef;
 use rollhouse_engine::{Frame, Received};
@@ -12,8 +10,6 @@ use serde::Serialize;
 #[derive(Debug)]
 pub(crate) struct Answer {
     out: BytesMut,
-    /// Where the truncated flags stand.
-    truncated: Range<usize>,
 }
 
 impl Answer {
@@ -22,7 +18,7 @@ impl Answer {
         let mut out = earlier.try_into_mut().unwrap_or_default();
         out.clear();
         out.put_bytes(0, HEADER_BYTES);
-        Self { out, truncated: 0..0 }
+        Self { out }
     }
 
     /// The rows of all lanes.
@@ -47,12 +43,6 @@ impl Answer {
         if final_obs {
             received.final_obs.iter().for_each(|column| self.column(column.as_ref()));
         }
-    }
-
-    /// Marks rows as truncated whose episode was cut from outside.
-    pub(crate) fn truncate(&mut self, rows: impl Iterator<Item = usize>) {
-        let flags = &mut self.out[self.truncated.clone()];
-        rows.for_each(|row| flags[row] = 1);
     }
 
     /// Writes sidecar and header; the whole answer.
@@ -83,7 +73,6 @@ impl Answer {
         columns.for_each(|column| self.column(column));
         self.column(ColumnRef::F64(rewards));
         self.column(ColumnRef::U8(terminated));
-        self.truncated = self.out.len()..self.out.len() + truncated.len();
         self.column(ColumnRef::U8(truncated));
         self.column(ColumnRef::U8(reset));
     }

@@ -22,8 +22,8 @@ use crate::link::{Card, Link, LinkParts, SpoolLoad};
 use crate::pulse::Pulse;
 use crate::serve::Serving;
 use crate::{
-    ConnectionFigures, HANG_DEADLINE, LinkState, Node, NodeFigures, ServeError, ShipFigures, ShipperConfig,
-    Shipping, ShippingConfig, StartError, WhenFull,
+    AttachConfig, ConnectionFigures, HANG_DEADLINE, LinkState, Node, NodeFigures, ServeError, ShipFigures,
+    ShipperConfig, Shipping, ShippingConfig, StartError, WhenFull,
 };
 
 /// What a node of a cluster is started with.
@@ -58,6 +58,8 @@ pub struct ClusterNodeConfig {
     pub shipping: ShippingConfig,
     /// What is asked of QUIC.
     pub quic: Settings,
+    /// Where owners of this machine attach by memory; `None` for nowhere.
+    pub attach: Option<AttachConfig>,
     /// The envs it has.
     pub registry: Arc<Registry>,
     /// Name and version of the program.
@@ -95,6 +97,7 @@ impl ClusterNodeConfig {
                 bytes_per_second: None,
             },
             quic: Settings::default(),
+            attach: None,
             registry: Arc::new(Registry::builtin()),
             program: program.into(),
         }
@@ -200,6 +203,7 @@ impl ClusterNode {
             config.quic,
             config.program.clone(),
             Arc::clone(&hosting),
+            config.attach.clone(),
         );
         let serving = serving.map_err(ClusterNodeError::Serve)?;
         let (state, seen_state) = watch::channel(LinkState::default());
@@ -383,6 +387,8 @@ fn card(name: &str, config: &ClusterNodeConfig, listen: SocketAddr) -> Card {
         // The low half of a UUIDv7 is random.
         boot: RunId::generate().as_u128() as u64,
         advertise: config.advertise.clone(),
+        // A path that is no text is of no use to others.
+        attach: config.attach.as_ref().and_then(|attach| attach.path.to_str().map(str::to_owned)),
         listen,
         capacity: config.capacity,
         threads: u32::try_from(config.threads.get()).unwrap_or(u32::MAX),

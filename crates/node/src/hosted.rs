@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use rollhouse_arena::{PeerError, Request as MemoryRequest, ServingEnd};
 use rollhouse_core::{Interruption, panic_message};
 use rollhouse_wire::{EndCause, FrameHeader, FrameKind, Incarnation, Refusal, SessionCounts, SessionId};
 use tokio::sync::{Mutex, MutexGuard, watch};
@@ -29,6 +30,8 @@ pub(crate) enum Hosted {
 /// home --short batch--> stepped on the data thread --> home
 /// home --long batch---> with a worker --> home
 ///                       with a worker --hangs, panics--> gone
+/// home --attached by memory--> with a thread of its own --detached--> home
+///                              with a thread of its own --hangs, panics--> gone
 /// home --ended--> gone
 /// ```
 #[derive(Debug)]
@@ -42,7 +45,7 @@ pub(crate) struct Owned {
     turn: watch::Sender<Turn>,
     /// Whoever holds it steps the session, or ends it.
     seat: Mutex<Seat>,
-    told: Told,
+    told: Arc<Told>,
 }
 
 /// A session that plays by itself.
@@ -68,7 +71,7 @@ enum Seat {
 }
 
 #[derive(Debug)]
-struct Home {
+pub(crate) struct Home {
     session: OwnedSession,
     /// What a request cost lately: at once when it was dear, slowly when it was cheap.
     cost: Duration,
@@ -96,6 +99,15 @@ pub(crate) enum Unanswered {
     Gone(Gone),
 }
 
+/// A session that is away from its seat, which is kept for it.
+///
+/// Dropped without a word, the session is gone.
+#[derive(Debug)]
+pub(crate) struct Lent<'a> {
+    owned: &'a Owned,
+    seat: MutexGuard<'a, Seat>,
+}
+
 /// What was stepped on a worker, with what it was given.
 struct Worked {
     home: Box<Home>,
@@ -119,8 +131,13 @@ impl Owned {
             max_columns,
             turn: watch::Sender::new(Turn::default()),
             seat: Mutex::new(Seat::Home(Box::new(home))),
-            told: Told::default(),
+            told: Arc::default(),
         }
+    }
+
+    /// Where it tells what it has done.
+    pub(crate) const fn told(&self) -> &Arc<Told> {
+        &self.told
     }
 
     /// Sends earlier attachments away, waits until what they asked for is done, and gives the number of the last
@@ -173,6 +190,16 @@ impl Owned {
         self.answer_on_worker(seat, header, request, executor, figures).await
     }
 
+    /// Lends the session to a thread that steps it for as long as this attachment may go on.
+    pub(crate) async fn lend(&self, attachment: u64) -> Result<(Lent<'_>, Box<Home>), Unanswered> {
+        let mut seat = self.seat.lock().await;
+        if self.turn.borrow().attachment != attachment {
+            return Err(Unanswered::Replaced);
+        }
+        let home = take_home(&mut seat)?;
+        Ok((Lent { owned: self, seat }, home))
+    }
+
     async fn answer_on_worker(
         &self,
         mut seat: MutexGuard<'_, Seat>,
@@ -181,14 +208,7 @@ impl Owned {
         executor: &Executor,
         figures: &Arc<NodeFigures>,
     ) -> Result<Bytes, Unanswered> {
-        let away = Seat::Gone(Gone { cause: EndCause::Failed, detail: LOST_ON_THE_WAY.to_owned() });
-        let mut home = match std::mem::replace(&mut *seat, away) {
-            Seat::Home(home) => home,
-            Seat::Gone(gone) => {
-                *seat = Seat::Gone(gone.clone());
-                return Err(Unanswered::Gone(gone));
-            }
-        };
+        let mut home = take_home(&mut seat)?;
         let waits = waits_for_recorder(&home.session);
         let parts = (home, std::mem::take(request));
         let own = Arc::clone(figures);
@@ -226,15 +246,7 @@ impl Owned {
     /// Tells what was done if it has not been told for a while.
     fn tell_if_stale(&self, home: &mut Home, figures: &NodeFigures) {
         if home.stale_since.is_some_and(|since| since.elapsed() >= TELL_EVERY) {
-            self.tell(home, figures);
-        }
-    }
-
-    fn tell(&self, home: &mut Home, figures: &NodeFigures) {
-        home.stale_since = None;
-        // An engine of one thread never hangs; one that panicked is gone.
-        if let Ok(stats) = home.session.stats() {
-            self.told.update((&stats).into(), figures);
+            home.tell(&self.told, figures);
         }
     }
 
@@ -273,7 +285,62 @@ impl Owned {
     }
 }
 
+impl Lent<'_> {
+    /// The session is back, and may be stepped by others.
+    pub(crate) fn give_back(mut self, mut home: Box<Home>, figures: &NodeFigures) {
+        self.owned.tell_if_stale(&mut home, figures);
+        *self.seat = Seat::Home(home);
+    }
+
+    /// The session does not come back.
+    pub(crate) fn lose(mut self, error: JobError) -> Gone {
+        let gone = Gone { cause: cause_of(&error), detail: error.to_string() };
+        *self.seat = Seat::Gone(gone.clone());
+        gone
+    }
+}
+
 impl Home {
+    /// The session.
+    pub(crate) const fn session(&mut self) -> &mut OwnedSession {
+        &mut self.session
+    }
+
+    /// Does what an owner asks for by memory. What it has done is told to `told` now and then.
+    #[inline]
+    pub(crate) fn serve(
+        &mut self,
+        end: &mut ServingEnd,
+        request: MemoryRequest,
+        told: &Told,
+        figures: &NodeFigures,
+    ) -> Result<(), PeerError> {
+        let began = Instant::now();
+        let served = self.session.serve(end, request);
+        let took = began.elapsed();
+        match request {
+            MemoryRequest::Step => figures.requests.step.observe(took),
+            MemoryRequest::Reset => figures.requests.reset.observe(took),
+            MemoryRequest::Lanes => figures.requests.send.observe(took),
+            MemoryRequest::Command => return served,
+        }
+        if began.duration_since(*self.stale_since.get_or_insert(began)) >= TELL_EVERY {
+            self.tell(told, figures);
+        }
+        served
+    }
+
+    /// Tells what was done, if anything was since it was last told.
+    #[cold]
+    pub(crate) fn tell(&mut self, told: &Told, figures: &NodeFigures) {
+        if self.stale_since.take().is_some()
+            // An engine of one thread never hangs; one that panicked is gone.
+            && let Ok(stats) = self.session.stats()
+        {
+            told.update((&stats).into(), figures);
+        }
+    }
+
     fn handle(
         &mut self,
         header: FrameHeader,
@@ -355,6 +422,18 @@ async fn finish(
     finished.map_err(|error| panicked(error.to_string()))
 }
 
+/// Takes the session away from its seat: if it does not come back, it is gone.
+fn take_home(seat: &mut Seat) -> Result<Box<Home>, Unanswered> {
+    let away = Seat::Gone(Gone { cause: EndCause::Failed, detail: LOST_ON_THE_WAY.to_owned() });
+    match std::mem::replace(seat, away) {
+        Seat::Home(home) => Ok(home),
+        Seat::Gone(gone) => {
+            *seat = Seat::Gone(gone.clone());
+            Err(Unanswered::Gone(gone))
+        }
+    }
+}
+
 /// Notes that the session was lost with the worker that had it.
 fn lose(seat: &mut Seat, error: JobError) -> Unanswered {
     let gone = Gone { cause: cause_of(&error), detail: error.to_string() };
@@ -381,7 +460,7 @@ const fn interruption_of(cause: EndCause) -> Interruption {
 }
 
 /// Stepping waits for the recorder when the disk cannot follow: that is no hang.
-fn waits_for_recorder(session: &OwnedSession) -> Waits {
+pub(crate) fn waits_for_recorder(session: &OwnedSession) -> Waits {
     let recording = session.recording().map(Arc::downgrade);
     Box::new(move || recording.as_ref().and_then(std::sync::Weak::upgrade).is_some_and(|run| run.is_behind()))
 }
@@ -402,5 +481,5 @@ const TELL_EVERY: Duration = Duration::from_millis(500);
 /// which costs a reader some bytes; a trainer that steps more often never does.
 const FLUSH_AFTER: Duration = Duration::from_secs(1);
 
-/// Seen only by those who come while a worker has the session, and then only if its task was ended by force.
-const LOST_ON_THE_WAY: &str = "the session was lost while a worker had it";
+/// Seen only by those who come after a task was ended by force while another thread had the session.
+const LOST_ON_THE_WAY: &str = "the session was lost while another thread had it";

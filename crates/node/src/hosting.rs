@@ -17,7 +17,7 @@ use crate::hosted::{Collecting, Gone, Hosted, Owned};
 use crate::node::Rollouts;
 use crate::owned::OwnedSession;
 use crate::plan::SessionPlan;
-use crate::table::SessionTable;
+use crate::table::{SessionTable, Transport};
 use crate::{BeginError, Cancel, Exit, NodeFigures};
 
 /// What the sessions of a node share.
@@ -151,8 +151,8 @@ impl Hosting {
     ///
     /// # Errors
     /// Why not.
-    pub(crate) async fn attach(&self, attach: &Attach) -> Result<Place, Refusal> {
-        let attachment = self.table().attach(attach)?;
+    pub(crate) async fn attach(&self, attach: &Attach, by: Transport) -> Result<Place, Refusal> {
+        let attachment = self.table().attach(attach, by)?;
         let Hosted::Owned(session) = attachment.session else {
             return Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself"));
         };
@@ -248,6 +248,11 @@ impl Hosting {
                 hosting.end(id, incarnation, Gone { cause: EndCause::LeaseEnded, detail }).await;
             });
         }
+    }
+
+    /// How long one step may take before its session is given up as hung.
+    pub(crate) const fn hang_deadline(&self) -> Duration {
+        self.settings.hang_deadline
     }
 
     /// Takes no new sessions from now on.

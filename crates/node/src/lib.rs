@@ -9,8 +9,8 @@
 //!                                        rollouts: session actors      short batches here, long ones with workers
 //! ```
 //!
-//! A session stepped by its owner costs a stream and its lanes' memory: no thread, no descriptor, no actor. A
-//! session that plays by itself steps on a thread of its own that no actor stands in front of; actors start it,
+//! A session stepped by its owner over a stream costs that and its lanes' memory: no thread, no descriptor, no actor.
+//! An owner on this machine may step through shared memory instead, which takes a thread. A session that plays by itself steps on a thread of its own that no actor stands in front of; actors start it,
 //! watch that it makes progress and pass on how it ended. What decides is plain values that are given the time:
 //! the table of sessions with its leases, the registration, [`Shipper`], [`HangWatch`] and
 //! [`BackOff`](rollhouse_core::BackOff).
@@ -30,6 +30,9 @@
 //! | data | own thread, tokio | closes all connections | the node serves nobody more |
 //! | one per connection | data | its streams end | ends with the connection |
 //! | one per attached session | data | the lease runs | the connection ends with the reason |
+//! | attach | data | ends with the node | tries again after 100 ms |
+//! | one per process at the attach socket | data | its thread is told to stop; the lease runs | the attachment ends |
+//! | `rollhouse-shm-N`, one per session attached by memory | own thread | ends after the request it is in | a panic ends its session; one that hangs is given up |
 //! | one per session whose lease is over | data | ends with the node | the session's end says why |
 //! | workers | own threads | end after the batch they are in | a panic ends its session; one that hangs is given up and replaced |
 //! | the recorder's writer | own thread | writes and seals what it has | latches, opens a new segment with back-off |
@@ -39,6 +42,8 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod attach;
+mod attached;
 mod cancel;
 mod cluster_node;
 mod connections;
@@ -65,6 +70,7 @@ mod table;
 mod tally;
 mod watch;
 
+pub use attach::AttachConfig;
 pub use cancel::Cancel;
 pub use cluster_node::{ClusterNode, ClusterNodeConfig, ClusterNodeError, StopReport};
 pub use connections::ConnectionFigures;

@@ -28,6 +28,8 @@ pub(crate) struct Card {
     pub(crate) boot: u64,
     /// Where owners reach it; `None` for the address from which the coordinator is reached.
     pub(crate) advertise: Option<String>,
+    /// Path of the attach socket, if there is one.
+    pub(crate) attach: Option<String>,
     pub(crate) listen: SocketAddr,
     pub(crate) capacity: u32,
     pub(crate) threads: u32,
@@ -222,6 +224,7 @@ impl Link {
             node: card.node,
             boot: card.boot,
             address,
+            attach: card.attach,
             capacity: card.capacity,
             threads: card.threads,
             labels: card.labels,

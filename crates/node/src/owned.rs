@@ -6,13 +6,17 @@
 //!             any other number: out of order, the stream ends
 //! ```
 //!
-//! No sockets and no clock: requests come in and answers go out as bytes.
+//! No sockets and no clock: requests come in and answers go out as bytes, or through memory that the owner has mapped
+//! as well (`memory.rs`).
+
+mod memory;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rollhouse_arena::SharedArena;
 use rollhouse_core::{ColumnRef, Interruption, Outcome};
 use rollhouse_engine::{Autoreset, Engine, Received, Reset, Stats, StepError};
 use rollhouse_replay::{Recorder, RunRecorder};
@@ -33,12 +37,31 @@ pub(crate) struct OwnedSession {
     /// Where to begin the recording at the first reset; `None` when nothing is recorded, and afterwards.
     recorder: Option<Arc<Recorder>>,
     recording: Option<Arc<RunRecorder>>,
+    /// Whether anything has moved: then the lanes stay in the memory they are in.
+    begun: bool,
+    /// Shared memory that the lanes lie in, once an owner has attached by it.
+    memory: Option<SharedArena>,
+    /// Attachments by memory so far.
+    generation: u64,
     last: u32,
-    answer: Bytes,
+    answer: Kept,
+    /// The last answer, if it was a refusal.
+    refused: Option<Refusal>,
     /// Lanes that were lost in the last answer, ascending.
     lost: Vec<u32>,
     /// With what the last request was refused, until somebody has counted it.
     refused: Option<RefusalCode>,
+}
+
+/// The last answer.
+#[derive(Debug)]
+enum Kept {
+    /// As it was sent.
+    Bytes(Bytes),
+    /// It is in memory: the newest frame, or a refusal.
+    InMemory,
+    /// It is in memory: rows of some lanes.
+    Rows(Received),
 }
 
 /// What an owner sent: the columns and sidecar that the header announces.
@@ -79,8 +102,12 @@ impl OwnedSession {
             layout,
             recorder,
             recording: None,
+            begun: false,
+            memory: None,
+            generation: 0,
             last: 0,
-            answer: Bytes::new(),
+            answer: Kept::Bytes(Bytes::new()),
+            refused: None,
             lost: Vec::new(),
             refused: None,
         })
@@ -136,8 +163,27 @@ impl OwnedSession {
     }
 
     /// The answer again, if the request with that number was answered last.
-    pub(crate) fn repeated(&self, number: u32) -> Option<Bytes> {
-        (number == self.last).then(|| self.answer.clone())
+    pub(crate) fn repeated(&mut self, number: u32) -> Option<Bytes> {
+        if number != self.last {
+            return None;
+        }
+        if let Kept::Bytes(answer) = &self.answer {
+            return Some(answer.clone());
+        }
+        // It was given by memory, to an owner that goes on over a stream.
+        let answer = match std::mem::replace(&mut self.answer, Kept::Bytes(Bytes::new())) {
+            Kept::Bytes(answer) => answer,
+            Kept::Rows(received) => self.rows_answer(number, &received),
+            Kept::InMemory => match self.refused.take() {
+                Some(refusal) => return Some(self.refuse(number, &refusal)),
+                None => match self.frame_answer(number) {
+                    Ok(answer) => answer,
+                    Err(refusal) => return Some(self.refuse(number, &refusal)),
+                },
+            },
+        };
+        self.answer = Kept::Bytes(answer.clone());
+        Some(answer)
     }
 
     /// Does what a request that [`OwnedSession::check`] let pass asks for, and answers it. Takes as long as the
@@ -172,9 +218,11 @@ impl OwnedSession {
 
     /// Answers a request with a refusal; nothing moves.
     pub(crate) fn refuse(&mut self, number: u32, refusal: &Refusal) -> Bytes {
-        let answer = Answer::reusing(std::mem::take(&mut self.answer));
+        let answer = self.new_answer();
         let answer = answer.finish(FrameKind::Refused, false, number, &Sidecar::Refusal(refusal));
-        self.answered(number, answer)
+        let answer = self.answered(number, answer);
+        self.refused = Some(refusal.clone());
+        answer
     }
 
     /// Hands what was recorded so far to the recorder's writer, for which it may wait.
@@ -199,8 +247,17 @@ impl OwnedSession {
 
     fn answered(&mut self, number: u32, answer: Bytes) -> Bytes {
         self.last = number;
-        self.answer = answer.clone();
+        self.refused = None;
+        self.answer = Kept::Bytes(answer.clone());
         answer
+    }
+
+    /// In the memory of the last answer, if nobody reads that any more.
+    fn new_answer(&mut self) -> Answer {
+        match std::mem::replace(&mut self.answer, Kept::InMemory) {
+            Kept::Bytes(bytes) => Answer::reusing(bytes),
+            Kept::InMemory | Kept::Rows(_) => Answer::reusing(Bytes::new()),
+        }
     }
 
     fn reset(&mut self, number: u32, sidecar: &[u8]) -> Result<Result<Bytes, Refusal>, RequestFault> {
@@ -212,33 +269,26 @@ impl OwnedSession {
         if lanes.mask.iter().any(|&flag| flag > 1) {
             return Err(RequestFault::Reset);
         }
-        if let Err(refusal) = self.begin_recording() {
-            return Ok(Err(refusal));
-        }
         let mask = lanes.mask.iter().map(|&flag| flag == 1).collect();
-        let frame = match self.engine.reset(&Reset { seeds: lanes.seeds, mask }) {
-            Ok(frame) => frame,
-            Err(error) => return Ok(Err(refusal_of(&error))),
-        };
-        let mut answer = Answer::reusing(std::mem::take(&mut self.answer));
-        answer.batch(&self.layout, &frame, false);
-        Ok(Ok(self.finish_batch(answer, number, false)))
+        Ok(self.begin_episodes(&Reset { seeds: lanes.seeds, mask }).and_then(|()| self.frame_answer(number)))
+    }
+
+    /// Begins episodes; the newest frame shows them.
+    fn begin_episodes(&mut self, reset: &Reset) -> Result<(), Refusal> {
+        self.begin_recording()?;
+        self.begun = true;
+        self.engine.reset(reset).map(drop).map_err(|error| refusal_of(&error))
     }
 
     fn step(&mut self, number: u32, columns: &ColumnBuffer) -> Result<Bytes, Refusal> {
-        let same_step = self.plan.engine.autoreset == Autoreset::SameStep;
         let Some(places) = self.layout.actions(self.lanes(), false) else {
             return Err(Refusal::new(RefusalCode::Internal, "the session's actions are larger than a frame"));
         };
         let actions = columns.column(&places.actions, self.layout.action.dtype);
         let mut to = self.engine.actions().map_err(|error| refusal_of(&error))?;
         debug_assert!(to.copy_from(actions), "the layout is that of the engine's columns");
-        let frame = self.engine.step().map_err(|error| refusal_of(&error))?;
-        let over = |flags: &[u8]| flags.contains(&1);
-        let final_obs = same_step && (over(frame.terminated()) || over(frame.truncated()));
-        let mut answer = Answer::reusing(std::mem::take(&mut self.answer));
-        answer.batch(&self.layout, &frame, final_obs);
-        Ok(self.finish_batch(answer, number, final_obs))
+        self.engine.step().map_err(|error| refusal_of(&error))?;
+        self.frame_answer(number)
     }
 
     fn send(&mut self, number: u32, columns: &ColumnBuffer) -> Result<Result<Bytes, Refusal>, RequestFault> {
@@ -251,47 +301,74 @@ impl OwnedSession {
             return Err(fault);
         }
         let actions = columns.column(&places.actions, self.layout.action.dtype);
-        Ok(self.send_and_receive(columns.lanes(&places.lanes), actions).map(|received| {
-            let over = received.terminated.contains(&1) || received.truncated.contains(&1);
-            let final_obs = self.plan.engine.autoreset == Autoreset::SameStep && over;
-            let mut answer = Answer::reusing(std::mem::take(&mut self.answer));
-            answer.some(&received, final_obs);
-            let notes = self.look_for_losses(Some(&received.lanes), &mut answer);
-            let sidecar = notes.as_ref().map_or(Sidecar::Nothing, Sidecar::Notes);
-            answer.finish(FrameKind::Rows, final_obs, number, &sidecar)
-        }))
+        let received = self.send_and_receive(columns.lanes(&places.lanes), actions);
+        Ok(received.map(|received| self.rows_answer(number, &received)))
     }
 
-    /// The engine has one thread: what was sent is done when it returns.
+    /// The engine has one thread: what was sent is done when it returns. Rows of lanes that were lost by it are
+    /// marked as truncated.
     fn send_and_receive(&mut self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<Received, Refusal> {
         let sent = self.engine.send(lanes, actions);
         let received = sent.and_then(|()| self.engine.recv(lanes.len(), Duration::ZERO));
-        received.map_err(|error| refusal_of(&error))
+        let mut received = received.map_err(|error| refusal_of(&error))?;
+        for lane in self.look_for_losses() {
+            if let Some(row) = received.lanes.iter().position(|&received| received == lane) {
+                received.truncated[row] = 1;
+            }
+        }
+        Ok(received)
     }
 
-    fn finish_batch(&mut self, mut answer: Answer, number: u32, final_obs: bool) -> Bytes {
-        let notes = self.look_for_losses(None, &mut answer);
+    /// The newest frame as an answer.
+    fn frame_answer(&mut self, number: u32) -> Result<Bytes, Refusal> {
+        self.look_for_losses_of_frame()?;
+        let mut answer = self.new_answer();
+        let frame = self.engine.frame().map_err(|error| refusal_of(&error))?;
+        let final_obs = self.plan.engine.autoreset == Autoreset::SameStep
+            && (frame.terminated().contains(&1) || frame.truncated().contains(&1));
+        answer.batch(&self.layout, &frame, final_obs);
+        let notes = self.notes();
         let sidecar = notes.as_ref().map_or(Sidecar::Nothing, Sidecar::Notes);
-        answer.finish(FrameKind::Batch, final_obs, number, &sidecar)
+        Ok(answer.finish(FrameKind::Batch, final_obs, number, &sidecar))
     }
 
-    /// Notes lanes that are lost. Those lost since the last look are marked as truncated, if they are among the
-    /// answer's `rows` (all lanes, if `None`).
-    fn look_for_losses(&mut self, rows: Option<&[u32]>, answer: &mut Answer) -> Option<Notes> {
+    fn rows_answer(&mut self, number: u32, received: &Received) -> Bytes {
+        let over = received.terminated.contains(&1) || received.truncated.contains(&1);
+        let final_obs = self.plan.engine.autoreset == Autoreset::SameStep && over;
+        let mut answer = self.new_answer();
+        answer.some(received, final_obs);
+        let notes = self.notes();
+        let sidecar = notes.as_ref().map_or(Sidecar::Nothing, Sidecar::Notes);
+        answer.finish(FrameKind::Rows, final_obs, number, &sidecar)
+    }
+
+    /// Finds out which lanes are lost; those that were not at the last look.
+    fn look_for_losses(&mut self) -> Vec<u32> {
         if self.engine.lost() == 0 {
             self.lost.clear();
-            return None;
+            return Vec::new();
         }
         let before = std::mem::take(&mut self.lost);
         let lanes = 0..self.engine.lanes() as u32;
         self.lost = lanes.filter(|&lane| self.engine.is_lost(lane as usize)).collect();
-        let new = self.lost.iter().filter(|lane| before.binary_search(lane).is_err());
-        answer.truncate(new.filter_map(|&lane| match rows {
-            None => Some(lane as usize),
-            Some(rows) => rows.iter().position(|&row| row == lane),
-        }));
-        let outcome = Outcome::Interrupted(Interruption::Crashed).code();
-        Some(Notes { lost: self.lost.iter().map(|&lane| LostLane { lane, outcome }).collect() })
+        self.lost.iter().copied().filter(|lane| before.binary_search(lane).is_err()).collect()
+    }
+
+    /// As [`OwnedSession::look_for_losses`], and marks the newest frame's rows of newly lost lanes as truncated.
+    #[inline]
+    fn look_for_losses_of_frame(&mut self) -> Result<(), Refusal> {
+        let new = self.look_for_losses();
+        if new.is_empty() {
+            return Ok(());
+        }
+        self.engine.mark_truncated(&new).map_err(|error| refusal_of(&error))
+    }
+
+    /// What a sidecar says of lost lanes; `None` if there are none.
+    fn notes(&self) -> Option<Notes> {
+        let outcome = LOST.code();
+        let lost = || self.lost.iter().map(|&lane| LostLane { lane, outcome }).collect();
+        (!self.lost.is_empty()).then(|| Notes { lost: lost() })
     }
 
     /// Begins the recording, if there is to be one and there is none yet.
@@ -304,6 +381,9 @@ impl OwnedSession {
         Ok(())
     }
 }
+
+/// How the episodes of lost lanes ended.
+const LOST: Outcome = Outcome::Interrupted(Interruption::Crashed);
 
 /// How the engine's refusals are told to owners.
 fn refusal_of(error: &StepError) -> Refusal {

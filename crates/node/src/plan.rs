@@ -9,8 +9,8 @@ use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_policy::Builtin;
 use rollhouse_replay::{BeginError, PolicyInfo, RecordMode, Recorder, RunHeader, RunRecorder};
 use rollhouse_wire::{
-    AutoresetMode, Collect, CollectGoal, FrameLayout, LaneSettings, OpenSession, RecordRule, Refusal,
-    RefusalCode, SeedRule,
+    AutoresetMode, Collect, CollectGoal, FrameLayout, Incarnation, LaneSettings, OpenSession, RecordRule,
+    Refusal, RefusalCode, SeedRule,
 };
 
 use crate::{Goal, Rollout};
@@ -21,6 +21,7 @@ pub(crate) struct SessionPlan {
     pub(crate) entry: Arc<EnvEntry>,
     pub(crate) engine: EngineConfig,
     pub(crate) pool: RunId,
+    pub(crate) incarnation: Incarnation,
     pub(crate) pool_lanes: u32,
     /// Another number for each placement of a session.
     placement: u64,
@@ -58,6 +59,7 @@ impl SessionPlan {
             entry,
             engine,
             pool: open.session.pool,
+            incarnation: open.incarnation,
             pool_lanes: open.pool_lanes,
             placement: open.incarnation.term.rotate_left(32) ^ open.incarnation.counter,
             record,

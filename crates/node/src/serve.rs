@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rollhouse_wire::{
-    Arrival, ArrivalCounts, BindError, CloseCode, Connection, Credential, Effective, Listener, Peer,
-    Settings, Stranger,
+    Arrival, ArrivalCounts, AttachBindError, AttachListener, BindError, CloseCode, Connection, Credential,
+    Effective, Listener, Peer, Settings, Stranger,
 };
 use rollhouse_wire::{Hello, Identity, Refusal, RefusalCode, Request, Role};
 use tokio::runtime::Builder;
@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::ConnectionFigures;
+use crate::attach::{self, AttachConfig};
 use crate::connections::Connections;
 use crate::hosting::Hosting;
 use crate::stream;
@@ -39,6 +40,8 @@ pub enum ServeError {
     Thread(io::Error),
     /// The address could not be taken, or the identity is of no use.
     Bind(BindError),
+    /// There is no attach socket.
+    Attach(AttachBindError),
     /// The thread ended before it served.
     Ended,
 }
@@ -54,6 +57,7 @@ impl Serving {
         quic: Settings,
         program: String,
         hosting: Arc<Hosting>,
+        attach: Option<AttachConfig>,
     ) -> Result<Self, ServeError> {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(ServeError::Thread)?;
         let (stop, stopped) = watch::channel(false);
@@ -65,11 +69,23 @@ impl Serving {
         let serve = move || {
             runtime.block_on(async move {
                 let listener = Listener::bind(listen, identity, quic, program, Box::new(authenticate));
-                match listener {
-                    Ok(listener) => {
+                let both = listener.map_err(ServeError::Bind).and_then(|listener| {
+                    let bound = attach.map(|attach| {
+                        let bound = AttachListener::bind(&attach.path, &attach.uids)?;
+                        Ok((bound, attach.sessions))
+                    });
+                    Ok((listener, bound.transpose().map_err(ServeError::Attach)?))
+                });
+                match both {
+                    Ok((listener, local)) => {
                         // Nobody waits for the answer only if the starter is gone, and then it is dropped too.
                         if ready.send(Ok(listener.effective())).is_ok() {
+                            let mut attaching = JoinSet::new();
+                            if let Some((local, sessions)) = local {
+                                attaching.spawn(attach::accept(local, Arc::clone(&hosting), sessions));
+                            }
                             accept(listener, hosting, stopped, &shown, known).await;
+                            attaching.shutdown().await;
                         }
                     }
                     Err(error) => drop(ready.send(Err(error))),
@@ -78,7 +94,7 @@ impl Serving {
         };
         let thread = std::thread::Builder::new().name("rollhouse-data".to_owned()).spawn(serve);
         let thread = thread.map_err(ServeError::Thread)?;
-        let effective = bound.recv().map_err(|_| ServeError::Ended)?.map_err(ServeError::Bind)?;
+        let effective = bound.recv().map_err(|_| ServeError::Ended)??;
         Ok(Self { effective, arrivals, connections, stop, thread: Some(thread) })
     }
 
@@ -193,6 +209,7 @@ impl fmt::Display for ServeError {
         match self {
             Self::Thread(_) => f.write_str("the data thread could not be started"),
             Self::Bind(error) => error.fmt(f),
+            Self::Attach(error) => error.fmt(f),
             Self::Ended => f.write_str("the data thread ended before it was ready"),
         }
     }
@@ -203,6 +220,7 @@ impl std::error::Error for ServeError {
         match self {
             Self::Thread(error) => Some(error),
             Self::Bind(error) => error.source(),
+            Self::Attach(error) => error.source(),
             Self::Ended => None,
         }
     }

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use crate::hosted::{Gone, Turn, Unanswered};
 use crate::hosting::{Hosting, Place};
 use crate::owned::{FrameRequest, RequestFault};
+use crate::table::Transport;
 
 /// Answers an `Attach` and serves the stream until its owner ends it, another takes over, or the session ends.
 /// What is no request ends the connection with the reason.
@@ -19,7 +20,7 @@ pub(crate) async fn serve(
     attach: Attach,
     responder: Responder,
 ) {
-    let place = match hosting.attach(&attach).await {
+    let place = match hosting.attach(&attach, Transport::Quic).await {
         Ok(place) => place,
         Err(refusal) => {
             hosting.figures.refusals.add(refusal.code.word());

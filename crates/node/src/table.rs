@@ -45,6 +45,8 @@ struct Fence {
 struct Entry<H> {
     open: OpenSession,
     lease: Lease,
+    /// By what its owner is attached, or was last.
+    transport: Transport,
     stage: Stage<H>,
 }
 
@@ -53,6 +55,25 @@ enum Stage<H> {
     Opening,
     Open(H),
     Ending(H),
+}
+
+/// By what an owner steps its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// A stream.
+    Quic,
+    /// Memory both have mapped.
+    SharedMemory,
+}
+
+impl Transport {
+    /// The word in reports.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Quic => "quic",
+            Self::SharedMemory => "shm",
+        }
+    }
 }
 
 /// What an attaching owner gets.
@@ -115,7 +136,8 @@ impl<H: Clone> SessionTable<H> {
         }
         self.term = self.term.max(open.incarnation.term);
         self.lanes += open.lanes;
-        let entry = Entry { open: open.clone(), lease: Lease::new(now, self.lease), stage: Stage::Opening };
+        let lease = Lease::new(now, self.lease);
+        let entry = Entry { open: open.clone(), lease, transport: Transport::Quic, stage: Stage::Opening };
         self.entries.insert(open.session, entry);
         Ok(true)
     }
@@ -155,7 +177,7 @@ impl<H: Clone> SessionTable<H> {
     ///
     /// # Errors
     /// No such session, another placement, a wrong secret, or one that plays by itself.
-    pub(crate) fn attach(&mut self, attach: &Attach) -> Result<Attachment<H>, Refusal> {
+    pub(crate) fn attach(&mut self, attach: &Attach, transport: Transport) -> Result<Attachment<H>, Refusal> {
         let id = SessionId { pool: attach.pool, index: attach.index };
         let Some(entry) = self.entries.get_mut(&id) else {
             let ended = self.fence_of(id, attach.incarnation).and_then(|fence| fence.cause);
@@ -175,6 +197,7 @@ impl<H: Clone> SessionTable<H> {
         }
         match &entry.stage {
             Stage::Open(session) => {
+                entry.transport = transport;
                 Ok(Attachment { session: session.clone(), number: entry.lease.attached() })
             }
             Stage::Opening => Err(Refusal::busy(format!("session {id} is being opened"), UNDER_WAY_RETRY_MS)),
@@ -310,7 +333,7 @@ impl<H: Clone> SessionTable<H> {
                 lanes: open.lanes,
                 pool_lanes: open.pool_lanes,
                 attached,
-                transport: (attached == Some(true)).then(|| "quic".to_owned()),
+                transport: (attached == Some(true)).then(|| entry.transport.word().to_owned()),
                 done: done(session),
             })
         };
@@ -496,11 +519,11 @@ mod tests {
         let mut table = table_with(&asked);
         let good = attach(&asked);
         let wrong = Attach { secret: Secret::from_bytes([9; 16]), ..good };
-        assert_eq!(code(table.attach(&wrong)), RefusalCode::Unauthenticated);
+        assert_eq!(code(table.attach(&wrong, Transport::Quic)), RefusalCode::Unauthenticated);
         let older = Attach { incarnation: Incarnation { term: 1, counter: 2 }, ..good };
-        assert_eq!(code(table.attach(&older)), RefusalCode::Stale);
-        assert_eq!(code(table.attach(&Attach { index: 5, ..good })), RefusalCode::NotFound);
-        assert_eq!(table.attach(&good).unwrap().session, 7);
+        assert_eq!(code(table.attach(&older, Transport::Quic)), RefusalCode::Stale);
+        assert_eq!(code(table.attach(&Attach { index: 5, ..good }, Transport::Quic)), RefusalCode::NotFound);
+        assert_eq!(table.attach(&good, Transport::Quic).unwrap().session, 7);
     }
 
     #[test]
@@ -509,7 +532,7 @@ mod tests {
         let goal = CollectGoal::Batches(1);
         asked.settings.collect = Some(Collect { policy: "noop".to_owned(), seed: 0, goal });
         let mut table = table_with(&asked);
-        assert_eq!(code(table.attach(&attach(&asked))), RefusalCode::BadRequest);
+        assert_eq!(code(table.attach(&attach(&asked), Transport::Quic)), RefusalCode::BadRequest);
         assert!(table.overdue(at(1_000)).is_empty());
         assert_eq!(table.reports(|_| SessionCounts::default())[0].attached, None);
     }
@@ -520,7 +543,7 @@ mod tests {
         let mut table = table_with(&asked);
         assert!(table.overdue(at(29)).is_empty());
         assert_eq!(table.overdue(at(30)), [(asked.session, asked.incarnation)]);
-        let attachment = table.attach(&attach(&asked)).unwrap();
+        let attachment = table.attach(&attach(&asked), Transport::Quic).unwrap();
         assert!(table.overdue(at(100)).is_empty());
         table.detached(at(100), asked.session, asked.incarnation, attachment.number);
         assert!(table.overdue(at(129)).is_empty());

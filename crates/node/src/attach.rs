@@ -1,0 +1,48 @@
+//! The attach socket: processes of this machine come in, each is served by a task of its own.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_wire::{AttachListener, LocalArrival};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::attached;
+use crate::hosting::Hosting;
+
+/// Where owners of this machine ask for the memory of their sessions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttachConfig {
+    /// The socket's path; at most [`MAX_ATTACH_PATH_BYTES`](rollhouse_wire::limits::MAX_ATTACH_PATH_BYTES) bytes.
+    pub path: PathBuf,
+    /// Users whose processes may attach, beside this process's own and root.
+    pub uids: Vec<u32>,
+    /// Owners attached by memory at a time; each has a thread.
+    pub sessions: usize,
+}
+
+/// Accepts processes until it is dropped, and with it the tasks that serve them.
+pub(crate) async fn accept(listener: AttachListener, hosting: Arc<Hosting>, sessions: usize) {
+    let places = Arc::new(Semaphore::new(sessions));
+    let mut serving = JoinSet::new();
+    loop {
+        let room = serving.len() < sessions + MAX_ATTACHING;
+        tokio::select! {
+            arrival = listener.accept(), if room => match arrival {
+                Ok(LocalArrival::Admitted(socket)) => {
+                    serving.spawn(attached::serve(Arc::clone(&hosting), socket, Arc::clone(&places)));
+                }
+                Ok(LocalArrival::TurnedAway { .. }) => drop(hosting.figures.attach_strangers.add(1)),
+                // Descriptors come when others are given back.
+                Err(_) => tokio::time::sleep(RETRY_AFTER).await,
+            },
+            Some(_) = serving.join_next() => {}
+        }
+    }
+}
+
+/// Processes that have connected and are not attached yet, or are being refused.
+const MAX_ATTACHING: usize = 64;
+
+const RETRY_AFTER: Duration = Duration::from_millis(100);

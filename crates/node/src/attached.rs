@@ -1,0 +1,333 @@
+//! An owner of this machine, attached by memory: its handshake, and the thread that steps its session.
+//!
+//! ```text
+//! task on the data thread                      thread rollhouse-shm-N
+//! request, lease ──────── session ───────────▶ makes or finds the memory
+//! answer with descriptors ◀──── ends ───────── waits for requests, steps, answers
+//! socket ended, taken over, ended ── stop ───▶
+//! seat ◀──────────────── session, why ────────
+//! ```
+//!
+//! The task holds the session's seat meanwhile, so that whoever takes over or ends the session waits for the thread.
+//! A thread that stays in one request for longer than the hang deadline is given up with all that it holds.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rollhouse_arena::{ServeError, ServingRemote};
+use rollhouse_core::panic_message;
+use rollhouse_wire::{AttachSocket, EndCause, MemoryAttached, Refusal, RefusalCode, failpoint};
+use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::time::MissedTickBehavior;
+
+use crate::executor::{JobError, Waits};
+use crate::hosted::{Gone, Home, Lent, Turn, Unanswered, waits_for_recorder};
+use crate::hosting::{Hosting, Place};
+use crate::table::Transport;
+use crate::tally::Told;
+use crate::{HangWatch, NodeFigures, Verdict};
+
+/// Serves one process that connected to the attach socket, until it goes, another takes over, or the session ends.
+pub(crate) async fn serve(hosting: Arc<Hosting>, mut socket: AttachSocket, places: Arc<Semaphore>) {
+    failpoint("node.attach.accepted");
+    let asked = match socket.request().await {
+        Ok(asked) => asked,
+        Err(Some(refusal)) => return socket.refuse(refusal).await,
+        Err(None) => return,
+    };
+    failpoint("node.attach.asked");
+    let Ok(_place) = places.try_acquire_owned() else {
+        let message = "as many owners are attached by memory as attach.sessions allows";
+        return socket.refuse(Refusal::busy(message, ROOM_RETRY_MS)).await;
+    };
+    let place = match hosting.attach(&asked.attach(), Transport::SharedMemory).await {
+        Ok(place) => place,
+        Err(refusal) => return socket.refuse(refusal).await,
+    };
+    let gone = serve_place(&hosting, &place, &mut socket).await;
+    hosting.detached(&place.session, place.number);
+    if let Some(gone) = gone {
+        hosting.end(place.session.id, place.session.incarnation, gone).await;
+    }
+}
+
+/// Serves an owner that was let in; why the session is gone, if it was lost meanwhile.
+async fn serve_place(hosting: &Arc<Hosting>, place: &Place, socket: &mut AttachSocket) -> Option<Gone> {
+    let (lent, home) = match place.session.lend(place.number).await {
+        Ok(lent) => lent,
+        Err(Unanswered::Gone(gone)) => {
+            socket.refuse(Refusal::new(RefusalCode::NotFound, gone.detail.clone())).await;
+            return Some(gone);
+        }
+        Err(Unanswered::Replaced | Unanswered::Fault(_)) => return None,
+    };
+    let mut thread = match Thread::start(hosting, place, home) {
+        Ok(thread) => thread,
+        Err((home, error)) => {
+            lent.give_back(home, &hosting.figures);
+            let message = format!("no thread to step the session: {error}");
+            socket.refuse(Refusal::busy(message, ROOM_RETRY_MS)).await;
+            return None;
+        }
+    };
+    let end = thread.watch(hosting, place, socket).await;
+    settle(hosting, lent, &thread, socket, end).await
+}
+
+/// Puts the session back, or notes that it is lost.
+async fn settle(
+    hosting: &Hosting,
+    lent: Lent<'_>,
+    thread: &Thread,
+    socket: &mut AttachSocket,
+    end: End,
+) -> Option<Gone> {
+    let error = match end {
+        End::Home(home, why) => {
+            lent.give_back(home, &hosting.figures);
+            match why {
+                Why::Told => {}
+                Why::Refused(refusal) => socket.refuse(refusal).await,
+                Why::Fault => drop(hosting.figures.malformed.add(1)),
+            }
+            return None;
+        }
+        End::Panicked(message) => JobError::Panicked(message),
+        End::Hung(still) => {
+            hosting.figures.abandoned.add(1);
+            JobError::Hung(still)
+        }
+    };
+    let gone = lent.lose(error);
+    thread.close(gone.cause);
+    Some(gone)
+}
+
+/// The thread that steps, as its task sees it. Dropped, the thread is told to stop.
+struct Thread {
+    desk: Arc<Desk>,
+    handed: oneshot::Receiver<Handed>,
+    back: oneshot::Receiver<Result<(Box<Home>, Why), String>>,
+    /// Once the owner has got its descriptors.
+    remote: Option<ServingRemote>,
+}
+
+/// What task and thread share.
+struct Desk {
+    stop: AtomicBool,
+    /// Odd while the thread is in a request.
+    beats: AtomicU64,
+    /// Until the thread takes it.
+    home: Mutex<Option<Box<Home>>>,
+    told: Arc<Told>,
+    figures: Arc<NodeFigures>,
+}
+
+/// What the owner is to get.
+struct Handed {
+    attached: MemoryAttached,
+    outputs: OwnedFd,
+    inputs: OwnedFd,
+    remote: ServingRemote,
+}
+
+/// How it went.
+enum End {
+    Home(Box<Home>, Why),
+    Panicked(String),
+    Hung(Duration),
+}
+
+/// Why a thread gave the session back.
+enum Why {
+    /// It was told to.
+    Told,
+    /// There is no memory for it.
+    Refused(Refusal),
+    /// The owner does not keep to the layout's rules.
+    Fault,
+}
+
+impl Thread {
+    /// Starts it with the session, which comes back if there is no thread.
+    fn start(hosting: &Hosting, place: &Place, home: Box<Home>) -> Result<Self, (Box<Home>, std::io::Error)> {
+        let (hand, handed) = oneshot::channel();
+        let (give_back, back) = oneshot::channel();
+        let desk = Arc::new(Desk {
+            stop: AtomicBool::new(false),
+            beats: AtomicU64::new(1),
+            home: Mutex::new(Some(home)),
+            told: Arc::clone(place.session.told()),
+            figures: Arc::clone(&hosting.figures),
+        });
+        let own = Arc::clone(&desk);
+        let run = move || {
+            let Some(mut home) = own.take_home() else { return };
+            let served = catch_unwind(AssertUnwindSafe(|| {
+                let why = own.serve(&mut home, hand);
+                (home, why)
+            }));
+            // Whoever gave the thread up has gone; the session goes with this then.
+            drop(give_back.send(served.map_err(|panic| panic_message(&*panic))));
+        };
+        let name = format!("rollhouse-shm-{}", place.number);
+        match std::thread::Builder::new().name(name).spawn(run) {
+            Ok(_) => Ok(Self { desk, handed, back, remote: None }),
+            Err(error) => match desk.take_home() {
+                Some(home) => Err((home, error)),
+                None => unreachable!("a thread that was not started has taken nothing"),
+            },
+        }
+    }
+
+    /// Hands the memory over, and waits for the end: of the owner, its turn, or the thread itself.
+    async fn watch(&mut self, hosting: &Hosting, place: &Place, socket: &mut AttachSocket) -> End {
+        let waits = self.desk.waits();
+        let mut watch = HangWatch::new(hosting.hang_deadline());
+        let began = Instant::now();
+        let mut turns = place.session.turns();
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut wants_memory, mut watched) = (true, true);
+        loop {
+            tokio::select! {
+                biased;
+                back = &mut self.back => return match back {
+                    Ok(Ok((home, why))) => End::Home(home, why),
+                    Ok(Err(message)) => End::Panicked(message),
+                    Err(_) => End::Panicked("its thread ended without a word".to_owned()),
+                },
+                handed = &mut self.handed, if wants_memory => {
+                    wants_memory = false;
+                    if let Ok(handed) = handed && self.hand_over(handed, socket).await.is_err() {
+                        watched = false;
+                        self.stop();
+                    }
+                }
+                () = socket.gone(), if watched => {
+                    watched = false;
+                    self.stop();
+                }
+                ended = turned_away(&mut turns, place.number), if watched => {
+                    watched = false;
+                    if ended {
+                        self.close(EndCause::Closed);
+                    }
+                    self.stop();
+                }
+                _ = look.tick() => {
+                    if let Some(remote) = &self.remote {
+                        remote.beat();
+                    }
+                    if !watched {
+                        self.stop();
+                    }
+                    let beats = self.desk.beats.load(Ordering::Relaxed);
+                    let at_rest = beats.is_multiple_of(2) || waits();
+                    if let Verdict::Hung(still) = watch.look(began.elapsed(), beats, at_rest) {
+                        return End::Hung(still);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn hand_over(&mut self, handed: Handed, socket: &mut AttachSocket) -> std::io::Result<()> {
+        let Handed { attached, outputs, inputs, remote } = handed;
+        self.remote = Some(remote);
+        failpoint("node.attach.made");
+        socket.accept(attached, [outputs.as_fd(), inputs.as_fd()]).await?;
+        failpoint("node.attach.answered");
+        Ok(())
+    }
+
+    fn stop(&self) {
+        self.desk.stop.store(true, Ordering::Relaxed);
+        if let Some(remote) = &self.remote {
+            remote.rouse();
+        }
+    }
+
+    /// Tells the owner that nothing more comes, for good.
+    fn close(&self, cause: EndCause) {
+        if let Some(remote) = &self.remote {
+            remote.close(cause as u64);
+        }
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Desk {
+    fn take_home(&self) -> Option<Box<Home>> {
+        self.home.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Whether the session waits for something of ours.
+    fn waits(&self) -> Waits {
+        match &mut *self.home.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(home) => waits_for_recorder(home.session()),
+            None => Box::new(|| false),
+        }
+    }
+
+    /// What the thread does.
+    fn serve(&self, home: &mut Home, hand: oneshot::Sender<Handed>) -> Why {
+        let last = home.session().last();
+        let mut end = match home.session().attach_memory() {
+            Ok(end) => end,
+            Err(refusal) => return Why::Refused(refusal),
+        };
+        let descriptors = (end.outputs_fd().try_clone_to_owned(), end.inputs_fd().try_clone_to_owned());
+        let (Ok(outputs), Ok(inputs)) = descriptors else {
+            return Why::Refused(Refusal::busy("the node has no descriptors left", ROOM_RETRY_MS));
+        };
+        let attached = MemoryAttached {
+            lanes: home.session().lanes() as u32,
+            last,
+            generation: end.generation(),
+            refused: home.session().last_refusal().cloned(),
+        };
+        if hand.send(Handed { attached, outputs, inputs, remote: end.remote() }).is_err() {
+            return Why::Told;
+        }
+        let mut beats = 1;
+        loop {
+            // At rest while it waits.
+            beats += 1;
+            self.beats.store(beats, Ordering::Relaxed);
+            let request = match end.wait(None, || !self.stop.load(Ordering::Relaxed)) {
+                Ok(request) => request,
+                Err(ServeError::TimedOut) => continue,
+                Err(ServeError::Gone) => return Why::Told,
+                Err(ServeError::Peer(_)) => return Why::Fault,
+            };
+            beats += 1;
+            self.beats.store(beats, Ordering::Relaxed);
+            failpoint("node.attach.request");
+            if home.serve(&mut end, request, &self.told, &self.figures).is_err() {
+                return Why::Fault;
+            }
+            failpoint("node.attach.answer");
+        }
+    }
+}
+
+/// Waits until this attachment may not go on; whether because the session has ended. Cancellation-safe.
+async fn turned_away(turns: &mut watch::Receiver<Turn>, number: u64) -> bool {
+    // The sender lives as long as the session, which the attachment holds.
+    turns.wait_for(|turn| turn.ended || turn.attachment != number).await.map_or(true, |turn| turn.ended)
+}
+
+/// How late a thread is told to stop that missed being told, and how fresh the node's heartbeat in memory is.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Room comes when another owner detaches.
+const ROOM_RETRY_MS: u64 = 1_000;

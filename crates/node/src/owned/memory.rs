@@ -1,0 +1,197 @@
+//! The same session, stepped through memory that its owner has mapped as well.
+//!
+//! The engine writes observations, rewards and flags where the owner reads them; the owner's actions are copied first
+//! and then checked, like everything it writes.
+
+use rollhouse_arena::{
+    ArenaIdent, DEFAULT_RING_BYTES, MAX_NOTE_BYTES, PeerError, Request, ServingEnd, SharedArena,
+};
+use rollhouse_core::{ColumnData, ColumnMut};
+use rollhouse_engine::{Engine, Received, Reset};
+use rollhouse_wire::{FrameHeader, Refusal, RefusalCode, control};
+
+use super::{Kept, LOST, OwnedSession, refusal_of, with_causes};
+
+impl OwnedSession {
+    /// An end for a new attachment by memory. The lanes are made anew in shared memory at the first: nothing has
+    /// moved then. May take as long as the env's maker does.
+    ///
+    /// # Errors
+    /// If the lanes have moved in memory of this process alone, or there is no memory left.
+    pub(crate) fn attach_memory(&mut self) -> Result<ServingEnd, Refusal> {
+        if self.memory.is_none() {
+            if self.begun {
+                let message = "the lanes were stepped over QUIC and cannot be moved into shared memory";
+                return Err(Refusal::new(RefusalCode::Unsupported, message));
+            }
+            self.make_in_shared_memory()?;
+        }
+        let Some(memory) = &mut self.memory else {
+            return Err(Refusal::new(RefusalCode::Internal, "the session has no shared memory"));
+        };
+        let end = memory.attach(self.generation + 1, self.engine.frames());
+        let end = end.map_err(|error| no_memory(&error))?;
+        self.generation += 1;
+        Ok(end)
+    }
+
+    /// What the last answer refused, if it did.
+    pub(crate) fn last_refusal(&self) -> Option<&Refusal> {
+        self.refused.as_ref()
+    }
+
+    fn make_in_shared_memory(&mut self) -> Result<(), Refusal> {
+        let ident = ArenaIdent {
+            term: self.plan.incarnation.term,
+            counter: self.plan.incarnation.counter,
+            autoreset: self.plan.engine.autoreset.code(),
+        };
+        let columns = Engine::columns(&self.plan.entry, self.plan.engine.autoreset);
+        let made = SharedArena::create(&columns, self.plan.engine.lanes, ident, DEFAULT_RING_BYTES);
+        let (memory, placement) = made.map_err(|error| no_memory(&error))?;
+        let engine = Engine::on(placement, &self.plan.entry, self.plan.engine.clone(), None);
+        self.engine = engine.map_err(|error| Refusal::new(RefusalCode::Internal, with_causes(&error)))?;
+        self.memory = Some(memory);
+        Ok(())
+    }
+
+    /// Does what its owner asks for by memory, and answers it. Takes as long as the env does.
+    ///
+    /// # Errors
+    /// If the owner does not keep to the layout's rules: the attachment is over then.
+    #[inline]
+    pub(crate) fn serve(&mut self, end: &mut ServingEnd, request: Request) -> Result<(), PeerError> {
+        match request {
+            Request::Step => {
+                let done = self.step_in_memory(end);
+                self.answer_in_memory(end, done);
+                Ok(())
+            }
+            Request::Reset => {
+                let asked = end.reset_columns();
+                let seeded = asked.seeds.iter().any(Option::is_some);
+                let seeds = if seeded { asked.seeds } else { Vec::new() };
+                let partial = asked.mask.contains(&false);
+                let mask = if partial { asked.mask } else { Vec::new() };
+                let done = self.begin_episodes(&Reset { seeds, mask });
+                let done = done.and_then(|()| self.look_for_losses_of_frame());
+                self.answer_in_memory(end, done);
+                Ok(())
+            }
+            Request::Lanes => self.serve_lanes(end),
+            // Not known to this version.
+            Request::Command => Err(PeerError::RequestKind(0)),
+        }
+    }
+
+    #[inline]
+    fn step_in_memory(&mut self, end: &ServingEnd) -> Result<(), Refusal> {
+        end.copy_actions(self.engine.actions().map_err(|error| refusal_of(&error))?);
+        self.engine.step().map_err(|error| refusal_of(&error))?;
+        self.look_for_losses_of_frame()
+    }
+
+    #[inline]
+    fn answer_in_memory(&mut self, end: &mut ServingEnd, done: Result<(), Refusal>) {
+        self.last = FrameHeader::next_number(self.last);
+        self.answer = Kept::InMemory;
+        let answered = done.and_then(|()| {
+            let frame = self.engine.frame().map_err(|error| refusal_of(&error))?;
+            if self.lost.is_empty() {
+                end.answer_frame(&frame, &[]);
+            } else {
+                let lost: Vec<(u32, u8)> = self.lost.iter().map(|&lane| (lane, LOST.code())).collect();
+                end.answer_frame(&frame, &lost);
+            }
+            Ok(())
+        });
+        self.refused = answered.err();
+        if let Some(refusal) = &self.refused {
+            end.refuse(&note(refusal));
+        }
+    }
+
+    fn serve_lanes(&mut self, end: &mut ServingEnd) -> Result<(), PeerError> {
+        let mut lanes = Vec::new();
+        end.take_sent(&mut lanes)?;
+        if lanes.is_empty() {
+            return Ok(());
+        }
+        let actions = end.copy_actions_of(&lanes);
+        self.last = FrameHeader::next_number(self.last);
+        match self.send_and_receive(&lanes, actions.as_ref()) {
+            Ok(received) => {
+                land(&received, end);
+                let lost: Vec<(u32, u8)> = self.lost.iter().map(|&lane| (lane, LOST.code())).collect();
+                end.show_lost(&lost);
+                end.answer_lanes(&received.lanes)?;
+                self.refused = None;
+                self.answer = Kept::Rows(received);
+            }
+            Err(refusal) => {
+                end.refuse_lanes(&lanes, &note(&refusal));
+                self.refused = Some(refusal);
+                self.answer = Kept::InMemory;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Copies rows of single lanes to where their owner reads them.
+fn land(received: &Received, end: &mut ServingEnd) {
+    let mut rows = end.lane_rows();
+    let lanes = &received.lanes;
+    let columns = |to: &mut [ColumnMut<'_>], from: &[ColumnData]| {
+        for (to, from) in to.iter_mut().zip(from) {
+            land_column(lanes, to, from);
+        }
+    };
+    columns(&mut rows.obs, &received.obs);
+    columns(&mut rows.infos, &received.infos);
+    columns(&mut rows.final_obs, &received.final_obs);
+    if let ColumnMut::F64(rewards) = &mut rows.rewards {
+        lanes.iter().zip(&received.rewards).for_each(|(&lane, &reward)| rewards[lane as usize] = reward);
+    }
+    let flags = [
+        (&mut rows.terminated, &received.terminated),
+        (&mut rows.truncated, &received.truncated),
+        (&mut rows.reset, &received.reset),
+    ];
+    for (to, from) in flags {
+        if let ColumnMut::U8(to) = to {
+            lanes.iter().zip(from).for_each(|(&lane, &flag)| to[lane as usize] = flag);
+        }
+    }
+}
+
+fn land_column(lanes: &[u32], to: &mut ColumnMut<'_>, from: &ColumnData) {
+    let elements = from.as_ref().len() / lanes.len().max(1);
+    for (row, &lane) in lanes.iter().enumerate() {
+        let lane = lane as usize;
+        let copied = to
+            .reborrow()
+            .slice(lane * elements, (lane + 1) * elements)
+            .copy_from(from.as_ref().slice(row * elements, (row + 1) * elements));
+        debug_assert!(copied, "both are columns of the same env");
+    }
+}
+
+/// A refusal as the owner's client reads it, cut to what memory has room for.
+fn note(refusal: &Refusal) -> Vec<u8> {
+    let mut refusal = refusal.clone();
+    refusal.message.truncate(refusal.message.floor_char_boundary(MOST_NOTED));
+    let mut bytes = Vec::new();
+    match control::encode(&refusal, &mut bytes) {
+        // Without its length word.
+        Ok(()) => bytes.split_off(4),
+        Err(_) => Vec::new(),
+    }
+}
+
+fn no_memory(error: &std::io::Error) -> Refusal {
+    Refusal::new(RefusalCode::Internal, format!("no shared memory for the session: {error}"))
+}
+
+/// Bytes of a refusal's sentence; the names and numbers around it take less than the rest.
+const MOST_NOTED: usize = MAX_NOTE_BYTES - 256;
