@@ -1,13 +1,16 @@
 //! Connection strings: `rollhouse://HOST:PORT?token=...&ca=...`.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use rollhouse_wire::{FingerprintError, Trust};
 
+use crate::transport::{Transport, UnknownTransport};
+
 /// Where a coordinator is, and what proves either side's identity.
 ///
-/// Written as `rollhouse://HOST[:PORT][?token=TOKEN][&ca=CA]`. The port defaults to [`DEFAULT_PORT`], an IPv6
+/// Written as `rollhouse://HOST[:PORT][?token=TOKEN][&ca=CA][&transport=auto|shm|quic][&attach=FOLDER]`. The port defaults to [`DEFAULT_PORT`], an IPv6
 /// address stands in brackets, and values may be percent-encoded.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address {
@@ -20,6 +23,10 @@ pub struct Address {
     /// By what the cluster is known, if the string says so: `sha256:` and the fingerprint of its authority's
     /// certificate, or the path of a PEM file.
     pub ca: Option<Trust>,
+    /// By what lanes are stepped, if the string says so.
+    pub transport: Option<Transport>,
+    /// The folder in which to look for nodes' attach sockets, if the string says so.
+    pub attach: Option<PathBuf>,
 }
 
 /// The coordinator's port when none is named.
@@ -40,7 +47,7 @@ impl FromStr for Address {
         let rest = text.strip_prefix(SCHEME).ok_or(AddressError::Scheme)?;
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (host, port) = place_of(place.strip_suffix('/').unwrap_or(place))?;
-        let mut address = Self { host, port, token: None, ca: None };
+        let mut address = Self { host, port, token: None, ca: None, transport: None, attach: None };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             let value =
@@ -48,6 +55,11 @@ impl FromStr for Address {
             let twice = match key {
                 "token" => address.token.replace(value).is_some(),
                 "ca" => address.ca.replace(trust_of(&value)?).is_some(),
+                "transport" => {
+                    let transport = value.parse().map_err(AddressError::Transport)?;
+                    address.transport.replace(transport).is_some()
+                }
+                "attach" => address.attach.replace(value.into()).is_some(),
                 _ => return Err(AddressError::Key(key.to_owned())),
             };
             if twice {
@@ -64,11 +76,17 @@ impl fmt::Display for Address {
         let bracket = self.host.contains(':');
         let (open, close) = if bracket { ("[", "]") } else { ("", "") };
         write!(f, "{SCHEME}{open}{}{close}:{}", self.host, self.port)?;
-        match &self.ca {
-            Some(Trust::Fingerprint(fingerprint)) => write!(f, "?ca={fingerprint}"),
-            Some(Trust::File(path)) => write!(f, "?ca={}", path.display()),
-            None => Ok(()),
+        let ca = self.ca.as_ref().map(|ca| match ca {
+            Trust::Fingerprint(fingerprint) => format!("ca={fingerprint}"),
+            Trust::File(path) => format!("ca={}", path.display()),
+        });
+        let transport = self.transport.map(|transport| format!("transport={transport}"));
+        let attach = self.attach.as_ref().map(|folder| format!("attach={}", folder.display()));
+        let pairs = [ca, transport, attach].into_iter().flatten();
+        for (pair, before) in pairs.zip(['?', '&', '&']) {
+            write!(f, "{before}{pair}")?;
         }
+        Ok(())
     }
 }
 
@@ -153,7 +171,9 @@ pub enum AddressError {
     Host,
     /// Not a port from 1 to 65535.
     Port(String),
-    /// A key other than `token` and `ca`.
+    /// A word that is no transport.
+    Transport(UnknownTransport),
+    /// A key other than `token`, `ca`, `transport` and `attach`.
     Key(String),
     /// The same key twice.
     Twice(String),
@@ -177,7 +197,13 @@ impl fmt::Display for AddressError {
             Self::Scheme => write!(f, "a connection string begins with {SCHEME}"),
             Self::Host => write!(f, "a connection string has a host, as in {SCHEME}HOST:{DEFAULT_PORT}"),
             Self::Port(port) => write!(f, "port `{port}` is not from 1 to 65535"),
-            Self::Key(key) => write!(f, "unknown key `{key}` in a connection string; known are token, ca"),
+            Self::Key(key) => {
+                write!(
+                    f,
+                    "unknown key `{key}` in a connection string; known are token, ca, transport, attach"
+                )
+            }
+            Self::Transport(error) => error.fmt(f),
             Self::Twice(key) => write!(f, "key `{key}` stands twice in a connection string"),
             Self::Encoding { key } => write!(f, "the value of `{key}` is not percent-encoded text"),
             Self::Fingerprint(error) => write!(f, "ca: {error}"),
@@ -214,6 +240,17 @@ mod tests {
     }
 
     #[test]
+    fn transport_and_the_folder_of_attach_sockets_are_read_and_printed() {
+        let text = "rollhouse://host:7600?ca=/ca.pem&transport=shm&attach=/mnt/node";
+        let address: Address = text.parse().unwrap();
+        assert_eq!(
+            (address.transport, address.attach.clone()),
+            (Some(Transport::Shm), Some("/mnt/node".into()))
+        );
+        assert_eq!(address.to_string(), text);
+    }
+
+    #[test]
     fn port_token_and_ca_may_be_left_out() {
         let address: Address = "rollhouse://[::1]".parse().unwrap();
         assert_eq!((address.host.as_str(), address.port), ("::1", DEFAULT_PORT));
@@ -236,6 +273,7 @@ mod tests {
         assert_eq!(of("rollhouse://host?token=%+1"), AddressError::Encoding { key: "token".into() });
         assert!(matches!(of("rollhouse://host?ca=sha256:12"), AddressError::Fingerprint(_)));
         assert_eq!(of("rollhouse://host?ca="), AddressError::EmptyCa);
+        assert!(matches!(of("rollhouse://host?transport=tcp"), AddressError::Transport(_)));
     }
 
     #[test]
@@ -248,7 +286,7 @@ mod tests {
         #[test]
         fn any_text_is_read_or_refused(text in "(rollhouse://)?[ -~]{0,60}") {
             if let Ok(address) = text.parse::<Address>() {
-                let printed = Address { token: None, ca: None, ..address.clone() }.to_string();
+                let printed = Address { token: None, ca: None, attach: None, ..address.clone() }.to_string();
                 let back: Address = printed.parse().unwrap();
                 prop_assert_eq!((back.host, back.port), (address.host, address.port));
             }

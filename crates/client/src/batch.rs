@@ -86,6 +86,30 @@ impl Target<'_> {
         self.rows(lanes, |rows| land(rows, places, at, bytes));
     }
 
+    /// Writes the rows of a whole session from its own frame.
+    pub(crate) fn land_frame(&self, lanes: &Range<usize>, frame: &Frame<'_>) {
+        self.rows(lanes, |rows| {
+            let put = |column: ColumnMut<'_>, from: ColumnRef<'_>| {
+                let mut column = column;
+                let copied = column.copy_from(from);
+                debug_assert!(copied, "both batches are of one env");
+            };
+            for (index, column) in rows.obs.iter_mut().enumerate() {
+                put(column.reborrow(), frame.obs(index));
+            }
+            for (index, column) in rows.infos.iter_mut().enumerate() {
+                put(column.reborrow(), frame.info(index));
+            }
+            for (index, column) in rows.final_obs.iter_mut().enumerate() {
+                put(column.reborrow(), frame.final_obs(index));
+            }
+            rows.rewards.copy_from_slice(frame.rewards());
+            rows.terminated.copy_from_slice(frame.terminated());
+            rows.truncated.copy_from_slice(frame.truncated());
+            rows.reset.copy_from_slice(frame.reset());
+        });
+    }
+
     /// Whether flags and booleans of `lanes` are all 0 or 1.
     pub(crate) fn flags_are_sound(&self, lanes: &Range<usize>, bools: &[usize]) -> bool {
         self.rows(lanes, |rows| {

@@ -17,7 +17,9 @@ use crate::address::Address;
 use crate::cluster::{AsyncCluster, ConnectOptions};
 use crate::driver::{Driver, Interrupted};
 use crate::error::{ConnectError, OpenError, RequestError, StepError};
+use crate::in_memory::Stepped;
 use crate::pool::{AsyncPool, PoolRequest};
+use crate::transport::Transport;
 
 /// Looks whether the caller wants to be let out of a call that waits: called on the calling thread every 50 ms.
 /// True ends the call with `Interrupted`.
@@ -202,6 +204,11 @@ impl Pool {
         self.pool_mut().set_timeout(timeout);
     }
 
+    /// By what each of its sessions is stepped: see [`AsyncPool::transports`].
+    pub fn transports(&self) -> impl Iterator<Item = Option<Transport>> {
+        self.pool().transports()
+    }
+
     /// Keeps the memory that frames lie in alive: see [`AsyncPool::memory`].
     pub fn memory(&self) -> Arc<dyn Any + Send + Sync> {
         self.pool().memory()
@@ -227,12 +234,23 @@ impl Pool {
         self.pool_mut().actions()
     }
 
+    /// The column of actions, if it is the memory that the node reads: see [`AsyncPool::actions_in_place`].
+    pub fn actions_in_place(&mut self) -> Option<ColumnMut<'_>> {
+        self.pool_mut().actions_in_place()
+    }
+
     /// Steps every lane once with the actions in [`Pool::actions`].
     ///
     /// # Errors
     /// See [`StepError`]; nothing has moved, unless it says so.
     pub fn step(&mut self) -> Result<Frame<'_>, StepError> {
-        self.step_with(async |pool| pool.step().await.map(drop))?;
+        let Self { inner, cluster } = self;
+        let pool = inner.as_mut().expect("only close and drop take it");
+        match pool.step_in_memory(cluster.look.as_ref())? {
+            Stepped::Done => {}
+            Stepped::NotInMemory => self.step_with(async |pool| pool.step().await.map(drop))?,
+            Stepped::CarryOn => self.step_with(async |pool| pool.finish_step().await)?,
+        }
         self.frame()
     }
 

@@ -1,5 +1,6 @@
 //! The coordinator as a trainer or an operator sees it, on the caller's own runtime.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::address::Address;
 use crate::error::{ConnectError, OpenError, RequestError};
 use crate::network::Network;
 use crate::pool::{AsyncPool, PoolRequest};
+use crate::transport::{AttachPlaces, Transport};
 
 /// With what to connect, beside the connection string.
 #[derive(Debug, Clone)]
@@ -28,6 +30,13 @@ pub struct ConnectOptions {
     pub certificate: Option<CertificateFiles>,
     /// Of the QUIC endpoint.
     pub settings: Settings,
+    /// By what lanes are stepped, unless a pool says otherwise; goes before `transport` in the connection string.
+    /// `None` for that, or [`Transport::Auto`].
+    pub transport: Option<Transport>,
+    /// The folder in which to look for nodes' attach sockets, in place of the one that each names: for containers
+    /// that have mounted it elsewhere. A socket in it is believed whoever's process answers there, so that nobody
+    /// else may write to it. Goes before `attach` in the connection string.
+    pub attach: Option<PathBuf>,
     /// How long a request may take, waits for a busy cluster included; also the first timeout of pools. Default
     /// [`DEFAULT_TIMEOUT`].
     pub timeout: Duration,
@@ -43,6 +52,8 @@ impl Default for ConnectOptions {
             ca: None,
             certificate: None,
             settings: Settings::default(),
+            transport: None,
+            attach: None,
             timeout: DEFAULT_TIMEOUT,
         }
     }
@@ -59,6 +70,7 @@ pub struct AsyncCluster {
 
 struct Shared {
     network: Network,
+    transport: Transport,
     timeout: Duration,
 }
 
@@ -80,7 +92,9 @@ impl AsyncCluster {
                 dialer,
                 format!("{open}{}{close}:{}", address.host, address.port),
                 options.token.or_else(|| address.token.clone()),
+                AttachPlaces::new(options.attach.or_else(|| address.attach.clone())),
             ),
+            transport: options.transport.or(address.transport).unwrap_or_default(),
             timeout: options.timeout,
         };
         let cluster = Self { shared: Arc::new(shared) };
@@ -103,18 +117,19 @@ impl AsyncCluster {
             spread: request.spread,
         };
         let opened = self.request(&Request::OpenPool(open)).await.map_err(OpenError::Request)?;
-        let pool = AsyncPool::new(self.clone(), id, &request, opened, self.shared.timeout);
-        match pool {
-            Ok(mut pool) => {
-                pool.attach().await;
-                Ok(pool)
-            }
-            Err(error) => {
-                // The first error is the one to tell.
-                let _closed = self.close_pool(id).await;
-                Err(error)
+        let transport = request.transport.unwrap_or(self.shared.transport);
+        let mut made = AsyncPool::new(self.clone(), id, &request, opened, self.shared.timeout, transport);
+        if let Ok(pool) = &mut made {
+            pool.attach().await;
+            if let (Transport::Shm, Some(error)) = (transport, pool.refused_memory()) {
+                made = Err(error);
             }
         }
+        if made.is_err() {
+            // The first error is the one to tell.
+            let _closed = self.close_pool(id).await;
+        }
+        made
     }
 
     /// Asks for a pool whose nodes choose the actions themselves; it has no lanes to step here.

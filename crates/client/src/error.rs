@@ -52,6 +52,13 @@ pub enum OpenError {
     },
     /// The batch cannot be laid out.
     Arena(ArenaError),
+    /// A session cannot be stepped through shared memory, which was asked for.
+    NoMemory {
+        /// Its node.
+        node: String,
+        /// Why.
+        refusal: Refusal,
+    },
     /// A session's batch is larger than a frame may be.
     TooLarge {
         /// Its lanes.
@@ -160,6 +167,7 @@ impl fmt::Display for OpenError {
                 write!(f, "the coordinator gave other lanes than were asked for: {what}")
             }
             Self::Arena(_) => f.write_str("the batch cannot be laid out"),
+            Self::NoMemory { node, refusal } => write!(f, "transport=shm: node {node}: {}", refusal.message),
             Self::TooLarge { lanes } => write!(f, "a batch of {lanes} lanes is larger than a frame may be"),
         }
     }
@@ -170,7 +178,7 @@ impl std::error::Error for OpenError {
         match self {
             Self::Request(source) => source.source(),
             Self::Arena(source) => Some(source),
-            Self::Grants { .. } | Self::TooLarge { .. } => None,
+            Self::Grants { .. } | Self::NoMemory { .. } | Self::TooLarge { .. } => None,
         }
     }
 }

@@ -139,7 +139,19 @@ impl AsyncPool {
 
     /// Carries on with all that is under way, until all of it is done or `enough` is.
     async fn work(&mut self, enough: impl Fn(&Ready) -> bool) {
-        let Self { sessions, batch, cluster, first_done, layout, bools, start, seed, autoreset, .. } = self;
+        let Self {
+            sessions,
+            batch,
+            cluster,
+            first_done,
+            layout,
+            bools,
+            start,
+            seed,
+            autoreset,
+            in_place,
+            ..
+        } = self;
         let Some(FirstDone { desks, ready, .. }) = first_done else { return };
         let ready = &*ready;
         let hall = Hall {
@@ -152,6 +164,7 @@ impl AsyncPool {
             same_step: *autoreset == AutoresetMode::SameStep,
             seed: *seed,
             ready,
+            in_place: *in_place,
         };
         let hall = &hall;
         let parts = sessions.iter_mut().zip(desks).enumerate();
@@ -267,6 +280,7 @@ struct Hall<'a> {
     same_step: bool,
     seed: u64,
     ready: &'a Mutex<Ready>,
+    in_place: bool,
 }
 
 impl Hall<'_> {
@@ -314,7 +328,9 @@ impl Hall<'_> {
                 return;
             }
             Err(Trouble::Gone) => {
-                append(&mut ready.rows, self.rows_of_gone(lanes()));
+                let own = if self.in_place { site.session.memory() } else { None };
+                let frame = own.and_then(|link| link.frame());
+                append(&mut ready.rows, self.rows_of_gone(lanes(), frame.unwrap_or(self.frame)));
                 ready.losses.push((index, Vec::new()));
                 return;
             }
@@ -335,6 +351,12 @@ impl Hall<'_> {
         site: &Site,
         task: &Task,
     ) -> Result<(Received, Vec<LostLane>), String> {
+        let lanes = site.session.lanes().len();
+        if let Some(link) = site.session.memory() {
+            let first = site.session.lanes().start as u32;
+            let rows = self.rows_in(link.arena().lane_rows(), &task.lanes, first);
+            return Ok((sound(rows, self.bools)?, site.session.notes()?.lost));
+        }
         let with_final = header.flags & FrameHeader::FINAL_OBS != 0;
         if header.kind != FrameKind::Rows || with_final && !self.same_step {
             return Err(format!("a frame of kind {:?} was not asked for", header.kind));
@@ -346,25 +368,48 @@ impl Hall<'_> {
         let (Some(places), Some(named)) = (places, buffer.count()) else {
             return Err(format!("rows of {} bytes for {count} lanes", buffer.bytes().len()));
         };
-        let mut lanes = buffer.lanes(&places.lanes).to_vec();
-        lanes.sort_unstable();
-        if named as usize != count || lanes != task.lanes {
+        let mut given = buffer.lanes(&places.lanes).to_vec();
+        given.sort_unstable();
+        if named as usize != count || given != task.lanes {
             return Err("rows of other lanes than were sent".to_owned());
         }
         let rows = self.gather(buffer, &places, count, site.session.lanes().start as u32);
-        let flags = rows.terminated.iter().chain(&rows.truncated).chain(&rows.reset);
-        let bools = self.bools.iter().filter_map(|&column| match &rows.obs[column] {
-            ColumnData::U8(values) => Some(values),
-            _ => None,
-        });
-        if flags.chain(bools.flatten()).any(|&flag| flag > 1) {
-            return Err("rows with flags that are neither 0 nor 1".to_owned());
-        }
+        let rows = sound(rows, self.bools)?;
         let losses = site.session.notes()?.lost;
-        if losses.iter().any(|loss| loss.lane as usize >= site.session.lanes().len()) {
+        if losses.iter().any(|loss| loss.lane as usize >= lanes) {
             return Err("a lost lane that the session does not have".to_owned());
         }
         Ok((rows, losses))
+    }
+
+    /// The rows of some lanes of a frame.
+    fn rows_in(&self, frame: Frame<'_>, lanes: &[u32], first: u32) -> Received {
+        let pick = |spec: &rollhouse_core::ColumnSpec, all: ColumnRef<'_>| {
+            let elements = spec.elements();
+            let mut rows = ColumnData::zeros(spec.dtype, 0);
+            for &lane in lanes {
+                let lane = lane as usize;
+                let appended = rows.extend(all.slice(lane * elements, (lane + 1) * elements));
+                debug_assert!(appended, "the frame has the layout's types");
+            }
+            rows
+        };
+        let obs = self.layout.obs.iter().enumerate();
+        let infos = self.layout.infos.iter().enumerate();
+        let flags = |flags: &[u8]| lanes.iter().map(|&lane| flags[lane as usize]).collect();
+        Received {
+            lanes: lanes.iter().map(|lane| first + lane).collect(),
+            obs: obs.clone().map(|(column, spec)| pick(spec, frame.obs(column))).collect(),
+            infos: infos.map(|(column, spec)| pick(spec, frame.info(column))).collect(),
+            final_obs: match self.same_step {
+                true => obs.map(|(column, spec)| pick(spec, frame.final_obs(column))).collect(),
+                false => Vec::new(),
+            },
+            rewards: lanes.iter().map(|&lane| frame.rewards()[lane as usize]).collect(),
+            terminated: flags(frame.terminated()),
+            truncated: flags(frame.truncated()),
+            reset: flags(frame.reset()),
+        }
     }
 
     fn gather(&self, buffer: &ColumnBuffer, places: &BatchPlaces, count: usize, first: u32) -> Received {
@@ -400,10 +445,10 @@ impl Hall<'_> {
 
     /// What is shown of lanes whose session is gone: the observations of the last whole batch, reward 0,
     /// truncated.
-    fn rows_of_gone(&self, lanes: Vec<u32>) -> Received {
+    fn rows_of_gone(&self, lanes: Vec<u32>, frame: Frame<'_>) -> Received {
         let count = lanes.len();
         let obs = self.layout.obs.iter().enumerate().map(|(column, spec)| {
-            let (elements, all) = (spec.elements(), self.frame.obs(column));
+            let (elements, all) = (spec.elements(), frame.obs(column));
             let mut rows = ColumnData::zeros(spec.dtype, 0);
             for &lane in &lanes {
                 let (start, end) = (lane as usize * elements, (lane as usize + 1) * elements);
@@ -429,6 +474,19 @@ impl Hall<'_> {
             lanes,
         }
     }
+}
+
+/// The rows, if all flags and booleans in them are 0 or 1.
+fn sound(rows: Received, bools: &[usize]) -> Result<Received, String> {
+    let flags = rows.terminated.iter().chain(&rows.truncated).chain(&rows.reset);
+    let of_obs = bools.iter().filter_map(|&column| match &rows.obs[column] {
+        ColumnData::U8(values) => Some(values),
+        _ => None,
+    });
+    if flags.chain(of_obs.flatten()).any(|&flag| flag > 1) {
+        return Err("rows with flags that are neither 0 nor 1".to_owned());
+    }
+    Ok(rows)
 }
 
 /// Adds the rows of another result.

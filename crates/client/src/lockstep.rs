@@ -56,7 +56,7 @@ impl AsyncPool {
         self.answers(clock, ready).await?;
         let begun = |lane: usize| reset.mask.get(lane).copied().unwrap_or(true);
         self.over.iter_mut().enumerate().filter(|(lane, _)| begun(*lane)).for_each(|(_, over)| *over = 0);
-        Ok(self.batch.frame())
+        Ok(self.newest())
     }
 
     /// Steps every lane once with the actions in [`AsyncPool::actions`].
@@ -64,44 +64,68 @@ impl AsyncPool {
     /// # Errors
     /// See [`StepError`]; nothing has moved, unless it says so.
     pub async fn step(&mut self) -> Result<Frame<'_>, StepError> {
-        self.refuse_step()?;
+        self.refuse_order()?;
+        self.refuse_batch()?;
         self.first_done = None;
         let ready = std::mem::replace(&mut self.readiness, Readiness::NeedsReset);
         let clock = self.clock();
-        let actions = self.batch.actions();
-        let elements = self.layout.action.elements();
-        for site in &mut self.sessions {
-            let range = site.session.lanes().clone();
-            if site.session.gone().is_none() {
-                let rows = actions.slice(range.start * elements, range.end * elements);
-                let request =
-                    FrameBody { kind: FrameKind::Step, columns: column(rows), sidecar: Bytes::new() };
-                site.session.ask(request, clock, self.seed);
-            }
+        let Self { sessions, batch, layout, in_place, seed, .. } = self;
+        let elements = layout.action.elements();
+        for site in sessions.iter_mut().filter(|site| site.session.gone().is_none()) {
+            let range = site.session.lanes();
+            // What is in place stays there.
+            let columns = if *in_place {
+                Bytes::new()
+            } else {
+                column(batch.actions().slice(range.start * elements, range.end * elements))
+            };
+            let request = FrameBody { kind: FrameKind::Step, columns, sidecar: Bytes::new() };
+            site.session.ask(request, clock, *seed);
         }
-        let lost_before: Vec<usize> =
-            (0..self.lost.len()).filter(|&lane| self.lost[lane].is_some()).collect();
+        let lost_before = self.lanes_lost();
         self.answers(clock, ready).await?;
         self.note_ends(&lost_before);
-        Ok(self.batch.frame())
+        Ok(self.newest())
+    }
+
+    /// Carries on with a step that was begun in memory and whose requests the sessions have adopted.
+    pub(crate) async fn finish_step(&mut self) -> Result<(), StepError> {
+        let (clock, lost_before) = (self.clock(), self.lanes_lost());
+        match self.answers(clock, Readiness::Ready).await {
+            // What was not looked at before it was posted is named as everywhere else.
+            Err(refused @ StepError::Refused { .. }) => {
+                self.refuse_batch()?;
+                Err(refused)
+            }
+            answered => answered.map(|()| self.note_ends(&lost_before)),
+        }
     }
 
     /// Notes which episodes are over after a step.
-    fn note_ends(&mut self, lost_before: &[usize]) {
-        let frame = self.batch.frame();
+    pub(crate) fn note_ends(&mut self, lost_before: &[usize]) {
         if self.autoreset == AutoresetMode::SameStep {
             self.over.fill(0);
         } else {
+            let mut over = std::mem::take(&mut self.over);
+            let frame = self.newest();
             let flags = frame.terminated().iter().zip(frame.truncated());
-            self.over.iter_mut().zip(flags).for_each(|(over, (a, b))| *over = a | b);
+            over.iter_mut().zip(flags).for_each(|(over, (a, b))| *over = (a | b) & 1);
+            self.over = over;
         }
         // A lane that is back begins an episode before it is stepped, by itself or by a reset.
         for &lane in lost_before {
-            self.over[lane] = 1 - frame.reset()[lane];
+            let reset = self.newest().reset()[lane] & 1;
+            self.over[lane] = 1 - reset;
         }
     }
 
-    fn refuse_step(&mut self) -> Result<(), StepError> {
+    pub(crate) fn lanes_lost(&self) -> Vec<usize> {
+        (0..self.lost.len()).filter(|&lane| self.lost[lane].is_some()).collect()
+    }
+
+    /// Refuses a step that does not come in its turn.
+    #[inline]
+    pub(crate) fn refuse_order(&self) -> Result<(), StepError> {
         self.check_ready()?;
         if let Some(lane) = self.first_done.as_ref().and_then(|books| books.first_outstanding()) {
             return Err(Rules::LaneOutstanding { lane }.into());
@@ -112,10 +136,19 @@ impl AsyncPool {
         {
             return Err(Rules::NeedsReset { lane }.into());
         }
-        if all_good(&self.spec.action_space, self.batch.actions()) {
+        Ok(())
+    }
+
+    /// Refuses actions that are none.
+    pub(crate) fn refuse_batch(&mut self) -> Result<(), StepError> {
+        let Self { sessions, batch, in_place, spec, .. } = self;
+        let link =
+            if *in_place { sessions.first_mut().and_then(|site| site.session.memory_mut()) } else { None };
+        let mut column = link.and_then(|link| link.actions_mut()).unwrap_or_else(|| batch.actions_mut());
+        if all_good(&spec.action_space, column.reborrow().as_ref()) {
             return Ok(());
         }
-        let actions = ColumnData::from(self.batch.actions());
+        let actions = ColumnData::from(column.as_ref());
         match first_bad(&self.spec.action_space, actions.as_ref(), |lane| !self.ignores_action(lane)) {
             Some(bad) => Err(Rules::Action(bad).into()),
             None => Ok(()),
@@ -125,6 +158,9 @@ impl AsyncPool {
     /// Waits for the answers of all sessions that were asked, and makes them the next frame; the pool is ready
     /// then. If all that happened is that a node refused, it is as `ready` as it was before.
     async fn answers(&mut self, clock: Clock, ready: Readiness) -> Result<(), StepError> {
+        if self.in_place {
+            return self.answer_in_place(clock, ready).await;
+        }
         let Self { sessions, batch, cluster, bools, .. } = self;
         let (network, target) = (cluster.network(), batch.next());
         let mut taken: Vec<Option<Taken>> = Vec::new();
@@ -158,6 +194,23 @@ impl AsyncPool {
             return Err(self.timed_out());
         }
         self.judge(taken, ready)
+    }
+
+    /// As [`AsyncPool::answers`] of the one session whose memory the frames lie in.
+    async fn answer_in_place(&mut self, clock: Clock, ready: Readiness) -> Result<(), StepError> {
+        let Self { sessions, cluster, .. } = self;
+        let mut taken = None;
+        if let Some(site) = sessions.first_mut().filter(|site| site.session.gone().is_none()) {
+            let answer = site.session.answer(cluster.network(), clock);
+            let Ok(answer) = tokio::time::timeout_at(clock.deadline, answer).await else {
+                return Err(self.timed_out());
+            };
+            taken = Some(answer.and_then(|_| {
+                let losses = site.session.notes().map(|notes| notes.lost);
+                losses.map_err(|what| site.session.distrust(&what))
+            }));
+        }
+        self.judge(vec![taken], ready)
     }
 
     /// Notes what came of each session's request.
@@ -198,7 +251,7 @@ impl AsyncPool {
         Ok(())
     }
 
-    fn timed_out(&self) -> StepError {
+    pub(crate) fn timed_out(&self) -> StepError {
         let waiting = self.sessions.iter().find(|site| site.session.is_busy());
         let node = waiting.map_or_else(String::new, |site| site.session.grant().node.clone());
         StepError::TimedOut { after: self.timeout, node }
@@ -224,6 +277,14 @@ impl Site {
         target: &Target<'_>,
         bools: &[usize],
     ) -> Result<Vec<LostLane>, String> {
+        let lanes = self.session.lanes();
+        if let Some(frame) = self.session.memory().and_then(|link| link.frame()) {
+            target.land_frame(lanes, &frame);
+            if !target.flags_are_sound(lanes, bools) {
+                return Err("a batch with flags that are neither 0 nor 1".to_owned());
+            }
+            return Ok(self.session.notes()?.lost);
+        }
         let places = match (header.kind, header.flags & FrameHeader::FINAL_OBS, &self.places.with_final) {
             (FrameKind::Batch, 0, _) => &self.places.plain,
             (FrameKind::Batch, _, Some(places)) => places,
@@ -231,7 +292,6 @@ impl Site {
                 return Err(format!("a frame of kind {kind:?} with flags {flags} was not asked for"));
             }
         };
-        let lanes = self.session.lanes();
         let columns = self.session.columns().map_or(&[][..], |columns| columns.bytes());
         if columns.len() != places.bytes {
             return Err(format!("a batch of {} bytes, {} are wanted", columns.len(), places.bytes));

@@ -7,6 +7,8 @@ use rollhouse_wire::{Connection, DialError, Dialer, Expected, Grant};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
+use crate::transport::AttachPlaces;
+
 /// The dialer, and the connections it has made.
 pub(crate) struct Network {
     dialer: Dialer,
@@ -14,6 +16,7 @@ pub(crate) struct Network {
     token: Option<String>,
     /// `None` after it was lost.
     coordinator: AsyncMutex<Option<Connection>>,
+    attach: AttachPlaces,
     nodes: Mutex<HashMap<String, Arc<Node>>>,
 }
 
@@ -33,8 +36,14 @@ struct Link {
 
 impl Network {
     /// `host_port` is the coordinator's; `token` is shown to it.
-    pub(crate) fn new(dialer: Dialer, host_port: String, token: Option<String>) -> Self {
-        Self { dialer, host_port, token, coordinator: AsyncMutex::default(), nodes: Mutex::default() }
+    pub(crate) fn new(dialer: Dialer, host_port: String, token: Option<String>, attach: AttachPlaces) -> Self {
+        let (coordinator, nodes) = (AsyncMutex::default(), Mutex::default());
+        Self { dialer, host_port, token, coordinator, attach, nodes }
+    }
+
+    /// Where attach sockets are looked for.
+    pub(crate) const fn attach(&self) -> &AttachPlaces {
+        &self.attach
     }
 
     /// Where the coordinator is dialled.

@@ -12,7 +12,7 @@ use rollhouse_core::{ColumnMut, EnvSpec, Interruption, Outcome, RunId};
 use rollhouse_wire::limits::MAX_POOL_SESSIONS;
 use rollhouse_wire::{
     AutoresetMode, BatchPlaces, Connection, FrameLayout, Grant, LaneSettings, LinkFigures, LostLane,
-    PoolOpened, PoolStatus, RecordRule, SeedRule, Spread,
+    PoolOpened, PoolStatus, RecordRule, Refusal, RefusalCode, SeedRule, Spread,
 };
 use tokio::time::Instant;
 
@@ -21,7 +21,9 @@ use crate::cluster::AsyncCluster;
 use crate::error::{OpenError, RequestError, StepError};
 use crate::first_done::FirstDone;
 use crate::join::{Part, run_together};
+use crate::memory_link::{MemoryLink, Shape};
 use crate::session::{Clock, Session};
+use crate::transport::Transport;
 
 /// What a trainer asks for.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,6 +36,8 @@ pub struct PoolRequest {
     pub labels: BTreeMap<String, String>,
     /// How lanes are laid over nodes.
     pub spread: Spread,
+    /// By what they are stepped; `None` is the connection's.
+    pub transport: Option<Transport>,
 }
 
 impl PoolRequest {
@@ -48,7 +52,7 @@ impl PoolRequest {
             record: RecordRule::default(),
             collect: None,
         };
-        Self { lanes, settings, labels: BTreeMap::new(), spread: Spread::default() }
+        Self { lanes, settings, labels: BTreeMap::new(), spread: Spread::default(), transport: None }
     }
 }
 
@@ -67,6 +71,8 @@ pub struct AsyncPool {
     pub(crate) layout: FrameLayout,
     pub(crate) sessions: Vec<Site>,
     pub(crate) batch: Batch,
+    /// Frames and actions are those in the memory of the one session there is; the batch is not used.
+    pub(crate) in_place: bool,
     pub(crate) bools: Vec<usize>,
     /// 1 where the lane's episode is over and autoreset has not begun the next one.
     pub(crate) over: Vec<u8>,
@@ -108,6 +114,7 @@ impl AsyncPool {
         request: &PoolRequest,
         opened: PoolOpened,
         timeout: Duration,
+        transport: Transport,
     ) -> Result<Self, OpenError> {
         let lanes =
             check_grants(&opened.sessions, request.lanes).map_err(|what| OpenError::Grants { what })?;
@@ -115,13 +122,14 @@ impl AsyncPool {
         let batch = Batch::new(&opened.spec, lanes, same_step).map_err(OpenError::Arena)?;
         let layout = FrameLayout::of(&opened.spec);
         let lease = Duration::from_millis(opened.lease_ms);
+        let shape = Arc::new(Shape::new(&opened.spec, request.settings.autoreset, layout.clone()));
         let site = |grant: Grant| {
             let rows = grant.lanes as usize;
             let too_large = OpenError::TooLarge { lanes: rows };
             let Some(plain) = layout.batch(rows, false) else { return Err(too_large) };
             let with_final = if same_step { layout.batch(rows, true) } else { None };
             let Some(most) = layout.rows(rows, same_step) else { return Err(too_large) };
-            let session = Session::new(id, grant, most.bytes, lease);
+            let session = Session::new(id, grant, most.bytes, lease, transport, Arc::clone(&shape));
             Ok(Site { session, places: Places { plain, with_final } })
         };
         let sessions = opened.sessions.into_iter().map(site).collect::<Result<Vec<_>, _>>()?;
@@ -133,6 +141,7 @@ impl AsyncPool {
             layout,
             sessions,
             batch,
+            in_place: false,
             bools: bool_columns(&opened.spec),
             over: vec![0; lanes],
             lost: Vec::new(),
@@ -155,6 +164,23 @@ impl AsyncPool {
             .iter_mut()
             .map(|site| Box::pin(async move { site.session.attach_early(network).await }) as Part<'_>);
         run_together(parts.collect(), || false).await;
+        self.in_place =
+            matches!(self.sessions.as_slice(), [site] if site.session.transport() == Some(Transport::Shm));
+    }
+
+    /// The error of a pool that is to be stepped through memory and has a session that cannot be.
+    pub(crate) fn refused_memory(&self) -> Option<OpenError> {
+        let without = |site: &&Site| site.session.transport() != Some(Transport::Shm);
+        let session = &self.sessions.iter().find(without)?.session;
+        let unknown = || Refusal::new(RefusalCode::Unknown, "the node was not reached");
+        let refusal = session.refused_memory().cloned().unwrap_or_else(unknown);
+        Some(OpenError::NoMemory { node: session.grant().node.clone(), refusal })
+    }
+
+    /// By what each of its sessions is stepped, in the order of [`AsyncPool::sessions`]; `None` while one is not
+    /// attached.
+    pub fn transports(&self) -> impl Iterator<Item = Option<Transport>> {
+        self.sessions.iter().map(|site| site.session.transport())
     }
 
     /// The pool's id, which is the run that its episodes are named by.
@@ -191,17 +217,56 @@ impl AsyncPool {
     /// reads through such an address sees what a frame of the same parity shows, and unspecified numbers while
     /// one is being written.
     pub fn memory(&self) -> Arc<dyn Any + Send + Sync> {
-        self.batch.memory()
+        match self.link() {
+            Some(link) => link.arena().memory(),
+            None => self.batch.memory(),
+        }
     }
 
-    /// Addresses of that memory, for those who pin its pages.
+    /// Addresses of that memory, for those who pin its pages: what frames lie in.
     pub fn addresses(&self) -> Range<usize> {
-        self.batch.addresses()
+        match self.link() {
+            Some(link) => {
+                let [outputs, _] = link.arena().addresses();
+                outputs
+            }
+            None => self.batch.addresses(),
+        }
     }
 
-    /// The column of actions, to be filled before [`AsyncPool::step`].
+    /// The column of actions, to be filled before [`AsyncPool::step`]. In a pool of one session that is stepped
+    /// through memory it is the memory that the node reads.
+    #[inline]
     pub fn actions(&mut self) -> ColumnMut<'_> {
-        self.batch.actions_mut()
+        let Self { sessions, batch, in_place, .. } = self;
+        let link =
+            if *in_place { sessions.first_mut().and_then(|site| site.session.memory_mut()) } else { None };
+        // While a request is under way that nobody waits for, the pool is not ready, and these go nowhere.
+        link.and_then(|link| link.actions_mut()).unwrap_or_else(|| batch.actions_mut())
+    }
+
+    /// The column of actions, if it is the memory that the node reads: in a pool of one session that is stepped through
+    /// memory. It stays where it is until the session is attached anew. Whoever writes to it during a step, through
+    /// an address that was kept, decides which action is taken, and the node refuses what is none.
+    pub fn actions_in_place(&mut self) -> Option<ColumnMut<'_>> {
+        if !self.in_place {
+            return None;
+        }
+        self.sessions.first_mut()?.session.memory_mut()?.actions_mut()
+    }
+
+    /// The memory that frames lie in, if it is that of the one session.
+    #[inline]
+    pub(crate) fn link(&self) -> Option<&MemoryLink> {
+        if self.in_place { self.sessions.first().and_then(|site| site.session.memory()) } else { None }
+    }
+
+    /// The newest frame, wherever it lies.
+    #[inline]
+    pub(crate) fn newest(&mut self) -> Frame<'_> {
+        let Self { sessions, batch, in_place, .. } = self;
+        let link = if *in_place { sessions.first().and_then(|site| site.session.memory()) } else { None };
+        link.and_then(|link| link.frame()).unwrap_or_else(|| batch.frame())
     }
 
     /// The newest frame. Its slices stay readable until the next call; the values in memory stay until the
@@ -212,7 +277,7 @@ impl AsyncPool {
     /// midway.
     pub fn frame(&mut self) -> Result<Frame<'_>, StepError> {
         self.check_ready()?;
-        Ok(self.batch.frame())
+        Ok(self.newest())
     }
 
     /// Why a lane is lost: its env failed and is not back yet, or its node went away; `None` if it is not lost.

@@ -1,19 +1,22 @@
 //! One session of a pool: its stream, and the request that is under way on it.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use rollhouse_core::{Interruption, Outcome, RunId};
 use rollhouse_wire::{
-    Attach, CallError, CloseCode, ColumnBuffer, Connection, EndCause, FrameHeader, FrameKind, FrameReader,
-    FrameWriter, Grant, Notes, Refusal, SessionId, control,
+    Attach, AttachCallError, AttachMemory, CallError, CloseCode, ColumnBuffer, Connection, EndCause, FrameHeader,
+    FrameKind, FrameReader, FrameWriter, Grant, Notes, Refusal, RefusalCode, SessionId, VERSION, control,
 };
 use tokio::time::Instant;
 
 use crate::inquiry::Inquiry;
+use crate::memory_link::{LinkError, MemoryAnswer, MemoryLink, NoAnswer, Shape};
 use crate::network::Network;
 use crate::retry::{GiveUp, Patience, Retry, RetryAction, RetryEvent};
+use crate::transport::Transport;
 
 /// A session as its owner sees it.
 ///
@@ -31,7 +34,16 @@ pub(crate) struct Session {
     lanes: Range<usize>,
     max_columns: usize,
     lease: Duration,
+    /// By what it is stepped; `Auto` until that was decided by the first attachment.
+    transport: Transport,
+    shape: Arc<Shape>,
     stream: Option<Stream>,
+    /// Kept when it is detached, for the frames in it.
+    memory: Option<Box<MemoryLink>>,
+    /// Why it is not attached by memory, as of the last attempt.
+    refused_memory: Option<Refusal>,
+    /// Of an attachment by memory: the number of the last request that the session had answered before.
+    answered_before: Option<u32>,
     gone: Option<Gone>,
     /// Why it has ended, as its node or the coordinator says.
     ended: Option<EndCause>,
@@ -100,7 +112,14 @@ pub(crate) struct Clock {
 }
 
 impl Session {
-    pub(crate) fn new(pool: RunId, grant: Grant, max_columns: usize, lease: Duration) -> Self {
+    pub(crate) fn new(
+        pool: RunId,
+        grant: Grant,
+        max_columns: usize,
+        lease: Duration,
+        transport: Transport,
+        shape: Arc<Shape>,
+    ) -> Self {
         let first = grant.first_lane as usize;
         let lanes = first..first + grant.lanes as usize;
         Self {
@@ -109,7 +128,12 @@ impl Session {
             lanes,
             max_columns,
             lease,
+            transport,
+            shape,
             stream: None,
+            memory: None,
+            refused_memory: None,
+            answered_before: None,
             gone: None,
             ended: None,
             number: 0,
@@ -138,6 +162,51 @@ impl Session {
         self.gone.as_mut().is_some_and(|gone| !std::mem::replace(&mut gone.told, true))
     }
 
+    /// Its memory, if it is stepped through memory.
+    #[inline]
+    pub(crate) fn memory(&self) -> Option<&MemoryLink> {
+        self.memory.as_deref()
+    }
+
+    /// Its memory, if it is stepped through memory.
+    #[inline]
+    pub(crate) fn memory_mut(&mut self) -> Option<&mut MemoryLink> {
+        self.memory.as_deref_mut()
+    }
+
+    /// Why it is not attached by memory, if it is not; asked after [`Session::attach_early`].
+    pub(crate) fn refused_memory(&self) -> Option<&Refusal> {
+        self.refused_memory.as_ref()
+    }
+
+    /// By what it is attached.
+    pub(crate) fn transport(&self) -> Option<Transport> {
+        if self.memory.as_ref().is_some_and(|link| link.is_attached()) {
+            return Some(Transport::Shm);
+        }
+        self.stream.as_ref().map(|_| Transport::Quic)
+    }
+
+    fn is_attached(&self) -> bool {
+        self.transport().is_some()
+    }
+
+    /// A step by memory was answered that was posted without [`Session::ask`].
+    #[inline]
+    pub(crate) fn count_request(&mut self) {
+        self.number = FrameHeader::next_number(self.number);
+    }
+
+    /// Takes over what [`MemoryLink::post_step`] began: [`Session::answer`] carries it on.
+    pub(crate) fn adopt(&mut self, clock: Clock, seed: u64) {
+        let request = FrameBody { kind: FrameKind::Step, columns: Bytes::new(), sidecar: Bytes::new() };
+        self.ask(request, clock, seed);
+        if let Some(pending) = &mut self.pending {
+            pending.written = true;
+        }
+        self.count_request();
+    }
+
     /// The connection its stream runs on.
     pub(crate) fn connection(&self) -> Option<&Connection> {
         self.stream.as_ref().map(|stream| &stream.connection)
@@ -160,7 +229,7 @@ impl Session {
             abandoned: self.abandoned,
             seed: seed ^ u64::from(self.grant.index),
         };
-        let attached = self.stream.is_some();
+        let attached = self.is_attached();
         let (retry, next) = Retry::new(clock.start.elapsed(), self.number, attached, patience);
         self.pending = Some(Pending { request, retry, next, written: false, refusal: None });
     }
@@ -220,7 +289,7 @@ impl Session {
 
     /// Attaches if it is not; at the next request it is tried again. Cancellation-safe.
     pub(crate) async fn attach_early(&mut self, network: &Network) {
-        if self.stream.is_none() {
+        if !self.is_attached() {
             let _event = self.attach(network).await;
         }
     }
@@ -235,6 +304,9 @@ impl Session {
     /// # Errors
     /// If it is not what a node says.
     pub(crate) fn notes(&self) -> Result<Notes, String> {
+        if let Some(link) = &self.memory {
+            return Ok(Notes { lost: link.lost() });
+        }
         match self.stream.as_ref().map_or(&[][..], |stream| stream.reader.sidecar()) {
             [] => Ok(Notes::default()),
             bytes => control::decode(bytes).map_err(|error| error.to_string()),
@@ -246,6 +318,9 @@ impl Session {
         if let Some(stream) = self.stream.take() {
             stream.connection.close(CloseCode::Malformed, what);
         }
+        if let Some(link) = &mut self.memory {
+            link.detach();
+        }
         self.pending = None;
         let reason = format!("node {}: {what}", self.grant.node);
         self.gone = Some(Gone { reason, outcome: Interruption::Crashed, told: false });
@@ -254,6 +329,9 @@ impl Session {
 
     /// Ends its stream.
     pub(crate) fn detach(&mut self) {
+        if let Some(link) = &mut self.memory {
+            link.detach();
+        }
         if let Some(mut stream) = self.stream.take() {
             // A stream that is no more needs no end.
             let _finished = stream.writer.stream().finish();
@@ -262,6 +340,9 @@ impl Session {
 
     /// Writes the request, once, and reads up to its answer.
     async fn send(&mut self, number: u32) -> Result<FrameHeader, RetryEvent> {
+        if self.memory.is_some() {
+            return self.send_by_memory(number).await;
+        }
         let (Some(stream), Some(pending)) = (&mut self.stream, &mut self.pending) else {
             return Err(RetryEvent::Lost);
         };
@@ -303,6 +384,50 @@ impl Session {
         Err(event)
     }
 
+    /// Posts the request, once, and waits for its answer. What is under way from before is waited for first.
+    async fn send_by_memory(&mut self, number: u32) -> Result<FrameHeader, RetryEvent> {
+        let (Some(link), Some(pending)) = (&mut self.memory, &mut self.pending) else {
+            return Err(RetryEvent::Lost);
+        };
+        let mut answer = None;
+        if !pending.written {
+            while link.is_under_way() {
+                // Nobody waits for the answer any more.
+                if let Err(NoAnswer::Lost) = link.answer().await {
+                    return Err(RetryEvent::Lost);
+                }
+            }
+            // Posted in an attachment before this one, it was carried out, or it is posted again.
+            answer = self.answered_before.take_if(|before| *before == number);
+            self.number = number;
+            if answer.is_none() {
+                link.post(&pending.request);
+            }
+            pending.written = true;
+        }
+        let kind = pending.request.kind;
+        let answer = match answer {
+            Some(_) => link.last(kind),
+            // Taken on another way; see `adopt`.
+            None if !link.is_under_way() => link.last(kind),
+            None => match link.answer().await {
+                Ok(answer) => answer,
+                Err(NoAnswer::Lost | NoAnswer::Stopped) => return Err(RetryEvent::Lost),
+            },
+        };
+        let header = |kind| FrameHeader { kind, flags: 0, number, columns: 0, sidecar: 0 };
+        match answer {
+            MemoryAnswer::Batch => Ok(header(FrameKind::Batch)),
+            MemoryAnswer::Rows => Ok(header(FrameKind::Rows)),
+            MemoryAnswer::Refused(refusal) => {
+                let retry_after = refusal.retry_after_ms.map(Duration::from_millis);
+                let event = RetryEvent::Refused { code: refusal.code, retry_after };
+                pending.refusal = Some(refusal);
+                Err(event)
+            }
+        }
+    }
+
     /// The stream is of no use any more; with what the node did wrong, if it did.
     fn fail(&mut self, fault: Option<String>) {
         if let (Some(stream), Some(what)) = (self.stream.take(), fault) {
@@ -311,11 +436,63 @@ impl Session {
     }
 
     async fn attach(&mut self, network: &Network) -> RetryEvent {
+        match self.transport {
+            Transport::Quic => self.attach_stream(network).await,
+            Transport::Shm => {
+                self.attach_memory(network).await.unwrap_or_else(|error| self.no_memory(&error))
+            }
+            Transport::Auto => match self.attach_memory(network).await {
+                Ok(event) => event,
+                Err(error) => {
+                    self.refused_memory = Some(error.refusal());
+                    self.attach_stream(network).await
+                }
+            },
+        }
+    }
+
+    async fn attach_memory(&mut self, network: &Network) -> Result<RetryEvent, LinkError> {
+        let Some(socket) = network.attach().socket(&self.grant) else { return Err(LinkError::NoSocket) };
+        let Grant { index, incarnation, secret, .. } = self.grant;
+        let asked = AttachMemory { version: VERSION, pool: self.pool, index, incarnation, secret };
+        let anybody = network.attach().anybody();
+        let attach = MemoryLink::attach(&mut self.memory, &socket, anybody, asked, &self.grant, &self.shape);
+        let attached = tokio::time::timeout(ATTACH_DEADLINE, attach).await;
+        let last = attached.map_err(|_| LinkError::TimedOut)??;
+        self.transport = Transport::Shm;
+        self.refused_memory = None;
+        self.answered_before = Some(last);
+        Ok(RetryEvent::Attached { last })
+    }
+
+    /// What it means that a session which is to be stepped by memory is not attached.
+    fn no_memory(&mut self, error: &LinkError) -> RetryEvent {
+        let mut refusal = error.refusal();
+        if self.memory.is_some() && error.is_dead() {
+            // The process that had the session is no more, and the session with it.
+            refusal = Refusal::new(RefusalCode::NotFound, "its process has ended");
+        } else if self.memory.is_some() && !matches!(error, LinkError::Call(AttachCallError::Refused(_))) {
+            return RetryEvent::Unreachable;
+        }
+        let retry_after = refusal.retry_after_ms.map(Duration::from_millis);
+        let event = RetryEvent::AttachRefused { code: refusal.code, retry_after };
+        if refusal.ended.is_some() {
+            self.ended = refusal.ended;
+        }
+        if let Some(pending) = &mut self.pending {
+            pending.refusal = Some(refusal.clone());
+        }
+        self.refused_memory = Some(refusal);
+        event
+    }
+
+    async fn attach_stream(&mut self, network: &Network) -> RetryEvent {
         let Ok(connection) = network.node(&self.grant).await else { return RetryEvent::Unreachable };
         let Grant { index, incarnation, secret, .. } = self.grant;
         let attach = Attach { pool: self.pool, index, incarnation, secret };
         match tokio::time::timeout(ATTACH_DEADLINE, connection.attach(attach, self.max_columns)).await {
             Ok(Ok((attached, reader, writer))) if attached.lanes == self.grant.lanes => {
+                self.transport = Transport::Quic;
                 self.stream = Some(Stream { connection, reader, writer });
                 RetryEvent::Attached { last: attached.last }
             }

@@ -303,9 +303,12 @@ impl Desk {
             // At rest while it waits.
             beats += 1;
             self.beats.store(beats, Ordering::Relaxed);
-            let request = match end.wait(None, || !self.stop.load(Ordering::Relaxed)) {
+            let request = match end.wait(home.idle_at(), || !self.stop.load(Ordering::Relaxed)) {
                 Ok(request) => request,
-                Err(ServeError::TimedOut) => continue,
+                Err(ServeError::TimedOut) => {
+                    home.idle(&self.told, &self.figures);
+                    continue;
+                }
                 Err(ServeError::Gone) => return Why::Told,
                 Err(ServeError::Peer(_)) => return Why::Fault,
             };

@@ -324,10 +324,30 @@ impl Home {
             MemoryRequest::Lanes => figures.requests.send.observe(took),
             MemoryRequest::Command => return served,
         }
+        self.unflushed_since = Some(began);
+        if let Some(code) = self.session.take_refused() {
+            figures.refusals.add(code.word());
+        }
         if began.duration_since(*self.stale_since.get_or_insert(began)) >= TELL_EVERY {
             self.tell(told, figures);
         }
         served
+    }
+
+    /// When it is idle for long enough to be looked after, unless it is asked for something before.
+    pub(crate) fn idle_at(&self) -> Option<Instant> {
+        self.unflushed_since.map(|since| since + FLUSH_AFTER)
+    }
+
+    /// Looks after a session that was asked for nothing for a while: tells what was done and hands over what was
+    /// recorded.
+    pub(crate) fn idle(&mut self, told: &Told, figures: &NodeFigures) {
+        self.tell(told, figures);
+        self.flush_if_idle();
+        if self.unflushed_since.is_some() {
+            // It could not be: not before a while has passed again.
+            self.unflushed_since = Some(Instant::now());
+        }
     }
 
     /// Tells what was done, if anything was since it was last told.

@@ -50,7 +50,7 @@ pub(crate) struct OwnedSession {
     /// Lanes that were lost in the last answer, ascending.
     lost: Vec<u32>,
     /// With what the last request was refused, until somebody has counted it.
-    refused: Option<RefusalCode>,
+    untold: Option<RefusalCode>,
 }
 
 /// The last answer.
@@ -109,7 +109,7 @@ impl OwnedSession {
             answer: Kept::Bytes(Bytes::new()),
             refused: None,
             lost: Vec::new(),
-            refused: None,
+            untold: None,
         })
     }
 
@@ -205,7 +205,7 @@ impl OwnedSession {
         Ok(match done {
             Ok(answer) => self.answered(header.number, answer),
             Err(refusal) => {
-                self.refused = Some(refusal.code);
+                self.untold = Some(refusal.code);
                 self.refuse(header.number, &refusal)
             }
         })
@@ -213,7 +213,7 @@ impl OwnedSession {
 
     /// With what the last request was refused, if it was; told once.
     pub(crate) const fn take_refused(&mut self) -> Option<RefusalCode> {
-        self.refused.take()
+        self.untold.take()
     }
 
     /// Answers a request with a refusal; nothing moves.

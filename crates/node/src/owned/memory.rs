@@ -107,6 +107,7 @@ impl OwnedSession {
         });
         self.refused = answered.err();
         if let Some(refusal) = &self.refused {
+            self.untold = Some(refusal.code);
             end.refuse(&note(refusal));
         }
     }
@@ -130,6 +131,7 @@ impl OwnedSession {
             }
             Err(refusal) => {
                 end.refuse_lanes(&lanes, &note(&refusal));
+                self.untold = Some(refusal.code);
                 self.refused = Some(refusal);
                 self.answer = Kept::InMemory;
             }

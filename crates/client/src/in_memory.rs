@@ -1,0 +1,157 @@
+//! A step on the calling thread alone: nothing but memory lies between it and the nodes.
+
+use std::time::{Duration, Instant};
+
+use crate::blocking::Look;
+use crate::driver::LOOK;
+use crate::error::StepError;
+use crate::memory_link::{MemoryAnswer, MemoryLink, NoAnswer};
+use crate::pool::{AsyncPool, Readiness};
+
+/// What came of a step in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stepped {
+    /// The newest frame is there.
+    Done,
+    /// Not every session is attached by memory: nothing was done.
+    NotInMemory,
+    /// Something else than a frame came of it; [`AsyncPool::finish_step`] goes on.
+    CarryOn,
+}
+
+impl AsyncPool {
+    /// Steps every lane once, if every session is attached by memory: without a runtime, a socket or a system call
+    /// while the nodes answer quickly. `look` is asked about every 50 ms whether the caller wants to be let out.
+    ///
+    /// # Errors
+    /// As [`AsyncPool::step`].
+    #[inline]
+    pub(crate) fn step_in_memory(&mut self, look: Option<&Look>) -> Result<Stepped, StepError> {
+        let attached = |link: &MemoryLink| link.is_attached() && !link.is_under_way();
+        if !self.sessions.iter().all(|site| site.session.memory().is_some_and(attached)) {
+            return Ok(Stepped::NotInMemory);
+        }
+        self.refuse_order()?;
+        if !self.in_place {
+            self.refuse_batch()?;
+        }
+        // What lies in place is checked by the node, which refuses it before anything moves: between a look of ours
+        // and the node's copy others could change it.
+        self.first_done = None;
+        self.readiness = Readiness::NeedsReset;
+        let Self { sessions, batch, layout, in_place, .. } = self;
+        let elements = layout.action.elements();
+        for site in sessions.iter_mut() {
+            let range = site.session.lanes().clone();
+            let Some(link) = site.session.memory_mut() else { continue };
+            if !*in_place && let Some(mut to) = link.actions_mut() {
+                let copied =
+                    to.copy_from(batch.actions().slice(range.start * elements, range.end * elements));
+                debug_assert!(copied, "both columns are those of one space");
+            }
+            link.post_step();
+        }
+        let mut patience = Patience { timeout: self.timeout, until: None, look };
+        for index in 0..self.sessions.len() {
+            let Some(link) = self.sessions[index].session.memory_mut() else { continue };
+            match patience.wait(link) {
+                Ok(MemoryAnswer::Batch) => {}
+                Ok(_) | Err(Ended::Lost) => {
+                    self.adopt();
+                    return Ok(Stepped::CarryOn);
+                }
+                Err(Ended::TimedOut) => {
+                    self.adopt();
+                    return Err(self.timed_out());
+                }
+                Err(Ended::Interrupted) => {
+                    self.adopt();
+                    return Err(StepError::Interrupted);
+                }
+            }
+        }
+        self.sessions.iter_mut().for_each(|site| site.session.count_request());
+        self.take_frames()?;
+        Ok(Stepped::Done)
+    }
+
+    /// Makes the sessions' frames the pool's.
+    #[inline]
+    fn take_frames(&mut self) -> Result<(), StepError> {
+        if !self.in_place {
+            let Self { sessions, batch, .. } = self;
+            let target = batch.next();
+            for site in sessions.iter() {
+                if let Some(frame) = site.session.memory().and_then(MemoryLink::frame) {
+                    target.land_frame(site.session.lanes(), &frame);
+                }
+            }
+        }
+        let losing = !self.lost.is_empty()
+            || self.sessions.iter().any(|site| site.session.memory().is_some_and(MemoryLink::has_lost));
+        let lost_before = if losing { self.lanes_lost() } else { Vec::new() };
+        if losing {
+            for index in 0..self.sessions.len() {
+                let session = &self.sessions[index].session;
+                let lanes = session.lanes().clone();
+                let losses = session.memory().map(MemoryLink::lost).unwrap_or_default();
+                self.note_losses(&lanes, &losses);
+            }
+            self.tidy_losses();
+        }
+        self.readiness = Readiness::Ready;
+        self.note_ends(&lost_before);
+        Ok(())
+    }
+
+    /// What was posted becomes requests of the sessions, as if each had been asked.
+    #[cold]
+    fn adopt(&mut self) {
+        let (clock, seed) = (self.clock(), self.seed);
+        self.sessions.iter_mut().for_each(|site| site.session.adopt(clock, seed));
+    }
+}
+
+/// How long a call waits.
+struct Patience<'a> {
+    timeout: Duration,
+    /// From the first wait on that was not short.
+    until: Option<Instant>,
+    look: Option<&'a Look>,
+}
+
+/// Why a wait ended without an answer.
+enum Ended {
+    Lost,
+    TimedOut,
+    Interrupted,
+}
+
+impl Patience<'_> {
+    #[inline]
+    fn wait(&mut self, link: &mut MemoryLink) -> Result<MemoryAnswer, Ended> {
+        // Most answers come while it spins: neither clock nor socket is looked at then.
+        match link.wait(None, || true) {
+            Err(NoAnswer::Stopped) => self.wait_long(link),
+            answered => answered.map_err(|_| Ended::Lost),
+        }
+    }
+
+    #[cold]
+    fn wait_long(&mut self, link: &mut MemoryLink) -> Result<MemoryAnswer, Ended> {
+        let until = *self.until.get_or_insert_with(|| Instant::now() + self.timeout);
+        loop {
+            let slice = (Instant::now() + LOOK).min(until);
+            match link.wait(Some(slice), || false) {
+                Err(NoAnswer::Stopped) => {}
+                answered => return answered.map_err(|_| Ended::Lost),
+            }
+            if self.look.is_some_and(|look| look()) {
+                return Err(Ended::Interrupted);
+            }
+            if Instant::now() >= until {
+                return Err(Ended::TimedOut);
+            }
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! Lanes stepped through shared memory are an engine's lanes, and what goes wrong is told as over QUIC.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod nodes;
+
+use std::time::Duration;
+
+use nodes::Nodes;
+use rollhouse_client::{ConnectOptions, OpenError, Pool, PoolRequest, StepError, Transport};
+use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, OptionValue, Outcome, random_bits};
+use rollhouse_engine::{Autoreset, Engine, EngineConfig, Frame, Received, Reset, StepError as Rules};
+use rollhouse_env::Registry;
+use rollhouse_wire::{AutoresetMode, Spread};
+
+const LANES: usize = 70;
+
+fn engine(env: &str, autoreset: Autoreset) -> Engine {
+    let entry = Registry::builtin().get(env).unwrap();
+    Engine::new(&entry, EngineConfig { autoreset, ..EngineConfig::new(LANES) }, None).unwrap()
+}
+
+fn request(env: &str, autoreset: AutoresetMode, transport: Transport) -> PoolRequest {
+    let mut request = PoolRequest::new(env, LANES as u32);
+    request.settings.autoreset = autoreset;
+    request.transport = Some(transport);
+    request
+}
+
+fn fill(actions: ColumnMut<'_>, step: u64) {
+    match actions {
+        ColumnMut::I64(actions) => {
+            for (lane, action) in actions.iter_mut().enumerate() {
+                *action = (random_bits(3, lane as u32, step) & 1) as i64;
+            }
+        }
+        ColumnMut::F32(actions) => {
+            for (index, action) in actions.iter_mut().enumerate() {
+                *action = (random_bits(3, index as u32, step) % 256) as f32 / 256.0;
+            }
+        }
+        _ => panic!("no env here takes other actions"),
+    }
+}
+
+/// Everything a frame says, by value.
+fn shown(frame: Frame<'_>, same_step: bool) -> (ColumnData, Vec<ColumnData>, Vec<u64>, [Vec<u8>; 3]) {
+    let flags = [frame.terminated(), frame.truncated(), frame.reset()].map(<[u8]>::to_vec);
+    let elements = frame.obs(0).len() / frame.lanes();
+    let over = (0..frame.lanes()).filter(|&row| same_step && flags[0][row] | flags[1][row] == 1);
+    let last = |row| ColumnData::from(frame.final_obs(0).slice(row * elements, (row + 1) * elements));
+    let rewards = frame.rewards().iter().map(|reward| reward.to_bits()).collect();
+    (ColumnData::from(frame.obs(0)), over.map(last).collect(), rewards, flags)
+}
+
+fn compare(pool: &mut Pool, engine: &mut Engine, same_step: bool, steps: u64) {
+    let reset = Reset::seeded(42, LANES);
+    assert_eq!(shown(pool.reset(&reset).unwrap(), false), shown(engine.reset(&reset).unwrap(), false));
+    for step in 0..steps {
+        fill(pool.actions(), step);
+        fill(engine.actions().unwrap(), step);
+        let here = shown(engine.step().unwrap(), same_step);
+        assert_eq!(shown(pool.step().unwrap(), same_step), here, "step {step}");
+    }
+}
+
+fn transports(pool: &Pool) -> Vec<Option<Transport>> {
+    pool.transports().collect()
+}
+
+#[test]
+fn lanes_in_the_memory_of_one_and_of_several_nodes_are_an_engines_lanes() {
+    for count in [1, 2] {
+        let nodes = Nodes::start(count);
+        for (mode, autoreset) in
+            [(AutoresetMode::NextStep, Autoreset::NextStep), (AutoresetMode::SameStep, Autoreset::SameStep)]
+        {
+            for env in ["CartPole-v1", "Pendulum-v1"] {
+                let mut request = request(env, mode, Transport::Auto);
+                request.spread = Spread::Even;
+                let mut pool = nodes.connect().open_pool(request).unwrap();
+                assert_eq!(transports(&pool), vec![Some(Transport::Shm); count]);
+                let same_step = autoreset == Autoreset::SameStep;
+                compare(&mut pool, &mut engine(env, autoreset), same_step, 250);
+            }
+            // The very same over QUIC.
+            let mut pool = nodes.connect().open_pool(request("CartPole-v1", mode, Transport::Quic)).unwrap();
+            let same_step = autoreset == Autoreset::SameStep;
+            compare(&mut pool, &mut engine("CartPole-v1", autoreset), same_step, 250);
+        }
+    }
+}
+
+#[test]
+fn frames_and_actions_of_one_session_lie_in_its_memory_and_alternate() {
+    let nodes = Nodes::start(1);
+    let mut pool =
+        nodes.connect().open_pool(request("CartPole-v1", AutoresetMode::NextStep, Transport::Shm)).unwrap();
+    let outputs = pool.addresses();
+    let addresses = |frame: Frame<'_>| {
+        [
+            frame.obs(0).as_f32().unwrap().as_ptr().addr(),
+            frame.rewards().as_ptr().addr(),
+            frame.reset().as_ptr().addr(),
+        ]
+    };
+    let first = addresses(pool.reset(&Reset::all()).unwrap());
+    fill(pool.actions(), 0);
+    let second = addresses(pool.step().unwrap());
+    let third = addresses(pool.step().unwrap());
+    assert!(first.iter().chain(&second).all(|address| outputs.contains(address)));
+    assert_eq!(first, third);
+    assert_ne!(first, second);
+}
+
+#[test]
+fn partial_resets_and_lanes_that_wait_for_one_follow_the_engines_rules() {
+    let nodes = Nodes::start(1);
+    let request = request("CartPole-v1", AutoresetMode::Disabled, Transport::Shm);
+    let mut pool = nodes.connect().open_pool(request).unwrap();
+    let mut engine = engine("CartPole-v1", Autoreset::Disabled);
+    compare(&mut pool, &mut engine, false, 1);
+    let mut resets = 0;
+    for step in 1..60 {
+        fill(pool.actions(), step);
+        fill(engine.actions().unwrap(), step);
+        let frame = engine.step().unwrap();
+        let over: Vec<bool> = frame.terminated().iter().map(|&flag| flag == 1).collect();
+        let here = shown(frame, false);
+        assert_eq!(shown(pool.step().unwrap(), false), here, "step {step}");
+        if over.contains(&true) {
+            let refused = pool.step().unwrap_err();
+            assert!(matches!(refused, StepError::Rules(Rules::NeedsReset { .. })), "{refused}");
+            let seeds = if resets % 2 == 0 { Vec::new() } else { vec![Some(step); LANES] };
+            let reset = Reset { seeds, mask: over };
+            let here = shown(engine.reset(&reset).unwrap(), false);
+            assert_eq!(shown(pool.reset(&reset).unwrap(), false), here);
+            resets += 1;
+        }
+    }
+    assert!(resets > 3, "{resets}");
+}
+
+fn rows_of(received: &Received) -> Vec<(u32, ColumnData, u64, [u8; 3])> {
+    let mut rows: Vec<_> = (0..received.lanes.len())
+        .map(|row| {
+            let obs = ColumnData::from(received.obs[0].as_ref().slice(row * 4, row * 4 + 4));
+            let flags = [received.terminated[row], received.truncated[row], received.reset[row]];
+            (received.lanes[row], obs, received.rewards[row].to_bits(), flags)
+        })
+        .collect();
+    rows.sort_by_key(|row| row.0);
+    rows
+}
+
+#[test]
+fn lanes_sent_in_parts_through_memory_give_what_an_engine_gives() {
+    for count in [1, 2] {
+        let nodes = Nodes::start(count);
+        let mut request = request("CartPole-v1", AutoresetMode::NextStep, Transport::Shm);
+        request.spread = Spread::Even;
+        let mut pool = nodes.connect().open_pool(request).unwrap();
+        let mut engine = engine("CartPole-v1", Autoreset::NextStep);
+        pool.reset(&Reset::seeded(1, LANES)).unwrap();
+        engine.reset(&Reset::seeded(1, LANES)).unwrap();
+        for step in 0..40u32 {
+            let lanes: Vec<u32> = (0..LANES as u32).filter(|lane| (lane + step) % 3 == 0).collect();
+            let actions: Vec<i64> = lanes.iter().map(|lane| i64::from((lane + step) % 2)).collect();
+            pool.send(&lanes, ColumnRef::I64(&actions)).unwrap();
+            engine.send(&lanes, ColumnRef::I64(&actions)).unwrap();
+            let here = engine.recv(lanes.len(), Duration::from_secs(30)).unwrap();
+            let there = pool.recv(lanes.len(), Duration::from_secs(30)).unwrap();
+            assert_eq!(rows_of(&there), rows_of(&here), "step {step}");
+        }
+        // Lockstep goes on from there.
+        fill(pool.actions(), 1);
+        fill(engine.actions().unwrap(), 1);
+        assert_eq!(shown(pool.step().unwrap(), false), shown(engine.step().unwrap(), false));
+    }
+}
+
+#[test]
+fn an_action_that_is_none_is_refused_and_nothing_has_moved() {
+    let nodes = Nodes::start(1);
+    let mut pool =
+        nodes.connect().open_pool(request("CartPole-v1", AutoresetMode::NextStep, Transport::Shm)).unwrap();
+    assert!(matches!(pool.step(), Err(StepError::Rules(Rules::NotReset))));
+    pool.reset(&Reset::all()).unwrap();
+    fill(pool.actions(), 0);
+    if let ColumnMut::I64(actions) = pool.actions() {
+        actions[3] = 7;
+    }
+    assert!(matches!(pool.step(), Err(StepError::Rules(Rules::Action(_)))));
+    fill(pool.actions(), 0);
+    pool.step().unwrap();
+}
+
+#[test]
+fn lanes_that_are_lost_are_told_as_over_quic() {
+    let nodes = Nodes::start(1);
+    for transport in [Transport::Quic, Transport::Shm] {
+        let mut request = request("test/Faulty-v0", AutoresetMode::NextStep, transport);
+        request.settings.options.insert("panic_at".to_owned(), OptionValue::Int(2));
+        let mut pool = nodes.connect().open_pool(request).unwrap();
+        pool.reset(&Reset::all()).unwrap();
+        for (step, truncated) in [(0, 0), (1, 1), (2, 0)] {
+            fill(pool.actions(), step);
+            let frame = pool.step().unwrap();
+            assert_eq!(frame.truncated(), [truncated; LANES], "step {step} by {transport}");
+            let lost = if step == 0 { None } else { Some("crashed") };
+            assert_eq!(pool.loss(5).map(Outcome::word), lost);
+        }
+    }
+}
+
+#[test]
+fn a_node_without_an_attach_socket_is_stepped_over_quic_unless_memory_was_asked_for() {
+    let nodes = Nodes::without_attach();
+    let cluster = nodes.connect();
+    let pool = cluster.open_pool(request("CartPole-v1", AutoresetMode::NextStep, Transport::Auto)).unwrap();
+    assert_eq!(transports(&pool), [Some(Transport::Quic)]);
+    let refused =
+        cluster.open_pool(request("CartPole-v1", AutoresetMode::NextStep, Transport::Shm)).unwrap_err();
+    assert!(matches!(&refused, OpenError::NoMemory { .. }));
+    let sentence = refused.to_string();
+    assert_eq!(sentence, "transport=shm: node node-0: no shared memory: the node has no attach socket");
+}
+
+#[test]
+fn quic_is_used_when_it_is_asked_for_and_sessions_say_by_what_they_are_stepped() {
+    let nodes = Nodes::start(1);
+    let mut options = nodes.options();
+    options.transport = Some(Transport::Quic);
+    let cluster = nodes.connect_with(options);
+    let pools = [Transport::Quic, Transport::Shm].map(|transport| {
+        let mut pool = cluster.open_pool(request("CartPole-v1", AutoresetMode::NextStep, transport)).unwrap();
+        pool.reset(&Reset::all()).unwrap();
+        pool
+    });
+    assert_eq!(
+        pools.each_ref().map(|pool| transports(pool)[0]),
+        [Some(Transport::Quic), Some(Transport::Shm)]
+    );
+    let told = || {
+        let sessions = cluster.sessions().unwrap().sessions;
+        let mut words: Vec<_> = sessions.into_iter().filter_map(|session| session.report.transport).collect();
+        words.sort();
+        words
+    };
+    // The node tells it with its next heartbeat.
+    while told() != ["quic", "shm"] {}
+}
+
+#[test]
+fn an_attach_folder_of_the_callers_own_is_looked_into() {
+    let nodes = Nodes::start(1);
+    let there = nodes.folder().join("mounted-here");
+    let empty = nodes.folder().join("mounted-nothing");
+    std::fs::create_dir(&empty).unwrap();
+    std::os::unix::fs::symlink(nodes.attach_folder(0), &there).unwrap();
+    for (folder, wanted) in [(there, Transport::Shm), (empty, Transport::Quic)] {
+        let options = ConnectOptions { attach: Some(folder), ..nodes.options() };
+        let request = request("CartPole-v1", AutoresetMode::NextStep, Transport::Auto);
+        let pool = nodes.connect_with(options).open_pool(request).unwrap();
+        assert_eq!(transports(&pool), [Some(wanted)]);
+    }
+}
+
+#[test]
+fn a_session_whose_node_stops_is_gone_and_its_owner_is_told_at_once() {
+    let mut nodes = Nodes::start(1);
+    let mut pool =
+        nodes.connect().open_pool(request("CartPole-v1", AutoresetMode::NextStep, Transport::Shm)).unwrap();
+    pool.reset(&Reset::all()).unwrap();
+    fill(pool.actions(), 0);
+    pool.step().unwrap();
+    nodes.stop(0);
+    let error = pool.step().unwrap_err();
+    assert!(matches!(error, StepError::AllLost { .. }), "{error}");
+    // What was shown stays readable.
+    let memory = pool.memory();
+    drop(pool);
+    drop(memory);
+}
+
+#[test]
+fn one_owner_after_another_attaches_and_goes() {
+    let nodes = Nodes::start(1);
+    for _ in 0..5 {
+        let request = request("CartPole-v1", AutoresetMode::NextStep, Transport::Shm);
+        let mut pool = nodes.connect().open_pool(request).unwrap();
+        compare(&mut pool, &mut engine("CartPole-v1", Autoreset::NextStep), false, 20);
+        pool.close().unwrap();
+    }
+}
+
+/// Counts every step the env has made: as many as `steps`, each with the action that was meant for it, and the frames'
+/// numbers rise by one.
+fn count(steps: u64) {
+    let nodes = Nodes::start(1);
+    let mut request = PoolRequest::new("Echo-v0", 1);
+    request.settings.max_episode_steps = Some(0);
+    request.transport = Some(Transport::Shm);
+    let mut pool = nodes.connect().open_pool(request).unwrap();
+    let first = pool.reset(&Reset::all()).unwrap().number();
+    for step in 1..=steps {
+        let action = (step % 256) as f32 / 256.0;
+        if let ColumnMut::F32(actions) = pool.actions() {
+            actions.fill(action);
+        }
+        let frame = pool.step().unwrap();
+        assert_eq!(frame.number(), first + step);
+        assert_eq!(frame.info(0).as_i64().unwrap(), [step as i64], "a step was missed or doubled");
+        assert_eq!(frame.rewards(), [f64::from(action)], "step {step} took another action");
+        assert_eq!(frame.obs(0).as_f32().unwrap()[99], action + (step % 65_536) as f32);
+    }
+}
+
+#[test]
+fn no_step_is_missed_and_none_doubled() {
+    // Ten million are counted by `ROLLHOUSE_SOAK=200`.
+    let soak = std::env::var("ROLLHOUSE_SOAK").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
+    count(50_000 * soak);
+}
+
+/// What a client says to an attach socket that hands over these files.
+fn told_of(outputs: std::fs::File, inputs: std::fs::File) -> String {
+    let nodes = Nodes::start(1);
+    let fake = nodes.folder().join("fake");
+    std::fs::create_dir(&fake).unwrap();
+    let (bound, ready) = std::sync::mpsc::sync_channel(1);
+    let path = fake.join("a.sock");
+    let server = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = rollhouse_wire::AttachListener::bind(&path, &[]).unwrap();
+            bound.send(()).unwrap();
+            let rollhouse_wire::LocalArrival::Admitted(mut socket) = listener.accept().await.unwrap() else {
+                panic!("our own user is admitted");
+            };
+            socket.request().await.unwrap();
+            let attached =
+                rollhouse_wire::MemoryAttached { lanes: LANES as u32, last: 0, generation: 1, refused: None };
+            use std::os::fd::AsFd;
+            socket.accept(attached, [outputs.as_fd(), inputs.as_fd()]).await.unwrap();
+            socket.gone().await;
+        });
+    });
+    ready.recv().unwrap();
+    let options = ConnectOptions { attach: Some(fake), ..nodes.options() };
+    let request = request("CartPole-v1", AutoresetMode::NextStep, Transport::Shm);
+    let error = nodes.connect_with(options).open_pool(request).unwrap_err();
+    server.join().unwrap();
+    error.to_string()
+}
+
+#[test]
+fn files_that_are_no_memory_of_the_session_are_refused_by_name() {
+    let nodes_file = |name: &str, bytes: u64| {
+        let path = std::env::temp_dir().join(format!("rollhouse-fake-{}-{name}", std::process::id()));
+        let file =
+            std::fs::File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+        file.set_len(bytes).unwrap();
+        std::fs::remove_file(path).unwrap();
+        file
+    };
+    let told = told_of(nodes_file("outputs", 1 << 20), nodes_file("inputs", 1 << 20));
+    assert!(
+        told.starts_with("transport=shm: node node-0: no shared memory: the outputs file cannot be mapped"),
+        "{told}"
+    );
+    let sealed = || {
+        let memory = rollhouse_arena::SharedMemory::create("test", 64).unwrap();
+        std::fs::File::from(std::os::fd::AsFd::as_fd(&memory).try_clone_to_owned().unwrap())
+    };
+    let told = told_of(sealed(), sealed());
+    assert!(told.contains("no shared memory: "), "{told}");
+}

@@ -1,0 +1,113 @@
+//! A cluster in this process: a coordinator and nodes with attach sockets.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rollhouse_client::{Address, Cluster, ConnectOptions};
+use rollhouse_coordinator::{Coordinator, CoordinatorConfig, StoreConfig};
+use rollhouse_node::{AttachConfig, ClusterNode, ClusterNodeConfig};
+use rollhouse_wire::{CertificateAuthority, CertificateFiles, Identity, Role, Settings, TokenStore, Trust};
+
+const DAY: Duration = Duration::from_secs(86_400);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Nodes {
+    nodes: Vec<Option<ClusterNode>>,
+    coordinator: Coordinator,
+    folder: PathBuf,
+}
+
+fn identity(folder: &Path, authority: &CertificateAuthority, role: Role, name: &str) -> Arc<Identity> {
+    let files = files(folder, name);
+    authority.issue(role, name, DAY).unwrap().write(&files.certificate, &files.key).unwrap();
+    Identity::load(Trust::File(folder.join("ca.pem")), Some(files)).unwrap()
+}
+
+fn files(folder: &Path, name: &str) -> CertificateFiles {
+    CertificateFiles {
+        certificate: folder.join(format!("{name}.pem")),
+        key: folder.join(format!("{name}.key")),
+    }
+}
+
+impl Nodes {
+    pub(crate) fn start(count: usize) -> Self {
+        Self::start_with(count, true)
+    }
+
+    pub(crate) fn without_attach() -> Self {
+        Self::start_with(1, false)
+    }
+
+    fn start_with(count: usize, attach: bool) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("rollhouse-nodes-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let authority = CertificateAuthority::create(&folder, DAY).unwrap();
+        let coordinator = Coordinator::start(CoordinatorConfig {
+            data: folder.join("coordinator"),
+            listen: ([127, 0, 0, 1], 0).into(),
+            identity: identity(&folder, &authority, Role::Coordinator, "main"),
+            tokens: Arc::new(TokenStore::open(&folder.join("tokens")).unwrap()),
+            store: StoreConfig { budget_bytes: 1 << 30, quarantine_bytes: 1 << 20 },
+            quic: Settings::default(),
+            program: "test".to_owned(),
+            log: Arc::new(|_| {}),
+        });
+        let coordinator = coordinator.unwrap();
+        let node = |index| {
+            let name = format!("node-{index}");
+            let identity = identity(&folder, &authority, Role::Node, &name);
+            let mut config = ClusterNodeConfig::new(identity, coordinator.address().to_string(), "test");
+            let folder = folder.join(&name);
+            std::fs::create_dir(&folder).unwrap();
+            config.attach =
+                attach.then(|| AttachConfig { path: folder.join("a.sock"), uids: Vec::new(), sessions: 4 });
+            let node = ClusterNode::start(config).unwrap();
+            assert!(node.wait_joined(PATIENCE));
+            Some(node)
+        };
+        let nodes = (0..count).map(node).collect();
+        let _trainer = identity(&folder, &authority, Role::Trainer, "trainer");
+        Self { nodes, coordinator, folder }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(crate) fn attach_folder(&self, node: usize) -> PathBuf {
+        self.folder.join(format!("node-{node}"))
+    }
+
+    pub(crate) fn options(&self) -> ConnectOptions {
+        ConnectOptions {
+            ca: Some(Trust::File(self.folder.join("ca.pem"))),
+            certificate: Some(files(&self.folder, "trainer")),
+            ..ConnectOptions::default()
+        }
+    }
+
+    pub(crate) fn connect(&self) -> Cluster {
+        self.connect_with(self.options())
+    }
+
+    pub(crate) fn connect_with(&self, options: ConnectOptions) -> Cluster {
+        let address: Address = format!("rollhouse://{}", self.coordinator.address()).parse().unwrap();
+        Cluster::connect(&address, options, None).unwrap()
+    }
+
+    pub(crate) fn stop(&mut self, node: usize) {
+        self.nodes[node].take().unwrap().stop(Duration::from_secs(10));
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        self.nodes.clear();
+        let _gone = std::fs::remove_dir_all(&self.folder);
+    }
+}
