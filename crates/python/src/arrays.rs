@@ -8,7 +8,9 @@
 //!   meanwhile, which needs the interpreter lock that long batches release, may read a view of the frame before
 //!   the one being written: that slot is not written. A view that has expired (its slot is being written) shows
 //!   unspecified numbers then; every bit pattern is a value of these types, and nothing in Rust depends on them;
-//! - views are flagged read-only, so NumPy does not write to them.
+//! - views are flagged read-only, so NumPy does not write to them, but for the view of an attached session's actions:
+//!   that memory is another process's to read, which copies it and checks the copy, and no Rust reference into it
+//!   lives while the interpreter lock is released.
 
 use std::any::Any;
 use std::ffi::{c_int, c_void};
@@ -16,11 +18,11 @@ use std::ptr;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use numpy::npyffi::{self, NPY_ARRAY_CARRAY_RO, NpyTypes, PY_ARRAY_API, npy_intp};
+use numpy::npyffi::{self, NPY_ARRAY_CARRAY, NPY_ARRAY_CARRAY_RO, NpyTypes, PY_ARRAY_API, npy_intp};
 use numpy::{Element, PyArrayDescr, PyArrayDescrMethods, dtype};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use rollhouse_core::{ColumnRef, DType};
+use rollhouse_core::{ColumnMut, ColumnRef, DType};
 
 /// Base object of views: holds the memory they show.
 #[pyclass(frozen, module = "rollhouse._native")]
@@ -74,13 +76,38 @@ impl RowShape {
         rows: usize,
         base: &Bound<'py, KeepAlive>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        // SAFETY: by contract; flagged CARRAY_RO, the array is never written through.
+        unsafe { self.view_as(NPY_ARRAY_CARRAY_RO, address(column), rows, base) }
+    }
+
+    /// A view of `column` that Python may write to.
+    ///
+    /// # Safety
+    /// As [`RowShape::view`]; and no Rust reference into the column lives while Python runs.
+    pub(crate) unsafe fn view_mut<'py>(
+        &self,
+        column: ColumnMut<'_>,
+        rows: usize,
+        base: &Bound<'py, KeepAlive>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        // SAFETY: by contract.
+        unsafe { self.view_as(NPY_ARRAY_CARRAY, address(column.as_ref()), rows, base) }
+    }
+
+    /// # Safety
+    /// `data` has `rows` rows of this shape and type, valid for what `flags` allow for as long as `base` lives.
+    unsafe fn view_as<'py>(
+        &self,
+        flags: c_int,
+        data: *const c_void,
+        rows: usize,
+        base: &Bound<'py, KeepAlive>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let py = base.py();
-        debug_assert_eq!(column.len(), rows * self.elements());
         let mut dims = self.dims(Some(rows));
-        // SAFETY: the address is valid for reads of that many elements for as long as `base` lives (by
-        // contract); the array takes a reference to `base` and, flagged CARRAY_RO, is never written through.
+        // SAFETY: by contract; the array takes a reference to `base`.
         unsafe {
-            let array = new_array(py, self.dtype, &mut dims, address(column), NPY_ARRAY_CARRAY_RO)?;
+            let array = new_array(py, self.dtype, &mut dims, data, flags)?;
             let base = base.clone().into_any().into_ptr();
             if PY_ARRAY_API.PyArray_SetBaseObject(py, array.as_ptr().cast(), base) != 0 {
                 return Err(PyErr::fetch(py));

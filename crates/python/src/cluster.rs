@@ -9,7 +9,9 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rollhouse_client::{Address, Cluster, ConnectError, ConnectOptions, PoolRequest, RequestError, trust_of};
+use rollhouse_client::{
+    Address, Cluster, ConnectError, ConnectOptions, PoolRequest, RequestError, Transport, trust_of,
+};
 use rollhouse_core::OptionValue;
 use rollhouse_wire::{AutoresetMode, CertificateFiles, RecordRule, Spread};
 use serde::Serialize;
@@ -55,13 +57,16 @@ pub(crate) struct NativeCluster {
 impl NativeCluster {
     /// Connects and is admitted. `timeout` in seconds: of every later request.
     #[new]
-    #[pyo3(signature = (url, *, token, ca, certificate, timeout))]
+    #[pyo3(signature = (url, *, token, ca, certificate, transport, attach, timeout))]
+    #[expect(clippy::too_many_arguments, reason = "keywords, of one caller")]
     fn new(
         py: Python<'_>,
         url: &str,
         token: Option<String>,
         ca: Option<String>,
         certificate: Option<(PathBuf, PathBuf)>,
+        transport: Option<&str>,
+        attach: Option<PathBuf>,
         timeout: f64,
     ) -> PyResult<Self> {
         let of = |error| of_connect(py, &error);
@@ -72,6 +77,8 @@ impl NativeCluster {
             token,
             ca,
             certificate: certificate.map(|(certificate, key)| CertificateFiles { certificate, key }),
+            transport: transport.map(transport_of).transpose()?,
+            attach,
             timeout: Duration::from_secs_f64(timeout),
             ..ConnectOptions::default()
         };
@@ -96,7 +103,7 @@ impl NativeCluster {
     }
 
     /// Asks for lanes. The pool's run, its nodes with their lanes, the env's spec, and the lanes.
-    #[pyo3(signature = (id, *, lanes, autoreset, max_episode_steps, options, record, labels, spread, copy, with_valid, raise_on_loss, convert))]
+    #[pyo3(signature = (id, *, lanes, autoreset, max_episode_steps, options, record, labels, spread, transport, copy, with_valid, raise_on_loss, convert))]
     #[expect(clippy::too_many_arguments, reason = "keywords, of one caller")]
     fn make<'py>(
         &self,
@@ -109,6 +116,7 @@ impl NativeCluster {
         record: &str,
         labels: BTreeMap<String, String>,
         spread: &str,
+        transport: Option<&str>,
         copy: bool,
         with_valid: bool,
         raise_on_loss: Option<bool>,
@@ -132,10 +140,14 @@ impl NativeCluster {
         request.spread = match spread {
             "pack" => Spread::Pack,
             "even" => Spread::Even,
+            "single" => Spread::Single,
             other => {
-                return Err(PyValueError::new_err(format!("spread={other:?} is neither 'pack' nor 'even'")));
+                return Err(PyValueError::new_err(format!(
+                    "spread={other:?} is none of 'pack', 'even', 'single'"
+                )));
             }
         };
+        request.transport = transport.map(transport_of).transpose()?;
         let same_step = request.settings.autoreset == AutoresetMode::SameStep;
         let cluster = self.cluster(py)?;
         let opened = py.detach(|| cluster.open_pool(request));
@@ -147,7 +159,12 @@ impl NativeCluster {
         let dict = spec_dict(py, &spec)?;
         let convert = convert.call1((&dict,))?.unbind();
         let (run, count) = (pool.id().to_string(), pool.lanes());
-        let nodes = pool.sessions().map(|(node, lanes)| (node.to_owned(), lanes.start, lanes.end)).collect();
+        // A session that is not attached yet is stepped over QUIC, or tries memory again.
+        let word = |transport: Option<Transport>| transport.unwrap_or(Transport::Quic).word();
+        let placed = pool.sessions().zip(pool.transports());
+        let nodes = placed
+            .map(|((node, lanes), transport)| (node.to_owned(), lanes.start, lanes.end, word(transport)))
+            .collect();
         let inner = Lanes::Pool(Box::new(pool));
         Ok((run, nodes, dict, NativeLanes::of(py, &spec, inner, count, rules, convert, None)?))
     }
@@ -161,9 +178,13 @@ impl NativeCluster {
     }
 }
 
-/// A pool as Python takes it: its run; of each session the node, first lane and lane after the last; the env's spec;
-/// and the lanes themselves.
-type Made<'py> = (String, Vec<(String, usize, usize)>, Bound<'py, PyDict>, NativeLanes);
+/// A pool as Python takes it: its run; of each session the node, first lane, lane after the last and transport; the
+/// env's spec; and the lanes themselves.
+type Made<'py> = (String, Vec<(String, usize, usize, &'static str)>, Bound<'py, PyDict>, NativeLanes);
+
+fn transport_of(word: &str) -> PyResult<Transport> {
+    word.parse().map_err(|error: rollhouse_client::UnknownTransport| PyValueError::new_err(error.to_string()))
+}
 
 impl NativeCluster {
     fn slot(&self) -> MutexGuard<'_, Option<Cluster>> {

@@ -133,6 +133,19 @@ impl NativeLanes {
         Ok((addresses.start, addresses.end))
     }
 
+    /// The column of actions in memory that the node reads, or None if actions are copied on their way.
+    #[getter]
+    fn actions<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let mut state = self.lock(py)?;
+        let inner = state.inner(py)?;
+        let base = KeepAlive::new(py, inner.memory())?;
+        let Some(column) = inner.actions_in_place() else { return Ok(None) };
+        // SAFETY: the column lies in the memory of the attached session, which `base` holds, one row per lane. Pools
+        // reach actions that lie in place only in `actions`, with the interpreter lock held, and to name one that
+        // was refused.
+        unsafe { self.action.view_mut(column, self.lanes, base.bind(py)) }.map(Some)
+    }
+
     /// Begins episodes; `(observations, infos)`.
     fn reset<'py>(
         &self,
@@ -345,9 +358,11 @@ impl NativeLanes {
                 }
                 let inner = state.inner(py)?;
                 if let ColumnMut::I64(to) = inner.actions().map_err(|error| of_step(py, &error))? {
-                    // SAFETY: contiguous and aligned, checked above; nothing else runs while it is copied, as the
-                    // interpreter lock is held.
-                    to.copy_from_slice(unsafe { std::slice::from_raw_parts(array.data(), self.lanes) });
+                    if !std::ptr::eq(array.data(), to.as_ptr()) {
+                        // SAFETY: contiguous and aligned, checked above; nothing else runs while it is copied, as the
+                        // interpreter lock is held. Only an array over the column itself lies in its memory.
+                        to.copy_from_slice(unsafe { std::slice::from_raw_parts(array.data(), self.lanes) });
+                    }
                 }
             }
             DType::F32 => {
@@ -358,8 +373,10 @@ impl NativeLanes {
                 }
                 let inner = state.inner(py)?;
                 if let ColumnMut::F32(to) = inner.actions().map_err(|error| of_step(py, &error))? {
-                    // SAFETY: as above.
-                    to.copy_from_slice(unsafe { std::slice::from_raw_parts(array.data(), array.len()) });
+                    if !std::ptr::eq(array.data(), to.as_ptr()) {
+                        // SAFETY: as above.
+                        to.copy_from_slice(unsafe { std::slice::from_raw_parts(array.data(), array.len()) });
+                    }
                 }
             }
             other => {

@@ -56,6 +56,7 @@ pub(crate) fn of_request(py: Python<'_>, error: &RequestError) -> PyErr {
 pub(crate) fn of_open(py: Python<'_>, error: &OpenError) -> PyErr {
     match error {
         OpenError::Request(error) => of_request(py, error),
+        OpenError::NoMemory { refusal, .. } => refused(py, refusal.code, error.to_string()),
         error => exception(py, "ClusterError", chain(error)),
     }
 }

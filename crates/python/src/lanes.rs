@@ -62,6 +62,15 @@ impl Lanes {
         }
     }
 
+    /// The column of actions, if it is memory that the node reads.
+    pub(crate) fn actions_in_place(&mut self) -> Option<ColumnMut<'_>> {
+        match self {
+            // Between its look at an action and the step others could change it.
+            Self::Engine(_) => None,
+            Self::Pool(pool) => pool.actions_in_place(),
+        }
+    }
+
     #[inline]
     pub(crate) fn step(&mut self) -> Result<(), StepError> {
         match self {

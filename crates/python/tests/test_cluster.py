@@ -22,9 +22,9 @@ LANES = 5
 STEPS = 300
 
 
-@pytest.fixture(scope="module")
-def cluster(cluster_url: str) -> rollhouse.Cluster:
-    return rollhouse.connect(cluster_url)
+@pytest.fixture(scope="module", params=["quic", "shm"])
+def cluster(cluster_url: str, request: pytest.FixtureRequest) -> rollhouse.Cluster:
+    return rollhouse.connect(cluster_url, transport=request.param)
 
 
 def same(ours: Any, theirs: Any) -> None:
@@ -50,7 +50,7 @@ def same(ours: Any, theirs: Any) -> None:
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
 @pytest.mark.parametrize("id", BUILT_IN)
-def test_a_seeded_run_gives_the_same_arrays_embedded_and_over_quic(
+def test_a_seeded_run_gives_the_same_arrays_embedded_and_on_a_cluster(
     cluster: rollhouse.Cluster, id: str, mode: AutoresetMode
 ) -> None:
     here = rollhouse.make_vec(id, LANES, autoreset_mode=mode, max_episode_steps=90)
@@ -155,7 +155,8 @@ def test_options_reach_the_lanes(cluster: rollhouse.Cluster) -> None:
 def test_the_cluster_tells_what_runs_on_it(cluster: rollhouse.Cluster) -> None:
     envs = cluster.make_vec("Pendulum-v1", 4)
     envs.reset(seed=0)
-    assert envs.transport == "quic"
+    assert envs.transport == cluster.transport
+    assert [placement.transport for placement in envs.placements] == [cluster.transport]
     assert [placement.lanes for placement in envs.placements] == [range(0, 4)]
     assert cluster.status()["pools"] >= 1
     assert [node["node"] for node in cluster.nodes()] == [placement.node for placement in envs.placements]

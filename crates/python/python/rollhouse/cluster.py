@@ -26,7 +26,7 @@ from rollhouse.native_env import (
 )
 from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, parse_autoreset_mode
 
-Transport = Literal["auto", "quic"]
+Transport = Literal["auto", "shm", "quic"]
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,12 @@ class Placement:
     Attributes:
         node: The node's name.
         lanes: Those lanes.
+        transport: ``"shm"`` or ``"quic"``: by what they were attached when the env was made.
     """
 
     node: str
     lanes: range
+    transport: str
 
 
 class Cluster:
@@ -47,6 +49,7 @@ class Cluster:
 
     Attributes:
         url: As given, without the token.
+        transport: As given.
     """
 
     def __init__(
@@ -56,16 +59,22 @@ class Cluster:
         token: str | None = None,
         ca: str | os.PathLike[str] | None = None,
         certificate: tuple[str | os.PathLike[str], str | os.PathLike[str]] | None = None,
+        transport: Transport | None = None,
+        attach: str | os.PathLike[str] | None = None,
         timeout: float = DEFAULT_TIMEOUT,
     ):
+        _check_transport(transport)
         if not 0 < timeout < 1e9:
             raise ValueError(f"timeout={timeout!r} must be a number of seconds above 0")
         self.url = url.split("?")[0]
+        self.transport = transport
         self._native = _native.NativeCluster(
             url,
             token=token,
             ca=None if ca is None else os.fspath(ca),
             certificate=None if certificate is None else (os.fspath(certificate[0]), os.fspath(certificate[1])),
+            transport=transport,
+            attach=None if attach is None else os.fspath(attach),
             timeout=float(timeout),
         )
 
@@ -79,9 +88,9 @@ class Cluster:
         record: bool | Literal["trace"] = True,
         copy: bool = True,
         max_episode_steps: int | None = None,
-        transport: Transport = "auto",
+        transport: Transport | None = None,
         labels: Mapping[str, str] | None = None,
-        spread: Literal["pack", "even"] = "pack",
+        spread: Literal["pack", "even", "single"] = "pack",
         info_layout: InfoLayout = "default",
         on_loss: Literal["raise", "report"] | None = None,
         **options: Any,
@@ -93,9 +102,12 @@ class Cluster:
                 ``rollhouse.make_vec``.
             record: Whether the nodes record; episodes reach the cluster's store. ``"trace"`` for every step's
                 observations too.
-            transport: ``"quic"``, or ``"auto"`` for the best there is, which is the same now.
+            transport: ``"shm"`` for memory shared with nodes on this machine, ``"quic"``, or ``"auto"`` for memory where
+                a node answers at its attach socket here and QUIC elsewhere. None is what the connection was told,
+                else ``"auto"``.
             labels: Labels that a node must have.
-            spread: ``"pack"`` for as few nodes as have room, ``"even"`` for all that fit.
+            spread: ``"pack"`` for as few nodes as have room, ``"even"`` for all that fit, ``"single"`` for one session on
+                one node, so that a large batch shared in memory needs no gathering.
             **options: What the env itself takes, the same for all lanes.
 
         Raises:
@@ -108,8 +120,7 @@ class Cluster:
                 raise ValueError(f"{name} cannot be given for lanes of a cluster")
         if options.pop("render_mode", None) is not None:
             raise ValueError(f"render_mode: {id} has no renderer, so it must be None")
-        if transport not in ("auto", "quic"):
-            raise ValueError(f"transport={transport!r} is neither 'auto' nor 'quic'")
+        _check_transport(transport)
         return ClusterVectorEnv(
             self,
             id,
@@ -119,6 +130,7 @@ class Cluster:
             record=record,
             copy=copy,
             max_episode_steps=max_episode_steps,
+            transport=transport,
             labels=labels,
             spread=spread,
             info_layout=info_layout,
@@ -155,7 +167,9 @@ class Cluster:
 class ClusterVectorEnv(NativeVectorEnv):
     """N lanes of a built-in env on the nodes of a cluster, as one batch. ``Cluster.make_vec`` makes them.
 
-    A step is one round trip to each node; the interpreter lock is released meanwhile, and Ctrl-C ends it. When a
+    Lanes on a node of this machine are stepped through memory that both processes have mapped (``transport``); with
+    ``copy=False`` and lanes of one session the arrays of a step lie in that memory, and ``actions`` does. Otherwise a
+    step is one round trip to each node. The interpreter lock is released meanwhile, and Ctrl-C ends it. When a
     connection is lost, it is made again and the last request repeated, which steps nothing twice. Lanes whose
     node went away are lost as ``"node_lost"`` and do not come back; the others go on. A call that takes longer
     than the cluster's ``timeout`` raises ``TimeoutError``; the env has to be reset then, as after Ctrl-C.
@@ -163,9 +177,9 @@ class ClusterVectorEnv(NativeVectorEnv):
     Attributes:
         run: The UUID that the episodes of this env are named by.
         placements: Where its lanes run.
+        transport: ``"shm"``, ``"quic"``, or ``"mixed"`` if placements differ.
     """
 
-    transport = "quic"
     run: str
     placements: tuple[Placement, ...]
 
@@ -180,8 +194,9 @@ class ClusterVectorEnv(NativeVectorEnv):
         record: bool | Literal["trace"],
         copy: bool,
         max_episode_steps: int | None,
+        transport: Transport | None,
         labels: Mapping[str, str] | None,
-        spread: Literal["pack", "even"],
+        spread: Literal["pack", "even", "single"],
         info_layout: InfoLayout,
         on_loss: Literal["raise", "report"] | None,
         options: Mapping[str, Any],
@@ -209,6 +224,7 @@ class ClusterVectorEnv(NativeVectorEnv):
             record="trace" if record == "trace" else "all" if record else "none",
             labels=dict(labels or {}),
             spread=spread,
+            transport=transport,
             copy=bool(copy),
             with_valid=info_layout == "default",
             raise_on_loss=None if on_loss is None else on_loss == "raise",
@@ -229,7 +245,9 @@ class ClusterVectorEnv(NativeVectorEnv):
         # Holds the connection for as long as the env lives.
         self.cluster = cluster
         self.run = run
-        self.placements = tuple(Placement(node, range(start, end)) for node, start, end in placements)
+        self.placements = tuple(Placement(node, range(start, end), word) for node, start, end, word in placements)
+        words = {placement.transport for placement in self.placements}
+        self.transport = words.pop() if len(words) == 1 else "mixed"
         self._adopt(native, seed=seed, copy=copy)
         _OPEN.add(self)
 
@@ -255,16 +273,23 @@ def connect(
     ca: str | os.PathLike[str] | None = None,
     *,
     certificate: tuple[str | os.PathLike[str], str | os.PathLike[str]] | None = None,
+    transport: Transport | None = None,
+    attach: str | os.PathLike[str] | None = None,
     timeout: float = DEFAULT_TIMEOUT,
 ) -> Cluster:
     """Connects to a cluster.
 
     Args:
-        url: ``rollhouse://HOST:PORT``; may carry ``?token=...&ca=...``, as ``rollhouse up`` prints it.
+        url: ``rollhouse://HOST:PORT``; may carry ``?token=...&ca=...``, as ``rollhouse up`` prints it, and
+            ``&transport=...&attach=...``.
         token: The bearer token; goes before the one in the URL.
         ca: By what the cluster is known: ``sha256:`` and the fingerprint of its authority's certificate, or the
             path of a PEM file; goes before the one in the URL.
         certificate: Files of a client certificate and its key, in place of a token.
+        transport: As in ``Cluster.make_vec``, for all that say nothing else.
+        attach: The folder in which to look for nodes' attach sockets, in place of the one each names: for containers
+            that have mounted it elsewhere. A socket in it is believed whoever's process answers, so that nobody
+            else may write to it.
         timeout: Seconds that a request, a reset or a step may take.
 
     Raises:
@@ -272,7 +297,14 @@ def connect(
         RefusedError: The coordinator does not admit us; ``code`` says why.
         UnreachableError: It does not answer, or is not the cluster it should be.
     """
-    return Cluster(url, token=token, ca=ca, certificate=certificate, timeout=timeout)
+    return Cluster(
+        url, token=token, ca=ca, certificate=certificate, transport=transport, attach=attach, timeout=timeout
+    )
+
+
+def _check_transport(transport: str | None) -> None:
+    if transport not in (None, "auto", "shm", "quic"):
+        raise ValueError(f"transport={transport!r} is none of 'auto', 'shm', 'quic'")
 
 
 def _checked(id: str, options: Mapping[str, Any], num_envs: int) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class NativeVectorEnv(VectorEnv):
 
     Attributes:
         copies: As ``copy`` was given.
-        transport: How this process and the lanes talk: ``"embedded"`` or ``"quic"``.
+        transport: How this process and the lanes talk: ``"embedded"``, ``"shm"``, ``"quic"`` or ``"mixed"``.
     """
 
     copies: bool
@@ -53,6 +53,7 @@ class NativeVectorEnv(VectorEnv):
         self.copies = bool(copy)
         self._first_seeds = None if seed is None else self._parse_seeds(seed)
         self._native = native
+        self._own_actions: np.ndarray | None = None
         self._native_step: Callable[[Any], Step] = native.step
         if self.info_layout == "0.29":
             self._native_step = self._old_step
@@ -64,6 +65,22 @@ class NativeVectorEnv(VectorEnv):
         """As ``VectorEnv.step``; fastest with a C-contiguous array of the action space's own dtype."""
         # All checks are made behind this call: the overhead of a small batch is counted in nanoseconds.
         return self._native_step(actions)
+
+    @property
+    def actions(self) -> np.ndarray:
+        """An array of actions to fill in and hand to ``step``: the memory that the node reads, if lanes are stepped
+        through one, so that nothing is copied; else an ordinary array. Writing to it during a step decides which
+        action is taken.
+        """
+        self._check_usable()
+        column = self._native.actions
+        if column is None:
+            if self._own_actions is None:
+                space = self.single_action_space
+                shape, dtype = (self.num_envs, *(space.shape or ())), space.dtype
+                self._own_actions = np.zeros(shape, dtype)
+            return self._own_actions
+        return column
 
     def torch(self, device: Any = None) -> TensorView:
         """The same env with ``reset``, ``step``, ``send`` and ``recv`` in tensors; needs PyTorch.
