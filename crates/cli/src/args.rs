@@ -271,6 +271,24 @@ pub(crate) enum BenchWhat {
     Quic(BenchQuicArgs),
     /// Many small sessions of a cluster in this process, the opening of a large pool, and sessions at rest
     Cluster(BenchClusterArgs),
+    /// A step through memory shared with a node's process, beside the engine alone and QUIC
+    Shm(BenchShmArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchShmArgs {
+    /// Steps of 64 lanes in a repetition; a twentieth of them over QUIC
+    #[arg(long, value_name = "N", default_value = "20000", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub(crate) steps: u32,
+    /// Batches of 4,096 wide lanes
+    #[arg(long, value_name = "N", default_value = "10000", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub(crate) batches: u32,
+    /// Repetitions, each of all ways in turn
+    #[arg(long, value_name = "R", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repetitions: u32,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -23,12 +23,14 @@ use crate::table::{Align, Table};
 
 mod cluster;
 mod quic;
+mod shm;
 
 pub(crate) fn run(args: &BenchArgs, out: &mut Output) -> Result<Status, Failure> {
     match &args.what {
         BenchWhat::Engine(args) => engine(args, out),
         BenchWhat::Quic(args) => quic::run(args, out),
         BenchWhat::Cluster(args) => cluster::run(args, out),
+        BenchWhat::Shm(args) => shm::run(args, out),
     }
 }
 

@@ -6,15 +6,16 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rollhouse_config::{NodeConfig, Spool, Worker};
+use rollhouse_config::{AttachSettings, NodeConfig, Spool, Worker};
 use rollhouse_metrics::{
     Family, Figures, Health, Links, NodeSample, Page, RecorderSample, SpoolSample, TransportSample,
 };
 use rollhouse_node::{
-    ClusterNode, ClusterNodeConfig, ClusterNodeError, ConnectionFigures, Histogram, LinkState, NodeFigures,
-    ShipFigures, WhenFull,
+    AttachConfig, ClusterNode, ClusterNodeConfig, ClusterNodeError, ConnectionFigures, Histogram, LinkState,
+    NodeFigures, ServeError, ShipFigures, WhenFull,
 };
 use rollhouse_replay::OpenError;
+use rollhouse_wire::limits::MAX_ATTACH_PATH_BYTES;
 use rollhouse_wire::{Effective, Role, Settings};
 
 use crate::args::NodeArgs;
@@ -41,6 +42,7 @@ pub(crate) fn run(args: &NodeArgs) -> Result<Status, Failure> {
     started.listen = config.listen;
     started.advertise = config.advertise.map(|address| address.0);
     configure(&mut started, &config.worker, &config.spool, quic, &config.data)?;
+    started.attach = attach_socket(&config.attach, &config.data)?;
     let capacity = started.capacity;
     let node = start(started)?;
     say(&format!("node {} listens on {} and joins {}", node.name(), node.address(), config.coordinator.0));
@@ -83,15 +85,42 @@ pub(crate) fn configure(
     Ok(())
 }
 
+/// Where owners of this machine attach by memory. A path that was not asked for and is too long for a socket is said,
+/// and done without.
+pub(crate) fn attach_socket(settings: &AttachSettings, data: &Path) -> Result<Option<AttachConfig>, Failure> {
+    if !settings.enabled {
+        return Ok(None);
+    }
+    let wanted = settings.path.clone().unwrap_or_else(|| data.join("attach.sock"));
+    // Owners have other working folders.
+    let path = std::path::absolute(&wanted).map_err(|error| {
+        Failure::new(Status::Failed, format_args!("attach socket {}: {error}", wanted.display()))
+    })?;
+    let bytes = path.as_os_str().len();
+    if settings.path.is_none() && bytes > MAX_ATTACH_PATH_BYTES {
+        say(&format!(
+            "no shared memory for trainers on this machine: the path of the attach socket has {bytes} bytes, at most \
+             {MAX_ATTACH_PATH_BYTES} are possible; attach.path sets another"
+        ));
+        return Ok(None);
+    }
+    // Bounded by the type of the setting.
+    let sessions = settings.sessions.0 as usize;
+    Ok(Some(AttachConfig { path, uids: settings.uids.0.clone(), sessions }))
+}
+
 pub(crate) fn start(config: ClusterNodeConfig) -> Result<ClusterNode, Failure> {
     ClusterNode::start(config).map_err(|error| {
         let status = match &error {
             ClusterNodeError::Spool(OpenError::Locked { .. }) => Status::Refused,
             ClusterNodeError::Identity { .. } | ClusterNodeError::Labels(_) => Status::Usage,
+            ClusterNodeError::Serve(ServeError::Attach(_)) => Status::Usage,
             _ => Status::Failed,
         };
         let failure = Failure::of(status, &error);
         match error {
+            ClusterNodeError::Serve(ServeError::Attach(_)) => failure
+                .hint("another path is set by --set attach.path=PATH; attach.enabled=false does without"),
             ClusterNodeError::Serve(_) => {
                 failure.hint("another address is set by --set node.listen=ADDRESS:PORT")
             }

@@ -121,6 +121,7 @@ fn node_config(
         service::quic(&config.network, &folders.node)?,
         &folders.node,
     )?;
+    started.attach = node::attach_socket(&config.attach, &folders.node)?;
     Ok(started)
 }
 

@@ -91,6 +91,17 @@ pub(super) fn run(args: &BenchQuicArgs, out: &mut Output) -> Result<Status, Fail
     Ok(Status::Done)
 }
 
+/// Seconds of the median round trip of `bytes` bytes over gRPC.
+#[cfg(feature = "grpc")]
+pub(super) fn grpc_round_trip(bytes: usize, round_trips: u32) -> Result<f64, Failure> {
+    runtime()?.block_on(async {
+        let mut peer = grpc::Peer::start(bytes).await?;
+        let mut measured = Measured::default();
+        peer.measure(round_trips, &mut measured).await?;
+        Ok(measured.round_trip)
+    })
+}
+
 /// What one way did in one repetition.
 #[derive(Debug, Default, Clone, Copy)]
 struct Measured {

@@ -1,0 +1,122 @@
+//! The node's process, and on which cores the two run.
+
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::failure::{Failure, Status};
+
+/// A coordinator and a node in a process of their own; ended when dropped.
+pub(super) struct Node {
+    child: Child,
+    connection: String,
+}
+
+impl Node {
+    /// Starts it and waits until it answers.
+    pub(super) fn start(data: &Path) -> Result<Self, Failure> {
+        let program = std::env::current_exe().map_err(failed)?;
+        let mut command = Command::new(program);
+        command.arg("up").arg("--data").arg(data);
+        for setting in SETTINGS {
+            command.args(["--set", setting]);
+        }
+        let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let mut node = Self { child: spawned.map_err(failed)?, connection: String::new() };
+        if let Some(stdout) = node.child.stdout.take() {
+            BufReader::new(stdout).read_line(&mut node.connection).map_err(failed)?;
+        }
+        if node.connection.trim().is_empty() {
+            return Err(Failure::new(Status::Failed, "the node's process ended before it answered"));
+        }
+        Ok(node)
+    }
+
+    /// What connects to it.
+    pub(super) fn connection(&self) -> &str {
+        self.connection.trim()
+    }
+
+    /// Its process.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // In order, as an operator ends it; it may have ended by itself.
+            let _asked = kill_process(pid, Signal::TERM);
+        }
+        let _ended = self.child.wait();
+    }
+}
+
+/// This thread on one core, and what it starts; the cores it had are given back when dropped.
+pub(super) struct OneCore {
+    before: CpuSet,
+}
+
+impl OneCore {
+    /// `None` if that is not allowed.
+    pub(super) fn pin() -> Option<Self> {
+        let before = sched_getaffinity(None).ok()?;
+        let first = (0..CpuSet::MAX_CPU).find(|&core| before.is_set(core))?;
+        let mut one = CpuSet::new();
+        one.set(first);
+        sched_setaffinity(None, &one).ok()?;
+        Some(Self { before })
+    }
+}
+
+impl Drop for OneCore {
+    fn drop(&mut self) {
+        // What was allowed before is again.
+        let _restored = sched_setaffinity(None, &self.before);
+    }
+}
+
+/// Time that processors have spent on a process, this one if none is named, to 10 ms.
+pub(super) fn processor_time(process: Option<u32>) -> Result<Duration, Failure> {
+    let name = process.map_or_else(|| "self".to_owned(), |id| id.to_string());
+    let stat = std::fs::read_to_string(format!("/proc/{name}/stat")).map_err(failed)?;
+    let unexpected = || Failure::new(Status::Failed, "/proc/PID/stat is not as expected");
+    let ticks = stat_ticks(&stat).ok_or_else(unexpected)?;
+    Ok(Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND))
+}
+
+/// utime and stime together: the 14th and the 15th field, the 12th and the 13th behind the program's name, which may
+/// itself hold blanks and brackets.
+fn stat_ticks(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    Some(next()? + next()?)
+}
+
+fn failed(error: io::Error) -> Failure {
+    Failure::of(Status::Failed, &error)
+}
+
+/// The unit of times in /proc towards programs, whatever the kernel's own.
+const TICKS_PER_SECOND: u64 = 100;
+
+/// Reachable from here only, at any free ports.
+const SETTINGS: [&str; 4] =
+    ["coordinator.listen=127.0.0.1:0", "node.listen=127.0.0.1:0", "metrics.coordinator=", "metrics.node="];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_name_with_brackets_and_blanks_shifts_no_field() {
+        let stat = "7 (a) (b c) S 1 7 7 0 -1 4194560 100 0 3 0 250 31 5 6 20 0 9 0 1 2 3";
+        assert_eq!(stat_ticks(stat), Some(281));
+        assert_eq!(stat_ticks("7 (a) S 1 7"), None);
+    }
+}
