@@ -20,8 +20,14 @@ pub struct Service {
 impl Service {
     /// Starts a command line in `folder`, with any free ports for all that it listens on if it says no other.
     pub fn start(folder: &Path, line: &[&str]) -> Self {
+        Self::start_with(folder, line, &[])
+    }
+
+    /// The same with variables of its own; those that are empty are not set.
+    pub fn start_with(folder: &Path, line: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new(binary());
         command.args(line).current_dir(folder);
+        command.envs(variables.iter().filter(|(_, value)| !value.is_empty()).copied());
         for (key, address) in FREE_PORTS {
             command.env(key, address);
         }

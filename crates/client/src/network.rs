@@ -36,7 +36,12 @@ struct Link {
 
 impl Network {
     /// `host_port` is the coordinator's; `token` is shown to it.
-    pub(crate) fn new(dialer: Dialer, host_port: String, token: Option<String>, attach: AttachPlaces) -> Self {
+    pub(crate) fn new(
+        dialer: Dialer,
+        host_port: String,
+        token: Option<String>,
+        attach: AttachPlaces,
+    ) -> Self {
         let (coordinator, nodes) = (AsyncMutex::default(), Mutex::default());
         Self { dialer, host_port, token, coordinator, attach, nodes }
     }

@@ -7,8 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use rollhouse_core::{Interruption, Outcome, RunId};
 use rollhouse_wire::{
-    Attach, AttachCallError, AttachMemory, CallError, CloseCode, ColumnBuffer, Connection, EndCause, FrameHeader,
-    FrameKind, FrameReader, FrameWriter, Grant, Notes, Refusal, RefusalCode, SessionId, VERSION, control,
+    Attach, AttachCallError, AttachMemory, CallError, CloseCode, ColumnBuffer, Connection, EndCause,
+    FrameHeader, FrameKind, FrameReader, FrameWriter, Grant, Notes, Refusal, RefusalCode, SessionId, VERSION,
+    control,
 };
 use tokio::time::Instant;
 

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attach, AttachMemory, ClosePool, CloseSession, Drain, Heartbeat, OpenPool, OpenSession, PoolStatusRequest, Refusal,
-    Register, Ship, StoreList, StoreRead, StoreRepair, Versions,
+    Attach, AttachMemory, ClosePool, CloseSession, Drain, Heartbeat, OpenPool, OpenSession,
+    PoolStatusRequest, Refusal, Register, Ship, StoreList, StoreRead, StoreRepair, Versions,
 };
 
 /// The first message on every stream; who opens the stream asks, the other side answers with [`Answer`].
@@ -143,8 +143,8 @@ impl Role {
     /// Whether a peer of this role may ask for that. `Hello` comes before there is a role.
     pub const fn may(self, request: &Request) -> bool {
         use Request::{
-            Attach, AttachMemory, ClosePool, CloseSession, Drain, Heartbeat, Hello, Nodes, OpenPool, OpenSession,
-            PoolStatus, Register, Sessions, Ship, Status, StoreList, StoreRead, StoreRepair,
+            Attach, AttachMemory, ClosePool, CloseSession, Drain, Heartbeat, Hello, Nodes, OpenPool,
+            OpenSession, PoolStatus, Register, Sessions, Ship, Status, StoreList, StoreRead, StoreRepair,
         };
         match request {
             Hello(_) => false,

@@ -15,14 +15,14 @@ use rollhouse_core::{
     BoxSpace, ColumnSpec, DType, Determinism, DiscreteSpace, EnvSpec, OptionSpec, OptionValue, RunId, Space,
 };
 use rollhouse_wire::{
-    Answer, Attach, AttachMemory, Attached, AutoresetMode, Changes, ClosePool, CloseSession, ClusterStatus, Collect,
-    CollectGoal, Done, Drain, EndCause, FrameHeader, FrameKind, GoneSession, Grant, Heartbeat,
-    HeartbeatTaken, Hello, Incarnation, LaneSettings, LostLane, MemoryAttached, NodeList, NodeLoad, NodeState, NodeStatus,
-    Notes, OpenPool, OpenSession, PoolOpened, PoolStatus, PoolStatusRequest, RecordRule, Refusal,
-    RefusalCode, Register, Registered, Request, ResetLanes, Role, Secret, SeedRule, SessionCounts,
-    SessionEnd, SessionId, SessionList, SessionOpened, SessionReport, SessionStatus, Ship, Shipped, Spread,
-    StoreData, StoreEntry, StoreList, StoreListing, StoreRead, StoreRepair, StoreRepaired, StoreStatus,
-    Versions, Welcome, control,
+    Answer, Attach, AttachMemory, Attached, AutoresetMode, Changes, ClosePool, CloseSession, ClusterStatus,
+    Collect, CollectGoal, Done, Drain, EndCause, FrameHeader, FrameKind, GoneSession, Grant, Heartbeat,
+    HeartbeatTaken, Hello, Incarnation, LaneSettings, LostLane, MemoryAttached, NodeList, NodeLoad,
+    NodeState, NodeStatus, Notes, OpenPool, OpenSession, PoolOpened, PoolStatus, PoolStatusRequest,
+    RecordRule, Refusal, RefusalCode, Register, Registered, Request, ResetLanes, Role, Secret, SeedRule,
+    SessionCounts, SessionEnd, SessionId, SessionList, SessionOpened, SessionReport, SessionStatus, Ship,
+    Shipped, Spread, StoreData, StoreEntry, StoreList, StoreListing, StoreRead, StoreRepair, StoreRepaired,
+    StoreStatus, Versions, Welcome, control,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
