@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use rollhouse_core::{Determinism, EnvSpec, Space};
+use rollhouse_core::{CompositeSpace, Determinism, EnvSpec, ObservationSpace, Space};
 use rollhouse_env::Registry;
 use serde_json::Value;
 
@@ -58,7 +58,7 @@ fn list<'a>(specs: impl Iterator<Item = &'a EnvSpec>, out: &mut Output) -> io::R
     for spec in specs {
         table.row(vec![
             spec.id.clone(),
-            space(&spec.observation_space),
+            observation(&spec.observation_space),
             space(&spec.action_space),
             spec.max_episode_steps.map_or_else(|| "none".to_owned(), |limit| limit.to_string()),
             spec.summary.clone(),
@@ -70,8 +70,13 @@ fn list<'a>(specs: impl Iterator<Item = &'a EnvSpec>, out: &mut Output) -> io::R
 
 fn describe(spec: &EnvSpec, out: &mut Output) -> io::Result<()> {
     writeln!(out, "{}: {}\n", spec.id, spec.summary)?;
-    writeln!(out, "observation    {}", space(&spec.observation_space))?;
-    elements(&spec.observation_space, &spec.observation_names, out)?;
+    writeln!(out, "observation    {}", observation(&spec.observation_space))?;
+    for ((path, space), column) in spec.observation_space.columns().into_iter().zip(spec.obs_columns()) {
+        if !path.is_empty() {
+            writeln!(out, "  {path}")?;
+        }
+        elements(space, &column.names, out)?;
+    }
     writeln!(out, "action         {}", space(&spec.action_space))?;
     elements(&spec.action_space, &spec.action_names, out)?;
     match spec.max_episode_steps {
@@ -93,6 +98,22 @@ fn describe(spec: &EnvSpec, out: &mut Output) -> io::Result<()> {
         table.write(out)?;
     }
     Ok(())
+}
+
+/// `Dict(arm: Box(7, float32), goal: Discrete(3))`, `Tuple(..)`, or a plain space.
+fn observation(space: &ObservationSpace) -> String {
+    match space {
+        ObservationSpace::Plain(plain) => self::space(plain),
+        ObservationSpace::Composite(CompositeSpace::Dict { spaces }) => {
+            let parts: Vec<String> =
+                spaces.iter().map(|(name, space)| format!("{name}: {}", observation(space))).collect();
+            format!("Dict({})", parts.join(", "))
+        }
+        ObservationSpace::Composite(CompositeSpace::Tuple { spaces }) => {
+            let parts: Vec<String> = spaces.iter().map(observation).collect();
+            format!("Tuple({})", parts.join(", "))
+        }
+    }
 }
 
 /// `Discrete(2)`, `Box(4, float32)`: Gymnasium's words.

@@ -32,5 +32,5 @@ pub use panic::panic_message;
 pub use seed::{
     SeedSchedule, Start, per_episode_seed, random_bits, random_bits_keyed, random_key, split_mix64,
 };
-pub use space::{BoxSpace, DiscreteSpace, Space};
+pub use space::{BoxSpace, CompositeSpace, DiscreteSpace, ObservationSpace, Space};
 pub use spec::{Determinism, EnvSpec, GameResult};

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::DType;
 
-/// The set of values of an observation or an action, with Gymnasium's meaning.
+/// The set of values of one column: an action's, or an observation's or part of one. With Gymnasium's meaning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Space {
@@ -12,6 +12,32 @@ pub enum Space {
     Box(BoxSpace),
     /// One of `n` consecutive integers.
     Discrete(DiscreteSpace),
+}
+
+/// The set of values of an observation, with Gymnasium's meaning: one column, or several under names or places.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ObservationSpace {
+    /// One column.
+    Plain(Space),
+    /// Several.
+    Composite(CompositeSpace),
+}
+
+/// Spaces under names or places, in that order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum CompositeSpace {
+    /// Under names.
+    Dict {
+        /// The parts.
+        spaces: Vec<(String, ObservationSpace)>,
+    },
+    /// Under places.
+    Tuple {
+        /// The parts.
+        spaces: Vec<ObservationSpace>,
+    },
 }
 
 /// An array of `shape`; element i lies in `[low[i], high[i]]`, row-major. Bounds may be infinite.
@@ -72,5 +98,91 @@ impl Space {
     /// Elements of one value.
     pub fn elements(&self) -> usize {
         self.shape().iter().product()
+    }
+}
+
+impl ObservationSpace {
+    /// The spaces of its columns in the space's own order, each with its path: empty for a plain space, else names
+    /// and places joined by `/`.
+    pub fn columns(&self) -> Vec<(String, &Space)> {
+        let mut columns = Vec::new();
+        self.collect(String::new(), &mut columns);
+        columns
+    }
+
+    /// The space, if it is one column.
+    pub const fn plain(&self) -> Option<&Space> {
+        match self {
+            Self::Plain(space) => Some(space),
+            Self::Composite(_) => None,
+        }
+    }
+
+    /// Elements of one value, over all columns.
+    pub fn elements(&self) -> usize {
+        self.columns().iter().map(|(_, space)| space.elements()).sum()
+    }
+
+    fn collect<'a>(&'a self, path: String, columns: &mut Vec<(String, &'a Space)>) {
+        let below = |part: &str| if path.is_empty() { part.to_owned() } else { format!("{path}/{part}") };
+        match self {
+            Self::Plain(space) => columns.push((path, space)),
+            Self::Composite(CompositeSpace::Dict { spaces }) => {
+                spaces.iter().for_each(|(name, space)| space.collect(below(name), columns));
+            }
+            Self::Composite(CompositeSpace::Tuple { spaces }) => {
+                let places = spaces.iter().enumerate();
+                places.for_each(|(place, space)| space.collect(below(&place.to_string()), columns));
+            }
+        }
+    }
+}
+
+impl From<Space> for ObservationSpace {
+    fn from(space: Space) -> Self {
+        Self::Plain(space)
+    }
+}
+
+impl From<CompositeSpace> for ObservationSpace {
+    fn from(space: CompositeSpace) -> Self {
+        Self::Composite(space)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nested() -> ObservationSpace {
+        let pair = CompositeSpace::Tuple {
+            spaces: vec![Space::discrete(3).into(), Space::f32_box(&[0.0; 2], &[1.0; 2]).into()],
+        };
+        CompositeSpace::Dict {
+            spaces: vec![("b".to_owned(), Space::discrete(2).into()), ("a".to_owned(), pair.into())],
+        }
+        .into()
+    }
+
+    #[test]
+    fn columns_stand_in_the_spaces_own_order_under_their_paths() {
+        let space = nested();
+        let columns = space.columns();
+        let paths: Vec<&str> = columns.iter().map(|(path, _)| path.as_str()).collect();
+        assert_eq!(paths, ["b", "a/0", "a/1"]);
+        assert_eq!(space.elements(), 4);
+        let plain = ObservationSpace::from(Space::discrete(2));
+        assert_eq!(plain.columns(), [(String::new(), &Space::discrete(2))]);
+    }
+
+    #[test]
+    fn a_plain_space_is_written_as_ever_and_nested_ones_come_back() {
+        let plain = ObservationSpace::from(Space::f32_box(&[0.0], &[1.0]));
+        let text = serde_json::to_string(&plain).unwrap();
+        assert_eq!(text, serde_json::to_string(plain.plain().unwrap()).unwrap());
+        for space in [plain, nested()] {
+            let text = serde_json::to_string(&space).unwrap();
+            assert_eq!(serde_json::from_str::<ObservationSpace>(&text).unwrap(), space);
+        }
     }
 }

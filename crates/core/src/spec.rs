@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ColumnSpec, OptionSpec, Role, Space};
+use crate::{ColumnSpec, ObservationSpace, OptionSpec, Role, Space};
 
 /// Everything that is known of an env without running it. One per env id, shared by all lanes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -12,10 +12,10 @@ pub struct EnvSpec {
     /// One sentence for listings.
     pub summary: String,
     /// Space of one observation.
-    pub observation_space: Space,
+    pub observation_space: ObservationSpace,
     /// Space of one action.
     pub action_space: Space,
-    /// A name per element of the observation; none where names would say no more than places, as in an image.
+    /// A name per element of the observation, column by column; none where names would say no more than places, as in an image.
     pub observation_names: Vec<String>,
     /// A name per action (Discrete) or per element of the action (Box), or none.
     pub action_names: Vec<String>,
@@ -60,7 +60,13 @@ pub enum GameResult {
 impl EnvSpec {
     /// The columns of an observation in the space's own order.
     pub fn obs_columns(&self) -> Vec<ColumnSpec> {
-        vec![column(&self.observation_space, Role::Obs, self.observation_names.clone())]
+        let mut names = self.observation_names.iter().cloned();
+        let spaces = self.observation_space.columns().into_iter();
+        let columns = spaces.map(|(path, space)| {
+            let names = names.by_ref().take(space.elements()).collect();
+            ColumnSpec { path, ..column(space, Role::Obs, names) }
+        });
+        columns.collect()
     }
 
     /// The column of an action.

@@ -692,7 +692,7 @@ mod tests {
             let spec = EnvSpec {
                 id: "test/Brittle".into(),
                 summary: String::new(),
-                observation_space: Space::f32_box(&[0.0], &[1e9]),
+                observation_space: Space::f32_box(&[0.0], &[1e9]).into(),
                 action_space: Space::discrete(2),
                 observation_names: vec![],
                 action_names: vec![],

@@ -2,8 +2,8 @@
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
-    BoxSpace, ColumnMut, ColumnSpec, DType, Determinism, DiscreteSpace, EnvSpec, OptionSpec, OptionValue,
-    Options, Space, lane_bits, random_bits, split_mix64,
+    BoxSpace, ColumnMut, ColumnSpec, CompositeSpace, DType, Determinism, DiscreteSpace, EnvSpec,
+    ObservationSpace, OptionSpec, OptionValue, Options, Space, lane_bits, random_bits, split_mix64,
 };
 
 use crate::{BlockStep, EnvEntry, InstructionSet, MakeError};
@@ -168,7 +168,7 @@ impl Fold {
             info_channels,
             dynamics_hash: _,
         } = spec;
-        let hash = self.bytes(id.as_bytes()).space(observation_space).space(action_space);
+        let hash = self.bytes(id.as_bytes()).observation(observation_space).space(action_space);
         let hash = hash.strings(observation_names).strings(action_names);
         let hash = hash.word(max_episode_steps.map_or(u64::MAX, u64::from));
         let hash = hash.word(match determinism {
@@ -177,6 +177,19 @@ impl Fold {
         });
         let hash = options.iter().fold(hash.word(options.len() as u64), Self::option);
         info_channels.iter().fold(hash.word(info_channels.len() as u64), Self::channel)
+    }
+
+    fn observation(self, space: &ObservationSpace) -> Self {
+        match space {
+            ObservationSpace::Plain(space) => self.space(space),
+            ObservationSpace::Composite(CompositeSpace::Dict { spaces }) => {
+                let hash = self.word(2).word(spaces.len() as u64);
+                spaces.iter().fold(hash, |hash, (name, space)| hash.bytes(name.as_bytes()).observation(space))
+            }
+            ObservationSpace::Composite(CompositeSpace::Tuple { spaces }) => {
+                spaces.iter().fold(self.word(3).word(spaces.len() as u64), Self::observation)
+            }
+        }
     }
 
     fn space(self, space: &Space) -> Self {

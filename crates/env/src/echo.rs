@@ -24,7 +24,7 @@ fn spec() -> EnvSpec {
         summary:
             "a 100-number observation made of 12-number actions and a count of steps, to measure transports"
                 .into(),
-        observation_space: Space::f32_box(&[-1.0; OBS], &[COUNT as f32; OBS]),
+        observation_space: Space::f32_box(&[-1.0; OBS], &[COUNT as f32; OBS]).into(),
         action_space: Space::f32_box(&[-1.0; ACTIONS], &[1.0; ACTIONS]),
         observation_names: Vec::new(),
         action_names: Vec::new(),

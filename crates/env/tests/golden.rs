@@ -129,7 +129,7 @@ fn spaces_and_time_limits_are_gymnasiums() {
         assert_eq!(entry.spec().max_episode_steps, Some(limit.parse().unwrap()), "{id}");
         for record in records(&format!("{id}.txt"), "space") {
             let space = match record[0].as_str() {
-                "obs" => &entry.spec().observation_space,
+                "obs" => entry.spec().observation_space.plain().unwrap(),
                 _ => &entry.spec().action_space,
             };
             let theirs = if record[1] == "discrete" {

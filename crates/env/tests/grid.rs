@@ -40,7 +40,7 @@ const ALL_BRICKS: f64 = ((1u32 << 30) - 1) as f64;
 #[test]
 fn an_observation_is_an_image_of_paddle_ball_trail_and_bricks() {
     let entry = Registry::builtin().get("GridBreakout-v0").unwrap();
-    let space = &entry.spec().observation_space;
+    let space = entry.spec().observation_space.plain().unwrap();
     assert_eq!((space.dtype(), space.shape()), (DType::U8, &[SIDE, SIDE, CHANNELS][..]));
     // Ball at (4, 5) on its way down to the right, paddle at 2.
     let mut driver = breakout(&[4.0, 5.0, 1.0, 1.0, 3.0, 4.0, 2.0, ALL_BRICKS, 0.0]);

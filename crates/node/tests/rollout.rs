@@ -55,7 +55,7 @@ fn show(step: u32, obs: &mut [ColumnMut<'_>]) {
 
 fn counter(turn: fn()) -> Arc<EnvEntry> {
     let spec = EnvSpec {
-        observation_space: Space::f32_box(&[0.0], &[10.0]),
+        observation_space: Space::f32_box(&[0.0], &[10.0]).into(),
         observation_names: vec!["count".to_owned()],
         id: "Counter".to_owned(),
         max_episode_steps: None,

@@ -279,6 +279,13 @@ impl NativeLanes {
             let what = || format!("env {} has columns of {} axes", spec.id, shape.len());
             RowShape::new(dtype, shape).ok_or_else(|| PyValueError::new_err(what()))
         };
+        let observation = spec.observation_space.plain().ok_or_else(|| {
+            let message = format!(
+                "env {} has observations of several columns, which lanes of it here cannot show",
+                spec.id
+            );
+            PyValueError::new_err(message)
+        })?;
         let of_space = |space: &Space| row_shape(space.dtype(), space.shape());
         let channels = spec.info_channels.iter();
         let channels =
@@ -288,10 +295,7 @@ impl NativeLanes {
             action: of_space(&spec.action_space)?,
             convert,
             rules,
-            shapes: InfoShapes {
-                obs: of_space(&spec.observation_space)?,
-                channels: channels.collect::<PyResult<_>>()?,
-            },
+            shapes: InfoShapes { obs: of_space(observation)?, channels: channels.collect::<PyResult<_>>()? },
             home: Home::here(),
             state: Mutex::new(State {
                 memory: KeepAlive::new(py, inner.memory())?,

@@ -2,7 +2,9 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use rollhouse_core::{ColumnSpec, Determinism, EnvSpec, OptionValue, Options, Space};
+use rollhouse_core::{
+    ColumnSpec, CompositeSpace, Determinism, EnvSpec, ObservationSpace, OptionValue, Options, Space,
+};
 use rollhouse_env::Registry;
 
 use crate::failure::exception;
@@ -39,7 +41,7 @@ pub(crate) fn spec_dict<'py>(py: Python<'py>, spec: &EnvSpec) -> PyResult<Bound<
     let dict = PyDict::new(py);
     dict.set_item("id", id)?;
     dict.set_item("summary", summary)?;
-    dict.set_item("observation_space", space(py, observation_space)?)?;
+    dict.set_item("observation_space", observation(py, observation_space)?)?;
     dict.set_item("action_space", space(py, action_space)?)?;
     dict.set_item("observation_names", observation_names)?;
     dict.set_item("action_names", action_names)?;
@@ -56,6 +58,25 @@ pub(crate) fn spec_dict<'py>(py: Python<'py>, spec: &EnvSpec) -> PyResult<Bound<
     }
     dict.set_item("info_channels", channels)?;
     dict.set_item("dynamics_hash", dynamics_hash)?;
+    Ok(dict)
+}
+
+/// `{"kind": "dict", "spaces": [(name, space), ...]}`, `{"kind": "tuple", "spaces": [space, ...]}`, or a plain one.
+pub(crate) fn observation<'py>(py: Python<'py>, space: &ObservationSpace) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    match space {
+        ObservationSpace::Plain(plain) => return self::space(py, plain),
+        ObservationSpace::Composite(CompositeSpace::Dict { spaces }) => {
+            let parts = spaces.iter().map(|(name, space)| Ok((name, observation(py, space)?)));
+            dict.set_item("kind", "dict")?;
+            dict.set_item("spaces", parts.collect::<PyResult<Vec<_>>>()?)?;
+        }
+        ObservationSpace::Composite(CompositeSpace::Tuple { spaces }) => {
+            let parts = spaces.iter().map(|space| observation(py, space));
+            dict.set_item("kind", "tuple")?;
+            dict.set_item("spaces", parts.collect::<PyResult<Vec<_>>>()?)?;
+        }
+    }
     Ok(dict)
 }
 

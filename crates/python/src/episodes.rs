@@ -10,7 +10,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 use rollhouse_core::ColumnData;
-use rollhouse_core::{ColumnSpec, DType, EpisodeName, OptionValue, Space};
+use rollhouse_core::{ColumnSpec, DType, EpisodeName, OptionValue};
 use rollhouse_replay::{Episode, LibraryEpisode, ReadError, RecordKind, Steps};
 
 use crate::envs;
@@ -170,13 +170,13 @@ impl EpisodeInfo {
     /// The space of one observation.
     #[getter]
     fn observation_space<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        space(py, &self.0.info.run.spec.observation_space)
+        make_space(envs::observation(py, &self.0.info.run.spec.observation_space)?)
     }
 
     /// The space of one action.
     #[getter]
     fn action_space<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        space(py, &self.0.info.run.spec.action_space)
+        make_space(envs::space(py, &self.0.info.run.spec.action_space)?)
     }
 
     fn __repr__(&self) -> String {
@@ -360,6 +360,7 @@ fn array<'py>(py: Python<'py>, spec: &ColumnSpec, column: ColumnData) -> PyResul
     })
 }
 
-fn space<'py>(py: Python<'py>, space: &Space) -> PyResult<Bound<'py, PyAny>> {
-    py.import("rollhouse.embedded")?.getattr("make_space")?.call1((envs::space(py, space)?,))
+/// Gymnasium's space for one that is described.
+fn make_space(described: Bound<'_, PyDict>) -> PyResult<Bound<'_, PyAny>> {
+    described.py().import("rollhouse.embedded")?.getattr("make_space")?.call1((described,))
 }

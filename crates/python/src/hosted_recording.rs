@@ -2,16 +2,17 @@
 
 use std::path::PathBuf;
 
+use arrayvec::ArrayVec;
 use numpy::{
     PyArrayDescrMethods, PyReadonlyArray1, PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods, dtype,
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES};
+use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
 use rollhouse_core::{
-    BoxSpace, ColumnRef, DType, Determinism, DiscreteSpace, EnvSpec, GameResult, Interruption, Outcome,
-    Space, Start,
+    BoxSpace, ColumnRef, CompositeSpace, DType, Determinism, DiscreteSpace, EnvSpec, GameResult,
+    Interruption, ObservationSpace, Outcome, Space, Start,
 };
 use rollhouse_replay::{BlockRecorder, End, Row};
 
@@ -31,14 +32,14 @@ struct Open {
     blocks: Vec<BlockRecorder>,
     recording: Recording,
     returns: Vec<f64>,
-    observation: (DType, usize),
+    observation: Vec<(DType, usize)>,
     action: (DType, usize),
 }
 
 #[pymethods]
 impl HostedRecording {
-    /// Spaces as (kind, dtype, shape, low, high): "box" with all bounds, or "discrete" with low = [start],
-    /// high = [n].
+    /// A plain space is (kind, dtype, shape, low, high): "box" with all bounds, or "discrete" with low = [start],
+    /// high = [n]. An observation may also be ("dict", [(name, space), ...]) or ("tuple", [space, ...]).
     #[new]
     #[allow(clippy::too_many_arguments, reason = "what a run is")]
     #[pyo3(signature = (data, id, lanes, autoreset, max_episode_steps, observation, action))]
@@ -49,16 +50,25 @@ impl HostedRecording {
         lanes: usize,
         autoreset: &str,
         max_episode_steps: Option<u32>,
-        observation: PlainSpace,
+        observation: &Bound<'_, PyAny>,
         action: PlainSpace,
     ) -> PyResult<Self> {
         if id.len() > MAX_ENV_ID_BYTES {
             let message = format!("the env id {id:?} is longer than {MAX_ENV_ID_BYTES} bytes");
             return Err(PyValueError::new_err(message));
         }
-        let (observation_space, action_space) = (space(observation)?, space(action)?);
+        let (observation_space, action_space) = (observation_space(observation, 0)?, space(action)?);
         let column = |space: &Space| (space.dtype(), space.elements());
-        let (observation, action) = (column(&observation_space), column(&action_space));
+        let observation: Vec<_> =
+            observation_space.columns().iter().map(|(_, space)| column(space)).collect();
+        if observation.len() > MAX_OBS_COLUMNS {
+            let message = format!(
+                "observations of {} columns, at most {MAX_OBS_COLUMNS} are recorded",
+                observation.len()
+            );
+            return Err(PyValueError::new_err(message));
+        }
+        let action = column(&action_space);
         let spec = EnvSpec {
             id,
             summary: "a Python env".to_owned(),
@@ -89,42 +99,41 @@ impl HostedRecording {
         (self.path.clone(), self.run.clone())
     }
 
-    /// Episodes begin in lanes; `seeds` has the seeds of those resets that were given one. Each lane's row of
-    /// `observations` is its first observation.
+    /// Episodes begin in lanes; `seeds` has the seeds of those resets that were given one. Each lane's rows of
+    /// `observations`, one array per column, are its first observation.
     fn begin(
         &mut self,
         lanes: Vec<usize>,
         seeds: Vec<Option<u64>>,
-        observations: &Bound<'_, PyUntypedArray>,
+        observations: Vec<Bound<'_, PyUntypedArray>>,
     ) -> PyResult<()> {
         let open = self.open()?;
-        let observations = Column::of(observations, open.observation, open.returns.len(), "observations")?;
-        let elements = open.observation.1;
+        let observations = open.columns_of(&observations)?;
         for (&lane, seed) in lanes.iter().zip(seeds) {
             let (block, first) = open.block(lane)?;
             let count = BLOCK_LANES.min(open.returns.len() - first);
-            let rows = observations.rows(first, count, elements)?;
-            open.blocks[block].begin(lane - first, seed.map_or(UNKNOWN_START, Start::seeded), &[rows]);
+            let rows = rows_of(&observations, first, count)?;
+            open.blocks[block].begin(lane - first, seed.map_or(UNKNOWN_START, Start::seeded), &rows);
             open.returns[lane] = 0.0;
         }
         Ok(())
     }
 
-    /// Lanes were stepped: arrays of N rows, observations after the step (terminal ones included); `ended` says
-    /// of each lane whether its episode ended.
+    /// Lanes were stepped: arrays of N rows; observations, one array per column, are those after the step, terminal
+    /// ones included.
     #[allow(clippy::too_many_arguments, reason = "the columns of a step")]
     fn step(
         &mut self,
         stepped: PyReadonlyArray1<'_, bool>,
         actions: &Bound<'_, PyUntypedArray>,
-        observations: &Bound<'_, PyUntypedArray>,
+        observations: Vec<Bound<'_, PyUntypedArray>>,
         rewards: PyReadonlyArray1<'_, f64>,
         terminations: PyReadonlyArray1<'_, bool>,
         truncations: PyReadonlyArray1<'_, bool>,
     ) -> PyResult<()> {
         let open = self.open()?;
         let lanes = open.returns.len();
-        let observations = Column::of(observations, open.observation, lanes, "observations")?;
+        let observations = open.columns_of(&observations)?;
         let actions = Column::of(actions, open.action, lanes, "actions")?;
         let [stepped, terminations, truncations] =
             [stepped.as_slice()?, terminations.as_slice()?, truncations.as_slice()?];
@@ -143,8 +152,8 @@ impl HostedRecording {
                 stepped[range.clone()].iter().enumerate().fold(0, |bits, (i, &s)| bits | u64::from(s) << i);
             recorder.row(Row {
                 stepped: bits,
-                actions: actions.rows(first, count, open.action.1)?,
-                obs: &[observations.rows(first, count, open.observation.1)?],
+                actions: actions.rows(first, count)?,
+                obs: &rows_of(&observations, first, count)?,
                 rewards: &rewards[range.clone()],
                 infos: &[],
                 now_ms,
@@ -197,6 +206,18 @@ impl HostedRecording {
 }
 
 impl Open {
+    /// Checks and takes the columns of observations.
+    fn columns_of<'py>(&self, arrays: &[Bound<'py, PyUntypedArray>]) -> PyResult<Vec<Column<'py>>> {
+        if arrays.len() != self.observation.len() {
+            let message = format!("observations of {} columns, not {}", self.observation.len(), arrays.len());
+            return Err(PyValueError::new_err(message));
+        }
+        let of = |(array, wanted): (_, &(DType, usize))| {
+            Column::of(array, *wanted, self.returns.len(), "observations")
+        };
+        arrays.iter().zip(&self.observation).map(of).collect()
+    }
+
     /// The block of a lane, and its first lane.
     fn block(&self, lane: usize) -> PyResult<(usize, usize)> {
         if lane >= self.returns.len() {
@@ -206,8 +227,44 @@ impl Open {
     }
 }
 
+/// The rows of lanes `first .. first + count` of each column.
+fn rows_of<'a>(
+    columns: &'a [Column<'_>],
+    first: usize,
+    count: usize,
+) -> PyResult<ArrayVec<ColumnRef<'a>, MAX_OBS_COLUMNS>> {
+    columns.iter().map(|column| column.rows(first, count)).collect()
+}
+
 /// (kind, dtype, shape, low, high)
 type PlainSpace = (String, String, Vec<usize>, Vec<f64>, Vec<f64>);
+
+/// A plain space, or several `depth` levels down.
+fn observation_space(given: &Bound<'_, PyAny>, depth: usize) -> PyResult<ObservationSpace> {
+    if depth > MAX_DEPTH {
+        let message = format!("observation spaces nested more than {MAX_DEPTH} deep are not recorded");
+        return Err(PyValueError::new_err(message));
+    }
+    let kind: String = given.get_item(0)?.extract()?;
+    let parts = || given.get_item(1)?.try_iter();
+    Ok(match kind.as_str() {
+        "dict" => {
+            let part = |part: PyResult<Bound<'_, PyAny>>| {
+                let (name, space): (String, Bound<'_, PyAny>) = part?.extract()?;
+                Ok((name, observation_space(&space, depth + 1)?))
+            };
+            CompositeSpace::Dict { spaces: parts()?.map(part).collect::<PyResult<_>>()? }.into()
+        }
+        "tuple" => {
+            let part = |part: PyResult<Bound<'_, PyAny>>| observation_space(&part?, depth + 1);
+            CompositeSpace::Tuple { spaces: parts()?.map(part).collect::<PyResult<_>>()? }.into()
+        }
+        _ => space(given.extract()?)?.into(),
+    })
+}
+
+/// Levels of an observation space.
+const MAX_DEPTH: usize = 16;
 
 fn space((kind, dtype, shape, low, high): PlainSpace) -> PyResult<Space> {
     if kind == "discrete" {
@@ -222,7 +279,13 @@ fn space((kind, dtype, shape, low, high): PlainSpace) -> PyResult<Space> {
 }
 
 /// An array of N rows that lies in one piece.
-enum Column<'py> {
+struct Column<'py> {
+    /// Elements of one row.
+    elements: usize,
+    array: Array<'py>,
+}
+
+enum Array<'py> {
     U8(PyReadonlyArrayDyn<'py, u8>),
     I32(PyReadonlyArrayDyn<'py, i32>),
     I64(PyReadonlyArrayDyn<'py, i64>),
@@ -244,29 +307,29 @@ impl<'py> Column<'py> {
         }
         let py = array.py();
         let found = array.dtype();
-        let column = match wanted {
-            DType::Bool | DType::U8 if found.is_equiv_to(&dtype::<u8>(py)) => Self::U8(array.extract()?),
-            DType::I32 if found.is_equiv_to(&dtype::<i32>(py)) => Self::I32(array.extract()?),
-            DType::I64 if found.is_equiv_to(&dtype::<i64>(py)) => Self::I64(array.extract()?),
-            DType::F32 if found.is_equiv_to(&dtype::<f32>(py)) => Self::F32(array.extract()?),
-            DType::F64 if found.is_equiv_to(&dtype::<f64>(py)) => Self::F64(array.extract()?),
+        let array = match wanted {
+            DType::Bool | DType::U8 if found.is_equiv_to(&dtype::<u8>(py)) => Array::U8(array.extract()?),
+            DType::I32 if found.is_equiv_to(&dtype::<i32>(py)) => Array::I32(array.extract()?),
+            DType::I64 if found.is_equiv_to(&dtype::<i64>(py)) => Array::I64(array.extract()?),
+            DType::F32 if found.is_equiv_to(&dtype::<f32>(py)) => Array::F32(array.extract()?),
+            DType::F64 if found.is_equiv_to(&dtype::<f64>(py)) => Array::F64(array.extract()?),
             _ => {
                 return Err(PyTypeError::new_err(format!(
                     "{what} of dtype {found} where {wanted} is wanted"
                 )));
             }
         };
-        Ok(column)
+        Ok(Self { elements, array })
     }
 
-    fn rows(&self, first: usize, count: usize, elements: usize) -> PyResult<ColumnRef<'_>> {
-        let range = first * elements..(first + count) * elements;
-        Ok(match self {
-            Self::U8(array) => ColumnRef::U8(&array.as_slice()?[range]),
-            Self::I32(array) => ColumnRef::I32(&array.as_slice()?[range]),
-            Self::I64(array) => ColumnRef::I64(&array.as_slice()?[range]),
-            Self::F32(array) => ColumnRef::F32(&array.as_slice()?[range]),
-            Self::F64(array) => ColumnRef::F64(&array.as_slice()?[range]),
+    fn rows(&self, first: usize, count: usize) -> PyResult<ColumnRef<'_>> {
+        let range = first * self.elements..(first + count) * self.elements;
+        Ok(match &self.array {
+            Array::U8(array) => ColumnRef::U8(&array.as_slice()?[range]),
+            Array::I32(array) => ColumnRef::I32(&array.as_slice()?[range]),
+            Array::I64(array) => ColumnRef::I64(&array.as_slice()?[range]),
+            Array::F32(array) => ColumnRef::F32(&array.as_slice()?[range]),
+            Array::F64(array) => ColumnRef::F64(&array.as_slice()?[range]),
         })
     }
 }

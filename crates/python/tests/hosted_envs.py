@@ -40,9 +40,9 @@ class ZooEnv(gymnasium.Env):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 7}
 
-    def __init__(self, space: spaces.Space, length: int = 7, reuse: bool = False):
+    def __init__(self, space: spaces.Space, length: int = 7, reuse: bool = False, action: spaces.Space | None = None):
         # Of its own: envs in one process would else draw from one generator.
-        self.observation_space, self.action_space = deepcopy(space), deepcopy(space)
+        self.observation_space, self.action_space = deepcopy(space), deepcopy(action or space)
         self.length = length
         self.reuse = reuse
         self.render_mode = "rgb_array"

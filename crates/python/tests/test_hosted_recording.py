@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import iterate
 from hosted_envs import ZOO, CountEnv, ZooEnv
 
 import rollhouse
@@ -19,7 +22,14 @@ def play(envs: rollhouse.HostedVectorEnv, steps: int, first_done: bool) -> dict[
     mode = envs.autoreset_mode
     observations, _ = envs.reset(seed=3)
     envs.action_space.seed(0)
-    open_episodes = [{"observations": [row.copy()], "actions": [], "rewards": []} for row in observations]
+
+    def seen(lane: int) -> Any:
+        return deepcopy(list(iterate(envs.observation_space, observations))[lane])
+
+    def begun(lane: int) -> dict[str, list[Any]]:
+        return {"observations": [seen(lane)], "actions": [], "rewards": []}
+
+    open_episodes = [begun(lane) for lane in range(envs.num_envs)]
     ended: dict[int, list[dict[str, list[Any]]]] = {lane: [] for lane in range(envs.num_envs)}
     over = np.zeros(envs.num_envs, np.bool_)
     for _ in range(steps):
@@ -32,21 +42,21 @@ def play(envs: rollhouse.HostedVectorEnv, steps: int, first_done: bool) -> dict[
         was_over, over = over, terminations | truncations
         for lane in range(envs.num_envs):
             if mode is AutoresetMode.NEXT_STEP and was_over[lane]:
-                open_episodes[lane] = {"observations": [observations[lane].copy()], "actions": [], "rewards": []}
+                open_episodes[lane] = begun(lane)
                 continue
             same_step_end = mode is AutoresetMode.SAME_STEP and over[lane]
-            last = infos["final_obs"][lane] if same_step_end else observations[lane].copy()
+            last = infos["final_obs"][lane] if same_step_end else seen(lane)
             open_episodes[lane]["observations"].append(last)
             open_episodes[lane]["actions"].append(actions[lane].copy())
             open_episodes[lane]["rewards"].append(rewards[lane])
             if over[lane]:
                 ended[lane].append(open_episodes[lane])
             if same_step_end:
-                open_episodes[lane] = {"observations": [observations[lane].copy()], "actions": [], "rewards": []}
+                open_episodes[lane] = begun(lane)
         if mode is AutoresetMode.DISABLED and over.any():
             observations, _ = envs.reset(options={"reset_mask": over})
             for lane in np.flatnonzero(over):
-                open_episodes[lane] = {"observations": [observations[lane].copy()], "actions": [], "rewards": []}
+                open_episodes[lane] = begun(lane)
     return ended
 
 
@@ -94,7 +104,60 @@ def test_episodes_of_lost_lanes_are_recorded_as_interrupted(tmp_path: Path) -> N
     assert told == {0: ("terminated", 3, 3.0), 1: ("crashed", 1, 1.0)}
 
 
-@pytest.mark.parametrize("name", ["dict", "text", "half"])
-def test_spaces_that_are_no_single_column_are_refused(tmp_path: Path, name: str) -> None:
+def columns_of(space: gymnasium.Space, values: list[Any], path: str = "") -> dict[str, np.ndarray]:
+    """Values of a space, one array per column, by the path of the column."""
+    if isinstance(space, gymnasium.spaces.Dict):
+        parts = [(key, child, [value[key] for value in values]) for key, child in space.spaces.items()]
+    elif isinstance(space, gymnasium.spaces.Tuple):
+        parts = [(str(i), child, [value[i] for value in values]) for i, child in enumerate(space.spaces)]
+    else:
+        return {path: np.array(values)}
+    return {
+        name: column
+        for key, child, below in parts
+        for name, column in columns_of(child, below, f"{path}/{key}".lstrip("/")).items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "first_done"),
+    [
+        ("dict", "NextStep", False),
+        ("tuple", "SameStep", False),
+        ("dict", "SameStep", True),
+        ("tuple", "Disabled", False),
+        ("half", "NextStep", False),
+    ],
+)
+def test_nested_observations_and_rare_dtypes_are_read_column_by_column(
+    tmp_path: Path, name: str, mode: str, first_done: bool
+) -> None:
+    fns = [partial(ZooEnv, ZOO[name], 9, False, gymnasium.spaces.Discrete(3)) for _ in range(3)]
+    envs = rollhouse.vectorize(fns, workers=2, autoreset_mode=mode, record=True, data=tmp_path)
+    space = envs.single_observation_space
+    ended = play(envs, 25, first_done)
+    envs.close()
+    assert envs.recording is not None
+    replays = rollhouse.replays.open(envs.recording.path)
+    for lane, episodes in ended.items():
+        mine = sorted((info for info in replays.list() if info.lane == lane), key=lambda info: info.number)
+        for info, played in zip(mine, episodes, strict=False):
+            episode = replays.read(info.id)
+            read = episode.observations if isinstance(episode.observations, dict) else {"": episode.observations}
+            expected = columns_of(space, played["observations"])
+            assert list(read) == list(expected)
+            for path, column in expected.items():
+                assert np.array_equal(read[path], column), (info, path)
+    shown = replays.list()[0].observation_space
+    assert type(shown) is type(space) and len(columns_of(shown, [shown.sample()])) == len(expected)
+
+
+@pytest.mark.parametrize("name", ["text", "graph", "mixed"])
+def test_observations_that_are_not_made_of_columns_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="record: the observation space"):
         rollhouse.vectorize([partial(ZooEnv, ZOO[name])], workers=1, record=True, data=tmp_path)
+
+
+def test_actions_of_several_columns_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="record: the action space"):
+        rollhouse.vectorize([partial(ZooEnv, ZOO["dict"])], workers=1, record=True, data=tmp_path)

@@ -24,7 +24,7 @@ fn header(lanes: u32, schedule: SeedSchedule) -> RunHeader {
     let spec = EnvSpec {
         id: "CartPole-v1".into(),
         summary: String::new(),
-        observation_space: Space::f32_box(&[-4.8; 4], &[4.8; 4]),
+        observation_space: Space::f32_box(&[-4.8; 4], &[4.8; 4]).into(),
         action_space: Space::discrete(2),
         observation_names: vec![],
         action_names: vec![],

@@ -88,7 +88,7 @@ fn spec() -> EnvSpec {
     EnvSpec {
         id: "Example-v0".into(),
         summary: String::new(),
-        observation_space: Space::Box(bounds),
+        observation_space: Space::Box(bounds).into(),
         action_space: Space::Discrete(DiscreteSpace { n: 2, start: 0 }),
         observation_names: Vec::new(),
         action_names: Vec::new(),

@@ -109,7 +109,7 @@ fn spec() -> EnvSpec {
     EnvSpec {
         id: "Example-v0".into(),
         summary: "an example".into(),
-        observation_space: Space::Box(bounds),
+        observation_space: Space::Box(bounds).into(),
         action_space: Space::Discrete(DiscreteSpace { n: 2, start: 0 }),
         observation_names: vec!["position".into(), "velocity".into()],
         action_names: vec!["left".into(), "right".into()],

@@ -8,10 +8,10 @@ use crate::plan::{Outcome, cargo, line, shown};
 
 /// Runs every test of the workspace. `soak` multiplies what the process tests repeat at random.
 pub(crate) fn run(root: &Path, soak: u32) -> Outcome {
-    // Built once here; without `ROLLHOUSE_BIN` each process test asks cargo for it.
-    if let Err(what) =
-        shown(&mut cargo(root, &["build", "--quiet", "--locked", "--package", "rollhouse-cli"]))
-    {
+    // Built once here; without `ROLLHOUSE_BIN` each process test asks cargo for it. Together with the tests, whose
+    // dependencies would otherwise be compiled a second time with their own features.
+    let build = ["build", "--quiet", "--workspace", "--bins", "--tests", "--locked"];
+    if let Err(what) = shown(&mut cargo(root, &build)) {
         return Outcome::Failed(what);
     }
     let binary = std::env::current_exe().map(|here| here.with_file_name(BINARY));

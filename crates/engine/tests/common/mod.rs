@@ -56,7 +56,7 @@ pub(crate) fn counter() -> Arc<EnvEntry> {
     let spec = EnvSpec {
         id: "test/Counter-v0".into(),
         summary: "counts its steps".into(),
-        observation_space: Space::f32_box(&[0.0], &[1e9]),
+        observation_space: Space::f32_box(&[0.0], &[1e9]).into(),
         action_space: Space::discrete(8),
         observation_names: vec!["count".into()],
         action_names: vec![],

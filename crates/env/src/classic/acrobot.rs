@@ -29,7 +29,7 @@ fn spec() -> EnvSpec {
     EnvSpec {
         id: "Acrobot-v1".into(),
         summary: "swing the tip of a two-link pendulum above a line".into(),
-        observation_space: Space::f32_box(&high.map(|bound| -bound), &high),
+        observation_space: Space::f32_box(&high.map(|bound| -bound), &high).into(),
         action_space: Space::discrete(3),
         observation_names: names.map(String::from).into(),
         action_names: ["negative_torque", "no_torque", "positive_torque"].map(String::from).into(),

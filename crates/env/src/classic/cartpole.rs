@@ -29,7 +29,7 @@ fn spec() -> EnvSpec {
     EnvSpec {
         id: "CartPole-v1".into(),
         summary: "keep a pole upright on a cart that is pushed left or right".into(),
-        observation_space: Space::f32_box(&high.map(|bound| -bound), &high),
+        observation_space: Space::f32_box(&high.map(|bound| -bound), &high).into(),
         action_space: Space::discrete(2),
         observation_names: ["position", "velocity", "angle", "angular_velocity"].map(String::from).into(),
         action_names: ["left", "right"].map(String::from).into(),

@@ -29,7 +29,7 @@ fn spec() -> EnvSpec {
     EnvSpec {
         id: "MountainCar-v0".into(),
         summary: "drive a car up a hill it can only climb with a run-up".into(),
-        observation_space: Space::f32_box(&low, &high),
+        observation_space: Space::f32_box(&low, &high).into(),
         action_space: Space::discrete(3),
         observation_names: ["position", "velocity"].map(String::from).into(),
         action_names: ["left", "none", "right"].map(String::from).into(),

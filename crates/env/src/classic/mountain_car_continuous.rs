@@ -35,7 +35,7 @@ fn spec() -> EnvSpec {
     EnvSpec {
         id: "MountainCarContinuous-v0".into(),
         summary: "drive a car up a hill with little force".into(),
-        observation_space: Space::f32_box(&low, &high),
+        observation_space: Space::f32_box(&low, &high).into(),
         action_space: Space::f32_box(&[-1.0], &[1.0]),
         observation_names: ["position", "velocity"].map(String::from).into(),
         action_names: vec!["force".into()],

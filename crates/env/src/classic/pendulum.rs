@@ -26,7 +26,7 @@ fn spec() -> EnvSpec {
     EnvSpec {
         id: "Pendulum-v1".into(),
         summary: "swing a pendulum up and keep it upright".into(),
-        observation_space: Space::f32_box(&high.map(|bound| -bound), &high),
+        observation_space: Space::f32_box(&high.map(|bound| -bound), &high).into(),
         action_space: Space::f32_box(&[-MAX_TORQUE], &[MAX_TORQUE]),
         observation_names: ["cos_angle", "sin_angle", "angular_velocity"].map(String::from).into(),
         action_names: vec!["torque".into()],

@@ -34,7 +34,8 @@ fn spec() -> EnvSpec {
             high: vec![f64::from(LIT); PIXELS],
             shape: vec![SIDE, SIDE, CHANNELS],
             dtype: DType::U8,
-        }),
+        })
+        .into(),
         action_space: Space::discrete(3),
         observation_names: Vec::new(),
         action_names: ["none", "left", "right"].map(String::from).into(),

@@ -18,7 +18,7 @@ fn spec() -> EnvSpec {
     EnvSpec {
         id: "test/Noise-v0".into(),
         summary: "for tests of the machinery: a random walk driven by the operating system's entropy".into(),
-        observation_space: Space::f32_box(&[-f32::INFINITY], &[f32::INFINITY]),
+        observation_space: Space::f32_box(&[-f32::INFINITY], &[f32::INFINITY]).into(),
         action_space: Space::discrete(2),
         observation_names: vec!["position".into()],
         action_names: ["left", "right"].map(String::from).into(),

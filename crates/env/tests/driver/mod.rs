@@ -77,7 +77,7 @@ impl Driver {
         let block = entry.make_block_on(set, lane_options).unwrap();
         let spec = entry.spec();
         let zeros = |dtype, elements| ColumnData::zeros(dtype, lanes * elements);
-        let obs = zeros(spec.observation_space.dtype(), spec.observation_space.elements());
+        let obs = zeros(spec.obs_columns()[0].dtype, spec.observation_space.elements());
         let infos =
             spec.info_channels.iter().map(|channel| zeros(channel.dtype, channel.elements())).collect();
         let mut driver = Self { entry, block, obs, infos, rewards: vec![f64::NAN; lanes] };

@@ -139,12 +139,14 @@ class HostedRecording:
     ) -> HostedRecording: ...
     @property
     def place(self) -> tuple[Path, str]: ...
-    def begin(self, lanes: Sequence[int], seeds: Sequence[int | None], observations: np.ndarray) -> None: ...
+    def begin(
+        self, lanes: Sequence[int], seeds: Sequence[int | None], observations: Sequence[np.ndarray]
+    ) -> None: ...
     def step(
         self,
         stepped: np.ndarray,
         actions: np.ndarray,
-        observations: np.ndarray,
+        observations: Sequence[np.ndarray],
         rewards: np.ndarray,
         terminations: np.ndarray,
         truncations: np.ndarray,

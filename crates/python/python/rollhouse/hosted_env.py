@@ -265,7 +265,7 @@ class HostedVectorEnv(VectorEnv):
             add_valid(infos, valid)
         if self._recorder is not None:
             stepped, ends = _ones(self.num_envs), (rewards, terminations, truncations)
-            self._recorder.step(stepped, self._over, {}, mapping.actions[0], self._rows.current()[0], *ends)
+            self._recorder.step(stepped, self._over, {}, mapping.actions[0], self._rows.current(), *ends)
         self._over = terminations | truncations
         return self._rows.frame(self.copy), rewards, terminations, truncations, infos
 
@@ -313,7 +313,7 @@ class HostedVectorEnv(VectorEnv):
         truncations = self._mapping.truncations[index] & stepped
         valid = stepped & ~self._over[index] if self.autoreset_mode is AutoresetMode.NEXT_STEP else stepped.copy()
         if self._recorder is not None:
-            columns = self._mapping.actions[0], self._rows.gather_columns(lanes)[0], rewards, terminations, truncations
+            columns = self._mapping.actions[0], self._rows.gather_columns(lanes), rewards, terminations, truncations
             self._recorder.step_rows(lanes, how, said, self._over, *columns)
         self._over[index] = terminations | truncations
         infos = batch_infos(self, lanes, said)
@@ -452,7 +452,7 @@ class HostedVectorEnv(VectorEnv):
             self._recorder.lose(lost)
             begun = [lane for lane in lanes if lane not in missing]
             seeds = [self._reset_seeds[lane] for lane in begun]
-            self._recorder.begin(begun, seeds, self._rows.current()[0])
+            self._recorder.begin(begun, seeds, self._rows.current())
         if missing:
             if self.on_loss == "raise" or self._losses.all_failed():
                 raise self._losses.error(lost) if lost else self._losses.absence(missing)

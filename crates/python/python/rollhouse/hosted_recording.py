@@ -12,15 +12,26 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from rollhouse import _native
+from rollhouse.columns import Columns
 from rollhouse.embedded import Recording
 from rollhouse.hosted_infos import Said
 
-AS_BYTES = {"int8": np.uint8, "bool": np.uint8}
-"""Columns of these dtypes are recorded as bytes."""
+WIDER = {
+    "bool": "uint8",
+    "int8": "int32",
+    "int16": "int32",
+    "uint16": "int32",
+    "uint32": "int64",
+    "float16": "float32",
+}
+"""Recordings have fewer dtypes than NumPy: columns of these are recorded as the next that has all their values."""
+
+RECORDED = ("uint8", "int32", "int64", "float32", "float64")
+"""The dtypes that recordings have."""
 
 
 class HostedRecorder:
-    """Records the episodes of N lanes whose observation and action are one column each.
+    """Records the episodes of N lanes whose observations are columns and whose actions are one column.
 
     Attributes:
         recording: Where; and, once closed, what.
@@ -44,29 +55,32 @@ class HostedRecorder:
             lanes,
             autoreset,
             max_episode_steps,
-            _plain("observation", observation),
+            _described("observation", observation),
             _plain("action", action),
         )
+        self._observation = Columns(observation, lanes)
+        self._dtypes = [_dtype("observation", space) for space in _leaves(observation)]
+        self._action_dtype = _dtype("action", action)
         path, run = self._native.place
         self.recording = Recording(Path(path), run)
 
-    def begin(self, lanes: Sequence[int], seeds: Iterable[int | None], observations: np.ndarray) -> None:
-        """Episodes begin; row i of ``observations`` [N, ...] is lane i's first observation."""
+    def begin(self, lanes: Sequence[int], seeds: Iterable[int | None], observations: Sequence[np.ndarray]) -> None:
+        """Episodes begin; row i of the columns ``observations``, [N, ...] each, is lane i's first observation."""
         if lanes:
-            self._native.begin(list(lanes), list(seeds), _bytes(observations))
+            self._native.begin(list(lanes), list(seeds), self._as_recorded(observations))
 
     def step(
         self,
         stepped: np.ndarray,
         over: np.ndarray,
-        finals: Mapping[int, np.ndarray],
+        finals: Mapping[int, Any],
         actions: np.ndarray,
-        observations: np.ndarray,
+        observations: Sequence[np.ndarray],
         rewards: np.ndarray,
         terminations: np.ndarray,
         truncations: np.ndarray,
     ) -> None:
-        """Lanes were stepped: arrays of N rows.
+        """Lanes were stepped: arrays of N rows, ``observations`` one per column.
 
         Args:
             stepped: bool [N]: which lanes have an env that did something.
@@ -76,11 +90,13 @@ class HostedRecorder:
         begun = stepped & over if self._next_step else np.zeros_like(stepped)
         seen = observations
         if finals:
-            seen = observations.copy()
+            seen = [column.copy() for column in observations]
             for lane, final in finals.items():
-                seen[lane] = final
+                row = [column[lane : lane + 1].reshape(column.shape[1:]) for column in seen]
+                self._observation.write(row, [], final)
         ends = rewards, terminations, truncations
-        self._native.step(stepped & ~begun, _bytes(actions), _bytes(seen), *ends)
+        recorded = _as(actions, self._action_dtype), self._as_recorded(seen)
+        self._native.step(stepped & ~begun, *recorded, *ends)
         first = [*np.flatnonzero(begun).tolist(), *finals]
         self.begin(first, [None] * len(first), observations)
 
@@ -91,7 +107,7 @@ class HostedRecorder:
         said: Said,
         over: np.ndarray,
         actions: np.ndarray,
-        observations: np.ndarray,
+        observations: Sequence[np.ndarray],
         rewards: np.ndarray,
         terminations: np.ndarray,
         truncations: np.ndarray,
@@ -100,7 +116,7 @@ class HostedRecorder:
 
         ``how`` it went is as ``HostedLanes.done`` has it.
         """
-        seen = self._spread(lanes, observations)
+        seen = [self._spread(lanes, column) for column in observations]
         finals = {lane: final[0] for lane, (final, _) in said.items() if final is not None}
         stepped = self._spread(lanes, np.array([kind == "stepped" for kind in how], dtype=np.bool_))
         ends = [self._spread(lanes, rows) for rows in (rewards, terminations, truncations)]
@@ -112,6 +128,9 @@ class HostedRecorder:
         """The episodes of lanes were interrupted."""
         for lane, loss in lost.items():
             self._native.interrupt(lane, loss.outcome)
+
+    def _as_recorded(self, observations: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [_as(column, dtype) for column, dtype in zip(observations, self._dtypes, strict=True)]
 
     def _spread(self, lanes: list[int], rows: np.ndarray) -> np.ndarray:
         """Rows of some lanes as N rows; those of the others are zero."""
@@ -130,18 +149,58 @@ class HostedRecorder:
             self.recording = Recording(self.recording.path, self.recording.run, figures)
 
 
-def _bytes(array: np.ndarray) -> np.ndarray:
-    return array.view(np.uint8) if array.dtype.name in AS_BYTES else array
+def _as(column: np.ndarray, dtype: str) -> np.ndarray:
+    if column.dtype == np.bool_:
+        return column.view(np.uint8)
+    return column.astype(dtype, copy=False)
 
 
-def _plain(name: str, space: gymnasium.Space) -> tuple[str, str, list[int], list[float], list[float]]:
-    """A space as the native half takes it.
+def _leaves(space: gymnasium.Space) -> list[gymnasium.Space]:
+    """The spaces of the columns, in their order."""
+    if isinstance(space, spaces.Dict):
+        return [leaf for child in space.spaces.values() for leaf in _leaves(child)]
+    if isinstance(space, spaces.Tuple):
+        return [leaf for child in space.spaces for leaf in _leaves(child)]
+    return [space]
+
+
+def _described(name: str, space: gymnasium.Space) -> tuple[Any, ...]:
+    """A space of any number of columns as the native half takes it.
 
     Raises:
         ValueError: It cannot be recorded.
     """
-    if isinstance(space, spaces.Discrete) and space.dtype == np.int64:
-        return "discrete", "int64", [], [float(space.start)], [float(space.n)]
+    if isinstance(space, spaces.Dict):
+        return "dict", [(str(key), _described(name, child)) for key, child in space.spaces.items()]
+    if isinstance(space, spaces.Tuple):
+        return "tuple", [_described(name, child) for child in space.spaces]
+    return _plain(name, space)
+
+
+def _dtype(name: str, space: gymnasium.Space) -> str:
+    """The dtype that a column is recorded with.
+
+    Raises:
+        ValueError: Recordings have none for it.
+    """
+    # Gymnasium's zeros and ones are int8.
+    dtype = "uint8" if isinstance(space, spaces.MultiBinary) else np.dtype(space.dtype).name
+    if isinstance(space, spaces.Discrete):
+        dtype = "int64"
+    dtype = WIDER.get(dtype, dtype)
+    if dtype not in RECORDED:
+        raise ValueError(f"record: the {name} space {space} has a dtype that recordings do not have")
+    return dtype
+
+
+def _plain(name: str, space: gymnasium.Space) -> tuple[str, str, list[int], list[float], list[float]]:
+    """A space of one column as the native half takes it.
+
+    Raises:
+        ValueError: It cannot be recorded.
+    """
+    if isinstance(space, spaces.Discrete):
+        return "discrete", _dtype(name, space), [], [float(space.start)], [float(space.n)]
     if isinstance(space, spaces.MultiDiscrete):
         low = space.start.astype(np.float64)
         high = low + space.nvec - 1
@@ -150,8 +209,5 @@ def _plain(name: str, space: gymnasium.Space) -> tuple[str, str, list[int], list
     elif isinstance(space, spaces.Box):
         low, high = space.low.astype(np.float64), space.high.astype(np.float64)
     else:
-        raise ValueError(f"record: the {name} space {space} is not a single column, so it cannot be recorded")
-    dtype = "uint8" if np.dtype(space.dtype).name in AS_BYTES else np.dtype(space.dtype).name
-    if dtype not in ("uint8", "int32", "int64", "float32", "float64"):
-        raise ValueError(f"record: the {name} space {space} has a dtype that recordings do not have")
-    return "box", dtype, list(space.shape), low.ravel().tolist(), high.ravel().tolist()
+        raise ValueError(f"record: the {name} space {space} is not made of columns, so it cannot be recorded")
+    return "box", _dtype(name, space), list(space.shape), low.ravel().tolist(), high.ravel().tolist()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
 import numpy as np
 
 from rollhouse._native import EpisodeInfo
@@ -70,7 +71,7 @@ def write_dataset(
 
     def buffers() -> Iterator[Any]:
         for episode in recordings.read_many(infos):
-            yield EpisodeBuffer(**_columns(episode))
+            yield EpisodeBuffer(**_columns(episode, spaces.observation_space))
 
     try:
         with warnings.catch_warnings():
@@ -93,19 +94,30 @@ def write_dataset(
     return dataset
 
 
-def _columns(episode: Episode) -> dict[str, Any]:
+def _columns(episode: Episode, space: gymnasium.Space) -> dict[str, Any]:
     def with_reset_row(column: np.ndarray) -> np.ndarray:
         return np.concatenate((np.zeros_like(column[:1]), column))
 
     return {
         "seed": episode.seed,
-        "observations": episode.observations,
+        "observations": _nested(space, episode.observations),
         "actions": episode.actions,
         "rewards": episode.rewards,
         "terminations": episode.terminations,
         "truncations": episode.truncations,
         "infos": {name: with_reset_row(column) for name, column in episode.infos.items()},
     }
+
+
+def _nested(space: gymnasium.Space, columns: Any, path: str = "") -> Any:
+    """Columns by path in the structure of their space."""
+    if isinstance(columns, np.ndarray):
+        return columns
+    if isinstance(space, gymnasium.spaces.Dict):
+        return {key: _nested(child, columns, f"{path}/{key}".lstrip("/")) for key, child in space.spaces.items()}
+    if isinstance(space, gymnasium.spaces.Tuple):
+        return tuple(_nested(child, columns, f"{path}/{place}".lstrip("/")) for place, child in enumerate(space.spaces))
+    return columns[path]
 
 
 def _metadata(info: EpisodeInfo) -> dict[str, Any]:

@@ -179,6 +179,10 @@ class NativeVectorEnv(VectorEnv):
 
 def make_space(space: Mapping[str, Any]) -> gymnasium.Space:
     """The Gymnasium space that ``env_spec`` describes."""
+    if space["kind"] == "dict":
+        return gymnasium.spaces.Dict([(name, make_space(part)) for name, part in space["spaces"]])
+    if space["kind"] == "tuple":
+        return gymnasium.spaces.Tuple([make_space(part) for part in space["spaces"]])
     if space["kind"] == "discrete":
         return gymnasium.spaces.Discrete(space["n"], start=space["start"])
     dtype = np.dtype(space["dtype"])

@@ -76,7 +76,7 @@ impl Shape {
         EnvSpec {
             id: "test/Model-v0".into(),
             summary: "a model".into(),
-            observation_space: Space::f32_box(&[-1.0; 3], &[1.0; 3]),
+            observation_space: Space::f32_box(&[-1.0; 3], &[1.0; 3]).into(),
             action_space: self.actions.clone(),
             observation_names: ["x", "y", "z"].map(String::from).to_vec(),
             action_names: vec![],
