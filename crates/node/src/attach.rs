@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_wire::{AttachListener, LocalArrival};
+use rollhouse_wire::{AttachListener, LocalArrival, RefusalCode};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -33,7 +33,9 @@ pub(crate) async fn accept(listener: AttachListener, hosting: Arc<Hosting>, sess
                 Ok(LocalArrival::Admitted(socket)) => {
                     serving.spawn(attached::serve(Arc::clone(&hosting), socket, Arc::clone(&places)));
                 }
-                Ok(LocalArrival::TurnedAway { .. }) => drop(hosting.figures.attach_strangers.add(1)),
+                Ok(LocalArrival::TurnedAway { .. }) => {
+                    hosting.figures.refusals.add(RefusalCode::Forbidden.word());
+                }
                 // Descriptors come when others are given back.
                 Err(_) => tokio::time::sleep(RETRY_AFTER).await,
             },

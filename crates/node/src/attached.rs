@@ -35,17 +35,17 @@ pub(crate) async fn serve(hosting: Arc<Hosting>, mut socket: AttachSocket, place
     failpoint("node.attach.accepted");
     let asked = match socket.request().await {
         Ok(asked) => asked,
-        Err(Some(refusal)) => return socket.refuse(refusal).await,
+        Err(Some(refusal)) => return refuse(&hosting, &mut socket, refusal).await,
         Err(None) => return,
     };
     failpoint("node.attach.asked");
     let Ok(_place) = places.try_acquire_owned() else {
         let message = "as many owners are attached by memory as attach.sessions allows";
-        return socket.refuse(Refusal::busy(message, ROOM_RETRY_MS)).await;
+        return refuse(&hosting, &mut socket, Refusal::busy(message, ROOM_RETRY_MS)).await;
     };
     let place = match hosting.attach(&asked.attach(), Transport::SharedMemory).await {
         Ok(place) => place,
-        Err(refusal) => return socket.refuse(refusal).await,
+        Err(refusal) => return refuse(&hosting, &mut socket, refusal).await,
     };
     let gone = serve_place(&hosting, &place, &mut socket).await;
     hosting.detached(&place.session, place.number);
@@ -54,12 +54,19 @@ pub(crate) async fn serve(hosting: Arc<Hosting>, mut socket: AttachSocket, place
     }
 }
 
+/// Answers with a refusal, which is counted like one on a stream.
+async fn refuse(hosting: &Hosting, socket: &mut AttachSocket, refusal: Refusal) {
+    hosting.figures.refusals.add(refusal.code.word());
+    socket.refuse(refusal).await;
+}
+
 /// Serves an owner that was let in; why the session is gone, if it was lost meanwhile.
 async fn serve_place(hosting: &Arc<Hosting>, place: &Place, socket: &mut AttachSocket) -> Option<Gone> {
     let (lent, home) = match place.session.lend(place.number).await {
         Ok(lent) => lent,
         Err(Unanswered::Gone(gone)) => {
-            socket.refuse(Refusal::new(RefusalCode::NotFound, gone.detail.clone())).await;
+            let refusal = Refusal::new(RefusalCode::NotFound, gone.detail.clone());
+            refuse(hosting, socket, Refusal { ended: Some(gone.cause), ..refusal }).await;
             return Some(gone);
         }
         Err(Unanswered::Replaced | Unanswered::Fault(_)) => return None,
@@ -69,7 +76,7 @@ async fn serve_place(hosting: &Arc<Hosting>, place: &Place, socket: &mut AttachS
         Err((home, error)) => {
             lent.give_back(home, &hosting.figures);
             let message = format!("no thread to step the session: {error}");
-            socket.refuse(Refusal::busy(message, ROOM_RETRY_MS)).await;
+            refuse(hosting, socket, Refusal::busy(message, ROOM_RETRY_MS)).await;
             return None;
         }
     };
@@ -90,7 +97,7 @@ async fn settle(
             lent.give_back(home, &hosting.figures);
             match why {
                 Why::Told => {}
-                Why::Refused(refusal) => socket.refuse(refusal).await,
+                Why::Refused(refusal) => refuse(hosting, socket, refusal).await,
                 Why::Fault => drop(hosting.figures.malformed.add(1)),
             }
             return None;

@@ -32,8 +32,6 @@ pub struct NodeFigures {
     pub attached: Counter,
     /// Requests of owners and of the coordinator that were refused.
     pub refusals: Refusals,
-    /// Processes of users that may not attach by memory.
-    pub attach_strangers: Counter,
     /// Streams that ended because what came on them was no request.
     pub malformed: Counter,
     /// Connections to the coordinator that were lost.
