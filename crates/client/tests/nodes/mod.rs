@@ -51,7 +51,7 @@ impl Nodes {
             data: folder.join("coordinator"),
             listen: ([127, 0, 0, 1], 0).into(),
             identity: identity(&folder, &authority, Role::Coordinator, "main"),
-            tokens: Arc::new(TokenStore::open(&folder.join("tokens")).unwrap()),
+            tokens: Arc::new(TokenStore::open(folder.join("tokens")).unwrap()),
             store: StoreConfig { budget_bytes: 1 << 30, quarantine_bytes: 1 << 20 },
             quic: Settings::default(),
             program: "test".to_owned(),
