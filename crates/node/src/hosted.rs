@@ -73,8 +73,7 @@ enum Seat {
 #[derive(Debug)]
 pub(crate) struct Home {
     session: OwnedSession,
-    /// What a request cost lately: at once when it was dear, slowly when it was cheap.
-    cost: Duration,
+    costs: Costs,
     /// When the tally was last taken, if anything was stepped since.
     stale_since: Option<Instant>,
     /// When it was last asked for something, if what was recorded since has not been handed over.
@@ -123,7 +122,7 @@ impl Owned {
         session: OwnedSession,
     ) -> Self {
         let lanes = session.lanes() as u32;
-        let home = Home { session, cost: UNKNOWN_COST, stale_since: None, unflushed_since: None };
+        let home = Home { session, costs: Costs::default(), stale_since: None, unflushed_since: None };
         Self {
             id,
             incarnation,
@@ -177,7 +176,7 @@ impl Owned {
         if let Some(answer) = home.session.repeated(header.number) {
             return Ok(answer);
         }
-        if home.session.is_prompt() && home.cost < PROMPT_COST {
+        if home.session.is_prompt() && home.costs.are_prompt() {
             let handled = catch_unwind(AssertUnwindSafe(|| home.handle(header, request, figures)));
             return match handled {
                 Ok(answer) => {
@@ -370,7 +369,7 @@ impl Home {
         let began = Instant::now();
         let answer = self.session.handle(header, request);
         let took = began.elapsed();
-        self.cost = if took > self.cost { took } else { self.cost - (self.cost - took) / 8 };
+        self.costs.note(took);
         self.stale_since.get_or_insert(began);
         self.unflushed_since = Some(began);
         if let Some(code) = self.session.take_refused() {
@@ -382,6 +381,33 @@ impl Home {
             _ => figures.requests.step.observe(took),
         }
         answer
+    }
+}
+
+/// What the last requests cost. Time is the clock's: on a busy machine a thread may lose its core in the middle of
+/// the cheapest batch, which says nothing of the next one. So it is the middle one of several that counts.
+#[derive(Debug)]
+struct Costs {
+    last: [Duration; COSTS],
+    next: usize,
+}
+
+impl Default for Costs {
+    fn default() -> Self {
+        // Nobody knows yet: at first a worker does it.
+        Self { last: [PROMPT_COST; COSTS], next: 0 }
+    }
+}
+
+impl Costs {
+    fn note(&mut self, cost: Duration) {
+        self.last[self.next] = cost;
+        self.next = (self.next + 1) % COSTS;
+    }
+
+    /// Whether most were cheap enough for the data thread.
+    fn are_prompt(&self) -> bool {
+        self.last.iter().filter(|&&cost| cost < PROMPT_COST).count() > COSTS / 2
     }
 }
 
@@ -488,8 +514,8 @@ pub(crate) fn waits_for_recorder(session: &OwnedSession) -> Waits {
 /// Batches that cost less are stepped on the data thread: a hand-over to another thread and back costs as much.
 const PROMPT_COST: Duration = Duration::from_micros(50);
 
-/// Of a session that has not been stepped yet.
-const UNKNOWN_COST: Duration = PROMPT_COST;
+/// Requests whose costs are looked at; odd, so that one is in the middle.
+const COSTS: usize = 5;
 
 /// Lanes whose open episodes are ended on the thread that asks: a few hundred microseconds at most.
 const PROMPT_LANES: usize = 1_024;
@@ -503,3 +529,26 @@ const FLUSH_AFTER: Duration = Duration::from_secs(1);
 
 /// Seen only by those who come after a task was ended by force while another thread had the session.
 const LOST_ON_THE_WAY: &str = "the session was lost while another thread had it";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_dear_requests_among_five_keep_a_session_prompt_and_three_do_not() {
+        let (cheap, dear) = (PROMPT_COST / 10, PROMPT_COST * 100);
+        let mut costs = Costs::default();
+        assert!(!costs.are_prompt(), "nobody knows yet");
+        (0..3).for_each(|_| costs.note(cheap));
+        assert!(costs.are_prompt());
+        (0..2).for_each(|_| costs.note(cheap));
+        (0..2).for_each(|_| costs.note(dear));
+        assert!(costs.are_prompt());
+        costs.note(dear);
+        assert!(!costs.are_prompt());
+        (0..2).for_each(|_| costs.note(cheap));
+        assert!(!costs.are_prompt(), "two cheap ones are not most");
+        costs.note(cheap);
+        assert!(costs.are_prompt());
+    }
+}
