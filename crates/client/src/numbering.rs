@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rollhouse_wire::FrameHeader;
+
 use crate::retry::{Patience, Retry, RetryAction};
 
 /// The numbers of one session's requests, and what of them is not known to be answered. Pure.
@@ -21,6 +23,11 @@ impl Numbering {
     pub fn begin(&mut self, now: Duration, attached: bool, patience: Patience) -> (Retry, RetryAction) {
         self.abandoned = self.abandoned.saturating_add(u32::from(std::mem::take(&mut self.open)));
         Retry::new(now, self.last, attached, Patience { abandoned: self.abandoned, ..patience })
+    }
+
+    /// The number of the next request.
+    pub const fn next(&self) -> u32 {
+        FrameHeader::next_number(self.last)
     }
 
     /// The request was written under that number. Whether it arrives is not known before there is an answer, also

@@ -192,7 +192,9 @@ impl Session {
     /// A step by memory was answered that was posted without [`Session::ask`].
     #[inline]
     pub(crate) fn count_request(&mut self) {
-        self.number = FrameHeader::next_number(self.number);
+        let number = self.numbering.next();
+        self.numbering.written(number);
+        self.numbering.answered();
     }
 
     /// Takes over what [`MemoryLink::post_step`] began: [`Session::answer`] carries it on.
@@ -202,7 +204,8 @@ impl Session {
         if let Some(pending) = &mut self.pending {
             pending.written = true;
         }
-        self.count_request();
+        let number = self.numbering.next();
+        self.numbering.written(number);
     }
 
     /// The connection its stream runs on.
@@ -394,7 +397,7 @@ impl Session {
             }
             // Posted in an attachment before this one, it was carried out, or it is posted again.
             answer = self.answered_before.take_if(|before| *before == number);
-            self.number = number;
+            self.numbering.written(number);
             if answer.is_none() {
                 link.post(&pending.request);
             }
@@ -418,6 +421,7 @@ impl Session {
                 let retry_after = refusal.retry_after_ms.map(Duration::from_millis);
                 let event = RetryEvent::Refused { code: refusal.code, retry_after };
                 pending.refusal = Some(refusal);
+                self.numbering.answered();
                 Err(event)
             }
         }
