@@ -204,7 +204,7 @@ impl AsyncCluster {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            match again(&error, attempt, deadline.saturating_duration_since(Instant::now())) {
+            match ask_again(&error, attempt, deadline.saturating_duration_since(Instant::now())) {
                 Some(wait) => tokio::time::sleep(wait).await,
                 None => return Err(RequestError::Call(error)),
             }
@@ -244,9 +244,9 @@ impl std::fmt::Debug for AsyncCluster {
     }
 }
 
-/// After how long to ask again what failed for the `attempt`-th time; `None` when that makes no sense, or when
-/// there is less time `left` than that.
-pub(crate) fn again(error: &CallError, attempt: u32, left: Duration) -> Option<Duration> {
+/// After how long to ask a coordinator again what failed for the `attempt`-th time (from 0); `None` when that makes no
+/// sense, or when there is less time `left` than that. Pure; the jitter comes from `left`.
+pub fn ask_again(error: &CallError, attempt: u32, left: Duration) -> Option<Duration> {
     let wait = match error {
         CallError::Lost(_) if attempt < MAX_LOST => FIRST_WAIT,
         CallError::Refused(refusal) if refusal.code == RefusalCode::Busy => {
@@ -276,11 +276,11 @@ mod tests {
     fn only_a_busy_cluster_is_asked_again_and_not_before_it_said() {
         let left = Duration::from_secs(10);
         let busy = CallError::Refused(Refusal::busy("no room", 300));
-        let wait = again(&busy, 0, left).unwrap();
+        let wait = ask_again(&busy, 0, left).unwrap();
         assert!(wait >= Duration::from_millis(300) && wait < Duration::from_millis(450), "{wait:?}");
-        assert_eq!(again(&busy, 0, Duration::from_millis(100)), None);
+        assert_eq!(ask_again(&busy, 0, Duration::from_millis(100)), None);
         for code in [RefusalCode::NotFound, RefusalCode::Quota, RefusalCode::Forbidden] {
-            assert_eq!(again(&CallError::Refused(Refusal::new(code, "no")), 0, left), None);
+            assert_eq!(ask_again(&CallError::Refused(Refusal::new(code, "no")), 0, left), None);
         }
     }
 
@@ -288,7 +288,7 @@ mod tests {
     fn waits_grow_up_to_their_limit() {
         let busy = CallError::Refused(Refusal::new(RefusalCode::Busy, "no room"));
         for attempt in 0..40 {
-            let wait = again(&busy, attempt, Duration::from_secs(60)).unwrap();
+            let wait = ask_again(&busy, attempt, Duration::from_secs(60)).unwrap();
             assert!(wait >= FIRST_WAIT && wait <= LONGEST_WAIT * 3 / 2, "{wait:?}");
         }
     }

@@ -30,6 +30,7 @@ mod join;
 mod lockstep;
 mod memory_link;
 mod network;
+mod numbering;
 mod pool;
 mod remote_disk;
 mod retry;
@@ -39,8 +40,9 @@ mod transport;
 
 pub use address::{Address, AddressError, DEFAULT_PORT, trust_of};
 pub use blocking::{Cluster, Look, Pool};
-pub use cluster::{AsyncCluster, ConnectOptions, DEFAULT_TIMEOUT};
+pub use cluster::{AsyncCluster, ConnectOptions, DEFAULT_TIMEOUT, ask_again};
 pub use error::{ConnectError, OpenError, RequestError, StepError};
+pub use numbering::Numbering;
 pub use pool::{AsyncPool, PoolRequest};
 pub use remote_disk::{BLOCK_BYTES, CACHE_BYTES, RemoteDisk, StoreReader};
 pub use retry::{GiveUp, Patience, Retry, RetryAction, RetryEvent};

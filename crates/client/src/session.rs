@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use crate::inquiry::Inquiry;
 use crate::memory_link::{LinkError, MemoryAnswer, MemoryLink, NoAnswer, Shape};
 use crate::network::Network;
+use crate::numbering::Numbering;
 use crate::retry::{GiveUp, Patience, Retry, RetryAction, RetryEvent};
 use crate::transport::Transport;
 
@@ -48,10 +49,7 @@ pub(crate) struct Session {
     gone: Option<Gone>,
     /// Why it has ended, as its node or the coordinator says.
     ended: Option<EndCause>,
-    /// Number of the last request that was written.
-    number: u32,
-    /// Requests whose answers nobody took.
-    abandoned: u32,
+    numbering: Numbering,
     pending: Option<Pending>,
 }
 
@@ -137,8 +135,7 @@ impl Session {
             answered_before: None,
             gone: None,
             ended: None,
-            number: 0,
-            abandoned: 0,
+            numbering: Numbering::default(),
             pending: None,
         }
     }
@@ -195,7 +192,9 @@ impl Session {
     /// A step by memory was answered that was posted without [`Session::ask`].
     #[inline]
     pub(crate) fn count_request(&mut self) {
-        self.number = FrameHeader::next_number(self.number);
+        let number = self.numbering.next();
+        self.numbering.written(number);
+        self.numbering.answered();
     }
 
     /// Takes over what [`MemoryLink::post_step`] began: [`Session::answer`] carries it on.
@@ -205,7 +204,8 @@ impl Session {
         if let Some(pending) = &mut self.pending {
             pending.written = true;
         }
-        self.count_request();
+        let number = self.numbering.next();
+        self.numbering.written(number);
     }
 
     /// The connection its stream runs on.
@@ -221,17 +221,13 @@ impl Session {
     /// Makes a request; [`Session::answer`] carries it out. The answer to an earlier one that is still under way
     /// will not be taken.
     pub(crate) fn ask(&mut self, request: FrameBody, clock: Clock, seed: u64) {
-        if self.pending.take().is_some_and(|pending| pending.written) {
-            self.abandoned += 1;
-        }
         let patience = Patience {
             deadline: clock.deadline - clock.start,
             lease: self.lease,
-            abandoned: self.abandoned,
+            abandoned: 0,
             seed: seed ^ u64::from(self.grant.index),
         };
-        let attached = self.is_attached();
-        let (retry, next) = Retry::new(clock.start.elapsed(), self.number, attached, patience);
+        let (retry, next) = self.numbering.begin(clock.start.elapsed(), self.is_attached(), patience);
         self.pending = Some(Pending { request, retry, next, written: false, refusal: None });
     }
 
@@ -260,7 +256,7 @@ impl Session {
             pending.written = false;
             if let (RetryAction::Finish, Some(header)) = (pending.next, header) {
                 self.pending = None;
-                self.abandoned = 0;
+                self.numbering.answered();
                 return Ok(header);
             }
         }
@@ -358,7 +354,7 @@ impl Session {
             };
             stream.writer.put(header, &[columns.as_ref()], sidecar);
             pending.written = true;
-            self.number = number;
+            self.numbering.written(number);
         }
         let header = match stream.exchange(number).await {
             Ok(header) => header,
@@ -382,6 +378,7 @@ impl Session {
             retry_after: refusal.retry_after_ms.map(Duration::from_millis),
         };
         pending.refusal = Some(refusal);
+        self.numbering.answered();
         Err(event)
     }
 
@@ -400,7 +397,7 @@ impl Session {
             }
             // Posted in an attachment before this one, it was carried out, or it is posted again.
             answer = self.answered_before.take_if(|before| *before == number);
-            self.number = number;
+            self.numbering.written(number);
             if answer.is_none() {
                 link.post(&pending.request);
             }
@@ -424,6 +421,7 @@ impl Session {
                 let retry_after = refusal.retry_after_ms.map(Duration::from_millis);
                 let event = RetryEvent::Refused { code: refusal.code, retry_after };
                 pending.refusal = Some(refusal);
+                self.numbering.answered();
                 Err(event)
             }
         }
@@ -520,8 +518,6 @@ impl Session {
         match why {
             GiveUp::TimedOut => Trouble::TimedOut,
             GiveUp::Refused(code) => {
-                // A refusal that moved nothing is an answer that was taken.
-                self.abandoned = 0;
                 Trouble::Refused(refusal.unwrap_or_else(|| Refusal::new(code, "no reason was given")))
             }
             GiveUp::NodeLost => {

@@ -11,7 +11,7 @@ use rollhouse_wire::{
 use tokio::time::{Instant, timeout_at};
 
 use crate::blocking::Cluster;
-use crate::cluster::{AsyncCluster, again};
+use crate::cluster::{AsyncCluster, ask_again};
 use crate::error::RequestError;
 use crate::remote_disk::StoreReader;
 
@@ -57,7 +57,7 @@ impl AsyncCluster {
                 Err(error) => error,
             };
             let left: Duration = deadline.saturating_duration_since(Instant::now());
-            match again(&error, attempt, left) {
+            match ask_again(&error, attempt, left) {
                 Some(wait) => tokio::time::sleep(wait).await,
                 None => return Err(RequestError::Call(error)),
             }

@@ -58,12 +58,13 @@ pub struct Spool {
     pub seal_after: Time,
 }
 
-/// What a full spool does.
+/// What a full spool does, and one whose disk takes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
     /// Stepping waits until there is room: nothing is lost.
     BackPressure,
-    /// The oldest recordings that were not shipped yet are dropped, and counted.
+    /// The oldest recordings that were not shipped yet are dropped, and counted; what a disk does not take is
+    /// counted as lost.
     Drop,
 }
 

@@ -8,7 +8,7 @@ use rollhouse_replay::{Disk, Locking};
 
 /// A coordinator's folder, held by this process until dropped.
 #[derive(Debug)]
-pub(crate) struct DataFolder {
+pub struct DataFolder {
     term: u64,
     _lock: Box<dyn Send + Sync + fmt::Debug>,
 }
@@ -19,7 +19,7 @@ impl DataFolder {
     ///
     /// # Errors
     /// See [`DataError`]. The term may have been raised all the same.
-    pub(crate) fn open(disk: &dyn Disk, dir: &Path) -> Result<Self, DataError> {
+    pub fn open(disk: &dyn Disk, dir: &Path) -> Result<Self, DataError> {
         let failed = |operation: &'static str, path: &Path| {
             let path = path.to_owned();
             move |source| DataError::Disk { operation, path, source }
@@ -45,7 +45,7 @@ impl DataFolder {
     }
 
     /// Greater than that of every coordinator that had the folder before.
-    pub(crate) const fn term(&self) -> u64 {
+    pub const fn term(&self) -> u64 {
         self.term
     }
 }

@@ -43,7 +43,7 @@ mod views;
 
 pub use cluster::{Cluster, SecretSource};
 pub use coordinator::{Coordinator, CoordinatorConfig, CoordinatorError, Stopped};
-pub use data::DataError;
+pub use data::{DataError, DataFolder};
 pub use event::{Action, Asker, CallFailure, Event, LinkId, Reply, Ticket};
 pub use figures::{CoordinatorFigures, Log};
 pub use store::{Receive, Receiving, Store, StoreConfig, StoreCounts, StoreError};

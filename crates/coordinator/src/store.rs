@@ -309,6 +309,8 @@ impl StoreError {
             Self::Name(_) | Self::Segment { .. } | Self::TooMuch { .. } => RefusalCode::BadRequest,
             Self::TooManyFolders { .. } => RefusalCode::Quota,
             Self::NotFound(_) => RefusalCode::NotFound,
+            // There may be room later.
+            Self::Disk(error) if error.is_full() => return Refusal::busy(self.to_string(), FULL_RETRY_MS),
             Self::Disk(_) => RefusalCode::Internal,
         };
         Refusal::new(code, self.to_string())
@@ -357,3 +359,5 @@ const INCOMING: &str = "incoming";
 const QUARANTINE: &str = "quarantine";
 /// When to ship again what could not be taken.
 const BUSY_RETRY_MS: u64 = 1_000;
+/// When to ship again what a full disk did not take.
+const FULL_RETRY_MS: u64 = 5_000;

@@ -508,3 +508,100 @@ fn repair_reads_a_segment_again_renews_its_summary_and_has_readers_find_what_is_
         assert!(matches!(store.repair(missing), Err(StoreError::NotFound(_))), "{missing}");
     }
 }
+
+/// What the store's disk does for a while, and where.
+const OUTAGES: [(&str, Faults); 9] = [
+    ("full", Faults { capacity: Some(0), ..NO_FAULTS }),
+    ("full after a part", Faults { capacity: Some(60_000), short_writes: Some(701), ..NO_FAULTS }),
+    ("arriving segments cannot be synced", Faults { fail_syncs: true, only: Some("incoming"), ..NO_FAULTS }),
+    ("nothing can be synced", Faults { fail_syncs: true, ..NO_FAULTS }),
+    ("read-only", Faults { read_only: true, ..NO_FAULTS }),
+    ("places are read-only", Faults { read_only: true, only: Some("segments"), ..NO_FAULTS }),
+    (
+        "folders cannot be synced",
+        Faults { fail_at: Some(0), fail_on: true, only: Some("/segments"), ..NO_FAULTS },
+    ),
+    (
+        "arriving segments cannot be made",
+        Faults { fail_at: Some(0), fail_on: true, only: Some(".part"), ..NO_FAULTS },
+    ),
+    ("nothing works", Faults { fail_at: Some(0), fail_on: true, ..NO_FAULTS }),
+];
+
+const NO_FAULTS: Faults = Faults {
+    fail_at: None,
+    fail_on: false,
+    short_writes: None,
+    capacity: None,
+    fail_syncs: false,
+    stall_syncs: false,
+    read_only: false,
+    only: None,
+    pretend_syncs: None,
+    pretend_dir_syncs: None,
+};
+
+#[test]
+fn a_disk_that_takes_nothing_is_told_by_name_loses_nothing_and_is_used_again_when_it_does() {
+    let parcels = recorded("node-a", &Play { lanes: 60, ..cart_pole() });
+    for (what, faults) in OUTAGES {
+        let disk = FaultyDisk::new();
+        let store = open(&disk);
+        for parcel in &parcels[..2] {
+            assert_eq!(ship(&store, parcel).unwrap(), Shipped::Durable, "{what}");
+        }
+        let before = listed(&disk);
+        let room = faults.capacity.map(|room| if room == 0 { 0 } else { disk.used() + 3_000 });
+        disk.set_faults(Faults { capacity: room, ..faults });
+        for _ in 0..3 {
+            let refused = ship(&store, &parcels[2]).expect_err(what);
+            let StoreError::Disk(error) = &refused else { panic!("{what}: {refused}") };
+            assert_eq!(error.is_full(), what.starts_with("full"), "{what}: {error}");
+            let code = if error.is_full() { RefusalCode::Busy } else { RefusalCode::Internal };
+            assert_eq!(refused.refusal().code, code, "{what}");
+            // What was there can be read and is known; after a power cut too.
+            assert_eq!(listed(&disk), before, "{what}");
+            assert_eq!(ship(&store, &parcels[0]).unwrap(), Shipped::Known, "{what}");
+            let left = disk.after_power_cut(|_, unsynced| unsynced);
+            let after = open(&left);
+            assert_eq!(after.status().segments, 2, "{what}");
+            assert_eq!(listed(&left), before, "{what}");
+        }
+        assert_eq!(store.counts().failed, 3, "{what}");
+        disk.set_faults(NO_FAULTS);
+        for parcel in &parcels[2..] {
+            assert_eq!(ship(&store, parcel).unwrap(), Shipped::Durable, "{what}");
+        }
+        let left = disk.after_power_cut(|_, _| 0);
+        assert_eq!(listed(&left).len(), alone(&Play { lanes: 60, ..cart_pole() }).len(), "{what}");
+        assert_eq!(library(&left).damage().count(), 0, "{what}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_the_store_is_named_and_costs_no_other_segment() {
+    let disk = FaultyDisk::new();
+    let store = open(&disk);
+    let parcels = recorded("node-a", &cart_pole());
+    for parcel in &parcels {
+        ship(&store, parcel).unwrap();
+    }
+    drop(store);
+    let whole = listed(&disk);
+    let path = segment_path(Path::new("/store/node-a-aaaaaaaa"), 2);
+    for byte in (0..parcels[1].bytes.len()).step_by(61) {
+        disk.flip(&path, byte, byte as u32);
+        let library = library(&disk);
+        let torn = library.stats().unwrap().torn_bytes;
+        assert!(library.damage().count() > 0 || torn > 0, "byte {byte}");
+        // Whatever is still listed is what was recorded, and the other segments' episodes are.
+        let found = listed(&disk);
+        let known = found.iter().filter(|episode| whole.contains(episode)).count();
+        assert!(known * 2 >= whole.len(), "byte {byte}: {known} of {}", whole.len());
+        // Without its summary the store sees it when it is opened, and says so.
+        disk.remove(&summary_path(Path::new("/store/node-a-aaaaaaaa"), 2)).ok();
+        assert_eq!(open(&disk).counts().damaged, 1, "byte {byte}");
+        disk.flip(&path, byte, byte as u32);
+    }
+    assert_eq!(listed(&disk), whole);
+}

@@ -24,10 +24,11 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::MissedTickBehavior;
 
 use crate::executor::{JobError, Waits};
-use crate::hosted::{Gone, Home, Lent, Turn, Unanswered, waits_for_recorder};
+use crate::hosted::{Gone, Home, Lent, Unanswered, waits_for_recorder};
 use crate::hosting::{Hosting, Place};
 use crate::table::Transport;
 use crate::tally::Told;
+use crate::turn::{Turn, TurnOver};
 use crate::{HangWatch, NodeFigures, Verdict};
 
 /// Serves one process that connected to the attach socket, until it goes, another takes over, or the session ends.
@@ -333,7 +334,8 @@ impl Desk {
 /// Waits until this attachment may not go on; whether because the session has ended. Cancellation-safe.
 async fn turned_away(turns: &mut watch::Receiver<Turn>, number: u64) -> bool {
     // The sender lives as long as the session, which the attachment holds.
-    turns.wait_for(|turn| turn.ended || turn.attachment != number).await.map_or(true, |turn| turn.ended)
+    let turn = turns.wait_for(|turn| turn.admit(number).is_err()).await;
+    turn.map_or(true, |turn| turn.admit(number) == Err(TurnOver::Ended))
 }
 
 /// How late a thread is told to stop that missed being told, and how fresh the node's heartbeat in memory is.

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use rollhouse_core::RunId;
 use rollhouse_env::Registry;
-use rollhouse_replay::{OpenError, RealDisk, RecordError, Recorded, Recorder, RecorderConfig, Status};
+use rollhouse_replay::{
+    OnOutage, OpenError, RealDisk, RecordError, Recorded, Recorder, RecorderConfig, Status,
+};
 use rollhouse_wire::limits::{MAX_LABELS, MAX_SHIP_BYTES};
 use rollhouse_wire::{ArrivalCounts, Connection, Dialer, Effective, Identity, NodeLoad, Role, Settings};
 use tokio::sync::{oneshot, watch};
@@ -52,7 +54,7 @@ pub struct ClusterNodeConfig {
     pub hang_deadline: Duration,
     /// Folder of the spool; `None` records nothing.
     pub spool: Option<PathBuf>,
-    /// How the spool is written.
+    /// How the spool is written. What an outage of its disk does follows from `shipping.shipper.when_full`.
     pub recorder: RecorderConfig,
     /// How what was recorded gets to the store.
     pub shipping: ShippingConfig,
@@ -170,10 +172,16 @@ impl ClusterNode {
         if config.spool.is_some() {
             check_segments(&config.recorder).map_err(ClusterNodeError::Spool)?;
         }
+        // A disk that takes nothing is a spool without room.
+        let on_outage = match config.shipping.shipper.when_full {
+            WhenFull::BackPressure => OnOutage::Wait,
+            WhenFull::Drop => OnOutage::Lose,
+        };
+        let recording = RecorderConfig { on_outage, ..config.recorder };
         let recorder = config
             .spool
             .as_ref()
-            .map(|spool| Recorder::open(Arc::new(RealDisk), spool, config.recorder).map(Arc::new));
+            .map(|spool| Recorder::open(Arc::new(RealDisk), spool, recording).map(Arc::new));
         let recorder = recorder.transpose().map_err(ClusterNodeError::Spool)?;
         let shipping =
             recorder.clone().map(|recorder| Shipping::new(recorder, config.shipping).map(Arc::new));

@@ -13,6 +13,7 @@ use tokio::sync::{Mutex, MutexGuard, watch};
 use crate::executor::{Executor, Full, JobError, Waits};
 use crate::owned::{FrameRequest, OwnedSession, RequestFault};
 use crate::tally::Told;
+use crate::turn::{Turn, TurnOver};
 use crate::{Cancel, Exit, NodeFigures, Progress};
 
 /// One session.
@@ -55,13 +56,6 @@ pub(crate) struct Collecting {
     pub(crate) cancel: Cancel,
     pub(crate) exit: watch::Receiver<Option<Arc<Exit>>>,
     pub(crate) told: Told,
-}
-
-/// Which attachment may step the session now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Turn {
-    pub(crate) attachment: u64,
-    pub(crate) ended: bool,
 }
 
 #[derive(Debug)]
@@ -142,7 +136,7 @@ impl Owned {
     /// Sends earlier attachments away, waits until what they asked for is done, and gives the number of the last
     /// request that was answered.
     pub(crate) async fn take_over(&self, attachment: u64) -> Result<u32, Gone> {
-        self.turn.send_modify(|turn| turn.attachment = turn.attachment.max(attachment));
+        self.turn.send_modify(|turn| turn.take_over(attachment));
         match &*self.seat.lock().await {
             Seat::Home(home) => Ok(home.session.last()),
             Seat::Gone(gone) => Err(gone.clone()),
@@ -165,7 +159,8 @@ impl Owned {
         figures: &Arc<NodeFigures>,
     ) -> Result<Bytes, Unanswered> {
         let mut seat = self.seat.lock().await;
-        if self.turn.borrow().attachment != attachment {
+        // Whoever ends it takes the session away as well, and that tells why.
+        if self.turn.borrow().admit(attachment) == Err(TurnOver::Replaced) {
             return Err(Unanswered::Replaced);
         }
         let home = match &mut *seat {
@@ -192,7 +187,7 @@ impl Owned {
     /// Lends the session to a thread that steps it for as long as this attachment may go on.
     pub(crate) async fn lend(&self, attachment: u64) -> Result<(Lent<'_>, Box<Home>), Unanswered> {
         let mut seat = self.seat.lock().await;
-        if self.turn.borrow().attachment != attachment {
+        if self.turn.borrow().admit(attachment) == Err(TurnOver::Replaced) {
             return Err(Unanswered::Replaced);
         }
         let home = take_home(&mut seat)?;
@@ -264,7 +259,7 @@ impl Owned {
     /// Ends it: sends its owner away, waits for what is being stepped, ends open episodes and hands everything to
     /// the recorder. Gives the cause in the end, which is another one if the session was lost meanwhile.
     pub(crate) async fn end(&self, wanted: Gone, executor: &Executor, figures: &NodeFigures) -> Gone {
-        self.turn.send_modify(|turn| turn.ended = true);
+        self.turn.send_modify(Turn::end);
         let mut seat = self.seat.lock().await;
         let home = match std::mem::replace(&mut *seat, Seat::Gone(wanted.clone())) {
             Seat::Home(home) => home,

@@ -216,17 +216,7 @@ impl Hosting {
         if let Some(end) = self.end(session, incarnation, gone).await {
             return Ok(end);
         }
-        let table = self.table();
-        match table.end_of(session, incarnation) {
-            Some(end) => Ok(end.clone()),
-            None if table.all().contains(&(session, incarnation)) => {
-                Err(Refusal::busy(format!("session {session} is being ended"), ENDING_RETRY_MS))
-            }
-            None => {
-                let message = format!("no placement {incarnation} of session {session} here");
-                Err(Refusal::new(RefusalCode::NotFound, message))
-            }
-        }
+        self.table().answer_close(session, incarnation)
     }
 
     /// What has to be looked after about once a second: threads that hang, leases that are over, and counts that
@@ -369,6 +359,3 @@ fn gone_by(exit: Option<&Exit>, asked: EndCause) -> Gone {
 
 /// Room comes when another session ends.
 const ROOM_RETRY_MS: u64 = 1_000;
-
-/// Ending takes milliseconds, unless a step hangs.
-const ENDING_RETRY_MS: u64 = 50;

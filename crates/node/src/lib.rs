@@ -10,10 +10,11 @@
 //! ```
 //!
 //! A session stepped by its owner over a stream costs that and its lanes' memory: no thread, no descriptor, no actor.
-//! An owner on this machine may step through shared memory instead, which takes a thread. A session that plays by itself steps on a thread of its own that no actor stands in front of; actors start it,
-//! watch that it makes progress and pass on how it ended. What decides is plain values that are given the time:
-//! the table of sessions with its leases, the registration, [`Shipper`], [`HangWatch`] and
-//! [`BackOff`](rollhouse_core::BackOff).
+//! An owner on this machine may step through shared memory instead, which takes a thread. A session that plays by
+//! itself steps on a thread of its own that no actor stands in front of; actors start it, watch that it makes progress
+//! and pass on how it ended. What decides is plain values that are given the time, public so that crate simulation can
+//! join them to a cluster in virtual time: [`SessionTable`] with its leases, [`Turn`], [`OwnedSession`],
+//! [`Registration`], [`Shipper`], [`HangWatch`] and [`BackOff`](rollhouse_core::BackOff).
 //!
 //! | thread or task | runs on | on cancel | on error |
 //! |---|---|---|---|
@@ -68,6 +69,7 @@ mod shipping;
 mod stream;
 mod table;
 mod tally;
+mod turn;
 mod watch;
 
 pub use attach::AttachConfig;
@@ -78,12 +80,15 @@ pub use exit::{Exit, RolloutError};
 pub use figures::{Counter, Histogram, NodeFigures, Refusals, RequestFigures};
 pub use link::LinkState;
 pub use node::{BeginError, MAX_ROLLOUTS, Node, RolloutHandle, StartError};
-pub use plan::MAX_SESSION_LANES;
+pub use owned::{FrameRequest, OwnedSession, RequestFault};
+pub use plan::{MAX_SESSION_LANES, SessionPlan};
 pub use progress::{Progress, ProgressSnapshot};
+pub use registration::{ANSWER_DEADLINE, LinkAction, LinkEvent, Registration};
 pub use rollout::{Goal, HANG_DEADLINE, Report, Rollout};
 pub use serve::ServeError;
 pub use shipper::{Amount, Pace, ShipAction, ShipCounts, ShipEvent, Shipper, ShipperConfig, WhenFull};
 pub use shipping::{LOOK_EVERY, ShipFigures, Shipping, ShippingConfig};
-pub use table::MAX_SESSIONS;
+pub use table::{Attachment, MAX_SESSIONS, SessionTable, Transport};
 pub(crate) use tally::Tally;
+pub use turn::{Turn, TurnOver};
 pub use watch::{HangWatch, Verdict};

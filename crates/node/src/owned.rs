@@ -30,7 +30,7 @@ use crate::plan::SessionPlan;
 
 /// Lanes stepped by their owner, and the answer to its last request. Moved to whichever thread steps it.
 #[derive(Debug)]
-pub(crate) struct OwnedSession {
+pub struct OwnedSession {
     plan: Arc<SessionPlan>,
     engine: Engine,
     layout: FrameLayout,
@@ -66,22 +66,39 @@ enum Kept {
 
 /// What an owner sent: the columns and sidecar that the header announces.
 #[derive(Debug, Default)]
-pub(crate) struct FrameRequest {
-    pub(crate) columns: ColumnBuffer,
-    pub(crate) sidecar: Vec<u8>,
+pub struct FrameRequest {
+    /// Its columns.
+    pub columns: ColumnBuffer,
+    /// Its sidecar.
+    pub sidecar: Vec<u8>,
 }
 
 /// Why a session's stream cannot go on: what came is no request to this session. Nothing has moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RequestFault {
+pub enum RequestFault {
     /// Neither the last request nor the next.
-    OutOfOrder { given: u32, last: u32 },
+    OutOfOrder {
+        /// The number that came.
+        given: u32,
+        /// The number of the last request that was answered.
+        last: u32,
+    },
     /// A frame that only nodes send, or one with flags.
     NoRequest(FrameKind),
     /// Columns of another length than the session's.
-    Columns { given: u32, wanted: usize },
+    Columns {
+        /// Bytes that came.
+        given: u32,
+        /// Bytes that such a request has.
+        wanted: usize,
+    },
     /// More lanes than the session has, or as many as do not fit the bytes.
-    Lanes { given: u32, lanes: usize },
+    Lanes {
+        /// The count that came.
+        given: u32,
+        /// The session's.
+        lanes: usize,
+    },
     /// A sidecar where none belongs.
     Sidecar(u32),
     /// A sidecar that is no list of lanes to reset.
@@ -91,7 +108,10 @@ pub(crate) enum RequestFault {
 impl OwnedSession {
     /// Makes the lanes; recorded by `recorder` from the first reset on. May take as long as the env's
     /// maker does.
-    pub(crate) fn make(plan: Arc<SessionPlan>, recorder: Option<Arc<Recorder>>) -> Result<Self, Refusal> {
+    ///
+    /// # Errors
+    /// If the env's maker refuses.
+    pub fn make(plan: Arc<SessionPlan>, recorder: Option<Arc<Recorder>>) -> Result<Self, Refusal> {
         let engine = Engine::new(&plan.entry, plan.engine.clone(), None)
             .map_err(|error| Refusal::new(RefusalCode::BadRequest, with_causes(&error)))?;
         let layout = FrameLayout::of(plan.entry.spec());
@@ -114,12 +134,12 @@ impl OwnedSession {
     }
 
     /// Lanes of the session.
-    pub(crate) fn lanes(&self) -> usize {
+    pub fn lanes(&self) -> usize {
         self.engine.lanes()
     }
 
     /// Number of the last request that was answered; 0 if none was.
-    pub(crate) const fn last(&self) -> u32 {
+    pub const fn last(&self) -> u32 {
         self.last
     }
 
@@ -129,12 +149,15 @@ impl OwnedSession {
     }
 
     /// What it is recorded by, once there is something to record.
-    pub(crate) const fn recording(&self) -> Option<&Arc<RunRecorder>> {
+    pub const fn recording(&self) -> Option<&Arc<RunRecorder>> {
         self.recording.as_ref()
     }
 
     /// Whether a request with that header may follow; to be asked before anything is allocated for it.
-    pub(crate) fn check(&self, header: FrameHeader) -> Result<(), RequestFault> {
+    ///
+    /// # Errors
+    /// What is wrong with it; nothing has moved.
+    pub fn check(&self, header: FrameHeader) -> Result<(), RequestFault> {
         if header.number != self.last && header.number != FrameHeader::next_number(self.last)
             || header.number == 0
         {
@@ -163,7 +186,7 @@ impl OwnedSession {
     }
 
     /// The answer again, if the request with that number was answered last.
-    pub(crate) fn repeated(&mut self, number: u32) -> Option<Bytes> {
+    pub fn repeated(&mut self, number: u32) -> Option<Bytes> {
         if number != self.last {
             return None;
         }
@@ -188,13 +211,15 @@ impl OwnedSession {
 
     /// Does what a request that [`OwnedSession::check`] let pass asks for, and answers it. Takes as long as the
     /// env does.
-    pub(crate) fn handle(
-        &mut self,
-        header: FrameHeader,
-        request: &FrameRequest,
-    ) -> Result<Bytes, RequestFault> {
+    ///
+    /// # Errors
+    /// What is wrong with its contents; nothing has moved.
+    pub fn handle(&mut self, header: FrameHeader, request: &FrameRequest) -> Result<Bytes, RequestFault> {
         if let Some(answer) = self.repeated(header.number) {
             return Ok(answer);
+        }
+        if let Some(refusal) = self.waits_for_disk() {
+            return Ok(self.refuse(header.number, &refusal));
         }
         let done = match header.kind {
             FrameKind::Reset => self.reset(header.number, &request.sidecar)?,
@@ -216,8 +241,19 @@ impl OwnedSession {
         self.untold.take()
     }
 
+    /// The refusal of a request that cannot be recorded now, if its session waits for the disk. Stepped all the
+    /// same, it would stop in the middle of a step once the recorder's buffers are used up.
+    fn waits_for_disk(&self) -> Option<Refusal> {
+        let outage = match (&self.recording, &self.recorder) {
+            (Some(run), _) => run.outage(),
+            (None, Some(recorder)) => recorder.outage(),
+            (None, None) => None,
+        };
+        outage.map(|error| Refusal::busy(with_causes(&error), DISK_RETRY_MS))
+    }
+
     /// Answers a request with a refusal; nothing moves.
-    pub(crate) fn refuse(&mut self, number: u32, refusal: &Refusal) -> Bytes {
+    pub fn refuse(&mut self, number: u32, refusal: &Refusal) -> Bytes {
         let answer = self.new_answer();
         let answer = answer.finish(FrameKind::Refused, false, number, &Sidecar::Refusal(refusal));
         let answer = self.answered(number, answer);
@@ -229,17 +265,23 @@ impl OwnedSession {
     ///
     /// # Errors
     /// While lanes are outstanding, or if the engine hangs.
-    pub(crate) fn flush(&mut self) -> Result<(), StepError> {
+    pub fn flush(&mut self) -> Result<(), StepError> {
         self.engine.flush()
     }
 
     /// What it has done so far.
-    pub(crate) fn stats(&mut self) -> Result<Stats, StepError> {
+    ///
+    /// # Errors
+    /// If the engine hangs or has lost its threads.
+    pub fn stats(&mut self) -> Result<Stats, StepError> {
         self.engine.stats()
     }
 
     /// Ends open episodes with that outcome, hands everything to the recorder and tells what was done.
-    pub(crate) fn finish(mut self, cause: Interruption) -> Result<Stats, StepError> {
+    ///
+    /// # Errors
+    /// As [`OwnedSession::stats`].
+    pub fn finish(mut self, cause: Interruption) -> Result<Stats, StepError> {
         self.engine.interrupt(cause)?;
         self.engine.flush()?;
         self.engine.stats()
@@ -385,6 +427,9 @@ impl OwnedSession {
 /// How the episodes of lost lanes ended.
 const LOST: Outcome = Outcome::Interrupted(Interruption::Crashed);
 
+/// A disk that takes nothing is tried again by the recorder within seconds.
+const DISK_RETRY_MS: u64 = 500;
+
 /// How the engine's refusals are told to owners.
 fn refusal_of(error: &StepError) -> Refusal {
     match error {
@@ -442,6 +487,8 @@ mod tests {
     use rollhouse_core::{OptionValue, RunId, SeedSchedule};
     use rollhouse_engine::EngineConfig;
     use rollhouse_env::Registry;
+    use rollhouse_replay::testing::{DrivenRecorder, Faults, FaultyDisk};
+    use rollhouse_replay::{OnOutage, RecorderConfig};
     use rollhouse_wire::{
         AutoresetMode, HEADER_BYTES, Incarnation, LaneSettings, OpenSession, RecordRule, Secret, SeedRule,
         SessionId, column_bytes,
@@ -748,5 +795,43 @@ mod tests {
                 Err(fault) => prop_assert!(matches!(fault, RequestFault::Lanes { .. }), "{fault:?}"),
             }
         }
+    }
+
+    #[test]
+    fn a_session_whose_disk_is_full_is_refused_by_name_moves_nothing_and_goes_on_when_there_is_room() {
+        let disk = FaultyDisk::new();
+        let config = RecorderConfig { on_outage: OnOutage::Wait, ..RecorderConfig::default() };
+        let dir = std::path::Path::new("/spool");
+        let mut driven =
+            DrivenRecorder::open(Arc::new(disk.clone()), dir, config, 1, Duration::ZERO).unwrap();
+        let open = OpenSession {
+            settings: LaneSettings {
+                record: RecordRule::All,
+                ..asked("CartPole-v1", 2, AutoresetMode::NextStep).settings
+            },
+            ..asked("CartPole-v1", 2, AutoresetMode::NextStep)
+        };
+        let plan = SessionPlan::of(&open, &Registry::builtin(), "test 1").unwrap();
+        let mut session = OwnedSession::make(Arc::new(plan), Some(Arc::clone(driven.recorder()))).unwrap();
+        reset(&mut session, 1);
+        step(&mut session, 2, &[0, 1]);
+        disk.set_faults(Faults { capacity: Some(0), ..Faults::default() });
+        session.engine.flush().unwrap();
+        driven.turn(Duration::from_secs(1));
+        for number in 3..6 {
+            let refused = refusal(&step(&mut session, number, &[0, 1]));
+            assert_eq!((refused.code, refused.retry_after_ms), (RefusalCode::Busy, Some(DISK_RETRY_MS)));
+            assert!(refused.message.starts_with("no space left on the disk: "), "{refused}");
+        }
+        assert_eq!(session.stats().unwrap().steps, 2, "one batch of two lanes");
+        // One that has not begun is refused as well.
+        let plan = SessionPlan::of(&open, &Registry::builtin(), "test 1").unwrap();
+        let mut other = OwnedSession::make(Arc::new(plan), Some(Arc::clone(driven.recorder()))).unwrap();
+        assert_eq!(refusal(&reset(&mut other, 1)).code, RefusalCode::Busy);
+        disk.set_faults(Faults::default());
+        driven.turn(Duration::from_secs(12));
+        let answer = read(&step(&mut session, 6, &[0, 1]));
+        assert_eq!(answer.header.kind, FrameKind::Batch);
+        assert_eq!(session.stats().unwrap().steps, 4);
     }
 }

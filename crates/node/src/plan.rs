@@ -17,7 +17,7 @@ use crate::{Goal, Rollout};
 
 /// A session as the coordinator asked for it, with everything found and checked that this node has to have.
 #[derive(Debug)]
-pub(crate) struct SessionPlan {
+pub struct SessionPlan {
     pub(crate) entry: Arc<EnvEntry>,
     pub(crate) engine: EngineConfig,
     pub(crate) pool: RunId,
@@ -37,7 +37,7 @@ impl SessionPlan {
     ///
     /// # Errors
     /// What is not there or out of bounds, by name.
-    pub(crate) fn of(open: &OpenSession, registry: &Registry, program: &str) -> Result<Self, Refusal> {
+    pub fn of(open: &OpenSession, registry: &Registry, program: &str) -> Result<Self, Refusal> {
         let bad = |message: String| Refusal::new(RefusalCode::BadRequest, message);
         let settings = &open.settings;
         let entry = registry

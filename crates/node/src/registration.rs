@@ -15,7 +15,7 @@ use rollhouse_core::split_mix64;
 
 /// A node's standing with the coordinator. `now` is any clock that only goes forward.
 #[derive(Debug)]
-pub(crate) struct Registration {
+pub struct Registration {
     state: State,
     failures: u32,
     seed: u64,
@@ -41,13 +41,21 @@ struct Joined {
 
 /// What has happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LinkEvent {
+pub enum LinkEvent {
     /// There is a connection.
     Connected,
     /// The coordinator knows the node, and wants to hear of it that often.
-    Registered { heartbeat: Duration },
-    /// The beat of that number was answered. It may have been too short for all there was to say.
-    Taken { number: u64, more: bool },
+    Registered {
+        /// How often.
+        heartbeat: Duration,
+    },
+    /// The beat of that number was answered.
+    Taken {
+        /// Of this connection.
+        number: u64,
+        /// It may have been too short for all there was to say.
+        more: bool,
+    },
     /// It could not be dialled, refused the node or a beat, or the connection was lost.
     Lost,
     /// Time has passed.
@@ -56,25 +64,28 @@ pub(crate) enum LinkEvent {
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LinkAction {
+pub enum LinkAction {
     /// Connect to the coordinator.
     Dial,
     /// Say who the node is and what runs here.
     Register,
     /// Send a heartbeat.
-    Beat { number: u64 },
+    Beat {
+        /// Counts from 1 on each connection.
+        number: u64,
+    },
     /// Give the connection up.
     Drop,
 }
 
 impl Registration {
     /// Not connected; dials at once. `seed` decides the jitter.
-    pub(crate) const fn new(seed: u64) -> Self {
+    pub const fn new(seed: u64) -> Self {
         Self { state: State::Away { retry_at: Duration::ZERO }, failures: 0, seed, draws: 0 }
     }
 
     /// Takes an event in and says what is to be done.
-    pub(crate) fn handle(&mut self, now: Duration, event: LinkEvent) -> Option<LinkAction> {
+    pub fn handle(&mut self, now: Duration, event: LinkEvent) -> Option<LinkAction> {
         match (&mut self.state, event) {
             (State::Dialling, LinkEvent::Connected) => {
                 self.state = State::Registering;
@@ -108,7 +119,7 @@ impl Registration {
     }
 
     /// When to send a [`LinkEvent::Tick`] at the latest; `None` if nothing waits for time to pass.
-    pub(crate) fn wake_at(&self) -> Option<Duration> {
+    pub fn wake_at(&self) -> Option<Duration> {
         match &self.state {
             State::Away { retry_at } => Some(*retry_at),
             State::Dialling | State::Registering => None,
@@ -154,7 +165,7 @@ impl Joined {
 
 /// How long a beat may go without an answer before the connection is taken for dead: as long as the coordinator
 /// believes in a silent node.
-pub(crate) const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
+pub const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 
 /// A coordinator that asks for more is not obeyed.
 const LEAST_BEAT: Duration = Duration::from_millis(50);

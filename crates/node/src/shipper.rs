@@ -46,12 +46,14 @@ pub struct ShipperConfig {
     pub seed: u64,
 }
 
-/// What a full spool does.
+/// What a full spool does, and one whose disk takes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
-    /// The recorder takes nothing, so that stepping waits, until there is room: nothing is lost.
+    /// The recorder takes nothing, so that stepping waits, until there is room: nothing is lost. While the disk
+    /// takes nothing, requests of recorded sessions are refused as busy.
     BackPressure,
-    /// The oldest segments that are not being shipped are dropped, and counted.
+    /// The oldest segments that are not being shipped are dropped, and counted. While the disk takes nothing,
+    /// stepping goes on, and what it would record is counted as lost.
     Drop,
 }
 

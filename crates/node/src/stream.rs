@@ -7,10 +7,11 @@ use rollhouse_wire::{Attach, Attached};
 use rollhouse_wire::{CloseCode, Connection, FrameReader, FrameWriter, Responder, StreamLost};
 use tokio::sync::watch;
 
-use crate::hosted::{Gone, Turn, Unanswered};
+use crate::hosted::{Gone, Unanswered};
 use crate::hosting::{Hosting, Place};
 use crate::owned::{FrameRequest, RequestFault};
 use crate::table::Transport;
+use crate::turn::{Turn, TurnOver};
 
 /// Answers an `Attach` and serves the stream until its owner ends it, another takes over, or the session ends.
 /// What is no request ends the connection with the reason.
@@ -136,8 +137,8 @@ impl Stream<'_> {
 /// Waits until this attachment may not go on. Cancellation-safe.
 async fn turned_away(turns: &mut watch::Receiver<Turn>, number: u64) -> End {
     // The sender lives as long as the session, which this stream holds.
-    match turns.wait_for(|turn| turn.ended || turn.attachment != number).await {
-        Ok(turn) if !turn.ended => End::Replaced,
+    match turns.wait_for(|turn| turn.admit(number).is_err()).await {
+        Ok(turn) if turn.admit(number) == Err(TurnOver::Replaced) => End::Replaced,
         Ok(_) | Err(_) => End::SessionEnded,
     }
 }

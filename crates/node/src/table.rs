@@ -19,7 +19,7 @@ use crate::lease::Lease;
 
 /// The table; `H` is what a session is reached by.
 #[derive(Debug)]
-pub(crate) struct SessionTable<H> {
+pub struct SessionTable<H> {
     capacity: u32,
     lease: Duration,
     lanes: u32,
@@ -59,7 +59,7 @@ enum Stage<H> {
 
 /// By what an owner steps its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Transport {
+pub enum Transport {
     /// A stream.
     Quic,
     /// Memory both have mapped.
@@ -78,15 +78,16 @@ impl Transport {
 
 /// What an attaching owner gets.
 #[derive(Debug)]
-pub(crate) struct Attachment<H> {
-    pub(crate) session: H,
+pub struct Attachment<H> {
+    /// By what the session is reached.
+    pub session: H,
     /// Tells this attachment from those before and after it.
-    pub(crate) number: u64,
+    pub number: u64,
 }
 
 impl<H: Clone> SessionTable<H> {
     /// No sessions; takes `capacity` lanes and keeps sessions for `lease` without their owner.
-    pub(crate) const fn new(capacity: u32, lease: Duration) -> Self {
+    pub const fn new(capacity: u32, lease: Duration) -> Self {
         Self {
             capacity,
             lease,
@@ -104,7 +105,7 @@ impl<H: Clone> SessionTable<H> {
     /// # Errors
     /// An older placement than known, no room, or the node is going away. `Busy` too while an earlier
     /// placement is still here: it has to be ended first.
-    pub(crate) fn open(&mut self, now: Duration, open: &OpenSession) -> Result<bool, Refusal> {
+    pub fn open(&mut self, now: Duration, open: &OpenSession) -> Result<bool, Refusal> {
         self.fence(open.session, open.incarnation)?;
         match self.entries.get(&open.session) {
             Some(Entry { open: known, stage: Stage::Open(_), .. })
@@ -143,19 +144,13 @@ impl<H: Clone> SessionTable<H> {
     }
 
     /// An earlier placement of the session, which has to be ended before this one is opened.
-    pub(crate) fn superseded(&self, open: &OpenSession) -> Option<Incarnation> {
+    pub fn superseded(&self, open: &OpenSession) -> Option<Incarnation> {
         let known = self.entries.get(&open.session)?.open.incarnation;
         (known < open.incarnation).then_some(known)
     }
 
     /// The session was made. False if it has been closed meanwhile: then nothing is known of it any more.
-    pub(crate) fn opened(
-        &mut self,
-        now: Duration,
-        id: SessionId,
-        incarnation: Incarnation,
-        session: H,
-    ) -> bool {
+    pub fn opened(&mut self, now: Duration, id: SessionId, incarnation: Incarnation, session: H) -> bool {
         match self.entry(id, incarnation) {
             Some(entry) if matches!(entry.stage, Stage::Opening) => {
                 entry.stage = Stage::Open(session);
@@ -167,7 +162,7 @@ impl<H: Clone> SessionTable<H> {
     }
 
     /// The session could not be made; who asked is told by the answer.
-    pub(crate) fn not_made(&mut self, id: SessionId, incarnation: Incarnation) {
+    pub fn not_made(&mut self, id: SessionId, incarnation: Incarnation) {
         if self.entry(id, incarnation).is_some_and(|entry| matches!(entry.stage, Stage::Opening)) {
             self.remove(id);
         }
@@ -177,7 +172,7 @@ impl<H: Clone> SessionTable<H> {
     ///
     /// # Errors
     /// No such session, another placement, a wrong secret, or one that plays by itself.
-    pub(crate) fn attach(&mut self, attach: &Attach, transport: Transport) -> Result<Attachment<H>, Refusal> {
+    pub fn attach(&mut self, attach: &Attach, transport: Transport) -> Result<Attachment<H>, Refusal> {
         let id = SessionId { pool: attach.pool, index: attach.index };
         let Some(entry) = self.entries.get_mut(&id) else {
             let ended = self.fence_of(id, attach.incarnation).and_then(|fence| fence.cause);
@@ -209,20 +204,14 @@ impl<H: Clone> SessionTable<H> {
     }
 
     /// A stream ended.
-    pub(crate) fn detached(
-        &mut self,
-        now: Duration,
-        id: SessionId,
-        incarnation: Incarnation,
-        attachment: u64,
-    ) {
+    pub fn detached(&mut self, now: Duration, id: SessionId, incarnation: Incarnation, attachment: u64) {
         if let Some(entry) = self.entry(id, incarnation) {
             entry.lease.detached(now, attachment);
         }
     }
 
     /// Sessions whose owner was not heard of for the time of the lease.
-    pub(crate) fn overdue(&self, now: Duration) -> Vec<(SessionId, Incarnation)> {
+    pub fn overdue(&self, now: Duration) -> Vec<(SessionId, Incarnation)> {
         let overdue = self.entries.iter().filter(|(_, entry)| {
             let owned = entry.open.settings.collect.is_none();
             owned && matches!(entry.stage, Stage::Open(_)) && entry.lease.is_over(now)
@@ -233,7 +222,7 @@ impl<H: Clone> SessionTable<H> {
     /// Begins to end a session: the one who is given it ends it and says so with [`SessionTable::ended`].
     /// `None` if there is nothing to do: it is being made (and will be let go then), ended by someone else, or
     /// is not here.
-    pub(crate) fn begin_end(&mut self, id: SessionId, incarnation: Incarnation) -> Option<H> {
+    pub fn begin_end(&mut self, id: SessionId, incarnation: Incarnation) -> Option<H> {
         let entry = self.entry(id, incarnation)?;
         match &entry.stage {
             Stage::Open(session) => {
@@ -251,7 +240,7 @@ impl<H: Clone> SessionTable<H> {
     }
 
     /// A session has ended: it is told until somebody acknowledges it.
-    pub(crate) fn ended(&mut self, end: SessionEnd) {
+    pub fn ended(&mut self, end: SessionEnd) {
         if self.entry(end.session, end.incarnation).is_some() {
             self.remove(end.session);
         }
@@ -261,43 +250,58 @@ impl<H: Clone> SessionTable<H> {
     }
 
     /// The end of that placement, if it has not been acknowledged yet.
-    pub(crate) fn end_of(&self, id: SessionId, incarnation: Incarnation) -> Option<&SessionEnd> {
+    pub fn end_of(&self, id: SessionId, incarnation: Incarnation) -> Option<&SessionEnd> {
         self.ends.iter().find(|end| end.session == id && end.incarnation == incarnation)
     }
 
+    /// The answer to being asked to close that placement, when there is nothing to end.
+    ///
+    /// # Errors
+    /// `Busy` while it is being ended, `NotFound` if it is not here and its end is told or forgotten.
+    pub fn answer_close(&self, id: SessionId, incarnation: Incarnation) -> Result<SessionEnd, Refusal> {
+        if let Some(end) = self.end_of(id, incarnation) {
+            return Ok(end.clone());
+        }
+        if self.entries.get(&id).is_some_and(|entry| entry.open.incarnation == incarnation) {
+            return Err(Refusal::busy(format!("session {id} is being ended"), ENDING_RETRY_MS));
+        }
+        let message = format!("no placement {incarnation} of session {id} here");
+        Err(Refusal::new(RefusalCode::NotFound, message))
+    }
+
     /// Ends that are to be told, oldest first, at most as many as one message takes, and whether those are all.
-    pub(crate) fn ends(&self) -> (Vec<SessionEnd>, bool) {
+    pub fn ends(&self) -> (Vec<SessionEnd>, bool) {
         (self.ends.iter().take(ENDS_PER_MESSAGE).cloned().collect(), self.ends.len() <= ENDS_PER_MESSAGE)
     }
 
     /// Somebody has taken those ends in.
-    pub(crate) fn acknowledge(&mut self, told: &[SessionEnd]) {
+    pub fn acknowledge(&mut self, told: &[SessionEnd]) {
         let told: BTreeSet<_> = told.iter().map(|end| (end.session, end.incarnation)).collect();
         self.ends.retain(|end| !told.contains(&(end.session, end.incarnation)));
     }
 
     /// The greatest term of a session that is here, 0 without any.
-    pub(crate) fn newest_term(&self) -> u64 {
+    pub fn newest_term(&self) -> u64 {
         self.entries.values().map(|entry| entry.open.incarnation.term).max().unwrap_or(0)
     }
 
     /// Takes no new sessions from now on.
-    pub(crate) const fn drain(&mut self) {
+    pub const fn drain(&mut self) {
         self.draining = true;
     }
 
     /// Whether it takes no new sessions.
-    pub(crate) const fn is_draining(&self) -> bool {
+    pub const fn is_draining(&self) -> bool {
         self.draining
     }
 
     /// Every session here, whatever its stage.
-    pub(crate) fn all(&self) -> Vec<(SessionId, Incarnation)> {
+    pub fn all(&self) -> Vec<(SessionId, Incarnation)> {
         self.entries.iter().map(|(&id, entry)| (id, entry.open.incarnation)).collect()
     }
 
     /// What every open session is reached by.
-    pub(crate) fn open_sessions(&self) -> Vec<H> {
+    pub fn open_sessions(&self) -> Vec<H> {
         let open = |entry: &Entry<H>| match &entry.stage {
             Stage::Open(session) => Some(session.clone()),
             Stage::Opening | Stage::Ending(_) => None,
@@ -306,17 +310,22 @@ impl<H: Clone> SessionTable<H> {
     }
 
     /// Lanes of all sessions here.
-    pub(crate) const fn lanes(&self) -> u32 {
+    pub const fn lanes(&self) -> u32 {
         self.lanes
     }
 
+    /// Whether there is no session here.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Sessions here.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// What is reported of every session that is open; `done` tells what one has done.
-    pub(crate) fn reports(&self, done: impl Fn(&H) -> SessionCounts) -> Vec<SessionReport> {
+    pub fn reports(&self, done: impl Fn(&H) -> SessionCounts) -> Vec<SessionReport> {
         let report = |entry: &Entry<H>| {
             let session = match &entry.stage {
                 Stage::Open(session) | Stage::Ending(session) => session,
@@ -406,6 +415,9 @@ const ENDS_PER_MESSAGE: usize = 256;
 
 /// Opening and ending take milliseconds.
 const UNDER_WAY_RETRY_MS: u64 = 20;
+
+/// Ending takes milliseconds, unless a step hangs.
+const ENDING_RETRY_MS: u64 = 50;
 
 /// Room comes when another session ends.
 const ROOM_RETRY_MS: u64 = 1_000;

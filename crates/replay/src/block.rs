@@ -28,6 +28,8 @@ pub struct BlockRecorder {
     now_ms: u64,
     row_bytes: usize,
     target: Target,
+    /// Whether the writer's clock stands for the wall clock of rows.
+    driven: bool,
 }
 
 /// One batch step of a block.
@@ -71,7 +73,8 @@ impl BlockRecorder {
         buffer.first_lane = first_lane;
         let row_bytes = shared.layout.row_bytes(lanes).max(LEAST_ROW_ESTIMATE);
         let target = Target::best();
-        Self { shared, buffer, first_lane, lanes, open: 0, now_ms: 0, row_bytes, target }
+        let driven = shared.doorbell.driven_ms().is_some();
+        Self { shared, buffer, first_lane, lanes, open: 0, now_ms: 0, row_bytes, target, driven }
     }
 
     /// Whether it reads observations, rewards and infos; where it does not, they may be left empty.
@@ -118,7 +121,10 @@ impl BlockRecorder {
     /// # Panics
     /// If a column has another type or length than the run's spec says.
     #[inline]
-    pub fn row(&mut self, row: Row<'_>) {
+    pub fn row(&mut self, mut row: Row<'_>) {
+        if self.driven {
+            row.now_ms = self.shared.doorbell.driven_ms().unwrap_or(row.now_ms);
+        }
         if self.buffer.estimate >= CHUNK_TARGET_BYTES
             || row.now_ms.wrapping_sub(self.buffer.opened_ms) >= CHUNK_AGE_MS
         {

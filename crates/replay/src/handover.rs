@@ -1,14 +1,16 @@
 //! The way of full buffers to the writer thread and of empty ones back.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
 
 use crate::buffer::{Buffer, Layout};
+use crate::clock::driven_wall_ms;
 use crate::limits::{ALL_SPARE_BYTES, SPARE_BUFFERS, SPARE_BYTES};
+use crate::recorder::DiskError;
 
 /// What the stepping threads of one run and the writer share.
 ///
@@ -45,6 +47,12 @@ pub(crate) struct Doorbell {
     stalled_ns: AtomicU64,
     /// Chunks that no writer took.
     abandoned: AtomicU64,
+    /// Wall clock of whoever drives the writer; 0 if it runs by itself.
+    driven_ms: AtomicU64,
+    /// Whether `outage` holds something: asked before each step.
+    out: AtomicBool,
+    /// Why the writer takes nothing, while the disk takes nothing.
+    outage: Mutex<Option<DiskError>>,
 }
 
 impl RunShared {
@@ -230,6 +238,32 @@ impl Doorbell {
     /// No writer answers any more: whoever waits for a buffer goes on without.
     pub(crate) fn leave(&self) {
         self.gone.store(true, Ordering::Release);
+    }
+
+    /// It is `now` on the clock of whoever drives the writer.
+    pub(crate) fn drive(&self, now: Duration) {
+        self.driven_ms.store(driven_wall_ms(now), Ordering::Relaxed);
+    }
+
+    /// The wall clock of whoever drives the writer; `None` if it runs by itself.
+    pub(crate) fn driven_ms(&self) -> Option<u64> {
+        Some(self.driven_ms.load(Ordering::Relaxed)).filter(|&ms| ms > 0)
+    }
+
+    /// Tells stepping threads whether the writer takes nothing because the disk does not.
+    pub(crate) fn tell_outage(&self, outage: Option<DiskError>) {
+        if outage.is_some() || self.out.load(Ordering::Relaxed) {
+            self.out.store(outage.is_some(), Ordering::Relaxed);
+            *self.outage.lock().unwrap_or_else(PoisonError::into_inner) = outage;
+        }
+    }
+
+    /// Why the writer takes nothing, if the disk takes nothing.
+    pub(crate) fn outage(&self) -> Option<DiskError> {
+        if !self.out.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How long stepping threads waited for the writer, added up over threads.

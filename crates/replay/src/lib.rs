@@ -16,6 +16,7 @@ mod block;
 mod buffer;
 mod catalogue;
 mod chunk;
+mod clock;
 mod codec;
 mod coding;
 mod copies;
@@ -31,6 +32,7 @@ mod lanes;
 mod library;
 pub mod limits;
 mod load;
+mod outage;
 mod playback;
 mod query;
 mod recompute;
@@ -62,7 +64,8 @@ pub use playback::{Playback, PlayedStep};
 pub use query::{Query, Sort, SortKey, UnknownSort};
 pub use recompute::RecomputeError;
 pub use recorder::{
-    BeginError, DiskError, OpenError, RecordError, Recorded, Recorder, RecorderConfig, RunRecorder, Status,
+    BeginError, DiskError, OnOutage, OpenError, RecordError, Recorded, Recorder, RecorderConfig, RunRecorder,
+    Status,
 };
 pub use repair::{FolderRepair, RepairError, repair, repair_all};
 pub use replays::{FolderStats, ReadError, Replays};

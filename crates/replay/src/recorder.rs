@@ -10,18 +10,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rollhouse_core::SeedSchedule;
 use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{RunId, SeedSchedule};
 
 use crate::block::BlockRecorder;
 use crate::buffer::Layout;
+use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::folder::RepairReport;
 use crate::handover::{Doorbell, RunShared};
 use crate::limits::{BUDGET_BYTES, EXTENT_BYTES, MAX_OPEN_RUNS, MAX_SEGMENT_BYTES, SEGMENT_BYTES};
 use crate::run::{RecordKind, RecordMode, RunHeader};
 use crate::spool::Spool;
-use crate::writer::{Command, Writer};
+use crate::writer::{Command, Shared, Writer};
 
 /// Records runs into one folder. Dropping it without [`Recorder::finish`] writes and seals what was handed over
 /// all the same, but nobody learns of errors.
@@ -59,6 +60,21 @@ pub struct RecorderConfig {
     /// How often what was written is made durable without being asked. Default 1 s: at most this much of a
     /// run is lost with the machine's power.
     pub commit_every: Duration,
+    /// What happens to stepping while the disk takes nothing: it is full, read-only or broken. Default
+    /// [`OnOutage::Lose`].
+    pub on_outage: OnOutage,
+}
+
+/// What happens to stepping while the disk takes nothing. Either way what was durable stays, what was not when the
+/// disk failed (at most [`RecorderConfig::commit_every`]) is counted as lost, and recording goes on by itself
+/// within about four seconds of the disk taking something again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnOutage {
+    /// It goes on; what is stepped meanwhile is counted as lost.
+    #[default]
+    Lose,
+    /// It waits: see [`RunRecorder::outage`]. Nothing that is stepped meanwhile is lost.
+    Wait,
 }
 
 impl Default for RecorderConfig {
@@ -68,6 +84,7 @@ impl Default for RecorderConfig {
             budget_bytes: BUDGET_BYTES,
             seal_after: None,
             commit_every: Duration::from_secs(1),
+            on_outage: OnOutage::Lose,
         }
     }
 }
@@ -195,6 +212,22 @@ impl Recorder {
     /// # Errors
     /// If somebody else records there, a file operation fails or `config` is out of bounds.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, config: RecorderConfig) -> Result<Self, OpenError> {
+        // Number and randomness of a fresh run id serve the session as well.
+        let session = RunId::generate().short() as u32;
+        let (mut recorder, writer) = Self::with_writer(disk, dir, config, session, Clock::system())?;
+        let thread = std::thread::Builder::new().name("replay-writer".into());
+        recorder.writer = Some(thread.spawn(move || writer.run()).map_err(OpenError::Thread)?);
+        Ok(recorder)
+    }
+
+    /// A recorder, and its writer that nobody runs yet.
+    pub(crate) fn with_writer(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        config: RecorderConfig,
+        session: u32,
+        clock: Clock,
+    ) -> Result<(Self, Writer), OpenError> {
         let least = EXTENT_BYTES / 16;
         if !(least..=MAX_SEGMENT_BYTES).contains(&config.segment_bytes) {
             let setting = "segment_bytes";
@@ -207,13 +240,21 @@ impl Recorder {
         }
         let (commands, receiver) = sync_channel(COMMANDS);
         let doorbell = Arc::new(Doorbell::default());
+        if let Clock::Driven(now) = clock {
+            doorbell.drive(now);
+        }
         let totals = Arc::new(Mutex::new(Status::default()));
         let spool = Spool::new(disk.clone(), dir);
-        let writer =
-            Writer::open(disk, dir, config, receiver, doorbell.clone(), totals.clone(), spool.clone())?;
-        let thread = std::thread::Builder::new().name("replay-writer".into());
-        let writer = thread.spawn(move || writer.run()).map_err(OpenError::Thread)?;
-        Ok(Self { commands, doorbell, totals, writer: Some(writer), open_runs: Arc::default(), spool })
+        let shared = Shared {
+            session,
+            commands: receiver,
+            doorbell: doorbell.clone(),
+            status: totals.clone(),
+            sealed: spool.clone(),
+        };
+        let writer = Writer::open(disk, dir, config, shared, clock)?;
+        let open_runs = Arc::default();
+        Ok((Self { commands, doorbell, totals, writer: None, open_runs, spool }, writer))
     }
 
     /// Begins a run. Nothing is written before its first rows.
@@ -316,6 +357,11 @@ impl Recorder {
         self.doorbell.hold(held);
     }
 
+    /// As [`RunRecorder::outage`], for runs that are to begin.
+    pub fn outage(&self) -> Option<DiskError> {
+        self.doorbell.outage()
+    }
+
     /// The sealed segments of the folder, for those who take them elsewhere.
     pub fn spool(&self) -> Spool {
         self.spool.clone()
@@ -364,7 +410,7 @@ impl Recorder {
         }
     }
 
-    fn send(&self, command: Command) -> Result<(), ()> {
+    pub(crate) fn send(&self, command: Command) -> Result<(), ()> {
         self.commands.send(command).map_err(drop)?;
         self.doorbell.ring();
         Ok(())
@@ -406,6 +452,13 @@ impl RunRecorder {
     /// fill a buffer. For those who watch that a run makes progress: waiting for the disk is no hang.
     pub fn is_behind(&self) -> bool {
         self.shared.is_exhausted()
+    }
+
+    /// Why nothing is taken just now, if the disk takes nothing and stepping is to wait for it
+    /// ([`OnOutage::Wait`]). Whoever steps all the same waits in the middle of a step as soon as the buffers are
+    /// used up. Does not block.
+    pub fn outage(&self) -> Option<DiskError> {
+        self.shared.doorbell.outage()
     }
 }
 

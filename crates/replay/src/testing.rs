@@ -1,17 +1,24 @@
-//! A disk for tests: files in memory, and faults on demand.
+//! For tests: a disk in memory that fails on demand, and a recorder whose writer is driven in virtual time.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use crate::clock::Clock;
 use crate::disk::{Disk, DiskFile, Locking};
+use crate::recorder::{OpenError, Recorder, RecorderConfig};
+use crate::writer::{Command, Round, Writer};
 
 /// Files in memory that fail as told. Clones share the files.
 #[derive(Debug, Clone, Default)]
 pub struct FaultyDisk {
     state: Arc<Mutex<State>>,
+    /// Rung when the faults change: syncs that stall wait for it.
+    changed: Arc<Condvar>,
 }
 
 #[derive(Debug, Default)]
@@ -34,6 +41,8 @@ struct MemoryFile {
 struct Bytes {
     data: Vec<u8>,
     synced: usize,
+    /// What a failed sync left neither on the disk nor waiting to get there: the system takes it for clean.
+    forgotten: Vec<std::ops::Range<usize>>,
 }
 
 /// Which operations go wrong.
@@ -46,8 +55,28 @@ pub struct Faults {
     /// Appends write at most this much at once.
     pub short_writes: Option<usize>,
     /// All files together hold at most this many bytes; a write that would exceed it writes what fits and the
-    /// next one fails as on a full disk.
+    /// next one fails as on a full disk. So does making a file.
     pub capacity: Option<u64>,
+    /// Syncs of files fail. What they were to make durable is lost with the power, and no later sync brings it
+    /// to the disk: so Linux has it.
+    pub fail_syncs: bool,
+    /// Syncs of files do not return until this is set to false.
+    pub stall_syncs: bool,
+    /// Whatever would change something fails, as after a remount on an error.
+    pub read_only: bool,
+    /// The faults above meet only paths that contain this.
+    pub only: Option<&'static str>,
+    /// Syncs of files whose path contains this return without having done anything: what a program does that
+    /// forgets them.
+    pub pretend_syncs: Option<&'static str>,
+    /// The same of folders.
+    pub pretend_dir_syncs: Option<&'static str>,
+}
+
+impl Faults {
+    fn meet(&self, path: &Path) -> bool {
+        self.only.is_none_or(|part| path.to_string_lossy().contains(part))
+    }
 }
 
 impl FaultyDisk {
@@ -59,6 +88,30 @@ impl FaultyDisk {
     /// Sets what goes wrong from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.lock_state().faults = faults;
+        self.changed.notify_all();
+    }
+
+    /// Flips one bit of a file.
+    ///
+    /// # Panics
+    /// If the file is not there or ends before that byte.
+    pub fn flip(&self, path: &Path, byte: usize, bit: u32) {
+        let state = self.lock_state();
+        state.files[path].lock().data[byte] ^= 1 << (bit % 8);
+    }
+
+    /// Whether a file and its name survive a power cut with at least `len` bytes.
+    pub fn is_durable(&self, path: &Path, len: u64) -> bool {
+        let state = self.lock_state();
+        state.files.get(path).is_some_and(|file| {
+            let bytes = file.lock();
+            file.durable_name && bytes.synced as u64 >= len && bytes.forgotten.is_empty()
+        })
+    }
+
+    /// Bytes of all files.
+    pub fn used(&self) -> u64 {
+        self.lock_state().used()
     }
 
     /// Operations so far that change something.
@@ -75,12 +128,17 @@ impl FaultyDisk {
             let bytes = file.lock();
             let kept = bytes.synced
                 + tail(path, bytes.data.len() - bytes.synced).min(bytes.data.len() - bytes.synced);
-            let data = bytes.data[..kept].to_vec();
-            let bytes = Arc::new(Mutex::new(Bytes { synced: data.len(), data }));
+            let mut data = bytes.data[..kept].to_vec();
+            for gap in &bytes.forgotten {
+                let end = gap.end.min(kept);
+                data[gap.start.min(end)..end].fill(0);
+            }
+            let bytes = Arc::new(Mutex::new(Bytes { synced: data.len(), data, ..Bytes::default() }));
             files.insert(path.clone(), MemoryFile { bytes, durable_name: true });
         }
         let dirs = state.dirs.clone();
-        Self { state: Arc::new(Mutex::new(State { files, dirs, ..State::default() })) }
+        let state = State { files, dirs, ..State::default() };
+        Self { state: Arc::new(Mutex::new(state)), changed: Arc::default() }
     }
 
     /// A file's bytes.
@@ -90,7 +148,7 @@ impl FaultyDisk {
 
     /// Makes a file have these bytes, durably.
     pub fn write(&self, path: &Path, data: Vec<u8>) {
-        let bytes = Arc::new(Mutex::new(Bytes { synced: data.len(), data }));
+        let bytes = Arc::new(Mutex::new(Bytes { synced: data.len(), data, ..Bytes::default() }));
         self.lock_state().files.insert(path.into(), MemoryFile { bytes, durable_name: true });
     }
 
@@ -103,16 +161,21 @@ impl FaultyDisk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts an operation that changes something; fails if it is its turn.
-    fn operate(&self) -> io::Result<()> {
+    /// Counts an operation that changes something at `path`; fails if it is its turn.
+    fn operate(&self, path: &Path) -> io::Result<Faults> {
         let mut state = self.lock_state();
         state.operations += 1;
         let (now, faults) = (state.operations, state.faults);
+        let Faults { pretend_syncs, pretend_dir_syncs, .. } = faults;
+        if !faults.meet(path) {
+            return Ok(Faults { pretend_syncs, pretend_dir_syncs, ..Faults::default() });
+        }
         match faults.fail_at {
             Some(at) if now == at || faults.fail_on && now > at => {
                 Err(io::Error::other(format!("injected fault at operation {now}")))
             }
-            _ => Ok(()),
+            _ if faults.read_only => Err(ErrorKind::ReadOnlyFilesystem.into()),
+            _ => Ok(faults),
         }
     }
 
@@ -123,33 +186,39 @@ impl FaultyDisk {
 
 impl Disk for FaultyDisk {
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.operate()?;
+        if self.lock_state().dirs.contains(path) {
+            return Ok(());
+        }
+        self.operate(path)?;
         self.lock_state().dirs.extend(path.ancestors().map(Path::to_path_buf));
         Ok(())
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        self.operate()?;
+        let faults = self.operate(path)?;
         let mut state = self.lock_state();
         if state.files.contains_key(path) {
             return Err(ErrorKind::AlreadyExists.into());
         }
+        if faults.capacity.is_some_and(|capacity| state.used() >= capacity) {
+            return Err(ErrorKind::StorageFull.into());
+        }
         let file = MemoryFile::default();
         state.files.insert(path.into(), file.clone());
-        Ok(Box::new(Handle { disk: self.clone(), file }))
+        Ok(Box::new(Handle { disk: self.clone(), file, path: path.into() }))
     }
 
     fn open_append(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        self.operate()?;
-        Ok(Box::new(Handle { disk: self.clone(), file: self.file(path)? }))
+        self.operate(path)?;
+        Ok(Box::new(Handle { disk: self.clone(), file: self.file(path)?, path: path.into() }))
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(Handle { disk: self.clone(), file: self.file(path)? }))
+        Ok(Box::new(Handle { disk: self.clone(), file: self.file(path)?, path: path.into() }))
     }
 
     fn truncate(&self, path: &Path, len: u64) -> io::Result<()> {
-        self.operate()?;
+        self.operate(path)?;
         let file = self.file(path)?;
         let mut bytes = file.lock();
         bytes.data.truncate(len as usize);
@@ -179,7 +248,7 @@ impl Disk for FaultyDisk {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.operate()?;
+        self.operate(to)?;
         let mut state = self.lock_state();
         let file = state.files.remove(from).ok_or(ErrorKind::NotFound)?;
         state.files.insert(to.into(), MemoryFile { durable_name: false, ..file });
@@ -187,7 +256,10 @@ impl Disk for FaultyDisk {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        self.operate()?;
+        if !self.lock_state().files.contains_key(path) {
+            return Err(ErrorKind::NotFound.into());
+        }
+        self.operate(path)?;
         let removed = self.lock_state().files.remove(path);
         removed.map(drop).ok_or_else(|| ErrorKind::NotFound.into())
     }
@@ -196,13 +268,16 @@ impl Disk for FaultyDisk {
         if !self.list(path)?.is_empty() {
             return Err(ErrorKind::DirectoryNotEmpty.into());
         }
-        self.operate()?;
+        self.operate(path)?;
         self.lock_state().dirs.remove(path);
         Ok(())
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.operate()?;
+        let faults = self.operate(path)?;
+        if pretends(faults.pretend_dir_syncs, path) {
+            return Ok(());
+        }
         let mut state = self.lock_state();
         for (_, file) in state.files.iter_mut().filter(|(file, _)| file.parent() == Some(path)) {
             file.durable_name = true;
@@ -211,7 +286,7 @@ impl Disk for FaultyDisk {
     }
 
     fn lock(&self, path: &Path, note: &str) -> io::Result<Locking> {
-        self.operate()?;
+        self.operate(path)?;
         if self.is_locked(path)? {
             let holder = self.read(path).unwrap_or_default();
             return Ok(Locking::Held(String::from_utf8_lossy(&holder).into_owned()));
@@ -233,21 +308,29 @@ impl MemoryFile {
     }
 }
 
+fn pretends(part: Option<&str>, path: &Path) -> bool {
+    part.is_some_and(|part| path.to_string_lossy().contains(part))
+}
+
+impl State {
+    fn used(&self) -> u64 {
+        self.files.values().map(|file| file.lock().data.len() as u64).sum()
+    }
+}
+
 #[derive(Debug)]
 struct Handle {
     disk: FaultyDisk,
     file: MemoryFile,
+    path: PathBuf,
 }
 
 impl DiskFile for Handle {
     fn append(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.disk.operate()?;
-        let faults = self.disk.lock_state().faults;
+        let faults = self.disk.operate(&self.path)?;
         let mut len = bytes.len().min(faults.short_writes.unwrap_or(usize::MAX));
         if let Some(capacity) = faults.capacity {
-            let files: Vec<MemoryFile> = self.disk.lock_state().files.values().cloned().collect();
-            let used: usize = files.iter().map(|file| file.lock().data.len()).sum();
-            let room = usize::try_from(capacity).unwrap_or(usize::MAX).saturating_sub(used);
+            let room = usize::try_from(capacity.saturating_sub(self.disk.used())).unwrap_or(usize::MAX);
             if room == 0 && len > 0 {
                 return Err(ErrorKind::StorageFull.into());
             }
@@ -270,9 +353,85 @@ impl DiskFile for Handle {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.disk.operate()?;
+        let faults = self.disk.operate(&self.path)?;
+        if faults.stall_syncs {
+            let state = self.disk.lock_state();
+            // Poisoned or not, the faults have changed.
+            let _changed = self.disk.changed.wait_while(state, |state| state.faults.stall_syncs);
+        }
+        if pretends(faults.pretend_syncs, &self.path) {
+            return Ok(());
+        }
         let mut bytes = self.file.lock();
-        bytes.synced = bytes.data.len();
+        let end = bytes.data.len();
+        if faults.fail_syncs {
+            let gap = bytes.synced..end;
+            bytes.forgotten.extend((!gap.is_empty()).then_some(gap));
+            bytes.synced = end;
+            return Err(io::Error::other("injected fault of a sync"));
+        }
+        bytes.synced = end;
         Ok(())
+    }
+}
+
+/// A recorder without threads: whoever has it says how late it is and when its writer does a round. Calls of
+/// [`Recorder`] that wait for the writer would wait for ever; those here take their place. Time stands still within
+/// a call, and syncs are done by the writer itself.
+#[derive(Debug)]
+pub struct DrivenRecorder {
+    recorder: Arc<Recorder>,
+    writer: Writer,
+}
+
+impl DrivenRecorder {
+    /// Opens a folder at `now`, on a clock of the caller's that only goes forward. `session` stands in for the number
+    /// that recorders draw; it has to be another one each time.
+    ///
+    /// # Errors
+    /// As [`Recorder::open`].
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        config: RecorderConfig,
+        session: u32,
+        now: Duration,
+    ) -> Result<Self, OpenError> {
+        let (recorder, writer) = Recorder::with_writer(disk, dir, config, session, Clock::Driven(now))?;
+        Ok(Self { recorder: Arc::new(recorder), writer })
+    }
+
+    /// The recorder, for those who begin runs.
+    pub fn recorder(&self) -> &Arc<Recorder> {
+        &self.recorder
+    }
+
+    /// Lets the writer do what it has to do at `now`.
+    pub fn turn(&mut self, now: Duration) {
+        while self.writer.round_at(now) == Round::Worked {}
+    }
+
+    /// Has everything coded and counted that was handed over.
+    pub fn write_out(&mut self, now: Duration) {
+        self.ask(now, Command::WriteOut);
+    }
+
+    /// Has everything made durable that was handed over.
+    pub fn sync(&mut self, now: Duration) {
+        self.ask(now, Command::Sync);
+    }
+
+    /// Seals the segment that is being written.
+    pub fn seal(&mut self, now: Duration) {
+        self.ask(now, Command::Seal);
+    }
+
+    fn ask(&mut self, now: Duration, command: impl FnOnce(SyncSender<()>) -> Command) {
+        // What begins a run may wait in front of it.
+        self.turn(now);
+        let (done, _answered) = sync_channel(1);
+        // The writer is here, so its end of the channel is.
+        let _sent = self.recorder.send(command(done));
+        self.turn(now);
     }
 }

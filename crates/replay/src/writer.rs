@@ -2,30 +2,31 @@
 //!
 //! ```text
 //! no segment -> writing -> no segment (sealed by size, by age, when asked or at the end)
-//!               writing -> backing off -> no segment     after a failed operation
+//!               writing -> disk out --room again--> no segment     after a failed operation
 //! ```
 //!
-//! While it backs off, chunks are coded (so that counting goes on) and dropped, and counted as lost.
+//! While the disk is out, chunks are coded (so that counting goes on) and dropped, and counted as lost; or nothing
+//! is taken, so that stepping waits: see [`OnOutage`](crate::OnOutage).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
-use rollhouse_core::{BackOff, RestartDecision, RunId};
+use std::time::Duration;
 
 use crate::buffer::Buffer;
 use crate::catalogue;
+use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::encode::Encoder;
 use crate::extent::{EndFacts, Extent};
-use crate::folder::{WriterLock, lock_folder, recover, segment_numbers, segments_dir, wall_ms};
+use crate::folder::{WriterLock, lock_folder, recover, segment_numbers, segments_dir};
 use crate::handover::{Doorbell, RunShared};
 use crate::index::{SegmentIndex, scan};
 use crate::lanes::BlockState;
 use crate::limits::{CATALOGUE_FROM_BYTES, CATCH_UP_BYTES};
-use crate::recorder::{DiskError, OpenError, RecorderConfig, Status};
+use crate::outage::Outage;
+use crate::recorder::{DiskError, OnOutage, OpenError, RecorderConfig, Status};
 use crate::run::{RunHeader, Sampling};
 use crate::run_record::RunInfo;
 use crate::segment::{ChunkPlace, SegmentWriter, segment_name};
@@ -45,6 +46,17 @@ pub(crate) enum Command {
     Seal(SyncSender<()>),
     /// Write what was handed over and end.
     Finish,
+}
+
+/// What a writer shares with its recorder.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Which recorder it is among those that ever wrote to the folder.
+    pub(crate) session: u32,
+    pub(crate) commands: Receiver<Command>,
+    pub(crate) doorbell: Arc<Doorbell>,
+    pub(crate) status: Arc<Mutex<Status>>,
+    pub(crate) sealed: Spool,
 }
 
 /// The thread's state.
@@ -85,14 +97,12 @@ struct Store {
     next_number: u64,
     current: Option<(u64, SegmentWriter)>,
     /// When the current segment got its first chunk.
-    filling_since: Option<Instant>,
+    filling_since: Option<Duration>,
     /// The folder's other segments.
     sealed: Spool,
-    back_off: BackOff,
-    opened: Instant,
-    /// When a segment may be opened again after a failure; `None` in it: never.
-    retry_at: Option<Option<Instant>>,
-    last_commit: Instant,
+    outage: Outage,
+    clock: Clock,
+    last_commit: Duration,
     /// Written but not durable: episodes and chunks.
     unsafe_episodes: u64,
     unsafe_chunks: u64,
@@ -117,12 +127,11 @@ impl Writer {
         disk: Arc<dyn Disk>,
         dir: &Path,
         config: RecorderConfig,
-        commands: Receiver<Command>,
-        doorbell: Arc<Doorbell>,
-        status: Arc<Mutex<Status>>,
-        sealed: Spool,
+        shared: Shared,
+        clock: Clock,
     ) -> Result<Self, OpenError> {
-        let lock = lock_folder(&*disk, dir, wall_ms())?;
+        let Shared { session, commands, doorbell, status, sealed } = shared;
+        let lock = lock_folder(&*disk, dir, clock.wall_ms())?;
         let report = recover(&*disk, dir).map_err(OpenError::Disk)?;
         let segments = segments_dir(dir);
         let failed = |operation, path: &Path, error| OpenError::Disk(DiskError::new(operation, path, error));
@@ -134,9 +143,6 @@ impl Writer {
             sealed.add(SealedSegment { number, bytes, episodes: None });
             highest = highest.max(Some(number));
         }
-        // Number and randomness of a fresh run id serve the session as well.
-        let session = RunId::generate().short() as u32;
-        let opened = Instant::now();
         let store = Store {
             disk,
             dir: dir.into(),
@@ -146,15 +152,14 @@ impl Writer {
             current: None,
             filling_since: None,
             sealed,
-            back_off: BackOff::new(u64::from(session)),
-            opened,
-            retry_at: None,
-            last_commit: opened,
+            outage: Outage::new(u64::from(session)),
+            clock,
+            last_commit: clock.now(),
             unsafe_episodes: 0,
             unsafe_chunks: 0,
             unflushed: (0, 0),
             asked: (0, 0),
-            syncer: Syncer::start(),
+            syncer: if matches!(clock, Clock::System(_)) { Syncer::start() } else { None },
             closed_bytes: 0,
             status: Status { repaired: report, ..Status::default() },
             payload: Vec::new(),
@@ -173,53 +178,69 @@ impl Writer {
         self.doorbell.answer_here();
         let mut nap = SHORTEST_NAP;
         loop {
-            let began = Instant::now();
-            let command = match self.commands.try_recv() {
-                Ok(command) => Some(command),
-                Err(TryRecvError::Empty) => None,
-                Err(TryRecvError::Disconnected) => Some(Command::Finish),
-            };
-            let worked = if command.is_none() && self.doorbell.is_held() { false } else { self.drain() };
-            self.store.flush();
-            let idle = command.is_none() && !worked;
-            match command {
-                Some(Command::Begin(header, placement, shared)) => {
-                    self.runs.push(Run::new(&header, placement, shared));
-                    // What it has brought already was noted before it could be found.
-                    self.doorbell.note();
+            match self.round() {
+                Round::Worked => nap = SHORTEST_NAP,
+                Round::Idle => {
+                    std::thread::park_timeout(nap);
+                    nap = (nap * 2).min(LONGEST_NAP);
                 }
-                Some(Command::WriteOut(done)) => {
-                    self.publish(began);
-                    let _unheard = done.send(());
-                }
-                Some(Command::Sync(done)) => {
-                    self.store.commit();
-                    self.publish(began);
-                    // A caller that gave up waiting needs no answer.
-                    let _unheard = done.send(());
-                }
-                Some(Command::Seal(done)) => {
-                    self.store.commit();
-                    self.store.seal();
-                    self.publish(began);
-                    let _unheard = done.send(());
-                }
-                Some(Command::Finish) => {
-                    self.store.close();
-                    self.publish(began);
-                    return;
-                }
-                None => self.store.commit_if_due(),
-            }
-            self.store.seal_if_old(self.runs.is_empty());
-            self.publish(began);
-            if idle {
-                std::thread::park_timeout(nap);
-                nap = (nap * 2).min(LONGEST_NAP);
-            } else {
-                nap = SHORTEST_NAP;
+                Round::Finished => return,
             }
         }
+    }
+
+    /// One round at `now`, by whoever drives a writer whose clock is theirs.
+    pub(crate) fn round_at(&mut self, now: Duration) -> Round {
+        self.store.clock = Clock::Driven(now);
+        self.doorbell.drive(now);
+        self.round()
+    }
+
+    /// Takes one command if there is one, and what was handed over.
+    fn round(&mut self) -> Round {
+        let began = self.store.clock.now();
+        let command = match self.commands.try_recv() {
+            Ok(command) => Some(command),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Command::Finish),
+        };
+        self.store.try_disk_again();
+        let waits = self.doorbell.is_held() || self.store.waits();
+        let worked = if command.is_none() && waits { false } else { self.drain() };
+        self.store.flush();
+        let idle = command.is_none() && !worked;
+        match command {
+            Some(Command::Begin(header, placement, shared)) => {
+                self.runs.push(Run::new(&header, placement, shared));
+                // What it has brought already was noted before it could be found.
+                self.doorbell.note();
+            }
+            Some(Command::WriteOut(done)) => {
+                self.publish(began);
+                let _unheard = done.send(());
+            }
+            Some(Command::Sync(done)) => {
+                self.store.commit();
+                self.publish(began);
+                // A caller that gave up waiting needs no answer.
+                let _unheard = done.send(());
+            }
+            Some(Command::Seal(done)) => {
+                self.store.commit();
+                self.store.seal();
+                self.publish(began);
+                let _unheard = done.send(());
+            }
+            Some(Command::Finish) => {
+                self.store.close();
+                self.publish(began);
+                return Round::Finished;
+            }
+            None => self.store.commit_if_due(),
+        }
+        self.store.seal_if_old(self.runs.is_empty());
+        self.publish(began);
+        if idle { Round::Idle } else { Round::Worked }
     }
 
     /// Writes everything handed over; false if there was nothing.
@@ -246,11 +267,12 @@ impl Writer {
         worked
     }
 
-    fn publish(&mut self, began: Instant) {
-        self.store.status.recorded.busy += began.elapsed();
+    fn publish(&mut self, began: Duration) {
+        self.store.status.recorded.busy += self.store.clock.now().saturating_sub(began);
         let open = self.store.current.as_ref().map_or(0, |(_, segment)| segment.len());
         self.store.status.recorded.bytes = self.store.closed_bytes + open;
         self.store.status.open_bytes = open;
+        self.doorbell.tell_outage(self.store.waits().then(|| self.store.status.error.clone()).flatten());
         *self.shared_status.lock().unwrap_or_else(PoisonError::into_inner) = self.store.status.clone();
     }
 }
@@ -318,7 +340,7 @@ impl Store {
             }
         };
         segment.add_chunk(place(index), &self.payload, &self.ends);
-        self.filling_since.get_or_insert_with(Instant::now);
+        self.filling_since.get_or_insert(self.clock.now());
         self.status.recorded.episodes += episodes;
         self.unsafe_episodes += episodes;
         self.unsafe_chunks += 1;
@@ -344,7 +366,7 @@ impl Store {
         {
             let index = segment.add_run(run.tag, run.payload.clone());
             segment.end_run(index);
-            self.filling_since.get_or_insert_with(Instant::now);
+            self.filling_since.get_or_insert(self.clock.now());
         }
     }
 
@@ -356,17 +378,14 @@ impl Store {
         if self.current.is_some() {
             return true;
         }
-        match self.retry_at {
-            Some(None) => return false,
-            Some(Some(at)) if Instant::now() < at => return false,
-            _ => {}
+        if self.outage.is_on() {
+            return false;
         }
         let number = self.next_number;
         self.next_number += 1;
         let dir = segments_dir(&self.dir);
-        match SegmentWriter::create(&*self.disk, &dir, number, self.session, wall_ms()) {
+        match SegmentWriter::create(&*self.disk, &dir, number, self.session, self.clock.wall_ms()) {
             Ok(segment) => {
-                self.retry_at = None;
                 self.current = Some((number, segment));
                 self.status.recorded.segments += 1;
                 self.keep_budget();
@@ -398,12 +417,12 @@ impl Store {
             self.take_synced(synced);
         }
         let dirty = self.current.as_ref().is_some_and(|(_, segment)| segment.is_dirty());
-        if !dirty || self.last_commit.elapsed() < self.config.commit_every {
+        if !dirty || self.clock.now().saturating_sub(self.last_commit) < self.config.commit_every {
             return;
         }
         match (&mut self.syncer, &self.current) {
             (Some(syncer), Some((number, segment))) if !syncer.is_busy() => {
-                self.last_commit = Instant::now();
+                self.last_commit = self.clock.now();
                 let (file, path, len) = segment.to_sync();
                 syncer.ask(*number, len, path, file);
                 self.asked = (self.unsafe_chunks - self.unflushed.0, self.unsafe_episodes - self.unflushed.1);
@@ -421,6 +440,7 @@ impl Store {
         };
         if synced.result.is_ok() {
             segment.synced_to(synced.len);
+            self.outage.worked();
             self.unsafe_chunks -= chunks;
             self.unsafe_episodes -= episodes;
             self.status.durable_episodes = self.status.recorded.episodes - self.unsafe_episodes;
@@ -436,7 +456,7 @@ impl Store {
     }
 
     fn commit(&mut self) {
-        self.last_commit = Instant::now();
+        self.last_commit = self.clock.now();
         self.settle();
         self.flush();
         if let Some((_, segment)) = self.current.as_mut().filter(|(_, segment)| segment.is_dirty()) {
@@ -448,6 +468,7 @@ impl Store {
     }
 
     fn all_durable(&mut self) {
+        self.outage.worked();
         self.unflushed = (0, 0);
         self.unsafe_episodes = 0;
         self.unsafe_chunks = 0;
@@ -481,7 +502,8 @@ impl Store {
     /// is open, because then nothing more is about to come.
     fn seal_if_old(&mut self, no_run: bool) {
         let most = self.config.seal_after.map(|most| if no_run { most.min(SEAL_WHEN_IDLE) } else { most });
-        let old = |since: Instant| most.is_some_and(|most| since.elapsed() >= most);
+        let now = self.clock.now();
+        let old = |since: Duration| most.is_some_and(|most| now.saturating_sub(since) >= most);
         if self.filling_since.is_some_and(old) {
             self.flush();
             self.seal();
@@ -560,10 +582,49 @@ impl Store {
         self.status.recorded.episodes -= episodes;
         self.lose(chunks, episodes);
         self.status.error = Some(error);
-        self.retry_at = Some(match self.back_off.failed(self.opened.elapsed()) {
-            RestartDecision::RetryAfter(pause) => Some(Instant::now() + pause),
-            RestartDecision::GiveUp => None,
-        });
+        self.outage.failed(self.clock.now());
+    }
+
+    /// Whether nothing is to be taken until the disk has room again.
+    fn waits(&self) -> bool {
+        self.config.on_outage == OnOutage::Wait && self.outage.is_on()
+    }
+
+    /// If the disk is out and it is time: sees whether it takes a good piece again. What was handed over is risked
+    /// only then.
+    fn try_disk_again(&mut self) {
+        if !self.outage.is_due(self.clock.now()) {
+            return;
+        }
+        match self.probe() {
+            Ok(()) => self.outage.over(),
+            Err(error) => {
+                self.status.error = Some(error);
+                self.outage.failed(self.clock.now());
+            }
+        }
+    }
+
+    /// Writes as much as two writes of a segment to a file of its own, makes it durable and removes it.
+    fn probe(&self) -> Result<(), DiskError> {
+        let path = self.dir.join(PROBE);
+        let failed = |operation| {
+            let path = path.clone();
+            move |error| DiskError::new(operation, &path, error)
+        };
+        match self.disk.remove(&path) {
+            // Left by a probe that failed.
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(failed("remove")(error));
+            }
+            _ => {}
+        }
+        let file = self.disk.create(&path).map_err(failed("create"))?;
+        let written = file.append_all(&vec![0; PROBE_BYTES]).map_err(failed("append"));
+        let synced = written.and_then(|()| file.sync_data().map_err(failed("sync")));
+        // On a full disk it must not stand in the way of the next.
+        let removed = self.disk.remove(&path).map_err(failed("remove"));
+        synced.and(removed)
     }
 
     fn lose(&mut self, chunks: u64, episodes: u64) {
@@ -591,6 +652,14 @@ impl Store {
     }
 }
 
+/// What came of a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Round {
+    Worked,
+    Idle,
+    Finished,
+}
+
 /// Tells waiting stepping threads when the writer thread ends.
 struct Leaving(Arc<Doorbell>);
 
@@ -604,8 +673,11 @@ const fn ends_len(ends: &[EndFacts]) -> u64 {
     ends.len() as u64
 }
 
-/// How long the writer sleeps when nothing comes; stepping threads wake it when buffers get scarce.
 /// Runs that follow each other faster share a segment.
 const SEAL_WHEN_IDLE: Duration = Duration::from_millis(200);
+/// The file with which it is seen whether the disk takes anything again.
+const PROBE: &str = "probe.new";
+const PROBE_BYTES: usize = 512 << 10;
+/// How long the writer sleeps when nothing comes; stepping threads wake it when buffers get scarce.
 const SHORTEST_NAP: Duration = Duration::from_millis(1);
 const LONGEST_NAP: Duration = Duration::from_millis(16);

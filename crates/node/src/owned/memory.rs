@@ -73,7 +73,8 @@ impl OwnedSession {
                 let seeds = if seeded { asked.seeds } else { Vec::new() };
                 let partial = asked.mask.contains(&false);
                 let mask = if partial { asked.mask } else { Vec::new() };
-                let done = self.begin_episodes(&Reset { seeds, mask });
+                let waits = self.waits_for_disk().map_or(Ok(()), Err);
+                let done = waits.and_then(|()| self.begin_episodes(&Reset { seeds, mask }));
                 let done = done.and_then(|()| self.look_for_losses_of_frame());
                 self.answer_in_memory(end, done);
                 Ok(())
@@ -86,6 +87,9 @@ impl OwnedSession {
 
     #[inline]
     fn step_in_memory(&mut self, end: &ServingEnd) -> Result<(), Refusal> {
+        if let Some(refusal) = self.waits_for_disk() {
+            return Err(refusal);
+        }
         end.copy_actions(self.engine.actions().map_err(|error| refusal_of(&error))?);
         self.engine.step().map_err(|error| refusal_of(&error))?;
         self.look_for_losses_of_frame()

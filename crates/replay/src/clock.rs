@@ -1,0 +1,43 @@
+//! Where a writer's time comes from.
+
+use std::time::{Duration, Instant};
+
+use crate::folder::wall_ms;
+
+/// A clock that only goes forward, as a duration since its own zero.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Clock {
+    /// The machine's, since then.
+    System(Instant),
+    /// Whoever drives the writer says how late it is.
+    Driven(Duration),
+}
+
+impl Clock {
+    /// The machine's clock, beginning now.
+    pub(crate) fn system() -> Self {
+        Self::System(Instant::now())
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        match self {
+            Self::System(zero) => zero.elapsed(),
+            Self::Driven(now) => *now,
+        }
+    }
+
+    /// Milliseconds since 1970.
+    pub(crate) fn wall_ms(&self) -> u64 {
+        match self {
+            Self::System(_) => wall_ms(),
+            Self::Driven(now) => driven_wall_ms(*now),
+        }
+    }
+}
+
+/// What a clock on the wall shows beside one that is driven.
+pub(crate) const fn driven_wall_ms(now: Duration) -> u64 {
+    DRIVEN_ZERO_MS + now.as_millis() as u64
+}
+
+const DRIVEN_ZERO_MS: u64 = 1_700_000_000_000;

@@ -1,0 +1,89 @@
+//! A disk that takes nothing: when it is tried again.
+//!
+//! ```text
+//! working --a write failed--> out --time--> (tried) --there is room--> working
+//!                             out <--------- (tried) --there is none
+//! ```
+//!
+//! It is tried for as long as the recorder lives: whoever makes room an hour later finds it recording again.
+
+use std::time::Duration;
+
+use rollhouse_core::split_mix64;
+
+/// Decides when a disk that failed is tried again. Pure: `now` is any clock that only goes forward.
+#[derive(Debug)]
+pub(crate) struct Outage {
+    /// When it is tried again, if it is out.
+    retry_at: Option<Duration>,
+    /// Failures since something was made durable.
+    failures: u32,
+    seed: u64,
+    draws: u64,
+}
+
+impl Outage {
+    /// The disk works. `seed` decides the jitter.
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self { retry_at: None, failures: 0, seed, draws: 0 }
+    }
+
+    /// Something failed.
+    pub(crate) fn failed(&mut self, now: Duration) {
+        let base = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
+        self.failures = self.failures.saturating_add(1);
+        self.draws += 1;
+        // Jitter takes away up to a quarter, so that recorders that share a disk do not come back together.
+        let quarter = (base / 4).as_nanos() as u64;
+        let jitter = Duration::from_nanos(split_mix64(self.seed ^ self.draws) % quarter.max(1));
+        self.retry_at = Some(now + base - jitter);
+    }
+
+    /// The disk has room again. Should it fail at once, the pauses go on growing.
+    pub(crate) const fn over(&mut self) {
+        self.retry_at = None;
+    }
+
+    /// Something was made durable: the next failure is a first one.
+    pub(crate) const fn worked(&mut self) {
+        self.failures = 0;
+    }
+
+    /// Whether the disk takes nothing.
+    pub(crate) const fn is_on(&self) -> bool {
+        self.retry_at.is_some()
+    }
+
+    /// Whether it is time to try the disk again.
+    pub(crate) fn is_due(&self, now: Duration) -> bool {
+        self.retry_at.is_some_and(|at| at <= now)
+    }
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// A disk that has room again is used again within this time.
+const LONGEST_PAUSE: Duration = Duration::from_secs(4);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_failed_is_tried_for_ever_and_at_least_every_four_seconds() {
+        let mut outage = Outage::new(3);
+        let mut now = Duration::ZERO;
+        assert!(!outage.is_on() && !outage.is_due(now));
+        for failure in 0..1000 {
+            outage.failed(now);
+            let pause = outage.retry_at.unwrap() - now;
+            assert!(pause <= LONGEST_PAUSE && pause * 4 >= FIRST_PAUSE * 3, "{failure}: {pause:?}");
+            assert!(outage.is_on() && !outage.is_due(now) && outage.is_due(now + pause));
+            now += pause;
+        }
+        outage.over();
+        outage.worked();
+        assert!(!outage.is_on());
+        outage.failed(now);
+        assert!(outage.is_due(now + FIRST_PAUSE));
+    }
+}

@@ -1,0 +1,246 @@
+//! A disk that takes nothing for a while: what is told, what is lost, and that recording goes on by itself.
+//!
+//! In virtual time: the recorder's writer is driven, and ten milliseconds pass with each row.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod model;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{DIR, Driver, Model, Shape, all, assert_same};
+use rollhouse_replay::testing::{DrivenRecorder, Faults, FaultyDisk};
+use rollhouse_replay::{DiskError, OnOutage, Recorder, RecorderConfig, Replays, RunRecorder, Status};
+
+const ROW: Duration = Duration::from_millis(10);
+/// A disk that has room again is used again within this time, and the segment after it takes a moment.
+const RESUMED: Duration = Duration::from_secs(5);
+
+/// What goes wrong, and where.
+const OUTAGES: [(&str, Faults); 8] = [
+    ("full disk", Faults { capacity: Some(0), ..NONE }),
+    ("full disk with short writes", Faults { capacity: Some(0), short_writes: Some(7), ..NONE }),
+    ("syncs of segments fail", Faults { fail_syncs: true, only: Some(".seg"), ..NONE }),
+    ("every sync fails", Faults { fail_syncs: true, ..NONE }),
+    ("read-only", Faults { read_only: true, ..NONE }),
+    ("segments cannot be made", Faults { read_only: true, only: Some("segments/"), ..NONE }),
+    (
+        "the folder cannot be synced",
+        Faults { fail_at: Some(0), fail_on: true, only: Some("segments"), ..NONE },
+    ),
+    ("every operation fails", Faults { fail_at: Some(0), fail_on: true, ..NONE }),
+];
+
+const NONE: Faults = Faults {
+    fail_at: None,
+    fail_on: false,
+    short_writes: None,
+    capacity: None,
+    fail_syncs: false,
+    stall_syncs: false,
+    read_only: false,
+    only: None,
+    pretend_syncs: None,
+    pretend_dir_syncs: None,
+};
+
+/// A run that is stepped and recorded in virtual time.
+struct Stage {
+    now: Duration,
+    disk: FaultyDisk,
+    recorder: DrivenRecorder,
+    run: RunRecorder,
+    driver: Driver,
+    /// Rows that were not stepped because the recorder waited for the disk.
+    waited: u64,
+}
+
+impl Stage {
+    fn new(shape: &Shape, on_outage: OnOutage) -> Self {
+        let disk = FaultyDisk::new();
+        let config = RecorderConfig { segment_bytes: 64 * 1024, on_outage, ..RecorderConfig::default() };
+        let opened = DrivenRecorder::open(Arc::new(disk.clone()), Path::new(DIR), config, 1, Duration::ZERO);
+        let mut recorder = opened.unwrap();
+        let run = recorder.recorder().begin_run(shape.header()).unwrap();
+        recorder.turn(Duration::ZERO);
+        let driver = Driver::new(shape, run.block(0, shape.lanes));
+        Self { now: Duration::ZERO, disk, recorder, run, driver, waited: 0 }
+    }
+
+    /// Steps for so long; what the run waits for after each row is shown to `look`.
+    fn live_for(&mut self, time: Duration, mut look: impl FnMut(Duration, Option<DiskError>)) {
+        let end = self.now + time;
+        while self.now < end {
+            self.now += ROW;
+            if self.run.outage().is_none() {
+                self.driver.row();
+                self.driver.now_ms += ROW.as_millis() as u64;
+            } else {
+                self.waited += 1;
+            }
+            self.recorder.turn(self.now);
+            look(self.now, self.run.outage());
+        }
+    }
+
+    fn status(&self) -> Status {
+        self.recorder.recorder().status()
+    }
+
+    /// Everything that has ended is on the disk; gives it.
+    fn acknowledged(&mut self) -> Model {
+        self.driver.recorder.flush();
+        self.recorder.sync(self.now);
+        ended(&self.driver.model)
+    }
+}
+
+fn ended(model: &Model) -> Model {
+    model.iter().filter(|(_, lived)| lived.end.is_some()).map(|(key, lived)| (*key, lived.clone())).collect()
+}
+
+/// Plays through one outage of two minutes.
+fn play(what: &str, faults: Faults, on_outage: OnOutage) {
+    let shape = Shape { lanes: 8, end_one_in: 12, ..Shape::plain(0) };
+    let mut stage = Stage::new(&shape, on_outage);
+    stage.live_for(Duration::from_secs(3), |_, outage| assert!(outage.is_none(), "{what}"));
+    let before = stage.acknowledged();
+    assert!(!before.is_empty());
+
+    let began = stage.now;
+    stage.disk.set_faults(faults);
+    let mut told = None;
+    stage.live_for(Duration::from_secs(120), |now, outage| {
+        if told.is_none()
+            && let Some(error) = outage
+        {
+            told = Some((now, error));
+        }
+    });
+    let error = stage.status().error.expect("what is wrong is told");
+    assert_eq!(error.is_full(), what.starts_with("full disk"), "{what}: {error}");
+    match on_outage {
+        OnOutage::Lose => assert_eq!((stage.waited, told.is_none()), (0, true), "{what}: stepping goes on"),
+        OnOutage::Wait => {
+            let (at, error) = told.expect("stepping is told to wait");
+            // What is appended is synced once a second.
+            assert!(at - began <= Duration::from_millis(1200), "{what}: told after {:?}", at - began);
+            assert_eq!(error.is_full(), what.starts_with("full disk"), "{what}: {error}");
+        }
+    }
+
+    stage.disk.set_faults(NONE);
+    stage.live_for(RESUMED, |_, _| {});
+    assert!(stage.run.outage().is_none(), "{what}: recording has not gone on");
+    let resumed = stage.status().recorded.episodes;
+    let known = ended(&stage.driver.model).len();
+    stage.live_for(Duration::from_secs(2), |_, outage| assert!(outage.is_none(), "{what}"));
+    assert!(stage.status().recorded.episodes > resumed, "{what}: nothing is recorded after it");
+
+    let Stage { now, disk, mut recorder, run, mut driver, .. } = stage;
+    driver.end_all();
+    let Driver { recorder: block, model, .. } = driver;
+    drop((block, run));
+    recorder.seal(now);
+    let status = recorder.recorder().status();
+    let recorded = status.recorded;
+    assert_eq!(recorded.episodes + recorded.lost_episodes, ended(&model).len() as u64, "{what}: offered");
+    if on_outage == OnOutage::Wait {
+        // At most what was not durable when the disk failed: a second's rows.
+        assert!(recorded.lost_episodes <= 8 * 120, "{what}: {recorded:?}");
+    }
+    let after: Model = ended(&model).into_iter().skip(known).collect();
+    assert!(!after.is_empty());
+    // The power goes: what was acknowledged is there all the same.
+    let left = disk.after_power_cut(|_, _| 0);
+    let replays = Replays::open(Arc::new(left), Path::new(DIR)).unwrap();
+    let listed = all(&replays);
+    for (&(lane, number), lived) in &before {
+        let info = listed.iter().find(|info| (info.name.lane, info.name.number) == (lane, number));
+        let info = info.unwrap_or_else(|| panic!("{what}: acknowledged episode {lane}-{number} is lost"));
+        assert_same(&shape, lived, &replays.load(info).unwrap());
+    }
+    for info in &listed {
+        let lived = model.get(&(info.name.lane, info.name.number));
+        let lived = lived.unwrap_or_else(|| panic!("{what}: {} was never lived", info.name));
+        // An episode with steps in a chunk that was lost cannot be loaded; one that can be is as it was lived.
+        if info.total_reward.is_some()
+            && let Ok(episode) = replays.load(info)
+        {
+            assert_same(&shape, lived, &episode);
+        }
+    }
+}
+
+#[test]
+fn stepping_goes_on_through_every_outage_and_recording_goes_on_by_itself_after_it() {
+    for (what, faults) in OUTAGES {
+        play(what, faults, OnOutage::Lose);
+    }
+}
+
+#[test]
+fn stepping_waits_through_every_outage_if_so_configured_and_recording_goes_on_by_itself_after_it() {
+    for (what, faults) in OUTAGES {
+        play(what, faults, OnOutage::Wait);
+    }
+}
+
+#[test]
+fn a_disk_with_room_for_a_header_only_does_not_count_as_working_again() {
+    let shape = Shape { lanes: 8, end_one_in: 12, ..Shape::plain(0) };
+    let mut stage = Stage::new(&shape, OnOutage::Wait);
+    stage.live_for(Duration::from_secs(2), |_, _| {});
+    let full = |room: u64, disk: &FaultyDisk| Faults { capacity: Some(disk.used() + room), ..NONE };
+    stage.disk.set_faults(full(0, &stage.disk));
+    stage.live_for(Duration::from_secs(2), |_, _| {});
+    let lost = stage.status().recorded.lost_episodes;
+    stage.disk.set_faults(full(1000, &stage.disk));
+    stage.live_for(Duration::from_secs(60), |_, outage| assert!(outage.is_some_and(|e| e.is_full())));
+    assert_eq!(stage.status().recorded.lost_episodes, lost, "nothing was risked on it");
+    stage.disk.set_faults(full(2 << 20, &stage.disk));
+    stage.live_for(RESUMED, |_, _| {});
+    assert!(stage.run.outage().is_none());
+    assert!(stage.disk.paths().iter().all(|path| !path.ends_with("probe.new")));
+}
+
+#[test]
+fn a_sync_that_stalls_holds_nothing_up_but_what_waits_for_it() {
+    let shape = Shape { lanes: 8, end_one_in: 12, ..Shape::plain(0) };
+    let disk = FaultyDisk::new();
+    let config = RecorderConfig { commit_every: Duration::ZERO, ..RecorderConfig::default() };
+    let recorder = Recorder::open(Arc::new(disk.clone()), Path::new(DIR), config).unwrap();
+    let run = recorder.begin_run(shape.header()).unwrap();
+    let mut driver = Driver::new(&shape, run.block(0, shape.lanes));
+    let step = |driver: &mut Driver| {
+        for _ in 0..50 {
+            driver.row();
+        }
+        driver.recorder.flush();
+    };
+    step(&mut driver);
+    recorder.sync().unwrap();
+    let durable = recorder.status().durable_episodes;
+    assert!(durable > 0);
+    disk.set_faults(Faults { stall_syncs: true, only: Some(".seg"), ..NONE });
+    for _ in 0..20 {
+        step(&mut driver);
+        // Coded, counted and given to the operating system, by a writer that does not wait for the disk.
+        recorder.write_out().unwrap();
+    }
+    let status = recorder.status();
+    assert!(status.recorded.episodes > durable && status.recorded.lost_episodes == 0);
+    // Of what was handed over after the first of the stalled syncs, nothing is called durable.
+    assert!(status.durable_episodes < status.recorded.episodes);
+    let left = disk.after_power_cut(|_, _| 0);
+    let listed = all(&Replays::open(Arc::new(left), Path::new(DIR)).unwrap());
+    let whole = listed.iter().filter(|info| info.total_reward.is_some()).count() as u64;
+    assert!(whole >= status.durable_episodes, "{whole} of {}", status.durable_episodes);
+    disk.set_faults(NONE);
+    recorder.sync().unwrap();
+    let status = recorder.status();
+    assert_eq!(status.durable_episodes, status.recorded.episodes);
+    drop((driver, run));
+    recorder.finish().unwrap();
+}
