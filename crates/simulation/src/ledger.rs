@@ -198,7 +198,7 @@ impl Ledger {
         }
     }
 
-    /// Everything that was sealed is in the store, once, and nothing else is listed as having ended.
+    /// Everything that was sealed is in the store, once, and nothing else is listed as finished.
     pub(crate) fn check_end(&self, disk: &FaultyDisk, store: &Path) {
         let mut kept = 0;
         for (id, sealed) in &self.segments {
@@ -217,9 +217,9 @@ impl Ledger {
         for episode in &list {
             let info = &episode.info;
             assert!(names.insert(info.name.to_string()), "{} is listed twice", info.name);
-            ended += usize::from(info.total_reward.is_some());
+            ended += usize::from(info.outcome.is_finished());
         }
-        assert_eq!(ended, kept, "episodes in the store, and that were sealed");
+        assert_eq!(ended, kept, "finished episodes in the store, and that were sealed");
     }
 
     /// Episodes that were sealed.
