@@ -361,12 +361,12 @@ impl NativeLanes {
                     return Ok(false);
                 }
                 let inner = state.inner(py)?;
-                if let ColumnMut::I64(to) = inner.actions().map_err(|error| of_step(py, &error))? {
-                    if !std::ptr::eq(array.data(), to.as_ptr()) {
-                        // SAFETY: contiguous and aligned, checked above; nothing else runs while it is copied, as the
-                        // interpreter lock is held. Only an array over the column itself lies in its memory.
-                        to.copy_from_slice(unsafe { std::slice::from_raw_parts(array.data(), self.lanes) });
-                    }
+                if let ColumnMut::I64(to) = inner.actions().map_err(|error| of_step(py, &error))?
+                    && !std::ptr::eq(array.data(), to.as_ptr())
+                {
+                    // SAFETY: contiguous and aligned, checked above; nothing else runs while it is copied, as the
+                    // interpreter lock is held. Only an array over the column itself lies in its memory.
+                    to.copy_from_slice(unsafe { std::slice::from_raw_parts(array.data(), self.lanes) });
                 }
             }
             DType::F32 => {
@@ -376,11 +376,11 @@ impl NativeLanes {
                     return Ok(false);
                 }
                 let inner = state.inner(py)?;
-                if let ColumnMut::F32(to) = inner.actions().map_err(|error| of_step(py, &error))? {
-                    if !std::ptr::eq(array.data(), to.as_ptr()) {
-                        // SAFETY: as above.
-                        to.copy_from_slice(unsafe { std::slice::from_raw_parts(array.data(), array.len()) });
-                    }
+                if let ColumnMut::F32(to) = inner.actions().map_err(|error| of_step(py, &error))?
+                    && !std::ptr::eq(array.data(), to.as_ptr())
+                {
+                    // SAFETY: as above.
+                    to.copy_from_slice(unsafe { std::slice::from_raw_parts(array.data(), array.len()) });
                 }
             }
             other => {
