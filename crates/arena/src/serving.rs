@@ -106,7 +106,7 @@ pub struct ResetColumns {
 }
 
 impl ServingEnd {
-    /// The trainer's file, to be given to it beside [`SharedArena`]'s.
+    /// The trainer's file, to be given to it beside [`SharedArena`](crate::SharedArena)'s.
     pub fn inputs_fd(&self) -> BorrowedFd<'_> {
         self.inputs.as_fd()
     }
