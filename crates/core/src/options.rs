@@ -84,6 +84,11 @@ impl Options {
         }
     }
 
+    /// The value of that name.
+    pub fn get(&self, name: &str) -> Option<OptionValue> {
+        self.0.get(name).copied()
+    }
+
     /// Every name and value, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, OptionValue)> {
         self.0.iter().map(|(name, value)| (name.as_str(), *value))

@@ -1,5 +1,6 @@
 //! One block of lanes: its env, its episodes, its recorder.
 
+mod lane;
 mod replay;
 
 use std::ops::Range;
@@ -25,6 +26,7 @@ use crate::restart::{Maker, Restarts};
 use crate::stats::Stats;
 use crate::timings::{Laps, Phase};
 
+pub(crate) use lane::Remade;
 pub(crate) use replay::BlockPast;
 
 /// One block of lanes.

@@ -29,6 +29,8 @@ pub(crate) struct Orders {
     now_ms: AtomicU64,
     since_start_ns: AtomicU64,
     job: Mutex<Option<Arc<Job>>>,
+    /// What crews reported in the last [`Order::Report`].
+    reported: Mutex<Timings>,
 }
 
 /// What a turn is for.
@@ -38,6 +40,8 @@ pub(crate) enum Order {
     Step,
     /// Do the job on every block.
     Job,
+    /// Report the crew's timings.
+    Report,
     /// Take sub-batches from the desk until it is closed.
     Serve,
     /// End the thread.
@@ -60,6 +64,15 @@ impl Orders {
         *self.job.lock().unwrap_or_else(PoisonError::into_inner) = job;
     }
 
+    /// Takes what the crews reported.
+    pub(crate) fn take_report(&self) -> Timings {
+        std::mem::take(&mut *self.reported.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn report(&self, timings: &Timings) {
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner).merge(timings);
+    }
+
     fn job(&self) -> Option<Arc<Job>> {
         self.job.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -68,7 +81,8 @@ impl Orders {
         match self.order.load(Ordering::Relaxed) {
             0 => Order::Step,
             1 => Order::Job,
-            2 => Order::Serve,
+            2 => Order::Report,
+            3 => Order::Serve,
             _ => Order::Stop,
         }
     }
@@ -131,6 +145,10 @@ pub(crate) fn work(mut crew: Crew, orders: &Orders, desk: &Desk, spin: Spin, sta
                 Some(job) => crew.run(&*job),
                 None => drop(crew.share.begin()),
             },
+            Order::Report => {
+                orders.report(&crew.timings);
+                drop(crew.share.begin());
+            }
             Order::Serve => serve(&mut crew, desk, spin, started),
             Order::Stop => {
                 drop(crew.share.begin());

@@ -21,7 +21,8 @@ use crate::config::{Autoreset, EngineConfig, MAX_SUB_BATCHES};
 use crate::crew::{Crew, Job, Order, Orders};
 use crate::error::{BadAction, ConfigError, StepError};
 use crate::first_done::{FirstDone, Received, Task, pick, receive};
-use crate::setup::{Worker, make_crew, options_per_lane, split, start_threads};
+use crate::options::{Change, LaneOptions};
+use crate::setup::{Worker, make_crew, options_per_lane, split, start_threads, time_limit};
 use crate::stats::Stats;
 use crate::timings::{SAMPLE_EVERY, Timings};
 
@@ -30,6 +31,7 @@ use crate::timings::{SAMPLE_EVERY, Timings};
 /// Not cancellable within a call; every call returns within the env's own time, or within the configured
 /// deadline where other threads are waited for. After [`StepError::Hung`] every call returns `Hung`.
 pub struct Engine {
+    pub(crate) entry: Arc<EnvEntry>,
     config: EngineConfig,
     arena: Arena,
     own: Crew,
@@ -51,10 +53,10 @@ pub struct Engine {
     last_sample: Duration,
     /// Batches follow so slowly that each looks at the clock.
     unhurried: bool,
-    recording: bool,
+    pub(crate) recording: bool,
     /// Whether lanes are being put where others stood, and have done nothing by themselves.
     replaying: bool,
-    logs: bool,
+    pub(crate) logs: bool,
     timings: Timings,
 }
 
@@ -66,9 +68,17 @@ pub struct Reset {
     pub seeds: Vec<Option<u64>>,
     /// One flag per lane, or empty for all lanes. Lanes left out keep their state and observation.
     pub mask: Vec<bool>,
+    /// Options that lanes have from this reset on, until they are given others: one value for all lanes that are
+    /// reset, or one per lane of the batch. Recorded lanes keep theirs.
+    pub options: LaneOptions,
 }
 
 impl Reset {
+    /// Whether it resets the lane of that row.
+    fn resets(&self, row: usize) -> bool {
+        self.mask.get(row).copied().unwrap_or(true)
+    }
+
     /// All lanes, no seed.
     pub fn all() -> Self {
         Self::default()
@@ -76,7 +86,7 @@ impl Reset {
 
     /// All lanes, lane i with `seed + i`, as Gymnasium's vector envs do.
     pub fn seeded(seed: u64, lanes: usize) -> Self {
-        Self { seeds: (0..lanes as u64).map(|i| Some(seed.wrapping_add(i))).collect(), mask: Vec::new() }
+        Self { seeds: (0..lanes as u64).map(|i| Some(seed.wrapping_add(i))).collect(), ..Self::default() }
     }
 }
 
@@ -132,6 +142,7 @@ impl Engine {
         let (own, others, results) = start_threads(crews, &orders, spin, started)?;
         let started_ms = wall_ms();
         Ok(Self {
+            entry: Arc::clone(entry),
             check: ActionCheck::new(&spec.action_space, target),
             action: columns.action,
             config,
@@ -170,6 +181,16 @@ impl Engine {
     /// Rows of the batch.
     pub const fn lanes(&self) -> usize {
         self.config.lanes
+    }
+
+    /// How the next episode begins.
+    pub const fn autoreset(&self) -> Autoreset {
+        self.config.autoreset
+    }
+
+    /// The time limit in steps; `None` if there is none.
+    pub fn time_limit(&self) -> Option<u64> {
+        time_limit(&self.config, self.entry.spec()).map(u64::from)
     }
 
     /// Threads that step, the caller's included.
@@ -222,7 +243,8 @@ impl Engine {
     /// received are dropped.
     ///
     /// # Errors
-    /// A list of another length than the batch, a seed where the schedule gives them, or [`StepError::Hung`].
+    /// A list of another length than the batch, a seed where the schedule gives them, [`StepError::Options`], or
+    /// [`StepError::Hung`].
     pub fn reset(&mut self, reset: &Reset) -> Result<Frame<'_>, StepError> {
         let lanes = self.lanes();
         for (what, given) in [("seeds", reset.seeds.len()), ("mask flags", reset.mask.len())] {
@@ -234,13 +256,21 @@ impl Engine {
         if scheduled && reset.seeds.iter().any(Option::is_some) {
             return Err(StepError::SeedsScheduled);
         }
+        if !reset.options.is_empty() {
+            Change::check(&reset.options, lanes)?;
+        }
         self.lockstep()?;
-        let reset = reset.clone();
+        let reset = Arc::new(reset.clone());
+        if !reset.options.is_empty() {
+            let asked = Arc::clone(&reset);
+            let wanted = Box::new(move |row| asked.resets(row));
+            self.change_options(Change { values: reset.options.clone(), first: 0, wanted, forget: true })?;
+        }
         self.has_reset = true;
         self.begin_turn();
         self.on_blocks(true, move |block, rows| {
             let first = block.rows().start;
-            let wanted = block.rows().clone().filter(|&row| reset.mask.get(row).copied().unwrap_or(true));
+            let wanted = block.rows().clone().filter(|&row| reset.resets(row));
             let mask = wanted.fold(0, |mask, row| mask | 1 << (row - first));
             block.reset(rows, mask, &|row| reset.seeds.get(row).copied().flatten());
         })?;
@@ -494,6 +524,22 @@ impl Engine {
         Ok(stats)
     }
 
+    /// Where the time of the batches went so far.
+    ///
+    /// # Errors
+    /// Only [`StepError::Hung`].
+    pub fn timings(&mut self) -> Result<Timings, StepError> {
+        self.lockstep()?;
+        self.orders.give(Order::Report, self.turn_now(), false);
+        self.arena.start_housekeeping();
+        drop(self.own.share.begin());
+        self.wait()?;
+        let mut timings = self.timings;
+        timings.merge(&self.own.timings);
+        timings.merge(&self.orders.take_report());
+        Ok(timings)
+    }
+
     /// Ends the threads and gives the timings of all of them. Open episodes end as `cancelled`.
     ///
     /// # Errors
@@ -515,7 +561,7 @@ impl Engine {
     }
 
     /// Does `job` on every block, each on its crew's thread; `frame`: it writes the next frame.
-    fn on_blocks(
+    pub(crate) fn on_blocks(
         &mut self,
         frame: bool,
         job: impl Fn(&mut Block, &mut Rows<'_>) + Send + Sync + 'static,
@@ -563,11 +609,20 @@ impl Engine {
 
     /// Ends first-done mode, if it is on: results that were not received are dropped.
     #[inline]
-    fn lockstep(&mut self) -> Result<(), StepError> {
+    pub(crate) fn lockstep(&mut self) -> Result<(), StepError> {
         if self.hung {
             return Err(StepError::Hung);
         }
         if self.first_done.is_some() { self.leave_first_done() } else { Ok(()) }
+    }
+
+    /// Refuses while lanes are sent that have not been received.
+    pub(crate) fn refuse_outstanding(&self) -> Result<(), StepError> {
+        let outstanding = self.first_done.as_ref().filter(|books| books.outstanding_lanes > 0);
+        match outstanding.and_then(|books| books.outstanding.iter().position(|&sent| sent)) {
+            Some(lane) => Err(StepError::LaneOutstanding { lane }),
+            None => Ok(()),
+        }
     }
 
     #[cold]

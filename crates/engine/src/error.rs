@@ -4,7 +4,9 @@ use std::fmt;
 
 use rollhouse_arena::ArenaError;
 use rollhouse_core::limits::{MAX_LANES, MAX_THREADS};
-use rollhouse_env::MakeError;
+use rollhouse_env::{MakeError, RenderError, StateError};
+
+use crate::options::OptionsError;
 
 /// Why an engine could not be made.
 #[derive(Debug)]
@@ -39,7 +41,7 @@ pub enum ConfigError {
 }
 
 /// Why a step, a reset, a send or a receive was refused. Nothing has moved, unless it says so.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum StepError {
     /// The caller's fault: an action outside the space.
@@ -87,6 +89,22 @@ pub enum StepError {
     LaneLost {
         /// The lane.
         lane: usize,
+    },
+    /// Options were not changed.
+    Options(OptionsError),
+    /// A lane's state cannot be read or put back.
+    State {
+        /// The lane.
+        lane: usize,
+        /// Why.
+        source: StateError,
+    },
+    /// There is no image of a lane.
+    Render {
+        /// The lane.
+        lane: usize,
+        /// Why.
+        source: RenderError,
     },
     /// The work queue is full: receive, then send again.
     Busy {
@@ -175,6 +193,9 @@ impl fmt::Display for StepError {
                 write!(f, "{wanted} lanes asked for while {outstanding} are outstanding")
             }
             Self::LaneLost { lane } => write!(f, "lane {lane} has failed and waits for its restart"),
+            Self::Options(error) => error.fmt(f),
+            Self::State { lane, source } => write!(f, "state of lane {lane}: {source}"),
+            Self::Render { lane, source } => write!(f, "image of lane {lane}: {source}"),
             Self::Busy { retry_after_ms } => {
                 write!(f, "the work queue is full; receive, or try again in {retry_after_ms} ms")
             }
@@ -186,4 +207,12 @@ impl fmt::Display for StepError {
     }
 }
 
-impl std::error::Error for StepError {}
+impl std::error::Error for StepError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Options(error) => error.source(),
+            // Their own words are in this error's text.
+            _ => None,
+        }
+    }
+}

@@ -7,6 +7,8 @@
 //! - *lockstep*: [`Engine::step`] moves every lane once and gives a [`Frame`] over all of them;
 //! - *first-done*: [`Engine::send`] hands in actions of some lanes, [`Engine::recv`] takes those that are ready.
 //!
+//! Between two steps the owner looks at lanes and changes them; what others may ask for by name is a [`Method`].
+//!
 //! ```text
 //! Engine ──┬── Crew (the caller's thread) ── Block ── BatchEnv, Episodes, Restarts, BlockRecorder
 //!          └── Crew (one thread each)     ── Block ...
@@ -21,6 +23,7 @@
 
 mod actions;
 mod block;
+mod command;
 mod config;
 mod crew;
 mod engine;
@@ -28,18 +31,30 @@ mod episodes;
 mod error;
 mod first_done;
 mod flags;
+mod lane_access;
+mod methods;
+mod options;
 mod past;
 mod restart;
 mod setup;
 mod stats;
 mod timings;
 
+pub use command::{
+    BeginRecording, CommandError, CommandFault, CommandLanes, Dispatch, METHODS, Method, dispatch,
+};
 pub use config::{
     Autoreset, EngineConfig, MAX_SUB_BATCHES, MIN_LANES_PER_THREAD, STEP_DEADLINE, UnknownAutoreset,
 };
 pub use engine::{Engine, Reset};
 pub use error::{BadAction, ConfigError, StepError};
 pub use first_done::Received;
+pub use methods::{
+    AttributeSpec, AttributeValue, Attributes, GetAttributes, GetParams, LaneRange, Nothing, Render,
+    RenderAnswer, RenderParams, ResetLanes, ResetParams, Schema, SchemaAnswer, SetAttributes, SetParams,
+    Statistics, StatisticsAnswer, SummaryAnswer,
+};
+pub use options::{LaneOptions, OptionsError};
 pub use past::{Happened, LogEvent, Past, ResumeError};
 pub use rollhouse_arena::Frame;
 pub use stats::{Stats, Summary};

@@ -68,7 +68,7 @@ pub enum Happened {
 }
 
 /// Why lanes could not be put where they stood. The engine is of no further use.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum ResumeError {
     /// As any other call; [`StepError::Begun`] if the engine has stepped or reset lanes by itself.

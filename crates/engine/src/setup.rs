@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use rollhouse_arena::{Share, Spin};
-use rollhouse_core::Options;
 use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{EnvSpec, Options};
 use rollhouse_env::{EnvEntry, Target};
 use rollhouse_replay::RunRecorder;
 
@@ -40,6 +40,15 @@ pub(crate) fn options_per_lane(entry: &EnvEntry, config: &EngineConfig) -> Resul
     }
 }
 
+/// The time limit; `None` if there is none.
+pub(crate) fn time_limit(config: &EngineConfig, spec: &EnvSpec) -> Option<u32> {
+    match config.max_episode_steps {
+        None => spec.max_episode_steps,
+        Some(0) => None,
+        Some(limit) => Some(limit),
+    }
+}
+
 /// Contiguous runs of whole blocks, one per thread, none smaller than [`MIN_LANES_PER_THREAD`] but the only
 /// one.
 pub(crate) fn split(lanes: usize, threads: usize) -> Vec<Range<usize>> {
@@ -59,11 +68,7 @@ pub(crate) fn make_crew(
     recording: Option<&RunRecorder>,
     share: Share,
 ) -> Result<Crew, ConfigError> {
-    let limit = match config.max_episode_steps {
-        None => entry.spec().max_episode_steps,
-        Some(0) => None,
-        Some(limit) => Some(limit),
-    };
+    let limit = time_limit(config, entry.spec());
     let range = share.range();
     let blocks = range
         .clone()

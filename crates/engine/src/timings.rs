@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How often a batch is taken apart: every 16th. Reading the clock around each phase of each block would
 /// cost more than stepping a small batch.
@@ -18,7 +18,7 @@ pub(crate) enum Phase {
 
 /// Timings of an engine's batches. `batches` counts all of them; the times come from every
 /// [`SAMPLE_EVERY`]th, and those of the phases are sums over threads.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Timings {
     /// Batches stepped.
     pub batches: u64,
@@ -35,7 +35,7 @@ pub struct Timings {
 }
 
 /// A sampled duration.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Samples {
     /// Samples taken.
     pub samples: u64,

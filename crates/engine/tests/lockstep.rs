@@ -105,7 +105,7 @@ fn a_partial_reset_with_a_seed_touches_its_lane_only() {
     act_randomly(&mut engine, 0);
     engine.step().unwrap();
     let before = obs(&mut engine);
-    engine.reset(&Reset { seeds: vec![None, Some(0)], mask: vec![false, true] }).unwrap();
+    engine.reset(&Reset { seeds: vec![None, Some(0)], mask: vec![false, true], ..Reset::default() }).unwrap();
     let after = obs(&mut engine);
     assert_eq!(after[..4], before[..4]);
     engine.reset(&Reset::seeded(0, 2)).unwrap();

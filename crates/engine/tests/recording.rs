@@ -148,7 +148,7 @@ fn disabled_with_partial_and_seeded_resets_is_recorded_as_it_was() {
                 (0..LANES).map(|lane| over(lane) || (at + lane as u64).is_multiple_of(97)).collect();
             let seeds = (0..LANES).map(|lane| (lane % 3 == 0).then_some(at)).collect();
             if mask.contains(&true) {
-                engine.reset(&Reset { seeds, mask }).unwrap();
+                engine.reset(&Reset { seeds, mask, ..Reset::default() }).unwrap();
             }
         }
     });

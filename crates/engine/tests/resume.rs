@@ -88,7 +88,7 @@ impl Game {
             SeedSchedule::Continue => (0..self.lanes as u64).map(|lane| Some(lane + self.seed)).collect(),
             SeedSchedule::PerEpisode { .. } => vec![],
         };
-        engine.reset(&Reset { seeds, mask: vec![] }).unwrap();
+        engine.reset(&Reset { seeds, ..Reset::default() }).unwrap();
         log.take(engine);
     }
 
@@ -134,7 +134,7 @@ impl Game {
         if !over.contains(&true) {
             return join(before, received);
         }
-        let reset = engine.reset(&Reset { seeds: vec![], mask: over }).unwrap();
+        let reset = engine.reset(&Reset { mask: over, ..Reset::default() }).unwrap();
         let shown = shown(&reset);
         log.take(engine);
         join(before, join(Some(received), shown))
@@ -149,7 +149,7 @@ impl Game {
             (0..self.lanes).map(|lane| random_bits(3, lane as u32, turn).is_multiple_of(5)).collect();
         let seeded = self.schedule == SeedSchedule::Continue;
         let seeds = (0..self.lanes as u64).map(|lane| (seeded && lane % 2 == 0).then_some(turn)).collect();
-        let frame = engine.reset(&Reset { seeds, mask }).unwrap();
+        let frame = engine.reset(&Reset { seeds, mask, ..Reset::default() }).unwrap();
         let shown = shown(&frame);
         log.take(engine);
         Some(shown)

@@ -84,6 +84,7 @@ pub struct EnvEntry {
     spec: EnvSpec,
     make: Box<MakeBlock>,
     bounded: bool,
+    renders: bool,
 }
 
 impl EnvEntry {
@@ -93,7 +94,7 @@ impl EnvEntry {
         spec: EnvSpec,
         make: impl Fn(InstructionSet, &[Options]) -> Result<Box<dyn BatchEnv>, MakeError> + Send + Sync + 'static,
     ) -> Self {
-        Self { spec, make: Box::new(make), bounded: false }
+        Self { spec, make: Box::new(make), bounded: false, renders: false }
     }
 
     /// An entry whose lanes are made one by one; `make` is called again when a lane is revived.
@@ -118,6 +119,17 @@ impl EnvEntry {
             Ok(Box::new(make(target, options)?))
         });
         Self { bounded: true, ..entry }
+    }
+
+    /// The same of an env that draws itself: [`BatchEnv::render`](crate::BatchEnv::render) gives images.
+    #[must_use]
+    pub fn drawn(self) -> Self {
+        Self { renders: true, ..self }
+    }
+
+    /// Whether the env draws itself.
+    pub const fn renders(&self) -> bool {
+        self.renders
     }
 
     /// Whether a step of a lane never waits for anything and takes a bounded time: true of the built-in kernels.

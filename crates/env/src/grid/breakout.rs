@@ -22,7 +22,7 @@ use crate::{BatchEnv, BlockStep, Ended, EnvEntry, Generator, Image, MakeError, R
 
 /// The registry's entry.
 pub(crate) fn breakout() -> EnvEntry {
-    EnvEntry::soa(spec(), |_, options| Breakout::new(options))
+    EnvEntry::soa(spec(), |_, options| Breakout::new(options)).drawn()
 }
 
 fn spec() -> EnvSpec {

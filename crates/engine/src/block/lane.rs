@@ -1,0 +1,101 @@
+//! What a block does for single lanes between two steps: options, states, images.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rollhouse_core::{Lanes, Options, panic_message};
+use rollhouse_env::{BatchEnv, Image, RenderError, StateError};
+
+use super::Block;
+use crate::options::{Change, OptionsError};
+
+/// A block's env made with other options, not yet in use.
+pub(crate) struct Remade {
+    options: Vec<Options>,
+    /// `None` while the whole block is lost.
+    env: Option<Box<dyn BatchEnv>>,
+}
+
+impl Block {
+    /// The options of a lane.
+    pub(crate) fn options(&self, lane: usize) -> &Options {
+        &self.maker.options[lane]
+    }
+
+    /// Makes the env with the options of a change, in the state it is in; `None` if nothing changes here. Nothing
+    /// is in use yet.
+    pub(crate) fn remade(&self, change: &Change) -> Result<Option<Remade>, OptionsError> {
+        let wanted = self.rows.clone().filter(|&row| (change.wanted)(row));
+        let wanted = wanted.fold(0u64, |mask, row| mask | 1 << (row - self.rows.start));
+        if wanted == 0 {
+            return Ok(None);
+        }
+        let mut options = self.maker.options.clone();
+        for lane in Lanes(wanted) {
+            let row = self.rows.start + lane;
+            options[lane] = change.apply(&self.maker.entry.spec().options, row, &options[lane])?;
+        }
+        let Some(old) = &self.env else { return Ok(Some(Remade { options, env: None })) };
+        if let Some(lane) = Lanes(self.restarts.lost()).next() {
+            return Err(OptionsError::Lost { lane: self.rows.start + lane });
+        }
+        let begun = (self.episodes.open() | self.waiting) & self.all;
+        let kept = if change.forget { begun & !wanted } else { begun };
+        let make = |message| OptionsError::Make { lane: self.rows.start, message };
+        let remade = catch_unwind(AssertUnwindSafe(|| {
+            let made = self.maker.entry.make_block_on(self.maker.set, &options);
+            let mut env = made.map_err(|error| make(error.to_string()))?;
+            for lane in 0..self.rows.len() {
+                env.restore(lane, old.position(lane));
+            }
+            for lane in Lanes(kept) {
+                let carried = old.state(lane).and_then(|state| env.set_state(lane, &state));
+                carried.map_err(|source| OptionsError::State { lane: self.rows.start + lane, source })?;
+            }
+            Ok(env)
+        }));
+        let env = remade.unwrap_or_else(|panic| Err(make(panic_message(&*panic))))?;
+        Ok(Some(Remade { options, env: Some(env) }))
+    }
+
+    /// Goes on with what [`Block::remade`] made.
+    pub(crate) fn adopt(&mut self, remade: Remade) {
+        self.maker.options = remade.options;
+        self.env = remade.env;
+    }
+
+    /// A lane's exact state.
+    pub(crate) fn state(&self, lane: usize) -> Result<Vec<f64>, StateError> {
+        let Some(env) = self.env.as_ref().filter(|_| !self.is_lost(lane)) else {
+            return Err(StateError::Lost);
+        };
+        // A panic that only reads leaves the env as it was.
+        catch_unwind(AssertUnwindSafe(|| env.state(lane))).unwrap_or(Err(StateError::Unsupported))
+    }
+
+    /// Puts a lane into a state; its observation shows it after the next step.
+    pub(crate) fn set_state(&mut self, lane: usize, state: &[f64]) -> Result<(), StateError> {
+        let lost = self.is_lost(lane);
+        let Some(env) = self.env.as_mut().filter(|_| !lost) else { return Err(StateError::Lost) };
+        match catch_unwind(AssertUnwindSafe(|| env.set_state(lane, state))) {
+            Ok(set) => set,
+            Err(_) => {
+                self.env = None;
+                self.lose(self.all);
+                self.show();
+                Err(StateError::Lost)
+            }
+        }
+    }
+
+    /// An image of a lane.
+    pub(crate) fn render(&self, lane: usize) -> Result<Image, RenderError> {
+        let Some(env) = self.env.as_ref().filter(|_| !self.is_lost(lane)) else {
+            return Err(RenderError::Lost);
+        };
+        catch_unwind(AssertUnwindSafe(|| env.render(lane))).unwrap_or(Err(RenderError::Unsupported))
+    }
+
+    const fn is_lost(&self, lane: usize) -> bool {
+        self.restarts.lost() >> lane & 1 == 1
+    }
+}

@@ -1,0 +1,162 @@
+//! What the owner may look at and change of single lanes between two steps.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rollhouse_core::Options;
+use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_env::{EnvEntry, Image, RenderError};
+
+use crate::block::Remade;
+use crate::engine::Engine;
+use crate::error::StepError;
+use crate::options::{Change, LaneOptions, OptionsError};
+
+impl Engine {
+    /// The env of the lanes.
+    pub const fn entry(&self) -> &Arc<EnvEntry> {
+        &self.entry
+    }
+
+    /// Whether episodes are recorded.
+    pub const fn is_recording(&self) -> bool {
+        self.recording
+    }
+
+    /// Whether what lanes did is to be recomputed from their starts and actions: then nothing else may change them.
+    pub(crate) const fn keeps_what_it_is(&self) -> bool {
+        self.recording || self.logs
+    }
+
+    /// The options of those lanes as they are now.
+    ///
+    /// # Errors
+    /// [`StepError::NoSuchLane`], [`StepError::LaneOutstanding`] in first-done mode, [`StepError::Hung`].
+    pub fn options(&mut self, lanes: Range<usize>) -> Result<Vec<Options>, StepError> {
+        self.each_lane(lanes, |block, lane| block.options(lane).clone())
+    }
+
+    /// Gives options to lanes, one value for all of `lanes` or one for each. Their blocks are made anew; lanes that
+    /// play go on in the state they are in.
+    ///
+    /// # Errors
+    /// [`StepError::Options`], and what [`Engine::options`] says. Nothing has changed then.
+    pub fn set_options(&mut self, lanes: Range<usize>, values: LaneOptions) -> Result<(), StepError> {
+        self.check_lanes(&lanes)?;
+        Change::check(&values, lanes.len())?;
+        let first = lanes.start;
+        self.change_options(Change {
+            values,
+            first,
+            wanted: Box::new(move |row| lanes.contains(&row)),
+            forget: false,
+        })
+    }
+
+    pub(crate) fn change_options(&mut self, change: Change) -> Result<(), StepError> {
+        if self.keeps_what_it_is() {
+            return Err(OptionsError::Recorded.into());
+        }
+        let remade: Arc<Mutex<BTreeMap<usize, Result<Option<Remade>, OptionsError>>>> = Arc::default();
+        let made = Arc::clone(&remade);
+        self.on_blocks(false, move |block, _| {
+            let result = block.remade(&change);
+            made.lock().unwrap_or_else(PoisonError::into_inner).insert(block.rows().start, result);
+        })?;
+        let mut results = remade.lock().unwrap_or_else(PoisonError::into_inner);
+        let results: Result<BTreeMap<_, _>, OptionsError> =
+            std::mem::take(&mut *results).into_iter().map(|(row, result)| Ok((row, result?))).collect();
+        let results = Mutex::new(results?);
+        self.on_blocks(false, move |block, _| {
+            let remade = results.lock().unwrap_or_else(PoisonError::into_inner).remove(&block.rows().start);
+            if let Some(remade) = remade.flatten() {
+                block.adopt(remade);
+            }
+        })
+    }
+
+    /// The exact states of those lanes, in an order the env documents.
+    ///
+    /// # Errors
+    /// [`StepError::State`], and what [`Engine::options`] says.
+    pub fn states(&mut self, lanes: Range<usize>) -> Result<Vec<Vec<f64>>, StepError> {
+        let first = lanes.start;
+        let states = self.each_lane(lanes, |block, lane| block.state(lane))?;
+        let found = states.into_iter().enumerate();
+        found
+            .map(|(at, state)| state.map_err(|source| StepError::State { lane: first + at, source }))
+            .collect()
+    }
+
+    /// Puts lanes into states: row i of `states` is for lane `lanes.start + i`. Observations show it after the next
+    /// step; episodes and generators go on.
+    ///
+    /// # Errors
+    /// [`StepError::Options`] of recorded lanes, whose episodes could not be recomputed; [`StepError::Length`];
+    /// [`StepError::State`], when lanes before the one that is named have changed; what [`Engine::options`] says.
+    pub fn set_states(&mut self, lanes: Range<usize>, states: Vec<Vec<f64>>) -> Result<(), StepError> {
+        if states.len() != lanes.len() {
+            return Err(StepError::Length { what: "states", given: states.len(), wanted: lanes.len() });
+        }
+        if self.keeps_what_it_is() {
+            return Err(OptionsError::Recorded.into());
+        }
+        let first = lanes.start;
+        let set = self.each_lane(lanes, move |block, lane| {
+            let row = block.rows().start + lane;
+            block.set_state(lane, &states[row - first])
+        })?;
+        match set.into_iter().enumerate().find_map(|(at, set)| Some((at, set.err()?))) {
+            Some((at, source)) => Err(StepError::State { lane: first + at, source }),
+            None => Ok(()),
+        }
+    }
+
+    /// An image of a lane as it is now.
+    ///
+    /// # Errors
+    /// [`StepError::Render`], and what [`Engine::options`] says.
+    pub fn render(&mut self, lane: usize) -> Result<Image, StepError> {
+        let drawn = self.each_lane(lane..lane + 1, |block, lane| block.render(lane))?;
+        let drawn = drawn.into_iter().next().unwrap_or(Err(RenderError::Lost));
+        drawn.map_err(|source| StepError::Render { lane, source })
+    }
+
+    /// What `look` gives for each of those lanes, in their order.
+    fn each_lane<T: Send + 'static>(
+        &mut self,
+        lanes: Range<usize>,
+        look: impl Fn(&mut crate::block::Block, usize) -> T + Send + Sync + 'static,
+    ) -> Result<Vec<T>, StepError> {
+        self.check_lanes(&lanes)?;
+        let found: Arc<Mutex<BTreeMap<usize, Vec<T>>>> = Arc::default();
+        let collect = Arc::clone(&found);
+        self.on_blocks(false, move |block, _| {
+            let rows = block.rows().clone();
+            let wanted = rows.start.max(lanes.start)..rows.end.min(lanes.end);
+            if !wanted.is_empty() {
+                let part = wanted.map(|row| look(block, row % BLOCK_LANES)).collect();
+                collect.lock().unwrap_or_else(PoisonError::into_inner).insert(rows.start, part);
+            }
+        })?;
+        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(std::mem::take(&mut *found).into_values().flatten().collect())
+    }
+
+    /// Refuses lanes the batch does not have, and any while others are under way: looking between two steps ends
+    /// first-done mode, and would drop what was not received.
+    pub(crate) fn check_lanes(&mut self, lanes: &Range<usize>) -> Result<(), StepError> {
+        if lanes.start > lanes.end || lanes.end > self.lanes() {
+            return Err(StepError::NoSuchLane { lane: lanes.end.max(lanes.start), lanes: self.lanes() });
+        }
+        self.refuse_outstanding()?;
+        self.lockstep()
+    }
+}
+
+impl From<OptionsError> for StepError {
+    fn from(error: OptionsError) -> Self {
+        Self::Options(error)
+    }
+}

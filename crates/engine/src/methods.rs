@@ -1,0 +1,390 @@
+//! The methods of the command channel: one struct and one handler each.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use rollhouse_core::{ColumnSpec, EnvSpec, OptionValue, Outcome};
+use serde::{Deserialize, Serialize};
+
+use crate::command::{CommandError, CommandLanes, METHODS, Method};
+use crate::engine::Reset;
+use crate::options::LaneOptions;
+use crate::stats::Summary;
+use crate::timings::Timings;
+
+/// No params, or nothing to tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Nothing {}
+
+/// Lanes that follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneRange {
+    /// The first.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+}
+
+impl LaneRange {
+    fn range(self) -> Range<usize> {
+        // A sum beyond 32 bits names lanes no session has.
+        self.first as usize..(self.first as usize).saturating_add(self.count as usize)
+    }
+}
+
+/// Begins episodes, as a reset between two steps does; the lanes' rows are seen in the next frame. Not repeatable:
+/// a lane without a seed draws on.
+#[derive(Debug, Clone, Copy)]
+pub struct ResetLanes;
+
+/// Params of [`ResetLanes`]; all may be left out.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResetParams {
+    /// One seed or nil per lane, or empty.
+    pub seeds: Vec<Option<u64>>,
+    /// One flag per lane, or empty for all lanes.
+    pub mask: Vec<bool>,
+    /// Options that the lanes have from now on; one value for all lanes that are reset, or one per lane.
+    pub options: LaneOptions,
+}
+
+impl Method for ResetLanes {
+    const NAME: &'static str = "reset";
+    const REPEATABLE: bool = false;
+    type Params = ResetParams;
+    type Answer = Nothing;
+
+    fn run(lanes: &mut CommandLanes<'_>, params: ResetParams) -> Result<Nothing, CommandError> {
+        lanes.begin_recording()?;
+        let ResetParams { seeds, mask, options } = params;
+        lanes.engine.reset(&Reset { seeds, mask, options })?;
+        Ok(Nothing {})
+    }
+}
+
+/// Tells what the lanes are.
+#[derive(Debug, Clone, Copy)]
+pub struct Schema;
+
+/// Answer of [`Schema`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SchemaAnswer {
+    /// Their env: spaces, options, info channels.
+    pub spec: EnvSpec,
+    /// How many there are.
+    pub lanes: u32,
+    /// Gymnasium's name of the autoreset mode.
+    pub autoreset: String,
+    /// The time limit in steps; absent if there is none.
+    pub max_episode_steps: Option<u64>,
+    /// Columns of a frame: the action first, then observations and info channels.
+    pub columns: Vec<ColumnSpec>,
+    /// What [`GetAttributes`] knows.
+    pub attributes: Vec<AttributeSpec>,
+    /// Whether [`Render`] draws them.
+    pub renders: bool,
+    /// Whether their episodes are recorded, so that options and states stay as they are.
+    pub recorded: bool,
+    /// Methods that can be called.
+    pub methods: Vec<String>,
+}
+
+/// An attribute of a lane.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttributeSpec {
+    /// Its name.
+    pub name: String,
+    /// Whether [`SetAttributes`] takes it.
+    pub writable: bool,
+}
+
+impl Method for Schema {
+    const NAME: &'static str = "schema";
+    const REPEATABLE: bool = true;
+    type Params = Nothing;
+    type Answer = SchemaAnswer;
+
+    fn run(lanes: &mut CommandLanes<'_>, Nothing {}: Nothing) -> Result<SchemaAnswer, CommandError> {
+        let recorded = lanes.are_recorded();
+        let engine = &*lanes.engine;
+        let spec = engine.entry().spec().clone();
+        let columns = std::iter::once(spec.action_column()).chain(spec.obs_columns());
+        let attributes =
+            known(&spec).map(|(name, writable)| AttributeSpec { name, writable: writable && !recorded });
+        Ok(SchemaAnswer {
+            lanes: engine.lanes() as u32,
+            autoreset: engine.autoreset().name().to_owned(),
+            max_episode_steps: engine.time_limit(),
+            columns: columns.chain(spec.info_channels.iter().cloned()).collect(),
+            attributes: attributes.collect(),
+            renders: engine.entry().renders(),
+            recorded,
+            methods: METHODS.iter().map(|&name| name.to_owned()).collect(),
+            spec,
+        })
+    }
+}
+
+/// A value of an attribute.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum AttributeValue {
+    /// Of an option; of `max_episode_steps` the limit, 0 for none.
+    Scalar(OptionValue),
+    /// Of `state`: the exact state in an order the env documents.
+    Vector(Vec<f64>),
+}
+
+/// Reads an attribute of lanes: an option's name, `state` or `max_episode_steps`.
+#[derive(Debug, Clone, Copy)]
+pub struct GetAttributes;
+
+/// Params of [`GetAttributes`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GetParams {
+    /// The attribute.
+    pub name: String,
+    /// Of these lanes.
+    pub lanes: LaneRange,
+}
+
+/// Answer of [`GetAttributes`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Attributes {
+    /// One per lane.
+    pub values: Vec<AttributeValue>,
+}
+
+impl Method for GetAttributes {
+    const NAME: &'static str = "get_attr";
+    const REPEATABLE: bool = true;
+    type Params = GetParams;
+    type Answer = Attributes;
+
+    fn run(
+        lanes: &mut CommandLanes<'_>,
+        GetParams { name, lanes: range }: GetParams,
+    ) -> Result<Attributes, CommandError> {
+        let engine = &mut *lanes.engine;
+        let range = range.range();
+        check_name(engine.entry().spec(), &name)?;
+        let values = match name.as_str() {
+            STATE => engine.states(range)?.into_iter().map(AttributeValue::Vector).collect(),
+            MAX_EPISODE_STEPS => {
+                engine.check_lanes(&range)?;
+                let limit = OptionValue::Int(engine.time_limit().unwrap_or(0) as i64);
+                vec![AttributeValue::Scalar(limit); range.len()]
+            }
+            option => {
+                let value =
+                    |options: rollhouse_core::Options| options.get(option).map(AttributeValue::Scalar);
+                // Every lane has a value for each option of its env.
+                engine.options(range)?.into_iter().filter_map(value).collect()
+            }
+        };
+        Ok(Attributes { values })
+    }
+}
+
+/// Sets an attribute of lanes that are not recorded: an option's name, or `state`. Lanes that play go on in the state
+/// they are in with another option, or in the state that is set.
+#[derive(Debug, Clone, Copy)]
+pub struct SetAttributes;
+
+/// Params of [`SetAttributes`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SetParams {
+    /// The attribute.
+    pub name: String,
+    /// Of these lanes.
+    pub lanes: LaneRange,
+    /// One value for all of them, or one for each.
+    pub values: Vec<AttributeValue>,
+}
+
+impl Method for SetAttributes {
+    const NAME: &'static str = "set_attr";
+    const REPEATABLE: bool = true;
+    type Params = SetParams;
+    type Answer = Nothing;
+
+    fn run(lanes: &mut CommandLanes<'_>, params: SetParams) -> Result<Nothing, CommandError> {
+        let SetParams { name, lanes: range, values } = params;
+        let recorded = lanes.are_recorded();
+        let engine = &mut *lanes.engine;
+        let range = range.range();
+        check_name(engine.entry().spec(), &name)?;
+        if name == MAX_EPISODE_STEPS {
+            return Err(CommandError::ReadOnly { name });
+        }
+        if recorded {
+            return Err(CommandError::Step(crate::OptionsError::Recorded.into()));
+        }
+        engine.check_lanes(&range)?;
+        if values.len() != 1 && values.len() != range.len() {
+            return Err(CommandError::Length { name, given: values.len(), lanes: range.len() });
+        }
+        if name == STATE {
+            let states: Option<Vec<_>> = values.into_iter().map(AttributeValue::into_vector).collect();
+            let states = states.ok_or(CommandError::Value { name, wanted: "a list of numbers" })?;
+            let states = match <[_; 1]>::try_from(states) {
+                Ok([one]) => vec![one; range.len()],
+                Err(each) => each,
+            };
+            engine.set_states(range, states)?;
+        } else {
+            let scalar = |value| match value {
+                AttributeValue::Scalar(value) => Some(value),
+                AttributeValue::Vector(_) => None,
+            };
+            let values: Option<Vec<_>> = values.into_iter().map(scalar).collect();
+            let Some(values) = values else {
+                return Err(CommandError::Value { name, wanted: "true, false or a number" });
+            };
+            engine.set_options(range, BTreeMap::from([(name, values)]))?;
+        }
+        Ok(Nothing {})
+    }
+}
+
+impl AttributeValue {
+    fn into_vector(self) -> Option<Vec<f64>> {
+        match self {
+            Self::Vector(values) => Some(values),
+            Self::Scalar(_) => None,
+        }
+    }
+}
+
+/// Draws a lane.
+#[derive(Debug, Clone, Copy)]
+pub struct Render;
+
+/// Params of [`Render`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenderParams {
+    /// The lane.
+    pub lane: u32,
+}
+
+/// Answer of [`Render`]: an RGB image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenderAnswer {
+    /// Rows.
+    pub height: u32,
+    /// Columns.
+    pub width: u32,
+    /// `height x width x 3` bytes, row-major, top row first.
+    #[serde(with = "serde_bytes")]
+    pub pixels: Vec<u8>,
+}
+
+impl Method for Render {
+    const NAME: &'static str = "render";
+    const REPEATABLE: bool = true;
+    type Params = RenderParams;
+    type Answer = RenderAnswer;
+
+    fn run(
+        lanes: &mut CommandLanes<'_>,
+        RenderParams { lane }: RenderParams,
+    ) -> Result<RenderAnswer, CommandError> {
+        let image = lanes.engine.render(lane as usize)?;
+        let (height, width) = (image.height() as u32, image.width() as u32);
+        Ok(RenderAnswer { height, width, pixels: image.into_pixels() })
+    }
+}
+
+/// Tells what the lanes have done since they were made, and where the time went.
+#[derive(Debug, Clone, Copy)]
+pub struct Statistics;
+
+/// Answer of [`Statistics`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StatisticsAnswer {
+    /// Env steps, summed over lanes.
+    pub steps: u64,
+    /// Episodes by the word of their outcome; those that did not occur are left out.
+    pub outcomes: BTreeMap<String, u64>,
+    /// Returns of finished episodes.
+    pub returns: SummaryAnswer,
+    /// Lengths in steps of finished episodes.
+    pub lengths: SummaryAnswer,
+    /// Lanes that were started again after a failure.
+    pub restarts: u64,
+    /// Lanes whose env has failed and is not back.
+    pub lost: u64,
+    /// Where the time of the batches went.
+    pub timings: Timings,
+}
+
+/// Sum, mean and range of a quantity; the latter absent of nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SummaryAnswer {
+    /// The sum.
+    pub sum: f64,
+    /// The mean.
+    pub mean: Option<f64>,
+    /// The least.
+    pub min: Option<f64>,
+    /// The greatest.
+    pub max: Option<f64>,
+}
+
+impl From<Summary> for SummaryAnswer {
+    fn from(summary: Summary) -> Self {
+        Self { sum: summary.sum(), mean: summary.mean(), min: summary.min(), max: summary.max() }
+    }
+}
+
+impl Method for Statistics {
+    const NAME: &'static str = "statistics";
+    const REPEATABLE: bool = true;
+    type Params = Nothing;
+    type Answer = StatisticsAnswer;
+
+    fn run(lanes: &mut CommandLanes<'_>, Nothing {}: Nothing) -> Result<StatisticsAnswer, CommandError> {
+        let engine = &mut *lanes.engine;
+        engine.refuse_outstanding()?;
+        let (stats, timings) = (engine.stats()?, engine.timings()?);
+        let mut outcomes: BTreeMap<String, u64> = BTreeMap::new();
+        for (outcome, count) in Outcome::ALL.iter().zip(stats.outcomes).filter(|(_, count)| *count > 0) {
+            // Several outcomes have the same word: those with one flag, and those with both.
+            *outcomes.entry(outcome.word().to_owned()).or_default() += count;
+        }
+        Ok(StatisticsAnswer {
+            steps: stats.steps,
+            outcomes,
+            returns: stats.returns.into(),
+            lengths: stats.lengths.into(),
+            restarts: stats.restarts,
+            lost: engine.lost() as u64,
+            timings,
+        })
+    }
+}
+
+/// The attribute with a lane's exact state.
+const STATE: &str = "state";
+
+/// The attribute with the time limit.
+const MAX_EPISODE_STEPS: &str = "max_episode_steps";
+
+/// Attributes of an env's lanes, and whether they can be set.
+fn known(spec: &EnvSpec) -> impl Iterator<Item = (String, bool)> {
+    let options = spec.options.iter().map(|option| (option.name.clone(), true));
+    options.chain([(STATE.to_owned(), true), (MAX_EPISODE_STEPS.to_owned(), false)])
+}
+
+fn check_name(spec: &EnvSpec, name: &str) -> Result<(), CommandError> {
+    if known(spec).any(|(known, _)| known == name) {
+        return Ok(());
+    }
+    let known = known(spec).map(|(name, _)| name).collect();
+    let name = name.chars().take(MAX_ECHOED_CHARS).collect();
+    Err(CommandError::UnknownAttribute { name, known })
+}
+
+/// Of an unknown name that is said again.
+const MAX_ECHOED_CHARS: usize = 128;

@@ -1,0 +1,131 @@
+//! Options of lanes, changed between two steps.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use rollhouse_core::{OptionError, OptionSpec, OptionValue, Options};
+use rollhouse_env::StateError;
+
+/// Options of several lanes by name: one value for all of the lanes, or one for each. Options that are not named stay
+/// as they are.
+pub type LaneOptions = BTreeMap<String, Vec<OptionValue>>;
+
+/// A change of options, as every block is told of it.
+pub(crate) struct Change {
+    pub(crate) values: LaneOptions,
+    /// Which rows of the batch the values are for, one after the other.
+    pub(crate) first: usize,
+    /// Rows that change. Those of them that `values` has no place for do not exist.
+    pub(crate) wanted: Box<dyn Fn(usize) -> bool + Send + Sync>,
+    /// The rows that change are about to begin an episode: their states are not kept.
+    pub(crate) forget: bool,
+}
+
+impl Change {
+    /// Refuses lists that are neither one value nor one for each of `lanes` lanes.
+    pub(crate) fn check(values: &LaneOptions, lanes: usize) -> Result<(), OptionsError> {
+        match values.iter().find(|(_, values)| values.len() != 1 && values.len() != lanes) {
+            Some((name, values)) => {
+                Err(OptionsError::Length { name: name.clone(), given: values.len(), lanes })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The options of the lane in `row` after the change.
+    pub(crate) fn apply(
+        &self,
+        schema: &[OptionSpec],
+        row: usize,
+        now: &Options,
+    ) -> Result<Options, OptionsError> {
+        let mut given: BTreeMap<String, OptionValue> =
+            now.iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        for (name, values) in &self.values {
+            let place = if values.len() == 1 { 0 } else { row - self.first };
+            given.insert(name.clone(), values[place]);
+        }
+        let given: Vec<_> = given.into_iter().collect();
+        Options::check(schema, &given).map_err(|source| OptionsError::Option { lane: row, source })
+    }
+}
+
+/// Why options of lanes were not changed. All stay as they were.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum OptionsError {
+    /// Lanes that are recorded, or that keep a log to go on elsewhere, have the options they were made with: a
+    /// recording tells them once, and nothing tells of a state that was set.
+    Recorded,
+    /// Neither one value nor one for each lane.
+    Length {
+        /// The option.
+        name: String,
+        /// Values given.
+        given: usize,
+        /// Lanes they are for.
+        lanes: usize,
+    },
+    /// They do not fit a message.
+    TooLong {
+        /// Bytes of the largest.
+        limit: usize,
+    },
+    /// The env has no such option, or it takes another kind of value.
+    Option {
+        /// Row of the batch.
+        lane: usize,
+        /// What is wrong.
+        source: OptionError,
+    },
+    /// The env cannot work with the value.
+    Make {
+        /// Rows of the block that could not be made, as the first of them.
+        lane: usize,
+        /// What it said.
+        message: String,
+    },
+    /// The lane's env has failed and is not back: it can be given options when it is.
+    Lost {
+        /// Row of the batch.
+        lane: usize,
+    },
+    /// The lane plays and its state cannot be carried over.
+    State {
+        /// Row of the batch.
+        lane: usize,
+        /// Why not.
+        source: StateError,
+    },
+}
+
+impl fmt::Display for OptionsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Recorded => f.write_str("recorded lanes keep the options and states they have"),
+            Self::Length { name, given, lanes } => {
+                write!(
+                    f,
+                    "{given} values of option `{name}` given, 1 or one for each of {lanes} lanes is wanted"
+                )
+            }
+            Self::TooLong { limit } => write!(f, "seeds, mask and options take more than {limit} bytes"),
+            Self::Option { lane, source } => write!(f, "lane {lane}: {source}"),
+            Self::Make { lane, message } => write!(f, "lanes from {lane} on: {message}"),
+            Self::Lost { lane } => write!(f, "lane {lane} has failed and waits for its restart"),
+            Self::State { lane, .. } => {
+                write!(f, "lane {lane} plays and cannot be made anew with another option: reset it as well")
+            }
+        }
+    }
+}
+
+impl std::error::Error for OptionsError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::State { source, .. } => Some(source),
+            // What an option's own error says is this error's text.
+            _ => None,
+        }
+    }
+}
