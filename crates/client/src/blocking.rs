@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use rollhouse_arena::Frame;
 use rollhouse_core::{ColumnMut, ColumnRef, EnvSpec, Outcome, RunId};
-use rollhouse_engine::{Received, Reset};
+use rollhouse_engine::{
+    AttributeValue, Method, Received, RenderAnswer, Reset, SchemaAnswer, StatisticsAnswer,
+};
 use rollhouse_wire::{
     ClusterStatus, NodeList, OpenPool, PoolOpened, PoolStatus, Request, SessionList, StoreRepaired,
 };
@@ -16,7 +18,7 @@ use serde::de::DeserializeOwned;
 use crate::address::Address;
 use crate::cluster::{AsyncCluster, ConnectOptions};
 use crate::driver::{Driver, Interrupted};
-use crate::error::{ConnectError, OpenError, RequestError, StepError};
+use crate::error::{ConnectError, MethodError, OpenError, RequestError, StepError};
 use crate::in_memory::Stepped;
 use crate::pool::{AsyncPool, PoolRequest};
 use crate::transport::Transport;
@@ -283,6 +285,57 @@ impl Pool {
         self.pool().outstanding()
     }
 
+    /// Asks something of the lanes of one session: see [`AsyncPool::call`].
+    ///
+    /// # Errors
+    /// See [`MethodError`].
+    pub fn call<M: Method>(&mut self, session: usize, params: &M::Params) -> Result<M::Answer, MethodError>
+    where
+        M::Params: Sync,
+    {
+        self.ask_with(async |pool| pool.call::<M>(session, params).await)
+    }
+
+    /// An attribute of every lane: see [`AsyncPool::get_attr`].
+    ///
+    /// # Errors
+    /// See [`MethodError`].
+    pub fn get_attr(&mut self, name: &str) -> Result<Vec<AttributeValue>, MethodError> {
+        self.ask_with(async |pool| pool.get_attr(name).await)
+    }
+
+    /// Sets an attribute of every lane: see [`AsyncPool::set_attr`].
+    ///
+    /// # Errors
+    /// See [`AsyncPool::set_attr`].
+    pub fn set_attr(&mut self, name: &str, values: &[AttributeValue]) -> Result<(), MethodError> {
+        self.ask_with(async |pool| pool.set_attr(name, values).await)
+    }
+
+    /// Images of those lanes as they are now, in their order.
+    ///
+    /// # Errors
+    /// See [`MethodError`].
+    pub fn render(&mut self, lanes: Range<usize>) -> Result<Vec<RenderAnswer>, MethodError> {
+        self.ask_with(async |pool| pool.render(lanes).await)
+    }
+
+    /// What the lanes of each session have done, and where the time went.
+    ///
+    /// # Errors
+    /// See [`MethodError`].
+    pub fn statistics(&mut self) -> Result<Vec<StatisticsAnswer>, MethodError> {
+        self.ask_with(async |pool| pool.statistics().await)
+    }
+
+    /// What the lanes are, as the first session has them.
+    ///
+    /// # Errors
+    /// See [`MethodError`].
+    pub fn schema(&mut self) -> Result<SchemaAnswer, MethodError> {
+        self.ask_with(async |pool| pool.schema().await)
+    }
+
     /// Why a lane is lost; `None` if it is not.
     pub fn loss(&self, lane: usize) -> Option<Outcome> {
         self.pool().loss(lane)
@@ -315,6 +368,16 @@ impl Pool {
         let pool = inner.as_mut().expect("only close and drop take it");
         run(&cluster.driver, cluster.look.as_ref(), call(pool))
             .map_err(|Interrupted| StepError::Interrupted)?
+    }
+
+    fn ask_with<T>(
+        &mut self,
+        call: impl AsyncFnOnce(&mut AsyncPool) -> Result<T, MethodError>,
+    ) -> Result<T, MethodError> {
+        let Self { inner, cluster } = self;
+        let pool = inner.as_mut().expect("only close and drop take it");
+        run(&cluster.driver, cluster.look.as_ref(), call(pool))
+            .map_err(|Interrupted| MethodError::Interrupted)?
     }
 
     fn pool(&self) -> &AsyncPool {

@@ -5,7 +5,8 @@ use std::io;
 use std::time::Duration;
 
 use rollhouse_arena::ArenaError;
-use rollhouse_wire::{CallError, DialError, IdentityFileError, Refusal, RefusalCode};
+use rollhouse_engine::CommandError;
+use rollhouse_wire::{CallError, DialError, EnvelopeFault, IdentityFileError, Refusal, RefusalCode};
 
 use crate::address::AddressError;
 
@@ -95,6 +96,57 @@ pub enum StepError {
     Interrupted,
 }
 
+/// Why something that was asked of lanes between two steps has no answer.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum MethodError {
+    /// What an engine in this process would say.
+    Lanes(CommandError),
+    /// A node refused; in its session nothing has changed, unless it says so.
+    Refused {
+        /// The node's name.
+        node: String,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// The pool has no such session.
+    NoSuchSession {
+        /// As given.
+        session: usize,
+        /// How many it has.
+        sessions: usize,
+    },
+    /// A session of these lanes is gone.
+    Gone {
+        /// Why.
+        reason: String,
+    },
+    /// The connection was lost before the answer came, and the method is not one to be done twice: it may or may not
+    /// have been done.
+    Lost {
+        /// The node's name.
+        node: String,
+        /// The method.
+        method: &'static str,
+    },
+    /// Params that are longer than an envelope may be.
+    TooLong(EnvelopeFault),
+    /// An answer that is none.
+    Answer {
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Not all answers came in time; what was asked may or may not have been done.
+    TimedOut {
+        /// How long was waited.
+        after: Duration,
+        /// A node that has not answered.
+        node: String,
+    },
+    /// The caller wanted to be let out; what was asked may or may not have been done.
+    Interrupted,
+}
+
 impl RequestError {
     /// The code, if the coordinator refused.
     pub const fn refusal(&self) -> Option<RefusalCode> {
@@ -109,6 +161,18 @@ impl RequestError {
 impl From<rollhouse_engine::StepError> for StepError {
     fn from(error: rollhouse_engine::StepError) -> Self {
         Self::Rules(error)
+    }
+}
+
+impl From<rollhouse_engine::StepError> for MethodError {
+    fn from(error: rollhouse_engine::StepError) -> Self {
+        Self::Lanes(CommandError::Step(error))
+    }
+}
+
+impl From<CommandError> for MethodError {
+    fn from(error: CommandError) -> Self {
+        Self::Lanes(error)
     }
 }
 
@@ -205,6 +269,39 @@ impl std::error::Error for StepError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Refused { refusal, .. } => Some(refusal),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for MethodError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lanes(error) => error.fmt(f),
+            Self::Refused { node, refusal } => write!(f, "node {node} refused: {refusal}"),
+            Self::NoSuchSession { session, sessions } => {
+                write!(f, "session {session} of a pool of {sessions}")
+            }
+            Self::Gone { reason } => f.write_str(reason),
+            Self::Lost { node, method } => {
+                write!(f, "the connection to node {node} was lost; `{method}` may or may not have been done")
+            }
+            Self::TooLong(fault) => fault.fmt(f),
+            Self::Answer { what } => f.write_str(what),
+            Self::TimedOut { after, node } => {
+                write!(f, "node {node} did not answer within {} s", after.as_secs_f64())
+            }
+            Self::Interrupted => f.write_str("interrupted"),
+        }
+    }
+}
+
+impl std::error::Error for MethodError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Lanes(error) => error.source(),
+            Self::Refused { refusal, .. } => Some(refusal),
+            Self::TooLong(fault) => fault.source(),
             _ => None,
         }
     }

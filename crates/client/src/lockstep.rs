@@ -6,7 +6,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use rollhouse_arena::Frame;
 use rollhouse_core::limits::MAX_LANES;
 use rollhouse_core::{ColumnData, ColumnRef, Interruption};
-use rollhouse_engine::{Reset, StepError as Rules};
+use rollhouse_engine::{OptionsError, Reset, StepError as Rules};
 use rollhouse_wire::limits::{MAX_CONTROL_BYTES, MAX_SIDECAR_BYTES};
 use rollhouse_wire::{
     AutoresetMode, FrameHeader, FrameKind, LostLane, ResetLanes, SeedRule, column_bytes, control,
@@ -39,6 +39,14 @@ impl AsyncPool {
         if matches!(self.seeds, SeedRule::PerEpisode { .. }) && reset.seeds.iter().any(Option::is_some) {
             return Err(Rules::SeedsScheduled.into());
         }
+        for (name, values) in &reset.options {
+            if values.len() != 1 && values.len() != lanes {
+                let (name, given) = (name.clone(), values.len());
+                return Err(Rules::Options(OptionsError::Length { name, given, lanes }).into());
+            }
+        }
+        let parts = self.sessions.iter().map(|site| reset_of(reset, site.session.lanes()));
+        let parts = parts.collect::<Result<Vec<_>, _>>()?;
         let partial = !reset.mask.is_empty();
         if partial {
             // The others keep their state, which has to be known.
@@ -47,10 +55,9 @@ impl AsyncPool {
         self.first_done = None;
         let ready = std::mem::replace(&mut self.readiness, Readiness::NeedsReset);
         let clock = self.clock();
-        for site in &mut self.sessions {
-            let range = site.session.lanes().clone();
+        for (site, part) in self.sessions.iter_mut().zip(parts) {
             if site.session.gone().is_none() {
-                site.session.ask(reset_of(reset, &range), clock, self.seed);
+                site.session.ask(part, clock, self.seed);
             }
         }
         self.answers(clock, ready).await?;
@@ -309,21 +316,31 @@ impl Site {
 }
 
 /// The part of a reset that is about `lanes`.
-fn reset_of(reset: &Reset, lanes: &Range<usize>) -> FrameBody {
+///
+/// # Errors
+/// Options that do not fit a sidecar.
+fn reset_of(reset: &Reset, lanes: &Range<usize>) -> Result<FrameBody, StepError> {
+    let options = reset.options.iter().map(|(name, values)| {
+        let part = if values.len() == 1 { values } else { &values[lanes.clone()] };
+        (name.clone(), part.to_vec())
+    });
     let part = ResetLanes {
         seeds: reset.seeds.get(lanes.clone()).map(<[_]>::to_vec).unwrap_or_default(),
         mask: reset.mask.get(lanes.clone()).unwrap_or_default().iter().map(|&flag| u8::from(flag)).collect(),
+        options: options.collect(),
     };
-    FrameBody { kind: FrameKind::Reset, columns: Bytes::new(), sidecar: sidecar(&part) }
+    let sidecar = sidecar(&part).ok_or(Rules::Options(OptionsError::TooLong { limit: MAX_SIDECAR_BYTES }))?;
+    Ok(FrameBody { kind: FrameKind::Reset, columns: Bytes::new(), sidecar })
 }
 
-fn sidecar(part: &ResetLanes) -> Bytes {
+/// `None` if it is too long, which only options can make it.
+fn sidecar(part: &ResetLanes) -> Option<Bytes> {
     /// A seed takes 9 bytes and a flag 1; what is around them less than 64.
     const LARGEST: usize = MAX_LANES * 10 + 64;
-    const { assert!(LARGEST <= MAX_CONTROL_BYTES && LARGEST <= MAX_SIDECAR_BYTES) };
+    const { assert!(LARGEST <= MAX_CONTROL_BYTES && MAX_CONTROL_BYTES <= MAX_SIDECAR_BYTES) };
     let mut bytes = Vec::new();
-    control::encode(part, &mut bytes).expect("a reset of the most lanes is within the limit of a message");
-    Bytes::from(bytes).slice(size_of::<u32>()..)
+    control::encode(part, &mut bytes).ok()?;
+    Some(Bytes::from(bytes).slice(size_of::<u32>()..))
 }
 
 /// A column's bytes, filled up as frames have it.

@@ -211,6 +211,32 @@ impl MemoryLink {
         self.arena.lost().into_iter().map(|(lane, outcome)| LostLane { lane, outcome }).collect()
     }
 
+    /// Puts a command into the ring of commands; false if there is no room now.
+    pub(crate) fn try_command(&mut self, command: &[u8]) -> Result<bool, NoAnswer> {
+        let Some(open) = &self.socket else { return Err(NoAnswer::Lost) };
+        let sent = self.arena.send_command(command, Some(Instant::now()), || open.is_open());
+        match sent {
+            Ok(()) => Ok(true),
+            Err(TrainerError::TimedOut) if open.is_open() => Ok(false),
+            Err(_) => Err(self.lose()),
+        }
+    }
+
+    /// Copies the next answer to a command over `answer`; false if none is there now.
+    pub(crate) fn try_command_answer(&mut self, answer: &mut Vec<u8>) -> Result<bool, NoAnswer> {
+        let Some(open) = &self.socket else { return Err(NoAnswer::Lost) };
+        match self.arena.next_answer(answer, Some(Instant::now() + COMMAND_PATIENCE), || open.is_open()) {
+            Ok(()) => Ok(true),
+            Err(TrainerError::TimedOut) if open.is_open() => Ok(false),
+            Err(_) => Err(self.lose()),
+        }
+    }
+
+    fn lose(&mut self) -> NoAnswer {
+        self.socket = None;
+        NoAnswer::Lost
+    }
+
     /// Asks for a step with the actions that stand in the column.
     #[inline]
     pub(crate) fn post_step(&mut self) {
@@ -383,6 +409,9 @@ fn refusal_of(note: &[u8]) -> Refusal {
     control::decode(note)
         .unwrap_or_else(|_| Refusal::new(RefusalCode::Unknown, "the node's reason cannot be read"))
 }
+
+/// How long to wait for the answer to a command without letting others of the thread have their turn.
+const COMMAND_PATIENCE: Duration = Duration::from_micros(200);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(8);

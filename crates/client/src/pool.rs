@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::batch::{Batch, bool_columns};
 use crate::cluster::AsyncCluster;
+use crate::commands::Commander;
 use crate::error::{OpenError, RequestError, StepError};
 use crate::first_done::FirstDone;
 use crate::join::{Part, run_together};
@@ -70,6 +71,8 @@ pub struct AsyncPool {
     pub(crate) seeds: SeedRule,
     pub(crate) layout: FrameLayout,
     pub(crate) sessions: Vec<Site>,
+    /// One per session, once anything was asked of any.
+    pub(crate) commanders: Vec<Commander>,
     pub(crate) batch: Batch,
     /// Frames and actions are those in the memory of the one session there is; the batch is not used.
     pub(crate) in_place: bool,
@@ -140,6 +143,7 @@ impl AsyncPool {
             seeds: request.settings.seeds,
             layout,
             sessions,
+            commanders: Vec::new(),
             batch,
             in_place: false,
             bools: bool_columns(&opened.spec),
@@ -309,6 +313,7 @@ impl AsyncPool {
 
     pub(crate) fn end_streams(&mut self) {
         self.sessions.iter_mut().for_each(|site| site.session.detach());
+        self.commanders.clear();
     }
 
     pub(crate) fn check_ready(&self) -> Result<(), StepError> {

@@ -112,7 +112,7 @@ fn partial_resets_reach_the_lanes_they_name() {
         if over.contains(&true) {
             let refused = pool.step().unwrap_err();
             assert!(matches!(refused, StepError::Rules(Rules::NeedsReset { .. })), "{refused}");
-            let reset = Reset { seeds: Vec::new(), mask: over };
+            let reset = Reset { mask: over, ..Reset::default() };
             let here = shown(engine.reset(&reset).unwrap(), false);
             assert_eq!(shown(pool.reset(&reset).unwrap(), false), here);
             resets += 1;

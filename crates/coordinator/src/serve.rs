@@ -230,7 +230,8 @@ async fn answer(
         | Request::OpenSession(_)
         | Request::CloseSession(_)
         | Request::Attach(_)
-        | Request::AttachMemory(_)) => {
+        | Request::AttachMemory(_)
+        | Request::Commands(_)) => {
             let message = format!("a coordinator does not answer {}", other.word());
             return service.refuse(responder, Refusal::new(RefusalCode::Unsupported, message)).await;
         }

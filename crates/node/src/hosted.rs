@@ -2,16 +2,19 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rollhouse_arena::{PeerError, Request as MemoryRequest, ServingEnd};
+use rollhouse_arena::{Request as MemoryRequest, ServingEnd};
 use rollhouse_core::{Interruption, panic_message};
-use rollhouse_wire::{EndCause, FrameHeader, FrameKind, Incarnation, Refusal, SessionCounts, SessionId};
+use rollhouse_wire::{
+    EndCause, Envelope, FrameHeader, FrameKind, Incarnation, Refusal, SessionCounts, SessionId,
+};
 use tokio::sync::{Mutex, MutexGuard, watch};
 
 use crate::executor::{Executor, Full, JobError, Waits};
-use crate::owned::{FrameRequest, OwnedSession, RequestFault};
+use crate::owned::{FrameRequest, MemoryFault, OwnedSession, RequestFault};
 use crate::tally::Told;
 use crate::turn::{Turn, TurnOver};
 use crate::{Cancel, Exit, NodeFigures, Progress};
@@ -46,6 +49,8 @@ pub(crate) struct Owned {
     turn: watch::Sender<Turn>,
     /// Whoever holds it steps the session, or ends it.
     seat: Mutex<Seat>,
+    /// The session is lent to a thread, which holds the seat for as long as its owner is attached by memory.
+    lent: AtomicBool,
     told: Arc<Told>,
 }
 
@@ -124,6 +129,7 @@ impl Owned {
             max_columns,
             turn: watch::Sender::new(Turn::default()),
             seat: Mutex::new(Seat::Home(Box::new(home))),
+            lent: AtomicBool::new(false),
             told: Arc::default(),
         }
     }
@@ -190,7 +196,8 @@ impl Owned {
         if self.turn.borrow().admit(attachment) == Err(TurnOver::Replaced) {
             return Err(Unanswered::Replaced);
         }
-        let home = take_home(&mut seat)?;
+        let home = take_home(&mut seat).map_err(Unanswered::Gone)?;
+        self.lent.store(true, Ordering::Relaxed);
         Ok((Lent { owned: self, seat }, home))
     }
 
@@ -202,7 +209,7 @@ impl Owned {
         executor: &Executor,
         figures: &Arc<NodeFigures>,
     ) -> Result<Bytes, Unanswered> {
-        let mut home = take_home(&mut seat)?;
+        let mut home = take_home(&mut seat).map_err(Unanswered::Gone)?;
         let waits = waits_for_recorder(&home.session);
         let parts = (home, std::mem::take(request));
         let own = Arc::clone(figures);
@@ -215,8 +222,7 @@ impl Owned {
             Err(Full { given: (mut given, asked), retry_after }) => {
                 figures.busy.add(1);
                 *request = asked;
-                let ms = retry_after.as_millis().max(1) as u64;
-                let refusal = Refusal::busy("every thread and every place in the queue is taken", ms);
+                let refusal = busy(retry_after);
                 figures.refusals.add(refusal.code.word());
                 let answer = given.session.refuse(header.number, &refusal);
                 *seat = Seat::Home(given);
@@ -234,6 +240,58 @@ impl Owned {
             Ok(Err(error)) => Err(lose(&mut seat, error)),
             // The executor went away with the job.
             Err(_) => Err(lose(&mut seat, JobError::Panicked("the node is going away".to_owned()))),
+        }
+    }
+
+    /// Does one command, between two requests of frames: on this thread what is short, with a worker what is long or
+    /// may hang. Whichever attachment steps the session, commands come in between. Not cancellation-safe: dropped while
+    /// a worker has the session, the session is lost.
+    pub(crate) async fn command(
+        &self,
+        command: Envelope,
+        executor: &Executor,
+        figures: &NodeFigures,
+    ) -> Result<Envelope, Gone> {
+        if self.lent.load(Ordering::Relaxed) {
+            let message = "the session's owner is attached by memory, and commands go through it";
+            let refusal = Refusal::busy(message, LENT_RETRY_MS);
+            return Ok(Envelope { payload: Vec::new(), ..command }.answered::<()>(Err(refusal)));
+        }
+        let mut seat = self.seat.lock().await;
+        let home = match &mut *seat {
+            Seat::Home(home) => home,
+            Seat::Gone(gone) => return Err(gone.clone()),
+        };
+        if home.session.is_prompt() && home.session.lanes() <= PROMPT_LANES {
+            let done = catch_unwind(AssertUnwindSafe(|| home.session.command(command)));
+            self.tell_if_stale(home, figures);
+            return done.map_err(|panic| lost(&mut seat, JobError::Panicked(panic_message(&*panic))));
+        }
+        let waits = waits_for_recorder(&home.session);
+        let home = take_home(&mut seat)?;
+        let work = |(mut home, command): (Box<Home>, Envelope)| {
+            let answer = home.session.command(command);
+            (home, answer)
+        };
+        let asked = Envelope { payload: Vec::new(), ..command.clone() };
+        let done = match executor.submit_with((home, command), work, waits) {
+            Ok(done) => done.await,
+            Err(Full { given: (home, _), retry_after }) => {
+                figures.busy.add(1);
+                *seat = Seat::Home(home);
+                let refusal = busy(retry_after);
+                figures.refusals.add(refusal.code.word());
+                return Ok(asked.answered::<()>(Err(refusal)));
+            }
+        };
+        match done {
+            Ok(Ok((home, answer))) => {
+                *seat = Seat::Home(home);
+                Ok(answer)
+            }
+            Ok(Err(error)) => Err(lost(&mut seat, error)),
+            // The executor went away with the job.
+            Err(_) => Err(lost(&mut seat, JobError::Panicked("the node is going away".to_owned()))),
         }
     }
 
@@ -279,6 +337,12 @@ impl Owned {
     }
 }
 
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.owned.lent.store(false, Ordering::Relaxed);
+    }
+}
+
 impl Lent<'_> {
     /// The session is back, and may be stepped by others.
     pub(crate) fn give_back(mut self, mut home: Box<Home>, figures: &NodeFigures) {
@@ -308,7 +372,7 @@ impl Home {
         request: MemoryRequest,
         told: &Told,
         figures: &NodeFigures,
-    ) -> Result<(), PeerError> {
+    ) -> Result<(), MemoryFault> {
         let began = Instant::now();
         let served = self.session.serve(end, request);
         let took = began.elapsed();
@@ -464,22 +528,31 @@ async fn finish(
 }
 
 /// Takes the session away from its seat: if it does not come back, it is gone.
-fn take_home(seat: &mut Seat) -> Result<Box<Home>, Unanswered> {
+fn take_home(seat: &mut Seat) -> Result<Box<Home>, Gone> {
     let away = Seat::Gone(Gone { cause: EndCause::Failed, detail: LOST_ON_THE_WAY.to_owned() });
     match std::mem::replace(seat, away) {
         Seat::Home(home) => Ok(home),
         Seat::Gone(gone) => {
             *seat = Seat::Gone(gone.clone());
-            Err(Unanswered::Gone(gone))
+            Err(gone)
         }
     }
 }
 
 /// Notes that the session was lost with the worker that had it.
 fn lose(seat: &mut Seat, error: JobError) -> Unanswered {
+    Unanswered::Gone(lost(seat, error))
+}
+
+fn lost(seat: &mut Seat, error: JobError) -> Gone {
     let gone = Gone { cause: cause_of(&error), detail: error.to_string() };
     *seat = Seat::Gone(gone.clone());
-    Unanswered::Gone(gone)
+    gone
+}
+
+fn busy(retry_after: Duration) -> Refusal {
+    let ms = retry_after.as_millis().max(1) as u64;
+    Refusal::busy("every thread and every place in the queue is taken", ms)
 }
 
 const fn cause_of(error: &JobError) -> EndCause {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use rollhouse_env::Registry;
 use rollhouse_replay::Recorder;
 use rollhouse_wire::{
-    Attach, CloseSession, EndCause, FrameLayout, Incarnation, NodeLoad, OpenSession, Refusal, RefusalCode,
-    SessionEnd, SessionId, SessionOpened, SessionReport,
+    Attach, CloseSession, EndCause, FrameLayout, Incarnation, NodeLoad, OpenCommands, OpenSession, Refusal,
+    RefusalCode, SessionEnd, SessionId, SessionOpened, SessionReport,
 };
 use tokio::sync::watch;
 
@@ -166,6 +166,20 @@ impl Hosting {
                 self.detached(&session, number);
                 let message = format!("session {} has ended: {}", session.id, gone.detail);
                 Err(Refusal { ended: Some(gone.cause), ..Refusal::new(RefusalCode::NotFound, message) })
+            }
+        }
+    }
+
+    /// The session an owner may give commands to. Neither changes who is attached nor keeps the lease.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn session_of(&self, open: &OpenCommands) -> Result<Arc<Owned>, Refusal> {
+        let OpenCommands { pool, index, incarnation, secret } = *open;
+        match self.table().shown(&Attach { pool, index, incarnation, secret })? {
+            Hosted::Owned(session) => Ok(session),
+            Hosted::Collecting(_) => {
+                Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself"))
             }
         }
     }

@@ -30,6 +30,7 @@
 //! | shipping | control, files on blocking threads | what is in flight stays in the spool | tried again with back-off |
 //! | data | own thread, tokio | closes all connections | the node serves nobody more |
 //! | one per connection | data | its streams end | ends with the connection |
+//! | one per command stream | data | the stream ends | the connection ends with the reason |
 //! | one per attached session | data | the lease runs | the connection ends with the reason |
 //! | attach | data | ends with the node | tries again after 100 ms |
 //! | one per process at the attach socket | data | its thread is told to stop; the lease runs | the attachment ends |
@@ -47,6 +48,8 @@ mod attach;
 mod attached;
 mod cancel;
 mod cluster_node;
+mod command_stream;
+mod commands;
 mod connections;
 mod executor;
 mod exit;

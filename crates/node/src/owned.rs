@@ -18,15 +18,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use rollhouse_arena::SharedArena;
 use rollhouse_core::{ColumnRef, Interruption, Outcome};
-use rollhouse_engine::{Autoreset, Engine, Received, Reset, Stats, StepError};
+use rollhouse_engine::{Autoreset, CommandError, CommandLanes, Engine, Method, Received, Reset, ResetLanes as ResetMethod, SetAttributes, Stats, StepError};
 use rollhouse_replay::{Recorder, RunRecorder};
 use rollhouse_wire::{
-    ColumnBuffer, FrameHeader, FrameKind, FrameLayout, LostLane, Notes, Refusal, RefusalCode, ResetLanes,
-    control,
+    ColumnBuffer, Envelope, FrameHeader, FrameKind, FrameLayout, LostLane, Notes, Refusal, RefusalCode,
+    ResetLanes, control,
 };
 
 use crate::answer::{Answer, Sidecar};
+use crate::commands;
 use crate::plan::SessionPlan;
+
+pub(crate) use memory::MemoryFault;
 
 /// Lanes stepped by their owner, and the answer to its last request. Moved to whichever thread steps it.
 #[derive(Debug)]
@@ -269,6 +272,23 @@ impl OwnedSession {
         self.engine.flush()
     }
 
+    /// Does a command, between two requests. Takes as long as the env does.
+    pub(crate) fn command(&mut self, command: Envelope) -> Envelope {
+        // Lanes that were changed are not made anew in shared memory.
+        self.begun |= matches!(command.method.as_str(), ResetMethod::NAME | SetAttributes::NAME);
+        let Self { plan, engine, recorder, recording, .. } = self;
+        if recorder.is_none() {
+            return commands::run(CommandLanes::of(engine), command);
+        }
+        let mut record = |engine: &mut Engine| {
+            begin_recording(plan, engine, recorder, recording).map_err(|refusal| CommandError::Recording {
+                message: refusal.message,
+                retry_after_ms: refusal.retry_after_ms,
+            })
+        };
+        commands::run(CommandLanes::recorded_by(engine, &mut record), command)
+    }
+
     /// What it has done so far.
     ///
     /// # Errors
@@ -312,12 +332,14 @@ impl OwnedSession {
             return Err(RequestFault::Reset);
         }
         let mask = lanes.mask.iter().map(|&flag| flag == 1).collect();
-        Ok(self.begin_episodes(&Reset { seeds: lanes.seeds, mask }).and_then(|()| self.frame_answer(number)))
+        let reset = Reset { seeds: lanes.seeds, mask, options: lanes.options };
+        Ok(self.begin_episodes(&reset).and_then(|()| self.frame_answer(number)))
     }
 
     /// Begins episodes; the newest frame shows them.
     fn begin_episodes(&mut self, reset: &Reset) -> Result<(), Refusal> {
-        self.begin_recording()?;
+        let Self { plan, engine, recorder, recording, .. } = self;
+        begin_recording(plan, engine, recorder, recording)?;
         self.begun = true;
         self.engine.reset(reset).map(drop).map_err(|error| refusal_of(&error))
     }
@@ -412,16 +434,21 @@ impl OwnedSession {
         let lost = || self.lost.iter().map(|&lane| LostLane { lane, outcome }).collect();
         (!self.lost.is_empty()).then(|| Notes { lost: lost() })
     }
+}
 
-    /// Begins the recording, if there is to be one and there is none yet.
-    fn begin_recording(&mut self) -> Result<(), Refusal> {
-        let Some(recorder) = &self.recorder else { return Ok(()) };
-        let run = self.plan.record_on(recorder)?;
-        self.engine.record_with(&run).map_err(|error| refusal_of(&error))?;
-        self.recording = Some(Arc::new(run));
-        self.recorder = None;
-        Ok(())
-    }
+/// Begins the recording, if there is to be one and there is none yet.
+fn begin_recording(
+    plan: &SessionPlan,
+    engine: &mut Engine,
+    recorder: &mut Option<Arc<Recorder>>,
+    recording: &mut Option<Arc<RunRecorder>>,
+) -> Result<(), Refusal> {
+    let Some(waiting) = recorder else { return Ok(()) };
+    let run = plan.record_on(waiting)?;
+    engine.record_with(&run).map_err(|error| refusal_of(&error))?;
+    *recording = Some(Arc::new(run));
+    *recorder = None;
+    Ok(())
 }
 
 /// How the episodes of lost lanes ended.
@@ -690,7 +717,7 @@ mod tests {
         assert_eq!(refused.code, RefusalCode::BadRequest);
         assert_eq!(session.stats().unwrap().steps, 0);
         // The state is still that of the reset: a partial reset of nothing shows it again.
-        let none = ResetLanes { seeds: vec![], mask: vec![0, 0] };
+        let none = ResetLanes { seeds: vec![], mask: vec![0, 0], ..ResetLanes::default() };
         let again = reset_lanes(&mut session, 5, &none).unwrap();
         let obs = session.layout.batch(2, false).unwrap().obs[0].clone();
         assert_eq!(read(&again).columns.bytes()[obs.clone()], read(&before).columns.bytes()[obs]);
@@ -735,11 +762,11 @@ mod tests {
     #[test]
     fn a_reset_that_contradicts_the_session_is_refused_or_a_fault() {
         let mut session = cartpole(2, AutoresetMode::NextStep);
-        let seeded = ResetLanes { seeds: vec![Some(1), None], mask: vec![] };
+        let seeded = ResetLanes { seeds: vec![Some(1), None], mask: vec![], ..ResetLanes::default() };
         assert_eq!(refusal(&reset_lanes(&mut session, 1, &seeded).unwrap()).code, RefusalCode::BadRequest);
-        let short = ResetLanes { seeds: vec![], mask: vec![1] };
+        let short = ResetLanes { seeds: vec![], mask: vec![1], ..ResetLanes::default() };
         assert_eq!(refusal(&reset_lanes(&mut session, 2, &short).unwrap()).code, RefusalCode::BadRequest);
-        let odd = ResetLanes { seeds: vec![], mask: vec![1, 2] };
+        let odd = ResetLanes { seeds: vec![], mask: vec![1, 2], ..ResetLanes::default() };
         assert_eq!(reset_lanes(&mut session, 3, &odd), Err(RequestFault::Reset));
         let rubbish = FrameRequest { columns: ColumnBuffer::default(), sidecar: vec![0xc1; 9] };
         assert_eq!(session.handle(request(FrameKind::Reset, 3, 0, 9), &rubbish), Err(RequestFault::Reset));

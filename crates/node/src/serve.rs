@@ -21,7 +21,7 @@ use crate::ConnectionFigures;
 use crate::attach::{self, AttachConfig};
 use crate::connections::Connections;
 use crate::hosting::Hosting;
-use crate::stream;
+use crate::{command_stream, stream};
 
 /// Serves owners. Dropping it closes all connections and waits for the thread.
 #[derive(Debug)]
@@ -187,6 +187,10 @@ async fn serve_connection(connection: &Connection, hosting: Arc<Hosting>) {
             asked = requests.next() => match asked {
                 Ok((Request::Attach(attach), responder)) => {
                     streams.spawn(stream::serve(Arc::clone(&hosting), connection.clone(), attach, responder));
+                }
+                Ok((Request::Commands(open), responder)) => {
+                    let (hosting, connection) = (Arc::clone(&hosting), connection.clone());
+                    streams.spawn(command_stream::serve(hosting, connection, open, responder));
                 }
                 Ok((other, responder)) => {
                     let message = format!("a node does not answer {}", other.word());

@@ -173,6 +173,21 @@ impl<H: Clone> SessionTable<H> {
     /// # Errors
     /// No such session, another placement, a wrong secret, or one that plays by itself.
     pub fn attach(&mut self, attach: &Attach, transport: Transport) -> Result<Attachment<H>, Refusal> {
+        let (session, entry) = self.authorised(attach)?;
+        entry.transport = transport;
+        Ok(Attachment { session, number: entry.lease.attached() })
+    }
+
+    /// The session of an owner who shows what an attachment has to show.
+    ///
+    /// # Errors
+    /// As [`SessionTable::attach`].
+    pub(crate) fn shown(&mut self, attach: &Attach) -> Result<H, Refusal> {
+        self.authorised(attach).map(|(session, _)| session)
+    }
+
+    /// The open session of an owner who shows its secret.
+    fn authorised(&mut self, attach: &Attach) -> Result<(H, &mut Entry<H>), Refusal> {
         let id = SessionId { pool: attach.pool, index: attach.index };
         let Some(entry) = self.entries.get_mut(&id) else {
             let ended = self.fence_of(id, attach.incarnation).and_then(|fence| fence.cause);
@@ -191,10 +206,7 @@ impl<H: Clone> SessionTable<H> {
             return Err(Refusal::new(RefusalCode::BadRequest, message));
         }
         match &entry.stage {
-            Stage::Open(session) => {
-                entry.transport = transport;
-                Ok(Attachment { session: session.clone(), number: entry.lease.attached() })
-            }
+            Stage::Open(session) => Ok((session.clone(), entry)),
             Stage::Opening => Err(Refusal::busy(format!("session {id} is being opened"), UNDER_WAY_RETRY_MS)),
             // Asked again, the owner learns why.
             Stage::Ending(_) => {

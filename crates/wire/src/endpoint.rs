@@ -6,6 +6,7 @@
 //! | one per handshake, in [`Listener`] | the same | the stranger is refused | he is turned away and counted |
 //! | one per request being read, in [`Requests`] | the same | its stream is given up | the connection is closed with the reason |
 
+mod commands;
 mod congestion;
 mod connection;
 mod dialer;
@@ -19,6 +20,7 @@ mod reset_key;
 mod settings;
 mod stream;
 
+pub use commands::{EnvelopeFault, EnvelopeReader, EnvelopeWriter};
 pub use connection::{Call, CallError, Connection, LinkFigures};
 pub use dialer::{DialError, Dialer};
 pub use frames::{FrameFault, FrameReader, FrameWriter};

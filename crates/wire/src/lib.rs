@@ -2,8 +2,9 @@
 //!
 //! Every QUIC stream is opened by one [`Request`] and answered by one [`Answer`], both msgpack maps behind a
 //! length word (see [`control`]). On a session's stream data frames follow: a [`FrameHeader`], columns as they
-//! lie in memory ([`FrameLayout`]), and a bounded sidecar when there is something to say. An owner on the node's own
-//! machine is handed the session's memory over a Unix socket instead ([`AttachListener`]). `docs/protocol.md`
+//! lie in memory ([`FrameLayout`]), and a bounded sidecar when there is something to say; on its command stream
+//! [`Envelope`]s follow. An owner on the node's own machine is handed the session's memory over a Unix socket instead
+//! of frames ([`AttachListener`]). `docs/protocol.md`
 //! describes every message and the frame byte by byte.
 //!
 //! Not a goal: deciding anything. Who may join, where lanes go and when to try again is decided by the crates
@@ -11,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod attach_socket;
+mod command;
 pub mod control;
 mod endpoint;
 mod failpoint;
@@ -38,9 +40,10 @@ mod version;
 pub use attach_socket::{
     AttachBindError, AttachCallError, AttachListener, AttachSocket, LocalArrival, OwnerSocket,
 };
+pub use command::{CommandsOpened, Envelope, EnvelopeError, OpenCommands};
 pub use endpoint::{
     Arrival, ArrivalCounts, Authenticate, BindError, ByteReceiver, ByteSender, Call, CallError, CloseCode,
-    Connection, ConnectionLost, Credential, DialError, Dialer, Effective, FrameFault, FrameReader,
+    Connection, ConnectionLost, Credential, DialError, Dialer, Effective, EnvelopeFault, EnvelopeReader, EnvelopeWriter, FrameFault, FrameReader,
     FrameWriter, LARGEST_DATAGRAM, LinkFigures, Listener, MAX_REASON_BYTES, Path, Peer, REQUEST_DEADLINE,
     Refused, Requests, ResetKey, Responder, Settings, Stranger, StreamLost, TurnedAway, TurnedAwayReason,
 };

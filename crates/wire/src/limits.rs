@@ -9,6 +9,13 @@ pub const MAX_CONTROL_DEPTH: usize = 32;
 pub const MAX_FRAME_BYTES: usize = 256 << 20;
 /// Bytes of a frame's sidecar.
 pub const MAX_SIDECAR_BYTES: usize = 1 << 20;
+/// Bytes of one envelope of the command channel: a quarter of a ring of shared memory. The image of a lane is the
+/// largest thing in one; attributes are asked for in parts.
+pub const MAX_COMMAND_BYTES: usize = 128 << 10;
+/// Bytes of the name of a method of the command channel.
+pub const MAX_METHOD_BYTES: usize = 64;
+/// Commands of one session that a client has unanswered at a time.
+pub const MAX_OUTSTANDING_COMMANDS: usize = 64;
 /// Sessions one pool may be split into.
 pub const MAX_POOL_SESSIONS: usize = 4096;
 /// Bytes of a name: of a node, a token, a label or its value.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attach, AttachMemory, ClosePool, CloseSession, Drain, Heartbeat, OpenPool, OpenSession,
+    Attach, AttachMemory, ClosePool, CloseSession, Drain, Heartbeat, OpenCommands, OpenPool, OpenSession,
     PoolStatusRequest, Refusal, Register, Ship, StoreList, StoreRead, StoreRepair, Versions,
 };
 
@@ -41,6 +41,8 @@ pub enum Request {
     Attach(Attach),
     /// Owner to node, over the attach socket. Answer: [`MemoryAttached`](crate::MemoryAttached).
     AttachMemory(AttachMemory),
+    /// Owner to node. Answer: [`CommandsOpened`](crate::CommandsOpened); envelopes follow.
+    Commands(OpenCommands),
     /// Viewer to coordinator. Answer: [`StoreListing`](crate::StoreListing).
     StoreList(StoreList),
     /// Viewer to coordinator. Answer: [`StoreData`](crate::StoreData), followed by bytes.
@@ -143,13 +145,13 @@ impl Role {
     /// Whether a peer of this role may ask for that. `Hello` comes before there is a role.
     pub const fn may(self, request: &Request) -> bool {
         use Request::{
-            Attach, AttachMemory, ClosePool, CloseSession, Drain, Heartbeat, Hello, Nodes, OpenPool,
+            Attach, AttachMemory, ClosePool, CloseSession, Commands, Drain, Heartbeat, Hello, Nodes, OpenPool,
             OpenSession, PoolStatus, Register, Sessions, Ship, Status, StoreList, StoreRead, StoreRepair,
         };
         match request {
             Hello(_) => false,
             // The session's secret decides.
-            Attach(_) | AttachMemory(_) => true,
+            Attach(_) | AttachMemory(_) | Commands(_) => true,
             Status | Nodes | Sessions | PoolStatus(_) | StoreList(_) | StoreRead(_) => {
                 matches!(self, Self::Viewer | Self::Trainer | Self::Admin)
             }
@@ -163,7 +165,7 @@ impl Role {
 
 impl Request {
     /// Every word a request of this version can have.
-    pub const WORDS: [&'static str; 18] = [
+    pub const WORDS: [&'static str; 19] = [
         "hello",
         "open_pool",
         "close_pool",
@@ -179,6 +181,7 @@ impl Request {
         "close_session",
         "attach",
         "attach_memory",
+        "commands",
         "store_list",
         "store_read",
         "store_repair",
@@ -202,6 +205,7 @@ impl Request {
             Self::CloseSession(_) => "close_session",
             Self::Attach(_) => "attach",
             Self::AttachMemory(_) => "attach_memory",
+            Self::Commands(_) => "commands",
             Self::StoreList(_) => "store_list",
             Self::StoreRead(_) => "store_read",
             Self::StoreRepair(_) => "store_repair",

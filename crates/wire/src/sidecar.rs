@@ -1,9 +1,12 @@
 //! What a frame's sidecar can say.
 
+use std::collections::BTreeMap;
+
+use rollhouse_core::OptionValue;
 use serde::{Deserialize, Serialize};
 
 /// Owner to node: which lanes to reset, and how.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ResetLanes {
     /// One seed (or none) per lane of the session, or empty for none at all.
     #[serde(default)]
@@ -11,6 +14,10 @@ pub struct ResetLanes {
     /// One byte, 0 or 1, per lane of the session, or empty for all lanes.
     #[serde(default, with = "serde_bytes")]
     pub mask: Vec<u8>,
+    /// Options that the lanes have from this reset on: one value for all lanes that are reset, or one per lane of the
+    /// session.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub options: BTreeMap<String, Vec<OptionValue>>,
 }
 
 /// Node to owner, beside a batch or rows in which something out of the ordinary happened.

@@ -9,11 +9,13 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use rollhouse_core::{BoxSpace, DType, Determinism, DiscreteSpace, EnvSpec, Space};
-use rollhouse_wire::limits::{MAX_CONTROL_BYTES, MAX_FRAME_BYTES, MAX_SIDECAR_BYTES};
+use rollhouse_wire::limits::{
+    MAX_COMMAND_BYTES, MAX_CONTROL_BYTES, MAX_FRAME_BYTES, MAX_METHOD_BYTES, MAX_SIDECAR_BYTES,
+};
 use rollhouse_wire::{
-    Answer, Attached, ClusterStatus, ColumnBuffer, FrameHeader, FrameLayout, HEADER_BYTES, HeartbeatTaken,
-    NodeList, Notes, PoolOpened, PoolStatus, Refusal, Registered, Request, ResetLanes, SessionEnd,
-    SessionList, SessionOpened, Shipped, StoreData, StoreListing, Welcome, control,
+    Answer, Attached, ClusterStatus, ColumnBuffer, CommandsOpened, Envelope, FrameHeader, FrameLayout,
+    HEADER_BYTES, HeartbeatTaken, NodeList, Notes, PoolOpened, PoolStatus, Refusal, Registered, Request,
+    ResetLanes, SessionEnd, SessionList, SessionOpened, Shipped, StoreData, StoreListing, Welcome, control,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -50,11 +52,26 @@ fn body(bytes: &[u8]) {
     reads::<Answer<SessionOpened>>(bytes);
     reads::<Answer<SessionEnd>>(bytes);
     reads::<Answer<Attached>>(bytes);
+    reads::<Answer<CommandsOpened>>(bytes);
+    envelope(bytes);
     reads::<Answer<StoreListing>>(bytes);
     reads::<Answer<StoreData>>(bytes);
     reads::<ResetLanes>(bytes);
     reads::<Notes>(bytes);
     reads::<Refusal>(bytes);
+}
+
+/// An envelope is refused, or within its limits and written as it was read.
+fn envelope(bytes: &[u8]) {
+    if let Ok(read) = Envelope::decode(bytes) {
+        assert!(bytes.len() <= MAX_COMMAND_BYTES && (1..=MAX_METHOD_BYTES).contains(&read.method.len()));
+        // What has fields that are not known is shorter when it is written.
+        let written = read.encode().expect("what was read is within the limits");
+        assert_eq!(Envelope::decode(&written).expect("what was written is read"), read);
+        if let Ok(params) = read.payload::<ResetLanes>() {
+            assert!(params.mask.len() <= MAX_COMMAND_BYTES);
+        }
+    }
 }
 
 /// Whatever is read can be written, and reads the same again. Compared as bytes, so that a NaN is equal to itself.
@@ -112,7 +129,7 @@ fn files(folder: &str) -> Vec<Vec<u8>> {
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    ["golden", "corpus/control", "corpus/header"].into_iter().flat_map(files).collect()
+    ["golden", "corpus/control", "corpus/envelope", "corpus/header"].into_iter().flat_map(files).collect()
 }
 
 /// A seed with some bytes changed, cut, doubled or put in from another.
@@ -158,6 +175,9 @@ fn the_corpus_is_read_or_refused() {
 fn nothing_in_the_corpus_of_bad_messages_is_a_request() {
     for bytes in files("corpus/control") {
         assert!(control::decode::<Request>(&bytes[4..]).is_err());
+    }
+    for bytes in files("corpus/envelope") {
+        assert!(Envelope::decode(&bytes[4..]).is_err());
     }
     for bytes in files("corpus/header") {
         assert!(FrameHeader::decode(bytes[..HEADER_BYTES].try_into().unwrap()).is_err());

@@ -16,9 +16,9 @@ use rollhouse_core::{
 };
 use rollhouse_wire::{
     Answer, Attach, AttachMemory, Attached, AutoresetMode, Changes, ClosePool, CloseSession, ClusterStatus,
-    Collect, CollectGoal, Done, Drain, EndCause, FrameHeader, FrameKind, GoneSession, Grant, Heartbeat,
+    Collect, CollectGoal, CommandsOpened, Done, Drain, EndCause, Envelope, FrameHeader, FrameKind, GoneSession, Grant, Heartbeat,
     HeartbeatTaken, Hello, Incarnation, LaneSettings, LostLane, MemoryAttached, NodeList, NodeLoad,
-    NodeState, NodeStatus, Notes, OpenPool, OpenSession, PoolOpened, PoolStatus, PoolStatusRequest,
+    NodeState, NodeStatus, Notes, OpenCommands, OpenPool, OpenSession, PoolOpened, PoolStatus, PoolStatusRequest,
     RecordRule, Refusal, RefusalCode, Register, Registered, Request, ResetLanes, Role, Secret, SeedRule,
     SessionCounts, SessionEnd, SessionId, SessionList, SessionOpened, SessionReport, SessionStatus, Ship,
     Shipped, Spread, StoreData, StoreEntry, StoreList, StoreListing, StoreRead, StoreRepair, StoreRepaired,
@@ -191,6 +191,7 @@ fn requests() -> Vec<Sample> {
     let attach = Attach { pool: POOL, index: 1, incarnation: INCARNATION, secret: secret() };
     let attach_memory =
         AttachMemory { version: 1, pool: POOL, index: 1, incarnation: INCARNATION, secret: secret() };
+    let commands = OpenCommands { pool: POOL, index: 1, incarnation: INCARNATION, secret: secret() };
     let list = StoreList { path: "n1-k3f9q2tz/segments".into(), after: "0000000011.seg".into() };
     let read = StoreRead { path: "n1-k3f9q2tz/segments/0000000012.seg".into(), offset: 4096, bytes: 65_536 };
     let repair = StoreRepair { path: "n1-k3f9q2tz/segments/0000000012.seg".into() };
@@ -210,6 +211,7 @@ fn requests() -> Vec<Sample> {
         sample("request-close_session", Request::CloseSession(close)),
         sample("request-attach", Request::Attach(attach)),
         sample("request-attach_memory", Request::AttachMemory(attach_memory)),
+        sample("request-commands", Request::Commands(commands)),
         sample("request-store_list", Request::StoreList(list)),
         sample("request-store_read", Request::StoreRead(read)),
         sample("request-store_repair", Request::StoreRepair(repair)),
@@ -289,6 +291,7 @@ fn answers() -> Vec<Sample> {
         answer("answer-close_session", end),
         answer("answer-attach", Attached { lanes: 32, last: 41 }),
         answer("answer-attach_memory", MemoryAttached { lanes: 32, last: 41, generation: 2, refused: None }),
+        answer("answer-commands", CommandsOpened { lanes: 32 }),
         answer("answer-store_list", StoreListing { entries: vec![entry], more: false }),
         answer("answer-store_read", StoreData { bytes: 65_536, file_bytes: 1 << 20 }),
         answer("answer-store_repair", StoreRepaired { bytes: 65_536, damaged: true }),
@@ -298,16 +301,34 @@ fn answers() -> Vec<Sample> {
 }
 
 fn sidecars() -> Vec<Sample> {
-    let reset = ResetLanes { seeds: vec![Some(7), None], mask: vec![1, 0] };
+    let reset = ResetLanes { seeds: vec![Some(7), None], mask: vec![1, 0], options: BTreeMap::new() };
+    let options = BTreeMap::from([
+        ("low".to_owned(), vec![OptionValue::Float(-0.05), OptionValue::Int(0)]),
+        ("wind".to_owned(), vec![OptionValue::Bool(true)]),
+    ]);
+    let with_options = ResetLanes { options, ..ResetLanes::default() };
     vec![
         sample("sidecar-reset", reset),
+        sample("sidecar-reset-options", with_options),
         sample("sidecar-notes", Notes { lost: vec![LostLane { lane: 5, outcome: 3 }] }),
         sample("sidecar-refused", Refusal::new(RefusalCode::BadRequest, "action 9 of lane 3, at most 1")),
     ]
 }
 
+fn envelopes() -> Vec<Sample> {
+    let command = Envelope::command(7, "render", &BTreeMap::from([("lane", 3)])).unwrap();
+    let answered = command.clone().answered(Ok(&BTreeMap::from([("height", 160)])));
+    let refused = Refusal::new(RefusalCode::Unsupported, "image of lane 3: the env does not draw itself");
+    let refused = command.clone().answered::<()>(Err(refused));
+    vec![
+        sample("envelope-command", command),
+        sample("envelope-answer", answered),
+        sample("envelope-error", refused),
+    ]
+}
+
 fn samples() -> Vec<Sample> {
-    requests().into_iter().chain(answers()).chain(sidecars()).collect()
+    requests().into_iter().chain(answers()).chain(sidecars()).chain(envelopes()).collect()
 }
 
 fn folder() -> PathBuf {

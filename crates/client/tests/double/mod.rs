@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use rollhouse_client::{Address, AsyncCluster, Cluster, ConnectOptions, PoolRequest};
 use rollhouse_core::SeedSchedule;
-use rollhouse_engine::{Autoreset, Engine, EngineConfig, Received, Reset};
+use rollhouse_engine::{
+    Autoreset, CommandLanes, Dispatch, Engine, EngineConfig, Method, Received, Reset, dispatch,
+};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
-    Arrival, Attached, AutoresetMode, CertificateAuthority, CertificateFiles, CloseCode, Connection,
-    Credential, EndCause, FrameHeader, FrameKind, FrameLayout, FrameReader, FrameWriter, GoneSession, Grant,
+    Arrival, Attached, AutoresetMode, CertificateAuthority, CertificateFiles, CloseCode, CommandsOpened, Connection,
+    Credential, EndCause, Envelope, FrameHeader, FrameKind, FrameLayout, FrameReader, FrameWriter, GoneSession, Grant,
     Identity, Incarnation, Listener, OpenPool, Peer, PoolOpened, PoolStatus, Refusal, RefusalCode, Request,
     ResetLanes, Responder, Role, Secret, SeedRule, SessionCounts, Settings, Stranger, Trust, column_bytes,
     control,
@@ -212,6 +214,10 @@ impl Shared {
                     let task = Arc::clone(&self).attached(*node, attach, connection.clone(), responder);
                     tokio::spawn(task);
                 }
+                (Place::Node(node), Request::Commands(open)) => {
+                    let task = Arc::clone(&self).commanded(*node, open.index, connection.clone(), responder);
+                    tokio::spawn(task);
+                }
                 (Place::Node(_), _) => connection.close(CloseCode::Malformed, "not asked for"),
             }
         }
@@ -302,6 +308,47 @@ impl Shared {
         };
         let Ok((mut reader, mut writer)) = responder.accept_frames(attached, 1 << 20).await else { return };
         let _end = self.frames(node, attach.index, &connection, &mut reader, &mut writer).await;
+    }
+
+    /// Does commands until the stream ends or a fault ends it.
+    async fn commanded(
+        self: Arc<Self>,
+        node: usize,
+        index: u32,
+        connection: Connection,
+        responder: Responder,
+    ) -> Option<()> {
+        let lanes = lock(&self.sessions).get(&index)?.engine.lanes() as u32;
+        let opened = CommandsOpened { lanes };
+        let (mut reader, mut writer) = responder.accept_envelopes(opened).await.ok()?;
+        while let Ok(Some(command)) = reader.read().await {
+            let fault = self.next_fault(node);
+            if fault == Some(Fault::CutBefore) {
+                connection.close(CloseCode::Internal, "cut before");
+                return None;
+            }
+            let refusal = match fault {
+                Some(Fault::Busy) => Some(Refusal::busy("full", 1)),
+                Some(Fault::Refuse) => Some(Refusal::new(RefusalCode::Internal, "does not want to")),
+                _ => None,
+            };
+            let answer = match refusal {
+                Some(refusal) => command.answered::<()>(Err(refusal)),
+                None => {
+                    self.handled.fetch_add(1, Ordering::Relaxed);
+                    let mut sessions = lock(&self.sessions);
+                    let engine = &mut sessions.get_mut(&index)?.engine;
+                    let method = command.method.clone();
+                    dispatch(&method, Command { engine, command: &command }).unwrap()
+                }
+            };
+            if fault == Some(Fault::CutAfter) {
+                connection.close(CloseCode::Internal, "cut after");
+                return None;
+            }
+            writer.write(&answer).await.ok()?;
+        }
+        Some(())
     }
 
     /// Answers frames until the stream ends or a fault ends it.
@@ -412,7 +459,7 @@ impl Session {
         let frame = if kind == FrameKind::Reset {
             let lanes: ResetLanes = control::decode(reader.sidecar()).unwrap();
             let mask = lanes.mask.iter().map(|&flag| flag == 1).collect();
-            self.engine.reset(&Reset { seeds: lanes.seeds, mask }).unwrap()
+            self.engine.reset(&Reset { seeds: lanes.seeds, mask, options: lanes.options }).unwrap()
         } else {
             let places = self.layout.actions(self.engine.lanes(), false).unwrap();
             let actions = reader.columns().column(&places.actions, self.layout.action.dtype);
@@ -439,6 +486,24 @@ impl Session {
         let actions = reader.columns().column(&places.actions, self.layout.action.dtype);
         self.engine.send(lanes, actions).unwrap();
         self.engine.recv(count, Duration::ZERO).unwrap()
+    }
+}
+
+/// A command to an engine.
+struct Command<'a> {
+    engine: &'a mut Engine,
+    command: &'a Envelope,
+}
+
+impl Dispatch for Command<'_> {
+    type Output = Envelope;
+
+    fn with<M: Method>(self) -> Envelope {
+        let params = self.command.payload::<M::Params>().unwrap();
+        let answer = M::run(&mut CommandLanes::of(self.engine), params);
+        let refusal =
+            |error: rollhouse_engine::CommandError| Refusal::new(RefusalCode::BadRequest, error.to_string());
+        self.command.clone().answered(answer.as_ref().map_err(|error| refusal(error.clone())))
     }
 }
 

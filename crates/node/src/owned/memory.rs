@@ -3,14 +3,39 @@
 //! The engine writes observations, rewards and flags where the owner reads them; the owner's actions are copied first
 //! and then checked, like everything it writes.
 
+use std::time::{Duration, Instant};
+
 use rollhouse_arena::{
-    ArenaIdent, DEFAULT_RING_BYTES, MAX_NOTE_BYTES, PeerError, Request, ServingEnd, SharedArena,
+    ArenaIdent, DEFAULT_RING_BYTES, MAX_NOTE_BYTES, PeerError, Request, ServeError, ServingEnd, SharedArena,
 };
 use rollhouse_core::{ColumnData, ColumnMut};
-use rollhouse_engine::{Engine, Received, Reset};
-use rollhouse_wire::{FrameHeader, Refusal, RefusalCode, control};
+use rollhouse_engine::{Engine, Method, Received, Reset, ResetLanes as ResetMethod};
+use rollhouse_wire::limits::MAX_COMMAND_BYTES;
+use rollhouse_wire::{Envelope, FrameHeader, Refusal, RefusalCode, control};
 
 use super::{Kept, LOST, OwnedSession, refusal_of, with_causes};
+
+/// Why an attachment by memory is over: its owner does not keep to the rules.
+#[derive(Debug)]
+pub(crate) enum MemoryFault {
+    /// Those of the layout.
+    Peer(PeerError),
+    /// What stands in the ring of commands is no command.
+    Envelope,
+    /// It takes no answers out of their ring.
+    Unread,
+}
+
+impl From<PeerError> for MemoryFault {
+    fn from(error: PeerError) -> Self {
+        Self::Peer(error)
+    }
+}
+
+/// How long an owner may leave answers to commands in a full ring.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(1);
+
+const _: () = assert!(MAX_COMMAND_BYTES <= DEFAULT_RING_BYTES / 4, "a ring takes every envelope");
 
 impl OwnedSession {
     /// An end for a new attachment by memory. The lanes are made anew in shared memory at the first: nothing has
@@ -60,7 +85,7 @@ impl OwnedSession {
     /// # Errors
     /// If the owner does not keep to the layout's rules: the attachment is over then.
     #[inline]
-    pub(crate) fn serve(&mut self, end: &mut ServingEnd, request: Request) -> Result<(), PeerError> {
+    pub(crate) fn serve(&mut self, end: &mut ServingEnd, request: Request) -> Result<(), MemoryFault> {
         match request {
             Request::Step => {
                 let done = self.step_in_memory(end);
@@ -74,15 +99,37 @@ impl OwnedSession {
                 let partial = asked.mask.contains(&false);
                 let mask = if partial { asked.mask } else { Vec::new() };
                 let waits = self.waits_for_disk().map_or(Ok(()), Err);
-                let done = waits.and_then(|()| self.begin_episodes(&Reset { seeds, mask }));
+                let done = waits.and_then(|()| self.begin_episodes(&Reset { seeds, mask, ..Reset::default() }));
                 let done = done.and_then(|()| self.look_for_losses_of_frame());
                 self.answer_in_memory(end, done);
                 Ok(())
             }
             Request::Lanes => self.serve_lanes(end),
-            // Not known to this version.
-            Request::Command => Err(PeerError::RequestKind(0)),
+            Request::Command => self.serve_commands(end),
         }
+    }
+
+    /// Does the commands that wait, in their order.
+    fn serve_commands(&mut self, end: &mut ServingEnd) -> Result<(), MemoryFault> {
+        let mut bytes = Vec::new();
+        while end.next_command(&mut bytes)? {
+            let command = Envelope::decode(&bytes).map_err(|_| MemoryFault::Envelope)?;
+            let answer = if command.method == ResetMethod::NAME {
+                let message = "a session in shared memory is reset by a request; options are attributes";
+                let refusal = Refusal::new(RefusalCode::Unsupported, message);
+                Envelope { payload: Vec::new(), ..command }.answered::<()>(Err(refusal))
+            } else {
+                self.command(command)
+            };
+            // An answer is within the limit of envelopes, which a ring of the default size takes.
+            let bytes = answer.encode().map_err(|_| MemoryFault::Envelope)?;
+            let deadline = Some(Instant::now() + ANSWER_DEADLINE);
+            end.answer_command(&bytes, deadline, || true).map_err(|error| match error {
+                ServeError::Peer(fault) => MemoryFault::Peer(fault),
+                ServeError::TimedOut | ServeError::Gone => MemoryFault::Unread,
+            })?;
+        }
+        Ok(())
     }
 
     #[inline]
@@ -116,7 +163,7 @@ impl OwnedSession {
         }
     }
 
-    fn serve_lanes(&mut self, end: &mut ServingEnd) -> Result<(), PeerError> {
+    fn serve_lanes(&mut self, end: &mut ServingEnd) -> Result<(), MemoryFault> {
         let mut lanes = Vec::new();
         end.take_sent(&mut lanes)?;
         if lanes.is_empty() {

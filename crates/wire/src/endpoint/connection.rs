@@ -13,10 +13,10 @@ use super::peer::Peer;
 use super::requests::Requests;
 use super::settings::Path;
 use super::stream::{ByteReceiver, ByteSender, MessageError};
-use super::{FrameReader, FrameWriter};
+use super::{EnvelopeReader, EnvelopeWriter, FrameReader, FrameWriter};
 use crate::control::ControlError;
 use crate::limits::MAX_OPEN_REQUESTS;
-use crate::{Answer, Attach, Attached, Refusal, RefusalCode, Request};
+use crate::{Answer, Attach, Attached, CommandsOpened, OpenCommands, Refusal, RefusalCode, Request};
 
 /// A connection after `Hello`. Clones are handles to the same one; it closes when the last is dropped.
 #[derive(Clone)]
@@ -95,6 +95,19 @@ impl Connection {
         let mut call = self.open(&Request::Attach(attach)).await?;
         let attached = call.answer().await?;
         Ok((attached, FrameReader::new(call.receive, max_columns), FrameWriter::new(call.send)))
+    }
+
+    /// Opens the command stream of a session: its two directions.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn commands(
+        &self,
+        open: OpenCommands,
+    ) -> Result<(CommandsOpened, EnvelopeReader, EnvelopeWriter), CallError> {
+        let mut call = self.open(&Request::Commands(open)).await?;
+        let opened = call.answer().await?;
+        Ok((opened, EnvelopeReader::new(call.receive), EnvelopeWriter::new(call.send)))
     }
 
     /// What the peer asks; there is to be one reader of it per connection.

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::connection::{AnswerRef, Connection};
 use super::lost::{CloseCode, ConnectionLost, StreamLost};
 use super::stream::{ByteReceiver, ByteSender, MessageError};
-use super::{FrameReader, FrameWriter};
+use super::{EnvelopeReader, EnvelopeWriter, FrameReader, FrameWriter};
 use crate::control::{self, ControlError};
 use crate::limits::MAX_OPEN_REQUESTS;
 use crate::{Refusal, RefusalCode, Request, Role};
@@ -230,6 +230,18 @@ impl Responder {
     ) -> Result<(FrameReader, FrameWriter), StreamLost> {
         let (receive, send) = self.accept(value).await?;
         Ok((FrameReader::new(receive, max_columns), FrameWriter::new(send)))
+    }
+
+    /// As [`Responder::accept`], for envelopes.
+    ///
+    /// # Errors
+    /// If the asker is gone.
+    pub async fn accept_envelopes<T: Serialize>(
+        self,
+        value: T,
+    ) -> Result<(EnvelopeReader, EnvelopeWriter), StreamLost> {
+        let (receive, send) = self.accept(value).await?;
+        Ok((EnvelopeReader::new(receive), EnvelopeWriter::new(send)))
     }
 
     /// The bytes that follow the request.

@@ -1,0 +1,327 @@
+//! Commands: what can be asked of lanes between two steps.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use rollhouse_core::RunId;
+use rollhouse_engine::{
+    AttributeValue, GetAttributes, GetParams, LaneRange, Method, Nothing, Render, RenderAnswer, RenderParams,
+    SchemaAnswer, SetAttributes, SetParams, Statistics, StatisticsAnswer, StepError as Rules,
+};
+use rollhouse_wire::limits::MAX_OUTSTANDING_COMMANDS;
+use rollhouse_wire::{
+    CallError, CloseCode, Connection, Envelope, EnvelopeFault, EnvelopeReader, EnvelopeWriter, Grant,
+    OpenCommands, Refusal, RefusalCode,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::MethodError;
+use crate::join::{Part, run_together};
+use crate::network::Network;
+use crate::pool::AsyncPool;
+
+impl AsyncPool {
+    /// Asks something of the lanes of one session, between two steps; lanes in params and answer count from the
+    /// session's first. Sessions are numbered as [`AsyncPool::sessions`] lists them.
+    ///
+    /// When the connection is lost, what may be done twice is asked again. Dropped midway it may or may not have been
+    /// done.
+    ///
+    /// # Errors
+    /// See [`MethodError`].
+    pub async fn call<M: Method>(
+        &mut self,
+        session: usize,
+        params: &M::Params,
+    ) -> Result<M::Answer, MethodError>
+    where
+        M::Params: Sync,
+    {
+        self.check_nothing_outstanding()?;
+        if session >= self.sessions.len() {
+            return Err(MethodError::NoSuchSession { session, sessions: self.sessions.len() });
+        }
+        let mut asked: Vec<Vec<&M::Params>> = vec![Vec::new(); self.sessions.len()];
+        asked[session].push(params);
+        let mut answers = self.call_all::<M, _>(asked).await?;
+        // One was asked, one is answered.
+        answers.swap_remove(session).pop().ok_or(MethodError::NoSuchSession { session, sessions: 0 })
+    }
+
+    /// An attribute of every lane: an option's name, `state` or `max_episode_steps`.
+    ///
+    /// # Errors
+    /// See [`MethodError`].
+    pub async fn get_attr(&mut self, name: &str) -> Result<Vec<AttributeValue>, MethodError> {
+        self.check_nothing_outstanding()?;
+        let params = |lanes| GetParams { name: name.to_owned(), lanes };
+        let asked = self.parts().map(|parts| parts.map(|(lanes, _)| params(lanes)).collect()).collect();
+        let answers = self.call_all::<GetAttributes, _>(asked).await?;
+        let values: Vec<_> = answers.into_iter().flatten().flat_map(|answer| answer.values).collect();
+        match values.len() == self.lanes() {
+            true => Ok(values),
+            false => Err(MethodError::Answer {
+                what: format!("{} values of {} lanes", values.len(), self.lanes()),
+            }),
+        }
+    }
+
+    /// Sets an attribute of every lane: one value for all, or one per lane. An option counts from the next step on, a
+    /// state is where the lane goes on.
+    ///
+    /// # Errors
+    /// See [`MethodError`]; lanes of other sessions, and lanes before the one that is named, may have changed.
+    pub async fn set_attr(&mut self, name: &str, values: &[AttributeValue]) -> Result<(), MethodError> {
+        self.check_nothing_outstanding()?;
+        if values.len() != 1 && values.len() != self.lanes() {
+            let (name, given, lanes) = (name.to_owned(), values.len(), self.lanes());
+            return Err(MethodError::Lanes(rollhouse_engine::CommandError::Length { name, given, lanes }));
+        }
+        let params = |lanes, rows: Range<usize>| {
+            let values = if values.len() == 1 { values } else { &values[rows] };
+            SetParams { name: name.to_owned(), lanes, values: values.to_vec() }
+        };
+        let asked =
+            self.parts().map(|parts| parts.map(|(lanes, rows)| params(lanes, rows)).collect()).collect();
+        self.call_all::<SetAttributes, _>(asked).await.map(drop)
+    }
+
+    /// Images of those lanes as they are now, in their order.
+    ///
+    /// # Errors
+    /// See [`MethodError`].
+    pub async fn render(&mut self, lanes: Range<usize>) -> Result<Vec<RenderAnswer>, MethodError> {
+        self.check_nothing_outstanding()?;
+        if lanes.end > self.lanes() {
+            return Err(Rules::NoSuchLane { lane: lanes.end - 1, lanes: self.lanes() }.into());
+        }
+        let part = |own: &Range<usize>| {
+            let rows = lanes.start.max(own.start)..lanes.end.min(own.end);
+            rows.map(|row| RenderParams { lane: (row - own.start) as u32 }).collect()
+        };
+        let asked = self.sessions.iter().map(|site| part(site.session.lanes())).collect();
+        let images = self.call_all::<Render, _>(asked).await?;
+        let images: Vec<_> = images.into_iter().flatten().collect();
+        let sound = |image: &RenderAnswer| {
+            image.pixels.len() as u64 == u64::from(image.height) * u64::from(image.width) * 3
+        };
+        match images.iter().all(sound) {
+            true => Ok(images),
+            false => Err(MethodError::Answer { what: "an image of another size than it says".to_owned() }),
+        }
+    }
+
+    /// What the lanes of each session have done, and where the time went.
+    ///
+    /// # Errors
+    /// See [`MethodError`].
+    pub async fn statistics(&mut self) -> Result<Vec<StatisticsAnswer>, MethodError> {
+        self.check_nothing_outstanding()?;
+        let asked = self.sessions.iter().map(|_| vec![Nothing {}]).collect();
+        Ok(self.call_all::<Statistics, _>(asked).await?.into_iter().flatten().collect())
+    }
+
+    /// What the lanes are, as the first session has them.
+    ///
+    /// # Errors
+    /// See [`MethodError`].
+    pub async fn schema(&mut self) -> Result<SchemaAnswer, MethodError> {
+        self.call::<rollhouse_engine::Schema>(0, &Nothing {}).await
+    }
+
+    /// Of each session its lanes in parts whose attributes fit an envelope, and the rows of the batch they are.
+    fn parts(
+        &self,
+    ) -> impl Iterator<Item = impl Iterator<Item = (LaneRange, Range<usize>)> + use<>> + use<'_> {
+        self.sessions.iter().map(|site| {
+            let own = site.session.lanes().clone();
+            own.clone().step_by(PART_LANES).map(move |start| {
+                let end = (start + PART_LANES).min(own.end);
+                let range = LaneRange { first: (start - own.start) as u32, count: (end - start) as u32 };
+                (range, start..end)
+            })
+        })
+    }
+
+    fn check_nothing_outstanding(&self) -> Result<(), MethodError> {
+        match self.first_done.as_ref().and_then(|books| books.first_outstanding()) {
+            Some(lane) => Err(Rules::LaneOutstanding { lane }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Asks of every session what `asked` has for it, in its order, and of all sessions together.
+    async fn call_all<M: Method, P: Serialize + Send + Sync>(
+        &mut self,
+        asked: Vec<Vec<P>>,
+    ) -> Result<Vec<Vec<M::Answer>>, MethodError> {
+        let clock = self.clock();
+        let (after, pool) = (self.timeout(), self.id());
+        let Self { sessions, commanders, cluster, .. } = self;
+        let network = cluster.network();
+        commanders.resize_with(sessions.len(), Commander::default);
+        let mut results: Vec<Option<Result<Vec<M::Answer>, MethodError>>> = Vec::new();
+        results.resize_with(sessions.len(), || None);
+        let parts = sessions.iter().zip(commanders).zip(asked).zip(&mut results);
+        let parts = parts.map(|(((site, commander), asked), slot)| {
+            Box::pin(async move {
+                let node = site.session.grant().node.clone();
+                *slot = Some(match (site.session.gone(), asked.is_empty()) {
+                    (_, true) => Ok(Vec::new()),
+                    (Some(gone), _) => Err(MethodError::Gone { reason: gone.reason.clone() }),
+                    (None, _) => {
+                        let answers = commander.ask::<M, P>(network, pool, site.session.grant(), &asked);
+                        let answers = tokio::time::timeout_at(clock.deadline, answers).await;
+                        answers.unwrap_or(Err(MethodError::TimedOut { after, node }))
+                    }
+                });
+            }) as Part<'_>
+        });
+        run_together(parts.collect(), || false).await;
+        // Every part has left its result.
+        results.into_iter().flatten().collect()
+    }
+}
+
+/// Asks commands of one session.
+#[derive(Debug, Default)]
+pub(crate) struct Commander {
+    stream: Option<CommandStream>,
+    /// Id of the next command.
+    next: u64,
+}
+
+#[derive(Debug)]
+struct CommandStream {
+    connection: Connection,
+    reader: EnvelopeReader,
+    writer: EnvelopeWriter,
+}
+
+/// Why a command has no answer.
+enum Trouble {
+    Refused(Refusal),
+    /// The stream is no more; whether anything was written that has no answer.
+    Lost {
+        written: bool,
+    },
+    /// The node does not keep to the protocol.
+    Malformed(String),
+    /// A command is too long.
+    TooLong(EnvelopeFault),
+}
+
+impl Commander {
+    /// Asks all of `asked`, in their order. Not cancellation-safe but for this: the next call begins on a new stream.
+    async fn ask<M: Method, P: Serialize>(
+        &mut self,
+        network: &Network,
+        pool: RunId,
+        grant: &Grant,
+        asked: &[P],
+    ) -> Result<Vec<M::Answer>, MethodError> {
+        let node = || grant.node.clone();
+        let mut answers = Vec::with_capacity(asked.len());
+        let mut wait = FIRST_WAIT;
+        loop {
+            let trouble = match self.stream(network, pool, grant).await {
+                Ok(mut stream) => match stream.exchange::<M, P>(&mut self.next, asked, &mut answers).await {
+                    Ok(()) => {
+                        self.stream = Some(stream);
+                        return Ok(answers);
+                    }
+                    Err(Trouble::Malformed(what)) => {
+                        stream.connection.close(CloseCode::Malformed, &what);
+                        return Err(MethodError::Answer { what: format!("node {}: {what}", grant.node) });
+                    }
+                    Err(trouble) => trouble,
+                },
+                Err(trouble) => trouble,
+            };
+            let pause = match trouble {
+                Trouble::Refused(refusal) if refusal.code == RefusalCode::Busy => {
+                    wait.max(Duration::from_millis(refusal.retry_after_ms.unwrap_or(0)))
+                }
+                Trouble::Refused(refusal) => return Err(MethodError::Refused { node: node(), refusal }),
+                Trouble::Lost { written } if written && !M::REPEATABLE => {
+                    return Err(MethodError::Lost { node: node(), method: M::NAME });
+                }
+                Trouble::Lost { .. } => wait,
+                Trouble::TooLong(fault) => return Err(MethodError::TooLong(fault)),
+                Trouble::Malformed(what) => return Err(MethodError::Answer { what }),
+            };
+            tokio::time::sleep(pause).await;
+            wait = (wait * 2).min(LONGEST_WAIT);
+        }
+    }
+
+    /// The session's command stream, taken out: what happens midway leaves none.
+    async fn stream(
+        &mut self,
+        network: &Network,
+        pool: RunId,
+        grant: &Grant,
+    ) -> Result<CommandStream, Trouble> {
+        if let Some(stream) = self.stream.take().filter(|stream| stream.connection.lost().is_none()) {
+            return Ok(stream);
+        }
+        let lost = Trouble::Lost { written: false };
+        let Ok(connection) = network.node(grant).await else { return Err(lost) };
+        let Grant { index, incarnation, secret, .. } = *grant;
+        match connection.commands(OpenCommands { pool, index, incarnation, secret }).await {
+            Ok((_, reader, writer)) => Ok(CommandStream { connection, reader, writer }),
+            Err(CallError::Refused(refusal)) => Err(Trouble::Refused(refusal)),
+            Err(_) => Err(lost),
+        }
+    }
+}
+
+impl CommandStream {
+    /// Sends what of `asked` has no answer yet, and reads the answers to it.
+    async fn exchange<M: Method, P: Serialize>(
+        &mut self,
+        next: &mut u64,
+        asked: &[P],
+        answers: &mut Vec<M::Answer>,
+    ) -> Result<(), Trouble> {
+        let (mut sent, mut awaited) = (answers.len(), *next);
+        while answers.len() < asked.len() {
+            while sent < asked.len() && sent - answers.len() < MAX_OUTSTANDING_COMMANDS {
+                let command = Envelope::command(*next, M::NAME, &asked[sent])
+                    .map_err(|error| Trouble::TooLong(EnvelopeFault::Envelope(error)))?;
+                *next += 1;
+                sent += 1;
+                self.writer.write(&command).await.map_err(|fault| match fault {
+                    EnvelopeFault::Lost(_) => Trouble::Lost { written: true },
+                    fault => Trouble::TooLong(fault),
+                })?;
+            }
+            let answer = match self.reader.read().await {
+                Ok(Some(answer)) => answer,
+                Ok(None) | Err(EnvelopeFault::Lost(_)) => return Err(Trouble::Lost { written: true }),
+                Err(fault) => return Err(Trouble::Malformed(fault.to_string())),
+            };
+            if answer.id != awaited {
+                return Err(Trouble::Malformed(format!("an answer to command {}, not {awaited}", answer.id)));
+            }
+            awaited += 1;
+            answers.push(read::<M::Answer>(answer)?);
+        }
+        Ok(())
+    }
+}
+
+fn read<T: DeserializeOwned>(answer: Envelope) -> Result<T, Trouble> {
+    match &answer.error {
+        Some(refusal) => Err(Trouble::Refused(refusal.clone())),
+        None => answer.payload().map_err(|error| Trouble::Malformed(error.to_string())),
+    }
+}
+
+/// Lanes of one envelope of attributes: states of up to 28 doubles fit.
+const PART_LANES: usize = 512;
+
+/// How long to wait before what got lost is asked again.
+const FIRST_WAIT: Duration = Duration::from_millis(20);
+const LONGEST_WAIT: Duration = Duration::from_secs(1);

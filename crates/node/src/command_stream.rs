@@ -1,0 +1,92 @@
+//! The command stream of a session: envelopes of its owner in, answers out, one after the other.
+
+use std::sync::Arc;
+
+use rollhouse_wire::{
+    CloseCode, CommandsOpened, Connection, EnvelopeReader, EnvelopeWriter, OpenCommands, Responder,
+};
+
+use crate::hosted::{Gone, Owned};
+use crate::hosting::Hosting;
+
+/// Answers an `OpenCommands` and does what comes on the stream until its owner ends it or the session ends. What is no
+/// envelope ends the connection with the reason.
+///
+/// Commands are read one by one: those that wait do so in the stream's receive window.
+pub(crate) async fn serve(
+    hosting: Arc<Hosting>,
+    connection: Connection,
+    open: OpenCommands,
+    responder: Responder,
+) {
+    let session = match hosting.session_of(&open) {
+        Ok(session) => session,
+        Err(refusal) => {
+            // Whether he still wants to hear it is his affair.
+            let _told = responder.refuse(refusal).await;
+            return;
+        }
+    };
+    let opened = CommandsOpened { lanes: session.lanes };
+    let Ok((mut reader, mut writer)) = responder.accept_envelopes(opened).await else { return };
+    match run(&hosting, &session, &mut reader, &mut writer).await {
+        End::ByOwner => {
+            // Already finished or lost is as good.
+            let _finished = writer.stream().finish();
+        }
+        End::Session(gone) => {
+            writer.stream().give_up(CloseCode::SessionEnded);
+            reader.stream().give_up(CloseCode::SessionEnded);
+            if let Some(gone) = gone {
+                // Whoever finds the session gone sees to it that its end is told.
+                hosting.end(session.id, session.incarnation, gone).await;
+            }
+        }
+        End::Fault(code, reason) => {
+            hosting.figures.malformed.add(1);
+            connection.close(code, &reason);
+        }
+    }
+}
+
+/// Why a command stream ended.
+enum End {
+    ByOwner,
+    /// The session has ended, or was found gone.
+    Session(Option<Gone>),
+    Fault(CloseCode, String),
+}
+
+async fn run(
+    hosting: &Hosting,
+    session: &Owned,
+    reader: &mut EnvelopeReader,
+    writer: &mut EnvelopeWriter,
+) -> End {
+    let mut turns = session.turns();
+    loop {
+        let command = tokio::select! {
+            // A command that is here is done even if the session ends at the same time.
+            biased;
+            read = reader.read() => match read {
+                Ok(Some(command)) => command,
+                Ok(None) => return End::ByOwner,
+                Err(fault) => return match fault.code() {
+                    Some(code) => End::Fault(code, fault.to_string()),
+                    None => End::ByOwner,
+                },
+            },
+            // The sender lives as long as the session, which we hold.
+            _ = turns.wait_for(|turn| turn.ended) => return End::Session(None),
+        };
+        let answer = match session.command(command, &hosting.executor, &hosting.figures).await {
+            Ok(answer) => answer,
+            Err(gone) => return End::Session(Some(gone)),
+        };
+        if writer.write(&answer).await.is_err() {
+            return End::ByOwner;
+        }
+        // Short commands never wait: other sessions are to have their turn as well.
+        tokio::task::consume_budget().await;
+    }
+}

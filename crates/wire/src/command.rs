@@ -1,0 +1,160 @@
+//! The command channel of a session: envelopes, and how its stream is opened.
+
+use std::fmt;
+
+use rollhouse_core::RunId;
+use serde::{Deserialize, Serialize};
+
+use crate::control::{self, ControlError};
+use crate::ids::run_id;
+use crate::limits::{MAX_COMMAND_BYTES, MAX_METHOD_BYTES};
+use crate::{Incarnation, Refusal, Secret};
+
+/// Owner to node: the first message of a session's command stream. After the answer the stream carries [`Envelope`]s.
+/// It neither replaces the stream of frames nor keeps the session's lease.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct OpenCommands {
+    /// The pool.
+    #[serde(with = "run_id")]
+    pub pool: RunId,
+    /// Which of its sessions.
+    pub index: u32,
+    /// Which placement of it.
+    pub incarnation: Incarnation,
+    /// From the grant.
+    pub secret: Secret,
+}
+
+/// The command stream is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommandsOpened {
+    /// Lanes of the session.
+    pub lanes: u32,
+}
+
+/// A command, or its answer: both go by the same form.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Envelope {
+    /// Correlation id, chosen by the asker; the answer has it too. Answers come in the order of their commands.
+    pub id: u64,
+    /// Name of the method.
+    pub method: String,
+    /// A msgpack map: the method's params, or its answer. Empty with an error.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "serde_bytes")]
+    pub payload: Vec<u8>,
+    /// Why it was not done; in answers only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Refusal>,
+}
+
+impl Envelope {
+    /// A command with those params.
+    ///
+    /// # Errors
+    /// See [`EnvelopeError`].
+    pub fn command<T: Serialize>(id: u64, method: &str, params: &T) -> Result<Self, EnvelopeError> {
+        Ok(Self { id, method: method.to_owned(), payload: pack(params)?, error: None })
+    }
+
+    /// The answer to this command, or why there is none. An answer that is too long becomes an error that says so.
+    #[must_use]
+    pub fn answered<T: Serialize>(self, answer: Result<&T, Refusal>) -> Self {
+        let packed = answer.and_then(|answer| {
+            pack(answer).map_err(|error| Refusal::new(crate::RefusalCode::Unsupported, error.to_string()))
+        });
+        let answered = match packed {
+            Ok(payload) => Self { payload, error: None, ..self },
+            Err(refusal) => Self { payload: Vec::new(), error: Some(refusal), ..self },
+        };
+        match answered.encode() {
+            Ok(_) => answered,
+            Err(error) => {
+                let refusal = Refusal::new(crate::RefusalCode::Unsupported, error.to_string());
+                Self { payload: Vec::new(), error: Some(refusal), ..answered }
+            }
+        }
+    }
+
+    /// What the payload says.
+    ///
+    /// # Errors
+    /// If it is not of that type.
+    pub fn payload<'a, T: Deserialize<'a>>(&'a self) -> Result<T, ControlError> {
+        control::decode(&self.payload)
+    }
+
+    /// As bytes, without a length word.
+    ///
+    /// # Errors
+    /// See [`EnvelopeError`].
+    pub fn encode(&self) -> Result<Vec<u8>, EnvelopeError> {
+        let bytes = pack(self)?;
+        match bytes.len() > MAX_COMMAND_BYTES {
+            true => Err(EnvelopeError::TooLong { bytes: bytes.len() }),
+            false => Ok(bytes),
+        }
+    }
+
+    /// From bytes without a length word.
+    ///
+    /// # Errors
+    /// See [`EnvelopeError`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, EnvelopeError> {
+        if bytes.len() > MAX_COMMAND_BYTES {
+            return Err(EnvelopeError::TooLong { bytes: bytes.len() });
+        }
+        let envelope: Self = control::decode(bytes).map_err(EnvelopeError::Control)?;
+        match envelope.method.len() {
+            1..=MAX_METHOD_BYTES => Ok(envelope),
+            bytes => Err(EnvelopeError::Method { bytes }),
+        }
+    }
+}
+
+/// A message as msgpack alone.
+fn pack<T: Serialize>(message: &T) -> Result<Vec<u8>, EnvelopeError> {
+    let mut bytes = Vec::new();
+    control::encode(message, &mut bytes).map_err(EnvelopeError::Control)?;
+    Ok(bytes.split_off(size_of::<u32>()))
+}
+
+/// Why bytes are no envelope, or an envelope cannot be sent.
+#[derive(Debug)]
+pub enum EnvelopeError {
+    /// Longer than [`MAX_COMMAND_BYTES`].
+    TooLong {
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// A method's name is empty or longer than [`MAX_METHOD_BYTES`].
+    Method {
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// It is no message, or cannot be one.
+    Control(ControlError),
+}
+
+impl fmt::Display for EnvelopeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong { bytes } => {
+                write!(f, "a command or answer of {bytes} bytes, at most {MAX_COMMAND_BYTES} are taken")
+            }
+            Self::Method { bytes } => {
+                write!(f, "a method's name has {bytes} bytes, must have 1 to {MAX_METHOD_BYTES}")
+            }
+            Self::Control(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for EnvelopeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            // Its own words are this error's.
+            Self::Control(error) => error.source(),
+            Self::TooLong { .. } | Self::Method { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Envelopes on a stream: each behind its length word.
+
+use std::fmt;
+
+use super::lost::{CloseCode, StreamLost};
+use super::stream::{ByteReceiver, ByteSender};
+use crate::limits::MAX_COMMAND_BYTES;
+use crate::{Envelope, EnvelopeError};
+
+/// Receives envelopes. Holds one at a time.
+#[derive(Debug)]
+pub struct EnvelopeReader {
+    stream: ByteReceiver,
+    word: [u8; 4],
+    bytes: Vec<u8>,
+    /// Of the word, then of the bytes.
+    filled: usize,
+}
+
+impl EnvelopeReader {
+    /// Reads envelopes from that stream.
+    pub fn new(stream: ByteReceiver) -> Self {
+        Self { stream, word: [0; 4], bytes: Vec::new(), filled: 0 }
+    }
+
+    /// The next envelope; `None` when the stream has ended between two. Cancellation-safe: the next call goes on where
+    /// this one was dropped.
+    ///
+    /// # Errors
+    /// See [`EnvelopeFault`]; afterwards the stream is of no use.
+    pub async fn read(&mut self) -> Result<Option<Envelope>, EnvelopeFault> {
+        const WORD: usize = size_of::<u32>();
+        loop {
+            let length = u32::from_le_bytes(self.word) as usize;
+            let target = match self.filled.checked_sub(WORD) {
+                None => &mut self.word[self.filled..],
+                Some(filled) if filled == length => {
+                    let envelope = Envelope::decode(&self.bytes);
+                    self.filled = 0;
+                    self.bytes.clear();
+                    return envelope.map(Some).map_err(EnvelopeFault::Envelope);
+                }
+                Some(filled) => {
+                    if length > MAX_COMMAND_BYTES {
+                        return Err(EnvelopeFault::Envelope(EnvelopeError::TooLong { bytes: length }));
+                    }
+                    // Grown as bytes arrive: a length alone must not cost us memory.
+                    if filled == self.bytes.len() {
+                        self.bytes.resize(length.min(filled + STEP_BYTES), 0);
+                    }
+                    &mut self.bytes[filled..]
+                }
+            };
+            match self.stream.read(target).await.map_err(EnvelopeFault::Lost)? {
+                Some(bytes) => self.filled += bytes,
+                None if self.filled == 0 => return Ok(None),
+                None => return Err(EnvelopeFault::Lost(StreamLost::Cut)),
+            }
+        }
+    }
+
+    /// The stream, to give it up.
+    pub fn stream(&mut self) -> &mut ByteReceiver {
+        &mut self.stream
+    }
+}
+
+/// Sends envelopes.
+#[derive(Debug)]
+pub struct EnvelopeWriter {
+    stream: ByteSender,
+}
+
+impl EnvelopeWriter {
+    /// Sends envelopes on that stream.
+    pub fn new(stream: ByteSender) -> Self {
+        Self { stream }
+    }
+
+    /// Sends an envelope: returns when the connection has taken it, as soon as its windows allow. Not
+    /// cancellation-safe: afterwards the stream is of no use.
+    ///
+    /// # Errors
+    /// See [`EnvelopeFault`]; one that is too long was not sent.
+    pub async fn write(&mut self, envelope: &Envelope) -> Result<(), EnvelopeFault> {
+        let bytes = envelope.encode().map_err(EnvelopeFault::Envelope)?;
+        let mut message = Vec::with_capacity(size_of::<u32>() + bytes.len());
+        // Within the limit of an envelope, which fits the word.
+        message.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        message.extend_from_slice(&bytes);
+        self.stream.write_all(&message).await.map_err(EnvelopeFault::Lost)
+    }
+
+    /// The stream, to end it or give it up.
+    pub fn stream(&mut self) -> &mut ByteSender {
+        &mut self.stream
+    }
+}
+
+/// Why no envelope can be read or sent any more.
+#[derive(Debug)]
+pub enum EnvelopeFault {
+    /// The stream is no more.
+    Lost(StreamLost),
+    /// What came, or was to be sent, is no envelope.
+    Envelope(EnvelopeError),
+}
+
+impl EnvelopeFault {
+    /// With what the connection has to be closed; `None` if only the stream is no more.
+    pub const fn code(&self) -> Option<CloseCode> {
+        match self {
+            Self::Lost(StreamLost::Cut) => Some(CloseCode::Malformed),
+            Self::Lost(_) => None,
+            Self::Envelope(EnvelopeError::TooLong { .. }) => Some(CloseCode::TooLong),
+            Self::Envelope(_) => Some(CloseCode::Malformed),
+        }
+    }
+}
+
+impl fmt::Display for EnvelopeFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost(lost) => lost.fmt(f),
+            Self::Envelope(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for EnvelopeFault {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Lost(lost) => Some(lost),
+            Self::Envelope(error) => std::error::Error::source(error),
+        }
+    }
+}
+
+/// By how much the buffer of an envelope grows ahead of its bytes.
+const STEP_BYTES: usize = 16 << 10;
