@@ -58,7 +58,7 @@ impl Node {
             }
             Request::Reset => {
                 let ResetColumns { seeds, mask } = end.reset_columns();
-                match self.engine.reset(&Reset { seeds, mask }) {
+                match self.engine.reset(&Reset { seeds, mask, ..Reset::default() }) {
                     Ok(frame) => end.answer_frame(&frame, &[]),
                     Err(error) => end.refuse(error.to_string().as_bytes()),
                 }

@@ -8,7 +8,7 @@ use numpy::{PyArray1, PyArrayDyn, PyArrayMethods, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyList, PyTuple};
 use rollhouse_client::{RequestError, StepError};
 use rollhouse_core::EnvSpec;
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, DType, Space};
@@ -16,9 +16,10 @@ use rollhouse_engine::{Autoreset, Engine, EngineConfig, Frame, Received, Reset, 
 use rollhouse_env::Registry;
 
 use crate::arrays::{KeepAlive, RowShape, constant_flags, fill_flags, flags, mask};
+use crate::commands::{attribute_list, attribute_value, image, lane_options};
 use crate::cost::Cost;
 use crate::envs::checked_options;
-use crate::failure::{exception, of_config, of_request, of_step};
+use crate::failure::{exception, of_config, of_method, of_request, of_step};
 use crate::fork::Home;
 use crate::infos::{InfoShapes, Rows};
 use crate::lanes::Lanes;
@@ -152,10 +153,12 @@ impl NativeLanes {
         py: Python<'py>,
         seeds: Vec<Option<u64>>,
         mask: Vec<bool>,
+        options: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyTuple>> {
+        let options = lane_options(py, options)?;
         let mut state = self.lock(py)?;
         state.refuse_outstanding(py)?;
-        let reset = Reset { seeds, mask };
+        let reset = Reset { seeds, mask, options };
         let inner = state.inner(py)?;
         let done = py.detach(|| inner.reset(&reset));
         done.map_err(|error| of_step(py, &error))?;
@@ -225,6 +228,55 @@ impl NativeLanes {
         state.outstanding -= received.lanes.len();
         let newly_lost = state.look_for_losses(py, self)?;
         self.received(py, &state, &received, &newly_lost)
+    }
+
+    /// An attribute of every lane; see `rollhouse_engine`'s methods.
+    fn get_attr<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyList>> {
+        let mut state = self.lock(py)?;
+        state.refuse_outstanding(py)?;
+        let inner = state.inner(py)?;
+        let values = py.detach(|| inner.get_attr(name)).map_err(|error| of_method(py, &error))?;
+        attribute_list(py, values)
+    }
+
+    /// Sets an attribute: one value for all lanes, or one per lane.
+    fn set_attr(&self, py: Python<'_>, name: &str, values: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
+        let values: Vec<_> =
+            values.iter().map(|value| attribute_value(py, name, value)).collect::<PyResult<_>>()?;
+        let mut state = self.lock(py)?;
+        state.refuse_outstanding(py)?;
+        let inner = state.inner(py)?;
+        py.detach(|| inner.set_attr(name, values)).map_err(|error| of_method(py, &error))
+    }
+
+    /// An image of every lane, uint8 `[height, width, 3]` each.
+    fn render<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let mut state = self.lock(py)?;
+        state.refuse_outstanding(py)?;
+        let inner = state.inner(py)?;
+        let images = py.detach(|| inner.render()).map_err(|error| of_method(py, &error))?;
+        let list = PyList::empty(py);
+        for one in images {
+            list.append(image(py, one)?)?;
+        }
+        Ok(list)
+    }
+
+    /// What the lanes have done: one JSON object per session.
+    fn statistics(&self, py: Python<'_>) -> PyResult<String> {
+        let mut state = self.lock(py)?;
+        state.refuse_outstanding(py)?;
+        let inner = state.inner(py)?;
+        let statistics = py.detach(|| inner.statistics()).map_err(|error| of_method(py, &error))?;
+        serde_json::to_string(&statistics).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    /// Whether the lanes draw themselves.
+    fn renders(&self, py: Python<'_>) -> PyResult<bool> {
+        let mut state = self.lock(py)?;
+        let inner = state.inner(py)?;
+        let schema = py.detach(|| inner.schema()).map_err(|error| of_method(py, &error))?;
+        Ok(schema.renders)
     }
 
     /// Lanes that were sent and not received.

@@ -20,7 +20,9 @@ pub(crate) fn env_ids() -> Vec<String> {
 pub(crate) fn env_spec<'py>(py: Python<'py>, id: &str) -> PyResult<Bound<'py, PyDict>> {
     let entry =
         Registry::builtin().get(id).map_err(|error| exception(py, "UnknownEnvError", error.to_string()))?;
-    spec_dict(py, entry.spec())
+    let dict = spec_dict(py, entry.spec())?;
+    dict.set_item("renders", entry.renders())?;
+    Ok(dict)
 }
 
 /// An env's spec as plain Python values.
@@ -100,7 +102,7 @@ pub(crate) fn space<'py>(py: Python<'py>, space: &Space) -> PyResult<Bound<'py, 
     Ok(dict)
 }
 
-fn plain(py: Python<'_>, value: OptionValue) -> PyResult<Bound<'_, PyAny>> {
+pub(crate) fn plain(py: Python<'_>, value: OptionValue) -> PyResult<Bound<'_, PyAny>> {
     Ok(match value {
         OptionValue::Bool(value) => value.into_pyobject(py)?.to_owned().into_any(),
         OptionValue::Int(value) => value.into_pyobject(py)?.into_any(),

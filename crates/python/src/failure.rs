@@ -3,11 +3,11 @@
 use std::error::Error;
 use std::fmt::Write;
 
-use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyTimeoutError, PyValueError};
+use pyo3::exceptions::{PyAttributeError, PyIndexError, PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use rollhouse_client::{ConnectError, OpenError, RequestError, StepError as PoolError};
-use rollhouse_engine::{ConfigError, StepError};
+use rollhouse_client::{ConnectError, MethodError, OpenError, RequestError, StepError as PoolError};
+use rollhouse_engine::{CommandError, ConfigError, StepError};
 use rollhouse_wire::{DialError, RefusalCode};
 
 /// An exception of the class `name` of `rollhouse.errors`.
@@ -28,6 +28,23 @@ pub(crate) fn of_step(py: Python<'_>, error: &PoolError) -> PyErr {
         PoolError::Interrupted => interrupted(),
         PoolError::AllLost { .. } => all_lost(py, error.to_string()),
         PoolError::Refused { refusal, .. } => refused(py, refusal.code, error.to_string()),
+        other => exception(py, "ClusterError", other.to_string()),
+    }
+}
+
+/// What refused something that was asked of lanes between two steps.
+#[cold]
+pub(crate) fn of_method(py: Python<'_>, error: &MethodError) -> PyErr {
+    match error {
+        MethodError::Lanes(CommandError::Step(error)) => of_rules(py, error),
+        MethodError::Lanes(CommandError::UnknownAttribute { .. } | CommandError::ReadOnly { .. }) => {
+            PyAttributeError::new_err(error.to_string())
+        }
+        MethodError::Lanes(error) => PyValueError::new_err(error.to_string()),
+        MethodError::Refused { refusal, .. } => refused(py, refusal.code, error.to_string()),
+        MethodError::Gone { .. } => all_lost(py, error.to_string()),
+        MethodError::TimedOut { .. } => PyTimeoutError::new_err(error.to_string()),
+        MethodError::Interrupted => interrupted(),
         other => exception(py, "ClusterError", other.to_string()),
     }
 }
@@ -93,6 +110,8 @@ fn of_rules(py: Python<'_>, error: &StepError) -> PyErr {
         StepError::LaneOutstanding { .. } => "OutstandingError",
         StepError::NothingOutstanding { .. } => "NothingOutstandingError",
         StepError::LaneLost { .. } => "LaneLostError",
+        StepError::Options(_) | StepError::State { .. } => "OptionsError",
+        StepError::Render { .. } => "UnsupportedError",
         StepError::Busy { .. } => "BusyError",
         StepError::Hung => "HungError",
         StepError::TimedOut => return PyTimeoutError::new_err(message),

@@ -5,6 +5,7 @@
 
 mod arrays;
 mod cluster;
+mod commands;
 mod cost;
 mod engine;
 mod envs;

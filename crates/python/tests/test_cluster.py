@@ -17,7 +17,15 @@ from gymnasium.vector import AutoresetMode
 import rollhouse
 from rollhouse import errors
 
-BUILT_IN = ["Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1"]
+BUILT_IN = [
+    "Acrobot-v1",
+    "CartPole-v1",
+    "Echo-v0",
+    "GridBreakout-v0",
+    "MountainCar-v0",
+    "MountainCarContinuous-v0",
+    "Pendulum-v1",
+]
 LANES = 5
 STEPS = 300
 
@@ -267,4 +275,40 @@ def test_ctrl_c_ends_a_call_that_waits(cluster: rollhouse.Cluster) -> None:
         signal.signal(signal.SIGALRM, before)
     envs.reset(seed=0)
     envs.step(np.zeros(2, dtype=np.int64))
+    envs.close()
+
+
+def test_options_attributes_and_images_are_those_of_embedded_lanes(cluster: rollhouse.Cluster) -> None:
+    here = rollhouse.make_vec("GridBreakout-v0", LANES, seed=3, render_mode="rgb_array")
+    there = cluster.make_vec("GridBreakout-v0", LANES, seed=3, render_mode="rgb_array", record=False)
+    sticky = {"sticky_action_probability": np.linspace(0, 1, LANES)}
+    same(there.reset(options=sticky), here.reset(options=sticky))
+    for _ in range(30):
+        actions = here.action_space.sample()
+        same(there.step(actions), here.step(actions))
+        same(there.get_attr("state"), here.get_attr("state"))
+    same(there.get_attr("sticky_action_probability"), here.get_attr("sticky_action_probability"))
+    same(there.render(), here.render())
+    states = here.get_attr("state")[::-1]
+    for one in (here, there):
+        one.set_attr("state", states)
+        one.set_attr("sticky_action_probability", 0.0)
+    same(there.step(actions), here.step(actions))
+    assert there.statistics()["steps"] == here.statistics()["steps"]
+    there.close()
+
+
+def test_what_lanes_of_a_cluster_cannot_do_is_refused_by_name(cluster: rollhouse.Cluster) -> None:
+    envs = cluster.make_vec("CartPole-v1", 2, seed=1)
+    envs.reset()
+    with pytest.raises(errors.RefusedError, match="recorded lanes keep"):
+        envs.set_attr("low", 0.0)
+    with pytest.raises(errors.RefusedError, match="recorded lanes keep"):
+        envs.reset(options={"low": 0.0})
+    assert envs.get_attr("low") == (-0.05, -0.05)
+    with pytest.raises(AttributeError, match="gravity"):
+        envs.get_attr("gravity")
+    with pytest.raises(ValueError, match="has no renderer"):
+        cluster.make_vec("CartPole-v1", 2, render_mode="rgb_array")
+    envs.reset()
     envs.close()

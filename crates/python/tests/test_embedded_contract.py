@@ -71,6 +71,21 @@ def test_gymnasium_makes_them_by_their_registered_ids() -> None:
         envs.close()
 
 
+@pytest.mark.parametrize("copy", [True, False])
+def test_an_image_is_a_batch_of_bytes_in_its_own_shape(copy: bool) -> None:
+    envs = rollhouse.make_vec("GridBreakout-v0", 3, copy=copy, seed=1)
+    assert envs.single_observation_space == gymnasium.spaces.Box(0, 255, (10, 10, 4), np.uint8)
+    observations, _ = envs.reset()
+    for _ in range(50):
+        assert (observations.shape, observations.dtype) == ((3, 10, 10, 4), np.uint8)
+        paddle, ball, _, bricks = (observations[..., channel] == 255 for channel in range(4))
+        assert (paddle.sum(axis=(1, 2)) == 1).all() and paddle[:, 9].any(axis=1).all()
+        assert (ball.sum(axis=(1, 2)) == 1).all()
+        assert not bricks[:, [0, *range(4, 10)]].any()
+        assert set(np.unique(observations)) == {0, 255}
+        observations = envs.step(np.full(3, 2))[0]
+
+
 def test_gymnasium_imports_the_package_by_module_prefix() -> None:
     program = (
         "import gymnasium; envs = gymnasium.make_vec('rollhouse:rollhouse/CartPole-v1', num_envs=2); "
@@ -224,10 +239,29 @@ def test_bad_masks_are_refused_in_gymnasiums_words(mask, error, text) -> None:
 
 
 def test_unknown_reset_options_are_named() -> None:
-    with pytest.raises(ValueError, match="low"):
-        make(2).reset(options={"low": -0.1})
+    with pytest.raises(errors.OptionsError, match="'gravity'; CartPole-v1 takes"):
+        make(2).reset(options={"gravity": -0.1})
+    with pytest.raises(errors.OptionsError, match="'low' has 3 values, must have 1 or 2"):
+        make(2).reset(options={"low": [0.0] * 3})
+    with pytest.raises(errors.OptionsError, match="`low`"):
+        make(2).reset(options={"low": "deep"})
+    with pytest.raises(errors.OptionsError, match="must be at most `high`"):
+        make(2).reset(options={"low": 1.0})
     with pytest.raises(TypeError, match="options=3"):
         make(2).reset(options=3)
+
+
+def test_options_of_a_reset_are_those_lanes_own_until_others_are_given() -> None:
+    envs = make(3)
+    envs.reset(seed=0)
+    envs.reset(options={"low": np.array([0.0, 0.01, 0.02]), "high": 0.03})
+    assert envs.get_attr("low") == (0.0, 0.01, 0.02)
+    mask = np.array([False, True, False])
+    observations, _ = envs.reset(options={"low": 0.029, "reset_mask": mask})
+    assert envs.get_attr("low") == (0.0, 0.029, 0.02)
+    assert (observations[1] >= np.float32(0.029)).all()
+    observations, _ = envs.reset(seed=4)
+    assert (observations[2] >= np.float32(0.02)).all() and (observations <= np.float32(0.03)).all()
 
 
 # Autoreset.
@@ -415,12 +449,80 @@ def test_attributes_of_lanes() -> None:
     assert envs.get_attr("observation_space") == (envs.single_observation_space,) * 2
     with pytest.raises(AttributeError, match="gravity"):
         envs.get_attr("gravity")
-    with pytest.raises(AttributeError, match="decided when"):
-        envs.set_attr("sutton_barto_reward", True)
+    envs.set_attr("sutton_barto_reward", [False, True])
+    assert envs.get_attr("sutton_barto_reward") == (False, True)
+    envs.reset(seed=0)
+    assert envs.step([0, 0])[1].tolist() == [1.0, 0.0]
+    with pytest.raises(AttributeError, match="read only"):
+        envs.set_attr("max_episode_steps", 7)
+    with pytest.raises(AttributeError, match="gravity"):
+        envs.set_attr("gravity", 1.0)
     with pytest.raises(ValueError, match="Got `3` values for 2 environments"):
         envs.set_attr("sutton_barto_reward", [True] * 3)
     with pytest.raises(NotImplementedError, match="np_random"):
         _ = envs.np_random
+
+
+def test_a_state_that_is_set_is_where_lanes_go_on() -> None:
+    envs, twin = make(3), make(3)
+    for one in (envs, twin):
+        one.reset(seed=0)
+    states = envs.get_attr("state")
+    assert [(state.shape, state.dtype) for state in states] == [((4,), np.float64)] * 3
+    envs.set_attr("state", [states[2]] * 3)
+    ours, theirs = envs.step(right(envs))[0], twin.step(right(twin))[0]
+    assert all(np.array_equal(row, theirs[2]) for row in ours)
+    with pytest.raises(errors.OptionsError, match="state of lane 0: state has 1 doubles, must have 4"):
+        envs.set_attr("state", [[1.0]] * 3)
+
+
+def test_recorded_lanes_keep_options_and_states(tmp_path) -> None:
+    envs = rollhouse.make_vec("CartPole-v1", 2, record=True, data=tmp_path)
+    for call in (
+        lambda: envs.reset(options={"low": 0.0}),
+        lambda: envs.set_attr("low", 0.0),
+        lambda: envs.set_attr("state", [[0.0] * 4] * 2),
+    ):
+        with pytest.raises(errors.OptionsError, match="recorded lanes keep"):
+            call()
+    envs.close()
+
+
+def test_lanes_under_way_cannot_be_looked_at() -> None:
+    envs = make(2)
+    envs.reset(seed=0)
+    envs.send([0], [1])
+    with pytest.raises(errors.OutstandingError):
+        envs.get_attr("state")
+    with pytest.raises(errors.OutstandingError):
+        envs.statistics()
+    envs.recv()
+
+
+def test_statistics_count_steps_and_episodes() -> None:
+    envs = make(4)
+    envs.reset(seed=0)
+    for _ in range(40):
+        envs.step(right(envs))
+    statistics = envs.statistics()
+    assert statistics["episodes"] > 0
+    assert 0 < statistics["steps"] < 160
+    (session,) = statistics["sessions"]
+    assert session["timings"]["batches"] == 40
+    assert session["returns"]["mean"] == session["lengths"]["mean"]
+
+
+def test_an_env_that_draws_itself_is_rendered() -> None:
+    envs = rollhouse.make_vec("GridBreakout-v0", 2, render_mode="rgb_array")
+    assert envs.render_mode == "rgb_array" and envs.metadata["render_modes"] == ["rgb_array"]
+    envs.reset(seed=0)
+    frames = envs.render()
+    assert [(frame.shape, frame.dtype) for frame in frames] == [((160, 160, 3), np.uint8)] * 2
+    single = gymnasium.make("rollhouse/GridBreakout-v0", render_mode="rgb_array")
+    single.reset(seed=0)
+    assert np.array_equal(single.render(), frames[0])
+    with pytest.raises(ValueError, match="'human' is neither"):
+        rollhouse.make_vec("GridBreakout-v0", 2, render_mode="human")
 
 
 def test_nothing_is_rendered() -> None:

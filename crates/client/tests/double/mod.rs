@@ -16,11 +16,11 @@ use rollhouse_engine::{
 };
 use rollhouse_env::Registry;
 use rollhouse_wire::{
-    Arrival, Attached, AutoresetMode, CertificateAuthority, CertificateFiles, CloseCode, CommandsOpened, Connection,
-    Credential, EndCause, Envelope, FrameHeader, FrameKind, FrameLayout, FrameReader, FrameWriter, GoneSession, Grant,
-    Identity, Incarnation, Listener, OpenPool, Peer, PoolOpened, PoolStatus, Refusal, RefusalCode, Request,
-    ResetLanes, Responder, Role, Secret, SeedRule, SessionCounts, Settings, Stranger, Trust, column_bytes,
-    control,
+    Arrival, Attached, AutoresetMode, CertificateAuthority, CertificateFiles, CloseCode, CommandsOpened,
+    Connection, Credential, EndCause, Envelope, FrameHeader, FrameKind, FrameLayout, FrameReader,
+    FrameWriter, GoneSession, Grant, Identity, Incarnation, Listener, OpenPool, Peer, PoolOpened, PoolStatus,
+    Refusal, RefusalCode, Request, ResetLanes, Responder, Role, Secret, SeedRule, SessionCounts, Settings,
+    Stranger, Trust, column_bytes, control,
 };
 use tokio::sync::Notify;
 

@@ -19,6 +19,7 @@ from rollhouse.native_env import (
     NAMESPACE,
     NativeVectorEnv,
     action_converter,
+    check_render_mode,
     lane_options_of,
     make_space,
     plain,
@@ -93,12 +94,13 @@ class Cluster:
         spread: Literal["pack", "even", "single"] = "pack",
         info_layout: InfoLayout = "default",
         on_loss: Literal["raise", "report"] | None = None,
+        render_mode: str | None = None,
         **options: Any,
     ) -> ClusterVectorEnv:
         """Asks for lanes, waiting while the cluster is full, and makes a vector env of them.
 
         Args:
-            id, num_envs, seed, autoreset_mode, copy, max_episode_steps, info_layout, on_loss: As in
+            id, num_envs, seed, autoreset_mode, copy, max_episode_steps, info_layout, on_loss, render_mode: As in
                 ``rollhouse.make_vec``.
             record: Whether the nodes record; episodes reach the cluster's store. ``"trace"`` for every step's
                 observations too.
@@ -118,8 +120,6 @@ class Cluster:
         for name in ("threads", "data", "lane_options"):
             if options.pop(name, None) is not None:
                 raise ValueError(f"{name} cannot be given for lanes of a cluster")
-        if options.pop("render_mode", None) is not None:
-            raise ValueError(f"render_mode: {id} has no renderer, so it must be None")
         _check_transport(transport)
         return ClusterVectorEnv(
             self,
@@ -135,6 +135,7 @@ class Cluster:
             spread=spread,
             info_layout=info_layout,
             on_loss=on_loss,
+            render_mode=render_mode,
             options=options,
         )
 
@@ -199,6 +200,7 @@ class ClusterVectorEnv(NativeVectorEnv):
         spread: Literal["pack", "even", "single"],
         info_layout: InfoLayout,
         on_loss: Literal["raise", "report"] | None,
+        render_mode: str | None,
         options: Mapping[str, Any],
     ):
         id = id.removeprefix(NAMESPACE)
@@ -232,15 +234,22 @@ class ClusterVectorEnv(NativeVectorEnv):
         )
         self._env_spec = spec
         self._max_episode_steps = spec["max_episode_steps"] if max_episode_steps is None else max_episode_steps or None
-        self._options = [checked]
+        # Asked of the nodes only when it matters: it is a round trip.
+        renders = render_mode is not None and native.renders()
+        try:
+            check_render_mode(id, render_mode, renders)
+        except ValueError:
+            native.close()
+            raise
         super().__init__(
             num_envs=num_envs,
             single_observation_space=make_space(spec["observation_space"]),
             single_action_space=make_space(spec["action_space"]),
             autoreset_mode=autoreset_mode,
-            metadata={"render_modes": []},
+            metadata={"render_modes": ["rgb_array"] if renders else []},
             info_layout=info_layout,
             on_loss=on_loss or ("report" if spec["deterministic"] else "raise"),
+            render_mode=render_mode,
         )
         # Holds the connection for as long as the env lives.
         self.cluster = cluster

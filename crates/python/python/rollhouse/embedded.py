@@ -13,7 +13,15 @@ from typing import Any, Literal
 from gymnasium.vector import AutoresetMode
 
 from rollhouse import _native
-from rollhouse.native_env import NAMESPACE, NativeVectorEnv, action_converter, lane_options_of, make_space, positive
+from rollhouse.native_env import (
+    NAMESPACE,
+    NativeVectorEnv,
+    action_converter,
+    check_render_mode,
+    lane_options_of,
+    make_space,
+    positive,
+)
 from rollhouse.vector import InfoLayout, VectorEnv
 
 DEFAULT_DATA = "./rollhouse-data"
@@ -63,9 +71,11 @@ class EmbeddedVectorEnv(NativeVectorEnv):
         on_loss: Literal["raise", "report"] | None = None,
         lane_options: Sequence[Mapping[str, Any]] | None = None,
         options: Mapping[str, Any] | None = None,
+        render_mode: str | None = None,
     ):
         id = id.removeprefix(NAMESPACE)
         spec = _native.env_spec(id)
+        check_render_mode(id, render_mode, spec["renders"])
         num_envs = positive("num_envs", num_envs)
         if threads is not None:
             threads = positive("threads", threads)
@@ -79,15 +89,16 @@ class EmbeddedVectorEnv(NativeVectorEnv):
             on_loss = "report" if spec["deterministic"] else "raise"
         self._env_spec = spec
         self._max_episode_steps = spec["max_episode_steps"] if max_episode_steps is None else max_episode_steps or None
-        self._options = lane_options_of(spec, options or {}, lane_options, num_envs)
+        checked = lane_options_of(spec, options or {}, lane_options, num_envs)
         super().__init__(
             num_envs=num_envs,
             single_observation_space=make_space(spec["observation_space"]),
             single_action_space=make_space(spec["action_space"]),
             autoreset_mode=autoreset_mode,
-            metadata={"render_modes": []},
+            metadata={"render_modes": ["rgb_array"] if spec["renders"] else []},
             info_layout=info_layout,
             on_loss=on_loss,
+            render_mode=render_mode,
         )
         native = _native.NativeLanes(
             id,
@@ -95,7 +106,7 @@ class EmbeddedVectorEnv(NativeVectorEnv):
             threads=threads,
             autoreset=self.autoreset_mode.value,
             max_episode_steps=max_episode_steps,
-            options=self._options,
+            options=checked,
             copy=bool(copy),
             with_valid=info_layout == "default",
             raise_on_loss=on_loss == "raise",
@@ -152,8 +163,8 @@ def make_vec(
         data: The data folder; None for ``ROLLHOUSE_DATA`` or ``./rollhouse-data``.
         copy: False for views of the engine's memory, valid until the second next step.
         max_episode_steps: The time limit; None for the env's own, 0 for none.
-        **options: ``info_layout``, ``on_loss`` and ``lane_options`` (one dict of options per lane), and what
-            the env itself takes: ``rollhouse.env_spec(id)["options"]``.
+        **options: ``info_layout``, ``on_loss``, ``render_mode`` and ``lane_options`` (one dict of options per lane),
+            and what the env itself takes: ``rollhouse.env_spec(id)["options"]``.
 
     Raises:
         UnknownEnvError, OptionsError, ValueError: The message names the argument, its value and what was wanted.
@@ -172,9 +183,7 @@ def make_vec(
             "max_episode_steps": max_episode_steps,
         }
         return hosted.make_vec(id, num_envs, **shared, **options)  # type: ignore[arg-type]
-    ours = {name: options.pop(name) for name in ("info_layout", "on_loss", "lane_options") if name in options}
-    if options.pop("render_mode", None) is not None:
-        raise ValueError(f"render_mode: {id} has no renderer, so it must be None")
+    ours = {name: options.pop(name) for name in OURS if name in options}
     return EmbeddedVectorEnv(
         id,
         num_envs,
@@ -188,6 +197,10 @@ def make_vec(
         options=options,
         **ours,
     )
+
+
+OURS = ("info_layout", "on_loss", "lane_options", "render_mode")
+"""Keywords that are no options of envs."""
 
 
 def _data_folder(data: str | os.PathLike[str] | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -32,8 +33,16 @@ class NativeVectorEnv(VectorEnv):
     A seeded run gives the same episodes wherever its lanes run. Lanes that were never seeded are seeded from the
     system's randomness by the first ``reset``; ``np_random_seed`` tells how.
 
-    Built-in envs have no renderer: ``render_mode`` is None and ``render`` returns None. Their generators are not
-    NumPy's, so there is no ``np_random``.
+    ``render_mode="rgb_array"`` is there for envs that draw themselves (``env_spec(id)["renders"]``). Generators are
+    not NumPy's, so there is no ``np_random``.
+
+    Attributes of lanes (``get_attr``, ``set_attr``) are the env's options by name and ``state``, the exact state as a
+    float64 array in an order that docs/envs.md gives or Gymnasium's own. An option that is set counts from the next
+    step on; lanes that play go on in the state they are in. Recorded lanes keep their options and states, so that
+    their episodes can be recomputed.
+
+    ``reset(options={...})`` gives options to the lanes that are reset: one value for all, or an array or list of N.
+    Unlike in Gymnasium they stay until others are given, also where autoreset begins an episode.
 
     Attributes:
         copies: As ``copy`` was given.
@@ -46,7 +55,6 @@ class NativeVectorEnv(VectorEnv):
     # Set before `_adopt`.
     _env_spec: Mapping[str, Any]
     _max_episode_steps: int | None
-    _options: list[dict[str, Any]]
 
     def _adopt(self, native: _native.NativeLanes, *, seed: int | Sequence[int] | None, copy: bool) -> None:
         """Takes the lanes over, once everything else of the env is there."""
@@ -107,17 +115,13 @@ class NativeVectorEnv(VectorEnv):
     def _reset(
         self, seeds: list[int | None], mask: np.ndarray | None, options: dict[str, Any] | None
     ) -> tuple[Any, dict[str, Any]]:
-        if options:
-            raise OptionsError(
-                f"options={options!r}: lanes of built-in envs take only 'reset_mask' when they are reset; "
-                "other options are given when the env is made"
-            )
+        given = {} if options is None else self._reset_options(options)
         for lane, known in enumerate(self._lane_seeds):
             # A lane that was never seeded is, so that its episodes can be made again.
             if known is None and seeds[lane] is None and (mask is None or mask[lane]):
                 first = self._first_seeds[lane] if self._first_seeds is not None else None
                 seeds[lane] = int.from_bytes(os.urandom(6), "little") if first is None else first
-        return self._native.reset(seeds, [] if mask is None else mask.tolist())
+        return self._native.reset(seeds, [] if mask is None else mask.tolist(), given)
 
     def _send(self, actions: Any, env_ids: Any) -> None:
         lanes = np.arange(self.num_envs) if env_ids is None else np.asarray(env_ids)
@@ -132,9 +136,38 @@ class NativeVectorEnv(VectorEnv):
         step = self._native.recv(min_envs, timeout)
         return self._in_029(step) if self.info_layout == "0.29" else step
 
+    def _reset_options(self, options: dict[str, Any]) -> dict[str, list[Any]]:
+        """By name a list of one value for all lanes, or of one per lane."""
+        given = {}
+        for name, value in options.items():
+            check_option(self._env_spec, name)
+            if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim):
+                if len(value) != self.num_envs:
+                    raise OptionsError(f"option {name!r} has {len(value)} values, must have 1 or {self.num_envs}")
+                given[name] = [plain(one) for one in value]
+            else:
+                given[name] = [plain(value[()] if isinstance(value, np.ndarray) else value)]
+        return given
+
+    def statistics(self) -> dict[str, Any]:
+        """What the lanes have done and where the time of their batches went, by session.
+
+        Returns:
+            ``steps``, ``episodes`` (finished), and ``sessions``: per node (one for lanes of this process) a dict of
+            ``steps``, ``outcomes``, ``returns``, ``lengths``, ``restarts``, ``lost`` and ``timings``.
+        """
+        self._check_usable()
+        sessions = json.loads(self._native.statistics())
+        finished = (session["outcomes"].get(word, 0) for session in sessions for word in ("terminated", "truncated"))
+        return {
+            "steps": sum(session["steps"] for session in sessions),
+            "episodes": sum(finished),
+            "sessions": sessions,
+        }
+
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if name == "render":
-            return (None,) * self.num_envs
+            return (None,) * self.num_envs if self.render_mode is None else tuple(self._native.render())
         if args or kwargs or name.startswith("_"):
             raise AttributeError(f"lanes of {self._env_spec['id']} have no method {name!r}")
         shared = {
@@ -142,25 +175,26 @@ class NativeVectorEnv(VectorEnv):
             "max_episode_steps": self._max_episode_steps,
             "metadata": self.metadata,
             "observation_space": self.single_observation_space,
-            "render_mode": None,
+            "render_mode": self.render_mode,
             "spec": self.spec,
         }
         if name in shared:
             return (shared[name],) * self.num_envs
         if name == "np_random_seed":
             return self.np_random_seed
-        if name not in self._env_spec["options"]:
-            known = ", ".join(sorted([*shared, "np_random_seed", *self._env_spec["options"]]))
+        if name not in self._writable():
+            known = ", ".join(sorted([*shared, "np_random_seed", *self._writable()]))
             raise AttributeError(f"lanes of {self._env_spec['id']} have no attribute {name!r}; they have {known}")
-        default = self._env_spec["options"][name][0]
-        per_lane = self._options if len(self._options) == self.num_envs else (self._options or [{}]) * self.num_envs
-        return tuple(type(default)(options.get(name, default)) for options in per_lane)
+        return tuple(self._native.get_attr(name))
 
     def _set_attr(self, name: str, values: list[Any]) -> None:
-        self._call(name, (), {})
-        raise AttributeError(
-            f"attribute {name!r} of lanes of {self._env_spec['id']} is decided when the env is made"
-        )
+        if name not in self._writable():
+            self._call(name, (), {})
+            raise AttributeError(f"attribute {name!r} of lanes of {self._env_spec['id']} can be read only")
+        self._native.set_attr(name, [plain(value) for value in values])
+
+    def _writable(self) -> list[str]:
+        return [*self._env_spec["options"], "state"]
 
     def _close(self, **kwargs: Any) -> None:
         if hasattr(self, "_native"):
@@ -233,15 +267,30 @@ def lane_options_of(
     if lane_options is not None and len(lane_options) != num_envs:
         raise ValueError(f"lane_options has {len(lane_options)} dicts, must have one per lane ({num_envs})")
     lanes = [dict(shared)] if lane_options is None else [{**shared, **one} for one in lane_options]
-    known = list(spec["options"])
     for name in (name for lane in lanes for name in lane):
-        if name not in known:
-            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-            hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-            takes = ", ".join(known) if known else "no options"
-            raise OptionsError(f"unknown option {name!r}; {hint}{spec['id']} takes {takes}")
+        check_option(spec, name)
     # NumPy's scalars are not Python's.
     return [{name: plain(value) for name, value in lane.items()} for lane in lanes]
+
+
+def check_option(spec: Mapping[str, Any], name: str) -> None:
+    """Raises ``OptionsError`` with the nearest name if the env has no such option."""
+    known = list(spec["options"])
+    if name not in known:
+        nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+        hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+        takes = ", ".join(known) if known else "no options"
+        raise OptionsError(f"unknown option {name!r}; {hint}{spec['id']} takes {takes}")
+
+
+def check_render_mode(id: str, render_mode: str | None, renders: bool) -> None:
+    """Raises ``ValueError`` unless the env can be rendered that way."""
+    if render_mode is None:
+        return
+    if not renders:
+        raise ValueError(f"render_mode={render_mode!r}: {id} has no renderer, so it must be None")
+    if render_mode != "rgb_array":
+        raise ValueError(f"render_mode={render_mode!r} is neither None nor 'rgb_array'")
 
 
 def plain(value: Any) -> Any:

@@ -18,11 +18,9 @@ class SingleEnv(gymnasium.Env):
     microsecond more than a lane of a vector env.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 15}
 
     def __init__(self, id: str, render_mode: str | None = None, **options: Any):
-        if render_mode is not None:
-            raise ValueError(f"render_mode={render_mode!r}: {id} has no renderer, so it must be None")
         self._envs = EmbeddedVectorEnv(
             id,
             1,
@@ -32,10 +30,12 @@ class SingleEnv(gymnasium.Env):
             info_layout="gymnasium",
             on_loss="raise",
             options=options,
+            render_mode=render_mode,
         )
+        self.metadata = {**self.metadata, "render_modes": self._envs.metadata["render_modes"]}
         self.observation_space = self._envs.single_observation_space
         self.action_space = self._envs.single_action_space
-        self.render_mode = None
+        self.render_mode = render_mode
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -51,6 +51,11 @@ class SingleEnv(gymnasium.Env):
         obs, rewards, terminations, truncations, infos = self._envs.step(actions)
         single = {key: value[0] for key, value in infos.items() if not key.startswith("_")}
         return obs[0], float(rewards[0]), bool(terminations[0]), bool(truncations[0]), single
+
+    def render(self) -> np.ndarray | None:  # type: ignore[override]
+        """The lane as an image, or None when ``render_mode`` is None."""
+        images = self._envs.render()
+        return None if images is None else images[0]
 
     def close(self) -> None:
         """Ends the lane. Closing again does nothing."""

@@ -1,0 +1,117 @@
+//! What Python asks of lanes between two steps.
+
+use numpy::{PyArray1, PyArrayMethods};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use rollhouse_core::OptionValue;
+use rollhouse_engine::{
+    AttributeValue, CommandLanes, GetAttributes, GetParams, LaneOptions, LaneRange, Method, Nothing, Render,
+    RenderAnswer, RenderParams, SchemaAnswer, SetAttributes, SetParams, Statistics, StatisticsAnswer,
+};
+
+use rollhouse_client::MethodError;
+
+use crate::envs::{option_value, plain};
+use crate::lanes::Lanes;
+
+impl Lanes {
+    pub(crate) fn get_attr(&mut self, name: &str) -> Result<Vec<AttributeValue>, MethodError> {
+        match self {
+            Self::Engine(engine) => {
+                let params = GetParams { name: name.to_owned(), lanes: all_of(engine.lanes()) };
+                Ok(GetAttributes::run(&mut CommandLanes::of(engine), params)?.values)
+            }
+            Self::Pool(pool) => pool.get_attr(name),
+        }
+    }
+
+    pub(crate) fn set_attr(&mut self, name: &str, values: Vec<AttributeValue>) -> Result<(), MethodError> {
+        match self {
+            Self::Engine(engine) => {
+                let params = SetParams { name: name.to_owned(), lanes: all_of(engine.lanes()), values };
+                SetAttributes::run(&mut CommandLanes::of(engine), params)?;
+                Ok(())
+            }
+            Self::Pool(pool) => pool.set_attr(name, &values),
+        }
+    }
+
+    pub(crate) fn render(&mut self) -> Result<Vec<RenderAnswer>, MethodError> {
+        match self {
+            Self::Engine(engine) => {
+                let lanes = 0..engine.lanes() as u32;
+                let mut draw = |lane| Render::run(&mut CommandLanes::of(engine), RenderParams { lane });
+                Ok(lanes.map(|lane| draw(lane)).collect::<Result<_, _>>()?)
+            }
+            Self::Pool(pool) => pool.render(0..pool.lanes()),
+        }
+    }
+
+    /// One per session; the engine of this process counts as one.
+    pub(crate) fn statistics(&mut self) -> Result<Vec<StatisticsAnswer>, MethodError> {
+        match self {
+            Self::Engine(engine) => Ok(vec![Statistics::run(&mut CommandLanes::of(engine), Nothing {})?]),
+            Self::Pool(pool) => pool.statistics(),
+        }
+    }
+
+    pub(crate) fn schema(&mut self) -> Result<SchemaAnswer, MethodError> {
+        match self {
+            Self::Engine(engine) => {
+                Ok(rollhouse_engine::Schema::run(&mut CommandLanes::of(engine), Nothing {})?)
+            }
+            Self::Pool(pool) => pool.schema(),
+        }
+    }
+}
+
+fn all_of(lanes: usize) -> LaneRange {
+    // Lanes are at most 65,536.
+    LaneRange { first: 0, count: lanes as u32 }
+}
+
+/// An attribute's values as Python has them: bool, int, float, or a float64 array.
+pub(crate) fn attribute_list<'py>(
+    py: Python<'py>,
+    values: Vec<AttributeValue>,
+) -> PyResult<Bound<'py, PyList>> {
+    let list = PyList::empty(py);
+    for value in values {
+        match value {
+            AttributeValue::Scalar(value) => list.append(plain(py, value)?)?,
+            AttributeValue::Vector(values) => list.append(PyArray1::from_vec(py, values))?,
+        }
+    }
+    Ok(list)
+}
+
+/// An attribute's value from Python: anything that is a bool, an int, a float or a sequence of floats.
+pub(crate) fn attribute_value(
+    py: Python<'_>,
+    name: &str,
+    value: &Bound<'_, PyAny>,
+) -> PyResult<AttributeValue> {
+    match value.extract::<Vec<f64>>() {
+        Ok(values) => Ok(AttributeValue::Vector(values)),
+        Err(_) => Ok(AttributeValue::Scalar(option_value(py, name, value)?)),
+    }
+}
+
+/// Options of a reset: by name a list of one value, or one per lane.
+pub(crate) fn lane_options(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<LaneOptions> {
+    let read = |(name, values): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
+        let name: String = name.extract()?;
+        let values: Vec<Bound<'_, PyAny>> = values.extract()?;
+        let values = values.iter().map(|value| option_value(py, &name, value));
+        Ok((name.clone(), values.collect::<PyResult<Vec<OptionValue>>>()?))
+    };
+    options.iter().map(read).collect()
+}
+
+/// An image as a uint8 array `[height, width, 3]`.
+pub(crate) fn image<'py>(py: Python<'py>, image: RenderAnswer) -> PyResult<Bound<'py, PyAny>> {
+    let RenderAnswer { height, width, pixels } = image;
+    let array = PyArray1::from_vec(py, pixels).reshape([height as usize, width as usize, 3]);
+    array.map(Bound::into_any).map_err(|error| PyValueError::new_err(error.to_string()))
+}
