@@ -1,12 +1,14 @@
 //! Commands: what can be asked of lanes between two steps.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 use std::time::Duration;
 
-use rollhouse_core::RunId;
+use rollhouse_core::{OptionValue, RunId};
 use rollhouse_engine::{
     AttributeValue, GetAttributes, GetParams, LaneRange, Method, Nothing, Render, RenderAnswer, RenderParams,
-    SchemaAnswer, SetAttributes, SetParams, Statistics, StatisticsAnswer, StepError as Rules,
+    Reset, SchemaAnswer, SetAttributes, SetOptions, SetOptionsParams, SetParams, Statistics,
+    StatisticsAnswer, StepError as Rules,
 };
 use rollhouse_wire::limits::MAX_OUTSTANDING_COMMANDS;
 use rollhouse_wire::{
@@ -16,10 +18,12 @@ use rollhouse_wire::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::error::MethodError;
+use crate::error::{MethodError, StepError};
 use crate::join::{Part, run_together};
+use crate::memory_link::{MemoryLink, NoAnswer};
 use crate::network::Network;
-use crate::pool::AsyncPool;
+use crate::pool::{AsyncPool, Site};
+use crate::session::Session;
 
 impl AsyncPool {
     /// Asks something of the lanes of one session, between two steps; lanes in params and answer count from the
@@ -130,6 +134,27 @@ impl AsyncPool {
         self.call::<rollhouse_engine::Schema>(0, &Nothing {}).await
     }
 
+    /// Gives the options of a reset to the lanes of sessions that are attached by memory, where a reset carries none.
+    pub(crate) async fn give_options(&mut self, reset: &Reset) -> Result<(), StepError> {
+        // Those that are not attached yet would be when they are reset.
+        let Self { sessions, cluster, .. } = self;
+        let network = cluster.network();
+        let parts = sessions.iter_mut().map(|site| Box::pin(site.session.attach_early(network)) as Part<'_>);
+        run_together(parts.collect(), || false).await;
+        let part = |values: &Vec<OptionValue>, own: &Range<usize>| {
+            if values.len() == 1 { values.clone() } else { values[own.clone()].to_vec() }
+        };
+        let params = |site: &Site| {
+            let own = site.session.lanes();
+            let in_memory = site.session.memory().is_some();
+            let options = reset.options.iter().map(|(name, values)| (name.clone(), part(values, own)));
+            let mask = reset.mask.get(own.clone()).unwrap_or_default().to_vec();
+            in_memory.then(|| SetOptionsParams { mask, options: options.collect() })
+        };
+        let asked = self.sessions.iter().map(|site| params(site).into_iter().collect()).collect();
+        self.call_all::<SetOptions, _>(asked).await.map(drop).map_err(StepError::from)
+    }
+
     /// Of each session its lanes in parts whose attributes fit an envelope, and the rows of the batch they are.
     fn parts(
         &self,
@@ -163,7 +188,7 @@ impl AsyncPool {
         commanders.resize_with(sessions.len(), Commander::default);
         let mut results: Vec<Option<Result<Vec<M::Answer>, MethodError>>> = Vec::new();
         results.resize_with(sessions.len(), || None);
-        let parts = sessions.iter().zip(commanders).zip(asked).zip(&mut results);
+        let parts = sessions.iter_mut().zip(commanders).zip(asked).zip(&mut results);
         let parts = parts.map(|(((site, commander), asked), slot)| {
             Box::pin(async move {
                 let node = site.session.grant().node.clone();
@@ -171,7 +196,7 @@ impl AsyncPool {
                     (_, true) => Ok(Vec::new()),
                     (Some(gone), _) => Err(MethodError::Gone { reason: gone.reason.clone() }),
                     (None, _) => {
-                        let answers = commander.ask::<M, P>(network, pool, site.session.grant(), &asked);
+                        let answers = commander.ask::<M, P>(network, pool, &mut site.session, &asked);
                         let answers = tokio::time::timeout_at(clock.deadline, answers).await;
                         answers.unwrap_or(Err(MethodError::TimedOut { after, node }))
                     }
@@ -213,47 +238,100 @@ enum Trouble {
 }
 
 impl Commander {
-    /// Asks all of `asked`, in their order. Not cancellation-safe but for this: the next call begins on a new stream.
+    /// Asks all of `asked`, in their order: through the session's memory if it is attached by it, else over a stream of
+    /// its own. Dropped midway, the next call begins on a new stream.
     async fn ask<M: Method, P: Serialize>(
+        &mut self,
+        network: &Network,
+        pool: RunId,
+        session: &mut Session,
+        asked: &[P],
+    ) -> Result<Vec<M::Answer>, MethodError> {
+        let mut answers = Vec::with_capacity(asked.len());
+        let mut wait = FIRST_WAIT;
+        loop {
+            let node = session.grant().node.clone();
+            let done = match session.memory_mut().filter(|link| link.is_attached()) {
+                Some(link) => self.exchange_in_memory::<M, P>(link, asked, &mut answers).await,
+                None => self.exchange::<M, P>(network, pool, session.grant(), asked, &mut answers).await,
+            };
+            let pause = match done {
+                Ok(()) => return Ok(answers),
+                Err(Trouble::Refused(refusal)) if refusal.code == RefusalCode::Busy => {
+                    wait.max(Duration::from_millis(refusal.retry_after_ms.unwrap_or(0)))
+                }
+                Err(Trouble::Refused(refusal)) => return Err(MethodError::Refused { node, refusal }),
+                Err(Trouble::Lost { written: true }) if !M::REPEATABLE => {
+                    return Err(MethodError::Lost { node, method: M::NAME });
+                }
+                Err(Trouble::Lost { .. }) => wait,
+                Err(Trouble::TooLong(fault)) => return Err(MethodError::TooLong(fault)),
+                Err(Trouble::Malformed(what)) => {
+                    return Err(MethodError::Answer { what: format!("node {node}: {what}") });
+                }
+            };
+            tokio::time::sleep(pause).await;
+            wait = (wait * 2).min(LONGEST_WAIT);
+        }
+    }
+
+    /// Sends what of `asked` has no answer yet over the session's command stream, and reads the answers to it.
+    async fn exchange<M: Method, P: Serialize>(
         &mut self,
         network: &Network,
         pool: RunId,
         grant: &Grant,
         asked: &[P],
-    ) -> Result<Vec<M::Answer>, MethodError> {
-        let node = || grant.node.clone();
-        let mut answers = Vec::with_capacity(asked.len());
-        let mut wait = FIRST_WAIT;
-        loop {
-            let trouble = match self.stream(network, pool, grant).await {
-                Ok(mut stream) => match stream.exchange::<M, P>(&mut self.next, asked, &mut answers).await {
-                    Ok(()) => {
-                        self.stream = Some(stream);
-                        return Ok(answers);
-                    }
-                    Err(Trouble::Malformed(what)) => {
-                        stream.connection.close(CloseCode::Malformed, &what);
-                        return Err(MethodError::Answer { what: format!("node {}: {what}", grant.node) });
-                    }
-                    Err(trouble) => trouble,
-                },
-                Err(trouble) => trouble,
-            };
-            let pause = match trouble {
-                Trouble::Refused(refusal) if refusal.code == RefusalCode::Busy => {
-                    wait.max(Duration::from_millis(refusal.retry_after_ms.unwrap_or(0)))
-                }
-                Trouble::Refused(refusal) => return Err(MethodError::Refused { node: node(), refusal }),
-                Trouble::Lost { written } if written && !M::REPEATABLE => {
-                    return Err(MethodError::Lost { node: node(), method: M::NAME });
-                }
-                Trouble::Lost { .. } => wait,
-                Trouble::TooLong(fault) => return Err(MethodError::TooLong(fault)),
-                Trouble::Malformed(what) => return Err(MethodError::Answer { what }),
-            };
-            tokio::time::sleep(pause).await;
-            wait = (wait * 2).min(LONGEST_WAIT);
+        answers: &mut Vec<M::Answer>,
+    ) -> Result<(), Trouble> {
+        let mut stream = self.stream(network, pool, grant).await?;
+        let done = stream.exchange::<M, P>(&mut self.next, asked, answers).await;
+        match &done {
+            Ok(()) => self.stream = Some(stream),
+            Err(Trouble::Malformed(what)) => stream.connection.close(CloseCode::Malformed, what),
+            Err(_) => {}
         }
+        done
+    }
+
+    /// The same through the rings of shared memory. Answers that an earlier call did not wait for are skipped.
+    async fn exchange_in_memory<M: Method, P: Serialize>(
+        &mut self,
+        link: &mut MemoryLink,
+        asked: &[P],
+        answers: &mut Vec<M::Answer>,
+    ) -> Result<(), Trouble> {
+        let lost = |_: NoAnswer| Trouble::Lost { written: true };
+        let (mut sent, mut awaited) = (answers.len(), self.next);
+        let mut bytes = Vec::new();
+        while answers.len() < asked.len() {
+            while sent < asked.len() && sent - answers.len() < MAX_OUTSTANDING_COMMANDS {
+                let command = encoded::<M, P>(self.next, &asked[sent])?;
+                if !link.try_command(&command).map_err(lost)? {
+                    break;
+                }
+                self.next += 1;
+                sent += 1;
+            }
+            if !link.try_command_answer(&mut bytes).map_err(lost)? {
+                // The node takes long: this thread has others to serve.
+                tokio::time::sleep(RING_PAUSE).await;
+                continue;
+            }
+            let answer = Envelope::decode(&bytes).map_err(|error| Trouble::Malformed(error.to_string()))?;
+            match answer.id.cmp(&awaited) {
+                Ordering::Less => {}
+                Ordering::Equal => {
+                    awaited += 1;
+                    answers.push(read::<M::Answer>(answer)?);
+                }
+                Ordering::Greater => {
+                    let what = format!("an answer to command {}, not {awaited}", answer.id);
+                    return Err(Trouble::Malformed(what));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The session's command stream, taken out: what happens midway leaves none.
@@ -312,6 +390,11 @@ impl CommandStream {
     }
 }
 
+fn encoded<M: Method, P: Serialize>(id: u64, params: &P) -> Result<Vec<u8>, Trouble> {
+    let command = Envelope::command(id, M::NAME, params).and_then(|command| command.encode());
+    command.map_err(|error| Trouble::TooLong(EnvelopeFault::Envelope(error)))
+}
+
 fn read<T: DeserializeOwned>(answer: Envelope) -> Result<T, Trouble> {
     match &answer.error {
         Some(refusal) => Err(Trouble::Refused(refusal.clone())),
@@ -321,6 +404,9 @@ fn read<T: DeserializeOwned>(answer: Envelope) -> Result<T, Trouble> {
 
 /// Lanes of one envelope of attributes: states of up to 28 doubles fit.
 const PART_LANES: usize = 512;
+
+/// How long to let others have their turn before the ring of answers is looked at again.
+const RING_PAUSE: Duration = Duration::from_millis(1);
 
 /// How long to wait before what got lost is asked again.
 const FIRST_WAIT: Duration = Duration::from_millis(20);

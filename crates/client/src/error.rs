@@ -170,6 +170,22 @@ impl From<rollhouse_engine::StepError> for MethodError {
     }
 }
 
+impl From<MethodError> for StepError {
+    fn from(error: MethodError) -> Self {
+        match error {
+            MethodError::Lanes(CommandError::Step(error)) => Self::Rules(error),
+            MethodError::Refused { node, refusal } => Self::Refused { node, refusal },
+            MethodError::TimedOut { after, node } => Self::TimedOut { after, node },
+            MethodError::Gone { reason } => Self::AllLost { reason },
+            MethodError::Interrupted => Self::Interrupted,
+            other => {
+                let refusal = Refusal::new(RefusalCode::Internal, other.to_string());
+                Self::Refused { node: String::new(), refusal }
+            }
+        }
+    }
+}
+
 impl From<CommandError> for MethodError {
     fn from(error: CommandError) -> Self {
         Self::Lanes(error)

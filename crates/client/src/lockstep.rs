@@ -53,6 +53,9 @@ impl AsyncPool {
             self.check_ready()?;
         }
         self.first_done = None;
+        if !reset.options.is_empty() {
+            self.give_options(reset).await?;
+        }
         let ready = std::mem::replace(&mut self.readiness, Readiness::NeedsReset);
         let clock = self.clock();
         for (site, part) in self.sessions.iter_mut().zip(parts) {

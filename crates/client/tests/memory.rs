@@ -7,11 +7,14 @@ mod nodes;
 use std::time::Duration;
 
 use nodes::Nodes;
-use rollhouse_client::{ConnectOptions, OpenError, Pool, PoolRequest, StepError, Transport};
+use rollhouse_client::{ConnectOptions, MethodError, OpenError, Pool, PoolRequest, StepError, Transport};
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, OptionValue, Outcome, random_bits};
-use rollhouse_engine::{Autoreset, Engine, EngineConfig, Frame, Received, Reset, StepError as Rules};
+use rollhouse_engine::{
+    AttributeValue, Autoreset, Engine, EngineConfig, Frame, LaneOptions, Received, Reset, ResetLanes,
+    ResetParams, StepError as Rules,
+};
 use rollhouse_env::Registry;
-use rollhouse_wire::{AutoresetMode, Spread};
+use rollhouse_wire::{AutoresetMode, RecordRule, RefusalCode, Spread};
 
 const LANES: usize = 70;
 
@@ -75,7 +78,7 @@ fn lanes_in_the_memory_of_one_and_of_several_nodes_are_an_engines_lanes() {
         for (mode, autoreset) in
             [(AutoresetMode::NextStep, Autoreset::NextStep), (AutoresetMode::SameStep, Autoreset::SameStep)]
         {
-            for env in ["CartPole-v1", "Pendulum-v1"] {
+            for env in ["CartPole-v1", "Pendulum-v1", "GridBreakout-v0", "Echo-v0"] {
                 let mut request = request(env, mode, Transport::Auto);
                 request.spread = Spread::Even;
                 let mut pool = nodes.connect().open_pool(request).unwrap();
@@ -132,7 +135,7 @@ fn partial_resets_and_lanes_that_wait_for_one_follow_the_engines_rules() {
             let refused = pool.step().unwrap_err();
             assert!(matches!(refused, StepError::Rules(Rules::NeedsReset { .. })), "{refused}");
             let seeds = if resets % 2 == 0 { Vec::new() } else { vec![Some(step); LANES] };
-            let reset = Reset { seeds, mask: over };
+            let reset = Reset { seeds, mask: over, ..Reset::default() };
             let here = shown(engine.reset(&reset).unwrap(), false);
             assert_eq!(shown(pool.reset(&reset).unwrap(), false), here);
             resets += 1;
@@ -375,4 +378,48 @@ fn files_that_are_no_memory_of_the_session_are_refused_by_name() {
     };
     let told = told_of(sealed(), sealed());
     assert!(told.contains("no shared memory: "), "{told}");
+}
+
+/// The states of an engine's lanes.
+fn states(engine: &mut Engine) -> Vec<AttributeValue> {
+    engine.states(0..LANES).unwrap().into_iter().map(AttributeValue::Vector).collect()
+}
+
+#[test]
+fn commands_through_memory_are_done_between_steps_as_an_engine_does_them() {
+    for count in [1, 2] {
+        let nodes = Nodes::start(count);
+        let mut request = request("GridBreakout-v0", AutoresetMode::NextStep, Transport::Shm);
+        request.spread = Spread::Even;
+        request.settings.record = RecordRule::None;
+        let mut pool = nodes.connect().open_pool(request).unwrap();
+        assert_eq!(transports(&pool), vec![Some(Transport::Shm); count]);
+        let mut engine = engine("GridBreakout-v0", Autoreset::NextStep);
+        let sticky = (0..LANES).map(|lane| OptionValue::Float(lane as f64 / LANES as f64)).collect();
+        let options = LaneOptions::from([("sticky_action_probability".into(), sticky)]);
+        let reset = Reset { options, ..Reset::seeded(42, LANES) };
+        assert_eq!(shown(pool.reset(&reset).unwrap(), false), shown(engine.reset(&reset).unwrap(), false));
+        for step in 0..40 {
+            fill(pool.actions(), step);
+            fill(engine.actions().unwrap(), step);
+            let here = shown(engine.step().unwrap(), false);
+            assert_eq!(shown(pool.step().unwrap(), false), here, "step {step}");
+            assert_eq!(pool.get_attr("state").unwrap(), states(&mut engine), "step {step}");
+        }
+        let images = pool.render(0..LANES).unwrap();
+        for (lane, image) in images.into_iter().enumerate() {
+            assert_eq!(image.pixels, engine.render(lane).unwrap().into_pixels(), "lane {lane}");
+        }
+        let turned: Vec<_> = states(&mut engine).into_iter().rev().collect();
+        pool.set_attr("state", &turned).unwrap();
+        assert_eq!(pool.get_attr("state").unwrap(), turned);
+        let steps: u64 = pool.statistics().unwrap().iter().map(|one| one.steps).sum();
+        assert_eq!(steps, engine.stats().unwrap().steps);
+        let refused = pool.call::<ResetLanes>(0, &ResetParams::default()).unwrap_err();
+        assert!(
+            matches!(&refused, MethodError::Refused { refusal, .. } if refusal.code == RefusalCode::Unsupported),
+            "{refused}"
+        );
+        pool.step().unwrap();
+    }
 }

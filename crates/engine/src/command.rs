@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use crate::engine::Engine;
 use crate::error::StepError;
-use crate::methods::{GetAttributes, Render, ResetLanes, Schema, SetAttributes, Statistics};
+use crate::methods::{GetAttributes, Render, ResetLanes, Schema, SetAttributes, SetOptions, Statistics};
 
 /// Something that can be asked of lanes between two steps.
 pub trait Method: 'static {
@@ -88,7 +88,7 @@ macro_rules! methods {
     };
 }
 
-methods![GetAttributes, Render, ResetLanes, Schema, SetAttributes, Statistics];
+methods![GetAttributes, Render, ResetLanes, Schema, SetAttributes, SetOptions, Statistics];
 
 /// Why a command was not done. Nothing has changed, unless it says so.
 #[derive(Debug, Clone, PartialEq)]

@@ -54,6 +54,22 @@ impl Engine {
         })
     }
 
+    /// Gives options to the lanes with a true flag in `mask`, or to all if it is empty; one value for all of them, or one
+    /// for each lane of the batch. Else as [`Engine::set_options`].
+    ///
+    /// # Errors
+    /// As [`Engine::set_options`], and [`StepError::Length`].
+    pub fn set_options_where(&mut self, mask: Vec<bool>, values: LaneOptions) -> Result<(), StepError> {
+        let lanes = self.lanes();
+        if !mask.is_empty() && mask.len() != lanes {
+            return Err(StepError::Length { what: "mask flags", given: mask.len(), wanted: lanes });
+        }
+        self.check_lanes(&(0..lanes))?;
+        Change::check(&values, lanes)?;
+        let wanted = Box::new(move |row: usize| mask.get(row).copied().unwrap_or(true));
+        self.change_options(Change { values, first: 0, wanted, forget: false })
+    }
+
     pub(crate) fn change_options(&mut self, change: Change) -> Result<(), StepError> {
         if self.keeps_what_it_is() {
             return Err(OptionsError::Recorded.into());

@@ -51,8 +51,8 @@ pub use error::{BadAction, ConfigError, StepError};
 pub use first_done::Received;
 pub use methods::{
     AttributeSpec, AttributeValue, Attributes, GetAttributes, GetParams, LaneRange, Nothing, Render,
-    RenderAnswer, RenderParams, ResetLanes, ResetParams, Schema, SchemaAnswer, SetAttributes, SetParams,
-    Statistics, StatisticsAnswer, SummaryAnswer,
+    RenderAnswer, RenderParams, ResetLanes, ResetParams, Schema, SchemaAnswer, SetAttributes, SetOptions,
+    SetOptionsParams, SetParams, Statistics, StatisticsAnswer, SummaryAnswer,
 };
 pub use options::{LaneOptions, OptionsError};
 pub use past::{Happened, LogEvent, Past, ResumeError};

@@ -257,6 +257,35 @@ impl AttributeValue {
     }
 }
 
+/// Gives options to lanes that are not recorded, several at once; lanes that play go on in the state they are in.
+#[derive(Debug, Clone, Copy)]
+pub struct SetOptions;
+
+/// Params of [`SetOptions`].
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct SetOptionsParams {
+    /// One flag per lane, or empty for all lanes.
+    #[serde(default)]
+    pub mask: Vec<bool>,
+    /// By name one value for all those lanes, or one per lane of the session.
+    pub options: LaneOptions,
+}
+
+impl Method for SetOptions {
+    const NAME: &'static str = "set_options";
+    const REPEATABLE: bool = true;
+    type Params = SetOptionsParams;
+    type Answer = Nothing;
+
+    fn run(lanes: &mut CommandLanes<'_>, params: SetOptionsParams) -> Result<Nothing, CommandError> {
+        if lanes.are_recorded() {
+            return Err(CommandError::Step(crate::OptionsError::Recorded.into()));
+        }
+        lanes.engine.set_options_where(params.mask, params.options)?;
+        Ok(Nothing {})
+    }
+}
+
 /// Draws a lane.
 #[derive(Debug, Clone, Copy)]
 pub struct Render;

@@ -108,6 +108,24 @@ fn lanes_that_play_go_on_where_they_are_when_others_get_options() {
 }
 
 #[test]
+fn several_options_are_set_at_once_so_that_none_meets_the_others_old_value() {
+    let mut engine = engine("CartPole-v1", 4, 1);
+    engine.reset(&Reset::seeded(1, 4)).unwrap();
+    let params = rollhouse_engine::SetOptionsParams {
+        mask: vec![false, true, false, true],
+        options: options(&[("low", &[1.0, 1.5, 2.0, 2.5]), ("high", &[3.0])]),
+    };
+    run::<rollhouse_engine::SetOptions>(&mut engine, params).unwrap();
+    let low = get(&mut engine, "low", 0, 4).unwrap();
+    assert_eq!(low, [float(-0.05), float(1.5), float(-0.05), float(2.5)]);
+    engine.reset(&Reset::all()).unwrap();
+    let first = first_column(&mut engine);
+    assert!((1.5..=3.0).contains(&first[1]) && (2.5..=3.0).contains(&first[3]), "{first:?}");
+    let short = rollhouse_engine::SetOptionsParams { mask: vec![true], ..Default::default() };
+    assert!(run::<rollhouse_engine::SetOptions>(&mut engine, short).is_err());
+}
+
+#[test]
 fn an_option_that_is_set_counts_from_the_next_step_on() {
     let mut engine = engine("CartPole-v1", 3, 1);
     engine.reset(&Reset::seeded(1, 3)).unwrap();

@@ -48,5 +48,5 @@ fn refusal_of(error: &CommandError) -> Refusal {
         CommandFault::Busy => RefusalCode::Busy,
         CommandFault::Lanes => RefusalCode::Internal,
     };
-    Refusal { code, message: error.to_string(), retry_after_ms: error.retry_after_ms() }
+    Refusal { retry_after_ms: error.retry_after_ms(), ..Refusal::new(code, error.to_string()) }
 }

@@ -595,6 +595,9 @@ const TELL_EVERY: Duration = Duration::from_millis(500);
 /// which costs a reader some bytes; a trainer that steps more often never does.
 const FLUSH_AFTER: Duration = Duration::from_secs(1);
 
+/// An owner that has gone is noticed sooner.
+const LENT_RETRY_MS: u64 = 50;
+
 /// Seen only by those who come after a task was ended by force while another thread had the session.
 const LOST_ON_THE_WAY: &str = "the session was lost while another thread had it";
 

@@ -18,7 +18,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use rollhouse_arena::SharedArena;
 use rollhouse_core::{ColumnRef, Interruption, Outcome};
-use rollhouse_engine::{Autoreset, CommandError, CommandLanes, Engine, Method, Received, Reset, ResetLanes as ResetMethod, SetAttributes, Stats, StepError};
+use rollhouse_engine::{
+    Autoreset, CommandError, CommandLanes, Engine, Method, Received, Reset, ResetLanes as ResetMethod,
+    SetAttributes, SetOptions, Stats, StepError,
+};
 use rollhouse_replay::{Recorder, RunRecorder};
 use rollhouse_wire::{
     ColumnBuffer, Envelope, FrameHeader, FrameKind, FrameLayout, LostLane, Notes, Refusal, RefusalCode,
@@ -275,7 +278,8 @@ impl OwnedSession {
     /// Does a command, between two requests. Takes as long as the env does.
     pub(crate) fn command(&mut self, command: Envelope) -> Envelope {
         // Lanes that were changed are not made anew in shared memory.
-        self.begun |= matches!(command.method.as_str(), ResetMethod::NAME | SetAttributes::NAME);
+        self.begun |=
+            matches!(command.method.as_str(), ResetMethod::NAME | SetAttributes::NAME | SetOptions::NAME);
         let Self { plan, engine, recorder, recording, .. } = self;
         if recorder.is_none() {
             return commands::run(CommandLanes::of(engine), command);

@@ -189,10 +189,13 @@ impl<H: Clone> SessionTable<H> {
     /// The open session of an owner who shows its secret.
     fn authorised(&mut self, attach: &Attach) -> Result<(H, &mut Entry<H>), Refusal> {
         let id = SessionId { pool: attach.pool, index: attach.index };
-        let Some(entry) = self.entries.get_mut(&id) else {
+        if !self.entries.contains_key(&id) {
             let ended = self.fence_of(id, attach.incarnation).and_then(|fence| fence.cause);
             let refusal = Refusal::new(RefusalCode::NotFound, format!("no session {id} here"));
             return Err(Refusal { ended, ..refusal });
+        }
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return Err(Refusal::new(RefusalCode::NotFound, format!("no session {id} here")));
         };
         if !entry.open.secret.matches(&attach.secret) {
             let message = format!("the secret shown is not that of session {id}");

@@ -139,7 +139,7 @@ fn a_lane_is_drawn_and_a_schema_told_over_the_stream() {
     assert_eq!((height, width, pixels.len()), (160, 160, 160 * 160 * 3));
     let schema: SchemaAnswer = commands.call::<Schema>(&Nothing {}).unwrap();
     assert!(schema.renders && !schema.recorded);
-    assert_eq!(schema.spec.observation_space.shape(), [10, 10, 4]);
+    assert_eq!(schema.columns[1].shape, [10, 10, 4]);
 }
 
 #[test]

@@ -145,8 +145,9 @@ impl Role {
     /// Whether a peer of this role may ask for that. `Hello` comes before there is a role.
     pub const fn may(self, request: &Request) -> bool {
         use Request::{
-            Attach, AttachMemory, ClosePool, CloseSession, Commands, Drain, Heartbeat, Hello, Nodes, OpenPool,
-            OpenSession, PoolStatus, Register, Sessions, Ship, Status, StoreList, StoreRead, StoreRepair,
+            Attach, AttachMemory, ClosePool, CloseSession, Commands, Drain, Heartbeat, Hello, Nodes,
+            OpenPool, OpenSession, PoolStatus, Register, Sessions, Ship, Status, StoreList, StoreRead,
+            StoreRepair,
         };
         match request {
             Hello(_) => false,

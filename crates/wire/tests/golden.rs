@@ -16,13 +16,13 @@ use rollhouse_core::{
 };
 use rollhouse_wire::{
     Answer, Attach, AttachMemory, Attached, AutoresetMode, Changes, ClosePool, CloseSession, ClusterStatus,
-    Collect, CollectGoal, CommandsOpened, Done, Drain, EndCause, Envelope, FrameHeader, FrameKind, GoneSession, Grant, Heartbeat,
-    HeartbeatTaken, Hello, Incarnation, LaneSettings, LostLane, MemoryAttached, NodeList, NodeLoad,
-    NodeState, NodeStatus, Notes, OpenCommands, OpenPool, OpenSession, PoolOpened, PoolStatus, PoolStatusRequest,
-    RecordRule, Refusal, RefusalCode, Register, Registered, Request, ResetLanes, Role, Secret, SeedRule,
-    SessionCounts, SessionEnd, SessionId, SessionList, SessionOpened, SessionReport, SessionStatus, Ship,
-    Shipped, Spread, StoreData, StoreEntry, StoreList, StoreListing, StoreRead, StoreRepair, StoreRepaired,
-    StoreStatus, Versions, Welcome, control,
+    Collect, CollectGoal, CommandsOpened, Done, Drain, EndCause, Envelope, FrameHeader, FrameKind,
+    GoneSession, Grant, Heartbeat, HeartbeatTaken, Hello, Incarnation, LaneSettings, LostLane,
+    MemoryAttached, NodeList, NodeLoad, NodeState, NodeStatus, Notes, OpenCommands, OpenPool, OpenSession,
+    PoolOpened, PoolStatus, PoolStatusRequest, RecordRule, Refusal, RefusalCode, Register, Registered,
+    Request, ResetLanes, Role, Secret, SeedRule, SessionCounts, SessionEnd, SessionId, SessionList,
+    SessionOpened, SessionReport, SessionStatus, Ship, Shipped, Spread, StoreData, StoreEntry, StoreList,
+    StoreListing, StoreRead, StoreRepair, StoreRepaired, StoreStatus, Versions, Welcome, control,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;

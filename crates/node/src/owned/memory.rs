@@ -19,7 +19,7 @@ use super::{Kept, LOST, OwnedSession, refusal_of, with_causes};
 #[derive(Debug)]
 pub(crate) enum MemoryFault {
     /// Those of the layout.
-    Peer(PeerError),
+    Peer,
     /// What stands in the ring of commands is no command.
     Envelope,
     /// It takes no answers out of their ring.
@@ -27,8 +27,8 @@ pub(crate) enum MemoryFault {
 }
 
 impl From<PeerError> for MemoryFault {
-    fn from(error: PeerError) -> Self {
-        Self::Peer(error)
+    fn from(_: PeerError) -> Self {
+        Self::Peer
     }
 }
 
@@ -115,7 +115,7 @@ impl OwnedSession {
         while end.next_command(&mut bytes)? {
             let command = Envelope::decode(&bytes).map_err(|_| MemoryFault::Envelope)?;
             let answer = if command.method == ResetMethod::NAME {
-                let message = "a session in shared memory is reset by a request; options are attributes";
+                let message = "a session in shared memory is reset by a request, after set_options";
                 let refusal = Refusal::new(RefusalCode::Unsupported, message);
                 Envelope { payload: Vec::new(), ..command }.answered::<()>(Err(refusal))
             } else {
@@ -125,7 +125,7 @@ impl OwnedSession {
             let bytes = answer.encode().map_err(|_| MemoryFault::Envelope)?;
             let deadline = Some(Instant::now() + ANSWER_DEADLINE);
             end.answer_command(&bytes, deadline, || true).map_err(|error| match error {
-                ServeError::Peer(fault) => MemoryFault::Peer(fault),
+                ServeError::Peer(fault) => fault.into(),
                 ServeError::TimedOut | ServeError::Gone => MemoryFault::Unread,
             })?;
         }
