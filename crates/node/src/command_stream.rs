@@ -8,6 +8,7 @@ use rollhouse_wire::{
 
 use crate::hosted::{Gone, Owned};
 use crate::hosting::Hosting;
+use crate::turn::Turn;
 
 /// Answers an `OpenCommands` and does what comes on the stream until its owner ends it or the session ends. What is no
 /// envelope ends the connection with the reason.
@@ -77,7 +78,7 @@ async fn run(
                 },
             },
             // The sender lives as long as the session, which we hold.
-            _ = turns.wait_for(|turn| turn.ended) => return End::Session(None),
+            _ = turns.wait_for(Turn::has_ended) => return End::Session(None),
         };
         let answer = match session.command(command, &hosting.executor, &hosting.figures).await {
             Ok(answer) => answer,

@@ -28,6 +28,11 @@ impl Turn {
         self.ended = true;
     }
 
+    /// Whether the session has ended.
+    pub const fn has_ended(&self) -> bool {
+        self.ended
+    }
+
     /// Whether that attachment may go on.
     ///
     /// # Errors

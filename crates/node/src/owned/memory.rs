@@ -99,7 +99,8 @@ impl OwnedSession {
                 let partial = asked.mask.contains(&false);
                 let mask = if partial { asked.mask } else { Vec::new() };
                 let waits = self.waits_for_disk().map_or(Ok(()), Err);
-                let done = waits.and_then(|()| self.begin_episodes(&Reset { seeds, mask, ..Reset::default() }));
+                let done =
+                    waits.and_then(|()| self.begin_episodes(&Reset { seeds, mask, ..Reset::default() }));
                 let done = done.and_then(|()| self.look_for_losses_of_frame());
                 self.answer_in_memory(end, done);
                 Ok(())
