@@ -148,8 +148,7 @@ fn large(args: &BenchShmArgs, node: &Node) -> Result<Large, Failure> {
         let began = Instant::now();
         fill(pool.actions(), u64::from(step));
         let frame = pool.step().map_err(failed)?;
-        let sum: f32 = frame.obs(0).as_f32().unwrap_or(&[]).iter().sum();
-        black_box(sum);
+        black_box(sum(frame.obs(0).as_f32().unwrap_or(&[])));
         times.push(began.elapsed());
     }
     times.sort();
@@ -165,6 +164,18 @@ fn large(args: &BenchShmArgs, node: &Node) -> Result<Large, Failure> {
         p99_us: at(0.99),
         max_us: at(1.0),
     })
+}
+
+/// As NumPy adds up: in several sums at once. One alone would wait for each addition, 4 cycles of 409,600.
+fn sum(values: &[f32]) -> f32 {
+    let (parts, rest) = values.as_chunks::<32>();
+    let mut sums = [0.0; 32];
+    for part in parts {
+        for (sum, value) in sums.iter_mut().zip(part) {
+            *sum += value;
+        }
+    }
+    sums.iter().chain(rest).sum()
 }
 
 /// With a session attached, after its last step.

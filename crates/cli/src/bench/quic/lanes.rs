@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use rollhouse_client::{Address, AsyncCluster, AsyncPool, ConnectOptions, PoolRequest};
+use rollhouse_client::{Address, AsyncCluster, AsyncPool, ConnectOptions, PoolRequest, Transport};
 use rollhouse_engine::Reset;
 use rollhouse_policy::{Act, Builtin, Policy};
 use rollhouse_wire::{
@@ -48,7 +48,9 @@ impl Lanes {
     /// Opens the pool in the cluster of that connection string.
     pub(super) async fn open(connection: &str) -> Result<Self, Failure> {
         let address: Address = connection.parse().map_err(failed)?;
-        let cluster = AsyncCluster::connect(&address, ConnectOptions::default()).await.map_err(failed)?;
+        // The node is this process: left to itself the pool would be stepped through memory.
+        let options = ConnectOptions { transport: Some(Transport::Quic), ..ConnectOptions::default() };
+        let cluster = AsyncCluster::connect(&address, options).await.map_err(failed)?;
         let mut request = PoolRequest::new(ENV, LANES);
         request.settings.record = RecordRule::None;
         let mut pool = cluster.open_pool(request).await.map_err(failed)?;
