@@ -267,14 +267,19 @@ fn with_every_worker_held_other_sessions_step_the_node_reports_and_a_full_queue_
     for stepper in &mut steppers {
         stepper.reset(1);
     }
-    // The first holds the only worker, the second the only place in the queue.
-    for stepper in &mut steppers[..2] {
-        stepper.ask(FrameKind::Step, 2, &[0; 8]);
-    }
-    while cluster.node.load().queued == 0 {
-        // What was asked is sent, and connections live on, only while their runtimes are driven.
-        owners.iter().chain([&calm_owner]).for_each(|owner| owner.block_on(tokio::task::yield_now()));
-    }
+    // What was asked is sent, and connections live on, only while their runtimes are driven.
+    let drive_until = |so: &dyn Fn() -> bool| {
+        while !so() {
+            owners.iter().chain([&calm_owner]).for_each(|owner| owner.block_on(tokio::task::yield_now()));
+        }
+    };
+    let taken = || cluster.node.figures().queue_wait.counts().iter().sum::<u64>();
+    // The first holds the only worker before the second comes, which has the only place in the queue.
+    let before = taken();
+    steppers[0].ask(FrameKind::Step, 2, &[0; 8]);
+    drive_until(&|| taken() > before);
+    steppers[1].ask(FrameKind::Step, 2, &[0; 8]);
+    drive_until(&|| cluster.node.load().queued == 1);
     let busy = steppers[2].step(2, &[0]).refusal();
     assert_eq!(busy.code, RefusalCode::Busy);
     assert!(busy.retry_after_ms.is_some());

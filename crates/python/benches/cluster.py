@@ -157,7 +157,7 @@ def turn(round_trip: Callable[[], Any]) -> float:
 
 
 def measure(url: str, lanes: int, repeats: int) -> dict[str, Any]:
-    envs = rollhouse.connect(url).make_vec(ENV, lanes, record=False, copy=False)
+    envs = rollhouse.connect(url, transport="quic").make_vec(ENV, lanes, record=False, copy=False)
     envs.reset(seed=0)
     actions = np.random.default_rng(0).integers(0, 2, lanes)
     # Actions are 8 bytes each; answers have 4 floats, a reward and three flags for each lane, filled up to 8 bytes.

@@ -192,4 +192,4 @@ where
 const OPENED_AT_A_TIME: usize = 32;
 
 /// Longer than it takes until recordings are sealed and shipped.
-const SETTLE: Duration = Duration::from_secs(6);
+const SETTLE: Duration = Duration::from_secs(10);
