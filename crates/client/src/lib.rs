@@ -36,6 +36,7 @@ mod pool;
 mod remote_disk;
 mod retry;
 mod session;
+mod silence;
 mod store;
 mod transport;
 
@@ -47,4 +48,5 @@ pub use numbering::Numbering;
 pub use pool::{AsyncPool, PoolRequest};
 pub use remote_disk::{BLOCK_BYTES, CACHE_BYTES, RemoteDisk, StoreReader};
 pub use retry::{GiveUp, Patience, Retry, RetryAction, RetryEvent};
+pub use silence::{INQUIRY_DEADLINE, Silence};
 pub use transport::{Transport, UnknownTransport};
