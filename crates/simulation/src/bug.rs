@@ -1,0 +1,51 @@
+//! Faults of our own, planted to see that the world finds them.
+
+/// What is wrong with this world's program. Each is one that has been made by others, or nearly by us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bug {
+    /// The store acknowledges what it has not made durable.
+    StoreAcknowledgesBeforeSync,
+    /// The store makes contents durable, but not the names of files.
+    StoreForgetsToSyncNames,
+    /// The recorder seals and counts as durable what it has not synced.
+    SpoolAcknowledgesBeforeSync,
+    /// A node removes a segment once it was sent, whatever the store says.
+    RemovesWhatWasSent,
+    /// A node steps what comes on a stream that another has replaced.
+    StepsReplacedStreams,
+    /// A node takes every request for a new one, also one that it has answered.
+    StepsRepeatedRequests,
+    /// A node forgets which placements are over, and makes them again.
+    ForgetsFences,
+    /// A coordinator starts with the term of the one before.
+    ReusesTerm,
+    /// A node keeps sessions whose lease is over.
+    LeasesNeverEnd,
+    /// A node does not tell which sessions have ended.
+    ForgetsEnds,
+    /// The coordinator knows no quotas.
+    IgnoresQuotas,
+    /// A node puts sessions down as done that were never opened: their lanes are gone.
+    LosesLanes,
+    /// A trainer takes the answers of earlier requests.
+    TakesAnyAnswer,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Self; 13] = [
+        Self::StoreAcknowledgesBeforeSync,
+        Self::StoreForgetsToSyncNames,
+        Self::SpoolAcknowledgesBeforeSync,
+        Self::RemovesWhatWasSent,
+        Self::StepsReplacedStreams,
+        Self::StepsRepeatedRequests,
+        Self::ForgetsFences,
+        Self::ReusesTerm,
+        Self::LeasesNeverEnd,
+        Self::ForgetsEnds,
+        Self::IgnoresQuotas,
+        Self::LosesLanes,
+        Self::TakesAnyAnswer,
+    ];
+}

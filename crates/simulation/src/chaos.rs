@@ -1,0 +1,162 @@
+//! What the world does when something goes wrong.
+
+use std::time::Duration;
+
+use rollhouse_core::split_mix64;
+use rollhouse_replay::testing::Faults as DiskFaults;
+
+use crate::bug::Bug;
+use crate::coordinator::store_dir;
+use crate::fault::Fault;
+use crate::network::{IDLE, Site};
+use crate::node::spool_dir;
+use crate::world::{Conn, Event, World};
+
+impl World {
+    pub(crate) fn fault(&mut self, fault: &Fault) {
+        if self.setup.tell {
+            eprintln!("{:?} fault: {fault:?}", self.now);
+        }
+        let name = match *fault {
+            Fault::Kill { site, away } => {
+                self.kill(site, away);
+                "killed"
+            }
+            Fault::PowerCut { site, away } => {
+                self.kill(site, away);
+                self.cut_power(site);
+                "power cut"
+            }
+            Fault::Pause { site, time } => {
+                self.pause(site, time);
+                "paused"
+            }
+            Fault::Unplug { site, late } => {
+                self.unplug(site, late);
+                "unplugged"
+            }
+            Fault::Jump { site, by } => {
+                self.jump(site, by);
+                "clock jumped"
+            }
+            Fault::Disk { site, faults, full } => {
+                let disk = &self.disks[&site];
+                let capacity = full.then(|| disk.used() + 100);
+                disk.set_faults(self.with_bugs(DiskFaults { capacity, ..faults }));
+                "disk fault"
+            }
+            Fault::DiskWorks { site } => {
+                self.disks[&site].set_faults(self.with_bugs(DiskFaults::default()));
+                "disk works again"
+            }
+            Fault::CutBegins { index } => {
+                let cut = self.network.cuts[index].clone();
+                let crosses =
+                    |conn: &Conn| conn.open.contains(&true) && cut.breaks(conn.ends[0].0, conn.ends[1].0);
+                let broken = self.conns.iter().filter(|(_, conn)| crosses(conn)).map(|(&conn, _)| conn);
+                for conn in broken.collect::<Vec<_>>() {
+                    self.lose_conn(conn, self.now + IDLE);
+                }
+                "partition"
+            }
+        };
+        *self.counted.entry(name).or_default() += 1;
+    }
+
+    fn kill(&mut self, site: Site, away: Duration) {
+        let life = self.sites.entry(site).or_default();
+        if !life.running {
+            return;
+        }
+        life.running = false;
+        let number = life.number;
+        match site {
+            Site::Coordinator => self.coordinator = None,
+            Site::Node(index) => self.nodes[index] = None,
+            Site::Trainer(index) => self.trainers[index] = None,
+        }
+        let mut told = Vec::new();
+        for (&conn, known) in &mut self.conns {
+            for end in 0..2 {
+                if known.ends[end] == (site, number) && known.open[end] {
+                    known.open[end] = false;
+                    told.push((conn, end == 0));
+                }
+            }
+        }
+        for (conn, second) in told {
+            // Silence is noticed late, and a process that knows nothing of a connection says so when it is back.
+            let notices =
+                if self.random.chance(500) { IDLE } else { IDLE.min(away + Duration::from_millis(100)) };
+            self.at(self.now + notices, Event::ConnLost { conn, second });
+        }
+        self.at(self.now + away, Event::Start(site));
+    }
+
+    /// What the disk did not have is gone; a part of it may be there all the same.
+    fn cut_power(&mut self, site: Site) {
+        let disk = self.disks[&site].clone();
+        match site {
+            Site::Coordinator => self.ledger.check_store(&disk.after_power_cut(|_, _| 0), &store_dir()),
+            Site::Node(index) => {
+                self.ledger.check_spool(index, &disk.after_power_cut(|_, _| 0), &spool_dir())
+            }
+            Site::Trainer(_) => {}
+        }
+        let draw = self.random.bits();
+        let left = disk.after_power_cut(|path, unsynced| {
+            let word = split_mix64(draw ^ path.as_os_str().len() as u64);
+            if word & 1 == 0 { 0 } else { (word >> 1) as usize % (unsynced + 1) }
+        });
+        left.set_faults(self.with_bugs(DiskFaults::default()));
+        self.disks.insert(site, left);
+    }
+
+    /// A disk's faults, and what a program does to it that forgets to sync.
+    pub(crate) fn with_bugs(&self, faults: DiskFaults) -> DiskFaults {
+        let (pretend_syncs, pretend_dir_syncs) = match self.setup.bug {
+            Some(Bug::StoreAcknowledgesBeforeSync) => (Some("/store/"), None),
+            Some(Bug::StoreForgetsToSyncNames) => (None, Some("/store/")),
+            Some(Bug::SpoolAcknowledgesBeforeSync) => (Some("/spool/"), None),
+            _ => (None, None),
+        };
+        DiskFaults { pretend_syncs, pretend_dir_syncs, ..faults }
+    }
+
+    fn pause(&mut self, site: Site, time: Duration) {
+        let until = self.now + time;
+        let life = self.sites.entry(site).or_default();
+        life.paused_until = life.paused_until.max(until);
+        let number = life.number;
+        if time < IDLE {
+            return;
+        }
+        let of_it = |conn: &Conn| conn.ends.contains(&(site, number)) && conn.open.contains(&true);
+        let silent = self.conns.iter().filter(|(_, conn)| of_it(conn)).map(|(&conn, _)| conn);
+        for conn in silent.collect::<Vec<_>>() {
+            self.lose_conn(conn, self.now + IDLE);
+        }
+    }
+
+    /// A process loses its connections; who is at their other ends notices later, and what is under way arrives.
+    fn unplug(&mut self, site: Site, late: Duration) {
+        let number = self.life(site).number;
+        let end = |conn: &Conn| (0..2).find(|&end| conn.ends[end] == (site, number) && conn.open[end]);
+        let own: Vec<_> = self.conns.iter().filter_map(|(&conn, known)| Some((conn, end(known)?))).collect();
+        for (conn, end) in own {
+            self.delay(conn, late);
+            let now = self.now;
+            self.at(now, Event::ConnLost { conn, second: end == 1 });
+            self.at(now + IDLE, Event::ConnLost { conn, second: end == 0 });
+        }
+    }
+
+    fn jump(&mut self, site: Site, by: Duration) {
+        let now = self.now;
+        let life = self.sites.entry(site).or_default();
+        life.jumped += by;
+        life.wakes = Some(now);
+        let life = life.number;
+        self.at(now, Event::Wake { site, life });
+    }
+}

@@ -1,0 +1,292 @@
+//! The coordinator's process: the real cluster, store and term, and as little as possible around them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_coordinator::limits::TICK;
+use rollhouse_coordinator::{
+    Action, Asker, CallFailure, Cluster, DataFolder, Event, LinkId, Receive, Reply, Store, StoreConfig,
+    StoreError, Ticket,
+};
+use rollhouse_core::RunId;
+use rollhouse_replay::testing::FaultyDisk;
+use rollhouse_wire::{Incarnation, Secret, SessionId, Ship, Shipped};
+
+use crate::bug::Bug;
+use crate::context::{Context, Input};
+use crate::message::{Message, Question, Response};
+use crate::network::Site;
+
+/// Where its data lies on its disk.
+pub(crate) const DATA: &str = "/coordinator";
+/// Lanes an owner may have.
+pub(crate) const QUOTA: u32 = 14;
+
+pub(crate) fn store_dir() -> PathBuf {
+    Path::new(DATA).join("store")
+}
+
+/// One boot of the coordinator.
+#[derive(Debug)]
+pub(crate) struct Coordinator {
+    cluster: Cluster,
+    store: Store,
+    _data: DataFolder,
+    tickets: BTreeMap<Ticket, (u64, u64)>,
+    calls: BTreeMap<u64, Call>,
+    next_tick: Duration,
+    /// Pools that it was asked for and not asked to close.
+    wanted: BTreeSet<RunId>,
+    owners: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Call {
+    conn: u64,
+    session: SessionId,
+    incarnation: Incarnation,
+    opens: bool,
+    deadline: Duration,
+}
+
+impl Coordinator {
+    /// Starts on what is on the disk; `None` if the disk does not let it.
+    pub(crate) fn start(disk: &FaultyDisk, owners: Vec<String>, ctx: &mut Context<'_>) -> Option<Self> {
+        let data = DataFolder::open(disk, Path::new(DATA)).ok()?;
+        let config = StoreConfig { budget_bytes: u64::MAX, quarantine_bytes: 1 << 20 };
+        let store = Store::open(Arc::new(disk.clone()), &store_dir(), config).ok()?;
+        let term = if ctx.has(Bug::ReusesTerm) { 1 } else { data.term() };
+        ctx.ledger.term(term);
+        let mut drawn = u128::from(data.term()) << 64;
+        let secrets = Box::new(move || {
+            drawn += 1;
+            Secret::from_bytes(drawn.to_le_bytes())
+        });
+        Some(Self {
+            cluster: Cluster::new(term, secrets),
+            store,
+            _data: data,
+            tickets: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            next_tick: Duration::ZERO,
+            wanted: BTreeSet::new(),
+            owners,
+        })
+    }
+
+    /// When it wants to be woken.
+    pub(crate) fn wake_at(&self) -> Duration {
+        self.calls.values().map(|call| call.deadline).fold(self.next_tick, Duration::min)
+    }
+
+    pub(crate) fn handle(&mut self, input: Input, ctx: &mut Context<'_>) {
+        match input {
+            Input::Wake => self.wake(ctx),
+            Input::Connected(_) => {}
+            Input::Lost(conn) => self.lost(conn, ctx),
+            Input::Message { conn, from, message } => match message {
+                Message::Ask(ask, question) => self.asked(conn, from, ask, question, ctx),
+                Message::Answer(ask, response) => self.called(ask, response, ctx),
+                other => panic!("the coordinator is sent {other:?}"),
+            },
+        }
+    }
+
+    fn wake(&mut self, ctx: &mut Context<'_>) {
+        if ctx.now >= self.next_tick {
+            self.next_tick = ctx.now + TICK;
+            self.tell(Event::Tick, ctx);
+        }
+        let over = |call: &Call| call.deadline <= ctx.now;
+        let late: Vec<u64> =
+            self.calls.iter().filter(|(_, call)| over(call)).map(|(&number, _)| number).collect();
+        late.into_iter().for_each(|number| self.call_failed(number, ctx));
+    }
+
+    fn lost(&mut self, conn: u64, ctx: &mut Context<'_>) {
+        let of_it: Vec<u64> =
+            self.calls.iter().filter(|(_, c)| c.conn == conn).map(|(&number, _)| number).collect();
+        of_it.into_iter().for_each(|number| self.call_failed(number, ctx));
+        self.tell(Event::LinkLost { link: LinkId(conn), leaving: false }, ctx);
+    }
+
+    fn asked(&mut self, conn: u64, from: Site, ask: u64, question: Question, ctx: &mut Context<'_>) {
+        if let Question::Ship(ship, bytes) = question {
+            return self.ship(conn, from, ask, &ship, &bytes, ctx);
+        }
+        if let Question::PoolStatus(pool) = question {
+            let response = match self.cluster.pool_status(ctx.now, pool) {
+                Ok(status) => Response::Pool(Box::new(status)),
+                Err(refusal) => Response::Refused(refusal),
+            };
+            return ctx.send(conn, Message::Answer(ask, response));
+        }
+        let ticket = Ticket(ctx.number());
+        let link = LinkId(conn);
+        let event = match question {
+            Question::Register(register) => {
+                let node = register.node.clone();
+                Event::Register { link, ticket, node, register }
+            }
+            Question::Heartbeat(heartbeat) => Event::Heartbeat { link, ticket, heartbeat },
+            Question::OpenPool(request) => {
+                self.wanted.insert(request.pool);
+                Event::OpenPool { ticket, asker: self.asker(from, ctx.bug), request }
+            }
+            Question::ClosePool(pool) => {
+                self.wanted.remove(&pool);
+                Event::ClosePool { ticket, asker: self.asker(from, ctx.bug), pool }
+            }
+            other => panic!("the coordinator is asked {other:?}"),
+        };
+        self.tickets.insert(ticket, (conn, ask));
+        let counts = !matches!(event, Event::Heartbeat { .. });
+        self.tell(event, ctx);
+        if counts {
+            self.check_quotas();
+        }
+    }
+
+    fn asker(&self, from: Site, bug: Option<Bug>) -> Asker {
+        let Site::Trainer(trainer) = from else { panic!("{from:?} asks for a pool") };
+        let max_lanes = (bug != Some(Bug::IgnoresQuotas)).then_some(QUOTA);
+        Asker { owner: self.owners[trainer].clone(), max_lanes, admin: false }
+    }
+
+    fn tell(&mut self, event: Event, ctx: &mut Context<'_>) {
+        for action in self.cluster.handle(ctx.now, event) {
+            match action {
+                Action::Answer { ticket, reply } => self.answer(ticket, reply, ctx),
+                Action::Disconnect { link } => ctx.close(link.0),
+                Action::Open { link, request } => {
+                    let key = (request.session, request.incarnation);
+                    ctx.ledger.given(key.0, key.1);
+                    self.call(link, key, OPEN_DEADLINE, Question::OpenSession(request), ctx);
+                }
+                Action::Close { link, request } => {
+                    let key = (request.session, request.incarnation);
+                    self.call(link, key, CLOSE_DEADLINE, Question::CloseSession(request), ctx);
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, ticket: Ticket, reply: Reply, ctx: &mut Context<'_>) {
+        let (conn, ask) = self.tickets.remove(&ticket).expect("a request is answered once");
+        match &reply {
+            Reply::PoolOpened(_) => ctx.count("pool granted"),
+            Reply::PoolClosed(_) => ctx.count("pool closed"),
+            Reply::Registered(_) => ctx.count("node registered"),
+            Reply::Refused(refusal) => ctx.count(refusal.code.word()),
+            Reply::HeartbeatTaken(_) | Reply::Draining => {}
+        }
+        ctx.send(conn, Message::Answer(ask, Response::Reply(Box::new(reply))));
+    }
+
+    fn call(
+        &mut self,
+        link: LinkId,
+        (session, incarnation): (SessionId, Incarnation),
+        patience: Duration,
+        question: Question,
+        ctx: &mut Context<'_>,
+    ) {
+        let number = ctx.number();
+        let opens = matches!(question, Question::OpenSession(_));
+        let deadline = ctx.now + patience;
+        self.calls.insert(number, Call { conn: link.0, session, incarnation, opens, deadline });
+        ctx.send(link.0, Message::Ask(number, question));
+    }
+
+    fn called(&mut self, number: u64, response: Response, ctx: &mut Context<'_>) {
+        let Some(Call { session, incarnation, opens, .. }) = self.calls.remove(&number) else { return };
+        let event = match (opens, response) {
+            (true, Response::Opened(opened)) => Event::Opened { session, incarnation, result: Ok(opened) },
+            (true, Response::Refused(refusal)) => {
+                Event::Opened { session, incarnation, result: Err(CallFailure::Refused(refusal)) }
+            }
+            (false, Response::Ended(end)) => Event::Closed { session, incarnation, result: Ok(end) },
+            (false, Response::Refused(refusal)) => {
+                Event::Closed { session, incarnation, result: Err(CallFailure::Refused(refusal)) }
+            }
+            (_, other) => panic!("a node answers {other:?}"),
+        };
+        self.tell(event, ctx);
+        self.check_quotas();
+    }
+
+    fn call_failed(&mut self, number: u64, ctx: &mut Context<'_>) {
+        let Some(Call { session, incarnation, opens, .. }) = self.calls.remove(&number) else { return };
+        ctx.count("call to a node without an answer");
+        let event = if opens {
+            Event::Opened { session, incarnation, result: Err(CallFailure::Unknown) }
+        } else {
+            Event::Closed { session, incarnation, result: Err(CallFailure::Unknown) }
+        };
+        self.tell(event, ctx);
+    }
+
+    /// Takes a segment in as the service does: in pieces, and the answer after its place is durable.
+    fn ship(&mut self, conn: u64, from: Site, ask: u64, ship: &Ship, bytes: &[u8], ctx: &mut Context<'_>) {
+        let Site::Node(node) = from else { panic!("{from:?} ships") };
+        let name = crate::node::name(node);
+        let response = match self.receive(&name, ship, bytes) {
+            Ok(shipped) => {
+                assert_ne!(shipped, Shipped::Quarantined, "nothing here contradicts anything");
+                ctx.ledger.acknowledged(&format!("{name}-{}", ship.spool), ship.segment);
+                ctx.count(if shipped == Shipped::Known { "segment known" } else { "segment stored" });
+                Response::Shipped(shipped)
+            }
+            Err(error) => {
+                ctx.count("segment refused");
+                Response::Refused(error.refusal())
+            }
+        };
+        // A disk takes from under one to some hundred milliseconds for its syncs.
+        let slow = if ctx.random.chance(50) { 500 } else { 5 };
+        let after = ctx.random.millis(0, slow);
+        ctx.send_after(conn, Message::Answer(ask, response), after);
+    }
+
+    fn receive(&self, node: &str, ship: &Ship, bytes: &[u8]) -> Result<Shipped, StoreError> {
+        match self.store.receive(node, ship)? {
+            Receive::Answer(shipped) => Ok(shipped),
+            Receive::Bytes(mut receiving) => {
+                for piece in bytes.chunks(PIECE_BYTES) {
+                    receiving.write(piece)?;
+                }
+                receiving.finish()
+            }
+        }
+    }
+
+    /// No owner has more lanes than its quota in pools that it was granted here and has a use for: what it closes
+    /// counts no more, and what an earlier coordinator granted stands.
+    fn check_quotas(&self) {
+        let mut lanes: BTreeMap<String, u32> = BTreeMap::new();
+        let sessions = self.cluster.sessions().sessions;
+        let wanted =
+            sessions.into_iter().filter(|session| self.wanted.contains(&session.report.session.pool));
+        for session in wanted {
+            *lanes.entry(session.report.owner).or_default() += session.report.lanes;
+        }
+        for (owner, lanes) in lanes {
+            assert!(lanes <= QUOTA, "{owner} has {lanes} lanes, its quota is {QUOTA}");
+        }
+    }
+
+    /// Nothing is placed, asked for or open.
+    pub(crate) fn check_idle(&self) {
+        let sessions = self.cluster.sessions().sessions;
+        assert!(sessions.is_empty(), "sessions are placed: {sessions:?}");
+        assert!(self.calls.is_empty(), "nodes are being asked");
+        assert!(self.tickets.is_empty(), "requests were never answered");
+    }
+}
+
+const PIECE_BYTES: usize = 4096;
+/// As the coordinator's actor has them.
+const OPEN_DEADLINE: Duration = Duration::from_secs(30);
+const CLOSE_DEADLINE: Duration = Duration::from_secs(10);

@@ -1,0 +1,120 @@
+//! A session on a node: the real one, whose turn it is, and what became of its lanes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rollhouse_core::Interruption;
+use rollhouse_env::Registry;
+use rollhouse_node::{FrameRequest, OwnedSession, RequestFault, SessionPlan, Turn};
+use rollhouse_replay::Recorder;
+use rollhouse_wire::{
+    FrameHeader, FrameKind, FrameLayout, HEADER_BYTES, Incarnation, OpenSession, Refusal, SessionId,
+};
+
+use crate::ledger::Ledger;
+
+/// One session, as its node has it.
+#[derive(Debug)]
+pub(crate) struct Hosted {
+    pub(crate) session: SessionId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) owned: OwnedSession,
+    pub(crate) turn: Turn,
+    /// Since when nobody is attached, on the node's clock.
+    pub(crate) alone_since: Option<Duration>,
+    first_lane: u32,
+    layout: FrameLayout,
+    lanes: Vec<Lane>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Lane {
+    /// Episodes that ended.
+    ended: u64,
+    open: bool,
+}
+
+impl Hosted {
+    /// Makes the lanes.
+    pub(crate) fn make(
+        open: &OpenSession,
+        registry: &Registry,
+        recorder: Option<Arc<Recorder>>,
+        now: Duration,
+    ) -> Result<Self, Refusal> {
+        let plan = Arc::new(SessionPlan::of(open, registry, "simulated")?);
+        let entry = registry.get(&open.settings.env);
+        let layout = FrameLayout::of(entry.expect("the plan has found it").spec());
+        let owned = OwnedSession::make(plan, recorder)?;
+        Ok(Self {
+            session: open.session,
+            incarnation: open.incarnation,
+            owned,
+            turn: Turn::default(),
+            alone_since: Some(now),
+            first_lane: open.first_lane,
+            layout,
+            lanes: vec![Lane::default(); open.lanes as usize],
+        })
+    }
+
+    /// Carries a request out that was checked, and notes what it did to episodes.
+    pub(crate) fn carry_out(
+        &mut self,
+        header: FrameHeader,
+        request: &FrameRequest,
+        ledger: &mut Ledger,
+    ) -> Result<Bytes, RequestFault> {
+        let answer = self.owned.handle(header, request)?;
+        // What is stepped in virtual time is at least as far apart as the age at which chunks are closed.
+        self.owned.flush().expect("an engine of one thread");
+        let kind = FrameHeader::decode(answer[..HEADER_BYTES].try_into().expect("a whole header"));
+        if kind.expect("a header of ours").kind == FrameKind::Batch {
+            if header.kind == FrameKind::Reset {
+                self.end_open();
+                self.lanes.iter_mut().for_each(|lane| lane.open = true);
+            } else {
+                self.note_flags(&answer[HEADER_BYTES..]);
+            }
+        }
+        self.tell(ledger);
+        Ok(answer)
+    }
+
+    /// Ends it; open episodes end with `cause`.
+    pub(crate) fn finish(mut self, cause: Interruption, ledger: &mut Ledger) {
+        self.end_open();
+        self.tell(ledger);
+        self.owned.finish(cause).expect("an engine of one thread");
+    }
+
+    pub(crate) fn lanes(&self) -> u32 {
+        self.lanes.len() as u32
+    }
+
+    fn note_flags(&mut self, columns: &[u8]) {
+        let places = self.layout.batch(self.lanes.len(), false).expect("a small batch");
+        let flag = |place: &std::ops::Range<usize>, lane: usize| columns[place.start + lane] == 1;
+        for (row, lane) in self.lanes.iter_mut().enumerate() {
+            lane.open |= flag(&places.reset, row);
+            if flag(&places.terminated, row) || flag(&places.truncated, row) {
+                lane.ended += 1;
+                lane.open = false;
+            }
+        }
+    }
+
+    fn end_open(&mut self) {
+        for lane in self.lanes.iter_mut().filter(|lane| lane.open) {
+            lane.ended += 1;
+            lane.open = false;
+        }
+    }
+
+    fn tell(&self, ledger: &mut Ledger) {
+        for (row, lane) in self.lanes.iter().enumerate() {
+            ledger.lived(self.session.pool, self.first_lane + row as u32, lane.ended);
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! A whole cluster in one thread and in virtual time, so that its worst minutes can be lived through in milliseconds,
+//! again and again, and exactly again.
+//!
+//! A [`World`] joins the very values that decide in a real cluster: the coordinator's `Cluster`, `Store` and
+//! `DataFolder`; a node's `Registration`, `SessionTable`, `Turn`, `OwnedSession`, `Shipper` and recorder; a trainer's
+//! `Retry`, `Numbering`, `Silence` and `ask_again`. Network, disks and clocks are simulated; what stands between them and those
+//! values here takes the place of the tasks and threads of the real processes, and decides nothing.
+//!
+//! After every event the invariants hold, or the world panics: what was sealed is on the node's disk until the store has
+//! it, and in the store after that, once; a request is carried out once, by the owner that attached last, and for no
+//! placement that a newer one has followed; answers are the numbers that the same lanes give here; lanes are counted
+//! once and belong to somebody; leases end; quotas hold; segments offered are shipped, dropped or waiting.
+//!
+//! One seed is one course of events: the same seed gives the same trace. [`Bug`] plants faults in the program to see
+//! that they are found.
+//!
+//! Not a goal: the network's bytes and QUIC itself, threads, and speed; tests with real processes have those. Never a
+//! part of a release. Start reading at [`World`], then `node.rs`.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stderr, reason = "it tells who replays a seed what happens")]
+
+mod bug;
+mod chaos;
+mod context;
+mod coordinator;
+mod fault;
+mod hosted;
+mod inquiry;
+mod ledger;
+mod message;
+mod network;
+mod node;
+mod random;
+mod site;
+mod spool;
+mod trainer;
+mod world;
+
+pub use bug::Bug;
+pub use fault::FaultKinds;
+pub use network::{LINKS, Link, Site};
+pub use world::{Outcome, Setup, World};

@@ -1,0 +1,517 @@
+//! A node's process: its registration, table of sessions, sessions, recorder and shipper, and as little as possible
+//! around them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rollhouse_core::Interruption;
+use rollhouse_env::Registry;
+use rollhouse_node::{
+    ANSWER_DEADLINE, FrameRequest, LinkAction, LinkEvent, Registration, SessionTable, Transport, TurnOver,
+};
+use rollhouse_replay::OnOutage;
+use rollhouse_replay::testing::FaultyDisk;
+use rollhouse_wire::limits::MAX_HEARTBEAT_REPORTS;
+use rollhouse_wire::{
+    Attach, Attached, CloseSession, EndCause, FrameHeader, Heartbeat, Incarnation, NodeLoad, OpenSession,
+    Refusal, RefusalCode, Register, ReportLog, SessionCounts, SessionEnd, SessionId, SessionOpened,
+};
+
+use crate::bug::Bug;
+use crate::context::{Context, Input};
+use crate::hosted::Hosted;
+use crate::message::{Message, Question, Response};
+use crate::network::Site;
+use crate::spool::Spool;
+
+/// Lanes of each node.
+pub(crate) const CAPACITY: u32 = 12;
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
+
+pub(crate) fn name(node: usize) -> String {
+    format!("node-{node}")
+}
+
+/// Where its spool lies on its disk.
+pub(crate) fn spool_dir() -> PathBuf {
+    Path::new("/spool").to_path_buf()
+}
+
+/// One boot of a node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    index: usize,
+    boot: u64,
+    registry: Arc<Registry>,
+    registration: Registration,
+    /// The connection to the coordinator, and whether the coordinator knows the node on it.
+    link: Option<(u64, bool)>,
+    asks: BTreeMap<u64, Asked>,
+    table: SessionTable<u64>,
+    reports: ReportLog,
+    hosted: BTreeMap<u64, Hosted>,
+    streams: BTreeMap<u64, Stream>,
+    making: Vec<Making>,
+    /// Requests that wait for the recorder.
+    waiting: Vec<(u64, FrameHeader, Arc<FrameRequest>)>,
+    spool: Spool,
+    look_at: Duration,
+}
+
+#[derive(Debug)]
+enum Asked {
+    Register { deadline: Duration },
+    Beat { deadline: Duration, ends: Vec<SessionEnd>, since: u64, more: bool },
+}
+
+#[derive(Debug)]
+struct Stream {
+    conn: u64,
+    hosted: u64,
+    number: u64,
+}
+
+#[derive(Debug)]
+struct Making {
+    at: Duration,
+    conn: u64,
+    ask: u64,
+    open: Box<OpenSession>,
+}
+
+impl Node {
+    /// Starts on what is on the disk; `None` if the disk does not let it.
+    pub(crate) fn start(
+        index: usize,
+        boot: u64,
+        disk: &FaultyDisk,
+        registry: &Arc<Registry>,
+        on_outage: OnOutage,
+        ctx: &mut Context<'_>,
+    ) -> Option<Self> {
+        let spool = Spool::open(index, disk, on_outage, ctx)?;
+        Some(Self {
+            index,
+            boot,
+            registry: Arc::clone(registry),
+            registration: Registration::new(boot),
+            link: None,
+            asks: BTreeMap::new(),
+            table: SessionTable::new(CAPACITY, LEASE),
+            reports: ReportLog::default(),
+            hosted: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            making: Vec::new(),
+            waiting: Vec::new(),
+            spool,
+            look_at: Duration::ZERO,
+        })
+    }
+
+    /// When it wants to be woken.
+    pub(crate) fn wake_at(&self) -> Duration {
+        let asks = self.asks.values().map(Asked::deadline);
+        let making = self.making.iter().map(|making| making.at);
+        let at = self.look_at.min(self.spool.wake_at());
+        asks.chain(making).chain(self.registration.wake_at()).fold(at, Duration::min)
+    }
+
+    pub(crate) fn handle(&mut self, input: Input, ctx: &mut Context<'_>) {
+        match input {
+            Input::Wake => self.wake(ctx),
+            Input::Connected(conn) => {
+                if self.link.is_some_and(|(link, _)| link == conn) {
+                    self.tell(LinkEvent::Connected, ctx);
+                }
+            }
+            Input::Lost(conn) => self.lost(conn, ctx),
+            Input::Message { conn, message, .. } => match message {
+                Message::Ask(ask, question) => self.asked(conn, ask, question, ctx),
+                Message::Answer(ask, response) => self.answered(conn, ask, response, ctx),
+                Message::Frame { stream, header, request } => self.frame(stream, header, request, ctx),
+                Message::StreamEnd { stream } => self.detach(stream, ctx),
+                other => panic!("a node is sent {other:?}"),
+            },
+        }
+        self.check();
+    }
+
+    /// What must hold after every event.
+    fn check(&self) {
+        let making: u32 = self.making.iter().map(|making| making.open.lanes).sum();
+        let held: u32 = self.hosted.values().map(Hosted::lanes).sum();
+        let lanes = self.table.lanes();
+        assert!(lanes <= CAPACITY, "{lanes} lanes on a node for {CAPACITY}");
+        // One that was closed while it was made is let go when it is.
+        assert!(
+            held <= lanes && lanes <= held + making,
+            "{lanes} lanes counted, {held} held, {making} in the making"
+        );
+        self.spool.check();
+    }
+
+    fn wake(&mut self, ctx: &mut Context<'_>) {
+        self.tell(LinkEvent::Tick, ctx);
+        let late: Vec<u64> =
+            self.asks.iter().filter(|(_, asked)| asked.deadline() <= ctx.now).map(|(&ask, _)| ask).collect();
+        for ask in late {
+            self.asks.remove(&ask);
+            self.tell(LinkEvent::Lost, ctx);
+        }
+        let due = |making: &Making| making.at <= ctx.now;
+        let made: Vec<Making> = self.making.extract_if(.., |making| due(making)).collect();
+        made.into_iter().for_each(|making| self.made(making, ctx));
+        if ctx.now >= self.look_at {
+            self.look_at = ctx.now + LOOK_EVERY;
+            if !ctx.has(Bug::LeasesNeverEnd) {
+                for (session, incarnation) in self.table.overdue(ctx.now) {
+                    ctx.count("lease ended");
+                    self.end(session, incarnation, EndCause::LeaseEnded, ctx);
+                }
+            }
+            for hosted in self.hosted.values() {
+                let alone = hosted.alone_since.map_or(Duration::ZERO, |since| ctx.now.saturating_sub(since));
+                assert!(alone < LEASE, "{} is held for nobody, {alone:?} long", hosted.session);
+            }
+        }
+        self.spool.turn(self.link.filter(|(_, joined)| *joined).map(|(conn, _)| conn), ctx);
+        for (stream, header, request) in std::mem::take(&mut self.waiting) {
+            self.frame(stream, header, request, ctx);
+        }
+    }
+
+    // The coordinator.
+
+    fn tell(&mut self, event: LinkEvent, ctx: &mut Context<'_>) {
+        match self.registration.handle(ctx.now, event) {
+            Some(LinkAction::Dial) => self.link = Some((ctx.dial(Site::Coordinator), false)),
+            Some(LinkAction::Register) => {
+                let register = Question::Register(Box::new(self.register()));
+                let deadline = ctx.now + ANSWER_DEADLINE;
+                self.ask(register, Asked::Register { deadline }, ctx);
+            }
+            Some(LinkAction::Beat { number }) => {
+                let (mut heartbeat, more) = self.heartbeat(number);
+                if ctx.has(Bug::ForgetsEnds) {
+                    self.table.acknowledge(&heartbeat.ended);
+                    heartbeat.ended.clear();
+                }
+                let (deadline, ends) = (ctx.now + ANSWER_DEADLINE, heartbeat.ended.clone());
+                let asked = Asked::Beat { deadline, ends, since: heartbeat.changes.since, more };
+                self.ask(Question::Heartbeat(Box::new(heartbeat)), asked, ctx);
+            }
+            Some(LinkAction::Drop) => {
+                if let Some((conn, _)) = self.link.take() {
+                    ctx.close(conn);
+                }
+                self.asks.clear();
+                self.spool.disconnected(ctx);
+            }
+            None => {}
+        }
+    }
+
+    fn ask(&mut self, question: Question, asked: Asked, ctx: &mut Context<'_>) {
+        let Some((conn, _)) = self.link else { return };
+        let ask = ctx.number();
+        self.asks.insert(ask, asked);
+        ctx.send(conn, Message::Ask(ask, question));
+    }
+
+    fn register(&self) -> Register {
+        let spec = self.registry.get(crate::trainer::ENV).expect("a built-in env").spec().clone();
+        Register {
+            node: name(self.index),
+            boot: self.boot,
+            address: name(self.index),
+            attach: None,
+            capacity: CAPACITY,
+            threads: 1,
+            labels: BTreeMap::new(),
+            envs: BTreeMap::from([(spec.id.clone(), spec.dynamics_hash)]),
+            term: self.table.newest_term(),
+            program: "simulated".to_owned(),
+        }
+    }
+
+    /// The next heartbeat, and whether there is more to say than it can.
+    fn heartbeat(&mut self, number: u64) -> (Heartbeat, bool) {
+        let mut load = NodeLoad { lanes: self.table.lanes(), ..NodeLoad::default() };
+        self.spool.load(&mut load);
+        self.reports.update(self.table.reports(|_| SessionCounts::default()));
+        let changes = self.reports.changes(MAX_HEARTBEAT_REPORTS);
+        let (ended, all_ends) = self.table.ends();
+        let more = changes.more || !all_ends;
+        (Heartbeat { number, load, changes, ended }, more)
+    }
+
+    fn answered(&mut self, conn: u64, ask: u64, response: Response, ctx: &mut Context<'_>) {
+        if self.link.is_none_or(|(link, _)| link != conn) {
+            return;
+        }
+        if self.spool.answered(ask, &response, ctx) {
+            return;
+        }
+        let Some(asked) = self.asks.remove(&ask) else { return };
+        let Response::Reply(reply) = response else { panic!("{response:?} to a node") };
+        match (asked, *reply) {
+            (Asked::Register { .. }, rollhouse_coordinator::Reply::Registered(registered)) => {
+                self.link = Some((conn, true));
+                self.spool.connected(conn, ctx);
+                self.reports.begin(registered.known);
+                let heartbeat = Duration::from_millis(registered.heartbeat_ms);
+                self.tell(LinkEvent::Registered { heartbeat }, ctx);
+            }
+            (Asked::Beat { ends, since, more, .. }, rollhouse_coordinator::Reply::HeartbeatTaken(taken)) => {
+                self.reports.acknowledge(since, taken.known);
+                self.table.acknowledge(&ends);
+                self.close_all(taken.close, ctx);
+                if taken.drain {
+                    self.table.drain();
+                }
+                self.tell(LinkEvent::Taken { number: taken.number, more }, ctx);
+            }
+            (_, rollhouse_coordinator::Reply::Refused(_)) => self.tell(LinkEvent::Lost, ctx),
+            (_, other) => panic!("{other:?} to a node"),
+        }
+    }
+
+    fn close_all(&mut self, close: Vec<CloseSession>, ctx: &mut Context<'_>) {
+        for CloseSession { session, incarnation } in close {
+            ctx.count("session closed as a stray");
+            self.end(session, incarnation, EndCause::Closed, ctx);
+        }
+    }
+
+    fn asked(&mut self, conn: u64, ask: u64, question: Question, ctx: &mut Context<'_>) {
+        match question {
+            Question::OpenSession(open) => match self.open(conn, ask, open, ctx) {
+                Ok(Some(opened)) => ctx.send(conn, Message::Answer(ask, Response::Opened(Box::new(opened)))),
+                Ok(None) => {}
+                Err(refusal) => ctx.send(conn, Message::Answer(ask, Response::Refused(refusal))),
+            },
+            Question::CloseSession(CloseSession { session, incarnation }) => {
+                let ended = self.end(session, incarnation, EndCause::Closed, ctx);
+                let answer = ended.map_or_else(|| self.table.answer_close(session, incarnation), Ok);
+                let response = answer.map_or_else(Response::Refused, |end| Response::Ended(Box::new(end)));
+                ctx.send(conn, Message::Answer(ask, response));
+            }
+            Question::Attach { stream, attach } => {
+                let response = self.attach(conn, stream, &attach, ctx);
+                let response = response.map_or_else(Response::Refused, Response::Attached);
+                ctx.send(conn, Message::Answer(ask, response));
+            }
+            other => panic!("a node is asked {other:?}"),
+        }
+    }
+
+    /// Begins to make a session, ending an earlier placement of it first.
+    fn open(
+        &mut self,
+        conn: u64,
+        ask: u64,
+        open: Box<OpenSession>,
+        ctx: &mut Context<'_>,
+    ) -> Result<Option<SessionOpened>, Refusal> {
+        if let Some(earlier) = self.table.superseded(&open) {
+            self.end(open.session, earlier, EndCause::Closed, ctx);
+        }
+        if ctx.has(Bug::ForgetsFences) && self.table.is_empty() {
+            self.table = SessionTable::new(CAPACITY, LEASE);
+        }
+        if !self.table.open(ctx.now, &open)? {
+            return Ok(Some(self.opened(&open)));
+        }
+        let at = ctx.now + ctx.random.millis(0, 40);
+        self.making.push(Making { at, conn, ask, open });
+        Ok(None)
+    }
+
+    fn opened(&self, open: &OpenSession) -> SessionOpened {
+        let entry = self.registry.get(&open.settings.env).expect("it was found before");
+        SessionOpened { spec: entry.spec().clone(), lease_ms: LEASE.as_millis() as u64 }
+    }
+
+    fn made(&mut self, Making { conn, ask, open, .. }: Making, ctx: &mut Context<'_>) {
+        let recorder = Arc::clone(self.spool.recorder());
+        let (session, incarnation) = (open.session, open.incarnation);
+        let hosted = match Hosted::make(&open, &self.registry, Some(recorder), ctx.now) {
+            Ok(hosted) => hosted,
+            Err(refusal) => {
+                self.table.not_made(session, incarnation);
+                return ctx.send(conn, Message::Answer(ask, Response::Refused(refusal)));
+            }
+        };
+        let handle = ctx.number();
+        if !self.table.opened(ctx.now, session, incarnation, handle) {
+            ctx.count("session closed while it was made");
+            let refusal = Refusal::new(RefusalCode::Stale, "the session was closed while it was opened");
+            return ctx.send(conn, Message::Answer(ask, Response::Refused(refusal)));
+        }
+        self.hosted.insert(handle, hosted);
+        ctx.ledger.made(self.boot, session, incarnation);
+        ctx.count("session opened");
+        let opened = self.opened(&open);
+        ctx.send(conn, Message::Answer(ask, Response::Opened(Box::new(opened))));
+    }
+
+    /// Ends a session; its end is told until it is heard.
+    fn end(
+        &mut self,
+        session: SessionId,
+        incarnation: Incarnation,
+        cause: EndCause,
+        ctx: &mut Context<'_>,
+    ) -> Option<SessionEnd> {
+        let handle = self.table.begin_end(session, incarnation)?;
+        let mut hosted = self.hosted.remove(&handle).expect("what is open is hosted");
+        hosted.turn.end();
+        let of_it: Vec<u64> =
+            self.streams.iter().filter(|(_, s)| s.hosted == handle).map(|(&id, _)| id).collect();
+        for stream in of_it {
+            let conn = self.streams.remove(&stream).expect("it was just listed").conn;
+            ctx.send(conn, Message::StreamEnd { stream });
+        }
+        let interruption = match cause {
+            EndCause::LeaseEnded => Interruption::Disconnected,
+            _ => Interruption::Cancelled,
+        };
+        hosted.finish(interruption, ctx.ledger);
+        ctx.ledger.over(self.boot, session, incarnation);
+        self.spool.write_out(ctx);
+        let end =
+            SessionEnd { session, incarnation, cause, detail: String::new(), done: SessionCounts::default() };
+        if !(ctx.has(Bug::LosesLanes) && cause == EndCause::LeaseEnded) {
+            self.table.ended(end.clone());
+        }
+        Some(end)
+    }
+
+    // Owners.
+
+    fn attach(
+        &mut self,
+        conn: u64,
+        stream: u64,
+        attach: &Attach,
+        ctx: &mut Context<'_>,
+    ) -> Result<Attached, Refusal> {
+        let attachment = self.table.attach(attach, Transport::Quic)?;
+        let (handle, number) = (attachment.session, attachment.number);
+        let hosted = self.hosted.get_mut(&handle).expect("what is open is hosted");
+        hosted.turn.take_over(number);
+        ctx.ledger.attached(hosted.session, hosted.incarnation, stream);
+        let attached = Attached { lanes: hosted.lanes(), last: hosted.owned.last() };
+        if !ctx.has(Bug::StepsReplacedStreams) {
+            let replaced = self.streams.iter().filter(|(_, s)| s.hosted == handle).map(|(&id, _)| id);
+            for old in replaced.collect::<Vec<_>>() {
+                ctx.count("stream replaced");
+                let old_conn = self.streams.get(&old).map_or(conn, |stream| stream.conn);
+                self.detach(old, ctx);
+                ctx.send(old_conn, Message::StreamEnd { stream: old });
+            }
+        }
+        self.streams.insert(stream, Stream { conn, hosted: handle, number });
+        if let Some(hosted) = self.hosted.get_mut(&handle) {
+            hosted.alone_since = None;
+        }
+        Ok(attached)
+    }
+
+    fn detach(&mut self, stream: u64, ctx: &Context<'_>) {
+        let Some(Stream { hosted, number, .. }) = self.streams.remove(&stream) else { return };
+        let Some(session) = self.hosted.get_mut(&hosted) else { return };
+        self.table.detached(ctx.now, session.session, session.incarnation, number);
+        if !self.streams.values().any(|stream| stream.hosted == hosted) {
+            session.alone_since = Some(ctx.now);
+        }
+    }
+
+    fn lost(&mut self, conn: u64, ctx: &mut Context<'_>) {
+        let of_it: Vec<u64> =
+            self.streams.iter().filter(|(_, s)| s.conn == conn).map(|(&id, _)| id).collect();
+        of_it.into_iter().for_each(|stream| self.detach(stream, ctx));
+        if self.link.is_some_and(|(link, _)| link == conn) {
+            self.tell(LinkEvent::Lost, ctx);
+        }
+    }
+
+    fn frame(&mut self, stream: u64, header: FrameHeader, request: Arc<FrameRequest>, ctx: &mut Context<'_>) {
+        let Some(&Stream { conn, hosted: handle, number }) = self.streams.get(&stream) else { return };
+        if self.waiting.iter().any(|(other, ..)| *other == stream) {
+            // A stream's requests are answered in the order in which they came.
+            return self.waiting.push((stream, header, request));
+        }
+        let hosted = self.hosted.get_mut(&handle).expect("streams end with their session");
+        let admitted = hosted.turn.admit(number);
+        if admitted == Err(TurnOver::Ended) || admitted.is_err() && !ctx.has(Bug::StepsReplacedStreams) {
+            return;
+        }
+        let asked = header.number;
+        let repeated = hosted.owned.check(header).map(|()| hosted.owned.repeated(header.number));
+        let answer = match repeated {
+            Err(fault) => panic!("a trainer of ours sends what is no request: {fault}"),
+            Ok(Some(answer)) if !ctx.has(Bug::StepsRepeatedRequests) => {
+                ctx.count("request repeated");
+                answer
+            }
+            Ok(again) => {
+                if hosted.owned.recording().is_some_and(|run| run.is_behind() && run.outage().is_none()) {
+                    // A thread would wait for a buffer here.
+                    ctx.count("request waited for the recorder");
+                    return self.waiting.push((stream, header, request));
+                }
+                let header = match again {
+                    Some(_) => FrameHeader { number: FrameHeader::next_number(header.number), ..header },
+                    None => header,
+                };
+                if again.is_none() {
+                    ctx.ledger.stepped(hosted.session, hosted.incarnation, stream, header.number);
+                }
+                let answer = hosted.carry_out(header, &request, ctx.ledger);
+                let answer = answer
+                    .unwrap_or_else(|fault| panic!("a trainer of ours sends what is no request: {fault}"));
+                if again.is_some() { numbered(&answer, asked) } else { answer }
+            }
+        };
+        self.spool.write(ctx);
+        ctx.send(conn, Message::Answered { stream, answer });
+    }
+
+    /// Sessions, ends that were not heard, and segments that were not shipped.
+    pub(crate) fn check_idle(&self) {
+        assert_eq!(self.table.lanes(), 0, "lanes are held for nobody");
+        assert!(self.table.ends().0.is_empty(), "ends were never heard");
+        self.spool.check_idle();
+    }
+
+    pub(crate) fn is_joined(&self) -> bool {
+        self.link.is_some_and(|(_, joined)| joined)
+    }
+
+    /// Seals what it has, as one that is stopped in order does.
+    pub(crate) fn seal(&mut self, ctx: &mut Context<'_>) {
+        self.spool.seal(ctx);
+    }
+}
+
+impl Asked {
+    const fn deadline(&self) -> Duration {
+        match self {
+            Self::Register { deadline } | Self::Beat { deadline, .. } => *deadline,
+        }
+    }
+}
+
+/// An answer under another number.
+fn numbered(answer: &Bytes, number: u32) -> Bytes {
+    let mut bytes = answer.to_vec();
+    bytes[4..8].copy_from_slice(&number.to_le_bytes());
+    bytes.into()
+}
+
+/// As the node's data thread looks after its sessions.
+const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -1,0 +1,246 @@
+//! A node's spool: the real recorder and shipper.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_node::{ShipAction, ShipEvent, Shipper, ShipperConfig, WhenFull};
+use rollhouse_replay::testing::{DrivenRecorder, FaultyDisk};
+use rollhouse_replay::{OnOutage, Recorder, RecorderConfig};
+use rollhouse_wire::{NodeLoad, Ship};
+
+use crate::bug::Bug;
+use crate::context::Context;
+use crate::ledger::SegmentId;
+use crate::message::{Message, Question, Response};
+use crate::node::{name, spool_dir};
+
+#[derive(Debug)]
+pub(crate) struct Spool {
+    node: usize,
+    disk: FaultyDisk,
+    driven: DrivenRecorder,
+    spool: rollhouse_replay::Spool,
+    name: String,
+    shipper: Shipper,
+    conn: Option<u64>,
+    attempts: BTreeMap<u64, Attempt>,
+    /// Segments that are about to be removed, and whether they are dropped.
+    removals: Vec<(u64, bool)>,
+    turn_at: Duration,
+    found_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Attempt {
+    number: u64,
+    deadline: Duration,
+}
+
+impl Spool {
+    pub(crate) fn open(
+        node: usize,
+        disk: &FaultyDisk,
+        on_outage: OnOutage,
+        ctx: &mut Context<'_>,
+    ) -> Option<Self> {
+        let config = RecorderConfig {
+            budget_bytes: u64::MAX,
+            seal_after: Some(Duration::from_secs(5)),
+            on_outage,
+            ..RecorderConfig::default()
+        };
+        let session = ctx.number() as u32;
+        let driven =
+            DrivenRecorder::open(Arc::new(disk.clone()), &spool_dir(), config, session, ctx.now).ok()?;
+        let spool = driven.recorder().spool();
+        let name_of_it = spool.name().ok()?;
+        ctx.ledger.folder(node, &format!("{}-{name_of_it}", name(node)));
+        let when_full = match on_outage {
+            OnOutage::Wait => WhenFull::BackPressure,
+            OnOutage::Lose => WhenFull::Drop,
+        };
+        let shipper = Shipper::new(ShipperConfig { spool_bytes: SPOOL_BYTES, when_full, seed: node as u64 });
+        let found_bytes = spool.sealed().iter().map(|segment| segment.bytes).sum();
+        let mut opened = Self {
+            node,
+            disk: disk.clone(),
+            driven,
+            spool,
+            name: name_of_it,
+            shipper,
+            conn: None,
+            attempts: BTreeMap::new(),
+            removals: Vec::new(),
+            turn_at: ctx.now,
+            found_bytes,
+        };
+        // What the crash left unsealed is sealed now.
+        opened.note_sealed(ctx);
+        Some(opened)
+    }
+
+    pub(crate) fn recorder(&self) -> &Arc<Recorder> {
+        self.driven.recorder()
+    }
+
+    pub(crate) fn wake_at(&self) -> Duration {
+        let wakes = self.shipper.wake_at().into_iter().chain(self.attempts.values().map(|a| a.deadline));
+        wakes.fold(self.turn_at, Duration::min)
+    }
+
+    pub(crate) fn load(&self, load: &mut NodeLoad) {
+        let counts = self.shipper.counts();
+        load.spool_left = counts.shipped.bytes + counts.dropped.bytes;
+        let recorded = self.found_bytes + self.driven.recorder().status().recorded.bytes;
+        load.spool_bytes = recorded.saturating_sub(load.spool_left);
+        load.spool_dropped = counts.dropped_episodes;
+    }
+
+    /// Lets the writer do what it has to.
+    pub(crate) fn write(&mut self, ctx: &mut Context<'_>) {
+        self.driven.turn(ctx.now);
+        self.note_sealed(ctx);
+    }
+
+    pub(crate) fn write_out(&mut self, ctx: &mut Context<'_>) {
+        self.driven.write_out(ctx.now);
+        self.note_sealed(ctx);
+    }
+
+    pub(crate) fn seal(&mut self, ctx: &mut Context<'_>) {
+        self.driven.seal(ctx.now);
+        self.note_sealed(ctx);
+    }
+
+    /// One look of the shipping task and one of the writer, and what is due.
+    pub(crate) fn turn(&mut self, conn: Option<u64>, ctx: &mut Context<'_>) {
+        self.conn = conn;
+        self.turn_at = ctx.now + LOOK_EVERY;
+        self.write(ctx);
+        for (number, dropped) in std::mem::take(&mut self.removals) {
+            self.take_away(number, dropped, ctx);
+        }
+        for segment in self.spool.sealed() {
+            self.tell(ShipEvent::Spooled(segment), ctx);
+        }
+        let bytes = self.driven.recorder().status().open_bytes;
+        self.tell(ShipEvent::Open { bytes }, ctx);
+        let late: Vec<u64> =
+            self.attempts.iter().filter(|(_, a)| a.deadline <= ctx.now).map(|(&ask, _)| ask).collect();
+        for ask in late {
+            let number = self.attempts.remove(&ask).expect("it was just listed").number;
+            self.tell(ShipEvent::Failed { number, retry_after: None }, ctx);
+        }
+        self.tell(ShipEvent::Tick, ctx);
+    }
+
+    pub(crate) fn connected(&mut self, conn: u64, ctx: &mut Context<'_>) {
+        self.conn = Some(conn);
+        self.tell(ShipEvent::Connected, ctx);
+    }
+
+    pub(crate) fn disconnected(&mut self, ctx: &mut Context<'_>) {
+        self.conn = None;
+        self.attempts.clear();
+        self.tell(ShipEvent::Disconnected, ctx);
+    }
+
+    /// Whether it was an answer to a segment that was shipped.
+    pub(crate) fn answered(&mut self, ask: u64, response: &Response, ctx: &mut Context<'_>) -> bool {
+        match response {
+            Response::Shipped(answer) => {
+                if let Some(Attempt { number, .. }) = self.attempts.remove(&ask) {
+                    self.tell(ShipEvent::Answered { number, answer: *answer }, ctx);
+                }
+                true
+            }
+            Response::Refused(refusal) => {
+                let Some(Attempt { number, .. }) = self.attempts.remove(&ask) else { return false };
+                ctx.count("shipping refused");
+                let retry_after = refusal.retry_after_ms.map(Duration::from_millis);
+                self.tell(ShipEvent::Failed { number, retry_after }, ctx);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn tell(&mut self, event: ShipEvent, ctx: &mut Context<'_>) {
+        let mut actions = Vec::new();
+        self.shipper.handle(ctx.now, event, &mut actions);
+        for action in actions {
+            match action {
+                ShipAction::Ship(segment) => self.ship(segment.number, ctx),
+                ShipAction::TakeAway { number, dropped } => self.removals.push((number, dropped)),
+                ShipAction::Hold(held) => {
+                    ctx.count("recorder held or let go");
+                    self.driven.recorder().hold(held);
+                }
+            }
+        }
+    }
+
+    fn ship(&mut self, number: u64, ctx: &mut Context<'_>) {
+        let Some(conn) = self.conn else {
+            return self.tell(ShipEvent::Failed { number, retry_after: None }, ctx);
+        };
+        let path = rollhouse_replay::segment_path(&spool_dir(), number);
+        let bytes = self.disk.read(&path).expect("what is sealed is there");
+        let crc = crc32c::crc32c(&bytes);
+        let ship = Ship { spool: self.name.clone(), segment: number, bytes: bytes.len() as u64, crc };
+        let ask = ctx.number();
+        self.attempts.insert(ask, Attempt { number, deadline: ctx.now + STALL });
+        ctx.send(conn, Message::Ask(ask, Question::Ship(ship, Arc::new(bytes))));
+        if ctx.has(Bug::RemovesWhatWasSent) {
+            self.take_away(number, false, ctx);
+        }
+    }
+
+    fn take_away(&mut self, number: u64, dropped: bool, ctx: &mut Context<'_>) {
+        let id = SegmentId { node: self.node, number };
+        if dropped {
+            ctx.count("segment dropped");
+            ctx.ledger.dropped(id);
+        } else {
+            ctx.ledger.removed(id);
+        }
+        let episodes = self.spool.episodes(number).ok();
+        let event = match self.spool.take_away(number) {
+            Ok(()) => ShipEvent::TakenAway { number, episodes },
+            Err(_) => {
+                ctx.count("segment could not be removed");
+                ShipEvent::Stuck { number }
+            }
+        };
+        self.tell(event, ctx);
+    }
+
+    fn note_sealed(&mut self, ctx: &mut Context<'_>) {
+        for segment in self.spool.sealed() {
+            let id = SegmentId { node: self.node, number: segment.number };
+            if ctx.ledger.sealed(id, &self.disk, &spool_dir()) {
+                ctx.count("segment sealed");
+            }
+        }
+    }
+
+    pub(crate) fn check(&self) {
+        let counts = self.shipper.counts();
+        let (offered, shipped, dropped, waiting) =
+            (counts.offered, counts.shipped, counts.dropped, counts.waiting);
+        assert_eq!(offered.segments, shipped.segments + dropped.segments + waiting.segments);
+        assert_eq!(offered.bytes, shipped.bytes + dropped.bytes + waiting.bytes);
+    }
+
+    pub(crate) fn check_idle(&self) {
+        assert!(self.shipper.is_empty(), "segments were never shipped");
+        assert_eq!(self.driven.recorder().status().open_bytes, 0, "a segment was never sealed");
+    }
+}
+
+/// So small that a coordinator that is away for a minute fills it.
+const SPOOL_BYTES: u64 = 60_000;
+/// As the shipping task looks.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+const STALL: Duration = Duration::from_secs(60);

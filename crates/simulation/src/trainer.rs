@@ -1,0 +1,393 @@
+//! A trainer's process: asks for a pool, steps its lanes, closes it, and begins anew. What it does about what fails is
+//! decided by the client library's own rules.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_client::{DEFAULT_TIMEOUT, GiveUp, ask_again};
+use rollhouse_coordinator::Reply;
+use rollhouse_core::RunId;
+use rollhouse_env::Registry;
+use rollhouse_wire::{
+    AutoresetMode, CallError, CloseCode, LaneSettings, OpenPool, PoolOpened, RecordRule, Refusal,
+    RefusalCode, SeedRule, Spread, StreamLost,
+};
+
+use crate::context::{Context, Input};
+use crate::message::{Message, Question, Response};
+use crate::network::Site;
+use crate::site::PoolSession;
+
+/// What trainers step: short episodes of plain numbers.
+pub(crate) const ENV: &str = "CartPole-v1";
+
+/// One life of a trainer.
+#[derive(Debug)]
+pub(crate) struct Trainer {
+    registry: Arc<Registry>,
+    doing: Doing,
+    coordinator: Line,
+    /// Connections to nodes, by node.
+    nodes: BTreeMap<usize, Line>,
+    /// How long it thinks between two steps.
+    think: Duration,
+    /// How long a step may take before it is given up.
+    patience: Duration,
+    /// When a batch of all of its lanes that are left was last complete, on the world's clock.
+    pub(crate) last_batch: Duration,
+}
+
+/// A connection of the trainer's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Line {
+    None,
+    Dialling(u64),
+    Up(u64),
+}
+
+#[derive(Debug)]
+enum Doing {
+    Resting {
+        until: Duration,
+    },
+    /// A request to the coordinator, for a pool or to close one.
+    Requesting(Request),
+    Playing(Box<Pool>),
+    /// For good.
+    Done,
+}
+
+#[derive(Debug)]
+struct Request {
+    question: Question,
+    attempt: u32,
+    deadline: Duration,
+    state: Asking,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asking {
+    Connecting,
+    Asked(u64),
+    Waiting(Duration),
+}
+
+#[derive(Debug)]
+struct Pool {
+    id: RunId,
+    sessions: Vec<PoolSession>,
+    /// When the batch under way has to be answered.
+    deadline: Option<Duration>,
+    next_at: Duration,
+    close_at: Duration,
+    needs_reset: bool,
+}
+
+impl Trainer {
+    pub(crate) fn new(registry: &Arc<Registry>, ctx: &mut Context<'_>) -> Self {
+        let patience = if ctx.random.chance(500) { Duration::from_secs(10) } else { DEFAULT_TIMEOUT };
+        Self {
+            registry: Arc::clone(registry),
+            doing: Doing::Resting { until: ctx.now + ctx.random.millis(0, 3000) },
+            coordinator: Line::None,
+            nodes: BTreeMap::new(),
+            think: ctx.random.millis(60, 400),
+            patience,
+            last_batch: Duration::ZERO,
+        }
+    }
+
+    /// When it wants to be woken.
+    pub(crate) fn wake_at(&self) -> Option<Duration> {
+        match &self.doing {
+            Doing::Resting { until } => Some(*until),
+            Doing::Requesting(request) => Some(match request.state {
+                Asking::Waiting(until) => until.min(request.deadline),
+                Asking::Connecting | Asking::Asked(_) => request.deadline,
+            }),
+            Doing::Playing(pool) => {
+                let sessions = pool.sessions.iter().filter_map(PoolSession::wake_at);
+                let next = if pool.deadline.is_some() { pool.deadline } else { Some(pool.next_at) };
+                sessions.chain(next).min()
+            }
+            Doing::Done => None,
+        }
+    }
+
+    pub(crate) fn handle(&mut self, input: Input, calm: bool, ctx: &mut Context<'_>) {
+        match input {
+            Input::Wake => {}
+            Input::Connected(conn) => self.connected(conn, ctx),
+            Input::Lost(conn) => self.lost(conn, ctx),
+            Input::Message { conn, message, .. } => match message {
+                Message::Answer(ask, response) => self.answered(ask, response, ctx),
+                Message::Answered { stream, answer } => {
+                    if let Doing::Playing(pool) = &mut self.doing {
+                        for session in &mut pool.sessions {
+                            session.answered(stream, &answer, ctx);
+                        }
+                    }
+                }
+                Message::StreamEnd { stream } => {
+                    if let Doing::Playing(pool) = &mut self.doing {
+                        pool.sessions.iter_mut().for_each(|session| session.stream_ended(stream, ctx));
+                    }
+                }
+                other => panic!("a trainer is sent {other:?} on {conn}"),
+            },
+        }
+        self.go_on(calm, ctx);
+    }
+
+    // Connections.
+
+    fn connected(&mut self, conn: u64, ctx: &mut Context<'_>) {
+        if self.coordinator == Line::Dialling(conn) {
+            self.coordinator = Line::Up(conn);
+        }
+        let Some((&node, line)) = self.nodes.iter_mut().find(|(_, line)| **line == Line::Dialling(conn))
+        else {
+            return;
+        };
+        *line = Line::Up(conn);
+        if let Doing::Playing(pool) = &mut self.doing {
+            pool.sessions.iter_mut().filter(|s| s.node == node).for_each(|s| s.connected(conn, ctx));
+        }
+    }
+
+    fn lost(&mut self, conn: u64, ctx: &mut Context<'_>) {
+        let is_it = |line: &Line| matches!(line, Line::Dialling(c) | Line::Up(c) if *c == conn);
+        if is_it(&self.coordinator) {
+            let dialled = matches!(self.coordinator, Line::Dialling(_));
+            self.coordinator = Line::None;
+            if let Doing::Playing(pool) = &mut self.doing {
+                pool.sessions.iter_mut().for_each(|session| session.coordinator_lost(ctx));
+            }
+            if let Doing::Requesting(request) = &mut self.doing {
+                if dialled {
+                    // A coordinator that cannot be reached is told to the caller, who comes again later.
+                    ctx.count("coordinator out of reach");
+                    self.rest(ctx);
+                } else if matches!(request.state, Asking::Asked(_)) {
+                    let lost = CallError::Lost(StreamLost::ByPeer(CloseCode::ShuttingDown));
+                    self.failed(&lost, ctx);
+                }
+            }
+        }
+        if let Some((&node, line)) = self.nodes.iter_mut().find(|(_, line)| is_it(line)) {
+            *line = Line::None;
+            if let Doing::Playing(pool) = &mut self.doing {
+                pool.sessions.iter_mut().filter(|s| s.node == node).for_each(|s| s.lost(ctx));
+            }
+        }
+    }
+
+    // The coordinator.
+
+    fn request(&mut self, question: Question, ctx: &Context<'_>) {
+        let deadline = ctx.now + DEFAULT_TIMEOUT;
+        self.doing = Doing::Requesting(Request { question, attempt: 0, deadline, state: Asking::Connecting });
+    }
+
+    fn answered(&mut self, ask: u64, response: Response, ctx: &mut Context<'_>) {
+        if let Doing::Playing(pool) = &mut self.doing {
+            for session in &mut pool.sessions {
+                session.attach_answered(ask, &response, ctx);
+                session.told(ask, &response, ctx);
+            }
+            return;
+        }
+        let Doing::Requesting(request) = &mut self.doing else { return };
+        if request.state != Asking::Asked(ask) {
+            return;
+        }
+        let Response::Reply(reply) = response else { return };
+        match *reply {
+            Reply::PoolOpened(opened) => self.opened(&opened, ctx),
+            Reply::PoolClosed(_) => self.rest(ctx),
+            Reply::Refused(refusal) => {
+                check_refusal(&refusal);
+                self.failed(&CallError::Refused(refusal), ctx);
+            }
+            other => panic!("{other:?} to a trainer"),
+        }
+    }
+
+    /// A request failed: it is made again if the client library would.
+    fn failed(&mut self, error: &CallError, ctx: &mut Context<'_>) {
+        let Doing::Requesting(request) = &mut self.doing else { return };
+        match ask_again(error, request.attempt, request.deadline.saturating_sub(ctx.now)) {
+            Some(wait) => {
+                request.attempt += 1;
+                request.state = Asking::Waiting(ctx.now + wait);
+            }
+            None => self.rest(ctx),
+        }
+    }
+
+    fn rest(&mut self, ctx: &mut Context<'_>) {
+        self.doing = Doing::Resting { until: ctx.now + ctx.random.millis(200, 3000) };
+    }
+
+    fn opened(&mut self, opened: &PoolOpened, ctx: &mut Context<'_>) {
+        let Doing::Requesting(Request { question: Question::OpenPool(open), .. }) = &self.doing else {
+            return;
+        };
+        let mut next = 0;
+        for grant in &opened.sessions {
+            assert_eq!(grant.first_lane, next, "a lane has no owner or two");
+            next += grant.lanes;
+        }
+        assert_eq!(next, open.lanes, "lanes of a pool");
+        ctx.count("pool opened");
+        let lease = Duration::from_millis(opened.lease_ms);
+        let session = |grant: &rollhouse_wire::Grant| PoolSession::new(open, grant, lease, &self.registry);
+        let sessions = opened.sessions.iter().map(session).collect();
+        let plays = ctx.random.millis(5_000, 40_000);
+        self.doing = Doing::Playing(Box::new(Pool {
+            id: open.pool,
+            sessions,
+            deadline: None,
+            next_at: ctx.now,
+            close_at: ctx.now + plays,
+            needs_reset: true,
+        }));
+    }
+
+    // What is next.
+
+    fn go_on(&mut self, calm: bool, ctx: &mut Context<'_>) {
+        match &mut self.doing {
+            Doing::Done => {}
+            Doing::Resting { until } => {
+                if calm {
+                    self.doing = Doing::Done;
+                } else if *until <= ctx.now {
+                    let question = Question::OpenPool(Box::new(a_pool(ctx)));
+                    self.request(question, ctx);
+                    self.go_on(calm, ctx);
+                }
+            }
+            Doing::Requesting(_) => self.go_on_requesting(ctx),
+            Doing::Playing(_) => self.go_on_playing(calm, ctx),
+        }
+    }
+
+    fn go_on_requesting(&mut self, ctx: &mut Context<'_>) {
+        let Doing::Requesting(request) = &mut self.doing else { return };
+        if request.deadline <= ctx.now {
+            // What was asked for may be there all the same: leases end it.
+            ctx.count("request timed out");
+            return self.rest(ctx);
+        }
+        if matches!(request.state, Asking::Waiting(until) if until <= ctx.now) {
+            request.state = Asking::Connecting;
+        }
+        if request.state == Asking::Connecting {
+            match self.coordinator {
+                Line::None => self.coordinator = Line::Dialling(ctx.dial(Site::Coordinator)),
+                Line::Dialling(_) => {}
+                Line::Up(conn) => {
+                    let ask = ctx.number();
+                    request.state = Asking::Asked(ask);
+                    ctx.send(conn, Message::Ask(ask, request.question.clone()));
+                }
+            }
+        }
+    }
+
+    fn go_on_playing(&mut self, calm: bool, ctx: &mut Context<'_>) {
+        let Doing::Playing(pool) = &mut self.doing else { return };
+        for session in &mut pool.sessions {
+            session.inquire(&mut self.coordinator, ctx);
+            session.go_on(&mut self.nodes, ctx);
+        }
+        if pool.deadline.is_some_and(|deadline| deadline <= ctx.now) {
+            pool.sessions.iter_mut().for_each(|session| session.time_out(ctx));
+        }
+        if pool.deadline.is_some() && pool.sessions.iter().all(PoolSession::is_at_rest) {
+            pool.deadline = None;
+            pool.next_at = ctx.now + self.think;
+            for session in &mut pool.sessions {
+                match session.take_trouble() {
+                    None => {}
+                    Some(GiveUp::TimedOut | GiveUp::Refused(_)) => {
+                        ctx.count("step given up");
+                        pool.needs_reset = true;
+                    }
+                    Some(GiveUp::NodeLost) => ctx.count("session lost"),
+                }
+            }
+            if !pool.needs_reset {
+                ctx.count("batch stepped");
+                self.last_batch = ctx.world_now;
+            }
+        }
+        if pool.deadline.is_none() && pool.next_at <= ctx.now {
+            let all_lost = pool.sessions.iter().all(PoolSession::is_gone);
+            if calm || all_lost || pool.close_at <= ctx.now {
+                let id = pool.id;
+                pool.sessions.iter_mut().for_each(|session| session.detach(ctx));
+                self.request(Question::ClosePool(id), ctx);
+                return self.go_on_requesting(ctx);
+            }
+            let deadline = ctx.now + self.patience;
+            let reset = std::mem::take(&mut pool.needs_reset);
+            for session in &mut pool.sessions {
+                session.ask(reset, deadline, ctx);
+                session.go_on(&mut self.nodes, ctx);
+            }
+            pool.deadline = Some(deadline);
+        }
+    }
+
+    /// It wants nothing more.
+    pub(crate) const fn is_done(&self) -> bool {
+        matches!(self.doing, Doing::Done)
+    }
+
+    /// Whether it steps lanes, or waits for an answer to a step.
+    pub(crate) fn is_playing(&self) -> bool {
+        matches!(&self.doing, Doing::Playing(pool) if !pool.sessions.iter().all(PoolSession::is_gone))
+    }
+}
+
+fn a_pool(ctx: &mut Context<'_>) -> OpenPool {
+    let id = u128::from(ctx.random.bits()) << 64 | u128::from(ctx.random.bits());
+    let spread = if ctx.random.chance(500) { Spread::Even } else { Spread::Pack };
+    OpenPool {
+        pool: RunId::from_u128(id),
+        lanes: ctx.random.within(1, 9) as u32,
+        settings: LaneSettings {
+            env: ENV.to_owned(),
+            options: BTreeMap::new(),
+            autoreset: AutoresetMode::NextStep,
+            max_episode_steps: Some(9),
+            seeds: SeedRule::PerEpisode { run_seed: id as u64 },
+            record: RecordRule::All,
+            collect: None,
+        },
+        labels: BTreeMap::new(),
+        spread,
+    }
+}
+
+/// What a trainer that does nothing wrong may be told.
+fn check_refusal(refusal: &Refusal) {
+    let may = matches!(
+        refusal.code,
+        RefusalCode::Busy
+            | RefusalCode::Quota
+            | RefusalCode::Stale
+            | RefusalCode::NotFound
+            | RefusalCode::BadRequest
+    );
+    assert!(may, "{refusal} to a trainer");
+}
+
+/// The lanes of a session in its pool.
+pub(crate) fn lanes_of(grant: &rollhouse_wire::Grant) -> Range<u32> {
+    grant.first_lane..grant.first_lane + grant.lanes
+}

@@ -1,0 +1,612 @@
+//! The world: virtual time, processes and what connects them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_core::split_mix64;
+use rollhouse_env::Registry;
+use rollhouse_replay::OnOutage;
+use rollhouse_replay::testing::{Faults as DiskFaults, FaultyDisk};
+
+use crate::bug::Bug;
+use crate::context::{Context, Input, Output};
+use crate::coordinator::{Coordinator, store_dir};
+use crate::fault::{Fault, FaultKinds, plan};
+use crate::ledger::Ledger;
+use crate::message::Message;
+use crate::network::{HANDSHAKE, IDLE, KEEP_ALIVE, LINKS, Link, Network, Site};
+use crate::node::{Node, spool_dir};
+use crate::random::Random;
+use crate::trainer::Trainer;
+
+/// What a world is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup {
+    /// Decides everything that is left to chance.
+    pub seed: u64,
+    /// How long things go wrong.
+    pub time: Duration,
+    /// What goes wrong.
+    pub kinds: FaultKinds,
+    /// What all links are like; `None` draws one.
+    pub link: Option<Link>,
+    /// What is wrong with the program, on purpose.
+    pub bug: Option<Bug>,
+    /// Whether each event is told on the standard error.
+    pub tell: bool,
+}
+
+/// What a world came to.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// Hash over every event, in order.
+    pub trace: u64,
+    /// How often something happened, by name.
+    pub counted: BTreeMap<&'static str, u64>,
+    /// Episodes that were recorded.
+    pub episodes: usize,
+    /// From the end of the last fault until every trainer that steps had stepped a whole batch, and every node was
+    /// joined.
+    pub recovered_in: Duration,
+    /// Events.
+    pub events: u64,
+}
+
+/// A cluster in virtual time.
+#[derive(Debug)]
+pub struct World {
+    pub(crate) setup: Setup,
+    pub(crate) now: Duration,
+    /// Numbers events; breaks ties.
+    events: u64,
+    agenda: BTreeMap<(Duration, u64), Event>,
+    pub(crate) random: Random,
+    pub(crate) network: Network,
+    pub(crate) sites: BTreeMap<Site, Life>,
+    pub(crate) conns: BTreeMap<u64, Conn>,
+    /// The earliest that the next message of a channel may arrive, by connection, channel and direction.
+    ordered: BTreeMap<(u64, u64, bool), Duration>,
+    registry: Arc<Registry>,
+    owners: Vec<String>,
+    pub(crate) coordinator: Option<Coordinator>,
+    pub(crate) nodes: Vec<Option<Node>>,
+    pub(crate) trainers: Vec<Option<Trainer>>,
+    pub(crate) disks: BTreeMap<Site, FaultyDisk>,
+    pub(crate) ledger: Ledger,
+    numbers: u64,
+    faults: Vec<Fault>,
+    /// Nothing goes wrong any more, and trainers end what they have.
+    healed: bool,
+    calm: bool,
+    trace: u64,
+    pub(crate) counted: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Event {
+    Start(Site),
+    Wake {
+        site: Site,
+        life: u64,
+    },
+    /// A process has done what its message waited for.
+    Leaves {
+        conn: u64,
+        from: Site,
+        life: u64,
+        message: Message,
+    },
+    Arrives {
+        conn: u64,
+        to_second: bool,
+        message: Message,
+    },
+    ConnLost {
+        conn: u64,
+        second: bool,
+    },
+    HandshakeOver {
+        conn: u64,
+    },
+    /// The ends of a connection look whether the other is there.
+    KeepAlive {
+        conn: u64,
+    },
+    Fault(usize),
+}
+
+/// One process, from start to start.
+#[derive(Debug, Default)]
+pub(crate) struct Life {
+    pub(crate) number: u64,
+    pub(crate) running: bool,
+    /// When its clock was zero.
+    began: Duration,
+    /// By how much its clock has gone forward besides.
+    pub(crate) jumped: Duration,
+    pub(crate) paused_until: Duration,
+    /// When it wants to be woken, on the world's clock.
+    pub(crate) wakes: Option<Duration>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) ends: [(Site, u64); 2],
+    /// Whether each end believes in it.
+    pub(crate) open: [bool; 2],
+    /// How often each end has received something.
+    pub(crate) heard: [u64; 2],
+    welcomed: bool,
+}
+
+impl World {
+    /// A cluster of three nodes and three trainers, about to start.
+    pub fn new(setup: Setup) -> Self {
+        let mut random = Random::new(setup.seed);
+        let link = setup.link.unwrap_or_else(|| LINKS[random.index(LINKS.len())]);
+        let (faults, cuts) = plan(&mut random, setup.kinds, NODES, TRAINERS, setup.time);
+        let network = Network::new(link, Random::new(random.bits()), cuts);
+        let mut world = Self {
+            setup,
+            now: Duration::ZERO,
+            events: 0,
+            agenda: BTreeMap::new(),
+            random,
+            network,
+            sites: BTreeMap::new(),
+            conns: BTreeMap::new(),
+            ordered: BTreeMap::new(),
+            registry: Arc::new(Registry::builtin()),
+            // Two of three share a quota.
+            owners: (0..TRAINERS).map(|trainer| format!("owner-{}", trainer / 2)).collect(),
+            coordinator: None,
+            nodes: (0..NODES).map(|_| None).collect(),
+            trainers: (0..TRAINERS).map(|_| None).collect(),
+            disks: BTreeMap::new(),
+            ledger: Ledger::default(),
+            numbers: 0,
+            faults: faults.iter().map(|(_, fault)| fault.clone()).collect(),
+            healed: false,
+            calm: false,
+            trace: setup.seed,
+            counted: BTreeMap::new(),
+        };
+        let nodes = (0..NODES).map(Site::Node);
+        let trainers = (0..TRAINERS).map(Site::Trainer);
+        for site in [Site::Coordinator].into_iter().chain(nodes).chain(trainers) {
+            world.sites.insert(site, Life::default());
+            let disk = FaultyDisk::new();
+            disk.set_faults(world.with_bugs(DiskFaults::default()));
+            world.disks.insert(site, disk);
+            let at = world.random.millis(0, 200);
+            world.at(at, Event::Start(site));
+        }
+        for node in 0..NODES {
+            let path = spool_dir().join("spool");
+            world.disks[&Site::Node(node)].write(&path, format!("spool{node:03}").into_bytes());
+        }
+        for (index, (at, _)) in faults.iter().enumerate() {
+            world.at(*at, Event::Fault(index));
+        }
+        world
+    }
+
+    /// Lives through all of it: while things go wrong, after that, and until everything is given back.
+    ///
+    /// # Panics
+    /// If anything happens that must not.
+    pub fn live(mut self) -> Outcome {
+        self.live_until(self.setup.time, |_| false);
+        self.heal();
+        let healed = self.now;
+        self.live_until(healed + RECOVERY, |world| world.has_recovered(healed));
+        assert!(self.has_recovered(healed), "not recovered {RECOVERY:?} after the last fault");
+        let recovered_in = self.now - healed;
+        self.calm = true;
+        self.live_until(self.now + WINDING_UP, |_| false);
+        self.seal();
+        self.live_until(self.now + SHIPPING, |_| false);
+        self.check_end();
+        Outcome {
+            trace: self.trace,
+            counted: self.counted,
+            episodes: self.ledger.episodes(),
+            recovered_in,
+            events: self.events,
+        }
+    }
+
+    pub(crate) fn at(&mut self, at: Duration, event: Event) {
+        self.events += 1;
+        self.agenda.insert((at, self.events), event);
+    }
+
+    fn live_until(&mut self, end: Duration, enough: impl Fn(&Self) -> bool) {
+        while let Some((&(at, _), _)) = self.agenda.first_key_value()
+            && at <= end
+        {
+            let Some(((at, _), event)) = self.agenda.pop_first() else { break };
+            self.now = at;
+            self.happen(event);
+            if enough(self) {
+                return;
+            }
+        }
+        self.now = end;
+    }
+
+    fn note(&mut self, words: [u64; 3]) {
+        self.trace = words.into_iter().fold(self.trace, |sum, word| split_mix64(sum ^ word));
+        if self.setup.tell {
+            eprintln!("{:?} {words:x?}", self.now);
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Start(site) => self.start(site),
+            Event::Wake { site, life } => {
+                let at = self.life(site);
+                if at.number != life || !at.running || at.wakes != Some(self.now) {
+                    return;
+                }
+                if at.paused_until > self.now {
+                    let later = at.paused_until;
+                    self.sites.entry(site).or_default().wakes = Some(later);
+                    return self.at(later, Event::Wake { site, life });
+                }
+                self.sites.entry(site).or_default().wakes = None;
+                self.note([1, site_number(site), self.now.as_nanos() as u64]);
+                self.tell(site, Input::Wake);
+            }
+            Event::Leaves { conn, from, life, message } => {
+                if self.life(from).number == life && self.life(from).running {
+                    self.send(conn, from, message, Duration::ZERO);
+                }
+            }
+            Event::Arrives { conn, to_second, message } => self.arrives(conn, to_second, message),
+            Event::ConnLost { conn, second } => self.conn_lost(conn, second),
+            Event::HandshakeOver { conn } => {
+                if self.conns.get(&conn).is_some_and(|known| !known.welcomed) {
+                    self.conn_lost(conn, false);
+                }
+            }
+            Event::KeepAlive { conn } => self.keep_alive(conn),
+            Event::Fault(index) => self.fault(&self.faults[index].clone()),
+        }
+    }
+
+    pub(crate) fn life(&self, site: Site) -> &Life {
+        &self.sites[&site]
+    }
+
+    // Processes.
+
+    fn start(&mut self, site: Site) {
+        if self.life(site).running {
+            return;
+        }
+        self.numbers += 1;
+        let life = Life { number: self.numbers, running: true, began: self.now, ..Life::default() };
+        self.note([2, site_number(site), self.now.as_nanos() as u64]);
+        let number = life.number;
+        self.sites.insert(site, life);
+        let disk = self.disks[&site].clone();
+        let (registry, owners) = (Arc::clone(&self.registry), self.owners.clone());
+        let started = match site {
+            Site::Coordinator => {
+                self.coordinator = self.with_context(site, |ctx| Coordinator::start(&disk, owners, ctx));
+                self.coordinator.is_some()
+            }
+            Site::Node(index) => {
+                let on_outage = if index.is_multiple_of(2) { OnOutage::Wait } else { OnOutage::Lose };
+                let node = self
+                    .with_context(site, |ctx| Node::start(index, number, &disk, &registry, on_outage, ctx));
+                self.nodes[index] = node;
+                self.nodes[index].is_some()
+            }
+            Site::Trainer(index) => {
+                let trainer = self.with_context(site, |ctx| Trainer::new(&registry, ctx));
+                self.trainers[index] = Some(trainer);
+                true
+            }
+        };
+        if started {
+            self.tell(site, Input::Wake);
+        } else {
+            // Whoever starts processes tries again.
+            *self.counted.entry("process could not start").or_default() += 1;
+            self.sites.entry(site).or_default().running = false;
+            let again = self.now + Duration::from_secs(1);
+            self.at(again, Event::Start(site));
+        }
+    }
+
+    /// Runs something of a process, and does what it asks for.
+    fn with_context<T>(&mut self, site: Site, run: impl FnOnce(&mut Context<'_>) -> T) -> T {
+        let local = self.now - self.sites[&site].began + self.sites[&site].jumped;
+        let mut ctx = Context {
+            now: local,
+            world_now: self.now,
+            bug: self.setup.bug,
+            site,
+            conns: &self.conns,
+            random: &mut self.random,
+            ledger: &mut self.ledger,
+            numbers: &mut self.numbers,
+            counted: &mut self.counted,
+            out: Vec::new(),
+        };
+        let done = run(&mut ctx);
+        let out = ctx.out;
+        for output in out {
+            self.put_out(site, output);
+        }
+        done
+    }
+
+    fn tell(&mut self, site: Site, input: Input) {
+        let calm = self.calm;
+        if self.setup.tell && !matches!(input, Input::Wake) {
+            let mut what = format!("{input:?}");
+            what.truncate(what.floor_char_boundary(MOST_TOLD));
+            eprintln!("{:?} {site:?}: {what}", self.now);
+        }
+        match site {
+            Site::Coordinator => {
+                let Some(mut process) = self.coordinator.take() else { return };
+                self.with_context(site, |ctx| process.handle(input, ctx));
+                let wake = process.wake_at();
+                self.coordinator = Some(process);
+                self.wake(site, Some(wake));
+            }
+            Site::Node(index) => {
+                let Some(mut process) = self.nodes[index].take() else { return };
+                self.with_context(site, |ctx| process.handle(input, ctx));
+                let wake = process.wake_at();
+                self.nodes[index] = Some(process);
+                self.wake(site, Some(wake));
+            }
+            Site::Trainer(index) => {
+                let Some(mut process) = self.trainers[index].take() else { return };
+                self.with_context(site, |ctx| process.handle(input, calm, ctx));
+                let wake = process.wake_at();
+                self.trainers[index] = Some(process);
+                self.wake(site, wake);
+            }
+        }
+    }
+
+    /// Has a process woken at `at` of its own clock.
+    fn wake(&mut self, site: Site, at: Option<Duration>) {
+        let Some(at) = at else { return };
+        let life = self.sites.entry(site).or_default();
+        // Never at once: each wake is to find something due.
+        let at = (life.began + at).saturating_sub(life.jumped).max(self.now + SHORTEST_SLEEP);
+        if life.wakes.is_none_or(|earlier| at < earlier) {
+            life.wakes = Some(at);
+            let life = life.number;
+            self.at(at, Event::Wake { site, life });
+        }
+    }
+
+    // Connections.
+
+    fn put_out(&mut self, site: Site, output: Output) {
+        match output {
+            Output::Dial { conn, to } => {
+                let ends = [(site, self.life(site).number), (to, 0)];
+                self.conns.insert(conn, Conn { ends, open: [true, false], heard: [0, 0], welcomed: false });
+                self.send(conn, site, Message::Hello, Duration::ZERO);
+                let late = self.now + HANDSHAKE;
+                self.at(late, Event::HandshakeOver { conn });
+            }
+            Output::Send { conn, message, after } => self.send(conn, site, message, after),
+            Output::Close { conn } => self.close(conn, site),
+        }
+    }
+
+    fn send(&mut self, conn: u64, from: Site, message: Message, after: Duration) {
+        let Some(known) = self.conns.get(&conn) else { return };
+        let to_second = known.ends[0].0 == from;
+        let (own, other) = if to_second { (0, 1) } else { (1, 0) };
+        if !known.open[own] {
+            return;
+        }
+        let to = known.ends[other].0;
+        if !after.is_zero() {
+            let life = known.ends[own].1;
+            return self.at(self.now + after, Event::Leaves { conn, from, life, message });
+        }
+        let often = if message.may_be_stale() { 80 } else { 15 };
+        let twice =
+            self.setup.kinds.network && !self.healed && message.may_repeat() && self.random.chance(often);
+        for copy in 0..=u8::from(twice) {
+            let channel = (conn, message.channel(), to_second);
+            let last = self.ordered.get(&channel).copied().unwrap_or_default();
+            let Some(mut arrives) = self.network.arrival(from, to, self.now).filter(|_| last < Duration::MAX)
+            else {
+                // What follows on the channel does not overtake it.
+                if message.channel() != 0 {
+                    self.ordered.insert(channel, Duration::MAX);
+                }
+                self.lose_conn(conn, self.now + IDLE);
+                continue;
+            };
+            if message.channel() != 0 {
+                arrives = arrives.max(last);
+                self.ordered.insert(channel, arrives);
+            }
+            if copy > 0 && message.may_be_stale() && self.random.chance(500) {
+                arrives += self.random.millis(0, STALEST);
+            }
+            self.at(arrives, Event::Arrives { conn, to_second, message: message.clone() });
+        }
+    }
+
+    /// Everything that is under way on a connection is later by so much.
+    pub(crate) fn delay(&mut self, conn: u64, by: Duration) {
+        let of_it = |event: &Event| matches!(event, Event::Arrives { conn: other, .. } if *other == conn);
+        for ((at, number), event) in self.agenda.extract_if(.., |_, event| of_it(event)).collect::<Vec<_>>() {
+            self.agenda.insert((at + by, number), event);
+        }
+        for (_, last) in self.ordered.range_mut((conn, 0, false)..=(conn, u64::MAX, true)) {
+            *last = last.saturating_add(by);
+        }
+    }
+
+    /// Neither end hears anything of the other any more.
+    pub(crate) fn lose_conn(&mut self, conn: u64, at: Duration) {
+        for second in [false, true] {
+            let late = self.random.millis(0, 500);
+            self.at(at + late, Event::ConnLost { conn, second });
+        }
+    }
+
+    fn close(&mut self, conn: u64, site: Site) {
+        let Some(known) = self.conns.get_mut(&conn) else { return };
+        let second = known.ends[1].0 == site;
+        known.open[usize::from(second)] = false;
+        let (from, to) = (site, known.ends[usize::from(!second)].0);
+        let told = self.network.arrival(from, to, self.now).unwrap_or(self.now + IDLE);
+        self.at(told, Event::ConnLost { conn, second: !second });
+    }
+
+    /// One end of a connection learns that it is no more.
+    fn conn_lost(&mut self, conn: u64, second: bool) {
+        let end = usize::from(second);
+        let Some(known) = self.conns.get_mut(&conn).filter(|known| known.open[end]) else { return };
+        let (site, life) = known.ends[end];
+        let process = &self.sites[&site];
+        if process.number == life && process.running && process.paused_until > self.now {
+            let later = process.paused_until;
+            return self.at(later, Event::ConnLost { conn, second });
+        }
+        known.open[end] = false;
+        if process.number == life && process.running {
+            self.note([3, conn, site_number(site)]);
+            self.tell(site, Input::Lost(conn));
+        }
+    }
+
+    /// Each end that believes in the connection lets the other one say that it is there.
+    fn keep_alive(&mut self, conn: u64) {
+        let Some(&Conn { ends, open, .. }) = self.conns.get(&conn) else { return };
+        for ((site, life), _) in ends.into_iter().zip(open).filter(|(_, open)| *open) {
+            let process = self.life(site);
+            if process.number == life && process.running && process.paused_until <= self.now {
+                self.send(conn, site, Message::Ping, Duration::ZERO);
+            }
+        }
+        if open.contains(&true) {
+            self.at(self.now + KEEP_ALIVE, Event::KeepAlive { conn });
+        }
+    }
+
+    fn arrives(&mut self, conn: u64, to_second: bool, message: Message) {
+        let Some(known) = self.conns.get_mut(&conn) else { return };
+        let (own, other) = if to_second { (1, 0) } else { (0, 1) };
+        let (site, from) = (known.ends[own].0, known.ends[other].0);
+        let process = &self.sites[&site];
+        if !process.running {
+            return;
+        }
+        if process.paused_until > self.now {
+            let later = process.paused_until;
+            return self.at(later, Event::Arrives { conn, to_second, message });
+        }
+        match message {
+            Message::Hello => {
+                known.ends[1].1 = process.number;
+                known.open[1] = true;
+                return self.send(conn, site, Message::Welcome, Duration::ZERO);
+            }
+            _ if !known.open[own] || known.ends[own].1 != process.number => {
+                if known.open[other] {
+                    // It is told that nobody knows the connection here.
+                    let told = self.network.arrival(site, from, self.now).unwrap_or(self.now + IDLE);
+                    self.at(told, Event::ConnLost { conn, second: other == 1 });
+                }
+                return;
+            }
+            Message::Welcome => {
+                known.welcomed = true;
+                let later = self.now + KEEP_ALIVE;
+                self.at(later, Event::KeepAlive { conn });
+            }
+            _ => {}
+        }
+        if let Some(known) = self.conns.get_mut(&conn) {
+            known.heard[own] += 1;
+        }
+        let (kind, digest) = message.digest();
+        self.note([4 + kind, digest, conn]);
+        let input = match message {
+            Message::Ping => return self.send(conn, site, Message::Pong, Duration::ZERO),
+            Message::Pong => return,
+            Message::Welcome => Input::Connected(conn),
+            message => Input::Message { conn, from, message },
+        };
+        self.tell(site, input);
+    }
+
+    /// Nothing goes wrong any more but what the links do.
+    fn heal(&mut self) {
+        self.healed = true;
+        self.disks.values().for_each(|disk| disk.set_faults(self.with_bugs(DiskFaults::default())));
+    }
+
+    /// Every node is joined, and every trainer that has lanes has stepped them since.
+    fn has_recovered(&self, since: Duration) -> bool {
+        let joined = |node: &Option<Node>| node.as_ref().is_some_and(Node::is_joined);
+        let steps = |trainer: &Option<Trainer>| {
+            trainer.as_ref().is_some_and(|trainer| !trainer.is_playing() || trainer.last_batch > since)
+        };
+        self.coordinator.is_some() && self.nodes.iter().all(joined) && self.trainers.iter().all(steps)
+    }
+
+    /// Has every node seal what it recorded, so that it can be shipped.
+    fn seal(&mut self) {
+        for index in 0..NODES {
+            let Some(mut node) = self.nodes[index].take() else { continue };
+            self.with_context(Site::Node(index), |ctx| node.seal(ctx));
+            self.nodes[index] = Some(node);
+        }
+    }
+
+    fn check_end(&self) {
+        for trainer in &self.trainers {
+            assert!(
+                trainer.as_ref().is_some_and(Trainer::is_done),
+                "a trainer never came to an end: {trainer:?}"
+            );
+        }
+        self.coordinator.as_ref().expect("the coordinator runs").check_idle();
+        self.nodes.iter().for_each(|node| node.as_ref().expect("the nodes run").check_idle());
+        self.ledger.check_end(&self.disks[&Site::Coordinator], &store_dir());
+    }
+}
+
+const fn site_number(site: Site) -> u64 {
+    match site {
+        Site::Coordinator => 0,
+        Site::Node(index) => 1 + index as u64,
+        Site::Trainer(index) => 1000 + index as u64,
+    }
+}
+
+const NODES: usize = 3;
+const TRAINERS: usize = 3;
+/// Everything has recovered so long after the last fault, whatever it was: connections to processes that were killed
+/// are believed in for [`IDLE`], what is asked on them for some seconds more, and a lease gives up the rest.
+const RECOVERY: Duration = Duration::from_secs(60);
+/// Pools are closed, and what was forgotten ends with its lease.
+const WINDING_UP: Duration = Duration::from_secs(80);
+/// The longest pause of a shipper, and an attempt.
+const SHIPPING: Duration = Duration::from_secs(70);
+/// By how many milliseconds the copy of a request may be late.
+const STALEST: u64 = 20_000;
+/// Bytes of one event that are told.
+const MOST_TOLD: usize = 400;
+const SHORTEST_SLEEP: Duration = Duration::from_micros(100);

@@ -1,0 +1,68 @@
+//! That the invariants bite: each fault that is planted in the program is found by some seed.
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stderr)]
+
+mod play;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use rollhouse_simulation::{Bug, FaultKinds, Setup, World};
+
+/// The first seed that finds the bug, and what it says.
+fn found_by(bug: Bug) -> Option<(u64, String)> {
+    (0..SEEDS).find_map(|seed| {
+        let setup = Setup {
+            seed,
+            time: Duration::from_secs(45),
+            kinds: FaultKinds::ALL,
+            link: None,
+            bug: Some(bug),
+            tell: play::tells(),
+        };
+        let failed = catch_unwind(AssertUnwindSafe(|| World::new(setup).live())).err()?;
+        let said = failed.downcast_ref::<String>().cloned();
+        Some((
+            seed,
+            said.or_else(|| failed.downcast_ref::<&str>().map(|&s| s.to_owned())).unwrap_or_default(),
+        ))
+    })
+}
+
+#[test]
+fn every_planted_bug_is_found_by_the_invariant_it_breaks() {
+    let (mut missed, mut mistaken) = (Vec::new(), Vec::new());
+    for bug in Bug::ALL {
+        match found_by(bug) {
+            Some((seed, said)) => {
+                eprintln!("{bug:?}: seed {seed}: {}", said.lines().next().unwrap_or_default());
+                if !expected(bug).iter().any(|words| said.contains(words)) {
+                    mistaken.push((bug, seed, said));
+                }
+            }
+            None => missed.push(bug),
+        }
+    }
+    assert!(missed.is_empty(), "not found in {SEEDS} seeds: {missed:?}");
+    assert!(mistaken.is_empty(), "found by another invariant: {mistaken:?}");
+}
+
+/// What the invariant says that the bug breaks.
+const fn expected(bug: Bug) -> &'static [&'static str] {
+    match bug {
+        Bug::StoreAcknowledgesBeforeSync
+        | Bug::StoreForgetsToSyncNames
+        | Bug::SpoolAcknowledgesBeforeSync => &["is lost", "is damaged", "contradicts"],
+        Bug::RemovesWhatWasSent => &["the store never had it"],
+        Bug::StepsReplacedStreams => &["two owners step it"],
+        Bug::StepsRepeatedRequests => &["carried out twice or not at all", "answers other numbers"],
+        Bug::ForgetsFences => &["is made again"],
+        Bug::ReusesTerm => &["is not greater"],
+        Bug::LeasesNeverEnd => &["is held for nobody"],
+        Bug::ForgetsEnds => &["sessions are placed"],
+        Bug::IgnoresQuotas => &["its quota is"],
+        Bug::LosesLanes => &["lanes counted"],
+        Bug::TakesAnyAnswer => &["for an answer to request"],
+    }
+}
+
+const SEEDS: u64 = 60;

@@ -1,0 +1,95 @@
+//! Hundreds of courses of events in which everything goes wrong.
+//!
+//! `ROLLHOUSE_SEED=n` plays the one seed again; `ROLLHOUSE_TELL=1` tells what happens in it.
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stderr)]
+
+mod play;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use play::{Counted, play_all, seeds};
+use rollhouse_simulation::{FaultKinds, Setup, World};
+
+const TIME: Duration = Duration::from_secs(45);
+
+fn setup(seed: u64, kinds: FaultKinds) -> Setup {
+    Setup { seed, time: TIME, kinds, link: None, bug: None, tell: play::tells() }
+}
+
+#[test]
+fn whatever_goes_wrong_no_invariant_is_broken() {
+    let counted = play_all("seeds", "whatever_goes_wrong_no_invariant_is_broken", SEEDS, |seed| {
+        World::new(setup(seed, FaultKinds::ALL)).live()
+    });
+    // The seeds are not all alike: each of these happened somewhere, else the invariants were checked in vain.
+    for what in SEEN {
+        assert!(seeds(SEEDS).len() == 1 || counted.has(what), "never seen: {what}; {counted:?}");
+    }
+    eprintln!("{counted:?}");
+}
+
+#[test]
+fn without_faults_nothing_is_asked_twice_nobody_is_refused_but_for_room_and_all_is_recorded() {
+    let name = "without_faults_nothing_is_asked_twice_nobody_is_refused_but_for_room_and_all_is_recorded";
+    let counted: Counted = play_all("seeds", name, 20, |seed| {
+        let link = Some(rollhouse_simulation::LINKS[seed as usize % 3]);
+        World::new(Setup { link, ..setup(seed, FaultKinds::NONE) }).live()
+    });
+    for never in [
+        "request repeated",
+        "session lost",
+        "step given up",
+        "lease ended",
+        "segment refused",
+        "step refused",
+    ] {
+        assert!(!counted.has(never), "{never} without faults: {counted:?}");
+    }
+    assert!(seeds(20).len() == 1 || counted.has("batch stepped") && counted.has("segment stored"));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace_and_another_one_another() {
+    let trace = |seed| World::new(setup(seed, FaultKinds::ALL)).live();
+    let mut traces = BTreeMap::new();
+    for seed in 0..6 {
+        let (one, other) = (trace(seed), trace(seed));
+        assert_eq!(
+            (one.trace, one.events, one.counted),
+            (other.trace, other.events, other.counted),
+            "seed {seed}"
+        );
+        assert_eq!(traces.insert(one.trace, seed), None, "two seeds have one trace");
+    }
+}
+
+const SEEDS: u64 = 500;
+
+/// What has to be met among so many seeds.
+const SEEN: [&str; 24] = [
+    "answer nobody waits for",
+    "attach refused",
+    "batch stepped",
+    "busy",
+    "call to a node without an answer",
+    "clock jumped",
+    "disk fault",
+    "killed",
+    "lease ended",
+    "partition",
+    "paused",
+    "pool closed",
+    "pool opened",
+    "power cut",
+    "process could not start",
+    "quota",
+    "request repeated",
+    "segment known",
+    "segment refused",
+    "segment stored",
+    "session closed as a stray",
+    "session lost",
+    "step refused",
+    "stream replaced",
+];
