@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::expect_used, clippy::missing_panics_doc, reason = "all of it is test code")]
 
+mod cluster;
 #[cfg(target_os = "linux")]
 pub mod emulator;
 #[cfg(target_os = "linux")]
@@ -21,6 +22,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use rollhouse_core::split_mix64;
 use serde_json::Value;
 
+pub use cluster::Cluster;
 pub use service::Service;
 
 /// The binary: `$ROLLHOUSE_BIN`, or built from this workspace with the profile of the tests.

@@ -70,6 +70,13 @@ impl Service {
         self.child.id()
     }
 
+    /// Sends a signal by its name, such as `STOP`.
+    pub fn signal(&self, name: &str) {
+        let id = self.id().to_string();
+        let status = Command::new("kill").args([&format!("-{name}"), &id]).status().expect("kill starts");
+        assert!(status.success(), "kill -{name} {id}");
+    }
+
     /// Ends it with SIGKILL.
     pub fn kill(mut self) {
         self.child.kill().expect("a child can be killed");

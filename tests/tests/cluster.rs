@@ -5,80 +5,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use rollhouse_tests::{Folder, Service, json_lines, run, succeed};
+use rollhouse_tests::{Cluster, Folder, Service, json_lines, run, succeed};
 use serde_json::Value;
-
-/// A cluster's folder: an authority, and certificates for a coordinator and nodes.
-struct Cluster {
-    folder: Folder,
-}
-
-impl Cluster {
-    fn new(nodes: &[&str]) -> Self {
-        let cluster = Self { folder: Folder::new() };
-        let ca = cluster.path("ca");
-        succeed(&ca, &format!("certs init --dir {}", ca.display()));
-        cluster.issue("coordinator", "main", "coordinator");
-        nodes.iter().for_each(|node| cluster.issue("node", node, node));
-        cluster
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn issue(&self, role: &str, name: &str, folder: &str) {
-        let (ca, tls) = (self.path("ca"), self.path(folder).join("tls"));
-        let line = format!(
-            "certs issue --dir {} --role {role} --name {name} --output {}",
-            ca.display(),
-            tls.display()
-        );
-        succeed(&ca, &line);
-    }
-
-    /// Starts the coordinator there, and gives its address.
-    fn coordinator(&self, listen: &str) -> (Service, String) {
-        let line = ["coordinator", "--data", "coordinator", "--listen", listen];
-        let mut coordinator = Service::start(self.folder.path(), &line);
-        let address = coordinator.hear("listens on ");
-        (coordinator, address)
-    }
-
-    /// Starts a node and waits until the coordinator knows it.
-    fn node(&self, name: &str, coordinator: &str) -> Service {
-        let line = ["node", "--data", name, "--coordinator", coordinator, "--set", "spool.seal_after=200 ms"];
-        let mut node = Service::start(self.folder.path(), &line);
-        node.hear("joined the coordinator");
-        node
-    }
-
-    /// A connection string with a new token of that role, in a file.
-    fn connection(&self, role: &str, address: &str) -> String {
-        let data = self.path("coordinator");
-        let token =
-            succeed(&data, &format!("token create --role {role} --name {role} --data {}", data.display()));
-        let ca = self.path("ca").join("ca.pem");
-        let file = self.path(&format!("connection-{role}"));
-        let line = format!("rollhouse://{address}?token={}&ca={}\n", token.trim(), ca.display());
-        fs::write(&file, line).unwrap();
-        file.display().to_string()
-    }
-
-    /// Processes that work for this cluster.
-    fn processes(&self) -> BTreeSet<u32> {
-        let folder = fs::canonicalize(self.folder.path()).unwrap();
-        let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
-            let entry = entry.ok()?;
-            let id = entry.file_name().to_str()?.parse().ok()?;
-            (fs::read_link(entry.path().join("cwd")).ok()? == folder).then_some(id)
-        });
-        processes.collect()
-    }
-}
 
 fn data() -> &'static Path {
     Path::new("/nonexistent")
@@ -221,11 +152,11 @@ fn what_a_service_cannot_start_with_is_said_with_key_or_file_and_exit_code_2() {
 fn metrics_and_health_answer_over_http() {
     let cluster = Cluster::new(&["one"]);
     let listen = ["coordinator", "--data", "coordinator"];
-    let mut coordinator = Service::start(cluster.folder.path(), &listen);
+    let mut coordinator = Service::start(cluster.folder(), &listen);
     let address = coordinator.hear("listens on ");
     let page = coordinator.hear("metrics and health on ");
     let line = ["node", "--data", "one", "--coordinator", &address];
-    let mut node = Service::start(cluster.folder.path(), &line);
+    let mut node = Service::start(cluster.folder(), &line);
     let node_page = node.hear("metrics and health on ");
     node.hear("joined the coordinator");
     for page in [&page, &node_page] {
@@ -262,7 +193,7 @@ fn ctrl_c_closes_the_pool_of_a_rollout_and_keeps_what_was_played() {
     let line =
         format!("rollout --connect {connect} --env CartPole-v1 --lanes 8 --steps 1000000000000 --json");
     let line: Vec<&str> = line.split(' ').collect();
-    let mut rollout = Service::start(cluster.folder.path(), &line);
+    let mut rollout = Service::start(cluster.folder(), &line);
     while json_lines(data(), &sessions).iter().all(|s| s["report"]["done"]["episodes"] == 0) {
         std::thread::yield_now();
     }
@@ -284,7 +215,7 @@ fn a_rollout_whose_node_dies_says_so_and_fails() {
     let sessions = format!("sessions --json --connect {connect}");
     let line = format!("rollout --connect {connect} --env Acrobot-v1 --lanes 8 --episodes 100000000 --json");
     let line: Vec<&str> = line.split(' ').collect();
-    let mut rollout = Service::start(cluster.folder.path(), &line);
+    let mut rollout = Service::start(cluster.folder(), &line);
     while json_lines(data(), &sessions).len() < 2 {
         std::thread::yield_now();
     }

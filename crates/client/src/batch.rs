@@ -136,6 +136,21 @@ impl Target<'_> {
         });
     }
 
+    /// Of the rows of `lanes`, that of lane `lane`: the last observation, reward 0, truncated.
+    pub(crate) fn cut(&self, lanes: &Range<usize>, lane: usize) {
+        self.rows(lanes, |rows| {
+            for (column, previous) in rows.obs.iter_mut().zip(rows.previous_obs.columns()) {
+                let elements = previous.len() / lanes.len();
+                let row = lane * elements..(lane + 1) * elements;
+                let copied = column.slice(row.start, row.end).copy_from(previous.slice(row.start, row.end));
+                debug_assert!(copied, "both slots have the same columns");
+            }
+            rows.rewards[lane] = 0.0;
+            rows.terminated[lane] = 0;
+            rows.truncated[lane] = 1;
+        });
+    }
+
     fn rows<R>(&self, lanes: &Range<usize>, run: impl FnOnce(&mut BlockRows<'_, '_>) -> R) -> R {
         // What panicked here left the turn as it was.
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);

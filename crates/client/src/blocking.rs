@@ -163,7 +163,7 @@ impl Cluster {
 /// round trip to each node. What a step returned stays in memory until the second next step or reset.
 ///
 /// When a connection is lost, it is made again and the last request repeated, which steps nothing twice. Lanes
-/// whose node went away are lost (`node_lost`): their rows stand still, the others go on; they do not come back.
+/// whose node went away go on elsewhere: where they stood, or with new episodes, see [`OnLoss`](crate::OnLoss).
 /// A node that was restarted says so as soon as it is reached; one that stays silent is waited for: 15 s until its
 /// connection counts as lost, then for as long as a lease, 30 s. Calls wait that long, or up to their timeout.
 ///

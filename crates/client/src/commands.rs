@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use rollhouse_core::{OptionValue, RunId};
 use rollhouse_engine::{
-    AttributeValue, GetAttributes, GetParams, LaneRange, Method, Nothing, Render, RenderAnswer, RenderParams,
-    Reset, SchemaAnswer, SetAttributes, SetOptions, SetOptionsParams, SetParams, Statistics,
+    AttributeValue, Effect, GetAttributes, GetParams, LaneRange, Method, Nothing, Render, RenderAnswer,
+    RenderParams, Reset, SchemaAnswer, SetAttributes, SetOptions, SetOptionsParams, SetParams, Statistics,
     StatisticsAnswer, StepError as Rules,
 };
 use rollhouse_wire::limits::MAX_OUTSTANDING_COMMANDS;
 use rollhouse_wire::{
     CallError, CloseCode, Connection, Envelope, EnvelopeFault, EnvelopeReader, EnvelopeWriter, Grant,
-    OpenCommands, Refusal, RefusalCode,
+    Incarnation, OpenCommands, RecordRule, Refusal, RefusalCode,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -183,8 +183,14 @@ impl AsyncPool {
     ) -> Result<Vec<Vec<M::Answer>>, MethodError> {
         let clock = self.clock();
         let (after, pool) = (self.timeout(), self.id());
-        let Self { sessions, commanders, cluster, .. } = self;
+        let Self { sessions, commanders, cluster, recipe, .. } = self;
         let network = cluster.network();
+        let recorded = recipe.open.settings.record != RecordRule::None;
+        if M::EFFECT == Effect::Begins || M::EFFECT == Effect::Changes && !recorded {
+            let meant =
+                |(site, asked): &(&mut Site, &Vec<P>)| !asked.is_empty() && !site.recovery.is_telling();
+            sessions.iter_mut().zip(&asked).filter(meant).for_each(|(site, _)| site.recovery.forget());
+        }
         commanders.resize_with(sessions.len(), Commander::default);
         let mut results: Vec<Option<Result<Vec<M::Answer>, MethodError>>> = Vec::new();
         results.resize_with(sessions.len(), || None);
@@ -195,6 +201,9 @@ impl AsyncPool {
                 *slot = Some(match (site.session.gone(), asked.is_empty()) {
                     (_, true) => Ok(Vec::new()),
                     (Some(gone), _) => Err(MethodError::Gone { reason: gone.reason.clone() }),
+                    (None, _) if site.recovery.is_telling() => {
+                        Err(MethodError::Gone { reason: HALF_RESUMED.to_owned() })
+                    }
                     (None, _) => {
                         let answers = commander.ask::<M, P>(network, pool, &mut site.session, &asked);
                         let answers = tokio::time::timeout_at(clock.deadline, answers).await;
@@ -220,6 +229,8 @@ pub(crate) struct Commander {
 #[derive(Debug)]
 struct CommandStream {
     connection: Connection,
+    /// Which placement of the session it is of.
+    incarnation: Incarnation,
     reader: EnvelopeReader,
     writer: EnvelopeWriter,
 }
@@ -341,14 +352,17 @@ impl Commander {
         pool: RunId,
         grant: &Grant,
     ) -> Result<CommandStream, Trouble> {
-        if let Some(stream) = self.stream.take().filter(|stream| stream.connection.lost().is_none()) {
+        let usable = |stream: &CommandStream| {
+            stream.connection.lost().is_none() && stream.incarnation == grant.incarnation
+        };
+        if let Some(stream) = self.stream.take().filter(usable) {
             return Ok(stream);
         }
         let lost = Trouble::Lost { written: false };
         let Ok(connection) = network.node(grant).await else { return Err(lost) };
         let Grant { index, incarnation, secret, .. } = *grant;
         match connection.commands(OpenCommands { pool, index, incarnation, secret }).await {
-            Ok((_, reader, writer)) => Ok(CommandStream { connection, reader, writer }),
+            Ok((_, reader, writer)) => Ok(CommandStream { connection, incarnation, reader, writer }),
             Err(CallError::Refused(refusal)) => Err(Trouble::Refused(refusal)),
             Err(_) => Err(lost),
         }
@@ -401,6 +415,9 @@ fn read<T: DeserializeOwned>(answer: Envelope) -> Result<T, Trouble> {
         None => answer.payload().map_err(|error| Trouble::Malformed(error.to_string())),
     }
 }
+
+/// Why lanes cannot be asked that a call left halfway to another node.
+const HALF_RESUMED: &str = "they are being resumed elsewhere, which the next step or reset carries on with";
 
 /// Lanes of one envelope of attributes: states of up to 28 doubles fit.
 const PART_LANES: usize = 512;

@@ -60,6 +60,13 @@ pub enum OpenError {
         /// Why.
         refusal: Refusal,
     },
+    /// Lanes of that env cannot be resumed on another node, which was asked for.
+    CannotResume {
+        /// The env.
+        env: String,
+    },
+    /// Lanes that are stepped through shared memory only cannot be resumed, and both were asked for.
+    ResumeInMemory,
     /// A session's batch is larger than a frame may be.
     TooLarge {
         /// Its lanes.
@@ -248,6 +255,12 @@ impl fmt::Display for OpenError {
             }
             Self::Arena(_) => f.write_str("the batch cannot be laid out"),
             Self::NoMemory { node, refusal } => write!(f, "transport=shm: node {node}: {}", refusal.message),
+            Self::CannotResume { env } => {
+                write!(f, "on_loss: lanes of `{env}` cannot be resumed, it is not deterministic")
+            }
+            Self::ResumeInMemory => f.write_str(
+                "on_loss=resume does not go with transport=shm: only what comes over QUIC can go on elsewhere",
+            ),
             Self::TooLarge { lanes } => write!(f, "a batch of {lanes} lanes is larger than a frame may be"),
         }
     }
@@ -258,7 +271,11 @@ impl std::error::Error for OpenError {
         match self {
             Self::Request(source) => source.source(),
             Self::Arena(source) => Some(source),
-            Self::Grants { .. } | Self::NoMemory { .. } | Self::TooLarge { .. } => None,
+            Self::Grants { .. }
+            | Self::CannotResume { .. }
+            | Self::ResumeInMemory
+            | Self::NoMemory { .. }
+            | Self::TooLarge { .. } => None,
         }
     }
 }

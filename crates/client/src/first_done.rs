@@ -12,15 +12,17 @@ use rollhouse_arena::Frame;
 use rollhouse_core::{ColumnData, ColumnRef, DType};
 use rollhouse_engine::{BadAction, MAX_SUB_BATCHES, Received, StepError as Rules};
 use rollhouse_wire::{
-    AutoresetMode, BatchPlaces, ColumnBuffer, FrameHeader, FrameKind, FrameLayout, LostLane,
+    AutoresetMode, BatchPlaces, ColumnBuffer, FrameHeader, FrameKind, FrameLayout, LostLane, Notes,
 };
 use tokio::time::Instant;
 
 use crate::check::{all_good, first_bad};
 use crate::error::StepError;
 use crate::join::{Part, run_together};
-use crate::network::Network;
+use crate::lockstep::check_notes;
+use crate::log::Shown;
 use crate::pool::{AsyncPool, Site};
+use crate::recovery::Way;
 use crate::session::{Clock, FrameBody, Trouble};
 
 /// The owner's books of what is under way.
@@ -87,6 +89,8 @@ impl AsyncPool {
     /// See [`StepError`]; nothing is sent then. [`Busy`](Rules::Busy) when more than [`MAX_SUB_BATCHES`] parts of
     /// one session wait.
     pub async fn send(&mut self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
+        let clock = self.clock();
+        self.settle_sessions(clock).await;
         self.refuse_send(lanes, actions)?;
         let parts = self.parts_of(lanes, actions);
         let (all, sessions) = (self.lanes(), self.sessions.len());
@@ -150,19 +154,23 @@ impl AsyncPool {
             seed,
             autoreset,
             in_place,
+            recipe,
             ..
         } = self;
         let Some(FirstDone { desks, ready, .. }) = first_done else { return };
         let ready = &*ready;
         let hall = Hall {
-            network: cluster.network(),
             // How long is waited is decided by who receives.
-            clock: Clock { start: *start, deadline: Instant::now() + PATIENCE },
+            way: Way {
+                cluster,
+                recipe,
+                clock: Clock { start: *start, deadline: Instant::now() + PATIENCE },
+                seed: *seed,
+            },
             frame: batch.frame(),
             layout,
             bools,
             same_step: *autoreset == AutoresetMode::SameStep,
-            seed: *seed,
             ready,
             in_place: *in_place,
         };
@@ -178,6 +186,7 @@ impl AsyncPool {
         for (index, losses) in losses {
             let lanes = self.sessions[index].session.lanes().clone();
             if let Some(outcome) = self.sessions[index].session.gone().map(|gone| gone.outcome) {
+                self.sessions[index].session.tell_gone();
                 self.note_gone(&lanes, outcome);
             } else {
                 self.note_losses(&lanes, &losses);
@@ -272,13 +281,11 @@ impl AsyncPool {
 
 /// What all sessions that work at a time share.
 struct Hall<'a> {
-    network: &'a Network,
-    clock: Clock,
+    way: Way<'a>,
     frame: Frame<'a>,
     layout: &'a FrameLayout,
     bools: &'a [usize],
     same_step: bool,
-    seed: u64,
     ready: &'a Mutex<Ready>,
     in_place: bool,
 }
@@ -292,14 +299,11 @@ impl Hall<'_> {
                 desk.under_way = Some(task);
             }
             let Some(task) = &mut desk.under_way else { return };
-            if let (Some(columns), true) = (task.columns.take(), site.session.gone().is_none()) {
+            if let Some(columns) = task.columns.take() {
                 let request = FrameBody { kind: FrameKind::Send, columns, sidecar: Bytes::new() };
-                site.session.ask(request, self.clock, self.seed);
+                site.ask(request, &self.way);
             }
-            let answered = match site.session.gone() {
-                Some(_) => Err(Trouble::Gone),
-                None => site.session.answer(self.network, self.clock).await,
-            };
+            let answered = site.answer(&self.way).await;
             // Nothing is awaited from here on.
             let Some(task) = desk.under_way.take() else { return };
             let taken = answered.and_then(|header| {
@@ -348,7 +352,7 @@ impl Hall<'_> {
     fn rows(
         &self,
         header: FrameHeader,
-        site: &Site,
+        site: &mut Site,
         task: &Task,
     ) -> Result<(Received, Vec<LostLane>), String> {
         let lanes = site.session.lanes().len();
@@ -368,18 +372,36 @@ impl Hall<'_> {
         let (Some(places), Some(named)) = (places, buffer.count()) else {
             return Err(format!("rows of {} bytes for {count} lanes", buffer.bytes().len()));
         };
-        let mut given = buffer.lanes(&places.lanes).to_vec();
-        given.sort_unstable();
-        if named as usize != count || given != task.lanes {
-            return Err("rows of other lanes than were sent".to_owned());
+        if named as usize != count || buffer.lanes(&places.lanes) != task.lanes {
+            return Err("rows of other lanes than were sent, or not in ascending order".to_owned());
         }
         let rows = self.gather(buffer, &places, count, site.session.lanes().start as u32);
-        let rows = sound(rows, self.bools)?;
-        let losses = site.session.notes()?.lost;
-        if losses.iter().any(|loss| loss.lane as usize >= lanes) {
-            return Err("a lost lane that the session does not have".to_owned());
+        let mut rows = sound(rows, self.bools)?;
+        let notes = site.session.notes()?;
+        check_notes(&notes, &notes.lost, lanes)?;
+        self.keep(site, task, &mut rows, &notes);
+        Ok((rows, notes.lost))
+    }
+
+    /// Keeps what the session's log needs. Lanes whose past was lost with their node are shown as cut.
+    fn keep(&self, site: &mut Site, task: &Task, rows: &mut Received, notes: &Notes) {
+        let asked = site.asked_columns();
+        let actions =
+            self.layout.actions(task.lanes.len(), true).and_then(|places| asked.get(places.actions));
+        let shown = Shown { terminated: &rows.terminated, truncated: &rows.truncated, reset: &rows.reset };
+        let now = self.way.clock.start.elapsed();
+        site.note_rows(now, &task.lanes, actions.unwrap_or_default(), shown, notes);
+        for lane in site.take_cut(&task.lanes) {
+            let Ok(row) = task.lanes.binary_search(&lane) else { continue };
+            let lane = site.session.lanes().start + lane as usize;
+            for (column, (to, spec)) in rows.obs.iter_mut().zip(&self.layout.obs).enumerate() {
+                let elements = spec.elements();
+                let last = self.frame.obs(column).slice(lane * elements, (lane + 1) * elements);
+                let set = to.set_row(row, elements, last);
+                debug_assert!(set, "the frame has the layout's types");
+            }
+            (rows.rewards[row], rows.terminated[row], rows.truncated[row]) = (0.0, 0, 1);
         }
-        Ok((rows, losses))
     }
 
     /// The rows of some lanes of a frame.

@@ -12,7 +12,8 @@
 //! | task that closes a pool that was dropped | the same | the pool ends with its leases | the same |
 //!
 //! Not a goal: deciding where lanes run (crate coordinator), stepping them (crates node and engine), choosing
-//! actions. Start reading at [`Pool`], then `session.rs` and [`Retry`].
+//! actions. Start reading at [`Pool`], then `session.rs` and [`Retry`]; lanes of a lost
+//! node: `recovery.rs`.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -29,10 +30,12 @@ mod in_memory;
 mod inquiry;
 mod join;
 mod lockstep;
+mod log;
 mod memory_link;
 mod network;
 mod numbering;
 mod pool;
+mod recovery;
 mod remote_disk;
 mod retry;
 mod session;
@@ -46,6 +49,7 @@ pub use cluster::{AsyncCluster, ConnectOptions, DEFAULT_TIMEOUT, ask_again};
 pub use error::{ConnectError, MethodError, OpenError, RequestError, StepError};
 pub use numbering::Numbering;
 pub use pool::{AsyncPool, PoolRequest};
+pub use recovery::OnLoss;
 pub use remote_disk::{BLOCK_BYTES, CACHE_BYTES, RemoteDisk, StoreReader};
 pub use retry::{GiveUp, Patience, Retry, RetryAction, RetryEvent};
 pub use silence::{INQUIRY_DEADLINE, Silence};

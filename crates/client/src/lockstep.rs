@@ -1,6 +1,7 @@
 //! Reset and step: one request per session, all written before any answer is waited for, one batch.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use rollhouse_arena::Frame;
@@ -9,15 +10,16 @@ use rollhouse_core::{ColumnData, ColumnRef, Interruption};
 use rollhouse_engine::{OptionsError, Reset, StepError as Rules};
 use rollhouse_wire::limits::{MAX_CONTROL_BYTES, MAX_SIDECAR_BYTES};
 use rollhouse_wire::{
-    AutoresetMode, FrameHeader, FrameKind, LostLane, ResetLanes, SeedRule, column_bytes, control,
+    AutoresetMode, FrameHeader, FrameKind, LostLane, Notes, RecordRule, ResetLanes, SeedRule, column_bytes,
+    control,
 };
 
 use crate::batch::Target;
 use crate::check::{all_good, first_bad};
 use crate::error::StepError;
 use crate::join::{Part, run_together};
-use crate::network::Network;
 use crate::pool::{AsyncPool, Readiness, Site};
+use crate::recovery::Way;
 use crate::session::{Clock, FrameBody, Trouble};
 
 /// What came of a session's request.
@@ -54,14 +56,18 @@ impl AsyncPool {
         }
         self.first_done = None;
         if !reset.options.is_empty() {
+            if self.recipe.open.settings.record == RecordRule::None {
+                self.sessions.iter_mut().for_each(|site| site.recovery.forget());
+            }
             self.give_options(reset).await?;
         }
-        let ready = std::mem::replace(&mut self.readiness, Readiness::NeedsReset);
         let clock = self.clock();
-        for (site, part) in self.sessions.iter_mut().zip(parts) {
-            if site.session.gone().is_none() {
-                site.session.ask(part, clock, self.seed);
-            }
+        self.settle_sessions(clock).await;
+        let ready = std::mem::replace(&mut self.readiness, Readiness::NeedsReset);
+        let Self { sessions, cluster, recipe, seed, .. } = self;
+        let way = Way { cluster, recipe, clock, seed: *seed };
+        for (site, part) in sessions.iter_mut().zip(parts).filter(|(site, _)| !site.is_out(recipe)) {
+            site.ask(part, &way);
         }
         self.answers(clock, ready).await?;
         let begun = |lane: usize| reset.mask.get(lane).copied().unwrap_or(true);
@@ -77,11 +83,14 @@ impl AsyncPool {
         self.refuse_order()?;
         self.refuse_batch()?;
         self.first_done = None;
-        let ready = std::mem::replace(&mut self.readiness, Readiness::NeedsReset);
+        let lost_before = self.lanes_lost();
         let clock = self.clock();
-        let Self { sessions, batch, layout, in_place, seed, .. } = self;
+        self.settle_sessions(clock).await;
+        let ready = std::mem::replace(&mut self.readiness, Readiness::NeedsReset);
+        let Self { sessions, batch, layout, in_place, cluster, recipe, seed, .. } = self;
         let elements = layout.action.elements();
-        for site in sessions.iter_mut().filter(|site| site.session.gone().is_none()) {
+        let way = Way { cluster, recipe, clock, seed: *seed };
+        for site in sessions.iter_mut().filter(|site| !site.is_out(recipe)) {
             let range = site.session.lanes();
             // What is in place stays there.
             let columns = if *in_place {
@@ -89,10 +98,8 @@ impl AsyncPool {
             } else {
                 column(batch.actions().slice(range.start * elements, range.end * elements))
             };
-            let request = FrameBody { kind: FrameKind::Step, columns, sidecar: Bytes::new() };
-            site.session.ask(request, clock, *seed);
+            site.ask(FrameBody { kind: FrameKind::Step, columns, sidecar: Bytes::new() }, &way);
         }
-        let lost_before = self.lanes_lost();
         self.answers(clock, ready).await?;
         self.note_ends(&lost_before);
         Ok(self.newest())
@@ -171,29 +178,30 @@ impl AsyncPool {
         if self.in_place {
             return self.answer_in_place(clock, ready).await;
         }
-        let Self { sessions, batch, cluster, bools, .. } = self;
-        let (network, target) = (cluster.network(), batch.next());
+        let reports = self.reports_losses();
+        let Self { sessions, batch, cluster, bools, recipe, seed, .. } = self;
+        let (way, target) = (&Way { cluster, recipe, clock, seed: *seed }, batch.next());
         let mut taken: Vec<Option<Taken>> = Vec::new();
         let waited = match sessions.as_mut_slice() {
-            [site] if site.session.gone().is_none() => {
-                let answer = site.take_batch(network, &target, bools, clock);
+            [site] if !site.is_out(recipe) => {
+                let answer = site.take_batch(way, &target, bools);
                 let waited = tokio::time::timeout_at(clock.deadline, answer).await;
                 waited.map(|result| taken.push(Some(result)))
             }
             sites => {
                 taken.resize_with(sites.len(), || None);
                 let (target, bools) = (&target, &*bools);
-                let parts =
-                    sites.iter_mut().zip(&mut taken).filter(|(site, _)| site.session.gone().is_none());
+                let parts = sites.iter_mut().zip(&mut taken).filter(|(site, _)| !site.is_out(recipe));
                 let parts = parts.map(|(site, slot)| {
-                    Box::pin(
-                        async move { *slot = Some(site.take_batch(network, target, bools, clock).await) },
-                    ) as Part<'_>
+                    Box::pin(async move { *slot = Some(site.take_batch(way, target, bools).await) })
+                        as Part<'_>
                 });
                 tokio::time::timeout_at(clock.deadline, run_together(parts.collect(), || false)).await
             }
         };
-        if waited.is_ok() && taken.iter().any(|taken| matches!(taken, Some(Ok(_)))) {
+        let untold = |site: &Site| site.session.gone().is_some_and(|gone| !gone.told);
+        let news = reports && sessions.iter().any(untold);
+        if waited.is_ok() && (news || taken.iter().any(|taken| matches!(taken, Some(Ok(_))))) {
             for site in sessions.iter_mut().filter(|site| site.session.gone().is_some()) {
                 let now = site.session.tell_gone();
                 target.stand_still(site.session.lanes(), now);
@@ -203,7 +211,7 @@ impl AsyncPool {
         if waited.is_err() {
             return Err(self.timed_out());
         }
-        self.judge(taken, ready)
+        self.judge(taken, ready, news)
     }
 
     /// As [`AsyncPool::answers`] of the one session whose memory the frames lie in.
@@ -220,11 +228,11 @@ impl AsyncPool {
                 losses.map_err(|what| site.session.distrust(&what))
             }));
         }
-        self.judge(vec![taken], ready)
+        self.judge(vec![taken], ready, false)
     }
 
     /// Notes what came of each session's request.
-    fn judge(&mut self, taken: Vec<Option<Taken>>, ready: Readiness) -> Result<(), StepError> {
+    fn judge(&mut self, taken: Vec<Option<Taken>>, ready: Readiness, news: bool) -> Result<(), StepError> {
         let (mut moved, mut error) = (false, None);
         for (index, taken) in taken.into_iter().enumerate() {
             let (lanes, node, outcome) = {
@@ -254,7 +262,8 @@ impl AsyncPool {
             }
             return Err(error);
         }
-        if let Some(error) = self.all_lost() {
+        // That all are lost is told by their rows first, if it is to be reported.
+        if let Some(error) = self.all_lost().filter(|_| !news) {
             return Err(error);
         }
         self.readiness = Readiness::Ready;
@@ -270,19 +279,15 @@ impl AsyncPool {
 
 impl Site {
     /// Carries the session's request out and puts its answer's columns into the target; which lanes are lost.
-    async fn take_batch(
-        &mut self,
-        network: &Network,
-        target: &Target<'_>,
-        bools: &[usize],
-        clock: Clock,
-    ) -> Taken {
-        let header = self.session.answer(network, clock).await?;
-        self.land(header, target, bools).map_err(|what| self.session.distrust(&what))
+    async fn take_batch(&mut self, way: &Way<'_>, target: &Target<'_>, bools: &[usize]) -> Taken {
+        let header = self.answer(way).await?;
+        let now = way.clock.start.elapsed();
+        self.land(now, header, target, bools).map_err(|what| self.session.distrust(&what))
     }
 
     fn land(
         &mut self,
+        now: Duration,
         header: FrameHeader,
         target: &Target<'_>,
         bools: &[usize],
@@ -310,11 +315,25 @@ impl Site {
         if !target.flags_are_sound(lanes, bools) {
             return Err("a batch with flags that are neither 0 nor 1".to_owned());
         }
-        let losses = self.session.notes()?.lost;
-        if losses.iter().any(|loss| loss.lane as usize >= lanes.len()) {
-            return Err(format!("a lost lane that is none of {}", lanes.len()));
-        }
+        let mut notes = self.session.notes()?;
+        let mut losses = std::mem::take(&mut notes.lost);
+        check_notes(&notes, &losses, lanes.len())?;
+        let (known, lanes) = (losses.len(), lanes.clone());
+        self.note_batch(now, &notes, &mut losses);
+        losses[known..].iter().for_each(|loss| target.cut(&lanes, loss.lane as usize));
         Ok(losses)
+    }
+}
+
+/// Whether what an answer says is about lanes that the session has.
+pub(crate) fn check_notes(notes: &Notes, losses: &[LostLane], lanes: usize) -> Result<(), String> {
+    let malformed = || "notes that are no whole number of records".to_owned();
+    let began = notes.began().ok_or_else(malformed)?.map(|began| began.lane);
+    let hashes = notes.hashes().ok_or_else(malformed)?.map(|(lane, _)| lane);
+    let mut named = losses.iter().map(|loss| loss.lane).chain(began).chain(hashes);
+    match named.find(|&lane| lane as usize >= lanes) {
+        Some(lane) => Err(format!("notes of lane {lane} of a session of {lanes}")),
+        None => Ok(()),
     }
 }
 

@@ -12,7 +12,7 @@ use rollhouse_core::{ColumnMut, EnvSpec, Interruption, Outcome, RunId};
 use rollhouse_wire::limits::MAX_POOL_SESSIONS;
 use rollhouse_wire::{
     AutoresetMode, BatchPlaces, Connection, FrameLayout, Grant, LaneSettings, LinkFigures, LostLane,
-    PoolOpened, PoolStatus, RecordRule, Refusal, RefusalCode, SeedRule, Spread,
+    OpenPool, PoolOpened, PoolStatus, RecordRule, Refusal, RefusalCode, SeedRule, Spread,
 };
 use tokio::time::Instant;
 
@@ -23,6 +23,7 @@ use crate::error::{OpenError, RequestError, StepError};
 use crate::first_done::FirstDone;
 use crate::join::{Part, run_together};
 use crate::memory_link::{MemoryLink, Shape};
+use crate::recovery::{OnLoss, Recipe, Recovery, can_resume};
 use crate::session::{Clock, Session};
 use crate::transport::Transport;
 
@@ -39,6 +40,9 @@ pub struct PoolRequest {
     pub spread: Spread,
     /// By what they are stepped; `None` is the connection's.
     pub transport: Option<Transport>,
+    /// What becomes of lanes whose node is lost; `None` is [`OnLoss::Resume`] where the env allows it, else
+    /// [`OnLoss::Report`].
+    pub on_loss: Option<OnLoss>,
 }
 
 impl PoolRequest {
@@ -53,7 +57,14 @@ impl PoolRequest {
             record: RecordRule::default(),
             collect: None,
         };
-        Self { lanes, settings, labels: BTreeMap::new(), spread: Spread::default(), transport: None }
+        let (labels, spread) = (BTreeMap::new(), Spread::default());
+        Self { lanes, settings, labels, spread, transport: None, on_loss: None }
+    }
+
+    /// As the coordinator is asked for it.
+    pub(crate) fn open(&self, pool: RunId) -> OpenPool {
+        let Self { lanes, settings, labels, spread, .. } = self.clone();
+        OpenPool { pool, lanes, settings, labels, spread }
     }
 }
 
@@ -86,12 +97,14 @@ pub struct AsyncPool {
     pub(crate) timeout: Duration,
     pub(crate) start: Instant,
     pub(crate) seed: u64,
+    pub(crate) recipe: Recipe,
 }
 
 /// A session and where its answers' columns lie.
 pub(crate) struct Site {
     pub(crate) session: Session,
     pub(crate) places: Places,
+    pub(crate) recovery: Recovery,
 }
 
 /// Places of the columns of a session's batches.
@@ -126,14 +139,24 @@ impl AsyncPool {
         let layout = FrameLayout::of(&opened.spec);
         let lease = Duration::from_millis(opened.lease_ms);
         let shape = Arc::new(Shape::new(&opened.spec, request.settings.autoreset, layout.clone()));
+        let on_loss = match request.on_loss {
+            Some(OnLoss::Resume) if !can_resume(&opened.spec) => {
+                return Err(OpenError::CannotResume { env: opened.spec.id });
+            }
+            Some(on_loss) => on_loss,
+            None if can_resume(&opened.spec) => OnLoss::Resume,
+            None => OnLoss::Report,
+        };
+        let recipe = Recipe { open: request.open(id), dynamics: opened.spec.dynamics_hash, on_loss, lease };
         let site = |grant: Grant| {
             let rows = grant.lanes as usize;
             let too_large = OpenError::TooLarge { lanes: rows };
             let Some(plain) = layout.batch(rows, false) else { return Err(too_large) };
             let with_final = if same_step { layout.batch(rows, true) } else { None };
             let Some(most) = layout.rows(rows, same_step) else { return Err(too_large) };
+            let recovery = Recovery::new(rows, &opened.spec, &recipe, most.bytes, Arc::clone(&shape));
             let session = Session::new(id, grant, most.bytes, lease, transport, Arc::clone(&shape));
-            Ok(Site { session, places: Places { plain, with_final } })
+            Ok(Site { session, places: Places { plain, with_final }, recovery })
         };
         let sessions = opened.sessions.into_iter().map(site).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
@@ -156,6 +179,7 @@ impl AsyncPool {
             // The id's low bits are random.
             seed: id.as_u128() as u64,
             spec: opened.spec,
+            recipe,
         })
     }
 

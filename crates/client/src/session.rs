@@ -49,6 +49,8 @@ pub(crate) struct Session {
     gone: Option<Gone>,
     /// Why it has ended, as its node or the coordinator says.
     ended: Option<EndCause>,
+    /// Whether its answers say what a log needs, as of the last attachment.
+    logs: bool,
     numbering: Numbering,
     pending: Option<Pending>,
 }
@@ -135,6 +137,7 @@ impl Session {
             answered_before: None,
             gone: None,
             ended: None,
+            logs: false,
             numbering: Numbering::default(),
             pending: None,
         }
@@ -211,6 +214,19 @@ impl Session {
     /// The connection its stream runs on.
     pub(crate) fn connection(&self) -> Option<&Connection> {
         self.stream.as_ref().map(|stream| &stream.connection)
+    }
+
+    /// Whether its answers say what a log needs.
+    pub(crate) const fn logs(&self) -> bool {
+        self.logs
+    }
+
+    /// Gives it up.
+    pub(crate) fn give_up_for(&mut self, reason: String) {
+        self.detach();
+        self.pending = None;
+        let outcome = self.gone.as_ref().map_or(Interruption::NodeLost, |gone| gone.outcome);
+        self.gone = Some(Gone { reason, outcome, told: false });
     }
 
     /// Whether a request is under way.
@@ -302,7 +318,7 @@ impl Session {
     /// If it is not what a node says.
     pub(crate) fn notes(&self) -> Result<Notes, String> {
         if let Some(link) = &self.memory {
-            return Ok(Notes { lost: link.lost() });
+            return Ok(Notes { lost: link.lost(), ..Notes::default() });
         }
         match self.stream.as_ref().map_or(&[][..], |stream| stream.reader.sidecar()) {
             [] => Ok(Notes::default()),
@@ -488,11 +504,12 @@ impl Session {
     async fn attach_stream(&mut self, network: &Network) -> RetryEvent {
         let Ok(connection) = network.node(&self.grant).await else { return RetryEvent::Unreachable };
         let Grant { index, incarnation, secret, .. } = self.grant;
-        let attach = Attach { pool: self.pool, index, incarnation, secret };
+        let attach = Attach { pool: self.pool, index, incarnation, secret, log: true };
         match tokio::time::timeout(ATTACH_DEADLINE, connection.attach(attach, self.max_columns)).await {
             Ok(Ok((attached, reader, writer))) if attached.lanes == self.grant.lanes => {
                 self.transport = Transport::Quic;
                 self.stream = Some(Stream { connection, reader, writer });
+                self.logs = attached.logs;
                 RetryEvent::Attached { last: attached.last }
             }
             Ok(Ok(_)) => {

@@ -8,7 +8,7 @@ use actix::prelude::*;
 use rollhouse_core::RunId;
 use rollhouse_wire::{
     CallError, ClusterStatus, Connection, Heartbeat, NodeList, OpenPool, PoolStatus, Refusal, Register,
-    Request, SessionEnd, SessionList, SessionOpened,
+    ReplaceSession, Request, SessionEnd, SessionList, SessionOpened,
 };
 use tokio::sync::oneshot;
 
@@ -45,6 +45,7 @@ pub(crate) enum Asked {
     Heartbeat { link: LinkId, heartbeat: Box<Heartbeat> },
     OpenPool { asker: Asker, request: Box<OpenPool> },
     ClosePool { asker: Asker, pool: RunId },
+    ReplaceSession { asker: Asker, request: Box<ReplaceSession> },
     Drain { node: String },
 }
 
@@ -201,6 +202,7 @@ impl Handler<Ask> for CoordinatorActor {
             }
             Asked::Heartbeat { link, heartbeat } => Event::Heartbeat { link, ticket, heartbeat },
             Asked::OpenPool { asker, request } => Event::OpenPool { ticket, asker, request },
+            Asked::ReplaceSession { asker, request } => Event::ReplaceSession { ticket, asker, request },
             Asked::ClosePool { asker, pool } => Event::ClosePool { ticket, asker, pool },
             Asked::Drain { node } => Event::Drain { ticket, node },
         };

@@ -53,10 +53,12 @@ impl Cluster {
     }
 
     fn begin_closing(&mut self, id: RunId, out: &mut Actions) {
+        let earlier = self.stop_replacing(id, out);
         let Some(pool) = self.pools.get(&id) else { return };
         let keys = pool.running(id);
-        let nodes: Vec<_> = pool.sessions.values().map(|session| session.node.clone()).collect();
-        for key in &keys {
+        let mut nodes: Vec<_> = pool.sessions.values().map(|session| session.node.clone()).collect();
+        for key in keys.iter().chain(&earlier) {
+            nodes.extend(self.placements.get(key).map(|placement| placement.node.clone()));
             self.placements.unwant(key);
         }
         for node in nodes {

@@ -36,7 +36,7 @@ pub struct Cluster {
     pub(crate) members: Membership,
     pub(crate) placements: Placements,
     pub(crate) pools: Pools,
-    shipping: Shipping,
+    pub(crate) shipping: Shipping,
     pools_opened: u64,
 }
 
@@ -91,6 +91,9 @@ impl Cluster {
             }
             Event::ClosePool { ticket, asker, pool } => {
                 self.close_pool(now, ticket, &asker, pool, &mut out);
+            }
+            Event::ReplaceSession { ticket, asker, request } => {
+                self.replace_session(now, ticket, &asker, *request, &mut out);
             }
             Event::Opened { session, incarnation, result } => {
                 self.opened(now, (session, incarnation), result, &mut out);
@@ -274,6 +277,7 @@ impl Cluster {
             lanes,
             incarnation,
             secret: Secret::from_bytes([0; 16]),
+            has_secret: false,
             node: Arc::clone(name),
             address,
             attach,
@@ -283,6 +287,7 @@ impl Cluster {
             attached: report.attached,
             transport: report.transport.clone(),
             done: report.done,
+            replacing: None,
         };
         pool.sessions.insert(session.index, adopted);
         self.placements.adopt((session, incarnation), name, lanes);
@@ -293,7 +298,11 @@ impl Cluster {
     fn node_gone(&mut self, now: Duration, name: &Arc<str>, out: &mut Actions) {
         for key in self.placements.on(name) {
             let opening = self.is_opening(&key);
-            if opening {
+            if self.is_replacing(&key) {
+                self.placements.remove(&key);
+                let why = Refusal::busy(format!("node `{name}` went away"), 0);
+                self.replace_again(now, &key, why, out);
+            } else if opening {
                 self.placements.remove(&key);
                 let why = Refusal::busy(format!("node `{name}` went away"), 0);
                 self.place_again(now, &key, why, out);
@@ -308,6 +317,7 @@ impl Cluster {
     pub(crate) fn session_over(&mut self, key: &Key, over: &Over<'_>, out: &mut Actions) {
         let Some(placement) = self.placements.remove(key) else { return };
         self.forget_on(&placement.node, key);
+        self.previous_gone(key);
         let Some(pool) = self.pools.get_mut(&key.0.pool) else { return };
         let recorded = pool.is_recorded();
         let Some(session) = pool.current(key).filter(|session| !session.is_over()) else { return };
@@ -383,6 +393,10 @@ impl Cluster {
         for key in self.placements.on(name) {
             if self.placements.wanted_on(&key, name) == Some(false) {
                 self.over_unheard(&key, out);
+            } else if self.is_replacing(&key) {
+                self.placements.unwant(&key);
+                let why = Refusal::busy(format!("node `{name}` is not heard of"), 0);
+                self.replace_again(now, &key, why, out);
             } else if self.is_opening(&key) {
                 self.placements.unwant(&key);
                 let why = Refusal::busy(format!("node `{name}` is not heard of"), 0);

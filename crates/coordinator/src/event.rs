@@ -3,7 +3,7 @@
 use rollhouse_core::RunId;
 use rollhouse_wire::{
     CloseSession, Heartbeat, HeartbeatTaken, Incarnation, OpenPool, OpenSession, PoolOpened, PoolStatus,
-    Refusal, Register, Registered, SessionEnd, SessionId, SessionOpened,
+    Refusal, Register, Registered, ReplaceSession, SessionEnd, SessionId, SessionOpened, SessionReplaced,
 };
 
 /// One connection of a node. Never reused.
@@ -72,6 +72,15 @@ pub enum Event {
         asker: Asker,
         /// Which.
         pool: RunId,
+    },
+    /// Someone wants another place for a session.
+    ReplaceSession {
+        /// Awaits the answer.
+        ticket: Ticket,
+        /// Who.
+        asker: Asker,
+        /// For which, and how it is opened.
+        request: Box<ReplaceSession>,
     },
     /// What came of an [`Action::Open`]; exactly one for each.
     Opened {
@@ -151,6 +160,8 @@ pub enum Reply {
     HeartbeatTaken(HeartbeatTaken),
     /// To [`Event::OpenPool`].
     PoolOpened(Box<PoolOpened>),
+    /// To [`Event::ReplaceSession`].
+    SessionReplaced(Box<SessionReplaced>),
     /// To [`Event::ClosePool`]: as it was at the end.
     PoolClosed(PoolStatus),
     /// To [`Event::Drain`].

@@ -17,7 +17,7 @@
 //! | file operation of the store | tokio's threads for what blocks | runs to its end | its request is refused |
 //!
 //! Not a goal: carrying steps. Data goes straight between trainer and node, and a coordinator's absence ends no
-//! session. Moving or resuming sessions of a lost node is not done either: its pool is told that they are lost.
+//! session. Nor does it move sessions by itself: their owner asks for another place, and resumes them there.
 //! Start reading at [`Cluster`], then [`Event`]; the skin begins at [`Coordinator`].
 #![forbid(unsafe_code)]
 
@@ -35,6 +35,7 @@ mod opening;
 mod placement;
 mod placements;
 mod pool;
+mod replacing;
 mod serve;
 mod shipping;
 mod standings;

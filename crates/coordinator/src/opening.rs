@@ -183,7 +183,7 @@ impl Cluster {
     }
 
     /// Places a session on a node and asks the node to open it.
-    fn assign(
+    pub(crate) fn assign(
         &mut self,
         session: SessionId,
         first_lane: u32,
@@ -202,6 +202,7 @@ impl Cluster {
             lanes,
             incarnation,
             secret,
+            has_secret: true,
             node: Arc::clone(&node),
             address,
             attach,
@@ -211,6 +212,7 @@ impl Cluster {
             attached: None,
             transport: None,
             done: SessionCounts::default(),
+            replacing: None,
         };
         pool.sessions.insert(session.index, placed);
         if let (Some(link), Some(request)) = (link, pool.open_request(session)) {
@@ -229,6 +231,9 @@ impl Cluster {
     ) {
         let node = self.placements.get(&key).map(|placement| Arc::clone(&placement.node));
         self.placements.open_answered(&key);
+        if self.is_replacing(&key) {
+            return self.replaced(now, &key, result, out);
+        }
         if !self.is_opening(&key) {
             return self.opened_late(&key, node.as_deref(), &result, out);
         }
@@ -359,10 +364,17 @@ impl Cluster {
     }
 
     /// The emptiest suitable node that was not tried and has room.
-    fn another(&self, now: Duration, pool: RunId, lanes: u32, tried: &[Arc<str>]) -> Option<Arc<str>> {
-        let asked = self.pools.get(&pool)?.asked.as_ref()?;
-        let rooms = self.suitable(&asked.request).filter(|(member, dynamics)| {
-            *dynamics == asked.dynamics
+    pub(crate) fn another(
+        &self,
+        now: Duration,
+        pool: RunId,
+        lanes: u32,
+        tried: &[Arc<str>],
+    ) -> Option<Arc<str>> {
+        let pool = self.pools.get(&pool)?;
+        let wanted = pool.dynamics()?;
+        let rooms = self.suitable(pool.opened_as()?).filter(|(member, dynamics)| {
+            *dynamics == wanted
                 && member.state(now) == NodeState::Alive
                 && member.takes_sessions(now).is_some()
                 && !tried.contains(&member.name)

@@ -23,6 +23,7 @@ use crate::limits::{
     MAX_SESSIONS_WITH_ATTACH,
 };
 use crate::placements::Key;
+use crate::replacing::{Recipe, Replacing};
 
 /// What a trainer asked for.
 #[derive(Debug)]
@@ -38,6 +39,12 @@ pub(crate) struct Pool {
     pub(crate) failures: Vec<String>,
     /// Ended sessions whose recordings may not be in the store yet.
     pub(crate) unshipped: u32,
+    /// How sessions that get another place are opened, once their owner has said so.
+    pub(crate) recipe: Option<Recipe>,
+    /// Least lease of the nodes that opened such sessions last.
+    pub(crate) lease_ms: u64,
+    /// What earlier placements of sessions had done.
+    pub(crate) before: BTreeMap<u32, SessionCounts>,
 }
 
 /// How it was asked for, and what was answered.
@@ -69,6 +76,8 @@ pub(crate) struct Session {
     pub(crate) lanes: u32,
     pub(crate) incarnation: Incarnation,
     pub(crate) secret: Secret,
+    /// Whether that is the secret: an earlier coordinator's placements are known without.
+    pub(crate) has_secret: bool,
     pub(crate) node: Arc<str>,
     pub(crate) address: String,
     /// Path of the node's attach socket, if it has one.
@@ -81,6 +90,8 @@ pub(crate) struct Session {
     pub(crate) attached: Option<bool>,
     pub(crate) transport: Option<String>,
     pub(crate) done: SessionCounts,
+    /// While it is being opened in place of an earlier placement.
+    pub(crate) replacing: Option<Replacing>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,6 +144,9 @@ impl Pool {
             waiters: vec![waiter],
             failures: Vec::new(),
             unshipped: 0,
+            recipe: None,
+            lease_ms: 0,
+            before: BTreeMap::new(),
         }
     }
 
@@ -147,7 +161,39 @@ impl Pool {
             waiters: Vec::new(),
             failures: Vec::new(),
             unshipped: 0,
+            recipe: None,
+            lease_ms: 0,
+            before: BTreeMap::new(),
         }
+    }
+
+    /// A pool of which its owner tells, and no node has.
+    pub(crate) fn told_of(owner: &str, open: &OpenPool) -> Self {
+        Self {
+            owner: owner.into(),
+            env: open.settings.env.clone(),
+            stage: Stage::Open,
+            asked: None,
+            sessions: BTreeMap::new(),
+            waiters: Vec::new(),
+            failures: Vec::new(),
+            unshipped: 0,
+            recipe: None,
+            lease_ms: 0,
+            before: BTreeMap::new(),
+        }
+    }
+
+    /// How it was asked for, as far as that is known.
+    pub(crate) fn opened_as(&self) -> Option<&OpenPool> {
+        let asked = self.asked.as_ref().map(|asked| &asked.request);
+        asked.or_else(|| self.recipe.as_ref().map(|recipe| &recipe.open))
+    }
+
+    /// The dynamics hash that its nodes' env has, as far as that is known.
+    pub(crate) fn dynamics(&self) -> Option<u64> {
+        let asked = self.asked.as_ref().map(|asked| asked.dynamics);
+        asked.or_else(|| self.recipe.as_ref().map(|recipe| recipe.dynamics))
     }
 
     /// Whether anything of it may run, or may be about to.
@@ -167,8 +213,8 @@ impl Pool {
     }
 
     pub(crate) fn lanes(&self) -> u32 {
-        match &self.asked {
-            Some(asked) => asked.request.lanes,
+        match self.opened_as() {
+            Some(open) => open.lanes,
             None => self.sessions.values().map(|s| s.lanes).sum(),
         }
     }
@@ -195,7 +241,7 @@ impl Pool {
 
     /// Whether its ended sessions may have left recordings. Of an adopted pool that is not known.
     pub(crate) fn is_recorded(&self) -> bool {
-        self.asked.as_ref().is_none_or(|asked| asked.request.settings.record != RecordRule::None)
+        self.opened_as().is_none_or(|open| open.settings.record != RecordRule::None)
     }
 
     pub(crate) fn failed(&mut self, what: String) {
@@ -208,7 +254,7 @@ impl Pool {
 
     /// What its node is asked for.
     pub(crate) fn open_request(&self, session: SessionId) -> Option<OpenSession> {
-        let (asked, placed) = (self.asked.as_ref()?, self.sessions.get(&session.index)?);
+        let (open, placed) = (self.opened_as()?, self.sessions.get(&session.index)?);
         Some(OpenSession {
             session,
             incarnation: placed.incarnation,
@@ -216,16 +262,26 @@ impl Pool {
             owner: self.owner.to_string(),
             first_lane: placed.first_lane,
             lanes: placed.lanes,
-            pool_lanes: asked.request.lanes,
-            settings: asked.request.settings.clone(),
+            pool_lanes: open.lanes,
+            settings: open.settings.clone(),
         })
     }
 
     /// The answer to who asked for it, once all of its sessions are open.
     pub(crate) fn granted(&self) -> Option<PoolOpened> {
         let asked = self.asked.as_ref()?;
+        Some(PoolOpened {
+            spec: asked.spec.clone()?,
+            lease_ms: asked.lease_ms,
+            sessions: self.sessions.keys().filter_map(|&index| self.grant(index)).collect(),
+        })
+    }
+
+    /// The right to step a session in its current placement.
+    pub(crate) fn grant(&self, index: u32) -> Option<Grant> {
+        let session = self.sessions.get(&index)?;
         let with_attach = self.sessions.len() <= MAX_SESSIONS_WITH_ATTACH;
-        let grant = |(&index, session): (&u32, &Session)| Grant {
+        Some(Grant {
             index,
             incarnation: session.incarnation,
             secret: session.secret,
@@ -234,11 +290,6 @@ impl Pool {
             attach: session.attach.clone().filter(|_| with_attach),
             first_lane: session.first_lane,
             lanes: session.lanes,
-        };
-        Some(PoolOpened {
-            spec: asked.spec.clone()?,
-            lease_ms: asked.lease_ms,
-            sessions: self.sessions.iter().map(grant).collect(),
         })
     }
 
@@ -260,10 +311,12 @@ impl Pool {
                     gone.push(GoneSession { index, incarnation: session.incarnation, cause });
                 }
             }
-            done.steps += session.done.steps;
-            done.episodes += session.done.episodes;
-            done.return_sum += session.done.return_sum;
-            done.interrupted += session.done.interrupted;
+        }
+        for counts in self.sessions.values().map(|session| &session.done).chain(self.before.values()) {
+            done.steps += counts.steps;
+            done.episodes += counts.episodes;
+            done.return_sum += counts.return_sum;
+            done.interrupted += counts.interrupted;
         }
         let shipped = self.unshipped == 0;
         PoolStatus { open, ended, gone, failures: self.failures.clone(), done, shipped }
@@ -327,6 +380,14 @@ impl Pools {
     /// Whether that owner has closed that pool before anything was known of it.
     pub(crate) fn is_closed_unseen(&self, id: &RunId, owner: &str) -> bool {
         self.closed_unseen.iter().any(|(closed, by)| closed == id && &**by == owner)
+    }
+
+    /// A pool that ended goes on.
+    pub(crate) fn revive(&mut self, id: RunId) {
+        let Some(pool) = self.all.get_mut(&id).filter(|pool| !pool.is_live()) else { return };
+        pool.stage = Stage::Open;
+        self.ended.retain(|ended| *ended != id);
+        self.ended_sessions -= pool.sessions.len();
     }
 
     /// A pool has ended: it is remembered for a while.

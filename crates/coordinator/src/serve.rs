@@ -214,6 +214,9 @@ async fn answer(
         Request::OpenPool(request) => {
             Asked::OpenPool { asker: asker(connection), request: Box::new(request) }
         }
+        Request::ReplaceSession(request) => {
+            Asked::ReplaceSession { asker: asker(connection), request: Box::new(request) }
+        }
         Request::ClosePool(close) => Asked::ClosePool { asker: asker(connection), pool: close.pool },
         Request::Drain(drain) => Asked::Drain { node: drain.node },
         Request::Status => return look(service, Looked::Status, responder).await,
@@ -253,6 +256,7 @@ async fn ask(service: &Service, what: Asked, mut responder: Responder) -> Result
         Ok(Reply::Registered(registered)) => responder.respond(Ok(registered)).await,
         Ok(Reply::HeartbeatTaken(taken)) => responder.respond(Ok(taken)).await,
         Ok(Reply::PoolOpened(opened)) => responder.respond(Ok(*opened)).await,
+        Ok(Reply::SessionReplaced(replaced)) => responder.respond(Ok(*replaced)).await,
         Ok(Reply::PoolClosed(status)) => responder.respond(Ok(status)).await,
         Ok(Reply::Draining) => responder.respond(Ok(Done {})).await,
         Ok(Reply::Refused(refusal)) | Err(refusal) => service.refuse(responder, refusal).await,

@@ -181,7 +181,7 @@ impl Block {
         if self.restarts.lost() != 0 {
             self.restart(turn.since_start);
         }
-        let subset = subset & !std::mem::take(&mut self.held);
+        let subset = if self.held == 0 { subset } else { self.hold(subset) };
         let stepped = subset & self.episodes.open();
         let reset = subset & self.waiting & !self.retired;
         if reset != 0 {
@@ -196,6 +196,14 @@ impl Block {
         if self.restarts.lost() != 0 {
             self.keep_lost_rows(columns);
         }
+    }
+
+    /// Lets held lanes of `subset` go after this batch; the others.
+    #[cold]
+    const fn hold(&mut self, subset: u64) -> u64 {
+        let moving = subset & !self.held;
+        self.held &= !subset;
+        moving
     }
 
     /// Steps and resets the env. `None` if the whole block was or is lost.
@@ -291,6 +299,7 @@ impl Block {
     pub(crate) fn reset(&mut self, rows: &mut Rows<'_>, lanes: u64, seeds: &dyn Fn(usize) -> Option<u64>) {
         let range = self.rows.clone();
         self.interrupt(lanes, Interruption::Cancelled);
+        self.held &= !lanes;
         let lanes = lanes & self.all & !self.retired & !self.restarts.lost();
         if let Some(env) = &mut self.env {
             for lane in Lanes(lanes) {
@@ -335,9 +344,9 @@ impl Block {
         self.show();
     }
 
-    /// Says from now on what began and how states hash.
-    pub(crate) const fn keep_log(&mut self) {
-        self.logs = true;
+    /// Whether it says from now on what began and how states hash.
+    pub(crate) const fn keep_log(&mut self, logs: bool) {
+        self.logs = logs;
     }
 
     /// Shows everything from now on to `recorder`; no episode has begun yet.

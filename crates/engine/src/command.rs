@@ -20,6 +20,9 @@ pub trait Method: 'static {
     /// Whether doing it twice is as good as doing it once, so that it may be asked again when its answer got lost.
     const REPEATABLE: bool;
 
+    /// What it does to the lanes.
+    const EFFECT: Effect;
+
     /// What it is given.
     type Params: Serialize + DeserializeOwned + Send;
 
@@ -31,6 +34,18 @@ pub trait Method: 'static {
     /// # Errors
     /// See [`CommandError`].
     fn run(lanes: &mut CommandLanes<'_>, params: Self::Params) -> Result<Self::Answer, CommandError>;
+}
+
+/// What a command does to lanes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// They are as before.
+    None,
+    /// Episodes begin, which the next frame shows.
+    Begins,
+    /// They are not any more what their starts and actions say, so that a log of those ends
+    /// ([`Engine::keep_log`]). Refused of recorded lanes.
+    Changes,
 }
 
 /// The lanes that commands are about.
@@ -55,7 +70,7 @@ impl<'a> CommandLanes<'a> {
 
     /// Whether their episodes are recorded, or will be: their options and states stay as they are.
     pub(crate) fn are_recorded(&self) -> bool {
-        self.record.is_some() || self.engine.keeps_what_it_is()
+        self.record.is_some() || self.engine.is_recording()
     }
 
     /// Begins what is to be recorded.

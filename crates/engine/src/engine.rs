@@ -57,6 +57,8 @@ pub struct Engine {
     /// Whether lanes are being put where others stood, and have done nothing by themselves.
     replaying: bool,
     pub(crate) logs: bool,
+    /// Whether options or states were set: starts and actions alone do not tell what lanes did.
+    changed: bool,
     timings: Timings,
 }
 
@@ -164,6 +166,7 @@ impl Engine {
             recording: recording.is_some(),
             replaying: false,
             logs: false,
+            changed: false,
             timings: Timings::default(),
         })
     }

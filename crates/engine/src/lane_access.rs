@@ -24,11 +24,6 @@ impl Engine {
         self.recording
     }
 
-    /// Whether what lanes did is to be recomputed from their starts and actions: then nothing else may change them.
-    pub(crate) const fn keeps_what_it_is(&self) -> bool {
-        self.recording || self.logs
-    }
-
     /// The options of those lanes as they are now.
     ///
     /// # Errors
@@ -71,10 +66,10 @@ impl Engine {
     }
 
     pub(crate) fn change_options(&mut self, change: Change) -> Result<(), StepError> {
-        if self.keeps_what_it_is() {
+        if self.recording {
             return Err(OptionsError::Recorded.into());
         }
-        let remade: Arc<Mutex<BTreeMap<usize, Result<Option<Remade>, OptionsError>>>> = Arc::default();
+        let remade: Arc<Mutex<RemadeBlocks>> = Arc::default();
         let made = Arc::clone(&remade);
         self.on_blocks(false, move |block, _| {
             let result = block.remade(&change);
@@ -84,6 +79,7 @@ impl Engine {
         let results: Result<BTreeMap<_, _>, OptionsError> =
             std::mem::take(&mut *results).into_iter().map(|(row, result)| Ok((row, result?))).collect();
         let results = Mutex::new(results?);
+        self.end_log()?;
         self.on_blocks(false, move |block, _| {
             let remade = results.lock().unwrap_or_else(PoisonError::into_inner).remove(&block.rows().start);
             if let Some(remade) = remade.flatten() {
@@ -115,9 +111,11 @@ impl Engine {
         if states.len() != lanes.len() {
             return Err(StepError::Length { what: "states", given: states.len(), wanted: lanes.len() });
         }
-        if self.keeps_what_it_is() {
+        if self.recording {
             return Err(OptionsError::Recorded.into());
         }
+        self.check_lanes(&lanes)?;
+        self.end_log()?;
         let first = lanes.start;
         let set = self.each_lane(lanes, move |block, lane| {
             let row = block.rows().start + lane;
@@ -170,6 +168,9 @@ impl Engine {
         self.lockstep()
     }
 }
+
+/// By their first rows.
+type RemadeBlocks = BTreeMap<usize, Result<Option<Remade>, OptionsError>>;
 
 impl From<OptionsError> for StepError {
     fn from(error: OptionsError) -> Self {

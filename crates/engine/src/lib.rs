@@ -41,7 +41,7 @@ mod stats;
 mod timings;
 
 pub use command::{
-    BeginRecording, CommandError, CommandFault, CommandLanes, Dispatch, METHODS, Method, dispatch,
+    BeginRecording, CommandError, CommandFault, CommandLanes, Dispatch, Effect, METHODS, Method, dispatch,
 };
 pub use config::{
     Autoreset, EngineConfig, MAX_SUB_BATCHES, MIN_LANES_PER_THREAD, STEP_DEADLINE, UnknownAutoreset,

@@ -6,7 +6,7 @@ use std::ops::Range;
 use rollhouse_core::{ColumnSpec, EnvSpec, OptionValue, Outcome};
 use serde::{Deserialize, Serialize};
 
-use crate::command::{CommandError, CommandLanes, METHODS, Method};
+use crate::command::{CommandError, CommandLanes, Effect, METHODS, Method};
 use crate::engine::Reset;
 use crate::options::LaneOptions;
 use crate::stats::Summary;
@@ -52,6 +52,7 @@ pub struct ResetParams {
 impl Method for ResetLanes {
     const NAME: &'static str = "reset";
     const REPEATABLE: bool = false;
+    const EFFECT: Effect = Effect::Begins;
     type Params = ResetParams;
     type Answer = Nothing;
 
@@ -102,6 +103,7 @@ pub struct AttributeSpec {
 impl Method for Schema {
     const NAME: &'static str = "schema";
     const REPEATABLE: bool = true;
+    const EFFECT: Effect = Effect::None;
     type Params = Nothing;
     type Answer = SchemaAnswer;
 
@@ -159,6 +161,7 @@ pub struct Attributes {
 impl Method for GetAttributes {
     const NAME: &'static str = "get_attr";
     const REPEATABLE: bool = true;
+    const EFFECT: Effect = Effect::None;
     type Params = GetParams;
     type Answer = Attributes;
 
@@ -206,6 +209,7 @@ pub struct SetParams {
 impl Method for SetAttributes {
     const NAME: &'static str = "set_attr";
     const REPEATABLE: bool = true;
+    const EFFECT: Effect = Effect::Changes;
     type Params = SetParams;
     type Answer = Nothing;
 
@@ -274,6 +278,7 @@ pub struct SetOptionsParams {
 impl Method for SetOptions {
     const NAME: &'static str = "set_options";
     const REPEATABLE: bool = true;
+    const EFFECT: Effect = Effect::Changes;
     type Params = SetOptionsParams;
     type Answer = Nothing;
 
@@ -312,6 +317,7 @@ pub struct RenderAnswer {
 impl Method for Render {
     const NAME: &'static str = "render";
     const REPEATABLE: bool = true;
+    const EFFECT: Effect = Effect::None;
     type Params = RenderParams;
     type Answer = RenderAnswer;
 
@@ -370,6 +376,7 @@ impl From<Summary> for SummaryAnswer {
 impl Method for Statistics {
     const NAME: &'static str = "statistics";
     const REPEATABLE: bool = true;
+    const EFFECT: Effect = Effect::None;
     type Params = Nothing;
     type Answer = StatisticsAnswer;
 

@@ -296,6 +296,38 @@ fn lanes_that_are_to_be_recorded_begin_to_be_with_the_first_reset_and_keep_their
     assert_eq!(begun, 1);
 }
 
+type Change = dyn Fn(&mut Engine) -> Result<(), CommandError>;
+
+#[test]
+fn a_log_of_starts_and_actions_ends_when_lanes_are_changed_by_anything_else() {
+    let high = |engine: &mut Engine| set(engine, "high", 0, vec![float(0.06)], 2);
+    let still = |engine: &mut Engine| set(engine, "state", 0, vec![AttributeValue::Vector(vec![0.0; 4])], 2);
+    let reset = |engine: &mut Engine| {
+        let reset = ResetParams { options: options(&[("high", &[0.06])]), ..ResetParams::default() };
+        run::<ResetLanes>(engine, reset).map(drop)
+    };
+    let changes: [&Change; 3] = [&high, &still, &reset];
+    for change in changes {
+        let mut engine = engine("CartPole-v1", 2, 1);
+        engine.keep_log().unwrap();
+        engine.reset(&Reset::seeded(1, 2)).unwrap();
+        let mut log = Vec::new();
+        engine.take_log(&mut log);
+        assert_eq!(log.len(), 2, "both lanes begin an episode");
+        get(&mut engine, "state", 0, 2).unwrap();
+        assert!(engine.keeps_log(), "looking changes nothing");
+        change(&mut engine).unwrap();
+        assert!(!engine.keeps_log());
+        engine.reset(&Reset::all()).unwrap();
+        log.clear();
+        engine.take_log(&mut log);
+        assert_eq!(log, []);
+    }
+    let mut engine = engine("CartPole-v1", 2, 1);
+    high(&mut engine).unwrap();
+    assert_eq!(engine.keep_log(), Err(StepError::Begun));
+}
+
 /// The name of a method.
 struct Name;
 

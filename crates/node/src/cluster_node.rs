@@ -331,16 +331,20 @@ impl ClusterNode {
         self.hosting.is_draining() && self.hosting.sessions() == 0
     }
 
-    /// Stops in order, within about `deadline`: takes no new sessions, ends those that are open (their episodes as
-    /// `evicted`), seals the spool, ships what is in it, tells the coordinator, and closes the connections. What is
-    /// counted can be read until the report is there. Blocks.
+    /// Stops in order, within about `deadline`: takes no new sessions, gives owners a quarter of that time, and at most
+    /// [`MOVE_PATIENCE`], to move those that are open, ends the rest (their episodes as `evicted`), seals the spool,
+    /// ships what is in it, tells the coordinator, and closes the connections. What is counted can be read until the
+    /// report is there. Blocks.
     pub fn stop(mut self, deadline: Duration) -> StopReport {
         let until = Instant::now() + deadline;
         let left = || until.saturating_duration_since(Instant::now());
         self.hosting.drain();
         let (ended, all_ended) = sync_channel(1);
         let hosting = Arc::clone(&self.hosting);
+        let patience = MOVE_PATIENCE.min(deadline / 4);
         self.node.spawn(async move {
+            // Those that have not moved by then are evicted.
+            let _moved = tokio::time::timeout(patience, hosting.moved_away()).await;
             hosting.evict_all().await;
             // Room for the one answer; who asked may have lost patience.
             let _told = ended.try_send(());
@@ -462,6 +466,10 @@ const SPOOL_BYTES: u64 = 10_000_000_000;
 
 /// How late an episode shows in the store.
 const SEAL_AFTER: Duration = Duration::from_secs(5);
+
+/// How long a node that stops waits for owners to move their sessions. An owner that steps does so with its next step,
+/// in well under a second; one that does not step is not waited for longer.
+pub const MOVE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Even a node out of time says good-bye: its coordinator places sessions elsewhere the sooner.
 const LEAST_GOOD_BYE: Duration = Duration::from_millis(500);

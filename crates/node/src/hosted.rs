@@ -45,6 +45,8 @@ pub(crate) struct Owned {
     pub(crate) lanes: u32,
     /// Bytes of the largest request's columns.
     pub(crate) max_columns: usize,
+    /// Whether its owner keeps a log, and so can move it.
+    movable: AtomicBool,
     /// Which attachment may go on.
     turn: watch::Sender<Turn>,
     /// Whoever holds it steps the session, or ends it.
@@ -127,6 +129,7 @@ impl Owned {
             incarnation,
             lanes,
             max_columns,
+            movable: AtomicBool::new(false),
             turn: watch::Sender::new(Turn::default()),
             seat: Mutex::new(Seat::Home(Box::new(home))),
             lent: AtomicBool::new(false),
@@ -140,13 +143,22 @@ impl Owned {
     }
 
     /// Sends earlier attachments away, waits until what they asked for is done, and gives the number of the last
-    /// request that was answered.
-    pub(crate) async fn take_over(&self, attachment: u64) -> Result<u32, Gone> {
+    /// request that was answered. Whether answers say what a log needs, if the owner wants them to, comes with it.
+    pub(crate) async fn take_over(&self, attachment: u64, log: bool) -> Result<(u32, bool), Gone> {
         self.turn.send_modify(|turn| turn.take_over(attachment));
-        match &*self.seat.lock().await {
-            Seat::Home(home) => Ok(home.session.last()),
+        match &mut *self.seat.lock().await {
+            Seat::Home(home) => {
+                let logs = log && home.session.keep_log();
+                self.movable.store(logs, Ordering::Relaxed);
+                Ok((home.session.last(), logs))
+            }
             Seat::Gone(gone) => Err(gone.clone()),
         }
+    }
+
+    /// Whether its owner keeps a log, and so can move it.
+    pub(crate) fn is_movable(&self) -> bool {
+        self.movable.load(Ordering::Relaxed)
     }
 
     /// To learn of later attachments and of the end.

@@ -1,11 +1,13 @@
 //! The sessions of the cluster on this node: opened, attached to, ended. Shared by the control thread, which
 //! talks to the coordinator, and the data thread, which talks to owners.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rollhouse_env::Registry;
 use rollhouse_replay::Recorder;
+use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{
     Attach, CloseSession, EndCause, FrameLayout, Incarnation, NodeLoad, OpenCommands, OpenSession, Refusal,
     RefusalCode, SessionEnd, SessionId, SessionOpened, SessionReport,
@@ -31,6 +33,8 @@ pub(crate) struct Hosting {
     rollouts: Rollouts,
     registry: Arc<Registry>,
     settings: HostingSettings,
+    /// Whether the node is going away; told to owners with their answers.
+    leaving: Arc<AtomicBool>,
     began: Instant,
 }
 
@@ -50,6 +54,8 @@ pub(crate) struct Place {
     pub(crate) number: u64,
     /// Number of the last request that was answered.
     pub(crate) last: u32,
+    /// Whether answers say what a log needs.
+    pub(crate) logs: bool,
 }
 
 impl Hosting {
@@ -62,7 +68,8 @@ impl Hosting {
         figures: Arc<NodeFigures>,
     ) -> Self {
         let table = Mutex::new(SessionTable::new(settings.capacity, settings.lease));
-        Self { table, executor, figures, recorder, rollouts, registry, settings, began: Instant::now() }
+        let (leaving, began) = (Arc::default(), Instant::now());
+        Self { table, executor, figures, recorder, rollouts, registry, settings, leaving, began }
     }
 
     /// Makes a session, ending an earlier placement of it first. Asking again for one that is open says so.
@@ -106,9 +113,11 @@ impl Hosting {
         }
         let layout = FrameLayout::of(plan.entry.spec());
         let places = layout.actions(plan.engine.lanes, true);
-        let max_columns = places.map_or(0, |places| places.bytes);
+        let max_columns = places.map_or(0, |places| places.bytes).max(MAX_PAST_BYTES);
         let recorder = self.recorder.clone();
-        let made = self.executor.submit(move || OwnedSession::make(plan, recorder), Box::new(|| false));
+        let leaving = Arc::clone(&self.leaving);
+        let make = move || OwnedSession::make(plan, recorder).map(|session| session.telling(leaving));
+        let made = self.executor.submit(make, Box::new(|| false));
         let made = made.map_err(|full| {
             let ms = full.retry_after.as_millis().max(1) as u64;
             Refusal::busy("every thread and every place in the queue is taken", ms)
@@ -157,10 +166,10 @@ impl Hosting {
             return Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself"));
         };
         let number = attachment.number;
-        match session.take_over(number).await {
-            Ok(last) => {
+        match session.take_over(number, attach.log).await {
+            Ok((last, logs)) => {
                 self.figures.attached.add(1);
-                Ok(Place { session, number, last })
+                Ok(Place { session, number, last, logs })
             }
             Err(gone) => {
                 self.detached(&session, number);
@@ -176,7 +185,7 @@ impl Hosting {
     /// Why not.
     pub(crate) fn session_of(&self, open: &OpenCommands) -> Result<Arc<Owned>, Refusal> {
         let OpenCommands { pool, index, incarnation, secret } = *open;
-        match self.table().shown(&Attach { pool, index, incarnation, secret })? {
+        match self.table().shown(&Attach { pool, index, incarnation, secret, log: false })? {
             Hosted::Owned(session) => Ok(session),
             Hosted::Collecting(_) => {
                 Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself"))
@@ -259,14 +268,24 @@ impl Hosting {
         self.settings.hang_deadline
     }
 
-    /// Takes no new sessions from now on.
+    /// Takes no new sessions from now on, and tells the owners of those that are open: they do well to move them.
     pub(crate) fn drain(&self) {
         self.table().drain();
+        self.leaving.store(true, Ordering::Relaxed);
     }
 
     /// Whether it takes no new sessions.
     pub(crate) fn is_draining(&self) -> bool {
         self.table().is_draining()
+    }
+
+    /// Waits until no session is here that its owner can move, which it does when it is stepped next; to be called
+    /// when the node is leaving, with a deadline. Cancellation-safe.
+    pub(crate) async fn moved_away(&self) {
+        let movable = |hosted: &Hosted| matches!(hosted, Hosted::Owned(owned) if owned.is_movable());
+        while self.table().attended().iter().any(movable) {
+            tokio::time::sleep(MOVED_LOOK).await;
+        }
     }
 
     /// Ends every session; their open episodes end as `evicted`. Returns when all have ended.
@@ -373,3 +392,6 @@ fn gone_by(exit: Option<&Exit>, asked: EndCause) -> Gone {
 
 /// Room comes when another session ends.
 const ROOM_RETRY_MS: u64 = 1_000;
+
+/// How often a leaving node looks whether its sessions have moved.
+const MOVED_LOOK: Duration = Duration::from_millis(20);

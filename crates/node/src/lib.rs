@@ -77,7 +77,7 @@ mod watch;
 
 pub use attach::AttachConfig;
 pub use cancel::Cancel;
-pub use cluster_node::{ClusterNode, ClusterNodeConfig, ClusterNodeError, StopReport};
+pub use cluster_node::{ClusterNode, ClusterNodeConfig, ClusterNodeError, MOVE_PATIENCE, StopReport};
 pub use connections::ConnectionFigures;
 pub use exit::{Exit, RolloutError};
 pub use figures::{Counter, Histogram, NodeFigures, Refusals, RequestFigures};

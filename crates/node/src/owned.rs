@@ -10,22 +10,25 @@
 //! as well (`memory.rs`).
 
 mod memory;
+mod resume;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use rollhouse_arena::SharedArena;
 use rollhouse_core::{ColumnRef, Interruption, Outcome};
 use rollhouse_engine::{
-    Autoreset, CommandError, CommandLanes, Engine, Method, Received, Reset, ResetLanes as ResetMethod,
-    SetAttributes, SetOptions, Stats, StepError,
+    Autoreset, CommandError, CommandLanes, Engine, LogEvent, Method, Received, Reset,
+    ResetLanes as ResetMethod, SetAttributes, SetOptions, Stats, StepError,
 };
 use rollhouse_replay::{Recorder, RunRecorder};
+use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{
-    ColumnBuffer, Envelope, FrameHeader, FrameKind, FrameLayout, LostLane, Notes, Refusal, RefusalCode,
-    ResetLanes, control,
+    ColumnBuffer, Envelope, FrameHeader, FrameKind, FrameLayout, LostLane, Notes, PastError, Refusal,
+    RefusalCode, ResetLanes, control,
 };
 
 use crate::answer::{Answer, Sidecar};
@@ -57,6 +60,12 @@ pub struct OwnedSession {
     lost: Vec<u32>,
     /// With what the last request was refused, until somebody has counted it.
     untold: Option<RefusalCode>,
+    /// What the last request began, for owners that keep a log.
+    log: Vec<LogEvent>,
+    /// Why it can be stepped no more: its lanes could not be put where they stood elsewhere.
+    astray: Option<Refusal>,
+    /// Whether the node is going away.
+    leaving: Arc<AtomicBool>,
 }
 
 /// The last answer.
@@ -109,6 +118,8 @@ pub enum RequestFault {
     Sidecar(u32),
     /// A sidecar that is no list of lanes to reset.
     Reset,
+    /// Columns that are no records of a past.
+    Past(PastError),
 }
 
 impl OwnedSession {
@@ -136,7 +147,15 @@ impl OwnedSession {
             refused: None,
             lost: Vec::new(),
             untold: None,
+            log: Vec::new(),
+            astray: None,
+            leaving: Arc::default(),
         })
+    }
+
+    /// The same, and its owner is told with every answer once the node is `leaving`.
+    pub(crate) fn telling(self, leaving: Arc<AtomicBool>) -> Self {
+        Self { leaving, ..self }
     }
 
     /// Lanes of the session.
@@ -178,7 +197,8 @@ impl OwnedSession {
             FrameKind::Reset => (given == 0, 0),
             FrameKind::Step => (given == bytes(false), bytes(false)),
             FrameKind::Send => (given <= bytes(true), bytes(true)),
-            FrameKind::Batch | FrameKind::Rows | FrameKind::Refused => {
+            FrameKind::Resume => (given <= MAX_PAST_BYTES, MAX_PAST_BYTES),
+            FrameKind::Batch | FrameKind::Rows | FrameKind::Refused | FrameKind::Resumed => {
                 return Err(RequestFault::NoRequest(header.kind));
             }
         };
@@ -228,6 +248,8 @@ impl OwnedSession {
             return Ok(self.refuse(header.number, &refusal));
         }
         let done = match header.kind {
+            FrameKind::Resume => self.resume(header.number, &request.columns)?,
+            _ if self.astray.is_some() => Err(self.went_astray()),
             FrameKind::Reset => self.reset(header.number, &request.sidecar)?,
             FrameKind::Step => self.step(header.number, &request.columns),
             FrameKind::Send => self.send(header.number, &request.columns)?,
@@ -432,11 +454,13 @@ impl OwnedSession {
         self.engine.mark_truncated(&new).map_err(|error| refusal_of(&error))
     }
 
-    /// What a sidecar says of lost lanes; `None` if there are none.
-    fn notes(&self) -> Option<Notes> {
+    /// What an answer says beside its rows; `None` if that is nothing.
+    fn notes(&mut self) -> Option<Notes> {
         let outcome = LOST.code();
-        let lost = || self.lost.iter().map(|&lane| LostLane { lane, outcome }).collect();
-        (!self.lost.is_empty()).then(|| Notes { lost: lost() })
+        let lost = self.lost.iter().map(|&lane| LostLane { lane, outcome }).collect();
+        let mut notes = Notes { lost, leaving: self.leaving.load(Ordering::Relaxed), ..Notes::default() };
+        self.put_log(&mut notes);
+        (!notes.is_empty()).then_some(notes)
     }
 }
 
@@ -505,6 +529,7 @@ impl fmt::Display for RequestFault {
             }
             Self::Sidecar(bytes) => write!(f, "a sidecar of {bytes} bytes where none belongs"),
             Self::Reset => f.write_str("a sidecar that does not say which lanes to reset"),
+            Self::Past(error) => error.fmt(f),
         }
     }
 }
@@ -792,6 +817,7 @@ mod tests {
         fn headers_of_wrong_lengths_kinds_and_flags_are_faults(
             kind in prop::sample::select(vec![
                 FrameKind::Reset, FrameKind::Step, FrameKind::Send, FrameKind::Batch, FrameKind::Rows, FrameKind::Refused,
+                FrameKind::Resume, FrameKind::Resumed,
             ]),
             columns in 0u32..400, sidecar in 0u32..3, flags in 0u8..2,
         ) {
@@ -802,6 +828,7 @@ mod tests {
                 FrameKind::Step => columns == 64 && sidecar == 0,
                 // A count and a column of numbers besides.
                 FrameKind::Send => columns <= 8 + 32 + 64 && sidecar == 0,
+                FrameKind::Resume => sidecar == 0,
                 _ => false,
             };
             prop_assert_eq!(session.check(header).is_ok(), fits && flags == 0);

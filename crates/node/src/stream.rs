@@ -30,7 +30,7 @@ pub(crate) async fn serve(
             return;
         }
     };
-    let attached = Attached { lanes: place.session.lanes, last: place.last };
+    let attached = Attached { lanes: place.session.lanes, last: place.last, logs: place.logs };
     if let Ok((reader, writer)) = responder.accept_frames(attached, place.session.max_columns).await {
         let turns = place.session.turns();
         let mut stream = Stream { place: &place, reader, writer, turns, request: FrameRequest::default() };
@@ -150,6 +150,7 @@ const fn code_of(fault: RequestFault) -> CloseCode {
         | RequestFault::Columns { .. }
         | RequestFault::Lanes { .. }
         | RequestFault::Sidecar(_)
-        | RequestFault::Reset => CloseCode::Malformed,
+        | RequestFault::Reset
+        | RequestFault::Past(_) => CloseCode::Malformed,
     }
 }

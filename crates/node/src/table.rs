@@ -315,6 +315,16 @@ impl<H: Clone> SessionTable<H> {
         self.entries.iter().map(|(&id, entry)| (id, entry.open.incarnation)).collect()
     }
 
+    /// What every open session is reached by whose owner is attached.
+    pub(crate) fn attended(&self) -> Vec<H> {
+        let attended = self.entries.values().filter(|entry| entry.lease.is_held());
+        let open = attended.filter_map(|entry| match &entry.stage {
+            Stage::Open(session) => Some(session.clone()),
+            Stage::Opening | Stage::Ending(_) => None,
+        });
+        open.collect()
+    }
+
     /// What every open session is reached by.
     pub fn open_sessions(&self) -> Vec<H> {
         let open = |entry: &Entry<H>| match &entry.stage {
@@ -474,7 +484,7 @@ mod tests {
 
     fn attach(open: &OpenSession) -> Attach {
         let OpenSession { session, incarnation, secret, .. } = *open;
-        Attach { pool: session.pool, index: session.index, incarnation, secret }
+        Attach { pool: session.pool, index: session.index, incarnation, secret, log: false }
     }
 
     fn end(open: &OpenSession) -> SessionEnd {

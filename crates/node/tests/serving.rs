@@ -202,9 +202,9 @@ fn what_is_no_request_ends_its_connection_with_the_reason_and_others_go_on() {
             "a request for 0 lanes that its bytes or the session's 2 lanes do not fit",
         ),
         (
-            header(FrameKind::Send, 2, 4_000),
+            header(FrameKind::Send, 2, 300_000),
             CloseCode::TooLong,
-            "a frame with 4000 bytes of columns, the session's have at most 32",
+            "a frame with 300000 bytes of columns, the session's have at most 262144",
         ),
     ];
     for (number, (header, code, reason)) in (2..).zip(cases) {

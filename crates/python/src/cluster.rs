@@ -10,7 +10,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rollhouse_client::{
-    Address, Cluster, ConnectError, ConnectOptions, PoolRequest, RequestError, Transport, trust_of,
+    Address, Cluster, ConnectError, ConnectOptions, OnLoss, PoolRequest, RequestError, Transport, trust_of,
 };
 use rollhouse_core::OptionValue;
 use rollhouse_wire::{AutoresetMode, CertificateFiles, RecordRule, Spread};
@@ -103,7 +103,7 @@ impl NativeCluster {
     }
 
     /// Asks for lanes. The pool's run, its nodes with their lanes, the env's spec, and the lanes.
-    #[pyo3(signature = (id, *, lanes, autoreset, max_episode_steps, options, record, labels, spread, transport, copy, with_valid, raise_on_loss, convert))]
+    #[pyo3(signature = (id, *, lanes, autoreset, max_episode_steps, options, record, labels, spread, transport, copy, with_valid, on_loss, convert))]
     #[expect(clippy::too_many_arguments, reason = "keywords, of one caller")]
     fn make<'py>(
         &self,
@@ -119,7 +119,7 @@ impl NativeCluster {
         transport: Option<&str>,
         copy: bool,
         with_valid: bool,
-        raise_on_loss: Option<bool>,
+        on_loss: Option<&str>,
         convert: &Bound<'py, PyAny>,
     ) -> PyResult<Made<'py>> {
         let mut request = PoolRequest::new(id, lanes);
@@ -148,14 +148,19 @@ impl NativeCluster {
             }
         };
         request.transport = transport.map(transport_of).transpose()?;
+        request.on_loss = match on_loss {
+            None => None,
+            Some("resume") => Some(OnLoss::Resume),
+            Some(_) => Some(OnLoss::Report),
+        };
         let same_step = request.settings.autoreset == AutoresetMode::SameStep;
         let cluster = self.cluster(py)?;
         let opened = py.detach(|| cluster.open_pool(request));
         let pool = opened.map_err(|error| of_open(py, &error))?;
         let spec = pool.spec().clone();
         let deterministic = spec.determinism == rollhouse_core::Determinism::Deterministic;
-        let rules =
-            Rules { same_step, copy, with_valid, raise_on_loss: raise_on_loss.unwrap_or(!deterministic) };
+        let raise_on_loss = on_loss.map_or(!deterministic, |on_loss| on_loss == "raise");
+        let rules = Rules { same_step, copy, with_valid, raise_on_loss };
         let dict = spec_dict(py, &spec)?;
         let convert = convert.call1((&dict,))?.unbind();
         let (run, count) = (pool.id().to_string(), pool.lanes());

@@ -41,8 +41,8 @@ impl Lanes {
         match self {
             Self::Engine(engine) => {
                 let lanes = 0..engine.lanes() as u32;
-                let mut draw = |lane| Render::run(&mut CommandLanes::of(engine), RenderParams { lane });
-                Ok(lanes.map(|lane| draw(lane)).collect::<Result<_, _>>()?)
+                let draw = |lane| Render::run(&mut CommandLanes::of(engine), RenderParams { lane });
+                Ok(lanes.map(draw).collect::<Result<_, _>>()?)
             }
             Self::Pool(pool) => pool.render(0..pool.lanes()),
         }

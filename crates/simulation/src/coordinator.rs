@@ -180,7 +180,7 @@ impl Coordinator {
             Reply::PoolClosed(_) => ctx.count("pool closed"),
             Reply::Registered(_) => ctx.count("node registered"),
             Reply::Refused(refusal) => ctx.count(refusal.code.word()),
-            Reply::HeartbeatTaken(_) | Reply::Draining => {}
+            Reply::HeartbeatTaken(_) | Reply::SessionReplaced(_) | Reply::Draining => {}
         }
         ctx.send(conn, Message::Answer(ask, Response::Reply(Box::new(reply))));
     }

@@ -404,7 +404,7 @@ impl Node {
         let hosted = self.hosted.get_mut(&handle).expect("what is open is hosted");
         hosted.turn.take_over(number);
         ctx.ledger.attached(hosted.session, hosted.incarnation, stream);
-        let attached = Attached { lanes: hosted.lanes(), last: hosted.owned.last() };
+        let attached = Attached { lanes: hosted.lanes(), last: hosted.owned.last(), logs: false };
         if !ctx.has(Bug::StepsReplacedStreams) {
             let replaced = self.streams.iter().filter(|(_, s)| s.hosted == handle).map(|(&id, _)| id);
             for old in replaced.collect::<Vec<_>>() {

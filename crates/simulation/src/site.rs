@@ -202,7 +202,7 @@ impl PoolSession {
         let deadline = ctx.now + ATTACH_DEADLINE;
         pending.under_way = UnderWay::Attaching { ask, stream, conn, deadline };
         let Grant { index, incarnation, secret, .. } = self.grant;
-        let attach = Attach { pool: self.pool, index, incarnation, secret };
+        let attach = Attach { pool: self.pool, index, incarnation, secret, log: false };
         ctx.send(conn, Message::Ask(ask, Question::Attach { stream, attach }));
     }
 

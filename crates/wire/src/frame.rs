@@ -27,12 +27,17 @@ pub enum FrameKind {
     /// Owner: step some lanes; how many, their numbers and one action each. Answer: `Rows` of the same lanes, in
     /// ascending order.
     Send = 3,
+    /// Owner: what lanes did on another node, see [`put_past`](crate::put_past); they are to stand where they stood
+    /// there. Before anything else, in as many parts as it takes. Answer: `Resumed`.
+    Resume = 4,
     /// Node: the rows of all lanes.
     Batch = 17,
     /// Node: the rows of some lanes, their count and numbers first.
     Rows = 18,
     /// Node: the request was refused and nothing has moved; the sidecar is a [`Refusal`](crate::Refusal).
     Refused = 19,
+    /// Node: the lanes stand where they stood. Nothing follows.
+    Resumed = 20,
 }
 
 /// A frame's header.
@@ -80,9 +85,11 @@ impl FrameHeader {
             1 => FrameKind::Reset,
             2 => FrameKind::Step,
             3 => FrameKind::Send,
+            4 => FrameKind::Resume,
             17 => FrameKind::Batch,
             18 => FrameKind::Rows,
             19 => FrameKind::Refused,
+            20 => FrameKind::Resumed,
             other => return Err(FrameError::Kind(other)),
         };
         let flags = bytes[1];

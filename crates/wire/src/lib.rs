@@ -23,6 +23,7 @@ pub mod ids;
 mod layout;
 pub mod limits;
 mod member;
+mod past;
 mod pool;
 mod refusal;
 mod refusal_log;
@@ -61,16 +62,17 @@ pub use member::{
     EndCause, Heartbeat, HeartbeatTaken, NodeLoad, Register, Registered, SessionCounts, SessionEnd,
     SessionReport,
 };
+pub use past::{PastError, PastEvent, PastRecord, put_past, put_played, read_past};
 pub use pool::{
     AutoresetMode, ClosePool, Collect, CollectGoal, Grant, LaneSettings, OpenPool, PoolOpened,
-    PoolStatusRequest, RecordRule, SeedRule, Spread,
+    PoolStatusRequest, RecordRule, ReplaceSession, SeedRule, SessionReplaced, Spread,
 };
 pub use refusal::{Refusal, RefusalCode};
 pub use refusal_log::{LogLine, RefusalLog};
 pub use reports::{Changes, NotTaken, ReportLog, ReportView};
 pub use request::{Answer, Done, Hello, Request, Role, Welcome};
 pub use session::{Attach, AttachMemory, Attached, CloseSession, MemoryAttached, OpenSession, SessionOpened};
-pub use sidecar::{LostLane, Notes, ResetLanes};
+pub use sidecar::{Began, LostLane, Notes, ResetLanes};
 pub use status::{
     ClusterStatus, Drain, GoneSession, NodeList, NodeState, NodeStatus, PoolStatus, SessionList,
     SessionStatus, StoreStatus,

@@ -43,3 +43,8 @@ pub const MAX_ATTACH_MESSAGE_BYTES: usize = 16 << 10;
 pub const ATTACH_DESCRIPTORS: usize = 2;
 /// How long a node waits for the request of a process that connected to its attach socket.
 pub const ATTACH_DEADLINE: std::time::Duration = std::time::Duration::from_secs(5);
+/// Lanes of a session whose answers say what a log needs: if all of them begin an episode at a time, and all are
+/// lost, that fits a sidecar.
+pub const MAX_LOGGED_LANES: usize = 16_384;
+/// Bytes of the columns of one resume frame: what a node plays again before it answers.
+pub const MAX_PAST_BYTES: usize = 256 << 10;

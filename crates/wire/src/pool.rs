@@ -164,6 +164,37 @@ pub struct Grant {
     pub lanes: u32,
 }
 
+/// Asks for another place for a session that has ended, whose node does not answer, or whose node is going away. Says
+/// all that is needed to open it, so that a coordinator that has just started can do it too. Asking again, with the
+/// placement that the owner had, gives the same answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReplaceSession {
+    /// As the pool was asked for.
+    pub open: OpenPool,
+    /// Which of its sessions.
+    pub index: u32,
+    /// The placement that the owner had.
+    pub incarnation: Incarnation,
+    /// The session's first lane in the pool.
+    pub first_lane: u32,
+    /// Its lanes.
+    pub lanes: u32,
+    /// Of the env as it was when the pool was opened: only nodes with the same dynamics will do.
+    pub dynamics: u64,
+    /// Whether the session is there and can be stepped: it ends only once it has another place.
+    #[serde(default)]
+    pub moving: bool,
+}
+
+/// The session has another place; the earlier one is fenced off.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionReplaced {
+    /// Where it is, and the right to step it.
+    pub grant: Grant,
+    /// How long the node keeps it for an owner that it does not hear of.
+    pub lease_ms: u64,
+}
+
 /// Ends a pool: its sessions are closed, open episodes end as `cancelled`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClosePool {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Attach, AttachMemory, ClosePool, CloseSession, Drain, Heartbeat, OpenCommands, OpenPool, OpenSession,
-    PoolStatusRequest, Refusal, Register, Ship, StoreList, StoreRead, StoreRepair, Versions,
+    PoolStatusRequest, Refusal, Register, ReplaceSession, Ship, StoreList, StoreRead, StoreRepair, Versions,
 };
 
 /// The first message on every stream; who opens the stream asks, the other side answers with [`Answer`].
@@ -43,6 +43,8 @@ pub enum Request {
     AttachMemory(AttachMemory),
     /// Owner to node. Answer: [`CommandsOpened`](crate::CommandsOpened); envelopes follow.
     Commands(OpenCommands),
+    /// Trainer to coordinator. Answer: [`SessionReplaced`](crate::SessionReplaced).
+    ReplaceSession(ReplaceSession),
     /// Viewer to coordinator. Answer: [`StoreListing`](crate::StoreListing).
     StoreList(StoreList),
     /// Viewer to coordinator. Answer: [`StoreData`](crate::StoreData), followed by bytes.
@@ -146,8 +148,8 @@ impl Role {
     pub const fn may(self, request: &Request) -> bool {
         use Request::{
             Attach, AttachMemory, ClosePool, CloseSession, Commands, Drain, Heartbeat, Hello, Nodes,
-            OpenPool, OpenSession, PoolStatus, Register, Sessions, Ship, Status, StoreList, StoreRead,
-            StoreRepair,
+            OpenPool, OpenSession, PoolStatus, Register, ReplaceSession, Sessions, Ship, Status, StoreList,
+            StoreRead, StoreRepair,
         };
         match request {
             Hello(_) => false,
@@ -156,7 +158,7 @@ impl Role {
             Status | Nodes | Sessions | PoolStatus(_) | StoreList(_) | StoreRead(_) => {
                 matches!(self, Self::Viewer | Self::Trainer | Self::Admin)
             }
-            OpenPool(_) | ClosePool(_) => matches!(self, Self::Trainer | Self::Admin),
+            OpenPool(_) | ClosePool(_) | ReplaceSession(_) => matches!(self, Self::Trainer | Self::Admin),
             Drain(_) | StoreRepair(_) => matches!(self, Self::Admin),
             Register(_) | Heartbeat(_) | Ship(_) => matches!(self, Self::Node),
             OpenSession(_) | CloseSession(_) => matches!(self, Self::Coordinator),
@@ -166,7 +168,7 @@ impl Role {
 
 impl Request {
     /// Every word a request of this version can have.
-    pub const WORDS: [&'static str; 19] = [
+    pub const WORDS: [&'static str; 20] = [
         "hello",
         "open_pool",
         "close_pool",
@@ -183,6 +185,7 @@ impl Request {
         "attach",
         "attach_memory",
         "commands",
+        "replace_session",
         "store_list",
         "store_read",
         "store_repair",
@@ -207,6 +210,7 @@ impl Request {
             Self::Attach(_) => "attach",
             Self::AttachMemory(_) => "attach_memory",
             Self::Commands(_) => "commands",
+            Self::ReplaceSession(_) => "replace_session",
             Self::StoreList(_) => "store_list",
             Self::StoreRead(_) => "store_read",
             Self::StoreRepair(_) => "store_repair",

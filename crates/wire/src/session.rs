@@ -58,6 +58,10 @@ pub struct Attach {
     pub incarnation: Incarnation,
     /// From the grant.
     pub secret: Secret,
+    /// Whether the owner keeps a log of its lanes, so that they can go on elsewhere: answers then say which episodes
+    /// began and how states hash, from the first reset on.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub log: bool,
 }
 
 /// The owner is attached; an earlier stream of the same session ends.
@@ -68,6 +72,16 @@ pub struct Attached {
     /// Number of the last request the session has answered; 0 if none. The owner may repeat that one, and gets
     /// the same answer, or go on with the next.
     pub last: u32,
+    /// Whether answers say what a log needs. Not of sessions with more than
+    /// [`MAX_LOGGED_LANES`](crate::limits::MAX_LOGGED_LANES) lanes, and not if nobody asked for it before the first
+    /// reset.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub logs: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 /// Owner to node, over the node's attach socket: asks for the memory of a session, in place of a stream. The two
@@ -105,6 +119,12 @@ pub struct MemoryAttached {
 impl AttachMemory {
     /// What decides about an attachment, by memory or not.
     pub const fn attach(&self) -> Attach {
-        Attach { pool: self.pool, index: self.index, incarnation: self.incarnation, secret: self.secret }
+        Attach {
+            pool: self.pool,
+            index: self.index,
+            incarnation: self.incarnation,
+            secret: self.secret,
+            log: false,
+        }
     }
 }

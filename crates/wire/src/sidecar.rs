@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rollhouse_core::OptionValue;
+use rollhouse_core::{OptionValue, Start};
 use serde::{Deserialize, Serialize};
 
 /// Owner to node: which lanes to reset, and how.
@@ -26,7 +26,86 @@ pub struct Notes {
     /// Lanes whose env failed and is not back yet. Their row is their last observation, reward 0, truncated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<LostLane>,
+    /// Episodes that began, for owners that keep a log ([`Attach::log`](crate::Attach::log)): 32 bytes each, see
+    /// [`Notes::put_began`].
+    #[serde(default, with = "serde_bytes", skip_serializing_if = "Vec::is_empty")]
+    pub began: Vec<u8>,
+    /// Hashes of the states of lanes whose steps are a multiple of 64, for the same: 8 bytes each, see
+    /// [`Notes::put_hash`].
+    #[serde(default, with = "serde_bytes", skip_serializing_if = "Vec::is_empty")]
+    pub hashes: Vec<u8>,
+    /// Whether the node is going away: the owner does well to move the session.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub leaving: bool,
 }
+
+/// An episode that began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Began {
+    /// Lane of the session.
+    pub lane: u32,
+    /// Its number in the lane.
+    pub number: u64,
+    /// Where its randomness starts.
+    pub start: Start,
+}
+
+impl Notes {
+    /// Whether there is nothing to say.
+    pub fn is_empty(&self) -> bool {
+        self.lost.is_empty() && self.began.is_empty() && self.hashes.is_empty() && !self.leaving
+    }
+
+    /// Adds an episode that began: lane (bit 31: there is a buffered half) and half, 4 bytes each; number, seed and
+    /// words drawn, 8 each.
+    pub fn put_began(&mut self, began: &Began) {
+        let Began { lane, number, start } = *began;
+        let marked = lane & !HALF | u32::from(start.half.is_some()) << 31;
+        self.began.extend_from_slice(&marked.to_le_bytes());
+        self.began.extend_from_slice(&start.half.unwrap_or(0).to_le_bytes());
+        for value in [number, start.seed, start.words] {
+            self.began.extend_from_slice(&value.to_le_bytes());
+        }
+    }
+
+    /// Adds the hash of a lane's state: lane and hash, 4 bytes each.
+    pub fn put_hash(&mut self, lane: u32, hash: u32) {
+        self.hashes.extend_from_slice(&lane.to_le_bytes());
+        self.hashes.extend_from_slice(&hash.to_le_bytes());
+    }
+
+    /// The episodes that began; `None` if these bytes are no whole number of them.
+    pub fn began(&self) -> Option<impl Iterator<Item = Began>> {
+        let (records, rest) = self.began.as_chunks::<32>();
+        let read = |record: &[u8; 32]| {
+            let (words, _) = record.as_chunks::<4>();
+            let (marked, half) = (u32::from_le_bytes(words[0]), u32::from_le_bytes(words[1]));
+            let (longs, _) = record.as_chunks::<8>();
+            let [number, seed, words] = [1, 2, 3].map(|at| u64::from_le_bytes(longs[at]));
+            let half = (marked & HALF != 0).then_some(half);
+            Began { lane: marked & !HALF, number, start: Start { seed, words, half } }
+        };
+        rest.is_empty().then(|| records.iter().map(read))
+    }
+
+    /// Lanes and hashes of their states; `None` if these bytes are no whole number of them.
+    pub fn hashes(&self) -> Option<impl Iterator<Item = (u32, u32)>> {
+        let (records, rest) = self.hashes.as_chunks::<8>();
+        let read = |record: &[u8; 8]| {
+            let (words, _) = record.as_chunks::<4>();
+            (u32::from_le_bytes(words[0]), u32::from_le_bytes(words[1]))
+        };
+        rest.is_empty().then(|| records.iter().map(read))
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+/// Marks in a lane's number that there is a buffered half.
+const HALF: u32 = 1 << 31;
 
 /// A lane whose env failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,7 +15,8 @@ use rollhouse_wire::limits::{
 use rollhouse_wire::{
     Answer, Attached, ClusterStatus, ColumnBuffer, CommandsOpened, Envelope, FrameHeader, FrameLayout,
     HEADER_BYTES, HeartbeatTaken, NodeList, Notes, PoolOpened, PoolStatus, Refusal, Registered, Request,
-    ResetLanes, SessionEnd, SessionList, SessionOpened, Shipped, StoreData, StoreListing, Welcome, control,
+    ResetLanes, SessionEnd, SessionList, SessionOpened, SessionReplaced, Shipped, StoreData, StoreListing,
+    Welcome, control,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -54,6 +55,7 @@ fn body(bytes: &[u8]) {
     reads::<Answer<Attached>>(bytes);
     reads::<Answer<CommandsOpened>>(bytes);
     envelope(bytes);
+    reads::<Answer<SessionReplaced>>(bytes);
     reads::<Answer<StoreListing>>(bytes);
     reads::<Answer<StoreData>>(bytes);
     reads::<ResetLanes>(bytes);

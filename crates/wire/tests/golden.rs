@@ -13,16 +13,18 @@ use std::path::PathBuf;
 use messagepack::Value;
 use rollhouse_core::{
     BoxSpace, ColumnSpec, DType, Determinism, DiscreteSpace, EnvSpec, OptionSpec, OptionValue, RunId, Space,
+    Start,
 };
 use rollhouse_wire::{
-    Answer, Attach, AttachMemory, Attached, AutoresetMode, Changes, ClosePool, CloseSession, ClusterStatus,
-    Collect, CollectGoal, CommandsOpened, Done, Drain, EndCause, Envelope, FrameHeader, FrameKind,
-    GoneSession, Grant, Heartbeat, HeartbeatTaken, Hello, Incarnation, LaneSettings, LostLane,
+    Answer, Attach, AttachMemory, Attached, AutoresetMode, Began, Changes, ClosePool, CloseSession,
+    ClusterStatus, Collect, CollectGoal, CommandsOpened, Done, Drain, EndCause, Envelope, FrameHeader,
+    FrameKind, GoneSession, Grant, Heartbeat, HeartbeatTaken, Hello, Incarnation, LaneSettings, LostLane,
     MemoryAttached, NodeList, NodeLoad, NodeState, NodeStatus, Notes, OpenCommands, OpenPool, OpenSession,
     PoolOpened, PoolStatus, PoolStatusRequest, RecordRule, Refusal, RefusalCode, Register, Registered,
-    Request, ResetLanes, Role, Secret, SeedRule, SessionCounts, SessionEnd, SessionId, SessionList,
-    SessionOpened, SessionReport, SessionStatus, Ship, Shipped, Spread, StoreData, StoreEntry, StoreList,
-    StoreListing, StoreRead, StoreRepair, StoreRepaired, StoreStatus, Versions, Welcome, control,
+    ReplaceSession, Request, ResetLanes, Role, Secret, SeedRule, SessionCounts, SessionEnd, SessionId,
+    SessionList, SessionOpened, SessionReplaced, SessionReport, SessionStatus, Ship, Shipped, Spread,
+    StoreData, StoreEntry, StoreList, StoreListing, StoreRead, StoreRepair, StoreRepaired, StoreStatus,
+    Versions, Welcome, control,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -188,7 +190,16 @@ fn requests() -> Vec<Sample> {
     };
     let close = CloseSession { session: session(), incarnation: INCARNATION };
     let ship = Ship { spool: "k3f9q2tz".into(), segment: 12, bytes: 1 << 20, crc: 0xdead_beef };
-    let attach = Attach { pool: POOL, index: 1, incarnation: INCARNATION, secret: secret() };
+    let attach = Attach { pool: POOL, index: 1, incarnation: INCARNATION, secret: secret(), log: false };
+    let replace = ReplaceSession {
+        open: open_pool.clone(),
+        index: 1,
+        incarnation: INCARNATION,
+        first_lane: 32,
+        lanes: 32,
+        dynamics: 0x0123_4567_89ab_cdef,
+        moving: true,
+    };
     let attach_memory =
         AttachMemory { version: 1, pool: POOL, index: 1, incarnation: INCARNATION, secret: secret() };
     let commands = OpenCommands { pool: POOL, index: 1, incarnation: INCARNATION, secret: secret() };
@@ -212,6 +223,7 @@ fn requests() -> Vec<Sample> {
         sample("request-attach", Request::Attach(attach)),
         sample("request-attach_memory", Request::AttachMemory(attach_memory)),
         sample("request-commands", Request::Commands(commands)),
+        sample("request-replace_session", Request::ReplaceSession(replace)),
         sample("request-store_list", Request::StoreList(list)),
         sample("request-store_read", Request::StoreRead(read)),
         sample("request-store_repair", Request::StoreRepair(repair)),
@@ -275,7 +287,11 @@ fn answers() -> Vec<Sample> {
     let entry = StoreEntry { name: "0000000012.seg".into(), bytes: Some(1 << 20) };
     vec![
         answer("answer-hello", welcome),
-        answer("answer-open_pool", PoolOpened { spec: spec(), lease_ms: 30_000, sessions: vec![grant] }),
+        answer(
+            "answer-open_pool",
+            PoolOpened { spec: spec(), lease_ms: 30_000, sessions: vec![grant.clone()] },
+        ),
+        answer("answer-replace_session", SessionReplaced { grant, lease_ms: 30_000 }),
         answer("answer-pool_status", pool_status),
         answer("answer-status", status),
         answer("answer-nodes", NodeList { nodes: vec![node], omitted: 0 }),
@@ -289,7 +305,8 @@ fn answers() -> Vec<Sample> {
         answer("answer-ship", Shipped::Durable),
         answer("answer-open_session", SessionOpened { spec: spec(), lease_ms: 30_000 }),
         answer("answer-close_session", end),
-        answer("answer-attach", Attached { lanes: 32, last: 41 }),
+        answer("answer-attach", Attached { lanes: 32, last: 41, logs: false }),
+        answer("answer-attach-log", Attached { lanes: 32, last: 0, logs: true }),
         answer("answer-attach_memory", MemoryAttached { lanes: 32, last: 41, generation: 2, refused: None }),
         answer("answer-commands", CommandsOpened { lanes: 32 }),
         answer("answer-store_list", StoreListing { entries: vec![entry], more: false }),
@@ -307,10 +324,26 @@ fn sidecars() -> Vec<Sample> {
         ("wind".to_owned(), vec![OptionValue::Bool(true)]),
     ]);
     let with_options = ResetLanes { options, ..ResetLanes::default() };
+    let start = Start { seed: 7, words: 12, half: Some(0xabcd) };
+    let mut log = Notes::default();
+    log.put_began(&Began { lane: 5, number: 203, start });
+    log.put_hash(6, 0xdead_beef);
     vec![
+        sample(
+            "attach-log",
+            Request::Attach(Attach {
+                pool: POOL,
+                index: 1,
+                incarnation: INCARNATION,
+                secret: secret(),
+                log: true,
+            }),
+        ),
         sample("sidecar-reset", reset),
         sample("sidecar-reset-options", with_options),
-        sample("sidecar-notes", Notes { lost: vec![LostLane { lane: 5, outcome: 3 }] }),
+        sample("sidecar-notes", Notes { lost: vec![LostLane { lane: 5, outcome: 3 }], ..Notes::default() }),
+        sample("sidecar-notes-log", log),
+        sample("sidecar-notes-leaving", Notes { leaving: true, ..Notes::default() }),
         sample("sidecar-refused", Refusal::new(RefusalCode::BadRequest, "action 9 of lane 3, at most 1")),
     ]
 }

@@ -32,6 +32,7 @@ fn attach() -> Attach {
         index: 0,
         incarnation,
         secret: Secret::from_bytes([7; 16]),
+        log: false,
     }
 }
 
@@ -65,7 +66,7 @@ async fn session(
     let serve = async {
         let (request, responder) = requests.next().await.unwrap();
         assert_eq!(request, Request::Attach(attach()));
-        responder.accept_frames(Attached { lanes: 1, last: 0 }, max_columns).await.unwrap()
+        responder.accept_frames(Attached { lanes: 1, last: 0, logs: false }, max_columns).await.unwrap()
     };
     let (attached, served) = tokio::join!(owner.attach(attach(), max_columns), serve);
     let (_, reader, writer) = attached.unwrap();

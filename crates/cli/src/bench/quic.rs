@@ -396,7 +396,7 @@ async fn answer(connection: Connection) {
     }
 }
 
-const TAKEN: Attached = Attached { lanes: 0, last: 0 };
+const TAKEN: Attached = Attached { lanes: 0, last: 0, logs: false };
 
 async fn framed(responder: Responder) -> Option<()> {
     let (mut reader, mut writer) = responder.accept_frames(TAKEN, MAX_COLUMNS).await.ok()?;
@@ -455,7 +455,13 @@ impl Identities {
 /// What tells the echoing side what to do with a stream: the index, and for round trips their bytes.
 fn attach(kind: u32, bytes: u32) -> Attach {
     let incarnation = Incarnation { term: 0, counter: u64::from(bytes) };
-    Attach { pool: RunId::from_u128(0), index: kind, incarnation, secret: Secret::from_bytes([0; 16]) }
+    Attach {
+        pool: RunId::from_u128(0),
+        index: kind,
+        incarnation,
+        secret: Secret::from_bytes([0; 16]),
+        log: false,
+    }
 }
 
 fn median(times: &mut [Duration]) -> f64 {

@@ -297,9 +297,11 @@ impl Shared {
             connection.close(CloseCode::Internal, "not to be reached");
             return;
         }
-        let known = lock(&self.sessions)
-            .get(&attach.index)
-            .map(|session| Attached { lanes: session.engine.lanes() as u32, last: session.last });
+        let known = lock(&self.sessions).get(&attach.index).map(|session| Attached {
+            lanes: session.engine.lanes() as u32,
+            last: session.last,
+            logs: false,
+        });
         let Some(attached) = known.filter(|_| attach.secret == Secret::from_bytes([7; 16])) else {
             let ended = lock(&self.gone).get(&attach.index).copied();
             let refusal = Refusal { ended, ..Refusal::new(RefusalCode::NotFound, "no such session") };

@@ -72,6 +72,7 @@ fn every_role_may_ask_for_what_it_may_and_for_nothing_else() {
             index: 0,
             incarnation,
             secret: Secret::from_bytes([0; 16]),
+            log: false,
         }),
         Request::StoreList(StoreList { path: String::new(), after: String::new() }),
         Request::StoreRead(StoreRead { path: "nothing".to_owned(), offset: 0, bytes: 1 }),

@@ -14,17 +14,26 @@ impl Engine {
     /// Keeps a log from now on: see [`Engine::take_log`].
     ///
     /// # Errors
-    /// [`StepError::Begun`] after the first reset, [`StepError::Hung`].
+    /// [`StepError::Begun`] after the first reset, or once options were set; [`StepError::Hung`].
     pub fn keep_log(&mut self) -> Result<(), StepError> {
         self.lockstep()?;
-        if self.has_reset {
+        if self.has_reset || self.changed {
             return Err(StepError::Begun);
         }
         self.logs = true;
-        self.on_blocks(false, |block, _| block.keep_log())
+        self.on_blocks(false, |block, _| block.keep_log(true))
     }
 
-    /// Whether it keeps a log.
+    /// Lanes are changed by other things than their starts and actions: a log of those no longer says what they did.
+    pub(crate) fn end_log(&mut self) -> Result<(), StepError> {
+        self.changed = true;
+        if !std::mem::take(&mut self.logs) {
+            return Ok(());
+        }
+        self.on_blocks(false, |block, _| block.keep_log(false))
+    }
+
+    /// Whether it keeps a log; not once options or states were set.
     pub const fn keeps_log(&self) -> bool {
         self.logs
     }

@@ -310,7 +310,7 @@ pub fn session(pool: u128, env: &str, lanes: u32) -> OpenSession {
 
 pub fn attach_of(open: &OpenSession) -> Attach {
     let OpenSession { session, incarnation, secret, .. } = *open;
-    Attach { pool: session.pool, index: session.index, incarnation, secret }
+    Attach { pool: session.pool, index: session.index, incarnation, secret, log: false }
 }
 
 pub fn runtime() -> Runtime {

@@ -103,7 +103,7 @@ class NativeCluster:
         transport: str | None,
         copy: bool,
         with_valid: bool,
-        raise_on_loss: bool | None,
+        on_loss: str | None,
         convert: Callable[[dict[str, Any]], Callable[[Any, int], np.ndarray]],
     ) -> tuple[str, list[tuple[str, int, int]], dict[str, Any], NativeLanes]: ...
     def close(self) -> None: ...

@@ -93,15 +93,19 @@ class Cluster:
         labels: Mapping[str, str] | None = None,
         spread: Literal["pack", "even", "single"] = "pack",
         info_layout: InfoLayout = "default",
-        on_loss: Literal["raise", "report"] | None = None,
+        on_loss: Literal["resume", "raise", "report"] | None = None,
         render_mode: str | None = None,
         **options: Any,
     ) -> ClusterVectorEnv:
         """Asks for lanes, waiting while the cluster is full, and makes a vector env of them.
 
         Args:
-            id, num_envs, seed, autoreset_mode, copy, max_episode_steps, info_layout, on_loss, render_mode: As in
+            id, num_envs, seed, autoreset_mode, copy, max_episode_steps, info_layout, render_mode: As in
                 ``rollhouse.make_vec``.
+            on_loss: What becomes of lanes whose node is lost. ``"resume"``, the default for deterministic envs: another
+                node does again what they did, and the step takes longer. ``"report"``: they are marked as lost, and
+                begin new episodes elsewhere. ``"raise"``, the default for others: ``LaneLostError``, and the lanes
+                begin anew at the next reset. A lane whose env fails is reported under ``"resume"`` too.
             record: Whether the nodes record; episodes reach the cluster's store. ``"trace"`` for every step's
                 observations too.
             transport: ``"shm"`` for memory shared with nodes on this machine, ``"quic"``, or ``"auto"`` for memory where
@@ -172,17 +176,19 @@ class ClusterVectorEnv(NativeVectorEnv):
     ``copy=False`` and lanes of one session the arrays of a step lie in that memory, and ``actions`` does. Otherwise a
     step is one round trip to each node. The interpreter lock is released meanwhile, and Ctrl-C ends it. When a
     connection is lost, it is made again and the last request repeated, which steps nothing twice. Lanes whose
-    node went away are lost as ``"node_lost"`` and do not come back; the others go on. A call that takes longer
+    node went away go on elsewhere, as ``on_loss`` says. A call that takes longer
     than the cluster's ``timeout`` raises ``TimeoutError``; the env has to be reset then, as after Ctrl-C.
 
     Attributes:
         run: The UUID that the episodes of this env are named by.
-        placements: Where its lanes run.
+        placements: Where its lanes ran when it was made.
         transport: ``"shm"``, ``"quic"``, or ``"mixed"`` if placements differ.
     """
 
     run: str
     placements: tuple[Placement, ...]
+
+    on_losses = ("resume", "raise", "report")
 
     def __init__(
         self,
@@ -199,7 +205,7 @@ class ClusterVectorEnv(NativeVectorEnv):
         labels: Mapping[str, str] | None,
         spread: Literal["pack", "even", "single"],
         info_layout: InfoLayout,
-        on_loss: Literal["raise", "report"] | None,
+        on_loss: Literal["resume", "raise", "report"] | None,
         render_mode: str | None,
         options: Mapping[str, Any],
     ):
@@ -209,8 +215,8 @@ class ClusterVectorEnv(NativeVectorEnv):
             raise ValueError(f"max_episode_steps={max_episode_steps!r} must be 0 (no limit) to {2**32 - 1}")
         if record not in (False, True, "trace"):
             raise ValueError(f"record={record!r} must be False, True or 'trace'")
-        if on_loss not in (None, "raise", "report"):
-            raise ValueError(f"on_loss={on_loss!r} is neither 'raise' nor 'report'")
+        if on_loss is not None and on_loss not in self.on_losses:
+            raise ValueError(f"on_loss={on_loss!r} is not one of {', '.join(self.on_losses)}")
         if info_layout not in self.info_layouts:
             raise ValueError(f"info_layout={info_layout!r} is not one of {', '.join(self.info_layouts)}")
         self.num_envs = num_envs
@@ -229,7 +235,7 @@ class ClusterVectorEnv(NativeVectorEnv):
             transport=transport,
             copy=bool(copy),
             with_valid=info_layout == "default",
-            raise_on_loss=None if on_loss is None else on_loss == "raise",
+            on_loss=on_loss,
             convert=lambda spec: action_converter(make_space(spec["action_space"])),
         )
         self._env_spec = spec
@@ -248,7 +254,7 @@ class ClusterVectorEnv(NativeVectorEnv):
             autoreset_mode=autoreset_mode,
             metadata={"render_modes": ["rgb_array"] if renders else []},
             info_layout=info_layout,
-            on_loss=on_loss or ("report" if spec["deterministic"] else "raise"),
+            on_loss=on_loss or ("resume" if spec["deterministic"] else "raise"),
             render_mode=render_mode,
         )
         # Holds the connection for as long as the env lives.

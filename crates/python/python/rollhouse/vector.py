@@ -64,6 +64,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     # Until it is made there is nothing to close: older Gymnasiums close what was made halfway.
     closed: bool = True
     info_layouts: ClassVar[tuple[str, ...]] = ("default", "gymnasium", "0.29")
+    on_losses: ClassVar[tuple[str, ...]] = ("raise", "report")
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         metadata: dict[str, Any] | None = None,
         info_layout: InfoLayout = "default",
-        on_loss: Literal["raise", "report"] = "raise",
+        on_loss: Literal["resume", "raise", "report"] = "raise",
         render_mode: str | None = None,
     ):
         super().__init__()
@@ -94,8 +95,8 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         if info_layout not in self.info_layouts:
             raise ValueError(f"info_layout={info_layout!r} is not one of {', '.join(self.info_layouts)}")
         self.info_layout = info_layout
-        if on_loss not in ("raise", "report"):
-            raise ValueError(f"on_loss={on_loss!r} is neither 'raise' nor 'report'")
+        if on_loss not in self.on_losses:
+            raise ValueError(f"on_loss={on_loss!r} is not one of {', '.join(self.on_losses)}")
         self.on_loss = on_loss
         self.render_mode = render_mode
         self.spec = None

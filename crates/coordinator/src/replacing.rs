@@ -1,0 +1,405 @@
+//! Sessions get another place: their node is lost, has ended them, or is going away.
+//!
+//! ```text
+//! running, lost, ended by its node --asked for by the owner--> opening elsewhere --> running, newer incarnation
+//! running, its node is leaving     --asked for by the owner--> opening elsewhere --> running; the old one is closed
+//!                                                              opening --cannot be--> as before; ask again
+//! ```
+//!
+//! Only the owner asks, and from the grant on it steps the new placement only: no lane has two owners. The older
+//! placement is closed as soon as its node is heard of; what it had finished, that node still delivers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_core::RunId;
+use rollhouse_wire::{
+    EndCause, OpenPool, Refusal, RefusalCode, ReplaceSession, SessionId, SessionOpened, SessionReplaced,
+};
+
+use crate::admission::{check, check_quota};
+use crate::event::Actions;
+use crate::limits::{MAX_ATTEMPTS, MAX_POOLS, MAX_WAITERS, RETRY_AFTER};
+use crate::opening::stale;
+use crate::placement::Share;
+use crate::placements::Key;
+use crate::pool::{Pool, Session, SessionState, Stage};
+use crate::{Asker, CallFailure, Cluster, Reply, Ticket};
+
+/// How a pool's sessions are opened, as its owner said.
+#[derive(Debug)]
+pub(crate) struct Recipe {
+    pub(crate) open: OpenPool,
+    pub(crate) dynamics: u64,
+}
+
+/// A session that is being opened in another place.
+#[derive(Debug)]
+pub(crate) struct Replacing {
+    /// Requests that wait for it.
+    waiters: Vec<Ticket>,
+    /// What it was before, if it goes on there until then.
+    previous: Option<Box<Session>>,
+}
+
+/// What is to become of a request.
+enum Answer {
+    /// It has its place already.
+    Granted,
+    /// It is being placed.
+    Wait,
+    /// It has to be placed.
+    Place,
+}
+
+impl Cluster {
+    /// Places a session anew, or says again where it is.
+    pub(crate) fn replace_session(
+        &mut self,
+        now: Duration,
+        ticket: Ticket,
+        asker: &Asker,
+        request: ReplaceSession,
+        out: &mut Actions,
+    ) {
+        let session = SessionId { pool: request.open.pool, index: request.index };
+        let answer = self.judge_replacing(now, asker, &request).and_then(|answer| match answer {
+            Answer::Granted => {
+                self.answer_replaced(session, vec![ticket], out);
+                Ok(())
+            }
+            Answer::Wait => self.wait_for_place(session, ticket),
+            Answer::Place => self.place_elsewhere(now, ticket, &request, out),
+        });
+        if let Err(refusal) = answer {
+            out.refuse(ticket, refusal);
+        }
+    }
+
+    fn judge_replacing(
+        &mut self,
+        now: Duration,
+        asker: &Asker,
+        request: &ReplaceSession,
+    ) -> Result<Answer, Refusal> {
+        check(&request.open)?;
+        if request.open.settings.collect.is_some() {
+            let message = "collect: sessions that play by themselves are not replaced";
+            return Err(Refusal::new(RefusalCode::BadRequest, message));
+        }
+        let id = request.open.pool;
+        if self.pools.is_closed_unseen(&id, &asker.owner) {
+            return Err(stale(id, "was closed"));
+        }
+        if self.pools.get(&id).is_none() {
+            // Its nodes may not have come back yet, and tell more than one owner's word.
+            if let Some(refusal) = self.settles(now) {
+                return Err(refusal);
+            }
+            if self.pools.live() >= MAX_POOLS {
+                let message = format!("{MAX_POOLS} pools are open, which is as many as are taken");
+                return Err(Refusal::busy(message, RETRY_AFTER.as_millis() as u64));
+            }
+            self.pools.insert(id, Pool::told_of(&asker.owner, &request.open));
+        }
+        let Some(pool) = self.pools.get(&id) else { return Ok(Answer::Place) };
+        if *pool.owner != *asker.owner {
+            return Err(Refusal::new(RefusalCode::Forbidden, format!("pool {id} has another owner")));
+        }
+        match pool.stage {
+            Stage::Opening => {
+                return Err(Refusal::busy(
+                    format!("pool {id} is being opened"),
+                    RETRY_AFTER.as_millis() as u64,
+                ));
+            }
+            Stage::Closing { .. } | Stage::Ended { closed: true } => return Err(stale(id, "was closed")),
+            Stage::Open | Stage::Ended { closed: false } => {}
+        }
+        fits(pool, request)?;
+        let answer = judge_session(now, self, pool, request)?;
+        let over = pool.sessions.get(&request.index).is_none_or(Session::is_over);
+        if over && matches!(answer, Answer::Place) {
+            check_quota(asker, self.pools.quota_lanes(&asker.owner), request.lanes)?;
+        }
+        Ok(answer)
+    }
+
+    /// Who asks again while the session is being placed waits with the others.
+    fn wait_for_place(&mut self, session: SessionId, ticket: Ticket) -> Result<(), Refusal> {
+        let pool = self.pools.get_mut(&session.pool);
+        let Some(replacing) =
+            pool.and_then(|pool| pool.sessions.get_mut(&session.index)).and_then(|s| s.replacing.as_mut())
+        else {
+            return Err(Refusal::busy(
+                format!("session {session} is being placed"),
+                RETRY_AFTER.as_millis() as u64,
+            ));
+        };
+        if replacing.waiters.len() >= MAX_WAITERS {
+            let message =
+                format!("{MAX_WAITERS} requests wait for session {session}, which is as many as may");
+            return Err(Refusal::busy(message, RETRY_AFTER.as_millis() as u64));
+        }
+        replacing.waiters.push(ticket);
+        Ok(())
+    }
+
+    fn place_elsewhere(
+        &mut self,
+        now: Duration,
+        ticket: Ticket,
+        request: &ReplaceSession,
+        out: &mut Actions,
+    ) -> Result<(), Refusal> {
+        let ReplaceSession { index, lanes, first_lane, dynamics, .. } = *request;
+        let id = request.open.pool;
+        let session = SessionId { pool: id, index };
+        let Some(pool) = self.pools.get_mut(&id) else { return Err(stale(id, "is gone")) };
+        let recipe = Recipe { open: request.open.clone(), dynamics };
+        pool.recipe.get_or_insert(recipe);
+        let moving =
+            request.moving && pool.sessions.get(&index).is_some_and(|s| s.state == SessionState::Running);
+        let before: Vec<Arc<str>> = pool.sessions.get(&index).iter().map(|s| Arc::clone(&s.node)).collect();
+        // Back where it was only if it has to be: its owner may not reach that node.
+        let elsewhere = self.another(now, id, lanes, &before);
+        let node = elsewhere.or_else(|| if moving { None } else { self.another(now, id, lanes, &[]) });
+        let Some(node) = node else {
+            let message = format!("no room for the {lanes} lanes of session {session} now");
+            return Err(Refusal::busy(message, RETRY_AFTER.as_millis() as u64));
+        };
+        self.pools.revive(id);
+        let previous = self.pools.get_mut(&id).and_then(|pool| pool.sessions.remove(&index));
+        let previous = match previous {
+            Some(previous) if moving => Some(Box::new(previous)),
+            Some(previous) => {
+                self.fence_off(session, &previous, out);
+                self.carry_counts(session, &previous);
+                None
+            }
+            None => None,
+        };
+        let replacing = Replacing { waiters: vec![ticket], previous };
+        self.assign_anew(session, first_lane, Share { node, lanes }, Vec::new(), replacing, out);
+        Ok(())
+    }
+
+    fn assign_anew(
+        &mut self,
+        session: SessionId,
+        first_lane: u32,
+        share: Share,
+        tried: Vec<Arc<str>>,
+        replacing: Replacing,
+        out: &mut Actions,
+    ) {
+        self.assign(session, first_lane, share, tried, out);
+        let pool = self.pools.get_mut(&session.pool);
+        if let Some(placed) = pool.and_then(|pool| pool.sessions.get_mut(&session.index)) {
+            placed.replacing = Some(replacing);
+        }
+    }
+
+    /// What a placement had done stays part of what its pool has.
+    fn carry_counts(&mut self, session: SessionId, previous: &Session) {
+        if let Some(pool) = self.pools.get_mut(&session.pool) {
+            let before = pool.before.entry(session.index).or_default();
+            before.steps += previous.done.steps;
+            before.episodes += previous.done.episodes;
+            before.return_sum += previous.done.return_sum;
+            before.interrupted += previous.done.interrupted;
+        }
+    }
+
+    /// Closes an earlier placement as soon as its node is heard of; its recordings may still have to come.
+    fn fence_off(&mut self, session: SessionId, previous: &Session, out: &mut Actions) {
+        let key = (session, previous.incarnation);
+        if self.placements.get(&key).is_none() {
+            return;
+        }
+        self.placements.unwant(&key);
+        if let Some(pool) = self.pools.get_mut(&session.pool).filter(|pool| pool.is_recorded()) {
+            pool.unshipped += 1;
+            self.shipping.ended(&previous.node, key);
+        }
+        self.close_unwanted(&previous.node, out);
+    }
+
+    /// Whether it is a placement that an owner waits for in place of an earlier one.
+    pub(crate) fn is_replacing(&mut self, key: &Key) -> bool {
+        let session = self.pools.get_mut(&key.0.pool).and_then(|pool| pool.current(key));
+        session.is_some_and(|session| session.replacing.is_some())
+    }
+
+    /// A node has answered whether it opened a session that was placed anew.
+    pub(crate) fn replaced(
+        &mut self,
+        now: Duration,
+        key: &Key,
+        result: Result<Box<SessionOpened>, CallFailure>,
+        out: &mut Actions,
+    ) {
+        let opened = match result {
+            Ok(opened) => opened,
+            Err(CallFailure::Refused(refusal)) => {
+                self.placements.remove(key);
+                return self.replace_again(now, key, refusal, out);
+            }
+            Err(CallFailure::Unknown) => {
+                self.placements.unwant(key);
+                let refusal = Refusal::busy("its node did not answer", RETRY_AFTER.as_millis() as u64);
+                return self.replace_again(now, key, refusal, out);
+            }
+        };
+        let Some(pool) = self.pools.get_mut(&key.0.pool) else { return };
+        if pool.dynamics() != Some(opened.spec.dynamics_hash) {
+            self.placements.unwant(key);
+            let message = format!("a node opened `{}` with other dynamics", opened.spec.id.escape_debug());
+            return self.replace_again(now, key, Refusal::new(RefusalCode::Internal, message), out);
+        }
+        pool.lease_ms = opened.lease_ms;
+        let Some(session) = pool.current(key) else { return };
+        session.opened = true;
+        let Some(Replacing { waiters, previous }) = session.replacing.take() else { return };
+        if let Some(previous) = previous {
+            self.fence_off(key.0, &previous, out);
+            self.carry_counts(key.0, &previous);
+        }
+        self.answer_replaced(key.0, waiters, out);
+    }
+
+    /// Tries another node for a session that was placed anew; if there is none it is as it was before.
+    pub(crate) fn replace_again(&mut self, now: Duration, key: &Key, why: Refusal, out: &mut Actions) {
+        let Some(pool) = self.pools.get_mut(&key.0.pool) else { return };
+        let Some(session) = pool.current(key) else { return };
+        let (first_lane, lanes, node) = (session.first_lane, session.lanes, Arc::clone(&session.node));
+        let mut tried = std::mem::take(&mut session.tried);
+        tried.push(Arc::clone(&node));
+        let Some(replacing) = session.replacing.take() else { return };
+        self.close_unwanted(&node, out);
+        if tried.len() < MAX_ATTEMPTS {
+            let mut not = tried.clone();
+            not.extend(replacing.previous.as_ref().map(|previous| Arc::clone(&previous.node)));
+            if let Some(node) = self.another(now, key.0.pool, lanes, &not) {
+                let share = Share { node, lanes };
+                return self.assign_anew(key.0, first_lane, share, tried, replacing, out);
+            }
+        }
+        self.give_up_replacing(key, replacing, &why, out);
+    }
+
+    fn give_up_replacing(&mut self, key: &Key, replacing: Replacing, why: &Refusal, out: &mut Actions) {
+        let Replacing { waiters, previous } = replacing;
+        if let Some(session) = self.pools.get_mut(&key.0.pool).and_then(|pool| pool.current(key)) {
+            match previous {
+                Some(previous) => *session = *previous,
+                None => session.state = SessionState::Ended(EndCause::NodeLost),
+            }
+        }
+        let message = format!("session {} has no other place yet: {}", key.0, why.message);
+        for ticket in waiters {
+            out.refuse(ticket, Refusal::busy(message.clone(), RETRY_AFTER.as_millis() as u64));
+        }
+        self.settle(key.0.pool, out);
+    }
+
+    /// The placement that a session was moved from is gone before it had another: there is no way back.
+    pub(crate) fn previous_gone(&mut self, key: &Key) {
+        let session = self.pools.get_mut(&key.0.pool).and_then(|pool| pool.sessions.get_mut(&key.0.index));
+        let Some(replacing) = session.and_then(|session| session.replacing.as_mut()) else { return };
+        if replacing.previous.as_ref().is_some_and(|previous| previous.incarnation == key.1) {
+            replacing.previous = None;
+        }
+    }
+
+    /// The pool is being closed: nobody gets a place any more. Placements that are to be closed with it.
+    pub(crate) fn stop_replacing(&mut self, id: RunId, out: &mut Actions) -> Vec<Key> {
+        let Some(pool) = self.pools.get_mut(&id) else { return Vec::new() };
+        let mut earlier = Vec::new();
+        for (&index, session) in &mut pool.sessions {
+            let Some(Replacing { waiters, previous }) = session.replacing.take() else { continue };
+            earlier.extend(previous.map(|previous| (SessionId { pool: id, index }, previous.incarnation)));
+            for ticket in waiters {
+                out.refuse(ticket, stale(id, "was closed"));
+            }
+        }
+        earlier
+    }
+
+    fn answer_replaced(&self, session: SessionId, tickets: Vec<Ticket>, out: &mut Actions) {
+        let found = self.pools.get(&session.pool).and_then(|pool| {
+            let grant = pool.grant(session.index)?;
+            Some(SessionReplaced { grant, lease_ms: pool.lease_ms })
+        });
+        for ticket in tickets {
+            match &found {
+                Some(replaced) => out.answer(ticket, Reply::SessionReplaced(Box::new(replaced.clone()))),
+                None => out.refuse(ticket, stale(session.pool, "has no such session")),
+            }
+        }
+    }
+}
+
+/// Whether the session that is asked for is one of the pool.
+fn fits(pool: &Pool, request: &ReplaceSession) -> Result<(), Refusal> {
+    let ReplaceSession { index, first_lane, lanes, .. } = *request;
+    let bad = |message: String| Err(Refusal::new(RefusalCode::BadRequest, message));
+    if pool.opened_as().is_some_and(|open| *open != request.open) {
+        return bad(format!("pool {} was asked for with other lanes or settings", request.open.pool));
+    }
+    let end = first_lane.checked_add(lanes).filter(|end| lanes > 0 && *end <= request.open.lanes);
+    let Some(end) = end else {
+        return bad(format!(
+            "lanes {first_lane} and {lanes} from there on of a pool of {}",
+            request.open.lanes
+        ));
+    };
+    match pool.sessions.get(&index) {
+        Some(known) if (known.first_lane, known.lanes) == (first_lane, lanes) => Ok(()),
+        Some(_) => bad(format!("session {index} has other lanes")),
+        None => {
+            let free = |s: &Session| s.first_lane >= end || s.first_lane + s.lanes <= first_lane;
+            if pool.sessions.values().all(free) {
+                Ok(())
+            } else {
+                bad(format!("session {index} is none of the pool"))
+            }
+        }
+    }
+}
+
+fn judge_session(
+    now: Duration,
+    cluster: &Cluster,
+    pool: &Pool,
+    request: &ReplaceSession,
+) -> Result<Answer, Refusal> {
+    let Some(session) = pool.sessions.get(&request.index) else {
+        // It may still turn up on a node that has not come back.
+        return cluster.settles(now).map_or(Ok(Answer::Place), Err);
+    };
+    if session.incarnation > request.incarnation {
+        return Ok(match session.state {
+            SessionState::Ended(_) => Answer::Place,
+            _ if session.replacing.is_some() => Answer::Wait,
+            _ if session.has_secret => Answer::Granted,
+            // An earlier coordinator granted it, and the answer is gone with it.
+            _ => Answer::Place,
+        });
+    }
+    if session.replacing.is_some() {
+        // One that is moved is asked for with the placement before.
+        return Ok(Answer::Wait);
+    }
+    match session.state {
+        SessionState::Ended(cause @ (EndCause::Closed | EndCause::Finished | EndCause::Hung)) => {
+            let what = match cause {
+                EndCause::Hung => "hung, and would again",
+                _ => "has ended",
+            };
+            let message = format!("session {} of pool {} {what}", request.index, request.open.pool);
+            Err(Refusal::new(RefusalCode::NotFound, message))
+        }
+        _ => Ok(Answer::Place),
+    }
+}

@@ -1,0 +1,75 @@
+//! What an owner needs for its log, and lanes that go on where they stood on another node.
+
+use bytes::Bytes;
+use rollhouse_engine::{Happened, LogEvent, Past, ResumeError};
+use rollhouse_wire::limits::MAX_LOGGED_LANES;
+use rollhouse_wire::{
+    Began, ColumnBuffer, FrameKind, Notes, PastEvent, PastRecord, Refusal, RefusalCode, read_past,
+};
+
+use super::{OwnedSession, RequestFault, begin_recording, refusal_of};
+use crate::answer::Sidecar;
+
+impl OwnedSession {
+    /// An owner asks for what its log needs; whether it gets that.
+    pub(crate) fn keep_log(&mut self) -> bool {
+        let fits = self.lanes() <= MAX_LOGGED_LANES;
+        // Refused once lanes were reset: what they began is not known any more.
+        self.engine.keeps_log() || fits && self.engine.keep_log().is_ok()
+    }
+
+    /// Adds what the last request began.
+    pub(super) fn put_log(&mut self, notes: &mut Notes) {
+        self.log.clear();
+        self.engine.take_log(&mut self.log);
+        for event in &self.log {
+            match *event {
+                LogEvent::Began { lane, number, start } => notes.put_began(&Began { lane, number, start }),
+                LogEvent::Hash { lane, hash } => notes.put_hash(lane, hash),
+            }
+        }
+    }
+
+    /// Has lanes do what they did elsewhere.
+    pub(super) fn resume(
+        &mut self,
+        number: u32,
+        columns: &ColumnBuffer,
+    ) -> Result<Result<Bytes, Refusal>, RequestFault> {
+        if self.astray.is_some() {
+            return Ok(Err(self.went_astray()));
+        }
+        let records = read_past(columns.bytes(), &self.layout.action).map_err(RequestFault::Past)?;
+        let Self { plan, engine, recorder, recording, .. } = self;
+        if let Err(refusal) = begin_recording(plan, engine, recorder, recording) {
+            return Ok(Err(refusal));
+        }
+        self.begun = true;
+        if let Err(error) = self.engine.replay(records.into_iter().map(past_of).collect()) {
+            let refusal = match &error {
+                ResumeError::Engine(error) => refusal_of(error),
+                _ => Refusal::new(RefusalCode::BadRequest, error.to_string()),
+            };
+            self.astray = Some(refusal.clone());
+            return Ok(Err(refusal));
+        }
+        let answer = self.new_answer();
+        Ok(Ok(answer.finish(FrameKind::Resumed, false, number, &Sidecar::Nothing)))
+    }
+
+    /// What everything is refused with once lanes could not be put where they stood.
+    pub(super) fn went_astray(&self) -> Refusal {
+        let why = self.astray.as_ref().map_or("", |refusal| &refusal.message);
+        Refusal::new(RefusalCode::Internal, format!("the lanes could not be resumed: {why}"))
+    }
+}
+
+fn past_of(record: PastRecord) -> Past {
+    let what = match record.what {
+        PastEvent::Began { number, start } => Happened::Began { number, start },
+        PastEvent::Played(actions) => Happened::Played(actions),
+        PastEvent::Stood(hash) => Happened::Stood(hash),
+        PastEvent::Lost { next, start, held } => Happened::Lost { next, start, held },
+    };
+    Past { lane: record.lane, what }
+}

@@ -1,0 +1,273 @@
+//! What lanes did on another node, in the columns of a resume frame.
+//!
+//! Records follow each other without gaps; each is a multiple of 8 bytes long, little-endian:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 4 | lane of the session |
+//! | 4 | 1 | kind: 1 began, 2 played, 3 stood, 4 lost |
+//! | 5 | 1 | flags: bit 0 a buffered half, bit 1 held; others zero |
+//! | 6 | 2 | zero |
+//! | 8 | 4 | played: actions that follow; stood: the hash; began, lost: the half, or zero |
+//! | 12 | 4 | zero |
+//! | 16 | 24 | began, lost only: number of the episode, seed, words drawn (u64 each) |
+//!
+//! Actions follow a record of kind 2 as a column does, filled up with zeros to a multiple of 8 bytes.
+
+use std::fmt;
+
+use rollhouse_core::{ColumnData, ColumnRef, ColumnSpec, Start};
+
+use crate::column_bytes;
+
+/// Something that happened in a lane of a session.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PastRecord {
+    /// Lane of the session.
+    pub lane: u32,
+    /// What happened.
+    pub what: PastEvent,
+}
+
+/// What happened in a lane.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PastEvent {
+    /// An episode began.
+    Began {
+        /// Its number in the lane.
+        number: u64,
+        /// Where its randomness starts.
+        start: Start,
+    },
+    /// These actions were taken, one row of the action's column each.
+    Played(ColumnData),
+    /// The lane's state had this hash then.
+    Stood(u32),
+    /// The episode is lost, and the next one has that number.
+    Lost {
+        /// Number of the next episode.
+        next: u64,
+        /// What the generator is seeded from.
+        start: Start,
+        /// Whether the lane stands still in the next batch.
+        held: bool,
+    },
+}
+
+/// Why bytes are no records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PastError {
+    /// They end within one.
+    Cut {
+        /// Where it begins.
+        at: usize,
+    },
+    /// A kind or flags that no version has, or bytes that must be zero.
+    Unknown {
+        /// Where it begins.
+        at: usize,
+    },
+}
+
+/// Appends a record, with actions of that column.
+pub fn put_past(out: &mut Vec<u8>, lane: u32, event: &PastEvent, action: &ColumnSpec) {
+    let (kind, flags, word, numbers) = match event {
+        PastEvent::Began { number, start } => {
+            (BEGAN, half_flag(*start), half(*start), numbers(*number, *start))
+        }
+        PastEvent::Played(_) => (PLAYED, 0, 0, None),
+        PastEvent::Stood(hash) => (STOOD, 0, *hash, None),
+        PastEvent::Lost { next, start, held } => {
+            (LOST, half_flag(*start) | (u8::from(*held) * HELD), half(*start), numbers(*next, *start))
+        }
+    };
+    if let PastEvent::Played(actions) = event {
+        return put_played(out, lane, actions.as_ref(), actions.len() / action.elements().max(1));
+    }
+    put_head(out, lane, kind, flags, word);
+    for number in numbers.into_iter().flatten() {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+}
+
+/// Appends a record of `count` actions.
+pub fn put_played(out: &mut Vec<u8>, lane: u32, actions: ColumnRef<'_>, count: usize) {
+    // A frame has less than 2^32 bytes.
+    put_head(out, lane, PLAYED, 0, count as u32);
+    out.extend_from_slice(column_bytes(actions));
+    out.resize(out.len().next_multiple_of(8), 0);
+}
+
+fn put_head(out: &mut Vec<u8>, lane: u32, kind: u8, flags: u8, word: u32) {
+    out.extend_from_slice(&lane.to_le_bytes());
+    out.extend_from_slice(&[kind, flags, 0, 0]);
+    out.extend_from_slice(&word.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+}
+
+const fn half_flag(start: Start) -> u8 {
+    if start.half.is_some() { HALF } else { 0 }
+}
+
+const fn half(start: Start) -> u32 {
+    match start.half {
+        Some(half) => half,
+        None => 0,
+    }
+}
+
+const fn numbers(number: u64, start: Start) -> Option<[u64; 3]> {
+    Some([number, start.seed, start.words])
+}
+
+/// Reads all records of `bytes`, with actions of that column. Takes about as much memory as they have bytes.
+///
+/// # Errors
+/// See [`PastError`].
+pub fn read_past(bytes: &[u8], action: &ColumnSpec) -> Result<Vec<PastRecord>, PastError> {
+    let mut records = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let (record, length) = read_record(bytes, at, action)?;
+        records.push(record);
+        at += length;
+    }
+    Ok(records)
+}
+
+fn read_record(bytes: &[u8], at: usize, action: &ColumnSpec) -> Result<(PastRecord, usize), PastError> {
+    let rest = &bytes[at..];
+    let (cut, unknown) = (PastError::Cut { at }, PastError::Unknown { at });
+    let (head, rest) = rest.split_first_chunk::<HEAD_BYTES>().ok_or(cut)?;
+    let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let (lane, kind, flags, value) = (word(0), head[4], head[5], word(8));
+    let known = match kind {
+        BEGAN => HALF,
+        LOST => HALF | HELD,
+        _ => 0,
+    };
+    if flags & !known != 0 || head[6..8] != [0; 2] || head[12..] != [0; 4] {
+        return Err(unknown);
+    }
+    let numbered = || {
+        let (numbers, _) = rest.split_first_chunk::<24>().ok_or(cut)?;
+        let (numbers, _) = numbers.as_chunks::<8>();
+        let half = (flags & HALF != 0).then_some(value);
+        let [number, seed, words] = [0, 1, 2].map(|index| u64::from_le_bytes(numbers[index]));
+        Ok((number, Start { seed, words, half }))
+    };
+    let (what, length) = match kind {
+        BEGAN => {
+            let (number, start) = numbered()?;
+            (PastEvent::Began { number, start }, HEAD_BYTES + 24)
+        }
+        PLAYED => {
+            let length = (value as usize).checked_mul(action.row_bytes()).ok_or(cut)?;
+            let filled = length.checked_next_multiple_of(8).ok_or(cut)?;
+            let mut actions = ColumnData::zeros(action.dtype, 0);
+            let taken = rest.get(..filled).is_some() && actions.extend_le(&rest[..length]);
+            if !taken {
+                return Err(cut);
+            }
+            (PastEvent::Played(actions), HEAD_BYTES + filled)
+        }
+        STOOD => (PastEvent::Stood(value), HEAD_BYTES),
+        LOST => {
+            let (next, start) = numbered()?;
+            (PastEvent::Lost { next, start, held: flags & HELD != 0 }, HEAD_BYTES + 24)
+        }
+        _ => return Err(unknown),
+    };
+    Ok((PastRecord { lane, what }, length))
+}
+
+impl fmt::Display for PastError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cut { at } => write!(f, "a record of the past at byte {at} that was cut off"),
+            Self::Unknown { at } => write!(f, "no record of the past at byte {at}"),
+        }
+    }
+}
+
+impl std::error::Error for PastError {}
+
+const HEAD_BYTES: usize = 16;
+const BEGAN: u8 = 1;
+const PLAYED: u8 = 2;
+const STOOD: u8 = 3;
+const LOST: u8 = 4;
+const HALF: u8 = 1;
+const HELD: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rollhouse_core::Space;
+
+    fn action() -> ColumnSpec {
+        let spec = rollhouse_core::EnvSpec {
+            id: "x".into(),
+            summary: String::new(),
+            observation_space: Space::f32_box(&[0.0], &[1.0]).into(),
+            action_space: Space::f32_box(&[0.0; 3], &[1.0; 3]),
+            observation_names: vec![],
+            action_names: vec![],
+            max_episode_steps: None,
+            determinism: rollhouse_core::Determinism::Deterministic,
+            options: vec![],
+            info_channels: vec![],
+            dynamics_hash: 0,
+        };
+        spec.action_column()
+    }
+
+    fn starts() -> impl Strategy<Value = Start> {
+        (any::<u64>(), any::<u64>(), any::<Option<u32>>()).prop_map(|(seed, words, half)| Start {
+            seed,
+            words,
+            half,
+        })
+    }
+
+    fn events() -> impl Strategy<Value = PastEvent> {
+        prop_oneof![
+            (any::<u64>(), starts()).prop_map(|(number, start)| PastEvent::Began { number, start }),
+            (0usize..5).prop_map(|rows| PastEvent::Played(ColumnData::F32(vec![0.5; rows * 3]))),
+            any::<u32>().prop_map(PastEvent::Stood),
+            (any::<u64>(), starts(), any::<bool>()).prop_map(|(next, start, held)| PastEvent::Lost {
+                next,
+                start,
+                held
+            }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_put_is_read_and_a_cut_is_seen(
+            events in prop::collection::vec((any::<u32>(), events()), 0..12), cut in 1usize..40,
+        ) {
+            let mut bytes = Vec::new();
+            events.iter().for_each(|(lane, event)| put_past(&mut bytes, *lane, event, &action()));
+            prop_assert!(bytes.len().is_multiple_of(8));
+            let records = read_past(&bytes, &action()).unwrap();
+            let read: Vec<_> = records.into_iter().map(|record| (record.lane, record.what)).collect();
+            prop_assert_eq!(&read, &events);
+            if let Some(shorter) = bytes.len().checked_sub(cut) {
+                let read = read_past(&bytes[..shorter], &action());
+                prop_assert!(read.is_err() || read.unwrap().len() < events.len());
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(prop_oneof![Just(0u8), 0u8..6, any::<u8>()], 0..200)) {
+            if let Ok(records) = read_past(&bytes, &action()) {
+                let mut again = Vec::new();
+                records.iter().for_each(|record| put_past(&mut again, record.lane, &record.what, &action()));
+                prop_assert_eq!(again.len(), bytes.len());
+            }
+        }
+    }
+}

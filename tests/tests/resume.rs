@@ -1,0 +1,332 @@
+//! Nodes, coordinators and whole machines go away under a trainer that steps: it sees the numbers it would have seen.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rollhouse_client::{
+    Address, Cluster as Connection, ConnectOptions, OnLoss, Pool, PoolRequest, Transport,
+};
+use rollhouse_core::{ColumnMut, Outcome, random_bits};
+use rollhouse_engine::{
+    AttributeValue, CommandLanes, Engine, EngineConfig, Frame, GetAttributes, GetParams, LaneRange, Method,
+    Reset,
+};
+use rollhouse_env::Registry;
+use rollhouse_tests::{Cluster, Service, json_lines};
+use rollhouse_wire::{RecordRule, Spread};
+
+const LANES: usize = 64;
+const SEED: u64 = 42;
+
+/// A trainer's pool on a cluster, and the engine that it is compared with.
+struct Trainer {
+    connection: Connection,
+    pool: Option<Pool>,
+    engine: Engine,
+    turn: u64,
+    /// Episodes that finished, by lane: length and return of each.
+    finished: Vec<Vec<(u64, f64)>>,
+    open: Vec<(u64, f64)>,
+}
+
+impl Trainer {
+    fn new(url: &str, on_loss: OnLoss) -> Self {
+        Self::opened(url, on_loss, RecordRule::default())
+    }
+
+    fn opened(url: &str, on_loss: OnLoss, record: RecordRule) -> Self {
+        let url = std::fs::read_to_string(url).unwrap();
+        let address: Address = url.trim().parse().unwrap();
+        let options = ConnectOptions { timeout: Duration::from_secs(120), ..ConnectOptions::default() };
+        let connection = Connection::connect(&address, options, None).unwrap();
+        let mut request = PoolRequest::new("CartPole-v1", LANES as u32);
+        request.spread = Spread::Even;
+        (request.on_loss, request.settings.record) = (Some(on_loss), record);
+        // What is stepped through memory stays lost.
+        request.transport = Some(Transport::Quic);
+        let pool = Some(connection.open_pool(request).unwrap());
+        let entry = Registry::builtin().get("CartPole-v1").unwrap();
+        let engine = Engine::new(&entry, EngineConfig::new(LANES), None).unwrap();
+        let (finished, open) = (vec![Vec::new(); LANES], vec![(0, 0.0); LANES]);
+        Self { connection, pool, engine, turn: 0, finished, open }
+    }
+
+    fn pool(&mut self) -> &mut Pool {
+        self.pool.as_mut().unwrap()
+    }
+
+    /// Nodes that have lanes.
+    fn nodes(&self) -> Vec<String> {
+        self.pool.as_ref().unwrap().sessions().map(|(node, _)| node.to_owned()).collect()
+    }
+
+    /// Resets both.
+    fn begin(&mut self) {
+        let reset = Reset::seeded(SEED, LANES);
+        let here = shown(&self.engine.reset(&reset).unwrap());
+        assert_eq!(shown(&self.pool().reset(&reset).unwrap()), here);
+    }
+
+    /// Steps both; every frame is the same.
+    fn play(&mut self, steps: u64) {
+        for turn in self.turn..self.turn + steps {
+            fill(self.pool().actions(), turn);
+            fill(self.engine.actions().unwrap(), turn);
+            let frame = self.engine.step().unwrap();
+            let over: Vec<bool> =
+                frame.terminated().iter().zip(frame.truncated()).map(|(a, b)| a | b == 1).collect();
+            for (lane, &over) in over.iter().enumerate() {
+                let stepped = u64::from(frame.reset()[lane] == 0);
+                self.open[lane] = (self.open[lane].0 + stepped, self.open[lane].1 + frame.rewards()[lane]);
+                if over {
+                    self.finished[lane].push(std::mem::take(&mut self.open[lane]));
+                }
+            }
+            let here = shown(&frame);
+            assert_eq!(shown(&self.pool().step().unwrap()), here, "step {turn}");
+            assert_eq!(self.pool().lost(), 0);
+        }
+        self.turn += steps;
+    }
+
+    /// What can be asked between two steps is asked of the nodes that have the lanes now.
+    fn check_states(&mut self) {
+        let params = GetParams { name: "state".into(), lanes: LaneRange { first: 0, count: LANES as u32 } };
+        let here = GetAttributes::run(&mut CommandLanes::of(&mut self.engine), params).unwrap();
+        assert_eq!(self.pool().get_attr("state").unwrap(), here.values);
+    }
+
+    /// Steps until that node has no lanes any more, at least once. Prints how long the slowest step took.
+    #[expect(clippy::print_stdout, reason = "a figure for whoever reads along, and no condition of the test")]
+    fn play_off(&mut self, node: &str, what: &str) {
+        let mut slowest = Duration::ZERO;
+        loop {
+            let began = Instant::now();
+            self.play(1);
+            slowest = slowest.max(began.elapsed());
+            if !self.nodes().iter().any(|name| name == node) {
+                break;
+            }
+        }
+        println!("{what}: the slowest step took {:.3} s", slowest.as_secs_f64());
+    }
+
+    /// Closes the pool and waits until everything of it that can come is in the store; then what finished is there,
+    /// once, and nothing else did.
+    fn check_store(mut self, connect: &str) {
+        let pool = self.pool.take().unwrap();
+        let id = pool.id();
+        pool.close().unwrap();
+        while !self.connection.pool_status(id).unwrap().shipped {
+            std::thread::yield_now();
+        }
+        let mut stored: BTreeMap<(usize, usize), (u64, f64)> = BTreeMap::new();
+        for episode in json_lines(Path::new("/nonexistent"), &format!("replay ls --json --connect {connect}"))
+        {
+            if episode["outcome"] == "cancelled" || episode["outcome"] == "crashed" {
+                continue;
+            }
+            let name = episode["id"].as_str().unwrap().to_owned();
+            let mut parts = name.rsplit('-').map(|part| part.parse().unwrap_or(usize::MAX));
+            let (number, lane) = (parts.next().unwrap(), parts.next().unwrap());
+            let facts = (episode["length"].as_u64().unwrap(), episode["return"].as_f64().unwrap());
+            assert_eq!(stored.insert((lane, number), facts), None, "{name} is listed twice");
+        }
+        let played = self.finished.iter().enumerate().flat_map(|(lane, episodes)| {
+            episodes.iter().enumerate().map(move |(number, facts)| ((lane, number), *facts))
+        });
+        assert_eq!(stored, played.collect());
+    }
+}
+
+fn fill(actions: ColumnMut<'_>, turn: u64) {
+    let ColumnMut::I64(actions) = actions else { panic!("CartPole takes integers") };
+    for (lane, action) in (0..).zip(actions) {
+        *action = (random_bits(3, lane, turn) & 1) as i64;
+    }
+}
+
+type Shown = (Vec<u32>, Vec<f64>, [Vec<u8>; 3]);
+
+fn shown(frame: &Frame<'_>) -> Shown {
+    let obs = frame.obs(0).as_f32().unwrap().iter().map(|value| value.to_bits()).collect();
+    let flags = [frame.terminated(), frame.truncated(), frame.reset()].map(<[u8]>::to_vec);
+    (obs, frame.rewards().to_vec(), flags)
+}
+
+fn take(nodes: &mut BTreeMap<String, Service>, name: &str) -> Service {
+    nodes.remove(name).unwrap()
+}
+
+#[test]
+fn nodes_that_are_killed_drained_and_ended_under_a_trainer_cost_slow_steps_and_not_one_number() {
+    let names = ["one", "two", "three", "four"];
+    let cluster = Cluster::new(&names);
+    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let mut nodes: BTreeMap<String, Service> =
+        names.iter().map(|&name| (name.to_owned(), cluster.node(name, &address))).collect();
+    let connect = cluster.connection("admin", &address);
+    let mut trainer = Trainer::new(&connect, OnLoss::Resume);
+    trainer.begin();
+    trainer.play(150);
+
+    let killed = trainer.nodes()[0].clone();
+    take(&mut nodes, &killed).kill();
+    trainer.play_off(&killed, "a node was killed");
+    trainer.check_states();
+    trainer.play(100);
+
+    let drained = trainer.nodes()[1].clone();
+    trainer.connection.drain(drained.as_str()).unwrap();
+    let mut leaving = take(&mut nodes, &drained);
+    trainer.play_off(&drained, "a node is drained");
+    trainer.check_states();
+    leaving.hear("drained");
+    assert_eq!(leaving.code(), Some(0));
+
+    let ended = trainer.nodes()[0].clone();
+    let ending = take(&mut nodes, &ended);
+    ending.signal("TERM");
+    trainer.play_off(&ended, "a node is ended");
+    assert_eq!(ending.code(), Some(0));
+    trainer.play(100);
+
+    // What the killed node had written it ships when it is started again.
+    let again = cluster.node(&killed, &address);
+    trainer.check_store(&connect);
+    drop(again);
+}
+
+#[test]
+fn a_coordinator_that_is_killed_and_started_again_is_not_noticed_and_places_lanes_of_a_node_that_dies_then() {
+    let names = ["one", "two"];
+    let cluster = Cluster::new(&names);
+    let (coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let mut nodes: BTreeMap<String, Service> =
+        names.iter().map(|&name| (name.to_owned(), cluster.node(name, &address))).collect();
+    let connect = cluster.connection("trainer", &address);
+    let mut trainer = Trainer::new(&connect, OnLoss::Resume);
+    trainer.begin();
+    trainer.play(50);
+    coordinator.kill();
+    trainer.play(100);
+    let (_coordinator, _) = cluster.coordinator(&address);
+    let killed = trainer.nodes()[0].clone();
+    take(&mut nodes, &killed).kill();
+    trainer.play(100);
+    assert!(!trainer.nodes().contains(&killed));
+    let again = cluster.node(&killed, &address);
+    trainer.check_store(&connect);
+    drop(again);
+}
+
+#[test]
+fn a_node_that_was_paused_and_woken_steps_nothing_more_and_delivers_what_it_had_finished() {
+    let names = ["one", "two"];
+    let cluster = Cluster::new(&names);
+    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let nodes: BTreeMap<String, Service> =
+        names.iter().map(|&name| (name.to_owned(), cluster.node(name, &address))).collect();
+    let connect = cluster.connection("trainer", &address);
+    let mut trainer = Trainer::new(&connect, OnLoss::Resume);
+    trainer.begin();
+    trainer.play(100);
+    let paused = trainer.nodes()[0].clone();
+    nodes[&paused].signal("STOP");
+    trainer.play(50);
+    nodes[&paused].signal("CONT");
+    let sessions = format!("sessions --json --connect {connect}");
+    while json_lines(Path::new("/nonexistent"), &sessions)
+        .iter()
+        .any(|session| session["node"] == paused.as_str())
+    {
+        trainer.play(1);
+    }
+    trainer.play(50);
+    trainer.check_store(&connect);
+}
+
+#[test]
+fn lanes_that_are_reported_as_lost_begin_new_episodes_elsewhere() {
+    let names = ["one", "two", "three"];
+    let cluster = Cluster::new(&names);
+    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let mut nodes: BTreeMap<String, Service> =
+        names.iter().map(|&name| (name.to_owned(), cluster.node(name, &address))).collect();
+    let connect = cluster.connection("trainer", &address);
+    let mut trainer = Trainer::new(&connect, OnLoss::Report);
+    trainer.begin();
+    trainer.play(50);
+    let killed = trainer.nodes()[0].clone();
+    let lanes = trainer.pool().sessions().next().unwrap().1;
+    take(&mut nodes, &killed).kill();
+    fill(trainer.pool().actions(), 50);
+    let frame = trainer.pool().step().unwrap();
+    let cut: Vec<usize> = (0..LANES).filter(|&lane| frame.truncated()[lane] == 1).collect();
+    assert_eq!(cut, lanes.clone().collect::<Vec<_>>());
+    assert!(lanes.clone().all(|lane| matches!(trainer.pool().loss(lane), Some(Outcome::Interrupted(_)))));
+    let mut turn = 51;
+    let begun = loop {
+        fill(trainer.pool().actions(), turn);
+        let frame = trainer.pool().step().unwrap();
+        let begun: Vec<u8> = frame.reset()[lanes.clone()].to_vec();
+        if begun.contains(&1) {
+            break begun;
+        }
+        turn += 1;
+    };
+    assert!(begun.iter().all(|&flag| flag == 1), "all of them at once");
+    assert_eq!(trainer.pool().lost(), 0);
+    assert!(!trainer.nodes().contains(&killed));
+}
+
+#[test]
+fn lanes_that_were_changed_between_steps_are_never_rebuilt_from_their_actions() {
+    let names = ["one", "two", "three"];
+    let cluster = Cluster::new(&names);
+    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let mut nodes: BTreeMap<String, Service> =
+        names.iter().map(|&name| (name.to_owned(), cluster.node(name, &address))).collect();
+    let connect = cluster.connection("trainer", &address);
+    let mut trainer = Trainer::opened(&connect, OnLoss::Resume, RecordRule::None);
+    trainer.begin();
+    trainer.play(20);
+    let upright = [AttributeValue::Vector(vec![0.0; 4])];
+    trainer.pool().set_attr("state", &upright).unwrap();
+    let (killed, lanes) = {
+        let (node, lanes) = trainer.pool().sessions().next().unwrap();
+        (node.to_owned(), lanes)
+    };
+    take(&mut nodes, &killed).kill();
+    fill(trainer.pool().actions(), 20);
+    let frame = trainer.pool().step().unwrap();
+    let cut: Vec<usize> = (0..LANES).filter(|&lane| frame.truncated()[lane] == 1).collect();
+    assert_eq!(cut, lanes.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_node_that_is_told_twice_to_end_ends_at_once_and_loses_nothing_that_a_crash_would_not() {
+    let names = ["one", "two"];
+    let cluster = Cluster::new(&names);
+    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let mut nodes: BTreeMap<String, Service> =
+        names.iter().map(|&name| (name.to_owned(), cluster.node(name, &address))).collect();
+    let connect = cluster.connection("trainer", &address);
+    let mut trainer = Trainer::new(&connect, OnLoss::Resume);
+    trainer.begin();
+    trainer.play(100);
+    let ended = trainer.nodes()[0].clone();
+    let mut ending = take(&mut nodes, &ended);
+    ending.signal("TERM");
+    // It waits for its trainer to move the lanes, which does not step.
+    ending.hear("stopping; ");
+    ending.signal("TERM");
+    assert_eq!(ending.code(), Some(128 + 15));
+    trainer.play(100);
+    assert!(!trainer.nodes().contains(&ended));
+    let again = cluster.node(&ended, &address);
+    trainer.check_store(&connect);
+    drop(again);
+}
