@@ -187,7 +187,7 @@ impl Site {
                     return Ok(());
                 };
                 let part = FrameBody { kind: FrameKind::Resume, columns, sidecar: Bytes::new() };
-                self.session.ask(part, way.clock, way.seed);
+                self.session.tell(part, way.clock, way.seed);
             }
             let header = self.session.answer(way.cluster.network(), way.clock).await?;
             if header.kind != FrameKind::Resumed {

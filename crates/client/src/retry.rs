@@ -55,6 +55,14 @@ pub struct Patience {
     pub seed: u64,
 }
 
+impl Patience {
+    /// For what lanes did elsewhere: no caller's deadline ends it. A node that was told a part of it can neither be told
+    /// that again nor the next one without it, so the next call goes on with what the last one has left.
+    pub const fn until_told(lease: Duration, seed: u64) -> Self {
+        Self { deadline: Duration::MAX, lease, abandoned: 0, seed }
+    }
+}
+
 /// What happened to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryEvent {
@@ -336,6 +344,22 @@ mod tests {
             retry.on(Duration::ZERO, RetryEvent::Lost);
             assert_eq!(retry.on(Duration::ZERO, event), RetryAction::GiveUp(GiveUp::NodeLost));
         }
+    }
+
+    /// Symptom: a lane that went on elsewhere began its episodes with number 0 again. Cause: a part of what it had done
+    /// was given up with the call that began it, and the next call went on behind it. Fix: no deadline ends such a part.
+    #[test]
+    fn what_a_node_has_to_be_told_waits_for_it_however_long_callers_wait() {
+        let (mut retry, _) = Retry::new(Duration::ZERO, 0, false, Patience::until_told(LEASE, 7));
+        let much_later = DEADLINE * 1000;
+        assert_eq!(retry.on(much_later, RetryEvent::Attached { last: 0 }), RetryAction::Send { number: 1 });
+        assert_eq!(retry.on(much_later, RetryEvent::Lost), RetryAction::Attach);
+        let wait = retry.on(much_later, RetryEvent::Unreachable);
+        assert!(matches!(wait, RetryAction::WaitUntil(_)), "{wait:?}");
+        let lost = retry.on(much_later + LEASE, RetryEvent::Woken);
+        assert_eq!(lost, RetryAction::Attach);
+        let lost = retry.on(much_later + LEASE, RetryEvent::Unreachable);
+        assert_eq!(lost, RetryAction::GiveUp(GiveUp::NodeLost));
     }
 
     #[test]

@@ -247,6 +247,14 @@ impl Session {
         self.pending = Some(Pending { request, retry, next, written: false, refusal: None });
     }
 
+    /// Makes a request that tells what the lanes did elsewhere: it goes on with every later call of
+    /// [`Session::answer`] until it is answered, or the session is gone.
+    pub(crate) fn tell(&mut self, part: FrameBody, clock: Clock, seed: u64) {
+        let patience = Patience::until_told(self.lease, seed ^ u64::from(self.grant.index));
+        let (retry, next) = self.numbering.begin(clock.start.elapsed(), self.is_attached(), patience);
+        self.pending = Some(Pending { request: part, retry, next, written: false, refusal: None });
+    }
+
     /// Carries the request out that was made: its answer's header once the whole answer is in
     /// [`Session::columns`] and [`Session::notes`]. Cancellation-safe: the next call goes on where this one was
     /// dropped.
