@@ -264,9 +264,9 @@ impl Site {
         }
         // A step comes next, whatever was asked last.
         self.recovery.asked = None;
-        if self.place(way, true, true).await.is_err() {
-            self.recovery.not_before = Some(Instant::now() + ASK_AGAIN_AFTER);
-        }
+        // Also if this is dropped: no call is held up again at once.
+        self.recovery.not_before = Some(Instant::now() + ASK_AGAIN_AFTER);
+        let _there_may_be_a_place_later = self.place(way, true, true).await;
     }
 
     /// Lanes that were shown as lost begin anew on another node, if there is one now; whether they do.
