@@ -24,7 +24,7 @@ const TRIM_EVERY: usize = 64;
 
 /// The log of one session. `now` is any clock that only goes forward.
 #[derive(Debug)]
-pub(crate) struct SessionLog {
+pub struct SessionLog {
     action: ColumnSpec,
     /// The least action, if actions are kept as one byte each.
     narrow: Option<i64>,
@@ -74,7 +74,7 @@ struct LoggedEpisode {
 
 /// What is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keep {
+pub enum Keep {
     /// The numbers of episodes: lanes begin anew elsewhere.
     Numbers,
     /// Open episodes.
@@ -85,16 +85,18 @@ pub(crate) enum Keep {
 
 /// What an answer to a step showed, one flag per lane.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shown<'a> {
-    pub(crate) terminated: &'a [u8],
-    pub(crate) truncated: &'a [u8],
+pub struct Shown<'a> {
+    /// Lanes whose episode the env has ended.
+    pub terminated: &'a [u8],
+    /// Lanes whose episode was ended otherwise.
+    pub truncated: &'a [u8],
     /// Lanes that began an episode instead.
-    pub(crate) reset: &'a [u8],
+    pub reset: &'a [u8],
 }
 
 impl SessionLog {
     /// Of `lanes` lanes of an env with these actions.
-    pub(crate) fn new(lanes: usize, action: &ColumnSpec, space: &Space, keep: Keep) -> Self {
+    pub fn new(lanes: usize, action: &ColumnSpec, space: &Space, keep: Keep) -> Self {
         let narrow = match space {
             Space::Discrete(space) if space.n <= 256 => Some(space.start),
             _ => None,
@@ -117,7 +119,7 @@ impl SessionLog {
     }
 
     /// All lanes were stepped with `actions`, a column of theirs as bytes; `lost` are those whose env has failed.
-    pub(crate) fn stepped(&mut self, now: Duration, actions: &[u8], shown: Shown<'_>, lost: &[u32]) {
+    pub fn stepped(&mut self, now: Duration, actions: &[u8], shown: Shown<'_>, lost: &[u32]) {
         if !self.keeps_steps {
             return;
         }
@@ -141,7 +143,7 @@ impl SessionLog {
     }
 
     /// Those lanes, ascending, were stepped with one of `actions` each; flags are theirs too.
-    pub(crate) fn stepped_some(
+    pub fn stepped_some(
         &mut self,
         now: Duration,
         lanes: &[u32],
@@ -171,7 +173,7 @@ impl SessionLog {
     }
 
     /// An episode began in a lane that the session has, after the last row.
-    pub(crate) fn began(&mut self, now: Duration, began: &Began) {
+    pub fn began(&mut self, now: Duration, began: &Began) {
         let row = self.end_row();
         self.end(now, began.lane as usize);
         let lane = &mut self.lanes[began.lane as usize];
@@ -191,7 +193,7 @@ impl SessionLog {
     }
 
     /// The state of a lane that the session has had that hash after the last row.
-    pub(crate) fn stood(&mut self, lane: u32, hash: u32) {
+    pub fn stood(&mut self, lane: u32, hash: u32) {
         let row = self.end_row();
         if let Some(episode) = self.lanes[lane as usize].open() {
             episode.hash = Some((row, hash));
@@ -199,7 +201,7 @@ impl SessionLog {
     }
 
     /// Everything that was played is lost: all lanes have to begin anew.
-    pub(crate) fn give_up(&mut self) {
+    pub fn give_up(&mut self) {
         for lane in &mut self.lanes {
             lane.episodes.clear();
             lane.cut = lane.begun;
@@ -208,7 +210,7 @@ impl SessionLog {
 
     /// What another node has to do, so that the lanes stand there where they stand; and which lanes will not, but stand
     /// still in the next batch (if they are to be `held`) and begin an episode then.
-    pub(crate) fn past(&self, held: bool) -> (PastReader, Vec<u32>) {
+    pub fn past(&self, held: bool) -> (PastReader, Vec<u32>) {
         let mut cut = Vec::new();
         let lanes = (0u32..).zip(&self.lanes).map(|(number, lane)| {
             let mut events = VecDeque::new();
@@ -399,7 +401,7 @@ enum Event {
 
 /// Gives a past in parts that fit a frame, the lanes side by side. The log it is of must not change meanwhile.
 #[derive(Debug)]
-pub(crate) struct PastReader {
+pub struct PastReader {
     lanes: Vec<VecDeque<Event>>,
     /// The lane whose turn it is.
     at: usize,
@@ -407,7 +409,7 @@ pub(crate) struct PastReader {
 
 impl PastReader {
     /// The columns of the next resume frame; `None` when all is told.
-    pub(crate) fn next(&mut self, log: &SessionLog) -> Option<Bytes> {
+    pub fn next(&mut self, log: &SessionLog) -> Option<Bytes> {
         let left = self.lanes.iter().filter(|events| !events.is_empty()).count();
         if left == 0 {
             return None;

@@ -154,7 +154,8 @@ impl OwnedSession {
     }
 
     /// The same, and its owner is told with every answer once the node is `leaving`.
-    pub(crate) fn telling(self, leaving: Arc<AtomicBool>) -> Self {
+    #[must_use]
+    pub fn telling(self, leaving: Arc<AtomicBool>) -> Self {
         Self { leaving, ..self }
     }
 

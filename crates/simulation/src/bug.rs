@@ -29,11 +29,13 @@ pub enum Bug {
     LosesLanes,
     /// A trainer takes the answers of earlier requests.
     TakesAnyAnswer,
+    /// Lanes that go on elsewhere are not told what they did.
+    ForgetsPast,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::StoreAcknowledgesBeforeSync,
         Self::StoreForgetsToSyncNames,
         Self::SpoolAcknowledgesBeforeSync,
@@ -47,5 +49,6 @@ impl Bug {
         Self::IgnoresQuotas,
         Self::LosesLanes,
         Self::TakesAnyAnswer,
+        Self::ForgetsPast,
     ];
 }

@@ -6,11 +6,13 @@ use rollhouse_core::split_mix64;
 use rollhouse_replay::testing::Faults as DiskFaults;
 
 use crate::bug::Bug;
+use crate::connection::Conn;
 use crate::coordinator::store_dir;
 use crate::fault::Fault;
 use crate::network::{IDLE, Site};
-use crate::node::spool_dir;
-use crate::world::{Conn, Event, World};
+use crate::node::{name, spool_dir};
+use crate::trainer::Trainer;
+use crate::world::{Event, World};
 
 impl World {
     pub(crate) fn fault(&mut self, fault: &Fault) {
@@ -27,9 +29,17 @@ impl World {
                 self.cut_power(site);
                 "power cut"
             }
+            Fault::Drain { node } => {
+                self.drain(node);
+                "drained"
+            }
             Fault::Pause { site, time } => {
                 self.pause(site, time);
                 "paused"
+            }
+            Fault::Unplug { site: Site::Trainer(index), late } => {
+                self.loose.insert(index, late);
+                "trainer unplugged"
             }
             Fault::Unplug { site, late } => {
                 self.unplug(site, late);
@@ -73,7 +83,10 @@ impl World {
         match site {
             Site::Coordinator => self.coordinator = None,
             Site::Node(index) => self.nodes[index] = None,
-            Site::Trainer(index) => self.trainers[index] = None,
+            Site::Trainer(index) => {
+                self.forgets(index);
+                self.trainers[index] = None;
+            }
         }
         let mut told = Vec::new();
         for (&conn, known) in &mut self.conns {
@@ -91,6 +104,14 @@ impl World {
             self.at(self.now + notices, Event::ConnLost { conn, second });
         }
         self.at(self.now + away, Event::Start(site));
+    }
+
+    /// An operator asks the coordinator, if it is there.
+    fn drain(&mut self, node: usize) {
+        if let Some(mut coordinator) = self.coordinator.take() {
+            self.with_context(Site::Coordinator, |ctx| coordinator.drain(name(node), ctx));
+            self.coordinator = Some(coordinator);
+        }
     }
 
     /// What the disk did not have is gone; a part of it may be there all the same.
@@ -139,7 +160,7 @@ impl World {
     }
 
     /// A process loses its connections; who is at their other ends notices later, and what is under way arrives.
-    fn unplug(&mut self, site: Site, late: Duration) {
+    pub(crate) fn unplug(&mut self, site: Site, late: Duration) {
         let number = self.life(site).number;
         let end = |conn: &Conn| (0..2).find(|&end| conn.ends[end] == (site, number) && conn.open[end]);
         let own: Vec<_> = self.conns.iter().filter_map(|(&conn, known)| Some((conn, end(known)?))).collect();
@@ -151,7 +172,17 @@ impl World {
         }
     }
 
+    /// What a trainer kept of its lanes, for the case that they have to go on elsewhere, is gone.
+    fn forgets(&mut self, index: usize) {
+        if let Some((pool, since)) = self.trainers[index].as_ref().and_then(Trainer::keeps) {
+            self.ledger.forgets(pool, since);
+        }
+    }
+
     fn jump(&mut self, site: Site, by: Duration) {
+        if let Site::Trainer(index) = site {
+            self.forgets(index);
+        }
         let now = self.now;
         let life = self.sites.entry(site).or_default();
         life.jumped += by;

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::bug::Bug;
+use crate::connection::Conn;
 use crate::ledger::Ledger;
 use crate::message::Message;
 use crate::network::Site;
 use crate::random::Random;
-use crate::world::Conn;
 
 /// What happens to a process.
 #[derive(Debug)]

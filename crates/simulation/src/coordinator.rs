@@ -135,6 +135,9 @@ impl Coordinator {
                 self.wanted.insert(request.pool);
                 Event::OpenPool { ticket, asker: self.asker(from, ctx.bug), request }
             }
+            Question::ReplaceSession(request) => {
+                Event::ReplaceSession { ticket, asker: self.asker(from, ctx.bug), request }
+            }
             Question::ClosePool(pool) => {
                 self.wanted.remove(&pool);
                 Event::ClosePool { ticket, asker: self.asker(from, ctx.bug), pool }
@@ -147,6 +150,13 @@ impl Coordinator {
         if counts {
             self.check_quotas();
         }
+    }
+
+    /// An operator, who has no connection here, wants a node to end in order.
+    pub(crate) fn drain(&mut self, node: String, ctx: &mut Context<'_>) {
+        let ticket = Ticket(ctx.number());
+        self.tickets.insert(ticket, (0, 0));
+        self.tell(Event::Drain { ticket, node }, ctx);
     }
 
     fn asker(&self, from: Site, bug: Option<Bug>) -> Asker {
@@ -178,9 +188,10 @@ impl Coordinator {
         match &reply {
             Reply::PoolOpened(_) => ctx.count("pool granted"),
             Reply::PoolClosed(_) => ctx.count("pool closed"),
+            Reply::SessionReplaced(_) => ctx.count("session replaced"),
             Reply::Registered(_) => ctx.count("node registered"),
             Reply::Refused(refusal) => ctx.count(refusal.code.word()),
-            Reply::HeartbeatTaken(_) | Reply::SessionReplaced(_) | Reply::Draining => {}
+            Reply::HeartbeatTaken(_) | Reply::Draining => {}
         }
         ctx.send(conn, Message::Answer(ask, Response::Reply(Box::new(reply))));
     }
@@ -234,9 +245,12 @@ impl Coordinator {
         let name = crate::node::name(node);
         let response = match self.receive(&name, ship, bytes) {
             Ok(shipped) => {
-                assert_ne!(shipped, Shipped::Quarantined, "nothing here contradicts anything");
-                ctx.ledger.acknowledged(&format!("{name}-{}", ship.spool), ship.segment);
-                ctx.count(if shipped == Shipped::Known { "segment known" } else { "segment stored" });
+                ctx.ledger.acknowledged(&format!("{name}-{}", ship.spool), ship.segment, shipped);
+                ctx.count(match shipped {
+                    Shipped::Known => "segment known",
+                    Shipped::Quarantined => "segment kept aside",
+                    Shipped::Durable => "segment stored",
+                });
                 Response::Shipped(shipped)
             }
             Err(error) => {

@@ -32,9 +32,12 @@ pub(crate) enum Fault {
     Kill { site: Site, away: Duration },
     /// The machine loses its power, with it whatever the disk does not have, and comes back after so long.
     PowerCut { site: Site, away: Duration },
+    /// An operator wants the node to end in order: its sessions move. It ends some time later.
+    Drain { node: usize },
     /// The process does nothing for so long.
     Pause { site: Site, time: Duration },
-    /// The process loses its connections, at its own end only; what is under way on them is later by so much.
+    /// The process loses its connections, at its own end only; what is under way on them is later by so much. A trainer
+    /// does when it has just written a request.
     Unplug { site: Site, late: Duration },
     /// The process's clock goes forward by so much.
     Jump { site: Site, by: Duration },
@@ -63,7 +66,7 @@ pub(crate) fn plan(
             _ => Site::Trainer(random.index(trainers)),
         };
         let until = |random: &mut Random, most: u64| (at + random.millis(200, most)).min(time);
-        match random.within(0, 10) {
+        match random.within(0, 11) {
             9 | 10 if kinds.network => {
                 let late = if random.chance(500) { random.millis(0, 4_000) } else { Duration::ZERO };
                 faults.push((at, Fault::Unplug { site, late: late.min(time - at) }));
@@ -84,6 +87,13 @@ pub(crate) fn plan(
             }
             6 if kinds.processes => {
                 faults.push((at, Fault::Jump { site, by: random.millis(100, 40_000) }));
+            }
+            11 if kinds.processes => {
+                let node = random.index(nodes);
+                let ends = (at + random.millis(3_000, 12_000)).min(time);
+                let away = random.millis(50, 3_000).min(time - ends);
+                faults.push((at, Fault::Drain { node }));
+                faults.push((ends, Fault::Kill { site: Site::Node(node), away }));
             }
             7 | 8 if kinds.disks && !matches!(site, Site::Trainer(_)) => {
                 let (disk, full) = disk_faults(random);

@@ -1,6 +1,7 @@
 //! A session on a node: the real one, whose turn it is, and what became of its lanes.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,7 +10,8 @@ use rollhouse_env::Registry;
 use rollhouse_node::{FrameRequest, OwnedSession, RequestFault, SessionPlan, Turn};
 use rollhouse_replay::Recorder;
 use rollhouse_wire::{
-    FrameHeader, FrameKind, FrameLayout, HEADER_BYTES, Incarnation, OpenSession, Refusal, SessionId,
+    FrameHeader, FrameKind, FrameLayout, HEADER_BYTES, Incarnation, Notes, OpenSession, PastEvent, Refusal,
+    SessionId, control, read_past,
 };
 
 use crate::ledger::Ledger;
@@ -41,12 +43,13 @@ impl Hosted {
         open: &OpenSession,
         registry: &Registry,
         recorder: Option<Arc<Recorder>>,
+        leaving: &Arc<AtomicBool>,
         now: Duration,
     ) -> Result<Self, Refusal> {
         let plan = Arc::new(SessionPlan::of(open, registry, "simulated")?);
         let entry = registry.get(&open.settings.env);
         let layout = FrameLayout::of(entry.expect("the plan has found it").spec());
-        let owned = OwnedSession::make(plan, recorder)?;
+        let owned = OwnedSession::make(plan, recorder)?.telling(Arc::clone(leaving));
         Ok(Self {
             session: open.session,
             incarnation: open.incarnation,
@@ -70,13 +73,18 @@ impl Hosted {
         // What is stepped in virtual time is at least as far apart as the age at which chunks are closed.
         self.owned.flush().expect("an engine of one thread");
         let kind = FrameHeader::decode(answer[..HEADER_BYTES].try_into().expect("a whole header"));
-        if kind.expect("a header of ours").kind == FrameKind::Batch {
+        let answered = kind.expect("a header of ours");
+        if answered.kind == FrameKind::Resumed {
+            self.note_past(request.columns.bytes());
+        }
+        if answered.kind == FrameKind::Batch {
             if header.kind == FrameKind::Reset {
                 self.end_open();
                 self.lanes.iter_mut().for_each(|lane| lane.open = true);
             } else {
                 self.note_flags(&answer[HEADER_BYTES..]);
             }
+            self.note_began(&answer[HEADER_BYTES + answered.columns as usize..]);
         }
         self.tell(ledger);
         Ok(answer)
@@ -102,6 +110,26 @@ impl Hosted {
                 lane.ended += 1;
                 lane.open = false;
             }
+        }
+    }
+
+    /// Episodes that began elsewhere, and go on here or were over there.
+    fn note_past(&mut self, past: &[u8]) {
+        for record in read_past(past, &self.layout.action).expect("it was carried out") {
+            if let PastEvent::Began { number, .. } = record.what {
+                self.lanes[record.lane as usize] = Lane { ended: number, open: true };
+            }
+        }
+    }
+
+    /// Of lanes that came from elsewhere the numbers of episodes tell how many there were before.
+    fn note_began(&mut self, sidecar: &[u8]) {
+        if sidecar.is_empty() {
+            return;
+        }
+        let notes: Notes = control::decode(sidecar).expect("notes of ours");
+        for began in notes.began().expect("whole records") {
+            self.lanes[began.lane as usize] = Lane { ended: began.number, open: true };
         }
     }
 

@@ -6,32 +6,25 @@ use rollhouse_client::{INQUIRY_DEADLINE, Silence};
 use rollhouse_core::RunId;
 use rollhouse_wire::{Grant, PoolStatus};
 
+use crate::call::Call;
 use crate::context::Context;
-use crate::message::{Message, Question, Response};
-use crate::network::Site;
+use crate::message::{Question, Response};
 use crate::trainer::Line;
 
 /// One session's, while one thing is done about its request.
 #[derive(Debug)]
 pub(crate) struct Inquiry {
     silence: Silence,
-    asking: Option<Asking>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Asking {
-    /// `None` while the coordinator is dialled.
-    ask: Option<u64>,
-    deadline: Duration,
+    call: Option<Call>,
 }
 
 impl Inquiry {
     pub(crate) fn new(now: Duration, heard: Option<u64>) -> Self {
-        Self { silence: Silence::new(now, heard), asking: None }
+        Self { silence: Silence::new(now, heard), call: None }
     }
 
     pub(crate) fn wake_at(&self) -> Duration {
-        self.asking.map_or(self.silence.look_at(), |asking| asking.deadline)
+        self.call.as_ref().map_or(self.silence.look_at(), |call| call.deadline)
     }
 
     /// Looks, if it is time, and asks what is to be asked.
@@ -42,38 +35,26 @@ impl Inquiry {
         coordinator: &mut Line,
         ctx: &mut Context<'_>,
     ) {
-        if self.asking.is_some_and(|asking| asking.deadline <= ctx.now) {
+        if self.call.is_none() && self.silence.look_at() <= ctx.now && self.silence.look(ctx.now, heard) {
+            ctx.count("coordinator asked about a silent node");
+            let deadline = ctx.now + INQUIRY_DEADLINE;
+            self.call = Some(Call::new(Question::PoolStatus(pool), deadline, coordinator, ctx));
+        }
+        if self.call.as_mut().is_some_and(|call| !call.go_on(*coordinator, ctx)) {
             self.unanswered(ctx.now);
-        }
-        if self.asking.is_none() && self.silence.look_at() <= ctx.now && self.silence.look(ctx.now, heard) {
-            self.asking = Some(Asking { ask: None, deadline: ctx.now + INQUIRY_DEADLINE });
-            if *coordinator == Line::None {
-                *coordinator = Line::Dialling(ctx.dial(Site::Coordinator));
-            }
-        }
-        let Some(asking @ Asking { ask: None, .. }) = &mut self.asking else { return };
-        match *coordinator {
-            Line::Up(conn) => {
-                let ask = ctx.number();
-                asking.ask = Some(ask);
-                ctx.count("coordinator asked about a silent node");
-                ctx.send(conn, Message::Ask(ask, Question::PoolStatus(pool)));
-            }
-            Line::Dialling(_) => {}
-            Line::None => self.unanswered(ctx.now),
         }
     }
 
     /// The connection to the coordinator is no more.
     pub(crate) fn coordinator_lost(&mut self, now: Duration) {
-        if self.asking.is_some() {
+        if self.call.is_some() {
             self.unanswered(now);
         }
     }
 
     /// Whether the coordinator has answered that the session of that grant is gone.
     pub(crate) fn answered(&mut self, ask: u64, response: &Response, grant: &Grant, now: Duration) -> bool {
-        if self.asking.is_none_or(|asking| asking.ask != Some(ask)) {
+        if !self.call.as_ref().is_some_and(|call| call.is_answered_by(ask)) {
             return false;
         }
         let gone = matches!(response, Response::Pool(status) if is_gone(status, grant));
@@ -84,7 +65,7 @@ impl Inquiry {
     }
 
     fn unanswered(&mut self, now: Duration) {
-        self.asking = None;
+        self.call = None;
         self.silence.asked(now);
     }
 }

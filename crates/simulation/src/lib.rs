@@ -3,13 +3,15 @@
 //!
 //! A [`World`] joins the very values that decide in a real cluster: the coordinator's `Cluster`, `Store` and
 //! `DataFolder`; a node's `Registration`, `SessionTable`, `Turn`, `OwnedSession`, `Shipper` and recorder; a trainer's
-//! `Retry`, `Numbering`, `Silence` and `ask_again`. Network, disks and clocks are simulated; what stands between them and those
-//! values here takes the place of the tasks and threads of the real processes, and decides nothing.
+//! `Retry`, `Numbering`, `Silence`, `SessionLog` and `ask_again`. Network, disks and clocks are simulated; what stands
+//! between them and those values here takes the place of the tasks and threads of the real processes, and decides
+//! nothing.
 //!
 //! After every event the invariants hold, or the world panics: what was sealed is on the node's disk until the store has
 //! it, and in the store after that, once; a request is carried out once, by the owner that attached last, and for no
-//! placement that a newer one has followed; answers are the numbers that the same lanes give here; lanes are counted
-//! once and belong to somebody; leases end; quotas hold; segments offered are shipped, dropped or waiting.
+//! placement that its owner has left; answers are the numbers that the same lanes give here, wherever they went on; what
+//! an owner saw end is in the store; lanes are counted once and belong to somebody; leases end; quotas hold;
+//! segments offered are shipped, dropped or waiting.
 //!
 //! One seed is one course of events: the same seed gives the same trace. [`Bug`] plants faults in the program to see
 //! that they are found.
@@ -20,7 +22,9 @@
 #![allow(clippy::print_stderr, reason = "it tells who replays a seed what happens")]
 
 mod bug;
+mod call;
 mod chaos;
+mod connection;
 mod context;
 mod coordinator;
 mod fault;
@@ -31,6 +35,7 @@ mod message;
 mod network;
 mod node;
 mod random;
+mod resuming;
 mod site;
 mod spool;
 mod trainer;

@@ -8,7 +8,7 @@ use rollhouse_core::RunId;
 use rollhouse_node::FrameRequest;
 use rollhouse_wire::{
     Attach, Attached, CloseSession, FrameHeader, Heartbeat, OpenPool, OpenSession, PoolStatus, Refusal,
-    Register, SessionEnd, SessionOpened, Ship, Shipped,
+    Register, ReplaceSession, SessionEnd, SessionOpened, Ship, Shipped,
 };
 
 /// One thing that one site sends to another on a connection.
@@ -41,6 +41,7 @@ pub(crate) enum Question {
     Ship(Ship, Arc<Vec<u8>>),
     OpenPool(Box<OpenPool>),
     ClosePool(RunId),
+    ReplaceSession(Box<ReplaceSession>),
     PoolStatus(RunId),
     OpenSession(Box<OpenSession>),
     CloseSession(CloseSession),
@@ -83,6 +84,7 @@ impl Message {
                 _,
                 Question::OpenPool(_)
                     | Question::ClosePool(_)
+                    | Question::ReplaceSession(_)
                     | Question::OpenSession(_)
                     | Question::CloseSession(_)
             )
@@ -104,6 +106,9 @@ impl Message {
                 Question::OpenSession(open) => (8, open.incarnation.counter << 32 | u64::from(open.lanes)),
                 Question::CloseSession(close) => (9, close.incarnation.counter),
                 Question::Attach { stream, .. } => (10, *stream),
+                Question::ReplaceSession(replace) => {
+                    (24, u64::from(replace.index) << 32 ^ replace.incarnation.counter)
+                }
                 Question::PoolStatus(pool) => (20, pool.as_u128() as u64),
             },
             Self::Answer(ask, response) => match response {

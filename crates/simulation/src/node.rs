@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -58,6 +59,8 @@ pub(crate) struct Node {
     /// Requests that wait for the recorder.
     waiting: Vec<(u64, FrameHeader, Arc<FrameRequest>)>,
     spool: Spool,
+    /// Owners are told that they had better move.
+    leaving: Arc<AtomicBool>,
     look_at: Duration,
 }
 
@@ -107,6 +110,7 @@ impl Node {
             making: Vec::new(),
             waiting: Vec::new(),
             spool,
+            leaving: Arc::default(),
             look_at: Duration::ZERO,
         })
     }
@@ -271,6 +275,7 @@ impl Node {
                 self.close_all(taken.close, ctx);
                 if taken.drain {
                     self.table.drain();
+                    self.leaving.store(true, Ordering::Relaxed);
                 }
                 self.tell(LinkEvent::Taken { number: taken.number, more }, ctx);
             }
@@ -338,7 +343,7 @@ impl Node {
     fn made(&mut self, Making { conn, ask, open, .. }: Making, ctx: &mut Context<'_>) {
         let recorder = Arc::clone(self.spool.recorder());
         let (session, incarnation) = (open.session, open.incarnation);
-        let hosted = match Hosted::make(&open, &self.registry, Some(recorder), ctx.now) {
+        let hosted = match Hosted::make(&open, &self.registry, Some(recorder), &self.leaving, ctx.now) {
             Ok(hosted) => hosted,
             Err(refusal) => {
                 self.table.not_made(session, incarnation);
@@ -404,7 +409,8 @@ impl Node {
         let hosted = self.hosted.get_mut(&handle).expect("what is open is hosted");
         hosted.turn.take_over(number);
         ctx.ledger.attached(hosted.session, hosted.incarnation, stream);
-        let attached = Attached { lanes: hosted.lanes(), last: hosted.owned.last(), logs: false };
+        let logs = attach.log && hosted.owned.keep_log();
+        let attached = Attached { lanes: hosted.lanes(), last: hosted.owned.last(), logs };
         if !ctx.has(Bug::StepsReplacedStreams) {
             let replaced = self.streams.iter().filter(|(_, s)| s.hosted == handle).map(|(&id, _)| id);
             for old in replaced.collect::<Vec<_>>() {

@@ -19,6 +19,7 @@ use crate::context::Context;
 use crate::inquiry::Inquiry;
 use crate::message::{Message, Question, Response};
 use crate::network::Site;
+use crate::resuming::{Place, Resuming};
 use crate::trainer::{Line, lanes_of};
 
 #[derive(Debug)]
@@ -32,12 +33,25 @@ pub(crate) struct PoolSession {
     /// The stream it is attached by.
     stream: Option<(u64, u64)>,
     pending: Option<Pending>,
+    /// What the caller waits for, and until when.
+    asked: Option<Asked>,
+    /// `None` if its lanes are not to go on elsewhere.
+    resuming: Option<Box<Resuming>>,
     /// How the last request ended, if not with an answer.
     trouble: Option<GiveUp>,
     gone: bool,
     /// The same lanes, stepped here. `None` once it is not known which requests were carried out.
     reference: Option<Box<OwnedSession>>,
     steps: u64,
+    /// When its last answer was taken, on the world's clock.
+    answered_at: Duration,
+}
+
+#[derive(Debug, Clone)]
+struct Asked {
+    kind: FrameKind,
+    request: Arc<FrameRequest>,
+    deadline: Duration,
 }
 
 #[derive(Debug)]
@@ -66,9 +80,13 @@ enum UnderWay {
 }
 
 impl PoolSession {
-    pub(crate) fn new(open: &OpenPool, grant: &Grant, lease: Duration, registry: &Registry) -> Self {
-        let node =
-            grant.node.strip_prefix("node-").and_then(|index| index.parse().ok()).expect("a node's name");
+    pub(crate) fn new(
+        open: &OpenPool,
+        grant: &Grant,
+        lease: Duration,
+        registry: &Registry,
+        resumes: bool,
+    ) -> Self {
         let asked = OpenSession {
             session: SessionId { pool: open.pool, index: grant.index },
             incarnation: grant.incarnation,
@@ -82,36 +100,54 @@ impl PoolSession {
         let plan = Arc::new(SessionPlan::of(&asked, registry, "reference").expect("the node has made it"));
         let entry = registry.get(&open.settings.env).expect("the node has made it");
         let reference = OwnedSession::make(plan, None).expect("the node has made it");
+        let layout = FrameLayout::of(entry.spec());
+        let places = layout.batch(grant.lanes as usize, false).expect("a small batch");
+        let resuming = resumes.then(|| Box::new(Resuming::new(open, grant.lanes, entry.spec(), places)));
         Self {
-            node,
+            node: node_of(grant),
             pool: open.pool,
             grant: grant.clone(),
             lease,
-            layout: FrameLayout::of(entry.spec()),
+            layout,
             numbering: Numbering::default(),
             stream: None,
             pending: None,
+            asked: None,
+            resuming,
             trouble: None,
             gone: false,
             reference: Some(Box::new(reference)),
             steps: 0,
+            answered_at: Duration::ZERO,
         }
     }
 
     /// Makes a request. Of one that is gone nothing is asked.
     pub(crate) fn ask(&mut self, reset: bool, deadline: Duration, ctx: &mut Context<'_>) {
-        if self.gone {
+        if self.is_gone() {
             return;
         }
         let (kind, request) = if reset { (FrameKind::Reset, FrameRequest::default()) } else { self.step() };
-        let patience = Patience {
-            deadline,
-            lease: self.lease,
-            abandoned: 0,
-            seed: u64::from(self.grant.index) ^ ctx.random.bits(),
+        let asked = Asked { kind, request: Arc::new(request), deadline };
+        self.asked = Some(asked.clone());
+        if let Some(resuming) = self.resuming.as_mut().filter(|_| !self.gone && self.pending.is_none()) {
+            resuming.leave(ctx.now);
+        }
+        let first = |resuming: &Resuming| resuming.is_telling() || resuming.is_moving();
+        if !self.gone && !self.resuming.as_deref().is_some_and(first) {
+            self.begin(asked, ctx);
+        }
+    }
+
+    /// Begins what is to be carried out next.
+    fn begin(&mut self, asked: Asked, ctx: &mut Context<'_>) {
+        let Asked { kind, request, deadline } = asked;
+        let (lease, seed) = (self.lease, u64::from(self.grant.index) ^ ctx.random.bits());
+        let patience = match kind {
+            FrameKind::Resume => Patience::until_told(lease, seed),
+            _ => Patience { deadline, lease, abandoned: 0, seed },
         };
         let (retry, next) = self.numbering.begin(ctx.now, self.stream.is_some(), patience);
-        let request = Arc::new(request);
         let inquiry = Inquiry::new(ctx.now, self.heard(ctx));
         self.pending = Some(Pending { kind, request, retry, next, under_way: UnderWay::Nothing, inquiry });
     }
@@ -132,9 +168,26 @@ impl PoolSession {
         (FrameKind::Step, FrameRequest { columns, sidecar: Vec::new() })
     }
 
+    /// Does what is due.
+    pub(crate) fn carry_on(
+        &mut self,
+        nodes: &mut BTreeMap<usize, Line>,
+        coordinator: &mut Line,
+        ctx: &mut Context<'_>,
+    ) {
+        self.inquire(coordinator, ctx);
+        self.go_on(nodes, ctx);
+        self.place(coordinator, ctx);
+        self.go_on(nodes, ctx);
+    }
+
     /// Does what is to be done next, as long as nothing has to be waited for.
-    pub(crate) fn go_on(&mut self, nodes: &mut BTreeMap<usize, Line>, ctx: &mut Context<'_>) {
+    fn go_on(&mut self, nodes: &mut BTreeMap<usize, Line>, ctx: &mut Context<'_>) {
         loop {
+            let Some(asked) = &self.asked else { return };
+            if self.pending.is_none() && !self.next(asked.clone(), ctx) {
+                return;
+            }
             let Some(pending) = &mut self.pending else { return };
             if let UnderWay::Attaching { deadline, .. } = pending.under_way
                 && deadline <= ctx.now
@@ -159,30 +212,102 @@ impl PoolSession {
                 RetryAction::WaitUntil(until) if until <= ctx.now => self.happened(RetryEvent::Woken, ctx),
                 RetryAction::WaitUntil(_) => return,
                 RetryAction::Finish => {
-                    self.pending = None;
-                    return;
-                }
-                RetryAction::GiveUp(why) => {
-                    self.pending = None;
-                    self.trouble = Some(why);
-                    match why {
-                        GiveUp::NodeLost => {
-                            self.gone = true;
-                            self.detach(ctx);
-                        }
-                        GiveUp::Refused(_) => self.numbering.answered(),
-                        GiveUp::TimedOut => {}
+                    if self.pending.take().is_some_and(|pending| pending.kind != FrameKind::Resume) {
+                        self.asked = None;
                     }
-                    // Which requests were carried out is not known any more.
-                    self.reference = None;
+                }
+                RetryAction::GiveUp(why) => self.given_up(why, ctx),
+            }
+        }
+    }
+
+    /// Begins what comes before the request, or the request itself; false if that has to wait.
+    fn next(&mut self, asked: Asked, ctx: &mut Context<'_>) -> bool {
+        if self.gone || self.resuming.as_ref().is_some_and(|resuming| resuming.is_moving()) {
+            return false;
+        }
+        if ctx.has(Bug::ForgetsPast)
+            && let Some(resuming) = &mut self.resuming
+        {
+            resuming.forget_past();
+        }
+        let part = self.resuming.as_mut().filter(|resuming| resuming.is_telling());
+        let asked = match part.and_then(|resuming| resuming.next_part()) {
+            Some(part) => Asked { kind: FrameKind::Resume, request: Arc::new(part), ..asked },
+            None => asked,
+        };
+        self.begin(asked, ctx);
+        true
+    }
+
+    fn given_up(&mut self, why: GiveUp, ctx: &mut Context<'_>) {
+        let Some(pending) = self.pending.take() else { return };
+        match why {
+            GiveUp::NodeLost => {
+                self.gone = true;
+                self.detach(ctx);
+                if let Some(resuming) = &mut self.resuming {
+                    resuming.forget_past();
                     return;
                 }
+            }
+            GiveUp::Refused(code) => {
+                assert!(pending.kind != FrameKind::Resume, "lanes could not be resumed: {code:?}");
+                self.numbering.answered();
+            }
+            GiveUp::TimedOut => {}
+        }
+        self.stop_with(why);
+    }
+
+    /// The caller is told that there is no answer.
+    fn stop_with(&mut self, why: GiveUp) {
+        self.trouble = Some(why);
+        self.asked = None;
+        // Which requests were carried out is not known any more.
+        self.reference = None;
+    }
+
+    /// Asks for another place if its node is lost and the caller waits.
+    fn place(&mut self, coordinator: &mut Line, ctx: &mut Context<'_>) {
+        if let (Some(resuming), Some(asked)) = (&mut self.resuming, &self.asked)
+            && (self.gone || resuming.is_moving())
+        {
+            resuming.place(&self.grant, asked.deadline, coordinator, ctx);
+        }
+    }
+
+    /// The coordinator has answered under that number.
+    fn placed(&mut self, ask: u64, response: &Response, ctx: &mut Context<'_>) {
+        let (Some(resuming), Some(asked)) = (&mut self.resuming, &self.asked) else { return };
+        match resuming.answered(ask, response, asked.deadline, ctx.now) {
+            Place::Pending => {}
+            Place::TimedOut => self.stop_with(GiveUp::TimedOut),
+            Place::Never => {
+                ctx.count("no other place for a session");
+                self.resuming = None;
+                self.stop_with(GiveUp::NodeLost);
+            }
+            Place::At(replaced) => {
+                let (old, new) = (&self.grant, &replaced.grant);
+                assert!(new.incarnation > old.incarnation, "a session was given back as it was");
+                assert_eq!((new.index, lanes_of(new)), (old.index, lanes_of(old)), "another session");
+                ctx.count(if self.gone { "session resumed elsewhere" } else { "session moved" });
+                self.detach(ctx);
+                let old = &self.grant;
+                ctx.ledger.left(SessionId { pool: self.pool, index: old.index }, old.incarnation);
+                self.node = node_of(new);
+                self.lease = Duration::from_millis(replaced.lease_ms);
+                self.grant = replaced.grant;
+                self.numbering = Numbering::default();
+                self.gone = false;
             }
         }
     }
 
     fn send(&mut self, number: u32, ctx: &mut Context<'_>) {
         let Some((stream, conn)) = self.stream else { return self.happened(RetryEvent::Lost, ctx) };
+        ctx.ledger.written(self.id(), self.grant.incarnation, number);
         let Some(pending) = &mut self.pending else { return };
         let header = FrameHeader {
             kind: pending.kind,
@@ -202,7 +327,7 @@ impl PoolSession {
         let deadline = ctx.now + ATTACH_DEADLINE;
         pending.under_way = UnderWay::Attaching { ask, stream, conn, deadline };
         let Grant { index, incarnation, secret, .. } = self.grant;
-        let attach = Attach { pool: self.pool, index, incarnation, secret, log: false };
+        let attach = Attach { pool: self.pool, index, incarnation, secret, log: self.resuming.is_some() };
         ctx.send(conn, Message::Ask(ask, Question::Attach { stream, attach }));
     }
 
@@ -221,7 +346,7 @@ impl PoolSession {
     }
 
     /// Asks the coordinator what has become of a node that is silent, if it is time.
-    pub(crate) fn inquire(&mut self, coordinator: &mut Line, ctx: &mut Context<'_>) {
+    fn inquire(&mut self, coordinator: &mut Line, ctx: &mut Context<'_>) {
         let heard = self.heard(ctx);
         if let Some(pending) = &mut self.pending {
             pending.inquiry.go_on(self.pool, heard, coordinator, ctx);
@@ -232,10 +357,14 @@ impl PoolSession {
         if let Some(pending) = &mut self.pending {
             pending.inquiry.coordinator_lost(ctx.now);
         }
+        if let Some(resuming) = &mut self.resuming {
+            resuming.coordinator_lost(ctx.now);
+        }
     }
 
     /// The coordinator has answered under that number.
     pub(crate) fn told(&mut self, ask: u64, response: &Response, ctx: &mut Context<'_>) {
+        self.placed(ask, response, ctx);
         let Some(pending) = &mut self.pending else { return };
         if pending.inquiry.answered(ask, response, &self.grant, ctx.now) {
             ctx.count("told that a session is gone");
@@ -290,6 +419,7 @@ impl PoolSession {
         let event = match response {
             Response::Attached(attached) => {
                 assert_eq!(attached.lanes, self.grant.lanes);
+                assert_eq!(attached.logs, self.resuming.is_some(), "whether answers say what a log needs");
                 self.stream = Some((stream, conn));
                 RetryEvent::Attached { last: attached.last }
             }
@@ -321,14 +451,29 @@ impl PoolSession {
             return self.happened(RetryEvent::Refused { code: refusal.code, retry_after }, ctx);
         }
         ctx.ledger.taken(self.pool, lanes_of(&self.grant), self.grant.incarnation, number, header.number);
-        self.compare(&answer[HEADER_BYTES..]);
+        self.note(answer, ctx);
+        self.answered_at = ctx.world_now;
+        self.compare(&answer[HEADER_BYTES..HEADER_BYTES + header.columns as usize]);
         self.numbering.answered();
         self.happened(RetryEvent::Answered, ctx);
+    }
+
+    /// Keeps what an answer of all lanes says.
+    fn note(&mut self, answer: &[u8], ctx: &mut Context<'_>) {
+        let (Some(resuming), Some(pending)) = (&mut self.resuming, &self.pending) else { return };
+        if pending.kind != FrameKind::Resume {
+            for (lane, number) in resuming.note(ctx.now, (pending.kind, &pending.request), answer) {
+                ctx.ledger.seen(self.pool, self.grant.first_lane + lane, number, ctx.world_now);
+            }
+        }
     }
 
     /// The answer is what these lanes give when each request is carried out once, in order.
     fn compare(&mut self, columns: &[u8]) {
         let (Some(reference), Some(pending)) = (&mut self.reference, &self.pending) else { return };
+        if pending.kind == FrameKind::Resume {
+            return;
+        }
         let header = FrameHeader {
             kind: pending.kind,
             flags: 0,
@@ -338,7 +483,7 @@ impl PoolSession {
         };
         let expected = reference.handle(header, &pending.request).expect("the node has done it");
         assert!(
-            expected[HEADER_BYTES..] == *columns,
+            expected[HEADER_BYTES..HEADER_BYTES + columns.len()] == *columns,
             "session {} of pool {:?} answers other numbers than its lanes give",
             self.grant.index,
             self.pool
@@ -353,7 +498,10 @@ impl PoolSession {
     }
 
     pub(crate) fn wake_at(&self) -> Option<Duration> {
-        let pending = self.pending.as_ref()?;
+        self.asked.as_ref()?;
+        let Some(pending) = &self.pending else {
+            return self.resuming.as_ref()?.wake_at();
+        };
         let own = match (pending.under_way, pending.next) {
             (UnderWay::Attaching { deadline, .. }, _) => Some(deadline),
             (UnderWay::Nothing, RetryAction::WaitUntil(until)) => Some(until),
@@ -362,26 +510,46 @@ impl PoolSession {
         own.into_iter().chain([pending.inquiry.wake_at()]).min()
     }
 
+    const fn id(&self) -> SessionId {
+        SessionId { pool: self.pool, index: self.grant.index }
+    }
+
+    pub(crate) const fn answered_at(&self) -> Duration {
+        self.answered_at
+    }
+
     /// The caller's deadline has come: whatever is under way is not waited for.
     pub(crate) fn time_out(&mut self, ctx: &mut Context<'_>) {
-        self.give_up_attaching(ctx);
-        if self.pending.take().is_some() {
-            self.trouble = Some(GiveUp::TimedOut);
-            self.reference = None;
+        let Some(asked) = &self.asked else { return };
+        ctx.count(if asked.kind == FrameKind::Reset { "reset timed out" } else { "step timed out" });
+        // What a new node is being told goes on with the next request.
+        let telling = self.resuming.as_ref().is_some_and(|resuming| resuming.is_telling());
+        if !telling {
+            self.give_up_attaching(ctx);
+            self.pending = None;
         }
+        if let Some(resuming) = &mut self.resuming {
+            resuming.stop_placing();
+        }
+        self.stop_with(GiveUp::TimedOut);
     }
 
     pub(crate) const fn is_at_rest(&self) -> bool {
-        self.pending.is_none()
+        self.asked.is_none()
     }
 
+    /// Whether its lanes are lost for good.
     pub(crate) const fn is_gone(&self) -> bool {
-        self.gone
+        self.gone && self.resuming.is_none()
     }
 
     pub(crate) const fn take_trouble(&mut self) -> Option<GiveUp> {
         self.trouble.take()
     }
+}
+
+fn node_of(grant: &Grant) -> usize {
+    grant.node.strip_prefix("node-").and_then(|index| index.parse().ok()).expect("a node's name")
 }
 
 /// As the client library's.

@@ -243,7 +243,12 @@ impl Trainer {
         assert_eq!(next, open.lanes, "lanes of a pool");
         ctx.count("pool opened");
         let lease = Duration::from_millis(opened.lease_ms);
-        let session = |grant: &rollhouse_wire::Grant| PoolSession::new(open, grant, lease, &self.registry);
+        let resumes = ctx.random.chance(600);
+        if resumes {
+            ctx.ledger.resumes(open.pool);
+        }
+        let session =
+            |grant: &rollhouse_wire::Grant| PoolSession::new(open, grant, lease, &self.registry, resumes);
         let sessions = opened.sessions.iter().map(session).collect();
         let plays = ctx.random.millis(5_000, 40_000);
         self.doing = Doing::Playing(Box::new(Pool {
@@ -301,8 +306,7 @@ impl Trainer {
     fn go_on_playing(&mut self, calm: bool, ctx: &mut Context<'_>) {
         let Doing::Playing(pool) = &mut self.doing else { return };
         for session in &mut pool.sessions {
-            session.inquire(&mut self.coordinator, ctx);
-            session.go_on(&mut self.nodes, ctx);
+            session.carry_on(&mut self.nodes, &mut self.coordinator, ctx);
         }
         if pool.deadline.is_some_and(|deadline| deadline <= ctx.now) {
             pool.sessions.iter_mut().for_each(|session| session.time_out(ctx));
@@ -330,6 +334,9 @@ impl Trainer {
             if calm || all_lost || pool.close_at <= ctx.now {
                 let id = pool.id;
                 pool.sessions.iter_mut().for_each(|session| session.detach(ctx));
+                if let Some((pool, since)) = self.keeps() {
+                    ctx.ledger.forgets(pool, since);
+                }
                 self.request(Question::ClosePool(id), ctx);
                 return self.go_on_requesting(ctx);
             }
@@ -337,10 +344,17 @@ impl Trainer {
             let reset = std::mem::take(&mut pool.needs_reset);
             for session in &mut pool.sessions {
                 session.ask(reset, deadline, ctx);
-                session.go_on(&mut self.nodes, ctx);
+                session.carry_on(&mut self.nodes, &mut self.coordinator, ctx);
             }
             pool.deadline = Some(deadline);
         }
+    }
+
+    /// Its pool, and since when it keeps what ended there, on the world's clock.
+    pub(crate) fn keeps(&self) -> Option<(RunId, Duration)> {
+        let Doing::Playing(pool) = &self.doing else { return None };
+        let last = pool.sessions.iter().map(PoolSession::answered_at).min()?;
+        Some((pool.id, last.saturating_sub(KEPT_FOR)))
     }
 
     /// It wants nothing more.
@@ -386,6 +400,9 @@ fn check_refusal(refusal: &Refusal) {
     );
     assert!(may, "{refusal} to a trainer");
 }
+
+/// As the client library keeps episodes that ended, to have them played again elsewhere.
+const KEPT_FOR: Duration = Duration::from_secs(10);
 
 /// The lanes of a session in its pool.
 pub(crate) fn lanes_of(grant: &rollhouse_wire::Grant) -> Range<u32> {

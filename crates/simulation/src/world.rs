@@ -10,12 +10,13 @@ use rollhouse_replay::OnOutage;
 use rollhouse_replay::testing::{Faults as DiskFaults, FaultyDisk};
 
 use crate::bug::Bug;
-use crate::context::{Context, Input, Output};
+use crate::connection::Conn;
+use crate::context::{Context, Input};
 use crate::coordinator::{Coordinator, store_dir};
 use crate::fault::{Fault, FaultKinds, plan};
 use crate::ledger::Ledger;
 use crate::message::Message;
-use crate::network::{HANDSHAKE, IDLE, KEEP_ALIVE, LINKS, Link, Network, Site};
+use crate::network::{LINKS, Link, Network, Site};
 use crate::node::{Node, spool_dir};
 use crate::random::Random;
 use crate::trainer::Trainer;
@@ -60,13 +61,13 @@ pub struct World {
     pub(crate) now: Duration,
     /// Numbers events; breaks ties.
     events: u64,
-    agenda: BTreeMap<(Duration, u64), Event>,
+    pub(crate) agenda: BTreeMap<(Duration, u64), Event>,
     pub(crate) random: Random,
     pub(crate) network: Network,
     pub(crate) sites: BTreeMap<Site, Life>,
     pub(crate) conns: BTreeMap<u64, Conn>,
     /// The earliest that the next message of a channel may arrive, by connection, channel and direction.
-    ordered: BTreeMap<(u64, u64, bool), Duration>,
+    pub(crate) ordered: BTreeMap<(u64, u64, bool), Duration>,
     registry: Arc<Registry>,
     owners: Vec<String>,
     pub(crate) coordinator: Option<Coordinator>,
@@ -76,8 +77,10 @@ pub struct World {
     pub(crate) ledger: Ledger,
     numbers: u64,
     faults: Vec<Fault>,
+    /// Trainers that lose their connections when they write their next request, which is late by so much.
+    pub(crate) loose: BTreeMap<usize, Duration>,
     /// Nothing goes wrong any more, and trainers end what they have.
-    healed: bool,
+    pub(crate) healed: bool,
     calm: bool,
     trace: u64,
     pub(crate) counted: BTreeMap<&'static str, u64>,
@@ -130,16 +133,6 @@ pub(crate) struct Life {
     pub(crate) wakes: Option<Duration>,
 }
 
-#[derive(Debug)]
-pub(crate) struct Conn {
-    pub(crate) ends: [(Site, u64); 2],
-    /// Whether each end believes in it.
-    pub(crate) open: [bool; 2],
-    /// How often each end has received something.
-    pub(crate) heard: [u64; 2],
-    welcomed: bool,
-}
-
 impl World {
     /// A cluster of three nodes and three trainers, about to start.
     pub fn new(setup: Setup) -> Self {
@@ -167,6 +160,7 @@ impl World {
             ledger: Ledger::default(),
             numbers: 0,
             faults: faults.iter().map(|(_, fault)| fault.clone()).collect(),
+            loose: BTreeMap::new(),
             healed: false,
             calm: false,
             trace: setup.seed,
@@ -236,7 +230,7 @@ impl World {
         self.now = end;
     }
 
-    fn note(&mut self, words: [u64; 3]) {
+    pub(crate) fn note(&mut self, words: [u64; 3]) {
         self.trace = words.into_iter().fold(self.trace, |sum, word| split_mix64(sum ^ word));
         if self.setup.tell {
             eprintln!("{:?} {words:x?}", self.now);
@@ -324,7 +318,7 @@ impl World {
     }
 
     /// Runs something of a process, and does what it asks for.
-    fn with_context<T>(&mut self, site: Site, run: impl FnOnce(&mut Context<'_>) -> T) -> T {
+    pub(crate) fn with_context<T>(&mut self, site: Site, run: impl FnOnce(&mut Context<'_>) -> T) -> T {
         let local = self.now - self.sites[&site].began + self.sites[&site].jumped;
         let mut ctx = Context {
             now: local,
@@ -346,7 +340,7 @@ impl World {
         done
     }
 
-    fn tell(&mut self, site: Site, input: Input) {
+    pub(crate) fn tell(&mut self, site: Site, input: Input) {
         let calm = self.calm;
         if self.setup.tell && !matches!(input, Input::Wake) {
             let mut what = format!("{input:?}");
@@ -391,166 +385,6 @@ impl World {
         }
     }
 
-    // Connections.
-
-    fn put_out(&mut self, site: Site, output: Output) {
-        match output {
-            Output::Dial { conn, to } => {
-                let ends = [(site, self.life(site).number), (to, 0)];
-                self.conns.insert(conn, Conn { ends, open: [true, false], heard: [0, 0], welcomed: false });
-                self.send(conn, site, Message::Hello, Duration::ZERO);
-                let late = self.now + HANDSHAKE;
-                self.at(late, Event::HandshakeOver { conn });
-            }
-            Output::Send { conn, message, after } => self.send(conn, site, message, after),
-            Output::Close { conn } => self.close(conn, site),
-        }
-    }
-
-    fn send(&mut self, conn: u64, from: Site, message: Message, after: Duration) {
-        let Some(known) = self.conns.get(&conn) else { return };
-        let to_second = known.ends[0].0 == from;
-        let (own, other) = if to_second { (0, 1) } else { (1, 0) };
-        if !known.open[own] {
-            return;
-        }
-        let to = known.ends[other].0;
-        if !after.is_zero() {
-            let life = known.ends[own].1;
-            return self.at(self.now + after, Event::Leaves { conn, from, life, message });
-        }
-        let often = if message.may_be_stale() { 80 } else { 15 };
-        let twice =
-            self.setup.kinds.network && !self.healed && message.may_repeat() && self.random.chance(often);
-        for copy in 0..=u8::from(twice) {
-            let channel = (conn, message.channel(), to_second);
-            let last = self.ordered.get(&channel).copied().unwrap_or_default();
-            let Some(mut arrives) = self.network.arrival(from, to, self.now).filter(|_| last < Duration::MAX)
-            else {
-                // What follows on the channel does not overtake it.
-                if message.channel() != 0 {
-                    self.ordered.insert(channel, Duration::MAX);
-                }
-                self.lose_conn(conn, self.now + IDLE);
-                continue;
-            };
-            if message.channel() != 0 {
-                arrives = arrives.max(last);
-                self.ordered.insert(channel, arrives);
-            }
-            if copy > 0 && message.may_be_stale() && self.random.chance(500) {
-                arrives += self.random.millis(0, STALEST);
-            }
-            self.at(arrives, Event::Arrives { conn, to_second, message: message.clone() });
-        }
-    }
-
-    /// Everything that is under way on a connection is later by so much.
-    pub(crate) fn delay(&mut self, conn: u64, by: Duration) {
-        let of_it = |event: &Event| matches!(event, Event::Arrives { conn: other, .. } if *other == conn);
-        for ((at, number), event) in self.agenda.extract_if(.., |_, event| of_it(event)).collect::<Vec<_>>() {
-            self.agenda.insert((at + by, number), event);
-        }
-        for (_, last) in self.ordered.range_mut((conn, 0, false)..=(conn, u64::MAX, true)) {
-            *last = last.saturating_add(by);
-        }
-    }
-
-    /// Neither end hears anything of the other any more.
-    pub(crate) fn lose_conn(&mut self, conn: u64, at: Duration) {
-        for second in [false, true] {
-            let late = self.random.millis(0, 500);
-            self.at(at + late, Event::ConnLost { conn, second });
-        }
-    }
-
-    fn close(&mut self, conn: u64, site: Site) {
-        let Some(known) = self.conns.get_mut(&conn) else { return };
-        let second = known.ends[1].0 == site;
-        known.open[usize::from(second)] = false;
-        let (from, to) = (site, known.ends[usize::from(!second)].0);
-        let told = self.network.arrival(from, to, self.now).unwrap_or(self.now + IDLE);
-        self.at(told, Event::ConnLost { conn, second: !second });
-    }
-
-    /// One end of a connection learns that it is no more.
-    fn conn_lost(&mut self, conn: u64, second: bool) {
-        let end = usize::from(second);
-        let Some(known) = self.conns.get_mut(&conn).filter(|known| known.open[end]) else { return };
-        let (site, life) = known.ends[end];
-        let process = &self.sites[&site];
-        if process.number == life && process.running && process.paused_until > self.now {
-            let later = process.paused_until;
-            return self.at(later, Event::ConnLost { conn, second });
-        }
-        known.open[end] = false;
-        if process.number == life && process.running {
-            self.note([3, conn, site_number(site)]);
-            self.tell(site, Input::Lost(conn));
-        }
-    }
-
-    /// Each end that believes in the connection lets the other one say that it is there.
-    fn keep_alive(&mut self, conn: u64) {
-        let Some(&Conn { ends, open, .. }) = self.conns.get(&conn) else { return };
-        for ((site, life), _) in ends.into_iter().zip(open).filter(|(_, open)| *open) {
-            let process = self.life(site);
-            if process.number == life && process.running && process.paused_until <= self.now {
-                self.send(conn, site, Message::Ping, Duration::ZERO);
-            }
-        }
-        if open.contains(&true) {
-            self.at(self.now + KEEP_ALIVE, Event::KeepAlive { conn });
-        }
-    }
-
-    fn arrives(&mut self, conn: u64, to_second: bool, message: Message) {
-        let Some(known) = self.conns.get_mut(&conn) else { return };
-        let (own, other) = if to_second { (1, 0) } else { (0, 1) };
-        let (site, from) = (known.ends[own].0, known.ends[other].0);
-        let process = &self.sites[&site];
-        if !process.running {
-            return;
-        }
-        if process.paused_until > self.now {
-            let later = process.paused_until;
-            return self.at(later, Event::Arrives { conn, to_second, message });
-        }
-        match message {
-            Message::Hello => {
-                known.ends[1].1 = process.number;
-                known.open[1] = true;
-                return self.send(conn, site, Message::Welcome, Duration::ZERO);
-            }
-            _ if !known.open[own] || known.ends[own].1 != process.number => {
-                if known.open[other] {
-                    // It is told that nobody knows the connection here.
-                    let told = self.network.arrival(site, from, self.now).unwrap_or(self.now + IDLE);
-                    self.at(told, Event::ConnLost { conn, second: other == 1 });
-                }
-                return;
-            }
-            Message::Welcome => {
-                known.welcomed = true;
-                let later = self.now + KEEP_ALIVE;
-                self.at(later, Event::KeepAlive { conn });
-            }
-            _ => {}
-        }
-        if let Some(known) = self.conns.get_mut(&conn) {
-            known.heard[own] += 1;
-        }
-        let (kind, digest) = message.digest();
-        self.note([4 + kind, digest, conn]);
-        let input = match message {
-            Message::Ping => return self.send(conn, site, Message::Pong, Duration::ZERO),
-            Message::Pong => return,
-            Message::Welcome => Input::Connected(conn),
-            message => Input::Message { conn, from, message },
-        };
-        self.tell(site, input);
-    }
-
     /// Nothing goes wrong any more but what the links do.
     fn heal(&mut self) {
         self.healed = true;
@@ -584,11 +418,12 @@ impl World {
         }
         self.coordinator.as_ref().expect("the coordinator runs").check_idle();
         self.nodes.iter().for_each(|node| node.as_ref().expect("the nodes run").check_idle());
-        self.ledger.check_end(&self.disks[&Site::Coordinator], &store_dir());
+        let lossy = self.setup.kinds.disks;
+        self.ledger.check_end(&self.disks[&Site::Coordinator], &store_dir(), lossy);
     }
 }
 
-const fn site_number(site: Site) -> u64 {
+pub(crate) const fn site_number(site: Site) -> u64 {
     match site {
         Site::Coordinator => 0,
         Site::Node(index) => 1 + index as u64,
@@ -605,8 +440,6 @@ const RECOVERY: Duration = Duration::from_secs(60);
 const WINDING_UP: Duration = Duration::from_secs(80);
 /// The longest pause of a shipper, and an attempt.
 const SHIPPING: Duration = Duration::from_secs(70);
-/// By how many milliseconds the copy of a request may be late.
-const STALEST: u64 = 20_000;
 /// Bytes of one event that are told.
 const MOST_TOLD: usize = 400;
 const SHORTEST_SLEEP: Duration = Duration::from_micros(100);

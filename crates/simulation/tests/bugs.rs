@@ -53,7 +53,7 @@ const fn expected(bug: Bug) -> &'static [&'static str] {
         | Bug::StoreForgetsToSyncNames
         | Bug::SpoolAcknowledgesBeforeSync => &["is lost", "is damaged", "contradicts"],
         Bug::RemovesWhatWasSent => &["the store never had it"],
-        Bug::StepsReplacedStreams => &["two owners step it"],
+        Bug::StepsReplacedStreams => &["two owners step it", "is out of order"],
         Bug::StepsRepeatedRequests => &["carried out twice or not at all", "answers other numbers"],
         Bug::ForgetsFences => &["is made again"],
         Bug::ReusesTerm => &["is not greater"],
@@ -62,6 +62,7 @@ const fn expected(bug: Bug) -> &'static [&'static str] {
         Bug::IgnoresQuotas => &["its quota is"],
         Bug::LosesLanes => &["lanes counted"],
         Bug::TakesAnyAnswer => &["for an answer to request"],
+        Bug::ForgetsPast => &["ended twice for its owner", " ended in ", "answers other numbers"],
     }
 }
 

@@ -12,7 +12,7 @@ use crate::answer::Sidecar;
 
 impl OwnedSession {
     /// An owner asks for what its log needs; whether it gets that.
-    pub(crate) fn keep_log(&mut self) -> bool {
+    pub fn keep_log(&mut self) -> bool {
         let fits = self.lanes() <= MAX_LOGGED_LANES;
         // Refused once lanes were reset: what they began is not known any more.
         self.engine.keeps_log() || fits && self.engine.keep_log().is_ok()
