@@ -125,8 +125,8 @@ impl AsyncCluster {
             }
         }
         if made.is_err() {
-            // The first error is the one to tell.
-            let _closed = self.close_pool(id).await;
+            // The first error is the one to tell. A node that has died would be waited for until it is lost.
+            let _closed = tokio::time::timeout(CLOSED_WITHIN, self.close_pool(id)).await;
         }
         made
     }
@@ -264,6 +264,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(20);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// A coordinator that loses connections again and again is given up after so many.
 const MAX_LOST: u32 = 3;
+/// How long the end of a pool that could not be made is waited for. The coordinator goes on with it.
+const CLOSED_WITHIN: Duration = Duration::from_millis(300);
 
 #[cfg(test)]
 mod tests {
