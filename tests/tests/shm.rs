@@ -11,6 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rollhouse_client::{
@@ -148,6 +149,12 @@ fn held(process: u32) -> usize {
     descriptors.count() + maps + threads.count()
 }
 
+/// Tests that attach in this process take turns, because one looks at what the process holds.
+fn alone() -> MutexGuard<'static, ()> {
+    static ATTACHING: Mutex<()> = Mutex::new(());
+    ATTACHING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Looks until it is so. A test that fails waits for the harness's own limit.
 fn until(so: impl Fn() -> bool) {
     while !so() {
@@ -166,6 +173,7 @@ fn a_trainer_that_is_killed_anywhere_in_the_handshake_leaves_its_node_free_and_o
     if !cfg!(debug_assertions) {
         return;
     }
+    let _alone = alone();
     let machines = Machines::start();
     let node = machines.node("");
     let cluster = connect(&machines.connection());
@@ -204,6 +212,7 @@ fn a_node_that_is_killed_anywhere_in_the_handshake_leaves_its_trainer_free() {
     if !cfg!(debug_assertions) {
         return;
     }
+    let _alone = alone();
     let machines = Machines::start();
     let own = std::process::id();
     for place in ["accepted", "asked", "made", "answered", "request", "answer"] {
