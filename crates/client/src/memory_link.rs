@@ -353,8 +353,13 @@ impl MemoryLink {
             loop {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
-                if self.has_news() || !self.socket.as_ref().is_some_and(OwnerSocket::is_open) {
+                let is_open = self.socket.as_ref().is_some_and(OwnerSocket::is_open);
+                // What was answered before the socket ended counts.
+                if self.has_news() {
                     break;
+                }
+                if !is_open {
+                    return Err(self.lose());
                 }
             }
         }
