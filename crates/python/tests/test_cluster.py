@@ -312,3 +312,19 @@ def test_what_lanes_of_a_cluster_cannot_do_is_refused_by_name(cluster: rollhouse
         cluster.make_vec("CartPole-v1", 2, render_mode="rgb_array")
     envs.reset()
     envs.close()
+
+
+def test_lanes_are_resumed_if_their_node_is_lost_unless_it_is_told_otherwise(cluster_url: str) -> None:
+    cluster = rollhouse.connect(cluster_url)
+    envs = cluster.make_vec("CartPole-v1", 2)
+    assert envs.on_loss == "resume"
+    envs.close()
+    # Only what comes over the network can go on elsewhere.
+    envs = cluster.make_vec("CartPole-v1", 2, on_loss="resume")
+    assert (envs.on_loss, envs.transport) == ("resume", "quic")
+    envs.close()
+    with pytest.raises(ValueError, match="transport=shm"):
+        cluster.make_vec("CartPole-v1", 2, on_loss="resume", transport="shm")
+    with pytest.raises(ValueError, match="on_loss='ignore'"):
+        cluster.make_vec("CartPole-v1", 2, on_loss="ignore")  # type: ignore[arg-type]
+    cluster.close()
