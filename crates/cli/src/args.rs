@@ -273,6 +273,24 @@ pub(crate) enum BenchWhat {
     Cluster(BenchClusterArgs),
     /// A step through memory shared with a node's process, beside the engine alone and QUIC
     Shm(BenchShmArgs),
+    /// A trainer on a cluster whose processes are killed and paused, compared with an engine and with the store
+    Chaos(BenchChaosArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchChaosArgs {
+    /// For how long faults happen; a quarter of that, at least 5 s, the trainer steps undisturbed before
+    #[arg(long, value_name = "M", default_value = "1", value_parser = clap::value_parser!(u32).range(0..=1440))]
+    pub(crate) minutes: u32,
+    /// How many processes are killed at least, however long that takes
+    #[arg(long, value_name = "N", default_value = "0", value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    pub(crate) kills: u64,
+    /// Draws the faults
+    #[arg(long, value_name = "SEED", default_value = "1")]
+    pub(crate) seed: u64,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

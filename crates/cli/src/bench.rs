@@ -21,6 +21,7 @@ use crate::human::Bytes;
 use crate::output::Output;
 use crate::table::{Align, Table};
 
+mod chaos;
 mod cluster;
 mod quic;
 mod shm;
@@ -31,6 +32,7 @@ pub(crate) fn run(args: &BenchArgs, out: &mut Output) -> Result<Status, Failure>
         BenchWhat::Quic(args) => quic::run(args, out),
         BenchWhat::Cluster(args) => cluster::run(args, out),
         BenchWhat::Shm(args) => shm::run(args, out),
+        BenchWhat::Chaos(args) => chaos::run(args, out),
     }
 }
 
