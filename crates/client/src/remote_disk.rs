@@ -225,10 +225,6 @@ impl Disk for RemoteDisk {
         Ok(Box::new(RemoteFile { shared: self.shared.clone(), file, len }))
     }
 
-    fn truncate(&self, _: &Path, _: u64) -> io::Result<()> {
-        Err(read_only())
-    }
-
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         let names = self.shared.folder(path)?.ok_or(io::ErrorKind::NotFound)?;
         Ok(names.keys().cloned().collect())

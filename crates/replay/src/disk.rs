@@ -28,9 +28,6 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Opens a file to read it.
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Cuts a file to `len` bytes.
-    fn truncate(&self, path: &Path, len: u64) -> io::Result<()>;
-
     /// The names in a folder, in no order; a folder that is not there is an error of kind `NotFound`.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
 
@@ -132,12 +129,6 @@ impl Disk for RealDisk {
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
         Ok(Box::new(File::open(path)?))
-    }
-
-    fn truncate(&self, path: &Path, len: u64) -> io::Result<()> {
-        let file = OpenOptions::new().write(true).open(path)?;
-        file.set_len(len)?;
-        file.sync_all()
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {

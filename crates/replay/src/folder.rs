@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::disk::{Disk, Locking};
-use crate::index::{Damage, Scan, read_range, scan};
+use crate::index::{Damage, read_all, read_range, scan_bytes};
 use crate::record::{HEADER_BYTES, Header, Kind};
 use crate::recorder::{DiskError, OpenError};
 use crate::segment::{segment_name, segment_number};
+use crate::spool::SealedSegment;
 
 /// The lock of a folder's writer, held as long as this value lives.
 #[derive(Debug)]
@@ -126,61 +127,102 @@ pub(crate) fn is_sealed(disk: &dyn Disk, path: &Path) -> io::Result<bool> {
     Ok(header.is_some_and(|header| header.kind == Kind::Seal && header.position == from))
 }
 
-/// Seals what earlier sessions left unsealed, after cutting torn tails off. Damage below a durable mark stays.
-/// The lock must be held.
+/// Seals what earlier sessions left unsealed, without its torn tail. Damage below a durable mark stays. The lock must
+/// be held.
 pub(crate) fn recover(disk: &dyn Disk, dir: &Path) -> Result<RepairReport, DiskError> {
     let segments = segments_dir(dir);
     let mut report = RepairReport::default();
-    let numbers = segment_numbers(disk, dir).map_err(|e| DiskError::new("list", &segments, e))?;
-    for number in numbers {
+    let names = disk.list(&segments).map_err(|e| DiskError::new("list", &segments, e))?;
+    for name in names.iter().filter(|name| is_copy(name)) {
+        // Of a recovery that was cut short; the segment itself is still there.
+        let path = segments.join(name);
+        disk.remove(&path).map_err(|e| DiskError::new("remove", &path, e))?;
+    }
+    let mut numbers: Vec<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
+    numbers.sort_unstable();
+    for &number in &numbers {
         let path = segments.join(segment_name(number));
-        let failed = |operation| {
-            let path = path.clone();
-            move |error| DiskError::new(operation, &path, error)
-        };
-        if is_sealed(disk, &path).map_err(failed("read"))? {
+        if is_sealed(disk, &path).map_err(|e| DiskError::new("read", &path, e))? {
             continue;
         }
-        let found = {
-            let file = disk.open(&path).map_err(failed("read"))?;
-            scan(number, &*file).map_err(failed("read"))?
-        };
-        report.damage.extend_from_slice(&found.damage);
-        recover_one(disk, &segments, &path, &found, &mut report)?;
+        let left = recover_segment(disk, &path, number)?;
+        report.damage.extend(left.damage);
+        match left.sealed {
+            Some(_) => report.sealed.push(number),
+            None => report.removed.push(number),
+        }
+        report.truncated.extend((left.cut > 0 && left.sealed.is_some()).then_some((number, left.cut)));
+    }
+    if !numbers.is_empty() {
+        // Also of what an earlier recovery renamed, if it got no further.
+        disk.sync_dir(&segments).map_err(|e| DiskError::new("sync", &segments, e))?;
     }
     Ok(report)
 }
 
-fn recover_one(
-    disk: &dyn Disk,
-    segments: &Path,
-    path: &Path,
-    found: &Scan,
-    report: &mut RepairReport,
-) -> Result<(), DiskError> {
+/// What became of a segment that was left unsealed.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    /// It is sealed now; not if it had no intact record and was removed.
+    pub(crate) sealed: Option<SealedSegment>,
+    /// Bytes of its torn tail.
+    pub(crate) cut: u64,
+    pub(crate) damage: Vec<Damage>,
+}
+
+/// Seals an unsealed segment that nobody writes to any more. Durable on return, but for the name: the folder is to be
+/// synced.
+///
+/// Nothing vouches for what such a segment shows above its last mark: after a failed sync, ext4, xfs and btrfs count
+/// the pages as written, each shows something else of them, and the next sync succeeds without writing anything
+/// (Rebello et al., *Can Applications Recover from fsync Failures?*, USENIX ATC 2020). That a file's cache is dropped
+/// can be asked for, not relied upon. Therefore it is never synced again: what was read of it is written to a new
+/// file, whose pages no sync has seen, and which takes its name once it is synced, seal included. A sealed segment
+/// needs none of this: its writer appends the seal when all before it has been synced.
+pub(crate) fn recover_segment(disk: &dyn Disk, path: &Path, number: u64) -> Result<Recovered, DiskError> {
+    // Read once: what is written must be what was found intact, whatever the cache does meanwhile.
+    let bytes = disk.open(path).and_then(|file| read_all(&*file));
+    let bytes = bytes.map_err(|error| DiskError::new("read", path, error))?;
+    let found = scan_bytes(number, &bytes);
+    // At most the length of what was read.
+    let intact = &bytes[..found.intact_to as usize];
+    let cut = (bytes.len() - intact.len()) as u64;
+    if intact.is_empty() {
+        disk.remove(path).map_err(|error| DiskError::new("remove", path, error))?;
+        return Ok(Recovered { sealed: None, cut, damage: found.damage });
+    }
+    let copy = path.with_extension(COPY_EXTENSION);
+    if let Err(error) = write_sealed(disk, &copy, intact) {
+        // On a full disk it must not stand in the way; if this fails as well, the next recovery removes it.
+        let _removed = disk.remove(&copy);
+        return Err(error);
+    }
+    disk.rename(&copy, path).map_err(|error| DiskError::new("rename", &copy, error))?;
+    let bytes = (intact.len() + HEADER_BYTES) as u64;
+    let sealed = SealedSegment { number, bytes, episodes: Some(found.episodes) };
+    Ok(Recovered { sealed: Some(sealed), cut, damage: found.damage })
+}
+
+/// Makes a new file of a segment's records and a seal; durable on return, but for its name.
+fn write_sealed(disk: &dyn Disk, path: &Path, records: &[u8]) -> Result<(), DiskError> {
     let failed = |operation| move |error| DiskError::new(operation, path, error);
-    let number = found.index.number;
-    if found.intact_to == 0 {
-        disk.remove(path).map_err(failed("remove"))?;
-        disk.sync_dir(segments).map_err(|e| DiskError::new("sync", segments, e))?;
-        report.removed.push(number);
-        return Ok(());
+    match disk.remove(path) {
+        // Left by an attempt that failed.
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("remove")(error)),
+        _ => {}
     }
-    let mut len = found.index.bytes;
-    if found.intact_to < len {
-        disk.truncate(path, found.intact_to).map_err(failed("truncate"))?;
-        report.truncated.push((number, len - found.intact_to));
-        len = found.intact_to;
-    }
-    let file = disk.open_append(path).map_err(failed("open"))?;
-    // What is there now must be on the disk before the seal says that nothing is missing.
-    file.sync_data().map_err(failed("sync"))?;
-    let seal = Header { position: len, ..Header::new(Kind::Seal) };
+    let file = disk.create(path).map_err(failed("create"))?;
+    file.append_all(records).map_err(failed("append"))?;
+    let seal = Header { position: records.len() as u64, ..Header::new(Kind::Seal) };
     let seal = Header { payload_crc: crc32c::crc32c(&[]), ..seal }.encode();
     file.append_all(&seal).map_err(failed("append"))?;
-    file.sync_data().map_err(failed("sync"))?;
-    report.sealed.push(number);
-    Ok(())
+    file.sync_data().map_err(failed("sync"))
+}
+
+/// Whether that is the name of the copy of a segment.
+fn is_copy(name: &str) -> bool {
+    let number = name.strip_suffix(COPY_EXTENSION).and_then(|name| name.strip_suffix('.'));
+    number.is_some_and(|number| segment_number(&format!("{number}.seg")).is_some())
 }
 
 /// Milliseconds since 1970.
@@ -198,5 +240,7 @@ fn host() -> String {
 
 /// Name of a store's lock: the store's folder has the recordings of many folders directly in it.
 pub const STORE_LOCK: &str = "store.lock";
+/// Of the file that a recovered segment is written to before it takes the segment's name.
+const COPY_EXTENSION: &str = "new";
 const LOCK_ATTEMPTS: u32 = 5;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);

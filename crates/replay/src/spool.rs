@@ -48,7 +48,7 @@ struct Shelf {
 struct Shelved {
     bytes: u64,
     episodes: Option<u64>,
-    /// Not so after a failed operation: then the next recorder seals it.
+    /// Not so after a failed operation: then it is sealed when the disk works again, or by the next recorder.
     sealed: bool,
 }
 
@@ -175,6 +175,21 @@ impl Spool {
 
     pub(crate) fn add_unsealed(&self, number: u64, bytes: u64) {
         self.lock().segments.insert(number, Shelved { bytes, episodes: None, sealed: false });
+    }
+
+    /// The segments that were latched after a failed operation, oldest first.
+    pub(crate) fn unsealed(&self) -> Vec<u64> {
+        self.lock()
+            .segments
+            .iter()
+            .filter(|(_, segment)| !segment.sealed)
+            .map(|(&number, _)| number)
+            .collect()
+    }
+
+    /// Takes a segment off the list that is not there any more.
+    pub(crate) fn forget(&self, number: u64) {
+        self.lock().segments.remove(&number);
     }
 
     /// Sizes of all segments but the one being written.

@@ -217,15 +217,6 @@ impl Disk for FaultyDisk {
         Ok(Box::new(Handle { disk: self.clone(), file: self.file(path)?, path: path.into() }))
     }
 
-    fn truncate(&self, path: &Path, len: u64) -> io::Result<()> {
-        self.operate(path)?;
-        let file = self.file(path)?;
-        let mut bytes = file.lock();
-        bytes.data.truncate(len as usize);
-        bytes.synced = bytes.data.len();
-        Ok(())
-    }
-
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         let state = self.lock_state();
         if !state.dirs.contains(path) {

@@ -20,7 +20,7 @@ use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::encode::Encoder;
 use crate::extent::{EndFacts, Extent};
-use crate::folder::{WriterLock, lock_folder, recover, segment_numbers, segments_dir};
+use crate::folder::{WriterLock, lock_folder, recover, recover_segment, segment_numbers, segments_dir};
 use crate::handover::{Doorbell, RunShared};
 use crate::index::{SegmentIndex, scan};
 use crate::lanes::BlockState;
@@ -597,12 +597,34 @@ impl Store {
             return;
         }
         match self.probe() {
-            Ok(()) => self.outage.over(),
+            Ok(()) => {
+                self.outage.over();
+                if let Err(error) = self.seal_latched() {
+                    // Recording goes on all the same; the next recorder seals what is left.
+                    self.status.error = Some(error);
+                }
+            }
             Err(error) => {
                 self.status.error = Some(error);
                 self.outage.failed(self.clock.now());
             }
         }
+    }
+
+    /// Seals the segments that were latched when the disk failed, so that what is durable in them is shipped and read
+    /// now and not after the next start.
+    fn seal_latched(&mut self) -> Result<(), DiskError> {
+        let dir = segments_dir(&self.dir);
+        for number in self.sealed.unsealed() {
+            let path = dir.join(segment_name(number));
+            let sealed = recover_segment(&*self.disk, &path, number)?.sealed;
+            self.disk.sync_dir(&dir).map_err(|error| DiskError::new("sync", &dir, error))?;
+            match sealed {
+                Some(segment) => self.sealed.add(segment),
+                None => self.sealed.forget(number),
+            }
+        }
+        Ok(())
     }
 
     /// Writes as much as two writes of a segment to a file of its own, makes it durable and removes it.
