@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rollhouse_core::{ColumnData, ColumnSpec, Space, Start, per_episode_seed};
+use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{ColumnData, ColumnSpec, Lanes, Space, Start, lane_bits, mask_of, per_episode_seed};
 use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{Began, PastEvent, column_bytes, put_past, put_played};
 
@@ -123,21 +124,19 @@ impl SessionLog {
         if !self.keeps_steps {
             return;
         }
-        let lanes = self.lanes.len();
-        let took = |lane: usize| shown.reset[lane] == 0 && !lost.contains(&(lane as u32));
-        let all = lost.is_empty() && shown.reset.iter().fold(0, |any, flag| any | flag) == 0;
         self.rows.push_back(self.bytes_before + self.bytes.len() as u64);
-        for first in (0..lanes).step_by(64) {
-            let word = (first..lanes.min(first + 64)).filter(|&lane| all || took(lane));
-            self.stepped.push_back(word.fold(0u64, |word, lane| word | 1 << (lane - first)));
-        }
         let size = self.action.row_bytes();
-        for lane in (0..lanes).filter(|&lane| all || took(lane)) {
-            self.push_action(&actions[lane * size..(lane + 1) * size]);
-        }
-        let over = |lane: usize| shown.terminated[lane] | shown.truncated[lane] != 0;
-        for lane in (0..lanes).filter(|&lane| over(lane)) {
-            self.end(now, lane);
+        for first in (0..self.lanes.len()).step_by(BLOCK_LANES) {
+            let lanes = first..self.lanes.len().min(first + BLOCK_LANES);
+            let flags = |column: &[u8]| mask_of(&column[lanes.clone()]);
+            let failed = lost.iter().filter(|&&lane| lanes.contains(&(lane as usize)));
+            let failed = failed.fold(0, |mask, &lane| mask | 1 << (lane as usize - first));
+            let took = lane_bits(lanes.len()) & !flags(shown.reset) & !failed;
+            self.stepped.push_back(took);
+            self.push_actions(&actions[first * size..lanes.end * size], took);
+            for lane in Lanes(flags(shown.terminated) | flags(shown.truncated)) {
+                self.end(now, first + lane);
+            }
         }
         self.after_row(now, lost);
     }
@@ -243,12 +242,26 @@ impl SessionLog {
         self.first_row + self.rows.len() as u64
     }
 
+    /// Those of a block's lanes that took part.
+    fn push_actions(&mut self, actions: &[u8], took: u64) {
+        let Some(start) = self.narrow else {
+            let size = self.action.row_bytes();
+            Lanes(took).for_each(|lane| self.bytes.extend(&actions[lane * size..(lane + 1) * size]));
+            return;
+        };
+        let (mut kept, mut count) = ([0; BLOCK_LANES], 0);
+        for (lane, action) in actions.as_chunks().0.iter().enumerate() {
+            // The next one takes the place of one that did not take part.
+            kept[count] = narrowed(*action, start);
+            count += (took >> lane & 1) as usize;
+        }
+        self.bytes.extend(&kept[..count]);
+    }
+
     fn push_action(&mut self, action: &[u8]) {
         match self.narrow {
-            // Below 256 over the start: it was checked to be an action.
             Some(start) => {
-                let value = action.first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes));
-                self.bytes.push_back(value.wrapping_sub(start) as u8);
+                self.bytes.push_back(action.first_chunk().map_or(0, |bytes| narrowed(*bytes, start)));
             }
             None => self.bytes.extend(action),
         }
@@ -388,6 +401,11 @@ impl LoggedEpisode {
     fn is_old(&self, now: Duration, keep: Duration) -> bool {
         self.ended.is_some_and(|(_, at)| now.saturating_sub(at) >= keep)
     }
+}
+
+/// An action of a small discrete space as one byte: below 256 over the start, as it was checked to be one.
+const fn narrowed(action: [u8; 8], start: i64) -> u8 {
+    i64::from_le_bytes(action).wrapping_sub(start) as u8
 }
 
 /// One of the things that happened in a lane; rows are numbers of the log's.

@@ -24,7 +24,7 @@ pub use column::{ColumnMut, ColumnRef, ColumnSpec, DType, Role};
 pub use column_data::ColumnData;
 pub use hash::StateHasher;
 pub use lifecycle::{BackOff, IllegalTransition, LaneEvent, LaneState, RestartDecision};
-pub use mask::{LANE_BIT, Lanes, lane_bits};
+pub use mask::{LANE_BIT, Lanes, lane_bits, mask_of};
 pub use name::{EpisodeName, NameError, RunId};
 pub use options::{OptionError, OptionSpec, OptionValue, Options};
 pub use outcome::{Interruption, Outcome};
