@@ -13,9 +13,11 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// An answer in the memory of an earlier one, if nobody reads that any more.
+    /// An answer in the memory of an earlier one, if nobody reads that any more: else in as much, and a bit more, since
+    /// sidecars differ.
     pub(crate) fn reusing(earlier: Bytes) -> Self {
-        let mut out = earlier.try_into_mut().unwrap_or_default();
+        let again = |earlier: Bytes| BytesMut::with_capacity(earlier.len() + SIDECARS_DIFFER_BY);
+        let mut out = earlier.try_into_mut().unwrap_or_else(again);
         out.clear();
         out.put_bytes(0, HEADER_BYTES);
         Self { out }
@@ -88,6 +90,9 @@ impl Answer {
         self.out.put_bytes(0, bytes);
     }
 }
+
+/// Bytes; a few episodes more that began.
+const SIDECARS_DIFFER_BY: usize = 256;
 
 /// What an answer says beside its columns.
 #[derive(Debug)]

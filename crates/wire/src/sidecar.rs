@@ -56,6 +56,12 @@ impl Notes {
         self.lost.is_empty() && self.began.is_empty() && self.hashes.is_empty() && !self.leaving
     }
 
+    /// Makes room for so many episodes that began, and hashes.
+    pub fn reserve(&mut self, began: usize, hashes: usize) {
+        self.began.reserve_exact(began * 32);
+        self.hashes.reserve_exact(hashes * 8);
+    }
+
     /// Adds an episode that began: lane (bit 31: there is a buffered half) and half, 4 bytes each; number, seed and
     /// words drawn, 8 each.
     pub fn put_began(&mut self, began: &Began) {

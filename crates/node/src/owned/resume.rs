@@ -22,6 +22,8 @@ impl OwnedSession {
     pub(super) fn put_log(&mut self, notes: &mut Notes) {
         self.log.clear();
         self.engine.take_log(&mut self.log);
+        let began = self.log.iter().filter(|event| matches!(event, LogEvent::Began { .. })).count();
+        notes.reserve(began, self.log.len() - began);
         for event in &self.log {
             match *event {
                 LogEvent::Began { lane, number, start } => notes.put_began(&Began { lane, number, start }),
