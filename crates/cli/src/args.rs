@@ -330,8 +330,8 @@ pub(crate) struct BenchClusterArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchQuicArgs {
-    /// Bytes that go there and back
-    #[arg(long, value_name = "B", default_value = "65536", value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
+    /// Bytes that go there and back: at least what 64 stepped lanes show
+    #[arg(long, value_name = "B", default_value = "65536", value_parser = clap::value_parser!(u32).range(2048..=16_777_216))]
     pub(crate) bytes: u32,
     /// How often they do so in a repetition
     #[arg(long, value_name = "N", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]

@@ -1,5 +1,5 @@
-//! `rollhouse bench quic`: frames over the cluster's endpoint beside a bare stream with the same settings, and lanes
-//! stepped by a node beside an echo of as many bytes.
+//! `rollhouse bench quic`: frames over the cluster's endpoint beside a bare stream with the same settings, the same with
+//! lanes stepped behind them, and lanes stepped by a node beside an echo of as many bytes.
 //!
 //! Two threads of this process, each with a runtime of its own as nodes and clients have it, and one connection
 //! over the loopback device. Both ways use the same connection, so that they differ by what is measured only:
@@ -29,6 +29,7 @@ use crate::failure::{Failure, Status};
 use crate::output::Output;
 use crate::table::{Align, Table};
 
+mod behind;
 #[cfg(feature = "grpc")]
 mod grpc;
 mod lanes;
@@ -45,7 +46,8 @@ pub(super) fn run(args: &BenchQuicArgs, out: &mut Output) -> Result<Status, Fail
         let dialer = Dialer::new(identities.client.clone(), Settings::default(), PROGRAM);
         let expected = Expected { role: Role::Node, name: None };
         let connection = dialer.dial_address(echo.address, &expected, None).await.map_err(failed)?;
-        let mut framed = Framed::open(&connection, bytes).await?;
+        let mut framed = Framed::open(&connection, FRAMED, vec![7; bytes]).await?;
+        let mut behind = Framed::open(&connection, BEHIND, behind::request(bytes)).await?;
         let mut bare = Bare::open(&connection, bytes).await?;
         let mut lanes = Lanes::open(&local.connection).await?;
         let step_bytes = lanes.bytes()?;
@@ -58,6 +60,7 @@ pub(super) fn run(args: &BenchQuicArgs, out: &mut Output) -> Result<Status, Fail
             let mut one = Sample::default();
             if repetition % 2 == 0 {
                 framed.measure(args.round_trips, &mut one.framed).await?;
+                one.behind = behind.round_trips(args.round_trips).await?;
                 bare.measure(args.round_trips, &mut one.bare).await?;
                 one.step = lanes.measure(args.round_trips).await?;
                 one.sized = sized.measure(args.round_trips).await?;
@@ -65,6 +68,7 @@ pub(super) fn run(args: &BenchQuicArgs, out: &mut Output) -> Result<Status, Fail
                 one.sized = sized.measure(args.round_trips).await?;
                 one.step = lanes.measure(args.round_trips).await?;
                 bare.measure(args.round_trips, &mut one.bare).await?;
+                one.behind = behind.round_trips(args.round_trips).await?;
                 framed.measure(args.round_trips, &mut one.framed).await?;
             }
             #[cfg(feature = "grpc")]
@@ -115,6 +119,8 @@ struct Measured {
 struct Sample {
     framed: Measured,
     bare: Measured,
+    /// Seconds of the median round trip with lanes stepped behind it.
+    behind: f64,
     /// Seconds of the median step of lanes, and of as many bytes there and back.
     step: f64,
     sized: f64,
@@ -150,6 +156,10 @@ struct QuicResult {
     /// Of frames over bare stream, repetition by repetition.
     bulk_ratio: Spread,
     round_trip_ratio: Spread,
+    /// As many bytes in frames there and back, with lanes stepped behind them.
+    with_lanes_behind_us: Spread,
+    /// Of that over bare stream, repetition by repetition.
+    with_lanes_behind_ratio: Spread,
     stepped: LanesResult,
 }
 
@@ -179,6 +189,8 @@ impl QuicResult {
             grpc_tls: None,
             bulk_ratio: samples.spread(|sample| sample.framed.bulk / sample.bare.bulk),
             round_trip_ratio: samples.spread(|sample| sample.framed.round_trip / sample.bare.round_trip),
+            with_lanes_behind_us: samples.spread(|sample| sample.behind * 1e6),
+            with_lanes_behind_ratio: samples.spread(|sample| sample.behind / sample.bare.round_trip),
             stepped: LanesResult::of(step_bytes, samples),
         }
     }
@@ -215,6 +227,9 @@ impl QuicResult {
         }
         table.row(self.bulk_ratio.row("frames / bare", 1.0, 3, "of the speed one way"));
         table.row(self.round_trip_ratio.row("", 1.0, 3, "of the time there and back"));
+        let what = format!("{LANES} lanes behind frames");
+        table.row(self.with_lanes_behind_us.row(&what, 1.0, 1, "us there and back"));
+        table.row(self.with_lanes_behind_ratio.row("the same / bare", 1.0, 3, "of the time there and back"));
         self.stepped.rows().into_iter().for_each(|row| table.row(row));
         table.write(out)?;
         if self.grpc_tls.is_none() {
@@ -234,9 +249,9 @@ struct Framed {
 }
 
 impl Framed {
-    async fn open(connection: &Connection, bytes: usize) -> Result<Self, Failure> {
-        let (_, reader, writer) = connection.attach(attach(FRAMED, 0), MAX_COLUMNS).await.map_err(failed)?;
-        Ok(Self { reader, writer, payload: vec![7; bytes], piece: vec![7; PIECE_BYTES], number: 0 })
+    async fn open(connection: &Connection, kind: u32, payload: Vec<u8>) -> Result<Self, Failure> {
+        let (_, reader, writer) = connection.attach(attach(kind, 0), MAX_COLUMNS).await.map_err(failed)?;
+        Ok(Self { reader, writer, payload, piece: vec![7; PIECE_BYTES], number: 0 })
     }
 
     async fn measure(&mut self, round_trips: u32, measured: &mut Measured) -> Result<(), Failure> {
@@ -249,14 +264,19 @@ impl Framed {
         // An empty echo: when it is back, everything before it was taken in.
         self.echo(0).await?;
         measured.bulk = BULK_BYTES as f64 / began.elapsed().as_secs_f64();
+        measured.round_trip = self.round_trips(round_trips).await?;
+        Ok(())
+    }
+
+    /// Seconds of the median one.
+    async fn round_trips(&mut self, round_trips: u32) -> Result<f64, Failure> {
         let mut times = Vec::with_capacity(round_trips as usize);
         for _ in 0..round_trips {
             let began = Instant::now();
             self.echo(self.payload.len()).await?;
             times.push(began.elapsed());
         }
-        measured.round_trip = median(&mut times);
-        Ok(())
+        Ok(median(&mut times))
     }
 
     async fn echo(&mut self, bytes: usize) -> Result<(), Failure> {
@@ -389,6 +409,7 @@ async fn answer(connection: Connection) {
             let _ended = match attach.index {
                 FRAMED => framed(responder).await,
                 BULK => bulk(responder).await,
+                BEHIND => behind::answer(responder).await,
                 SIZED => lanes::answer_sized(responder, attach.incarnation.counter as usize).await,
                 _ => echo(responder, attach.incarnation.counter as usize).await,
             };
@@ -489,3 +510,7 @@ const FRAMED: u32 = 0;
 const BULK: u32 = 1;
 const ECHO: u32 = 2;
 const SIZED: u32 = 3;
+const BEHIND: u32 = 4;
+/// Stepped behind frames, and by a node.
+const ENV: &str = "CartPole-v1";
+const LANES: u32 = 64;
