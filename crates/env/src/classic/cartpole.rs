@@ -1,5 +1,6 @@
 //! CartPole-v1: a pole on a cart that is pushed left or right.
 
+use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
     Determinism, EnvSpec, LANE_BIT, Lanes, OptionSpec, OptionValue, Options, Space, lane_bits,
 };
@@ -117,13 +118,24 @@ fn advance(
     let (x, x_dot) = (&mut x[..lanes], &mut x_dot[..lanes]);
     let (theta, theta_dot) = (&mut theta[..lanes], &mut theta_dot[..lanes]);
     let actions = &actions[..lanes];
+    // Three loops, not one: a lane's operations wait for one another, and the shorter a loop's body, the more lanes
+    // a processor has under way at a time.
+    let (mut sin, mut cos) = ([0.0; BLOCK_LANES], [0.0; BLOCK_LANES]);
+    let (sin, cos) = (&mut sin[..lanes], &mut cos[..lanes]);
     for i in 0..lanes {
-        let (sin, cos) = sin_cos(theta[i]);
+        (sin[i], cos[i]) = sin_cos(theta[i]);
+    }
+    let mut inverse = [0.0; BLOCK_LANES];
+    let inverse = &mut inverse[..lanes];
+    for i in 0..lanes {
+        inverse[i] = inverse_inertia(cos[i] * cos[i]);
+    }
+    for i in 0..lanes {
         // 1 pushes right, 0 left: the action's lowest bit flips the sign.
         let push = f64::from_bits((-PUSH).to_bits() ^ ((actions[i] as u64) << 63));
-        let change = push + SWING * (theta_dot[i] * theta_dot[i]) * sin;
-        let theta_dot_change = (TAU * GRAVITY * sin - cos * change) * inverse_inertia(cos * cos);
-        let x_dot_change = change - LENGTH * MASS_RATIO * theta_dot_change * cos;
+        let change = push + SWING * (theta_dot[i] * theta_dot[i]) * sin[i];
+        let theta_dot_change = (TAU * GRAVITY * sin[i] - cos[i] * change) * inverse[i];
+        let x_dot_change = change - LENGTH * MASS_RATIO * theta_dot_change * cos[i];
         x[i] += TAU * x_dot[i];
         x_dot[i] += x_dot_change;
         theta[i] += TAU * theta_dot[i];
