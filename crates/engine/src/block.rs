@@ -417,9 +417,7 @@ impl Block {
                 }
                 self.seeded |= lanes;
                 if self.recorder.is_some() || self.logs {
-                    for lane in Lanes(lanes) {
-                        self.starts[lane] = env.position(lane);
-                    }
+                    env.positions(lanes, &mut self.starts);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rollhouse_core::{ColumnMut, ColumnRef, Start, limits::BLOCK_LANES};
+use rollhouse_core::{ColumnMut, ColumnRef, Lanes, Start, lane_bits, limits::BLOCK_LANES};
 
 use crate::{Image, RenderError};
 
@@ -23,6 +23,13 @@ pub trait BatchEnv: Send {
 
     /// Where the lane's generator stands: what an episode whose reset came next would start from.
     fn position(&self, lane: usize) -> Start;
+
+    /// The same of each lane of `lanes`, to its place in `out`.
+    fn positions(&self, lanes: u64, out: &mut [Start; BLOCK_LANES]) {
+        for lane in Lanes(lanes & lane_bits(self.lanes())) {
+            out[lane] = self.position(lane);
+        }
+    }
 
     /// Puts the lane's generator to a position that [`BatchEnv::position`] gave, in this or another process.
     fn restore(&mut self, lane: usize, start: Start);

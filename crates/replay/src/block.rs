@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnRef, GameResult, Interruption, LANE_BIT, Outcome, Start, lane_bits};
 use rollhouse_env::{Kernel, Target};
 
@@ -25,11 +26,21 @@ pub struct BlockRecorder {
     lanes: usize,
     /// Lanes whose episode has begun and not ended.
     open: u64,
+    last_starts: Box<LastStarts>,
     now_ms: u64,
     row_bytes: usize,
     target: Target,
     /// Whether the writer's clock stands for the wall clock of rows.
     driven: bool,
+}
+
+/// Where the lanes' newest episodes start, as the writer knows from what it was handed.
+#[derive(Debug)]
+struct LastStarts {
+    /// Lanes of which it knows.
+    known: u64,
+    /// Seed and words of each lane.
+    lanes: [(u64, u64); BLOCK_LANES],
 }
 
 /// One batch step of a block.
@@ -74,7 +85,8 @@ impl BlockRecorder {
         let row_bytes = shared.layout.row_bytes(lanes).max(LEAST_ROW_ESTIMATE);
         let target = Target::best();
         let driven = shared.doorbell.driven_ms().is_some();
-        Self { shared, buffer, first_lane, lanes, open: 0, now_ms: 0, row_bytes, target, driven }
+        let last_starts = Box::new(LastStarts { known: 0, lanes: [(0, 0); BLOCK_LANES] });
+        Self { shared, buffer, first_lane, lanes, open: 0, last_starts, now_ms: 0, row_bytes, target, driven }
     }
 
     /// Whether it reads observations, rewards and infos; where it does not, they may be left empty.
@@ -97,8 +109,16 @@ impl BlockRecorder {
             self.abandon(lane);
         }
         self.open |= 1 << lane;
-        if self.shared.layout.starts {
-            self.push_begin(lane, start, first_obs);
+        if !self.shared.layout.starts {
+            return;
+        }
+        // Begins without rows between them would otherwise grow the buffer without end.
+        if self.buffer.estimate >= 2 * CHUNK_TARGET_BYTES && !self.wants_observations() {
+            self.next_buffer(self.now_ms);
+        }
+        self.push_begin(lane, start);
+        if self.wants_observations() {
+            self.push_first_obs(lane, first_obs);
         }
     }
 
@@ -211,26 +231,33 @@ impl BlockRecorder {
         self.push_end(lane, 0.0, 0, Outcome::Interrupted(Interruption::Cancelled).code());
     }
 
-    fn push_begin(&mut self, lane: usize, start: Start, first_obs: &[ColumnRef<'_>]) {
-        // Begins without rows between them would otherwise grow the buffer without end.
-        if self.buffer.estimate >= 2 * CHUNK_TARGET_BYTES && !self.shared.layout.recorded.has_observations() {
-            self.next_buffer(self.now_ms);
-        }
+    #[inline]
+    fn push_begin(&mut self, lane: usize, start: Start) {
+        let drawn = self.last_starts.move_to(lane, start);
         let buffer = &mut *self.buffer;
         let pos = buffer.stepped.len() as u16;
-        buffer.begins.push(BeginEvent { start, pos, lane: lane as u8 });
-        buffer.estimate += BEGIN_ESTIMATE;
-        if self.shared.layout.recorded.has_observations() {
-            assert_eq!(first_obs.len(), self.shared.layout.obs_columns.len(), "observation columns");
-            let before = buffer.first_obs.len();
-            for column in first_obs {
-                let elements = column.len() / self.lanes;
-                append_le(&mut buffer.first_obs, column.slice(lane * elements, (lane + 1) * elements));
-            }
-            let bytes = self.shared.layout.obs_bytes;
-            assert_eq!(buffer.first_obs.len() - before, bytes, "bytes of a first observation");
-            buffer.estimate += bytes;
+        buffer.begins.push(BeginEvent {
+            drawn: drawn.unwrap_or(0),
+            pos,
+            lane: lane as u8,
+            full: drawn.is_none(),
+        });
+        if drawn.is_none() {
+            buffer.full_starts.push(start);
         }
+        buffer.estimate += BEGIN_ESTIMATE;
+    }
+
+    fn push_first_obs(&mut self, lane: usize, first_obs: &[ColumnRef<'_>]) {
+        let (layout, buffer) = (&self.shared.layout, &mut *self.buffer);
+        assert_eq!(first_obs.len(), layout.obs_columns.len(), "observation columns");
+        let before = buffer.first_obs.len();
+        for column in first_obs {
+            let elements = column.len() / self.lanes;
+            append_le(&mut buffer.first_obs, column.slice(lane * elements, (lane + 1) * elements));
+        }
+        assert_eq!(buffer.first_obs.len() - before, layout.obs_bytes, "bytes of a first observation");
+        buffer.estimate += layout.obs_bytes;
     }
 
     fn push_step(&mut self, row: Row<'_>) {
@@ -270,6 +297,17 @@ impl BlockRecorder {
             self.buffer.lanes = self.lanes;
         }
         self.buffer.opened_ms = now_ms;
+    }
+}
+
+impl LastStarts {
+    /// The lane's newest episode starts there: how many words after the one before, if that says it all.
+    #[inline]
+    fn move_to(&mut self, lane: usize, start: Start) -> Option<u32> {
+        let (seed, words) = std::mem::replace(&mut self.lanes[lane], (start.seed, start.words));
+        let follows = self.known >> lane & 1 == 1 && seed == start.seed && start.half.is_none();
+        self.known |= 1 << lane;
+        if follows { u32::try_from(start.words.wrapping_sub(words)).ok() } else { None }
     }
 }
 

@@ -116,6 +116,8 @@ pub(crate) struct Buffer {
     pub(crate) ends: Vec<EndEvent>,
     pub(crate) windows: Vec<WindowEvent>,
     pub(crate) begins: Vec<BeginEvent>,
+    /// Starts of the begins that say theirs in full, in their order.
+    pub(crate) full_starts: Vec<Start>,
     /// Scores by index of their end.
     pub(crate) scores: Vec<(u32, f64)>,
     /// Per begin: that lane's row of each observation column.
@@ -146,13 +148,19 @@ pub(crate) struct WindowEvent {
     pub(crate) lane: u8,
 }
 
-/// An episode began.
+/// An episode began. Eight bytes, because with thousands of lanes the memory that events fill is what recording
+/// costs the stepping thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BeginEvent {
-    pub(crate) start: Start,
+    /// 64-bit words drawn since the lane's last begin, whose seed it shares; none of it buffered.
+    pub(crate) drawn: u32,
     pub(crate) pos: u16,
     pub(crate) lane: u8,
+    /// Whether its start is the next of the full ones instead.
+    pub(crate) full: bool,
 }
+
+const _: () = assert!(size_of::<BeginEvent>() == 8 && size_of::<EndEvent>() == 16);
 
 /// Has a meaningful hash.
 pub(crate) const CODE_HASH: u8 = 1 << 6;
@@ -181,13 +189,15 @@ impl Buffer {
             ActionCoding::Planes { .. } if !has_observations => 0,
             _ => CHUNK_TARGET_BYTES + 2 * layout.row_bytes(lanes),
         };
+        let begins = if layout.starts { until_target(BEGIN_ESTIMATE) } else { 0 };
         Box::new(Self {
             stepped: Vec::with_capacity(rows + 1),
             planes: Vec::with_capacity((rows + 1) * layout.actions.planes()),
             raw: Vec::with_capacity(raw),
             ends: Vec::with_capacity(until_target(END_ESTIMATE)),
             windows: Vec::with_capacity(until_target(WINDOW_ESTIMATE)),
-            begins: Vec::with_capacity(if layout.starts { until_target(BEGIN_ESTIMATE) } else { 0 }),
+            begins: Vec::with_capacity(begins),
+            full_starts: Vec::with_capacity(begins),
             first_obs: Vec::with_capacity(if has_observations {
                 CHUNK_TARGET_BYTES + 2 * layout.obs_bytes * lanes
             } else {
@@ -205,6 +215,7 @@ impl Buffer {
             + self.ends.capacity() * size_of::<EndEvent>()
             + self.windows.capacity() * size_of::<WindowEvent>()
             + self.begins.capacity() * size_of::<BeginEvent>()
+            + self.full_starts.capacity() * size_of::<Start>()
             + self.first_obs.capacity()
     }
 
@@ -221,6 +232,7 @@ impl Buffer {
         self.ends.clear();
         self.windows.clear();
         self.begins.clear();
+        self.full_starts.clear();
         self.scores.clear();
         self.first_obs.clear();
         self.numbers.clear();

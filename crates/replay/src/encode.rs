@@ -1,6 +1,6 @@
 //! From a raw buffer to a chunk's payload; runs on the writer thread.
 
-use rollhouse_core::limits::HASH_WINDOW_STEPS;
+use rollhouse_core::limits::{BLOCK_LANES, HASH_WINDOW_STEPS};
 use rollhouse_core::{Lanes, Start, lane_bits};
 
 use crate::buffer::{ActionCoding, Buffer, CODE_HASH, CODE_RESULT_SHIFT, EndEvent, Layout};
@@ -115,13 +115,12 @@ impl Encoder {
 
     /// Counts ages and numbers through the buffer and finds what is kept.
     fn count(&mut self, buffer: &mut Buffer, state: &mut BlockState) -> Result<(), Malformed> {
-        sort_events(buffer);
-        self.end_keys.clear();
-        self.end_keys.extend(buffer.ends.iter().map(|e| key(e.pos, e.lane)));
-        self.begin_keys.clear();
-        self.begin_keys.extend(buffer.begins.iter().map(|e| key(e.pos, e.lane)));
-        self.starts.clear();
-        self.starts.extend(buffer.begins.iter().map(|e| e.start));
+        self.find_starts(buffer, state)?;
+        self.take_keys(buffer);
+        if !self.end_keys.is_sorted() || !self.begin_keys.is_sorted() {
+            sort_events(buffer, &mut self.starts);
+            self.take_keys(buffer);
+        }
         let events = Events {
             stepped: &buffer.stepped,
             ends: &self.end_keys,
@@ -132,6 +131,37 @@ impl Encoder {
         self.counted.restart(self.sampling, buffer, state);
         let mut counting = Counting { counted: &mut self.counted, buffer };
         walk(state, lane_bits(state.lanes), events, &mut counting)
+    }
+
+    /// The start of every begin, in the order in which they came.
+    fn find_starts(&mut self, buffer: &Buffer, state: &BlockState) -> Result<(), Malformed> {
+        self.starts.clear();
+        let mut known = [Start::default(); BLOCK_LANES];
+        for (known, lane) in known.iter_mut().zip(&state.table) {
+            *known = lane.start;
+        }
+        let mut full = buffer.full_starts.iter();
+        for event in &buffer.begins {
+            let known = known.get_mut(usize::from(event.lane)).ok_or(Malformed("begin of no lane"))?;
+            *known = if event.full {
+                *full.next().ok_or(Malformed("begin without a start"))?
+            } else {
+                Start {
+                    seed: known.seed,
+                    words: known.words.wrapping_add(u64::from(event.drawn)),
+                    half: None,
+                }
+            };
+            self.starts.push(*known);
+        }
+        Ok(())
+    }
+
+    fn take_keys(&mut self, buffer: &Buffer) {
+        self.end_keys.clear();
+        self.end_keys.extend(buffer.ends.iter().map(|e| key(e.pos, e.lane)));
+        self.begin_keys.clear();
+        self.begin_keys.extend(buffer.begins.iter().map(|e| key(e.pos, e.lane)));
     }
 
     /// Which lanes stepped: by rule with exceptions, or as masks if that is shorter.
@@ -301,7 +331,10 @@ impl Encoder {
             put_varint(out, u64::from(key - last));
             last = *key;
         }
-        let mut known: Vec<Start> = before.table.iter().map(|lane| lane.start).collect();
+        let mut known = [Start::default(); BLOCK_LANES];
+        for (known, lane) in known.iter_mut().zip(&before.table) {
+            *known = lane.start;
+        }
         for (key, start) in stored() {
             let known = &mut known[(key & 63) as usize];
             let words = zigzag(start.words.wrapping_sub(known.words) as i64);
@@ -399,6 +432,7 @@ struct Counting<'a> {
 }
 
 impl Visit for Counting<'_> {
+    #[inline]
     fn row(&mut self, pos: usize, stepped: u64, base: &[i64; 64]) {
         let counted = &mut *self.counted;
         counted.present |= stepped & counted.keeps;
@@ -423,6 +457,7 @@ impl Visit for Counting<'_> {
         }
     }
 
+    #[inline]
     fn end(&mut self, index: usize, piece: Piece) {
         let counted = &mut *self.counted;
         let kept = counted.keeps(piece.lane);
@@ -448,8 +483,9 @@ impl Visit for Counting<'_> {
     }
 }
 
-/// Puts events of one position into the order of lanes; they mostly are.
-fn sort_events(buffer: &mut Buffer) {
+/// Puts events of one position into the order of lanes, and `starts` into that of the begins.
+#[cold]
+fn sort_events(buffer: &mut Buffer, starts: &mut [Start]) {
     if !buffer.ends.is_sorted_by_key(|e| key(e.pos, e.lane)) {
         let mut order: Vec<usize> = (0..buffer.ends.len()).collect();
         order.sort_by_key(|&at| key(buffer.ends[at].pos, buffer.ends[at].lane));
@@ -467,6 +503,8 @@ fn sort_events(buffer: &mut Buffer) {
         order.sort_by_key(|&at| key(buffer.begins[at].pos, buffer.begins[at].lane));
         let sorted: Vec<_> = order.iter().map(|&at| buffer.begins[at]).collect();
         buffer.begins.copy_from_slice(&sorted);
+        let sorted: Vec<_> = order.iter().map(|&at| starts[at]).collect();
+        starts.copy_from_slice(&sorted);
         let rows: Vec<u8> =
             order.iter().flat_map(|&at| &buffer.first_obs[at * bytes..][..bytes]).copied().collect();
         buffer.first_obs.copy_from_slice(&rows);
