@@ -68,96 +68,147 @@ pub(crate) fn walk(
     visit: &mut impl Visit,
 ) -> Result<(), Malformed> {
     let lanes = lanes & lane_bits(state.lanes);
-    let mut base = [0i64; 64];
-    let mut from_age = [0u64; 64];
-    let mut from_row = [0usize; 64];
-    for lane in Lanes(lanes) {
-        let entry = &mut state.table[lane];
-        base[lane] = -(entry.age as i64);
-        from_age[lane] = entry.age;
-        if entry.age == 0 {
-            entry.started_ms = events.ms;
-        }
-    }
-    let (mut end, mut begin) = (0, 0);
+    let mut walker = Walker::new(state, lanes, events);
     for pos in 0..=events.stepped.len() {
         if let Some(&stepped) = pos.checked_sub(1).and_then(|row| events.stepped.get(row)) {
             for lane in Lanes(lanes & !stepped) {
-                base[lane] += 1;
+                walker.base[lane] += 1;
             }
-            state.ended = 0;
-            visit.row(pos, stepped, &base);
+            walker.state.ended = 0;
+            visit.row(pos, stepped, &walker.base);
         }
-        let limit = (pos as u32 + 1) << 6;
-        while let Some(is_end) = next_is_end(&events, end, begin, limit, state.open) {
-            let key = if is_end { events.ends[end] } else { events.begins[begin] };
-            let lane = (key & 63) as usize;
-            let Some(entry) = state.table.get_mut(lane) else {
-                return Err(Malformed("event of a lane beyond the block's"));
-            };
-            if is_end {
-                let piece = Piece {
-                    lane,
-                    number: entry.number,
-                    start: entry.start,
-                    started_ms: entry.started_ms,
-                    from_age: from_age[lane],
-                    age: (pos as i64 - base[lane]) as u64,
-                    from_row: from_row[lane],
-                    to_row: pos,
-                };
-                entry.number = entry.number.wrapping_add(1);
+        walker.events_at(pos, visit)?;
+    }
+    walker.finish(lanes, visit)
+}
+
+struct Walker<'a, 'b> {
+    state: &'a mut BlockState,
+    events: Events<'b>,
+    /// After row `pos - 1`, a lane's age is `pos - base`.
+    base: [i64; 64],
+    from_age: [u64; 64],
+    from_row: [usize; 64],
+    /// Ends and begins behind it.
+    end: usize,
+    begin: usize,
+    /// Keys of the next ones.
+    next_end: u32,
+    next_begin: u32,
+}
+
+impl<'a, 'b> Walker<'a, 'b> {
+    fn new(state: &'a mut BlockState, lanes: u64, events: Events<'b>) -> Self {
+        let (mut base, mut from_age) = ([0; 64], [0; 64]);
+        for lane in Lanes(lanes) {
+            let entry = &mut state.table[lane];
+            base[lane] = -(entry.age as i64);
+            from_age[lane] = entry.age;
+            if entry.age == 0 {
                 entry.started_ms = events.ms;
-                base[lane] = pos as i64;
-                from_age[lane] = 0;
-                from_row[lane] = pos;
-                state.open &= !(1 << lane);
-                state.ended |= 1 << lane;
-                visit.end(end, piece);
-                end += 1;
-            } else {
-                entry.start = events.starts.get(begin).copied().ok_or(Malformed("begin without a start"))?;
-                state.open |= 1 << lane;
-                let number = entry.number;
-                visit.begin(begin, lane, number);
-                begin += 1;
             }
         }
+        let (next_end, next_begin) = (key_at(events.ends, 0), key_at(events.begins, 0));
+        Self { state, events, base, from_age, from_row: [0; 64], end: 0, begin: 0, next_end, next_begin }
     }
-    if end < events.ends.len() || begin < events.begins.len() {
-        return Err(Malformed("event after the last row"));
+
+    /// What happened after `pos` rows.
+    #[inline(always)]
+    fn events_at(&mut self, pos: usize, visit: &mut impl Visit) -> Result<(), Malformed> {
+        let limit = (pos as u32 + 1) << 6;
+        let alternate = !self.events.begins.is_empty();
+        // What happens in one lane does not concern another: ends first, then begins, which a processor foresees
+        // better than the two by turns, as far as they are what the lane waits for.
+        while self.next_end < limit && (!alternate || self.is_open(self.next_end)) {
+            self.take_end(pos, visit)?;
+        }
+        while self.next_begin < limit && !self.is_open(self.next_begin) {
+            self.take_begin(visit)?;
+        }
+        while self.next_end.min(self.next_begin) < limit {
+            let by_turns = self.next_end == self.next_begin;
+            if if by_turns { self.is_open(self.next_end) } else { self.next_end < self.next_begin } {
+                self.take_end(pos, visit)?;
+            } else {
+                self.take_begin(visit)?;
+            }
+        }
+        Ok(())
     }
-    let rows = events.stepped.len();
-    for lane in Lanes(lanes) {
-        let entry = &mut state.table[lane];
-        entry.age = (rows as i64 - base[lane]) as u64;
-        visit.rest(Piece {
+
+    #[inline(always)]
+    fn is_open(&self, key: u32) -> bool {
+        self.state.open >> (key & 63) & 1 == 1
+    }
+
+    #[inline(always)]
+    fn take_end(&mut self, pos: usize, visit: &mut impl Visit) -> Result<(), Malformed> {
+        let lane = (self.next_end & 63) as usize;
+        let entry = self.state.table.get_mut(lane).ok_or(BEYOND)?;
+        let piece = Piece {
             lane,
             number: entry.number,
             start: entry.start,
             started_ms: entry.started_ms,
-            from_age: from_age[lane],
-            age: entry.age,
-            from_row: from_row[lane],
-            to_row: rows,
-        });
+            from_age: self.from_age[lane],
+            age: (pos as i64 - self.base[lane]) as u64,
+            from_row: self.from_row[lane],
+            to_row: pos,
+        };
+        entry.number = entry.number.wrapping_add(1);
+        entry.started_ms = self.events.ms;
+        self.base[lane] = pos as i64;
+        self.from_age[lane] = 0;
+        self.from_row[lane] = pos;
+        self.state.open &= !(1 << lane);
+        self.state.ended |= 1 << lane;
+        visit.end(self.end, piece);
+        self.end += 1;
+        self.next_end = key_at(self.events.ends, self.end);
+        Ok(())
     }
-    Ok(())
+
+    #[inline(always)]
+    fn take_begin(&mut self, visit: &mut impl Visit) -> Result<(), Malformed> {
+        let lane = (self.next_begin & 63) as usize;
+        let entry = self.state.table.get_mut(lane).ok_or(BEYOND)?;
+        entry.start = *self.events.starts.get(self.begin).ok_or(Malformed("begin without a start"))?;
+        self.state.open |= 1 << lane;
+        visit.begin(self.begin, lane, entry.number);
+        self.begin += 1;
+        self.next_begin = key_at(self.events.begins, self.begin);
+        Ok(())
+    }
+
+    /// After the last row.
+    fn finish(self, lanes: u64, visit: &mut impl Visit) -> Result<(), Malformed> {
+        let Self { state, events, base, from_age, from_row, .. } = self;
+        if self.end < events.ends.len() || self.begin < events.begins.len() {
+            return Err(Malformed("event after the last row"));
+        }
+        let rows = events.stepped.len();
+        for lane in Lanes(lanes) {
+            let entry = &mut state.table[lane];
+            entry.age = (rows as i64 - base[lane]) as u64;
+            visit.rest(Piece {
+                lane,
+                number: entry.number,
+                start: entry.start,
+                started_ms: entry.started_ms,
+                from_age: from_age[lane],
+                age: entry.age,
+                from_row: from_row[lane],
+                to_row: rows,
+            });
+        }
+        Ok(())
+    }
 }
 
-/// Whether the next event with a key under `limit` is an end; `None` if there is no more.
+const BEYOND: Malformed = Malformed("event of a lane beyond the block's");
+
+/// An event's key; one above all others if there is no such event.
 #[inline(always)]
-fn next_is_end(events: &Events<'_>, end: usize, begin: usize, limit: u32, open: u64) -> Option<bool> {
-    let next_end = events.ends.get(end).copied().filter(|&key| key < limit);
-    if events.begins.is_empty() {
-        return next_end.map(|_| true);
-    }
-    let next_begin = events.begins.get(begin).copied().filter(|&key| key < limit);
-    match (next_end, next_begin) {
-        (None, None) => None,
-        (Some(_), None) => Some(true),
-        (None, Some(_)) => Some(false),
-        (Some(end), Some(begin)) if end == begin => Some(open >> (end & 63) & 1 == 1),
-        (Some(end), Some(begin)) => Some(end < begin),
-    }
+fn key_at(keys: &[u32], index: usize) -> u32 {
+    keys.get(index).copied().unwrap_or(u32::MAX)
 }
