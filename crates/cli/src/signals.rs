@@ -1,9 +1,9 @@
-//! Ctrl-C: the first asks, the second ends.
+//! Ctrl-C: the first asks, the second ends. Writing beyond a limit of file sizes does neither.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 
 use crate::failure::{Failure, Status};
 
@@ -15,5 +15,8 @@ pub(crate) fn ending() -> Result<Arc<AtomicBool>, Failure> {
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
             .map_err(|error| Failure::new(Status::Failed, format_args!("cannot catch Ctrl-C: {error}")))?;
     }
+    // So that such a write fails as on a full disk; by default it ends the process.
+    signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))
+        .map_err(|error| Failure::new(Status::Failed, format_args!("cannot catch SIGXFSZ: {error}")))?;
     Ok(flag)
 }

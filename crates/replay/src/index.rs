@@ -305,7 +305,7 @@ pub(crate) fn decoder_of(run: &RunInfo) -> Decoder {
 pub(crate) fn read_all(file: &dyn DiskFile) -> io::Result<Vec<u8>> {
     let len = file.len()?;
     if len > 2 * MAX_SEGMENT_BYTES {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "segment larger than any writer makes"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "segment larger than any writer makes"));
     }
     read_range(file, 0, len)
 }

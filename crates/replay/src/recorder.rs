@@ -470,9 +470,13 @@ impl Drop for RunRecorder {
 }
 
 impl DiskError {
-    /// Whether the disk was full.
+    /// Whether the disk was full, or a quota or limit of file sizes was reached.
     pub fn is_full(&self) -> bool {
-        matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        let kind = self.source.kind();
+        matches!(
+            kind,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+        )
     }
 }
 
