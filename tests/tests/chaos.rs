@@ -1,5 +1,5 @@
-//! Processes of a cluster are killed and paused at random, again and again, under a trainer that steps: the bench that
-//! does so, on a small scale.
+//! Processes of a cluster are killed and paused at random, again and again, their disks are full and the links between
+//! them cut, under a trainer that steps: the bench that does so, on a small scale.
 
 use rollhouse_tests::{Folder, json_lines};
 
@@ -10,14 +10,20 @@ fn thirty_kills_over_all_processes_cost_no_episode_and_no_frame_and_leave_nothin
     let [result] = results.as_slice() else { panic!("{results:?}") };
     let count = |part: &str, name: &str| result[part][name].as_u64().unwrap_or_else(|| panic!("{result}"));
     assert_eq!(count("faults", "node_killed") + count("faults", "coordinator_killed"), 30, "{result}");
-    for process in ["node_killed", "coordinator_killed", "node_paused"] {
-        assert!(count("faults", process) > 0, "{process}: {result}");
+    for kind in
+        ["node_killed", "coordinator_killed", "node_paused", "node_disk_full", "link_cut", "link_cut_one_way"]
+    {
+        assert!(count("faults", kind) > 0, "{kind}: {result}");
     }
+    assert!(result["datagrams_lost"].as_u64() > Some(0), "{result}");
     for kind in ["frames_differing", "durable_lost", "duplicates", "invented", "changed_lanes"] {
         assert_eq!(count("audit", kind), 0, "{kind}: {result}");
     }
     for kind in ["sockets", "descriptors", "mappings", "processes", "socket_files"] {
         assert_eq!(result["audit"]["leaked"][kind], 0, "{kind}: {result}");
+    }
+    for kind in ["sockets", "descriptors", "mappings"] {
+        assert_eq!(result["audit"]["leaked"]["of_services"][kind], 0, "{kind}: {result}");
     }
     // Lanes were hit and went on, and what was compared was not nothing.
     assert!(count("recovery", "count") > 0 && count("audit", "episodes") > 0, "{result}");

@@ -273,7 +273,8 @@ pub(crate) enum BenchWhat {
     Cluster(BenchClusterArgs),
     /// A step through memory shared with a node's process, beside the engine alone and QUIC
     Shm(BenchShmArgs),
-    /// A trainer on a cluster whose processes are killed and paused, compared with an engine and with the store
+    /// A trainer on a cluster whose processes are killed and paused, whose disks are full and whose links are cut,
+    /// compared with an engine and with the store
     Chaos(BenchChaosArgs),
 }
 

@@ -1,5 +1,6 @@
 //! What is compared afterwards: episodes of the store with those that were played, and what this process holds.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,14 +8,16 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 
 use super::failed;
-use super::trainer::Episodes;
+use super::trainer::{Episodes, digest};
 use crate::failure::{Failure, Status};
 
 /// What the store has of a run, beside what its trainer saw.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Audit {
-    /// Finished, and not there.
+    /// Finished, and not there, though no disk was full.
     pub(super) lost: u64,
+    /// Finished, and not there, but the disk was full before they were durable.
+    pub(super) lost_undurable: u64,
     /// Listed more than once.
     pub(super) duplicates: u64,
     /// There as finished, but never seen.
@@ -33,11 +36,31 @@ pub(super) struct Stored {
 }
 
 impl Audit {
-    /// Compares; `stored` in any order.
-    pub(super) fn of(seen: &[Episodes], mut stored: Vec<Stored>) -> Self {
+    /// Compares; `stored` in any order. Of what is `at_risk`, by lane and number, anything may be missing.
+    pub(super) fn of(
+        seen: &[Episodes],
+        at_risk: &BTreeMap<(usize, u64), u64>,
+        mut stored: Vec<Stored>,
+    ) -> Self {
         stored.sort_by_key(|episode| (episode.lane, episode.number));
         let mut audit = Self::default();
-        let mut found = vec![Episodes::default(); seen.len()];
+        // Of each lane: the number up to which all is looked at, and the digest of what is there or may be missing.
+        let mut found = vec![(0, 0_u64, false); seen.len()];
+        let skip = |audit: &mut Self, found: &mut (u64, u64, bool), lane: usize, to: u64| {
+            for number in found.0..to {
+                match at_risk.get(&(lane, number)) {
+                    Some(part) => {
+                        audit.lost_undurable += 1;
+                        found.1 = found.1.wrapping_add(*part);
+                    }
+                    None => {
+                        audit.lost += 1;
+                        found.2 = true;
+                    }
+                }
+            }
+            found.0 = to;
+        };
         let mut last = None;
         for episode in stored {
             let Stored { lane, number, length, total_reward } = episode;
@@ -47,19 +70,22 @@ impl Audit {
             } else if seen.get(lane).is_none_or(|episodes| number >= episodes.count) {
                 audit.invented += 1;
             } else {
-                found[lane].add(length, total_reward);
+                skip(&mut audit, &mut found[lane], lane, number);
+                found[lane].0 = number + 1;
+                found[lane].1 = found[lane].1.wrapping_add(digest(number, length, total_reward));
             }
             last = name;
         }
-        for (seen, found) in seen.iter().zip(&found) {
-            audit.lost += seen.count - found.count;
-            audit.changed_lanes += u64::from(seen.count == found.count && seen.digest != found.digest);
+        for (lane, (seen, found)) in seen.iter().zip(&mut found).enumerate() {
+            skip(&mut audit, found, lane, seen.count);
+            let (_, digest, has_lost) = *found;
+            audit.changed_lanes += u64::from(!has_lost && seen.digest != digest);
         }
         audit
     }
 }
 
-/// What this process holds that could leak.
+/// What a process holds that could leak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub(super) struct Held {
     pub(super) sockets: u64,
@@ -72,8 +98,13 @@ pub(super) struct Held {
 impl Held {
     /// By this process, now.
     pub(super) fn now() -> Result<Self, Failure> {
+        Self::of("self")
+    }
+
+    /// By the process of that id.
+    pub(super) fn of(process: &str) -> Result<Self, Failure> {
         let mut held = Self::default();
-        for entry in std::fs::read_dir("/proc/self/fd").map_err(failed)? {
+        for entry in std::fs::read_dir(format!("/proc/{process}/fd")).map_err(failed)? {
             // The one that reads the folder is gone by now.
             let Ok(link) = std::fs::read_link(entry.map_err(failed)?.path()) else { continue };
             match link.to_string_lossy().starts_with("socket:") {
@@ -81,9 +112,18 @@ impl Held {
                 false => held.descriptors += 1,
             }
         }
-        let maps = std::fs::read_to_string("/proc/self/maps").map_err(failed)?;
+        let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).map_err(failed)?;
         held.mappings = maps.lines().filter(|line| line.contains("/memfd:")).count() as u64;
         Ok(held)
+    }
+
+    /// Both together.
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            sockets: self.sockets + other.sockets,
+            descriptors: self.descriptors + other.descriptors,
+            mappings: self.mappings + other.mappings,
+        }
     }
 
     /// What is held now beyond that.
@@ -151,7 +191,9 @@ mod tests {
     fn seen(facts: &[&[(u64, f64)]]) -> Vec<Episodes> {
         let lane = |facts: &&[(u64, f64)]| {
             let mut episodes = Episodes::default();
-            facts.iter().for_each(|&(length, total_reward)| episodes.add(length, total_reward));
+            for &(length, total_reward) in *facts {
+                episodes.add(length, total_reward);
+            }
             episodes
         };
         facts.iter().map(lane).collect()
@@ -164,15 +206,32 @@ mod tests {
     #[test]
     fn an_audit_tells_what_is_lost_doubled_invented_and_changed() {
         let seen = seen(&[&[(3, -3.0), (5, -5.0)], &[(9, -9.0)]]);
+        let audit = |stored| Audit::of(&seen, &BTreeMap::new(), stored);
         let all = vec![stored(1, 0, 9, -9.0), stored(0, 1, 5, -5.0), stored(0, 0, 3, -3.0)];
-        assert_eq!(Audit::of(&seen, all.clone()), Audit::default());
-        let without = all[..2].to_vec();
-        assert_eq!(Audit::of(&seen, without), Audit { lost: 1, ..Audit::default() });
+        assert_eq!(audit(all.clone()), Audit::default());
+        for missing in 0..3 {
+            let mut without = all.clone();
+            without.remove(missing);
+            assert_eq!(audit(without), Audit { lost: 1, ..Audit::default() });
+        }
         let twice = [all.clone(), vec![all[0]]].concat();
-        assert_eq!(Audit::of(&seen, twice), Audit { duplicates: 1, ..Audit::default() });
+        assert_eq!(audit(twice), Audit { duplicates: 1, ..Audit::default() });
         let more = [all.clone(), vec![stored(1, 1, 2, -2.0), stored(2, 0, 2, -2.0)]].concat();
-        assert_eq!(Audit::of(&seen, more), Audit { invented: 2, ..Audit::default() });
+        assert_eq!(audit(more), Audit { invented: 2, ..Audit::default() });
         let other = [all[..2].to_vec(), vec![stored(0, 0, 3, -2.0)]].concat();
-        assert_eq!(Audit::of(&seen, other), Audit { changed_lanes: 1, ..Audit::default() });
+        assert_eq!(audit(other), Audit { changed_lanes: 1, ..Audit::default() });
+    }
+
+    #[test]
+    fn what_was_not_durable_when_a_disk_was_full_may_be_missing_and_nothing_else() {
+        let seen = seen(&[&[(3, -3.0), (5, -5.0), (7, -7.0)]]);
+        let at_risk = BTreeMap::from([((0, 1), digest(1, 5, -5.0))]);
+        let all = [stored(0, 0, 3, -3.0), stored(0, 1, 5, -5.0), stored(0, 2, 7, -7.0)];
+        let audit = |stored: &[Stored]| Audit::of(&seen, &at_risk, stored.to_vec());
+        assert_eq!(audit(&all), Audit::default());
+        assert_eq!(audit(&[all[0], all[2]]), Audit { lost_undurable: 1, ..Audit::default() });
+        assert_eq!(audit(&all[1..]), Audit { lost: 1, ..Audit::default() });
+        let changed = Audit { lost_undurable: 1, changed_lanes: 1, ..Audit::default() };
+        assert_eq!(audit(&[all[0], stored(0, 2, 7, -6.0)]), changed);
     }
 }

@@ -19,14 +19,40 @@ pub(super) enum Blow {
     Kill,
     /// SIGSTOP; SIGCONT afterwards.
     Pause,
+    /// Its disk is full: no file of it can grow.
+    Fill,
+}
+
+/// The way of datagrams between two processes. The first one dials.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Link {
+    TrainerCoordinator,
+    TrainerNode(usize),
+    NodeCoordinator(usize),
+}
+
+/// In which direction nothing arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cut {
+    Both,
+    /// What the dialling side sends.
+    There,
+    /// What it is sent.
+    Back,
+}
+
+/// What a fault does to whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Harm {
+    Process(Target, Blow),
+    Link(Link, Cut),
 }
 
 /// One fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fault {
-    pub(super) target: Target,
-    pub(super) blow: Blow,
-    /// How long the process is away.
+    pub(super) harm: Harm,
+    /// How long it lasts.
     pub(super) lasts: Duration,
     /// How long until the next fault.
     pub(super) rest: Duration,
@@ -49,15 +75,38 @@ impl Plan {
 
     pub(super) fn next(&mut self) -> Fault {
         let on_coordinator = self.below(100) < COORDINATOR_PERCENT;
-        let target =
-            if on_coordinator { Target::Coordinator } else { Target::Node(self.below(self.nodes) as usize) };
-        let blow = if self.below(100) < PAUSE_PERCENT { Blow::Pause } else { Blow::Kill };
+        let node = self.below(self.nodes) as usize;
+        let target = if on_coordinator { Target::Coordinator } else { Target::Node(node) };
+        let kind = self.below(100);
+        let harm = if kind < PAUSE_PERCENT {
+            Harm::Process(target, Blow::Pause)
+        } else if kind < PAUSE_PERCENT + FILL_PERCENT {
+            Harm::Process(target, Blow::Fill)
+        } else if kind < PAUSE_PERCENT + FILL_PERCENT + CUT_PERCENT {
+            Harm::Link(self.link(node), self.cut())
+        } else {
+            Harm::Process(target, Blow::Kill)
+        };
         let long = self.below(100) < LONG_PERCENT;
         let lasts = if long { LEAST_LONG + self.below(SPREAD_LONG) } else { self.below(MOST_SHORT) };
-        let lasts = Duration::from_millis(lasts);
+        // A disk that is full for a moment is not noticed: it is synced once a second.
+        let least = if matches!(harm, Harm::Process(_, Blow::Fill)) { LEAST_FILL } else { 0 };
+        let lasts = Duration::from_millis(least + lasts);
         let alone = self.below(100) >= TOGETHER_PERCENT;
         let rest = Duration::from_millis(LEAST_REST + self.below(SPREAD_REST));
-        Fault { target, blow, lasts, rest, alone }
+        Fault { harm, lasts, rest, alone }
+    }
+
+    fn link(&mut self, node: usize) -> Link {
+        match self.below(7) {
+            0 => Link::TrainerCoordinator,
+            1..=3 => Link::TrainerNode(node),
+            _ => Link::NodeCoordinator(node),
+        }
+    }
+
+    fn cut(&mut self) -> Cut {
+        [Cut::Both, Cut::There, Cut::Back][self.below(3) as usize]
     }
 
     fn below(&mut self, bound: u64) -> u64 {
@@ -68,37 +117,55 @@ impl Plan {
 
 /// The coordinator is one process of four.
 const COORDINATOR_PERCENT: u64 = 25;
-const PAUSE_PERCENT: u64 = 20;
+const PAUSE_PERCENT: u64 = 12;
+const FILL_PERCENT: u64 = 8;
+const CUT_PERCENT: u64 = 10;
 /// Faults after which the next one does not wait.
-const TOGETHER_PERCENT: u64 = 25;
-/// Faults in which the process is away for so long that a node is taken for lost, which it is after 5 s.
+const TOGETHER_PERCENT: u64 = 45;
+/// Faults that last for so long that a node is taken for lost, which it is after 5 s.
 const LONG_PERCENT: u64 = 10;
 /// Milliseconds.
 const LEAST_LONG: u64 = 6_000;
 const SPREAD_LONG: u64 = 2_000;
 const MOST_SHORT: u64 = 1_000;
+const LEAST_FILL: u64 = 1_200;
 /// Milliseconds between faults.
-const LEAST_REST: u64 = 100;
-const SPREAD_REST: u64 = 900;
+const LEAST_REST: u64 = 50;
+const SPREAD_REST: u64 = 650;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_gives_the_same_faults_again_and_every_process_gets_every_kind() {
+    fn a_seed_gives_the_same_faults_again_and_every_process_and_link_gets_every_kind() {
         let draw = |seed| {
             let mut plan = Plan::new(seed, 3);
-            (0..400).map(|_| plan.next()).collect::<Vec<_>>()
+            (0..1000).map(|_| plan.next()).collect::<Vec<_>>()
         };
         let faults = draw(7);
         assert_eq!(faults, draw(7));
         assert_ne!(faults, draw(8));
+        let drawn = |harm| faults.iter().any(|fault| fault.harm == harm);
         for target in [Target::Coordinator, Target::Node(0), Target::Node(1), Target::Node(2)] {
-            for blow in [Blow::Kill, Blow::Pause] {
-                assert!(faults.iter().any(|fault| (fault.target, fault.blow) == (target, blow)));
+            for blow in [Blow::Kill, Blow::Pause, Blow::Fill] {
+                assert!(drawn(Harm::Process(target, blow)), "{target:?} {blow:?}");
             }
         }
+        for cut in [Cut::Both, Cut::There, Cut::Back] {
+            let cuts = |link: fn(&Link) -> bool| {
+                let cut_links = faults.iter().filter_map(|fault| match fault.harm {
+                    Harm::Link(link, drawn) if drawn == cut => Some(link),
+                    _ => None,
+                });
+                cut_links.into_iter().any(|cut_link| link(&cut_link))
+            };
+            assert!(cuts(|link| matches!(link, Link::TrainerCoordinator)), "{cut:?}");
+            assert!(cuts(|link| matches!(link, Link::TrainerNode(_))), "{cut:?}");
+            assert!(cuts(|link| matches!(link, Link::NodeCoordinator(_))), "{cut:?}");
+        }
+        let kills = faults.iter().filter(|fault| matches!(fault.harm, Harm::Process(_, Blow::Kill))).count();
+        assert!(kills * 2 > faults.len(), "most of them are kills: {kills}");
         assert!(faults.iter().any(|fault| fault.lasts > Duration::from_secs(5)));
         assert!(faults.iter().any(|fault| fault.alone) && faults.iter().any(|fault| !fault.alone));
     }

@@ -2,14 +2,17 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rollhouse_wire::{CertificateAuthority, NewToken, Role};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 
-use super::plan::Target;
+use super::audit::Held;
+use super::links::Links;
+use super::plan::{Link, Target};
 use crate::certs::{authority_failure, private_folder, write_identity};
 use crate::failure::{Failure, Status};
 use crate::token;
@@ -19,8 +22,10 @@ pub(super) struct Processes {
     folder: PathBuf,
     coordinator: Service,
     nodes: Vec<Service>,
-    /// The connection string, with a token that lets do anything.
-    pub(super) connection: String,
+    /// Where the coordinator listens.
+    address: String,
+    /// The rest of the connection string, with a token that lets do anything.
+    credentials: String,
 }
 
 /// One process, which comes back at the same address.
@@ -30,6 +35,10 @@ struct Service {
     arguments: Vec<String>,
     /// When it is to be started or woken.
     due: Option<(Instant, Away)>,
+    /// Until when its disk is full.
+    full: Option<Instant>,
+    /// It was started while its disk was full, which it may be refused for.
+    started_full: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,7 +49,8 @@ enum Away {
 
 impl Processes {
     /// Makes an authority, certificates and a token, starts all processes, and waits until the nodes have joined.
-    pub(super) fn start(folder: &Path, nodes: usize) -> Result<Self, Failure> {
+    /// They and the trainer reach each other by `links`.
+    pub(super) fn start(folder: &Path, nodes: usize, links: &Links) -> Result<Self, Failure> {
         let authority_folder = folder.join("ca");
         private_folder(&authority_folder)?;
         let authority =
@@ -62,11 +72,23 @@ impl Processes {
         let mut coordinator = Service::start(folder, COORDINATOR, line(ANY))?;
         let address = coordinator.heard(folder, "listens on ")?;
         coordinator.arguments = line(&address);
-        let connection = format!("rollhouse://{address}?token={token}&ca={}", authority.fingerprint());
-        let mut all = Self { folder: folder.to_owned(), coordinator, nodes: Vec::new(), connection };
+        let leads = |link, to: &str| to.parse().map(|to| links.lead(link, to)).map_err(unparsable);
+        leads(Link::TrainerCoordinator, &address)?;
+        let credentials = format!("token={token}&ca={}", authority.fingerprint());
+        let mut all = Self {
+            folder: folder.to_owned(),
+            coordinator,
+            nodes: Vec::new(),
+            address: address.clone(),
+            credentials,
+        };
         for index in 0..nodes {
             let name = format!("node-{index}");
             identity(Role::Node, &name)?;
+            leads(Link::NodeCoordinator(index), &address)?;
+            let dialled = |link| links.address(link).map_or_else(String::new, |to| to.to_string());
+            let coordinator = dialled(Link::NodeCoordinator(index));
+            let advertise = format!("node.advertise={}", dialled(Link::TrainerNode(index)));
             let line = |listen: &str| {
                 let listen = format!("node.listen={listen}");
                 let seal = format!("spool.seal_after={SEAL_AFTER}");
@@ -75,9 +97,11 @@ impl Processes {
                     "--data",
                     &name,
                     "--coordinator",
-                    &address,
+                    &coordinator,
                     "--set",
                     &listen,
+                    "--set",
+                    &advertise,
                     "--set",
                     &seal,
                 ])
@@ -86,10 +110,22 @@ impl Processes {
             let listens = node.heard(folder, "listens on ")?;
             node.heard(folder, "joined the coordinator")?;
             let listens = listens.split(' ').next().unwrap_or_default();
+            leads(Link::TrainerNode(index), listens)?;
             node.arguments = line(listens);
             all.nodes.push(node);
         }
         Ok(all)
+    }
+
+    /// A connection string, straight to the coordinator or to what is dialled instead.
+    pub(super) fn connection(&self, instead: Option<SocketAddr>) -> String {
+        let address = instead.map_or_else(|| self.address.clone(), |address| address.to_string());
+        format!("rollhouse://{address}?{}", self.credentials)
+    }
+
+    /// The node of that name.
+    pub(super) fn node(&self, name: &str) -> Option<Target> {
+        self.nodes.iter().position(|node| node.name == name).map(Target::Node)
     }
 
     fn service(&mut self, target: Target) -> &mut Service {
@@ -110,6 +146,31 @@ impl Processes {
     /// Whether it runs.
     pub(super) fn is_up(&mut self, target: Target) -> bool {
         self.service(target).due.is_none()
+    }
+
+    /// Whether its disk has room.
+    pub(super) fn has_room(&mut self, target: Target) -> bool {
+        self.service(target).full.is_none()
+    }
+
+    /// Has no file of a process that runs grow until then.
+    pub(super) fn fill(&mut self, target: Target, until: Instant) -> io::Result<()> {
+        let service = self.service(target);
+        service.limit(Some(0))?;
+        service.full = Some(until);
+        Ok(())
+    }
+
+    /// What all of them hold, each by itself; the coordinator first.
+    pub(super) fn held(&self) -> Result<Vec<Held>, Failure> {
+        let all = std::iter::once(&self.coordinator).chain(&self.nodes);
+        all.map(|service| Held::of(&service.child.id().to_string())).collect()
+    }
+
+    /// Resident bytes of all of them; the coordinator first.
+    pub(super) fn resident(&self) -> io::Result<Vec<u64>> {
+        let all = std::iter::once(&self.coordinator).chain(&self.nodes);
+        all.map(|service| resident_of(service.child.id())).collect()
     }
 
     /// Kills a process that runs; it is started again when that time has come.
@@ -143,12 +204,30 @@ impl Processes {
                 Some((_, Away::Killed)) => {
                     service.child = spawn(folder, &service.name, &service.arguments)?;
                     service.due = None;
-                }
-                None => {
-                    if let Some(status) = service.child.try_wait().map_err(failed)? {
-                        return Err(service.ended(folder, &status.to_string()));
+                    service.started_full = service.full.is_some();
+                    if service.started_full {
+                        service.limit(Some(0)).map_err(failed)?;
                     }
                 }
+                None => match service.child.try_wait().map_err(failed)? {
+                    Some(status) if service.started_full && status.code() == Some(Status::Failed as i32) => {
+                        // Refused for its disk, which may have room again by now.
+                        service.due = Some((service.full.unwrap_or(now), Away::Killed));
+                        all = false;
+                    }
+                    Some(status) => return Err(service.ended(folder, &status.to_string())),
+                    None => {}
+                },
+            }
+            match service.full {
+                Some(at) if at > now => all = false,
+                Some(_) => {
+                    service.full = None;
+                    if !matches!(service.due, Some((_, Away::Killed))) {
+                        service.limit(None).map_err(failed)?;
+                    }
+                }
+                None => {}
             }
         }
         Ok(all)
@@ -177,7 +256,8 @@ impl Processes {
 impl Service {
     fn start(folder: &Path, name: &str, arguments: Vec<String>) -> Result<Self, Failure> {
         let child = spawn(folder, name, &arguments)?;
-        Ok(Self { name: name.to_owned(), child, arguments, due: None })
+        let name = name.to_owned();
+        Ok(Self { name, child, arguments, due: None, full: None, started_full: false })
     }
 
     /// What it says after those words, as soon as it says them.
@@ -198,9 +278,20 @@ impl Service {
     }
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(kill_process(self.pid()?, signal)?)
+    }
+
+    /// Sets how large its files may be; what would make one larger fails.
+    fn limit(&self, bytes: Option<u64>) -> io::Result<()> {
+        // The hard limit stays as it is inherited from here: only it could not be taken back.
+        let maximum = getrlimit(Resource::Fsize).maximum;
+        prlimit(Some(self.pid()?), Resource::Fsize, Rlimit { current: bytes.or(maximum), maximum })?;
+        Ok(())
+    }
+
+    fn pid(&self) -> io::Result<Pid> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| io::Error::other("a process id that is none"))?;
-        Ok(kill_process(pid, signal)?)
+        pid.ok_or_else(|| io::Error::other("a process id that is none"))
     }
 
     /// With the last it said.
@@ -235,6 +326,18 @@ fn spawn(folder: &Path, name: &str, arguments: &[String]) -> Result<Child, Failu
 fn arguments(line: &[&str]) -> Vec<String> {
     let rest = ["--set", "metrics.listen="];
     line.iter().chain(&rest).map(|&argument| argument.to_owned()).collect()
+}
+
+fn resident_of(pid: u32) -> io::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    // A process that has just ended has none.
+    Ok(kib.unwrap_or(0) << 10)
+}
+
+fn unparsable(error: std::net::AddrParseError) -> Failure {
+    Failure::of(Status::Failed, &error)
 }
 
 fn log_of(folder: &Path, name: &str) -> PathBuf {

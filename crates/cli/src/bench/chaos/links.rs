@@ -1,0 +1,242 @@
+//! The ways between the processes: relays of datagrams in this process, which can be made deaf.
+//!
+//! One thread serves all of them. It ends when [`Links`] is dropped; a datagram that cannot be passed on is lost, as
+//! datagrams are. Each dialling socket has a socket of its own towards the process that is dialled, so that answers
+//! find their way; of those the least recently used one is given up when there are too many.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use tokio::net::UdpSocket;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+
+use super::plan::{Cut, Link};
+
+/// All relays. Their sockets are closed on drop.
+pub(super) struct Links {
+    relays: BTreeMap<Link, Relay>,
+    /// When links that are cut are mended.
+    due: BTreeMap<Link, Instant>,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// One relay as others see it.
+struct Relay {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// The process that is dialled, once it is known.
+    upstream: OnceLock<SocketAddr>,
+    deaf_there: AtomicBool,
+    deaf_back: AtomicBool,
+    /// Datagrams that did not pass because the link was cut.
+    lost: AtomicU64,
+}
+
+impl Links {
+    /// Opens a socket for each link.
+    pub(super) fn open(links: &[Link]) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        let mut relays = BTreeMap::new();
+        let mut sockets = Vec::new();
+        for &link in links {
+            let front = runtime.block_on(UdpSocket::bind(ANY))?;
+            let shared = Arc::new(Shared::default());
+            relays.insert(link, Relay { address: front.local_addr()?, shared: shared.clone() });
+            sockets.push((Arc::new(front), shared));
+        }
+        let (end, ended) = oneshot::channel();
+        let serve = move || {
+            runtime.block_on(async {
+                for (front, shared) in sockets {
+                    tokio::spawn(relay(front, shared));
+                }
+                // Dropped or told, it is over.
+                let _told = ended.await;
+            });
+        };
+        let thread = thread::Builder::new().name("chaos-relay".into()).spawn(serve)?;
+        Ok(Self { relays, due: BTreeMap::new(), end: Some(end), thread: Some(thread) })
+    }
+
+    /// What is to be dialled instead of the process.
+    pub(super) fn address(&self, link: Link) -> Option<SocketAddr> {
+        self.relays.get(&link).map(|relay| relay.address)
+    }
+
+    /// Says where a link leads; once.
+    pub(super) fn lead(&self, link: Link, to: SocketAddr) {
+        if let Some(relay) = self.relays.get(&link) {
+            let _before = relay.shared.upstream.set(to);
+        }
+    }
+
+    /// Whether datagrams pass.
+    pub(super) fn is_whole(&self, link: Link) -> bool {
+        !self.due.contains_key(&link)
+    }
+
+    /// Has nothing pass until then.
+    pub(super) fn cut(&mut self, link: Link, cut: Cut, until: Instant) {
+        self.set(link, cut != Cut::Back, cut != Cut::There);
+        self.due.insert(link, until);
+    }
+
+    /// Mends what is due; whether all are whole.
+    pub(super) fn turn(&mut self, now: Instant) -> bool {
+        let due: Vec<Link> = self.due.iter().filter(|(_, at)| **at <= now).map(|(&link, _)| link).collect();
+        for link in due {
+            self.set(link, false, false);
+            self.due.remove(&link);
+        }
+        self.due.is_empty()
+    }
+
+    /// Datagrams so far that did not pass because their link was cut.
+    pub(super) fn lost(&self) -> u64 {
+        self.relays.values().map(|relay| relay.shared.lost.load(Ordering::Relaxed)).sum()
+    }
+
+    fn set(&self, link: Link, there: bool, back: bool) {
+        if let Some(Relay { shared, .. }) = self.relays.get(&link) {
+            shared.deaf_there.store(there, Ordering::Relaxed);
+            shared.deaf_back.store(back, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            // It does not panic; if it did, its sockets are closed all the same.
+            let _joined = thread.join();
+        }
+    }
+}
+
+/// A dialling socket's way.
+struct Flow {
+    back: Arc<UdpSocket>,
+    task: AbortHandle,
+    used: Instant,
+}
+
+/// Passes on what comes, for ever.
+async fn relay(front: Arc<UdpSocket>, shared: Arc<Shared>) {
+    let mut flows: BTreeMap<SocketAddr, Flow> = BTreeMap::new();
+    let mut datagram = vec![0; MOST_BYTES];
+    loop {
+        // On loopback an error tells of an earlier datagram that nobody took.
+        let Ok((bytes, from)) = front.recv_from(&mut datagram).await else { continue };
+        let Some(&to) = shared.upstream.get() else { continue };
+        if shared.deaf_there.load(Ordering::Relaxed) {
+            shared.lost.fetch_add(1, Ordering::Relaxed);
+            continue;
+        }
+        if !flows.contains_key(&from) {
+            if flows.len() == MOST_FLOWS
+                && let Some(oldest) = flows.iter().min_by_key(|(_, flow)| flow.used).map(|(&from, _)| from)
+                && let Some(flow) = flows.remove(&oldest)
+            {
+                flow.task.abort();
+            }
+            let Ok(back) = UdpSocket::bind(ANY).await else { continue };
+            if back.connect(to).await.is_err() {
+                continue;
+            }
+            let back = Arc::new(back);
+            let task =
+                tokio::spawn(answers(back.clone(), front.clone(), from, shared.clone())).abort_handle();
+            flows.insert(from, Flow { back, task, used: Instant::now() });
+        }
+        if let Some(flow) = flows.get_mut(&from) {
+            flow.used = Instant::now();
+            let _passed = flow.back.send(&datagram[..bytes]).await;
+        }
+    }
+}
+
+/// Passes on what one dialling socket is answered, until it is aborted.
+async fn answers(back: Arc<UdpSocket>, front: Arc<UdpSocket>, to: SocketAddr, shared: Arc<Shared>) {
+    let mut datagram = vec![0; MOST_BYTES];
+    loop {
+        // Refused while the process is away.
+        let Ok(bytes) = back.recv(&mut datagram).await else { continue };
+        if shared.deaf_back.load(Ordering::Relaxed) {
+            shared.lost.fetch_add(1, Ordering::Relaxed);
+            continue;
+        }
+        let _passed = front.send_to(&datagram[..bytes], to).await;
+    }
+}
+
+const ANY: &str = "127.0.0.1:0";
+/// Of a datagram, as on Ethernet; a larger one is cut off and not taken by whom it arrives at.
+const MOST_BYTES: usize = 1500;
+/// Dialling sockets of a link; a process that is started again has a new one.
+const MOST_FLOWS: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_link_passes_both_ways_and_only_the_other_way_while_one_is_cut() {
+        let link = Link::TrainerNode(0);
+        let mut links = Links::open(&[link]).unwrap();
+        let (trainer, node) = (UdpSocket::bind(ANY).unwrap(), UdpSocket::bind(ANY).unwrap());
+        links.lead(link, node.local_addr().unwrap());
+        trainer.connect(links.address(link).unwrap()).unwrap();
+        let mut heard = [0; 9];
+        let there = |heard: &mut [u8]| node.recv_from(heard).unwrap();
+        trainer.send(b"one").unwrap();
+        let (_, way_back) = there(&mut heard);
+        assert_eq!(&heard[..3], b"one");
+        node.send_to(b"two", way_back).unwrap();
+        trainer.recv(&mut heard).unwrap();
+        assert_eq!(&heard[..3], b"two");
+
+        let begun = Instant::now();
+        let until = begun + Duration::from_secs(1);
+        let lose = |links: &Links| {
+            let before = links.lost();
+            move |links: &Links| while links.lost() == before {}
+        };
+        links.cut(link, Cut::Back, until);
+        let lost = lose(&links);
+        node.send_to(b"lost", way_back).unwrap();
+        lost(&links);
+        trainer.send(b"three").unwrap();
+        there(&mut heard);
+        assert_eq!(&heard[..5], b"three");
+        assert!(!links.is_whole(link) && !links.turn(begun));
+
+        links.cut(link, Cut::There, until);
+        let lost = lose(&links);
+        trainer.send(b"lost").unwrap();
+        lost(&links);
+        node.send_to(b"four", way_back).unwrap();
+        trainer.recv(&mut heard).unwrap();
+        assert_eq!(&heard[..4], b"four");
+
+        assert!(links.turn(until) && links.is_whole(link));
+        trainer.send(b"five").unwrap();
+        there(&mut heard);
+        assert_eq!(&heard[..4], b"five");
+        assert_eq!(links.lost(), 2);
+    }
+}

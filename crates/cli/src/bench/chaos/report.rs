@@ -1,0 +1,334 @@
+//! What comes of it: the figures, as text and as JSON.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::audit::{Audit, Held};
+use super::trainer::Seen;
+use super::{ENV, Faults, Kind, LANES, NODES, Recovery, Sample, Storm};
+use crate::args::BenchChaosArgs;
+use crate::human::{Bytes, Count, Si, counted};
+use crate::output::Output;
+
+/// What `--json` prints; the field names are part of the interface.
+#[derive(Debug, Serialize)]
+pub(super) struct ChaosResult {
+    env: &'static str,
+    lanes: usize,
+    nodes: usize,
+    /// A development build, with checks that a release build leaves out.
+    debug_assertions: bool,
+    seed: u64,
+    /// From the first fault on, until all was well again.
+    seconds: f64,
+    faults: Faults,
+    /// Datagrams that did not arrive because a link was cut.
+    datagrams_lost: u64,
+    recovery: Recoveries,
+    throughput: Throughput,
+    pub(super) audit: Audited,
+    memory: Memory,
+}
+
+/// From a fault of a node that has lanes, or of the link to it, to the first step of all lanes that was begun after it.
+#[derive(Debug, Serialize)]
+struct Recoveries {
+    #[serde(flatten)]
+    all: Times,
+    node_killed: Times,
+    node_paused: Times,
+    node_disk_full: Times,
+    link_cut: Times,
+}
+
+/// Times are absent if nothing of the kind hit lanes.
+#[derive(Debug, Serialize)]
+struct Times {
+    count: usize,
+    p50_ms: Option<f64>,
+    p99_ms: Option<f64>,
+    max_ms: Option<f64>,
+    /// The longest, counted from the fault's end on: of a kill, from when the process was started again.
+    max_after_end_ms: Option<f64>,
+}
+
+/// Steps a second.
+#[derive(Debug, Serialize)]
+struct Throughput {
+    undisturbed: f64,
+    disturbed: f64,
+    kept: f64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Audited {
+    frames: u64,
+    frames_differing: u64,
+    episodes: u64,
+    durable_lost: u64,
+    /// Episodes that ended when their node's disk was full, or less than 2 s before, and are not in the store. They
+    /// were not durable.
+    undurable_lost: u64,
+    duplicates: u64,
+    invented: u64,
+    changed_lanes: u64,
+    leaked: Leaked,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Leaked {
+    /// By the trainer.
+    #[serde(flatten)]
+    pub(super) held: Held,
+    /// By coordinator and nodes while they ran, beyond what they held before the first fault.
+    pub(super) of_services: Held,
+    /// Of the cluster, when all had been ended.
+    pub(super) processes: u64,
+    pub(super) socket_files: u64,
+}
+
+/// Of the trainer's process, where nothing else is said.
+#[derive(Debug, Serialize)]
+struct Memory {
+    resident_bytes: u64,
+    /// Of a straight line through the samples of the last four fifths of the time; absent in a run of under a minute.
+    slope_mib_per_minute: Option<f64>,
+    /// The most descriptors that were open in the second fifth of the time, and in the last.
+    descriptors_early: u64,
+    descriptors_late: u64,
+    /// At the end.
+    coordinator_resident_bytes: u64,
+    node_resident_bytes: Vec<u64>,
+}
+
+impl ChaosResult {
+    pub(super) fn of(
+        args: &BenchChaosArgs,
+        storm: &Storm<'_>,
+        audit: &Audit,
+        leaked: Leaked,
+        seen: &Seen,
+        resident: &[u64],
+        datagrams_lost: u64,
+    ) -> Self {
+        let audit = Audited {
+            frames: storm.batches(),
+            frames_differing: seen.differing,
+            episodes: seen.lanes.iter().map(|lane| lane.count).sum(),
+            durable_lost: audit.lost,
+            undurable_lost: audit.lost_undurable,
+            duplicates: audit.duplicates,
+            invented: audit.invented,
+            changed_lanes: audit.changed_lanes,
+            leaked,
+        };
+        let seconds = storm.samples.last().map_or(0.0, |last| last.seconds);
+        Self {
+            env: ENV,
+            lanes: LANES,
+            nodes: NODES,
+            debug_assertions: cfg!(debug_assertions),
+            seed: args.seed,
+            seconds,
+            faults: storm.faults,
+            datagrams_lost,
+            recovery: Recoveries::of(&storm.recoveries),
+            throughput: Throughput {
+                undisturbed: storm.undisturbed,
+                disturbed: storm.disturbed,
+                kept: storm.disturbed / storm.undisturbed,
+            },
+            audit,
+            memory: Memory::of(&storm.samples, seconds, resident),
+        }
+    }
+
+    pub(super) fn print(&self, out: &mut Output) -> io::Result<()> {
+        let Self { env, lanes, nodes, seed, seconds, faults, recovery, throughput, .. } = self;
+        writeln!(
+            out,
+            "{lanes} lanes of {env} on {nodes} nodes, recorded; faults of seed {seed} for {seconds:.0} s\n"
+        )?;
+        let Faults { node_killed, node_paused, node_disk_full, link_cut, link_cut_one_way, .. } = faults;
+        writeln!(
+            out,
+            "Nodes were killed {node_killed} times, paused {node_paused} times and had a full disk {node_disk_full} \
+             times, the coordinator {}, {} and {} times. Links were cut {link_cut} times, and one way \
+             {link_cut_one_way} times: {} datagrams were lost.",
+            faults.coordinator_killed,
+            faults.coordinator_paused,
+            faults.coordinator_disk_full,
+            Count(self.datagrams_lost)
+        )?;
+        writeln!(out, "How long faults of nodes with lanes held the trainer up:")?;
+        for (what, times) in [
+            ("killed", &recovery.node_killed),
+            ("paused", &recovery.node_paused),
+            ("full disk", &recovery.node_disk_full),
+            ("link cut", &recovery.link_cut),
+            ("all", &recovery.all),
+        ] {
+            times.print(what, out)?;
+        }
+        writeln!(
+            out,
+            "It made {} steps a second, {} undisturbed: {:.0} % are kept.",
+            Si(throughput.disturbed),
+            Si(throughput.undisturbed),
+            throughput.kept * 100.0
+        )?;
+        self.audit.print(out)?;
+        self.memory.print(out)
+    }
+}
+
+impl Recoveries {
+    fn of(recoveries: &[Recovery]) -> Self {
+        let of = |kind| Times::of(recoveries.iter().filter(|recovery| recovery.kind == kind));
+        Self {
+            all: Times::of(recoveries.iter()),
+            node_killed: of(Kind::Kill),
+            node_paused: of(Kind::Pause),
+            node_disk_full: of(Kind::Fill),
+            link_cut: of(Kind::Cut),
+        }
+    }
+}
+
+impl Times {
+    fn of<'a>(recoveries: impl Iterator<Item = &'a Recovery> + Clone) -> Self {
+        let mut took: Vec<Duration> = recoveries.clone().map(|recovery| recovery.took).collect();
+        took.sort();
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let at = |share| quantile(&took, share).map(ms);
+        let after = recoveries.map(|recovery| recovery.took - recovery.lasted).max();
+        Self {
+            count: took.len(),
+            p50_ms: at(0.5),
+            p99_ms: at(0.99),
+            max_ms: at(1.0),
+            max_after_end_ms: after.map(ms),
+        }
+    }
+
+    fn print(&self, what: &str, out: &mut Output) -> io::Result<()> {
+        let time = |ms: Option<f64>| ms.map_or("-".to_owned(), |ms| format!("{ms:.0} ms"));
+        writeln!(
+            out,
+            "  {what:<9} {:>11}: median {}, 99th percentile {}, longest {}, {} after its end",
+            counted(self.count as u64, "fault"),
+            time(self.p50_ms),
+            time(self.p99_ms),
+            time(self.max_ms),
+            time(self.max_after_end_ms)
+        )
+    }
+}
+
+impl Audited {
+    pub(super) fn is_clean(&self) -> bool {
+        let Leaked { held, of_services, processes, socket_files } = &self.leaked;
+        [held, of_services].into_iter().all(|held| *held == Held::default())
+            && [self.frames_differing, self.durable_lost, self.duplicates, self.invented, self.changed_lanes]
+                .iter()
+                .chain([processes, socket_files])
+                .all(|&count| count == 0)
+    }
+
+    fn print(&self, out: &mut Output) -> io::Result<()> {
+        writeln!(
+            out,
+            "Of {} frames {} differ from an engine's. Of {} episodes {} are lost, and {} that were not durable when a \
+             disk was full; {} are listed twice, {} invented; {} lanes have others than were played.",
+            Count(self.frames),
+            self.frames_differing,
+            Count(self.episodes),
+            self.durable_lost,
+            self.undurable_lost,
+            self.duplicates,
+            self.invented,
+            self.changed_lanes
+        )?;
+        let Leaked { held, of_services, processes, socket_files } = &self.leaked;
+        writeln!(
+            out,
+            "Left over: {} sockets, {} other descriptors, {} mappings, {processes} processes, {socket_files} socket \
+             files; in the cluster's processes {} sockets, {} other descriptors, {} mappings.",
+            held.sockets,
+            held.descriptors,
+            held.mappings,
+            of_services.sockets,
+            of_services.descriptors,
+            of_services.mappings
+        )
+    }
+}
+
+impl Memory {
+    fn of(samples: &[Sample], seconds: f64, services: &[u64]) -> Self {
+        let points: Vec<_> = samples.iter().map(|sample| (sample.seconds, sample.resident as f64)).collect();
+        let fifth = seconds / 5.0;
+        let most = |from: f64, to: f64| {
+            let within = samples.iter().filter(|sample| (from..=to).contains(&sample.seconds));
+            within.map(|sample| sample.descriptors).max().unwrap_or(0)
+        };
+        Self {
+            resident_bytes: samples.last().map_or(0, |last| last.resident),
+            slope_mib_per_minute: (seconds >= 60.0).then(|| slope(&points, fifth)),
+            descriptors_early: most(fifth, 2.0 * fifth),
+            descriptors_late: most(4.0 * fifth, seconds),
+            coordinator_resident_bytes: services.first().copied().unwrap_or(0),
+            node_resident_bytes: services.get(1..).unwrap_or_default().to_vec(),
+        }
+    }
+
+    fn print(&self, out: &mut Output) -> io::Result<()> {
+        let slope = self.slope_mib_per_minute.map_or("-".to_owned(), |slope| format!("{slope:.2} MiB"));
+        writeln!(
+            out,
+            "The trainer holds {}, and {slope} more each minute; at most {} descriptors early, {} late.",
+            Bytes(self.resident_bytes),
+            self.descriptors_early,
+            self.descriptors_late
+        )
+    }
+}
+
+/// Mebibytes a minute, of the straight line that is nearest to the samples from `from` seconds on.
+fn slope(samples: &[(f64, f64)], from: f64) -> f64 {
+    let late: Vec<_> = samples.iter().filter(|(seconds, _)| *seconds >= from).collect();
+    let count = late.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| late.iter().map(|sample| of(sample)).sum::<f64>() / count;
+    let (at, bytes) = (mean(|sample| sample.0), mean(|sample| sample.1));
+    let (mut above, mut below) = (0.0, 0.0);
+    for (second, byte) in late {
+        above += (second - at) * (byte - bytes);
+        below += (second - at) * (second - at);
+    }
+    if below == 0.0 { 0.0 } else { above / below * 60.0 / MIB }
+}
+
+/// The smallest of the sorted values that at least this share of them does not exceed.
+fn quantile(sorted: &[Duration], share: f64) -> Option<Duration> {
+    let rank = (sorted.len() as f64 * share).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied()
+}
+
+const MIB: f64 = (1 << 20) as f64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slope_is_that_of_the_line_through_the_samples_after_warm_up() {
+        let line = |second: f64| (second, 5.0 * MIB + second / 60.0 * 2.0 * MIB);
+        let mut samples: Vec<_> = (0..100).map(|second| line(f64::from(second))).collect();
+        samples[3].1 = 0.0;
+        assert!((slope(&samples, 20.0) - 2.0).abs() < 1e-6);
+        assert!(slope(&samples, 0.0) > 2.0);
+        assert_eq!(slope(&samples[..1], 0.0), 0.0);
+    }
+}
