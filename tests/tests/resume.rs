@@ -14,7 +14,7 @@ use rollhouse_engine::{
     Reset,
 };
 use rollhouse_env::Registry;
-use rollhouse_tests::{Cluster, Service, json_lines};
+use rollhouse_tests::{Cluster, Service, json_lines, soak};
 use rollhouse_wire::{RecordRule, Spread};
 
 const LANES: usize = 64;
@@ -220,6 +220,27 @@ fn a_coordinator_that_is_killed_and_started_again_is_not_noticed_and_places_lane
     let again = cluster.node(&killed, &address);
     trainer.check_store(&connect);
     drop(again);
+}
+
+#[test]
+fn a_coordinator_that_is_away_for_long_fails_no_step_and_gets_every_episode_when_it_is_back() {
+    let names = ["one", "two"];
+    let cluster = Cluster::new(&names);
+    let (coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let _nodes: Vec<Service> = names.iter().map(|&name| cluster.node(name, &address)).collect();
+    let connect = cluster.connection("trainer", &address);
+    let mut trainer = Trainer::new(&connect, OnLoss::Resume);
+    trainer.begin();
+    trainer.play(50);
+    coordinator.kill();
+    // Longer than connections are kept that nothing is heard of; with time at hand, a minute.
+    let until = Instant::now() + Duration::from_secs(if soak() > 1 { 60 } else { 16 });
+    while Instant::now() < until {
+        trainer.play(10);
+    }
+    let (_coordinator, _) = cluster.coordinator(&address);
+    trainer.play(100);
+    trainer.check_store(&connect);
 }
 
 #[test]
