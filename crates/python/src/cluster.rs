@@ -102,7 +102,7 @@ impl NativeCluster {
         self.ask(py, Cluster::sessions)
     }
 
-    /// Asks for lanes. The pool's run, its nodes with their lanes, the env's spec, and the lanes.
+    /// Asks for lanes. The pool's run, the env's spec, and the lanes.
     #[pyo3(signature = (id, *, lanes, autoreset, max_episode_steps, options, record, labels, spread, transport, copy, with_valid, on_loss, convert))]
     #[expect(clippy::too_many_arguments, reason = "keywords, of one caller")]
     fn make<'py>(
@@ -164,14 +164,8 @@ impl NativeCluster {
         let dict = spec_dict(py, &spec)?;
         let convert = convert.call1((&dict,))?.unbind();
         let (run, count) = (pool.id().to_string(), pool.lanes());
-        // A session that is not attached yet is stepped over QUIC, or tries memory again.
-        let word = |transport: Option<Transport>| transport.unwrap_or(Transport::Quic).word();
-        let placed = pool.sessions().zip(pool.transports());
-        let nodes = placed
-            .map(|((node, lanes), transport)| (node.to_owned(), lanes.start, lanes.end, word(transport)))
-            .collect();
         let inner = Lanes::Pool(Box::new(pool));
-        Ok((run, nodes, dict, NativeLanes::of(py, &spec, inner, count, rules, convert, None)?))
+        Ok((run, dict, NativeLanes::of(py, &spec, inner, count, rules, convert, None)?))
     }
 
     /// Closes the connections. Closing again does nothing.
@@ -183,9 +177,8 @@ impl NativeCluster {
     }
 }
 
-/// A pool as Python takes it: its run; of each session the node, first lane, lane after the last and transport; the
-/// env's spec; and the lanes themselves.
-type Made<'py> = (String, Vec<(String, usize, usize, &'static str)>, Bound<'py, PyDict>, NativeLanes);
+/// A pool as Python takes it: its run, the env's spec, and the lanes.
+type Made<'py> = (String, Bound<'py, PyDict>, NativeLanes);
 
 fn transport_of(word: &str) -> PyResult<Transport> {
     word.parse().map_err(|error: rollhouse_client::UnknownTransport| PyValueError::new_err(error.to_string()))

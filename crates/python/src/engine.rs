@@ -22,7 +22,7 @@ use crate::envs::checked_options;
 use crate::failure::{exception, of_config, of_method, of_request, of_step};
 use crate::fork::Home;
 use crate::infos::{InfoShapes, Rows};
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, Placement};
 use crate::recording::{Recording, figures};
 use crate::views::{Arrays, Views};
 
@@ -132,6 +132,13 @@ impl NativeLanes {
     fn addresses(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
         let addresses = self.lock(py)?.inner(py)?.addresses();
         Ok((addresses.start, addresses.end))
+    }
+
+    /// Where the lanes of a cluster are now: of each session the node, its first lane, the lane after its last, and by
+    /// what it is stepped. Of other lanes nothing.
+    #[getter]
+    fn placements(&self, py: Python<'_>) -> PyResult<Vec<Placement>> {
+        Ok(self.lock(py)?.inner(py)?.placements())
     }
 
     /// The column of actions in memory that the node reads, or None if actions are copied on their way.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_client::{Pool, StepError};
+use rollhouse_client::{Pool, StepError, Transport};
 use rollhouse_core::{ColumnMut, ColumnRef};
 use rollhouse_engine::{Engine, Frame, Received, Reset};
 
@@ -15,6 +15,9 @@ pub(crate) enum Lanes {
     Engine(Box<Engine>),
     Pool(Box<Pool>),
 }
+
+/// Of a session: its node, first lane, lane after the last, and by what it is stepped.
+pub(crate) type Placement = (String, usize, usize, &'static str);
 
 impl Lanes {
     /// Threads of this process that step.
@@ -31,6 +34,17 @@ impl Lanes {
             Self::Engine(engine) => engine.threads() > 1,
             Self::Pool(_) => true,
         }
+    }
+
+    /// Where the lanes of a cluster are now.
+    pub(crate) fn placements(&self) -> Vec<Placement> {
+        let Self::Pool(pool) = self else { return Vec::new() };
+        // A session that is not attached yet is stepped over QUIC, or tries memory again.
+        let word = |transport: Option<Transport>| transport.unwrap_or(Transport::Quic).word();
+        let placed = pool.sessions().zip(pool.transports());
+        placed
+            .map(|((node, lanes), transport)| (node.to_owned(), lanes.start, lanes.end, word(transport)))
+            .collect()
     }
 
     pub(crate) fn memory(&self) -> Arc<dyn Any + Send + Sync> {

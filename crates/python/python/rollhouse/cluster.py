@@ -37,7 +37,7 @@ class Placement:
     Attributes:
         node: The node's name.
         lanes: Those lanes.
-        transport: ``"shm"`` or ``"quic"``: by what they were attached when the env was made.
+        transport: ``"shm"`` or ``"quic"``: by what they are stepped.
     """
 
     node: str
@@ -181,12 +181,9 @@ class ClusterVectorEnv(NativeVectorEnv):
 
     Attributes:
         run: The UUID that the episodes of this env are named by.
-        placements: Where its lanes ran when it was made.
-        transport: ``"shm"``, ``"quic"``, or ``"mixed"`` if placements differ.
     """
 
     run: str
-    placements: tuple[Placement, ...]
 
     on_losses = ("resume", "raise", "report")
 
@@ -223,7 +220,7 @@ class ClusterVectorEnv(NativeVectorEnv):
         if seed is not None:
             self._parse_seeds(seed)
         checked = _checked(id, options, num_envs)
-        run, placements, spec, native = cluster._native.make(
+        run, spec, native = cluster._native.make(
             id,
             lanes=num_envs,
             autoreset=parse_autoreset_mode(autoreset_mode).value,
@@ -260,11 +257,21 @@ class ClusterVectorEnv(NativeVectorEnv):
         # Holds the connection for as long as the env lives.
         self.cluster = cluster
         self.run = run
-        self.placements = tuple(Placement(node, range(start, end), word) for node, start, end, word in placements)
-        words = {placement.transport for placement in self.placements}
-        self.transport = words.pop() if len(words) == 1 else "mixed"
         self._adopt(native, seed=seed, copy=copy)
         _OPEN.add(self)
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """Where its lanes run now. They move when their node goes away, with the next call that steps or resets."""
+        self._check_usable()
+        placed = self._native.placements
+        return tuple(Placement(node, range(start, end), transport) for node, start, end, transport in placed)
+
+    @property
+    def transport(self) -> str:
+        """``"shm"``, ``"quic"``, or ``"mixed"`` if placements differ."""
+        words = {placement.transport for placement in self.placements}
+        return words.pop() if len(words) == 1 else "mixed"
 
     def _close(self, **kwargs: Any) -> None:
         _OPEN.discard(self)
