@@ -136,23 +136,18 @@ impl Encoder {
     /// The start of every begin, in the order in which they came.
     fn find_starts(&mut self, buffer: &Buffer, state: &BlockState) -> Result<(), Malformed> {
         self.starts.clear();
-        let mut known = [Start::default(); BLOCK_LANES];
-        for (known, lane) in known.iter_mut().zip(&state.table) {
-            *known = lane.start;
-        }
+        self.starts.reserve(buffer.begins.len());
+        let mut known = last_starts(state);
         let mut full = buffer.full_starts.iter();
         for event in &buffer.begins {
             let known = known.get_mut(usize::from(event.lane)).ok_or(Malformed("begin of no lane"))?;
-            *known = if event.full {
+            let start = if event.full {
                 *full.next().ok_or(Malformed("begin without a start"))?
             } else {
-                Start {
-                    seed: known.seed,
-                    words: known.words.wrapping_add(u64::from(event.drawn)),
-                    half: None,
-                }
+                Start { seed: known.0, words: known.1.wrapping_add(u64::from(event.drawn)), half: None }
             };
-            self.starts.push(*known);
+            *known = (start.seed, start.words);
+            self.starts.push(start);
         }
         Ok(())
     }
@@ -331,26 +326,23 @@ impl Encoder {
             put_varint(out, u64::from(key - last));
             last = *key;
         }
-        let mut known = [Start::default(); BLOCK_LANES];
-        for (known, lane) in known.iter_mut().zip(&before.table) {
-            *known = lane.start;
-        }
+        let mut known = last_starts(before);
         for (key, start) in stored() {
             let known = &mut known[(key & 63) as usize];
-            let words = zigzag(start.words.wrapping_sub(known.words) as i64);
-            let seed = if start.seed != known.seed { begins::NEW_SEED } else { 0 };
+            let words = zigzag(start.words.wrapping_sub(known.1) as i64);
+            let seed = if start.seed != known.0 { begins::NEW_SEED } else { 0 };
             let flags = seed | if start.half.is_some() { begins::HALF } else { 0 };
             put_varint(out, words.min(begins::WIDE) << begins::FLAG_BITS | flags);
             if words >= begins::WIDE {
                 out.extend_from_slice(&start.words.to_le_bytes());
             }
-            if start.seed != known.seed {
+            if start.seed != known.0 {
                 out.extend_from_slice(&start.seed.to_le_bytes());
             }
             if let Some(half) = start.half {
                 out.extend_from_slice(&half.to_le_bytes());
             }
-            *known = *start;
+            *known = (start.seed, start.words);
         }
     }
 
@@ -481,6 +473,15 @@ impl Visit for Counting<'_> {
             self.counted.windows_before_end += here;
         }
     }
+}
+
+/// Seed and words of each lane's last start.
+fn last_starts(state: &BlockState) -> [(u64, u64); BLOCK_LANES] {
+    let mut starts = [(0, 0); BLOCK_LANES];
+    for (start, lane) in starts.iter_mut().zip(&state.table) {
+        *start = (lane.start.seed, lane.start.words);
+    }
+    starts
 }
 
 /// Puts events of one position into the order of lanes, and `starts` into that of the begins.
