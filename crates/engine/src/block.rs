@@ -268,7 +268,7 @@ impl Block {
         spread(reset, columns.reset);
         laps.lap(Phase::Step);
         if self.recorder.is_some() {
-            self.record(columns, Moves { stepped, reset, ..moves }, over, turn);
+            self.record(columns, Moves { stepped, reset, ..moves }, done, turn);
         }
         if self.logs {
             self.log_hashes(stepped & !over);
@@ -328,7 +328,7 @@ impl Block {
             env.state_hashes(open, &mut self.hashes);
         }
         for lane in Lanes(open) {
-            self.end_episode(lane, Outcome::Interrupted(cause));
+            self.interrupt_episode(lane, cause);
         }
         self.waiting |= open;
         self.show();
@@ -361,9 +361,9 @@ impl Block {
         }
     }
 
-    /// Shows the recorder one row and its hash windows, and takes the hashes of episodes that are over.
+    /// Shows the recorder one row, its hash windows and the episodes that are over; takes their hashes.
     #[inline]
-    fn record(&mut self, columns: &BlockRows<'_, '_>, moves: Moves<'_>, over: u64, turn: Turn) {
+    fn record(&mut self, columns: &BlockRows<'_, '_>, moves: Moves<'_>, done: Done, turn: Turn) {
         let (Some(recorder), Some(env)) = (&mut self.recorder, &self.env) else { return };
         let Moves { actions, stepped, .. } = moves;
         let row = Row { stepped, actions, obs: &[], rewards: &[], infos: &[], now_ms: turn.now_ms };
@@ -373,23 +373,31 @@ impl Block {
         } else {
             recorder.row(row);
         }
-        let due = self.episodes.window_due(stepped);
+        let (due, over) = (self.episodes.window_due(stepped), done.terminated | done.truncated);
         if due | over != 0 {
             env.state_hashes(due | over, &mut self.hashes);
         }
         for lane in Lanes(due) {
             recorder.window(lane, self.hashes[lane]);
         }
+        recorder.end_each(done.terminated, done.truncated, self.episodes.returns(), &self.hashes);
     }
 
+    /// Ends an episode from outside and tells the recorder.
+    fn interrupt_episode(&mut self, lane: usize, cause: Interruption) {
+        let outcome = Outcome::Interrupted(cause);
+        let (total_reward, hash) = (self.episodes.returns()[lane], self.hashes[lane]);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.end(lane, End { outcome, total_reward, hash, result: GameResult::None, score: None });
+        }
+        self.end_episode(lane, outcome);
+    }
+
+    /// Ends an episode of which the recorder knows.
     #[inline]
     fn end_episode(&mut self, lane: usize, outcome: Outcome) {
         let finished = self.episodes.end(lane);
         self.stats.episode(outcome, finished);
-        if let Some(recorder) = &mut self.recorder {
-            let (total_reward, hash) = (finished.total_reward, self.hashes[lane]);
-            recorder.end(lane, End { outcome, total_reward, hash, result: GameResult::None, score: None });
-        }
         if let Some(quota) = &self.quota
             && self.episodes.next_number(lane) >= quota[lane]
         {
@@ -449,9 +457,7 @@ impl Block {
             && lanes != 0
         {
             let obs = if recorder.wants_observations() { refs(obs) } else { ObsRefs::new() };
-            for lane in Lanes(lanes) {
-                recorder.begin(lane, self.starts[lane], &obs);
-            }
+            recorder.begin_each(lanes, &self.starts, &obs);
         }
         if self.logs && lanes != 0 {
             self.log(Lanes(lanes).map(|lane| {
@@ -505,7 +511,7 @@ impl Block {
     #[cold]
     fn lose(&mut self, lanes: u64) {
         for lane in Lanes(lanes & self.episodes.open()) {
-            self.end_episode(lane, Outcome::Interrupted(Interruption::Crashed));
+            self.interrupt_episode(lane, Interruption::Crashed);
         }
         self.waiting &= !lanes;
         self.restarts.fail(lanes);

@@ -67,6 +67,11 @@ impl Episodes {
         self.row - self.began[lane]
     }
 
+    /// The sums of the rewards of open episodes, each at its lane's place.
+    pub(crate) const fn returns(&self) -> &[f64; BLOCK_LANES] {
+        &self.returns
+    }
+
     /// The next episode of a lane that has none open has that number.
     pub(crate) fn number(&mut self, lane: usize, number: u64) {
         debug_assert_eq!(self.open >> lane & 1, 0, "an open episode has its number");

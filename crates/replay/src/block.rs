@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnRef, GameResult, Interruption, LANE_BIT, Outcome, Start, lane_bits};
+use rollhouse_core::{ColumnRef, GameResult, Interruption, LANE_BIT, Lanes, Outcome, Start, lane_bits};
 use rollhouse_env::{Kernel, Target};
 
 use crate::buffer::{
@@ -26,21 +26,15 @@ pub struct BlockRecorder {
     lanes: usize,
     /// Lanes whose episode has begun and not ended.
     open: u64,
-    last_starts: Box<LastStarts>,
+    /// Lanes of whose last start the writer knows.
+    told: u64,
+    /// Seed and words of the last start of each lane.
+    last_starts: Box<[(u64, u64); BLOCK_LANES]>,
     now_ms: u64,
     row_bytes: usize,
     target: Target,
     /// Whether the writer's clock stands for the wall clock of rows.
     driven: bool,
-}
-
-/// Where the lanes' newest episodes start, as the writer knows from what it was handed.
-#[derive(Debug)]
-struct LastStarts {
-    /// Lanes of which it knows.
-    known: u64,
-    /// Seed and words of each lane.
-    lanes: [(u64, u64); BLOCK_LANES],
 }
 
 /// One batch step of a block.
@@ -85,8 +79,19 @@ impl BlockRecorder {
         let row_bytes = shared.layout.row_bytes(lanes).max(LEAST_ROW_ESTIMATE);
         let target = Target::best();
         let driven = shared.doorbell.driven_ms().is_some();
-        let last_starts = Box::new(LastStarts { known: 0, lanes: [(0, 0); BLOCK_LANES] });
-        Self { shared, buffer, first_lane, lanes, open: 0, last_starts, now_ms: 0, row_bytes, target, driven }
+        Self {
+            shared,
+            buffer,
+            first_lane,
+            lanes,
+            open: 0,
+            told: 0,
+            last_starts: Box::new([(0, 0); BLOCK_LANES]),
+            now_ms: 0,
+            row_bytes,
+            target,
+            driven,
+        }
     }
 
     /// Whether it reads observations, rewards and infos; where it does not, they may be left empty.
@@ -105,21 +110,17 @@ impl BlockRecorder {
     #[inline]
     pub fn begin(&mut self, lane: usize, start: Start, first_obs: &[ColumnRef<'_>]) {
         assert!(lane < self.lanes, "lane {lane} of a block of {}", self.lanes);
-        if self.open >> lane & 1 == 1 {
-            self.abandon(lane);
-        }
-        self.open |= 1 << lane;
-        if !self.shared.layout.starts {
-            return;
-        }
-        // Begins without rows between them would otherwise grow the buffer without end.
-        if self.buffer.estimate >= 2 * CHUNK_TARGET_BYTES && !self.wants_observations() {
-            self.next_buffer(self.now_ms);
-        }
-        self.push_begin(lane, start);
-        if self.wants_observations() {
-            self.push_first_obs(lane, first_obs);
-        }
+        self.begin_lanes(1 << lane, |_| start, first_obs);
+    }
+
+    /// [`BlockRecorder::begin`] of each lane of `lanes`, whose start stands at its place in `starts`.
+    ///
+    /// # Panics
+    /// If one of `lanes` is not one of the block's.
+    #[inline]
+    pub fn begin_each(&mut self, lanes: u64, starts: &[Start; BLOCK_LANES], first_obs: &[ColumnRef<'_>]) {
+        assert_eq!(lanes & !lane_bits(self.lanes), 0, "lanes of a block of {}", self.lanes);
+        self.begin_lanes(lanes, |lane| starts[lane], first_obs);
     }
 
     /// The lane's next episode has that number, and those after it follow: of lanes that go on from another
@@ -205,6 +206,29 @@ impl BlockRecorder {
         self.push_end(lane, end.total_reward, end.hash, code);
     }
 
+    /// [`BlockRecorder::end`] of lanes whose episodes the env ended or a limit, or both in the same step; without result
+    /// and score. Each lane's return and hash stand at its place.
+    #[inline]
+    pub fn end_each(
+        &mut self,
+        terminated: u64,
+        truncated: u64,
+        total_rewards: &[f64; BLOCK_LANES],
+        hashes: &[u32; BLOCK_LANES],
+    ) {
+        let ended = (terminated | truncated) & self.open;
+        self.open &= !ended;
+        let buffer = &mut *self.buffer;
+        let pos = buffer.stepped.len() as u16;
+        buffer.estimate += ended.count_ones() as usize * END_ESTIMATE;
+        for lane in Lanes(ended) {
+            let (terminated, truncated) = (terminated >> lane & 1 == 1, truncated >> lane & 1 == 1);
+            let code = Outcome::Finished { terminated, truncated }.code() | CODE_HASH;
+            let (total_reward, hash) = (total_rewards[lane], hashes[lane]);
+            buffer.ends.push(EndEvent { total_reward, hash, pos, lane: lane as u8, code });
+        }
+    }
+
     /// Hands over what it has, so that readers see it soon. Call it when stepping pauses: a chunk is otherwise
     /// closed by the next row only. May wait as any hand-over.
     pub fn flush(&mut self) {
@@ -227,25 +251,46 @@ impl BlockRecorder {
     }
 
     #[cold]
-    fn abandon(&mut self, lane: usize) {
-        self.push_end(lane, 0.0, 0, Outcome::Interrupted(Interruption::Cancelled).code());
+    fn abandon(&mut self, lanes: u64) {
+        for lane in Lanes(lanes) {
+            self.push_end(lane, 0.0, 0, Outcome::Interrupted(Interruption::Cancelled).code());
+        }
     }
 
     #[inline]
-    fn push_begin(&mut self, lane: usize, start: Start) {
-        let drawn = self.last_starts.move_to(lane, start);
-        let buffer = &mut *self.buffer;
-        let pos = buffer.stepped.len() as u16;
-        buffer.begins.push(BeginEvent {
-            drawn: drawn.unwrap_or(0),
-            pos,
-            lane: lane as u8,
-            full: drawn.is_none(),
-        });
-        if drawn.is_none() {
-            buffer.full_starts.push(start);
+    fn begin_lanes(&mut self, lanes: u64, start: impl Fn(usize) -> Start, first_obs: &[ColumnRef<'_>]) {
+        if lanes & self.open != 0 {
+            self.abandon(lanes & self.open);
         }
-        buffer.estimate += BEGIN_ESTIMATE;
+        self.open |= lanes;
+        if !self.shared.layout.starts {
+            return;
+        }
+        // Begins without rows between them would otherwise grow the buffer without end.
+        if self.buffer.estimate >= 2 * CHUNK_TARGET_BYTES && !self.wants_observations() {
+            self.next_buffer(self.now_ms);
+        }
+        for lane in Lanes(lanes & !self.told) {
+            // No start follows one of another seed.
+            self.last_starts[lane].0 = !start(lane).seed;
+        }
+        self.told |= lanes;
+        let (buffer, last_starts) = (&mut *self.buffer, &mut *self.last_starts);
+        let pos = buffer.stepped.len() as u16;
+        buffer.estimate += lanes.count_ones() as usize * BEGIN_ESTIMATE;
+        for lane in Lanes(lanes) {
+            let start = start(lane);
+            let (seed, words) = std::mem::replace(&mut last_starts[lane], (start.seed, start.words));
+            let drawn = start.words.wrapping_sub(words);
+            let full = seed != start.seed || drawn > u64::from(u32::MAX) || start.half.is_some();
+            buffer.begins.push(BeginEvent { drawn: drawn as u32, pos, lane: lane as u8, full });
+            if full {
+                buffer.full_starts.push(start);
+            }
+        }
+        if self.wants_observations() {
+            Lanes(lanes).for_each(|lane| self.push_first_obs(lane, first_obs));
+        }
     }
 
     fn push_first_obs(&mut self, lane: usize, first_obs: &[ColumnRef<'_>]) {
@@ -300,17 +345,6 @@ impl BlockRecorder {
     }
 }
 
-impl LastStarts {
-    /// The lane's newest episode starts there: how many words after the one before, if that says it all.
-    #[inline]
-    fn move_to(&mut self, lane: usize, start: Start) -> Option<u32> {
-        let (seed, words) = std::mem::replace(&mut self.lanes[lane], (start.seed, start.words));
-        let follows = self.known >> lane & 1 == 1 && seed == start.seed && start.half.is_none();
-        self.known |= 1 << lane;
-        if follows { u32::try_from(start.words.wrapping_sub(words)).ok() } else { None }
-    }
-}
-
 impl Drop for BlockRecorder {
     fn drop(&mut self) {
         if !self.buffer.is_empty() {
@@ -355,9 +389,53 @@ impl Kernel for PlaneBits<'_> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use rollhouse_env::InstructionSet;
+    use rollhouse_env::{InstructionSet, Registry};
+
+    use crate::buffer::Layout;
+    use crate::handover::Doorbell;
+    use crate::run::RecordKind;
+
+    fn recorder() -> BlockRecorder {
+        let entry = Registry::builtin().get("CartPole-v1").unwrap();
+        let layout = Layout::new(entry.spec(), RecordKind::ActionLog, true);
+        BlockRecorder::new(RunShared::new(layout, BLOCK_LANES, Arc::new(Doorbell::default())), 0, BLOCK_LANES)
+    }
+
+    fn started(seed: u64) -> impl Fn(usize) -> Start {
+        move |lane| Start {
+            seed: seed % 3,
+            words: seed % 7 * lane as u64,
+            half: seed.is_multiple_of(11).then_some(5),
+        }
+    }
 
     proptest! {
+        #[test]
+        fn lanes_that_begin_and_end_together_leave_what_single_ones_do(
+            steps in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>()), 1..40),
+        ) {
+            let (mut together, mut apart) = (recorder(), recorder());
+            for (begun, terminated, truncated, seed) in steps {
+                let start = started(seed);
+                together.begin_each(begun, &std::array::from_fn(&start), &[]);
+                // Together, abandoned episodes end before the first begins; a buffer's order within a lane counts.
+                Lanes(begun & apart.open).for_each(|lane| apart.abandon(1 << lane));
+                apart.open &= !begun;
+                Lanes(begun).for_each(|lane| apart.begin(lane, start(lane), &[]));
+                let rewards: [f64; BLOCK_LANES] = std::array::from_fn(|lane| lane as f64 - 20.0);
+                let hashes: [u32; BLOCK_LANES] = std::array::from_fn(|lane| seed as u32 ^ lane as u32);
+                together.end_each(terminated, truncated, &rewards, &hashes);
+                for lane in Lanes(terminated | truncated) {
+                    let flag = |mask: u64| mask >> lane & 1 == 1;
+                    let outcome = Outcome::Finished { terminated: flag(terminated), truncated: flag(truncated) };
+                    let (total_reward, hash) = (rewards[lane], hashes[lane]);
+                    apart.end(lane, End { outcome, total_reward, hash, result: GameResult::None, score: None });
+                }
+                prop_assert_eq!(together.open, apart.open);
+            }
+            prop_assert_eq!(format!("{:?}", together.buffer), format!("{:?}", apart.buffer));
+        }
+
         #[test]
         fn bit_planes_give_every_action_back(
             raw in prop::collection::vec(any::<u64>(), 1..=64),

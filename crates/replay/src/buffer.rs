@@ -152,7 +152,8 @@ pub(crate) struct WindowEvent {
 /// costs the stepping thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BeginEvent {
-    /// 64-bit words drawn since the lane's last begin, whose seed it shares; none of it buffered.
+    /// 64-bit words drawn since the lane's last begin, whose seed it shares; no half is buffered. Means nothing if
+    /// `full`.
     pub(crate) drawn: u32,
     pub(crate) pos: u16,
     pub(crate) lane: u8,
