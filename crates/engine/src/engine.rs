@@ -13,7 +13,7 @@ use rollhouse_arena::{Arena, BatchColumns, Frame, Placement, Rows, Spin};
 use rollhouse_core::limits::{BLOCK_LANES, MAX_LANES, MAX_THREADS};
 use rollhouse_core::{ColumnMut, ColumnRef, ColumnSpec, Interruption, LaneState, SeedSchedule};
 use rollhouse_env::{EnvEntry, MakeError, Target};
-use rollhouse_replay::RunRecorder;
+use rollhouse_replay::{Backlog, RunRecorder};
 
 use crate::actions::ActionCheck;
 use crate::block::{Block, Shown, Turn};
@@ -54,6 +54,8 @@ pub struct Engine {
     /// Batches follow so slowly that each looks at the clock.
     unhurried: bool,
     pub(crate) recording: bool,
+    /// Whether crews wait for what records them.
+    backlog: Option<Backlog>,
     /// Whether lanes are being put where others stood, and have done nothing by themselves.
     replaying: bool,
     pub(crate) logs: bool,
@@ -164,6 +166,7 @@ impl Engine {
             last_sample: Duration::ZERO,
             unhurried: false,
             recording: recording.is_some(),
+            backlog: recording.map(RunRecorder::backlog),
             replaying: false,
             logs: false,
             changed: false,
@@ -239,6 +242,7 @@ impl Engine {
             }
         })?;
         self.recording = true;
+        self.backlog = Some(run.backlog());
         Ok(())
     }
 
@@ -597,11 +601,33 @@ impl Engine {
     /// Waits for the other crews.
     #[inline]
     fn wait(&mut self) -> Result<(), StepError> {
-        let deadline = (!self.others.is_empty()).then(|| Instant::now() + self.config.step_deadline);
-        self.arena.wait(deadline).map_err(|_| {
-            self.hung = true;
-            StepError::Hung
-        })
+        let deadline = (!self.others.is_empty()).then(|| Instant::now() + self.look_every());
+        if self.arena.wait(deadline).is_ok() { Ok(()) } else { self.wait_long() }
+    }
+
+    /// Waits for crews that take long. They hang when they have not answered for the deadline and did not wait for the
+    /// recorder: that has a full queue, and is no hang.
+    #[cold]
+    fn wait_long(&mut self) -> Result<(), StepError> {
+        let mut still = self.look_every();
+        loop {
+            if self.backlog.as_ref().is_some_and(Backlog::is_behind) {
+                still = Duration::ZERO;
+            }
+            if still >= self.config.step_deadline {
+                self.hung = true;
+                return Err(StepError::Hung);
+            }
+            let pause = self.look_every().min(self.config.step_deadline - still);
+            if self.arena.wait(Some(Instant::now() + pause)).is_ok() {
+                return Ok(());
+            }
+            still += pause;
+        }
+    }
+
+    fn look_every(&self) -> Duration {
+        LOOK_EVERY.min(self.config.step_deadline)
     }
 
     #[inline]
@@ -761,6 +787,9 @@ fn wall_ms() -> u64 {
 /// Batches that follow each other faster may be told a time up to [`SAMPLE_EVERY`] batches old, which is then
 /// at most about 2 ms: recordings close their chunks by it, at about 100 ms.
 const UNHURRIED: Duration = Duration::from_micros(100);
+
+/// How often is looked why crews take long.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// A sub-batch takes microseconds to milliseconds; a client that waits this long finds room.
 const BUSY_RETRY_MS: u64 = 1;

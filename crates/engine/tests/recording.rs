@@ -4,6 +4,8 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, TryRecvError, sync_channel};
 use std::time::Duration;
 
 use rollhouse_core::{
@@ -266,4 +268,50 @@ fn engines_that_share_the_lanes_of_a_run_record_it_as_one() {
         episodes
     };
     assert_eq!(named(&apart), named(&together));
+}
+
+#[test]
+fn a_thread_that_waits_for_the_recorder_for_longer_than_its_deadline_is_no_hang() {
+    const DEADLINE: Duration = Duration::from_millis(40);
+    let entry = Registry::builtin().get("CartPole-v1").unwrap();
+    let config = EngineConfig {
+        threads: 2,
+        step_deadline: DEADLINE,
+        autoreset: Autoreset::SameStep,
+        ..EngineConfig::new(512)
+    };
+    let recorder =
+        Recorder::open(Arc::new(FaultyDisk::new()), Path::new(FOLDER), RecorderConfig::default()).unwrap();
+    let run = recorder.begin_run(header(&entry, &config, RecordMode::All)).unwrap();
+    let mut engine = Engine::new(&entry, config, Some(&run)).unwrap();
+    assert_eq!(engine.threads(), 2);
+    engine.reset(&Reset::all()).unwrap();
+    // Only the other thread's lanes go on playing, so that it alone comes to wait.
+    engine.limit_episodes(|row| if row < 256 { 1 } else { u64::MAX }).unwrap();
+    while engine.playing() > 256 {
+        engine.step().unwrap();
+    }
+    recorder.hold(true);
+    let (done, heard) = sync_channel(1);
+    let (stop, stopped) = (Arc::new(AtomicBool::new(false)), run.backlog());
+    let asked = Arc::clone(&stop);
+    let stepping = std::thread::spawn(move || {
+        while !asked.load(Ordering::Relaxed) {
+            if let Err(error) = engine.step() {
+                let _told = done.send(error);
+                return;
+            }
+        }
+        engine.close().unwrap();
+    });
+    while !stopped.is_behind() {
+        std::thread::yield_now();
+    }
+    assert_eq!(heard.recv_timeout(10 * DEADLINE), Err(RecvTimeoutError::Timeout));
+    stop.store(true, Ordering::Relaxed);
+    recorder.hold(false);
+    stepping.join().unwrap();
+    assert_eq!(heard.try_recv(), Err(TryRecvError::Disconnected));
+    drop(run);
+    recorder.finish().unwrap();
 }

@@ -240,6 +240,11 @@ impl Doorbell {
         self.gone.store(true, Ordering::Release);
     }
 
+    /// Whether no writer answers any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
     /// It is `now` on the clock of whoever drives the writer.
     pub(crate) fn drive(&self, now: Duration) {
         self.driven_ms.store(driven_wall_ms(now), Ordering::Relaxed);

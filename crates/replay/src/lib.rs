@@ -6,6 +6,11 @@
 //! goes through their steps ([`Playback`]) and verifies them by living through them again. A [`Library`] reads a
 //! folder together with those directly in it, as several processes record into them.
 //!
+//! | thread or task | runs on | on cancel | on error |
+//! |---|---|---|---|
+//! | writer | own thread `replay-writer` | writes and seals what it has | goes on in a new segment after an I/O error, with back-off; after a panic it is told as gone, and what is handed over is counted as lost |
+//! | syncer | own thread `replay-syncer` | ends after the sync it is in | an I/O error goes to the writer; after a panic only what is asked for and what is sealed becomes durable |
+//!
 //! Not a goal: stepping envs for their own sake (the engine does), and moving recordings between machines.
 //!
 //! Start reading at [`BlockRecorder`] and [`Replays`]; every byte on disk is described in
@@ -64,8 +69,8 @@ pub use playback::{Playback, PlayedStep};
 pub use query::{Query, Sort, SortKey, UnknownSort};
 pub use recompute::RecomputeError;
 pub use recorder::{
-    BeginError, DiskError, OnOutage, OpenError, RecordError, Recorded, Recorder, RecorderConfig, RunRecorder,
-    Status,
+    Backlog, BeginError, DiskError, OnOutage, OpenError, RecordError, Recorded, Recorder, RecorderConfig,
+    RunRecorder, Status,
 };
 pub use repair::{FolderRepair, RepairError, repair, repair_all};
 pub use replays::{FolderStats, ReadError, Replays};

@@ -44,6 +44,10 @@ pub struct RunRecorder {
     open_runs: Arc<AtomicUsize>,
 }
 
+/// Tells whether stepping threads wait for a run's writer; see [`RunRecorder::backlog`].
+#[derive(Debug, Clone)]
+pub struct Backlog(Arc<RunShared>);
+
 /// How a folder is recorded into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecorderConfig {
@@ -216,6 +220,7 @@ impl Recorder {
         let session = RunId::generate().short() as u32;
         let (mut recorder, writer) = Self::with_writer(disk, dir, config, session, Clock::system())?;
         let thread = std::thread::Builder::new().name("replay-writer".into());
+        // Task: writer.
         recorder.writer = Some(thread.spawn(move || writer.run()).map_err(OpenError::Thread)?);
         Ok(recorder)
     }
@@ -367,6 +372,12 @@ impl Recorder {
         self.spool.clone()
     }
 
+    /// Whether its writer has ended, which it never does by itself: nothing is recorded any more, and what is handed
+    /// over is counted as lost.
+    pub fn is_gone(&self) -> bool {
+        self.doorbell.is_gone()
+    }
+
     fn ask(&self, command: impl FnOnce(SyncSender<()>) -> Command) -> Result<Recorded, RecordError> {
         let (done, answer) = sync_channel(1);
         let sent = self.send(command(done));
@@ -454,11 +465,23 @@ impl RunRecorder {
         self.shared.is_exhausted()
     }
 
+    /// The same for those who keep no run open by asking.
+    pub fn backlog(&self) -> Backlog {
+        Backlog(Arc::clone(&self.shared))
+    }
+
     /// Why nothing is taken just now, if the disk takes nothing and stepping is to wait for it
     /// ([`OnOutage::Wait`]). Whoever steps all the same waits in the middle of a step as soon as the buffers are
     /// used up. Does not block.
     pub fn outage(&self) -> Option<DiskError> {
         self.shared.doorbell.outage()
+    }
+}
+
+impl Backlog {
+    /// As [`RunRecorder::is_behind`].
+    pub fn is_behind(&self) -> bool {
+        self.0.is_exhausted()
     }
 }
 
