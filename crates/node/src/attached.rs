@@ -29,7 +29,7 @@ use crate::hosting::{Hosting, Place};
 use crate::table::Transport;
 use crate::tally::Told;
 use crate::turn::{Turn, TurnOver};
-use crate::{HangWatch, NodeFigures, Verdict};
+use crate::{Cancel, HangWatch, NodeFigures, Verdict};
 
 /// Serves one process that connected to the attach socket, until it goes, another takes over, or the session ends.
 pub(crate) async fn serve(hosting: Arc<Hosting>, mut socket: AttachSocket, places: Arc<Semaphore>) {
@@ -49,7 +49,6 @@ pub(crate) async fn serve(hosting: Arc<Hosting>, mut socket: AttachSocket, place
         Err(refusal) => return refuse(&hosting, &mut socket, refusal).await,
     };
     let gone = serve_place(&hosting, &place, &mut socket).await;
-    hosting.detached(&place.session, place.number);
     if let Some(gone) = gone {
         hosting.end(place.session.id, place.session.incarnation, gone).await;
     }
@@ -70,7 +69,7 @@ async fn serve_place(hosting: &Arc<Hosting>, place: &Place, socket: &mut AttachS
             refuse(hosting, socket, Refusal { ended: Some(gone.cause), ..refusal }).await;
             return Some(gone);
         }
-        Err(Unanswered::Replaced | Unanswered::Fault(_)) => return None,
+        Err(Unanswered::Replaced | Unanswered::Ended | Unanswered::Fault(_)) => return None,
     };
     let mut thread = match Thread::start(hosting, place, home) {
         Ok(thread) => thread,
@@ -126,6 +125,8 @@ struct Thread {
 /// What task and thread share.
 struct Desk {
     stop: AtomicBool,
+    /// The session's token.
+    cancel: Cancel,
     /// Odd while the thread is in a request.
     beats: AtomicU64,
     /// Until the thread takes it.
@@ -166,6 +167,7 @@ impl Thread {
         let (give_back, back) = oneshot::channel();
         let desk = Arc::new(Desk {
             stop: AtomicBool::new(false),
+            cancel: place.session.cancel().clone(),
             beats: AtomicU64::new(1),
             home: Mutex::new(Some(home)),
             told: Arc::clone(place.session.told()),
@@ -182,6 +184,7 @@ impl Thread {
             drop(give_back.send(served.map_err(|panic| panic_message(&*panic))));
         };
         let name = format!("rollhouse-shm-{}", place.number);
+        // Task: shared memory.
         match std::thread::Builder::new().name(name).spawn(run) {
             Ok(_) => Ok(Self { desk, handed, back, remote: None }),
             Err(error) => match desk.take_home() {
@@ -322,6 +325,9 @@ impl Desk {
             };
             beats += 1;
             self.beats.store(beats, Ordering::Relaxed);
+            if self.cancel.is_cancelled() {
+                return Why::Told;
+            }
             failpoint("node.attach.request");
             if home.serve(&mut end, request, &self.told, &self.figures).is_err() {
                 return Why::Fault;

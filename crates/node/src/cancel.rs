@@ -1,44 +1,50 @@
-//! Asking a session to end.
+//! A session's one token: whatever ends the session raises it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use rollhouse_core::Interruption;
+use rollhouse_core::{Interruption, Outcome};
 
-/// A flag that whoever holds a clone may raise and that a session reads once per batch. It is never lowered.
+/// A flag that whoever holds a clone may raise, once and with the cause. It is never lowered.
+///
+/// Every session has one from the moment it is opened. Its goal, its owner, its lease, its coordinator and its node end
+/// it by raising it ([`SessionTable::begin_end`](crate::SessionTable::begin_end)); whatever was queued for the session,
+/// in whichever queue, looks at it when its turn comes and does nothing. A session that plays by itself reads it once
+/// per batch.
 #[derive(Debug, Clone, Default)]
 pub struct Cancel {
-    asked: Arc<AtomicBool>,
-    evicted: Arc<AtomicBool>,
+    raised: Arc<AtomicBool>,
+    /// Code of the outcome of episodes that are open then; 0 until somebody has said.
+    cause: Arc<AtomicU8>,
 }
 
 impl Cancel {
     /// Shares a flag that something else raises, such as a signal handler.
     pub fn shared(flag: Arc<AtomicBool>) -> Self {
-        Self { asked: flag, evicted: Arc::default() }
+        Self { raised: flag, cause: Arc::default() }
     }
 
     /// Asks for the end; open episodes end as `cancelled`. Does not wait for it.
     pub fn cancel(&self) {
-        self.asked.store(true, Ordering::Relaxed);
+        self.end(Interruption::Cancelled);
     }
 
-    /// Asks for the end because the node takes its lanes back; open episodes end as `evicted`. Does not wait for
-    /// it.
-    pub fn evict(&self) {
-        self.evicted.store(true, Ordering::Relaxed);
+    /// Asks for the end; open episodes end as `cause` says, or as somebody did who asked before. Does not wait for it.
+    pub fn end(&self, cause: Interruption) {
+        let code = Outcome::Interrupted(cause).code();
+        // Whoever was first keeps his word.
+        let _first = self.cause.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
         // Release: whoever sees that the end was asked for sees why.
-        self.asked.store(true, Ordering::Release);
+        self.raised.store(true, Ordering::Release);
     }
 
     /// How open episodes end.
     pub(crate) fn interruption(&self) -> Interruption {
-        // Acquire: pairs with the release in `evict`.
-        let asked = self.asked.load(Ordering::Acquire);
-        if asked && self.evicted.load(Ordering::Relaxed) {
-            Interruption::Evicted
-        } else {
-            Interruption::Cancelled
+        // Acquire: pairs with the release in `end`.
+        let raised = self.raised.load(Ordering::Acquire);
+        match Outcome::from_code(self.cause.load(Ordering::Relaxed)) {
+            Some(Outcome::Interrupted(cause)) if raised => cause,
+            _ => Interruption::Cancelled,
         }
     }
 
@@ -46,6 +52,26 @@ impl Cancel {
     #[inline]
     pub fn is_cancelled(&self) -> bool {
         // Relaxed: the flag publishes nothing but itself.
-        self.asked.load(Ordering::Relaxed)
+        self.raised.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_cause_is_kept_and_a_flag_raised_from_outside_cancels() {
+        let token = Cancel::default();
+        assert!(!token.is_cancelled());
+        token.clone().end(Interruption::Disconnected);
+        token.end(Interruption::Evicted);
+        assert!(token.is_cancelled());
+        assert_eq!(token.interruption(), Interruption::Disconnected);
+        let flag = Arc::new(AtomicBool::new(false));
+        let token = Cancel::shared(Arc::clone(&flag));
+        flag.store(true, Ordering::Relaxed);
+        assert!(token.is_cancelled());
+        assert_eq!(token.interruption(), Interruption::Cancelled);
     }
 }

@@ -67,7 +67,7 @@ async fn run(
     let mut turns = session.turns();
     loop {
         let command = tokio::select! {
-            // A command that is here is done even if the session ends at the same time.
+            // A command that is here is asked for at once; whether the session still does any is seen there.
             biased;
             read = reader.read() => match read {
                 Ok(Some(command)) => command,
@@ -82,7 +82,7 @@ async fn run(
         };
         let answer = match session.command(command, &hosting.executor, &hosting.figures).await {
             Ok(answer) => answer,
-            Err(gone) => return End::Session(Some(gone)),
+            Err(gone) => return End::Session(gone),
         };
         if writer.write(&answer).await.is_err() {
             return End::ByOwner;

@@ -47,7 +47,9 @@ pub(crate) struct Owned {
     pub(crate) max_columns: usize,
     /// Whether its owner keeps a log, and so can move it.
     movable: AtomicBool,
-    /// Which attachment may go on.
+    /// Raised by whatever ends the session.
+    cancel: Cancel,
+    /// Which attachment may go on; wakes those that wait when the session ends.
     turn: watch::Sender<Turn>,
     /// Whoever holds it steps the session, or ends it.
     seat: Mutex<Seat>,
@@ -95,6 +97,8 @@ pub(crate) enum Unanswered {
     Fault(RequestFault),
     /// Another attachment has taken over.
     Replaced,
+    /// The session ends: what was asked for is not done any more.
+    Ended,
     /// The session is gone; whoever finds it so by a hang or a panic ends it.
     Gone(Gone),
 }
@@ -112,13 +116,15 @@ pub(crate) struct Lent<'a> {
 struct Worked {
     home: Box<Home>,
     request: FrameRequest,
-    answer: Result<Bytes, RequestFault>,
+    /// `None` if the session had ended before its turn came.
+    answer: Option<Result<Bytes, RequestFault>>,
 }
 
 impl Owned {
     pub(crate) fn new(
         id: SessionId,
         incarnation: Incarnation,
+        cancel: Cancel,
         max_columns: usize,
         session: OwnedSession,
     ) -> Self {
@@ -129,12 +135,18 @@ impl Owned {
             incarnation,
             lanes,
             max_columns,
+            cancel,
             movable: AtomicBool::new(false),
             turn: watch::Sender::new(Turn::default()),
             seat: Mutex::new(Seat::Home(Box::new(home))),
             lent: AtomicBool::new(false),
             told: Arc::default(),
         }
+    }
+
+    /// Its token.
+    pub(crate) const fn cancel(&self) -> &Cancel {
+        &self.cancel
     }
 
     /// Where it tells what it has done.
@@ -166,7 +178,8 @@ impl Owned {
         self.turn.subscribe()
     }
 
-    /// Answers one request: steps on this thread what is short, and has a worker do what is long or may hang.
+    /// Answers one request: steps on this thread what is short, and has a worker do what is long or may hang. Once the
+    /// session's token is raised nothing moves, wherever the request waits.
     /// Not cancellation-safe: dropped while a worker has the session, the session is lost.
     pub(crate) async fn answer(
         &self,
@@ -185,6 +198,9 @@ impl Owned {
             Seat::Home(home) => home,
             Seat::Gone(gone) => return Err(Unanswered::Gone(gone.clone())),
         };
+        if self.cancel.is_cancelled() {
+            return Err(Unanswered::Ended);
+        }
         home.session.check(header).map_err(Unanswered::Fault)?;
         if let Some(answer) = home.session.repeated(header.number) {
             return Ok(answer);
@@ -208,6 +224,9 @@ impl Owned {
         if self.turn.borrow().admit(attachment) == Err(TurnOver::Replaced) {
             return Err(Unanswered::Replaced);
         }
+        if self.cancel.is_cancelled() {
+            return Err(Unanswered::Ended);
+        }
         let home = take_home(&mut seat).map_err(Unanswered::Gone)?;
         self.lent.store(true, Ordering::Relaxed);
         Ok((Lent { owned: self, seat }, home))
@@ -224,9 +243,9 @@ impl Owned {
         let mut home = take_home(&mut seat).map_err(Unanswered::Gone)?;
         let waits = waits_for_recorder(&home.session);
         let parts = (home, std::mem::take(request));
-        let own = Arc::clone(figures);
+        let (own, cancel) = (Arc::clone(figures), self.cancel.clone());
         let work = move |(mut home, request): (Box<Home>, FrameRequest)| {
-            let answer = home.handle(header, &request, &own);
+            let answer = (!cancel.is_cancelled()).then(|| home.handle(header, &request, &own));
             Worked { home, request, answer }
         };
         let worked = match executor.submit_with(parts, work, waits) {
@@ -247,7 +266,7 @@ impl Owned {
                 *request = worked.request;
                 self.tell_if_stale(&mut home, figures);
                 *seat = Seat::Home(home);
-                worked.answer.map_err(Unanswered::Fault)
+                worked.answer.map_or(Err(Unanswered::Ended), |answer| answer.map_err(Unanswered::Fault))
             }
             Ok(Err(error)) => Err(lose(&mut seat, error)),
             // The executor went away with the job.
@@ -256,14 +275,15 @@ impl Owned {
     }
 
     /// Does one command, between two requests of frames: on this thread what is short, with a worker what is long or
-    /// may hang. Whichever attachment steps the session, commands come in between. Not cancellation-safe: dropped while
-    /// a worker has the session, the session is lost.
+    /// may hang. Whichever attachment steps the session, commands come in between. An error without a reason: the
+    /// session ends, and the command was not done. Not cancellation-safe: dropped while a worker has the session, the
+    /// session is lost.
     pub(crate) async fn command(
         &self,
         command: Envelope,
         executor: &Executor,
         figures: &NodeFigures,
-    ) -> Result<Envelope, Gone> {
+    ) -> Result<Envelope, Option<Gone>> {
         if self.lent.load(Ordering::Relaxed) {
             let message = "the session's owner is attached by memory, and commands go through it";
             let refusal = Refusal::busy(message, LENT_RETRY_MS);
@@ -272,17 +292,21 @@ impl Owned {
         let mut seat = self.seat.lock().await;
         let home = match &mut *seat {
             Seat::Home(home) => home,
-            Seat::Gone(gone) => return Err(gone.clone()),
+            Seat::Gone(gone) => return Err(Some(gone.clone())),
         };
+        if self.cancel.is_cancelled() {
+            return Err(None);
+        }
         if home.session.is_prompt() && home.session.lanes() <= PROMPT_LANES {
             let done = catch_unwind(AssertUnwindSafe(|| home.session.command(command)));
             self.tell_if_stale(home, figures);
-            return done.map_err(|panic| lost(&mut seat, JobError::Panicked(panic_message(&*panic))));
+            return done.map_err(|panic| Some(lost(&mut seat, JobError::Panicked(panic_message(&*panic)))));
         }
         let waits = waits_for_recorder(&home.session);
-        let home = take_home(&mut seat)?;
-        let work = |(mut home, command): (Box<Home>, Envelope)| {
-            let answer = home.session.command(command);
+        let home = take_home(&mut seat).map_err(Some)?;
+        let cancel = self.cancel.clone();
+        let work = move |(mut home, command): (Box<Home>, Envelope)| {
+            let answer = (!cancel.is_cancelled()).then(|| home.session.command(command));
             (home, answer)
         };
         let asked = Envelope { payload: Vec::new(), ..command.clone() };
@@ -299,11 +323,11 @@ impl Owned {
         match done {
             Ok(Ok((home, answer))) => {
                 *seat = Seat::Home(home);
-                Ok(answer)
+                answer.ok_or(None)
             }
-            Ok(Err(error)) => Err(lost(&mut seat, error)),
+            Ok(Err(error)) => Err(Some(lost(&mut seat, error))),
             // The executor went away with the job.
-            Err(_) => Err(lost(&mut seat, JobError::Panicked("the node is going away".to_owned()))),
+            Err(_) => Err(Some(lost(&mut seat, JobError::Panicked("the node is going away".to_owned())))),
         }
     }
 
@@ -329,6 +353,7 @@ impl Owned {
     /// Ends it: sends its owner away, waits for what is being stepped, ends open episodes and hands everything to
     /// the recorder. Gives the cause in the end, which is another one if the session was lost meanwhile.
     pub(crate) async fn end(&self, wanted: Gone, executor: &Executor, figures: &NodeFigures) -> Gone {
+        self.cancel.end(wanted.cause.interruption());
         self.turn.send_modify(Turn::end);
         let mut seat = self.seat.lock().await;
         let home = match std::mem::replace(&mut *seat, Seat::Gone(wanted.clone())) {
@@ -339,7 +364,7 @@ impl Owned {
             }
         };
         drop(seat);
-        match finish(home, interruption_of(wanted.cause), executor).await {
+        match finish(home, wanted.cause.interruption(), executor).await {
             Ok(stats) => {
                 self.told.update((&stats).into(), figures);
                 wanted
@@ -574,17 +599,6 @@ const fn cause_of(error: &JobError) -> EndCause {
     }
 }
 
-/// How the open episodes of a session end that ends for that cause.
-const fn interruption_of(cause: EndCause) -> Interruption {
-    match cause {
-        EndCause::LeaseEnded => Interruption::Disconnected,
-        EndCause::Drained => Interruption::Evicted,
-        EndCause::NodeLost => Interruption::NodeLost,
-        EndCause::Hung => Interruption::Hung,
-        EndCause::Finished | EndCause::Closed | EndCause::Failed => Interruption::Cancelled,
-    }
-}
-
 /// Stepping waits for the recorder when the disk cannot follow: that is no hang.
 pub(crate) fn waits_for_recorder(session: &OwnedSession) -> Waits {
     let recording = session.recording().map(Arc::downgrade);
@@ -616,6 +630,102 @@ const LOST_ON_THE_WAY: &str = "the session was lost while another thread had it"
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc::{SyncSender, sync_channel};
+
+    use rollhouse_core::RunId;
+    use rollhouse_env::Registry;
+    use rollhouse_wire::{
+        AutoresetMode, ColumnBuffer, LaneSettings, OpenSession, RecordRule, Secret, SeedRule,
+    };
+
+    use crate::SessionPlan;
+
+    /// A session of an env that may wait, so that workers step it.
+    fn owned() -> Owned {
+        let open = OpenSession {
+            session: SessionId { pool: RunId::from_u128(1), index: 0 },
+            incarnation: Incarnation { term: 1, counter: 1 },
+            secret: Secret::from_bytes([0; 16]),
+            owner: "trainer".to_owned(),
+            first_lane: 0,
+            lanes: 1,
+            pool_lanes: 1,
+            settings: LaneSettings {
+                env: "test/Faulty-v0".to_owned(),
+                options: Default::default(),
+                autoreset: AutoresetMode::NextStep,
+                max_episode_steps: None,
+                seeds: SeedRule::PerEpisode { run_seed: 3 },
+                record: RecordRule::None,
+                collect: None,
+            },
+        };
+        let plan = SessionPlan::of(&open, &Registry::builtin(), "test 1").unwrap();
+        let session = OwnedSession::make(Arc::new(plan), None).unwrap();
+        Owned::new(open.session, open.incarnation, Cancel::default(), 64, session)
+    }
+
+    /// Holds the only worker until it is let go.
+    fn hold(executor: &Executor) -> SyncSender<()> {
+        let (let_go, go) = sync_channel(1);
+        let (began, begun) = sync_channel(1);
+        let work = move || {
+            began.send(()).unwrap();
+            go.recv().unwrap();
+        };
+        drop(executor.submit(work, Box::new(|| false)).unwrap());
+        begun.recv().unwrap();
+        let_go
+    }
+
+    fn header(kind: FrameKind, number: u32, columns: u32) -> FrameHeader {
+        FrameHeader { kind, flags: 0, number, columns, sidecar: 0 }
+    }
+
+    #[test]
+    fn whatever_ends_a_session_no_request_and_no_command_that_was_queued_for_it_runs() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        for cause in [EndCause::Closed, EndCause::LeaseEnded, EndCause::Drained, EndCause::Finished] {
+            let figures: Arc<NodeFigures> = Arc::default();
+            let executor = Executor::start(1, 8, Duration::from_secs(60), Arc::clone(&figures)).unwrap();
+            let owned = owned();
+            let (answered, waited, commanded, gone) = runtime.block_on(async {
+                owned.take_over(1, false).await.unwrap();
+                let mut reset = FrameRequest::default();
+                let asked = header(FrameKind::Reset, 1, 0);
+                owned.answer(1, asked, &mut reset, &executor, &figures).await.unwrap();
+                let let_go = hold(&executor);
+                let step = || {
+                    let mut columns = ColumnBuffer::default();
+                    columns.resize(8);
+                    FrameRequest { columns, sidecar: Vec::new() }
+                };
+                let (mut first, mut second) = (step(), step());
+                let asked = header(FrameKind::Step, 2, 8);
+                let command =
+                    Envelope { id: 1, method: "get_attributes".to_owned(), payload: Vec::new(), error: None };
+                // The first waits for the worker, the others for the session, and the end after them.
+                tokio::join!(
+                    biased;
+                    owned.answer(1, asked, &mut first, &executor, &figures),
+                    owned.answer(1, asked, &mut second, &executor, &figures),
+                    owned.command(command, &executor, &figures),
+                    async {
+                        let end = owned.end(Gone { cause, detail: String::new() }, &executor, &figures);
+                        let let_go = async { let_go.send(()).unwrap() };
+                        tokio::join!(biased; end, let_go).0
+                    },
+                )
+            });
+            assert!(matches!(answered, Err(Unanswered::Ended)), "{cause:?}: {answered:?}");
+            assert!(matches!(waited, Err(Unanswered::Ended)), "{cause:?}: {waited:?}");
+            assert!(matches!(commanded, Err(None)), "{cause:?}: {commanded:?}");
+            assert_eq!(gone.cause, cause);
+            let tally = owned.told.tally();
+            let open = rollhouse_core::Outcome::Interrupted(cause.interruption()).code();
+            assert_eq!((tally.steps, tally.outcomes[usize::from(open)]), (0, 1), "{cause:?}");
+        }
+    }
 
     #[test]
     fn two_dear_requests_among_five_keep_a_session_prompt_and_three_do_not() {

@@ -47,9 +47,10 @@ pub(crate) struct HostingSettings {
     pub(crate) program: String,
 }
 
-/// An owner's place at a session.
+/// An owner's place at a session. Dropped, however its task ends, the session's lease runs.
 #[derive(Debug)]
 pub(crate) struct Place {
+    hosting: Arc<Hosting>,
     pub(crate) session: Arc<Owned>,
     pub(crate) number: u64,
     /// Number of the last request that was answered.
@@ -88,17 +89,15 @@ impl Hosting {
             self.end(open.session, earlier, cause).await;
         }
         let now = self.now();
-        if !self.table().open(now, open)? {
-            return Ok(opened);
-        }
+        let Some(cancel) = self.table().open(now, open)? else { return Ok(opened) };
         let making = Making { hosting: self, open };
-        let hosted = self.make(plan, open).await?;
+        let hosted = self.make(plan, open, cancel).await?;
         let now = self.now();
         let kept = self.table().opened(now, open.session, open.incarnation, hosted.clone());
         std::mem::forget(making);
         if !kept {
             self.let_go(hosted).await;
-            return Err(Refusal::new(RefusalCode::Stale, "the session was closed while it was opened"));
+            return Err(closed_meanwhile());
         }
         self.figures.sessions_opened.add(1);
         if let Hosted::Collecting(collecting) = hosted {
@@ -107,16 +106,27 @@ impl Hosting {
         Ok(opened)
     }
 
-    async fn make(self: &Arc<Self>, plan: Arc<SessionPlan>, open: &OpenSession) -> Result<Hosted, Refusal> {
+    async fn make(
+        self: &Arc<Self>,
+        plan: Arc<SessionPlan>,
+        open: &OpenSession,
+        cancel: Cancel,
+    ) -> Result<Hosted, Refusal> {
         if plan.collect.is_some() {
-            return self.begin_collecting(&plan).await.map(Hosted::Collecting);
+            return self.begin_collecting(&plan, cancel).await.map(Hosted::Collecting);
         }
         let layout = FrameLayout::of(plan.entry.spec());
         let places = layout.actions(plan.engine.lanes, true);
         let max_columns = places.map_or(0, |places| places.bytes).max(MAX_PAST_BYTES);
         let recorder = self.recorder.clone();
         let leaving = Arc::clone(&self.leaving);
-        let make = move || OwnedSession::make(plan, recorder).map(|session| session.telling(leaving));
+        let token = cancel.clone();
+        let make = move || {
+            if token.is_cancelled() {
+                return Err(closed_meanwhile());
+            }
+            OwnedSession::make(plan, recorder).map(|session| session.telling(leaving))
+        };
         let made = self.executor.submit(make, Box::new(|| false));
         let made = made.map_err(|full| {
             let ms = full.retry_after.as_millis().max(1) as u64;
@@ -127,17 +137,21 @@ impl Hosting {
             Ok(made) => made.map_err(|error: JobError| internal(format!("the lanes: {error}")))??,
             Err(_) => return Err(Refusal::new(RefusalCode::Draining, "the node is going away")),
         };
-        Ok(Hosted::Owned(Arc::new(Owned::new(open.session, open.incarnation, max_columns, session))))
+        let owned = Owned::new(open.session, open.incarnation, cancel, max_columns, session);
+        Ok(Hosted::Owned(Arc::new(owned)))
     }
 
-    async fn begin_collecting(self: &Arc<Self>, plan: &SessionPlan) -> Result<Arc<Collecting>, Refusal> {
+    async fn begin_collecting(
+        self: &Arc<Self>,
+        plan: &SessionPlan,
+        cancel: Cancel,
+    ) -> Result<Arc<Collecting>, Refusal> {
         let Some(rollout) = plan.rollout(self.settings.hang_deadline) else {
             return Err(Refusal::new(RefusalCode::Internal, "the session does not play by itself"));
         };
         let recorder = self.recorder.as_ref().filter(|_| plan.record.is_some());
         let recording = recorder.map(|recorder| plan.record_on(recorder)).transpose()?.map(Arc::new);
         let (exited, exit) = watch::channel(None);
-        let cancel = Cancel::default();
         let told = Box::new(move |exit| drop(exited.send_replace(Some(exit))));
         let begun = self.rollouts.begin(rollout, recording, cancel.clone(), told).await;
         let progress = begun.map_err(|error| match error {
@@ -150,6 +164,7 @@ impl Hosting {
     /// Ends a session that plays by itself when it is done.
     fn await_exit(self: &Arc<Self>, id: SessionId, incarnation: Incarnation, collecting: Arc<Collecting>) {
         let hosting = Arc::clone(self);
+        // Task: collecting session.
         tokio::spawn(async move {
             let exit = exit_of(&collecting).await;
             hosting.end(id, incarnation, gone_by(exit.as_deref(), EndCause::Closed)).await;
@@ -160,20 +175,21 @@ impl Hosting {
     ///
     /// # Errors
     /// Why not.
-    pub(crate) async fn attach(&self, attach: &Attach, by: Transport) -> Result<Place, Refusal> {
+    pub(crate) async fn attach(self: &Arc<Self>, attach: &Attach, by: Transport) -> Result<Place, Refusal> {
         let attachment = self.table().attach(attach, by)?;
         let Hosted::Owned(session) = attachment.session else {
             return Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself"));
         };
-        let number = attachment.number;
-        match session.take_over(number, attach.log).await {
+        let (hosting, number) = (Arc::clone(self), attachment.number);
+        let mut place = Place { hosting, session, number, last: 0, logs: false };
+        match place.session.take_over(number, attach.log).await {
             Ok((last, logs)) => {
                 self.figures.attached.add(1);
-                Ok(Place { session, number, last, logs })
+                (place.last, place.logs) = (last, logs);
+                Ok(place)
             }
             Err(gone) => {
-                self.detached(&session, number);
-                let message = format!("session {} has ended: {}", session.id, gone.detail);
+                let message = format!("session {} has ended: {}", place.session.id, gone.detail);
                 Err(Refusal { ended: Some(gone.cause), ..Refusal::new(RefusalCode::NotFound, message) })
             }
         }
@@ -193,28 +209,19 @@ impl Hosting {
         }
     }
 
-    /// A stream has ended.
-    pub(crate) fn detached(&self, session: &Owned, number: u64) {
-        let now = self.now();
-        self.table().detached(now, session.id, session.incarnation, number);
-    }
-
-    /// Ends a session and waits until it has; the end is told to the coordinator as well. `None` if there is
-    /// nothing to end.
+    /// Ends a session and waits until it has; the end is told to the coordinator as well, also if this is dropped or
+    /// panics before. `None` if there is nothing to end.
     pub(crate) async fn end(
         &self,
         id: SessionId,
         incarnation: Incarnation,
         wanted: Gone,
     ) -> Option<SessionEnd> {
-        let hosted = self.table().begin_end(id, incarnation)?;
+        let hosted = self.table().begin_end(id, incarnation, wanted.cause)?;
+        let ending = Ending { hosting: self, hosted: &hosted, id, incarnation, cause: wanted.cause };
         let gone = match &hosted {
             Hosted::Owned(owned) => owned.end(wanted, &self.executor, &self.figures).await,
             Hosted::Collecting(collecting) => {
-                match wanted.cause {
-                    EndCause::Drained => collecting.cancel.evict(),
-                    _ => collecting.cancel.cancel(),
-                }
                 let exit = exit_of(collecting).await;
                 collecting.told.update(collecting.progress.tally(), &self.figures);
                 gone_by(exit.as_deref(), wanted.cause)
@@ -223,8 +230,10 @@ impl Hosting {
         if let Some(recorder) = self.recorder.clone() {
             // All it recorded is among the spool's bytes before its end is told. What cannot be written is counted
             // as lost by the recorder.
+            // Task: write-out.
             let _written = tokio::task::spawn_blocking(move || recorder.write_out()).await;
         }
+        std::mem::forget(ending);
         self.figures.session_ended(gone.cause);
         let Gone { cause, detail } = gone;
         let end = SessionEnd { session: id, incarnation, cause, detail, done: hosted.counts() };
@@ -256,6 +265,7 @@ impl Hosting {
         }
         for (id, incarnation) in overdue {
             let hosting = Arc::clone(self);
+            // Task: session that ends.
             tokio::spawn(async move {
                 let detail = format!("nobody was attached for {} s", hosting.settings.lease.as_secs());
                 hosting.end(id, incarnation, Gone { cause: EndCause::LeaseEnded, detail }).await;
@@ -294,6 +304,7 @@ impl Hosting {
         let mut ending = tokio::task::JoinSet::new();
         for (id, incarnation) in all {
             let hosting = Arc::clone(self);
+            // Task: session that ends.
             ending.spawn(async move {
                 let detail = "the node goes away".to_owned();
                 hosting.end(id, incarnation, Gone { cause: EndCause::Drained, detail }).await;
@@ -359,6 +370,18 @@ impl Hosting {
     }
 }
 
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Self { hosting, session, number, .. } = self;
+        let now = hosting.now();
+        hosting.table().detached(now, session.id, session.incarnation, *number);
+    }
+}
+
+fn closed_meanwhile() -> Refusal {
+    Refusal::new(RefusalCode::Stale, "the session was closed while it was opened")
+}
+
 /// Takes a session that is being made out of the table again, unless it is forgotten.
 struct Making<'a> {
     hosting: &'a Hosting,
@@ -368,6 +391,24 @@ struct Making<'a> {
 impl Drop for Making<'_> {
     fn drop(&mut self) {
         self.hosting.table().not_made(self.open.session, self.open.incarnation);
+    }
+}
+
+/// Tells the end of a session whose ending was cut short, unless it is forgotten.
+struct Ending<'a> {
+    hosting: &'a Hosting,
+    hosted: &'a Hosted,
+    id: SessionId,
+    incarnation: Incarnation,
+    cause: EndCause,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        let Self { hosting, hosted, id, incarnation, cause } = *self;
+        hosting.figures.session_ended(cause);
+        let (detail, done) = ("its end was cut short".to_owned(), hosted.counts());
+        hosting.table().ended(SessionEnd { session: id, incarnation, cause, detail, done });
     }
 }
 
@@ -395,3 +436,140 @@ const ROOM_RETRY_MS: u64 = 1_000;
 
 /// How often a leaving node looks whether its sessions have moved.
 const MOVED_LOOK: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+    use std::sync::mpsc::sync_channel;
+
+    use rollhouse_core::RunId;
+    use rollhouse_env::{EnvEntry, MakeError};
+    use rollhouse_wire::{AutoresetMode, LaneSettings, RecordRule, Secret, SeedRule};
+
+    use crate::Node;
+
+    fn open(env: &str) -> OpenSession {
+        OpenSession {
+            session: SessionId { pool: RunId::from_u128(1), index: 0 },
+            incarnation: Incarnation { term: 1, counter: 1 },
+            secret: Secret::from_bytes([0; 16]),
+            owner: "trainer".to_owned(),
+            first_lane: 0,
+            lanes: 1,
+            pool_lanes: 1,
+            settings: LaneSettings {
+                env: env.to_owned(),
+                options: Default::default(),
+                autoreset: AutoresetMode::NextStep,
+                max_episode_steps: None,
+                seeds: SeedRule::PerEpisode { run_seed: 3 },
+                record: RecordRule::None,
+                collect: None,
+            },
+        }
+    }
+
+    fn hosting(registry: Registry, node: &Node, lease: Duration) -> Arc<Hosting> {
+        let figures: Arc<NodeFigures> = Arc::default();
+        let hang_deadline = Duration::from_secs(60);
+        let executor = Executor::start(1, 8, hang_deadline, Arc::clone(&figures)).unwrap();
+        let settings = HostingSettings { capacity: 8, lease, hang_deadline, program: "test 1".to_owned() };
+        Arc::new(Hosting::new(settings, Arc::new(registry), executor, None, node.rollouts(), figures))
+    }
+
+    #[test]
+    fn a_session_that_is_closed_while_it_waits_to_be_made_is_never_made() {
+        let (registry, made) = (Registry::builtin(), Arc::new(AtomicU32::new(0)));
+        let mut spec = registry.get("test/Faulty-v0").unwrap().spec().clone();
+        spec.id = "Counted".to_owned();
+        let count = Arc::clone(&made);
+        let entry = EnvEntry::per_lane(spec, move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+            Err::<Never, _>(MakeError::Missing { lane: 0, name: "everything" })
+        });
+        registry.register(entry).unwrap();
+        let node = Node::start().unwrap();
+        let hosting = hosting(registry, &node, Duration::from_secs(30));
+        let (let_go, go) = sync_channel::<()>(1);
+        drop(hosting.executor.submit(move || go.recv().unwrap(), Box::new(|| false)).unwrap());
+        let open = open("Counted");
+        let close = CloseSession { session: open.session, incarnation: open.incarnation };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let (opened, closed) = runtime.block_on(async {
+            tokio::join!(biased; hosting.open(&open), async {
+                let closed = hosting.close(&close).await;
+                let_go.send(()).unwrap();
+                closed
+            })
+        });
+        assert_eq!(opened.unwrap_err().code, RefusalCode::Stale);
+        assert_eq!(closed.unwrap_err().code, RefusalCode::NotFound);
+        assert_eq!(made.load(Ordering::Relaxed), 0);
+        assert_eq!(hosting.sessions(), 0);
+    }
+
+    #[test]
+    fn the_end_of_a_session_is_told_also_when_what_ends_it_is_cut_short() {
+        let node = Node::start().unwrap();
+        let hosting = hosting(Registry::builtin(), &node, Duration::ZERO);
+        let open = open("test/Faulty-v0");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let (let_go, go) = sync_channel::<()>(1);
+        runtime.block_on(async {
+            hosting.open(&open).await.unwrap();
+            drop(hosting.executor.submit(move || go.recv().unwrap(), Box::new(|| false)).unwrap());
+            let gone = Gone { cause: EndCause::Closed, detail: String::new() };
+            tokio::select! {
+                biased;
+                _ = hosting.end(open.session, open.incarnation, gone) => panic!("no worker is free to end it"),
+                () = std::future::ready(()) => {}
+            }
+        });
+        let (ends, _) = hosting.ends();
+        assert_eq!((ends[0].session, ends[0].cause, hosting.sessions()), (open.session, EndCause::Closed, 0));
+        let_go.send(()).unwrap();
+    }
+
+    #[test]
+    fn the_lease_of_a_session_runs_however_the_task_of_its_owner_ends() {
+        let node = Node::start().unwrap();
+        let hosting = hosting(Registry::builtin(), &node, Duration::ZERO);
+        let open = open("CartPole-v1");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            hosting.open(&open).await.unwrap();
+            let OpenSession { session, incarnation, secret, .. } = open;
+            let attach = Attach { pool: session.pool, index: session.index, incarnation, secret, log: false };
+            let place = hosting.attach(&attach, Transport::Quic).await.unwrap();
+            assert!(hosting.table().overdue(hosting.now()).is_empty());
+            let serving = tokio::spawn(async move {
+                let _place = place;
+                panic!("the task of an owner");
+            });
+            assert!(serving.await.unwrap_err().is_panic());
+        });
+        assert_eq!(hosting.table().overdue(hosting.now()), [(open.session, open.incarnation)]);
+    }
+
+    /// An env that is never made.
+    struct Never;
+
+    impl rollhouse_env::Env for Never {
+        fn reset(&mut self, _: &mut rollhouse_env::Generator, _: &mut [rollhouse_core::ColumnMut<'_>]) {}
+
+        fn step(
+            &mut self,
+            _: &mut rollhouse_env::Generator,
+            _: rollhouse_core::ColumnRef<'_>,
+            _: &mut [rollhouse_core::ColumnMut<'_>],
+            _: &mut [rollhouse_core::ColumnMut<'_>],
+        ) -> rollhouse_env::StepResult {
+            rollhouse_env::StepResult { reward: 0.0, terminated: false, truncated: false }
+        }
+
+        fn state_hash(&self) -> u32 {
+            0
+        }
+    }
+}

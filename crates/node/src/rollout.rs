@@ -42,7 +42,7 @@ pub enum Goal {
 }
 
 /// What a rollout has done.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Report {
     /// Steps, episodes, returns and lengths.
     pub stats: Stats,
@@ -96,6 +96,10 @@ impl Rollout {
         cancel: &Cancel,
     ) -> Result<Report, RolloutError> {
         progress.beat();
+        if cancel.is_cancelled() {
+            // It was asked to end before its thread had begun: no lane is made for it.
+            return Ok(Report::default());
+        }
         let mut policy =
             self.policy.make(&self.env.spec().action_space, self.seed).map_err(RolloutError::Space)?;
         let mut engine =
@@ -128,7 +132,9 @@ impl Rollout {
         progress: &Progress,
         cancel: &Cancel,
     ) -> Result<(), Ended> {
-        engine.reset(&Reset::all())?;
+        if !cancel.is_cancelled() {
+            engine.reset(&Reset::all())?;
+        }
         let mut shown = Instant::now();
         let mut batch = 0;
         while !self.is_reached(batch, engine) && !cancel.is_cancelled() {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use actix::prelude::*;
-use rollhouse_core::panic_message;
+use rollhouse_core::{Interruption, panic_message};
 use rollhouse_engine::StepError;
 use rollhouse_replay::RunRecorder;
 use tokio::sync::watch;
@@ -63,6 +63,7 @@ impl Stepping {
     fn start(&self) -> Result<(), RolloutError> {
         let Some(job) = self.job.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(()) };
         let (progress, cancel) = (Arc::clone(&self.progress), self.cancel.clone());
+        // Task: rollout.
         std::thread::Builder::new()
             .name(format!("rollhouse-session-{}", self.id))
             .spawn(move || {
@@ -112,7 +113,7 @@ impl SessionActor {
         let waits = self.stepping.recording.upgrade().is_some_and(|run| run.is_behind());
         if let Verdict::Hung(still) = self.watch.look(self.began.elapsed(), beats, waits) {
             // Should it ever move again, it is to end at once.
-            self.stepping.cancel.cancel();
+            self.stepping.cancel.end(Interruption::Hung);
             self.end(Arc::new(Exit::Hung(still)), ctx);
         }
     }
@@ -133,6 +134,7 @@ impl Actor for SessionActor {
             let exit = exit.unwrap_or_else(|| Arc::new(Exit::Panicked("the thread is gone".to_owned())));
             actor.end(exit, ctx);
         });
+        // Task: session actor.
         ctx.spawn(told);
         ctx.run_interval(LOOK_EVERY.min(self.stepping.hang_deadline / 4), Self::look);
     }

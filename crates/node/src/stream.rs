@@ -44,7 +44,6 @@ pub(crate) async fn serve(
             hosting.end(place.session.id, place.session.incarnation, gone).await;
         }
     }
-    hosting.detached(&place.session, place.number);
 }
 
 struct Stream<'a> {
@@ -73,7 +72,7 @@ impl Stream<'_> {
     async fn run(&mut self, hosting: &Arc<Hosting>) -> End {
         loop {
             let header = tokio::select! {
-                // A request that is here is answered even if the session ends at the same time.
+                // A request that is here is asked for at once; whether the session still moves is seen there.
                 biased;
                 read = self.reader.read() => match read {
                     Ok(Some(header)) => header,
@@ -104,6 +103,7 @@ impl Stream<'_> {
             .map_err(|unanswered| match unanswered {
                 Unanswered::Fault(fault) => End::Fault(code_of(fault), fault.to_string()),
                 Unanswered::Replaced => End::Replaced,
+                Unanswered::Ended => End::SessionEnded,
                 Unanswered::Gone(gone) => End::Gone(gone),
             })?;
         self.writer.put_encoded(answer);

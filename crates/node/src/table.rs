@@ -15,6 +15,7 @@ use rollhouse_wire::{
     SessionReport,
 };
 
+use crate::Cancel;
 use crate::lease::Lease;
 
 /// The table; `H` is what a session is reached by.
@@ -44,6 +45,8 @@ struct Fence {
 #[derive(Debug)]
 struct Entry<H> {
     open: OpenSession,
+    /// Raised by whatever ends it.
+    cancel: Cancel,
     lease: Lease,
     /// By what its owner is attached, or was last.
     transport: Transport,
@@ -100,18 +103,18 @@ impl<H: Clone> SessionTable<H> {
         }
     }
 
-    /// Takes a session in. True if it is to be made now, false if that very placement is open already.
+    /// Takes a session in. Its token if it is to be made now, `None` if that very placement is open already.
     ///
     /// # Errors
     /// An older placement than known, no room, or the node is going away. `Busy` too while an earlier
     /// placement is still here: it has to be ended first.
-    pub fn open(&mut self, now: Duration, open: &OpenSession) -> Result<bool, Refusal> {
+    pub fn open(&mut self, now: Duration, open: &OpenSession) -> Result<Option<Cancel>, Refusal> {
         self.fence(open.session, open.incarnation)?;
         match self.entries.get(&open.session) {
             Some(Entry { open: known, stage: Stage::Open(_), .. })
                 if known.incarnation == open.incarnation && known.secret == open.secret =>
             {
-                return Ok(false);
+                return Ok(None);
             }
             Some(_) => {
                 let message = format!("session {} is being opened or ended", open.session);
@@ -138,9 +141,11 @@ impl<H: Clone> SessionTable<H> {
         self.term = self.term.max(open.incarnation.term);
         self.lanes += open.lanes;
         let lease = Lease::new(now, self.lease);
-        let entry = Entry { open: open.clone(), lease, transport: Transport::Quic, stage: Stage::Opening };
+        let (cancel, transport) = (Cancel::default(), Transport::Quic);
+        let entry =
+            Entry { open: open.clone(), cancel: cancel.clone(), lease, transport, stage: Stage::Opening };
         self.entries.insert(open.session, entry);
-        Ok(true)
+        Ok(Some(cancel))
     }
 
     /// An earlier placement of the session, which has to be ended before this one is opened.
@@ -234,11 +239,12 @@ impl<H: Clone> SessionTable<H> {
         overdue.map(|(&id, entry)| (id, entry.open.incarnation)).collect()
     }
 
-    /// Begins to end a session: the one who is given it ends it and says so with [`SessionTable::ended`].
-    /// `None` if there is nothing to do: it is being made (and will be let go then), ended by someone else, or
-    /// is not here.
-    pub fn begin_end(&mut self, id: SessionId, incarnation: Incarnation) -> Option<H> {
+    /// Begins to end a session, whatever for: raises its token, after which nothing that was queued for it runs. The
+    /// one who is given it ends it and says so with [`SessionTable::ended`]. `None` if there is nothing to do: it is
+    /// being made (and will be let go then), ended by someone else, or is not here.
+    pub fn begin_end(&mut self, id: SessionId, incarnation: Incarnation, cause: EndCause) -> Option<H> {
         let entry = self.entry(id, incarnation)?;
+        entry.cancel.end(cause.interruption());
         match &entry.stage {
             Stage::Open(session) => {
                 let session = session.clone();
@@ -451,7 +457,7 @@ const ROOM_RETRY_MS: u64 = 1_000;
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use rollhouse_core::RunId;
+    use rollhouse_core::{Interruption, RunId};
     use rollhouse_wire::{AutoresetMode, Collect, CollectGoal, LaneSettings, RecordRule, Secret, SeedRule};
 
     const LEASE: Duration = Duration::from_secs(30);
@@ -493,9 +499,14 @@ mod tests {
         SessionEnd { session, incarnation, cause, detail: String::new(), done }
     }
 
+    /// Whether it is to be made.
+    fn made(opened: Result<Option<Cancel>, Refusal>) -> Result<bool, Refusal> {
+        opened.map(|token| token.is_some())
+    }
+
     fn table_with(open: &OpenSession) -> SessionTable<u32> {
         let mut table = SessionTable::new(CAPACITY, LEASE);
-        assert_eq!(table.open(at(0), open), Ok(true));
+        assert_eq!(made(table.open(at(0), open)), Ok(true));
         assert!(table.opened(at(0), open.session, open.incarnation, 7));
         table
     }
@@ -508,7 +519,7 @@ mod tests {
     fn asking_again_for_an_open_placement_says_that_it_is_open() {
         let asked = open(0, 1, 8);
         let mut table = table_with(&asked);
-        assert_eq!(table.open(at(1), &asked), Ok(false));
+        assert_eq!(made(table.open(at(1), &asked)), Ok(false));
         assert_eq!(table.lanes(), 8);
     }
 
@@ -520,10 +531,10 @@ mod tests {
         let mut older_term = open(1, 9, 8);
         older_term.incarnation.term = 0;
         assert_eq!(code(table.open(at(1), &older_term)), RefusalCode::Stale);
-        assert_eq!(table.begin_end(asked.session, asked.incarnation), Some(7));
+        assert_eq!(table.begin_end(asked.session, asked.incarnation, EndCause::Closed), Some(7));
         table.ended(end(&asked));
         assert_eq!(code(table.open(at(1), &asked)), RefusalCode::Stale);
-        assert_eq!(table.open(at(1), &open(0, 6, 8)), Ok(true));
+        assert_eq!(made(table.open(at(1), &open(0, 6, 8))), Ok(true));
     }
 
     #[test]
@@ -533,21 +544,47 @@ mod tests {
         let newer = open(0, 2, 8);
         assert_eq!(table.superseded(&newer), Some(asked.incarnation));
         assert_eq!(code(table.open(at(1), &newer)), RefusalCode::Busy);
-        table.begin_end(asked.session, asked.incarnation);
+        table.begin_end(asked.session, asked.incarnation, EndCause::Closed);
         table.ended(end(&asked));
         assert_eq!(table.superseded(&newer), None);
-        assert_eq!(table.open(at(1), &newer), Ok(true));
+        assert_eq!(made(table.open(at(1), &newer)), Ok(true));
     }
 
     #[test]
     fn a_session_closed_while_it_is_made_is_not_kept() {
         let asked = open(0, 1, 8);
         let mut table: SessionTable<u32> = SessionTable::new(CAPACITY, LEASE);
-        assert_eq!(table.open(at(0), &asked), Ok(true));
-        assert_eq!(table.begin_end(asked.session, asked.incarnation), None);
+        assert_eq!(made(table.open(at(0), &asked)), Ok(true));
+        assert_eq!(table.begin_end(asked.session, asked.incarnation, EndCause::Closed), None);
         assert!(!table.opened(at(0), asked.session, asked.incarnation, 7));
         assert_eq!((table.lanes(), table.len()), (0, 0));
         assert_eq!(code(table.open(at(0), &asked)), RefusalCode::Stale);
+    }
+
+    #[test]
+    fn whatever_ends_a_session_first_raises_its_token_with_the_cause_also_while_it_is_made() {
+        for (cause, interruption) in [
+            (EndCause::Finished, Interruption::Cancelled),
+            (EndCause::Closed, Interruption::Cancelled),
+            (EndCause::LeaseEnded, Interruption::Disconnected),
+            (EndCause::Drained, Interruption::Evicted),
+            (EndCause::Hung, Interruption::Hung),
+            (EndCause::Failed, Interruption::Crashed),
+        ] {
+            for is_made in [false, true] {
+                let asked = open(0, 1, 8);
+                let mut table: SessionTable<u32> = SessionTable::new(CAPACITY, LEASE);
+                let token = table.open(at(0), &asked).unwrap().unwrap();
+                if is_made {
+                    assert!(table.opened(at(0), asked.session, asked.incarnation, 7));
+                }
+                assert!(!token.is_cancelled());
+                let ending = table.begin_end(asked.session, asked.incarnation, cause);
+                assert_eq!(ending.is_some(), is_made);
+                table.begin_end(asked.session, asked.incarnation, EndCause::Closed);
+                assert_eq!((token.is_cancelled(), token.interruption()), (true, interruption));
+            }
+        }
     }
 
     #[test]
@@ -591,7 +628,7 @@ mod tests {
     fn ends_are_told_until_they_are_acknowledged() {
         let asked = open(0, 1, 8);
         let mut table = table_with(&asked);
-        table.begin_end(asked.session, asked.incarnation);
+        table.begin_end(asked.session, asked.incarnation, EndCause::Closed);
         table.ended(end(&asked));
         let (told, all) = table.ends();
         assert!(all);
@@ -606,7 +643,7 @@ mod tests {
         let asked = open(0, 1, 8);
         let mut table = table_with(&asked);
         table.drain();
-        assert_eq!(table.open(at(1), &asked), Ok(false));
+        assert_eq!(made(table.open(at(1), &asked)), Ok(false));
         assert_eq!(code(table.open(at(1), &open(1, 2, 8))), RefusalCode::Draining);
     }
 
@@ -624,7 +661,7 @@ mod tests {
                     (0 | 1, _) => {
                         counter += 1;
                         let asked = open(index, counter, lanes);
-                        if table.open(at(counter), &asked) == Ok(true) {
+                        if made(table.open(at(counter), &asked)) == Ok(true) {
                             prop_assert!(!open_now.contains(&id));
                             open_now.insert(id);
                             known.insert(id, asked);
@@ -636,7 +673,7 @@ mod tests {
                     (3, Some(asked)) => {
                         table.not_made(id, asked.incarnation);
                     }
-                    (4, Some(asked)) if table.begin_end(id, asked.incarnation).is_some() => {
+                    (4, Some(asked)) if table.begin_end(id, asked.incarnation, EndCause::Closed).is_some() => {
                         table.ended(end(&asked));
                     }
                     _ => {}

@@ -327,7 +327,7 @@ impl Node {
         if ctx.has(Bug::ForgetsFences) && self.table.is_empty() {
             self.table = SessionTable::new(CAPACITY, LEASE);
         }
-        if !self.table.open(ctx.now, &open)? {
+        if self.table.open(ctx.now, &open)?.is_none() {
             return Ok(Some(self.opened(&open)));
         }
         let at = ctx.now + ctx.random.millis(0, 40);
@@ -371,7 +371,7 @@ impl Node {
         cause: EndCause,
         ctx: &mut Context<'_>,
     ) -> Option<SessionEnd> {
-        let handle = self.table.begin_end(session, incarnation)?;
+        let handle = self.table.begin_end(session, incarnation, cause)?;
         let mut hosted = self.hosted.remove(&handle).expect("what is open is hosted");
         hosted.turn.end();
         let of_it: Vec<u64> =
