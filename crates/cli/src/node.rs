@@ -12,7 +12,7 @@ use rollhouse_metrics::{
 };
 use rollhouse_node::{
     AttachConfig, ClusterNode, ClusterNodeConfig, ClusterNodeError, ConnectionFigures, Histogram, LinkState,
-    NodeFigures, ServeError, ShipFigures, WhenFull,
+    NodeFigures, PartsHealth, ServeError, ShipFigures, WhenFull,
 };
 use rollhouse_replay::OpenError;
 use rollhouse_wire::limits::MAX_ATTACH_PATH_BYTES;
@@ -142,22 +142,30 @@ struct State {
     running: Option<ClusterNode>,
     /// How it stood with its coordinator when it was last looked at.
     link: LinkState,
+    /// How its parts had fared then.
+    health: PartsHealth,
 }
 
 impl NodeWatch {
     /// Of a node that takes `capacity` lanes.
     pub(crate) fn new(node: ClusterNode, capacity: u32) -> Self {
         let (figures, effective) = (Arc::clone(node.figures()), node.effective());
-        let state = Mutex::new(State { link: LinkState::Dialling, running: Some(node) });
+        let (link, health) = (LinkState::Dialling, PartsHealth::default());
+        let state = Mutex::new(State { link, health, running: Some(node) });
         Self { figures, effective, capacity, state }
     }
 
-    /// Says when the node has joined or lost its coordinator, and whether it is drained: then nothing but its end
-    /// is left.
+    /// Says when the node has joined or lost its coordinator and when a part of it has failed, and whether it is drained
+    /// or does not work any more: then nothing but its end is left.
     pub(crate) fn look(&self) -> bool {
         let mut state = self.state();
         let Some(node) = &state.running else { return true };
-        let (link, drained) = (node.link(), node.is_drained());
+        let (link, drained, health) = (node.link(), node.is_drained(), node.health());
+        if let Some(mishap) = health.last.as_ref().filter(|_| health.restarts > state.health.restarts) {
+            say(&format!("{mishap}; it is made anew, which is a bug in rollhouse"));
+        }
+        let over = drained || health.failed.is_some();
+        state.health = health;
         match (&state.link, &link) {
             (LinkState::Joined { term: old }, LinkState::Joined { term }) if old == term => {}
             (_, LinkState::Joined { term }) => say(&format!("joined the coordinator, term {term}")),
@@ -169,7 +177,7 @@ impl NodeWatch {
         if drained {
             say("drained: the last session has ended");
         }
-        drained
+        over
     }
 
     /// Takes what it is now as said: only what changes is.
@@ -180,11 +188,12 @@ impl NodeWatch {
         self
     }
 
-    /// Stops it in order and says what is left undone.
+    /// Stops it in order and says what is left undone, and what had failed.
     pub(crate) fn stop(&self) -> Result<Status, Failure> {
         // Not held meanwhile: probes go on asking.
         let taken = self.state().running.take();
         let Some(node) = taken else { return Ok(Status::Done) };
+        let failed = node.health().failed;
         let sessions = node.sessions() as u64;
         if sessions > 0 {
             let verb = if sessions == 1 { "ends" } else { "end" };
@@ -200,6 +209,10 @@ impl NodeWatch {
         }
         if !report.shipped {
             say("not all recordings are in the store yet; the node ships the rest when it starts again");
+        }
+        if let Some(mishap) = failed {
+            let what = format_args!("{mishap}, and is not made anew any more, which is a bug in rollhouse");
+            return Err(Failure::new(Status::Failed, what));
         }
         match report.recorded {
             Some(Err(error)) => Err(Failure::of(Status::Failed, &error)),
@@ -262,10 +275,15 @@ impl Figures for NodeWatch {
 
 impl Health for NodeWatch {
     fn live(&self) -> Result<(), String> {
-        let silent = self.state().running.as_ref().map(ClusterNode::silent).unwrap_or_default();
+        let state = self.state();
+        let Some(node) = &state.running else { return Ok(()) };
+        if let Some(mishap) = node.health().failed {
+            return Err(mishap.to_string());
+        }
+        let silent = node.silent();
         match silent < STUCK_AFTER {
             true => Ok(()),
-            false => Err(format!("the control thread has not turned for {} s", silent.as_secs())),
+            false => Err(format!("a thread of the node has not turned for {} s", silent.as_secs())),
         }
     }
 
@@ -327,5 +345,5 @@ fn recorder(status: &rollhouse_replay::Status) -> RecorderSample {
     }
 }
 
-/// A control thread that is silent for so long no longer does its work: it marks each second, and never waits.
+/// A control or data thread that is silent for so long no longer does its work: it marks each second, and never waits.
 const STUCK_AFTER: Duration = Duration::from_secs(5);

@@ -28,7 +28,7 @@ pub use mask::{LANE_BIT, Lanes, lane_bits, mask_of};
 pub use name::{EpisodeName, NameError, RunId};
 pub use options::{OptionError, OptionSpec, OptionValue, Options};
 pub use outcome::{Interruption, Outcome};
-pub use panic::panic_message;
+pub use panic::{contained, panic_message};
 pub use seed::{
     SeedSchedule, Start, per_episode_seed, random_bits, random_bits_keyed, random_key, split_mix64,
 };

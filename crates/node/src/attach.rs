@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::attached;
 use crate::hosting::Hosting;
+use crate::parts::{Part, PartExit, Parts};
 
 /// Where owners of this machine ask for the memory of their sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,8 +23,30 @@ pub struct AttachConfig {
     pub sessions: usize,
 }
 
+/// Accepts processes as one of `parts`, from `listener` on, until it is dropped.
+pub(crate) async fn keep(
+    listener: AttachListener,
+    config: AttachConfig,
+    hosting: Arc<Hosting>,
+    parts: Parts,
+) {
+    let mut first = Some(listener);
+    let accept = move || {
+        let (listener, config, hosting) = (first.take(), config.clone(), Arc::clone(&hosting));
+        async move {
+            let listener = match listener {
+                Some(listener) => listener,
+                None => AttachListener::bind(&config.path, &config.uids)
+                    .map_err(|error| PartExit::Failed(error.to_string()))?,
+            };
+            accept(listener, hosting, config.sessions).await
+        }
+    };
+    parts.keep(Part::Attach, accept).await;
+}
+
 /// Accepts processes until it is dropped, and with it the tasks that serve them.
-pub(crate) async fn accept(listener: AttachListener, hosting: Arc<Hosting>, sessions: usize) {
+async fn accept(listener: AttachListener, hosting: Arc<Hosting>, sessions: usize) -> Result<(), PartExit> {
     let places = Arc::new(Semaphore::new(sessions));
     let mut serving = JoinSet::new();
     loop {
@@ -31,6 +54,7 @@ pub(crate) async fn accept(listener: AttachListener, hosting: Arc<Hosting>, sess
         tokio::select! {
             arrival = listener.accept(), if room => match arrival {
                 Ok(LocalArrival::Admitted(socket)) => {
+                    // Task: process at the attach socket.
                     serving.spawn(attached::serve(Arc::clone(&hosting), socket, Arc::clone(&places)));
                 }
                 Ok(LocalArrival::TurnedAway { .. }) => {

@@ -16,13 +16,15 @@ use rollhouse_replay::{
 };
 use rollhouse_wire::limits::{MAX_LABELS, MAX_SHIP_BYTES};
 use rollhouse_wire::{ArrivalCounts, Connection, Dialer, Effective, Identity, NodeLoad, Role, Settings};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::mpsc::{self, channel as bounded};
+use tokio::sync::{Mutex, watch};
 
 use crate::executor::Executor;
 use crate::hosting::{Hosting, HostingSettings};
 use crate::link::{Card, Link, LinkParts, SpoolLoad};
+use crate::parts::{Mishap, Part, PartExit, PartsHealth};
 use crate::pulse::Pulse;
-use crate::serve::Serving;
+use crate::serve::{Served, Serving};
 use crate::{
     AttachConfig, ConnectionFigures, HANG_DEADLINE, LinkState, Node, NodeFigures, ServeError, ShipFigures,
     ShipperConfig, Shipping, ShippingConfig, StartError, WhenFull,
@@ -110,16 +112,16 @@ impl ClusterNodeConfig {
 #[derive(Debug)]
 pub struct ClusterNode {
     name: String,
-    hosting: Arc<Hosting>,
+    pub(crate) hosting: Arc<Hosting>,
     pulse: Pulse,
     recorder: Option<Arc<Recorder>>,
     shipping: Option<Arc<Shipping>>,
     state: watch::Receiver<LinkState>,
     joined: watch::Receiver<Option<Connection>>,
-    stop_link: Option<oneshot::Sender<SyncSender<()>>>,
+    stop_link: mpsc::Sender<SyncSender<()>>,
     // Dropped in this order: owners first, then the control thread with the link and the rollouts.
     serving: Serving,
-    node: Node,
+    pub(crate) node: Node,
 }
 
 /// Why a node could not be started. Nothing is left running then.
@@ -205,18 +207,18 @@ impl ClusterNode {
             node.rollouts(),
             figures,
         ));
-        let serving = Serving::start(
-            config.listen,
-            Arc::clone(&config.identity),
-            config.quic,
-            config.program.clone(),
-            Arc::clone(&hosting),
-            config.attach.clone(),
-        );
-        let serving = serving.map_err(ClusterNodeError::Serve)?;
+        let served = Served {
+            listen: config.listen,
+            identity: Arc::clone(&config.identity),
+            quic: config.quic,
+            program: config.program.clone(),
+            hosting: Arc::clone(&hosting),
+            attach: config.attach.clone(),
+        };
+        let serving = Serving::start(served, node.parts()).map_err(ClusterNodeError::Serve)?;
         let (state, seen_state) = watch::channel(LinkState::default());
         let (joined, seen_joined) = watch::channel(None);
-        let link = Link::new(LinkParts {
+        let link = LinkParts {
             hosting: Arc::clone(&hosting),
             dialer: Arc::new(Dialer::new(Arc::clone(&config.identity), config.quic, config.program.clone())),
             coordinator: config.coordinator.clone(),
@@ -224,14 +226,14 @@ impl ClusterNode {
             spool_load: spool_load(shipping.clone()),
             state,
             joined,
-        });
-        let (stop_link, stopped) = oneshot::channel();
-        node.spawn(link.run(stopped));
+        };
+        let (stop_link, stopped) = bounded(1);
+        keep_link(&node, link, stopped);
         if let Some(shipping) = shipping.clone() {
-            let links = seen_joined.clone();
-            node.spawn(async move { shipping.run(links).await });
+            keep_shipping(&node, shipping, seen_joined.clone());
         }
         let pulse = Pulse::new();
+        // Task: pulse.
         node.spawn(pulse.clone().run());
         Ok(Self {
             name,
@@ -241,7 +243,7 @@ impl ClusterNode {
             shipping,
             state: seen_state,
             joined: seen_joined,
-            stop_link: Some(stop_link),
+            stop_link,
             serving,
             node,
         })
@@ -271,6 +273,7 @@ impl ClusterNode {
     pub fn wait_joined(&self, timeout: Duration) -> bool {
         let mut joined = self.joined.clone();
         let (told, heard) = sync_channel(1);
+        // Task: caller.
         self.node.spawn(async move {
             if joined.wait_for(Option::is_some).await.is_ok() {
                 // Room for the one answer; who asked may have gone.
@@ -296,9 +299,21 @@ impl ClusterNode {
         ConnectionFigures { coordinator, ..self.serving.connections() }
     }
 
-    /// How long ago its control thread was last seen to turn, which marks each second.
+    /// How long ago its control thread or its data thread, whichever is longer, was last seen to turn, which both mark
+    /// each second.
     pub fn silent(&self) -> Duration {
-        self.pulse.silent()
+        self.pulse.silent().max(self.serving.silent())
+    }
+
+    /// How its parts fared: those that ended are made anew, and what has failed for good calls for the node to be
+    /// stopped.
+    pub fn health(&self) -> PartsHealth {
+        let health = self.node.health();
+        if health.failed.is_none() && self.recorder.as_ref().is_some_and(|recorder| recorder.is_gone()) {
+            let mishap = Arc::new(Mishap { part: Part::Recorder, exit: PartExit::Gone });
+            return PartsHealth { last: Some(Arc::clone(&mishap)), failed: Some(mishap), ..health };
+        }
+        health
     }
 
     /// How busy it is.
@@ -335,13 +350,14 @@ impl ClusterNode {
     /// [`MOVE_PATIENCE`], to move those that are open, ends the rest (their episodes as `evicted`), seals the spool,
     /// ships what is in it, tells the coordinator, and closes the connections. What is counted can be read until the
     /// report is there. Blocks.
-    pub fn stop(mut self, deadline: Duration) -> StopReport {
+    pub fn stop(self, deadline: Duration) -> StopReport {
         let until = Instant::now() + deadline;
         let left = || until.saturating_duration_since(Instant::now());
         self.hosting.drain();
         let (ended, all_ended) = sync_channel(1);
         let hosting = Arc::clone(&self.hosting);
         let patience = MOVE_PATIENCE.min(deadline / 4);
+        // Task: caller.
         self.node.spawn(async move {
             // Those that have not moved by then are evicted.
             let _moved = tokio::time::timeout(patience, hosting.moved_away()).await;
@@ -354,10 +370,9 @@ impl ClusterNode {
         let sessions = self.hosting.sessions();
         let recorded = self.recorder.as_ref().map(|recorder| recorder.seal());
         let shipped = self.ship_all(left());
-        let told = self.stop_link.take().is_some_and(|stop| {
-            let (said, heard) = sync_channel(1);
-            stop.send(said).is_ok() && heard.recv_timeout(left().max(LEAST_GOOD_BYE)).is_ok()
-        });
+        let (said, heard) = sync_channel(1);
+        let asked = self.stop_link.try_send(said).is_ok();
+        let told = asked && heard.recv_timeout(left().max(LEAST_GOOD_BYE)).is_ok();
         StopReport { left: sessions, told, recorded, shipped }
     }
 
@@ -368,6 +383,7 @@ impl ClusterNode {
             return shipping.is_drained();
         }
         let (told, heard) = sync_channel(1);
+        // Task: caller.
         self.node.spawn(async move {
             shipping.drained().await;
             // Room for the one answer; who asked may have lost patience.
@@ -377,9 +393,34 @@ impl ClusterNode {
     }
 }
 
+/// Keeps the link going on the control thread until `stopped` says that it is to end.
+pub(crate) fn keep_link(node: &Node, link: LinkParts, stopped: mpsc::Receiver<SyncSender<()>>) {
+    let stopped = Arc::new(Mutex::new(stopped));
+    // Task: link.
+    node.spawn(node.parts().clone().keep(Part::Link, move || {
+        let (link, stopped) = (Link::new(link.clone()), Arc::clone(&stopped));
+        async move {
+            link.run(&mut *stopped.lock().await).await;
+            Ok(())
+        }
+    }));
+}
+
+/// Keeps shipping going on the control thread for as long as there are links.
+fn keep_shipping(node: &Node, shipping: Arc<Shipping>, links: watch::Receiver<Option<Connection>>) {
+    // Task: shipping.
+    node.spawn(node.parts().clone().keep(Part::Shipping, move || {
+        let (shipping, links) = (Arc::clone(&shipping), links.clone());
+        async move {
+            shipping.run(links).await;
+            Ok(())
+        }
+    }));
+}
+
 /// Bytes that have left the spool and those that will, as the heartbeats tell them.
 fn spool_load(shipping: Option<Arc<Shipping>>) -> SpoolLoad {
-    Box::new(move |load: &mut NodeLoad| {
+    Arc::new(move |load: &mut NodeLoad| {
         if let Some(shipping) = &shipping {
             let counts = shipping.figures().counts;
             load.spool_left = counts.shipped.bytes + counts.dropped.bytes;

@@ -1,7 +1,7 @@
 //! The connections of owners: how they are, and what those that are no more have done.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rollhouse_wire::{Connection, LinkFigures};
 
@@ -26,14 +26,28 @@ pub struct ConnectionFigures {
     pub coordinator: Option<LinkFigures>,
 }
 
+/// See [`Connections::opened`].
+#[derive(Debug)]
+pub(crate) struct Open {
+    connections: Arc<Connections>,
+    connection: Connection,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.connections.closed(&self.connection);
+    }
+}
+
 impl Connections {
-    /// A connection is open.
-    pub(crate) fn opened(&self, connection: &Connection) {
+    /// A connection is open for as long as what is returned lives.
+    pub(crate) fn opened(self: &Arc<Self>, connection: &Connection) -> Open {
         self.known().open.insert(connection.id(), connection.clone());
+        Open { connections: Arc::clone(self), connection: connection.clone() }
     }
 
     /// A connection is no more.
-    pub(crate) fn closed(&self, connection: &Connection) {
+    fn closed(&self, connection: &Connection) {
         let mut known = self.known();
         known.open.remove(&connection.id());
         let last = connection.figures();

@@ -199,6 +199,7 @@ impl Executor {
     fn start_worker(&self) -> io::Result<()> {
         let slot: Slot = Arc::new(Mutex::new(Current { number: 0, job: None, abandoned: false }));
         let (shared, own) = (Arc::clone(&self.shared), Arc::clone(&slot));
+        // Task: worker.
         std::thread::Builder::new().name("rollhouse-worker".to_owned()).spawn(move || work(&shared, &own))?;
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         watches.push(Watched { slot, watch: HangWatch::new(self.hang_deadline) });

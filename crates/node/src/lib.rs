@@ -18,30 +18,36 @@
 //!
 //! | thread or task | runs on | on cancel | on error |
 //! |---|---|---|---|
-//! | control | own thread, actix | ends when the node is dropped | the node answers nothing more |
-//! | node actor | control | ends with it | holds no foreign code |
-//! | session actor | control | ends with its session | made anew with back-off; the session steps on |
-//! | rollout | own thread | ends its episodes as `cancelled` after the batch it is in | its exit says why |
-//! | engine threads | own threads | end with the engine | a panic loses one block of lanes, not the thread |
-//! | link | control | says good-bye | dials again with back-off; sessions go on |
-//! | pulse | control | ends with it | the node shows as silent |
-//! | one per call to the coordinator, and per request of it | control | given up | the link dials anew; the request is refused |
-//! | one per collecting session | control | ends with the node | the session's end says why |
-//! | shipping | control, files on blocking threads | what is in flight stays in the spool | tried again with back-off |
-//! | data | own thread, tokio | closes all connections | the node serves nobody more |
-//! | one per connection | data | its streams end | ends with the connection |
-//! | one per command stream | data | the stream ends | the connection ends with the reason |
-//! | one per attached session | data | the lease runs | the connection ends with the reason |
-//! | attach | data | ends with the node | tries again after 100 ms |
-//! | one per process at the attach socket | data | its thread is told to stop; the lease runs | the attachment ends |
-//! | `rollhouse-shm-N`, one per session attached by memory | own thread | ends after the request it is in | a panic ends its session; one that hangs is given up |
-//! | one per session whose lease is over | data | ends with the node | the session's end says why |
-//! | workers | own threads | end after the batch they are in | a panic ends its session; one that hangs is given up and replaced |
-//! | the recorder's writer | own thread | writes and seals what it has | latches, opens a new segment with back-off |
+//! | control | own thread `rollhouse-control`, actix | ends when the node is dropped | the node shows as stuck |
+//! | node actor | control | ends with it | its rollouts end, as nobody would watch them; made anew with back-off |
+//! | session actor | control | ends with its session | made anew with back-off, and the session steps on; too often, and the session ends |
+//! | rollout | own thread `rollhouse-session-N` | ends its episodes as its token says, after the batch it is in | its exit says why; one that hangs is given up |
+//! | link | control | says good-bye | dials again with back-off, made anew after a panic; sessions go on |
+//! | pulse | control | ends with it | the node shows as stuck |
+//! | call of the link | control: to the coordinator, and for it | given up | the link dials anew; the request is refused |
+//! | collecting session | control | ends with the node | the session's end says why |
+//! | caller | control: what a call that blocks waits for | ends with the node | the call ends with its patience |
+//! | shipping | control | what is in flight stays in the spool | made anew with back-off, and knows what it knew |
+//! | segment being shipped | control | it stays in the spool | tried again with back-off |
+//! | file operation | tokio's threads for what blocks | runs to its end | tried again with back-off |
+//! | write-out | tokio's threads for what blocks | runs to its end | what cannot be written is counted as lost |
+//! | data | own thread `rollhouse-data`, tokio | closes all connections | closes all connections and is made anew with back-off; sessions stay |
+//! | connection | data | its streams end | closed; its sessions' leases run |
+//! | attached session | data | the lease runs | the connection ends with the reason; the lease runs |
+//! | command stream | data | the stream ends | the connection ends with the reason |
+//! | attach | data | ends with the node | tries again after 100 ms, made anew after a panic |
+//! | process at the attach socket | data | its thread is told to stop; the lease runs | the attachment ends; the lease runs |
+//! | shared memory | own thread `rollhouse-shm-N`, one per session attached by memory | ends after the request it is in | a panic ends its session; one that hangs is given up |
+//! | session that ends | data when its lease is over, control when the node leaves | ends with the node | its end is told all the same |
+//! | worker | own threads `rollhouse-worker` | ends after the job it is in | a panic ends its session; one that hangs is given up and replaced |
 //!
 //! Not a goal: knowing other nodes, and placing sessions; the coordinator does. Start reading at [`ClusterNode`],
 //! then [`Rollout`].
 #![forbid(unsafe_code)]
+
+// What tests in the crate share with those beside it names the crate so.
+#[cfg(test)]
+extern crate self as rollhouse_node;
 
 mod answer;
 mod attach;
@@ -56,10 +62,13 @@ mod exit;
 mod figures;
 mod hosted;
 mod hosting;
+#[cfg(test)]
+mod injected;
 mod lease;
 mod link;
 mod node;
 mod owned;
+mod parts;
 mod plan;
 mod progress;
 mod pulse;
@@ -84,6 +93,7 @@ pub use figures::{Counter, Histogram, NodeFigures, Refusals, RequestFigures};
 pub use link::LinkState;
 pub use node::{BeginError, MAX_ROLLOUTS, Node, RolloutHandle, StartError};
 pub use owned::{FrameRequest, OwnedSession, RequestFault};
+pub use parts::{Mishap, Part, PartExit, PartsHealth};
 pub use plan::{MAX_SESSION_LANES, SessionPlan};
 pub use progress::{Progress, ProgressSnapshot};
 pub use registration::{ANSWER_DEADLINE, LinkAction, LinkEvent, Registration};

@@ -13,7 +13,7 @@ use rollhouse_wire::{
     HeartbeatTaken, Refusal, RefusalCode, Register, Registered, ReportLog, Request, Requests, Responder,
     SessionEnd,
 };
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::NodeFigures;
@@ -57,7 +57,7 @@ pub enum LinkState {
 }
 
 /// Adds what the spool knows to what is reported of a node's load.
-pub(crate) type SpoolLoad = Box<dyn Fn(&mut rollhouse_wire::NodeLoad) + Send>;
+pub(crate) type SpoolLoad = Arc<dyn Fn(&mut rollhouse_wire::NodeLoad) + Send + Sync>;
 
 /// Keeps the connection. One task on the control thread.
 pub(crate) struct Link {
@@ -96,6 +96,7 @@ struct Beat {
 }
 
 /// What keeps a link is told.
+#[derive(Clone)]
 pub(crate) struct LinkParts {
     pub(crate) hosting: Arc<Hosting>,
     pub(crate) dialer: Arc<Dialer>,
@@ -129,7 +130,7 @@ impl Link {
 
     /// Keeps the connection until `stop` comes; then tells the ends that have not been told, says good-bye, and
     /// answers that it has. The sender's end going away is a stop without good-bye.
-    pub(crate) async fn run(mut self, mut stop: oneshot::Receiver<SyncSender<()>>) {
+    pub(crate) async fn run(mut self, stop: &mut mpsc::Receiver<SyncSender<()>>) {
         loop {
             let wake = self.registration.wake_at().map(|at| self.began + at);
             let event = tokio::select! {
@@ -150,8 +151,8 @@ impl Link {
                 },
                 Some(_) = self.answering.join_next() => None,
                 () = sleep_until(wake) => Some(LinkEvent::Tick),
-                stopped = &mut stop => {
-                    self.say_good_bye(stopped.ok()).await;
+                stopped = stop.recv() => {
+                    self.say_good_bye(stopped).await;
                     return;
                 }
             };
@@ -167,6 +168,7 @@ impl Link {
         match action {
             LinkAction::Dial => {
                 let (dialer, coordinator) = (Arc::clone(&self.dialer), self.coordinator.clone());
+                // Task: call of the link.
                 self.asking.spawn(async move {
                     Told::Dialled(dialer.dial(&coordinator, &Expected::COORDINATOR, None).await)
                 });
@@ -174,6 +176,7 @@ impl Link {
             LinkAction::Register => {
                 let Some((connection, _)) = &self.connection else { return };
                 let (connection, register) = (connection.clone(), self.register(connection));
+                // Task: call of the link.
                 self.asking.spawn(async move {
                     let answer = connection.call(&Request::Register(register), ANSWER_DEADLINE).await;
                     Told::Registered(connection.id(), answer)
@@ -196,6 +199,7 @@ impl Link {
         };
         self.last_beat = number;
         let (heartbeat, more) = self.heartbeat(number);
+        // Task: call of the link.
         self.asking.spawn(async move {
             let told = Beat { ends: heartbeat.ended.clone(), since: heartbeat.changes.since, more };
             let taken = connection.call(&Request::Heartbeat(heartbeat), ANSWER_DEADLINE).await;
@@ -276,6 +280,7 @@ impl Link {
     fn close(&mut self, sessions: Vec<CloseSession>) {
         for CloseSession { session, incarnation } in sessions {
             let hosting = Arc::clone(&self.hosting);
+            // Task: call of the link.
             self.answering.spawn(async move {
                 let detail = "the coordinator does not want it any more".to_owned();
                 hosting.end(session, incarnation, Gone { cause: EndCause::Closed, detail }).await;
@@ -286,6 +291,7 @@ impl Link {
     /// Does what the coordinator asks; as many at a time as the connection lets be unanswered.
     fn answer(&mut self, request: Request, responder: Responder) {
         let hosting = Arc::clone(&self.hosting);
+        // Task: call of the link.
         self.answering.spawn(async move {
             // Whether the coordinator still wants to hear it is its affair.
             let _told = match request {

@@ -17,8 +17,9 @@ use actix::dev::SendError;
 use actix::prelude::*;
 use rollhouse_core::{BackOff, RestartDecision};
 use rollhouse_replay::RunRecorder;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
+use crate::parts::{Part, PartExit, Parts, PartsHealth};
 use crate::session::{SessionActor, SessionId, Stepping};
 use crate::{Cancel, Exit, Progress, Rollout};
 
@@ -26,7 +27,8 @@ use crate::{Cancel, Exit, Progress, Rollout};
 /// end and not waited for.
 #[derive(Debug)]
 pub struct Node {
-    actor: Addr<NodeActor>,
+    actor: watch::Receiver<Option<Addr<NodeActor>>>,
+    parts: Parts,
     system: System,
     thread: Option<JoinHandle<()>>,
 }
@@ -63,20 +65,32 @@ impl Node {
     /// If the operating system refuses a thread or its event loop.
     pub fn start() -> Result<Self, StartError> {
         let (ready, started) = sync_channel(1);
+        let parts = Parts::new();
+        let kept = parts.clone();
         let control = move || {
             let runner = System::new();
-            let actor = runner.block_on(async { NodeActor::default().start() });
+            let (actors, actor) = watch::channel(None);
+            let keep = kept.keep(Part::Rollouts, move || NodeActor::live(actors.clone()));
+            let begin = async {
+                // Task: node actor.
+                actix::spawn(keep);
+                let mut begun = actor.clone();
+                // The sender lives with the task.
+                drop(begun.wait_for(Option::is_some).await);
+            };
+            runner.block_on(begin);
             // Nobody waits for the answer only if the starter is gone, and then the loop ends with it.
             if ready.send((actor, System::current())).is_ok() {
                 let _code = runner.run();
             }
         };
+        // Task: control.
         let thread = std::thread::Builder::new()
             .name("rollhouse-control".to_owned())
             .spawn(control)
             .map_err(StartError::Thread)?;
         let (actor, system) = started.recv().map_err(|_| StartError::Ended)?;
-        Ok(Self { actor, system, thread: Some(thread) })
+        Ok(Self { actor, parts, system, thread: Some(thread) })
     }
 
     /// Begins a session that steps `rollout`, recorded if there is a `recording` of its own run. Returns when
@@ -106,9 +120,20 @@ impl Node {
         Rollouts { actor: self.actor.clone() }
     }
 
+    /// How its parts fared.
+    pub fn health(&self) -> PartsHealth {
+        self.parts.health().borrow().clone()
+    }
+
+    /// Where more of its parts are kept going.
+    pub(crate) const fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
     /// Runs a task on the control thread; it ends with the node.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         // A control thread that is gone runs nothing, and whoever waits for the task sees that.
+        // Task: of whoever calls.
         let _running = self.system.arbiter().spawn(task);
     }
 }
@@ -116,7 +141,8 @@ impl Node {
 /// Begins rollouts from anywhere.
 #[derive(Debug, Clone)]
 pub(crate) struct Rollouts {
-    actor: Addr<NodeActor>,
+    /// The newest.
+    actor: watch::Receiver<Option<Addr<NodeActor>>>,
 }
 
 impl Rollouts {
@@ -143,7 +169,8 @@ impl Rollouts {
         told: Told<Arc<Exit>>,
     ) -> Result<(), BeginError> {
         let request = BeginRollout { rollout: Box::new(rollout), recording, cancel, reply, told };
-        self.actor.try_send(request).map_err(|error| match error {
+        let actor = self.actor.borrow().clone().ok_or(BeginError::Stopped)?;
+        actor.try_send(request).map_err(|error| match error {
             SendError::Full(_) => BeginError::Busy,
             SendError::Closed(_) => BeginError::Stopped,
         })
@@ -185,6 +212,8 @@ pub(crate) struct NodeActor {
     sessions: BTreeMap<SessionId, Session>,
     begun: u64,
     began: Instant,
+    /// Goes with the actor, however that ends.
+    _alive: oneshot::Sender<()>,
 }
 
 struct Session {
@@ -212,13 +241,17 @@ pub(crate) struct SessionDown {
     pub(crate) ended: Option<Arc<Exit>>,
 }
 
-impl Default for NodeActor {
-    fn default() -> Self {
-        Self { sessions: BTreeMap::new(), begun: 0, began: Instant::now() }
-    }
-}
-
 impl NodeActor {
+    /// Starts one, shows it, and waits for it to be gone: it never ends by itself.
+    async fn live(shown: watch::Sender<Option<Addr<Self>>>) -> Result<(), PartExit> {
+        let (alive, gone) = oneshot::channel();
+        let actor = Self { sessions: BTreeMap::new(), begun: 0, began: Instant::now(), _alive: alive };
+        shown.send_replace(Some(actor.start()));
+        // Nothing is ever sent.
+        let _gone = gone.await;
+        Err(PartExit::Gone)
+    }
+
     /// Ends a session's entry and tells who asked for it.
     fn over(&mut self, id: SessionId, exit: Arc<Exit>) {
         if let Some(session) = self.sessions.remove(&id) {
@@ -270,6 +303,7 @@ impl Actor for NodeActor {
         ctx.run_interval(LOOK_EVERY, Self::look);
     }
 
+    /// Also runs while a panic unwinds the actor: its sessions end, as nobody would watch them.
     fn stopped(&mut self, _: &mut Self::Context) {
         for session in self.sessions.values() {
             session.stepping.cancel.cancel();
@@ -374,6 +408,47 @@ mod tests {
         }
     }
 
+    /// Makes the node actor panic.
+    #[derive(Message)]
+    #[rtype(result = "()")]
+    struct PanicNode;
+
+    impl Handler<PanicNode> for NodeActor {
+        type Result = ();
+
+        fn handle(&mut self, _: PanicNode, _: &mut Self::Context) {
+            panic!("a handler that panics");
+        }
+    }
+
+    /// Has a session's actor fail as often as it may, in no time.
+    #[derive(Message)]
+    #[rtype(result = "()")]
+    struct UseUpBackOff(SessionId);
+
+    impl Handler<UseUpBackOff> for NodeActor {
+        type Result = ();
+
+        fn handle(&mut self, UseUpBackOff(id): UseUpBackOff, _: &mut Self::Context) {
+            let now = self.began.elapsed();
+            let back_off = &mut self.sessions.get_mut(&id).unwrap().back_off;
+            for _ in 0..5 {
+                assert!(matches!(back_off.failed(now), RestartDecision::RetryAfter(_)));
+            }
+        }
+    }
+
+    fn actor(node: &Node) -> Addr<NodeActor> {
+        node.actor.borrow().clone().unwrap()
+    }
+
+    /// Waits until the node's parts fared so.
+    fn wait_until(node: &Node, so: impl FnMut(&PartsHealth) -> bool) {
+        let mut health = node.parts.health();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(health.wait_for(so)).unwrap();
+    }
+
     fn endless_rollout() -> Rollout {
         let env = Registry::builtin().get("CartPole-v1").unwrap();
         Rollout::new(env, EngineConfig::new(8), 1, Builtin::Random, Goal::Batches(u64::MAX))
@@ -385,7 +460,7 @@ mod tests {
         let cancel = Cancel::default();
         let handle = node.rollout(endless_rollout(), None, cancel.clone()).unwrap();
         let (done, panicked) = sync_channel(1);
-        node.actor.try_send(PanicSession { id: 0, done }).unwrap();
+        actor(&node).try_send(PanicSession { id: 0, done }).unwrap();
         assert!(matches!(panicked.recv().unwrap(), Err(MailboxError::Closed)));
         let before = handle.progress().snapshot().beats;
         while handle.progress().snapshot().beats < before + 100 {
@@ -396,6 +471,50 @@ mod tests {
         let exit = handle.exit.recv().unwrap();
         let Exit::Cancelled(report) = &*exit else { panic!("{exit:?}") };
         assert!(report.stats.steps > 0);
+    }
+
+    #[test]
+    fn a_session_whose_actor_panics_too_often_is_asked_to_end_and_told_as_unwatched() {
+        let node = Node::start().unwrap();
+        let cancel = Cancel::default();
+        let handle = node.rollout(endless_rollout(), None, cancel.clone()).unwrap();
+        actor(&node).try_send(UseUpBackOff(0)).unwrap();
+        let (done, panicked) = sync_channel(1);
+        actor(&node).try_send(PanicSession { id: 0, done }).unwrap();
+        assert!(matches!(panicked.recv().unwrap(), Err(MailboxError::Closed)));
+        assert!(matches!(*handle.exit.recv().unwrap(), Exit::Unwatched));
+        assert!(cancel.is_cancelled());
+    }
+
+    #[test]
+    fn rollouts_end_as_unwatched_when_the_node_actor_panics_and_others_begin_once_it_is_made_anew() {
+        let node = Node::start().unwrap();
+        let cancel = Cancel::default();
+        let lost = node.rollout(endless_rollout(), None, cancel.clone()).unwrap();
+        let (first, mut shown) = (actor(&node), node.actor.clone());
+        first.try_send(PanicNode).unwrap();
+        assert!(matches!(*lost.wait(Duration::MAX).unwrap(), Exit::Unwatched));
+        assert!(cancel.is_cancelled());
+        wait_until(&node, |health| health.restarts == 1);
+        let last = node.health().last.unwrap();
+        assert_eq!(last.to_string(), "the node actor is gone");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        drop(runtime.block_on(shown.wait_for(|actor| *actor != Some(first.clone()))).unwrap());
+        let cancel = Cancel::default();
+        let next = node.rollout(endless_rollout(), None, cancel.clone()).unwrap();
+        cancel.cancel();
+        assert!(matches!(*next.exit.recv().unwrap(), Exit::Cancelled(_)));
+    }
+
+    #[test]
+    fn a_session_that_is_asked_to_end_before_its_thread_has_begun_makes_no_lane() {
+        let node = Node::start().unwrap();
+        let cancel = Cancel::default();
+        cancel.cancel();
+        let handle = node.rollout(endless_rollout(), None, cancel).unwrap();
+        let exit = handle.exit.recv().unwrap();
+        let Exit::Cancelled(report) = &*exit else { panic!("{exit:?}") };
+        assert_eq!((report.threads, report.stats.steps), (0, 0));
     }
 
     #[test]

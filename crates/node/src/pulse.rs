@@ -29,9 +29,16 @@ impl Pulse {
         self.began.elapsed().saturating_sub(Duration::from_millis(self.last_ms.load(Ordering::Relaxed)))
     }
 
-    fn mark(&self) {
+    /// The thread turns.
+    pub(crate) fn mark(&self) {
         // 584 million years of milliseconds.
         self.last_ms.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+}
+
+impl Default for Pulse {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rollhouse_core::contained;
 use rollhouse_wire::{
     Arrival, ArrivalCounts, AttachBindError, AttachListener, BindError, CloseCode, Connection, Credential,
     Effective, Listener, Peer, Settings, Stranger,
@@ -21,6 +22,8 @@ use crate::ConnectionFigures;
 use crate::attach::{self, AttachConfig};
 use crate::connections::Connections;
 use crate::hosting::Hosting;
+use crate::parts::{Part, PartExit, Parts};
+use crate::pulse::Pulse;
 use crate::{command_stream, stream};
 
 /// Serves owners. Dropping it closes all connections and waits for the thread.
@@ -29,9 +32,34 @@ pub(crate) struct Serving {
     effective: Effective,
     arrivals: Arc<Mutex<ArrivalCounts>>,
     connections: Arc<Connections>,
+    pulse: Pulse,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
+
+/// What is served, and where.
+#[derive(Clone)]
+pub(crate) struct Served {
+    pub(crate) listen: SocketAddr,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) quic: Settings,
+    pub(crate) program: String,
+    pub(crate) hosting: Arc<Hosting>,
+    pub(crate) attach: Option<AttachConfig>,
+}
+
+/// What the data thread shows.
+#[derive(Clone, Default)]
+struct Shown {
+    arrivals: Arc<Mutex<ArrivalCounts>>,
+    connections: Arc<Connections>,
+    pulse: Pulse,
+    /// Once it is bound: a port that was drawn is kept.
+    address: Arc<OnceLock<SocketAddr>>,
+}
+
+/// Tells the starter what has been bound.
+type Ready = SyncSender<Result<Effective, ServeError>>;
 
 /// Why owners cannot be served.
 #[derive(Debug)]
@@ -47,55 +75,47 @@ pub enum ServeError {
 }
 
 impl Serving {
-    /// Binds `listen` and serves the sessions of `hosting` from a thread of its own.
+    /// Binds the address and serves owners from a thread of its own. Should serving panic, it is made anew on the same
+    /// address, as one of `parts`: sessions stay as they are, and their owners dial again.
     ///
     /// # Errors
     /// See [`ServeError`].
-    pub(crate) fn start(
-        listen: SocketAddr,
-        identity: Arc<Identity>,
-        quic: Settings,
-        program: String,
-        hosting: Arc<Hosting>,
-        attach: Option<AttachConfig>,
-    ) -> Result<Self, ServeError> {
+    pub(crate) fn start(served: Served, parts: &Parts) -> Result<Self, ServeError> {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(ServeError::Thread)?;
         let (stop, stopped) = watch::channel(false);
         let (ready, bound) = sync_channel(1);
-        let arrivals: Arc<Mutex<ArrivalCounts>> = Arc::default();
-        let shown = Arc::clone(&arrivals);
-        let connections: Arc<Connections> = Arc::default();
-        let known = Arc::clone(&connections);
-        let serve = move || {
-            runtime.block_on(async move {
-                let listener = Listener::bind(listen, identity, quic, program, Box::new(authenticate));
-                let both = listener.map_err(ServeError::Bind).and_then(|listener| {
-                    let bound = attach.map(|attach| {
-                        let bound = AttachListener::bind(&attach.path, &attach.uids)?;
-                        Ok((bound, attach.sessions))
-                    });
-                    Ok((listener, bound.transpose().map_err(ServeError::Attach)?))
-                });
-                match both {
-                    Ok((listener, local)) => {
-                        // Nobody waits for the answer only if the starter is gone, and then it is dropped too.
-                        if ready.send(Ok(listener.effective())).is_ok() {
-                            let mut attaching = JoinSet::new();
-                            if let Some((local, sessions)) = local {
-                                attaching.spawn(attach::accept(local, Arc::clone(&hosting), sessions));
-                            }
-                            accept(listener, hosting, stopped, &shown, known).await;
-                            attaching.shutdown().await;
-                        }
-                    }
-                    Err(error) => drop(ready.send(Err(error))),
+        let shown = Shown::default();
+        let Shown { arrivals, connections, pulse, .. } = shown.clone();
+        let parts = parts.clone();
+        let run = move || {
+            let mut ready = Some(ready);
+            let keeping = parts.clone().keep(Part::Data, || {
+                let (served, shown, stopped) = (served.clone(), shown.clone(), stopped.clone());
+                serve(served, shown, stopped, ready.take(), parts.clone())
+            });
+            let mut stopped = stopped.clone();
+            // Serving ends by itself when it is told to, but not while it waits to be made anew.
+            let late = async {
+                let _told = stopped.wait_for(|&stopped| stopped).await;
+                tokio::time::sleep(2 * LINGER).await;
+            };
+            runtime.block_on(async {
+                tokio::select! {
+                    () = keeping => {}
+                    () = late => {}
                 }
             });
         };
-        let thread = std::thread::Builder::new().name("rollhouse-data".to_owned()).spawn(serve);
+        // Task: data.
+        let thread = std::thread::Builder::new().name("rollhouse-data".to_owned()).spawn(run);
         let thread = thread.map_err(ServeError::Thread)?;
         let effective = bound.recv().map_err(|_| ServeError::Ended)??;
-        Ok(Self { effective, arrivals, connections, stop, thread: Some(thread) })
+        Ok(Self { effective, arrivals, connections, pulse, stop, thread: Some(thread) })
+    }
+
+    /// How long ago the thread was last seen to turn, which marks each second.
+    pub(crate) fn silent(&self) -> Duration {
+        self.pulse.silent()
     }
 
     /// Where it listens, and what came of its settings.
@@ -139,26 +159,80 @@ fn authenticate(hello: &Hello, stranger: &Stranger) -> Result<Peer, Refusal> {
     })
 }
 
+/// Binds and serves until it is told to stop. Whoever starts the node is told what came of it by `ready`.
+async fn serve(
+    served: Served,
+    shown: Shown,
+    stopped: watch::Receiver<bool>,
+    ready: Option<Ready>,
+    parts: Parts,
+) -> Result<(), PartExit> {
+    let (mut listener, local) = match (bind(&served, &shown), ready) {
+        (Ok(bound), Some(ready)) => {
+            // Nobody waits for the answer only if the starter is gone, and then it is dropped too.
+            if ready.send(Ok(bound.0.effective())).is_err() {
+                return Ok(());
+            }
+            bound
+        }
+        (Ok(bound), None) => bound,
+        (Err(error), Some(ready)) => {
+            drop(ready.send(Err(error)));
+            return Ok(());
+        }
+        (Err(error), None) => return Err(PartExit::Failed(error.to_string())),
+    };
+    let mut attaching = JoinSet::new();
+    if let (Some(local), Some(config)) = (local, served.attach.clone()) {
+        // Task: attach.
+        attaching.spawn(attach::keep(local, config, Arc::clone(&served.hosting), parts));
+    }
+    // Outlives what accepts, so that peers hear why they go.
+    let mut connections = JoinSet::new();
+    let accepting = accept(&mut listener, &mut connections, served.hosting, stopped, &shown);
+    let ended = contained(accepting).await;
+    let (code, reason) = match &ended {
+        Ok(()) => (CloseCode::ShuttingDown, "the node is going away"),
+        Err(_) => (CloseCode::Internal, "what serves connections has failed and is made anew"),
+    };
+    listener.close(code, reason);
+    let _told = tokio::time::timeout(LINGER, listener.closed()).await;
+    attaching.shutdown().await;
+    ended.map_err(PartExit::Panicked)
+}
+
+fn bind(served: &Served, shown: &Shown) -> Result<(Listener, Option<AttachListener>), ServeError> {
+    let listen = shown.address.get().copied().unwrap_or(served.listen);
+    let Served { identity, quic, program, attach, .. } = served.clone();
+    let listener =
+        Listener::bind(listen, identity, quic, program, Box::new(authenticate)).map_err(ServeError::Bind)?;
+    let local = attach.map(|attach| AttachListener::bind(&attach.path, &attach.uids)).transpose();
+    let local = local.map_err(ServeError::Attach)?;
+    let _first = shown.address.set(listener.effective().address);
+    Ok((listener, local))
+}
+
 /// Accepts connections and looks after the sessions once a second, until it is told to stop.
 async fn accept(
-    mut listener: Listener,
+    listener: &mut Listener,
+    connections: &mut JoinSet<()>,
     hosting: Arc<Hosting>,
     mut stopped: watch::Receiver<bool>,
-    shown: &Mutex<ArrivalCounts>,
-    known: Arc<Connections>,
+    shown: &Shown,
 ) {
-    let mut connections = JoinSet::new();
     let mut look = tokio::time::interval(LOOK_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             arrival = listener.accept() => match arrival {
                 Some(Arrival::Connected(connection)) => {
-                    let (hosting, known) = (Arc::clone(&hosting), Arc::clone(&known));
+                    let (hosting, known) = (Arc::clone(&hosting), Arc::clone(&shown.connections));
+                    // Task: connection.
                     connections.spawn(async move {
-                        known.opened(&connection);
-                        serve_connection(&connection, hosting).await;
-                        known.closed(&connection);
+                        let _open = known.opened(&connection);
+                        if contained(serve_connection(&connection, hosting)).await.is_err() {
+                            connection.close(CloseCode::Internal, "what serves the connection has failed");
+                        }
                     });
                 }
                 // Counted by the listener.
@@ -167,14 +241,13 @@ async fn accept(
             },
             Some(_) = connections.join_next() => {}
             _ = look.tick() => {
+                shown.pulse.mark();
                 hosting.look();
-                shown.lock().unwrap_or_else(PoisonError::into_inner).clone_from(listener.counts());
+                shown.arrivals.lock().unwrap_or_else(PoisonError::into_inner).clone_from(listener.counts());
             }
             _ = stopped.wait_for(|&stopped| stopped) => break,
         }
     }
-    listener.close(CloseCode::ShuttingDown, "the node is going away");
-    let _told = tokio::time::timeout(LINGER, listener.closed()).await;
 }
 
 /// Serves what one peer asks. Its sessions' streams end with it.
@@ -186,10 +259,12 @@ async fn serve_connection(connection: &Connection, hosting: Arc<Hosting>) {
         tokio::select! {
             asked = requests.next() => match asked {
                 Ok((Request::Attach(attach), responder)) => {
+                    // Task: attached session.
                     streams.spawn(stream::serve(Arc::clone(&hosting), connection.clone(), attach, responder));
                 }
                 Ok((Request::Commands(open), responder)) => {
                     let (hosting, connection) = (Arc::clone(&hosting), connection.clone());
+                    // Task: command stream.
                     streams.spawn(command_stream::serve(hosting, connection, open, responder));
                 }
                 Ok((other, responder)) => {

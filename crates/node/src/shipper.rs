@@ -64,6 +64,8 @@ pub enum ShipEvent {
     Connected,
     /// There is none any more; nothing in flight on it will be answered.
     Disconnected,
+    /// Whoever did what was asked for is new: nothing is under way, and there is no connection yet.
+    Restarted,
     /// The spool has this sealed segment. Telling again what is known changes nothing.
     Spooled(SealedSegment),
     /// The segment being written has so many bytes.
@@ -194,9 +196,12 @@ impl Shipper {
                 self.failures = 0;
                 self.resume_at = now;
             }
-            ShipEvent::Disconnected => {
-                self.connected = false;
-                self.waiting.values_mut().for_each(|waiting| waiting.in_flight = false);
+            ShipEvent::Disconnected => self.disconnected(),
+            ShipEvent::Restarted => {
+                self.disconnected();
+                self.leaving.values_mut().for_each(|leaving| leaving.retry_at = Some(now));
+                // Whoever held the recorder has let it go.
+                self.held = false;
             }
             ShipEvent::Spooled(segment) => self.spooled(segment),
             ShipEvent::Open { bytes } => self.open_bytes = bytes,
@@ -245,6 +250,11 @@ impl Shipper {
     /// Whether the recorder is to take nothing.
     pub const fn is_held(&self) -> bool {
         self.held
+    }
+
+    fn disconnected(&mut self) {
+        self.connected = false;
+        self.waiting.values_mut().for_each(|waiting| waiting.in_flight = false);
     }
 
     fn spooled(&mut self, segment: SealedSegment) {

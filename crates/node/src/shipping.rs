@@ -2,9 +2,11 @@
 
 use std::io;
 use std::num::NonZeroU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rollhouse_core::{contained, panic_message};
 use rollhouse_replay::{DiskError, DiskFile, Recorder, SealedSegment, Spool};
 use rollhouse_wire::{Call, CallError, Connection, Request, Ship, Shipped};
 use tokio::sync::{Notify, watch};
@@ -19,6 +21,9 @@ pub struct Shipping {
     spool: Spool,
     name: String,
     config: ShippingConfig,
+    /// What decides; it outlives the task, should that panic.
+    shipper: Mutex<Shipper>,
+    started: Instant,
     figures: watch::Sender<ShipFigures>,
     look: Notify,
     /// Bytes that earlier recorders left in the spool.
@@ -50,7 +55,7 @@ pub struct ShipFigures {
 /// How an attempt ended.
 type Attempt = (u64, u64, Result<Shipped, AttemptError>);
 /// How removing a segment ended: its number, episodes that were lost with it.
-type Removal = (u64, Option<u64>, Result<(), DiskError>);
+type Removal = (u64, Option<u64>, Result<(), RemovalError>);
 
 /// Why a segment did not get to the store.
 #[derive(Debug)]
@@ -59,6 +64,16 @@ enum AttemptError {
     Call(CallError),
     /// The store took nothing for so long.
     Stalled(Duration),
+    /// What sends it panicked; the panic's message.
+    Panicked(String),
+}
+
+/// Why a segment was not removed.
+#[derive(Debug)]
+enum RemovalError {
+    Disk(DiskError),
+    /// What removes it panicked; the panic's message.
+    Panicked(String),
 }
 
 impl Shipping {
@@ -72,7 +87,9 @@ impl Shipping {
         let name = spool.name()?;
         let figures = watch::Sender::default();
         let found_bytes = spool.sealed().iter().map(|segment| segment.bytes).sum();
-        Ok(Self { recorder, spool, name, config, figures, look: Notify::new(), found_bytes })
+        let shipper = Mutex::new(Shipper::new(config.shipper));
+        let (started, look) = (Instant::now(), Notify::new());
+        Ok(Self { recorder, spool, name, config, shipper, started, figures, look, found_bytes })
     }
 
     /// How it stands.
@@ -108,16 +125,15 @@ impl Shipping {
     }
 
     /// The task: ships over the connection that `links` has, until it is dropped or `links` is closed. Dropped, it
-    /// gives up what is in flight, which stays in the spool, and lets a held recorder go on.
+    /// gives up what is in flight, which stays in the spool, and lets a held recorder go on. Run again, it goes on with
+    /// what it knows; one at a time.
     ///
     /// Must run on a tokio runtime with timers. Files are read on its blocking threads.
     pub async fn run(&self, links: watch::Receiver<Option<Connection>>) {
         let _released = Released(&self.recorder);
         let mut task = Task {
             shipping: self,
-            shipper: Shipper::new(self.config.shipper),
             pace: Arc::new(Mutex::new(Pace::new(self.config.bytes_per_second))),
-            started: Instant::now(),
             link: None,
             generation: 0,
             attempts: JoinSet::new(),
@@ -126,13 +142,16 @@ impl Shipping {
         };
         task.run(links).await;
     }
+
+    /// Held for moments only, by the task.
+    fn shipper(&self) -> MutexGuard<'_, Shipper> {
+        self.shipper.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 struct Task<'a> {
     shipping: &'a Shipping,
-    shipper: Shipper,
     pace: Arc<Mutex<Pace>>,
-    started: Instant,
     link: Option<Connection>,
     /// Counts connections, so that what an old one brings is told from what the present one does.
     generation: u64,
@@ -143,12 +162,13 @@ struct Task<'a> {
 
 impl Task<'_> {
     async fn run(&mut self, mut links: watch::Receiver<Option<Connection>>) {
+        self.tell(ShipEvent::Restarted);
         let first = links.borrow_and_update().clone();
         self.connect(first);
         loop {
             self.take_stock();
             self.publish();
-            let pause = self.shipper.wake_at().map(|at| at.saturating_sub(self.now()));
+            let pause = self.shipping.shipper().wake_at().map(|at| at.saturating_sub(self.now()));
             let pause = pause.unwrap_or(LOOK_EVERY).min(LOOK_EVERY);
             tokio::select! {
                 changed = links.changed() => {
@@ -159,11 +179,17 @@ impl Task<'_> {
                     self.connect(link);
                 }
                 Some(ended) = self.attempts.join_next() => {
+                    // Those that were aborted are told by their connection's end; none panics.
                     if let Ok(attempt) = ended {
                         self.attempted(attempt);
                     }
                 }
-                Some(Ok(removal)) = self.removals.join_next() => self.removed(removal),
+                Some(ended) = self.removals.join_next() => {
+                    // None is aborted, and none panics.
+                    if let Ok(removal) = ended {
+                        self.removed(removal);
+                    }
+                }
                 () = self.shipping.look.notified() => {}
                 () = tokio::time::sleep(pause) => self.tell(ShipEvent::Tick),
             }
@@ -171,12 +197,12 @@ impl Task<'_> {
     }
 
     fn now(&self) -> Duration {
-        self.started.elapsed()
+        self.shipping.started.elapsed()
     }
 
     fn tell(&mut self, event: ShipEvent) {
         let mut actions = Vec::new();
-        self.shipper.handle(self.now(), event, &mut actions);
+        self.shipping.shipper().handle(self.now(), event, &mut actions);
         actions.into_iter().for_each(|action| self.act(action));
     }
 
@@ -189,12 +215,15 @@ impl Task<'_> {
     }
 
     fn publish(&self) {
-        self.shipping.figures.send_replace(ShipFigures {
-            counts: self.shipper.counts(),
-            unshipped_bytes: self.shipper.unshipped_bytes(),
-            held: self.shipper.is_held(),
+        let shipper = self.shipping.shipper();
+        let figures = ShipFigures {
+            counts: shipper.counts(),
+            unshipped_bytes: shipper.unshipped_bytes(),
+            held: shipper.is_held(),
             last_failure: self.last_failure.clone(),
-        });
+        };
+        drop(shipper);
+        self.shipping.figures.send_replace(figures);
     }
 
     fn connect(&mut self, link: Option<Connection>) {
@@ -243,15 +272,26 @@ impl Task<'_> {
                     link,
                     segment,
                     self.pace.clone(),
-                    self.started,
+                    self.shipping.started,
                 );
-                self.attempts.spawn(async move { (number, generation, attempt.await) });
+                // Task: segment being shipped.
+                self.attempts.spawn(async move {
+                    let ended = contained(attempt).await;
+                    let result = ended.unwrap_or_else(|message| Err(AttemptError::Panicked(message)));
+                    (number, generation, result)
+                });
             }
             ShipAction::TakeAway { number, dropped } => {
                 let spool = self.shipping.spool.clone();
+                // Task: file operation.
                 self.removals.spawn_blocking(move || {
-                    let episodes = if dropped { spool.episodes(number).ok() } else { None };
-                    (number, episodes, spool.take_away(number))
+                    let take_away = || {
+                        let episodes = if dropped { spool.episodes(number).ok() } else { None };
+                        (number, episodes, spool.take_away(number).map_err(RemovalError::Disk))
+                    };
+                    catch_unwind(AssertUnwindSafe(take_away)).unwrap_or_else(|panic| {
+                        (number, None, Err(RemovalError::Panicked(panic_message(&*panic))))
+                    })
                 });
             }
             ShipAction::Hold(held) => self.shipping.recorder.hold(held),
@@ -269,6 +309,7 @@ async fn attempt(
     started: Instant,
 ) -> Result<Shipped, AttemptError> {
     let number = segment.number;
+    // Task: file operation.
     let opened = spawn_blocking(move || {
         let file: Arc<dyn DiskFile> = spool.open(number)?.into();
         let (bytes, crc) = measure(&*file)?;
@@ -303,6 +344,7 @@ async fn send(
     let mut at = 0;
     while at < bytes {
         let file = file.clone();
+        // Task: file operation.
         let read = spawn_blocking(move || read_piece(&*file, at, bytes));
         let piece = joined(read.await).map_err(AttemptError::Read)?;
         let pause = {
@@ -368,6 +410,16 @@ impl std::fmt::Display for AttemptError {
             Self::Read(error) => write!(f, "a segment of the spool cannot be read: {error}"),
             Self::Call(error) => write!(f, "a segment was not taken by the store: {error}"),
             Self::Stalled(time) => write!(f, "the store took nothing of a segment for {} s", time.as_secs()),
+            Self::Panicked(message) => write!(f, "sending a segment panicked: {message}"),
+        }
+    }
+}
+
+impl std::fmt::Display for RemovalError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Disk(error) => error.fmt(f),
+            Self::Panicked(message) => write!(f, "removing a segment panicked: {message}"),
         }
     }
 }

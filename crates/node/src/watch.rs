@@ -83,6 +83,25 @@ mod tests {
 
     proptest! {
         #[test]
+        fn a_hang_is_found_within_its_deadline_and_two_looks(
+            every_ms in 1u64..15_000, begins in 0u64..100_000, last_beat_ms in 0u64..200_000
+        ) {
+            let (mut watch, every) = (HangWatch::new(DEADLINE), Duration::from_millis(every_ms));
+            let last_beat = Duration::from_millis(last_beat_ms);
+            let mut now = Duration::from_millis(begins % every_ms);
+            let found = loop {
+                // A beat each millisecond until the last.
+                let beats = now.min(last_beat).as_millis() as u64;
+                match watch.look(now, beats, false) {
+                    Verdict::Alive => now += every,
+                    Verdict::Hung(_) => break now,
+                }
+            };
+            prop_assert!(found >= last_beat + DEADLINE.saturating_sub(every), "{found:?}");
+            prop_assert!(found <= last_beat.max(Duration::from_millis(begins % every_ms)) + DEADLINE + 2 * every);
+        }
+
+        #[test]
         fn hung_is_said_exactly_when_the_last_change_is_a_deadline_ago(
             looks in prop::collection::vec((0u64..40, any::<bool>(), prop::bool::weighted(0.2)), 1..60)
         ) {

@@ -40,6 +40,7 @@ enum Plan {
     Seal,
     Connect,
     Disconnect,
+    Restart,
     Arrive { number: u64, connection: u64, answer_lost: bool },
     Answer { number: u64, connection: u64, answer: Shipped },
     Fail { number: u64, connection: u64 },
@@ -163,13 +164,22 @@ impl World {
                 self.connection += 1;
                 self.tell(ShipEvent::Connected);
                 if self.now < self.quiet_from {
-                    self.plan(20_000, Plan::Disconnect);
+                    let plan = if self.draw(3) == 0 { Plan::Restart } else { Plan::Disconnect };
+                    self.plan(20_000, plan);
                 }
             }
             Plan::Disconnect => {
                 self.connected = false;
                 self.in_flight.clear();
                 self.tell(ShipEvent::Disconnected);
+                self.plan(8000, Plan::Connect);
+            }
+            // The task panicked: what it held is let go, what it had begun goes on without it.
+            Plan::Restart => {
+                self.connected = false;
+                self.in_flight.clear();
+                self.held = false;
+                self.tell(ShipEvent::Restarted);
                 self.plan(8000, Plan::Connect);
             }
             // Bytes that were sent may arrive although the connection is gone.

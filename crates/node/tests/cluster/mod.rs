@@ -14,11 +14,11 @@ use rollhouse_core::{ColumnRef, RunId};
 use rollhouse_node::{ClusterNode, ClusterNodeConfig};
 use rollhouse_wire::{
     Arrival, Attach, Attached, AutoresetMode, CallError, CertificateAuthority, CertificateFiles,
-    CloseSession, ColumnBuffer, Connection, Credential, Dialer, Expected, FrameFault, FrameHeader, FrameKind,
-    FrameLayout, FrameReader, FrameWriter, Heartbeat, HeartbeatTaken, Hello, Identity, Incarnation,
-    LaneSettings, Listener, OpenSession, Peer, RecordRule, Refusal, RefusalCode, Register, Registered,
-    Request, Role, Secret, SeedRule, SessionEnd, SessionId, SessionOpened, Settings, Shipped, Stranger,
-    Trust, column_bytes,
+    CloseSession, ColumnBuffer, Connection, Credential, DialError, Dialer, Expected, FrameFault, FrameHeader,
+    FrameKind, FrameLayout, FrameReader, FrameWriter, Heartbeat, HeartbeatTaken, Hello, Identity,
+    Incarnation, LaneSettings, Listener, OpenSession, Peer, RecordRule, Refusal, RefusalCode, Register,
+    Registered, Request, Role, Secret, SeedRule, SessionEnd, SessionId, SessionOpened, Settings, Shipped,
+    Stranger, Trust, column_bytes,
 };
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::channel as bounded;
@@ -326,12 +326,16 @@ pub struct Owner {
 
 impl Owner {
     pub fn dial(authority: &Authority, node: &ClusterNode) -> Self {
+        Self::try_dial(authority, node).unwrap()
+    }
+
+    pub fn try_dial(authority: &Authority, node: &ClusterNode) -> Result<Self, DialError> {
         let runtime = runtime();
         let dialer = Dialer::new(authority.nobody(), Settings::default(), "owner/test");
         let expected = Expected::node(node.name());
         let dialled = dialer.dial_address(node.address(), &expected, None);
-        let connection = runtime.block_on(dialled).unwrap();
-        Self { runtime, dialer, connection }
+        let connection = runtime.block_on(dialled)?;
+        Ok(Self { runtime, dialer, connection })
     }
 
     pub fn block_on<T>(&self, task: impl Future<Output = T>) -> T {
