@@ -150,7 +150,7 @@ impl fmt::Display for IllegalTransition {
 
 impl std::error::Error for IllegalTransition {}
 
-/// Restarts of one thing that fails: 1 s doubling to 60 s with jitter, at most 5 in any 5 minutes.
+/// Restarts of one thing that fails: 1 s doubling to 60 s, less jitter, at most 5 in any 5 minutes.
 ///
 /// Pure: `now` is any clock that only goes forward, as a duration since its own zero.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -185,9 +185,10 @@ impl BackOff {
         self.failures.push(now);
         self.total += 1;
         let base = FIRST_BACK_OFF.saturating_mul(1 << doublings.min(16)).min(LONGEST_BACK_OFF);
-        // Jitter takes away up to a quarter, so that restarts of many do not fall together.
-        let quarter = (base / 4).as_nanos() as u64;
-        let jitter = split_mix64(self.seed ^ self.total) % quarter.max(1);
+        // Jitter takes away an eighth to three eighths, so that restarts of many do not fall together, and the first
+        // leaves time within its second to be noticed and done.
+        let eighth = (base / 8).as_nanos() as u64;
+        let jitter = eighth + split_mix64(self.seed ^ self.total) % (2 * eighth).max(1);
         RestartDecision::RetryAfter(base - Duration::from_nanos(jitter))
     }
 
@@ -276,7 +277,7 @@ mod tests {
         for exponent in 0..5 {
             let RestartDecision::RetryAfter(wait) = back_off.failed(now) else { panic!("gave up early") };
             let base = Duration::from_secs(1 << exponent);
-            assert!(wait <= base && wait >= base * 3 / 4, "{wait:?} for {base:?}");
+            assert!(wait <= base * 7 / 8 && wait >= base * 5 / 8, "{wait:?} for {base:?}");
             now += wait;
         }
         assert_eq!(back_off.failed(now), RestartDecision::GiveUp);

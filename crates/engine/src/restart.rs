@@ -155,8 +155,8 @@ mod tests {
         restarts.fail(LANES);
         assert_eq!((restarts.lost(), restarts.state(1)), (LANES, Some(LaneState::BackOff)));
         assert_eq!(restarts.due(Duration::ZERO), 0);
-        assert_eq!(restarts.due(Duration::from_millis(700)), 0);
-        assert_eq!(restarts.due(Duration::from_secs(1)), LANES);
+        assert_eq!(restarts.due(Duration::from_millis(620)), 0);
+        assert_eq!(restarts.due(Duration::from_millis(880)), LANES);
         restarts.restarted(LANES, LANES);
         assert_eq!((restarts.lost(), restarts.state(1)), (0, None));
     }
