@@ -133,6 +133,7 @@ impl CoordinatorActor {
                     let result = result.map(Box::new);
                     actor.tell(Event::Opened { session, incarnation, result }, ctx);
                 });
+                // Task: call to a node.
                 ctx.spawn(told);
             }
             Action::Close { link, request } => {
@@ -146,6 +147,7 @@ impl CoordinatorActor {
                     let result = result.map(Box::new);
                     actor.tell(Event::Closed { session, incarnation, result }, ctx);
                 });
+                // Task: call to a node.
                 ctx.spawn(told);
             }
         }

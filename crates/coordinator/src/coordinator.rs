@@ -114,6 +114,7 @@ impl Coordinator {
         let (ready, bound) = sync_channel(1);
         let (end, ended) = sync_channel(1);
         let parts = Parts { config, term, secrets, store: store.clone(), published: Arc::clone(&published) };
+        // Task: coordinator.
         let thread = std::thread::Builder::new().name("rollhouse-coordinator".to_owned()).spawn(move || {
             let how = System::new().block_on(run(parts, &ready, stopped));
             // Room for the one word; the coordinator may have been dropped.
@@ -217,6 +218,7 @@ async fn run(
         }
     };
     let cluster = Cluster::new(term, secrets);
+    // Task: actor of the cluster.
     let actor =
         CoordinatorActor::new(cluster, program, store.clone(), Arc::clone(&published), Arc::clone(&log))
             .start();

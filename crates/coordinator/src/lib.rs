@@ -9,12 +9,12 @@
 //!
 //! | thread or task | runs on | on cancel | on error |
 //! |---|---|---|---|
-//! | coordinator | own thread, actix and tokio's current-thread runtime | ends with [`Coordinator::stop`] or its drop | its end says that it failed |
-//! | actor of the cluster | coordinator | ends with it | a panic ends the coordinator; a new one learns from the nodes |
+//! | coordinator | own thread `rollhouse-coordinator`, actix and tokio | ends with [`Coordinator::stop`] or its drop | its end says that it failed, and its process makes another; that learns from the nodes |
+//! | actor of the cluster | coordinator | ends with it | a panic ends the coordinator as failed |
 //! | call to a node | coordinator, the actor's | ends with it | told to the cluster as refused or unknown |
-//! | connection, one each | coordinator | ends with it | its node is told to the cluster as cut off |
-//! | request, one each | its connection's task | its stream is given up; the cluster decides all the same | the peer sees the stream end |
-//! | file operation of the store | tokio's threads for what blocks | runs to its end | its request is refused |
+//! | connection | coordinator | ends with it | closed, and its node told to the cluster as cut off |
+//! | request | its connection's task | its stream is given up; the cluster decides all the same | the peer sees the stream end |
+//! | file operation | tokio's threads for what blocks | runs to its end | its request is refused |
 //!
 //! Not a goal: carrying steps. Data goes straight between trainer and node, and a coordinator's absence ends no
 //! session. Nor does it move sessions by itself: their owner asks for another place, and resumes them there.

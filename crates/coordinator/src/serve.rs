@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use actix::Addr;
 use actix::dev::{SendError, ToEnvelope};
 use actix::prelude::*;
+use rollhouse_core::contained;
 use rollhouse_wire::{
     Arrival, CloseCode, Connection, ConnectionLost, Credential, Done, Listener, Refusal, RefusalCode,
     Request, Responder, Role, StreamLost, TokenStore,
@@ -128,6 +129,7 @@ pub(crate) async fn accept(
         tokio::select! {
             arrival = listener.accept() => match arrival {
                 Some(Arrival::Connected(connection)) => {
+                    // Task: connection.
                     connections.spawn(serve(connection, Arc::clone(service)));
                 }
                 Some(Arrival::TurnedAway(away)) => {
@@ -153,33 +155,42 @@ fn unshown(suppressed: u64) -> String {
     if suppressed == 0 { String::new() } else { format!(" ({suppressed} more of the kind were not shown)") }
 }
 
-/// Serves what one peer asks.
+/// Serves what one peer asks, and tells the cluster when its connection has ended, also by a panic of what serves it.
 async fn serve(connection: Connection, service: Arc<Service>) {
     let link = LinkId(service.links.fetch_add(1, Ordering::Relaxed));
     service.published.connected(&connection);
-    let noting = Arc::clone(&service);
+    let ended = contained(serve_requests(&connection, &service, link)).await;
+    service.published.disconnected(&connection);
+    if ended.is_err() {
+        connection.close(CloseCode::Internal, "what serves the connection has failed");
+    }
+    if connection.peer().role == Role::Node {
+        let leaving = matches!(ended, Ok(ConnectionLost::ByPeer { code: CloseCode::ShuttingDown, .. }));
+        // Waits for room: the cluster has to hear of it. A coordinator that is gone need not.
+        let _told = service.actor.send(LinkDown { link, leaving }).await;
+    }
+}
+
+/// Answers requests, each in a task of its own, until the connection is lost.
+async fn serve_requests(connection: &Connection, service: &Arc<Service>, link: LinkId) -> ConnectionLost {
+    let noting = Arc::clone(service);
     let mut requests = connection.requests().telling(Arc::new(move |word, what| noting.note(word, what)));
     let mut answering = JoinSet::new();
-    let lost = loop {
+    loop {
         tokio::select! {
             next = requests.next() => match next {
                 Ok((request, responder)) => {
-                    let (connection, service) = (connection.clone(), Arc::clone(&service));
+                    let (connection, service) = (connection.clone(), Arc::clone(service));
+                    // Task: request.
                     answering.spawn(async move {
                         // Whether the peer still wants to hear it is its affair.
                         let _told = answer(&connection, &service, link, request, responder).await;
                     });
                 }
-                Err(lost) => break lost,
+                Err(lost) => return lost,
             },
             Some(_) = answering.join_next() => {}
         }
-    };
-    service.published.disconnected(&connection);
-    if connection.peer().role == Role::Node {
-        let leaving = matches!(lost, ConnectionLost::ByPeer { code: CloseCode::ShuttingDown, .. });
-        // Waits for room: the cluster has to hear of it. A coordinator that is gone need not.
-        let _told = service.actor.send(LinkDown { link, leaving }).await;
     }
 }
 

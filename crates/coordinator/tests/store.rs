@@ -4,6 +4,7 @@
 #[path = "../../replay/tests/stage/mod.rs"]
 mod stage;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -430,6 +431,29 @@ fn links_in_the_folder_lead_nowhere() {
 }
 
 #[test]
+fn a_panic_at_any_operation_costs_its_request_alone_and_the_same_store_goes_on() {
+    let parcels = recorded("node-a", &cart_pole());
+    let clean = FaultyDisk::new();
+    let store = open(&clean);
+    let before = clean.operations();
+    parcels.iter().for_each(|parcel| assert_eq!(ship(&store, parcel).unwrap(), Shipped::Durable));
+    for at in 1..=clean.operations() - before {
+        let disk = FaultyDisk::new();
+        let store = open(&disk);
+        let fail_at = Some(disk.operations() + at);
+        disk.set_faults(Faults { fail_at, panics: true, ..Faults::default() });
+        let ships = parcels.iter().map(|parcel| catch_unwind(AssertUnwindSafe(|| ship(&store, parcel))));
+        assert_eq!(ships.filter(Result::is_err).count(), 1, "operation {at}");
+        disk.set_faults(Faults::default());
+        for parcel in &parcels {
+            let answer = ship(&store, parcel).unwrap();
+            assert!(matches!(answer, Shipped::Durable | Shipped::Known), "operation {at}: {answer:?}");
+        }
+        assert_eq!(listed(&disk), alone(&cart_pole()), "operation {at}");
+    }
+}
+
+#[test]
 fn a_crash_at_any_operation_leaves_whole_segments_and_all_that_were_acknowledged() {
     let parcels = recorded("node-a", &cart_pole());
     let contradiction = recorded("node-b", &Play { max_steps: 9, ..cart_pole() }).remove(0);
@@ -529,6 +553,7 @@ const OUTAGES: [(&str, Faults); 9] = [
 ];
 
 const NO_FAULTS: Faults = Faults {
+    panics: false,
     fail_at: None,
     fail_on: false,
     short_writes: None,

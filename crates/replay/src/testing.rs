@@ -52,6 +52,8 @@ pub struct Faults {
     pub fail_at: Option<u64>,
     /// All operations after it fail too.
     pub fail_on: bool,
+    /// It panics instead, as a bug in what handles files would.
+    pub panics: bool,
     /// Appends write at most this much at once.
     pub short_writes: Option<usize>,
     /// All files together hold at most this many bytes; a write that would exceed it writes what fits and the
@@ -172,6 +174,8 @@ impl FaultyDisk {
         }
         match faults.fail_at {
             Some(at) if now == at || faults.fail_on && now > at => {
+                drop(state);
+                assert!(!faults.panics, "injected panic at operation {now}");
                 Err(io::Error::other(format!("injected fault at operation {now}")))
             }
             _ if faults.read_only => Err(ErrorKind::ReadOnlyFilesystem.into()),

@@ -3,6 +3,7 @@
 
 mod model;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,9 @@ use std::time::Duration;
 use model::{DIR, Dice, Driver, Model, Shape, all, assert_same, record};
 use rollhouse_core::EpisodeName;
 use rollhouse_replay::testing::{Faults, FaultyDisk};
-use rollhouse_replay::{OpenError, RecordError, Recorded, Recorder, RecorderConfig, Replays, repair};
+use rollhouse_replay::{
+    BeginError, OpenError, RecordError, Recorded, Recorder, RecorderConfig, Replays, repair,
+};
 
 fn small_segments() -> RecorderConfig {
     RecorderConfig { segment_bytes: 64 * 1024, ..RecorderConfig::default() }
@@ -110,6 +113,51 @@ fn whichever_disk_operation_fails_no_acknowledged_episode_is_lost() {
             assert_eq!(listed.iter().filter(|info| info.name.run == run).count(), more.len());
         }
     }
+}
+
+#[test]
+fn whichever_disk_operation_panics_stepping_goes_on_and_no_acknowledged_episode_is_lost() {
+    let shape = Shape { lanes: 8, rows: 120, end_one_in: 12, ..Shape::plain(0) };
+    for commit_every in [Duration::ZERO, Duration::from_secs(1)] {
+        let config = RecorderConfig { commit_every, ..small_segments() };
+        let clean = FaultyDisk::new();
+        record_until_failure(&clean, &shape, 30, config);
+        for at in 1..=clean.operations().min(80) {
+            let disk = FaultyDisk::new();
+            disk.set_faults(Faults { fail_at: Some(at), panics: true, ..Faults::default() });
+            // Opening is done on this thread; what is recorded then is handled by those of the recorder.
+            let record = || record_until_failure(&disk, &shape, 30, config);
+            let Ok((acknowledged, model)) = catch_unwind(AssertUnwindSafe(record)) else { continue };
+            disk.set_faults(Faults::default());
+            assert_nothing_acknowledged_is_lost(&disk, &shape, &acknowledged, &model);
+        }
+    }
+}
+
+#[test]
+fn a_recorder_whose_writer_panics_says_that_it_is_gone_and_counts_what_nobody_took() {
+    let shape = Shape { lanes: 8, rows: 600, end_one_in: 12, ..Shape::plain(0) };
+    let disk = FaultyDisk::new();
+    let recorder = Recorder::open(Arc::new(disk.clone()), Path::new(DIR), small_segments()).unwrap();
+    let run = recorder.begin_run(shape.header()).unwrap();
+    let mut driver = Driver::new(&shape, run.block(0, shape.lanes));
+    driver.row();
+    driver.recorder.flush();
+    recorder.write_out().unwrap();
+    assert!(!recorder.is_gone());
+    let next = disk.operations() + 1;
+    disk.set_faults(Faults { fail_at: Some(next), fail_on: true, panics: true, ..Faults::default() });
+    while !recorder.is_gone() {
+        driver.row();
+        driver.recorder.flush();
+    }
+    // Nobody waits for a buffer that nobody brings back.
+    (0..500).for_each(|_| driver.row());
+    driver.recorder.flush();
+    assert!(matches!(recorder.sync(), Err(RecordError::WriterGone { .. })));
+    assert!(recorder.status().recorded.lost_chunks > 0);
+    assert!(matches!(recorder.begin_run(shape.header()), Err(BeginError::WriterGone)));
+    disk.set_faults(Faults::default());
 }
 
 #[test]

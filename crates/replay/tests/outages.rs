@@ -35,6 +35,7 @@ const OUTAGES: [(&str, Faults); 8] = [
 ];
 
 const NONE: Faults = Faults {
+    panics: false,
     fail_at: None,
     fail_on: false,
     short_writes: None,

@@ -118,6 +118,7 @@ async fn receive(mut receiving: Receiving, responder: &mut Responder) -> Result<
 async fn blocking<T: Send + 'static>(
     run: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, Refusal> {
+    // Task: file operation.
     match tokio::task::spawn_blocking(run).await {
         Ok(result) => result.map_err(|error| error.refusal()),
         Err(_) => Err(Refusal::new(RefusalCode::Internal, "the store failed in a way it should not")),

@@ -4,14 +4,17 @@
 mod stage;
 
 use std::future::Future;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use rollhouse_coordinator::{CoordinatorError, DataError, Stopped};
 use rollhouse_core::RunId;
 use rollhouse_wire::{
-    Attach, ClosePool, CloseSession, ClusterStatus, Done, Drain, Incarnation, NodeList, NodeState,
-    PoolOpened, PoolStatus, PoolStatusRequest, RefusalCode, Request, Role, Secret, SessionId, SessionList,
-    Ship, Shipped, StoreData, StoreList, StoreListing, StoreRead, StoreRepair,
+    Attach, CallError, CloseCode, ClosePool, CloseSession, ClusterStatus, ConnectionLost, Done, Drain,
+    Incarnation, NodeList, NodeState, PoolOpened, PoolStatus, PoolStatusRequest, RefusalCode, Request, Role,
+    Secret, SessionId, SessionList, Ship, Shipped, StoreData, StoreList, StoreListing, StoreRead,
+    StoreRepair,
 };
 use stage::{PATIENCE, Stage, pool, spec};
 
@@ -248,6 +251,77 @@ fn recorded(stage: &Stage) -> Vec<u8> {
 
 #[path = "../../../replay/tests/stage/mod.rs"]
 mod play;
+
+// What tells the operator is called by whatever has something to say: a panic in it, or a long wait, is one there.
+
+#[test]
+fn a_panic_in_what_decides_ends_the_coordinator_as_failed_and_the_next_one_takes_a_greater_term() {
+    let stage = Stage::new("actor-panics");
+    let panics = |line: &str| assert!(!line.contains("has joined"), "in the actor of the cluster");
+    let coordinator = stage.start_telling(Arc::new(panics)).unwrap();
+    on_a_runtime(async {
+        let node = stage.node(coordinator.address(), "node-a").await;
+        node.register(8).await.unwrap();
+        let lost = node.peer().connection.closed().await;
+        assert!(matches!(lost, ConnectionLost::ByPeer { code: CloseCode::ShuttingDown, .. }), "{lost:?}");
+    });
+    assert!(coordinator.wait_failed(PATIENCE));
+    let term = coordinator.term();
+    drop(coordinator);
+    let next = stage.coordinator();
+    assert_eq!(next.term(), term + 1);
+    on_a_runtime(async {
+        assert_eq!(stage.node(next.address(), "node-a").await.register(8).await.unwrap().term, term + 1);
+    });
+}
+
+#[test]
+fn while_what_decides_is_stuck_figures_say_so_and_afterwards_what_was_asked_is_answered() {
+    let stage = Stage::new("actor-stuck");
+    let (let_go, go) = sync_channel::<()>(0);
+    let go = Mutex::new(go);
+    let stuck = move |line: &str| {
+        if line.contains("has joined") {
+            go.lock().unwrap().recv().unwrap();
+        }
+    };
+    let coordinator = stage.start_telling(Arc::new(stuck)).unwrap();
+    on_a_runtime(async {
+        let mut node = stage.node(coordinator.address(), "node-a").await;
+        node.register(8).await.unwrap();
+        while coordinator.figures().is_none_or(|figures| figures.alive) {
+            tokio::task::yield_now().await;
+        }
+        let beaten = node.beat();
+        let going_on = async { let_go.send(()).unwrap() };
+        assert_eq!(tokio::join!(biased; beaten, going_on).0.unwrap().number, 1);
+        while !coordinator.figures().unwrap().alive {
+            tokio::task::yield_now().await;
+        }
+    });
+    assert_eq!(coordinator.stop(PATIENCE), Stopped::InOrder);
+}
+
+#[test]
+fn a_panic_while_a_request_is_answered_costs_that_request_alone() {
+    let stage = Stage::new("request-panics");
+    let panics = |line: &str| assert!(!line.contains("refused a request"), "while a request is answered");
+    let coordinator = stage.start_telling(Arc::new(panics)).unwrap();
+    on_a_runtime(async {
+        let node = stage.node(coordinator.address(), "node-a").await;
+        node.register(8).await.unwrap();
+        // Not for a node to ask, which is told when it is read; nobody has that pool, which is found when it is answered.
+        let asked = node.peer().connection.call::<PoolOpened>(&Request::OpenPool(pool(1)), PATIENCE).await;
+        assert!(matches!(asked, Err(CallError::Lost(_))), "{asked:?}");
+        let trainer = stage.holder(coordinator.address(), Role::Trainer).await;
+        let (large, small) = (pool(1 << 20), pool(1));
+        let asked = trainer.connection.call::<PoolOpened>(&Request::OpenPool(large), PATIENCE).await;
+        assert!(matches!(asked, Err(CallError::Lost(_))), "{asked:?}");
+        trainer.ask::<PoolOpened>(Request::OpenPool(small)).await.unwrap();
+        assert_eq!(node.sessions().len(), 1);
+    });
+    assert_eq!(coordinator.stop(PATIENCE), Stopped::InOrder);
+}
 
 #[test]
 fn a_second_coordinator_on_the_folder_is_refused() {

@@ -18,6 +18,9 @@ use rollhouse_wire::{
 };
 use serde::de::DeserializeOwned;
 
+/// Called with each line of a coordinator's log.
+pub type Log = dyn Fn(&str) + Send + Sync;
+
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The folder of one test, with an authority in it; gone when dropped.
@@ -63,6 +66,11 @@ impl Stage {
     }
 
     pub fn start(&self) -> Result<Coordinator, CoordinatorError> {
+        self.start_telling(Arc::new(|_| ()))
+    }
+
+    /// One that tells its operator what happens by `log`.
+    pub fn start_telling(&self, log: Arc<Log>) -> Result<Coordinator, CoordinatorError> {
         Coordinator::start(CoordinatorConfig {
             data: self.folder.join("data"),
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -71,7 +79,7 @@ impl Stage {
             store: StoreConfig { budget_bytes: 1 << 30, quarantine_bytes: 1 << 20 },
             quic: Settings::default(),
             program: "coordinator under test".to_owned(),
-            log: Arc::new(|_| ()),
+            log,
         })
     }
 
