@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rollhouse_config::{CoordinatorConfig, Store};
 use rollhouse_coordinator::{
     Coordinator, CoordinatorError, CoordinatorFigures, DataError, Stopped, StoreConfig,
 };
+use rollhouse_core::{BackOff, RestartDecision};
 use rollhouse_metrics::{CoordinatorSample, Family, Figures, Health, Page, TransportSample};
 use rollhouse_replay::OpenError;
 use rollhouse_wire::{Identity, Settings};
@@ -28,7 +29,11 @@ pub(crate) fn run(args: &CoordinatorArgs) -> Result<Status, Failure> {
     let identity = service::identity(&config.tls, &config.data, "coordinator")?;
     private_folder(&config.data)?;
     let quic = service::quic(&config.network, &config.data)?;
-    let coordinator = start(config.listen, &config.data, identity, &config.store, quic)?;
+    let again: Again = {
+        let (data, store) = (config.data.clone(), config.store.clone());
+        Box::new(move |listen| start(listen, &data, Arc::clone(&identity), &store, quic))
+    };
+    let coordinator = again(config.listen)?;
     say(&format!("coordinator, term {}, listens on {}", coordinator.term(), coordinator.address()));
     say(&coordinator.effective().to_string());
     if token::open(&config.data)?.list().is_empty() {
@@ -36,9 +41,9 @@ pub(crate) fn run(args: &CoordinatorArgs) -> Result<Status, Failure> {
         say("nobody has a token yet; this makes one:");
         say(&format!("  rollhouse token create --role trainer --name NAME --data {data}"));
     }
-    let watch = Arc::new(CoordinatorWatch::new(coordinator));
+    let watch = Arc::new(CoordinatorWatch::new(coordinator, again));
     let metrics = serve_metrics(config.metrics, vec![watch.clone()], watch.clone())?;
-    until_ended(&asked, || watch.failed());
+    until_ended(&asked, || watch.look());
     let stopped = watch.stop();
     // Last, so that probes and scrapes see it stop.
     drop(metrics);
@@ -80,45 +85,110 @@ pub(crate) fn start(
     })
 }
 
-/// The coordinator while it runs, and what is exported of it.
+/// Starts a coordinator in the place of one that has failed, on that address.
+pub(crate) type Again = Box<dyn Fn(SocketAddr) -> Result<Coordinator, Failure> + Send + Sync>;
+
+/// The coordinator while it runs, made anew when it fails, and what is exported of it.
+///
+/// ```text
+/// running --failed--> backing off --> running            of a greater term; sessions on nodes go on
+///                     backing off --too often--> failed  for good: nothing but its end is left
+/// ```
 pub(crate) struct CoordinatorWatch {
-    /// `None` once it is being stopped.
-    running: Mutex<Option<Coordinator>>,
+    state: Mutex<State>,
+    again: Again,
+    address: SocketAddr,
+    began: Instant,
+}
+
+struct State {
+    /// `None` while it is being made anew or stopped.
+    running: Option<Coordinator>,
+    back_off: BackOff,
+    /// When it is made anew, if it has failed.
+    retry_at: Option<Duration>,
+    failed: bool,
 }
 
 impl CoordinatorWatch {
-    pub(crate) fn new(coordinator: Coordinator) -> Self {
-        Self { running: Mutex::new(Some(coordinator)) }
+    pub(crate) fn new(coordinator: Coordinator, again: Again) -> Self {
+        let address = coordinator.address();
+        let back_off = BackOff::new(coordinator.term());
+        let state = State { running: Some(coordinator), back_off, retry_at: None, failed: false };
+        Self { state: Mutex::new(state), again, address, began: Instant::now() }
     }
 
-    /// Whether it has failed, and nothing but its end is left.
-    pub(crate) fn failed(&self) -> bool {
-        self.running().as_ref().is_some_and(|coordinator| coordinator.wait_failed(Duration::ZERO))
+    /// Makes it anew if it has failed, after a back-off; whether it has too often, and nothing but its end is left. To
+    /// be called by one thread, now and then. Blocks for the disk when it makes it anew.
+    pub(crate) fn look(&self) -> bool {
+        let failed = {
+            let mut state = self.state();
+            let ended = state.running.take_if(|coordinator| coordinator.wait_failed(Duration::ZERO));
+            if ended.is_some() {
+                self.note(&mut state, "the coordinator has failed, which is a bug in rollhouse");
+            }
+            // Its thread has ended, and its folder is free now.
+            drop(ended);
+            let due = state.retry_at.is_some_and(|at| at <= self.began.elapsed());
+            if !due {
+                return state.failed;
+            }
+            state.failed
+        };
+        // Not held meanwhile: probes go on asking.
+        let made = (self.again)(self.address);
+        let mut state = self.state();
+        match made {
+            Ok(coordinator) => {
+                say(&format!("coordinator, term {}, listens again", coordinator.term()));
+                state.running = Some(coordinator);
+                state.retry_at = None;
+            }
+            Err(failure) => {
+                self.note(&mut state, &format!("the coordinator does not start: {}", failure.message()));
+            }
+        }
+        failed || state.failed
+    }
+
+    /// Decides when it is made anew.
+    fn note(&self, state: &mut State, what: &str) {
+        match state.back_off.failed(self.began.elapsed()) {
+            RestartDecision::RetryAfter(wait) => {
+                say(&format!("{what}; it is made anew in {} ms", wait.as_millis()));
+                state.retry_at = Some(self.began.elapsed() + wait);
+            }
+            RestartDecision::GiveUp => {
+                say(&format!("{what}; it is not made anew any more"));
+                state.retry_at = None;
+                state.failed = true;
+            }
+        }
     }
 
     /// Stops it in order.
     pub(crate) fn stop(&self) -> Result<Status, Failure> {
         // Not held meanwhile: probes go on asking.
-        let taken = self.running().take();
-        let Some(coordinator) = taken else { return Ok(Status::Done) };
-        match coordinator.stop(STOP_DEADLINE) {
-            Stopped::InOrder => Ok(Status::Done),
-            Stopped::CutOff => {
-                say("segments that were still coming in were cut off; their nodes ship them again");
-                Ok(Status::Done)
-            }
-            Stopped::Failed => {
-                Err(Failure::new(Status::Failed, "the coordinator has failed, which is a bug in rollhouse"))
-            }
+        let taken = self.state().running.take();
+        let stopped = taken.map(|coordinator| coordinator.stop(STOP_DEADLINE));
+        if self.state().failed || stopped == Some(Stopped::Failed) {
+            return Err(Failure::new(
+                Status::Failed,
+                "the coordinator has failed, which is a bug in rollhouse",
+            ));
         }
+        if stopped == Some(Stopped::CutOff) {
+            say("segments that were still coming in were cut off; their nodes ship them again");
+        }
+        Ok(Status::Done)
     }
 
     fn figures(&self) -> Option<CoordinatorFigures> {
-        self.running().as_ref()?.figures()
+        self.state().running.as_ref()?.figures()
     }
 
-    fn running(&self) -> MutexGuard<'_, Option<Coordinator>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -177,5 +247,71 @@ impl Health for CoordinatorWatch {
             Some(_) => Err("the thread that decides does not turn".to_owned()),
             None => Err("the coordinator is starting or stopping".to_owned()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use rollhouse_wire::{CertificateAuthority, CertificateFiles, Dialer, Expected, Role, Trust};
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    #[test]
+    fn a_coordinator_that_fails_is_made_anew_on_its_address_with_a_greater_term() {
+        let folder = std::env::temp_dir().join(format!("rollhouse-watch-{}", std::process::id()));
+        private_folder(&folder).unwrap();
+        let authority = CertificateAuthority::create(&folder, DAY).unwrap();
+        let trust = || Trust::File(folder.join(rollhouse_wire::CA_CERTIFICATE));
+        let files = CertificateFiles { certificate: folder.join("main.pem"), key: folder.join("main.key") };
+        authority
+            .issue(Role::Coordinator, "main", DAY)
+            .unwrap()
+            .write(&files.certificate, &files.key)
+            .unwrap();
+        let identity = Identity::load(trust(), Some(files)).unwrap();
+        let (data, panics) = (folder.join("data"), Arc::new(AtomicBool::new(true)));
+        let told = Arc::clone(&panics);
+        // Told of whoever is turned away, by the task that accepts.
+        let log = move |_: &str| assert!(!told.swap(false, Ordering::Relaxed), "while it accepts");
+        let log: rollhouse_coordinator::Log = Arc::new(log);
+        let again: Again = Box::new(move |listen| {
+            private_folder(&data)?;
+            let config = rollhouse_coordinator::CoordinatorConfig {
+                data: data.clone(),
+                listen,
+                identity: Arc::clone(&identity),
+                tokens: Arc::new(token::open(&data)?),
+                store: StoreConfig { budget_bytes: 1 << 30, quarantine_bytes: 1 << 20 },
+                quic: Settings::default(),
+                program: PROGRAM.to_owned(),
+                log: Arc::clone(&log),
+            };
+            Coordinator::start(config).map_err(|error| Failure::of(Status::Failed, &error))
+        });
+        let first = again(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let (address, term) = (first.address(), first.term());
+        let watch = CoordinatorWatch::new(first, again);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let nobody = Identity::load(trust(), None).unwrap();
+        let dialler = Dialer::new(nobody, Settings::default(), PROGRAM);
+        let dialled = runtime.block_on(dialler.dial_address(address, &Expected::COORDINATOR, None));
+        assert!(dialled.is_err(), "nobody without a name is let in");
+        while watch.state().retry_at.is_none() {
+            assert!(!watch.look());
+        }
+        assert!(watch.live().is_ok() && watch.ready().is_err());
+        while watch.state().running.is_none() {
+            assert!(!watch.look());
+        }
+        {
+            let state = watch.state();
+            let running = state.running.as_ref().unwrap();
+            assert_eq!((running.address(), running.term()), (address, term + 1));
+        }
+        assert!(matches!(watch.stop(), Ok(Status::Done)));
+        let _gone = std::fs::remove_dir_all(folder);
     }
 }

@@ -60,6 +60,11 @@ impl Failure {
         Self { status, message, hints: Vec::new() }
     }
 
+    /// What it says, without its hints.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     pub(crate) fn hint(mut self, hint: impl fmt::Display) -> Self {
         self.hints.push(hint.to_string());
         self

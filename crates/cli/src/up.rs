@@ -23,7 +23,7 @@ use rollhouse_wire::{CertificateAuthority, Identity, NewToken, Role, TokenStore}
 use crate::args::UpArgs;
 use crate::certs::{authority_failure, private_folder, write_identity, write_private};
 use crate::connect::CONNECTION;
-use crate::coordinator::CoordinatorWatch;
+use crate::coordinator::{Again, CoordinatorWatch};
 use crate::failure::{Failure, Status};
 use crate::human::{Count, counted};
 use crate::node::NodeWatch;
@@ -35,11 +35,12 @@ pub(crate) fn run(args: &UpArgs, out: &mut Output) -> Result<Status, Failure> {
     let flags = [("--data", "local.data", &args.data)];
     let config = settings::of_service::<LocalConfig>(&args.service, &flags)?.config;
     let asked = signals::ending()?;
-    let Local { coordinator, node, connection, lanes, threads, joined, folders } = Local::start(&config)?;
+    let Local { coordinator, again, node, connection, lanes, threads, joined, folders } =
+        Local::start(&config)?;
     if !joined {
         say("note: the node has not joined its coordinator yet; it goes on trying");
     }
-    let served = Arc::new(CoordinatorWatch::new(coordinator));
+    let served = Arc::new(CoordinatorWatch::new(coordinator, again));
     let hosting = Arc::new(NodeWatch::new(node, lanes).passing_over_the_present());
     let metrics = [
         serve_metrics(config.coordinator_metrics, vec![served.clone()], served.clone())?,
@@ -49,7 +50,7 @@ pub(crate) fn run(args: &UpArgs, out: &mut Output) -> Result<Status, Failure> {
     writeln!(out, "{connection}")?;
     out.flush()?;
     greet(&config, &folders, lanes, threads);
-    until_ended(&asked, || served.failed() || hosting.look());
+    until_ended(&asked, || served.look() || hosting.look());
     let stopped = hosting.stop();
     let ended = served.stop();
     drop(metrics);
@@ -61,6 +62,8 @@ pub(crate) struct Local {
     // Dropped in this order.
     pub(crate) node: ClusterNode,
     pub(crate) coordinator: Coordinator,
+    /// Starts another one in its place.
+    again: Again,
     /// The connection string, with a token that lets do anything.
     pub(crate) connection: String,
     /// What the node takes.
@@ -79,30 +82,28 @@ impl Local {
         let folders = Folders::of(&config.data);
         private_folder(&config.data)?;
         let authority = folders.authority()?;
-        let coordinator = start_coordinator(config, &folders, &authority)?;
+        let again = coordinator_in(config, &folders, &authority)?;
+        let coordinator = again(config.coordinator_listen)?;
         let reached = reachable(coordinator.address());
         let started = node_config(config, &folders, &authority, reached)?;
         let (lanes, threads) = (started.capacity, started.threads.get());
         let node = node::start(started)?;
         let joined = node.wait_joined(JOIN_DEADLINE);
         let connection = folders.connection(reached, &authority)?;
-        Ok(Self { node, coordinator, connection, lanes, threads, joined, folders })
+        Ok(Self { node, coordinator, again, connection, lanes, threads, joined, folders })
     }
 }
 
-fn start_coordinator(
+/// What starts the coordinator, as often as it has to be.
+fn coordinator_in(
     config: &LocalConfig,
     folders: &Folders,
     authority: &CertificateAuthority,
-) -> Result<Coordinator, Failure> {
+) -> Result<Again, Failure> {
     let identity = folders.identity(authority, Role::Coordinator, &folders.coordinator)?;
-    coordinator::start(
-        config.coordinator_listen,
-        &folders.coordinator,
-        identity,
-        &config.store,
-        service::quic(&config.network, &folders.coordinator)?,
-    )
+    let quic = service::quic(&config.network, &folders.coordinator)?;
+    let (data, store) = (folders.coordinator.clone(), config.store.clone());
+    Ok(Box::new(move |listen| coordinator::start(listen, &data, Arc::clone(&identity), &store, quic)))
 }
 
 fn node_config(
