@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nodes::Nodes;
 use rollhouse_client::{ConnectOptions, MethodError, OpenError, Pool, PoolRequest, StepError, Transport};
-use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, OptionValue, Outcome, random_bits};
+use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, Interruption, OptionValue, Outcome, random_bits};
 use rollhouse_engine::{
     AttributeValue, Autoreset, Engine, EngineConfig, Frame, LaneOptions, Received, Reset, ResetLanes,
     ResetParams, StepError as Rules,
@@ -284,6 +284,23 @@ fn a_session_whose_node_stops_is_gone_and_its_owner_is_told_at_once() {
     let memory = pool.memory();
     drop(pool);
     drop(memory);
+}
+
+#[test]
+fn a_session_in_shared_memory_that_hangs_is_given_up_at_its_deadline_and_another_steps_on() {
+    let nodes = Nodes::giving_up_after(Duration::from_millis(200));
+    let mut hangs = request("test/Faulty-v0", AutoresetMode::NextStep, Transport::Shm);
+    hangs.settings.options.insert("hang_at".to_owned(), OptionValue::Int(2));
+    let mut pool = nodes.connect().open_pool(hangs).unwrap();
+    pool.reset(&Reset::all()).unwrap();
+    fill(pool.actions(), 0);
+    pool.step().unwrap();
+    let error = pool.step().unwrap_err();
+    assert!(matches!(error, StepError::AllLost { .. }), "{error}");
+    assert_eq!(pool.loss(0), Some(Outcome::Interrupted(Interruption::Hung)));
+    let other = request("test/Faulty-v0", AutoresetMode::NextStep, Transport::Shm);
+    let mut pool = nodes.connect().open_pool(other).unwrap();
+    compare(&mut pool, &mut engine("test/Faulty-v0", Autoreset::NextStep), false, 20);
 }
 
 #[test]

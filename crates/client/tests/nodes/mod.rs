@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rollhouse_client::{Address, Cluster, ConnectOptions};
 use rollhouse_coordinator::{Coordinator, CoordinatorConfig, StoreConfig};
-use rollhouse_node::{AttachConfig, ClusterNode, ClusterNodeConfig};
+use rollhouse_node::{AttachConfig, ClusterNode, ClusterNodeConfig, HANG_DEADLINE};
 use rollhouse_wire::{CertificateAuthority, CertificateFiles, Identity, Role, Settings, TokenStore, Trust};
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -34,14 +34,19 @@ fn files(folder: &Path, name: &str) -> CertificateFiles {
 
 impl Nodes {
     pub(crate) fn start(count: usize) -> Self {
-        Self::start_with(count, true)
+        Self::start_with(count, true, HANG_DEADLINE)
+    }
+
+    /// One that gives sessions up that hang for so long.
+    pub(crate) fn giving_up_after(hang_deadline: Duration) -> Self {
+        Self::start_with(1, true, hang_deadline)
     }
 
     pub(crate) fn without_attach() -> Self {
-        Self::start_with(1, false)
+        Self::start_with(1, false, HANG_DEADLINE)
     }
 
-    fn start_with(count: usize, attach: bool) -> Self {
+    fn start_with(count: usize, attach: bool, hang_deadline: Duration) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("rollhouse-nodes-{}-{number}", std::process::id()));
@@ -62,6 +67,7 @@ impl Nodes {
             let name = format!("node-{index}");
             let identity = identity(&folder, &authority, Role::Node, &name);
             let mut config = ClusterNodeConfig::new(identity, coordinator.address().to_string(), "test");
+            config.hang_deadline = hang_deadline;
             let folder = folder.join(&name);
             std::fs::create_dir(&folder).unwrap();
             config.attach =
