@@ -14,6 +14,9 @@ fn a_bench_of_a_cluster_plays_all_sessions_and_leaves_no_thread_with_any() {
     assert!(playing["steps"].as_u64().is_some_and(|steps| steps >= 3 * 2 * 8), "{playing}");
     assert!(playing["reset_p99_ms"].as_f64() >= playing["reset_p50_ms"].as_f64(), "{playing}");
     assert_eq!((&result["opening"]["lanes"], &resting["sessions"]), (&4096.into(), &40.into()));
+    let crashing = &result["crashing"];
+    assert!(crashing["crashed"].as_u64().is_some_and(|lanes| lanes >= 3 * 256 / 4), "{crashing}");
+    assert_eq!(crashing["steps_missing"], 0, "a lane that crashes costs no other one a step: {crashing}");
     for held in ["threads", "descriptors"] {
         let more = resting["with"][held].as_i64().zip(resting["before"][held].as_i64());
         assert!(more.is_some_and(|(with, before)| with - before < 20), "{held}: {resting}");

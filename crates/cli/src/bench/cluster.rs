@@ -14,6 +14,7 @@ use rollhouse_coordinator::Stopped;
 use serde::Serialize;
 use tokio::runtime::Builder;
 
+use self::crashes::Crashed;
 use self::footprint::Footprint;
 use self::sessions::{Played, Rested};
 use super::{Scratch, Spread};
@@ -25,6 +26,7 @@ use crate::service::STOP_DEADLINE;
 use crate::table::{Align, Table};
 use crate::up::Local;
 
+mod crashes;
 mod footprint;
 mod sessions;
 
@@ -86,6 +88,7 @@ async fn measure(
     let cluster = AsyncCluster::connect(&address, options()).await.map_err(failed)?;
     let mut played = sessions::play(&cluster, args.sessions, args.episodes).await?;
     let opening = sessions::time_opening(&cluster, LARGE_POOL, OPENINGS).await?;
+    let crashed = crashes::crash(&cluster, CRASHING_LANES).await?;
     let time = Duration::from_secs(args.idle_seconds.into());
     let rested = sessions::rest(&cluster, args.idle_sessions, time).await?;
     cluster.close().await;
@@ -95,6 +98,7 @@ async fn measure(
         debug_assertions: cfg!(debug_assertions),
         playing: Playing::of(args, &played),
         opening: Opening { lanes: LARGE_POOL, times: OPENINGS, ms: spread_ms(opening) },
+        crashing: Crashing::of(&crashed),
         resting: Resting::of(args, &rested),
     };
     Ok((result, failure))
@@ -113,6 +117,7 @@ struct ClusterResult {
     debug_assertions: bool,
     playing: Playing,
     opening: Opening,
+    crashing: Crashing,
     resting: Resting,
 }
 
@@ -147,6 +152,34 @@ struct Opening {
     lanes: u32,
     times: usize,
     ms: Spread,
+}
+
+#[derive(Debug, Serialize)]
+struct Crashing {
+    lanes: u32,
+    /// Lanes that crashed and were back.
+    crashed: usize,
+    /// From the answer that told of the crash to the one with the lane's next episode.
+    away_p50_ms: Option<f64>,
+    away_p99_ms: Option<f64>,
+    /// Of lanes that were there.
+    steps: u64,
+    steps_missing: u64,
+}
+
+impl Crashing {
+    fn of(crashed: &Crashed) -> Self {
+        let Crashed { away, steps, steps_missing } = crashed;
+        let away_ms = |share| quantile(away, share).map(|time| time.as_secs_f64() * 1e3);
+        Self {
+            lanes: CRASHING_LANES,
+            crashed: away.len(),
+            away_p50_ms: away_ms(0.50),
+            away_p99_ms: away_ms(0.99),
+            steps: *steps,
+            steps_missing: *steps_missing,
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -216,7 +249,7 @@ impl Resting {
 
 impl ClusterResult {
     fn print(&self, out: &mut Output) -> io::Result<()> {
-        let Self { env, playing, opening, resting, .. } = self;
+        let Self { env, playing, opening, crashing, resting, .. } = self;
         writeln!(
             out,
             "{} sessions of one lane of {env}, {} episodes in each, random actions, recorded: {} steps in {:.2} s\n",
@@ -238,6 +271,16 @@ impl ClusterResult {
             out,
             "A pool of {lanes} lanes opens in {:.1} ms (median of {times}, {:.1} to {:.1}; 50 is wanted).",
             ms.median, ms.min, ms.max
+        )?;
+        let Crashing { crashed, away_p50_ms, away_p99_ms, steps_missing, .. } = crashing;
+        writeln!(
+            out,
+            "Of {} lanes in one pool {crashed} crashed and were back after {:.0} ms (median) and {:.0} ms (99th \
+             percentile; 1,000 is wanted); the others missed {} steps.",
+            crashing.lanes,
+            away_p50_ms.unwrap_or(f64::NAN),
+            away_p99_ms.unwrap_or(f64::NAN),
+            Count(*steps_missing)
         )?;
         let Resting { sessions, seconds, core_share, before, with } = resting;
         let grown = with.resident_bytes as f64 - before.resident_bytes as f64;
@@ -275,6 +318,7 @@ fn failed(error: impl std::error::Error + 'static) -> Failure {
 
 const ENV: &str = "CartPole-v1";
 const LARGE_POOL: u32 = 4096;
+const CRASHING_LANES: u32 = 256;
 /// Odd, so that the median is one of them.
 const OPENINGS: usize = 11;
 const REFERENCE: Reference =
