@@ -55,6 +55,7 @@ impl Driver {
             stopped: Mutex::new(false),
             stop: Condvar::new(),
         });
+        // Task: caretaker.
         let caretaker = std::thread::Builder::new().name("rollhouse-care".to_owned()).spawn({
             let shared = Arc::clone(&shared);
             move || shared.take_care()
@@ -70,6 +71,7 @@ impl Driver {
 
     /// Has the runtime do something that nobody waits for. What is due at once is done before this returns.
     pub(crate) fn begin(&self, future: impl Future<Output = ()> + Send + 'static) {
+        // Task: closing of a pool.
         self.shared.runtime.spawn(future);
         self.turn();
     }

@@ -5,11 +5,10 @@
 //! with the engine's semantics; a batch lies in an arena, as an engine's does. [`AsyncCluster`] and [`AsyncPool`]
 //! have the same calls on the caller's own tokio runtime.
 //!
-//! | background | runs on | on cancel | on error |
+//! | thread or task | runs on | on cancel | on error |
 //! |---|---|---|---|
-//! | thread `rollhouse-care`: drives the runtime of a [`Cluster`] while nobody calls | its own | ends with the last handle | does not happen: it decides and drives, nothing else |
-//! | tasks of the QUIC library, one per connection and socket | the runtime, so the calling thread | connections are lost; leases end the sessions | the connection is lost, and made again by the next request |
-//! | task that closes a pool that was dropped | the same | the pool ends with its leases | the same |
+//! | caretaker | own thread `rollhouse-care`: drives the runtime of a [`Cluster`] while nobody calls | ends with the last handle | a panic ends it: connections then live only while somebody calls |
+//! | closing of a pool | the runtime, so the calling thread: for a pool that was dropped | the pool ends with its leases | the same |
 //!
 //! Not a goal: deciding where lanes run (crate coordinator), stepping them (crates node and engine), choosing
 //! actions. Start reading at [`Pool`], then `session.rs` and [`Retry`]; lanes of a lost

@@ -14,8 +14,9 @@
 //!          └── Crew (one thread each)     ── Block ...
 //! ```
 //!
-//! Background tasks: the crews' threads, named `rollhouse-step-N`. On cancel (the engine is dropped) they end
-//! after the block they are stepping; on an error outside an env they end, and the next step reports `Hung`.
+//! | thread or task | runs on | on cancel | on error |
+//! |---|---|---|---|
+//! | crew | own threads `rollhouse-step-N` | ends after the block it is stepping | a panic outside an env, which loses its lanes only, ends it, and the next step reports `Hung` |
 //!
 //! Not a goal: choosing actions (crate policy), owning threads for a whole run and restarting those that hang
 //! (crate node). Start reading at [`Engine`], then `block.rs`.

@@ -116,6 +116,7 @@ pub(crate) fn start_threads(
         let (tasks, take_tasks) = sync_channel(MAX_SUB_BATCHES + 1);
         let desk = Desk { tasks: Mutex::new(take_tasks), results: send_results.clone(), crew: index + 1 };
         let (range, orders) = (crew.range(), Arc::clone(orders));
+        // Task: crew.
         let thread = std::thread::Builder::new()
             .name(format!("rollhouse-step-{}", index + 1))
             .spawn(move || work(crew, &orders, &desk, spin, started))

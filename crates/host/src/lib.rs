@@ -22,6 +22,10 @@
 //! and the host ends a worker's whole group before it forgets it. Descriptors are passed explicitly; the memory
 //! is a memfd, so no file stays behind.
 //!
+//! | thread or task | runs on | on cancel | on error |
+//! |---|---|---|---|
+//! | watch | thread `rollhouse-watch` of the worker process | ends with the process | ends the process group, as it does when the parent is gone |
+//!
 //! Not a goal: what the lanes are, how their rows are laid out, other operating systems than Linux. Start
 //! reading at [`Supervisor`], which decides, then [`Host`], which acts.
 #![forbid(unsafe_code)]

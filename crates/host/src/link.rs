@@ -198,6 +198,7 @@ fn watch(host: u32, socket: Arc<OwnedFd>) -> Result<(), LinkError> {
     if getppid().map(Pid::as_raw_pid).map(i32::unsigned_abs) != Some(host) {
         return Err(LinkError::HostGone);
     }
+    // Task: watch.
     std::thread::Builder::new().name("rollhouse-watch".to_owned()).spawn(move || {
         loop {
             let mut fds =

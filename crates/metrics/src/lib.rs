@@ -8,7 +8,7 @@
 //!
 //! | thread or task | runs on | on cancel | on error |
 //! |---|---|---|---|
-//! | metrics | own thread, tokio | drops its listener and connections | its listener is taken up again after 100 ms |
+//! | metrics | own thread `rollhouse-metrics`, tokio | drops its listener and connections | its listener is taken up again after 100 ms |
 //! | connection | metrics | dropped | that connection ends |
 //!
 //! Not a goal: counting. Figures are counted where things happen, in atomics or state machines, and only read

@@ -88,6 +88,7 @@ impl MetricsServer {
                 }
             });
         };
+        // Task: metrics.
         let thread = std::thread::Builder::new().name("rollhouse-metrics".to_owned()).spawn(run);
         let thread = thread.map_err(ServeError::Thread)?;
         Ok(Self { address: bound, stop: Some(stop), thread: Some(thread) })
@@ -128,6 +129,7 @@ async fn accept(listener: TcpListener, answers: &Arc<Answers>) {
         let serve = tokio::time::timeout(DEADLINE, async move { serve(stream, &answers).await });
         open.retain(|connection| !connection.is_finished());
         // A connection that broke needs no words.
+        // Task: connection.
         open.push_back(tokio::spawn(async move { drop(serve.await) }).abort_handle());
         if open.len() > MAX_CONNECTIONS
             && let Some(oldest) = open.pop_front()

@@ -45,6 +45,7 @@ impl Syncer {
                 }
             }
         };
+        // Task: syncer.
         thread.spawn(run).ok()?;
         Some(Self { jobs, done, busy: false })
     }

@@ -7,6 +7,11 @@
 //! of frames ([`AttachListener`]). `docs/protocol.md`
 //! describes every message and the frame byte by byte.
 //!
+//! | thread or task | runs on | on cancel | on error |
+//! |---|---|---|---|
+//! | handshake | the listener's runtime | given up | counted as turned away |
+//! | reading of a request | its connection's task | given up | its stream ends |
+//!
 //! Not a goal: deciding anything. Who may join, where lanes go and when to try again is decided by the crates
 //! coordinator, node and client. Start reading at [`Request`], then [`FrameHeader`].
 #![forbid(unsafe_code)]

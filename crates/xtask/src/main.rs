@@ -6,10 +6,12 @@
 #![expect(clippy::print_stderr, reason = "talking to the developer is all it does")]
 
 mod heavy;
+mod named_tests;
 mod plan;
 mod python;
 mod source;
 mod style;
+mod tasks;
 mod tests_step;
 
 use std::path::{Path, PathBuf};

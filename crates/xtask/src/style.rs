@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::plan::Outcome;
 use crate::source::{Kind, Source};
+use crate::{named_tests, tasks};
 
 /// Checks every Rust file of the workspace and prints each finding with file and line.
 pub(crate) fn check(root: &Path) -> Outcome {
@@ -16,6 +17,7 @@ pub(crate) fn check(root: &Path) -> Outcome {
     }
     files.sort();
     let mut findings = 0;
+    let mut texts = Vec::new();
     for file in &files {
         let text = match fs::read_to_string(file) {
             Ok(text) => text,
@@ -26,6 +28,25 @@ pub(crate) fn check(root: &Path) -> Outcome {
             eprintln!("{path}:{}: {}", finding.line, finding.what);
             findings += 1;
         }
+        texts.push((path, text));
+    }
+    match tasks::check(root, &texts) {
+        Ok(disagreements) => {
+            for (path, line, what) in disagreements {
+                eprintln!("{path}:{line}: {what}");
+                findings += 1;
+            }
+        }
+        Err(error) => return Outcome::Failed(error),
+    }
+    match named_tests::missing(root, &texts) {
+        Ok(missing) => {
+            for (line, name) in missing {
+                eprintln!("{}:{line}: there is no test `{name}`", named_tests::PAGE);
+                findings += 1;
+            }
+        }
+        Err(error) => return Outcome::Failed(error),
     }
     match findings {
         0 => Outcome::Passed(format!("{} files follow the rules a script can check", files.len())),

@@ -240,6 +240,7 @@ impl Listener {
         let deadline = settings.handshake;
         let config = self.transports.of(path);
         let context = self.context.clone();
+        // Task: handshake.
         self.handshakes.spawn(async move {
             let greeted = greet(incoming, config, path, &context);
             let reason = match tokio::time::timeout(deadline, greeted).await {

@@ -82,6 +82,7 @@ impl Requests {
         let connection = self.connection.clone();
         let refused = self.refused.clone();
         let responder = Responder { send, receive, permit };
+        // Task: reading of a request.
         self.reading.spawn(async move {
             let read = read(&connection, responder, refused.as_ref());
             match tokio::time::timeout(REQUEST_DEADLINE, read).await {
