@@ -213,6 +213,14 @@ fn a_restored_lane_draws_the_same_episode_again() {
         driver.block.restore(1, start);
         driver.reset(1 << 1);
         assert_eq!(driver.lane_bits(1).0, first, "{id}");
+        let here = driver.block.position(1);
+        driver.reset(1 << 1);
+        let next = driver.lane_bits(1).0;
+        // The second time it stands there already.
+        driver.block.restore(1, here);
+        driver.block.restore(1, here);
+        driver.reset(1 << 1);
+        assert_eq!(driver.lane_bits(1).0, next, "{id}");
     }
 }
 
