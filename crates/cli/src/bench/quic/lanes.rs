@@ -159,7 +159,7 @@ impl LanesResult {
         [
             self.step_us.row(&what, 1.0, 1, "us a step"),
             self.echo_us.row(&format!("{request} and {answer} bytes"), 1.0, 1, "us there and back"),
-            self.ratio.row("lanes / bytes", 1.0, 3, "of the time there and back"),
+            self.ratio.row("lanes / bytes", 1.0, 3, "of the time there and back (1.25 is wanted)"),
         ]
     }
 }
