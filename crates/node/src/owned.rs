@@ -377,7 +377,8 @@ impl OwnedSession {
         };
         let actions = columns.column(&places.actions, self.layout.action.dtype);
         let mut to = self.engine.actions().map_err(|error| refusal_of(&error))?;
-        debug_assert!(to.copy_from(actions), "the layout is that of the engine's columns");
+        let copied = to.copy_from(actions);
+        debug_assert!(copied, "the layout is that of the engine's columns");
         self.engine.step().map_err(|error| refusal_of(&error))?;
         self.frame_answer(number)
     }
