@@ -45,6 +45,21 @@ pub(crate) fn golden_data(root: &Path) -> Outcome {
     }
 }
 
+/// The process tests that compare what a cluster shows with an engine, with the binary that users get.
+pub(crate) fn release(root: &Path) -> Outcome {
+    if let Err(what) =
+        shown(&mut cargo(root, &["build", "--quiet", "--release", "--locked", "-p", "rollhouse-cli"]))
+    {
+        return Outcome::Failed(what);
+    }
+    let arguments = ["test", "--quiet", "--workspace", "--locked", "--test", "cluster", "--test", "resume"];
+    let binary = root.join("target/release/rollhouse");
+    match shown(cargo(root, &arguments).env("ROLLHOUSE_BIN", binary)) {
+        Ok(()) => Outcome::Passed("a cluster of the release build plays what an engine plays".to_owned()),
+        Err(what) => Outcome::Failed(what),
+    }
+}
+
 /// How many files were made, and the names of those that are not committed with the same bytes.
 fn differing_files(committed: &Path, fresh: &Path) -> Result<(usize, Vec<String>), String> {
     let entries = fs::read_dir(fresh).map_err(|e| format!("cannot list {}: {e}", fresh.display()))?;

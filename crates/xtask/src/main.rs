@@ -55,9 +55,9 @@ usage: cargo xtask <command>
 
   ci           format, style, clippy, docs, tests: what a change must pass
   test         the tests, those of the Python package included
-  test --all   the tests, longer, and what is too heavy for every change: the Python tests that need
-               PyTorch and adapters, golden data made anew and compared, other architectures, licences and
-               advisories of all dependencies
+  test --all   the tests, longer, and what is too heavy for every change: process tests of the release
+               build, the Python tests that need PyTorch and adapters, golden data made anew and compared,
+               other architectures, licences and advisories of all dependencies
   python       of the tests, those of the Python package alone; with --all, the heavy ones too
   golden       of these, the golden data alone
   deny         of these, licences and advisories alone
