@@ -44,6 +44,9 @@ pub(crate) struct Block {
     /// Lanes that have been given a seed.
     seeded: u64,
     starts: Box<[Start; BLOCK_LANES]>,
+    /// Lanes whose last begin was recorded and whose generator nobody has seeded or moved since: where they start next
+    /// follows, if the env says how many words a reset draws.
+    untouched: u64,
     episodes: Episodes,
     /// Lanes whose episode is over and whose next one has not begun.
     waiting: u64,
@@ -110,6 +113,7 @@ impl Block {
             schedule: parts.schedule,
             seeded: 0,
             starts: Box::new([Start::default(); BLOCK_LANES]),
+            untouched: 0,
             episodes: Episodes::new(parts.limit, parts.target),
             waiting: 0,
             held: 0,
@@ -306,6 +310,7 @@ impl Block {
                 if let Some(seed) = seeds(range.start + lane) {
                     env.seed(lane, seed);
                     self.seeded |= 1 << lane;
+                    self.untouched &= !(1 << lane);
                 }
             }
         }
@@ -352,6 +357,7 @@ impl Block {
     /// Shows everything from now on to `recorder`; no episode has begun yet.
     pub(crate) fn record_with(&mut self, recorder: BlockRecorder) {
         self.recorder = Some(recorder);
+        self.untouched = 0;
     }
 
     /// Hands what was recorded to the writer.
@@ -366,13 +372,12 @@ impl Block {
     fn record(&mut self, columns: &BlockRows<'_, '_>, moves: Moves<'_>, done: Done, turn: Turn) {
         let (Some(recorder), Some(env)) = (&mut self.recorder, &self.env) else { return };
         let Moves { actions, stepped, .. } = moves;
-        let row = Row { stepped, actions, obs: &[], rewards: &[], infos: &[], now_ms: turn.now_ms };
+        let (mut obs, mut infos) = (ObsRefs::new(), ObsRefs::new());
         if recorder.wants_observations() {
-            let (obs, infos) = (refs(columns.obs), refs(columns.infos));
-            recorder.row(Row { obs: &obs, rewards: columns.rewards, infos: &infos, ..row });
-        } else {
-            recorder.row(row);
+            (obs, infos) = (refs(columns.obs), refs(columns.infos));
         }
+        let now_ms = turn.now_ms;
+        recorder.row(Row { stepped, actions, obs: &obs, rewards: columns.rewards, infos: &infos, now_ms });
         let (due, over) = (self.episodes.window_due(stepped), done.terminated | done.truncated);
         if due | over != 0 {
             env.state_hashes(due | over, &mut self.hashes);
@@ -418,14 +423,18 @@ impl Block {
                     self.starts[lane] = Start::seeded(seed);
                 }
                 self.seeded |= lanes;
+                self.untouched &= !lanes;
             }
             SeedSchedule::Continue => {
-                for lane in Lanes(lanes & !self.seeded) {
+                let unseeded = lanes & !self.seeded;
+                for lane in Lanes(unseeded) {
                     env.seed(lane, self.maker.entropy(lane));
                 }
                 self.seeded |= lanes;
-                if self.recorder.is_some() || self.logs {
-                    env.positions(lanes, &mut self.starts);
+                self.untouched &= !unseeded;
+                let asked = if self.logs { lanes } else { lanes & !self.untouched };
+                if asked != 0 && (self.recorder.is_some() || self.logs) {
+                    env.positions(asked, &mut self.starts);
                 }
             }
         }
@@ -453,17 +462,32 @@ impl Block {
         for lane in Lanes(lanes) {
             self.episodes.begin(lane);
         }
-        if let Some(recorder) = &mut self.recorder
-            && lanes != 0
-        {
-            let obs = if recorder.wants_observations() { refs(obs) } else { ObsRefs::new() };
-            recorder.begin_each(lanes, &self.starts, &obs);
+        if self.recorder.is_some() && lanes != 0 {
+            self.record_begins(lanes, obs);
         }
         if self.logs && lanes != 0 {
             self.log(Lanes(lanes).map(|lane| {
                 let number = self.episodes.next_number(lane).wrapping_sub(1);
                 LogEvent::Began { lane: (self.rows.start + lane) as u32, number, start: self.starts[lane] }
             }));
+        }
+    }
+
+    /// Shows the recorder the episodes that begin.
+    #[inline]
+    fn record_begins(&mut self, lanes: u64, obs: &[ColumnMut<'_>]) {
+        let (Some(recorder), Some(env)) = (&mut self.recorder, &self.env) else { return };
+        let obs = if recorder.wants_observations() { refs(obs) } else { ObsRefs::new() };
+        let words = env.words_per_reset();
+        let (following, others) = (lanes & self.untouched, lanes & !self.untouched);
+        if let (Some(words), true) = (words, following != 0) {
+            recorder.begin_following(following, words, &obs);
+        }
+        if others != 0 {
+            recorder.begin_each(others, &self.starts, &obs);
+            // A half that is buffered stays so, and is part of every start.
+            let whole = Lanes(others).filter(|&lane| self.starts[lane].half.is_none());
+            self.untouched |= whole.fold(0, |mask, lane| mask | u64::from(words.is_some()) << lane);
         }
     }
 
@@ -514,6 +538,7 @@ impl Block {
             self.interrupt_episode(lane, Interruption::Crashed);
         }
         self.waiting &= !lanes;
+        self.untouched &= !lanes;
         self.restarts.fail(lanes);
     }
 

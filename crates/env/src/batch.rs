@@ -31,6 +31,12 @@ pub trait BatchEnv: Send {
         }
     }
 
+    /// The 64-bit words that every reset draws, if that is always the same and nothing else draws any: where a lane's
+    /// generator stands then follows from where it stood at the reset before.
+    fn words_per_reset(&self) -> Option<u32> {
+        None
+    }
+
     /// Puts the lane's generator to a position that [`BatchEnv::position`] gave, in this or another process.
     fn restore(&mut self, lane: usize, start: Start);
 

@@ -22,6 +22,9 @@ pub(crate) trait Dynamics<const STATE: usize, const OBS: usize>: Send {
     /// What differs between lanes by their options.
     type Params: Send;
 
+    /// 64-bit words that a reset draws.
+    const WORDS_PER_RESET: u32;
+
     /// A new episode's state of a lane.
     fn reset(params: &Self::Params, lane: usize, generator: &mut Generator) -> [f64; STATE];
 
@@ -116,6 +119,10 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> BatchEnv for
 
     fn position(&self, lane: usize) -> Start {
         self.lanes.generators[lane].position()
+    }
+
+    fn words_per_reset(&self) -> Option<u32> {
+        Some(D::WORDS_PER_RESET)
     }
 
     fn restore(&mut self, lane: usize, start: Start) {

@@ -3,7 +3,7 @@
 
 mod driver;
 
-use driver::{BUILTIN, Driver, options};
+use driver::{BUILTIN, CLASSIC, Driver, options};
 use proptest::prelude::*;
 use rollhouse_core::{OptionValue, Start, lane_bits};
 use rollhouse_env::{Ended, InstructionSet, Registry};
@@ -222,6 +222,34 @@ fn a_restored_lane_draws_the_same_episode_again() {
         driver.reset(1 << 1);
         assert_eq!(driver.lane_bits(1).0, next, "{id}");
     }
+}
+
+#[test]
+fn a_reset_draws_as_many_words_as_the_block_says_and_a_step_none() {
+    for id in BUILTIN {
+        let mut driver = Driver::new(id, 64, InstructionSet::best(), &[]);
+        let Some(words) = driver.block.words_per_reset() else { continue };
+        driver.seed_all(3);
+        for (round, reset) in [u64::MAX, 0, 1 << 5 | 1 << 60, 1 << 5, 0].into_iter().enumerate() {
+            let before: Vec<_> = (0..64).map(|lane| driver.block.position(lane)).collect();
+            if round == 0 {
+                driver.reset(reset);
+            } else {
+                let actions = driver.actions(7, round as u64);
+                driver.step(0, reset, &actions);
+            }
+            for (lane, before) in before.into_iter().enumerate() {
+                let drawn = if reset >> lane & 1 == 1 { u64::from(words) } else { 0 };
+                let after = Start { words: before.words + drawn, ..before };
+                assert_eq!(driver.block.position(lane), after, "{id} lane {lane} round {round}");
+            }
+        }
+    }
+    assert!(
+        CLASSIC
+            .iter()
+            .all(|id| { Driver::new(id, 1, InstructionSet::best(), &[]).block.words_per_reset().is_some() })
+    );
 }
 
 #[test]

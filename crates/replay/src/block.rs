@@ -7,8 +7,8 @@ use rollhouse_core::{ColumnRef, GameResult, Interruption, LANE_BIT, Lanes, Outco
 use rollhouse_env::{Kernel, Target};
 
 use crate::buffer::{
-    ActionCoding, BEGIN_ESTIMATE, BeginEvent, Buffer, CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE, END_ESTIMATE,
-    EndEvent, WINDOW_ESTIMATE, WindowEvent, append_le, result_code,
+    ActionCoding, BEGIN_ESTIMATE, BeginEvents, Buffer, CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE,
+    END_ESTIMATE, EndEvent, WINDOW_ESTIMATE, WindowEvent, append_le, result_code,
 };
 use crate::handover::RunShared;
 use crate::limits::{CHUNK_AGE_MS, CHUNK_ROWS, CHUNK_TARGET_BYTES};
@@ -24,11 +24,17 @@ pub struct BlockRecorder {
     buffer: Box<Buffer>,
     first_lane: u32,
     lanes: usize,
+    all: u64,
+    /// Of the run's layout, here so that a row need not look for it.
+    actions: ActionCoding,
+    observes: bool,
     /// Lanes whose episode has begun and not ended.
     open: u64,
-    /// Lanes of whose last start the writer knows.
+    /// Lanes that have begun before, whose last starts the writer knows.
+    begun: u64,
+    /// Of those, the lanes whose last start stands in `last_starts`.
     told: u64,
-    /// Seed and words of the last start of each lane.
+    /// Seed and words of the last start of each lane of `told`.
     last_starts: Box<[(u64, u64); BLOCK_LANES]>,
     now_ms: u64,
     row_bytes: usize,
@@ -78,13 +84,18 @@ impl BlockRecorder {
         buffer.first_lane = first_lane;
         let row_bytes = shared.layout.row_bytes(lanes).max(LEAST_ROW_ESTIMATE);
         let target = Target::best();
+        let (actions, observes) = (shared.layout.actions, shared.layout.recorded.has_observations());
         let driven = shared.doorbell.driven_ms().is_some();
         Self {
             shared,
             buffer,
             first_lane,
             lanes,
+            all: lane_bits(lanes),
+            actions,
+            observes,
             open: 0,
+            begun: 0,
             told: 0,
             last_starts: Box::new([(0, 0); BLOCK_LANES]),
             now_ms: 0,
@@ -96,8 +107,8 @@ impl BlockRecorder {
 
     /// Whether it reads observations, rewards and infos; where it does not, they may be left empty.
     #[inline]
-    pub fn wants_observations(&self) -> bool {
-        self.shared.layout.recorded.has_observations()
+    pub const fn wants_observations(&self) -> bool {
+        self.observes
     }
 
     /// The lane's next episode starts: its first recorded row is the next one in which it is stepped.
@@ -119,8 +130,26 @@ impl BlockRecorder {
     /// If one of `lanes` is not one of the block's.
     #[inline]
     pub fn begin_each(&mut self, lanes: u64, starts: &[Start; BLOCK_LANES], first_obs: &[ColumnRef<'_>]) {
-        assert_eq!(lanes & !lane_bits(self.lanes), 0, "lanes of a block of {}", self.lanes);
+        assert_eq!(lanes & !self.all, 0, "lanes of a block of {}", self.lanes);
         self.begin_lanes(lanes, |lane| starts[lane], first_obs);
+    }
+
+    /// The same of lanes whose generators have yielded `drawn` words since their last start, whose seed they share, and
+    /// have no half buffered. Nothing is done lane by lane.
+    ///
+    /// # Panics
+    /// If one of `lanes` is not one of the block's, or has not begun before.
+    #[inline]
+    pub fn begin_following(&mut self, lanes: u64, drawn: u32, first_obs: &[ColumnRef<'_>]) {
+        assert_eq!(lanes & !self.begun, 0, "lanes that have begun before");
+        if self.open_lanes(lanes) {
+            self.push_begins(lanes, drawn, false);
+            // Where they start is not known here any more.
+            self.told &= !lanes;
+            if self.wants_observations() {
+                Lanes(lanes).for_each(|lane| self.push_first_obs(lane, first_obs));
+            }
+        }
     }
 
     /// The lane's next episode has that number, and those after it follow: of lanes that go on from another
@@ -152,11 +181,11 @@ impl BlockRecorder {
             self.turn(row.now_ms);
         }
         self.now_ms = row.now_ms;
-        let stepped = row.stepped & lane_bits(self.lanes);
+        let stepped = row.stepped & self.all;
         let buffer = &mut *self.buffer;
         buffer.stepped.push(stepped);
         buffer.estimate += self.row_bytes;
-        match (self.shared.layout.actions, row.actions) {
+        match (self.actions, row.actions) {
             (ActionCoding::Planes { start, planes }, ColumnRef::I64(actions)) => {
                 assert_eq!(actions.len(), self.lanes, "actions of a row");
                 for plane in 0..planes {
@@ -164,14 +193,10 @@ impl BlockRecorder {
                     buffer.planes.push(bits & stepped);
                 }
             }
-            (ActionCoding::Raw { bytes }, actions) => {
-                let before = buffer.raw.len();
-                append_le(&mut buffer.raw, actions);
-                assert_eq!(buffer.raw.len() - before, bytes * self.lanes, "bytes of a row of actions");
-            }
+            (ActionCoding::Raw { bytes }, actions) => self.push_raw(actions, bytes),
             _ => panic!("discrete actions are int64"),
         }
-        if self.shared.layout.recorded.has_observations() {
+        if self.observes {
             self.push_step(row);
         }
     }
@@ -218,15 +243,17 @@ impl BlockRecorder {
     ) {
         let ended = (terminated | truncated) & self.open;
         self.open &= !ended;
-        let buffer = &mut *self.buffer;
-        let pos = buffer.stepped.len() as u16;
-        buffer.estimate += ended.count_ones() as usize * END_ESTIMATE;
+        let (buffer, both) = (&mut *self.buffer, terminated & truncated);
+        let (pos, before) = (buffer.stepped.len() as u16, buffer.ends.len());
         for lane in Lanes(ended) {
-            let (terminated, truncated) = (terminated >> lane & 1 == 1, truncated >> lane & 1 == 1);
-            let code = Outcome::Finished { terminated, truncated }.code() | CODE_HASH;
-            let (total_reward, hash) = (total_rewards[lane], hashes[lane]);
+            let flag = |mask: u64| (mask >> lane & 1) as u8;
+            // The code of the outcome: terminated 0, truncated 1, both 2.
+            let code = (flag(truncated) + flag(both)) | CODE_HASH;
+            let (total_reward, hash) = (total_rewards[lane % BLOCK_LANES], hashes[lane % BLOCK_LANES]);
             buffer.ends.push(EndEvent { total_reward, hash, pos, lane: lane as u8, code });
         }
+        // No count of bits: that is twenty instructions where a processor's own may not be used.
+        buffer.estimate += (buffer.ends.len() - before) * END_ESTIMATE;
     }
 
     /// Hands over what it has, so that readers see it soon. Call it when stepping pauses: a chunk is otherwise
@@ -257,40 +284,59 @@ impl BlockRecorder {
         }
     }
 
+    /// Opens the episodes of `lanes`. Whether their starts are kept.
     #[inline]
-    fn begin_lanes(&mut self, lanes: u64, start: impl Fn(usize) -> Start, first_obs: &[ColumnRef<'_>]) {
+    fn open_lanes(&mut self, lanes: u64) -> bool {
         if lanes & self.open != 0 {
             self.abandon(lanes & self.open);
         }
         self.open |= lanes;
         if !self.shared.layout.starts {
-            return;
+            return false;
         }
         // Begins without rows between them would otherwise grow the buffer without end.
         if self.buffer.estimate >= 2 * CHUNK_TARGET_BYTES && !self.wants_observations() {
             self.next_buffer(self.now_ms);
         }
-        for lane in Lanes(lanes & !self.told) {
-            // No start follows one of another seed.
-            self.last_starts[lane].0 = !start(lane).seed;
+        true
+    }
+
+    fn begin_lanes(&mut self, lanes: u64, start: impl Fn(usize) -> Start, first_obs: &[ColumnRef<'_>]) {
+        if !self.open_lanes(lanes) {
+            return;
         }
-        self.told |= lanes;
-        let (buffer, last_starts) = (&mut *self.buffer, &mut *self.last_starts);
-        let pos = buffer.stepped.len() as u16;
-        buffer.estimate += lanes.count_ones() as usize * BEGIN_ESTIMATE;
         for lane in Lanes(lanes) {
             let start = start(lane);
-            let (seed, words) = std::mem::replace(&mut last_starts[lane], (start.seed, start.words));
+            let (seed, words) = std::mem::replace(&mut self.last_starts[lane], (start.seed, start.words));
             let drawn = start.words.wrapping_sub(words);
-            let full = seed != start.seed || drawn > u64::from(u32::MAX) || start.half.is_some();
-            buffer.begins.push(BeginEvent { drawn: drawn as u32, pos, lane: lane as u8, full });
+            let follows = self.told >> lane & 1 == 1 && seed == start.seed && start.half.is_none();
+            let full = !follows || drawn > u64::from(u32::MAX);
+            self.push_begins(1 << lane, drawn as u32, full);
             if full {
-                buffer.full_starts.push(start);
+                self.buffer.full_starts.push(start);
             }
         }
+        self.begun |= lanes;
+        self.told |= lanes;
         if self.wants_observations() {
             Lanes(lanes).for_each(|lane| self.push_first_obs(lane, first_obs));
         }
+    }
+
+    #[inline]
+    fn push_begins(&mut self, lanes: u64, drawn: u32, full: bool) {
+        let buffer = &mut *self.buffer;
+        let pos = buffer.stepped.len() as u16;
+        buffer.begins.push(BeginEvents { lanes, drawn, pos, full });
+        buffer.estimate += lanes.count_ones() as usize * BEGIN_ESTIMATE;
+    }
+
+    #[inline(never)]
+    fn push_raw(&mut self, actions: ColumnRef<'_>, bytes: usize) {
+        let raw = &mut self.buffer.raw;
+        let before = raw.len();
+        append_le(raw, actions);
+        assert_eq!(raw.len() - before, bytes * self.lanes, "bytes of a row of actions");
     }
 
     fn push_first_obs(&mut self, lane: usize, first_obs: &[ColumnRef<'_>]) {
@@ -305,6 +351,7 @@ impl BlockRecorder {
         buffer.estimate += layout.obs_bytes;
     }
 
+    #[inline(never)]
     fn push_step(&mut self, row: Row<'_>) {
         let layout = &self.shared.layout;
         let raw = &mut self.buffer.raw;
@@ -391,9 +438,13 @@ mod tests {
     use proptest::prelude::*;
     use rollhouse_env::{InstructionSet, Registry};
 
+    use rollhouse_core::RunId;
+
     use crate::buffer::Layout;
+    use crate::encode::Encoder;
     use crate::handover::Doorbell;
-    use crate::run::RecordKind;
+    use crate::lanes::BlockState;
+    use crate::run::{RecordKind, RecordMode, Sampling};
 
     fn recorder() -> BlockRecorder {
         let entry = Registry::builtin().get("CartPole-v1").unwrap();
@@ -437,8 +488,48 @@ mod tests {
         }
 
         #[test]
+        fn lanes_whose_starts_follow_are_written_as_those_whose_starts_are_told(
+            rows in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>(), 1u32..5), 1..60),
+        ) {
+            let (mut told, mut following) = (recorder(), recorder());
+            let mut starts: [Start; BLOCK_LANES] = std::array::from_fn(|lane| Start::seeded(lane as u64 % 3));
+            let mut begun = 0;
+            let mut written = [Vec::new(), Vec::new()];
+            let layout = told.shared.layout.clone();
+            let sampling = Sampling::new(RunId::from_u128(1), RecordMode::All);
+            let mut encoders = [(); 2].map(|()| Encoder::new(layout.clone(), sampling, "NextStep"));
+            let mut states = [(); 2].map(|()| BlockState::new(BLOCK_LANES));
+            for (row, (lanes, ended, asked, drawn)) in rows.into_iter().enumerate() {
+                Lanes(lanes & begun).for_each(|lane| starts[lane].words += u64::from(drawn));
+                told.begin_each(lanes, &starts, &[]);
+                let follow = lanes & begun & !asked;
+                following.begin_following(follow, drawn, &[]);
+                following.begin_each(lanes & !follow, &starts, &[]);
+                begun |= lanes;
+                let recorders = [&mut told, &mut following];
+                for (((recorder, encoder), state), out) in
+                    recorders.into_iter().zip(&mut encoders).zip(&mut states).zip(&mut written)
+                {
+                    let actions = ColumnRef::I64(&[1; BLOCK_LANES]);
+                    recorder.row(Row { stepped: !ended, actions, obs: &[], rewards: &[], infos: &[], now_ms: 5 });
+                    recorder.end_each(ended, 0, &[1.0; BLOCK_LANES], &[7; BLOCK_LANES]);
+                    if row % 16 == 15 {
+                        encoder.encode(&mut recorder.buffer, state, out, |_| ()).unwrap();
+                        recorder.buffer.clear();
+                    }
+                }
+            }
+            for (((recorder, encoder), state), out) in
+                [told, following].iter_mut().zip(&mut encoders).zip(&mut states).zip(&mut written)
+            {
+                encoder.encode(&mut recorder.buffer, state, out, |_| ()).unwrap();
+            }
+            prop_assert_eq!(&written[0], &written[1]);
+        }
+
+        #[test]
         fn bit_planes_give_every_action_back(
-            raw in prop::collection::vec(any::<u64>(), 1..=64),
+            raw in prop_oneof![prop::collection::vec(any::<u64>(), 64), prop::collection::vec(any::<u64>(), 1..64)],
             start in prop_oneof![Just(0), -3i64..4, any::<i64>()],
             count in prop_oneof![Just(1u32), 0u32..=64],
         ) {

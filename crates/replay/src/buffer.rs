@@ -115,8 +115,8 @@ pub(crate) struct Buffer {
     pub(crate) raw: Vec<u8>,
     pub(crate) ends: Vec<EndEvent>,
     pub(crate) windows: Vec<WindowEvent>,
-    pub(crate) begins: Vec<BeginEvent>,
-    /// Starts of the begins that say theirs in full, in their order.
+    pub(crate) begins: Vec<BeginEvents>,
+    /// Starts of the begins that say theirs in full, in their order, and in that of the lanes.
     pub(crate) full_starts: Vec<Start>,
     /// Scores by index of their end.
     pub(crate) scores: Vec<(u32, f64)>,
@@ -148,20 +148,20 @@ pub(crate) struct WindowEvent {
     pub(crate) lane: u8,
 }
 
-/// An episode began. Eight bytes, because with thousands of lanes the memory that events fill is what recording
-/// costs the stepping thread.
+/// Episodes began, one in each of `lanes`. Small, because with thousands of lanes the memory that events fill is what
+/// recording costs the stepping thread.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct BeginEvent {
-    /// 64-bit words drawn since the lane's last begin, whose seed it shares; no half is buffered. Means nothing if
+pub(crate) struct BeginEvents {
+    pub(crate) lanes: u64,
+    /// 64-bit words drawn since each lane's last begin, whose seed it shares; no half is buffered. Means nothing if
     /// `full`.
     pub(crate) drawn: u32,
     pub(crate) pos: u16,
-    pub(crate) lane: u8,
-    /// Whether its start is the next of the full ones instead.
+    /// Whether their starts are the next of the full ones instead.
     pub(crate) full: bool,
 }
 
-const _: () = assert!(size_of::<BeginEvent>() == 8 && size_of::<EndEvent>() == 16);
+const _: () = assert!(size_of::<BeginEvents>() == 16 && size_of::<EndEvent>() == 16);
 
 /// Has a meaningful hash.
 pub(crate) const CODE_HASH: u8 = 1 << 6;
@@ -215,7 +215,7 @@ impl Buffer {
             + self.raw.capacity()
             + self.ends.capacity() * size_of::<EndEvent>()
             + self.windows.capacity() * size_of::<WindowEvent>()
-            + self.begins.capacity() * size_of::<BeginEvent>()
+            + self.begins.capacity() * size_of::<BeginEvents>()
             + self.full_starts.capacity() * size_of::<Start>()
             + self.first_obs.capacity()
     }

@@ -116,10 +116,13 @@ impl Encoder {
     /// Counts ages and numbers through the buffer and finds what is kept.
     fn count(&mut self, buffer: &mut Buffer, state: &mut BlockState) -> Result<(), Malformed> {
         self.find_starts(buffer, state)?;
-        self.take_keys(buffer);
-        if !self.end_keys.is_sorted() || !self.begin_keys.is_sorted() {
-            sort_events(buffer, &mut self.starts);
-            self.take_keys(buffer);
+        self.take_end_keys(buffer);
+        if !self.end_keys.is_sorted() {
+            sort_ends(buffer);
+            self.take_end_keys(buffer);
+        }
+        if !self.begin_keys.is_sorted() {
+            sort_begins(&mut self.begin_keys, &mut self.starts, &mut buffer.first_obs);
         }
         let events = Events {
             stepped: &buffer.stepped,
@@ -129,34 +132,37 @@ impl Encoder {
             ms: buffer.opened_ms,
         };
         self.counted.restart(self.sampling, buffer, state);
+        self.counted.kept_begins.clear();
+        self.counted.kept_begins.resize(self.starts.len(), false);
         let mut counting = Counting { counted: &mut self.counted, buffer };
         walk(state, lane_bits(state.lanes), events, &mut counting)
     }
 
-    /// The start of every begin, in the order in which they came.
+    /// Key and start of every begin, in the order in which they came.
     fn find_starts(&mut self, buffer: &Buffer, state: &BlockState) -> Result<(), Malformed> {
         self.starts.clear();
-        self.starts.reserve(buffer.begins.len());
+        self.begin_keys.clear();
         let mut known = last_starts(state);
         let mut full = buffer.full_starts.iter();
-        for event in &buffer.begins {
-            let known = known.get_mut(usize::from(event.lane)).ok_or(Malformed("begin of no lane"))?;
-            let start = if event.full {
-                *full.next().ok_or(Malformed("begin without a start"))?
-            } else {
-                Start { seed: known.0, words: known.1.wrapping_add(u64::from(event.drawn)), half: None }
-            };
-            *known = (start.seed, start.words);
-            self.starts.push(start);
+        for events in &buffer.begins {
+            for lane in Lanes(events.lanes) {
+                let known = &mut known[lane];
+                let start = if events.full {
+                    *full.next().ok_or(Malformed("begin without a start"))?
+                } else {
+                    Start { seed: known.0, words: known.1.wrapping_add(u64::from(events.drawn)), half: None }
+                };
+                *known = (start.seed, start.words);
+                self.starts.push(start);
+                self.begin_keys.push(key(events.pos, lane as u8));
+            }
         }
         Ok(())
     }
 
-    fn take_keys(&mut self, buffer: &Buffer) {
+    fn take_end_keys(&mut self, buffer: &Buffer) {
         self.end_keys.clear();
         self.end_keys.extend(buffer.ends.iter().map(|e| key(e.pos, e.lane)));
-        self.begin_keys.clear();
-        self.begin_keys.extend(buffer.begins.iter().map(|e| key(e.pos, e.lane)));
     }
 
     /// Which lanes stepped: by rule with exceptions, or as masks if that is shorter.
@@ -398,8 +404,6 @@ impl Counted {
         self.kept_rows.clear();
         self.lengths.clear();
         self.lengths.resize(buffer.ends.len(), (0, 0, false));
-        self.kept_begins.clear();
-        self.kept_begins.resize(buffer.begins.len(), false);
         self.windows_all = 0;
         self.windows_before_end = 0;
         self.windows.clear();
@@ -484,32 +488,31 @@ fn last_starts(state: &BlockState) -> [(u64, u64); BLOCK_LANES] {
     starts
 }
 
-/// Puts events of one position into the order of lanes, and `starts` into that of the begins.
+/// Puts ends of one position into the order of lanes.
 #[cold]
-fn sort_events(buffer: &mut Buffer, starts: &mut [Start]) {
-    if !buffer.ends.is_sorted_by_key(|e| key(e.pos, e.lane)) {
-        let mut order: Vec<usize> = (0..buffer.ends.len()).collect();
-        order.sort_by_key(|&at| key(buffer.ends[at].pos, buffer.ends[at].lane));
-        let sorted: Vec<_> = order.iter().map(|&at| buffer.ends[at]).collect();
-        // Copied back, so that the buffer keeps its capacity.
-        buffer.ends.copy_from_slice(&sorted);
-        for (at, _) in &mut buffer.scores {
-            *at = order.iter().position(|&old| old == *at as usize).unwrap_or(0) as u32;
-        }
-        buffer.scores.sort_by_key(|&(at, _)| at);
+fn sort_ends(buffer: &mut Buffer) {
+    let mut order: Vec<usize> = (0..buffer.ends.len()).collect();
+    order.sort_by_key(|&at| key(buffer.ends[at].pos, buffer.ends[at].lane));
+    let sorted: Vec<_> = order.iter().map(|&at| buffer.ends[at]).collect();
+    // Copied back, so that the buffer keeps its capacity.
+    buffer.ends.copy_from_slice(&sorted);
+    for (at, _) in &mut buffer.scores {
+        *at = order.iter().position(|&old| old == *at as usize).unwrap_or(0) as u32;
     }
-    if !buffer.begins.is_sorted_by_key(|e| key(e.pos, e.lane)) {
-        let bytes = buffer.first_obs.len() / buffer.begins.len();
-        let mut order: Vec<usize> = (0..buffer.begins.len()).collect();
-        order.sort_by_key(|&at| key(buffer.begins[at].pos, buffer.begins[at].lane));
-        let sorted: Vec<_> = order.iter().map(|&at| buffer.begins[at]).collect();
-        buffer.begins.copy_from_slice(&sorted);
-        let sorted: Vec<_> = order.iter().map(|&at| starts[at]).collect();
-        starts.copy_from_slice(&sorted);
-        let rows: Vec<u8> =
-            order.iter().flat_map(|&at| &buffer.first_obs[at * bytes..][..bytes]).copied().collect();
-        buffer.first_obs.copy_from_slice(&rows);
-    }
+    buffer.scores.sort_by_key(|&(at, _)| at);
+}
+
+/// Puts begins of one position into the order of lanes, with what stands for each of them.
+#[cold]
+fn sort_begins(keys: &mut [u32], starts: &mut [Start], first_obs: &mut [u8]) {
+    let bytes = first_obs.len() / keys.len();
+    let mut order: Vec<usize> = (0..keys.len()).collect();
+    order.sort_by_key(|&at| keys[at]);
+    let sorted: Vec<_> = order.iter().map(|&at| starts[at]).collect();
+    starts.copy_from_slice(&sorted);
+    let rows: Vec<u8> = order.iter().flat_map(|&at| &first_obs[at * bytes..][..bytes]).copied().collect();
+    first_obs.copy_from_slice(&rows);
+    keys.sort_unstable();
 }
 
 fn scores_until<'a>(

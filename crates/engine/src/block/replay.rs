@@ -130,6 +130,7 @@ impl Block {
                     env.restore(lane, start);
                 }
                 self.seeded |= bit;
+                self.untouched &= !bit;
                 self.starts[lane] = start;
             }
         }
@@ -166,6 +167,7 @@ impl Block {
         if let (SeedSchedule::Continue, Some(env)) = (self.schedule, &mut self.env) {
             env.restore(lane, start);
             self.seeded |= bit;
+            self.untouched &= !bit;
             self.starts[lane] = start;
         }
         self.waiting |= bit;

@@ -54,6 +54,8 @@ impl Dynamics<4, 6> for Acrobot {
     type Action = i64;
     type Params = ResetBounds;
 
+    const WORDS_PER_RESET: u32 = 4;
+
     #[inline(always)]
     fn reset(params: &ResetBounds, lane: usize, generator: &mut Generator) -> [f64; 4] {
         let (low, high) = params.lane(lane);

@@ -63,6 +63,8 @@ impl Dynamics<4, 4> for CartPole {
     type Action = i64;
     type Params = Params;
 
+    const WORDS_PER_RESET: u32 = 4;
+
     #[inline(always)]
     fn reset(params: &Params, lane: usize, generator: &mut Generator) -> [f64; 4] {
         let (low, high) = params.bounds.lane(lane);

@@ -63,6 +63,8 @@ impl Dynamics<2, 2> for MountainCar {
     type Action = i64;
     type Params = Params;
 
+    const WORDS_PER_RESET: u32 = 1;
+
     #[inline(always)]
     fn reset(params: &Params, lane: usize, generator: &mut Generator) -> [f64; 2] {
         let (low, high) = params.bounds.lane(lane);

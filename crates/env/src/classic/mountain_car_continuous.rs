@@ -69,6 +69,8 @@ impl Dynamics<3, 2> for MountainCarContinuous {
     type Action = f32;
     type Params = Params;
 
+    const WORDS_PER_RESET: u32 = 1;
+
     #[inline(always)]
     fn reset(params: &Params, lane: usize, generator: &mut Generator) -> [f64; 3] {
         let (low, high) = params.bounds.lane(lane);

@@ -79,6 +79,8 @@ impl Dynamics<2, 3> for Pendulum {
     type Action = f32;
     type Params = Params;
 
+    const WORDS_PER_RESET: u32 = 2;
+
     #[inline(always)]
     fn reset(params: &Params, lane: usize, generator: &mut Generator) -> [f64; 2] {
         let mut draw = |bound: f64| generator.uniform(-bound, bound);
