@@ -69,6 +69,8 @@ pub(crate) struct Recovery {
     cut: Vec<u32>,
     /// The node is going away.
     leaving: bool,
+    /// Its placement took the place of an earlier one.
+    replaces: bool,
     /// Another place is not asked for before.
     not_before: Option<Instant>,
     max_columns: usize,
@@ -103,6 +105,7 @@ impl Recovery {
             asked: None,
             cut: Vec::new(),
             leaving: false,
+            replaces: false,
             not_before: None,
             max_columns,
             shape,
@@ -233,10 +236,19 @@ impl Site {
     /// Asks for another place, once. If there is one, the session is there, and its past is still to be told. Lanes
     /// whose past is lost are `held` there, or not.
     async fn place(&mut self, way: &Way<'_>, moving: bool, held: bool) -> Result<(), NoPlace> {
-        let Grant { index, incarnation, first_lane, lanes, .. } = *self.session.grant();
+        let Grant { index, incarnation, ref node, first_lane, lanes, .. } = *self.session.grant();
         let Recipe { open, dynamics, lease, .. } = way.recipe;
-        let (open, dynamics) = (open.clone(), *dynamics);
-        let replace = ReplaceSession { open, index, incarnation, first_lane, lanes, dynamics, moving };
+        let replace = ReplaceSession {
+            open: open.clone(),
+            index,
+            incarnation,
+            first_lane,
+            lanes,
+            dynamics: *dynamics,
+            moving,
+            node: node.clone(),
+            replaces: self.recovery.replaces,
+        };
         let SessionReplaced { grant, lease_ms } =
             ask_for_place(way, &Request::ReplaceSession(replace)).await?;
         if (grant.index, grant.first_lane, grant.lanes) != (index, first_lane, lanes)
@@ -252,7 +264,7 @@ impl Site {
         if let Some((past, cut)) = self.recovery.log.as_ref().map(|log| log.past(held)) {
             (self.recovery.past, self.recovery.cut) = (Some(past), cut);
         }
-        (self.recovery.leaving, self.recovery.not_before) = (false, None);
+        (self.recovery.leaving, self.recovery.replaces, self.recovery.not_before) = (false, true, None);
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! Pools close: nodes are asked to end their sessions, and asked again until they have.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::RunId;
@@ -53,12 +54,11 @@ impl Cluster {
     }
 
     fn begin_closing(&mut self, id: RunId, out: &mut Actions) {
-        let earlier = self.stop_replacing(id, out);
+        self.stop_replacing(id, out);
         let Some(pool) = self.pools.get(&id) else { return };
         let keys = pool.running(id);
-        let mut nodes: Vec<_> = pool.sessions.values().map(|session| session.node.clone()).collect();
-        for key in keys.iter().chain(&earlier) {
-            nodes.extend(self.placements.get(key).map(|placement| placement.node.clone()));
+        let nodes: Vec<_> = pool.sessions.values().map(|session| session.node.clone()).collect();
+        for key in &keys {
             self.placements.unwant(key);
         }
         for node in nodes {
@@ -108,6 +108,8 @@ impl Cluster {
         let Some(pool) = self.pools.get_mut(&key.0.pool) else { return };
         let Some(session) = pool.current(key).filter(|session| !session.is_over()) else { return };
         session.state = SessionState::Ended(EndCause::NodeLost);
+        let node = Arc::clone(&session.node);
+        self.expect_recording(&node, *key);
         self.settle(key.0.pool, out);
     }
 

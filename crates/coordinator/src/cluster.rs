@@ -1,5 +1,6 @@
 //! The cluster as a value: events go in, actions come out.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -165,12 +166,19 @@ impl Cluster {
         for end in &heartbeat.ended {
             let key = (end.session, end.incarnation);
             self.forget_on(&name, &key);
+            if let Some(report) = &end.report
+                && (report.session, report.incarnation) == key
+                && !self.placements.is_on(&key, &name)
+            {
+                self.adopt(&name, report);
+            }
             if self.placements.wanted_on(&key, &name).is_some() {
                 let over = Over { cause: end.cause, detail: &end.detail, done: Some(end.done) };
                 self.session_over(&key, &over, out);
             }
         }
-        for pool in self.shipping.beat(&name, &heartbeat.load, &heartbeat.ended) {
+        let view = self.members.get(&name).filter(|member| member.is_complete()).map(|member| &member.view);
+        for pool in self.shipping.beat(&name, &heartbeat.load, &heartbeat.ended, view) {
             if let Some(pool) = self.pools.get_mut(&pool) {
                 pool.unshipped = pool.unshipped.saturating_sub(1);
             }
@@ -204,7 +212,7 @@ impl Cluster {
                 // It is being closed.
                 Some(false) => {}
                 // One that is not taken over is a stray.
-                None => _ = self.adopt(name, report),
+                None => self.adopt(name, report),
             }
         }
     }
@@ -243,55 +251,69 @@ impl Cluster {
     }
 
     /// Takes over a session that an earlier coordinator placed, unless a newer placement of it is known.
-    fn adopt(&mut self, name: &Arc<str>, report: &SessionReport) -> bool {
-        let SessionReport { session, incarnation, first_lane, lanes, .. } = *report;
+    fn adopt(&mut self, name: &Arc<str>, report: &SessionReport) {
+        let SessionReport { session: id, incarnation, lanes, .. } = *report;
+        let Some(stage) = self.adopting_pool(report) else { return };
+        let key = (id, incarnation);
+        let known = self.pools.get(&id.pool).and_then(|pool| pool.sessions.get(&id.index));
+        if let Some(known) = known {
+            let (older, node) = ((id, known.incarnation), Arc::clone(&known.node));
+            let (is_over, done) = (known.is_over(), known.done);
+            match known.incarnation.cmp(&incarnation) {
+                Ordering::Greater => return self.expect_recording(name, key),
+                Ordering::Equal => return,
+                Ordering::Less => self.placements.unwant(&older),
+            }
+            if !is_over {
+                self.expect_recording(&node, older);
+            }
+            self.carry_counts(id, done);
+        }
+        if stage == (Stage::Ended { closed: false }) {
+            self.pools.revive(id.pool);
+        }
+        let session = Session::adopted(report, self.members.get(name), name);
+        if let Some(pool) = self.pools.get_mut(&id.pool) {
+            pool.unknown_past |= session.replaces;
+        }
+        self.pools.insert_session(id, session);
+        self.placements.adopt(key, name, lanes);
+        if matches!(stage, Stage::Closing { .. } | Stage::Ended { closed: true }) {
+            // Its owner has no use for it any more; what it recorded counts.
+            self.placements.unwant(&key);
+        }
+    }
+
+    /// The stage of the pool that a session of an earlier coordinator belongs to, which is made if need be. `None` if
+    /// the session is not to be taken over.
+    fn adopting_pool(&mut self, report: &SessionReport) -> Option<Stage> {
+        let SessionReport { session, incarnation, first_lane, lanes, pool_lanes, .. } = *report;
         let end = first_lane.checked_add(lanes);
-        let sound = end.is_some_and(|end| lanes > 0 && end <= report.pool_lanes)
-            && report.pool_lanes as usize <= MAX_LANES
+        let sound = end.is_some_and(|end| lanes > 0 && end <= pool_lanes)
+            && pool_lanes as usize <= MAX_LANES
             && (session.index as usize) < MAX_POOL_SESSIONS;
         if incarnation.term >= self.term || !sound {
-            return false;
+            return None;
         }
         if self.pools.get(&session.pool).is_none() {
             let closed = self.pools.is_closed_unseen(&session.pool, &report.owner);
             if closed || self.pools.live() >= MAX_POOLS {
-                return false;
+                return None;
             }
             self.pools.insert(session.pool, Pool::adopted(report));
         }
-        let Some(pool) = self.pools.get_mut(&session.pool) else { return false };
-        if pool.asked.is_some() || pool.stage != Stage::Open {
-            return false;
+        let pool = self.pools.get(&session.pool)?;
+        (pool.asked.is_none() && pool.lanes == pool_lanes).then_some(pool.stage)
+    }
+
+    /// What a placement recorded has still to come from its node.
+    pub(crate) fn expect_recording(&mut self, node: &Arc<str>, key: Key) {
+        let pool = self.pools.get_mut(&key.0.pool).filter(|pool| pool.is_recorded());
+        if let Some(pool) = pool
+            && self.shipping.ended(node, key)
+        {
+            pool.unshipped += 1;
         }
-        if let Some(known) = pool.sessions.get(&session.index) {
-            if known.incarnation >= incarnation {
-                return false;
-            }
-            self.placements.unwant(&(session, known.incarnation));
-        }
-        let member = self.members.get(name);
-        let address = member.map(|m| m.address.clone()).unwrap_or_default();
-        let attach = member.and_then(|m| m.attach.clone());
-        let adopted = Session {
-            first_lane,
-            lanes,
-            incarnation,
-            secret: Secret::from_bytes([0; 16]),
-            has_secret: false,
-            node: Arc::clone(name),
-            address,
-            attach,
-            opened: true,
-            tried: Vec::new(),
-            state: SessionState::Running,
-            attached: report.attached,
-            transport: report.transport.clone(),
-            done: report.done,
-            replacing: None,
-        };
-        pool.sessions.insert(session.index, adopted);
-        self.placements.adopt((session, incarnation), name, lanes);
-        true
     }
 
     /// Nothing that was placed on a node runs there any more.
@@ -317,9 +339,8 @@ impl Cluster {
     pub(crate) fn session_over(&mut self, key: &Key, over: &Over<'_>, out: &mut Actions) {
         let Some(placement) = self.placements.remove(key) else { return };
         self.forget_on(&placement.node, key);
-        self.previous_gone(key);
+        self.previous_gone(key, over);
         let Some(pool) = self.pools.get_mut(&key.0.pool) else { return };
-        let recorded = pool.is_recorded();
         let Some(session) = pool.current(key).filter(|session| !session.is_over()) else { return };
         session.state = SessionState::Ended(over.cause);
         session.attached = session.attached.map(|_| false);
@@ -327,10 +348,7 @@ impl Cluster {
         if !over.detail.is_empty() {
             pool.failed(format!("session {} on `{}`: {}", key.0, placement.node, over.detail));
         }
-        if recorded {
-            pool.unshipped += 1;
-            self.shipping.ended(&placement.node, *key);
-        }
+        self.expect_recording(&placement.node, *key);
         self.settle(key.0.pool, out);
     }
 

@@ -106,6 +106,11 @@ impl Member {
         self.link.filter(|_| self.complete && self.state(now) == NodeState::Alive)
     }
 
+    /// Whether it has told of all sessions that it has.
+    pub(crate) const fn is_complete(&self) -> bool {
+        self.complete
+    }
+
     pub(crate) const fn link(&self) -> Option<LinkId> {
         self.link
     }

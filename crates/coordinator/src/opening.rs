@@ -202,6 +202,7 @@ impl Cluster {
             lanes,
             incarnation,
             secret,
+            replaces: pool.stage == Stage::Open,
             has_secret: true,
             node: Arc::clone(&node),
             address,

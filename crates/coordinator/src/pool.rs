@@ -22,6 +22,7 @@ use crate::limits::{
     MAX_CLOSED_UNSEEN, MAX_ENDED_POOLS, MAX_ENDED_SESSIONS, MAX_FAILURE_BYTES, MAX_FAILURES,
     MAX_SESSIONS_WITH_ATTACH,
 };
+use crate::membership::Member;
 use crate::placements::Key;
 use crate::replacing::{Recipe, Replacing};
 
@@ -30,6 +31,7 @@ use crate::replacing::{Recipe, Replacing};
 pub(crate) struct Pool {
     pub(crate) owner: Arc<str>,
     pub(crate) env: String,
+    pub(crate) lanes: u32,
     pub(crate) stage: Stage,
     /// `None` when it was adopted: its grants are known to its owner and its nodes only.
     pub(crate) asked: Option<Asked>,
@@ -39,6 +41,8 @@ pub(crate) struct Pool {
     pub(crate) failures: Vec<String>,
     /// Ended sessions whose recordings may not be in the store yet.
     pub(crate) unshipped: u32,
+    /// Sessions were placed anew by an earlier coordinator: where what they recorded before is, nobody knows here.
+    pub(crate) unknown_past: bool,
     /// How sessions that get another place are opened, once their owner has said so.
     pub(crate) recipe: Option<Recipe>,
     /// Least lease of the nodes that opened such sessions last.
@@ -76,6 +80,8 @@ pub(crate) struct Session {
     pub(crate) lanes: u32,
     pub(crate) incarnation: Incarnation,
     pub(crate) secret: Secret,
+    /// It took the place of an earlier placement.
+    pub(crate) replaces: bool,
     /// Whether that is the secret: an earlier coordinator's placements are known without.
     pub(crate) has_secret: bool,
     pub(crate) node: Arc<str>,
@@ -105,6 +111,28 @@ pub(crate) enum SessionState {
 }
 
 impl Session {
+    /// One that an earlier coordinator placed on that node, which has told of it.
+    pub(crate) fn adopted(report: &SessionReport, member: Option<&Member>, node: &Arc<str>) -> Self {
+        Self {
+            first_lane: report.first_lane,
+            lanes: report.lanes,
+            incarnation: report.incarnation,
+            secret: Secret::from_bytes([0; 16]),
+            replaces: report.replaces,
+            has_secret: false,
+            node: Arc::clone(node),
+            address: member.map(|member| member.address.clone()).unwrap_or_default(),
+            attach: member.and_then(|member| member.attach.clone()),
+            opened: true,
+            tried: Vec::new(),
+            state: SessionState::Running,
+            attached: report.attached,
+            transport: report.transport.clone(),
+            done: report.done,
+            replacing: None,
+        }
+    }
+
     pub(crate) const fn is_over(&self) -> bool {
         matches!(self.state, SessionState::Ended(_))
     }
@@ -124,7 +152,8 @@ impl Session {
             env: pool.env.clone(),
             first_lane: self.first_lane,
             lanes: self.lanes,
-            pool_lanes: pool.lanes(),
+            pool_lanes: pool.lanes,
+            replaces: self.replaces,
             attached: self.attached,
             transport: self.transport.clone(),
             done: self.done,
@@ -135,49 +164,33 @@ impl Session {
 impl Pool {
     /// A pool whose sessions are about to be asked for.
     pub(crate) fn opening(owner: &str, request: OpenPool, dynamics: u64, waiter: Ticket) -> Self {
-        Self {
-            owner: owner.into(),
-            env: request.settings.env.clone(),
-            stage: Stage::Opening,
-            asked: Some(Asked { request, dynamics, spec: None, lease_ms: 0 }),
-            sessions: BTreeMap::new(),
-            waiters: vec![waiter],
-            failures: Vec::new(),
-            unshipped: 0,
-            recipe: None,
-            lease_ms: 0,
-            before: BTreeMap::new(),
-        }
+        let pool = Self::open(owner, &request.settings.env, request.lanes);
+        let asked = Some(Asked { request, dynamics, spec: None, lease_ms: 0 });
+        Self { stage: Stage::Opening, asked, waiters: vec![waiter], ..pool }
     }
 
     /// A pool that a node has told of.
     pub(crate) fn adopted(report: &SessionReport) -> Self {
-        Self {
-            owner: report.owner.as_str().into(),
-            env: report.env.clone(),
-            stage: Stage::Open,
-            asked: None,
-            sessions: BTreeMap::new(),
-            waiters: Vec::new(),
-            failures: Vec::new(),
-            unshipped: 0,
-            recipe: None,
-            lease_ms: 0,
-            before: BTreeMap::new(),
-        }
+        Self::open(&report.owner, &report.env, report.pool_lanes)
     }
 
     /// A pool of which its owner tells, and no node has.
     pub(crate) fn told_of(owner: &str, open: &OpenPool) -> Self {
+        Self::open(owner, &open.settings.env, open.lanes)
+    }
+
+    fn open(owner: &str, env: &str, lanes: u32) -> Self {
         Self {
             owner: owner.into(),
-            env: open.settings.env.clone(),
+            env: env.to_owned(),
+            lanes,
             stage: Stage::Open,
             asked: None,
             sessions: BTreeMap::new(),
             waiters: Vec::new(),
             failures: Vec::new(),
             unshipped: 0,
+            unknown_past: false,
             recipe: None,
             lease_ms: 0,
             before: BTreeMap::new(),
@@ -209,13 +222,6 @@ impl Pool {
                 counted.map(|s| u64::from(s.lanes)).sum()
             }
             Stage::Closing { .. } | Stage::Ended { .. } => 0,
-        }
-    }
-
-    pub(crate) fn lanes(&self) -> u32 {
-        match self.opened_as() {
-            Some(open) => open.lanes,
-            None => self.sessions.values().map(|s| s.lanes).sum(),
         }
     }
 
@@ -263,6 +269,7 @@ impl Pool {
             first_lane: placed.first_lane,
             lanes: placed.lanes,
             pool_lanes: open.lanes,
+            replaces: placed.replaces,
             settings: open.settings.clone(),
         })
     }
@@ -318,8 +325,22 @@ impl Pool {
             done.return_sum += counts.return_sum;
             done.interrupted += counts.interrupted;
         }
-        let shipped = self.unshipped == 0;
-        PoolStatus { open, ended, gone, failures: self.failures.clone(), done, shipped }
+        PoolStatus { open, ended, gone, failures: self.failures.clone(), done, shipped: self.is_shipped() }
+    }
+
+    /// Whether what its ended sessions recorded is in the store. No as long as that is not known: of lanes that no
+    /// session here is known to have, of a session whose node is lost, of placements before those that are known.
+    fn is_shipped(&self) -> bool {
+        let heard = self.sessions.values().all(|session| session.state != SessionState::Lost);
+        !self.is_recorded() || self.unshipped == 0 && heard && !self.unknown_past && self.covers_lanes()
+    }
+
+    /// Whether each of its lanes is in one of the sessions that are known.
+    fn covers_lanes(&self) -> bool {
+        let mut of: Vec<(u32, u32)> = self.sessions.values().map(|s| (s.first_lane, s.lanes)).collect();
+        of.sort_unstable();
+        let end = of.iter().try_fold(0, |next, &(first, lanes)| (first == next).then_some(first + lanes));
+        end == Some(self.lanes)
     }
 }
 
@@ -380,6 +401,15 @@ impl Pools {
     /// Whether that owner has closed that pool before anything was known of it.
     pub(crate) fn is_closed_unseen(&self, id: &RunId, owner: &str) -> bool {
         self.closed_unseen.iter().any(|(closed, by)| closed == id && &**by == owner)
+    }
+
+    /// Adds a session to a pool, or puts it in the place of an earlier placement.
+    pub(crate) fn insert_session(&mut self, id: SessionId, session: Session) {
+        let Some(pool) = self.all.get_mut(&id.pool) else { return };
+        let is_new = pool.sessions.insert(id.index, session).is_none();
+        if is_new && !pool.is_live() {
+            self.ended_sessions += 1;
+        }
     }
 
     /// A pool that ended goes on.

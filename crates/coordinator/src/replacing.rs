@@ -13,13 +13,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::RunId;
+use rollhouse_wire::limits::MAX_NAME_BYTES;
 use rollhouse_wire::{
-    EndCause, OpenPool, Refusal, RefusalCode, ReplaceSession, SessionId, SessionOpened, SessionReplaced,
+    EndCause, OpenPool, Refusal, RefusalCode, ReplaceSession, SessionCounts, SessionId, SessionOpened,
+    SessionReplaced,
 };
 
 use crate::admission::{check, check_quota};
+use crate::cluster::Over;
 use crate::event::Actions;
 use crate::limits::{MAX_ATTEMPTS, MAX_POOLS, MAX_WAITERS, RETRY_AFTER};
+use crate::membership::length;
 use crate::opening::stale;
 use crate::placement::Share;
 use crate::placements::Key;
@@ -83,6 +87,9 @@ impl Cluster {
         request: &ReplaceSession,
     ) -> Result<Answer, Refusal> {
         check(&request.open)?;
+        if !request.node.is_empty() {
+            length("node", &request.node, MAX_NAME_BYTES)?;
+        }
         if request.open.settings.collect.is_some() {
             let message = "collect: sessions that play by themselves are not replaced";
             return Err(Refusal::new(RefusalCode::BadRequest, message));
@@ -174,10 +181,12 @@ impl Cluster {
             Some(previous) if moving => Some(Box::new(previous)),
             Some(previous) => {
                 self.fence_off(session, &previous, out);
-                self.carry_counts(session, &previous);
                 None
             }
-            None => None,
+            None => {
+                self.expect_unseen(session, request);
+                None
+            }
         };
         let replacing = Replacing { waiters: vec![ticket], previous };
         self.assign_anew(session, first_lane, Share { node, lanes }, Vec::new(), replacing, out);
@@ -201,26 +210,44 @@ impl Cluster {
     }
 
     /// What a placement had done stays part of what its pool has.
-    fn carry_counts(&mut self, session: SessionId, previous: &Session) {
+    pub(crate) fn carry_counts(&mut self, session: SessionId, done: SessionCounts) {
         if let Some(pool) = self.pools.get_mut(&session.pool) {
             let before = pool.before.entry(session.index).or_default();
-            before.steps += previous.done.steps;
-            before.episodes += previous.done.episodes;
-            before.return_sum += previous.done.return_sum;
-            before.interrupted += previous.done.interrupted;
+            before.steps += done.steps;
+            before.episodes += done.episodes;
+            before.return_sum += done.return_sum;
+            before.interrupted += done.interrupted;
         }
     }
 
-    /// Closes an earlier placement as soon as its node is heard of; its recordings may still have to come.
+    /// An earlier coordinator placed a session on a node that has not been heard of yet: what it recorded there has
+    /// still to come.
+    fn expect_unseen(&mut self, session: SessionId, request: &ReplaceSession) {
+        let is_ours = request.incarnation.term >= self.term;
+        let Some(pool) = self.pools.get_mut(&session.pool).filter(|pool| !is_ours && pool.is_recorded())
+        else {
+            return;
+        };
+        let key = (session, request.incarnation);
+        if self.shipping.expect_unseen(&request.node, key) {
+            pool.unshipped += 1;
+            pool.unknown_past |= request.replaces;
+        } else {
+            pool.unknown_past = true;
+        }
+    }
+
+    /// Leaves an earlier placement: it is closed as soon as its node is heard of, and its recordings may still have
+    /// to come.
     fn fence_off(&mut self, session: SessionId, previous: &Session, out: &mut Actions) {
+        self.carry_counts(session, previous.done);
         let key = (session, previous.incarnation);
         if self.placements.get(&key).is_none() {
             return;
         }
         self.placements.unwant(&key);
-        if let Some(pool) = self.pools.get_mut(&session.pool).filter(|pool| pool.is_recorded()) {
-            pool.unshipped += 1;
-            self.shipping.ended(&previous.node, key);
+        if !previous.is_over() {
+            self.expect_recording(&previous.node, key);
         }
         self.close_unwanted(&previous.node, out);
     }
@@ -263,7 +290,6 @@ impl Cluster {
         let Some(Replacing { waiters, previous }) = session.replacing.take() else { return };
         if let Some(previous) = previous {
             self.fence_off(key.0, &previous, out);
-            self.carry_counts(key.0, &previous);
         }
         self.answer_replaced(key.0, waiters, out);
     }
@@ -304,26 +330,30 @@ impl Cluster {
     }
 
     /// The placement that a session was moved from is gone before it had another: there is no way back.
-    pub(crate) fn previous_gone(&mut self, key: &Key) {
+    pub(crate) fn previous_gone(&mut self, key: &Key, over: &Over<'_>) {
         let session = self.pools.get_mut(&key.0.pool).and_then(|pool| pool.sessions.get_mut(&key.0.index));
         let Some(replacing) = session.and_then(|session| session.replacing.as_mut()) else { return };
-        if replacing.previous.as_ref().is_some_and(|previous| previous.incarnation == key.1) {
-            replacing.previous = None;
-        }
+        let Some(previous) = replacing.previous.take_if(|previous| previous.incarnation == key.1) else {
+            return;
+        };
+        self.carry_counts(key.0, over.done.unwrap_or(previous.done));
+        self.expect_recording(&previous.node, *key);
     }
 
-    /// The pool is being closed: nobody gets a place any more. Placements that are to be closed with it.
-    pub(crate) fn stop_replacing(&mut self, id: RunId, out: &mut Actions) -> Vec<Key> {
-        let Some(pool) = self.pools.get_mut(&id) else { return Vec::new() };
-        let mut earlier = Vec::new();
+    /// The pool is being closed: nobody gets a place any more, and placements that were being left are closed.
+    pub(crate) fn stop_replacing(&mut self, id: RunId, out: &mut Actions) {
+        let Some(pool) = self.pools.get_mut(&id) else { return };
+        let mut left = Vec::new();
         for (&index, session) in &mut pool.sessions {
             let Some(Replacing { waiters, previous }) = session.replacing.take() else { continue };
-            earlier.extend(previous.map(|previous| (SessionId { pool: id, index }, previous.incarnation)));
+            left.extend(previous.map(|previous| (SessionId { pool: id, index }, previous)));
             for ticket in waiters {
                 out.refuse(ticket, stale(id, "was closed"));
             }
         }
-        earlier
+        for (session, previous) in left {
+            self.fence_off(session, &previous, out);
+        }
     }
 
     fn answer_replaced(&self, session: SessionId, tickets: Vec<Ticket>, out: &mut Actions) {
@@ -344,7 +374,7 @@ impl Cluster {
 fn fits(pool: &Pool, request: &ReplaceSession) -> Result<(), Refusal> {
     let ReplaceSession { index, first_lane, lanes, .. } = *request;
     let bad = |message: String| Err(Refusal::new(RefusalCode::BadRequest, message));
-    if pool.opened_as().is_some_and(|open| *open != request.open) {
+    if pool.opened_as().is_some_and(|open| *open != request.open) || pool.lanes != request.open.lanes {
         return bad(format!("pool {} was asked for with other lanes or settings", request.open.pool));
     }
     let end = first_lane.checked_add(lanes).filter(|end| lanes > 0 && *end <= request.open.lanes);

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rollhouse_core::RunId;
-use rollhouse_wire::{NodeLoad, SessionEnd};
+use rollhouse_wire::{NodeLoad, ReportView, SessionEnd};
 
-use crate::limits::MAX_ENDED_SESSIONS;
+use crate::limits::{MAX_ENDED_SESSIONS, MAX_NODES};
 use crate::placements::Key;
 
 /// Ended sessions whose recordings may not be in the store, by node.
@@ -23,6 +23,8 @@ pub(crate) struct Shipping {
 enum Due {
     /// Its end stands in no heartbeat yet, so no count of bytes is known to cover it.
     Unreported,
+    /// An earlier coordinator placed it, and its node has not said whether it is there.
+    Unseen,
     /// Its node started anew: the next heartbeat's counts cover it.
     NextHeartbeat,
     /// When so many bytes have left the spool.
@@ -30,13 +32,27 @@ enum Due {
 }
 
 impl Shipping {
-    /// A session ended that may have recorded something.
-    pub(crate) fn ended(&mut self, node: &Arc<str>, key: Key) {
+    /// A session ended, or is to end, that may have recorded something. False if its recording is waited for already.
+    pub(crate) fn ended(&mut self, node: &Arc<str>, key: Key) -> bool {
         let waiting = self.by_node.entry(Arc::clone(node)).or_default();
-        if waiting.len() >= MAX_ENDED_SESSIONS {
-            waiting.pop_first();
+        if let Some(due) = waiting.get_mut(&key) {
+            if *due == Due::Unseen {
+                *due = Due::Unreported;
+            }
+            return false;
         }
-        waiting.insert(key, Due::Unreported);
+        add(waiting, key, Due::Unreported);
+        true
+    }
+
+    /// An earlier coordinator placed a session on a node, and nothing is known of it. False if this cannot be followed
+    /// up: there is no such name, or there are too many.
+    pub(crate) fn expect_unseen(&mut self, node: &str, key: Key) -> bool {
+        if node.is_empty() || !self.by_node.contains_key(node) && self.by_node.len() >= MAX_NODES {
+            return false;
+        }
+        add(self.by_node.entry(node.into()).or_default(), key, Due::Unseen);
+        true
     }
 
     /// A node started anew: its counts begin again, and ends it has not told of stay untold.
@@ -47,21 +63,35 @@ impl Shipping {
     }
 
     /// A node was heard of, and told of these ends. Pools of sessions whose recordings are in the store now, one for
-    /// each session.
-    pub(crate) fn beat(&mut self, node: &str, load: &NodeLoad, ended: &[SessionEnd]) -> Vec<RunId> {
+    /// each session. `sessions` are those that the node has, once it has told of all.
+    pub(crate) fn beat(
+        &mut self,
+        node: &str,
+        load: &NodeLoad,
+        ended: &[SessionEnd],
+        sessions: Option<&ReportView>,
+    ) -> Vec<RunId> {
         let Some(waiting) = self.by_node.get_mut(node) else { return Vec::new() };
         let covered = load.spool_left.saturating_add(load.spool_bytes);
         for end in ended {
-            if let Some(due @ Due::Unreported) = waiting.get_mut(&(end.session, end.incarnation)) {
+            if let Some(due @ (Due::Unreported | Due::Unseen)) =
+                waiting.get_mut(&(end.session, end.incarnation))
+            {
                 *due = Due::At(covered);
             }
         }
         let mut shipped = Vec::new();
-        waiting.retain(|(session, _), due| {
-            if *due == Due::NextHeartbeat {
-                *due = Due::At(covered);
+        waiting.retain(|&(session, incarnation), due| {
+            match (*due, sessions) {
+                (Due::NextHeartbeat, _) => *due = Due::At(covered),
+                (Due::Unseen, Some(sessions)) if sessions.has(session, incarnation) => *due = Due::Unreported,
+                // It ended, whenever that was, and what it recorded is among the bytes that are counted.
+                (Due::Unseen, Some(_)) => *due = Due::At(covered),
+                _ => {}
             }
-            let waits = !matches!(due, Due::At(bytes) if load.spool_left >= *bytes);
+            // Less may leave than was there if a disk failed in between: an empty spool says it too.
+            let has_left = |bytes: u64| load.spool_left >= bytes || load.spool_bytes == 0;
+            let waits = !matches!(due, Due::At(bytes) if has_left(*bytes));
             if !waits {
                 shipped.push(session.pool);
             }
@@ -79,6 +109,14 @@ impl Shipping {
     }
 }
 
+fn add(waiting: &mut BTreeMap<Key, Due>, key: Key, due: Due) {
+    if waiting.len() >= MAX_ENDED_SESSIONS {
+        // Its pool never counts as shipped.
+        waiting.pop_first();
+    }
+    waiting.insert(key, due);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,6 +129,7 @@ mod tests {
             cause: EndCause::Finished,
             detail: String::new(),
             done: SessionCounts::default(),
+            report: None,
         }
     }
 
@@ -103,12 +142,16 @@ mod tests {
         let (node, end) = (Arc::from("a"), end(1));
         let mut shipping = Shipping::default();
         shipping.ended(&node, (end.session, end.incarnation));
-        assert_eq!(shipping.beat("a", &load(0, 500), &[]), [], "its end is not covered by these counts");
-        assert_eq!(shipping.beat("a", &load(100, 500), std::slice::from_ref(&end)), []);
+        assert_eq!(
+            shipping.beat("a", &load(0, 500), &[], None),
+            [],
+            "its end is not covered by these counts"
+        );
+        assert_eq!(shipping.beat("a", &load(100, 500), std::slice::from_ref(&end), None), []);
         // Other sessions go on recording: the spool is never empty.
-        assert_eq!(shipping.beat("a", &load(300, 599), &[]), []);
-        assert_eq!(shipping.beat("a", &load(900, 600), &[]), [RunId::from_u128(1)]);
-        assert_eq!(shipping.beat("a", &load(0, 9000), &[end]), [], "it is told once");
+        assert_eq!(shipping.beat("a", &load(300, 599), &[], None), []);
+        assert_eq!(shipping.beat("a", &load(900, 600), &[], None), [RunId::from_u128(1)]);
+        assert_eq!(shipping.beat("a", &load(0, 9000), &[end], None), [], "it is told once");
     }
 
     #[test]
@@ -117,7 +160,7 @@ mod tests {
         let mut shipping = Shipping::default();
         shipping.ended(&node, (end.session, end.incarnation));
         shipping.restarted("a");
-        assert_eq!(shipping.beat("a", &load(70, 0), &[]), []);
-        assert_eq!(shipping.beat("a", &load(0, 70), &[]), [RunId::from_u128(1)]);
+        assert_eq!(shipping.beat("a", &load(70, 0), &[], None), []);
+        assert_eq!(shipping.beat("a", &load(0, 70), &[], None), [RunId::from_u128(1)]);
     }
 }

@@ -143,6 +143,7 @@ mod tests {
                 first_lane: u32::MAX,
                 lanes: u32::MAX,
                 pool_lanes: u32::MAX,
+                replaces: true,
                 attached: Some(false),
                 transport: Some("shared-memory".to_owned()),
                 done,

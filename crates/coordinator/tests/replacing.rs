@@ -108,6 +108,7 @@ impl Stage {
                             cause: EndCause::Closed,
                             detail: String::new(),
                             done: SessionCounts { steps: 10, ..SessionCounts::default() },
+                            report: None,
                         };
                         let (session, incarnation) = (request.session, request.incarnation);
                         events.push(Event::Closed { session, incarnation, result: Ok(Box::new(end)) });
@@ -184,6 +185,8 @@ fn asked(grant: &Grant, lanes: u32) -> ReplaceSession {
         lanes: of,
         dynamics,
         moving: false,
+        node: String::new(),
+        replaces: false,
     }
 }
 

@@ -424,7 +424,9 @@ fn spool_load(shipping: Option<Arc<Shipping>>) -> SpoolLoad {
         if let Some(shipping) = &shipping {
             let counts = shipping.figures().counts;
             load.spool_left = counts.shipped.bytes + counts.dropped.bytes;
-            load.spool_bytes = shipping.recorded_bytes().saturating_sub(load.spool_left);
+            // What leaves twice was recorded once.
+            let recorded = shipping.recorded_bytes() + counts.offered_again;
+            load.spool_bytes = recorded.saturating_sub(load.spool_left);
             load.spool_dropped = counts.dropped_episodes;
         }
     })

@@ -650,6 +650,7 @@ mod tests {
             first_lane: 0,
             lanes: 1,
             pool_lanes: 1,
+            replaces: false,
             settings: LaneSettings {
                 env: "test/Faulty-v0".to_owned(),
                 options: Default::default(),

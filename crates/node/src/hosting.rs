@@ -236,7 +236,7 @@ impl Hosting {
         std::mem::forget(ending);
         self.figures.session_ended(gone.cause);
         let Gone { cause, detail } = gone;
-        let end = SessionEnd { session: id, incarnation, cause, detail, done: hosted.counts() };
+        let end = SessionEnd { session: id, incarnation, cause, detail, done: hosted.counts(), report: None };
         self.table().ended(end.clone());
         Some(end)
     }
@@ -333,6 +333,11 @@ impl Hosting {
         self.table().ends()
     }
 
+    /// The coordinator of that term knows the node: what it has not heard is to be told.
+    pub(crate) fn joined(&self, term: u64) {
+        self.table().joined(term);
+    }
+
     /// The coordinator has taken those ends in.
     pub(crate) fn acknowledge(&self, ends: &[SessionEnd]) {
         self.table().acknowledge(ends);
@@ -408,7 +413,7 @@ impl Drop for Ending<'_> {
         let Self { hosting, hosted, id, incarnation, cause } = *self;
         hosting.figures.session_ended(cause);
         let (detail, done) = ("its end was cut short".to_owned(), hosted.counts());
-        hosting.table().ended(SessionEnd { session: id, incarnation, cause, detail, done });
+        hosting.table().ended(SessionEnd { session: id, incarnation, cause, detail, done, report: None });
     }
 }
 
@@ -458,6 +463,7 @@ mod tests {
             first_lane: 0,
             lanes: 1,
             pool_lanes: 1,
+            replaces: false,
             settings: LaneSettings {
                 env: env.to_owned(),
                 options: Default::default(),

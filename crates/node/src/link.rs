@@ -258,6 +258,7 @@ impl Link {
                 self.state.send_replace(LinkState::Joined { term: registered.term });
                 self.joined.send_replace(self.connection.as_ref().map(|(connection, _)| connection.clone()));
                 self.reports.begin(registered.known);
+                self.hosting.joined(registered.term);
                 Some(LinkEvent::Registered { heartbeat: Duration::from_millis(registered.heartbeat_ms) })
             }
             Told::Beat { told, taken: Ok(taken), .. } => {

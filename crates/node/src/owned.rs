@@ -561,6 +561,7 @@ mod tests {
             first_lane: 0,
             lanes,
             pool_lanes: lanes,
+            replaces: false,
             settings: LaneSettings {
                 env: env.to_owned(),
                 options: Default::default(),

@@ -6,7 +6,7 @@
 //!            waiting -> dropped -> taken away                   spool full, policy `drop`
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
@@ -32,6 +32,8 @@ pub struct Shipper {
     resume_at: Duration,
     draws: u64,
     counts: ShipCounts,
+    /// The last that were taken away.
+    left: VecDeque<u64>,
 }
 
 /// How a node ships.
@@ -138,6 +140,8 @@ pub struct ShipCounts {
     pub failed: u64,
     /// Episodes in the dropped segments.
     pub dropped_episodes: u64,
+    /// Bytes of the offered that had left before, and came back because they could not be removed.
+    pub offered_again: u64,
 }
 
 /// So many segments.
@@ -184,7 +188,9 @@ impl Shipper {
                 quarantined: 0,
                 failed: 0,
                 dropped_episodes: 0,
+                offered_again: 0,
             },
+            left: VecDeque::new(),
         }
     }
 
@@ -211,6 +217,10 @@ impl Shipper {
                 if self.leaving.remove(&number).is_some_and(|leaving| leaving.dropped) {
                     self.counts.dropped_episodes += episodes.unwrap_or(0);
                 }
+                if self.left.len() >= REMEMBERED {
+                    self.left.pop_front();
+                }
+                self.left.push_back(number);
             }
             ShipEvent::Stuck { number } => {
                 if let Some(leaving) = self.leaving.get_mut(&number) {
@@ -261,6 +271,10 @@ impl Shipper {
         let number = segment.number;
         if self.waiting.contains_key(&number) || self.leaving.contains_key(&number) {
             return;
+        }
+        if self.left.contains(&number) {
+            self.left.retain(|left| *left != number);
+            self.counts.offered_again += segment.bytes;
         }
         self.waiting.insert(number, Waiting { segment, in_flight: false });
         self.counts.offered.add(segment.bytes);
@@ -395,6 +409,8 @@ impl Pace {
 
 /// Segments that are sent at a time: one travels while the store makes the other durable.
 const IN_FLIGHT: usize = 2;
+/// Segments whose leaving is remembered: only the newest is kept for a while after it was taken away.
+const REMEMBERED: usize = 16;
 /// Pause after the first of several failures, doubled by each.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);

@@ -100,7 +100,8 @@ impl Shipping {
     /// Bytes that were in the spool at the start, and all that were written since: those of the segment being written
     /// too. Once as many have left the spool, everything that is written now has.
     pub fn recorded_bytes(&self) -> u64 {
-        self.found_bytes + self.recorder.status().recorded.bytes
+        let recorded = self.recorder.status().recorded;
+        self.found_bytes + recorded.bytes - recorded.torn_bytes
     }
 
     /// Whether every segment that is sealed now is in the store or dropped.

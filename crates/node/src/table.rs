@@ -31,6 +31,9 @@ pub struct SessionTable<H> {
     /// Incarnations of sessions that ended, oldest first.
     fences: VecDeque<Fence>,
     ends: VecDeque<SessionEnd>,
+    /// Ends that a coordinator of `told_term` has taken in, oldest first: the next one has to hear of them again.
+    told: VecDeque<SessionEnd>,
+    told_term: u64,
 }
 
 /// A placement that is over.
@@ -100,6 +103,8 @@ impl<H: Clone> SessionTable<H> {
             entries: BTreeMap::new(),
             fences: VecDeque::new(),
             ends: VecDeque::new(),
+            told: VecDeque::new(),
+            told_term: 0,
         }
     }
 
@@ -233,8 +238,7 @@ impl<H: Clone> SessionTable<H> {
     /// Sessions whose owner was not heard of for the time of the lease.
     pub fn overdue(&self, now: Duration) -> Vec<(SessionId, Incarnation)> {
         let overdue = self.entries.iter().filter(|(_, entry)| {
-            let owned = entry.open.settings.collect.is_none();
-            owned && matches!(entry.stage, Stage::Open(_)) && entry.lease.is_over(now)
+            entry.owned() && matches!(entry.stage, Stage::Open(_)) && entry.lease.is_over(now)
         });
         overdue.map(|(&id, entry)| (id, entry.open.incarnation)).collect()
     }
@@ -261,8 +265,11 @@ impl<H: Clone> SessionTable<H> {
     }
 
     /// A session has ended: it is told until somebody acknowledges it.
-    pub fn ended(&mut self, end: SessionEnd) {
-        if self.entry(end.session, end.incarnation).is_some() {
+    pub fn ended(&mut self, mut end: SessionEnd) {
+        if let Some(entry) = self.entry(end.session, end.incarnation) {
+            let attached = entry.owned().then_some(false);
+            let report = SessionReport { attached, transport: None, ..entry.report(end.done) };
+            end.report = Some(Box::new(report));
             self.remove(end.session);
         }
         self.fence_off(end.session, end.incarnation, Some(end.cause));
@@ -295,10 +302,24 @@ impl<H: Clone> SessionTable<H> {
         (self.ends.iter().take(ENDS_PER_MESSAGE).cloned().collect(), self.ends.len() <= ENDS_PER_MESSAGE)
     }
 
-    /// Somebody has taken those ends in.
+    /// The coordinator has taken those ends in.
     pub fn acknowledge(&mut self, told: &[SessionEnd]) {
         let told: BTreeSet<_> = told.iter().map(|end| (end.session, end.incarnation)).collect();
-        self.ends.retain(|end| !told.contains(&(end.session, end.incarnation)));
+        let (told, ends) =
+            self.ends.drain(..).partition::<Vec<_>, _>(|end| told.contains(&(end.session, end.incarnation)));
+        self.ends = ends.into();
+        self.told.extend(told);
+        self.told.drain(..self.told.len().saturating_sub(MAX_TOLD_ENDS));
+    }
+
+    /// The coordinator of that term knows the node. A newer one than before knows nothing of what ended under the
+    /// others: it is told again.
+    pub fn joined(&mut self, term: u64) {
+        if term > self.told_term {
+            self.told_term = term;
+            self.told.append(&mut self.ends);
+            std::mem::swap(&mut self.told, &mut self.ends);
+        }
     }
 
     /// The greatest term of a session that is here, 0 without any.
@@ -357,25 +378,9 @@ impl<H: Clone> SessionTable<H> {
 
     /// What is reported of every session that is open; `done` tells what one has done.
     pub fn reports(&self, done: impl Fn(&H) -> SessionCounts) -> Vec<SessionReport> {
-        let report = |entry: &Entry<H>| {
-            let session = match &entry.stage {
-                Stage::Open(session) | Stage::Ending(session) => session,
-                Stage::Opening => return None,
-            };
-            let open = &entry.open;
-            let attached = open.settings.collect.is_none().then(|| entry.lease.is_held());
-            Some(SessionReport {
-                session: open.session,
-                incarnation: open.incarnation,
-                owner: open.owner.clone(),
-                env: open.settings.env.clone(),
-                first_lane: open.first_lane,
-                lanes: open.lanes,
-                pool_lanes: open.pool_lanes,
-                attached,
-                transport: (attached == Some(true)).then(|| entry.transport.word().to_owned()),
-                done: done(session),
-            })
+        let report = |entry: &Entry<H>| match &entry.stage {
+            Stage::Open(session) | Stage::Ending(session) => Some(entry.report(done(session))),
+            Stage::Opening => None,
         };
         self.entries.values().filter_map(report).collect()
     }
@@ -424,6 +429,31 @@ impl<H: Clone> SessionTable<H> {
     }
 }
 
+impl<H> Entry<H> {
+    /// Whether an owner steps it.
+    const fn owned(&self) -> bool {
+        self.open.settings.collect.is_none()
+    }
+
+    fn report(&self, done: SessionCounts) -> SessionReport {
+        let open = &self.open;
+        let attached = self.owned().then(|| self.lease.is_held());
+        SessionReport {
+            session: open.session,
+            incarnation: open.incarnation,
+            owner: open.owner.clone(),
+            env: open.settings.env.clone(),
+            first_lane: open.first_lane,
+            lanes: open.lanes,
+            pool_lanes: open.pool_lanes,
+            replaces: open.replaces,
+            attached,
+            transport: (attached == Some(true)).then(|| self.transport.word().to_owned()),
+            done,
+        }
+    }
+}
+
 fn stale(id: SessionId, asked: Incarnation, known: Incarnation) -> Refusal {
     Refusal::new(
         RefusalCode::Stale,
@@ -440,6 +470,9 @@ const MAX_FENCES: usize = 4_096;
 
 /// Ends that wait for an acknowledgement: with more, no session is opened. Those of all open sessions may join them.
 const MAX_ENDS: usize = 4_096;
+
+/// Ends that were told and are kept for the next coordinator; the oldest are forgotten first.
+const MAX_TOLD_ENDS: usize = 4_096;
 
 /// Ends told in one message, so that it stays within its bound.
 const ENDS_PER_MESSAGE: usize = 256;
@@ -476,6 +509,7 @@ mod tests {
             first_lane: 0,
             lanes,
             pool_lanes: lanes,
+            replaces: false,
             settings: LaneSettings {
                 env: "CartPole-v1".to_owned(),
                 options: Default::default(),
@@ -496,7 +530,7 @@ mod tests {
     fn end(open: &OpenSession) -> SessionEnd {
         let OpenSession { session, incarnation, .. } = *open;
         let (cause, done) = (EndCause::Closed, SessionCounts::default());
-        SessionEnd { session, incarnation, cause, detail: String::new(), done }
+        SessionEnd { session, incarnation, cause, detail: String::new(), done, report: None }
     }
 
     /// Whether it is to be made.
@@ -632,10 +666,33 @@ mod tests {
         table.ended(end(&asked));
         let (told, all) = table.ends();
         assert!(all);
-        assert_eq!(told, [end(&asked)]);
+        let report = told[0].report.clone();
+        assert_eq!(told, [SessionEnd { report, ..end(&asked) }]);
         assert_eq!(table.ends(), (told.clone(), true));
         table.acknowledge(&told);
         assert!(table.ends().0.is_empty());
+    }
+
+    #[test]
+    fn a_newer_coordinator_is_told_of_all_ends_again_and_of_what_the_sessions_were() {
+        let (first, second) = (open(0, 1, 8), open(1, 2, 8));
+        let mut table = table_with(&first);
+        assert_eq!(made(table.open(at(0), &second)), Ok(true));
+        assert!(table.opened(at(0), second.session, second.incarnation, 8));
+        table.joined(1);
+        let reports = table.reports(|_| SessionCounts::default());
+        table.begin_end(first.session, first.incarnation, EndCause::Closed);
+        table.ended(end(&first));
+        let (told, _) = table.ends();
+        assert_eq!(told[0].report.as_deref(), Some(&reports[0]));
+        table.acknowledge(&told);
+        table.joined(1);
+        assert_eq!(table.ends(), (Vec::new(), true), "it has heard that");
+        table.begin_end(second.session, second.incarnation, EndCause::Closed);
+        table.ended(end(&second));
+        table.joined(2);
+        let sessions: Vec<SessionId> = table.ends().0.iter().map(|end| end.session).collect();
+        assert_eq!(sessions, [first.session, second.session]);
     }
 
     #[test]

@@ -100,6 +100,8 @@ pub struct Recorded {
     pub episodes: u64,
     /// Bytes written to segments.
     pub bytes: u64,
+    /// Of those, bytes that a disk which failed did not keep.
+    pub torn_bytes: u64,
     /// Segments opened.
     pub segments: u64,
     /// Episodes that ended in a chunk that could not be written.

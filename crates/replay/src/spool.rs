@@ -177,14 +177,11 @@ impl Spool {
         self.lock().segments.insert(number, Shelved { bytes, episodes: None, sealed: false });
     }
 
-    /// The segments that were latched after a failed operation, oldest first.
-    pub(crate) fn unsealed(&self) -> Vec<u64> {
-        self.lock()
-            .segments
-            .iter()
-            .filter(|(_, segment)| !segment.sealed)
-            .map(|(&number, _)| number)
-            .collect()
+    /// The segments that were latched after a failed operation, oldest first, and their bytes.
+    pub(crate) fn unsealed(&self) -> Vec<(u64, u64)> {
+        let shelf = self.lock();
+        let unsealed = shelf.segments.iter().filter(|(_, segment)| !segment.sealed);
+        unsealed.map(|(&number, segment)| (number, segment.bytes)).collect()
     }
 
     /// Takes a segment off the list that is not there any more.

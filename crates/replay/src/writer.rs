@@ -615,10 +615,14 @@ impl Store {
     /// now and not after the next start.
     fn seal_latched(&mut self) -> Result<(), DiskError> {
         let dir = segments_dir(&self.dir);
-        for number in self.sealed.unsealed() {
+        for (number, latched) in self.sealed.unsealed() {
             let path = dir.join(segment_name(number));
             let sealed = recover_segment(&*self.disk, &path, number)?.sealed;
             self.disk.sync_dir(&dir).map_err(|error| DiskError::new("sync", &dir, error))?;
+            // What the disk has of it, and its seal, may be more or less than was given to it.
+            let there = sealed.map_or(0, |segment| segment.bytes);
+            self.closed_bytes += there.saturating_sub(latched);
+            self.status.recorded.torn_bytes += latched.saturating_sub(there);
             match sealed {
                 Some(segment) => self.sealed.add(segment),
                 None => self.sealed.forget(number),

@@ -150,6 +150,18 @@ impl Coordinator {
         if counts {
             self.check_quotas();
         }
+        self.check_shipped(ctx);
+    }
+
+    /// What it says is in the store is there.
+    fn check_shipped(&self, ctx: &mut Context<'_>) {
+        for pool in ctx.ledger.recording() {
+            let status = self.cluster.pool_status(ctx.now, pool);
+            if status.is_ok_and(|status| status.open == 0 && status.shipped) {
+                ctx.count("pool shipped");
+                ctx.ledger.shipped(pool);
+            }
+        }
     }
 
     /// An operator, who has no connection here, wants a node to end in order.

@@ -78,6 +78,8 @@ pub(crate) struct Ledger {
     given: BTreeSet<(SessionId, Incarnation)>,
     /// Placements that are over, by the boot of their node.
     over: BTreeSet<(u64, SessionId, Incarnation)>,
+    /// Pools that have been placed since a coordinator last said that all they recorded is in the store.
+    recording: BTreeSet<RunId>,
     term: u64,
     /// Pools whose lanes go on elsewhere.
     resumed: BTreeMap<u128, Resumed>,
@@ -105,6 +107,22 @@ impl Ledger {
     pub(crate) fn made(&mut self, boot: u64, session: SessionId, incarnation: Incarnation) {
         let again = self.over.contains(&(boot, session, incarnation));
         assert!(!again, "{session} {incarnation} is made again after it was over");
+        self.recording.insert(session.pool);
+    }
+
+    /// Pools of which no coordinator has said that all they recorded is in the store.
+    pub(crate) fn recording(&self) -> Vec<RunId> {
+        self.recording.iter().copied().collect()
+    }
+
+    /// The coordinator says that no session of that pool is open, and that all they recorded is in the store.
+    pub(crate) fn shipped(&mut self, pool: RunId) {
+        self.recording.remove(&pool);
+        let missing = self.segments.iter().find(|(_, sealed)| {
+            let of_it = sealed.episodes.keys().any(|key| key.run == pool.as_u128());
+            of_it && !sealed.acknowledged && !sealed.dropped
+        });
+        assert!(missing.is_none(), "{pool} is told as shipped, and {:?} is not", missing.map(|(id, _)| id));
     }
 
     /// A node has ended a session.
@@ -205,7 +223,10 @@ impl Ledger {
         for (&key, &digest) in &episodes {
             let lived = self.lived.get(&(key.run, key.lane)).copied().unwrap_or(0);
             assert!(key.number < lived, "{key:?} is recorded, {lived} episodes have ended in its lane");
-            if let Some((other, known)) = self.episodes.insert(key, (id, digest)) {
+            let known = self.episodes.insert(key, (id, digest));
+            let is_late = known.is_none() && !self.recording.contains(&RunId::from_u128(key.run));
+            assert!(!is_late, "{key:?} comes after its pool was told as shipped");
+            if let Some((other, known)) = known {
                 // Lanes that went on elsewhere play again what had just ended, and play it alike.
                 let again = self.resumed.get_mut(&key.run).is_some_and(|resumed| resumed.may_repeat(key));
                 assert!(

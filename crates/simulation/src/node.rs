@@ -266,6 +266,7 @@ impl Node {
                 self.link = Some((conn, true));
                 self.spool.connected(conn, ctx);
                 self.reports.begin(registered.known);
+                self.table.joined(registered.term);
                 let heartbeat = Duration::from_millis(registered.heartbeat_ms);
                 self.tell(LinkEvent::Registered { heartbeat }, ctx);
             }
@@ -387,8 +388,8 @@ impl Node {
         hosted.finish(interruption, ctx.ledger);
         ctx.ledger.over(self.boot, session, incarnation);
         self.spool.write_out(ctx);
-        let end =
-            SessionEnd { session, incarnation, cause, detail: String::new(), done: SessionCounts::default() };
+        let (detail, done) = (String::new(), SessionCounts::default());
+        let end = SessionEnd { session, incarnation, cause, detail, done, report: None };
         if !(ctx.has(Bug::LosesLanes) && cause == EndCause::LeaseEnded) {
             self.table.ended(end.clone());
         }

@@ -31,6 +31,8 @@ pub(crate) struct Resuming {
     placing: Placing,
     /// The node is going away.
     leaving: bool,
+    /// The placement took the place of an earlier one.
+    replaces: bool,
     /// While it is left: until when that holds a request up.
     moves_until: Option<Duration>,
     /// It is not tried again before.
@@ -70,6 +72,7 @@ impl Resuming {
             past: None,
             placing: Placing::No,
             leaving: false,
+            replaces: false,
             moves_until: None,
             not_before: Duration::ZERO,
         }
@@ -124,10 +127,18 @@ impl Resuming {
         match &mut self.placing {
             Placing::WaitUntil(until) if *until > ctx.now => {}
             Placing::No | Placing::WaitUntil(_) => {
-                let Grant { index, incarnation, first_lane, lanes, .. } = *grant;
-                let (open, dynamics) = (self.open.clone(), self.dynamics);
-                let replace =
-                    ReplaceSession { open, index, incarnation, first_lane, lanes, dynamics, moving };
+                let Grant { index, incarnation, ref node, first_lane, lanes, .. } = *grant;
+                let replace = ReplaceSession {
+                    open: self.open.clone(),
+                    index,
+                    incarnation,
+                    first_lane,
+                    lanes,
+                    dynamics: self.dynamics,
+                    moving,
+                    node: node.clone(),
+                    replaces: self.replaces,
+                };
                 ctx.count("another place asked for");
                 let question = Question::ReplaceSession(Box::new(replace));
                 let deadline = deadline.min(ctx.now + PLACE_WITHIN);
@@ -189,7 +200,7 @@ impl Resuming {
                     let (past, cut) = self.log.past(true);
                     assert!(cut.is_empty(), "the log has not what lanes {cut:?} did");
                     self.past = Some(past);
-                    (self.leaving, self.not_before) = (false, Duration::ZERO);
+                    (self.leaving, self.replaces, self.not_before) = (false, true, Duration::ZERO);
                     return Place::At(replaced.clone());
                 }
                 rollhouse_coordinator::Reply::Refused(refusal) => refusal,

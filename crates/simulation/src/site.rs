@@ -95,6 +95,7 @@ impl PoolSession {
             first_lane: grant.first_lane,
             lanes: grant.lanes,
             pool_lanes: open.lanes,
+            replaces: false,
             settings: open.settings.clone(),
         };
         let plan = Arc::new(SessionPlan::of(&asked, registry, "reference").expect("the node has made it"));

@@ -205,6 +205,7 @@ fn open() -> OpenSession {
         first_lane: 0,
         lanes: LANES as u32,
         pool_lanes: LANES as u32,
+        replaces: false,
         settings: LaneSettings {
             env: "CartPole-v1".to_owned(),
             options: BTreeMap::new(),

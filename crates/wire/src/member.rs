@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rollhouse_core::Interruption;
 use serde::{Deserialize, Serialize};
 
+use crate::session::is_false;
 use crate::{Changes, CloseSession, Incarnation, SessionId};
 
 /// Node to coordinator, after each (re)connection: here I am. What runs here is told by heartbeats.
@@ -108,6 +109,9 @@ pub struct SessionReport {
     pub lanes: u32,
     /// Lanes of the whole pool.
     pub pool_lanes: u32,
+    /// Whether it took the place of an earlier placement.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub replaces: bool,
     /// Whether its owner is attached; `None` when the node plays by itself.
     pub attached: Option<bool>,
     /// Transport of the attached owner, e.g. `quic`.
@@ -143,6 +147,9 @@ pub struct SessionEnd {
     pub detail: String,
     /// What it had done.
     pub done: SessionCounts,
+    /// What the session was, for a coordinator that never heard of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<Box<SessionReport>>,
 }
 
 /// Why a session ended.

@@ -6,6 +6,7 @@ use rollhouse_core::{EnvSpec, OptionValue, RunId};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::run_id;
+use crate::session::is_false;
 use crate::{Incarnation, Secret};
 
 /// How the lanes of a pool behave; the same for all of its sessions.
@@ -184,6 +185,12 @@ pub struct ReplaceSession {
     /// Whether the session is there and can be stepped: it ends only once it has another place.
     #[serde(default)]
     pub moving: bool,
+    /// The node that the owner had it on, for a coordinator that does not know; empty if that is not said.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub node: String,
+    /// Whether the placement that the owner had took the place of an earlier one.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub replaces: bool,
 }
 
 /// The session has another place; the earlier one is fenced off.

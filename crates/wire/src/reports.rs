@@ -110,6 +110,11 @@ impl ReportLog {
 }
 
 impl ReportView {
+    /// Whether the node has that placement.
+    pub fn has(&self, session: SessionId, incarnation: Incarnation) -> bool {
+        self.sessions.contains_key(&(session, incarnation))
+    }
+
     /// Takes changes in.
     ///
     /// # Errors
@@ -173,6 +178,7 @@ mod tests {
             first_lane: 0,
             lanes: 1,
             pool_lanes: 1,
+            replaces: false,
             attached: Some(true),
             transport: None,
             done: SessionCounts { steps, ..SessionCounts::default() },

@@ -23,6 +23,9 @@ pub struct OpenSession {
     pub lanes: u32,
     /// Lanes of the whole pool.
     pub pool_lanes: u32,
+    /// Whether it takes the place of an earlier placement.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub replaces: bool,
     /// How they behave.
     pub settings: LaneSettings,
 }
@@ -80,7 +83,7 @@ pub struct Attached {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
-const fn is_false(flag: &bool) -> bool {
+pub(crate) const fn is_false(flag: &bool) -> bool {
     !*flag
 }
 

@@ -100,6 +100,7 @@ fn report() -> SessionReport {
         first_lane: 32,
         lanes: 32,
         pool_lanes: 64,
+        replaces: false,
         attached: Some(true),
         transport: Some("quic".into()),
         done: counts(),
@@ -175,6 +176,7 @@ fn requests() -> Vec<Sample> {
         cause: EndCause::LeaseEnded,
         detail: String::new(),
         done: counts(),
+        report: None,
     };
     let changes = Changes { since: 40, through: 42, sessions: vec![report()], more: false };
     let heartbeat = Heartbeat { number: 9, load: load(), changes, ended: vec![end] };
@@ -186,6 +188,7 @@ fn requests() -> Vec<Sample> {
         first_lane: 32,
         lanes: 32,
         pool_lanes: 64,
+        replaces: false,
         settings: settings(),
     };
     let close = CloseSession { session: session(), incarnation: INCARNATION };
@@ -199,6 +202,8 @@ fn requests() -> Vec<Sample> {
         lanes: 32,
         dynamics: 0x0123_4567_89ab_cdef,
         moving: true,
+        node: String::new(),
+        replaces: false,
     };
     let attach_memory =
         AttachMemory { version: 1, pool: POOL, index: 1, incarnation: INCARNATION, secret: secret() };
@@ -227,6 +232,37 @@ fn requests() -> Vec<Sample> {
         sample("request-store_list", Request::StoreList(list)),
         sample("request-store_read", Request::StoreRead(read)),
         sample("request-store_repair", Request::StoreRepair(repair)),
+    ]
+}
+
+/// Requests with fields that are left out of most.
+fn further_requests() -> Vec<Sample> {
+    let described = SessionReport { replaces: true, attached: Some(false), transport: None, ..report() };
+    let end = SessionEnd {
+        session: session(),
+        incarnation: INCARNATION,
+        cause: EndCause::LeaseEnded,
+        detail: String::new(),
+        done: counts(),
+        report: Some(Box::new(described)),
+    };
+    let heartbeat = Heartbeat { number: 1, load: load(), changes: Changes::default(), ended: vec![end] };
+    let open =
+        OpenPool { pool: POOL, lanes: 64, settings: settings(), labels: labels(), spread: Spread::Even };
+    let replace = ReplaceSession {
+        open,
+        index: 1,
+        incarnation: INCARNATION,
+        first_lane: 32,
+        lanes: 32,
+        dynamics: 0x0123_4567_89ab_cdef,
+        moving: false,
+        node: "n1".into(),
+        replaces: true,
+    };
+    vec![
+        sample("request-heartbeat-retold", Request::Heartbeat(heartbeat)),
+        sample("request-replace_session-unknown", Request::ReplaceSession(replace)),
     ]
 }
 
@@ -282,6 +318,7 @@ fn answers() -> Vec<Sample> {
         cause: EndCause::Closed,
         detail: String::new(),
         done: counts(),
+        report: None,
     };
     let welcome = Welcome { version: 1, program: "rollhouse/0.1.0".into(), role: Role::Trainer };
     let entry = StoreEntry { name: "0000000012.seg".into(), bytes: Some(1 << 20) };
@@ -361,7 +398,13 @@ fn envelopes() -> Vec<Sample> {
 }
 
 fn samples() -> Vec<Sample> {
-    requests().into_iter().chain(answers()).chain(sidecars()).chain(envelopes()).collect()
+    requests()
+        .into_iter()
+        .chain(further_requests())
+        .chain(answers())
+        .chain(sidecars())
+        .chain(envelopes())
+        .collect()
 }
 
 fn folder() -> PathBuf {

@@ -169,6 +169,7 @@ impl Node {
                             cause: EndCause::Closed,
                             detail: String::new(),
                             done: SessionCounts { steps: 7, ..SessionCounts::default() },
+                            report: None,
                         };
                         responder.respond(Ok(end)).await.unwrap();
                     }
@@ -197,6 +198,7 @@ impl Node {
             first_lane: open.first_lane,
             lanes: open.lanes,
             pool_lanes: open.pool_lanes,
+            replaces: open.replaces,
             attached: Some(true),
             transport: Some("quic".to_owned()),
             done: SessionCounts::default(),

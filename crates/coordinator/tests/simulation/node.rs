@@ -35,6 +35,8 @@ pub(crate) struct Node {
     /// The newest incarnation seen of each session, kept for as long as the node lives.
     seen: BTreeMap<SessionId, Incarnation>,
     ended: Vec<SessionEnd>,
+    /// Ends that a coordinator has heard of: the next one has to.
+    told: Vec<SessionEnd>,
     heartbeats: u64,
     log: ReportLog,
 }
@@ -51,6 +53,7 @@ impl Node {
             term: 0,
             seen: BTreeMap::new(),
             ended: Vec::new(),
+            told: Vec::new(),
             heartbeats: 0,
             log: ReportLog::default(),
         }
@@ -85,6 +88,9 @@ impl Node {
         if registered.term < self.term {
             return false;
         }
+        if registered.term > self.term {
+            self.ended.append(&mut self.told);
+        }
         self.term = registered.term;
         self.log.begin(registered.known);
         true
@@ -102,7 +108,7 @@ impl Node {
     /// `told` are the ends that the heartbeat carried, `since` is where its changes began.
     pub(crate) fn taken(&mut self, taken: &HeartbeatTaken, since: u64, told: &[SessionEnd]) {
         self.log.acknowledge(since, taken.known);
-        self.ended.retain(|end| !told.contains(end));
+        self.told.extend(self.ended.extract_if(.., |end| told.contains(end)));
         self.draining |= taken.drain;
         self.close_all(&taken.close);
     }
@@ -145,6 +151,7 @@ impl Node {
             first_lane: request.first_lane,
             lanes,
             pool_lanes: request.pool_lanes,
+            replaces: request.replaces,
             attached: Some(false),
             transport: None,
             done: SessionCounts::default(),
@@ -198,6 +205,7 @@ impl Node {
             cause,
             detail: String::new(),
             done: held.report.done,
+            report: Some(Box::new(held.report)),
         };
         self.ended.push(end.clone());
         end

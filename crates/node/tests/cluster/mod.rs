@@ -296,6 +296,7 @@ pub fn session(pool: u128, env: &str, lanes: u32) -> OpenSession {
         first_lane: 0,
         lanes,
         pool_lanes: lanes,
+        replaces: false,
         settings: LaneSettings {
             env: env.to_owned(),
             options: Default::default(),
