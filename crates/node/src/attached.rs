@@ -13,6 +13,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,7 +22,6 @@ use rollhouse_arena::{ServeError, ServingRemote};
 use rollhouse_core::panic_message;
 use rollhouse_wire::{AttachSocket, EndCause, MemoryAttached, Refusal, RefusalCode, failpoint};
 use tokio::sync::{Semaphore, oneshot, watch};
-use tokio::time::MissedTickBehavior;
 
 use crate::executor::{JobError, Waits};
 use crate::hosted::{Gone, Home, Lent, Unanswered, waits_for_recorder};
@@ -200,8 +200,7 @@ impl Thread {
         let mut watch = HangWatch::new(hosting.hang_deadline());
         let began = Instant::now();
         let mut turns = place.session.turns();
-        let mut look = tokio::time::interval(LOOK_EVERY);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut look = pin!(tokio::time::sleep(Duration::ZERO));
         let (mut wants_memory, mut watched) = (true, true);
         loop {
             tokio::select! {
@@ -229,7 +228,7 @@ impl Thread {
                     }
                     self.stop();
                 }
-                _ = look.tick() => {
+                () = &mut look => {
                     if let Some(remote) = &self.remote {
                         remote.beat();
                     }
@@ -238,9 +237,12 @@ impl Thread {
                     }
                     let beats = self.desk.beats.load(Ordering::Relaxed);
                     let at_rest = beats.is_multiple_of(2) || waits();
-                    if let Verdict::Hung(still) = watch.look(began.elapsed(), beats, at_rest) {
+                    let now = began.elapsed();
+                    if let Verdict::Hung(still) = watch.look(now, beats, at_rest) {
                         return End::Hung(still);
                     }
+                    let next = tokio::time::Instant::now() + watch.look_at(now).saturating_sub(now);
+                    look.as_mut().reset(next);
                 }
             }
         }
@@ -343,9 +345,6 @@ async fn turned_away(turns: &mut watch::Receiver<Turn>, number: u64) -> bool {
     let turn = turns.wait_for(|turn| turn.admit(number).is_err()).await;
     turn.map_or(true, |turn| turn.admit(number) == Err(TurnOver::Ended))
 }
-
-/// How late a thread is told to stop that missed being told, and how fresh the node's heartbeat in memory is.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Room comes when another owner detaches.
 const ROOM_RETRY_MS: u64 = 1_000;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rollhouse_core::panic_message;
 use tokio::sync::oneshot;
 
-use crate::{HangWatch, NodeFigures, Verdict};
+use crate::{HANG_SLACK, HangWatch, NodeFigures, Verdict};
 
 /// Whether a job waits for something of ours, such as a disk that cannot follow: that is no hang.
 pub(crate) type Waits = Box<dyn Fn() -> bool + Send>;
@@ -168,15 +168,18 @@ impl Executor {
         self.shared.lock().jobs.len()
     }
 
-    /// Gives up threads that hang, and starts others for them. To be called now and then.
-    pub(crate) fn look(&self) {
+    /// Gives up threads that hang, and starts others for them. To be called again after the time it answers with.
+    pub(crate) fn look(&self) -> Duration {
         let now = self.began.elapsed();
-        let mut given_up = 0;
+        let (mut given_up, mut again_at) = (0, now + HANG_SLACK);
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         watches.retain_mut(|watched| {
             let mut current = watched.slot.lock().unwrap_or_else(PoisonError::into_inner);
             let waits = current.job.as_ref().is_none_or(|hold| (hold.waits)());
-            let Verdict::Hung(still) = watched.watch.look(now, current.number, waits) else { return true };
+            let Verdict::Hung(still) = watched.watch.look(now, current.number, waits) else {
+                again_at = again_at.min(watched.watch.look_at(now));
+                return true;
+            };
             let Some(hold) = current.job.take() else { return true };
             current.abandoned = (hold.give_up)(JobError::Hung(still));
             given_up += u32::from(current.abandoned);
@@ -193,6 +196,7 @@ impl Executor {
             let workers = self.watches.lock().unwrap_or_else(PoisonError::into_inner).len();
             self.shared.lock().workers = workers;
         }
+        again_at.saturating_sub(now)
     }
 
     /// Starts a worker.

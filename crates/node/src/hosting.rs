@@ -251,10 +251,8 @@ impl Hosting {
         self.table().answer_close(session, incarnation)
     }
 
-    /// What has to be looked after about once a second: threads that hang, leases that are over, and counts that
-    /// have not been told.
+    /// What has to be looked after about once a second: leases that are over, and counts that have not been told.
     pub(crate) fn look(self: &Arc<Self>) {
-        self.executor.look();
         let now = self.now();
         let (overdue, open) = {
             let table = self.table();

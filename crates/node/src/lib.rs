@@ -104,4 +104,4 @@ pub use shipping::{LOOK_EVERY, ShipFigures, Shipping, ShippingConfig};
 pub use table::{Attachment, MAX_SESSIONS, SessionTable, Transport};
 pub(crate) use tally::Tally;
 pub use turn::{Turn, TurnOver};
-pub use watch::{HangWatch, Verdict};
+pub use watch::{HANG_SLACK, HangWatch, Verdict};

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -212,7 +213,7 @@ fn bind(served: &Served, shown: &Shown) -> Result<(Listener, Option<AttachListen
     Ok((listener, local))
 }
 
-/// Accepts connections and looks after the sessions once a second, until it is told to stop.
+/// Accepts connections and looks after the sessions and the threads that step them, until it is told to stop.
 async fn accept(
     listener: &mut Listener,
     connections: &mut JoinSet<()>,
@@ -222,6 +223,7 @@ async fn accept(
 ) {
     let mut look = tokio::time::interval(LOOK_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut hangs = pin!(tokio::time::sleep(Duration::ZERO));
     loop {
         tokio::select! {
             arrival = listener.accept() => match arrival {
@@ -244,6 +246,10 @@ async fn accept(
                 shown.pulse.mark();
                 hosting.look();
                 shown.arrivals.lock().unwrap_or_else(PoisonError::into_inner).clone_from(listener.counts());
+            }
+            () = &mut hangs => {
+                let again = hosting.executor.look();
+                hangs.as_mut().reset(tokio::time::Instant::now() + again);
             }
             _ = stopped.wait_for(|&stopped| stopped) => break,
         }
@@ -305,7 +311,7 @@ impl std::error::Error for ServeError {
     }
 }
 
-/// How fresh reported counts are, and how late a lease or a hang is noticed.
+/// How fresh reported counts are, and how late the end of a lease is noticed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How long peers are given to hear that the node goes away.

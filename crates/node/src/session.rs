@@ -114,8 +114,18 @@ impl SessionActor {
         if let Verdict::Hung(still) = self.watch.look(self.began.elapsed(), beats, waits) {
             // Should it ever move again, it is to end at once.
             self.stepping.cancel.end(Interruption::Hung);
+            if let Some(run) = self.stepping.recording.upgrade() {
+                run.cut_short(Interruption::Hung);
+            }
             self.end(Arc::new(Exit::Hung(still)), ctx);
+        } else {
+            self.look_again(ctx);
         }
+    }
+
+    fn look_again(&self, ctx: &mut Context<Self>) {
+        let now = self.began.elapsed();
+        ctx.run_later(self.watch.look_at(now).saturating_sub(now), Self::look);
     }
 }
 
@@ -136,7 +146,7 @@ impl Actor for SessionActor {
         });
         // Task: session actor.
         ctx.spawn(told);
-        ctx.run_interval(LOOK_EVERY.min(self.stepping.hang_deadline / 4), Self::look);
+        self.look_again(ctx);
     }
 
     /// Also runs while a panic unwinds the actor.
@@ -146,9 +156,6 @@ impl Actor for SessionActor {
         let _told = self.node.try_send(down);
     }
 }
-
-/// Hangs are rare and their deadline is long: a look a second is fresh enough.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 pub(crate) mod testing {
