@@ -14,7 +14,7 @@ use rollhouse_wire::{
 use tokio::sync::{Mutex, MutexGuard, watch};
 
 use crate::executor::{Executor, Full, JobError, Waits};
-use crate::owned::{FrameRequest, MemoryFault, OwnedSession, RequestFault};
+use crate::owned::{FrameRequest, MemoryFault, OwnedSession, RecordingWatch, RequestFault};
 use crate::tally::Told;
 use crate::turn::{Turn, TurnOver};
 use crate::{Cancel, Exit, NodeFigures, Progress};
@@ -70,6 +70,8 @@ pub(crate) struct Collecting {
 #[derive(Debug)]
 enum Seat {
     Home(Box<Home>),
+    /// A thread has it; if it does not come back, it is gone.
+    Away(RecordingWatch),
     Gone(Gone),
 }
 
@@ -158,14 +160,11 @@ impl Owned {
     /// request that was answered. Whether answers say what a log needs, if the owner wants them to, comes with it.
     pub(crate) async fn take_over(&self, attachment: u64, log: bool) -> Result<(u32, bool), Gone> {
         self.turn.send_modify(|turn| turn.take_over(attachment));
-        match &mut *self.seat.lock().await {
-            Seat::Home(home) => {
-                let logs = log && home.session.keep_log();
-                self.movable.store(logs, Ordering::Relaxed);
-                Ok((home.session.last(), logs))
-            }
-            Seat::Gone(gone) => Err(gone.clone()),
-        }
+        let mut seat = self.seat.lock().await;
+        let home = seat.home()?;
+        let logs = log && home.session.keep_log();
+        self.movable.store(logs, Ordering::Relaxed);
+        Ok((home.session.last(), logs))
     }
 
     /// Whether its owner keeps a log, and so can move it.
@@ -194,10 +193,7 @@ impl Owned {
         if self.turn.borrow().admit(attachment) == Err(TurnOver::Replaced) {
             return Err(Unanswered::Replaced);
         }
-        let home = match &mut *seat {
-            Seat::Home(home) => home,
-            Seat::Gone(gone) => return Err(Unanswered::Gone(gone.clone())),
-        };
+        let home = seat.home().map_err(Unanswered::Gone)?;
         if self.cancel.is_cancelled() {
             return Err(Unanswered::Ended);
         }
@@ -212,7 +208,7 @@ impl Owned {
                     self.tell_if_stale(home, figures);
                     answer.map_err(Unanswered::Fault)
                 }
-                Err(panic) => Err(lose(&mut seat, JobError::Panicked(panic_message(&*panic)))),
+                Err(panic) => Err(Unanswered::Gone(seat.lose(JobError::Panicked(panic_message(&*panic))))),
             };
         }
         self.answer_on_worker(seat, header, request, executor, figures).await
@@ -227,7 +223,7 @@ impl Owned {
         if self.cancel.is_cancelled() {
             return Err(Unanswered::Ended);
         }
-        let home = take_home(&mut seat).map_err(Unanswered::Gone)?;
+        let home = seat.take().map_err(Unanswered::Gone)?;
         self.lent.store(true, Ordering::Relaxed);
         Ok((Lent { owned: self, seat }, home))
     }
@@ -240,7 +236,7 @@ impl Owned {
         executor: &Executor,
         figures: &Arc<NodeFigures>,
     ) -> Result<Bytes, Unanswered> {
-        let mut home = take_home(&mut seat).map_err(Unanswered::Gone)?;
+        let mut home = seat.take().map_err(Unanswered::Gone)?;
         let waits = waits_for_recorder(&home.session);
         let parts = (home, std::mem::take(request));
         let (own, cancel) = (Arc::clone(figures), self.cancel.clone());
@@ -268,9 +264,9 @@ impl Owned {
                 *seat = Seat::Home(home);
                 worked.answer.map_or(Err(Unanswered::Ended), |answer| answer.map_err(Unanswered::Fault))
             }
-            Ok(Err(error)) => Err(lose(&mut seat, error)),
+            Ok(Err(error)) => Err(Unanswered::Gone(seat.lose(error))),
             // The executor went away with the job.
-            Err(_) => Err(lose(&mut seat, JobError::Panicked("the node is going away".to_owned()))),
+            Err(_) => Err(Unanswered::Gone(seat.lose(JobError::Panicked(GOING_AWAY.to_owned())))),
         }
     }
 
@@ -290,20 +286,17 @@ impl Owned {
             return Ok(Envelope { payload: Vec::new(), ..command }.answered::<()>(Err(refusal)));
         }
         let mut seat = self.seat.lock().await;
-        let home = match &mut *seat {
-            Seat::Home(home) => home,
-            Seat::Gone(gone) => return Err(Some(gone.clone())),
-        };
+        let home = seat.home().map_err(Some)?;
         if self.cancel.is_cancelled() {
             return Err(None);
         }
         if home.session.is_prompt() && home.session.lanes() <= PROMPT_LANES {
             let done = catch_unwind(AssertUnwindSafe(|| home.session.command(command)));
             self.tell_if_stale(home, figures);
-            return done.map_err(|panic| Some(lost(&mut seat, JobError::Panicked(panic_message(&*panic)))));
+            return done.map_err(|panic| Some(seat.lose(JobError::Panicked(panic_message(&*panic)))));
         }
         let waits = waits_for_recorder(&home.session);
-        let home = take_home(&mut seat).map_err(Some)?;
+        let home = seat.take().map_err(Some)?;
         let cancel = self.cancel.clone();
         let work = move |(mut home, command): (Box<Home>, Envelope)| {
             let answer = (!cancel.is_cancelled()).then(|| home.session.command(command));
@@ -325,9 +318,9 @@ impl Owned {
                 *seat = Seat::Home(home);
                 answer.ok_or(None)
             }
-            Ok(Err(error)) => Err(Some(lost(&mut seat, error))),
+            Ok(Err(error)) => Err(Some(seat.lose(error))),
             // The executor went away with the job.
-            Err(_) => Err(Some(lost(&mut seat, JobError::Panicked("the node is going away".to_owned())))),
+            Err(_) => Err(Some(seat.lose(JobError::Panicked(GOING_AWAY.to_owned())))),
         }
     }
 
@@ -356,20 +349,19 @@ impl Owned {
         self.cancel.end(wanted.cause.interruption());
         self.turn.send_modify(Turn::end);
         let mut seat = self.seat.lock().await;
-        let home = match std::mem::replace(&mut *seat, Seat::Gone(wanted.clone())) {
-            Seat::Home(home) => home,
-            Seat::Gone(gone) => {
-                *seat = Seat::Gone(gone.clone());
-                return gone;
-            }
+        let home = match seat.take() {
+            Ok(home) => home,
+            Err(gone) => return gone,
         };
+        let recording = home.session.recording_watch();
+        *seat = Seat::Gone(wanted.clone());
         drop(seat);
         match finish(home, wanted.cause.interruption(), executor).await {
             Ok(stats) => {
                 self.told.update((&stats).into(), figures);
                 wanted
             }
-            Err(error) => Gone { cause: cause_of(&error), detail: error.to_string() },
+            Err(error) => gone_by(&error, &recording),
         }
     }
 }
@@ -389,9 +381,7 @@ impl Lent<'_> {
 
     /// The session does not come back.
     pub(crate) fn lose(mut self, error: JobError) -> Gone {
-        let gone = Gone { cause: cause_of(&error), detail: error.to_string() };
-        *self.seat = Seat::Gone(gone.clone());
-        gone
+        self.seat.lose(error)
     }
 }
 
@@ -564,27 +554,40 @@ async fn finish(
     finished.map_err(|error| panicked(error.to_string()))
 }
 
-/// Takes the session away from its seat: if it does not come back, it is gone.
-fn take_home(seat: &mut Seat) -> Result<Box<Home>, Gone> {
-    let away = Seat::Gone(Gone { cause: EndCause::Failed, detail: LOST_ON_THE_WAY.to_owned() });
-    match std::mem::replace(seat, away) {
-        Seat::Home(home) => Ok(home),
-        Seat::Gone(gone) => {
-            *seat = Seat::Gone(gone.clone());
-            Err(gone)
+impl Seat {
+    /// The session, if it is there.
+    fn home(&mut self) -> Result<&mut Box<Home>, Gone> {
+        match self {
+            Self::Home(home) => Ok(home),
+            Self::Away(_) => Err(Gone { cause: EndCause::Failed, detail: LOST_ON_THE_WAY.to_owned() }),
+            Self::Gone(gone) => Err(gone.clone()),
         }
+    }
+
+    /// Takes the session away for a thread.
+    fn take(&mut self) -> Result<Box<Home>, Gone> {
+        let away = Self::Away(self.home()?.session.recording_watch());
+        match std::mem::replace(self, away) {
+            Self::Home(home) => Ok(home),
+            Self::Away(_) | Self::Gone(_) => unreachable!("it was home just now"),
+        }
+    }
+
+    /// Notes that the session was lost with the thread that had it.
+    fn lose(&mut self, error: JobError) -> Gone {
+        let none = RecordingWatch::default();
+        let gone = gone_by(&error, if let Self::Away(recording) = self { recording } else { &none });
+        *self = Self::Gone(gone.clone());
+        gone
     }
 }
 
-/// Notes that the session was lost with the worker that had it.
-fn lose(seat: &mut Seat, error: JobError) -> Unanswered {
-    Unanswered::Gone(lost(seat, error))
-}
-
-fn lost(seat: &mut Seat, error: JobError) -> Gone {
-    let gone = Gone { cause: cause_of(&error), detail: error.to_string() };
-    *seat = Seat::Gone(gone.clone());
-    gone
+/// How a session is gone that a thread had. Of one that hangs the open episodes end so, as nobody else ends them.
+fn gone_by(error: &JobError, recording: &RecordingWatch) -> Gone {
+    if matches!(error, JobError::Hung(_)) {
+        recording.cut_short(Interruption::Hung);
+    }
+    Gone { cause: cause_of(error), detail: error.to_string() }
 }
 
 fn busy(retry_after: Duration) -> Refusal {
@@ -601,8 +604,8 @@ const fn cause_of(error: &JobError) -> EndCause {
 
 /// Stepping waits for the recorder when the disk cannot follow: that is no hang.
 pub(crate) fn waits_for_recorder(session: &OwnedSession) -> Waits {
-    let recording = session.recording().map(Arc::downgrade);
-    Box::new(move || recording.as_ref().and_then(std::sync::Weak::upgrade).is_some_and(|run| run.is_behind()))
+    let recording = session.recording_watch();
+    Box::new(move || recording.is_behind())
 }
 
 /// Batches that cost less are stepped on the data thread: a hand-over to another thread and back costs as much.
@@ -623,6 +626,9 @@ const FLUSH_AFTER: Duration = Duration::from_secs(1);
 
 /// An owner that has gone is noticed sooner.
 const LENT_RETRY_MS: u64 = 50;
+
+/// What ends with the executor.
+const GOING_AWAY: &str = "the node is going away";
 
 /// Seen only by those who come after a task was ended by force while another thread had the session.
 const LOST_ON_THE_WAY: &str = "the session was lost while another thread had it";

@@ -10,6 +10,7 @@
 //! as well (`memory.rs`).
 
 mod memory;
+mod recording;
 mod resume;
 
 use std::fmt;
@@ -35,7 +36,10 @@ use crate::answer::{Answer, Sidecar};
 use crate::commands;
 use crate::plan::SessionPlan;
 
+use recording::Recording;
+
 pub(crate) use memory::MemoryFault;
+pub(crate) use recording::RecordingWatch;
 
 /// Lanes stepped by their owner, and the answer to its last request. Moved to whichever thread steps it.
 #[derive(Debug)]
@@ -45,7 +49,7 @@ pub struct OwnedSession {
     layout: FrameLayout,
     /// Where to begin the recording at the first reset; `None` when nothing is recorded, and afterwards.
     recorder: Option<Arc<Recorder>>,
-    recording: Option<Arc<RunRecorder>>,
+    recording: Recording,
     /// Whether anything has moved: then the lanes stay in the memory they are in.
     begun: bool,
     /// Shared memory that the lanes lie in, once an owner has attached by it.
@@ -138,7 +142,7 @@ impl OwnedSession {
             engine,
             layout,
             recorder,
-            recording: None,
+            recording: Recording::default(),
             begun: false,
             memory: None,
             generation: 0,
@@ -171,12 +175,17 @@ impl OwnedSession {
 
     /// Whether stepping it now takes a bounded time: the env never waits, and neither does the recorder.
     pub(crate) fn is_prompt(&self) -> bool {
-        self.plan.entry.is_bounded() && !self.recording.as_ref().is_some_and(|run| run.is_behind())
+        self.plan.entry.is_bounded() && !self.recording.run().is_some_and(|run| run.is_behind())
     }
 
     /// What it is recorded by, once there is something to record.
     pub const fn recording(&self) -> Option<&Arc<RunRecorder>> {
-        self.recording.as_ref()
+        self.recording.run()
+    }
+
+    /// The same for those who wait while another thread steps it.
+    pub(crate) fn recording_watch(&self) -> RecordingWatch {
+        self.recording.watch()
     }
 
     /// Whether a request with that header may follow; to be asked before anything is allocated for it.
@@ -273,7 +282,7 @@ impl OwnedSession {
     /// The refusal of a request that cannot be recorded now, if its session waits for the disk. Stepped all the
     /// same, it would stop in the middle of a step once the recorder's buffers are used up.
     fn waits_for_disk(&self) -> Option<Refusal> {
-        let outage = match (&self.recording, &self.recorder) {
+        let outage = match (self.recording.run(), &self.recorder) {
             (Some(run), _) => run.outage(),
             (None, Some(recorder)) => recorder.outage(),
             (None, None) => None,
@@ -308,7 +317,7 @@ impl OwnedSession {
             return commands::run(CommandLanes::of(engine), command);
         }
         let mut record = |engine: &mut Engine| {
-            begin_recording(plan, engine, recorder, recording).map_err(|refusal| CommandError::Recording {
+            recording.begin(plan, engine, recorder).map_err(|refusal| CommandError::Recording {
                 message: refusal.message,
                 retry_after_ms: refusal.retry_after_ms,
             })
@@ -366,7 +375,7 @@ impl OwnedSession {
     /// Begins episodes; the newest frame shows them.
     fn begin_episodes(&mut self, reset: &Reset) -> Result<(), Refusal> {
         let Self { plan, engine, recorder, recording, .. } = self;
-        begin_recording(plan, engine, recorder, recording)?;
+        recording.begin(plan, engine, recorder)?;
         self.begun = true;
         self.engine.reset(reset).map(drop).map_err(|error| refusal_of(&error))
     }
@@ -464,21 +473,6 @@ impl OwnedSession {
         self.put_log(&mut notes);
         (!notes.is_empty()).then_some(notes)
     }
-}
-
-/// Begins the recording, if there is to be one and there is none yet.
-fn begin_recording(
-    plan: &SessionPlan,
-    engine: &mut Engine,
-    recorder: &mut Option<Arc<Recorder>>,
-    recording: &mut Option<Arc<RunRecorder>>,
-) -> Result<(), Refusal> {
-    let Some(waiting) = recorder else { return Ok(()) };
-    let run = plan.record_on(waiting)?;
-    engine.record_with(&run).map_err(|error| refusal_of(&error))?;
-    *recording = Some(Arc::new(run));
-    *recorder = None;
-    Ok(())
 }
 
 /// How the episodes of lost lanes ended.
@@ -858,6 +852,35 @@ mod tests {
         }
     }
 
+    /// Two lanes of CartPole that are recorded there.
+    fn recorded(driven: &DrivenRecorder) -> OwnedSession {
+        let mut open = asked("CartPole-v1", 2, AutoresetMode::NextStep);
+        open.settings.record = RecordRule::All;
+        let plan = SessionPlan::of(&open, &Registry::builtin(), "test 1").unwrap();
+        OwnedSession::make(Arc::new(plan), Some(Arc::clone(driven.recorder()))).unwrap()
+    }
+
+    /// A trainer that attached by memory before its first reset was given up as hung when the disk was slow for longer
+    /// than the deadline: whoever watched its thread knew of no recording, as there had been none when it was lent.
+    #[test]
+    fn whoever_watches_a_session_sees_that_it_waits_for_a_recording_that_began_meanwhile() {
+        let disk = Arc::new(FaultyDisk::new());
+        let dir = std::path::Path::new("/spool");
+        let driven = DrivenRecorder::open(disk, dir, RecorderConfig::default(), 1, Duration::ZERO).unwrap();
+        let mut session = recorded(&driven);
+        let watch = session.recording_watch();
+        reset(&mut session, 1);
+        // Nothing takes what is recorded.
+        let mut number = 2;
+        while !session.recording().unwrap().is_behind() {
+            assert!(!watch.is_behind());
+            step(&mut session, number, &[0, 1]);
+            session.engine.flush().unwrap();
+            number += 1;
+        }
+        assert!(watch.is_behind());
+    }
+
     #[test]
     fn a_session_whose_disk_is_full_is_refused_by_name_moves_nothing_and_goes_on_when_there_is_room() {
         let disk = FaultyDisk::new();
@@ -865,15 +888,7 @@ mod tests {
         let dir = std::path::Path::new("/spool");
         let mut driven =
             DrivenRecorder::open(Arc::new(disk.clone()), dir, config, 1, Duration::ZERO).unwrap();
-        let open = OpenSession {
-            settings: LaneSettings {
-                record: RecordRule::All,
-                ..asked("CartPole-v1", 2, AutoresetMode::NextStep).settings
-            },
-            ..asked("CartPole-v1", 2, AutoresetMode::NextStep)
-        };
-        let plan = SessionPlan::of(&open, &Registry::builtin(), "test 1").unwrap();
-        let mut session = OwnedSession::make(Arc::new(plan), Some(Arc::clone(driven.recorder()))).unwrap();
+        let mut session = recorded(&driven);
         reset(&mut session, 1);
         step(&mut session, 2, &[0, 1]);
         disk.set_faults(Faults { capacity: Some(0), ..Faults::default() });
@@ -886,9 +901,7 @@ mod tests {
         }
         assert_eq!(session.stats().unwrap().steps, 2, "one batch of two lanes");
         // One that has not begun is refused as well.
-        let plan = SessionPlan::of(&open, &Registry::builtin(), "test 1").unwrap();
-        let mut other = OwnedSession::make(Arc::new(plan), Some(Arc::clone(driven.recorder()))).unwrap();
-        assert_eq!(refusal(&reset(&mut other, 1)).code, RefusalCode::Busy);
+        assert_eq!(refusal(&reset(&mut recorded(&driven), 1)).code, RefusalCode::Busy);
         disk.set_faults(Faults::default());
         driven.turn(Duration::from_secs(12));
         let answer = read(&step(&mut session, 6, &[0, 1]));

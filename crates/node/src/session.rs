@@ -73,6 +73,9 @@ impl Stepping {
                     Ok(Ok(report)) => Exit::Finished(Box::new(report)),
                     // One of several stepping threads did not answer.
                     Ok(Err(RolloutError::Step(StepError::Hung))) => {
+                        if let Some(run) = &job.recording {
+                            run.cut_short(Interruption::Hung);
+                        }
                         Exit::Hung(job.rollout.engine.step_deadline)
                     }
                     Ok(Err(error)) => Exit::Failed(error),

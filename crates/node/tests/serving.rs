@@ -315,6 +315,39 @@ fn a_session_that_hangs_is_given_up_its_owner_told_and_another_thread_takes_its_
 }
 
 #[test]
+fn the_open_episode_of_a_session_that_hangs_is_in_the_store_as_hung() {
+    let authority = Authority::new();
+    let coordinator = Coordinator::start(&authority);
+    let mut config = authority.node("n1", &coordinator);
+    config.spool = Some(authority.path().join("spool"));
+    config.hang_deadline = Duration::from_millis(500);
+    let node = ClusterNode::start(config).unwrap();
+    coordinator.registered();
+    let mut open = session(1, "test/Faulty-v0", 1);
+    open.settings.options.insert("hang_at".to_owned(), OptionValue::Int(40));
+    open.settings.record = RecordRule::All;
+    coordinator.open(&open).unwrap();
+    let owner = Owner::dial(&authority, &node);
+    let mut stepper = owner.attach(&open);
+    stepper.reset(1);
+    (2..41).for_each(|number| drop(stepper.step(number, &[i64::from(number & 1)])));
+    // What was recorded is handed over when nothing is asked for a while.
+    let beats = |beat: cluster::Heard| matches!(beat, cluster::Heard::Beat(_)).then_some(());
+    while node.recorder().unwrap().recorded.bytes == 0 {
+        coordinator.hear(beats);
+    }
+    stepper.ask(FrameKind::Step, 41, &[0; 8]);
+    assert_eq!(coordinator.end_of(&open).cause, EndCause::Hung);
+    assert!(node.stop(Duration::from_secs(30)).shipped);
+    let library = Library::open(Arc::new(RealDisk), &authority.store()).unwrap();
+    let episodes = library.list(&Query::default()).unwrap();
+    let [episode] = episodes.as_slice() else { panic!("{episodes:?}") };
+    let info = &episode.info;
+    assert_eq!((info.outcome, info.total_reward), (Outcome::Interrupted(Interruption::Hung), None));
+    assert_eq!(info.length, 39);
+}
+
+#[test]
 fn a_lease_that_is_over_ends_the_session_and_its_episodes_as_disconnected() {
     let cluster = Cluster::start(|config| config.lease = Duration::from_millis(200));
     let open = session(1, "CartPole-v1", 3);

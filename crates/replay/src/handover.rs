@@ -1,11 +1,12 @@
 //! The way of full buffers to the writer thread and of empty ones back.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
+use rollhouse_core::Outcome;
 
 use crate::buffer::{Buffer, Layout};
 use crate::clock::driven_wall_ms;
@@ -30,6 +31,8 @@ pub(crate) struct RunShared {
     wake_under: usize,
     /// The run recorder and the block recorders that may still bring something.
     handles: AtomicUsize,
+    /// How open episodes end of a run that those who step it are given up with: an outcome's code and 1, or 0.
+    cut: AtomicU8,
     pub(crate) doorbell: Arc<Doorbell>,
 }
 
@@ -70,6 +73,7 @@ impl RunShared {
             buffer_bytes,
             wake_under: spare / 2,
             handles: AtomicUsize::new(1),
+            cut: AtomicU8::new(0),
             lanes: block_lanes,
             layout,
             doorbell,
@@ -121,8 +125,26 @@ impl RunShared {
         self.handles.load(Ordering::Acquire) == 0
     }
 
+    /// Nobody waits any more for those who step the run. The first call counts. Pairs with the acquire load in
+    /// [`RunShared::cut`]: what was brought before it is written before the run is cut.
+    pub(crate) fn cut_short(&self, outcome: Outcome) {
+        let cut = outcome.code() + 1;
+        let _earlier = self.cut.compare_exchange(0, cut, Ordering::Release, Ordering::Relaxed);
+        self.doorbell.note();
+        self.doorbell.ring();
+    }
+
+    /// How its open episodes end, if it is cut short.
+    pub(crate) fn cut(&self) -> Option<Outcome> {
+        Outcome::from_code(self.cut.load(Ordering::Acquire).checked_sub(1)?)
+    }
+
     /// Gives the full buffer to the writer and takes an empty one, waiting for it if there is none.
     pub(crate) fn exchange(&self, buffer: &mut Box<Buffer>) {
+        if self.cut().is_some() {
+            // Nobody is interested any more, and no writer looks.
+            return buffer.clear();
+        }
         let empty = self.free.pop().or_else(|| self.make()).or_else(|| self.wait_for_free());
         match empty {
             Some(empty) => {
@@ -130,7 +152,7 @@ impl RunShared {
                 self.push_full(full);
             }
             None => {
-                self.doorbell.abandoned.fetch_add(1, Ordering::Relaxed);
+                self.doorbell.abandoned.fetch_add(u64::from(self.cut().is_none()), Ordering::Relaxed);
                 buffer.clear();
             }
         }
@@ -161,6 +183,9 @@ impl RunShared {
     }
 
     fn push_full(&self, buffer: Box<Buffer>) {
+        if self.cut().is_some() {
+            return;
+        }
         if self.doorbell.gone.load(Ordering::Acquire) || self.full.push(buffer).is_err() {
             self.doorbell.abandoned.fetch_add(1, Ordering::Relaxed);
         }
@@ -176,7 +201,7 @@ impl RunShared {
             if let Some(buffer) = self.free.pop() {
                 break Some(buffer);
             }
-            if self.doorbell.gone.load(Ordering::Acquire) {
+            if self.doorbell.gone.load(Ordering::Acquire) || self.cut().is_some() {
                 break None;
             }
             if began.elapsed() < SPIN {

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{RunId, SeedSchedule};
+use rollhouse_core::{Interruption, Outcome, RunId, SeedSchedule};
 
 use crate::block::BlockRecorder;
 use crate::buffer::Layout;
@@ -467,7 +467,14 @@ impl RunRecorder {
         self.shared.is_exhausted()
     }
 
-    /// The same for those who keep no run open by asking.
+    /// Gives up those who step it: what they had handed over is written, its open episodes end as `interruption`
+    /// with the steps that are there and without a return, and what still comes is dropped. Does not block; the
+    /// first call counts. For threads that hang: nobody else ends what they hold.
+    pub fn cut_short(&self, interruption: Interruption) {
+        self.shared.cut_short(Outcome::Interrupted(interruption));
+    }
+
+    /// The same as [`RunRecorder::is_behind`] for those who keep no run open by asking.
     pub fn backlog(&self) -> Backlog {
         Backlog(Arc::clone(&self.shared))
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rollhouse_core::{EpisodeName, GameResult, Interruption, Outcome};
 
-use crate::buffer::{CODE_RESULT_SHIFT, result_of};
+use crate::buffer::{CODE_RESULT_SHIFT, EndEvent, result_of};
 use crate::catalogue;
 use crate::chunk::{Columns, Decoder, Part};
 use crate::disk::{Disk, DiskFile};
@@ -462,7 +462,7 @@ pub(crate) fn info_of(
         run: run.clone(),
         start: start_of(run, lane, number, part.piece.start),
         length: part.piece.age,
-        total_reward: end.map(|end| end.total_reward),
+        total_reward: end.and_then(|end| return_of(&end)),
         outcome: end.and_then(|end| Outcome::from_code(end.code & 15)).unwrap_or(crashed),
         result: end.map_or(GameResult::None, |end| result_of(end.code >> CODE_RESULT_SHIFT)),
         score: part.score,
@@ -470,6 +470,13 @@ pub(crate) fn info_of(
         bytes: share.ceil() as u64,
         place: Place { segment, offset },
     }
+}
+
+/// The return of an episode, as far as it is known: nobody can say what one had come to that was cut off from those
+/// who stepped it.
+pub(crate) fn return_of(end: &EndEvent) -> Option<f64> {
+    let is_finished = Outcome::from_code(end.code & 15).is_some_and(|outcome| outcome.is_finished());
+    Some(end.total_reward).filter(|total| is_finished || !total.is_nan())
 }
 
 /// The intact record at `offset`.

@@ -14,7 +14,9 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::buffer::Buffer;
+use rollhouse_core::{Lanes, Outcome};
+
+use crate::buffer::{Buffer, EndEvent};
 use crate::catalogue;
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -252,12 +254,16 @@ impl Writer {
         let store = &mut self.store;
         self.runs.retain_mut(|run| {
             // Asked first: what the last handle brought is then taken below.
-            let over = run.shared.is_over();
+            let (over, cut) = (run.shared.is_over(), run.shared.cut());
             while let Some(mut buffer) = run.shared.take_full() {
                 worked = true;
                 store.write(run, &mut buffer);
                 run.shared.recycle(buffer);
             }
+            if let Some(outcome) = cut {
+                store.end_episodes(run, outcome);
+            }
+            let over = over || cut.is_some();
             if over {
                 worked = true;
                 store.end_run(run);
@@ -347,6 +353,32 @@ impl Store {
         self.unflushed = (self.unflushed.0 + 1, self.unflushed.1 + episodes);
         if segment.is_flush_due() {
             self.flush();
+        }
+    }
+
+    /// Ends the episodes that are open by what was handed over; their returns are not known.
+    fn end_episodes(&mut self, run: &mut Run, outcome: Outcome) {
+        let starts = run.shared.layout.starts;
+        let blocks: Vec<(u32, usize, u64)> = run
+            .blocks
+            .iter()
+            .map(|(&first_lane, block)| {
+                let table = block.state.table.iter().enumerate();
+                let aged = table.filter(|(_, lane)| lane.age > 0).fold(0, |mask, (lane, _)| mask | 1 << lane);
+                (first_lane, block.state.lanes, if starts { block.state.open } else { aged })
+            })
+            .collect();
+        for (first_lane, lanes, open) in blocks.into_iter().filter(|(_, _, open)| *open != 0) {
+            let end = |lane| EndEvent {
+                total_reward: f64::NAN,
+                hash: 0,
+                pos: 0,
+                lane: lane as u8,
+                code: outcome.code(),
+            };
+            let ends = Lanes(open).map(end).collect();
+            let opened_ms = self.clock.wall_ms();
+            self.write(run, &mut Buffer { first_lane, lanes, opened_ms, ends, ..Buffer::default() });
         }
     }
 

@@ -7,7 +7,7 @@ use rollhouse_wire::{
     Began, ColumnBuffer, FrameKind, Notes, PastEvent, PastRecord, Refusal, RefusalCode, read_past,
 };
 
-use super::{OwnedSession, RequestFault, begin_recording, refusal_of};
+use super::{OwnedSession, RequestFault, refusal_of};
 use crate::answer::Sidecar;
 
 impl OwnedSession {
@@ -43,7 +43,7 @@ impl OwnedSession {
         }
         let records = read_past(columns.bytes(), &self.layout.action).map_err(RequestFault::Past)?;
         let Self { plan, engine, recorder, recording, .. } = self;
-        if let Err(refusal) = begin_recording(plan, engine, recorder, recording) {
+        if let Err(refusal) = recording.begin(plan, engine, recorder) {
             return Ok(Err(refusal));
         }
         self.begun = true;

@@ -1,0 +1,67 @@
+//! What records a session: begun at its first reset, and seen by those who wait for whoever steps it.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use rollhouse_core::Interruption;
+use rollhouse_engine::Engine;
+use rollhouse_replay::{Recorder, RunRecorder};
+use rollhouse_wire::Refusal;
+
+use super::refusal_of;
+use crate::plan::SessionPlan;
+
+/// The recording of a session's run, once there is something to record.
+#[derive(Debug, Default)]
+pub(super) struct Recording {
+    run: Option<Arc<RunRecorder>>,
+    watch: RecordingWatch,
+}
+
+/// The recording of a session that another thread may have. Does not keep the run open.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RecordingWatch(Arc<OnceLock<Weak<RunRecorder>>>);
+
+impl Recording {
+    pub(super) const fn run(&self) -> Option<&Arc<RunRecorder>> {
+        self.run.as_ref()
+    }
+
+    pub(super) fn watch(&self) -> RecordingWatch {
+        self.watch.clone()
+    }
+
+    /// Begins it, if there is to be one and there is none yet.
+    pub(super) fn begin(
+        &mut self,
+        plan: &SessionPlan,
+        engine: &mut Engine,
+        recorder: &mut Option<Arc<Recorder>>,
+    ) -> Result<(), Refusal> {
+        let Some(waiting) = recorder else { return Ok(()) };
+        let run = Arc::new(plan.record_on(waiting)?);
+        engine.record_with(&run).map_err(|error| refusal_of(&error))?;
+        // A session is recorded once: nothing stands there yet.
+        let _set = self.watch.0.set(Arc::downgrade(&run));
+        self.run = Some(run);
+        *recorder = None;
+        Ok(())
+    }
+}
+
+impl RecordingWatch {
+    /// Whether stepping waits for the recorder, or will: that is no hang.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.run().is_some_and(|run| run.is_behind())
+    }
+
+    /// Whoever steps the session is given up: its open episodes end so, as far as they were handed over.
+    pub(crate) fn cut_short(&self, interruption: Interruption) {
+        if let Some(run) = self.run() {
+            run.cut_short(interruption);
+        }
+    }
+
+    fn run(&self) -> Option<Arc<RunRecorder>> {
+        self.0.get().and_then(Weak::upgrade)
+    }
+}
