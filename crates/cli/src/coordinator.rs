@@ -107,6 +107,8 @@ struct State {
     back_off: BackOff,
     /// When it is made anew, if it has failed.
     retry_at: Option<Duration>,
+    /// How often it was made anew.
+    restarts: u64,
     failed: bool,
 }
 
@@ -114,7 +116,8 @@ impl CoordinatorWatch {
     pub(crate) fn new(coordinator: Coordinator, again: Again) -> Self {
         let address = coordinator.address();
         let back_off = BackOff::new(coordinator.term());
-        let state = State { running: Some(coordinator), back_off, retry_at: None, failed: false };
+        let state =
+            State { running: Some(coordinator), back_off, retry_at: None, restarts: 0, failed: false };
         Self { state: Mutex::new(state), again, address, began: Instant::now() }
     }
 
@@ -142,6 +145,7 @@ impl CoordinatorWatch {
             Ok(coordinator) => {
                 say(&format!("coordinator, term {}, listens again", coordinator.term()));
                 state.running = Some(coordinator);
+                state.restarts += 1;
                 state.retry_at = None;
             }
             Err(failure) => {
@@ -198,6 +202,7 @@ impl Figures for CoordinatorWatch {
     }
 
     fn put(&self, page: &mut Page) {
+        let restarts = self.state().restarts;
         let Some(figures) = self.figures() else { return };
         let CoordinatorFigures {
             status,
@@ -212,6 +217,7 @@ impl Figures for CoordinatorWatch {
         } = figures;
         CoordinatorSample {
             status,
+            restarts,
             pools_opened,
             stored_bytes: store.received_bytes,
             store_dropped_segments: store.dropped_segments,

@@ -161,7 +161,9 @@ impl NodeWatch {
         let mut state = self.state();
         let Some(node) = &state.running else { return true };
         let (link, drained, health) = (node.link(), node.is_drained(), node.health());
-        if let Some(mishap) = health.last.as_ref().filter(|_| health.restarts > state.health.restarts) {
+        if let Some(mishap) =
+            health.last.as_ref().filter(|_| health.all_restarts() > state.health.all_restarts())
+        {
             say(&format!("{mishap}; it is made anew, which is a bug in rollhouse"));
         }
         let over = drained || health.failed.is_some();
@@ -228,6 +230,8 @@ impl NodeWatch {
         let (figures, load) = (&self.figures, node.load());
         let requests = &figures.requests;
         let causes = NodeFigures::END_CAUSES.iter().zip(&figures.sessions_ended);
+        let health = node.health();
+        let part_restarts = health.restarts.iter();
         NodeSample {
             steps: figures.steps.get(),
             episodes: std::array::from_fn(|outcome| figures.episodes[outcome].get()),
@@ -246,6 +250,7 @@ impl NodeWatch {
             capacity: self.capacity.into(),
             sessions_ended: causes.map(|(cause, count)| (cause_word(*cause), count.get())).collect(),
             restarts: figures.lane_restarts.get(),
+            part_restarts: part_restarts.map(|(&(part, how), &count)| (part.word(), how, count)).collect(),
             coordinator_lost: figures.coordinator_lost.get(),
             registered: matches!(node.link(), LinkState::Joined { .. }),
             recorder: node.recorder().as_ref().map(recorder).unwrap_or_default(),

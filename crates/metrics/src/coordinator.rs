@@ -9,6 +9,8 @@ use crate::family::{Family, Kind, Page};
 pub struct CoordinatorSample {
     /// The cluster at a glance; what `status` shows.
     pub status: ClusterStatus,
+    /// Times that it failed and was made anew in its process.
+    pub restarts: u64,
     /// Pools opened since its start.
     pub pools_opened: u64,
     /// Bytes of recordings taken into the store since its start.
@@ -21,6 +23,7 @@ impl CoordinatorSample {
     /// Every metric of a coordinator.
     pub const FAMILIES: &'static [Family] = &[
         TERM,
+        RESTARTS,
         NODES,
         CAPACITY,
         LANES,
@@ -38,6 +41,7 @@ impl CoordinatorSample {
     pub fn put(&self, page: &mut Page) {
         let status = &self.status;
         page.value(&TERM, status.term as f64);
+        page.labelled(&RESTARTS, &["panicked"], self.restarts as f64);
         for (state, word) in STATES {
             let count = status.nodes.get(&state).copied().unwrap_or_default();
             page.labelled(&NODES, &[word], f64::from(count));
@@ -71,6 +75,12 @@ const fn counter(name: &'static str, help: &'static str) -> Family {
 }
 
 const TERM: Family = gauge("rollhouse_coordinator_term", "Term of the coordinator; one more at each start.");
+const RESTARTS: Family = Family {
+    name: "rollhouse_coordinator_restarts_total",
+    help: "Times that the coordinator ended by itself and was made anew in its process, by cause.",
+    kind: Kind::Counter,
+    labels: &["cause"],
+};
 const NODES: Family =
     Family { name: "rollhouse_nodes", help: "Known nodes, by state.", kind: Kind::Gauge, labels: &["state"] };
 const CAPACITY: Family =

@@ -42,6 +42,8 @@ pub struct NodeSample {
     pub sessions_ended: Vec<(&'static str, u64)>,
     /// Lanes that were started again after a failure.
     pub restarts: u64,
+    /// Parts of the node that ended and were made anew: which, how it ended, how often.
+    pub part_restarts: Vec<(&'static str, &'static str, u64)>,
     /// Connections to the coordinator that were lost.
     pub coordinator_lost: u64,
     /// Whether a coordinator has it registered.
@@ -114,6 +116,7 @@ impl NodeSample {
         CAPACITY,
         SESSIONS_ENDED,
         RESTARTS,
+        PART_RESTARTS,
         COORDINATOR_LOST,
         REGISTERED,
         RECORDED,
@@ -154,6 +157,9 @@ impl NodeSample {
             page.labelled(&SESSIONS_ENDED, &[cause], count as f64);
         }
         page.value(&RESTARTS, self.restarts as f64);
+        for &(part, cause, count) in &self.part_restarts {
+            page.labelled(&PART_RESTARTS, &[part, cause], count as f64);
+        }
         page.value(&COORDINATOR_LOST, self.coordinator_lost as f64);
         page.value(&REGISTERED, f64::from(u8::from(self.registered)));
         self.recorder.put(page);
@@ -254,6 +260,13 @@ const SESSIONS_ENDED: Family =
     by(&["cause"], counter("rollhouse_sessions_ended_total", "Sessions that ended, by cause."));
 const RESTARTS: Family =
     counter("rollhouse_restarts_total", "Lanes that were started again after a failure.");
+const PART_RESTARTS: Family = by(
+    &["part", "cause"],
+    counter(
+        "rollhouse_part_restarts_total",
+        "Parts of the node that ended by themselves and were made anew, by part and cause.",
+    ),
+);
 const COORDINATOR_LOST: Family =
     counter("rollhouse_coordinator_lost_total", "Times that the connection to the coordinator was lost.");
 const REGISTERED: Family =

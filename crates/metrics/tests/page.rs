@@ -53,6 +53,7 @@ fn node() -> NodeSample {
     figures.episodes = std::array::from_fn(|index| 10 + index as u64);
     figures.step_times = Histogram { bounds: vec![0.001, 0.01], counts: vec![5, 2, 1], sum: 0.5 };
     figures.sessions_ended = vec![("finished", 3)];
+    figures.part_restarts = vec![("link", "panicked", 2)];
     figures
 }
 
@@ -72,6 +73,7 @@ fn coordinator() -> CoordinatorSample {
             transports: BTreeMap::new(),
             store: rollhouse_wire::StoreStatus::default(),
         },
+        restarts: 1,
         pools_opened: 9,
         stored_bytes: 1,
         store_dropped_segments: 0,

@@ -75,7 +75,7 @@ fn a_link_that_panics_is_made_anew_and_the_coordinator_hears_of_the_node_again()
     assert_eq!(coordinator.registered().boot, 7);
     coordinator.hear(|heard| matches!(heard, Heard::Beat(_)).then_some(()));
     let health = node.health();
-    assert_eq!((health.restarts, health.failed), (1, None));
+    assert_eq!((health.all_restarts(), health.failed), (1, None));
     assert_eq!(health.last.unwrap().exit, PartExit::Panicked("in a heartbeat".to_owned()));
     let (said, heard) = sync_channel(1);
     stop.try_send(said).unwrap();
@@ -100,7 +100,7 @@ fn when_serving_owners_panics_they_dial_the_same_address_again_and_step_on() {
     panic_in_the_look(&node);
     let lost = owner.block_on(owner.connection.closed());
     assert!(matches!(lost, ConnectionLost::ByPeer { code: CloseCode::Internal, .. }), "{lost:?}");
-    wait_until(&node.node, |health| health.restarts == 1);
+    wait_until(&node.node, |health| health.all_restarts() == 1);
     assert_eq!(node.health().last.unwrap().to_string(), "the data thread panicked: in a look");
     assert_eq!(node.address(), address);
     // It is bound again after its back-off.

@@ -495,7 +495,7 @@ mod tests {
         first.try_send(PanicNode).unwrap();
         assert!(matches!(*lost.wait(Duration::MAX).unwrap(), Exit::Unwatched));
         assert!(cancel.is_cancelled());
-        wait_until(&node, |health| health.restarts == 1);
+        wait_until(&node, |health| health.all_restarts() == 1);
         let last = node.health().last.unwrap();
         assert_eq!(last.to_string(), "the node actor is gone");
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -6,6 +6,7 @@
 //! running --done--> (over)                                          it was asked to end
 //! ```
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use rollhouse_core::{BackOff, RestartDecision, contained};
 use tokio::sync::watch;
 
 /// A part that is kept going.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
     /// What keeps the table of rollouts.
     Rollouts,
@@ -53,12 +54,44 @@ pub struct Mishap {
 /// How the parts of a node fared.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PartsHealth {
-    /// How often a part ended, and was or will be made anew.
-    pub restarts: u64,
+    /// How often which part ended, and was or will be made anew, by the word of how it ended.
+    pub restarts: BTreeMap<(Part, &'static str), u64>,
     /// The last end of a part.
     pub last: Option<Arc<Mishap>>,
     /// The part that ended too often, or cannot be made anew: the node does not work any more and is to be stopped.
     pub failed: Option<Arc<Mishap>>,
+}
+
+impl PartsHealth {
+    /// How often any part ended, and was or will be made anew.
+    pub fn all_restarts(&self) -> u64 {
+        self.restarts.values().sum()
+    }
+}
+
+impl Part {
+    /// The word in metrics.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Rollouts => "node_actor",
+            Self::Link => "link",
+            Self::Shipping => "shipping",
+            Self::Data => "data",
+            Self::Attach => "attach",
+            Self::Recorder => "recorder",
+        }
+    }
+}
+
+impl PartExit {
+    /// The word in metrics.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Panicked(_) => "panicked",
+            Self::Gone => "gone",
+            Self::Failed(_) => "failed",
+        }
+    }
 }
 
 /// Keeps parts going. Clones keep the same books.
@@ -119,7 +152,7 @@ impl Parts {
 
     fn ended(&self, mishap: Mishap) {
         self.health.send_modify(|health| {
-            health.restarts += 1;
+            *health.restarts.entry((mishap.part, mishap.exit.word())).or_default() += 1;
             health.last = Some(Arc::new(mishap));
         });
     }
@@ -191,7 +224,8 @@ mod tests {
         assert!(pauses.len() == 1 && pauses[0] <= Duration::from_secs(1), "{pauses:?}");
         let exit = PartExit::Panicked("the first does".to_owned());
         let last = Some(Arc::new(Mishap { part: Part::Link, exit }));
-        assert_eq!(health, PartsHealth { restarts: 1, last, failed: None });
+        let restarts = [((Part::Link, "panicked"), 1)].into();
+        assert_eq!(health, PartsHealth { restarts, last, failed: None });
     }
 
     #[test]
@@ -205,6 +239,7 @@ mod tests {
         let mishap = Arc::new(Mishap { part: Part::Data, exit: PartExit::Gone });
         assert_eq!(mishap.to_string(), "the data thread is gone");
         let last = Some(Arc::clone(&mishap));
-        assert_eq!(health, PartsHealth { restarts: 5, last, failed: Some(mishap) });
+        let restarts = [((Part::Data, "gone"), 5)].into();
+        assert_eq!(health, PartsHealth { restarts, last, failed: Some(mishap) });
     }
 }
