@@ -53,8 +53,22 @@ impl Cluster {
 
     /// Starts a node and waits until the coordinator knows it.
     pub fn node(&self, name: &str, coordinator: &str) -> Service {
-        let line = ["node", "--data", name, "--coordinator", coordinator, "--set", "spool.seal_after=200 ms"];
-        let mut node = Service::start(self.folder.path(), &line);
+        self.node_with(name, coordinator, &[], &[])
+    }
+
+    /// The same with more settings, each `SECTION.KEY=VALUE`, and environment variables.
+    pub fn node_with(
+        &self,
+        name: &str,
+        coordinator: &str,
+        settings: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Service {
+        let mut line = vec!["node", "--data", name, "--coordinator", coordinator];
+        for setting in ["spool.seal_after=200 ms"].iter().chain(settings) {
+            line.extend(["--set", setting]);
+        }
+        let mut node = Service::start_with(self.folder.path(), &line, variables);
         node.hear("joined the coordinator");
         node
     }

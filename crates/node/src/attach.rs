@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_wire::{AttachListener, LocalArrival, RefusalCode};
+use rollhouse_wire::{AttachListener, LocalArrival, RefusalCode, failpoint};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -54,6 +54,7 @@ async fn accept(listener: AttachListener, hosting: Arc<Hosting>, sessions: usize
         tokio::select! {
             arrival = listener.accept(), if room => match arrival {
                 Ok(LocalArrival::Admitted(socket)) => {
+                    failpoint("node.attach.accepted");
                     // Task: process at the attach socket.
                     serving.spawn(attached::serve(Arc::clone(&hosting), socket, Arc::clone(&places)));
                 }

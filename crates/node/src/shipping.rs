@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rollhouse_core::{contained, panic_message};
 use rollhouse_replay::{DiskError, DiskFile, Recorder, SealedSegment, Spool};
-use rollhouse_wire::{Call, CallError, Connection, Request, Ship, Shipped};
+use rollhouse_wire::{Call, CallError, Connection, Request, Ship, Shipped, failpoint};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinSet, spawn_blocking};
 
@@ -210,6 +210,7 @@ impl Task<'_> {
     fn take_stock(&mut self) {
         for segment in self.shipping.spool.sealed() {
             self.tell(ShipEvent::Spooled(segment));
+            failpoint("node.shipping.spooled");
         }
         let bytes = self.shipping.recorder.status().open_bytes;
         self.tell(ShipEvent::Open { bytes });

@@ -1,7 +1,10 @@
-//! Places at which a process can be made to die, for tests of what is left behind.
+//! Places at which a process can be made to die or to panic, for tests of what is left behind and of what goes on.
 
-/// Ends this process as SIGKILL does if `ROLLHOUSE_FAILPOINT` names this place. Only in builds with debug assertions;
-/// in others it is nothing, and the variable is not read.
+/// Ends this process as SIGKILL does if `ROLLHOUSE_FAILPOINT` names this place; with `panic:` before the name it panics
+/// instead, the first time. Only in builds with debug assertions; in others it is nothing, and the variable is not read.
+///
+/// # Panics
+/// If it is to.
 #[inline]
 pub fn failpoint(name: &'static str) {
     #[cfg(debug_assertions)]
@@ -13,15 +16,20 @@ pub fn failpoint(name: &'static str) {
 #[cfg(debug_assertions)]
 mod debug {
     use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use rustix::process::{Signal, getpid, kill_process};
 
-    /// The place at which to die, read once.
+    /// The place at which to die or to panic, read once.
     static WANTED: OnceLock<Option<String>> = OnceLock::new();
+    static PANICKED: AtomicBool = AtomicBool::new(false);
 
     pub(super) fn reached(name: &str) {
         let wanted = WANTED.get_or_init(|| std::env::var("ROLLHOUSE_FAILPOINT").ok());
-        if wanted.as_deref() == Some(name) {
+        let Some(wanted) = wanted.as_deref() else { return };
+        if wanted.strip_prefix("panic:") == Some(name) {
+            assert!(PANICKED.swap(true, Ordering::Relaxed), "told to at {name}");
+        } else if wanted == name {
             // Nothing of ours runs after it. A kernel that does not let a process kill itself is not known.
             let _killed = kill_process(getpid(), Signal::KILL);
         }
