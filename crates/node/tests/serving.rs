@@ -521,6 +521,29 @@ fn a_node_that_stops_evicts_its_sessions_ships_what_was_recorded_and_tells_the_c
 }
 
 #[test]
+fn a_session_that_does_not_end_in_time_is_cut_off_when_its_node_stops() {
+    let authority = Authority::new();
+    let coordinator = Coordinator::start(&authority);
+    let node = ClusterNode::start(authority.node("n1", &coordinator)).unwrap();
+    coordinator.registered();
+    let mut open = session(1, "test/Faulty-v0", 1);
+    open.settings.options.insert("hang_at".to_owned(), OptionValue::Int(1));
+    coordinator.open(&open).unwrap();
+    let owner = Owner::dial(&authority, &node);
+    let mut stepper = owner.attach(&open);
+    stepper.reset(1);
+    let taken = || node.figures().queue_wait.counts().iter().sum::<u64>();
+    let before = taken();
+    stepper.ask(FrameKind::Step, 2, &[0; 8]);
+    while taken() == before {
+        owner.block_on(tokio::task::yield_now());
+    }
+    // Its deadline is a minute, the grace period is not.
+    let report = node.stop(Duration::from_millis(300));
+    assert_eq!((report.left, report.told), (1, true));
+}
+
+#[test]
 fn episodes_that_have_ended_reach_the_store_although_their_session_is_stepped_no_further() {
     let authority = Authority::new();
     let coordinator = Coordinator::start(&authority);

@@ -16,13 +16,15 @@ pub struct FaultKinds {
     pub processes: bool,
     /// Disks are full, read-only, and fail to sync.
     pub disks: bool,
+    /// One node is killed, once, and stays away.
+    pub node_lost: bool,
 }
 
 impl FaultKinds {
     /// Nothing goes wrong but what the links do.
-    pub const NONE: Self = Self { network: false, processes: false, disks: false };
-    /// Everything goes wrong.
-    pub const ALL: Self = Self { network: true, processes: true, disks: true };
+    pub const NONE: Self = Self { network: false, processes: false, disks: false, node_lost: false };
+    /// Everything goes wrong, again and again.
+    pub const ALL: Self = Self { network: true, processes: true, disks: true, node_lost: false };
 }
 
 /// One thing that goes wrong.
@@ -58,6 +60,10 @@ pub(crate) fn plan(
     time: Duration,
 ) -> (Vec<(Duration, Fault)>, Vec<Cut>) {
     let (mut faults, mut cuts) = (Vec::new(), Vec::new());
+    if kinds.node_lost {
+        let at = random.millis(5_000, 20_000).min(time);
+        faults.push((at, Fault::Kill { site: Site::Node(random.index(nodes)), away: time - at }));
+    }
     let mut at = random.millis(2_000, 6_000);
     while at < time {
         let site = match random.within(0, 9) {

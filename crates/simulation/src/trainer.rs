@@ -37,6 +37,8 @@ pub(crate) struct Trainer {
     patience: Duration,
     /// When a batch of all of its lanes that are left was last complete, on the world's clock.
     pub(crate) last_batch: Duration,
+    /// How long the slowest of those took.
+    pub(crate) slowest_batch: Duration,
 }
 
 /// A connection of the trainer's.
@@ -96,6 +98,7 @@ impl Trainer {
             think: ctx.random.millis(60, 400),
             patience,
             last_batch: Duration::ZERO,
+            slowest_batch: Duration::ZERO,
         }
     }
 
@@ -311,8 +314,11 @@ impl Trainer {
         if pool.deadline.is_some_and(|deadline| deadline <= ctx.now) {
             pool.sessions.iter_mut().for_each(|session| session.time_out(ctx));
         }
-        if pool.deadline.is_some() && pool.sessions.iter().all(PoolSession::is_at_rest) {
-            pool.deadline = None;
+        if pool.sessions.iter().all(PoolSession::is_at_rest)
+            && let Some(deadline) = pool.deadline.take()
+        {
+            let took = (ctx.now + self.patience).saturating_sub(deadline);
+            self.slowest_batch = self.slowest_batch.max(took);
             pool.next_at = ctx.now + self.think;
             for session in &mut pool.sessions {
                 match session.take_trouble() {

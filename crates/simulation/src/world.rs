@@ -50,6 +50,8 @@ pub struct Outcome {
     /// From the end of the last fault until every trainer that steps had stepped a whole batch, and every node was
     /// joined.
     pub recovered_in: Duration,
+    /// The longest that a trainer waited for a batch.
+    pub slowest_batch: Duration,
     /// Events.
     pub events: u64,
 }
@@ -202,7 +204,9 @@ impl World {
         self.seal();
         self.live_until(self.now + SHIPPING, |_| false);
         self.check_end();
+        let slowest = self.trainers.iter().flatten().map(|trainer| trainer.slowest_batch).max();
         Outcome {
+            slowest_batch: slowest.unwrap_or_default(),
             trace: self.trace,
             counted: self.counted,
             episodes: self.ledger.episodes(),

@@ -3,10 +3,11 @@
 
 mod play;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use play::play_all;
-use rollhouse_simulation::{FaultKinds, LINKS, Setup, World};
+use rollhouse_simulation::{FaultKinds, LINKS, Link, Setup, World};
 
 fn setup(seed: u64, index: usize, kinds: FaultKinds) -> Setup {
     Setup {
@@ -44,6 +45,29 @@ fn on_every_link_partitions_break_no_invariant_and_good_ones_recover_within_5_s(
 }
 
 #[test]
+fn a_killed_node_is_lost_within_5_s_and_its_lanes_step_elsewhere_within_3_s_after_that() {
+    let name = "a_killed_node_is_lost_within_5_s_and_its_lanes_step_elsewhere_within_3_s_after_that";
+    let kinds = FaultKinds { node_lost: true, ..FaultKinds::NONE };
+    // Rebuilding the lanes takes some round trips more.
+    let good = |link: &&Link| link.loss_per_mille <= 20 && link.round_trip <= Duration::from_millis(80);
+    for link in LINKS.iter().filter(good) {
+        let resumed = AtomicU64::new(0);
+        play_all("links", name, SEEDS, |seed| {
+            let outcome = World::new(Setup { link: Some(*link), ..setup(seed, 0, kinds) }).live();
+            let has = |what: &str| outcome.counted.get(what).is_some_and(|&count| count > 0);
+            // Lanes for which there is no room wait for it.
+            if has("session resumed elsewhere") && !has("busy") {
+                assert!(outcome.slowest_batch <= LOST_WITHIN + AGAIN_WITHIN, "{:?}", outcome.slowest_batch);
+                assert!(!has("step given up"), "{:?}", outcome.counted);
+                resumed.fetch_add(1, Ordering::Relaxed);
+            }
+            outcome
+        });
+        assert!(play::seeds(SEEDS).len() == 1 || resumed.into_inner() >= 3, "{}", link.name);
+    }
+}
+
+#[test]
 fn on_every_link_everything_may_go_wrong() {
     for index in 0..LINKS.len() {
         play_all("links", "on_every_link_everything_may_go_wrong", 4, |seed| {
@@ -54,3 +78,5 @@ fn on_every_link_everything_may_go_wrong() {
 
 const SEEDS: u64 = 25;
 const FIVE_SECONDS: Duration = Duration::from_secs(5);
+const LOST_WITHIN: Duration = Duration::from_secs(5);
+const AGAIN_WITHIN: Duration = Duration::from_secs(3);
