@@ -62,15 +62,12 @@ pub(super) fn run(args: &BenchQuicArgs, out: &mut Output) -> Result<Status, Fail
                 framed.measure(args.round_trips, &mut one.framed).await?;
                 one.behind = behind.round_trips(args.round_trips).await?;
                 bare.measure(args.round_trips, &mut one.bare).await?;
-                one.step = lanes.measure(args.round_trips).await?;
-                one.sized = sized.measure(args.round_trips).await?;
             } else {
-                one.sized = sized.measure(args.round_trips).await?;
-                one.step = lanes.measure(args.round_trips).await?;
                 bare.measure(args.round_trips, &mut one.bare).await?;
                 one.behind = behind.round_trips(args.round_trips).await?;
                 framed.measure(args.round_trips, &mut one.framed).await?;
             }
+            (one.step, one.sized) = lanes::measure(&mut lanes, &mut sized, args.round_trips).await?;
             #[cfg(feature = "grpc")]
             grpc.measure(args.round_trips, &mut one.grpc).await?;
             if repetition > 0 {

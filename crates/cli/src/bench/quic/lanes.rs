@@ -68,9 +68,8 @@ impl Lanes {
         sizes.ok_or_else(|| Failure::new(Status::Failed, format_args!("{LANES} lanes do not fit a frame")))
     }
 
-    /// Seconds of the median step.
-    pub(super) async fn measure(&mut self, steps: u32) -> Result<f64, Failure> {
-        let mut times = Vec::with_capacity(steps as usize);
+    /// Adds how long each of so many steps takes.
+    async fn step(&mut self, steps: u32, times: &mut Vec<Duration>) -> Result<(), Failure> {
         for _ in 0..steps {
             let act = Act { first_lane: 0, step: self.steps, obs: &[], actions: self.pool.actions() };
             self.policy.act(act).map_err(failed)?;
@@ -79,7 +78,7 @@ impl Lanes {
             self.pool.step().await.map_err(failed)?;
             times.push(began.elapsed());
         }
-        Ok(median(&mut times))
+        Ok(())
     }
 
     pub(super) async fn close(self) -> Result<(), Failure> {
@@ -106,9 +105,8 @@ impl Sized {
         Ok(Self { reader, writer, payload: vec![7; request], answer, number: 0 })
     }
 
-    /// Seconds of the median round trip.
-    pub(super) async fn measure(&mut self, round_trips: u32) -> Result<f64, Failure> {
-        let mut times: Vec<Duration> = Vec::with_capacity(round_trips as usize);
+    /// Adds how long each of so many round trips takes.
+    async fn echo(&mut self, round_trips: u32, times: &mut Vec<Duration>) -> Result<(), Failure> {
         for _ in 0..round_trips {
             self.number = FrameHeader::next_number(self.number);
             // Both lengths are within the limit of a frame.
@@ -124,9 +122,27 @@ impl Sized {
                 return Err(Failure::new(Status::Failed, format_args!("no answer but {answer:?}")));
             }
         }
-        Ok(median(&mut times))
+        Ok(())
     }
 }
+
+/// Seconds of the median step and of the median round trip of as many bytes. They take turns every few, so that both
+/// meet the same machine: threads that wake each other are half as fast in one second as in the next.
+pub(super) async fn measure(
+    lanes: &mut Lanes,
+    sized: &mut Sized,
+    round_trips: u32,
+) -> Result<(f64, f64), Failure> {
+    let (mut steps, mut echoes) = (Vec::new(), Vec::new());
+    while (steps.len() as u32) < round_trips {
+        lanes.step(TURN, &mut steps).await?;
+        sized.echo(TURN, &mut echoes).await?;
+    }
+    Ok((median(&mut steps), median(&mut echoes)))
+}
+
+/// Steps, or round trips, of a turn.
+const TURN: u32 = 20;
 
 /// The other end of [`Sized`].
 pub(super) async fn answer_sized(responder: Responder, bytes: usize) -> Option<()> {
