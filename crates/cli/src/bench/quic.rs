@@ -41,45 +41,8 @@ pub(super) fn run(args: &BenchQuicArgs, out: &mut Output) -> Result<Status, Fail
     let echo = Echo::start(identities.node.clone())?;
     let local = cluster::start(&folder.0)?;
     let runtime = runtime()?;
-    let bytes = args.bytes as usize;
-    let result = runtime.block_on(async {
-        let dialer = Dialer::new(identities.client.clone(), Settings::default(), PROGRAM);
-        let expected = Expected { role: Role::Node, name: None };
-        let connection = dialer.dial_address(echo.address, &expected, None).await.map_err(failed)?;
-        let mut framed = Framed::open(&connection, FRAMED, vec![7; bytes]).await?;
-        let mut behind = Framed::open(&connection, BEHIND, behind::request(bytes)).await?;
-        let mut bare = Bare::open(&connection, bytes).await?;
-        let mut lanes = Lanes::open(&local.connection).await?;
-        let step_bytes = lanes.bytes()?;
-        let mut sized = Sized::open(&connection, step_bytes).await?;
-        #[cfg(feature = "grpc")]
-        let mut grpc = grpc::Peer::start(bytes).await?;
-        let mut samples = Samples::default();
-        // The first repetition warms up: the path's datagram size is found, windows and buffers grow.
-        for repetition in 0..=args.repetitions {
-            let mut one = Sample::default();
-            if repetition % 2 == 0 {
-                framed.measure(args.round_trips, &mut one.framed).await?;
-                one.behind = behind.round_trips(args.round_trips).await?;
-                bare.measure(args.round_trips, &mut one.bare).await?;
-            } else {
-                bare.measure(args.round_trips, &mut one.bare).await?;
-                one.behind = behind.round_trips(args.round_trips).await?;
-                framed.measure(args.round_trips, &mut one.framed).await?;
-            }
-            (one.step, one.sized) = lanes::measure(&mut lanes, &mut sized, args.round_trips).await?;
-            #[cfg(feature = "grpc")]
-            grpc.measure(args.round_trips, &mut one.grpc).await?;
-            if repetition > 0 {
-                samples.0.push(one);
-            }
-        }
-        let link = connection.figures();
-        connection.close(CloseCode::Finished, "");
-        dialer.closed().await;
-        lanes.close().await?;
-        Ok::<_, Failure>(QuicResult::of(args, &samples, &link, step_bytes))
-    });
+    let result = Bench::open(args, &runtime, &identities, echo.address, &local.connection)
+        .and_then(|bench| bench.measure(args));
     drop(runtime);
     let (stopped, ended) = (cluster::stop(local), echo.stop());
     let result = result?;
@@ -90,6 +53,84 @@ pub(super) fn run(args: &BenchQuicArgs, out: &mut Output) -> Result<Status, Fail
         result.print(out)?
     }
     Ok(Status::Done)
+}
+
+/// Everything that is measured, open.
+struct Bench<'a> {
+    runtime: &'a Runtime,
+    dialer: Dialer,
+    connection: Connection,
+    framed: Framed,
+    behind: Framed,
+    bare: Bare,
+    lanes: Lanes,
+    sized: Sized,
+    step_bytes: StepBytes,
+    #[cfg(feature = "grpc")]
+    grpc: grpc::Peer,
+}
+
+impl<'a> Bench<'a> {
+    fn open(
+        args: &BenchQuicArgs,
+        runtime: &'a Runtime,
+        identities: &Identities,
+        echo: SocketAddr,
+        cluster: &str,
+    ) -> Result<Self, Failure> {
+        let bytes = args.bytes as usize;
+        let lanes = Lanes::open(cluster)?;
+        let step_bytes = lanes.bytes()?;
+        runtime.block_on(async {
+            let dialer = Dialer::new(identities.client.clone(), Settings::default(), PROGRAM);
+            let expected = Expected { role: Role::Node, name: None };
+            let connection = dialer.dial_address(echo, &expected, None).await.map_err(failed)?;
+            Ok(Self {
+                runtime,
+                framed: Framed::open(&connection, FRAMED, vec![7; bytes]).await?,
+                behind: Framed::open(&connection, BEHIND, behind::request(bytes)).await?,
+                bare: Bare::open(&connection, bytes).await?,
+                lanes,
+                sized: Sized::open(&connection, step_bytes).await?,
+                step_bytes,
+                #[cfg(feature = "grpc")]
+                grpc: grpc::Peer::start(bytes).await?,
+                dialer,
+                connection,
+            })
+        })
+    }
+
+    fn measure(mut self, args: &BenchQuicArgs) -> Result<QuicResult, Failure> {
+        let mut samples = Samples::default();
+        // The first repetition warms up: the path's datagram size is found, windows and buffers grow.
+        for repetition in 0..=args.repetitions {
+            let mut one = Sample::default();
+            self.runtime.block_on(async {
+                if repetition % 2 == 0 {
+                    self.framed.measure(args.round_trips, &mut one.framed).await?;
+                    one.behind = self.behind.round_trips(args.round_trips).await?;
+                    self.bare.measure(args.round_trips, &mut one.bare).await
+                } else {
+                    self.bare.measure(args.round_trips, &mut one.bare).await?;
+                    one.behind = self.behind.round_trips(args.round_trips).await?;
+                    self.framed.measure(args.round_trips, &mut one.framed).await
+                }
+            })?;
+            let Self { lanes, sized, runtime, .. } = &mut self;
+            (one.step, one.sized) = lanes::measure(lanes, sized, runtime, args.round_trips)?;
+            #[cfg(feature = "grpc")]
+            self.runtime.block_on(self.grpc.measure(args.round_trips, &mut one.grpc))?;
+            if repetition > 0 {
+                samples.0.push(one);
+            }
+        }
+        let link = self.connection.figures();
+        self.connection.close(CloseCode::Finished, "");
+        self.runtime.block_on(self.dialer.closed());
+        self.lanes.close()?;
+        Ok(QuicResult::of(args, &samples, &link, self.step_bytes))
+    }
 }
 
 /// Seconds of the median round trip of `bytes` bytes over gRPC.

@@ -3,22 +3,23 @@
 
 use std::time::{Duration, Instant};
 
-use rollhouse_client::{Address, AsyncCluster, AsyncPool, ConnectOptions, PoolRequest, Transport};
+use rollhouse_client::{Address, Cluster, ConnectOptions, Pool, PoolRequest, Transport};
 use rollhouse_engine::Reset;
 use rollhouse_policy::{Act, Builtin, Policy};
 use rollhouse_wire::{
     Connection, FrameHeader, FrameKind, FrameLayout, FrameReader, FrameWriter, RecordRule, Responder,
 };
 use serde::Serialize;
+use tokio::runtime::Runtime;
 
 use super::{ENV, LANES, MAX_COLUMNS, SIZED, Samples, TAKEN, attach, failed, median};
 use crate::bench::{SEED, Spread};
 use crate::failure::{Failure, Status};
 
-/// A pool of lanes.
+/// A pool of lanes, stepped as a trainer does.
 pub(super) struct Lanes {
-    cluster: AsyncCluster,
-    pool: AsyncPool,
+    cluster: Cluster,
+    pool: Pool,
     policy: Box<dyn Policy>,
     steps: u64,
 }
@@ -46,15 +47,15 @@ pub(super) struct LanesResult {
 
 impl Lanes {
     /// Opens the pool in the cluster of that connection string.
-    pub(super) async fn open(connection: &str) -> Result<Self, Failure> {
+    pub(super) fn open(connection: &str) -> Result<Self, Failure> {
         let address: Address = connection.parse().map_err(failed)?;
         // The node is this process: left to itself the pool would be stepped through memory.
         let options = ConnectOptions { transport: Some(Transport::Quic), ..ConnectOptions::default() };
-        let cluster = AsyncCluster::connect(&address, options).await.map_err(failed)?;
+        let cluster = Cluster::connect(&address, options, None).map_err(failed)?;
         let mut request = PoolRequest::new(ENV, LANES);
         request.settings.record = RecordRule::None;
-        let mut pool = cluster.open_pool(request).await.map_err(failed)?;
-        pool.reset(&Reset::all()).await.map_err(failed)?;
+        let mut pool = cluster.open_pool(request).map_err(failed)?;
+        pool.reset(&Reset::all()).map_err(failed)?;
         let policy = Builtin::Random.make(&pool.spec().action_space, SEED).map_err(failed)?;
         Ok(Self { cluster, pool, policy, steps: 0 })
     }
@@ -69,21 +70,21 @@ impl Lanes {
     }
 
     /// Adds how long each of so many steps takes.
-    async fn step(&mut self, steps: u32, times: &mut Vec<Duration>) -> Result<(), Failure> {
+    fn step(&mut self, steps: u32, times: &mut Vec<Duration>) -> Result<(), Failure> {
         for _ in 0..steps {
             let act = Act { first_lane: 0, step: self.steps, obs: &[], actions: self.pool.actions() };
             self.policy.act(act).map_err(failed)?;
             self.steps += 1;
             let began = Instant::now();
-            self.pool.step().await.map_err(failed)?;
+            self.pool.step().map_err(failed)?;
             times.push(began.elapsed());
         }
         Ok(())
     }
 
-    pub(super) async fn close(self) -> Result<(), Failure> {
-        self.pool.close().await.map_err(failed)?;
-        self.cluster.close().await;
+    pub(super) fn close(self) -> Result<(), Failure> {
+        self.pool.close().map_err(failed)?;
+        self.cluster.close();
         Ok(())
     }
 }
@@ -128,15 +129,16 @@ impl Sized {
 
 /// Seconds of the median step and of the median round trip of as many bytes. They take turns every few, so that both
 /// meet the same machine: threads that wake each other are half as fast in one second as in the next.
-pub(super) async fn measure(
+pub(super) fn measure(
     lanes: &mut Lanes,
     sized: &mut Sized,
+    runtime: &Runtime,
     round_trips: u32,
 ) -> Result<(f64, f64), Failure> {
     let (mut steps, mut echoes) = (Vec::new(), Vec::new());
     while (steps.len() as u32) < round_trips {
-        lanes.step(TURN, &mut steps).await?;
-        sized.echo(TURN, &mut echoes).await?;
+        lanes.step(TURN, &mut steps)?;
+        runtime.block_on(sized.echo(TURN, &mut echoes))?;
     }
     Ok((median(&mut steps), median(&mut echoes)))
 }
