@@ -31,21 +31,41 @@ struct Trainer {
     open: Vec<(u64, f64)>,
 }
 
-impl Trainer {
-    fn new(url: &str, on_loss: OnLoss) -> Self {
-        Self::opened(url, on_loss, RecordRule::default())
+/// How a trainer's lanes are stepped.
+#[derive(Debug, Clone, Copy)]
+struct Lanes {
+    on_loss: OnLoss,
+    record: RecordRule,
+    transport: Transport,
+    spread: Spread,
+}
+
+impl Lanes {
+    /// Over QUIC, on all nodes that there are.
+    const fn remote(on_loss: OnLoss) -> Self {
+        Self { on_loss, record: RecordRule::All, transport: Transport::Quic, spread: Spread::Even }
     }
 
-    fn opened(url: &str, on_loss: OnLoss, record: RecordRule) -> Self {
+    /// Through memory shared with the nodes.
+    const fn shared(on_loss: OnLoss, spread: Spread) -> Self {
+        Self { on_loss, record: RecordRule::All, transport: Transport::Shm, spread }
+    }
+}
+
+impl Trainer {
+    fn new(url: &str, on_loss: OnLoss) -> Self {
+        Self::opened(url, Lanes::remote(on_loss))
+    }
+
+    fn opened(url: &str, lanes: Lanes) -> Self {
         let url = std::fs::read_to_string(url).unwrap();
         let address: Address = url.trim().parse().unwrap();
         let options = ConnectOptions { timeout: Duration::from_secs(120), ..ConnectOptions::default() };
         let connection = Connection::connect(&address, options, None).unwrap();
         let mut request = PoolRequest::new("CartPole-v1", LANES as u32);
-        request.spread = Spread::Even;
+        let Lanes { on_loss, record, transport, spread } = lanes;
         (request.on_loss, request.settings.record) = (Some(on_loss), record);
-        // What is stepped through memory stays lost.
-        request.transport = Some(Transport::Quic);
+        (request.transport, request.spread) = (Some(transport), spread);
         let pool = Some(connection.open_pool(request).unwrap());
         let entry = Registry::builtin().get("CartPole-v1").unwrap();
         let engine = Engine::new(&entry, EngineConfig::new(LANES), None).unwrap();
@@ -160,15 +180,16 @@ fn take(nodes: &mut BTreeMap<String, Service>, name: &str) -> Service {
     nodes.remove(name).unwrap()
 }
 
-#[test]
-fn nodes_that_are_killed_drained_and_ended_under_a_trainer_cost_slow_steps_and_not_one_number() {
+/// Kills, drains and ends nodes under a trainer, one after the other.
+fn lose_nodes(lanes: Lanes) {
     let names = ["one", "two", "three", "four"];
     let cluster = Cluster::new(&names);
     let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
     let mut nodes: BTreeMap<String, Service> =
         names.iter().map(|&name| (name.to_owned(), cluster.node(name, &address))).collect();
     let connect = cluster.connection("admin", &address);
-    let mut trainer = Trainer::new(&connect, OnLoss::Resume);
+    let mut trainer = Trainer::opened(&connect, lanes);
+    assert!(trainer.pool().transports().all(|transport| transport == Some(lanes.transport)));
     trainer.begin();
     trainer.play(150);
 
@@ -178,7 +199,7 @@ fn nodes_that_are_killed_drained_and_ended_under_a_trainer_cost_slow_steps_and_n
     trainer.check_states();
     trainer.play(100);
 
-    let drained = trainer.nodes()[1].clone();
+    let drained = trainer.nodes().pop().unwrap();
     trainer.connection.drain(drained.as_str()).unwrap();
     let mut leaving = take(&mut nodes, &drained);
     trainer.play_off(&drained, "a node is drained");
@@ -197,6 +218,75 @@ fn nodes_that_are_killed_drained_and_ended_under_a_trainer_cost_slow_steps_and_n
     let again = cluster.node(&killed, &address);
     trainer.check_store(&connect);
     drop(again);
+}
+
+#[test]
+fn nodes_that_are_killed_drained_and_ended_under_a_trainer_cost_slow_steps_and_not_one_number() {
+    lose_nodes(Lanes::remote(OnLoss::Resume));
+}
+
+#[test]
+fn nodes_whose_memory_a_trainer_steps_several_sessions_in_cost_not_one_number_when_they_go() {
+    lose_nodes(Lanes::shared(OnLoss::Resume, Spread::Even));
+}
+
+#[test]
+fn a_node_in_whose_memory_a_trainer_steps_in_place_costs_not_one_number_when_it_goes() {
+    lose_nodes(Lanes::shared(OnLoss::Resume, Spread::Single));
+}
+
+/// A thread kills the node while the trainer steps as fast as it can: as a rule in the middle of a step.
+#[test]
+fn a_node_that_is_killed_in_the_middle_of_a_step_through_its_memory_costs_not_one_number() {
+    for (round, spread) in (0..).zip([Spread::Single, Spread::Even, Spread::Single]) {
+        let names = ["one", "two"];
+        let cluster = Cluster::new(&names);
+        let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+        let mut nodes: BTreeMap<String, Service> =
+            names.iter().map(|&name| (name.to_owned(), cluster.node(name, &address))).collect();
+        let connect = cluster.connection("trainer", &address);
+        let mut trainer = Trainer::opened(&connect, Lanes::shared(OnLoss::Resume, spread));
+        trainer.begin();
+        trainer.play(50 + 37 * round);
+        let killed = trainer.nodes()[0].clone();
+        let node = take(&mut nodes, &killed);
+        let killing = std::thread::spawn(move || node.kill());
+        trainer.play_off(&killed, "a node was killed in the middle of a step");
+        killing.join().unwrap();
+        trainer.play(50);
+        let again = cluster.node(&killed, &address);
+        trainer.check_store(&connect);
+        drop(again);
+    }
+}
+
+#[test]
+fn a_node_that_drains_is_left_by_trainers_that_step_in_its_memory_and_ends() {
+    for spread in [Spread::Single, Spread::Even] {
+        let names = ["one", "two"];
+        let cluster = Cluster::new(&names);
+        let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+        let mut nodes: BTreeMap<String, Service> =
+            names.iter().map(|&name| (name.to_owned(), cluster.node(name, &address))).collect();
+        let connect = cluster.connection("admin", &address);
+        let mut trainer = Trainer::opened(&connect, Lanes::shared(OnLoss::Resume, spread));
+        trainer.begin();
+        trainer.play(120);
+        let drained = trainer.nodes()[0].clone();
+        trainer.connection.drain(drained.as_str()).unwrap();
+        trainer.play_off(&drained, "a node is drained whose memory is stepped in");
+        trainer.check_states();
+        let mut leaving = take(&mut nodes, &drained);
+        leaving.hear("drained");
+        assert_eq!(leaving.code(), Some(0));
+        trainer.play(100);
+        trainer.check_store(&connect);
+    }
+}
+
+#[test]
+fn a_paused_node_is_left_by_the_trainer_that_steps_in_its_memory_and_steps_nothing_more() {
+    pause_a_node(Lanes::shared(OnLoss::Resume, Spread::Even));
 }
 
 #[test]
@@ -250,13 +340,17 @@ fn a_coordinator_that_is_away_for_long_fails_no_step_and_gets_every_episode_when
 
 #[test]
 fn a_node_that_was_paused_and_woken_steps_nothing_more_and_delivers_what_it_had_finished() {
+    pause_a_node(Lanes::remote(OnLoss::Resume));
+}
+
+fn pause_a_node(lanes: Lanes) {
     let names = ["one", "two"];
     let cluster = Cluster::new(&names);
     let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
     let nodes: BTreeMap<String, Service> =
         names.iter().map(|&name| (name.to_owned(), cluster.node(name, &address))).collect();
     let connect = cluster.connection("trainer", &address);
-    let mut trainer = Trainer::new(&connect, OnLoss::Resume);
+    let mut trainer = Trainer::opened(&connect, lanes);
     trainer.begin();
     trainer.play(100);
     let paused = trainer.nodes()[0].clone();
@@ -276,13 +370,22 @@ fn a_node_that_was_paused_and_woken_steps_nothing_more_and_delivers_what_it_had_
 
 #[test]
 fn lanes_that_are_reported_as_lost_begin_new_episodes_elsewhere() {
+    begin_anew(Lanes::remote(OnLoss::Report));
+}
+
+#[test]
+fn lanes_in_memory_that_are_reported_as_lost_begin_new_episodes_elsewhere_too() {
+    begin_anew(Lanes::shared(OnLoss::Report, Spread::Even));
+}
+
+fn begin_anew(lanes: Lanes) {
     let names = ["one", "two", "three"];
     let cluster = Cluster::new(&names);
     let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
     let mut nodes: BTreeMap<String, Service> =
         names.iter().map(|&name| (name.to_owned(), cluster.node(name, &address))).collect();
     let connect = cluster.connection("trainer", &address);
-    let mut trainer = Trainer::new(&connect, OnLoss::Report);
+    let mut trainer = Trainer::opened(&connect, lanes);
     trainer.begin();
     trainer.play(50);
     let killed = trainer.nodes()[0].clone();
@@ -316,7 +419,8 @@ fn lanes_that_were_changed_between_steps_are_never_rebuilt_from_their_actions() 
     let mut nodes: BTreeMap<String, Service> =
         names.iter().map(|&name| (name.to_owned(), cluster.node(name, &address))).collect();
     let connect = cluster.connection("trainer", &address);
-    let mut trainer = Trainer::opened(&connect, OnLoss::Resume, RecordRule::None);
+    let lanes = Lanes { record: RecordRule::None, ..Lanes::remote(OnLoss::Resume) };
+    let mut trainer = Trainer::opened(&connect, lanes);
     trainer.begin();
     trainer.play(20);
     let upright = [AttributeValue::Vector(vec![0.0; 4])];

@@ -229,6 +229,23 @@ impl AttachedArena {
         unsafe { self.mapped.actions.write(self.inputs_plan.action.rows(&(0..self.plan.places.lanes))) }
     }
 
+    /// Copies the bytes of the action column, row by row, over `actions`. Others may be writing them through addresses
+    /// that were kept: then they are what stood there at some moment.
+    #[inline]
+    pub fn copy_actions(&self, actions: &mut Vec<u8>) {
+        let span = self.inputs_plan.action.rows(&(0..self.plan.places.lanes));
+        actions.resize(span.elements * span.dtype.size(), 0);
+        self.mapped.actions.copy_out(span, actions);
+    }
+
+    /// Forgets the request that is under way, and lanes that are outstanding: the node is gone, or its answer does not
+    /// count any more. The newest frame is the one that was answered last; the other slot may be written halfway.
+    pub fn forget_request(&mut self) {
+        self.posted = self.answered;
+        self.outstanding.fill(false);
+        self.outstanding_lanes = 0;
+    }
+
     /// What the newest answered request wrote. Its values stay in memory until the second next one is posted.
     ///
     /// # Panics

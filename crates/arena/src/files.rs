@@ -12,6 +12,7 @@ use crate::columns::{Allocator, BatchColumns, Place, Slot};
 use crate::header::{HEADER_BYTES, LAYOUT_VERSION, Word, inputs, outputs};
 use crate::mapping::WORD;
 use crate::memory::ALIGNMENT;
+use crate::notes::{LANE_NOTE_BYTES, frame_notes_bytes};
 use crate::placement::Places;
 use crate::ring::{MAX_RING_BYTES, MIN_RING_BYTES, RingPlace};
 use crate::shared::ReadOnlyMemory;
@@ -39,6 +40,9 @@ pub(crate) struct OutputsPlan {
     pub(crate) ready_lanes: usize,
     pub(crate) answers: RingPlace,
     pub(crate) note_at: usize,
+    pub(crate) notes_at: usize,
+    pub(crate) notes_bytes: usize,
+    pub(crate) lane_notes_at: usize,
     pub(crate) columns_at: usize,
     pub(crate) places: Places,
     pub(crate) bytes: usize,
@@ -68,6 +72,9 @@ impl OutputsPlan {
         let ready_lanes = lanes.checked_next_power_of_two()?;
         let ready_at = next.take(ready_lanes.checked_mul(WORD)?)?;
         let note_at = next.take(MAX_NOTE_BYTES)?;
+        let notes_bytes = frame_notes_bytes(lanes)?;
+        let notes_at = next.take(notes_bytes.checked_mul(FRAME_SLOTS)?)?;
+        let lane_notes_at = next.take(lanes.checked_mul(LANE_NOTE_BYTES)?)?;
         let answers_at = next.take(ring_bytes)?;
         let columns_at = next.bytes;
         let places = Places::new(columns, lanes, columns_at)?;
@@ -86,6 +93,9 @@ impl OutputsPlan {
                 read: inputs::ANSWERS_READ.at,
             },
             note_at,
+            notes_at,
+            notes_bytes,
+            lane_notes_at,
             columns_at,
             bytes: places.bytes,
             places,
@@ -104,7 +114,7 @@ impl OutputsPlan {
         }
     }
 
-    fn words(&self, ident: ArenaIdent) -> [(Word, u64); 18] {
+    fn words(&self, ident: ArenaIdent) -> [(Word, u64); 21] {
         let size = |bytes: usize| bytes as u64;
         [
             (outputs::MAGIC, outputs::MAGIC_VALUE),
@@ -125,6 +135,9 @@ impl OutputsPlan {
             (outputs::ANSWERS_AT, size(self.answers.data)),
             (outputs::ANSWERS_BYTES, size(self.answers.bytes)),
             (outputs::NOTE_AT, size(self.note_at)),
+            (outputs::NOTES_AT, size(self.notes_at)),
+            (outputs::NOTES_BYTES, size(self.notes_bytes)),
+            (outputs::LANE_NOTES_AT, size(self.lane_notes_at)),
         ]
     }
 
@@ -153,6 +166,10 @@ impl OutputsPlan {
         check.is(outputs::READY_RING_LANES, ready_lanes as u64)?;
         let ready_at = front.word(outputs::READY_RING_AT, ready_lanes * WORD)?;
         let note_at = front.word(outputs::NOTE_AT, MAX_NOTE_BYTES)?;
+        let notes_bytes = frame_notes_bytes(lanes).ok_or(AttachError::Size)?;
+        check.is(outputs::NOTES_BYTES, notes_bytes as u64)?;
+        let notes_at = front.word(outputs::NOTES_AT, notes_bytes * FRAME_SLOTS)?;
+        let lane_notes_at = front.word(outputs::LANE_NOTES_AT, lanes * LANE_NOTE_BYTES)?;
         let ring_bytes = check.ring(outputs::ANSWERS_BYTES)?;
         let answers_at = front.word(outputs::ANSWERS_AT, ring_bytes)?;
         let mut behind = Regions::new(&check, columns_at..file.len());
@@ -172,6 +189,9 @@ impl OutputsPlan {
                 read: inputs::ANSWERS_READ.at,
             },
             note_at,
+            notes_at,
+            notes_bytes,
+            lane_notes_at,
             columns_at,
             places: Places { slots, bytes: file.len(), ..own },
             bytes: file.len(),
@@ -186,6 +206,16 @@ impl OutputsPlan {
     /// Word of a lane's record: 0, or the code of the outcome by which it was lost.
     pub(crate) const fn lane_lost(&self, lane: usize) -> usize {
         self.lane_seq(lane) + WORD
+    }
+
+    /// Where the notes of the frame in a slot begin: a word that counts them.
+    pub(crate) const fn frame_notes(&self, slot: usize) -> usize {
+        self.notes_at + slot * self.notes_bytes
+    }
+
+    /// Where the note of a single lane's row begins.
+    pub(crate) const fn lane_notes(&self, lane: usize) -> usize {
+        self.lane_notes_at + lane * LANE_NOTE_BYTES
     }
 
     /// Word of entry `number` of the ring of ready lanes.
@@ -541,6 +571,8 @@ pub(crate) const TRAINER_BELL: Bell =
 
 /// Slots of the outputs: two for frames, one for rows of single lanes.
 pub(crate) const SLOTS: usize = 3;
+/// Slots of them for frames.
+const FRAME_SLOTS: usize = 2;
 /// Bytes of an entry of the column table, of which the last 64 are reserved for a device's handle.
 pub(crate) const ENTRY_BYTES: usize = 128;
 /// Bytes of a lane's record: its number and its loss.

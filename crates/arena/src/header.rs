@@ -4,7 +4,7 @@
 use std::fmt;
 
 /// Bumped whenever a reader of the version before would misread a file.
-pub const LAYOUT_VERSION: u64 = 1;
+pub const LAYOUT_VERSION: u64 = 2;
 
 /// Bytes of the fixed part of each file.
 pub(crate) const HEADER_BYTES: usize = 1024;
@@ -59,11 +59,15 @@ pub(crate) mod outputs {
         ANSWERS_AT answers_at 128
         ANSWERS_BYTES answers_bytes 136
         NOTE_AT note_at 144
+        NOTES_AT notes_at 152
+        NOTES_BYTES notes_bytes 160
+        LANE_NOTES_AT lane_notes_at 168
         ANSWER_SEQ answer_seq 256
         FRAME_SEQ frame_seq 264
         ANSWER_KIND answer_kind 272
         NOTE_BYTES note_bytes 280
         LOST_LANES lost_lanes 288
+        LEAVING leaving 296
         STATE state 384
         CLOSE_CODE close_code 392
         NODE_SLEEPING node_sleeping 512

@@ -42,6 +42,7 @@ mod mapping;
 mod memory;
 #[cfg(test)]
 mod model;
+mod notes;
 mod patience;
 mod placement;
 mod ring;
@@ -58,6 +59,7 @@ pub use attached_lanes::ReadyLanes;
 pub use columns::BatchColumns;
 pub use files::{ArenaIdent, AttachError, Expected, MAX_NOTE_BYTES};
 pub use header::{LAYOUT_VERSION, Word};
+pub use notes::{BEGAN_BYTES, FrameNotes, HASH_BYTES, LaneNote};
 pub use placement::Placement;
 pub use ring::{DEFAULT_RING_BYTES, MAX_RING_BYTES, MIN_RING_BYTES, RingError};
 pub use serving::{PeerError, Request, ResetColumns, ServeError, ServingEnd, ServingRemote};

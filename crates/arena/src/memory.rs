@@ -4,10 +4,11 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rollhouse_core::{ColumnMut, ColumnRef, DType};
 
-use crate::mapping::{Access, Mapping};
+use crate::mapping::{Access, Mapping, WORD};
 
 /// Memory that columns lie in. It never moves; who may touch which part when is [`crate::Arena`]'s protocol.
 #[derive(Debug)]
@@ -135,6 +136,31 @@ impl Memory {
             DType::I64 => ColumnMut::I64(slice!(i64)),
             DType::F32 => ColumnMut::F32(slice!(f32)),
             DType::F64 => ColumnMut::F64(slice!(f64)),
+        }
+    }
+
+    /// Copies the bytes of `span`, which others may be writing through addresses that they kept.
+    ///
+    /// # Panics
+    /// If `into` has another length, or the span does not begin at a whole word of a mapping.
+    #[inline]
+    pub(crate) fn copy_out(&self, span: Span, into: &mut [u8]) {
+        self.check(span);
+        let whole = span.offset.is_multiple_of(WORD) && matches!(self.owner, Owner::Mapped(_));
+        assert!(whole && into.len() == span.elements * span.dtype.size(), "a span is copied as a whole");
+        let words = into.len().div_ceil(WORD);
+        assert!(span.offset + words * WORD <= self.range.end, "words must lie in the memory");
+        // SAFETY: in range and aligned (asserted; a mapping starts at a page), valid while `self` lives. It is read
+        // through atomics alone, as everything is that somebody may write meanwhile.
+        let from = unsafe {
+            std::slice::from_raw_parts(self.start.as_ptr().add(span.offset).cast::<AtomicU64>(), words)
+        };
+        let (to, tail) = into.as_chunks_mut::<WORD>();
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = from.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        if let (false, Some(last)) = (tail.is_empty(), from.last()) {
+            tail.copy_from_slice(&last.load(Ordering::Relaxed).to_ne_bytes()[..tail.len()]);
         }
     }
 

@@ -11,6 +11,7 @@ use crate::arena::Frame;
 use crate::files::{InputsPlan, MAX_NOTE_BYTES, NODE_BELL, OutputsPlan, TRAINER_BELL};
 use crate::header::{inputs, outputs};
 use crate::memory::{Memory, column_bytes_mut};
+use crate::notes::FrameNotes;
 use crate::patience::{Patience, Unmet, Wait};
 use crate::ring::{RingError, RingReader, RingWriter};
 use crate::shared::SharedMemory;
@@ -34,6 +35,8 @@ pub struct ServingEnd {
     pub(crate) ready_written: u64,
     /// Lanes whose record says that they are lost.
     pub(crate) lost: Vec<u32>,
+    /// Whether it says that the node is going away.
+    pub(crate) leaving: bool,
     pub(crate) requests: RingReader,
     pub(crate) answers: RingWriter,
     pub(crate) patience: Patience,
@@ -182,17 +185,18 @@ impl ServingEnd {
         ResetColumns { seeds: seeds.collect(), mask: flags.iter().map(|flag| flag & BEGINS != 0).collect() }
     }
 
-    /// Answers the request with a frame of the arena in this memory. `lost`: the lanes that are lost now, with the
-    /// codes of their outcomes.
+    /// Answers the request with a frame of the arena in this memory, and with what goes beside it. `lost`: the lanes
+    /// that are lost now, with the codes of their outcomes.
     ///
     /// # Panics
-    /// If the frame lies elsewhere, or a lane is not in the batch.
+    /// If the frame lies elsewhere, a lane is not in the batch, or there are more records of a kind than lanes.
     #[inline]
-    pub fn answer_frame(&mut self, frame: &Frame<'_>, lost: &[(u32, u8)]) {
+    pub fn answer_frame(&mut self, frame: &Frame<'_>, lost: &[(u32, u8)], notes: &FrameNotes<'_>) {
         assert!(frame.lies_in(&self.lane_rows), "a frame of another arena");
         if !(lost.is_empty() && self.lost.is_empty()) {
             self.note_lost(lost);
         }
+        self.put_frame_notes(frame.number(), notes);
         self.outputs.store(outputs::FRAME_SEQ.at, frame.number());
         self.outputs.store(outputs::ANSWER_KIND.at, FRAME);
         self.answer();

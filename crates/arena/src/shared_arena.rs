@@ -119,6 +119,7 @@ impl SharedArena {
             taken,
             ready_written,
             lost,
+            leaving: outputs.load(outputs::LEAVING.at) != 0,
             requests,
             answers,
             patience: Patience::new(),

@@ -7,8 +7,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rollhouse_arena::{
-    Answer, Arena, ArenaIdent, AttachedArena, BatchColumns, DEFAULT_RING_BYTES, Expected, PeerError,
-    ReadyLanes, Request, ServeError, ServingEnd, Share, SharedArena, Spin, TrainerError,
+    Answer, Arena, ArenaIdent, AttachedArena, BatchColumns, DEFAULT_RING_BYTES, Expected, FrameNotes,
+    LaneNote, PeerError, ReadyLanes, Request, ServeError, ServingEnd, Share, SharedArena, Spin, TrainerError,
 };
 use rollhouse_core::{ColumnSpec, DType, Role};
 
@@ -70,7 +70,7 @@ impl Node {
             }
         });
         self.arena.wait(None).unwrap();
-        end.answer_frame(&self.arena.frame(), &[]);
+        end.answer_frame(&self.arena.frame(), &[], &FrameNotes::default());
     }
 
     fn reset(&mut self, end: &mut ServingEnd) {
@@ -86,7 +86,7 @@ impl Node {
             }
         });
         self.arena.wait(None).unwrap();
-        end.answer_frame(&self.arena.frame(), &[]);
+        end.answer_frame(&self.arena.frame(), &[], &FrameNotes::default());
     }
 
     /// Serves until the trainer says nothing for so long that the test has ended.
@@ -176,10 +176,103 @@ fn lost_lanes_are_told_with_the_frame_and_forgotten_when_they_are_back() {
         node.arena.start();
         drop(node.share.begin());
         node.arena.wait(None).unwrap();
-        end.answer_frame(&node.arena.frame(), lost);
+        end.answer_frame(&node.arena.frame(), lost, &FrameNotes::default());
         assert_eq!(ask(&mut trainer), Answer::Frame);
         assert_eq!(trainer.lost(), lost);
     }
+}
+
+/// What goes beside a frame.
+type Notes = (Vec<[u8; 32]>, Vec<[u8; 8]>);
+
+fn notes_of(trainer: &AttachedArena) -> Notes {
+    let (mut began, mut hashes) = (vec![9], vec![9]);
+    trainer.frame_notes(&mut began, &mut hashes).unwrap();
+    (began.as_chunks().0.to_vec(), hashes.as_chunks().0.to_vec())
+}
+
+#[test]
+fn what_goes_beside_a_frame_is_seen_with_it_and_stays_whole_until_the_second_next_one() {
+    let mut node = Node::new();
+    let (mut end, mut trainer) = node.attach(1);
+    let mut answer = |node: &mut Node, trainer: &mut AttachedArena, (began, hashes): &Notes, take: bool| {
+        trainer.post_step();
+        assert_eq!(end.wait(soon(), || true), Ok(Request::Step));
+        node.arena.start();
+        drop(node.share.begin());
+        node.arena.wait(None).unwrap();
+        end.answer_frame(&node.arena.frame(), &[], &FrameNotes { began, hashes });
+        if take {
+            assert_eq!(ask(trainer), Answer::Frame);
+        }
+    };
+    let first = (vec![[1; 32], [2; 32]], vec![[3; 8]]);
+    let all = (vec![[5; 32]; LANES], vec![[6; 8]; LANES]);
+    for notes in [&first, &(Vec::new(), Vec::new()), &(Vec::new(), vec![[4; 8]]), &all] {
+        answer(&mut node, &mut trainer, notes, true);
+        assert_eq!(notes_of(&trainer), *notes);
+    }
+    // The node goes on to the next frame, and dies before the trainer has seen its answer.
+    answer(&mut node, &mut trainer, &first, false);
+    trainer.forget_request();
+    assert_eq!(notes_of(&trainer), all);
+    assert_eq!(trainer.frame().number(), 4);
+}
+
+#[test]
+fn what_goes_beside_the_rows_of_single_lanes_is_theirs_alone() {
+    let mut node = Node::new();
+    let (mut end, mut trainer) = node.attach(1);
+    let notes = [
+        LaneNote { began: Some([7; 32]), hash: None },
+        LaneNote { began: None, hash: Some(u32::MAX) },
+        LaneNote { began: Some([8; 32]), hash: Some(5) },
+    ];
+    for (turn, wanted) in [notes, [LaneNote::default(); 3]].into_iter().enumerate() {
+        trainer.send(&[0, 2, 3]);
+        assert_eq!(end.wait(soon(), || true), Ok(Request::Lanes));
+        let mut sent = Vec::new();
+        end.take_sent(&mut sent).unwrap();
+        end.put_lane_notes(&sent, &wanted);
+        end.answer_lanes(&sent).unwrap();
+        assert_eq!(
+            trainer.wait_lanes(3, &mut Vec::new(), soon(), || true),
+            Ok(ReadyLanes::Ready(3)),
+            "turn {turn}"
+        );
+        for (lane, wanted) in [0, 2, 3].into_iter().zip(wanted) {
+            let note = trainer.lane_note(lane);
+            assert_eq!((note.began, note.hash), (wanted.began, wanted.hash), "lane {lane}");
+        }
+        let silent = trainer.lane_note(1);
+        assert_eq!((silent.began, silent.hash), (None, None));
+    }
+}
+
+#[test]
+fn a_node_that_goes_away_says_so_with_its_next_answer() {
+    let mut node = Node::new();
+    let (mut end, mut trainer) = node.attach(1);
+    for leaving in [false, true, true] {
+        end.show_leaving(leaving);
+        let served = node.serve(end, 1);
+        trainer.post_step();
+        assert_eq!(ask(&mut trainer), Answer::Frame);
+        assert_eq!(trainer.is_leaving(), leaving);
+        (node, end) = served.join().unwrap();
+    }
+}
+
+#[test]
+fn the_actions_that_were_posted_can_be_copied_while_the_node_has_them() {
+    let mut node = Node::new();
+    let (_end, mut trainer) = node.attach(1);
+    let values: Vec<f32> = (0..3 * LANES).map(|element| element as f32 + 0.5).collect();
+    trainer.actions_mut().as_f32_mut().unwrap().copy_from_slice(&values);
+    trainer.post_step();
+    let mut copied = vec![0; 3];
+    trainer.copy_actions(&mut copied);
+    assert_eq!(copied, values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>());
 }
 
 #[test]

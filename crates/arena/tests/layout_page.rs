@@ -5,7 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::process::Command;
 
 use rollhouse_arena::{
-    Arena, ArenaIdent, AttachedArena, BatchColumns, Expected, MIN_RING_BYTES, SharedArena, Spin,
+    Arena, ArenaIdent, AttachedArena, BatchColumns, Expected, FrameNotes, LaneNote, MIN_RING_BYTES,
+    SharedArena, Spin,
 };
 use rollhouse_core::{ColumnMut, ColumnSpec, DType, Role};
 
@@ -77,10 +78,15 @@ fn a_reader_written_from_the_page_finds_every_column() {
             rows.reset.copy_from_slice(&[0, 0, 1]);
         });
         arena.wait(None).unwrap();
-        end.answer_frame(&arena.frame(), &[]);
+        let began: Vec<[u8; 32]> = (0..number).map(|record| [(16 * number + record) as u8; 32]).collect();
+        let hashes = [[0, 0, 0, 0, 100 + number as u8, 0, 0, 0]];
+        end.show_leaving(number == 3);
+        end.answer_frame(&arena.frame(), &[], &FrameNotes { began: &began, hashes: &hashes });
         trainer.wait(None, || true).unwrap();
     }
     end.lane_rows().rewards.as_f64_mut().unwrap()[2] = 9.0;
+    let both = LaneNote { began: Some([0xab; 32]), hash: Some(77) };
+    end.put_lane_notes(&[0, 2], &[LaneNote { began: None, hash: Some(78) }, both]);
 
     for fd in [&outputs, &inputs] {
         rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty()).unwrap();
@@ -125,6 +131,17 @@ fn a_reader_written_from_the_page_finds_every_column() {
             line("reset 0 slot path - shape [] names [] = ", flags("0 0 1").to_owned()),
         ]);
     }
-    wanted.push("action = -1 0 5".to_owned());
+    let record = |byte: u8| format!("{byte:02x}").repeat(32);
+    let began =
+        |number: u8| (0..number).map(|index| record(16 * number + index)).collect::<Vec<_>>().join(" ");
+    wanted.extend([
+        format!("notes of slot 0 began {} hashes 0:102", began(2)),
+        format!("notes of slot 1 began {} hashes 0:103", began(3)),
+        "note of lane 0 began - hash 78".to_owned(),
+        "note of lane 1 began - hash -".to_owned(),
+        format!("note of lane 2 began {} hash 77", record(0xab)),
+        "leaving 1".to_owned(),
+        "action = -1 0 5".to_owned(),
+    ]);
     assert_eq!(said.lines().collect::<Vec<_>>(), wanted);
 }

@@ -45,7 +45,7 @@ def values(memory, offset, count, dtype):
 def main():
     outputs, inputs = (map_file(int(arg)) for arg in sys.argv[1:3])
     assert outputs[:8] == b"RHOUTPUT" and inputs[:8] == b"RHINPUTS"
-    assert word(outputs, 8) == word(inputs, 8) == 1
+    assert word(outputs, 8) == word(inputs, 8) == 2
     assert word(outputs, 16) == len(outputs) and word(inputs, 16) == len(inputs)
     lanes = word(outputs, 24)
     assert word(inputs, 24) == lanes
@@ -60,6 +60,21 @@ def main():
         shape, path, labels = details(outputs, at, at + length)
         row = values(outputs, offset, lanes * elements, dtype)
         print(ROLES[role], index, "slot", slot, "path", path or "-", "shape", shape, "names", labels, "=", " ".join(row))
+    notes, notes_bytes, lane_notes = (word(outputs, offset) for offset in (152, 160, 168))
+    for slot in (0, 1):
+        at = notes + slot * notes_bytes
+        began, hashes = struct.unpack_from("<II", outputs, at)
+        starts = range(at + 8, at + 8 + 32 * began, 32)
+        records = [outputs[start : start + 32].hex() for start in starts]
+        at += 8 + 32 * lanes
+        states = ["{}:{}".format(*struct.unpack_from("<II", outputs, at + 8 * state)) for state in range(hashes)]
+        print("notes of slot", slot, "began", " ".join(records), "hashes", " ".join(states))
+    for lane in range(lanes):
+        at = lane_notes + 40 * lane
+        said, state = struct.unpack_from("<II", outputs, at)
+        record = outputs[at + 8 : at + 40].hex() if said & 1 else "-"
+        print("note of lane", lane, "began", record, "hash", state if said & 2 else "-")
+    print("leaving", word(outputs, 296))
     at, elements, dtype = (word(inputs, offset) for offset in (56, 64, 72))
     print("action =", " ".join(values(inputs, at, lanes * elements, dtype)))
 

@@ -17,8 +17,8 @@ const GENERATION: u64 = 8;
 const SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 const ALL: SealFlags = SIZE.union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
-/// Headers of 19 and 15 words stand at the files' beginnings; the column table follows the first.
-const OUTPUTS_WORDS: usize = 19;
+/// Headers of 22 and 15 words stand at the files' beginnings; the column table follows the first.
+const OUTPUTS_WORDS: usize = 22;
 const INPUTS_WORDS: usize = 15;
 const TABLE_AT: usize = 1024;
 
@@ -103,6 +103,13 @@ fn read_everything(mut arena: AttachedArena) {
     let (mut ready, mut answer) = (Vec::new(), Vec::new());
     let now = Some(std::time::Instant::now());
     let _ = arena.wait_lanes(1, &mut ready, now, || true);
+    let (mut began, mut hashes) = (Vec::new(), Vec::new());
+    if arena.frame_notes(&mut began, &mut hashes).is_ok() {
+        assert!(began.len() <= LANES * 32 && hashes.len() <= LANES * 8);
+    }
+    let of_lanes = (0..LANES as u32).map(|lane| arena.lane_note(lane));
+    assert!(of_lanes.filter(|note| note.began.is_some()).count() <= LANES);
+    let _ = arena.is_leaving();
     let _ = arena.next_answer(&mut answer, now, || true);
     let _ = arena.send_command(b"hello", now, || true);
 }
@@ -190,6 +197,27 @@ fn every_word_of_the_headers_and_the_table_is_checked() {
         *word = (u64::from_le_bytes(*word) ^ 1).to_le_bytes();
         assert!(bytes.open().is_err(), "word {at} of the inputs");
     }
+}
+
+#[test]
+fn a_node_that_counts_more_notes_than_lanes_is_refused_by_the_words_name() {
+    for counts in [4, 4 << 32, u64::MAX, 1 << 31] {
+        let mut bytes = Bytes::sound();
+        let at = u64::from_le_bytes(*bytes.outputs_word(152)) as usize;
+        *bytes.outputs_word(at) = u64::to_le_bytes(counts);
+        let arena = bytes.open().unwrap();
+        let refused = arena.frame_notes(&mut Vec::new(), &mut Vec::new()).unwrap_err().to_string();
+        assert!(
+            refused.starts_with("`notes` of the node is ") && refused.ends_with("3 at most"),
+            "{refused}"
+        );
+    }
+    let mut bytes = Bytes::sound();
+    let at = u64::from_le_bytes(*bytes.outputs_word(152)) as usize;
+    *bytes.outputs_word(at) = u64::to_le_bytes(3 | 3 << 32);
+    let (mut began, mut hashes) = (Vec::new(), Vec::new());
+    bytes.open().unwrap().frame_notes(&mut began, &mut hashes).unwrap();
+    assert_eq!((began.len(), hashes.len()), (3 * 32, 3 * 8));
 }
 
 #[test]

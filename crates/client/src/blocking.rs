@@ -221,6 +221,12 @@ impl Pool {
         self.pool().addresses()
     }
 
+    /// Whether frames and actions lie in the memory of the one session: see [`AsyncPool::is_in_place`].
+    #[inline]
+    pub fn is_in_place(&self) -> bool {
+        self.pool().is_in_place()
+    }
+
     /// Begins episodes. Episodes that are open in those lanes end as `cancelled`; lanes that were sent and not
     /// received are forgotten.
     ///

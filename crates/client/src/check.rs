@@ -1,8 +1,9 @@
-//! Actions are checked before anything is sent: with several nodes a refusal of one would come after others have
-//! stepped.
+//! What is checked here before it is used: actions before anything is sent, because with several nodes a refusal of one
+//! would come after others have stepped; and what nodes say of lanes.
 
 use rollhouse_core::{ColumnRef, Space};
 use rollhouse_engine::BadAction;
+use rollhouse_wire::{LostLane, Notes};
 
 /// Whether every row is an action. Floats out of bounds are: they go to the env, as in Gymnasium.
 pub(crate) fn all_good(space: &Space, actions: ColumnRef<'_>) -> bool {
@@ -42,6 +43,18 @@ pub(crate) fn first_bad(
         };
         Some(BadAction { lane: row, value, wanted })
     })
+}
+
+/// Whether what an answer says is about lanes that the session has.
+pub(crate) fn check_notes(notes: &Notes, losses: &[LostLane], lanes: usize) -> Result<(), String> {
+    let malformed = || "notes that are no whole number of records".to_owned();
+    let began = notes.began().ok_or_else(malformed)?.map(|began| began.lane);
+    let hashes = notes.hashes().ok_or_else(malformed)?.map(|(lane, _)| lane);
+    let mut named = losses.iter().map(|loss| loss.lane).chain(began).chain(hashes);
+    match named.find(|&lane| lane as usize >= lanes) {
+        Some(lane) => Err(format!("notes of lane {lane} of a session of {lanes}")),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -17,7 +17,6 @@ use crate::address::Address;
 use crate::error::{ConnectError, OpenError, RequestError};
 use crate::network::Network;
 use crate::pool::{AsyncPool, PoolRequest};
-use crate::recovery::OnLoss;
 use crate::transport::{AttachPlaces, Transport};
 
 /// With what to connect, beside the connection string.
@@ -110,12 +109,7 @@ impl AsyncCluster {
     pub async fn open_pool(&self, request: PoolRequest) -> Result<AsyncPool, OpenError> {
         self.shared.network.tidy();
         let id = RunId::generate();
-        let transport = match (request.on_loss, request.transport.unwrap_or(self.shared.transport)) {
-            // Only what came over the network can go on elsewhere.
-            (Some(OnLoss::Resume), Transport::Auto) => Transport::Quic,
-            (Some(OnLoss::Resume), Transport::Shm) => return Err(OpenError::ResumeInMemory),
-            (_, transport) => transport,
-        };
+        let transport = request.transport.unwrap_or(self.shared.transport);
         let opened = self.request(&Request::OpenPool(request.open(id))).await.map_err(OpenError::Request)?;
         let mut made = AsyncPool::new(self.clone(), id, &request, opened, self.shared.timeout, transport);
         if let Ok(pool) = &mut made {

@@ -65,8 +65,6 @@ pub enum OpenError {
         /// The env.
         env: String,
     },
-    /// Lanes that are stepped through shared memory only cannot be resumed, and both were asked for.
-    ResumeInMemory,
     /// A session's batch is larger than a frame may be.
     TooLarge {
         /// Its lanes.
@@ -258,9 +256,6 @@ impl fmt::Display for OpenError {
             Self::CannotResume { env } => {
                 write!(f, "on_loss: lanes of `{env}` cannot be resumed, it is not deterministic")
             }
-            Self::ResumeInMemory => f.write_str(
-                "on_loss=resume does not go with transport=shm: only what comes over QUIC can go on elsewhere",
-            ),
             Self::TooLarge { lanes } => write!(f, "a batch of {lanes} lanes is larger than a frame may be"),
         }
     }
@@ -273,7 +268,6 @@ impl std::error::Error for OpenError {
             Self::Arena(source) => Some(source),
             Self::Grants { .. }
             | Self::CannotResume { .. }
-            | Self::ResumeInMemory
             | Self::NoMemory { .. }
             | Self::TooLarge { .. } => None,
         }

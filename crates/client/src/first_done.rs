@@ -16,13 +16,12 @@ use rollhouse_wire::{
 };
 use tokio::time::Instant;
 
-use crate::check::{all_good, first_bad};
+use crate::check::{all_good, check_notes, first_bad};
 use crate::error::StepError;
 use crate::join::{Part, run_together};
-use crate::lockstep::check_notes;
 use crate::log::Shown;
 use crate::pool::{AsyncPool, Site};
-use crate::recovery::Way;
+use crate::recovery::{Answered, Way};
 use crate::session::{Clock, FrameBody, Trouble};
 
 /// The owner's books of what is under way.
@@ -92,6 +91,10 @@ impl AsyncPool {
         let clock = self.clock();
         self.settle_sessions(clock).await;
         self.refuse_send(lanes, actions)?;
+        if self.first_done.is_none() {
+            // Rows of lanes that are lost meanwhile show what the last whole batch did.
+            self.copy_newest();
+        }
         let parts = self.parts_of(lanes, actions);
         let (all, sessions) = (self.lanes(), self.sessions.len());
         let books = self.first_done.get_or_insert_with(|| FirstDone::new(all, sessions));
@@ -144,18 +147,7 @@ impl AsyncPool {
     /// Carries on with all that is under way, until all of it is done or `enough` is.
     async fn work(&mut self, enough: impl Fn(&Ready) -> bool) {
         let Self {
-            sessions,
-            batch,
-            cluster,
-            first_done,
-            layout,
-            bools,
-            start,
-            seed,
-            autoreset,
-            in_place,
-            recipe,
-            ..
+            sessions, batch, cluster, first_done, layout, bools, start, seed, autoreset, recipe, ..
         } = self;
         let Some(FirstDone { desks, ready, .. }) = first_done else { return };
         let ready = &*ready;
@@ -172,7 +164,6 @@ impl AsyncPool {
             bools,
             same_step: *autoreset == AutoresetMode::SameStep,
             ready,
-            in_place: *in_place,
         };
         let hall = &hall;
         let parts = sessions.iter_mut().zip(desks).enumerate();
@@ -180,6 +171,7 @@ impl AsyncPool {
         let parts = parts.map(|(index, (site, desk))| Box::pin(hall.serve(index, site, desk)) as Part<'_>);
         let look = || enough(&ready.lock().unwrap_or_else(PoisonError::into_inner));
         run_together(parts.collect(), look).await;
+        self.leave_lost_memory();
     }
 
     fn note_received(&mut self, rows: &Received, losses: Vec<(usize, Vec<LostLane>)>) {
@@ -287,7 +279,6 @@ struct Hall<'a> {
     bools: &'a [usize],
     same_step: bool,
     ready: &'a Mutex<Ready>,
-    in_place: bool,
 }
 
 impl Hall<'_> {
@@ -332,9 +323,7 @@ impl Hall<'_> {
                 return;
             }
             Err(Trouble::Gone) => {
-                let own = if self.in_place { site.session.memory() } else { None };
-                let frame = own.and_then(|link| link.frame());
-                append(&mut ready.rows, self.rows_of_gone(lanes(), frame.unwrap_or(self.frame)));
+                append(&mut ready.rows, self.rows_of_gone(lanes()));
                 ready.losses.push((index, Vec::new()));
                 return;
             }
@@ -359,7 +348,10 @@ impl Hall<'_> {
         if let Some(link) = site.session.memory() {
             let first = site.session.lanes().start as u32;
             let rows = self.rows_in(link.arena().lane_rows(), &task.lanes, first);
-            return Ok((sound(rows, self.bools)?, site.session.notes()?.lost));
+            let notes = link.notes_of(&task.lanes)?;
+            let mut rows = sound(rows, self.bools)?;
+            self.keep(site, task, &mut rows, &notes);
+            return Ok((rows, notes.lost));
         }
         let with_final = header.flags & FrameHeader::FINAL_OBS != 0;
         if header.kind != FrameKind::Rows || with_final && !self.same_step {
@@ -390,7 +382,8 @@ impl Hall<'_> {
             self.layout.actions(task.lanes.len(), true).and_then(|places| asked.get(places.actions));
         let shown = Shown { terminated: &rows.terminated, truncated: &rows.truncated, reset: &rows.reset };
         let now = self.way.clock.start.elapsed();
-        site.note_rows(now, &task.lanes, actions.unwrap_or_default(), shown, notes);
+        let answered = Answered { now, shown, notes, logs: site.session.logs() };
+        site.recovery.note_rows(&answered, &task.lanes, actions.unwrap_or_default());
         for lane in site.take_cut(&task.lanes) {
             let Ok(row) = task.lanes.binary_search(&lane) else { continue };
             let lane = site.session.lanes().start + lane as usize;
@@ -467,10 +460,10 @@ impl Hall<'_> {
 
     /// What is shown of lanes whose session is gone: the observations of the last whole batch, reward 0,
     /// truncated.
-    fn rows_of_gone(&self, lanes: Vec<u32>, frame: Frame<'_>) -> Received {
+    fn rows_of_gone(&self, lanes: Vec<u32>) -> Received {
         let count = lanes.len();
         let obs = self.layout.obs.iter().enumerate().map(|(column, spec)| {
-            let (elements, all) = (spec.elements(), frame.obs(column));
+            let (elements, all) = (spec.elements(), self.frame.obs(column));
             let mut rows = ColumnData::zeros(spec.dtype, 0);
             for &lane in &lanes {
                 let (start, end) = (lane as usize * elements, (lane as usize + 1) * elements);

@@ -6,7 +6,7 @@ use crate::blocking::Look;
 use crate::driver::LOOK;
 use crate::error::StepError;
 use crate::memory_link::{MemoryAnswer, MemoryLink, NoAnswer};
-use crate::pool::{AsyncPool, Readiness};
+use crate::pool::{AsyncPool, Readiness, Site};
 
 /// What came of a step in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,9 @@ impl AsyncPool {
     #[inline]
     pub(crate) fn step_in_memory(&mut self, look: Option<&Look>) -> Result<Stepped, StepError> {
         let attached = |link: &MemoryLink| link.is_attached() && !link.is_under_way();
-        if !self.sessions.iter().all(|site| site.session.memory().is_some_and(attached)) {
+        let ready =
+            |site: &Site| site.session.memory().is_some_and(attached) && !site.can_leave(&self.recipe);
+        if !self.sessions.iter().all(ready) {
             return Ok(Stepped::NotInMemory);
         }
         self.refuse_order()?;
@@ -43,6 +45,7 @@ impl AsyncPool {
         let elements = layout.action.elements();
         for site in sessions.iter_mut() {
             let range = site.session.lanes().clone();
+            site.recovery.ask_nothing();
             let Some(link) = site.session.memory_mut() else { continue };
             if !*in_place && let Some(mut to) = link.actions_mut() {
                 let copied =
@@ -56,7 +59,7 @@ impl AsyncPool {
             let Some(link) = self.sessions[index].session.memory_mut() else { continue };
             match patience.wait(link) {
                 Ok(MemoryAnswer::Batch) => {}
-                Ok(_) | Err(Ended::Lost) => {
+                Ok(_) | Err(Ended::Lost | Ended::Long) => {
                     self.adopt();
                     return Ok(Stepped::CarryOn);
                 }
@@ -87,6 +90,10 @@ impl AsyncPool {
                 }
             }
         }
+        let now = self.start.elapsed();
+        for site in &mut self.sessions {
+            site.note_frame(now);
+        }
         let losing = !self.lost.is_empty()
             || self.sessions.iter().any(|site| site.session.memory().is_some_and(MemoryLink::has_lost));
         let lost_before = if losing { self.lanes_lost() } else { Vec::new() };
@@ -108,7 +115,7 @@ impl AsyncPool {
     #[cold]
     fn adopt(&mut self) {
         let (clock, seed) = (self.clock(), self.seed);
-        self.sessions.iter_mut().for_each(|site| site.session.adopt(clock, seed));
+        self.sessions.iter_mut().for_each(|site| site.adopt(clock, seed));
     }
 }
 
@@ -123,6 +130,8 @@ struct Patience<'a> {
 /// Why a wait ended without an answer.
 enum Ended {
     Lost,
+    /// The node takes so long that it is time to ask the coordinator about it meanwhile.
+    Long,
     TimedOut,
     Interrupted,
 }
@@ -139,7 +148,8 @@ impl Patience<'_> {
 
     #[cold]
     fn wait_long(&mut self, link: &mut MemoryLink) -> Result<MemoryAnswer, Ended> {
-        let until = *self.until.get_or_insert_with(|| Instant::now() + self.timeout);
+        let began = Instant::now();
+        let until = *self.until.get_or_insert(began + self.timeout);
         loop {
             let slice = (Instant::now() + LOOK).min(until);
             match link.wait(Some(slice), || false) {
@@ -149,9 +159,16 @@ impl Patience<'_> {
             if self.look.is_some_and(|look| look()) {
                 return Err(Ended::Interrupted);
             }
-            if Instant::now() >= until {
+            let now = Instant::now();
+            if now >= until {
                 return Err(Ended::TimedOut);
+            }
+            if now >= began + LONG {
+                return Err(Ended::Long);
             }
         }
     }
 }
+
+/// A node that answers within this time is not asked after.
+const LONG: Duration = Duration::from_secs(1);

@@ -10,16 +10,16 @@ use rollhouse_core::{ColumnData, ColumnRef, Interruption};
 use rollhouse_engine::{OptionsError, Reset, StepError as Rules};
 use rollhouse_wire::limits::{MAX_CONTROL_BYTES, MAX_SIDECAR_BYTES};
 use rollhouse_wire::{
-    AutoresetMode, FrameHeader, FrameKind, LostLane, Notes, RecordRule, ResetLanes, SeedRule, column_bytes,
-    control,
+    AutoresetMode, FrameHeader, FrameKind, LostLane, RecordRule, ResetLanes, SeedRule, column_bytes, control,
 };
 
 use crate::batch::Target;
-use crate::check::{all_good, first_bad};
+use crate::check::{all_good, check_notes, first_bad};
 use crate::error::StepError;
 use crate::join::{Part, run_together};
+use crate::log::Shown;
 use crate::pool::{AsyncPool, Readiness, Site};
-use crate::recovery::Way;
+use crate::recovery::{Answered, Way};
 use crate::session::{Clock, FrameBody, Trouble};
 
 /// What came of a session's request.
@@ -175,8 +175,10 @@ impl AsyncPool {
     /// Waits for the answers of all sessions that were asked, and makes them the next frame; the pool is ready
     /// then. If all that happened is that a node refused, it is as `ready` as it was before.
     async fn answers(&mut self, clock: Clock, ready: Readiness) -> Result<(), StepError> {
-        if self.in_place {
-            return self.answer_in_place(clock, ready).await;
+        if self.in_place
+            && let Some(done) = self.answer_in_place(clock, ready).await
+        {
+            return done;
         }
         let reports = self.reports_losses();
         let Self { sessions, batch, cluster, bools, recipe, seed, .. } = self;
@@ -214,21 +216,25 @@ impl AsyncPool {
         self.judge(taken, ready, news)
     }
 
-    /// As [`AsyncPool::answers`] of the one session whose memory the frames lie in.
-    async fn answer_in_place(&mut self, clock: Clock, ready: Readiness) -> Result<(), StepError> {
+    /// As [`AsyncPool::answers`] of the one session whose memory the frames lie in. `None` if the session is gone:
+    /// frames are the pool's own from then on, and what is asked for goes on as that of any other session.
+    async fn answer_in_place(&mut self, clock: Clock, ready: Readiness) -> Option<Result<(), StepError>> {
         let Self { sessions, cluster, .. } = self;
-        let mut taken = None;
-        if let Some(site) = sessions.first_mut().filter(|site| site.session.gone().is_none()) {
-            let answer = site.session.answer(cluster.network(), clock);
-            let Ok(answer) = tokio::time::timeout_at(clock.deadline, answer).await else {
-                return Err(self.timed_out());
-            };
-            taken = Some(answer.and_then(|_| {
-                let losses = site.session.notes().map(|notes| notes.lost);
-                losses.map_err(|what| site.session.distrust(&what))
-            }));
+        let site = sessions.first_mut().filter(|site| site.session.gone().is_none());
+        let Some(site) = site else {
+            self.leave_lost_memory();
+            return None;
+        };
+        let answer = site.session.answer(cluster.network(), clock);
+        let Ok(answer) = tokio::time::timeout_at(clock.deadline, answer).await else {
+            return Some(Err(self.timed_out()));
+        };
+        if matches!(answer, Err(Trouble::Gone)) {
+            self.leave_lost_memory();
+            return None;
         }
-        self.judge(vec![taken], ready, false)
+        let taken = answer.map(|_| site.note_frame(clock.start.elapsed()));
+        Some(self.judge(vec![Some(taken)], ready, false))
     }
 
     /// Notes what came of each session's request.
@@ -298,7 +304,7 @@ impl Site {
             if !target.flags_are_sound(lanes, bools) {
                 return Err("a batch with flags that are neither 0 nor 1".to_owned());
             }
-            return Ok(self.session.notes()?.lost);
+            return Ok(self.note_frame(now));
         }
         let places = match (header.kind, header.flags & FrameHeader::FINAL_OBS, &self.places.with_final) {
             (FrameKind::Batch, 0, _) => &self.places.plain,
@@ -318,22 +324,31 @@ impl Site {
         let mut notes = self.session.notes()?;
         let mut losses = std::mem::take(&mut notes.lost);
         check_notes(&notes, &losses, lanes.len())?;
-        let (known, lanes) = (losses.len(), lanes.clone());
-        self.note_batch(now, &notes, &mut losses);
-        losses[known..].iter().for_each(|loss| target.cut(&lanes, loss.lane as usize));
+        let flags = |place: &Range<usize>| &columns[place.clone()];
+        let shown = Shown {
+            terminated: flags(&places.terminated),
+            truncated: flags(&places.truncated),
+            reset: flags(&places.reset),
+        };
+        let (known, logs) = (losses.len(), self.session.logs());
+        self.recovery.note_batch(&Answered { now, shown, notes: &notes, logs }, None, &mut losses);
+        losses[known..].iter().for_each(|loss| target.cut(lanes, loss.lane as usize));
         Ok(losses)
     }
-}
 
-/// Whether what an answer says is about lanes that the session has.
-pub(crate) fn check_notes(notes: &Notes, losses: &[LostLane], lanes: usize) -> Result<(), String> {
-    let malformed = || "notes that are no whole number of records".to_owned();
-    let began = notes.began().ok_or_else(malformed)?.map(|began| began.lane);
-    let hashes = notes.hashes().ok_or_else(malformed)?.map(|(lane, _)| lane);
-    let mut named = losses.iter().map(|loss| loss.lane).chain(began).chain(hashes);
-    match named.find(|&lane| lane as usize >= lanes) {
-        Some(lane) => Err(format!("notes of lane {lane} of a session of {lanes}")),
-        None => Ok(()),
+    /// Keeps what the newest frame in the session's memory says; which lanes are lost.
+    #[inline]
+    pub(crate) fn note_frame(&mut self, now: Duration) -> Vec<LostLane> {
+        let Self { session, recovery, .. } = self;
+        let Some((link, frame)) = session.memory().and_then(|link| Some((link, link.frame()?))) else {
+            return Vec::new();
+        };
+        let mut losses = link.lost();
+        let shown =
+            Shown { terminated: frame.terminated(), truncated: frame.truncated(), reset: frame.reset() };
+        let answered = Answered { now, shown, notes: link.notes(), logs: session.logs() };
+        recovery.note_batch(&answered, Some(link.posted()), &mut losses);
+        losses
     }
 }
 
@@ -367,7 +382,11 @@ fn sidecar(part: &ResetLanes) -> Option<Bytes> {
 
 /// A column's bytes, filled up as frames have it.
 pub(crate) fn column(rows: ColumnRef<'_>) -> Bytes {
-    let bytes = column_bytes(rows);
+    filled(column_bytes(rows))
+}
+
+/// Bytes of a column, filled up as frames have it.
+pub(crate) fn filled(bytes: &[u8]) -> Bytes {
     let filled = bytes.len().next_multiple_of(8);
     let mut out = BytesMut::with_capacity(filled);
     out.put_slice(bytes);

@@ -1,8 +1,9 @@
 //! What a session's lanes did, kept by their owner: enough to have another node do it again.
 //!
-//! A row for each answered step: which lanes took their action, and those actions. An episode is the rows from its
-//! beginning on in which its lane took part. Rows are forgotten when no episode that is kept needs them; a steady step
-//! costs the copy of its actions.
+//! A row for each answered step: which lanes took their action, and the actions; those of all lanes if all of them were
+//! stepped at once, because to leave some out would cost more. An episode is the rows from its beginning on in which its
+//! lane took part. Rows are forgotten when no episode that is kept needs them; a steady step costs the copy of its
+//! actions.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,6 +21,10 @@ pub(crate) const LANE_LOG_BYTES: usize = 1 << 20;
 /// written what ended in its last second, and has not shipped what ended in the last few.
 const KEEP_ENDED: Duration = Duration::from_secs(10);
 
+/// Bytes of a session's log beyond which episodes that ended are forgotten sooner: through shared memory thousands of
+/// lanes play hundreds of megabytes a second.
+const ENDED_LOG_BYTES: usize = 256 << 20;
+
 /// How often rows that nobody needs are looked for.
 const TRIM_EVERY: usize = 64;
 
@@ -32,6 +37,7 @@ pub struct SessionLog {
     /// Bytes of one kept action.
     width: usize,
     limit: usize,
+    ended_limit: usize,
     keep_ended: Duration,
     /// Whether steps are kept, or the numbers of episodes only.
     keeps_steps: bool,
@@ -42,7 +48,7 @@ pub struct SessionLog {
     rows: VecDeque<u64>,
     /// One bit per lane, of each row.
     stepped: VecDeque<u64>,
-    /// Actions of the lanes that took part in each row.
+    /// Actions of each row: of all lanes, or of those that took part.
     bytes: VecDeque<u8>,
     bytes_before: u64,
     since_trim: usize,
@@ -107,6 +113,7 @@ impl SessionLog {
             narrow,
             action: action.clone(),
             limit: lanes * LANE_LOG_BYTES,
+            ended_limit: ENDED_LOG_BYTES,
             keep_ended: if keep == Keep::StepsAndEnded { KEEP_ENDED } else { Duration::ZERO },
             keeps_steps: keep != Keep::Numbers,
             lanes: (0..lanes).map(|_| LaneLog::default()).collect(),
@@ -126,14 +133,13 @@ impl SessionLog {
         }
         self.rows.push_back(self.bytes_before + self.bytes.len() as u64);
         let size = self.action.row_bytes();
+        self.push_actions(&actions[..self.lanes.len() * size]);
         for first in (0..self.lanes.len()).step_by(BLOCK_LANES) {
             let lanes = first..self.lanes.len().min(first + BLOCK_LANES);
             let flags = |column: &[u8]| mask_of(&column[lanes.clone()]);
             let failed = lost.iter().filter(|&&lane| lanes.contains(&(lane as usize)));
             let failed = failed.fold(0, |mask, &lane| mask | 1 << (lane as usize - first));
-            let took = lane_bits(lanes.len()) & !flags(shown.reset) & !failed;
-            self.stepped.push_back(took);
-            self.push_actions(&actions[first * size..lanes.end * size], took);
+            self.stepped.push_back(lane_bits(lanes.len()) & !flags(shown.reset) & !failed);
             for lane in Lanes(flags(shown.terminated) | flags(shown.truncated)) {
                 self.end(now, first + lane);
             }
@@ -242,20 +248,14 @@ impl SessionLog {
         self.first_row + self.rows.len() as u64
     }
 
-    /// Those of a block's lanes that took part.
-    fn push_actions(&mut self, actions: &[u8], took: u64) {
-        let Some(start) = self.narrow else {
-            let size = self.action.row_bytes();
-            Lanes(took).for_each(|lane| self.bytes.extend(&actions[lane * size..(lane + 1) * size]));
-            return;
-        };
-        let (mut kept, mut count) = ([0; BLOCK_LANES], 0);
-        for (lane, action) in actions.as_chunks().0.iter().enumerate() {
-            // The next one takes the place of one that did not take part.
-            kept[count] = narrowed(*action, start);
-            count += (took >> lane & 1) as usize;
+    /// Those of all lanes.
+    fn push_actions(&mut self, actions: &[u8]) {
+        let Some(start) = self.narrow else { return self.bytes.extend(actions) };
+        let mut kept = [0; BLOCK_LANES];
+        for block in actions.as_chunks().0.chunks(BLOCK_LANES) {
+            kept.iter_mut().zip(block).for_each(|(kept, action)| *kept = narrowed(*action, start));
+            self.bytes.extend(&kept[..block.len()]);
         }
-        self.bytes.extend(&kept[..count]);
     }
 
     fn push_action(&mut self, action: &[u8]) {
@@ -302,14 +302,42 @@ impl SessionLog {
             }
         }
         self.drop_rows();
-        while self.size() > self.limit {
-            let oldest = self.lanes.iter_mut().filter(|lane| !lane.episodes.is_empty());
-            let oldest = oldest.min_by_key(|lane| lane.episodes.front().map(|episode| episode.from_row));
-            let Some(lane) = oldest else { break };
-            let episode = lane.episodes.pop_front();
-            lane.cut = lane.episodes.is_empty() && episode.is_some_and(|episode| episode.ended.is_none());
-            self.drop_rows();
+        for (limit, last_too) in [(self.ended_limit, false), (self.limit, true)] {
+            let excess = self.size().saturating_sub(limit);
+            if excess > 0 {
+                self.forget_before(self.first_row + self.rows_of(excess) as u64, last_too);
+            }
         }
+    }
+
+    /// How many of the oldest rows have at least so many bytes.
+    fn rows_of(&self, bytes: usize) -> usize {
+        let of_row = (self.words() + 1) * 8;
+        let before = |rows: usize| {
+            let until = self.rows.get(rows).copied().unwrap_or(self.bytes_before + self.bytes.len() as u64);
+            rows * of_row + (until - self.bytes_before) as usize
+        };
+        let (mut low, mut high) = (0, self.rows.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            if before(middle) < bytes { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
+    /// Forgets episodes that began before that row: all but the last of each lane, where the next one goes on from, or
+    /// those too.
+    fn forget_before(&mut self, row: u64, last_too: bool) {
+        for lane in &mut self.lanes {
+            while let Some(episode) = lane.episodes.front()
+                && episode.from_row < row
+                && (last_too || lane.episodes.len() > 1)
+            {
+                lane.cut = episode.ended.is_none();
+                lane.episodes.pop_front();
+            }
+        }
+        self.drop_rows();
     }
 
     fn drop_rows(&mut self) {
@@ -344,9 +372,15 @@ impl SessionLog {
         if mine >> bit & 1 == 0 {
             return None;
         }
-        let before: u32 = (0..word).map(|word| self.stepped[words + word].count_ones()).sum();
-        let rank = (before + (mine & ((1 << bit) - 1)).count_ones()) as usize;
-        let at = (self.rows[row] - self.bytes_before) as usize + rank * self.width;
+        let (at, end) = (self.rows[row], self.rows.get(row + 1).copied());
+        let end = end.unwrap_or(self.bytes_before + self.bytes.len() as u64);
+        let rank = if (end - at) as usize == self.lanes.len() * self.width {
+            lane
+        } else {
+            let before: u32 = (0..word).map(|word| self.stepped[words + word].count_ones()).sum();
+            (before + (mine & ((1 << bit) - 1)).count_ones()) as usize
+        };
+        let at = (at - self.bytes_before) as usize + rank * self.width;
         Some(self.bytes.range(at..at + self.width).copied())
     }
 }
@@ -638,6 +672,25 @@ mod tests {
         let (_, reset, rewards) = second.turn(301, None);
         for &lane in &cut {
             assert_eq!((reset[lane as usize], rewards[lane as usize]), (0, 0.0), "it is held");
+        }
+    }
+
+    #[test]
+    fn much_that_is_played_has_ended_episodes_forgotten_sooner_and_open_ones_kept() {
+        let mut play = Play::new("CartPole-v1", 70, Autoreset::NextStep);
+        let mut log = play.log("CartPole-v1", Duration::from_secs(1_000_000));
+        log.ended_limit = 20_000;
+        play.engine.reset(&Reset::seeded(9, 70)).unwrap();
+        play.note(Duration::ZERO, &mut log);
+        for turn in 0..3_000 {
+            play.turn(turn, Some(&mut log));
+        }
+        // An open episode of 500 steps may hold as many rows.
+        assert!(log.size() <= 20_000 + (500 + TRIM_EVERY) * 90, "{}", log.size());
+        let mut second = Play::new("CartPole-v1", 70, Autoreset::NextStep);
+        assert_eq!(replay(&log, &mut second.engine, true), Vec::<u32>::new());
+        for turn in 3_000..3_060 {
+            assert_eq!(play.turn(turn, None), second.turn(turn, None));
         }
     }
 

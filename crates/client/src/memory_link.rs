@@ -5,15 +5,17 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rollhouse_arena::{
-    Answer, ArenaIdent, AttachError, AttachedArena, BatchColumns, Expected, Frame, ReadyLanes, TrainerError,
+    Answer, ArenaIdent, AttachError, AttachedArena, BatchColumns, Expected, Frame, LaneNote, ReadyLanes,
+    TrainerError,
 };
 use rollhouse_core::{ColumnData, ColumnMut, EnvSpec};
 use rollhouse_engine::Autoreset;
 use rollhouse_wire::{
-    AttachCallError, AttachMemory, AutoresetMode, ColumnBuffer, FrameKind, FrameLayout, Grant, LostLane,
-    OwnerSocket, Refusal, RefusalCode, ResetLanes, control, failpoint,
+    AttachCallError, AttachMemory, Attached, AutoresetMode, Began, ColumnBuffer, FrameKind, FrameLayout,
+    Grant, LostLane, Notes, OwnerSocket, Refusal, RefusalCode, ResetLanes, control, failpoint,
 };
 
+use crate::check::check_notes;
 use crate::session::FrameBody;
 
 /// A session's memory, and the socket that says whether its node is there.
@@ -28,6 +30,11 @@ pub(crate) struct MemoryLink {
     ready: Vec<u32>,
     /// The answer to the last request, which may be of an earlier attachment.
     last: MemoryAnswer,
+    /// The actions of the last step that was posted, as bytes of their column: what a log keeps, and what another node
+    /// is asked to do if this one never answers.
+    posted: Vec<u8>,
+    /// What goes beside the newest frame; about lanes that there are.
+    notes: Notes,
 }
 
 /// What was posted.
@@ -70,6 +77,8 @@ pub(crate) enum LinkError {
     Lanes(u32),
     /// The node took too long.
     TimedOut,
+    /// What goes beside the newest frame is nothing that a node says.
+    Notes(String),
 }
 
 /// Why waiting ended without an answer.
@@ -95,7 +104,7 @@ impl Shape {
 
 impl MemoryLink {
     /// Asks at the socket for the session's memory, which `earlier` has lost if it is given: then it stays where it is.
-    /// The link, and the number of the last request the session has answered. Cancellation-safe.
+    /// What the node says of the session. Cancellation-safe.
     pub(crate) async fn attach(
         earlier: &mut Option<Box<Self>>,
         socket: &Path,
@@ -103,7 +112,7 @@ impl MemoryLink {
         asked: AttachMemory,
         grant: &Grant,
         shape: &Shape,
-    ) -> Result<u32, LinkError> {
+    ) -> Result<Attached, LinkError> {
         failpoint("client.attach.asking");
         let call = OwnerSocket::attach(socket, anybody, asked);
         let (socket, attached, [outputs, inputs]) = call.await.map_err(LinkError::Call)?;
@@ -118,6 +127,7 @@ impl MemoryLink {
         };
         let lanes = grant.lanes as usize;
         let expected = Expected { columns: &shape.columns, lanes, ident, generation: attached.generation };
+        let (number, logs) = (attached.last, attached.logs);
         let last = attached.refused.map_or(MemoryAnswer::Batch, MemoryAnswer::Refused);
         if let Some(link) = earlier {
             link.renew(outputs, inputs, &expected)?;
@@ -125,6 +135,8 @@ impl MemoryLink {
             link.ready.clear();
         } else {
             let arena = AttachedArena::open(outputs, inputs, &expected).map_err(LinkError::Attach)?;
+            let mut posted = Vec::new();
+            arena.copy_actions(&mut posted);
             *earlier = Some(Box::new(Self {
                 arena,
                 socket: Some(socket),
@@ -132,10 +144,16 @@ impl MemoryLink {
                 under_way: None,
                 ready: Vec::new(),
                 last,
+                posted,
+                notes: Notes::default(),
             }));
         }
+        if let Some(link) = earlier {
+            // If the last request was carried out, its frame is the newest.
+            link.read_notes().map_err(LinkError::Notes)?;
+        }
         failpoint("client.attach.mapped");
-        Ok(attached.last)
+        Ok(Attached { lanes: grant.lanes, last: number, logs })
     }
 
     /// Takes the trainer's new file in, with the actions of the old one: they may have to be posted again.
@@ -172,6 +190,65 @@ impl MemoryLink {
             MemoryAnswer::Batch if kind == FrameKind::Send => MemoryAnswer::Rows,
             answer => answer,
         }
+    }
+
+    /// The actions of the last step that was posted, as bytes of their column.
+    #[inline]
+    pub(crate) fn posted(&self) -> &[u8] {
+        &self.posted
+    }
+
+    /// Copies the action column as it is now.
+    pub(crate) fn copy_actions(&self) -> Vec<u8> {
+        let mut actions = Vec::new();
+        self.arena.copy_actions(&mut actions);
+        actions
+    }
+
+    /// What goes beside the newest frame, but for lanes that are lost.
+    #[inline]
+    pub(crate) const fn notes(&self) -> &Notes {
+        &self.notes
+    }
+
+    /// What goes beside the rows of those lanes, as of the last answer to them.
+    ///
+    /// # Errors
+    /// If it is about other lanes.
+    pub(crate) fn notes_of(&self, lanes: &[u32]) -> Result<Notes, String> {
+        let mut notes = Notes { lost: self.lost(), leaving: self.arena.is_leaving(), ..Notes::default() };
+        for &lane in lanes {
+            let LaneNote { began, hash } = self.arena.lane_note(lane);
+            if let Some(record) = began {
+                let began = Began::of_record(&record);
+                if began.lane != lane {
+                    return Err(format!("a note of lane {} beside lane {lane}", began.lane));
+                }
+                notes.put_began(&began);
+            }
+            if let Some(hash) = hash {
+                notes.put_hash(lane, hash);
+            }
+        }
+        Ok(notes)
+    }
+
+    /// Reads what goes beside the newest frame.
+    #[inline]
+    fn read_notes(&mut self) -> Result<(), String> {
+        let Notes { began, hashes, leaving, .. } = &mut self.notes;
+        self.arena.frame_notes(began, hashes).map_err(|error| error.to_string())?;
+        *leaving = self.arena.is_leaving();
+        if began.is_empty() && hashes.is_empty() {
+            return Ok(());
+        }
+        check_notes(&self.notes, &[], self.arena.lanes())
+    }
+
+    /// The request under way will not be answered any more: the newest frame and the actions can be read.
+    pub(crate) fn forget_request(&mut self) {
+        self.arena.forget_request();
+        self.under_way = None;
     }
 
     /// Lets the node go; frames can be read still.
@@ -242,6 +319,8 @@ impl MemoryLink {
     pub(crate) fn post_step(&mut self) {
         self.arena.post_step();
         self.under_way = Some(Asked::Batch);
+        // While the node steps.
+        self.arena.copy_actions(&mut self.posted);
         failpoint("client.attach.posted");
     }
 
@@ -329,7 +408,10 @@ impl MemoryLink {
         match waited {
             Ok(answer) => {
                 (*under_way, *last) = (None, answer.clone());
-                Ok(answer)
+                match answer {
+                    MemoryAnswer::Batch if self.read_notes().is_err() => Err(self.lose()),
+                    answer => Ok(answer),
+                }
             }
             Err(TrainerError::TimedOut) => Err(NoAnswer::Stopped),
             Err(TrainerError::Gone) if stopped => Err(NoAnswer::Stopped),
@@ -404,6 +486,7 @@ impl LinkError {
             Self::Lanes(lanes) => format!("the memory has {lanes} lanes"),
             Self::NoSocket => "the node has no attach socket".to_owned(),
             Self::TimedOut => "the node does not answer at its attach socket".to_owned(),
+            Self::Notes(what) => what.clone(),
         };
         format!("no shared memory: {what}")
     }

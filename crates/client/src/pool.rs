@@ -12,7 +12,7 @@ use rollhouse_core::{ColumnMut, EnvSpec, Interruption, Outcome, RunId};
 use rollhouse_wire::limits::MAX_POOL_SESSIONS;
 use rollhouse_wire::{
     AutoresetMode, BatchPlaces, Connection, FrameLayout, Grant, LaneSettings, LinkFigures, LostLane,
-    OpenPool, PoolOpened, PoolStatus, RecordRule, Refusal, RefusalCode, SeedRule, Spread,
+    OpenPool, PoolOpened, PoolStatus, RecordRule, Refusal, RefusalCode, SeedRule, Spread, column_bytes_mut,
 };
 use tokio::time::Instant;
 
@@ -274,13 +274,56 @@ impl AsyncPool {
     }
 
     /// The column of actions, if it is the memory that the node reads: in a pool of one session that is stepped through
-    /// memory. It stays where it is until the session is attached anew. Whoever writes to it during a step, through
+    /// memory. It stays where it is for as long as [`AsyncPool::is_in_place`]. Whoever writes to it during a step, through
     /// an address that was kept, decides which action is taken, and the node refuses what is none.
     pub fn actions_in_place(&mut self) -> Option<ColumnMut<'_>> {
         if !self.in_place {
             return None;
         }
         self.sessions.first_mut()?.session.memory_mut()?.actions_mut()
+    }
+
+    /// Whether frames and actions lie in the memory of the one session. They do from the first attachment on, until the
+    /// session's node is lost or going away: from then on they are the pool's own.
+    #[inline]
+    pub const fn is_in_place(&self) -> bool {
+        self.in_place
+    }
+
+    /// Frames and actions are the pool's own from now on, and begin as they stand in the memory of the one session.
+    pub(crate) fn leave_memory(&mut self) {
+        if !self.in_place {
+            return;
+        }
+        if let Some(site) = self.sessions.first_mut() {
+            let gone = site.session.gone().is_some();
+            if let Some(link) = site.session.memory_mut() {
+                if gone {
+                    link.forget_request();
+                }
+                let actions = link.copy_actions();
+                column_bytes_mut(self.batch.actions_mut()).copy_from_slice(&actions);
+            }
+        }
+        self.copy_newest();
+        self.in_place = false;
+    }
+
+    /// Leaves the memory of a session that is gone, or is elsewhere already.
+    pub(crate) fn leave_lost_memory(&mut self) {
+        let out = |site: &Site| site.session.gone().is_some() || site.session.memory().is_none();
+        if self.in_place && self.sessions.iter().any(out) {
+            self.leave_memory();
+        }
+    }
+
+    /// Makes the newest frame that lies in the one session's memory the pool's own as well.
+    pub(crate) fn copy_newest(&mut self) {
+        let Self { sessions, batch, in_place, .. } = self;
+        let Some(site) = sessions.first().filter(|_| *in_place) else { return };
+        if let Some(frame) = site.session.memory().and_then(MemoryLink::frame) {
+            batch.next().land_frame(site.session.lanes(), &frame);
+        }
     }
 
     /// The memory that frames lie in, if it is that of the one session.

@@ -22,6 +22,7 @@ use rollhouse_wire::{
 use tokio::time::Instant;
 
 use crate::cluster::AsyncCluster;
+use crate::lockstep::filled;
 use crate::log::{Keep, PastReader, SessionLog, Shown};
 use crate::memory_link::Shape;
 use crate::pool::{AsyncPool, Site};
@@ -77,6 +78,16 @@ pub(crate) struct Recovery {
     shape: Arc<Shape>,
 }
 
+/// What an answer says that the log is kept of.
+pub(crate) struct Answered<'a> {
+    /// On the pool's clock.
+    pub(crate) now: Duration,
+    pub(crate) shown: Shown<'a>,
+    pub(crate) notes: &'a Notes,
+    /// Whether the node says all that a log needs.
+    pub(crate) logs: bool,
+}
+
 /// Why there is no other place now.
 enum NoPlace {
     /// There may be one later.
@@ -112,6 +123,62 @@ impl Recovery {
         }
     }
 
+    /// Keeps what an answer to a request of all lanes says. Lanes whose past was lost are lost in it. `posted` are the
+    /// actions of a step that was posted in memory; what came over a stream is known from the request.
+    pub(crate) fn note_batch(
+        &mut self,
+        answered: &Answered<'_>,
+        posted: Option<&[u8]>,
+        losses: &mut Vec<LostLane>,
+    ) {
+        let Self { log, asked, cut, .. } = self;
+        // A step that was posted in memory at once is not written down.
+        let kind = asked.as_ref().map_or(FrameKind::Step, |asked| asked.kind);
+        if !cut.is_empty() {
+            let mut cut = std::mem::take(cut);
+            if kind == FrameKind::Reset {
+                // What was reset has begun anew.
+                cut.retain(|&lane| answered.shown.reset.get(lane as usize) == Some(&0));
+            }
+            let outcome = Outcome::Interrupted(Interruption::NodeLost).code();
+            losses.extend(cut.into_iter().map(|lane| LostLane { lane, outcome }));
+        }
+        if let (Some(log), FrameKind::Step) = (log, kind) {
+            let lost: Vec<u32> = losses.iter().map(|loss| loss.lane).collect();
+            let actions = posted.or(asked.as_ref().map(|asked| &asked.columns[..])).unwrap_or_default();
+            log.stepped(answered.now, actions, answered.shown, &lost);
+        }
+        self.note_log(answered);
+    }
+
+    /// Keeps what an answer about some lanes says, which were stepped with one of `actions` each.
+    pub(crate) fn note_rows(&mut self, answered: &Answered<'_>, lanes: &[u32], actions: &[u8]) {
+        let mut lost: Vec<u32> = answered.notes.lost.iter().map(|loss| loss.lane).collect();
+        lost.extend(&self.cut);
+        if let Some(log) = &mut self.log {
+            log.stepped_some(answered.now, lanes, actions, answered.shown, &lost);
+        }
+        self.note_log(answered);
+    }
+
+    /// Keeps which episodes began, and how states hash.
+    fn note_log(&mut self, answered: &Answered<'_>) {
+        let Answered { now, notes, logs, .. } = *answered;
+        self.leaving |= notes.leaving;
+        if !logs {
+            self.log = None;
+        }
+        let Some(log) = &mut self.log else { return };
+        notes.began().into_iter().flatten().for_each(|began| log.began(now, &began));
+        notes.hashes().into_iter().flatten().for_each(|(lane, hash)| log.stood(lane, hash));
+    }
+
+    /// The next request is a step that is posted in memory at once.
+    #[inline]
+    pub(crate) fn ask_nothing(&mut self) {
+        self.asked = None;
+    }
+
     /// What the lanes do can no more be told from their starts and actions: lost, they stay so.
     pub(crate) fn forget(&mut self) {
         (self.log, self.past) = (None, None);
@@ -133,10 +200,33 @@ impl Site {
         self.session.gone().is_some_and(|gone| gone.told || !self.resumes(recipe))
     }
 
-    /// Whether its lanes go on where they stood if its node is lost. What is stepped through memory is on the node's
-    /// machine, and is not logged.
+    /// Whether its lanes go on where they stood if its node is lost.
     fn resumes(&self, recipe: &Recipe) -> bool {
-        recipe.on_loss == OnLoss::Resume && self.recovery.log.is_some() && self.session.memory().is_none()
+        recipe.on_loss == OnLoss::Resume && self.recovery.log.is_some()
+    }
+
+    /// Whether it is to leave its node now, which is going away.
+    pub(crate) fn can_leave(&self, recipe: &Recipe) -> bool {
+        let busy = || self.session.is_busy() || self.session.gone().is_some() || self.recovery.past.is_some();
+        self.recovery.leaving && !busy() && self.resumes(recipe) && self.recovery.may_ask()
+    }
+
+    /// Takes over a step that was begun in memory, if it was: [`Site::answer`] carries it on.
+    pub(crate) fn adopt(&mut self, clock: Clock, seed: u64) {
+        // Its actions stand in the memory.
+        let step = FrameBody { kind: FrameKind::Step, columns: Bytes::new(), sidecar: Bytes::new() };
+        self.session.adopt(step.clone(), clock, seed);
+        self.recovery.asked = Some(step);
+    }
+
+    /// The actions of a step stood in memory only: they have to be sent where the session goes.
+    fn keep_posted(&mut self) {
+        if let (Some(link), Some(asked)) = (self.session.memory(), &mut self.recovery.asked)
+            && asked.kind == FrameKind::Step
+            && asked.columns.is_empty()
+        {
+            asked.columns = filled(link.posted());
+        }
     }
 
     /// Makes a request, in place of one that is under way; [`Site::answer`] carries it out.
@@ -172,6 +262,7 @@ impl Site {
             };
             match answered {
                 Err(Trouble::Gone) if self.resumes(way.recipe) => {
+                    self.keep_posted();
                     self.go_elsewhere(way).await?;
                 }
                 answered => return answered,
@@ -270,8 +361,7 @@ impl Site {
 
     /// A session whose node is going away gets another place, if there is one now.
     async fn leave(&mut self, way: &Way<'_>) {
-        let busy = self.session.is_busy() || self.session.gone().is_some() || self.recovery.past.is_some();
-        if !self.recovery.leaving || busy || !self.resumes(way.recipe) || !self.recovery.may_ask() {
+        if !self.can_leave(way.recipe) {
             return;
         }
         // A step comes next, whatever was asked last.
@@ -284,7 +374,7 @@ impl Site {
     /// Lanes that were shown as lost begin anew on another node, if there is one now; whether they do.
     async fn begin_anew(&mut self, way: &Way<'_>) -> bool {
         let told = self.session.gone().is_some_and(|gone| gone.told);
-        if !told || self.session.memory().is_some() || !self.recovery.may_ask() {
+        if !told || !self.recovery.may_ask() {
             return false;
         }
         let Some(log) = &mut self.recovery.log else { return false };
@@ -305,63 +395,6 @@ impl Site {
         begun
     }
 
-    /// Keeps what an answer to a request of all lanes says. Lanes whose past was lost are lost in it.
-    pub(crate) fn note_batch(&mut self, now: Duration, notes: &Notes, losses: &mut Vec<LostLane>) {
-        let mut cut = std::mem::take(&mut self.recovery.cut);
-        if let (Some(FrameKind::Reset), Some(columns)) =
-            (self.recovery.asked.as_ref().map(|asked| asked.kind), self.session.columns())
-        {
-            // What was reset has begun anew.
-            let reset = &columns.bytes()[self.places.plain.reset.clone()];
-            cut.retain(|&lane| reset.get(lane as usize) == Some(&0));
-        }
-        let outcome = Outcome::Interrupted(Interruption::NodeLost).code();
-        losses.extend(cut.into_iter().map(|lane| LostLane { lane, outcome }));
-        let lost: Vec<u32> = losses.iter().map(|loss| loss.lane).collect();
-        let asked = self.recovery.asked.as_ref().filter(|asked| asked.kind == FrameKind::Step);
-        if let (Some(log), Some(asked), Some(columns)) =
-            (&mut self.recovery.log, asked, self.session.columns())
-        {
-            let places = &self.places.plain;
-            let flags = |place: &std::ops::Range<usize>| &columns.bytes()[place.clone()];
-            let shown = Shown {
-                terminated: flags(&places.terminated),
-                truncated: flags(&places.truncated),
-                reset: flags(&places.reset),
-            };
-            log.stepped(now, &asked.columns, shown, &lost);
-        }
-        self.note_log(now, notes);
-    }
-
-    /// Keeps which episodes began, and how states hash.
-    pub(crate) fn note_log(&mut self, now: Duration, notes: &Notes) {
-        self.recovery.leaving |= notes.leaving;
-        if !self.session.logs() {
-            self.recovery.log = None;
-        }
-        let Some(log) = &mut self.recovery.log else { return };
-        notes.began().into_iter().flatten().for_each(|began| log.began(now, &began));
-        notes.hashes().into_iter().flatten().for_each(|(lane, hash)| log.stood(lane, hash));
-    }
-
-    /// Keeps what an answer about some lanes says.
-    pub(crate) fn note_rows(
-        &mut self,
-        now: Duration,
-        lanes: &[u32],
-        actions: &[u8],
-        shown: Shown<'_>,
-        notes: &Notes,
-    ) {
-        let mut lost: Vec<u32> = notes.lost.iter().map(|loss| loss.lane).collect();
-        lost.extend(&self.recovery.cut);
-        if let Some(log) = &mut self.recovery.log {
-            log.stepped_some(now, lanes, actions, shown, &lost);
-        }
-        self.note_log(now, notes);
-    }
-
     /// The columns of the request that was answered last.
     pub(crate) fn asked_columns(&self) -> Bytes {
         self.recovery.asked.as_ref().map(|asked| asked.columns.clone()).unwrap_or_default()
@@ -379,6 +412,10 @@ impl AsyncPool {
     /// What comes before a request: lanes that were shown as lost begin anew elsewhere, and sessions leave nodes that
     /// go away. Takes a moment, unless a node is being waited for.
     pub(crate) async fn settle_sessions(&mut self, clock: Clock) {
+        self.leave_lost_memory();
+        if self.in_place && self.sessions.iter().any(|site| site.can_leave(&self.recipe)) {
+            self.leave_memory();
+        }
         let due = |site: &Site| site.recovery.leaving || site.session.gone().is_some_and(|gone| gone.told);
         if !self.sessions.iter().any(due) {
             return;

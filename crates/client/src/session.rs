@@ -7,9 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use rollhouse_core::{Interruption, Outcome, RunId};
 use rollhouse_wire::{
-    Attach, AttachCallError, AttachMemory, CallError, CloseCode, ColumnBuffer, Connection, EndCause,
-    FrameHeader, FrameKind, FrameReader, FrameWriter, Grant, Notes, Refusal, RefusalCode, SessionId, VERSION,
-    control,
+    Attach, AttachCallError, AttachMemory, Attached, CallError, CloseCode, ColumnBuffer, Connection,
+    EndCause, FrameHeader, FrameKind, FrameReader, FrameWriter, Grant, Notes, Refusal, RefusalCode,
+    SessionId, VERSION, control,
 };
 use tokio::time::Instant;
 
@@ -200,10 +200,9 @@ impl Session {
         self.numbering.answered();
     }
 
-    /// Takes over what [`MemoryLink::post_step`] began: [`Session::answer`] carries it on.
-    pub(crate) fn adopt(&mut self, clock: Clock, seed: u64) {
-        let request = FrameBody { kind: FrameKind::Step, columns: Bytes::new(), sidecar: Bytes::new() };
-        self.ask(request, clock, seed);
+    /// Takes over the step that [`MemoryLink::post_step`] began: [`Session::answer`] carries it on.
+    pub(crate) fn adopt(&mut self, step: FrameBody, clock: Clock, seed: u64) {
+        self.ask(step, clock, seed);
         if let Some(pending) = &mut self.pending {
             pending.written = true;
         }
@@ -320,14 +319,11 @@ impl Session {
         self.stream.as_ref().map(|stream| stream.reader.columns())
     }
 
-    /// What the last answer says beside its columns.
+    /// What the last answer over its stream says beside its columns.
     ///
     /// # Errors
     /// If it is not what a node says.
     pub(crate) fn notes(&self) -> Result<Notes, String> {
-        if let Some(link) = &self.memory {
-            return Ok(Notes { lost: link.lost(), ..Notes::default() });
-        }
         match self.stream.as_ref().map_or(&[][..], |stream| stream.reader.sidecar()) {
             [] => Ok(Notes::default()),
             bytes => control::decode(bytes).map_err(|error| error.to_string()),
@@ -477,13 +473,14 @@ impl Session {
     async fn attach_memory(&mut self, network: &Network) -> Result<RetryEvent, LinkError> {
         let Some(socket) = network.attach().socket(&self.grant) else { return Err(LinkError::NoSocket) };
         let Grant { index, incarnation, secret, .. } = self.grant;
-        let asked = AttachMemory { version: VERSION, pool: self.pool, index, incarnation, secret };
+        let asked = AttachMemory { version: VERSION, pool: self.pool, index, incarnation, secret, log: true };
         let anybody = network.attach().anybody();
         let attach = MemoryLink::attach(&mut self.memory, &socket, anybody, asked, &self.grant, &self.shape);
         let attached = tokio::time::timeout(ATTACH_DEADLINE, attach).await;
-        let last = attached.map_err(|_| LinkError::TimedOut)??;
+        let Attached { last, logs, .. } = attached.map_err(|_| LinkError::TimedOut)??;
         self.transport = Transport::Shm;
         self.refused_memory = None;
+        self.logs = logs;
         self.answered_before = Some(last);
         Ok(RetryEvent::Attached { last })
     }

@@ -13,7 +13,7 @@ pub enum Transport {
     /// for each session when it is first attached.
     #[default]
     Auto,
-    /// Shared memory; a pool that cannot have it is not opened.
+    /// Shared memory; a pool that cannot have it is not opened. Lanes whose node is lost go on over QUIC all the same.
     Shm,
     /// QUIC.
     Quic,

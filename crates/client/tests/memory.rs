@@ -7,7 +7,9 @@ mod nodes;
 use std::time::Duration;
 
 use nodes::Nodes;
-use rollhouse_client::{ConnectOptions, MethodError, OpenError, Pool, PoolRequest, StepError, Transport};
+use rollhouse_client::{
+    ConnectOptions, MethodError, OnLoss, OpenError, Pool, PoolRequest, StepError, Transport,
+};
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, Interruption, OptionValue, Outcome, random_bits};
 use rollhouse_engine::{
     AttributeValue, Autoreset, Engine, EngineConfig, Frame, LaneOptions, Received, Reset, ResetLanes,
@@ -272,18 +274,152 @@ fn an_attach_folder_of_the_callers_own_is_looked_into() {
 #[test]
 fn a_session_whose_node_stops_is_gone_and_its_owner_is_told_at_once() {
     let mut nodes = Nodes::start(1);
-    let mut pool =
-        nodes.connect().open_pool(request("CartPole-v1", AutoresetMode::NextStep, Transport::Shm)).unwrap();
+    let mut request = request("CartPole-v1", AutoresetMode::NextStep, Transport::Shm);
+    request.on_loss = Some(OnLoss::Report);
+    let mut pool = nodes.connect().open_pool(request).unwrap();
     pool.reset(&Reset::all()).unwrap();
     fill(pool.actions(), 0);
-    pool.step().unwrap();
+    let last = ColumnData::from(pool.step().unwrap().obs(0));
+    let memory = pool.memory();
     nodes.stop(0);
+    let frame = pool.step().unwrap();
+    assert_eq!((ColumnData::from(frame.obs(0)), frame.truncated()), (last, &[1; LANES][..]));
+    assert!(!pool.is_in_place(), "frames are the pool's own");
     let error = pool.step().unwrap_err();
     assert!(matches!(error, StepError::AllLost { .. }), "{error}");
     // What was shown stays readable.
-    let memory = pool.memory();
     drop(pool);
     drop(memory);
+}
+
+/// As many lanes as possible on one node.
+fn packed(nodes: &Nodes, env: &str, autoreset: AutoresetMode, spread: Spread) -> Pool {
+    let mut request = request(env, autoreset, Transport::Shm);
+    request.spread = spread;
+    nodes.connect().open_pool(request).unwrap()
+}
+
+fn node_of(pool: &Pool, session: usize) -> usize {
+    let (name, _) = pool.sessions().nth(session).unwrap();
+    name.strip_prefix("node-").unwrap().parse().unwrap()
+}
+
+#[test]
+fn lanes_in_memory_go_on_elsewhere_where_they_stood_when_their_node_is_gone() {
+    for (env, autoreset, spread) in [
+        ("CartPole-v1", Autoreset::NextStep, Spread::Pack),
+        ("Pendulum-v1", Autoreset::SameStep, Spread::Pack),
+        ("CartPole-v1", Autoreset::SameStep, Spread::Even),
+    ] {
+        let same_step = autoreset == Autoreset::SameStep;
+        let mode = if same_step { AutoresetMode::SameStep } else { AutoresetMode::NextStep };
+        let mut nodes = Nodes::start(2);
+        let mut pool = packed(&nodes, env, mode, spread);
+        assert_eq!(pool.is_in_place(), spread == Spread::Pack);
+        let mut engine = engine(env, autoreset);
+        compare(&mut pool, &mut engine, same_step, 150);
+        let gone = node_of(&pool, 0);
+        nodes.stop(gone);
+        let memory = pool.memory();
+        for step in 150..400 {
+            fill(pool.actions(), step);
+            fill(engine.actions().unwrap(), step);
+            let here = shown(engine.step().unwrap(), same_step);
+            assert_eq!(shown(pool.step().unwrap(), same_step), here, "{env}, step {step}");
+            assert_eq!(pool.lost(), 0);
+        }
+        assert!(!pool.is_in_place());
+        assert_ne!(node_of(&pool, 0), gone);
+        assert_eq!(transports(&pool)[0], Some(Transport::Quic));
+        drop(memory);
+    }
+}
+
+#[test]
+fn lanes_in_memory_leave_a_node_that_drains_with_their_next_step() {
+    for spread in [Spread::Pack, Spread::Even] {
+        let nodes = Nodes::start(2);
+        let mut pool = packed(&nodes, "CartPole-v1", AutoresetMode::NextStep, spread);
+        let mut engine = engine("CartPole-v1", Autoreset::NextStep);
+        compare(&mut pool, &mut engine, false, 100);
+        let left = node_of(&pool, 0);
+        nodes.connect_as("admin").drain(format!("node-{left}")).unwrap();
+        let mut step = 100;
+        while node_of(&pool, 0) == left {
+            fill(pool.actions(), step);
+            fill(engine.actions().unwrap(), step);
+            let here = shown(engine.step().unwrap(), false);
+            assert_eq!(shown(pool.step().unwrap(), false), here, "step {step}");
+            step += 1;
+        }
+        for step in step..step + 100 {
+            fill(pool.actions(), step);
+            fill(engine.actions().unwrap(), step);
+            let here = shown(engine.step().unwrap(), false);
+            assert_eq!(shown(pool.step().unwrap(), false), here, "step {step}");
+        }
+    }
+}
+
+#[test]
+fn lanes_sent_in_parts_through_memory_go_on_elsewhere_too() {
+    for spread in [Spread::Pack, Spread::Even] {
+        let mut nodes = Nodes::start(2);
+        let mut pool = packed(&nodes, "CartPole-v1", AutoresetMode::NextStep, spread);
+        let mut engine = engine("CartPole-v1", Autoreset::NextStep);
+        pool.reset(&Reset::seeded(1, LANES)).unwrap();
+        engine.reset(&Reset::seeded(1, LANES)).unwrap();
+        for step in 0..120u32 {
+            if step == 60 {
+                nodes.stop(node_of(&pool, 0));
+            }
+            let lanes: Vec<u32> = (0..LANES as u32).filter(|lane| (lane + step) % 3 == 0).collect();
+            let actions: Vec<i64> = lanes.iter().map(|lane| i64::from((lane + step) % 2)).collect();
+            pool.send(&lanes, ColumnRef::I64(&actions)).unwrap();
+            engine.send(&lanes, ColumnRef::I64(&actions)).unwrap();
+            let here = engine.recv(lanes.len(), Duration::from_secs(30)).unwrap();
+            let there = pool.recv(lanes.len(), Duration::from_secs(30)).unwrap();
+            assert_eq!(rows_of(&there), rows_of(&here), "step {step}");
+        }
+        // Lockstep goes on from there.
+        for step in 0..50 {
+            fill(pool.actions(), step);
+            fill(engine.actions().unwrap(), step);
+            assert_eq!(shown(pool.step().unwrap(), false), shown(engine.step().unwrap(), false));
+        }
+    }
+}
+
+#[test]
+fn lanes_in_memory_that_are_reported_as_lost_begin_new_episodes_elsewhere() {
+    for spread in [Spread::Pack, Spread::Even] {
+        let mut nodes = Nodes::start(2);
+        let mut request = request("CartPole-v1", AutoresetMode::NextStep, Transport::Shm);
+        (request.spread, request.on_loss) = (spread, Some(OnLoss::Report));
+        let mut pool = nodes.connect().open_pool(request).unwrap();
+        pool.reset(&Reset::seeded(3, LANES)).unwrap();
+        for step in 0..30 {
+            fill(pool.actions(), step);
+            pool.step().unwrap();
+        }
+        let lanes = pool.sessions().next().unwrap().1;
+        nodes.stop(node_of(&pool, 0));
+        fill(pool.actions(), 30);
+        let frame = pool.step().unwrap();
+        let cut: Vec<usize> = (0..LANES).filter(|&lane| frame.truncated()[lane] == 1).collect();
+        assert_eq!(cut, lanes.clone().collect::<Vec<_>>());
+        assert_eq!(pool.lost(), lanes.len());
+        let begun = loop {
+            fill(pool.actions(), 31);
+            match pool.step() {
+                Ok(frame) if frame.reset()[lanes.start] == 1 => break frame.reset()[lanes.clone()].to_vec(),
+                Ok(_) | Err(StepError::AllLost { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert!(begun.iter().all(|&flag| flag == 1), "all of them at once");
+        assert_eq!(pool.lost(), 0);
+    }
 }
 
 #[test]
@@ -359,8 +495,13 @@ fn told_of(outputs: std::fs::File, inputs: std::fs::File) -> String {
                 panic!("our own user is admitted");
             };
             socket.request().await.unwrap();
-            let attached =
-                rollhouse_wire::MemoryAttached { lanes: LANES as u32, last: 0, generation: 1, refused: None };
+            let attached = rollhouse_wire::MemoryAttached {
+                lanes: LANES as u32,
+                last: 0,
+                generation: 1,
+                logs: false,
+                refused: None,
+            };
             use std::os::fd::AsFd;
             socket.accept(attached, [outputs.as_fd(), inputs.as_fd()]).await.unwrap();
             socket.gone().await;

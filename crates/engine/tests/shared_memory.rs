@@ -7,8 +7,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rollhouse_arena::{
-    Answer, ArenaError, ArenaIdent, AttachedArena, Expected, Frame, MIN_RING_BYTES, PeerError, ReadyLanes,
-    Request, ResetColumns, ServeError, ServingEnd, SharedArena, SharedMemory,
+    Answer, ArenaError, ArenaIdent, AttachedArena, Expected, Frame, FrameNotes, MIN_RING_BYTES, PeerError,
+    ReadyLanes, Request, ResetColumns, ServeError, ServingEnd, SharedArena, SharedMemory,
 };
 use rollhouse_core::{ColumnData, ColumnMut, random_bits};
 use rollhouse_engine::{Autoreset, ConfigError, Engine, EngineConfig, Received, Reset};
@@ -52,14 +52,14 @@ impl Node {
             Request::Step => {
                 end.copy_actions(self.engine.actions().unwrap());
                 match self.engine.step() {
-                    Ok(frame) => end.answer_frame(&frame, &[]),
+                    Ok(frame) => end.answer_frame(&frame, &[], &FrameNotes::default()),
                     Err(error) => end.refuse(error.to_string().as_bytes()),
                 }
             }
             Request::Reset => {
                 let ResetColumns { seeds, mask } = end.reset_columns();
                 match self.engine.reset(&Reset { seeds, mask, ..Reset::default() }) {
-                    Ok(frame) => end.answer_frame(&frame, &[]),
+                    Ok(frame) => end.answer_frame(&frame, &[], &FrameNotes::default()),
                     Err(error) => end.refuse(error.to_string().as_bytes()),
                 }
             }

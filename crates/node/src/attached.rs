@@ -306,6 +306,7 @@ impl Desk {
             lanes: home.session().lanes() as u32,
             last,
             generation: end.generation(),
+            logs: home.session().keeps_log(),
             refused: home.session().last_refusal().cloned(),
         };
         if hand.send(Handed { attached, outputs, inputs, remote: end.remote() }).is_err() {

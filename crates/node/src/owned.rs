@@ -66,6 +66,8 @@ pub struct OwnedSession {
     untold: Option<RefusalCode>,
     /// What the last request began, for owners that keep a log.
     log: Vec<LogEvent>,
+    /// The same as notes beside the newest frame in memory.
+    noted: Notes,
     /// Why it can be stepped no more: its lanes could not be put where they stood elsewhere.
     astray: Option<Refusal>,
     /// Whether the node is going away.
@@ -152,6 +154,7 @@ impl OwnedSession {
             lost: Vec::new(),
             untold: None,
             log: Vec::new(),
+            noted: Notes::default(),
             astray: None,
             leaving: Arc::default(),
         })

@@ -56,6 +56,8 @@ struct State {
     /// `None` after it was closed.
     inner: Option<Lanes>,
     memory: Py<KeepAlive>,
+    /// Whether that memory is a node's.
+    in_place: bool,
     /// Views of the two slots, made when a slot is first shown.
     views: [Option<Views>; 2],
     /// The mask of an info that every row has.
@@ -358,6 +360,7 @@ impl NativeLanes {
             home: Home::here(),
             state: Mutex::new(State {
                 memory: KeepAlive::new(py, inner.memory())?,
+                in_place: inner.is_in_place(),
                 views: [None, None],
                 every_row: every_row(py, lanes)?,
                 outstanding: 0,
@@ -575,6 +578,18 @@ impl State {
         Ok(new)
     }
 
+    /// Makes views anew if frames lie in other memory than before. Who holds an array of the earlier one keeps it alive.
+    #[inline]
+    fn look_where(&mut self, py: Python<'_>) -> PyResult<()> {
+        let Some(inner) = &self.inner else { return Ok(()) };
+        if inner.is_in_place() != self.in_place {
+            self.in_place = inner.is_in_place();
+            self.memory = KeepAlive::new(py, inner.memory())?;
+            self.views = [None, None];
+        }
+        Ok(())
+    }
+
     /// What `step` returns.
     #[inline]
     fn result<'py>(
@@ -584,6 +599,7 @@ impl State {
         copy: bool,
         newly_lost: &[usize],
     ) -> PyResult<Bound<'py, PyTuple>> {
+        self.look_where(py)?;
         let Some(inner) = &mut self.inner else { return Err(closed(py)) };
         let frame = inner.frame().map_err(|error| of_step(py, &error))?;
         let with_valid = owner.rules.with_valid || !self.lost.is_empty();
@@ -612,6 +628,7 @@ impl State {
 
     /// What `reset` returns.
     fn reset_result<'py>(&mut self, py: Python<'py>, owner: &NativeLanes) -> PyResult<Bound<'py, PyTuple>> {
+        self.look_where(py)?;
         let Some(inner) = &mut self.inner else { return Err(closed(py)) };
         let frame = inner.frame().map_err(|error| of_step(py, &error))?;
         let obs = if owner.rules.copy {

@@ -54,6 +54,16 @@ impl Lanes {
         }
     }
 
+    /// Whether they are stepped in memory of a node's, which they leave if that is lost: memory and addresses are others
+    /// then.
+    #[inline]
+    pub(crate) fn is_in_place(&self) -> bool {
+        match self {
+            Self::Engine(_) => false,
+            Self::Pool(pool) => pool.is_in_place(),
+        }
+    }
+
     pub(crate) fn addresses(&self) -> Range<usize> {
         match self {
             Self::Engine(engine) => engine.addresses(),

@@ -77,7 +77,7 @@ pub use refusal_log::{LogLine, RefusalLog};
 pub use reports::{Changes, NotTaken, ReportLog, ReportView};
 pub use request::{Answer, Done, Hello, Request, Role, Welcome};
 pub use session::{Attach, AttachMemory, Attached, CloseSession, MemoryAttached, OpenSession, SessionOpened};
-pub use sidecar::{Began, LostLane, Notes, ResetLanes};
+pub use sidecar::{BEGAN_BYTES, Began, LostLane, Notes, ResetLanes};
 pub use status::{
     ClusterStatus, Drain, GoneSession, NodeList, NodeState, NodeStatus, PoolStatus, SessionList,
     SessionStatus, StoreStatus,

@@ -103,6 +103,9 @@ pub struct AttachMemory {
     pub incarnation: Incarnation,
     /// From the grant.
     pub secret: Secret,
+    /// As in [`Attach`]: frames and rows then have their notes in the memory.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub log: bool,
 }
 
 /// The owner is attached by memory; whoever was attached before, by memory or by a stream, is sent away.
@@ -114,6 +117,9 @@ pub struct MemoryAttached {
     pub last: u32,
     /// Counts the attachments by memory of this session; both descriptors' memory carries it.
     pub generation: u64,
+    /// As in [`Attached`].
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub logs: bool,
     /// What the last answer refused, if it was a refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refusal>,
@@ -127,7 +133,7 @@ impl AttachMemory {
             index: self.index,
             incarnation: self.incarnation,
             secret: self.secret,
-            log: false,
+            log: self.log,
         }
     }
 }

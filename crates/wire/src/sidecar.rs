@@ -27,7 +27,7 @@ pub struct Notes {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<LostLane>,
     /// Episodes that began, for owners that keep a log ([`Attach::log`](crate::Attach::log)): 32 bytes each, see
-    /// [`Notes::put_began`].
+    /// [`Began::record`].
     #[serde(default, with = "serde_bytes", skip_serializing_if = "Vec::is_empty")]
     pub began: Vec<u8>,
     /// Hashes of the states of lanes whose steps are a multiple of 64, for the same: 8 bytes each, see
@@ -50,6 +50,29 @@ pub struct Began {
     pub start: Start,
 }
 
+impl Began {
+    /// As bytes: lane (bit 31: there is a buffered half) and half, 4 bytes each; number, seed and words drawn, 8 each.
+    pub fn record(&self) -> [u8; BEGAN_BYTES] {
+        let Self { lane, number, start } = *self;
+        let marked = lane & !HALF | u32::from(start.half.is_some()) << 31;
+        let head = u64::from(marked) | u64::from(start.half.unwrap_or(0)) << 32;
+        let mut record = [0; BEGAN_BYTES];
+        for (to, word) in record.as_chunks_mut().0.iter_mut().zip([head, number, start.seed, start.words]) {
+            *to = word.to_le_bytes();
+        }
+        record
+    }
+
+    /// What such bytes say.
+    pub fn of_record(record: &[u8; BEGAN_BYTES]) -> Self {
+        let (words, _) = record.as_chunks::<8>();
+        let [head, number, seed, words] = [0, 1, 2, 3].map(|at| u64::from_le_bytes(words[at]));
+        let (marked, half) = (head as u32, (head >> 32) as u32);
+        let half = (marked & HALF != 0).then_some(half);
+        Self { lane: marked & !HALF, number, start: Start { seed, words, half } }
+    }
+}
+
 impl Notes {
     /// Whether there is nothing to say.
     pub fn is_empty(&self) -> bool {
@@ -58,20 +81,13 @@ impl Notes {
 
     /// Makes room for so many episodes that began, and hashes.
     pub fn reserve(&mut self, began: usize, hashes: usize) {
-        self.began.reserve_exact(began * 32);
+        self.began.reserve_exact(began * BEGAN_BYTES);
         self.hashes.reserve_exact(hashes * 8);
     }
 
-    /// Adds an episode that began: lane (bit 31: there is a buffered half) and half, 4 bytes each; number, seed and
-    /// words drawn, 8 each.
+    /// Adds an episode that began.
     pub fn put_began(&mut self, began: &Began) {
-        let Began { lane, number, start } = *began;
-        let marked = lane & !HALF | u32::from(start.half.is_some()) << 31;
-        self.began.extend_from_slice(&marked.to_le_bytes());
-        self.began.extend_from_slice(&start.half.unwrap_or(0).to_le_bytes());
-        for value in [number, start.seed, start.words] {
-            self.began.extend_from_slice(&value.to_le_bytes());
-        }
+        self.began.extend_from_slice(&began.record());
     }
 
     /// Adds the hash of a lane's state: lane and hash, 4 bytes each.
@@ -82,16 +98,8 @@ impl Notes {
 
     /// The episodes that began; `None` if these bytes are no whole number of them.
     pub fn began(&self) -> Option<impl Iterator<Item = Began>> {
-        let (records, rest) = self.began.as_chunks::<32>();
-        let read = |record: &[u8; 32]| {
-            let (words, _) = record.as_chunks::<4>();
-            let (marked, half) = (u32::from_le_bytes(words[0]), u32::from_le_bytes(words[1]));
-            let (longs, _) = record.as_chunks::<8>();
-            let [number, seed, words] = [1, 2, 3].map(|at| u64::from_le_bytes(longs[at]));
-            let half = (marked & HALF != 0).then_some(half);
-            Began { lane: marked & !HALF, number, start: Start { seed, words, half } }
-        };
-        rest.is_empty().then(|| records.iter().map(read))
+        let (records, rest) = self.began.as_chunks::<BEGAN_BYTES>();
+        rest.is_empty().then(|| records.iter().map(Began::of_record))
     }
 
     /// Lanes and hashes of their states; `None` if these bytes are no whole number of them.
@@ -109,6 +117,9 @@ impl Notes {
 const fn is_false(flag: &bool) -> bool {
     !*flag
 }
+
+/// Bytes of the record of an episode that began.
+pub const BEGAN_BYTES: usize = 32;
 
 /// Marks in a lane's number that there is a buffered half.
 const HALF: u32 = 1 << 31;

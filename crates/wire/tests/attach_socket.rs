@@ -45,7 +45,8 @@ impl Drop for Folder {
     }
 }
 
-const ATTACHED: MemoryAttached = MemoryAttached { lanes: 3, last: 7, generation: 2, refused: None };
+const ATTACHED: MemoryAttached =
+    MemoryAttached { lanes: 3, last: 7, generation: 2, logs: true, refused: None };
 
 fn asked() -> AttachMemory {
     AttachMemory {
@@ -54,6 +55,7 @@ fn asked() -> AttachMemory {
         index: 1,
         incarnation: Incarnation { term: 1, counter: 2 },
         secret: Secret::from_bytes([9; 16]),
+        log: true,
     }
 }
 

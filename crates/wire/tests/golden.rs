@@ -205,8 +205,14 @@ fn requests() -> Vec<Sample> {
         node: String::new(),
         replaces: false,
     };
-    let attach_memory =
-        AttachMemory { version: 1, pool: POOL, index: 1, incarnation: INCARNATION, secret: secret() };
+    let attach_memory = AttachMemory {
+        version: 1,
+        pool: POOL,
+        index: 1,
+        incarnation: INCARNATION,
+        secret: secret(),
+        log: false,
+    };
     let commands = OpenCommands { pool: POOL, index: 1, incarnation: INCARNATION, secret: secret() };
     let list = StoreList { path: "n1-k3f9q2tz/segments".into(), after: "0000000011.seg".into() };
     let read = StoreRead { path: "n1-k3f9q2tz/segments/0000000012.seg".into(), offset: 4096, bytes: 65_536 };
@@ -344,7 +350,10 @@ fn answers() -> Vec<Sample> {
         answer("answer-close_session", end),
         answer("answer-attach", Attached { lanes: 32, last: 41, logs: false }),
         answer("answer-attach-log", Attached { lanes: 32, last: 0, logs: true }),
-        answer("answer-attach_memory", MemoryAttached { lanes: 32, last: 41, generation: 2, refused: None }),
+        answer(
+            "answer-attach_memory",
+            MemoryAttached { lanes: 32, last: 41, generation: 2, logs: false, refused: None },
+        ),
         answer("answer-commands", CommandsOpened { lanes: 32 }),
         answer("answer-store_list", StoreListing { entries: vec![entry], more: false }),
         answer("answer-store_read", StoreData { bytes: 65_536, file_bytes: 1 << 20 }),

@@ -8,8 +8,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::process::{Child, Command, Stdio};
 
 use rollhouse_arena::{
-    Answer, Arena, ArenaIdent, AttachedArena, BatchColumns, Expected, MIN_RING_BYTES, Request, ServingEnd,
-    Share, SharedArena, Spin, TrainerError,
+    Answer, Arena, ArenaIdent, AttachedArena, BatchColumns, Expected, FrameNotes, MIN_RING_BYTES, Request,
+    ServingEnd, Share, SharedArena, Spin, TrainerError,
 };
 use rollhouse_core::{ColumnMut, ColumnSpec, DType, Role};
 
@@ -64,7 +64,7 @@ impl Pair {
             rows.with_block(&self.lanes, |rows| assert!(rows.obs[0].copy_from(rows.actions), "one type"));
         }
         assert_eq!(self.arena.wait(None), Ok(()), "the one share is done");
-        self.end.answer_frame(&self.arena.frame(), &[]);
+        self.end.answer_frame(&self.arena.frame(), &[], &FrameNotes::default());
     }
 
     /// Ends the trainer and gives what it said.

@@ -77,7 +77,9 @@ impl Nodes {
             Some(node)
         };
         let nodes = (0..count).map(node).collect();
-        let _trainer = identity(&folder, &authority, Role::Trainer, "trainer");
+        for (role, name) in [(Role::Trainer, "trainer"), (Role::Admin, "admin")] {
+            let _written = identity(&folder, &authority, role, name);
+        }
         Self { nodes, coordinator, folder }
     }
 
@@ -99,6 +101,10 @@ impl Nodes {
 
     pub(crate) fn connect(&self) -> Cluster {
         self.connect_with(self.options())
+    }
+
+    pub(crate) fn connect_as(&self, name: &str) -> Cluster {
+        self.connect_with(ConnectOptions { certificate: Some(files(&self.folder, name)), ..self.options() })
     }
 
     pub(crate) fn connect_with(&self, options: ConnectOptions) -> Cluster {

@@ -3,10 +3,12 @@
 //! The engine writes observations, rewards and flags where the owner reads them; the owner's actions are copied first
 //! and then checked, like everything it writes.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rollhouse_arena::{
-    ArenaIdent, DEFAULT_RING_BYTES, MAX_NOTE_BYTES, PeerError, Request, ServeError, ServingEnd, SharedArena,
+    ArenaIdent, DEFAULT_RING_BYTES, FrameNotes, MAX_NOTE_BYTES, PeerError, Request, ServeError, ServingEnd,
+    SharedArena,
 };
 use rollhouse_core::{ColumnData, ColumnMut};
 use rollhouse_engine::{Engine, Method, Received, Reset, ResetLanes as ResetMethod};
@@ -75,7 +77,11 @@ impl OwnedSession {
         let made = SharedArena::create(&columns, self.plan.engine.lanes, ident, DEFAULT_RING_BYTES);
         let (memory, placement) = made.map_err(|error| no_memory(&error))?;
         let engine = Engine::on(placement, &self.plan.entry, self.plan.engine.clone(), None);
-        self.engine = engine.map_err(|error| Refusal::new(RefusalCode::Internal, with_causes(&error)))?;
+        let mut engine = engine.map_err(|error| Refusal::new(RefusalCode::Internal, with_causes(&error)))?;
+        if self.engine.keeps_log() {
+            engine.keep_log().map_err(|error| refusal_of(&error))?;
+        }
+        self.engine = engine;
         self.memory = Some(memory);
         Ok(())
     }
@@ -147,13 +153,17 @@ impl OwnedSession {
     fn answer_in_memory(&mut self, end: &mut ServingEnd, done: Result<(), Refusal>) {
         self.last = FrameHeader::next_number(self.last);
         self.answer = Kept::InMemory;
+        end.show_leaving(self.leaving.load(Ordering::Relaxed));
         let answered = done.and_then(|()| {
+            self.take_frame_notes();
             let frame = self.engine.frame().map_err(|error| refusal_of(&error))?;
+            let notes =
+                FrameNotes { began: self.noted.began.as_chunks().0, hashes: self.noted.hashes.as_chunks().0 };
             if self.lost.is_empty() {
-                end.answer_frame(&frame, &[]);
+                end.answer_frame(&frame, &[], &notes);
             } else {
                 let lost: Vec<(u32, u8)> = self.lost.iter().map(|&lane| (lane, LOST.code())).collect();
-                end.answer_frame(&frame, &lost);
+                end.answer_frame(&frame, &lost, &notes);
             }
             Ok(())
         });
@@ -164,6 +174,16 @@ impl OwnedSession {
         }
     }
 
+    /// What goes beside the newest frame, in memory that is used again and again.
+    #[inline]
+    fn take_frame_notes(&mut self) {
+        let mut notes = std::mem::take(&mut self.noted);
+        notes.began.clear();
+        notes.hashes.clear();
+        self.put_log(&mut notes);
+        self.noted = notes;
+    }
+
     fn serve_lanes(&mut self, end: &mut ServingEnd) -> Result<(), MemoryFault> {
         let mut lanes = Vec::new();
         end.take_sent(&mut lanes)?;
@@ -171,12 +191,14 @@ impl OwnedSession {
             return Ok(());
         }
         let actions = end.copy_actions_of(&lanes);
+        end.show_leaving(self.leaving.load(Ordering::Relaxed));
         self.last = FrameHeader::next_number(self.last);
         match self.send_and_receive(&lanes, actions.as_ref()) {
             Ok(received) => {
                 land(&received, end);
                 let lost: Vec<(u32, u8)> = self.lost.iter().map(|&lane| (lane, LOST.code())).collect();
                 end.show_lost(&lost);
+                end.put_lane_notes(&received.lanes, &self.lane_notes(&received.lanes));
                 end.answer_lanes(&received.lanes)?;
                 self.refused = None;
                 self.answer = Kept::Rows(received);

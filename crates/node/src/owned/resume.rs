@@ -1,6 +1,7 @@
 //! What an owner needs for its log, and lanes that go on where they stood on another node.
 
 use bytes::Bytes;
+use rollhouse_arena::LaneNote;
 use rollhouse_engine::{Happened, LogEvent, Past, ResumeError};
 use rollhouse_wire::limits::MAX_LOGGED_LANES;
 use rollhouse_wire::{
@@ -18,6 +19,11 @@ impl OwnedSession {
         self.engine.keeps_log() || fits && self.engine.keep_log().is_ok()
     }
 
+    /// Whether it says with its answers what a log needs.
+    pub(crate) const fn keeps_log(&self) -> bool {
+        self.engine.keeps_log()
+    }
+
     /// Adds what the last request began.
     pub(super) fn put_log(&mut self, notes: &mut Notes) {
         self.log.clear();
@@ -30,6 +36,27 @@ impl OwnedSession {
                 LogEvent::Hash { lane, hash } => notes.put_hash(lane, hash),
             }
         }
+    }
+
+    /// What goes beside rows of those lanes: what the last request began in each.
+    pub(super) fn lane_notes(&mut self, lanes: &[u32]) -> Vec<LaneNote> {
+        let mut notes = vec![LaneNote::default(); lanes.len()];
+        self.log.clear();
+        self.engine.take_log(&mut self.log);
+        let mut rows: Vec<(u32, usize)> = lanes.iter().copied().zip(0..).collect();
+        rows.sort_unstable();
+        for event in &self.log {
+            let (LogEvent::Began { lane, .. } | LogEvent::Hash { lane, .. }) = *event;
+            let Ok(found) = rows.binary_search_by_key(&lane, |(lane, _)| *lane) else { continue };
+            let note = &mut notes[rows[found].1];
+            match *event {
+                LogEvent::Began { lane, number, start } => {
+                    note.began = Some(Began { lane, number, start }.record());
+                }
+                LogEvent::Hash { hash, .. } => note.hash = Some(hash),
+            }
+        }
+        notes
     }
 
     /// Has lanes do what they did elsewhere.

@@ -110,7 +110,7 @@ class Cluster:
                 observations too.
             transport: ``"shm"`` for memory shared with nodes on this machine, ``"quic"``, or ``"auto"`` for memory where
                 a node answers at its attach socket here and QUIC elsewhere. None is what the connection was told,
-                else ``"auto"``.
+                else ``"auto"``. Lanes that go on elsewhere do so over QUIC.
             labels: Labels that a node must have.
             spread: ``"pack"`` for as few nodes as have room, ``"even"`` for all that fit, ``"single"`` for one session on
                 one node, so that a large batch shared in memory needs no gathering.
