@@ -110,7 +110,7 @@ impl Played {
         }
     }
 
-    /// Waits until the store has everything that was recorded; false if Ctrl-C ended the wait.
+    /// Waits until the store has everything that was recorded; false if Ctrl-C or [`SHIPPED_WITHIN`] ended the wait.
     fn ship(
         &self,
         cluster: &Cluster,
@@ -122,8 +122,9 @@ impl Played {
             return Ok(false);
         }
         let mut shipped = self.status.shipped;
+        let until = Instant::now() + SHIPPED_WITHIN;
         // Whoever has asked to end once is not made to wait for the network.
-        while !shipped && !asked.load(Ordering::Relaxed) {
+        while !shipped && !asked.load(Ordering::Relaxed) && Instant::now() < until {
             park_timeout(LOOK_EVERY);
             shipped = cluster.pool_status(pool).map_err(|error| lost(&error))?.shipped;
         }
@@ -278,6 +279,10 @@ impl<'a> Summed<'a> {
         writeln!(out, "\nThe best of them: rollhouse replay ls --sort -return --limit 5{connect}")
     }
 }
+
+/// Nodes that could not ship try again within 30 s. A coordinator that was started anew may never know of what a lost
+/// node has.
+const SHIPPED_WITHIN: Duration = Duration::from_secs(300);
 
 /// How often the coordinator is asked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
