@@ -163,6 +163,9 @@ pub(crate) struct BeginEvents {
 
 const _: () = assert!(size_of::<BeginEvents>() == 16 && size_of::<EndEvent>() == 16);
 
+/// The return of an episode that was cut off from those who stepped it: a NaN that no sum of rewards gives.
+pub(crate) const UNKNOWN_RETURN: f64 = f64::from_bits(0x7FF8_756E_6B6E_6F77);
+
 /// Has a meaningful hash.
 pub(crate) const CODE_HASH: u8 = 1 << 6;
 /// Has a score.

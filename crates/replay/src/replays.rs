@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rollhouse_core::{EpisodeName, GameResult, Interruption, Outcome};
 
-use crate::buffer::{CODE_RESULT_SHIFT, EndEvent, result_of};
+use crate::buffer::{CODE_RESULT_SHIFT, EndEvent, UNKNOWN_RETURN, result_of};
 use crate::catalogue;
 use crate::chunk::{Columns, Decoder, Part};
 use crate::disk::{Disk, DiskFile};
@@ -475,8 +475,7 @@ pub(crate) fn info_of(
 /// The return of an episode, as far as it is known: nobody can say what one had come to that was cut off from those
 /// who stepped it.
 pub(crate) fn return_of(end: &EndEvent) -> Option<f64> {
-    let is_finished = Outcome::from_code(end.code & 15).is_some_and(|outcome| outcome.is_finished());
-    Some(end.total_reward).filter(|total| is_finished || !total.is_nan())
+    Some(end.total_reward).filter(|total| total.to_bits() != UNKNOWN_RETURN.to_bits())
 }
 
 /// The intact record at `offset`.

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rollhouse_core::{Lanes, Outcome};
 
-use crate::buffer::{Buffer, EndEvent};
+use crate::buffer::{Buffer, EndEvent, UNKNOWN_RETURN};
 use crate::catalogue;
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -370,7 +370,7 @@ impl Store {
             .collect();
         for (first_lane, lanes, open) in blocks.into_iter().filter(|(_, _, open)| *open != 0) {
             let end = |lane| EndEvent {
-                total_reward: f64::NAN,
+                total_reward: UNKNOWN_RETURN,
                 hash: 0,
                 pos: 0,
                 lane: lane as u8,
