@@ -37,12 +37,74 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=f"{', '.join(missing)} not installed"))
 
 
-@pytest.fixture(scope="session")
-def cluster_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The connection string of a cluster of one node, which runs while the tests do, on free ports."""
+def rollhouse_program() -> Path:
+    """The binary, or the test is skipped."""
     program = Path(os.environ.get(PROGRAM) or Path(__file__).parents[3] / "target/debug/rollhouse")
     if not program.is_file():
         pytest.skip(f"{program} is not there: `cargo build` makes it, {PROGRAM} names another one")
+    return program
+
+
+class TwoNodes:
+    """A cluster of a coordinator and two nodes, each a process of its own, on free ports."""
+
+    def __init__(self, folder: Path, program: Path):
+        self._folder, self._program = folder, program
+        self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._run("certs", "init", "--dir", "ca")
+        for role, name in [("coordinator", "main"), ("node", "one"), ("node", "two")]:
+            self._run("certs", "issue", "--dir", "ca", "--role", role, "--name", name, "--output", f"{name}/tls")
+        address = self._start("main", "coordinator", ["coordinator.listen", "metrics.listen"], "listens on ")
+        token = self._run("token", "create", "--role", "trainer", "--name", "test", "--data", "main").strip()
+        self.url = f"rollhouse://{address}?token={token}&ca={folder / 'ca/ca.pem'}"
+        for name in ("one", "two"):
+            self._start(name, "node", ["node.listen", "metrics.listen"], "joined the coordinator", address)
+
+    def _run(self, *line: str) -> str:
+        return subprocess.run(
+            [self._program, *line], cwd=self._folder, check=True, capture_output=True, text=True
+        ).stdout
+
+    def _start(self, name: str, role: str, ports: list[str], words: str, coordinator: str | None = None) -> str:
+        line = [str(self._program), role, "--data", name, *(f"--set={key}=127.0.0.1:0" for key in ports)]
+        if coordinator is not None:
+            line += ["--coordinator", coordinator]
+        process = subprocess.Popen(line, cwd=self._folder, stderr=subprocess.PIPE, text=True)
+        self._processes[name] = process
+        assert process.stderr is not None
+        said = []
+        for heard in process.stderr:
+            said.append(heard)
+            if words in heard:
+                return heard.split(words, 1)[1].strip()
+        raise AssertionError(f"{line} never said {words!r}: {''.join(said)}")
+
+    def kill(self, name: str) -> None:
+        """Ends a process with SIGKILL and waits for that."""
+        process = self._processes.pop(name)
+        process.kill()
+        process.communicate()
+
+    def close(self) -> None:
+        """Ends all that run."""
+        for name in list(self._processes):
+            self.kill(name)
+
+
+@pytest.fixture
+def two_nodes(tmp_path: Path) -> Iterator[TwoNodes]:
+    """A cluster whose nodes a test may kill."""
+    cluster = TwoNodes(tmp_path, rollhouse_program())
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@pytest.fixture(scope="session")
+def cluster_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The connection string of a cluster of one node, which runs while the tests do, on free ports."""
+    program = rollhouse_program()
     anywhere = "127.0.0.1:0"
     sets = [f"--set={key}={anywhere}" for key in PORTS]
     data = tmp_path_factory.mktemp("cluster")

@@ -314,6 +314,41 @@ def test_what_lanes_of_a_cluster_cannot_do_is_refused_by_name(cluster: rollhouse
     envs.close()
 
 
+@pytest.mark.parametrize("copy", [True, False], ids=["copies", "views"])
+@pytest.mark.parametrize("spread", ["single", "even"])
+def test_lanes_in_memory_go_on_elsewhere_when_their_node_is_killed(
+    two_nodes: Any, spread: Any, copy: bool
+) -> None:
+    cluster = rollhouse.connect(two_nodes.url, timeout=120)
+    there = cluster.make_vec("CartPole-v1", LANES, copy=copy, spread=spread, seed=11)
+    here = rollhouse.make_vec("CartPole-v1", LANES, seed=11)
+    same(there.reset(), here.reset())
+    assert there.transport == "shm"
+    mine, killed = there.actions, there.placements[0].node
+    held: list[tuple[np.ndarray, np.ndarray]] = []
+    for step in range(200):
+        if step == 100:
+            two_nodes.kill(killed)
+        mine[:] = here.action_space.sample()
+        ours, theirs = there.step(mine), here.step(mine.copy())
+        same(ours, theirs)
+        if step in (98, 99):
+            held.append((ours[0], ours[0].copy()))
+    assert killed not in {placement.node for placement in there.placements}
+    assert there.transport == ("quic" if spread == "single" else "mixed")
+    # What was shown before is readable, and does not change any more, but for views of frames that are gathered.
+    assert (not copy and spread == "even") or all(np.array_equal(array, kept) for array, kept in held)
+    # Another array is filled in from now on; the old one is copied, as it was above.
+    assert spread != "single" or not np.shares_memory(there.actions, mine)
+    there.actions[:] = 1
+    same(there.step(there.actions), here.step(np.ones(LANES, np.int64)))
+    there.close()
+    here.close()
+    gc.collect()
+    assert np.isfinite(held[0][0]).all()
+    cluster.close()
+
+
 def test_lanes_are_resumed_if_their_node_is_lost_unless_it_is_told_otherwise(cluster_url: str) -> None:
     cluster = rollhouse.connect(cluster_url)
     envs = cluster.make_vec("CartPole-v1", 2)
