@@ -200,9 +200,9 @@ impl Site {
         self.session.gone().is_some_and(|gone| gone.told || !self.resumes(recipe))
     }
 
-    /// Whether its lanes go on where they stood if its node is lost.
+    /// Whether its lanes go on where they stood if its node is lost. What hung or crashed by itself would do so again.
     fn resumes(&self, recipe: &Recipe) -> bool {
-        recipe.on_loss == OnLoss::Resume && self.recovery.log.is_some()
+        recipe.on_loss == OnLoss::Resume && self.recovery.log.is_some() && !self.session.has_failed()
     }
 
     /// Whether it is to leave its node now, which is going away.

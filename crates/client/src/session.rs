@@ -158,6 +158,11 @@ impl Session {
         self.gone.as_ref()
     }
 
+    /// Whether it is gone by what it did, and not by what became of its node.
+    pub(crate) const fn has_failed(&self) -> bool {
+        matches!(self.ended, Some(EndCause::Hung | EndCause::Failed))
+    }
+
     /// Notes that a batch has shown its lanes as lost; whether that was the first time.
     pub(crate) fn tell_gone(&mut self) -> bool {
         self.gone.as_mut().is_some_and(|gone| !std::mem::replace(&mut gone.told, true))
