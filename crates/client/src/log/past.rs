@@ -1,0 +1,123 @@
+//! A log as another node is told it.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use rollhouse_core::{ColumnData, Start};
+use rollhouse_wire::limits::MAX_PAST_BYTES;
+use rollhouse_wire::{PastEvent, column_bytes, put_past, put_played};
+
+use super::SessionLog;
+
+/// Gives a past in parts that fit a frame, the lanes side by side. The log it is of must not change meanwhile.
+#[derive(Debug)]
+pub struct PastReader {
+    lanes: Vec<VecDeque<Event>>,
+    /// The lane whose turn it is.
+    at: usize,
+}
+
+/// One of the things that happened in a lane; rows are numbers of the log's.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Event {
+    Began { number: u64, start: Start },
+    Played { from: u64, to: u64 },
+    Stood(u32),
+    Lost { next: u64, start: Start, held: bool },
+}
+
+impl PastReader {
+    /// Of what happened in each lane.
+    pub(super) const fn new(lanes: Vec<VecDeque<Event>>) -> Self {
+        Self { lanes, at: 0 }
+    }
+
+    /// The columns of the next resume frame; `None` when all is told.
+    pub fn next(&mut self, log: &SessionLog) -> Option<Bytes> {
+        let left = self.lanes.iter().filter(|events| !events.is_empty()).count();
+        if left == 0 {
+            return None;
+        }
+        let least = RECORD_BYTES + log.action.row_bytes().next_multiple_of(8);
+        let share = (MAX_PAST_BYTES / left).max(least);
+        let mut out = Vec::with_capacity(MAX_PAST_BYTES);
+        for _ in 0..self.lanes.len() {
+            if out.len() + share > MAX_PAST_BYTES {
+                break;
+            }
+            let until = out.len() + share;
+            self.put(log, self.at, until, &mut out);
+            self.at = (self.at + 1) % self.lanes.len();
+        }
+        Some(Bytes::from(out))
+    }
+
+    /// Puts what happened next in a lane, while it ends before `until`.
+    fn put(&mut self, log: &SessionLog, lane: usize, until: usize, out: &mut Vec<u8>) {
+        while let Some(event) = self.lanes[lane].pop_front() {
+            if out.len() + RECORD_BYTES > until {
+                self.lanes[lane].push_front(event);
+                return;
+            }
+            let number = lane as u32;
+            match event {
+                Event::Began { number: of, start } => {
+                    put_past(out, number, &PastEvent::Began { number: of, start }, &log.action);
+                }
+                Event::Stood(hash) => put_past(out, number, &PastEvent::Stood(hash), &log.action),
+                Event::Lost { next, start, held } => {
+                    put_past(out, number, &PastEvent::Lost { next, start, held }, &log.action);
+                }
+                Event::Played { from, to } => {
+                    let room = until - out.len() - HEAD_BYTES;
+                    let from = log.put_actions(lane, from..to, room, out);
+                    if from < to {
+                        self.lanes[lane].push_front(Event::Played { from, to });
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl SessionLog {
+    /// Puts the lane's actions of those rows as far as they take no more than `room` bytes; where they end.
+    fn put_actions(&self, lane: usize, rows: std::ops::Range<u64>, room: usize, out: &mut Vec<u8>) -> u64 {
+        let most = room / self.action.row_bytes().max(1);
+        let mut raw = Vec::new();
+        let (mut count, mut at) = (0, rows.start);
+        while at < rows.end && count < most {
+            if let Some(action) = self.action(lane, at) {
+                raw.extend(action);
+                count += 1;
+            }
+            at += 1;
+        }
+        if count > 0 {
+            let column = self.column(&raw);
+            put_played(out, lane as u32, column.as_ref(), count);
+        }
+        at
+    }
+
+    /// Kept actions as a column.
+    fn column(&self, raw: &[u8]) -> ColumnData {
+        match self.narrow {
+            Some(start) => ColumnData::I64(raw.iter().map(|&byte| start + i64::from(byte)).collect()),
+            None => {
+                let mut column = ColumnData::zeros(self.action.dtype, 0);
+                let whole = column.extend_le(raw);
+                debug_assert!(whole, "whole actions are kept");
+                debug_assert_eq!(column_bytes(column.as_ref()).len(), raw.len());
+                column
+            }
+        }
+    }
+}
+
+/// The largest record but for its actions.
+const RECORD_BYTES: usize = 40;
+/// A record of actions but for these.
+const HEAD_BYTES: usize = 16;
+const _: () = assert!(RECORD_BYTES + HEAD_BYTES < MAX_PAST_BYTES / 64);
