@@ -87,9 +87,12 @@ impl SessionLog {
         let most = room / self.action.row_bytes().max(1);
         let mut raw = Vec::new();
         let (mut count, mut at) = (0, rows.start);
-        while at < rows.end && count < most {
-            if let Some(action) = self.action(lane, at) {
-                raw.extend(action);
+        for row in self.rows.range(rows) {
+            if count == most {
+                break;
+            }
+            if let Some(action) = self.action(lane, row) {
+                raw.extend_from_slice(action);
                 count += 1;
             }
             at += 1;
