@@ -33,7 +33,7 @@ use crate::transport::Transport;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnLoss {
     /// They are rebuilt on another node, where they stood: the call takes longer, and shows what it would have shown.
-    /// Only of envs that are deterministic.
+    /// Only of envs that are deterministic, and not of a session that hung or failed by itself, which it would do again.
     Resume,
     /// They are shown as lost, with `truncated` set, and begin new episodes elsewhere.
     Report,
