@@ -229,12 +229,21 @@ impl AttachedArena {
         unsafe { self.mapped.actions.write(self.inputs_plan.action.rows(&(0..self.plan.places.lanes))) }
     }
 
+    /// Bytes of the action column.
+    #[inline]
+    pub fn action_bytes(&self) -> usize {
+        let span = self.inputs_plan.action.rows(&(0..self.plan.places.lanes));
+        span.elements * span.dtype.size()
+    }
+
     /// Copies the bytes of the action column, row by row, over `actions`. Others may be writing them through addresses
     /// that were kept: then they are what stood there at some moment.
+    ///
+    /// # Panics
+    /// If `actions` has another length.
     #[inline]
-    pub fn copy_actions(&self, actions: &mut Vec<u8>) {
+    pub fn copy_actions(&self, actions: &mut [u8]) {
         let span = self.inputs_plan.action.rows(&(0..self.plan.places.lanes));
-        actions.resize(span.elements * span.dtype.size(), 0);
         self.mapped.actions.copy_out(span, actions);
     }
 

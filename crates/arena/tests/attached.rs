@@ -270,7 +270,7 @@ fn the_actions_that_were_posted_can_be_copied_while_the_node_has_them() {
     let values: Vec<f32> = (0..3 * LANES).map(|element| element as f32 + 0.5).collect();
     trainer.actions_mut().as_f32_mut().unwrap().copy_from_slice(&values);
     trainer.post_step();
-    let mut copied = vec![0; 3];
+    let mut copied = vec![0; trainer.action_bytes()];
     trainer.copy_actions(&mut copied);
     assert_eq!(copied, values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>());
 }

@@ -45,14 +45,16 @@ impl AsyncPool {
         let elements = layout.action.elements();
         for site in sessions.iter_mut() {
             let range = site.session.lanes().clone();
-            site.recovery.ask_nothing();
-            let Some(link) = site.session.memory_mut() else { continue };
+            let Site { session, recovery, .. } = site;
+            let Some(link) = session.memory_mut() else { continue };
             if !*in_place && let Some(mut to) = link.actions_mut() {
                 let copied =
                     to.copy_from(batch.actions().slice(range.start * elements, range.end * elements));
                 debug_assert!(copied, "both columns are those of one space");
             }
             link.post_step();
+            // While the node steps.
+            recovery.post(link);
         }
         let mut patience = Patience { timeout: self.timeout, until: None, look };
         for index in 0..self.sessions.len() {

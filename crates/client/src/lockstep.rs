@@ -347,7 +347,7 @@ impl Site {
         let shown =
             Shown { terminated: frame.terminated(), truncated: frame.truncated(), reset: frame.reset() };
         let answered = Answered { now, shown, notes: link.notes(), logs: session.logs() };
-        recovery.note_batch(&answered, Some(link.posted()), &mut losses);
+        recovery.note_batch(&answered, link.posted(), &mut losses);
         losses
     }
 }

@@ -30,8 +30,8 @@ pub(crate) struct MemoryLink {
     ready: Vec<u32>,
     /// The answer to the last request, which may be of an earlier attachment.
     last: MemoryAnswer,
-    /// The actions of the last step that was posted, as bytes of their column: what a log keeps, and what another node
-    /// is asked to do if this one never answers.
+    /// The actions of the last step that was posted, as bytes of their column, if they were kept here: what a log keeps,
+    /// and what another node is asked to do if this one never answers.
     posted: Vec<u8>,
     /// What goes beside the newest frame; about lanes that there are.
     notes: Notes,
@@ -135,8 +135,6 @@ impl MemoryLink {
             link.ready.clear();
         } else {
             let arena = AttachedArena::open(outputs, inputs, &expected).map_err(LinkError::Attach)?;
-            let mut posted = Vec::new();
-            arena.copy_actions(&mut posted);
             *earlier = Some(Box::new(Self {
                 arena,
                 socket: Some(socket),
@@ -144,7 +142,7 @@ impl MemoryLink {
                 under_way: None,
                 ready: Vec::new(),
                 last,
-                posted,
+                posted: Vec::new(),
                 notes: Notes::default(),
             }));
         }
@@ -192,17 +190,16 @@ impl MemoryLink {
         }
     }
 
-    /// The actions of the last step that was posted, as bytes of their column.
+    /// The actions of the last step, as bytes of their column, if it was [posted](Self::post) with them kept.
     #[inline]
-    pub(crate) fn posted(&self) -> &[u8] {
-        &self.posted
+    pub(crate) fn posted(&self) -> Option<&[u8]> {
+        Some(&self.posted[..]).filter(|posted| !posted.is_empty())
     }
 
     /// Copies the action column as it is now.
-    pub(crate) fn copy_actions(&self) -> Vec<u8> {
-        let mut actions = Vec::new();
-        self.arena.copy_actions(&mut actions);
-        actions
+    #[inline]
+    pub(crate) fn copy_actions(&self, actions: &mut [u8]) {
+        self.arena.copy_actions(actions);
     }
 
     /// What goes beside the newest frame, but for lanes that are lost.
@@ -314,17 +311,16 @@ impl MemoryLink {
         NoAnswer::Lost
     }
 
-    /// Asks for a step with the actions that stand in the column.
+    /// Asks for a step with the actions that stand in the column, of which the caller keeps a copy.
     #[inline]
     pub(crate) fn post_step(&mut self) {
         self.arena.post_step();
         self.under_way = Some(Asked::Batch);
-        // While the node steps.
-        self.arena.copy_actions(&mut self.posted);
+        self.posted.clear();
         failpoint("client.attach.posted");
     }
 
-    /// Asks for anything. Columns that are empty stand in the memory already.
+    /// Asks for anything. Columns that are empty stand in the memory already; actions of a step are kept here.
     ///
     /// # Panics
     /// If a request is under way.
@@ -335,6 +331,8 @@ impl MemoryLink {
                     self.put_actions(&body.columns);
                 }
                 self.post_step();
+                self.posted.resize(self.arena.action_bytes(), 0);
+                self.arena.copy_actions(&mut self.posted);
             }
             FrameKind::Send => self.post_lanes(&body.columns),
             // Nothing else is asked for.

@@ -301,8 +301,7 @@ impl AsyncPool {
                 if gone {
                     link.forget_request();
                 }
-                let actions = link.copy_actions();
-                column_bytes_mut(self.batch.actions_mut()).copy_from_slice(&actions);
+                link.copy_actions(column_bytes_mut(self.batch.actions_mut()));
             }
         }
         self.copy_newest();

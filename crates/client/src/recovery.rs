@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use crate::cluster::AsyncCluster;
 use crate::lockstep::filled;
 use crate::log::{Keep, PastReader, SessionLog, Shown};
-use crate::memory_link::Shape;
+use crate::memory_link::{MemoryLink, Shape};
 use crate::pool::{AsyncPool, Site};
 use crate::session::{Clock, FrameBody, Session, Trouble};
 use crate::transport::Transport;
@@ -124,7 +124,8 @@ impl Recovery {
     }
 
     /// Keeps what an answer to a request of all lanes says. Lanes whose past was lost are lost in it. `posted` are the
-    /// actions of a step that was posted in memory; what came over a stream is known from the request.
+    /// actions of a step that was posted in memory as a request; those of another request are known from it, and those
+    /// of a step without one were [kept](Self::post).
     pub(crate) fn note_batch(
         &mut self,
         answered: &Answered<'_>,
@@ -145,8 +146,11 @@ impl Recovery {
         }
         if let (Some(log), FrameKind::Step) = (log, kind) {
             let lost: Vec<u32> = losses.iter().map(|loss| loss.lane).collect();
-            let actions = posted.or(asked.as_ref().map(|asked| &asked.columns[..])).unwrap_or_default();
-            log.stepped(answered.now, actions, answered.shown, &lost);
+            let asked = asked.as_ref().map(|asked| &asked.columns[..]).filter(|columns| !columns.is_empty());
+            match posted.or(asked) {
+                Some(actions) => log.stepped(answered.now, actions, answered.shown, &lost),
+                None => log.stepped_as_posted(answered.now, answered.shown, &lost),
+            }
         }
         self.note_log(answered);
     }
@@ -173,10 +177,13 @@ impl Recovery {
         notes.hashes().into_iter().flatten().for_each(|(lane, hash)| log.stood(lane, hash));
     }
 
-    /// The next request is a step that is posted in memory at once.
+    /// Keeps the actions of a step that was just posted in memory.
     #[inline]
-    pub(crate) fn ask_nothing(&mut self) {
+    pub(crate) fn post(&mut self, link: &MemoryLink) {
         self.asked = None;
+        if let Some(log) = &mut self.log {
+            log.post(|actions| link.copy_actions(actions));
+        }
     }
 
     /// What the lanes do can no more be told from their starts and actions: lost, they stay so.
@@ -225,7 +232,8 @@ impl Site {
             && asked.kind == FrameKind::Step
             && asked.columns.is_empty()
         {
-            asked.columns = filled(link.posted());
+            let kept = self.recovery.log.as_ref().map(SessionLog::posted);
+            asked.columns = filled(link.posted().or(kept).unwrap_or_default());
         }
     }
 
