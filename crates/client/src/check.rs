@@ -48,12 +48,12 @@ pub(crate) fn first_bad(
 /// Whether what an answer says is about lanes that the session has.
 pub(crate) fn check_notes(notes: &Notes, losses: &[LostLane], lanes: usize) -> Result<(), String> {
     let malformed = || "notes that are no whole number of records".to_owned();
-    let began = notes.began().ok_or_else(malformed)?.map(|began| began.lane);
-    let hashes = notes.hashes().ok_or_else(malformed)?.map(|(lane, _)| lane);
-    let mut named = losses.iter().map(|loss| loss.lane).chain(began).chain(hashes);
-    match named.find(|&lane| lane as usize >= lanes) {
-        Some(lane) => Err(format!("notes of lane {lane} of a session of {lanes}")),
-        None => Ok(()),
+    let began = notes.began().ok_or_else(malformed)?.map(|began| began.lane).max();
+    let hashed = notes.hashes().ok_or_else(malformed)?.map(|(lane, _)| lane).max();
+    let lost = losses.iter().map(|loss| loss.lane).max();
+    match began.max(hashed).max(lost) {
+        Some(lane) if lane as usize >= lanes => Err(format!("notes of lane {lane} of a session of {lanes}")),
+        _ => Ok(()),
     }
 }
 

@@ -173,8 +173,10 @@ impl Recovery {
             self.log = None;
         }
         let Some(log) = &mut self.log else { return };
-        notes.began().into_iter().flatten().for_each(|began| log.began(now, &began));
-        notes.hashes().into_iter().flatten().for_each(|(lane, hash)| log.stood(lane, hash));
+        if let (Some(began), Some(hashes)) = (notes.began(), notes.hashes()) {
+            began.for_each(|began| log.began(now, &began));
+            hashes.for_each(|(lane, hash)| log.stood(lane, hash));
+        }
     }
 
     /// Keeps the actions of a step that was just posted in memory.

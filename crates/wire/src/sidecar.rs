@@ -64,9 +64,10 @@ impl Began {
     }
 
     /// What such bytes say.
+    #[inline]
     pub fn of_record(record: &[u8; BEGAN_BYTES]) -> Self {
-        let (words, _) = record.as_chunks::<8>();
-        let [head, number, seed, words] = [0, 1, 2, 3].map(|at| u64::from_le_bytes(words[at]));
+        let word = |at: usize| u64::from_le_bytes(record.as_chunks().0[at]);
+        let (head, number, seed, words) = (word(0), word(1), word(2), word(3));
         let (marked, half) = (head as u32, (head >> 32) as u32);
         let half = (marked & HALF != 0).then_some(half);
         Self { lane: marked & !HALF, number, start: Start { seed, words, half } }
@@ -97,12 +98,14 @@ impl Notes {
     }
 
     /// The episodes that began; `None` if these bytes are no whole number of them.
+    #[inline]
     pub fn began(&self) -> Option<impl Iterator<Item = Began>> {
         let (records, rest) = self.began.as_chunks::<BEGAN_BYTES>();
         rest.is_empty().then(|| records.iter().map(Began::of_record))
     }
 
     /// Lanes and hashes of their states; `None` if these bytes are no whole number of them.
+    #[inline]
     pub fn hashes(&self) -> Option<impl Iterator<Item = (u32, u32)>> {
         let (records, rest) = self.hashes.as_chunks::<8>();
         let read = |record: &[u8; 8]| {
