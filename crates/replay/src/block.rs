@@ -8,8 +8,9 @@ use rollhouse_env::{Kernel, Target};
 
 use crate::buffer::{
     ActionCoding, BEGIN_ESTIMATE, BeginEvents, Buffer, CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE,
-    END_ESTIMATE, EndEvent, WINDOW_ESTIMATE, WindowEvent, append_le, result_code,
+    END_ESTIMATE, EndEvent, WINDOW_ESTIMATE, append_le, result_code,
 };
+use crate::coding::stepped::Rule;
 use crate::handover::RunShared;
 use crate::limits::{CHUNK_AGE_MS, CHUNK_ROWS, CHUNK_TARGET_BYTES};
 
@@ -30,6 +31,14 @@ pub struct BlockRecorder {
     observes: bool,
     /// Lanes whose episode has begun and not ended.
     open: u64,
+    /// Which lanes are to step in the next row.
+    rule: Rule,
+    /// Ends since the last row: more than the lanes that ended if one did twice.
+    ended: u32,
+    /// Lanes that by rule rested in the buffer's last row.
+    rested: u64,
+    /// How many they are.
+    resting: u32,
     /// Lanes that have begun before, whose last starts the writer knows.
     begun: u64,
     /// Of those, the lanes whose last start stands in `last_starts`.
@@ -37,7 +46,7 @@ pub struct BlockRecorder {
     /// Seed and words of the last start of each lane of `told`.
     last_starts: Box<[(u64, u64); BLOCK_LANES]>,
     now_ms: u64,
-    row_bytes: usize,
+    row_bytes: u32,
     target: Target,
     /// Whether the writer's clock stands for the wall clock of rows.
     driven: bool,
@@ -82,7 +91,9 @@ impl BlockRecorder {
         let mut buffer = shared.first_buffer();
         buffer.lanes = lanes;
         buffer.first_lane = first_lane;
-        let row_bytes = shared.layout.row_bytes(lanes).max(LEAST_ROW_ESTIMATE);
+        let row_bytes = shared.layout.row_bytes(lanes).max(LEAST_ROW_ESTIMATE) as u32;
+        let rule = Rule::new(shared.skips_after_end, 0, 0);
+        buffer.rule = rule;
         let target = Target::best();
         let (actions, observes) = (shared.layout.actions, shared.layout.recorded.has_observations());
         let driven = shared.doorbell.driven_ms().is_some();
@@ -95,6 +106,10 @@ impl BlockRecorder {
             actions,
             observes,
             open: 0,
+            rule,
+            ended: 0,
+            rested: 0,
+            resting: 0,
             begun: 0,
             told: 0,
             last_starts: Box::new([(0, 0); BLOCK_LANES]),
@@ -143,7 +158,14 @@ impl BlockRecorder {
     pub fn begin_following(&mut self, lanes: u64, drawn: u32, first_obs: &[ColumnRef<'_>]) {
         assert_eq!(lanes & !self.begun, 0, "lanes that have begun before");
         if self.open_lanes(lanes) {
-            self.push_begins(lanes, drawn, false);
+            let buffer = &mut *self.buffer;
+            if lanes == self.rested {
+                // The usual case; they are not counted a second time.
+                buffer.events.push_begins_of_rested(buffer.rows as usize, drawn);
+                buffer.estimate += self.resting * BEGIN_ESTIMATE;
+            } else {
+                self.push_begins(lanes, drawn, false);
+            }
             // Where they start is not known here any more.
             self.told &= !lanes;
             if self.wants_observations() {
@@ -175,7 +197,7 @@ impl BlockRecorder {
         if self.driven {
             row.now_ms = self.shared.doorbell.driven_ms().unwrap_or(row.now_ms);
         }
-        if self.buffer.estimate >= CHUNK_TARGET_BYTES
+        if self.buffer.estimate >= CHUNK_TARGET
             || row.now_ms.wrapping_sub(self.buffer.opened_ms) >= CHUNK_AGE_MS
         {
             self.turn(row.now_ms);
@@ -183,7 +205,14 @@ impl BlockRecorder {
         self.now_ms = row.now_ms;
         let stepped = row.stepped & self.all;
         let buffer = &mut *self.buffer;
-        buffer.stepped.push(stepped);
+        let other = (self.rule.expected() ^ stepped) & self.all;
+        if other != 0 {
+            buffer.events.push_stepped(buffer.rows as usize, stepped);
+        }
+        (self.rested, self.resting) = (self.rule.skipped(), self.ended);
+        self.rule.after_row(other);
+        self.ended = 0;
+        buffer.rows += 1;
         buffer.estimate += self.row_bytes;
         match (self.actions, row.actions) {
             (ActionCoding::Planes { start, planes }, ColumnRef::I64(actions)) => {
@@ -206,9 +235,9 @@ impl BlockRecorder {
     #[inline]
     pub fn window(&mut self, lane: usize, hash: u32) {
         debug_assert!(lane < self.lanes);
-        let pos = self.buffer.stepped.len() as u16;
-        self.buffer.windows.push(WindowEvent { hash, pos, lane: lane as u8 });
-        self.buffer.estimate += WINDOW_ESTIMATE;
+        let buffer = &mut *self.buffer;
+        buffer.events.push_window(buffer.rows as usize, lane, hash);
+        buffer.estimate += WINDOW_ESTIMATE;
     }
 
     /// After [`BlockRecorder::row`], or between rows for interruptions: the lane's episode ended. Does nothing
@@ -224,11 +253,10 @@ impl BlockRecorder {
         if has_state(end.outcome) {
             code |= CODE_HASH;
         }
-        if let Some(score) = end.score {
+        if end.score.is_some() {
             code |= CODE_SCORE;
-            self.push_score(score);
         }
-        self.push_end(lane, end.total_reward, end.hash, code);
+        self.push_end(lane, end.total_reward, end.hash, code, end.score);
     }
 
     /// [`BlockRecorder::end`] of lanes whose episodes the env ended or a limit, or both in the same step; without result
@@ -244,16 +272,18 @@ impl BlockRecorder {
         let ended = (terminated | truncated) & self.open;
         self.open &= !ended;
         let (buffer, both) = (&mut *self.buffer, terminated & truncated);
-        let (pos, before) = (buffer.stepped.len() as u16, buffer.ends.len());
+        let (pos, before) = (buffer.rows as usize, self.ended);
         for lane in Lanes(ended) {
             let flag = |mask: u64| (mask >> lane & 1) as u8;
             // The code of the outcome: terminated 0, truncated 1, both 2.
-            let code = (flag(truncated) + flag(both)) | CODE_HASH;
+            let outcome = flag(truncated) + flag(both);
             let (total_reward, hash) = (total_rewards[lane % BLOCK_LANES], hashes[lane % BLOCK_LANES]);
-            buffer.ends.push(EndEvent { total_reward, hash, pos, lane: lane as u8, code });
+            buffer.events.push_finished(pos, lane, total_reward, hash, outcome);
+            self.ended += 1;
         }
+        self.rule.ended |= ended;
         // No count of bits: that is twenty instructions where a processor's own may not be used.
-        buffer.estimate += (buffer.ends.len() - before) * END_ESTIMATE;
+        buffer.estimate += (self.ended - before) * END_ESTIMATE;
     }
 
     /// Hands over what it has, so that readers see it soon. Call it when stepping pauses: a chunk is otherwise
@@ -264,23 +294,18 @@ impl BlockRecorder {
         }
     }
 
-    #[inline]
-    fn push_end(&mut self, lane: usize, total_reward: f64, hash: u32, code: u8) {
-        let pos = self.buffer.stepped.len() as u16;
-        self.buffer.ends.push(EndEvent { total_reward, hash, pos, lane: lane as u8, code });
+    fn push_end(&mut self, lane: usize, total_reward: f64, hash: u32, code: u8, score: Option<f64>) {
+        let (pos, lane) = (self.buffer.rows as u16, lane as u8);
+        self.buffer.events.push_end(EndEvent { total_reward, hash, pos, lane, code }, score);
         self.buffer.estimate += END_ESTIMATE;
-    }
-
-    #[cold]
-    fn push_score(&mut self, score: f64) {
-        let index = self.buffer.ends.len() as u32;
-        self.buffer.scores.push((index, score));
+        self.rule.ended |= 1 << lane;
+        self.ended += 1;
     }
 
     #[cold]
     fn abandon(&mut self, lanes: u64) {
         for lane in Lanes(lanes) {
-            self.push_end(lane, 0.0, 0, Outcome::Interrupted(Interruption::Cancelled).code());
+            self.push_end(lane, 0.0, 0, Outcome::Interrupted(Interruption::Cancelled).code(), None);
         }
     }
 
@@ -295,7 +320,7 @@ impl BlockRecorder {
             return false;
         }
         // Begins without rows between them would otherwise grow the buffer without end.
-        if self.buffer.estimate >= 2 * CHUNK_TARGET_BYTES && !self.wants_observations() {
+        if self.buffer.estimate >= 2 * CHUNK_TARGET && !self.wants_observations() {
             self.next_buffer(self.now_ms);
         }
         true
@@ -323,12 +348,11 @@ impl BlockRecorder {
         }
     }
 
-    #[inline]
     fn push_begins(&mut self, lanes: u64, drawn: u32, full: bool) {
         let buffer = &mut *self.buffer;
-        let pos = buffer.stepped.len() as u16;
-        buffer.begins.push(BeginEvents { lanes, drawn, pos, full });
-        buffer.estimate += lanes.count_ones() as usize * BEGIN_ESTIMATE;
+        let pos = buffer.rows as u16;
+        buffer.events.push_begins(BeginEvents { lanes, drawn, pos, full });
+        buffer.estimate += lanes.count_ones() * BEGIN_ESTIMATE;
     }
 
     #[inline(never)]
@@ -348,7 +372,7 @@ impl BlockRecorder {
             append_le(&mut buffer.first_obs, column.slice(lane * elements, (lane + 1) * elements));
         }
         assert_eq!(buffer.first_obs.len() - before, layout.obs_bytes, "bytes of a first observation");
-        buffer.estimate += layout.obs_bytes;
+        buffer.estimate += layout.obs_bytes as u32;
     }
 
     #[inline(never)]
@@ -372,7 +396,7 @@ impl BlockRecorder {
     #[cold]
     #[inline(never)]
     fn turn(&mut self, now_ms: u64) {
-        if self.buffer.stepped.is_empty() && self.buffer.estimate < CHUNK_TARGET_BYTES {
+        if self.buffer.rows == 0 && self.buffer.estimate < CHUNK_TARGET {
             self.buffer.opened_ms = now_ms;
         } else {
             self.next_buffer(now_ms);
@@ -387,6 +411,8 @@ impl BlockRecorder {
             self.shared.exchange(&mut self.buffer);
             self.buffer.first_lane = self.first_lane;
             self.buffer.lanes = self.lanes;
+            self.buffer.rule = self.rule;
+            (self.rested, self.resting) = (0, 0);
         }
         self.buffer.opened_ms = now_ms;
     }
@@ -401,6 +427,7 @@ impl Drop for BlockRecorder {
     }
 }
 
+const CHUNK_TARGET: u32 = CHUNK_TARGET_BYTES as u32;
 /// Bytes a row counts at least, so that a chunk of one lane stays within its rows.
 const LEAST_ROW_ESTIMATE: usize = CHUNK_TARGET_BYTES / CHUNK_ROWS;
 
@@ -470,7 +497,11 @@ mod tests {
     fn recorder() -> BlockRecorder {
         let entry = Registry::builtin().get("CartPole-v1").unwrap();
         let layout = Layout::new(entry.spec(), RecordKind::ActionLog, true);
-        BlockRecorder::new(RunShared::new(layout, BLOCK_LANES, Arc::new(Doorbell::default())), 0, BLOCK_LANES)
+        BlockRecorder::new(
+            RunShared::new(layout, BLOCK_LANES, true, Arc::new(Doorbell::default())),
+            0,
+            BLOCK_LANES,
+        )
     }
 
     fn started(seed: u64) -> impl Fn(usize) -> Start {

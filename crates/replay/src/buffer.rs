@@ -2,6 +2,8 @@
 
 use rollhouse_core::{ColumnRef, EnvSpec, GameResult, Outcome, Space, Start};
 
+use crate::coding::stepped::Rule;
+use crate::events::EventWords;
 use crate::limits::{CHUNK_ROWS, CHUNK_TARGET_BYTES, MAX_PAYLOAD_BYTES};
 use crate::run::RecordKind;
 
@@ -100,33 +102,36 @@ impl Layout {
 }
 
 /// One chunk as the stepping thread leaves it. Positions count rows: an event with `pos` p happened after the
-/// first p rows. Events stand in the order in which they happened.
+/// first p rows.
+///
+/// What each row touches fills one cache line.
 #[derive(Debug, Default)]
+#[repr(C, align(64))]
 pub(crate) struct Buffer {
-    pub(crate) first_lane: u32,
-    pub(crate) lanes: usize,
-    /// Wall clock of the first row.
-    pub(crate) opened_ms: u64,
-    pub(crate) stepped: Vec<u64>,
+    pub(crate) events: EventWords,
     /// Plane-minor: `planes` words per row.
     pub(crate) planes: Vec<u64>,
+    pub(crate) rows: u32,
+    /// Estimated bytes on disk.
+    pub(crate) estimate: u32,
+    /// Wall clock of the first row.
+    pub(crate) opened_ms: u64,
+    /// Which lanes step in the first row, unless an event says otherwise.
+    pub(crate) rule: Rule,
+    pub(crate) first_lane: u32,
+    pub(crate) lanes: usize,
     /// Per row: raw actions, then in traces and full recordings each observation column, the rewards and each
     /// info column; every lane of the block.
     pub(crate) raw: Vec<u8>,
-    pub(crate) ends: Vec<EndEvent>,
-    pub(crate) windows: Vec<WindowEvent>,
-    pub(crate) begins: Vec<BeginEvents>,
     /// Starts of the begins that say theirs in full, in their order, and in that of the lanes.
     pub(crate) full_starts: Vec<Start>,
-    /// Scores by index of their end.
-    pub(crate) scores: Vec<(u32, f64)>,
     /// Per begin: that lane's row of each observation column.
     pub(crate) first_obs: Vec<u8>,
     /// Lanes whose next episode has another number than follows from the one before; before the first row.
     pub(crate) numbers: Vec<(u8, u64)>,
-    /// Estimated bytes on disk.
-    pub(crate) estimate: usize,
 }
+
+const _: () = assert!(std::mem::offset_of!(Buffer, rule) == 64);
 
 /// An episode ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -141,16 +146,15 @@ pub(crate) struct EndEvent {
 }
 
 /// A lane's age reached a multiple of the hash window.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct WindowEvent {
     pub(crate) hash: u32,
     pub(crate) pos: u16,
     pub(crate) lane: u8,
 }
 
-/// Episodes began, one in each of `lanes`. Small, because with thousands of lanes the memory that events fill is what
-/// recording costs the stepping thread.
-#[derive(Debug, Clone, Copy)]
+/// Episodes began, one in each of `lanes`.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct BeginEvents {
     pub(crate) lanes: u64,
     /// 64-bit words drawn since each lane's last begin, whose seed it shares; no half is buffered. Means nothing if
@@ -160,8 +164,6 @@ pub(crate) struct BeginEvents {
     /// Whether their starts are the next of the full ones instead.
     pub(crate) full: bool,
 }
-
-const _: () = assert!(size_of::<BeginEvents>() == 16 && size_of::<EndEvent>() == 16);
 
 /// The return of an episode that was cut off from those who stepped it: a NaN that no sum of rewards gives.
 pub(crate) const UNKNOWN_RETURN: f64 = f64::from_bits(0x7FF8_756E_6B6E_6F77);
@@ -175,32 +177,31 @@ pub(crate) const CODE_RESULT_SHIFT: u32 = 4;
 const _: () = assert!(Outcome::ALL.len() <= 16 && CHUNK_ROWS < u16::MAX as usize);
 
 /// Estimated bytes on disk of an end, a window hash and a begin.
-pub(crate) const END_ESTIMATE: usize = 6;
-pub(crate) const WINDOW_ESTIMATE: usize = 4;
-pub(crate) const BEGIN_ESTIMATE: usize = 2;
+pub(crate) const END_ESTIMATE: u32 = 6;
+pub(crate) const WINDOW_ESTIMATE: u32 = 4;
+pub(crate) const BEGIN_ESTIMATE: u32 = 2;
 
 impl Buffer {
     /// An empty one whose vectors hold a whole chunk of any block of up to `lanes` lanes without growing.
     /// Memory that a chunk does not touch stays untouched.
     pub(crate) fn new(layout: &Layout, lanes: usize) -> Box<Self> {
-        // A row is taken while the estimate is under the target and brings at most one event of a kind per
-        // lane.
-        let until_target = |estimate: usize| CHUNK_TARGET_BYTES / estimate + 2 * lanes;
         let has_observations = layout.recorded.has_observations();
-        let rows =
-            if has_observations { until_target(layout.step_bytes()).min(CHUNK_ROWS) } else { CHUNK_ROWS };
+        let rows = if has_observations {
+            (CHUNK_TARGET_BYTES / layout.step_bytes() + 2 * lanes).min(CHUNK_ROWS)
+        } else {
+            CHUNK_ROWS
+        };
         let raw = match layout.actions {
             ActionCoding::Planes { .. } if !has_observations => 0,
             _ => CHUNK_TARGET_BYTES + 2 * layout.row_bytes(lanes),
         };
-        let begins = if layout.starts { until_target(BEGIN_ESTIMATE) } else { 0 };
+        // A row is taken while the estimate is under the target. No event has more words than estimated bytes.
+        let events = CHUNK_TARGET_BYTES + 8 * lanes;
+        let begins = if layout.starts { CHUNK_TARGET_BYTES / BEGIN_ESTIMATE as usize + 2 * lanes } else { 0 };
         Box::new(Self {
-            stepped: Vec::with_capacity(rows + 1),
+            events: EventWords::with_capacity(events),
             planes: Vec::with_capacity((rows + 1) * layout.actions.planes()),
             raw: Vec::with_capacity(raw),
-            ends: Vec::with_capacity(until_target(END_ESTIMATE)),
-            windows: Vec::with_capacity(until_target(WINDOW_ESTIMATE)),
-            begins: Vec::with_capacity(begins),
             full_starts: Vec::with_capacity(begins),
             first_obs: Vec::with_capacity(if has_observations {
                 CHUNK_TARGET_BYTES + 2 * layout.obs_bytes * lanes
@@ -213,33 +214,27 @@ impl Buffer {
 
     /// Bytes of memory it holds.
     pub(crate) fn bytes(&self) -> usize {
-        self.stepped.capacity() * 8
-            + self.planes.capacity() * 8
+        self.events.bytes()
+            + self.planes.capacity() * size_of::<u64>()
             + self.raw.capacity()
-            + self.ends.capacity() * size_of::<EndEvent>()
-            + self.windows.capacity() * size_of::<WindowEvent>()
-            + self.begins.capacity() * size_of::<BeginEvents>()
             + self.full_starts.capacity() * size_of::<Start>()
             + self.first_obs.capacity()
     }
 
     /// Whether there is nothing to write.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.stepped.is_empty() && self.ends.is_empty() && self.begins.is_empty()
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.rows == 0 && self.events.is_empty()
     }
 
     /// Empties it for the next chunk; keeps its memory.
     pub(crate) fn clear(&mut self) {
-        self.stepped.clear();
+        self.events.clear();
         self.planes.clear();
         self.raw.clear();
-        self.ends.clear();
-        self.windows.clear();
-        self.begins.clear();
         self.full_starts.clear();
-        self.scores.clear();
         self.first_obs.clear();
         self.numbers.clear();
+        self.rows = 0;
         self.estimate = 0;
     }
 }

@@ -51,11 +51,16 @@ pub(crate) mod stepped {
 
     /// What the rule says of the next row. A lane that does otherwise is an exception and, unless it merely
     /// stepped right after an end, changes between parked and not.
-    #[derive(Debug, Clone, Copy)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub(crate) struct Rule {
         skips_after_end: bool,
         pub(crate) ended: u64,
         pub(crate) parked: u64,
+    }
+
+    /// Whether a lane rests in the row after its episode's end, by the name of the autoreset mode.
+    pub(crate) fn skips_after_end(autoreset: &str) -> bool {
+        autoreset == "NextStep"
     }
 
     impl Rule {
@@ -63,14 +68,18 @@ pub(crate) mod stepped {
             Self { skips_after_end, ended, parked }
         }
 
-        const fn skipped(&self) -> u64 {
+        /// Lanes that rest in the next row because their episode has just ended.
+        #[inline]
+        pub(crate) const fn skipped(&self) -> u64 {
             if self.skips_after_end { self.ended } else { 0 }
         }
 
+        #[inline]
         pub(crate) const fn expected(&self) -> u64 {
             !(self.parked | self.skipped())
         }
 
+        #[inline]
         pub(crate) const fn after_row(&mut self, change: u64) {
             self.parked ^= change & !self.skipped();
             self.ended = 0;

@@ -3,9 +3,10 @@
 use rollhouse_core::limits::{BLOCK_LANES, HASH_WINDOW_STEPS};
 use rollhouse_core::{Lanes, Start, lane_bits};
 
-use crate::buffer::{ActionCoding, Buffer, CODE_HASH, CODE_RESULT_SHIFT, EndEvent, Layout};
+use crate::buffer::{ActionCoding, Buffer, CODE_HASH, CODE_RESULT_SHIFT, EndEvent, Layout, WindowEvent};
 use crate::codec::{Malformed, gather_bits, put_varint, zigzag};
 use crate::coding::{begins, column, ends, stepped, windows};
+use crate::events::Event;
 use crate::extent::EndFacts;
 use crate::lanes::{BlockState, put_table};
 use crate::run::Sampling;
@@ -19,12 +20,28 @@ pub(crate) struct Encoder {
     /// Whether a lane is not stepped in the row after its episode's end.
     skips_after_end: bool,
     columns: Vec<Vec<u8>>,
-    end_keys: Vec<u32>,
-    begin_keys: Vec<u32>,
+    happened: Happened,
     /// Of the ends that are stored.
     flags: Vec<u8>,
-    starts: Vec<Start>,
     counted: Counted,
+}
+
+/// The rows and events of a buffer, one by one.
+#[derive(Debug, Default)]
+struct Happened {
+    /// Per row.
+    stepped: Vec<u64>,
+    /// Rows in which other lanes stepped than the buffer's rule says, and by which lanes they differ.
+    exceptions: Vec<(usize, u64)>,
+    /// The rule after the last row.
+    rule: stepped::Rule,
+    ends: Vec<EndEvent>,
+    end_keys: Vec<u32>,
+    /// Scores by index of their end.
+    scores: Vec<(u32, f64)>,
+    begin_keys: Vec<u32>,
+    starts: Vec<Start>,
+    windows: Vec<WindowEvent>,
 }
 
 /// What the walk finds.
@@ -51,12 +68,10 @@ struct Counted {
 impl Encoder {
     pub(crate) fn new(layout: Layout, sampling: Sampling, autoreset: &str) -> Self {
         Self {
-            skips_after_end: autoreset == "NextStep",
+            skips_after_end: stepped::skips_after_end(autoreset),
             columns: vec![Vec::new(); column::FIXED + layout.obs_columns.len() + layout.info_columns.len()],
-            end_keys: Vec::new(),
-            begin_keys: Vec::new(),
+            happened: Happened::default(),
             flags: Vec::new(),
-            starts: Vec::new(),
             counted: Counted { sampling: Some((sampling, 0)), ..Counted::default() },
             sampling,
             layout,
@@ -77,7 +92,7 @@ impl Encoder {
     ) -> Result<bool, Malformed> {
         let before = state.clone();
         self.count(buffer, state)?;
-        for (event, &(length, number, kept)) in buffer.ends.iter().zip(&self.counted.lengths) {
+        for (event, &(length, number, kept)) in self.happened.ends.iter().zip(&self.counted.lengths) {
             if kept {
                 ended(EndFacts {
                     lane: buffer.first_lane + u32::from(event.lane),
@@ -97,7 +112,7 @@ impl Encoder {
         put_table(&mut self.columns[column::LANES], &before, present, buffer.opened_ms, self.layout.starts);
         self.put_stepped(buffer, &before, state, present);
         self.put_actions(buffer, present);
-        self.put_ends(buffer, present);
+        self.put_ends(present);
         self.put_windows();
         self.put_begins(&before, present);
         self.put_steps(buffer);
@@ -115,54 +130,24 @@ impl Encoder {
 
     /// Counts ages and numbers through the buffer and finds what is kept.
     fn count(&mut self, buffer: &mut Buffer, state: &mut BlockState) -> Result<(), Malformed> {
-        self.find_starts(buffer, state)?;
-        self.take_end_keys(buffer);
-        if !self.end_keys.is_sorted() {
-            sort_ends(buffer);
-            self.take_end_keys(buffer);
+        let happened = &mut self.happened;
+        happened.take(buffer, state)?;
+        if !happened.end_keys.is_sorted() {
+            happened.sort_ends();
         }
-        if !self.begin_keys.is_sorted() {
-            sort_begins(&mut self.begin_keys, &mut self.starts, &mut buffer.first_obs);
+        if !happened.begin_keys.is_sorted() {
+            happened.sort_begins(&mut buffer.first_obs);
         }
         let events = Events {
-            stepped: &buffer.stepped,
-            ends: &self.end_keys,
-            begins: &self.begin_keys,
-            starts: &self.starts,
+            stepped: &happened.stepped,
+            ends: &happened.end_keys,
+            begins: &happened.begin_keys,
+            starts: &happened.starts,
             ms: buffer.opened_ms,
         };
-        self.counted.restart(self.sampling, buffer, state);
-        self.counted.kept_begins.clear();
-        self.counted.kept_begins.resize(self.starts.len(), false);
-        let mut counting = Counting { counted: &mut self.counted, buffer };
+        self.counted.restart(self.sampling, buffer.first_lane, happened, state);
+        let mut counting = Counting { counted: &mut self.counted, windows: &happened.windows };
         walk(state, lane_bits(state.lanes), events, &mut counting)
-    }
-
-    /// Key and start of every begin, in the order in which they came.
-    fn find_starts(&mut self, buffer: &Buffer, state: &BlockState) -> Result<(), Malformed> {
-        self.starts.clear();
-        self.begin_keys.clear();
-        let mut known = last_starts(state);
-        let mut full = buffer.full_starts.iter();
-        for events in &buffer.begins {
-            for lane in Lanes(events.lanes) {
-                let known = &mut known[lane];
-                let start = if events.full {
-                    *full.next().ok_or(Malformed("begin without a start"))?
-                } else {
-                    Start { seed: known.0, words: known.1.wrapping_add(u64::from(events.drawn)), half: None }
-                };
-                *known = (start.seed, start.words);
-                self.starts.push(start);
-                self.begin_keys.push(key(events.pos, lane as u8));
-            }
-        }
-        Ok(())
-    }
-
-    fn take_end_keys(&mut self, buffer: &Buffer) {
-        self.end_keys.clear();
-        self.end_keys.extend(buffer.ends.iter().map(|e| key(e.pos, e.lane)));
     }
 
     /// Which lanes stepped: by rule with exceptions, or as masks if that is shorter.
@@ -170,9 +155,9 @@ impl Encoder {
         let exceptions = self.park(buffer, before, state, present);
         let bytes = present.count_ones().div_ceil(8) as usize;
         let out = &mut self.columns[column::STEPPED];
-        if exceptions.len() * 9 > buffer.stepped.len() * bytes {
+        if exceptions.len() * 9 > self.happened.stepped.len() * bytes {
             out.push(stepped::MASKS);
-            for row in &buffer.stepped {
+            for row in &self.happened.stepped {
                 out.extend_from_slice(&gather_bits(*row, present).to_le_bytes()[..bytes]);
             }
             return;
@@ -205,11 +190,17 @@ impl Encoder {
         present: u64,
     ) -> Vec<(usize, u64)> {
         let mut rule = stepped::Rule::new(self.skips_after_end, before.ended, before.parked);
+        let (happened, all) = (&self.happened, lane_bits(before.lanes));
+        if rule == buffer.rule {
+            // As ever, unless a buffer was lost: the block's recorder has followed the rule already.
+            state.parked = happened.rule.parked & all;
+            let exceptions = happened.exceptions.iter().map(|&(row, change)| (row, change & present));
+            return exceptions.filter(|(_, change)| *change != 0).collect();
+        }
         let mut exceptions = Vec::new();
         let mut next = 0;
-        let all = lane_bits(before.lanes);
-        for (row, &actual) in buffer.stepped.iter().enumerate() {
-            while let Some(key) = self.end_keys.get(next).filter(|&&key| key >> 6 <= row as u32) {
+        for (row, &actual) in happened.stepped.iter().enumerate() {
+            while let Some(key) = happened.end_keys.get(next).filter(|&&key| key >> 6 <= row as u32) {
                 rule.ended |= 1 << (key & 63);
                 next += 1;
             }
@@ -239,10 +230,10 @@ impl Encoder {
         }
     }
 
-    fn put_ends(&mut self, buffer: &Buffer, present: u64) {
+    fn put_ends(&mut self, present: u64) {
         let out = &mut self.columns[column::ENDS];
-        let lengths = &self.counted.lengths;
-        let count = buffer.ends.iter().filter(|event| present >> event.lane & 1 == 1).count();
+        let (happened, lengths) = (&self.happened, &self.counted.lengths);
+        let count = happened.ends.iter().filter(|event| present >> event.lane & 1 == 1).count();
         if count == 0 {
             return;
         }
@@ -250,7 +241,7 @@ impl Encoder {
         let mut last = 0;
         self.flags.clear();
         let mut hashes = 0;
-        for ((event, &key), &(length, _, kept)) in buffer.ends.iter().zip(&self.end_keys).zip(lengths) {
+        for ((event, &key), &(length, _, kept)) in happened.ends.iter().zip(&happened.end_keys).zip(lengths) {
             if present >> event.lane & 1 == 1 {
                 put_varint(out, u64::from(key - last));
                 last = key;
@@ -269,8 +260,8 @@ impl Encoder {
             out.extend_from_slice(&self.flags);
         }
         if !self.flags.iter().all(|&flags| plain(flags)) {
-            let mut scores = buffer.scores.iter().peekable();
-            for (index, (event, &(length, _, kept))) in buffer.ends.iter().zip(lengths).enumerate() {
+            let mut scores = happened.scores.iter().peekable();
+            for (index, (event, &(length, _, kept))) in happened.ends.iter().zip(lengths).enumerate() {
                 let score = scores_until(&mut scores, index);
                 if kept {
                     put_return(out, event, length);
@@ -282,7 +273,7 @@ impl Encoder {
             }
         }
         out.reserve(hashes * size_of::<u32>());
-        for (event, &(_, _, kept)) in buffer.ends.iter().zip(lengths) {
+        for (event, &(_, _, kept)) in happened.ends.iter().zip(lengths) {
             if kept && event.code & CODE_HASH != 0 {
                 out.extend_from_slice(&event.hash.to_le_bytes());
             }
@@ -319,7 +310,7 @@ impl Encoder {
     fn put_begins(&mut self, before: &BlockState, present: u64) {
         let out = &mut self.columns[column::BEGINS];
         let stored = || {
-            let all = self.begin_keys.iter().zip(&self.starts);
+            let all = self.happened.begin_keys.iter().zip(&self.happened.starts);
             all.filter(|(key, _)| present >> (*key & 63) & 1 == 1)
         };
         let count = stored().count();
@@ -389,13 +380,116 @@ impl Encoder {
     }
 }
 
+impl Happened {
+    /// What `buffer` says happened, in the order in which it came; `state` is that before its first row.
+    fn take(&mut self, buffer: &Buffer, state: &BlockState) -> Result<(), Malformed> {
+        self.restart(buffer);
+        let all = lane_bits(buffer.lanes);
+        let mut known = last_starts(state);
+        let mut full = buffer.full_starts.iter();
+        let mut rested = 0;
+        for event in buffer.events.iter() {
+            match event {
+                Event::End(end, score) => {
+                    self.rows_until(end.pos, all, &mut rested);
+                    self.rule.ended |= 1 << end.lane;
+                    self.scores.extend(score.map(|score| (self.ends.len() as u32, score)));
+                    self.end_keys.push(key(end.pos, end.lane));
+                    self.ends.push(end);
+                }
+                Event::BeginsOfRested { drawn, pos } => {
+                    self.rows_until(pos, all, &mut rested);
+                    for lane in Lanes(rested) {
+                        self.begin(pos, lane, following(&known[lane], drawn), &mut known);
+                    }
+                }
+                Event::Begins(begins) => {
+                    for lane in Lanes(begins.lanes) {
+                        let start = match begins.full {
+                            true => *full.next().ok_or(Malformed("begin without a start"))?,
+                            false => following(&known[lane], begins.drawn),
+                        };
+                        self.begin(begins.pos, lane, start, &mut known);
+                    }
+                }
+                Event::Window(window) => self.windows.push(window),
+                Event::Stepped { row, lanes } => {
+                    self.rows_until(row, all, &mut rested);
+                    let change = (self.rule.expected() ^ lanes) & all;
+                    self.exceptions.push((usize::from(row), change));
+                    self.stepped.push(lanes);
+                    rested = self.rule.skipped();
+                    self.rule.after_row(change);
+                }
+            }
+        }
+        self.rows_until(buffer.rows as u16, all, &mut rested);
+        Ok(())
+    }
+
+    fn restart(&mut self, buffer: &Buffer) {
+        self.stepped.clear();
+        self.exceptions.clear();
+        self.rule = buffer.rule;
+        self.ends.clear();
+        self.end_keys.clear();
+        self.scores.clear();
+        self.begin_keys.clear();
+        self.starts.clear();
+        self.windows.clear();
+    }
+
+    /// Adds the rows up to `rows`, in which the lanes stepped that the rule says. Leaves in `rested` which rested in
+    /// the last one.
+    #[inline]
+    fn rows_until(&mut self, rows: u16, all: u64, rested: &mut u64) {
+        while self.stepped.len() < usize::from(rows) {
+            self.stepped.push(self.rule.expected() & all);
+            *rested = self.rule.skipped();
+            self.rule.after_row(0);
+        }
+    }
+
+    #[inline]
+    fn begin(&mut self, pos: u16, lane: usize, start: Start, known: &mut [(u64, u64); BLOCK_LANES]) {
+        known[lane] = (start.seed, start.words);
+        self.starts.push(start);
+        self.begin_keys.push(key(pos, lane as u8));
+    }
+
+    /// Puts ends of one position into the order of lanes.
+    #[cold]
+    fn sort_ends(&mut self) {
+        let mut order: Vec<usize> = (0..self.ends.len()).collect();
+        order.sort_by_key(|&at| self.end_keys[at]);
+        self.ends = order.iter().map(|&at| self.ends[at]).collect();
+        self.end_keys.sort_unstable();
+        for (at, _) in &mut self.scores {
+            *at = order.iter().position(|&old| old == *at as usize).unwrap_or(0) as u32;
+        }
+        self.scores.sort_by_key(|&(at, _)| at);
+    }
+
+    /// Puts begins of one position into the order of lanes, with what stands for each of them.
+    #[cold]
+    fn sort_begins(&mut self, first_obs: &mut [u8]) {
+        let bytes = first_obs.len() / self.starts.len();
+        let mut order: Vec<usize> = (0..self.starts.len()).collect();
+        order.sort_by_key(|&at| self.begin_keys[at]);
+        self.starts = order.iter().map(|&at| self.starts[at]).collect();
+        let rows: Vec<u8> = order.iter().flat_map(|&at| &first_obs[at * bytes..][..bytes]).copied().collect();
+        first_obs.copy_from_slice(&rows);
+        self.begin_keys.sort_unstable();
+    }
+}
+
 impl Counted {
-    fn restart(&mut self, sampling: Sampling, buffer: &Buffer, state: &BlockState) {
-        self.sampling = Some((sampling, buffer.first_lane));
+    fn restart(&mut self, sampling: Sampling, first_lane: u32, happened: &Happened, state: &BlockState) {
+        self.sampling = Some((sampling, first_lane));
         self.present = 0;
         self.keeps = 0;
         for (lane, entry) in state.table.iter().enumerate() {
-            let keeps = sampling.keeps(buffer.first_lane + lane as u32, entry.number);
+            let keeps = sampling.keeps(first_lane + lane as u32, entry.number);
             self.keeps |= u64::from(keeps) << lane;
             // A kept episode under way is present even if its lane rests, so that a block's last chunk knows
             // every episode that was open.
@@ -403,13 +497,15 @@ impl Counted {
         }
         self.kept_rows.clear();
         self.lengths.clear();
-        self.lengths.resize(buffer.ends.len(), (0, 0, false));
+        self.lengths.resize(happened.ends.len(), (0, 0, false));
+        self.kept_begins.clear();
+        self.kept_begins.resize(happened.starts.len(), false);
         self.windows_all = 0;
         self.windows_before_end = 0;
         self.windows.clear();
         // A window before the first row belongs to the row before it.
-        self.next_window = buffer.windows.iter().take_while(|w| w.pos == 0).count();
-        for event in &buffer.windows[..self.next_window] {
+        self.next_window = happened.windows.iter().take_while(|w| w.pos == 0).count();
+        for event in &happened.windows[..self.next_window] {
             let age = state.table[usize::from(event.lane)].age;
             self.windows.push((event.hash, event.pos, event.lane, age));
         }
@@ -424,7 +520,7 @@ impl Counted {
 /// The walk's visitor.
 struct Counting<'a> {
     counted: &'a mut Counted,
-    buffer: &'a Buffer,
+    windows: &'a [WindowEvent],
 }
 
 impl Visit for Counting<'_> {
@@ -433,7 +529,7 @@ impl Visit for Counting<'_> {
         let counted = &mut *self.counted;
         counted.present |= stepped & counted.keeps;
         counted.kept_rows.push(stepped & counted.keeps);
-        while let Some(event) = self.buffer.windows.get(counted.next_window) {
+        while let Some(event) = self.windows.get(counted.next_window) {
             if usize::from(event.pos) > pos {
                 break;
             }
@@ -488,31 +584,10 @@ fn last_starts(state: &BlockState) -> [(u64, u64); BLOCK_LANES] {
     starts
 }
 
-/// Puts ends of one position into the order of lanes.
-#[cold]
-fn sort_ends(buffer: &mut Buffer) {
-    let mut order: Vec<usize> = (0..buffer.ends.len()).collect();
-    order.sort_by_key(|&at| key(buffer.ends[at].pos, buffer.ends[at].lane));
-    let sorted: Vec<_> = order.iter().map(|&at| buffer.ends[at]).collect();
-    // Copied back, so that the buffer keeps its capacity.
-    buffer.ends.copy_from_slice(&sorted);
-    for (at, _) in &mut buffer.scores {
-        *at = order.iter().position(|&old| old == *at as usize).unwrap_or(0) as u32;
-    }
-    buffer.scores.sort_by_key(|&(at, _)| at);
-}
-
-/// Puts begins of one position into the order of lanes, with what stands for each of them.
-#[cold]
-fn sort_begins(keys: &mut [u32], starts: &mut [Start], first_obs: &mut [u8]) {
-    let bytes = first_obs.len() / keys.len();
-    let mut order: Vec<usize> = (0..keys.len()).collect();
-    order.sort_by_key(|&at| keys[at]);
-    let sorted: Vec<_> = order.iter().map(|&at| starts[at]).collect();
-    starts.copy_from_slice(&sorted);
-    let rows: Vec<u8> = order.iter().flat_map(|&at| &first_obs[at * bytes..][..bytes]).copied().collect();
-    first_obs.copy_from_slice(&rows);
-    keys.sort_unstable();
+/// The start of a lane that drew as many words since the last one, whose seed it has.
+#[inline]
+fn following(known: &(u64, u64), drawn: u32) -> Start {
+    Start { seed: known.0, words: known.1.wrapping_add(u64::from(drawn)), half: None }
 }
 
 fn scores_until<'a>(
@@ -528,5 +603,70 @@ fn put_return(out: &mut Vec<u8>, event: &EndEvent, length: u64) {
         ends::RETURN_INTEGER => put_varint(out, zigzag(event.total_reward as i64)),
         ends::RETURN_FLOAT => out.extend_from_slice(&event.total_reward.to_le_bytes()),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+    use rollhouse_core::{ColumnRef, RunId};
+    use rollhouse_env::Registry;
+
+    use super::*;
+    use crate::block::{BlockRecorder, Row};
+    use crate::handover::{Doorbell, RunShared};
+    use crate::run::{RecordKind, RecordMode};
+
+    proptest! {
+        #[test]
+        fn rows_are_found_again_whichever_lanes_stepped_and_exceptions_are_those_of_the_written_rule(
+            skips_after_end: bool,
+            lanes in prop_oneof![Just(BLOCK_LANES), 1..=BLOCK_LANES],
+            rows in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>(), 0u8..8), 1..60),
+        ) {
+            let entry = Registry::builtin().get("CartPole-v1").unwrap();
+            let layout = Layout::new(entry.spec(), RecordKind::ActionLog, true);
+            let run = RunShared::new(layout.clone(), lanes, skips_after_end, Arc::new(Doorbell::default()));
+            let mut recorder = BlockRecorder::new(run.clone(), 0, lanes);
+            let all = lane_bits(lanes);
+            let autoreset = if skips_after_end { "NextStep" } else { "SameStep" };
+            let sampling = Sampling::new(RunId::from_u128(1), RecordMode::All);
+            let mut encoder = Encoder::new(layout, sampling, autoreset);
+            let mut state = BlockState::new(lanes);
+            let mut told = Vec::new();
+            let mut rested = 0;
+            recorder.begin_each(all, &[Start::seeded(1); BLOCK_LANES], &[]);
+            for (stepped, ended, others, kind) in rows {
+                // Mostly as the rule has it.
+                let stepped = if kind == 0 { stepped } else { !rested };
+                let actions = &[1; BLOCK_LANES][..lanes];
+                recorder.row(Row {
+                    stepped, actions: ColumnRef::I64(actions), obs: &[], rewards: &[], infos: &[], now_ms: 1,
+                });
+                told.push(stepped & all);
+                let begun = if kind == 1 { others & all } else { rested };
+                rested = if skips_after_end { ended & all } else { 0 };
+                recorder.end_each(ended, 0, &[1.0; BLOCK_LANES], &[7; BLOCK_LANES]);
+                recorder.begin_following(begun, 4, &[]);
+                if kind == 2 {
+                    recorder.flush();
+                    let mut found = Vec::new();
+                    while let Some(mut buffer) = run.take_full() {
+                        let before = state.clone();
+                        encoder.encode(&mut buffer, &mut state, &mut Vec::new(), |_| ()).unwrap();
+                        found.extend_from_slice(&encoder.happened.stepped);
+                        let exceptions = encoder.park(&buffer, &before, &mut state, all);
+                        let parked = state.parked;
+                        buffer.rule = stepped::Rule::new(!skips_after_end, !0, !0);
+                        prop_assert_eq!(encoder.park(&buffer, &before, &mut state, all), exceptions);
+                        prop_assert_eq!(state.parked, parked);
+                    }
+                    prop_assert_eq!(&found, &told);
+                    told.clear();
+                }
+            }
+        }
     }
 }

@@ -19,6 +19,8 @@ use crate::recorder::DiskError;
 #[derive(Debug)]
 pub(crate) struct RunShared {
     pub(crate) layout: Layout,
+    /// Whether a lane rests in the row after its episode's end.
+    pub(crate) skips_after_end: bool,
     lanes: usize,
     full: ArrayQueue<Box<Buffer>>,
     free: ArrayQueue<Box<Buffer>>,
@@ -60,7 +62,12 @@ pub(crate) struct Doorbell {
 
 impl RunShared {
     /// Queues for a run of `lanes` lanes, with one handle: the run recorder's.
-    pub(crate) fn new(layout: Layout, lanes: usize, doorbell: Arc<Doorbell>) -> Arc<Self> {
+    pub(crate) fn new(
+        layout: Layout,
+        lanes: usize,
+        skips_after_end: bool,
+        doorbell: Arc<Doorbell>,
+    ) -> Arc<Self> {
         let block_lanes = lanes.min(rollhouse_core::limits::BLOCK_LANES);
         let buffer_bytes = Buffer::new(&layout, block_lanes).bytes().max(1);
         let spare = (SPARE_BYTES / buffer_bytes).clamp(2, SPARE_BUFFERS);
@@ -76,6 +83,7 @@ impl RunShared {
             cut: AtomicU8::new(0),
             lanes: block_lanes,
             layout,
+            skips_after_end,
             doorbell,
         })
     }
@@ -326,7 +334,7 @@ mod tests {
         let entry = Registry::builtin().get("CartPole-v1").unwrap();
         let layout = Layout::new(entry.spec(), RecordKind::ActionLog, false);
         let doorbell = Arc::new(Doorbell::default());
-        let run = RunShared::new(layout, 1, doorbell.clone());
+        let run = RunShared::new(layout, 1, true, doorbell.clone());
         assert!(!doorbell.take_note());
         run.hand_over_last(&mut run.first_buffer());
         assert!(doorbell.take_note() && run.take_full().is_some());

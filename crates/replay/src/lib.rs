@@ -29,6 +29,7 @@ mod disk;
 mod divergence;
 mod encode;
 mod episode;
+mod events;
 mod extent;
 mod folder;
 mod handover;

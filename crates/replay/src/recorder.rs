@@ -16,6 +16,7 @@ use rollhouse_core::{Interruption, Outcome, RunId, SeedSchedule};
 use crate::block::BlockRecorder;
 use crate::buffer::Layout;
 use crate::clock::Clock;
+use crate::coding::stepped::skips_after_end;
 use crate::disk::Disk;
 use crate::folder::RepairReport;
 use crate::handover::{Doorbell, RunShared};
@@ -319,7 +320,8 @@ impl Recorder {
             self.open_runs.fetch_sub(1, Ordering::Relaxed);
             return Err(BeginError::TooManyRuns);
         }
-        let shared = RunShared::new(layout, lanes.len(), self.doorbell.clone());
+        let skips = skips_after_end(&header.autoreset);
+        let shared = RunShared::new(layout, lanes.len(), skips, self.doorbell.clone());
         let run = RunRecorder { shared: shared.clone(), lanes, open_runs: self.open_runs.clone() };
         let begin = Command::Begin(Box::new(header), placement, shared);
         self.send(begin).map_err(|()| BeginError::WriterGone)?;

@@ -318,7 +318,7 @@ impl Store {
         let (payload, ends) = (&mut self.payload, &mut self.ends);
         let coded = run.encoder.encode(buffer, &mut block.state, payload, |end| ends.push(end));
         let position = block.rows;
-        block.rows += buffer.stepped.len() as u64;
+        block.rows += u64::from(buffer.rows);
         match coded {
             Ok(false) => return,
             Ok(true) => {}
@@ -329,7 +329,7 @@ impl Store {
             run,
             first_lane,
             lanes: lanes as u16,
-            rows: buffer.stepped.len() as u32,
+            rows: buffer.rows,
             position,
             ms: buffer.opened_ms,
         };
@@ -369,16 +369,15 @@ impl Store {
             })
             .collect();
         for (first_lane, lanes, open) in blocks.into_iter().filter(|(_, _, open)| *open != 0) {
-            let end = |lane| EndEvent {
-                total_reward: UNKNOWN_RETURN,
-                hash: 0,
-                pos: 0,
-                lane: lane as u8,
-                code: outcome.code(),
-            };
-            let ends = Lanes(open).map(end).collect();
-            let opened_ms = self.clock.wall_ms();
-            self.write(run, &mut Buffer { first_lane, lanes, opened_ms, ends, ..Buffer::default() });
+            let mut buffer =
+                Buffer { first_lane, lanes, opened_ms: self.clock.wall_ms(), ..Buffer::default() };
+            for lane in Lanes(open) {
+                let (lane, code) = (lane as u8, outcome.code());
+                buffer
+                    .events
+                    .push_end(EndEvent { total_reward: UNKNOWN_RETURN, hash: 0, pos: 0, lane, code }, None);
+            }
+            self.write(run, &mut buffer);
         }
     }
 
