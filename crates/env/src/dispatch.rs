@@ -133,6 +133,26 @@ impl Target {
     }
 }
 
+/// Has the processor fetch the cache line of `place`, which is to be written soon. Changes nothing.
+#[cfg_attr(
+    target_arch = "x86_64",
+    expect(
+        clippy::pointers_in_nomem_asm_block,
+        reason = "fetching a cache line is no access that anybody sees"
+    )
+)]
+#[inline(always)]
+pub fn fetch_to_write<T>(place: &mut T) {
+    let place = std::ptr::from_mut(place);
+    // SAFETY: a hint that accesses no memory, sets no flag, and does nothing on processors that do not know it.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) place, options(nomem, nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}
+
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi2")]
 fn run_avx2<K: Kernel>(kernel: K) -> K::Output {

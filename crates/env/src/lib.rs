@@ -26,7 +26,7 @@ mod test_envs;
 mod trig;
 
 pub use batch::{BatchEnv, BlockStep, Ended, StateError};
-pub use dispatch::{InstructionSet, Kernel, Target, UnknownInstructionSet};
+pub use dispatch::{InstructionSet, Kernel, Target, UnknownInstructionSet, fetch_to_write};
 pub use dynamics::{DYNAMICS_STEPS, dynamics_hash};
 pub use generator::Generator;
 pub use image::{Image, MAX_IMAGE_SIDE, RenderError};

@@ -212,6 +212,7 @@ impl BlockRecorder {
         (self.rested, self.resting) = (self.rule.skipped(), self.ended);
         self.rule.after_row(other);
         self.ended = 0;
+        buffer.fetch_ahead();
         buffer.rows += 1;
         buffer.estimate += self.row_bytes;
         match (self.actions, row.actions) {

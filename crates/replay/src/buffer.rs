@@ -1,6 +1,7 @@
 //! What the stepping thread appends to: the raw form of one chunk.
 
 use rollhouse_core::{ColumnRef, EnvSpec, GameResult, Outcome, Space, Start};
+use rollhouse_env::fetch_to_write;
 
 use crate::coding::stepped::Rule;
 use crate::events::EventWords;
@@ -221,6 +222,16 @@ impl Buffer {
             + self.first_obs.capacity()
     }
 
+    /// Has the processor fetch what the next rows fill. The writer read that memory last, on another core, and with
+    /// thousands of lanes waiting for it cost as much as all else that recording does.
+    #[inline]
+    pub(crate) fn fetch_ahead(&mut self) {
+        self.events.fetch_ahead();
+        if let Some(place) = self.planes.spare_capacity_mut().get_mut(PLANES_FETCHED_AHEAD) {
+            fetch_to_write(place);
+        }
+    }
+
     /// Whether there is nothing to write.
     pub(crate) const fn is_empty(&self) -> bool {
         self.rows == 0 && self.events.is_empty()
@@ -238,6 +249,9 @@ impl Buffer {
         self.estimate = 0;
     }
 }
+
+/// A cache line of them.
+const PLANES_FETCHED_AHEAD: usize = 8;
 
 /// Appends the elements as little-endian bytes.
 #[inline]

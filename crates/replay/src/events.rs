@@ -12,6 +12,8 @@
 //!
 //! Words that follow: the lanes of begins or of a row; an end's return and its score. None of this reaches a disk.
 
+use rollhouse_env::fetch_to_write;
+
 use crate::buffer::{BeginEvents, CODE_HASH, CODE_SCORE, EndEvent, WindowEvent};
 use crate::limits::CHUNK_ROWS;
 
@@ -51,6 +53,14 @@ impl EventWords {
     /// Bytes of memory they hold.
     pub(crate) const fn bytes(&self) -> usize {
         self.0.capacity() * size_of::<u64>()
+    }
+
+    /// Has the processor fetch the memory that events fill after the next row's.
+    #[inline]
+    pub(crate) fn fetch_ahead(&mut self) {
+        if let Some(place) = self.0.spare_capacity_mut().get_mut(FETCHED_AHEAD) {
+            fetch_to_write(place);
+        }
     }
 
     /// Adds [`Event::Stepped`].
@@ -145,6 +155,9 @@ impl EventWords {
         })
     }
 }
+
+/// Words between those of a row and what is fetched meanwhile: more than a cache line and most rows have.
+const FETCHED_AHEAD: usize = 12;
 
 // Kinds. Those up to `LAST_FINISHED` are ends of that outcome.
 const KIND_MASK: u64 = 7;
