@@ -39,6 +39,8 @@ pub(crate) struct Block {
     maker: Maker,
     /// `None` while the whole block is lost.
     env: Option<Box<dyn BatchEnv>>,
+    /// Of the env.
+    words_per_reset: Option<u32>,
     autoreset: Autoreset,
     schedule: SeedSchedule,
     /// Lanes that have been given a seed.
@@ -108,6 +110,7 @@ impl Block {
             rows: parts.rows,
             first_lane: parts.first_lane,
             maker: parts.maker,
+            words_per_reset: parts.env.words_per_reset(),
             env: Some(parts.env),
             autoreset: parts.autoreset,
             schedule: parts.schedule,
@@ -476,9 +479,9 @@ impl Block {
     /// Shows the recorder the episodes that begin.
     #[inline]
     fn record_begins(&mut self, lanes: u64, obs: &[ColumnMut<'_>]) {
-        let (Some(recorder), Some(env)) = (&mut self.recorder, &self.env) else { return };
+        let Some(recorder) = &mut self.recorder else { return };
         let obs = if recorder.wants_observations() { refs(obs) } else { ObsRefs::new() };
-        let words = env.words_per_reset();
+        let words = self.words_per_reset;
         let (following, others) = (lanes & self.untouched, lanes & !self.untouched);
         if let (Some(words), true) = (words, following != 0) {
             recorder.begin_following(following, words, &obs);

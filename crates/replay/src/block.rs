@@ -29,6 +29,7 @@ pub struct BlockRecorder {
     /// Of the run's layout, here so that a row need not look for it.
     actions: ActionCoding,
     observes: bool,
+    starts: bool,
     /// Lanes whose episode has begun and not ended.
     open: u64,
     /// Which lanes are to step in the next row.
@@ -95,7 +96,8 @@ impl BlockRecorder {
         let rule = Rule::new(shared.skips_after_end, 0, 0);
         buffer.rule = rule;
         let target = Target::best();
-        let (actions, observes) = (shared.layout.actions, shared.layout.recorded.has_observations());
+        let (actions, starts) = (shared.layout.actions, shared.layout.starts);
+        let observes = shared.layout.recorded.has_observations();
         let driven = shared.doorbell.driven_ms().is_some();
         Self {
             shared,
@@ -105,6 +107,7 @@ impl BlockRecorder {
             all: lane_bits(lanes),
             actions,
             observes,
+            starts,
             open: 0,
             rule,
             ended: 0,
@@ -193,33 +196,40 @@ impl BlockRecorder {
     /// # Panics
     /// If a column has another type or length than the run's spec says.
     #[inline]
-    pub fn row(&mut self, mut row: Row<'_>) {
+    pub fn row(&mut self, row: Row<'_>) {
+        // Taken apart, so that a row need not stand in memory to be recorded.
+        let Row { stepped, actions, obs, rewards, infos, mut now_ms } = row;
         if self.driven {
-            row.now_ms = self.shared.doorbell.driven_ms().unwrap_or(row.now_ms);
+            now_ms = self.shared.doorbell.driven_ms().unwrap_or(now_ms);
         }
-        if self.buffer.estimate >= CHUNK_TARGET
-            || row.now_ms.wrapping_sub(self.buffer.opened_ms) >= CHUNK_AGE_MS
+        if self.buffer.estimate >= CHUNK_TARGET || now_ms.wrapping_sub(self.buffer.opened_ms) >= CHUNK_AGE_MS
         {
-            self.turn(row.now_ms);
+            self.turn(now_ms);
         }
-        self.now_ms = row.now_ms;
-        let stepped = row.stepped & self.all;
+        self.now_ms = now_ms;
+        let stepped = stepped & self.all;
         let buffer = &mut *self.buffer;
+        let skipped = self.rule.skipped();
         let other = (self.rule.expected() ^ stepped) & self.all;
         if other != 0 {
             buffer.events.push_stepped(buffer.rows as usize, stepped);
         }
-        (self.rested, self.resting) = (self.rule.skipped(), self.ended);
         self.rule.after_row(other);
+        (self.rested, self.resting) = (skipped, self.ended);
         self.ended = 0;
         buffer.fetch_ahead();
         buffer.rows += 1;
         buffer.estimate += self.row_bytes;
-        match (self.actions, row.actions) {
+        match (self.actions, actions) {
             (ActionCoding::Planes { start, planes }, ColumnRef::I64(actions)) => {
                 assert_eq!(actions.len(), self.lanes, "actions of a row");
                 for plane in 0..planes {
-                    let bits = self.target.run(PlaneBits { actions, start, plane, shifts: &SHIFTS });
+                    let bits = match actions.try_into() {
+                        Ok(actions) if plane == 0 => {
+                            self.target.run(LowestBits { actions, start, shifts: &SHIFTS })
+                        }
+                        _ => self.target.run(PlaneBits { actions, start, plane }),
+                    };
                     buffer.planes.push(bits & stepped);
                 }
             }
@@ -227,7 +237,7 @@ impl BlockRecorder {
             _ => panic!("discrete actions are int64"),
         }
         if self.observes {
-            self.push_step(row);
+            self.push_step(obs, rewards, infos);
         }
     }
 
@@ -272,18 +282,26 @@ impl BlockRecorder {
     ) {
         let ended = (terminated | truncated) & self.open;
         self.open &= !ended;
-        let (buffer, both) = (&mut *self.buffer, terminated & truncated);
-        let (pos, before) = (buffer.rows as usize, self.ended);
-        for lane in Lanes(ended) {
-            let flag = |mask: u64| (mask >> lane & 1) as u8;
-            // The code of the outcome: terminated 0, truncated 1, both 2.
-            let outcome = flag(truncated) + flag(both);
-            let (total_reward, hash) = (total_rewards[lane % BLOCK_LANES], hashes[lane % BLOCK_LANES]);
-            buffer.events.push_finished(pos, lane, total_reward, hash, outcome);
-            self.ended += 1;
-        }
         self.rule.ended |= ended;
-        // No count of bits: that is twenty instructions where a processor's own may not be used.
+        let (buffer, before) = (&mut *self.buffer, self.ended);
+        let pos = buffer.rows as usize;
+        let mut push = |lanes: u64, outcome: u8| {
+            for lane in Lanes(lanes) {
+                let (total_reward, hash) = (total_rewards[lane % BLOCK_LANES], hashes[lane % BLOCK_LANES]);
+                buffer.events.push_finished(pos, lane, total_reward, hash, outcome);
+                // No count of bits: that is twenty instructions where a processor's own may not be used.
+                self.ended += 1;
+            }
+        };
+        if truncated & ended == 0 {
+            push(ended, 0);
+        } else {
+            for lane in Lanes(ended) {
+                let flag = |mask: u64| (mask >> lane & 1) as u8;
+                // The code of the outcome: terminated 0, truncated 1, both 2.
+                push(1 << lane, flag(truncated) + flag(terminated & truncated));
+            }
+        }
         buffer.estimate += (self.ended - before) * END_ESTIMATE;
     }
 
@@ -317,7 +335,7 @@ impl BlockRecorder {
             self.abandon(lanes & self.open);
         }
         self.open |= lanes;
-        if !self.shared.layout.starts {
+        if !self.starts {
             return false;
         }
         // Begins without rows between them would otherwise grow the buffer without end.
@@ -377,17 +395,17 @@ impl BlockRecorder {
     }
 
     #[inline(never)]
-    fn push_step(&mut self, row: Row<'_>) {
+    fn push_step(&mut self, obs: &[ColumnRef<'_>], rewards: &[f64], infos: &[ColumnRef<'_>]) {
         let layout = &self.shared.layout;
         let raw = &mut self.buffer.raw;
         let before = raw.len();
-        assert_eq!(row.obs.len(), layout.obs_columns.len(), "observation columns");
-        assert_eq!(row.infos.len(), layout.info_columns.len(), "info columns");
-        for column in row.obs {
+        assert_eq!(obs.len(), layout.obs_columns.len(), "observation columns");
+        assert_eq!(infos.len(), layout.info_columns.len(), "info columns");
+        for column in obs {
             append_le(raw, *column);
         }
-        append_le(raw, ColumnRef::F64(row.rewards));
-        for column in row.infos {
+        append_le(raw, ColumnRef::F64(rewards));
+        for column in infos {
             append_le(raw, *column);
         }
         assert_eq!(raw.len() - before, layout.step_bytes() * self.lanes, "bytes of a recorded row");
@@ -445,21 +463,13 @@ struct PlaneBits<'a> {
     actions: &'a [i64],
     start: i64,
     plane: u32,
-    /// [`SHIFTS`], by reference: knowing them, the compiler would do less for lane 0 and make no vectors of the others.
-    shifts: &'a [u64; 8],
 }
-
-/// How far the sums of eight lanes are shifted.
-static SHIFTS: [u64; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 
 impl Kernel for PlaneBits<'_> {
     type Output = u64;
 
     #[inline(always)]
     fn run(self) -> u64 {
-        if let (0, Ok(actions)) = (self.plane, self.actions.try_into()) {
-            return lowest_bits(actions, self.shifts) ^ (self.start as u64 & 1).wrapping_neg();
-        }
         let bit = |action: i64| (action.wrapping_sub(self.start) as u64 >> self.plane) & 1;
         self.actions
             .iter()
@@ -468,17 +478,32 @@ impl Kernel for PlaneBits<'_> {
     }
 }
 
-/// The lowest bit of each action of a whole block, lane 0 lowest: eight sums side by side, with half as many
-/// instructions as it takes for any number of lanes.
-#[inline(always)]
-fn lowest_bits(actions: &[i64; BLOCK_LANES], shifts: &[u64; 8]) -> u64 {
-    let mut sums = [0; 8];
-    for eight in actions.as_chunks::<8>().0.iter().rev() {
-        for (sum, &action) in sums.iter_mut().zip(eight) {
-            *sum = *sum << 8 | (action as u64 & 1);
+/// The same of plane 0 and a whole block: eight sums side by side, with half as many instructions as it takes for any
+/// number of lanes.
+struct LowestBits<'a> {
+    actions: &'a [i64; BLOCK_LANES],
+    start: i64,
+    /// [`SHIFTS`], by reference: knowing them, the compiler would do less for lane 0 and make no vectors of the others.
+    shifts: &'a [u64; 8],
+}
+
+/// How far the sums of eight lanes are shifted.
+static SHIFTS: [u64; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
+
+impl Kernel for LowestBits<'_> {
+    type Output = u64;
+
+    #[inline(always)]
+    fn run(self) -> u64 {
+        let mut sums = [0; 8];
+        for eight in self.actions.as_chunks::<8>().0.iter().rev() {
+            for (sum, &action) in sums.iter_mut().zip(eight) {
+                *sum = *sum << 8 | (action as u64 & 1);
+            }
         }
+        let bits = sums.iter().zip(self.shifts).fold(0, |bits, (sum, shift)| bits | sum << (shift & 7));
+        bits ^ (self.start as u64 & 1).wrapping_neg()
     }
-    sums.iter().zip(shifts).fold(0, |bits, (sum, shift)| bits | sum << (shift & 7))
 }
 
 #[cfg(test)]
@@ -592,7 +617,10 @@ mod tests {
             for set in InstructionSet::available() {
                 let target = Target::new(set).unwrap();
                 let planes: Vec<u64> =
-                    (0..count).map(|plane| target.run(PlaneBits { actions: &shifted, start, plane, shifts: &SHIFTS })).collect();
+                    (0..count).map(|plane| target.run(PlaneBits { actions: &shifted, start, plane })).collect();
+                if let (Some(plane), Ok(actions)) = (planes.first(), shifted[..].try_into()) {
+                    prop_assert_eq!(target.run(LowestBits { actions, start, shifts: &SHIFTS }), *plane, "{}", set);
+                }
                 for (lane, &action) in actions.iter().enumerate() {
                     let read = (0..count as usize).map(|p| (planes[p] >> lane & 1) << p).sum::<u64>();
                     prop_assert_eq!(read, action, "{} lane {}", set, lane);

@@ -53,7 +53,8 @@ pub(crate) mod stepped {
     /// stepped right after an end, changes between parked and not.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub(crate) struct Rule {
-        skips_after_end: bool,
+        /// All bits if lanes rest in the row after an end, else none.
+        skips_after_end: u64,
         pub(crate) ended: u64,
         pub(crate) parked: u64,
     }
@@ -65,13 +66,13 @@ pub(crate) mod stepped {
 
     impl Rule {
         pub(crate) const fn new(skips_after_end: bool, ended: u64, parked: u64) -> Self {
-            Self { skips_after_end, ended, parked }
+            Self { skips_after_end: (skips_after_end as u64).wrapping_neg(), ended, parked }
         }
 
         /// Lanes that rest in the next row because their episode has just ended.
         #[inline]
         pub(crate) const fn skipped(&self) -> u64 {
-            if self.skips_after_end { self.ended } else { 0 }
+            self.ended & self.skips_after_end
         }
 
         #[inline]
