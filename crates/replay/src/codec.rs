@@ -56,15 +56,13 @@ pub(crate) fn put_packed(out: &mut Vec<u8>, values: &[u64]) {
     for value in values {
         bits |= u128::from(value - least) << held;
         held += width;
-        while held >= 8 {
-            out.push(bits as u8);
-            bits >>= 8;
-            held -= 8;
+        if held >= u64::BITS {
+            out.extend_from_slice(&(bits as u64).to_le_bytes());
+            bits >>= u64::BITS;
+            held -= u64::BITS;
         }
     }
-    if held > 0 {
-        out.push(bits as u8);
-    }
+    out.extend_from_slice(&(bits as u64).to_le_bytes()[..held.div_ceil(8) as usize]);
 }
 
 /// Reads from a slice front to back.

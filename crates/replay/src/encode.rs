@@ -1,14 +1,14 @@
 //! From a raw buffer to a chunk's payload; runs on the writer thread.
 
-use rollhouse_core::limits::{BLOCK_LANES, HASH_WINDOW_STEPS};
-use rollhouse_core::{Lanes, Start, lane_bits};
+use rollhouse_core::limits::HASH_WINDOW_STEPS;
+use rollhouse_core::{Lanes, lane_bits};
 
 use crate::buffer::{ActionCoding, Buffer, CODE_HASH, CODE_RESULT_SHIFT, EndEvent, Layout, WindowEvent};
 use crate::codec::{Malformed, gather_bits, put_varint, zigzag};
 use crate::coding::{begins, column, ends, stepped, windows};
-use crate::events::Event;
 use crate::extent::EndFacts;
-use crate::lanes::{BlockState, put_table};
+use crate::happened::Happened;
+use crate::lanes::{BlockState, last_starts, put_table};
 use crate::run::Sampling;
 use crate::walk::{Events, Piece, Visit, key, walk};
 
@@ -26,36 +26,22 @@ pub(crate) struct Encoder {
     counted: Counted,
 }
 
-/// The rows and events of a buffer, one by one.
-#[derive(Debug, Default)]
-struct Happened {
-    /// Per row.
-    stepped: Vec<u64>,
-    /// Rows in which other lanes stepped than the buffer's rule says, and by which lanes they differ.
-    exceptions: Vec<(usize, u64)>,
-    /// The rule after the last row.
-    rule: stepped::Rule,
-    ends: Vec<EndEvent>,
-    end_keys: Vec<u32>,
-    /// Scores by index of their end.
-    scores: Vec<(u32, f64)>,
-    begin_keys: Vec<u32>,
-    starts: Vec<Start>,
-    windows: Vec<WindowEvent>,
-}
-
 /// What the walk finds.
 #[derive(Debug, Default)]
 struct Counted {
+    /// And the block's first lane; `None` if every episode is kept.
     sampling: Option<(Sampling, u32)>,
+    /// Whether rows and begins are written one by one.
+    by_row: bool,
     /// Lanes whose current episode is kept.
     keeps: u64,
     /// Lanes with anything of a kept episode.
     present: u64,
-    /// Per row: lanes stepped in a kept episode.
+    /// Per row: lanes stepped in a kept episode. If `by_row`.
     kept_rows: Vec<u64>,
     /// Per end: length, number, whether the episode is kept.
     lengths: Vec<(u64, u64, bool)>,
+    /// If `by_row`.
     kept_begins: Vec<bool>,
     /// Window hashes there would be, counting one on an episode's last step, and not counting it.
     windows_all: u64,
@@ -67,12 +53,14 @@ struct Counted {
 
 impl Encoder {
     pub(crate) fn new(layout: Layout, sampling: Sampling, autoreset: &str) -> Self {
+        let raw = matches!(layout.actions, ActionCoding::Raw { .. });
+        let by_row = raw || layout.recorded.has_observations();
         Self {
             skips_after_end: stepped::skips_after_end(autoreset),
             columns: vec![Vec::new(); column::FIXED + layout.obs_columns.len() + layout.info_columns.len()],
             happened: Happened::default(),
             flags: Vec::new(),
-            counted: Counted { sampling: Some((sampling, 0)), ..Counted::default() },
+            counted: Counted { by_row, ..Counted::default() },
             sampling,
             layout,
         }
@@ -88,21 +76,10 @@ impl Encoder {
         buffer: &mut Buffer,
         state: &mut BlockState,
         out: &mut Vec<u8>,
-        mut ended: impl FnMut(EndFacts),
+        ended: impl FnMut(EndFacts),
     ) -> Result<bool, Malformed> {
         let before = state.clone();
         self.count(buffer, state)?;
-        for (event, &(length, number, kept)) in self.happened.ends.iter().zip(&self.counted.lengths) {
-            if kept {
-                ended(EndFacts {
-                    lane: buffer.first_lane + u32::from(event.lane),
-                    number,
-                    outcome: event.code & 15,
-                    length,
-                    total_reward: event.total_reward,
-                });
-            }
-        }
         let present = self.counted.present;
         if present == 0 {
             self.park(buffer, &before, state, lane_bits(state.lanes));
@@ -112,7 +89,7 @@ impl Encoder {
         put_table(&mut self.columns[column::LANES], &before, present, buffer.opened_ms, self.layout.starts);
         self.put_stepped(buffer, &before, state, present);
         self.put_actions(buffer, present);
-        self.put_ends(present);
+        self.put_ends(buffer.first_lane, present, ended);
         self.put_windows();
         self.put_begins(&before, present);
         self.put_steps(buffer);
@@ -130,14 +107,8 @@ impl Encoder {
 
     /// Counts ages and numbers through the buffer and finds what is kept.
     fn count(&mut self, buffer: &mut Buffer, state: &mut BlockState) -> Result<(), Malformed> {
-        let happened = &mut self.happened;
-        happened.take(buffer, state)?;
-        if !happened.end_keys.is_sorted() {
-            happened.sort_ends();
-        }
-        if !happened.begin_keys.is_sorted() {
-            happened.sort_begins(&mut buffer.first_obs);
-        }
+        self.happened.take(buffer, state)?;
+        let happened = &self.happened;
         let events = Events {
             stepped: &happened.stepped,
             ends: &happened.end_keys,
@@ -218,8 +189,10 @@ impl Encoder {
         let out = &mut self.columns[column::ACTIONS];
         let bytes = present.count_ones().div_ceil(8) as usize;
         if present == u64::MAX {
-            for word in &buffer.planes {
-                out.extend_from_slice(&word.to_le_bytes());
+            let from = out.len();
+            out.resize(from + buffer.planes.len() * size_of::<u64>(), 0);
+            for (to, word) in out[from..].as_chunks_mut().0.iter_mut().zip(&buffer.planes) {
+                *to = word.to_le_bytes();
             }
             return;
         }
@@ -230,36 +203,46 @@ impl Encoder {
         }
     }
 
-    fn put_ends(&mut self, present: u64) {
+    fn put_ends(&mut self, first_lane: u32, present: u64, mut ended: impl FnMut(EndFacts)) {
         let out = &mut self.columns[column::ENDS];
         let (happened, lengths) = (&self.happened, &self.counted.lengths);
-        let count = happened.ends.iter().filter(|event| present >> event.lane & 1 == 1).count();
+        let count = stored(&happened.end_keys, present);
         if count == 0 {
             return;
         }
         put_varint(out, count as u64);
-        let mut last = 0;
-        self.flags.clear();
+        put_keys(out, &happened.end_keys, present);
         let mut hashes = 0;
-        for ((event, &key), &(length, _, kept)) in happened.ends.iter().zip(&happened.end_keys).zip(lengths) {
-            if present >> event.lane & 1 == 1 {
-                put_varint(out, u64::from(key - last));
-                last = key;
-                let flags = if kept { ends::flags_of(event, length) } else { ends::NOT_KEPT };
-                hashes += usize::from(flags & ends::HASH != 0 && kept);
-                self.flags.push(flags);
-            }
+        self.flags.clear();
+        self.flags.extend(happened.ends.iter().zip(lengths).map(|(event, &(length, _, kept))| {
+            let flags = if kept { ends::flags_of(event, length) } else { ends::NOT_KEPT };
+            hashes += usize::from(flags & ends::HASH != 0);
+            flags
+        }));
+        if count < happened.ends.len() {
+            let mut keys = happened.end_keys.iter();
+            self.flags.retain(|_| keys.next().is_some_and(|key| is_present(*key, present)));
         }
-        let first = self.flags[0];
-        let plain = |flags: u8| flags & ends::EXTRA == 0 && flags >> ends::RETURN_SHIFT & 2 == 0;
-        let uniform = self.flags.iter().all(|&flags| flags == first);
-        if uniform {
-            out.extend_from_slice(&[ends::UNIFORM, first]);
+        let (any, every) = self.flags.iter().fold((0, !0), |(any, every), &f| (any | f, every & f));
+        if any == every {
+            out.extend_from_slice(&[ends::UNIFORM, any]);
         } else {
             out.push(ends::EACH);
             out.extend_from_slice(&self.flags);
         }
-        if !self.flags.iter().all(|&flags| plain(flags)) {
+        for (event, &(length, number, kept)) in happened.ends.iter().zip(lengths) {
+            if kept {
+                let (total_reward, outcome) = (event.total_reward, event.code & 15);
+                ended(EndFacts {
+                    lane: first_lane + u32::from(event.lane),
+                    number,
+                    outcome,
+                    length,
+                    total_reward,
+                });
+            }
+        }
+        if any & (ends::EXTRA | 2 << ends::RETURN_SHIFT) != 0 {
             let mut scores = happened.scores.iter().peekable();
             for (index, (event, &(length, _, kept))) in happened.ends.iter().zip(lengths).enumerate() {
                 let score = scores_until(&mut scores, index);
@@ -272,11 +255,12 @@ impl Encoder {
                 }
             }
         }
-        out.reserve(hashes * size_of::<u32>());
-        for (event, &(_, _, kept)) in happened.ends.iter().zip(lengths) {
-            if kept && event.code & CODE_HASH != 0 {
-                out.extend_from_slice(&event.hash.to_le_bytes());
-            }
+        let from = out.len();
+        out.resize(from + hashes * size_of::<u32>(), 0);
+        let hashed =
+            happened.ends.iter().zip(lengths).filter(|(event, kept)| kept.2 && event.code & CODE_HASH != 0);
+        for (to, (event, _)) in out[from..].as_chunks_mut().0.iter_mut().zip(hashed) {
+            *to = event.hash.to_le_bytes();
         }
     }
 
@@ -309,22 +293,27 @@ impl Encoder {
 
     fn put_begins(&mut self, before: &BlockState, present: u64) {
         let out = &mut self.columns[column::BEGINS];
-        let stored = || {
-            let all = self.happened.begin_keys.iter().zip(&self.happened.starts);
-            all.filter(|(key, _)| present >> (*key & 63) & 1 == 1)
-        };
-        let count = stored().count();
+        let happened = &self.happened;
+        let count = stored(&happened.begin_keys, present);
         if count == 0 {
             return;
         }
         put_varint(out, count as u64);
-        let mut last = 0;
-        for (key, _) in stored() {
-            put_varint(out, u64::from(key - last));
-            last = *key;
+        put_keys(out, &happened.begin_keys, present);
+        if let Some(drawn) = happened.all_drew {
+            let head = zigzag(i64::from(drawn)) << begins::FLAG_BITS;
+            if head < 0x80 {
+                out.resize(out.len() + count, head as u8);
+            } else {
+                (0..count).for_each(|_| put_varint(out, head));
+            }
+            return;
         }
         let mut known = last_starts(before);
-        for (key, start) in stored() {
+        for (key, start) in happened.begin_keys.iter().zip(&happened.starts) {
+            if !is_present(*key, present) {
+                continue;
+            }
             let known = &mut known[(key & 63) as usize];
             let words = zigzag(start.words.wrapping_sub(known.1) as i64);
             let seed = if start.seed != known.0 { begins::NEW_SEED } else { 0 };
@@ -380,112 +369,9 @@ impl Encoder {
     }
 }
 
-impl Happened {
-    /// What `buffer` says happened, in the order in which it came; `state` is that before its first row.
-    fn take(&mut self, buffer: &Buffer, state: &BlockState) -> Result<(), Malformed> {
-        self.restart(buffer);
-        let all = lane_bits(buffer.lanes);
-        let mut known = last_starts(state);
-        let mut full = buffer.full_starts.iter();
-        let mut rested = 0;
-        for event in buffer.events.iter() {
-            match event {
-                Event::End(end, score) => {
-                    self.rows_until(end.pos, all, &mut rested);
-                    self.rule.ended |= 1 << end.lane;
-                    self.scores.extend(score.map(|score| (self.ends.len() as u32, score)));
-                    self.end_keys.push(key(end.pos, end.lane));
-                    self.ends.push(end);
-                }
-                Event::BeginsOfRested { drawn, pos } => {
-                    self.rows_until(pos, all, &mut rested);
-                    for lane in Lanes(rested) {
-                        self.begin(pos, lane, following(&known[lane], drawn), &mut known);
-                    }
-                }
-                Event::Begins(begins) => {
-                    for lane in Lanes(begins.lanes) {
-                        let start = match begins.full {
-                            true => *full.next().ok_or(Malformed("begin without a start"))?,
-                            false => following(&known[lane], begins.drawn),
-                        };
-                        self.begin(begins.pos, lane, start, &mut known);
-                    }
-                }
-                Event::Window(window) => self.windows.push(window),
-                Event::Stepped { row, lanes } => {
-                    self.rows_until(row, all, &mut rested);
-                    let change = (self.rule.expected() ^ lanes) & all;
-                    self.exceptions.push((usize::from(row), change));
-                    self.stepped.push(lanes);
-                    rested = self.rule.skipped();
-                    self.rule.after_row(change);
-                }
-            }
-        }
-        self.rows_until(buffer.rows as u16, all, &mut rested);
-        Ok(())
-    }
-
-    fn restart(&mut self, buffer: &Buffer) {
-        self.stepped.clear();
-        self.exceptions.clear();
-        self.rule = buffer.rule;
-        self.ends.clear();
-        self.end_keys.clear();
-        self.scores.clear();
-        self.begin_keys.clear();
-        self.starts.clear();
-        self.windows.clear();
-    }
-
-    /// Adds the rows up to `rows`, in which the lanes stepped that the rule says. Leaves in `rested` which rested in
-    /// the last one.
-    #[inline]
-    fn rows_until(&mut self, rows: u16, all: u64, rested: &mut u64) {
-        while self.stepped.len() < usize::from(rows) {
-            self.stepped.push(self.rule.expected() & all);
-            *rested = self.rule.skipped();
-            self.rule.after_row(0);
-        }
-    }
-
-    #[inline]
-    fn begin(&mut self, pos: u16, lane: usize, start: Start, known: &mut [(u64, u64); BLOCK_LANES]) {
-        known[lane] = (start.seed, start.words);
-        self.starts.push(start);
-        self.begin_keys.push(key(pos, lane as u8));
-    }
-
-    /// Puts ends of one position into the order of lanes.
-    #[cold]
-    fn sort_ends(&mut self) {
-        let mut order: Vec<usize> = (0..self.ends.len()).collect();
-        order.sort_by_key(|&at| self.end_keys[at]);
-        self.ends = order.iter().map(|&at| self.ends[at]).collect();
-        self.end_keys.sort_unstable();
-        for (at, _) in &mut self.scores {
-            *at = order.iter().position(|&old| old == *at as usize).unwrap_or(0) as u32;
-        }
-        self.scores.sort_by_key(|&(at, _)| at);
-    }
-
-    /// Puts begins of one position into the order of lanes, with what stands for each of them.
-    #[cold]
-    fn sort_begins(&mut self, first_obs: &mut [u8]) {
-        let bytes = first_obs.len() / self.starts.len();
-        let mut order: Vec<usize> = (0..self.starts.len()).collect();
-        order.sort_by_key(|&at| self.begin_keys[at]);
-        self.starts = order.iter().map(|&at| self.starts[at]).collect();
-        let rows: Vec<u8> = order.iter().flat_map(|&at| &first_obs[at * bytes..][..bytes]).copied().collect();
-        first_obs.copy_from_slice(&rows);
-        self.begin_keys.sort_unstable();
-    }
-}
-
 impl Counted {
     fn restart(&mut self, sampling: Sampling, first_lane: u32, happened: &Happened, state: &BlockState) {
-        self.sampling = Some((sampling, first_lane));
+        self.sampling = sampling.threshold().map(|_| (sampling, first_lane));
         self.present = 0;
         self.keeps = 0;
         for (lane, entry) in state.table.iter().enumerate() {
@@ -497,9 +383,7 @@ impl Counted {
         }
         self.kept_rows.clear();
         self.lengths.clear();
-        self.lengths.resize(happened.ends.len(), (0, 0, false));
         self.kept_begins.clear();
-        self.kept_begins.resize(happened.starts.len(), false);
         self.windows_all = 0;
         self.windows_before_end = 0;
         self.windows.clear();
@@ -528,7 +412,9 @@ impl Visit for Counting<'_> {
     fn row(&mut self, pos: usize, stepped: u64, base: &[i64; 64]) {
         let counted = &mut *self.counted;
         counted.present |= stepped & counted.keeps;
-        counted.kept_rows.push(stepped & counted.keeps);
+        if counted.by_row {
+            counted.kept_rows.push(stepped & counted.keeps);
+        }
         while let Some(event) = self.windows.get(counted.next_window) {
             if usize::from(event.pos) > pos {
                 break;
@@ -542,18 +428,20 @@ impl Visit for Counting<'_> {
         }
     }
 
-    fn begin(&mut self, index: usize, lane: usize, _number: u64) {
-        if self.counted.keeps(lane) {
-            self.counted.kept_begins[index] = true;
-            self.counted.present |= 1 << lane;
+    #[inline(always)]
+    fn begin(&mut self, _index: usize, lane: usize, _number: u64) {
+        let counted = &mut *self.counted;
+        counted.present |= counted.keeps & 1 << lane;
+        if counted.by_row {
+            counted.kept_begins.push(counted.keeps(lane));
         }
     }
 
-    #[inline]
-    fn end(&mut self, index: usize, piece: Piece) {
+    #[inline(always)]
+    fn end(&mut self, _index: usize, piece: Piece) {
         let counted = &mut *self.counted;
         let kept = counted.keeps(piece.lane);
-        counted.lengths[index] = (piece.age, piece.number, kept);
+        counted.lengths.push((piece.age, piece.number, kept));
         if kept {
             counted.present |= 1 << piece.lane;
             counted.windows_all += windows::between(piece.from_age, piece.age);
@@ -575,19 +463,37 @@ impl Visit for Counting<'_> {
     }
 }
 
-/// Seed and words of each lane's last start.
-fn last_starts(state: &BlockState) -> [(u64, u64); BLOCK_LANES] {
-    let mut starts = [(0, 0); BLOCK_LANES];
-    for (start, lane) in starts.iter_mut().zip(&state.table) {
-        *start = (lane.start.seed, lane.start.words);
-    }
-    starts
+#[inline]
+const fn is_present(key: u32, present: u64) -> bool {
+    present >> (key & 63) & 1 == 1
 }
 
-/// The start of a lane that drew as many words since the last one, whose seed it has.
-#[inline]
-fn following(known: &(u64, u64), drawn: u32) -> Start {
-    Start { seed: known.0, words: known.1.wrapping_add(u64::from(drawn)), half: None }
+/// How many events of those keys are of lanes in `present`.
+fn stored(keys: &[u32], present: u64) -> usize {
+    if present == u64::MAX {
+        keys.len()
+    } else {
+        keys.iter().filter(|key| is_present(**key, present)).count()
+    }
+}
+
+/// Appends the keys of lanes in `present` as differences.
+fn put_keys(out: &mut Vec<u8>, keys: &[u32], present: u64) {
+    let (mut at, mut last) = (out.len(), 0);
+    // A key has 19 bits.
+    out.resize(at + 3 * keys.len(), 0);
+    for &key in keys.iter().filter(|key| is_present(**key, present)) {
+        let mut rest = key - last;
+        last = key;
+        while rest >= 0x80 {
+            out[at] = rest as u8 | 0x80;
+            at += 1;
+            rest >>= 7;
+        }
+        out[at] = rest as u8;
+        at += 1;
+    }
+    out.truncate(at);
 }
 
 fn scores_until<'a>(
@@ -611,7 +517,8 @@ mod tests {
     use std::sync::Arc;
 
     use proptest::prelude::*;
-    use rollhouse_core::{ColumnRef, RunId};
+    use rollhouse_core::limits::BLOCK_LANES;
+    use rollhouse_core::{ColumnRef, RunId, Start};
     use rollhouse_env::Registry;
 
     use super::*;

@@ -14,26 +14,32 @@
 
 use rollhouse_env::fetch_to_write;
 
-use crate::buffer::{BeginEvents, CODE_HASH, CODE_SCORE, EndEvent, WindowEvent};
+use crate::buffer::{BeginEvents, CODE_HASH, EndEvent, WindowEvent};
 use crate::limits::CHUNK_ROWS;
 
 /// Words of events, in the order in which they happened.
 #[derive(Debug, Default)]
 pub(crate) struct EventWords(Vec<u64>);
 
-/// One event.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Event {
-    /// Other lanes stepped in row `row` than the rule says.
-    Stepped { row: u16, lanes: u64 },
-    /// An episode ended, with its score if it has one.
-    End(EndEvent, Option<f64>),
+/// The first word of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Head(u64);
+
+/// What an event is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// An episode ended: one word, see [`Head::end`].
+    End,
+    /// An episode ended: its return follows, then its score if the code says so.
+    LongEnd,
     /// A lane's age reached a multiple of the hash window.
-    Window(WindowEvent),
-    /// Episodes began.
-    Begins(BeginEvents),
+    Window,
+    /// Episodes began in the lanes that follow.
+    Begins,
     /// Episodes began in the lanes that by rule rested in the last row, and follow from their last starts.
-    BeginsOfRested { drawn: u32, pos: u16 },
+    BeginsOfRested,
+    /// Lanes that follow, others than the rule says, stepped in the row after its position.
+    Stepped,
 }
 
 impl EventWords {
@@ -63,7 +69,7 @@ impl EventWords {
         }
     }
 
-    /// Adds [`Event::Stepped`].
+    /// Adds [`Kind::Stepped`].
     #[cold]
     pub(crate) fn push_stepped(&mut self, row: usize, lanes: u64) {
         self.0.extend([STEPPED | place(row, 0), lanes]);
@@ -90,7 +96,7 @@ impl EventWords {
         }
     }
 
-    /// Adds [`Event::End`]. `code` says whether there is a score.
+    /// Adds [`Kind::End`]. `code` says whether there is a score.
     pub(crate) fn push_end(&mut self, end: EndEvent, score: Option<f64>) {
         let EndEvent { total_reward, hash, pos, lane, code } = end;
         let (pos, lane) = (usize::from(pos), usize::from(lane));
@@ -108,51 +114,104 @@ impl EventWords {
         self.0.extend([head | u64::from(hash) << HIGH_SHIFT, total_reward.to_bits()]);
     }
 
-    /// Adds [`Event::Window`].
+    /// Adds [`Kind::Window`].
     #[inline]
     pub(crate) fn push_window(&mut self, pos: usize, lane: usize, hash: u32) {
         self.0.push(WINDOW | place(pos, lane) | u64::from(hash) << HIGH_SHIFT);
     }
 
-    /// Adds [`Event::Begins`].
+    /// Adds [`Kind::Begins`].
     pub(crate) fn push_begins(&mut self, begins: BeginEvents) {
         let BeginEvents { lanes, drawn, pos, full } = begins;
         let head = BEGINS | place(usize::from(pos), 0) | u64::from(full) << MIDDLE_SHIFT;
         self.0.extend([head | u64::from(drawn) << HIGH_SHIFT, lanes]);
     }
 
-    /// Adds [`Event::BeginsOfRested`].
+    /// Adds [`Kind::BeginsOfRested`].
     #[inline]
     pub(crate) fn push_begins_of_rested(&mut self, pos: usize, drawn: u32) {
         self.0.push(BEGINS_OF_RESTED | place(pos, 0) | u64::from(drawn) << HIGH_SHIFT);
     }
 
-    /// The events.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Event> {
-        let mut words = self.0.iter().copied();
-        std::iter::from_fn(move || {
-            let head = words.next()?;
-            // A head and its words are pushed together: what should follow is there.
-            let mut next = || words.next().unwrap_or_default();
-            let pos = (head >> POS_SHIFT) as u16 & POS_MASK;
-            let lane = (head >> LANE_SHIFT) as u8 & LANE_MASK;
-            let (code, high) = ((head >> MIDDLE_SHIFT) as u8, (head >> HIGH_SHIFT) as u32);
-            Some(match head & KIND_MASK {
-                WINDOW => Event::Window(WindowEvent { hash: high, pos, lane }),
-                BEGINS_OF_RESTED => Event::BeginsOfRested { drawn: high, pos },
-                BEGINS => Event::Begins(BeginEvents { lanes: next(), drawn: high, pos, full: code & 1 == 1 }),
-                STEPPED => Event::Stepped { row: pos, lanes: next() },
-                LONG_END => {
-                    let total_reward = f64::from_bits(next());
-                    let score = (code & CODE_SCORE != 0).then(|| f64::from_bits(next()));
-                    Event::End(EndEvent { total_reward, hash: high, pos, lane, code }, score)
-                }
-                outcome => {
-                    let code = outcome as u8 | CODE_HASH;
-                    Event::End(EndEvent { total_reward: returned(head), hash: high, pos, lane, code }, None)
-                }
-            })
-        })
+    /// All of them. After a [`Head`] come its words.
+    pub(crate) fn words(&self) -> &[u64] {
+        &self.0
+    }
+}
+
+impl Head {
+    #[inline(always)]
+    pub(crate) const fn new(word: u64) -> Self {
+        Self(word)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn kind(self) -> Kind {
+        match self.0 & KIND_MASK {
+            WINDOW => Kind::Window,
+            BEGINS_OF_RESTED => Kind::BeginsOfRested,
+            BEGINS => Kind::Begins,
+            STEPPED => Kind::Stepped,
+            LONG_END => Kind::LongEnd,
+            _ => Kind::End,
+        }
+    }
+
+    /// Rows of the chunk before it.
+    #[inline(always)]
+    pub(crate) const fn pos(self) -> u16 {
+        (self.0 >> POS_SHIFT) as u16 & POS_MASK
+    }
+
+    #[inline(always)]
+    pub(crate) const fn lane(self) -> u8 {
+        (self.0 >> LANE_SHIFT) as u8 & LANE_MASK
+    }
+
+    /// The [`key`](crate::walk::key) of its position and lane.
+    #[inline(always)]
+    pub(crate) const fn key(self) -> u32 {
+        (self.0 >> LANE_SHIFT) as u32 & KEY_MASK
+    }
+
+    #[inline(always)]
+    pub(crate) const fn end(self) -> EndEvent {
+        let code = (self.0 & KIND_MASK) as u8 | CODE_HASH;
+        EndEvent {
+            total_reward: returned(self.0),
+            hash: self.high(),
+            pos: self.pos(),
+            lane: self.lane(),
+            code,
+        }
+    }
+
+    /// Of a long end, without its return.
+    pub(crate) const fn long_end(self) -> EndEvent {
+        let code = (self.0 >> MIDDLE_SHIFT) as u8;
+        EndEvent { total_reward: 0.0, hash: self.high(), pos: self.pos(), lane: self.lane(), code }
+    }
+
+    #[inline(always)]
+    pub(crate) const fn window(self) -> WindowEvent {
+        WindowEvent { hash: self.high(), pos: self.pos(), lane: self.lane() }
+    }
+
+    /// Of begins: words that each of their lanes drew since its last begin.
+    #[inline(always)]
+    pub(crate) const fn drawn(self) -> u32 {
+        self.high()
+    }
+
+    /// Of begins: whether their starts are the next of the full ones.
+    #[inline(always)]
+    pub(crate) const fn is_full(self) -> bool {
+        self.0 >> MIDDLE_SHIFT & 1 == 1
+    }
+
+    #[inline(always)]
+    const fn high(self) -> u32 {
+        (self.0 >> HIGH_SHIFT) as u32
     }
 }
 
@@ -170,6 +229,7 @@ const LONG_END: u64 = 7;
 
 const LANE_SHIFT: u32 = 3;
 const LANE_MASK: u8 = 63;
+const KEY_MASK: u32 = (1 << (MIDDLE_SHIFT - LANE_SHIFT)) - 1;
 const POS_SHIFT: u32 = 9;
 const POS_MASK: u16 = 0x1FFF;
 const MIDDLE_SHIFT: u32 = 22;
@@ -206,6 +266,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::buffer::CODE_SCORE;
+    use crate::walk::key;
 
     fn any_return() -> impl Strategy<Value = f64> {
         prop_oneof![
@@ -215,54 +277,49 @@ mod tests {
         ]
     }
 
-    fn any_event() -> impl Strategy<Value = Event> {
-        let place = || (0..=CHUNK_ROWS as u16, 0u8..64);
-        prop_oneof![
-            (0..CHUNK_ROWS as u16, any::<u64>()).prop_map(|(row, lanes)| Event::Stepped { row, lanes }),
-            (place(), any_return(), any::<u32>(), any::<u8>(), any::<u64>()).prop_map(
-                |((pos, lane), total_reward, hash, code, score)| {
-                    let score = (code & CODE_SCORE != 0).then(|| f64::from_bits(score));
-                    Event::End(EndEvent { total_reward, hash, pos, lane, code }, score)
-                }
-            ),
-            (place(), any_return(), any::<u32>(), 0u8..3).prop_map(
-                |((pos, lane), total_reward, hash, code)| {
-                    Event::End(EndEvent { total_reward, hash, pos, lane, code: code | CODE_HASH }, None)
-                }
-            ),
-            (place(), any::<u32>()).prop_map(|((pos, lane), hash)| Event::Window(WindowEvent {
-                hash,
-                pos,
-                lane
-            })),
-            (place(), any::<u64>(), any::<u32>(), any::<bool>()).prop_map(
-                |((pos, _), lanes, drawn, full)| { Event::Begins(BeginEvents { lanes, drawn, pos, full }) }
-            ),
-            (place(), any::<u32>()).prop_map(|((pos, _), drawn)| Event::BeginsOfRested { drawn, pos }),
-        ]
-    }
-
     proptest! {
         #[test]
-        fn every_event_reads_back(events in prop::collection::vec(any_event(), 0..50)) {
+        fn every_end_reads_back(
+            pos in 0..=CHUNK_ROWS as u16,
+            lane in 0u8..64,
+            total_reward in any_return(),
+            hash: u32,
+            code in prop_oneof![any::<u8>(), (0..3u8).prop_map(|outcome| outcome | CODE_HASH)],
+            score: u64,
+        ) {
+            let end = EndEvent { total_reward, hash, pos, lane, code };
+            let score = (code & CODE_SCORE != 0).then(|| f64::from_bits(score));
             let mut words = EventWords::default();
-            for &event in &events {
-                match event {
-                    Event::Stepped { row, lanes } => words.push_stepped(usize::from(row), lanes),
-                    Event::End(end, score) => words.push_end(end, score),
-                    Event::Window(w) => words.push_window(usize::from(w.pos), usize::from(w.lane), w.hash),
-                    Event::Begins(begins) => words.push_begins(begins),
-                    Event::BeginsOfRested { drawn, pos } => words.push_begins_of_rested(usize::from(pos), drawn),
-                }
-            }
-            // Compared as text, in which NaN equals itself and -0.0 differs from 0.0; NaN's bits are compared apart.
-            let read: Vec<Event> = words.iter().collect();
-            prop_assert_eq!(format!("{:?}", &read), format!("{:?}", &events));
-            for (read, event) in read.iter().zip(&events) {
-                if let (Event::End(read, _), Event::End(end, _)) = (read, event) {
-                    prop_assert_eq!(read.total_reward.to_bits(), end.total_reward.to_bits());
-                }
-            }
+            words.push_end(end, score);
+            let head = Head::new(words.0[0]);
+            prop_assert_eq!(head.key(), key(pos, lane));
+            let read = match head.kind() {
+                Kind::End => head.end(),
+                Kind::LongEnd => EndEvent { total_reward: f64::from_bits(words.0[1]), ..head.long_end() },
+                kind => panic!("{kind:?}"),
+            };
+            prop_assert_eq!(read.total_reward.to_bits(), total_reward.to_bits());
+            let apart = EndEvent { total_reward: 0.0, ..end };
+            prop_assert_eq!(EndEvent { total_reward: 0.0, ..read }, apart);
+            prop_assert_eq!(words.0.get(2).copied(), score.map(f64::to_bits));
+        }
+
+        #[test]
+        fn every_other_event_reads_back(
+            pos in 0..=CHUNK_ROWS as u16, lane in 0u8..64, high: u32, lanes: u64, full: bool,
+        ) {
+            let mut words = EventWords::default();
+            words.push_window(usize::from(pos), usize::from(lane), high);
+            words.push_begins(BeginEvents { lanes, drawn: high, pos, full });
+            words.push_begins_of_rested(usize::from(pos), high);
+            words.push_stepped(usize::from(pos), lanes);
+            let heads = [0, 1, 3, 4].map(|at| Head::new(words.0[at]));
+            let kinds = [Kind::Window, Kind::Begins, Kind::BeginsOfRested, Kind::Stepped];
+            prop_assert_eq!(heads.map(Head::kind), kinds);
+            prop_assert_eq!(heads.map(Head::pos), [pos; 4]);
+            prop_assert_eq!(heads[0].window(), WindowEvent { hash: high, pos, lane });
+            prop_assert_eq!((heads[1].drawn(), heads[1].is_full(), words.0[2]), (high, full, lanes));
+            prop_assert_eq!((heads[2].drawn(), words.0[5]), (high, lanes));
         }
     }
 

@@ -39,6 +39,15 @@ impl BlockState {
     }
 }
 
+/// Seed and words of each lane's last start.
+pub(crate) fn last_starts(state: &BlockState) -> [(u64, u64); BLOCK_LANES] {
+    let mut starts = [(0, 0); BLOCK_LANES];
+    for (start, lane) in starts.iter_mut().zip(&state.table) {
+        *start = (lane.start.seed, lane.start.words);
+    }
+    starts
+}
+
 /// Appends the table of the lanes in `present`, as they stand before the chunk's first row at `ms`.
 pub(crate) fn put_table(out: &mut Vec<u8>, state: &BlockState, present: u64, ms: u64, starts: bool) {
     out.extend_from_slice(&present.to_le_bytes());

@@ -33,6 +33,7 @@ mod events;
 mod extent;
 mod folder;
 mod handover;
+mod happened;
 mod index;
 mod lanes;
 mod library;

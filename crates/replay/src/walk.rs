@@ -69,14 +69,13 @@ pub(crate) fn walk(
 ) -> Result<(), Malformed> {
     let lanes = lanes & lane_bits(state.lanes);
     let mut walker = Walker::new(state, lanes, events);
-    for pos in 0..=events.stepped.len() {
-        if let Some(&stepped) = pos.checked_sub(1).and_then(|row| events.stepped.get(row)) {
-            for lane in Lanes(lanes & !stepped) {
-                walker.base[lane] += 1;
-            }
-            walker.state.ended = 0;
-            visit.row(pos, stepped, &walker.base);
+    walker.events_at(0, visit)?;
+    for (pos, &stepped) in (1..).zip(events.stepped) {
+        for lane in Lanes(lanes & !stepped) {
+            walker.base[lane] += 1;
         }
+        walker.state.ended = 0;
+        visit.row(pos, stepped, &walker.base);
         walker.events_at(pos, visit)?;
     }
     walker.finish(lanes, visit)
