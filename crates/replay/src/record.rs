@@ -217,5 +217,7 @@ mod tests {
         ] {
             assert_eq!(offset(name), at, "{name}");
         }
+        let mark = MARK.map(|byte| format!("{byte:02X}")).join(" ");
+        assert!(doc.contains(&format!("`{mark}`")), "{mark}");
     }
 }
