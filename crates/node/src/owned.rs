@@ -9,37 +9,38 @@
 //! No sockets and no clock: requests come in and answers go out as bytes, or through memory that the owner has mapped
 //! as well (`memory.rs`).
 
+mod answers;
 mod memory;
 mod recording;
+mod request;
 mod resume;
 
-use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
 use rollhouse_arena::SharedArena;
-use rollhouse_core::{ColumnRef, Interruption, Outcome};
+use rollhouse_core::{ColumnRef, Interruption};
 use rollhouse_engine::{
-    Autoreset, CommandError, CommandLanes, Engine, LogEvent, Method, Received, Reset,
-    ResetLanes as ResetMethod, SetAttributes, SetOptions, Stats, StepError,
+    CommandError, CommandLanes, Engine, LogEvent, Method, Received, Reset, ResetLanes as ResetMethod,
+    SetAttributes, SetOptions, Stats, StepError,
 };
 use rollhouse_replay::{Recorder, RunRecorder};
-use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{
-    ColumnBuffer, Envelope, FrameHeader, FrameKind, FrameLayout, LostLane, Notes, PastError, Refusal,
-    RefusalCode, ResetLanes, control,
+    ColumnBuffer, Envelope, FrameHeader, FrameKind, FrameLayout, Notes, Refusal, RefusalCode, ResetLanes,
+    control,
 };
 
-use crate::answer::{Answer, Sidecar};
 use crate::commands;
 use crate::plan::SessionPlan;
 
+use answers::{Kept, LOST};
 use recording::Recording;
 
 pub(crate) use memory::MemoryFault;
 pub(crate) use recording::RecordingWatch;
+pub use request::{FrameRequest, RequestFault};
 
 /// Lanes stepped by their owner, and the answer to its last request. Moved to whichever thread steps it.
 #[derive(Debug)]
@@ -72,60 +73,6 @@ pub struct OwnedSession {
     astray: Option<Refusal>,
     /// Whether the node is going away.
     leaving: Arc<AtomicBool>,
-}
-
-/// The last answer.
-#[derive(Debug)]
-enum Kept {
-    /// As it was sent.
-    Bytes(Bytes),
-    /// It is in memory: the newest frame, or a refusal.
-    InMemory,
-    /// It is in memory: rows of some lanes.
-    Rows(Received),
-}
-
-/// What an owner sent: the columns and sidecar that the header announces.
-#[derive(Debug, Default)]
-pub struct FrameRequest {
-    /// Its columns.
-    pub columns: ColumnBuffer,
-    /// Its sidecar.
-    pub sidecar: Vec<u8>,
-}
-
-/// Why a session's stream cannot go on: what came is no request to this session. Nothing has moved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RequestFault {
-    /// Neither the last request nor the next.
-    OutOfOrder {
-        /// The number that came.
-        given: u32,
-        /// The number of the last request that was answered.
-        last: u32,
-    },
-    /// A frame that only nodes send, or one with flags.
-    NoRequest(FrameKind),
-    /// Columns of another length than the session's.
-    Columns {
-        /// Bytes that came.
-        given: u32,
-        /// Bytes that such a request has.
-        wanted: usize,
-    },
-    /// More lanes than the session has, or as many as do not fit the bytes.
-    Lanes {
-        /// The count that came.
-        given: u32,
-        /// The session's.
-        lanes: usize,
-    },
-    /// A sidecar where none belongs.
-    Sidecar(u32),
-    /// A sidecar that is no list of lanes to reset.
-    Reset,
-    /// Columns that are no records of a past.
-    Past(PastError),
 }
 
 impl OwnedSession {
@@ -191,63 +138,6 @@ impl OwnedSession {
         self.recording.watch()
     }
 
-    /// Whether a request with that header may follow; to be asked before anything is allocated for it.
-    ///
-    /// # Errors
-    /// What is wrong with it; nothing has moved.
-    pub fn check(&self, header: FrameHeader) -> Result<(), RequestFault> {
-        if header.number != self.last && header.number != FrameHeader::next_number(self.last)
-            || header.number == 0
-        {
-            return Err(RequestFault::OutOfOrder { given: header.number, last: self.last });
-        }
-        if header.flags != 0 {
-            return Err(RequestFault::NoRequest(header.kind));
-        }
-        let given = header.columns as usize;
-        let bytes = |named| self.layout.actions(self.lanes(), named).map_or(0, |places| places.bytes);
-        let (fits, wanted) = match header.kind {
-            FrameKind::Reset => (given == 0, 0),
-            FrameKind::Step => (given == bytes(false), bytes(false)),
-            FrameKind::Send => (given <= bytes(true), bytes(true)),
-            FrameKind::Resume => (given <= MAX_PAST_BYTES, MAX_PAST_BYTES),
-            FrameKind::Batch | FrameKind::Rows | FrameKind::Refused | FrameKind::Resumed => {
-                return Err(RequestFault::NoRequest(header.kind));
-            }
-        };
-        if !fits {
-            return Err(RequestFault::Columns { given: header.columns, wanted });
-        }
-        if header.sidecar != 0 && header.kind != FrameKind::Reset {
-            return Err(RequestFault::Sidecar(header.sidecar));
-        }
-        Ok(())
-    }
-
-    /// The answer again, if the request with that number was answered last.
-    pub fn repeated(&mut self, number: u32) -> Option<Bytes> {
-        if number != self.last {
-            return None;
-        }
-        if let Kept::Bytes(answer) = &self.answer {
-            return Some(answer.clone());
-        }
-        // It was given by memory, to an owner that goes on over a stream.
-        let answer = match std::mem::replace(&mut self.answer, Kept::Bytes(Bytes::new())) {
-            Kept::Bytes(answer) => answer,
-            Kept::Rows(received) => self.rows_answer(number, &received),
-            Kept::InMemory => match self.refused.take() {
-                Some(refusal) => return Some(self.refuse(number, &refusal)),
-                None => match self.frame_answer(number) {
-                    Ok(answer) => answer,
-                    Err(refusal) => return Some(self.refuse(number, &refusal)),
-                },
-            },
-        };
-        self.answer = Kept::Bytes(answer.clone());
-        Some(answer)
-    }
-
     /// Does what a request that [`OwnedSession::check`] let pass asks for, and answers it. Takes as long as the
     /// env does.
     ///
@@ -293,15 +183,6 @@ impl OwnedSession {
         outage.map(|error| Refusal::busy(with_causes(&error), DISK_RETRY_MS))
     }
 
-    /// Answers a request with a refusal; nothing moves.
-    pub fn refuse(&mut self, number: u32, refusal: &Refusal) -> Bytes {
-        let answer = self.new_answer();
-        let answer = answer.finish(FrameKind::Refused, false, number, &Sidecar::Refusal(refusal));
-        let answer = self.answered(number, answer);
-        self.refused = Some(refusal.clone());
-        answer
-    }
-
     /// Hands what was recorded so far to the recorder's writer, for which it may wait.
     ///
     /// # Errors
@@ -344,21 +225,6 @@ impl OwnedSession {
         self.engine.interrupt(cause)?;
         self.engine.flush()?;
         self.engine.stats()
-    }
-
-    fn answered(&mut self, number: u32, answer: Bytes) -> Bytes {
-        self.last = number;
-        self.refused = None;
-        self.answer = Kept::Bytes(answer.clone());
-        answer
-    }
-
-    /// In the memory of the last answer, if nobody reads that any more.
-    fn new_answer(&mut self) -> Answer {
-        match std::mem::replace(&mut self.answer, Kept::InMemory) {
-            Kept::Bytes(bytes) => Answer::reusing(bytes),
-            Kept::InMemory | Kept::Rows(_) => Answer::reusing(Bytes::new()),
-        }
     }
 
     fn reset(&mut self, number: u32, sidecar: &[u8]) -> Result<Result<Bytes, Refusal>, RequestFault> {
@@ -422,64 +288,7 @@ impl OwnedSession {
         }
         Ok(received)
     }
-
-    /// The newest frame as an answer.
-    fn frame_answer(&mut self, number: u32) -> Result<Bytes, Refusal> {
-        self.look_for_losses_of_frame()?;
-        let mut answer = self.new_answer();
-        let frame = self.engine.frame().map_err(|error| refusal_of(&error))?;
-        let final_obs = self.plan.engine.autoreset == Autoreset::SameStep
-            && (frame.terminated().contains(&1) || frame.truncated().contains(&1));
-        answer.batch(&self.layout, &frame, final_obs);
-        let notes = self.notes();
-        let sidecar = notes.as_ref().map_or(Sidecar::Nothing, Sidecar::Notes);
-        Ok(answer.finish(FrameKind::Batch, final_obs, number, &sidecar))
-    }
-
-    fn rows_answer(&mut self, number: u32, received: &Received) -> Bytes {
-        let over = received.terminated.contains(&1) || received.truncated.contains(&1);
-        let final_obs = self.plan.engine.autoreset == Autoreset::SameStep && over;
-        let mut answer = self.new_answer();
-        answer.some(received, final_obs);
-        let notes = self.notes();
-        let sidecar = notes.as_ref().map_or(Sidecar::Nothing, Sidecar::Notes);
-        answer.finish(FrameKind::Rows, final_obs, number, &sidecar)
-    }
-
-    /// Finds out which lanes are lost; those that were not at the last look.
-    fn look_for_losses(&mut self) -> Vec<u32> {
-        if self.engine.lost() == 0 {
-            self.lost.clear();
-            return Vec::new();
-        }
-        let before = std::mem::take(&mut self.lost);
-        let lanes = 0..self.engine.lanes() as u32;
-        self.lost = lanes.filter(|&lane| self.engine.is_lost(lane as usize)).collect();
-        self.lost.iter().copied().filter(|lane| before.binary_search(lane).is_err()).collect()
-    }
-
-    /// As [`OwnedSession::look_for_losses`], and marks the newest frame's rows of newly lost lanes as truncated.
-    #[inline]
-    fn look_for_losses_of_frame(&mut self) -> Result<(), Refusal> {
-        let new = self.look_for_losses();
-        if new.is_empty() {
-            return Ok(());
-        }
-        self.engine.mark_truncated(&new).map_err(|error| refusal_of(&error))
-    }
-
-    /// What an answer says beside its rows; `None` if that is nothing.
-    fn notes(&mut self) -> Option<Notes> {
-        let outcome = LOST.code();
-        let lost = self.lost.iter().map(|&lane| LostLane { lane, outcome }).collect();
-        let mut notes = Notes { lost, leaving: self.leaving.load(Ordering::Relaxed), ..Notes::default() };
-        self.put_log(&mut notes);
-        (!notes.is_empty()).then_some(notes)
-    }
 }
-
-/// How the episodes of lost lanes ended.
-const LOST: Outcome = Outcome::Interrupted(Interruption::Crashed);
 
 /// A disk that takes nothing is tried again by the recorder within seconds.
 const DISK_RETRY_MS: u64 = 500;
@@ -507,46 +316,18 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-impl fmt::Display for RequestFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OutOfOrder { given, last } => {
-                let next = FrameHeader::next_number(*last);
-                write!(f, "request {given} is out of order: {last} was answered last, {next} is next")
-            }
-            Self::NoRequest(kind) => {
-                write!(f, "a frame of kind {} with these flags is no request", *kind as u8)
-            }
-            Self::Columns { given, wanted } => {
-                write!(f, "a request with {given} bytes of columns, this session's have {wanted}")
-            }
-            Self::Lanes { given, lanes } => {
-                write!(
-                    f,
-                    "a request for {given} lanes that its bytes or the session's {lanes} lanes do not fit"
-                )
-            }
-            Self::Sidecar(bytes) => write!(f, "a sidecar of {bytes} bytes where none belongs"),
-            Self::Reset => f.write_str("a sidecar that does not say which lanes to reset"),
-            Self::Past(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for RequestFault {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use rollhouse_core::{OptionValue, RunId, SeedSchedule};
+    use rollhouse_core::{OptionValue, Outcome, RunId, SeedSchedule};
     use rollhouse_engine::EngineConfig;
     use rollhouse_env::Registry;
     use rollhouse_replay::testing::{DrivenRecorder, Faults, FaultyDisk};
     use rollhouse_replay::{OnOutage, RecorderConfig};
     use rollhouse_wire::{
-        AutoresetMode, HEADER_BYTES, Incarnation, LaneSettings, OpenSession, RecordRule, Secret, SeedRule,
-        SessionId, column_bytes,
+        AutoresetMode, HEADER_BYTES, Incarnation, LaneSettings, LostLane, OpenSession, RecordRule, Secret,
+        SeedRule, SessionId, column_bytes,
     };
 
     fn asked(env: &str, lanes: u32, autoreset: AutoresetMode) -> OpenSession {

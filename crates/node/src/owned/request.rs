@@ -1,0 +1,114 @@
+//! What an owner asks for, and what is no request to its session.
+
+use std::fmt;
+
+use rollhouse_wire::limits::MAX_PAST_BYTES;
+use rollhouse_wire::{ColumnBuffer, FrameHeader, FrameKind, PastError};
+
+use super::OwnedSession;
+
+/// What an owner sent: the columns and sidecar that the header announces.
+#[derive(Debug, Default)]
+pub struct FrameRequest {
+    /// Its columns.
+    pub columns: ColumnBuffer,
+    /// Its sidecar.
+    pub sidecar: Vec<u8>,
+}
+
+/// Why a session's stream cannot go on: what came is no request to this session. Nothing has moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestFault {
+    /// Neither the last request nor the next.
+    OutOfOrder {
+        /// The number that came.
+        given: u32,
+        /// The number of the last request that was answered.
+        last: u32,
+    },
+    /// A frame that only nodes send, or one with flags.
+    NoRequest(FrameKind),
+    /// Columns of another length than the session's.
+    Columns {
+        /// Bytes that came.
+        given: u32,
+        /// Bytes that such a request has.
+        wanted: usize,
+    },
+    /// More lanes than the session has, or as many as do not fit the bytes.
+    Lanes {
+        /// The count that came.
+        given: u32,
+        /// The session's.
+        lanes: usize,
+    },
+    /// A sidecar where none belongs.
+    Sidecar(u32),
+    /// A sidecar that is no list of lanes to reset.
+    Reset,
+    /// Columns that are no records of a past.
+    Past(PastError),
+}
+
+impl OwnedSession {
+    /// Whether a request with that header may follow; to be asked before anything is allocated for it.
+    ///
+    /// # Errors
+    /// What is wrong with it; nothing has moved.
+    pub fn check(&self, header: FrameHeader) -> Result<(), RequestFault> {
+        if header.number != self.last && header.number != FrameHeader::next_number(self.last)
+            || header.number == 0
+        {
+            return Err(RequestFault::OutOfOrder { given: header.number, last: self.last });
+        }
+        if header.flags != 0 {
+            return Err(RequestFault::NoRequest(header.kind));
+        }
+        let given = header.columns as usize;
+        let bytes = |named| self.layout.actions(self.lanes(), named).map_or(0, |places| places.bytes);
+        let (fits, wanted) = match header.kind {
+            FrameKind::Reset => (given == 0, 0),
+            FrameKind::Step => (given == bytes(false), bytes(false)),
+            FrameKind::Send => (given <= bytes(true), bytes(true)),
+            FrameKind::Resume => (given <= MAX_PAST_BYTES, MAX_PAST_BYTES),
+            FrameKind::Batch | FrameKind::Rows | FrameKind::Refused | FrameKind::Resumed => {
+                return Err(RequestFault::NoRequest(header.kind));
+            }
+        };
+        if !fits {
+            return Err(RequestFault::Columns { given: header.columns, wanted });
+        }
+        if header.sidecar != 0 && header.kind != FrameKind::Reset {
+            return Err(RequestFault::Sidecar(header.sidecar));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for RequestFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfOrder { given, last } => {
+                let next = FrameHeader::next_number(*last);
+                write!(f, "request {given} is out of order: {last} was answered last, {next} is next")
+            }
+            Self::NoRequest(kind) => {
+                write!(f, "a frame of kind {} with these flags is no request", *kind as u8)
+            }
+            Self::Columns { given, wanted } => {
+                write!(f, "a request with {given} bytes of columns, this session's have {wanted}")
+            }
+            Self::Lanes { given, lanes } => {
+                write!(
+                    f,
+                    "a request for {given} lanes that its bytes or the session's {lanes} lanes do not fit"
+                )
+            }
+            Self::Sidecar(bytes) => write!(f, "a sidecar of {bytes} bytes where none belongs"),
+            Self::Reset => f.write_str("a sidecar that does not say which lanes to reset"),
+            Self::Past(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RequestFault {}
