@@ -80,10 +80,14 @@ pub(crate) trait WordsMut: Words {
     /// Copies bytes in at byte `offset`, a multiple of 8; the rest of a last, partial word becomes zero.
     #[inline]
     fn copy_from(&self, offset: usize, bytes: &[u8]) {
-        for (index, chunk) in bytes.chunks(WORD).enumerate() {
-            let mut word = [0; WORD];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.store(offset + index * WORD, u64::from_ne_bytes(word));
+        let (words, tail) = bytes.as_chunks::<WORD>();
+        for (index, word) in words.iter().enumerate() {
+            self.store(offset + index * WORD, u64::from_ne_bytes(*word));
+        }
+        if !tail.is_empty() {
+            let mut last = [0; WORD];
+            last[..tail.len()].copy_from_slice(tail);
+            self.store(offset + words.len() * WORD, u64::from_ne_bytes(last));
         }
     }
 }

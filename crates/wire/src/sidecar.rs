@@ -52,14 +52,17 @@ pub struct Began {
 
 impl Began {
     /// As bytes: lane (bit 31: there is a buffered half) and half, 4 bytes each; number, seed and words drawn, 8 each.
+    #[inline]
     pub fn record(&self) -> [u8; BEGAN_BYTES] {
         let Self { lane, number, start } = *self;
         let marked = lane & !HALF | u32::from(start.half.is_some()) << 31;
         let head = u64::from(marked) | u64::from(start.half.unwrap_or(0)) << 32;
         let mut record = [0; BEGAN_BYTES];
-        for (to, word) in record.as_chunks_mut().0.iter_mut().zip([head, number, start.seed, start.words]) {
-            *to = word.to_le_bytes();
-        }
+        let (words, _) = record.as_chunks_mut();
+        words[0] = head.to_le_bytes();
+        words[1] = number.to_le_bytes();
+        words[2] = start.seed.to_le_bytes();
+        words[3] = start.words.to_le_bytes();
         record
     }
 
@@ -87,11 +90,13 @@ impl Notes {
     }
 
     /// Adds an episode that began.
+    #[inline]
     pub fn put_began(&mut self, began: &Began) {
         self.began.extend_from_slice(&began.record());
     }
 
     /// Adds the hash of a lane's state: lane and hash, 4 bytes each.
+    #[inline]
     pub fn put_hash(&mut self, lane: u32, hash: u32) {
         self.hashes.extend_from_slice(&lane.to_le_bytes());
         self.hashes.extend_from_slice(&hash.to_le_bytes());
