@@ -221,20 +221,14 @@ impl BlockRecorder {
         buffer.rows += 1;
         buffer.estimate += self.row_bytes;
         match (self.actions, actions) {
-            (ActionCoding::Planes { start, planes }, ColumnRef::I64(actions)) => {
-                assert_eq!(actions.len(), self.lanes, "actions of a row");
-                for plane in 0..planes {
-                    let bits = match actions.try_into() {
-                        Ok(actions) if plane == 0 => {
-                            self.target.run(LowestBits { actions, start, shifts: &SHIFTS })
-                        }
-                        _ => self.target.run(PlaneBits { actions, start, plane }),
-                    };
-                    buffer.planes.push(bits & stepped);
-                }
+            (ActionCoding::Planes { start, planes: 1 }, ColumnRef::I64(actions))
+                if self.lanes == BLOCK_LANES =>
+            {
+                let actions = actions.try_into().expect("actions of a row");
+                let bits = self.target.run(LowestBits { actions, start, shifts: &SHIFTS });
+                buffer.planes.push(bits & stepped);
             }
-            (ActionCoding::Raw { bytes }, actions) => self.push_raw(actions, bytes),
-            _ => panic!("discrete actions are int64"),
+            _ => self.push_actions(actions, stepped),
         }
         if self.observes {
             self.push_step(obs, rewards, infos);
@@ -283,14 +277,15 @@ impl BlockRecorder {
         let ended = (terminated | truncated) & self.open;
         self.open &= !ended;
         self.rule.ended |= ended;
-        let (buffer, before) = (&mut *self.buffer, self.ended);
+        let buffer = &mut *self.buffer;
         let pos = buffer.rows as usize;
+        // No count of bits: that is twenty instructions where a processor's own may not be used.
+        let mut count = 0;
         let mut push = |lanes: u64, outcome: u8| {
             for lane in Lanes(lanes) {
                 let (total_reward, hash) = (total_rewards[lane % BLOCK_LANES], hashes[lane % BLOCK_LANES]);
                 buffer.events.push_finished(pos, lane, total_reward, hash, outcome);
-                // No count of bits: that is twenty instructions where a processor's own may not be used.
-                self.ended += 1;
+                count += 1;
             }
         };
         if truncated & ended == 0 {
@@ -302,7 +297,8 @@ impl BlockRecorder {
                 push(1 << lane, flag(truncated) + flag(terminated & truncated));
             }
         }
-        buffer.estimate += (self.ended - before) * END_ESTIMATE;
+        self.ended += count;
+        buffer.estimate += count * END_ESTIMATE;
     }
 
     /// Hands over what it has, so that readers see it soon. Call it when stepping pauses: a chunk is otherwise
@@ -372,6 +368,27 @@ impl BlockRecorder {
         let pos = buffer.rows as u16;
         buffer.events.push_begins(BeginEvents { lanes, drawn, pos, full });
         buffer.estimate += lanes.count_ones() * BEGIN_ESTIMATE;
+    }
+
+    /// Those that [`BlockRecorder::row`] does not code itself.
+    #[inline(never)]
+    fn push_actions(&mut self, actions: ColumnRef<'_>, stepped: u64) {
+        match (self.actions, actions) {
+            (ActionCoding::Planes { start, planes }, ColumnRef::I64(actions)) => {
+                assert_eq!(actions.len(), self.lanes, "actions of a row");
+                for plane in 0..planes {
+                    let bits = match actions.try_into() {
+                        Ok(actions) if plane == 0 => {
+                            self.target.run(LowestBits { actions, start, shifts: &SHIFTS })
+                        }
+                        _ => self.target.run(PlaneBits { actions, start, plane }),
+                    };
+                    self.buffer.planes.push(bits & stepped);
+                }
+            }
+            (ActionCoding::Raw { bytes }, actions) => self.push_raw(actions, bytes),
+            _ => panic!("discrete actions are int64"),
+        }
     }
 
     #[inline(never)]
