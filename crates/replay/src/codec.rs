@@ -52,6 +52,9 @@ pub(crate) fn put_packed(out: &mut Vec<u8>, values: &[u64]) {
     let width = 64 - (most - least).leading_zeros();
     out.push(width as u8);
     put_varint(out, least);
+    if width == 0 {
+        return;
+    }
     let (mut bits, mut held) = (0u128, 0);
     for value in values {
         bits |= u128::from(value - least) << held;

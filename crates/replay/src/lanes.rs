@@ -51,23 +51,15 @@ pub(crate) fn last_starts(state: &BlockState) -> [(u64, u64); BLOCK_LANES] {
 /// Appends the table of the lanes in `present`, as they stand before the chunk's first row at `ms`.
 pub(crate) fn put_table(out: &mut Vec<u8>, state: &BlockState, present: u64, ms: u64, starts: bool) {
     out.extend_from_slice(&present.to_le_bytes());
-    let mut column = [0; BLOCK_LANES];
-    let mut put = |out: &mut Vec<u8>, value: fn(&LaneState, u64) -> u64| {
-        let mut count = 0;
-        for lane in Lanes(present) {
-            column[count] = value(&state.table[lane], ms);
-            count += 1;
-        }
-        put_packed(out, &column[..count]);
-    };
-    put(out, |lane, _| lane.number);
-    put(out, |lane, _| lane.age);
-    put(out, |lane, ms| if lane.age == 0 { 0 } else { ms.saturating_sub(lane.started_ms) });
+    let lanes = || Lanes(present).map(|lane| &state.table[lane]);
+    put_column(out, lanes().map(|lane| lane.number));
+    put_column(out, lanes().map(|lane| lane.age));
+    put_column(out, lanes().map(|lane| if lane.age == 0 { 0 } else { ms.saturating_sub(lane.started_ms) }));
     if !starts {
         return;
     }
-    put(out, |lane, _| lane.start.seed);
-    put(out, |lane, _| lane.start.words);
+    put_column(out, lanes().map(|lane| lane.start.seed));
+    put_column(out, lanes().map(|lane| lane.start.words));
     let halves = Lanes(present).filter(|&lane| state.table[lane].start.half.is_some());
     let halves = halves.fold(0u64, |mask, lane| mask | 1 << lane);
     out.extend_from_slice(&(state.open & present).to_le_bytes());
@@ -75,6 +67,14 @@ pub(crate) fn put_table(out: &mut Vec<u8>, state: &BlockState, present: u64, ms:
     for lane in Lanes(halves) {
         out.extend_from_slice(&state.table[lane].start.half.unwrap_or(0).to_le_bytes());
     }
+}
+
+/// Appends one number of each lane.
+#[inline]
+fn put_column(out: &mut Vec<u8>, values: impl Iterator<Item = u64>) {
+    let mut column = [0; BLOCK_LANES];
+    let count = column.iter_mut().zip(values).map(|(to, value)| *to = value).count();
+    put_packed(out, &column[..count]);
 }
 
 /// Reads a table; gives the lanes that are present and where they stand.
