@@ -17,14 +17,21 @@ pub(crate) struct Episodes {
     row: u64,
     /// Lanes with an episode under way.
     open: u64,
-    began: [u64; BLOCK_LANES],
+    lanes: [Lane; BLOCK_LANES],
     windows: [u64; WINDOW],
     limit: Option<u64>,
     /// No lane reaches the limit before this row.
     limit_row: u64,
     returns: [f64; BLOCK_LANES],
-    /// Number of the lane's next episode.
-    next: [u64; BLOCK_LANES],
+}
+
+/// What is touched together when a lane's episode begins.
+#[derive(Debug, Clone, Copy)]
+struct Lane {
+    /// Row before its first.
+    began: u64,
+    /// Number of the next episode.
+    next: u64,
 }
 
 /// An episode that ended.
@@ -43,12 +50,11 @@ impl Episodes {
             target,
             row: 0,
             open: 0,
-            began: [0; BLOCK_LANES],
+            lanes: [Lane { began: 0, next: 0 }; BLOCK_LANES],
             windows: [0; WINDOW],
             limit,
             limit_row: u64::MAX,
             returns: [0.0; BLOCK_LANES],
-            next: [0; BLOCK_LANES],
         }
     }
 
@@ -59,12 +65,12 @@ impl Episodes {
 
     /// The number the lane's next episode will have; one more than that of its open or last episode.
     pub(crate) const fn next_number(&self, lane: usize) -> u64 {
-        self.next[lane]
+        self.lanes[lane].next
     }
 
     /// Steps of the lane's open episode.
     pub(crate) const fn age(&self, lane: usize) -> u64 {
-        self.row - self.began[lane]
+        self.row - self.lanes[lane].began
     }
 
     /// The sums of the rewards of open episodes, each at its lane's place.
@@ -75,7 +81,7 @@ impl Episodes {
     /// The next episode of a lane that has none open has that number.
     pub(crate) fn number(&mut self, lane: usize, number: u64) {
         debug_assert_eq!(self.open >> lane & 1, 0, "an open episode has its number");
-        self.next[lane] = number;
+        self.lanes[lane].next = number;
     }
 
     /// Begins an episode in a lane that has none open.
@@ -83,12 +89,13 @@ impl Episodes {
     pub(crate) fn begin(&mut self, lane: usize) {
         debug_assert_eq!(self.open >> lane & 1, 0, "an episode is already under way");
         self.open |= 1 << lane;
-        self.began[lane] = self.row;
-        self.windows[window_of(self.row)] |= 1 << lane;
+        let row = self.row;
+        self.windows[window_of(row)] |= 1 << lane;
         self.returns[lane] = 0.0;
-        self.next[lane] = self.next[lane].wrapping_add(1);
+        let lane = &mut self.lanes[lane];
+        *lane = Lane { began: row, next: lane.next.wrapping_add(1) };
         if let Some(limit) = self.limit {
-            self.limit_row = self.limit_row.min(self.row + limit);
+            self.limit_row = self.limit_row.min(row + limit);
         }
     }
 
@@ -96,8 +103,8 @@ impl Episodes {
     #[inline]
     pub(crate) fn end(&mut self, lane: usize) -> Finished {
         self.open &= !(1 << lane);
-        self.windows[window_of(self.began[lane])] &= !(1 << lane);
-        Finished { length: self.row - self.began[lane], total_reward: self.returns[lane] }
+        self.windows[window_of(self.lanes[lane].began)] &= !(1 << lane);
+        Finished { length: self.row - self.lanes[lane].began, total_reward: self.returns[lane] }
     }
 
     /// One row in which the lanes of `stepped` took a step and earned `rewards` (0 for all others). Returns
@@ -123,9 +130,9 @@ impl Episodes {
     #[cold]
     fn postpone(&mut self, idle: u64) {
         for lane in Lanes(idle) {
-            self.windows[window_of(self.began[lane])] &= !(1 << lane);
-            self.began[lane] += 1;
-            self.windows[window_of(self.began[lane])] |= 1 << lane;
+            self.windows[window_of(self.lanes[lane].began)] &= !(1 << lane);
+            self.lanes[lane].began += 1;
+            self.windows[window_of(self.lanes[lane].began)] |= 1 << lane;
         }
     }
 
@@ -136,7 +143,7 @@ impl Episodes {
         let mut reached = 0;
         self.limit_row = u64::MAX;
         for lane in Lanes(self.open) {
-            let row = self.began[lane] + limit;
+            let row = self.lanes[lane].began + limit;
             if row <= self.row {
                 reached |= 1 << lane;
             } else {
