@@ -173,6 +173,8 @@ impl Game {
         let chosen: Vec<u32> =
             (0..self.lanes as u32).filter(|&lane| random_bits(2, lane, turn).is_multiple_of(2)).collect();
         if chosen.is_empty() {
+            // Else what an earlier turn told would count as told by this one.
+            log.take(engine);
             return Received::default();
         }
         let mut actions = ColumnData::zeros(entry(self.id).spec().action_column().dtype, 0);
