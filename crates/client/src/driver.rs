@@ -4,16 +4,15 @@
 //! which costs tens of microseconds on a virtual machine. While no call is inside, the caretaker's thread drives
 //! the runtime now and then, so that connections live on.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rollhouse_arena::Spin;
+use rollhouse_wire::Eagerness;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::caretaker::{Care, Caretaker, DRIVE, Sight};
@@ -28,7 +27,7 @@ pub(crate) struct Driver {
 struct Shared {
     runtime: Runtime,
     started: Instant,
-    spin: Spin,
+    eagerness: Eagerness,
     /// Calls that are inside.
     inside: AtomicUsize,
     /// When the last call left, nanoseconds since `started`.
@@ -48,8 +47,7 @@ impl Driver {
         let shared = Arc::new(Shared {
             runtime,
             started: Instant::now(),
-            // The caller and the node's thread at the other end of a loopback connection.
-            spin: Spin::among(2),
+            eagerness: Eagerness::default(),
             inside: AtomicUsize::new(0),
             left: AtomicU64::new(0),
             stopped: Mutex::new(false),
@@ -63,10 +61,16 @@ impl Driver {
         Ok(Self { shared, caretaker: Some(caretaker) })
     }
 
-    /// Drives the runtime until `future` is done. Looks for I/O without sleeping for a short time first.
+    /// Drives the runtime until `future` is done, awake for a moment first if that is worth it.
     pub(crate) fn run<F: Future>(&self, future: F) -> F::Output {
         let _inside = self.shared.enter();
-        self.shared.runtime.block_on(eagerly(future, self.shared.spin))
+        let mut future = pin!(future);
+        self.shared.runtime.block_on(async {
+            match self.shared.eagerness.wait(future.as_mut()).await {
+                Some(output) => output,
+                None => future.await,
+            }
+        })
     }
 
     /// Has the runtime do something that nobody waits for. What is due at once is done before this returns.
@@ -95,19 +99,17 @@ impl Driver {
     ) -> Result<F::Output, Interrupted> {
         let _inside = self.shared.enter();
         let mut future = pin!(future);
-        let first = self.shared.runtime.block_on(async {
-            let eager = eagerly(future.as_mut(), self.shared.spin);
-            tokio::time::timeout(LOOK, eager).await
-        });
-        let mut result = first.ok();
+        let shared = &self.shared;
+        if let Some(output) = shared.runtime.block_on(shared.eagerness.wait(future.as_mut())) {
+            return Ok(output);
+        }
         loop {
-            match result {
-                Some(output) => return Ok(output),
-                None if look() => return Err(Interrupted),
-                None => {}
-            }
             let slice = async { tokio::time::timeout(LOOK, future.as_mut()).await };
-            result = self.shared.runtime.block_on(slice).ok();
+            match shared.runtime.block_on(slice) {
+                Ok(output) => return Ok(output),
+                Err(_) if look() => return Err(Interrupted),
+                Err(_) => {}
+            }
         }
     }
 }
@@ -170,26 +172,6 @@ impl Drop for Driver {
             self.turn();
         }
     }
-}
-
-/// Polls `future` again and again for as long as spinning is worth it, looking for I/O in between, before it
-/// lets the thread sleep.
-async fn eagerly<F: Future>(future: F, spin: Spin) -> F::Output {
-    let mut future = pin!(future);
-    if spin != Spin::NEVER {
-        let start = Instant::now();
-        loop {
-            let polled = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
-            if let Poll::Ready(output) = polled {
-                return output;
-            }
-            if start.elapsed() >= spin.time() {
-                break;
-            }
-            tokio::task::yield_now().await;
-        }
-    }
-    future.await
 }
 
 #[cfg(test)]

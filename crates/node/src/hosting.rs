@@ -9,8 +9,8 @@ use rollhouse_env::Registry;
 use rollhouse_replay::Recorder;
 use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{
-    Attach, CloseSession, EndCause, FrameLayout, Incarnation, NodeLoad, OpenCommands, OpenSession, Refusal,
-    RefusalCode, SessionEnd, SessionId, SessionOpened, SessionReport,
+    Attach, CloseSession, Eagerness, EndCause, FrameLayout, Incarnation, NodeLoad, OpenCommands, OpenSession,
+    Refusal, RefusalCode, SessionEnd, SessionId, SessionOpened, SessionReport,
 };
 use tokio::sync::watch;
 
@@ -35,6 +35,8 @@ pub(crate) struct Hosting {
     settings: HostingSettings,
     /// Whether the node is going away; told to owners with their answers.
     leaving: Arc<AtomicBool>,
+    /// Of the data thread, between two requests.
+    pub(crate) eagerness: Eagerness,
     began: Instant,
 }
 
@@ -69,8 +71,8 @@ impl Hosting {
         figures: Arc<NodeFigures>,
     ) -> Self {
         let table = Mutex::new(SessionTable::new(settings.capacity, settings.lease));
-        let (leaving, began) = (Arc::default(), Instant::now());
-        Self { table, executor, figures, recorder, rollouts, registry, settings, leaving, began }
+        let (leaving, eagerness, began) = (Arc::default(), Eagerness::default(), Instant::now());
+        Self { table, executor, figures, recorder, rollouts, registry, settings, leaving, eagerness, began }
     }
 
     /// Makes a session, ending an earlier placement of it first. Asking again for one that is open says so.

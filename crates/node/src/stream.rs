@@ -1,5 +1,6 @@
 //! A session's stream: frames of its owner in, answers out.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use rollhouse_wire::FrameHeader;
@@ -71,24 +72,36 @@ enum End {
 impl Stream<'_> {
     async fn run(&mut self, hosting: &Arc<Hosting>) -> End {
         loop {
-            let header = tokio::select! {
-                // A request that is here is asked for at once; whether the session still moves is seen there.
-                biased;
-                read = self.reader.read() => match read {
-                    Ok(Some(header)) => header,
-                    Ok(None) => return End::ByOwner,
-                    Err(fault) => return match fault.code() {
-                        Some(code) => End::Fault(code, fault.to_string()),
-                        None => End::ByOwner,
-                    },
-                },
-                end = turned_away(&mut self.turns, self.place.number) => return end,
+            let header = match self.next_request(hosting).await {
+                Ok(header) => header,
+                Err(end) => return end,
             };
             if let Err(end) = self.answer(header, hosting).await {
                 return end;
             }
             // Short batches never wait: other sessions are to have their turn as well.
             tokio::task::consume_budget().await;
+        }
+    }
+
+    async fn next_request(&mut self, hosting: &Hosting) -> Result<FrameHeader, End> {
+        let mut read = pin!(self.reader.read());
+        let read = match hosting.eagerness.wait(read.as_mut()).await {
+            Some(read) => read,
+            None => tokio::select! {
+                // A request that is here is asked for at once; whether the session still moves is seen there.
+                biased;
+                read = read => read,
+                end = turned_away(&mut self.turns, self.place.number) => return Err(end),
+            },
+        };
+        match read {
+            Ok(Some(header)) => Ok(header),
+            Ok(None) => Err(End::ByOwner),
+            Err(fault) => Err(match fault.code() {
+                Some(code) => End::Fault(code, fault.to_string()),
+                None => End::ByOwner,
+            }),
         }
     }
 

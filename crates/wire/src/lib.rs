@@ -49,10 +49,10 @@ pub use attach_socket::{
 pub use command::{CommandsOpened, Envelope, EnvelopeError, OpenCommands};
 pub use endpoint::{
     Arrival, ArrivalCounts, Authenticate, BindError, ByteReceiver, ByteSender, Call, CallError, CloseCode,
-    Connection, ConnectionLost, Credential, DialError, Dialer, Effective, EnvelopeFault, EnvelopeReader,
-    EnvelopeWriter, FrameFault, FrameReader, FrameWriter, LARGEST_DATAGRAM, LinkFigures, Listener,
-    MAX_REASON_BYTES, Path, Peer, REQUEST_DEADLINE, Refused, Requests, ResetKey, Responder, Settings,
-    Stranger, StreamLost, TurnedAway, TurnedAwayReason,
+    Connection, ConnectionLost, Credential, DialError, Dialer, Eagerness, Effective, EnvelopeFault,
+    EnvelopeReader, EnvelopeWriter, FrameFault, FrameReader, FrameWriter, LARGEST_DATAGRAM, LinkFigures,
+    Listener, MAX_REASON_BYTES, Path, Peer, REQUEST_DEADLINE, Refused, Requests, ResetKey, Responder,
+    Settings, Stranger, StreamLost, TurnedAway, TurnedAwayReason,
 };
 pub use failpoint::failpoint;
 pub use frame::{FrameError, FrameHeader, FrameKind, HEADER_BYTES};
