@@ -6,6 +6,7 @@ use rollhouse_core::RunId;
 use rollhouse_wire::{Connection, EndCause, GoneSession, Grant, PoolStatus, PoolStatusRequest, Request};
 use tokio::time::Instant;
 
+use crate::alarm::Alarm;
 use crate::network::Network;
 use crate::silence::{INQUIRY_DEADLINE, Silence};
 
@@ -33,13 +34,15 @@ impl<'a> Inquiry<'a> {
     }
 
     /// Resolves with the reason when the node is silent and the session is gone; never otherwise. Cancellation-safe.
-    pub(crate) async fn gone(self) -> EndCause {
+    pub(crate) async fn gone(self, alarm: &mut Alarm) -> EndCause {
         let start = Instant::now();
+        // Most answers are here before, and nothing is looked at for them.
+        alarm.until(start + FIRST_HEARD).await;
         let mut silence = Silence::new(Duration::ZERO, self.heard());
         loop {
-            tokio::time::sleep_until(start + silence.look_at()).await;
+            alarm.until(start + silence.look_at()).await;
             if silence.look(start.elapsed(), self.heard()) {
-                if let Some(cause) = self.ask().await {
+                if let Some(cause) = Box::pin(self.ask()).await {
                     return cause;
                 }
                 silence.asked(start.elapsed());
@@ -66,3 +69,6 @@ impl<'a> Inquiry<'a> {
         found.map(|gone| gone.cause)
     }
 }
+
+/// When it is noted at first what has been heard of the node: long before that is compared with anything.
+const FIRST_HEARD: Duration = Duration::from_millis(100);

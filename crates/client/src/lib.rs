@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod alarm;
 mod batch;
 mod blocking;
 mod caretaker;

@@ -181,13 +181,13 @@ impl AsyncPool {
             return done;
         }
         let reports = self.reports_losses();
-        let Self { sessions, batch, cluster, bools, recipe, seed, .. } = self;
+        let Self { sessions, batch, cluster, bools, recipe, seed, alarm, .. } = self;
         let (way, target) = (&Way { cluster, recipe, clock, seed: *seed }, batch.next());
         let mut taken: Vec<Option<Taken>> = Vec::new();
         let waited = match sessions.as_mut_slice() {
             [site] if !site.is_out(recipe) => {
                 let answer = site.take_batch(way, &target, bools);
-                let waited = tokio::time::timeout_at(clock.deadline, answer).await;
+                let waited = alarm.within(clock.deadline, answer).await;
                 waited.map(|result| taken.push(Some(result)))
             }
             sites => {
@@ -198,19 +198,19 @@ impl AsyncPool {
                     Box::pin(async move { *slot = Some(site.take_batch(way, target, bools).await) })
                         as Part<'_>
                 });
-                tokio::time::timeout_at(clock.deadline, run_together(parts.collect(), || false)).await
+                alarm.within(clock.deadline, run_together(parts.collect(), || false)).await
             }
         };
         let untold = |site: &Site| site.session.gone().is_some_and(|gone| !gone.told);
         let news = reports && sessions.iter().any(untold);
-        if waited.is_ok() && (news || taken.iter().any(|taken| matches!(taken, Some(Ok(_))))) {
+        if waited.is_some() && (news || taken.iter().any(|taken| matches!(taken, Some(Ok(_))))) {
             for site in sessions.iter_mut().filter(|site| site.session.gone().is_some()) {
                 let now = site.session.tell_gone();
                 target.stand_still(site.session.lanes(), now);
             }
         }
         drop(target);
-        if waited.is_err() {
+        if waited.is_none() {
             return Err(self.timed_out());
         }
         self.judge(taken, ready, news)
@@ -219,14 +219,14 @@ impl AsyncPool {
     /// As [`AsyncPool::answers`] of the one session whose memory the frames lie in. `None` if the session is gone:
     /// frames are the pool's own from then on, and what is asked for goes on as that of any other session.
     async fn answer_in_place(&mut self, clock: Clock, ready: Readiness) -> Option<Result<(), StepError>> {
-        let Self { sessions, cluster, .. } = self;
+        let Self { sessions, cluster, alarm, .. } = self;
         let site = sessions.first_mut().filter(|site| site.session.gone().is_none());
         let Some(site) = site else {
             self.leave_lost_memory();
             return None;
         };
         let answer = site.session.answer(cluster.network(), clock);
-        let Ok(answer) = tokio::time::timeout_at(clock.deadline, answer).await else {
+        let Some(answer) = alarm.within(clock.deadline, answer).await else {
             return Some(Err(self.timed_out()));
         };
         if matches!(answer, Err(Trouble::Gone)) {
@@ -241,22 +241,23 @@ impl AsyncPool {
     fn judge(&mut self, taken: Vec<Option<Taken>>, ready: Readiness, news: bool) -> Result<(), StepError> {
         let (mut moved, mut error) = (false, None);
         for (index, taken) in taken.into_iter().enumerate() {
-            let (lanes, node, outcome) = {
-                let session = &self.sessions[index].session;
-                let outcome = session.gone().map_or(Interruption::NodeLost, |gone| gone.outcome);
-                (session.lanes().clone(), session.grant().node.clone(), outcome)
-            };
+            let session = &self.sessions[index].session;
+            let lanes = session.lanes().clone();
             match taken {
                 Some(Ok(losses)) => {
                     moved = true;
                     self.note_losses(&lanes, &losses);
                 }
-                None | Some(Err(Trouble::Gone)) => self.note_gone(&lanes, outcome),
+                None | Some(Err(Trouble::Gone)) => {
+                    let outcome = session.gone().map_or(Interruption::NodeLost, |gone| gone.outcome);
+                    self.note_gone(&lanes, outcome);
+                }
                 Some(Err(Trouble::Refused(refusal))) => {
+                    let node = session.grant().node.clone();
                     error.get_or_insert(StepError::Refused { node, refusal });
                 }
                 Some(Err(Trouble::TimedOut)) => {
-                    let after = self.timeout;
+                    let (after, node) = (self.timeout, session.grant().node.clone());
                     error.get_or_insert(StepError::TimedOut { after, node });
                 }
             }

@@ -16,6 +16,7 @@ use rollhouse_wire::{
 };
 use tokio::time::Instant;
 
+use crate::alarm::Alarm;
 use crate::batch::{Batch, bool_columns};
 use crate::cluster::AsyncCluster;
 use crate::commands::Commander;
@@ -98,6 +99,8 @@ pub struct AsyncPool {
     pub(crate) start: Instant,
     pub(crate) seed: u64,
     pub(crate) recipe: Recipe,
+    /// For the deadlines of calls.
+    pub(crate) alarm: Alarm,
 }
 
 /// A session and where its answers' columns lie.
@@ -180,6 +183,7 @@ impl AsyncPool {
             seed: id.as_u128() as u64,
             spec: opened.spec,
             recipe,
+            alarm: Alarm::default(),
         })
     }
 

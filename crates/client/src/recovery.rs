@@ -252,14 +252,14 @@ impl Site {
     pub(crate) async fn answer(&mut self, way: &Way<'_>) -> Result<FrameHeader, Trouble> {
         loop {
             if self.recovery.past.is_some() {
-                match self.resume(way).await {
+                match Box::pin(self.resume(way)).await {
                     Ok(()) => {
                         if let Some(request) = self.recovery.asked.clone() {
                             self.session.ask(request, way.clock, way.seed);
                         }
                     }
                     Err(Trouble::Gone) => self.recovery.past = None,
-                    Err(Trouble::Refused(refusal)) => self.resume_nothing(way, refusal).await?,
+                    Err(Trouble::Refused(refusal)) => Box::pin(self.resume_nothing(way, refusal)).await?,
                     Err(Trouble::TimedOut) => return Err(Trouble::TimedOut),
                 }
                 if self.recovery.past.is_some() {
@@ -273,7 +273,7 @@ impl Site {
             match answered {
                 Err(Trouble::Gone) if self.resumes(way.recipe) => {
                     self.keep_posted();
-                    self.go_elsewhere(way).await?;
+                    Box::pin(self.go_elsewhere(way)).await?;
                 }
                 answered => return answered,
             }
@@ -427,9 +427,12 @@ impl AsyncPool {
             self.leave_memory();
         }
         let due = |site: &Site| site.recovery.leaving || site.session.gone().is_some_and(|gone| gone.told);
-        if !self.sessions.iter().any(due) {
-            return;
+        if self.sessions.iter().any(due) {
+            Box::pin(self.settle_due(due, clock)).await;
         }
+    }
+
+    async fn settle_due(&mut self, due: impl Fn(&Site) -> bool, clock: Clock) {
         let deadline = clock.deadline.min(Instant::now() + SETTLE_WITHIN);
         let Self { sessions, cluster, recipe, seed, .. } = self;
         let way = Way { cluster, recipe, clock: Clock { deadline, ..clock }, seed: *seed };

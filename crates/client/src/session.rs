@@ -13,6 +13,7 @@ use rollhouse_wire::{
 };
 use tokio::time::Instant;
 
+use crate::alarm::Alarm;
 use crate::inquiry::Inquiry;
 use crate::memory_link::{LinkError, MemoryAnswer, MemoryLink, NoAnswer, Shape};
 use crate::network::Network;
@@ -53,6 +54,8 @@ pub(crate) struct Session {
     logs: bool,
     numbering: Numbering,
     pending: Option<Pending>,
+    /// When to look whether the node is silent.
+    alarm: Alarm,
 }
 
 /// A stream to the node. Dropped, the node learns that its owner does not listen any more.
@@ -140,6 +143,7 @@ impl Session {
             logs: false,
             numbering: Numbering::default(),
             pending: None,
+            alarm: Alarm::default(),
         }
     }
 
@@ -267,13 +271,17 @@ impl Session {
             let Some(pending) = &self.pending else { return Err(self.give_up(GiveUp::NodeLost)) };
             let next = pending.next;
             let inquiry = Inquiry::new(network, self.pool, &self.grant, self.connection());
-            let (event, header) = tokio::select! {
+            let mut alarm = std::mem::take(&mut self.alarm);
+            let came = tokio::select! {
                 biased;
-                done = self.act(next, network, clock) => match done {
-                    Ok(done) => done,
-                    Err(why) => return Err(self.give_up(why)),
-                },
-                cause = inquiry.gone() => {
+                done = self.act(next, network, clock) => Ok(done),
+                cause = inquiry.gone(&mut alarm) => Err(cause),
+            };
+            self.alarm = alarm;
+            let (event, header) = match came {
+                Ok(Ok(done)) => done,
+                Ok(Err(why)) => return Err(self.give_up(why)),
+                Err(cause) => {
                     self.ended = Some(cause);
                     (RetryEvent::ToldGone, None)
                 }
@@ -302,7 +310,7 @@ impl Session {
                 Ok(header) => (RetryEvent::Answered, Some(header)),
                 Err(event) => (event, None),
             }),
-            RetryAction::Attach => Ok((self.attach(network).await, None)),
+            RetryAction::Attach => Ok((Box::pin(self.attach(network)).await, None)),
             RetryAction::WaitUntil(until) => {
                 tokio::time::sleep_until(clock.start + until).await;
                 Ok((RetryEvent::Woken, None))
