@@ -22,7 +22,7 @@ use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
-use self::lanes::{Lanes, LanesResult, Sized, StepBytes};
+use self::lanes::{Lanes, LanesResult, LanesSample, Sized, StepBytes};
 use super::{Scratch, Spread, cluster};
 use crate::args::BenchQuicArgs;
 use crate::failure::{Failure, Status};
@@ -64,7 +64,7 @@ struct Bench<'a> {
     behind: Framed,
     bare: Bare,
     lanes: Lanes,
-    sized: Sized,
+    sized: [Sized; 2],
     step_bytes: StepBytes,
     #[cfg(feature = "grpc")]
     grpc: grpc::Peer,
@@ -91,7 +91,10 @@ impl<'a> Bench<'a> {
                 behind: Framed::open(&connection, BEHIND, behind::request(bytes)).await?,
                 bare: Bare::open(&connection, bytes).await?,
                 lanes,
-                sized: Sized::open(&connection, step_bytes).await?,
+                sized: [
+                    Sized::open(&connection, step_bytes, false).await?,
+                    Sized::open(&connection, step_bytes, true).await?,
+                ],
                 step_bytes,
                 #[cfg(feature = "grpc")]
                 grpc: grpc::Peer::start(bytes).await?,
@@ -118,7 +121,7 @@ impl<'a> Bench<'a> {
                 }
             })?;
             let Self { lanes, sized, runtime, .. } = &mut self;
-            (one.step, one.sized) = lanes::measure(lanes, sized, runtime, args.round_trips)?;
+            one.lanes = lanes::measure(lanes, sized, runtime, args.round_trips)?;
             #[cfg(feature = "grpc")]
             self.runtime.block_on(self.grpc.measure(args.round_trips, &mut one.grpc))?;
             if repetition > 0 {
@@ -159,9 +162,7 @@ struct Sample {
     bare: Measured,
     /// Seconds of the median round trip with lanes stepped behind it.
     behind: f64,
-    /// Seconds of the median step of lanes, and of as many bytes there and back.
-    step: f64,
-    sized: f64,
+    lanes: LanesSample,
     #[cfg_attr(not(feature = "grpc"), expect(dead_code, reason = "measured with the feature only"))]
     grpc: Measured,
 }
@@ -448,7 +449,10 @@ async fn answer(connection: Connection) {
                 FRAMED => framed(responder).await,
                 BULK => bulk(responder).await,
                 BEHIND => behind::answer(responder).await,
-                SIZED => lanes::answer_sized(responder, attach.incarnation.counter as usize).await,
+                SIZED | SIZED_AWAKE => {
+                    let (bytes, awake) = (attach.incarnation.counter as usize, attach.index == SIZED_AWAKE);
+                    lanes::answer_sized(responder, bytes, awake).await
+                }
                 _ => echo(responder, attach.incarnation.counter as usize).await,
             };
         });
@@ -549,6 +553,7 @@ const BULK: u32 = 1;
 const ECHO: u32 = 2;
 const SIZED: u32 = 3;
 const BEHIND: u32 = 4;
+const SIZED_AWAKE: u32 = 5;
 /// Stepped behind frames, and by a node.
 const ENV: &str = "CartPole-v1";
 const LANES: u32 = 64;

@@ -1,18 +1,23 @@
 //! Lanes stepped by a node of a cluster in this process, beside an echo of as many bytes: what a step costs more than
 //! its way there and back.
+//!
+//! A trainer and its node wait awake for each other ([`Eagerness`]), which an echo does not do by itself. It is measured
+//! both ways: asleep, as whoever uses QUIC has it, and awake at both ends, which leaves what a step adds.
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use rollhouse_client::{Address, Cluster, ConnectOptions, Pool, PoolRequest, Transport};
 use rollhouse_engine::Reset;
 use rollhouse_policy::{Act, Builtin, Policy};
 use rollhouse_wire::{
-    Connection, FrameHeader, FrameKind, FrameLayout, FrameReader, FrameWriter, RecordRule, Responder,
+    Connection, Eagerness, FrameFault, FrameHeader, FrameKind, FrameLayout, FrameReader, FrameWriter,
+    RecordRule, Responder,
 };
 use serde::Serialize;
 use tokio::runtime::Runtime;
 
-use super::{ENV, LANES, MAX_COLUMNS, SIZED, Samples, TAKEN, attach, failed, median};
+use super::{ENV, LANES, MAX_COLUMNS, SIZED, SIZED_AWAKE, Samples, TAKEN, attach, failed, median};
 use crate::bench::{SEED, Spread};
 use crate::failure::{Failure, Status};
 
@@ -43,6 +48,18 @@ pub(super) struct LanesResult {
     echo_us: Spread,
     /// Repetition by repetition.
     ratio: Spread,
+    /// The same bytes, awake at both ends as trainer and node are.
+    awake_echo_us: Spread,
+    /// Of a step over that, repetition by repetition.
+    awake_ratio: Spread,
+}
+
+/// Seconds of the medians of one repetition.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct LanesSample {
+    step: f64,
+    echo: f64,
+    awake_echo: f64,
 }
 
 impl Lanes {
@@ -96,14 +113,20 @@ pub(super) struct Sized {
     payload: Vec<u8>,
     answer: usize,
     number: u32,
+    eagerness: Option<Eagerness>,
 }
 
 impl Sized {
-    pub(super) async fn open(connection: &Connection, bytes: StepBytes) -> Result<Self, Failure> {
+    pub(super) async fn open(
+        connection: &Connection,
+        bytes: StepBytes,
+        awake: bool,
+    ) -> Result<Self, Failure> {
         let StepBytes { request, answer } = bytes;
-        let attach = attach(SIZED, answer as u32);
+        let attach = attach(if awake { SIZED_AWAKE } else { SIZED }, answer as u32);
         let (_, reader, writer) = connection.attach(attach, MAX_COLUMNS).await.map_err(failed)?;
-        Ok(Self { reader, writer, payload: vec![7; request], answer, number: 0 })
+        let eagerness = awake.then(Eagerness::default);
+        Ok(Self { reader, writer, payload: vec![7; request], answer, number: 0, eagerness })
     }
 
     /// Adds how long each of so many round trips takes.
@@ -117,7 +140,7 @@ impl Sized {
             let began = Instant::now();
             self.writer.put(header, &[&self.payload], &[]);
             self.writer.flush().await.map_err(failed)?;
-            let answer = self.reader.read().await.map_err(failed)?;
+            let answer = read(&mut self.reader, self.eagerness.as_ref()).await.map_err(failed)?;
             times.push(began.elapsed());
             if answer.is_none_or(|a| (a.number, a.columns as usize) != (self.number, self.answer)) {
                 return Err(Failure::new(Status::Failed, format_args!("no answer but {answer:?}")));
@@ -127,30 +150,46 @@ impl Sized {
     }
 }
 
-/// Seconds of the median step and of the median round trip of as many bytes. They take turns every few, so that both
-/// meet the same machine: threads that wake each other are half as fast in one second as in the next.
+async fn read(
+    reader: &mut FrameReader,
+    eagerness: Option<&Eagerness>,
+) -> Result<Option<FrameHeader>, FrameFault> {
+    let mut read = pin!(reader.read());
+    if let Some(eagerness) = eagerness
+        && let Some(header) = eagerness.wait(read.as_mut()).await
+    {
+        return header;
+    }
+    read.await
+}
+
+/// They take turns every few, so that all meet the same machine: threads that wake each other are half as fast in one
+/// second as in the next.
 pub(super) fn measure(
     lanes: &mut Lanes,
-    sized: &mut Sized,
+    [asleep, awake]: &mut [Sized; 2],
     runtime: &Runtime,
     round_trips: u32,
-) -> Result<(f64, f64), Failure> {
-    let (mut steps, mut echoes) = (Vec::new(), Vec::new());
+) -> Result<LanesSample, Failure> {
+    let (mut steps, mut echoes, mut awake_echoes) = (Vec::new(), Vec::new(), Vec::new());
     while (steps.len() as u32) < round_trips {
         lanes.step(TURN, &mut steps)?;
-        runtime.block_on(sized.echo(TURN, &mut echoes))?;
+        runtime.block_on(asleep.echo(TURN, &mut echoes))?;
+        runtime.block_on(awake.echo(TURN, &mut awake_echoes))?;
     }
-    Ok((median(&mut steps), median(&mut echoes)))
+    let [step, echo, awake_echo] = [&mut steps, &mut echoes, &mut awake_echoes].map(|times| median(times));
+    Ok(LanesSample { step, echo, awake_echo })
 }
 
 /// Steps, or round trips, of a turn.
 const TURN: u32 = 20;
 
 /// The other end of [`Sized`].
-pub(super) async fn answer_sized(responder: Responder, bytes: usize) -> Option<()> {
+pub(super) async fn answer_sized(responder: Responder, bytes: usize, awake: bool) -> Option<()> {
     let (mut reader, mut writer) = responder.accept_frames(TAKEN, MAX_COLUMNS).await.ok()?;
     let payload = vec![7; bytes.min(MAX_COLUMNS)];
-    while let Ok(Some(header)) = reader.read().await {
+    let eagerness = awake.then(Eagerness::default);
+    while let Ok(Some(header)) = read(&mut reader, eagerness.as_ref()).await {
         let columns = payload.len() as u32;
         let answer = FrameHeader { kind: FrameKind::Batch, columns, ..header };
         writer.put(answer, &[&payload], &[]);
@@ -165,19 +204,23 @@ impl LanesResult {
             env: ENV,
             lanes: LANES,
             bytes,
-            step_us: samples.spread(|sample| sample.step * 1e6),
-            echo_us: samples.spread(|sample| sample.sized * 1e6),
-            ratio: samples.spread(|sample| sample.step / sample.sized),
+            step_us: samples.spread(|sample| sample.lanes.step * 1e6),
+            echo_us: samples.spread(|sample| sample.lanes.echo * 1e6),
+            ratio: samples.spread(|sample| sample.lanes.step / sample.lanes.echo),
+            awake_echo_us: samples.spread(|sample| sample.lanes.awake_echo * 1e6),
+            awake_ratio: samples.spread(|sample| sample.lanes.step / sample.lanes.awake_echo),
         }
     }
 
-    pub(super) fn rows(&self) -> [Vec<String>; 3] {
+    pub(super) fn rows(&self) -> [Vec<String>; 5] {
         let what = format!("{} lanes of {}", self.lanes, self.env);
         let StepBytes { request, answer } = self.bytes;
         [
             self.step_us.row(&what, 1.0, 1, "us a step"),
             self.echo_us.row(&format!("{request} and {answer} bytes"), 1.0, 1, "us there and back"),
             self.ratio.row("lanes / bytes", 1.0, 3, "of the time there and back (1.25 is wanted)"),
+            self.awake_echo_us.row("the bytes, awake", 1.0, 1, "us there and back"),
+            self.awake_ratio.row("lanes / bytes, awake", 1.0, 3, "of the time there and back"),
         ]
     }
 }
