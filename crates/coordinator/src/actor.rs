@@ -13,7 +13,7 @@ use rollhouse_wire::{
 use tokio::sync::oneshot;
 
 use crate::figures::{Log, Published};
-use crate::limits::TICK;
+use crate::limits::{PUBLISH_EVERY, TICK};
 use crate::standings::Standings;
 use crate::{Action, Asker, CallFailure, Cluster, Event, LinkId, Reply, Store, Ticket};
 
@@ -158,6 +158,9 @@ impl CoordinatorActor {
         for change in self.standings.update(self.cluster.standings(self.began.elapsed())) {
             (self.log)(&change);
         }
+    }
+
+    fn publish(&self) {
         self.published.put(self.status(), self.cluster.pools_opened());
     }
 
@@ -185,7 +188,9 @@ impl Actor for CoordinatorActor {
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(MAILBOX);
         self.tick(ctx);
+        self.publish();
         ctx.run_interval(TICK, Self::tick);
+        ctx.run_interval(PUBLISH_EVERY, |actor, _| actor.publish());
     }
 }
 

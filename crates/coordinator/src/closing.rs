@@ -48,6 +48,7 @@ impl Cluster {
                     out.refuse(waiter, stale(id, "was closed while it opened"));
                 }
                 pool.stage = Stage::Closing { since: now };
+                self.closing.push_back((now, id));
                 self.begin_closing(id, out);
             }
         }
@@ -115,13 +116,13 @@ impl Cluster {
 
     /// Answers who has waited long enough for pools to close.
     pub(crate) fn end_patience(&mut self, now: Duration, out: &mut Actions) {
-        let waited = |pool: &Pool| match pool.stage {
-            Stage::Closing { since } => now.saturating_sub(since) >= CLOSE_PATIENCE,
-            _ => false,
-        };
-        let over: Vec<RunId> = self.pools.iter().filter(|(_, p)| waited(p)).map(|(&id, _)| id).collect();
-        for id in over {
-            self.end_closed(id, out);
+        while let Some((since, id)) =
+            self.closing.pop_front_if(|(since, _)| now.saturating_sub(*since) >= CLOSE_PATIENCE)
+        {
+            let waits = |pool: &Pool| matches!(pool.stage, Stage::Closing { since: at } if at == since);
+            if self.pools.get(&id).is_some_and(waits) {
+                self.end_closed(id, out);
+            }
         }
     }
 

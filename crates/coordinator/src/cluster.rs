@@ -1,6 +1,7 @@
 //! The cluster as a value: events go in, actions come out.
 
 use std::cmp::Ordering;
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +39,8 @@ pub struct Cluster {
     pub(crate) placements: Placements,
     pub(crate) pools: Pools,
     pub(crate) shipping: Shipping,
+    /// Pools that began to close in the last [`CLOSE_PATIENCE`](crate::limits::CLOSE_PATIENCE), and when.
+    pub(crate) closing: VecDeque<(Duration, RunId)>,
     pools_opened: u64,
 }
 
@@ -61,6 +64,7 @@ impl Cluster {
             placements: Placements::default(),
             pools: Pools::default(),
             shipping: Shipping::default(),
+            closing: VecDeque::new(),
             pools_opened: 0,
         }
     }

@@ -18,6 +18,8 @@ pub const FORGET_AFTER: Duration = Duration::from_secs(3600);
 pub const SETTLE: Duration = LOST_AFTER;
 /// How often [`Event::Tick`](crate::Event::Tick) is expected. Losses are noticed so much later at most.
 pub const TICK: Duration = Duration::from_millis(250);
+/// How often what metrics and health show is made anew: it takes a look at each session.
+pub(crate) const PUBLISH_EVERY: Duration = Duration::from_secs(1);
 /// Who closes a pool waits at most so long for its nodes.
 pub const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 /// When to ask again if nothing better is known.

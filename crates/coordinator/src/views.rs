@@ -44,7 +44,10 @@ impl Cluster {
             status.sessions += 1;
             status.lanes += session.lanes;
             if let Some(transport) = &session.transport {
-                *status.transports.entry(transport.clone()).or_default() += 1;
+                match status.transports.get_mut(transport) {
+                    Some(sessions) => *sessions += 1,
+                    None => drop(status.transports.insert(transport.clone(), 1)),
+                }
             }
         }
         status
