@@ -55,6 +55,9 @@ pub(crate) struct Owned {
     seat: Mutex<Seat>,
     /// The session is lent to a thread, which holds the seat for as long as its owner is attached by memory.
     lent: AtomicBool,
+    /// It was asked for something since nothing was left to tell of it and to hand over. Set and cleared by whoever
+    /// holds the seat.
+    stirred: AtomicBool,
     told: Arc<Told>,
 }
 
@@ -142,6 +145,7 @@ impl Owned {
             turn: watch::Sender::new(Turn::default()),
             seat: Mutex::new(Seat::Home(Box::new(home))),
             lent: AtomicBool::new(false),
+            stirred: AtomicBool::new(false),
             told: Arc::default(),
         }
     }
@@ -201,6 +205,7 @@ impl Owned {
         if let Some(answer) = home.session.repeated(header.number) {
             return Ok(answer);
         }
+        self.stirred.store(true, Ordering::Relaxed);
         if home.session.is_prompt() && home.costs.are_prompt() {
             let handled = catch_unwind(AssertUnwindSafe(|| home.handle(header, request, figures)));
             return match handled {
@@ -225,6 +230,7 @@ impl Owned {
         }
         let home = seat.take().map_err(Unanswered::Gone)?;
         self.lent.store(true, Ordering::Relaxed);
+        self.stirred.store(true, Ordering::Relaxed);
         Ok((Lent { owned: self, seat }, home))
     }
 
@@ -340,6 +346,8 @@ impl Owned {
         {
             self.tell_if_stale(home, figures);
             home.flush_if_idle();
+            let at_rest = home.stale_since.is_none() && home.unflushed_since.is_none();
+            self.stirred.store(!at_rest, Ordering::Relaxed);
         }
     }
 
@@ -514,6 +522,14 @@ impl Hosted {
         match self {
             Self::Owned(owned) => owned.told.tally().counts(),
             Self::Collecting(collecting) => collecting.told.tally().counts(),
+        }
+    }
+
+    /// Whether [`Hosted::tell`] may have something to do.
+    pub(crate) fn is_stirred(&self) -> bool {
+        match self {
+            Self::Owned(owned) => owned.stirred.load(Ordering::Relaxed),
+            Self::Collecting(_) => true,
         }
     }
 

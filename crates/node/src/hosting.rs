@@ -256,11 +256,11 @@ impl Hosting {
     /// What has to be looked after about once a second: leases that are over, and counts that have not been told.
     pub(crate) fn look(self: &Arc<Self>) {
         let now = self.now();
-        let (overdue, open) = {
+        let (overdue, stirred) = {
             let table = self.table();
-            (table.overdue(now), table.open_sessions())
+            (table.overdue(now), table.open_sessions(Hosted::is_stirred))
         };
-        for hosted in open {
+        for hosted in stirred {
             hosted.tell(&self.figures);
         }
         for (id, incarnation) in overdue {

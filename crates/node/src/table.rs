@@ -352,10 +352,10 @@ impl<H: Clone> SessionTable<H> {
         open.collect()
     }
 
-    /// What every open session is reached by.
-    pub fn open_sessions(&self) -> Vec<H> {
+    /// What those open sessions are reached by.
+    pub fn open_sessions(&self, which: impl Fn(&H) -> bool) -> Vec<H> {
         let open = |entry: &Entry<H>| match &entry.stage {
-            Stage::Open(session) => Some(session.clone()),
+            Stage::Open(session) => which(session).then(|| session.clone()),
             Stage::Opening | Stage::Ending(_) => None,
         };
         self.entries.values().filter_map(open).collect()
