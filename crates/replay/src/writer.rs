@@ -737,4 +737,4 @@ const PROBE: &str = "probe.new";
 const PROBE_BYTES: usize = 512 << 10;
 /// How long the writer sleeps when nothing comes; stepping threads wake it when buffers get scarce.
 const SHORTEST_NAP: Duration = Duration::from_millis(1);
-const LONGEST_NAP: Duration = Duration::from_millis(16);
+const LONGEST_NAP: Duration = Duration::from_millis(64);
