@@ -7,6 +7,7 @@
 //! (told by nodes) ---> open                              placed by an earlier coordinator: adopted
 //! ```
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -353,24 +354,56 @@ pub(crate) struct Pools {
     ended_sessions: usize,
     /// Pools that their owners closed while nothing was known of them, oldest first.
     closed_unseen: VecDeque<(RunId, Arc<str>)>,
+    /// Counted when it is asked for, and then not before something changes: nothing does in a cluster at rest.
+    running: OnceCell<Running>,
+}
+
+/// The sessions that run in all pools together.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Running {
+    pub(crate) sessions: u32,
+    pub(crate) lanes: u32,
+    /// By what they are stepped, and how many of them.
+    pub(crate) transports: BTreeMap<String, u32>,
 }
 
 impl Pools {
+    pub(crate) fn running(&self) -> &Running {
+        self.running.get_or_init(|| {
+            let mut running = Running::default();
+            let sessions = self.all.values().flat_map(|pool| pool.sessions.values());
+            for session in sessions.filter(|session| session.state == SessionState::Running) {
+                running.sessions += 1;
+                running.lanes += session.lanes;
+                if let Some(transport) = &session.transport {
+                    *running.transports.entry(transport.clone()).or_default() += 1;
+                }
+            }
+            running
+        })
+    }
+
+    /// The pools, to be changed.
+    fn all_mut(&mut self) -> &mut BTreeMap<RunId, Pool> {
+        self.running.take();
+        &mut self.all
+    }
+
     pub(crate) fn get(&self, id: &RunId) -> Option<&Pool> {
         self.all.get(id)
     }
 
     pub(crate) fn get_mut(&mut self, id: &RunId) -> Option<&mut Pool> {
-        self.all.get_mut(id)
+        self.all_mut().get_mut(id)
     }
 
     pub(crate) fn insert(&mut self, id: RunId, pool: Pool) {
-        self.all.insert(id, pool);
+        self.all_mut().insert(id, pool);
     }
 
     /// Takes out one that has not ended.
     pub(crate) fn remove(&mut self, id: &RunId) -> Option<Pool> {
-        self.all.remove(id)
+        self.all_mut().remove(id)
     }
 
     /// Those that have not ended.
@@ -405,7 +438,7 @@ impl Pools {
 
     /// Adds a session to a pool, or puts it in the place of an earlier placement.
     pub(crate) fn insert_session(&mut self, id: SessionId, session: Session) {
-        let Some(pool) = self.all.get_mut(&id.pool) else { return };
+        let Some(pool) = self.all_mut().get_mut(&id.pool) else { return };
         let is_new = pool.sessions.insert(id.index, session).is_none();
         if is_new && !pool.is_live() {
             self.ended_sessions += 1;
@@ -414,6 +447,7 @@ impl Pools {
 
     /// A pool that ended goes on.
     pub(crate) fn revive(&mut self, id: RunId) {
+        self.running.take();
         let Some(pool) = self.all.get_mut(&id).filter(|pool| !pool.is_live()) else { return };
         pool.stage = Stage::Open;
         self.ended.retain(|ended| *ended != id);
@@ -422,6 +456,7 @@ impl Pools {
 
     /// A pool has ended: it is remembered for a while.
     pub(crate) fn end(&mut self, id: RunId, closed: bool) {
+        self.running.take();
         let Some(pool) = self.all.get_mut(&id).filter(|pool| pool.is_live()) else { return };
         pool.stage = Stage::Ended { closed };
         self.ended.push_back(id);

@@ -12,7 +12,7 @@ use rollhouse_wire::{
 };
 
 use crate::Cluster;
-use crate::pool::{Pool, Session, SessionState};
+use crate::pool::{Pool, Running, Session, SessionState};
 
 impl Cluster {
     /// The cluster at a glance, as `program`; `store` is what the store has.
@@ -40,17 +40,8 @@ impl Cluster {
             status.steps += member.load.steps;
             status.episodes += member.load.episodes;
         }
-        for (_, session) in self.running() {
-            status.sessions += 1;
-            status.lanes += session.lanes;
-            if let Some(transport) = &session.transport {
-                match status.transports.get_mut(transport) {
-                    Some(sessions) => *sessions += 1,
-                    None => drop(status.transports.insert(transport.clone(), 1)),
-                }
-            }
-        }
-        status
+        let Running { sessions, lanes, transports } = self.pools.running().clone();
+        ClusterStatus { sessions, lanes, transports, ..status }
     }
 
     /// How each node stands, by name.
