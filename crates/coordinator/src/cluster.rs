@@ -166,6 +166,9 @@ impl Cluster {
         }
         if changed {
             self.take_reports(&name, &heartbeat.changes.sessions);
+            if let Some(member) = self.members.get_mut(&name) {
+                member.strayless = None;
+            }
         }
         for end in &heartbeat.ended {
             let key = (end.session, end.incarnation);
@@ -223,7 +226,11 @@ impl Cluster {
 
     /// What a node runs and nobody here wants: it is to close that.
     fn strays(&mut self, name: &Arc<str>) -> Vec<CloseSession> {
-        let Some(member) = self.members.get_mut(name) else { return Vec::new() };
+        let removed = self.placements.removed();
+        let Some(member) = self.members.get_mut(name).filter(|member| member.strayless != Some(removed))
+        else {
+            return Vec::new();
+        };
         let (mut strays, mut lanes) = (Vec::new(), 0u32);
         for (key @ &(session, incarnation), of) in member.view.sessions() {
             if !self.placements.is_on(key, name) {
@@ -233,6 +240,7 @@ impl Cluster {
                 }
             }
         }
+        member.strayless = strays.is_empty().then_some(removed);
         member.stray_lanes = lanes;
         strays
     }

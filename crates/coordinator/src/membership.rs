@@ -41,6 +41,9 @@ pub(crate) struct Member {
     complete: bool,
     /// Lanes of those among them that nobody here wants.
     pub(crate) stray_lanes: u32,
+    /// There were none when so many placements had been removed: only one that is removed then, or something new that
+    /// the node tells, can be one.
+    pub(crate) strayless: Option<u64>,
     link: Option<LinkId>,
     boot: u64,
     threads: u32,
@@ -155,6 +158,7 @@ impl Member {
             // One without sessions has no term to tell.
             complete: register.term == 0,
             stray_lanes: 0,
+            strayless: None,
             link: Some(link),
             boot: register.boot,
             threads: register.threads,

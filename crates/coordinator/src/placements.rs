@@ -32,6 +32,7 @@ pub(crate) struct Placement {
 pub(crate) struct Placements {
     all: BTreeMap<Key, Placement>,
     by_node: BTreeMap<Arc<str>, OnNode>,
+    removed: u64,
 }
 
 #[derive(Debug, Default)]
@@ -95,6 +96,7 @@ impl Placements {
     /// It is gone from its node.
     pub(crate) fn remove(&mut self, key: &Key) -> Option<Placement> {
         let placement = self.all.remove(key)?;
+        self.removed += 1;
         if let Some(on) = self.by_node.get_mut(&placement.node) {
             on.lanes -= placement.lanes;
             on.keys.remove(key);
@@ -104,6 +106,11 @@ impl Placements {
             }
         }
         Some(placement)
+    }
+
+    /// How many were ever removed.
+    pub(crate) const fn removed(&self) -> u64 {
+        self.removed
     }
 
     /// The unwanted ones of a node that nothing is being asked about; they count as being asked to close now.

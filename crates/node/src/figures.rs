@@ -16,6 +16,8 @@ pub struct NodeFigures {
     pub episodes: [Counter; Outcome::ALL.len()],
     /// Lanes that were started again after a failure.
     pub lane_restarts: Counter,
+    /// Tallies of sessions that told something new. Not shown: a node says again only what may have changed.
+    pub(crate) tallies: Counter,
     /// Requests of owners that were answered, by what was asked.
     pub requests: RequestFigures,
     /// How long requests waited for a worker thread; those stepped on the data thread wait for none.

@@ -40,6 +40,10 @@ pub(crate) struct Hosting {
     began: Instant,
 }
 
+/// By what it is seen that reports may have changed: changes of the table, and of what sessions have done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct ReportsVersion(Option<(u64, u64)>);
+
 /// What sessions are opened with.
 #[derive(Debug, Clone)]
 pub(crate) struct HostingSettings {
@@ -318,9 +322,13 @@ impl Hosting {
         self.table().len()
     }
 
-    /// What is reported of the open sessions.
-    pub(crate) fn reports(&self) -> Vec<SessionReport> {
-        self.table().reports(Hosted::counts)
+    /// What is reported of the open sessions; `None` if that is what it was at that version. The version that it has now
+    /// is noted.
+    pub(crate) fn reports_since(&self, version: &mut ReportsVersion) -> Option<Vec<SessionReport>> {
+        // Before the reports: what changes meanwhile is looked at again.
+        let now = ReportsVersion(Some((self.table().version(), self.figures.tallies.get())));
+        let changed = std::mem::replace(version, now) != now;
+        changed.then(|| self.table().reports(Hosted::counts))
     }
 
     /// The greatest term of a session that is here, 0 without any.

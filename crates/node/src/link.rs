@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use crate::NodeFigures;
 use crate::hosted::Gone;
-use crate::hosting::Hosting;
+use crate::hosting::{Hosting, ReportsVersion};
 use crate::registration::{ANSWER_DEADLINE, LinkAction, LinkEvent, Registration};
 
 /// What a node says of itself whenever it registers.
@@ -69,6 +69,8 @@ pub(crate) struct Link {
     registration: Registration,
     /// What the coordinator has to be told of the sessions.
     reports: ReportLog,
+    /// As of which version they are in it.
+    reported: ReportsVersion,
     last_beat: u64,
     began: Instant,
     connection: Option<(Connection, Requests)>,
@@ -116,6 +118,7 @@ impl Link {
             coordinator,
             registration: Registration::new(card.boot),
             reports: ReportLog::default(),
+            reported: ReportsVersion::default(),
             last_beat: 0,
             card,
             spool_load,
@@ -212,7 +215,9 @@ impl Link {
         let mut load = self.hosting.load();
         (self.spool_load)(&mut load);
         // Reports before ends: a session that ends in between is told as over, which is taken in last.
-        self.reports.update(self.hosting.reports());
+        if let Some(reports) = self.hosting.reports_since(&mut self.reported) {
+            self.reports.update(reports);
+        }
         let changes = self.reports.changes(MAX_HEARTBEAT_REPORTS);
         let (ended, all_ends) = self.hosting.ends();
         let more = changes.more || !all_ends;

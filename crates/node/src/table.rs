@@ -28,6 +28,8 @@ pub struct SessionTable<H> {
     /// The greatest term that asked for something.
     term: u64,
     entries: BTreeMap<SessionId, Entry<H>>,
+    /// Grows whenever something of an entry may have changed.
+    version: u64,
     /// Incarnations of sessions that ended, oldest first.
     fences: VecDeque<Fence>,
     ends: VecDeque<SessionEnd>,
@@ -101,6 +103,7 @@ impl<H: Clone> SessionTable<H> {
             draining: false,
             term: 0,
             entries: BTreeMap::new(),
+            version: 0,
             fences: VecDeque::new(),
             ends: VecDeque::new(),
             told: VecDeque::new(),
@@ -183,6 +186,7 @@ impl<H: Clone> SessionTable<H> {
     /// # Errors
     /// No such session, another placement, a wrong secret, or one that plays by itself.
     pub fn attach(&mut self, attach: &Attach, transport: Transport) -> Result<Attachment<H>, Refusal> {
+        self.version += 1;
         let (session, entry) = self.authorised(attach)?;
         entry.transport = transport;
         Ok(Attachment { session, number: entry.lease.attached() })
@@ -376,6 +380,11 @@ impl<H: Clone> SessionTable<H> {
         self.entries.len()
     }
 
+    /// Grows whenever what is reported may have changed, but for what sessions have done.
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
     /// What is reported of every session that is open; `done` tells what one has done.
     pub fn reports(&self, done: impl Fn(&H) -> SessionCounts) -> Vec<SessionReport> {
         let report = |entry: &Entry<H>| match &entry.stage {
@@ -415,10 +424,12 @@ impl<H: Clone> SessionTable<H> {
     }
 
     fn entry(&mut self, id: SessionId, incarnation: Incarnation) -> Option<&mut Entry<H>> {
+        self.version += 1;
         self.entries.get_mut(&id).filter(|entry| entry.open.incarnation == incarnation)
     }
 
     fn remove(&mut self, id: SessionId) {
+        self.version += 1;
         if let Some(entry) = self.entries.remove(&id) {
             self.lanes -= entry.open.lanes;
         }
@@ -740,6 +751,44 @@ mod tests {
                 prop_assert_eq!(table.lanes(), lanes);
                 prop_assert!(lanes <= CAPACITY);
                 open_now = here;
+            }
+        }
+
+        #[test]
+        fn what_is_reported_changes_only_with_the_version(
+            steps in prop::collection::vec((0u8..6, 0u32..3), 1..60)
+        ) {
+            let mut table: SessionTable<u32> = SessionTable::new(CAPACITY, LEASE);
+            let (mut counter, mut known) = (0, BTreeMap::<u32, (OpenSession, u64)>::new());
+            for (step, index) in steps {
+                let reports = |table: &SessionTable<u32>| table.reports(|_| SessionCounts::default());
+                let before = (table.version(), reports(&table));
+                match (step, known.get_mut(&index)) {
+                    (0, _) => {
+                        counter += 1;
+                        let asked = open(index, counter, 4);
+                        if made(table.open(at(counter), &asked)) == Ok(true) {
+                            known.insert(index, (asked, 0));
+                        }
+                    }
+                    (1, Some((asked, _))) => {
+                        table.opened(at(counter), asked.session, asked.incarnation, index);
+                    }
+                    (2 | 3, Some((asked, number))) => {
+                        let by = if step == 2 { Transport::Quic } else { Transport::SharedMemory };
+                        *number = table.attach(&attach(asked), by).map_or(*number, |attached| attached.number);
+                    }
+                    (4, Some((asked, number))) => {
+                        table.detached(at(counter), asked.session, asked.incarnation, *number);
+                    }
+                    (5, Some((asked, _)))
+                        if table.begin_end(asked.session, asked.incarnation, EndCause::Closed).is_some() =>
+                    {
+                        table.ended(end(asked));
+                    }
+                    _ => {}
+                }
+                prop_assert!(reports(&table) == before.1 || table.version() != before.0);
             }
         }
     }

@@ -65,6 +65,9 @@ impl Told {
             counter.add(new.saturating_sub(old));
         }
         figures.lane_restarts.add(new.restarts.saturating_sub(old.restarts));
-        *old = new;
+        if *old != new {
+            *old = new;
+            figures.tallies.add(1);
+        }
     }
 }
