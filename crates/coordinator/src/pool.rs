@@ -368,6 +368,7 @@ pub(crate) struct Running {
 }
 
 impl Pools {
+    /// What runs, as of the last change.
     pub(crate) fn running(&self) -> &Running {
         self.running.get_or_init(|| {
             let mut running = Running::default();

@@ -84,6 +84,7 @@ impl Stream<'_> {
         }
     }
 
+    /// Waits for the owner's next request, awake at first: one that steps without a pause asks again at once.
     async fn next_request(&mut self, hosting: &Hosting) -> Result<FrameHeader, End> {
         let mut read = pin!(self.reader.read());
         let read = match hosting.eagerness.wait(read.as_mut()).await {
