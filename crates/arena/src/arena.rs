@@ -93,6 +93,10 @@ impl Arena {
             end = range.end;
         }
         let (layout, memory, actions) = placement.take(columns, lanes)?;
+        // Once for all turns, in which the rows of a block are computed over and over.
+        let all = 0..lanes;
+        layout.slots.iter().flat_map(Slot::places).for_each(|place| memory.check_writable(place.rows(&all)));
+        actions.as_ref().unwrap_or(&memory).check_writable(layout.action.rows(&all));
         let shared = Arc::new(Shared {
             memory,
             actions,
@@ -325,8 +329,9 @@ impl Rows<'_> {
         // SAFETY: until this value is dropped the rows of the share's range belong to it alone: the owner
         // asserts that nothing is in flight before it touches memory, the ranges of other shares are disjoint
         // (`new`), the places of two columns or slots do not overlap (`Layout::new`, `Placement`), and `&mut self`
-        // excludes a second call meanwhile; what `run` is given cannot outlive it.
-        let write = |place: &Place| unsafe { memory.write(place.rows(lanes)) };
+        // excludes a second call meanwhile; what `run` is given cannot outlive it. `Arena::new` has checked all rows
+        // of the batch, in which those of the share lie, and neither layout nor memory change.
+        let write = |place: &Place| unsafe { memory.write_checked(place.rows(lanes)) };
         // Pushed in place: moving these arrays would cost more than stepping a small block.
         let (mut obs, mut infos, mut final_obs) = (ObsMuts::new(), ObsMuts::new(), ObsMuts::new());
         slot.obs.iter().for_each(|place| obs.push(write(place)));
@@ -334,7 +339,7 @@ impl Rows<'_> {
         slot.final_obs.iter().for_each(|place| final_obs.push(write(place)));
         run(&mut BlockRows {
             // SAFETY: as above; during a turn actions are only read.
-            actions: unsafe { shared.actions().read(layout.action.rows(lanes)) },
+            actions: unsafe { shared.actions().read_checked(layout.action.rows(lanes)) },
             obs: &mut obs,
             infos: &mut infos,
             final_obs: &mut final_obs,

@@ -49,15 +49,21 @@ impl BatchColumns {
 pub(crate) struct Place {
     pub(crate) offset: usize,
     pub(crate) row_elements: usize,
+    row_bytes: usize,
     pub(crate) dtype: DType,
 }
 
 impl Place {
+    /// The place at `offset` of a column whose rows have that many elements.
+    pub(crate) const fn new(offset: usize, row_elements: usize, dtype: DType) -> Self {
+        Self { offset, row_elements, row_bytes: row_elements * dtype.size(), dtype }
+    }
+
     /// Rows `rows` of the column.
     #[inline]
     pub(crate) fn rows(&self, rows: &Range<usize>) -> Span {
         Span {
-            offset: self.offset + rows.start * self.row_elements * self.dtype.size(),
+            offset: self.offset + rows.start * self.row_bytes,
             elements: (rows.end - rows.start) * self.row_elements,
             dtype: self.dtype,
         }
@@ -137,7 +143,7 @@ impl Allocator {
     pub(crate) fn place(&mut self, column: &ColumnSpec) -> Option<Place> {
         let row_elements = column.shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n))?;
         let bytes = row_elements.checked_mul(column.dtype.size())?.checked_mul(self.lanes)?;
-        Some(Place { offset: self.take(bytes)?, row_elements, dtype: column.dtype })
+        Some(Place::new(self.take(bytes)?, row_elements, column.dtype))
     }
 
     /// `bytes` bytes from an aligned offset on.

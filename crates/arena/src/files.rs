@@ -514,7 +514,7 @@ fn read_table<W: Words>(
             *index += 1;
             let bytes = lanes.checked_mul(column.row_bytes()).ok_or(AttachError::Size)?;
             let offset = columns_of_file.take("column", words.load(entry), bytes)?;
-            places.push(Place { offset, row_elements: column.elements(), dtype: column.dtype });
+            places.push(Place::new(offset, column.elements(), column.dtype));
         }
         slots.push(Slot::from_places(columns, places).ok_or(AttachError::Size)?);
     }

@@ -92,9 +92,19 @@ impl Memory {
     #[inline]
     pub(crate) unsafe fn read<'a>(&'a self, span: Span) -> ColumnRef<'a> {
         self.check(span);
+        // SAFETY: checked; no writer, by contract.
+        unsafe { self.read_checked(span) }
+    }
+
+    /// The elements of `span` to read, which is not looked at again.
+    ///
+    /// # Safety
+    /// As [`Memory::read`], and [`Memory::check`] has seen the span or one that it is a run of elements of.
+    #[inline]
+    pub(crate) unsafe fn read_checked<'a>(&'a self, span: Span) -> ColumnRef<'a> {
         macro_rules! slice {
             ($type:ty) => {
-                // SAFETY: the span lies inside the memory and is aligned (checked above; an allocation starts
+                // SAFETY: the span lies inside the memory and is aligned (checked, by contract; an allocation starts
                 // aligned, a mapping at a page), memory is initialised (zeroed) and every bit pattern is a value
                 // of these types; no writer, by contract.
                 unsafe {
@@ -117,11 +127,20 @@ impl Memory {
     /// Nothing else reads or writes the span while the slice lives.
     #[inline]
     pub(crate) unsafe fn write<'a>(&'a self, span: Span) -> ColumnMut<'a> {
-        self.check(span);
-        assert!(self.access == Access::ReadWrite, "the memory is mapped to be read");
+        self.check_writable(span);
+        // SAFETY: checked; exclusive, by contract.
+        unsafe { self.write_checked(span) }
+    }
+
+    /// The elements of `span` to write, which is not looked at again.
+    ///
+    /// # Safety
+    /// As [`Memory::write`], and [`Memory::check_writable`] has seen the span or one that it is a run of elements of.
+    #[inline]
+    pub(crate) unsafe fn write_checked<'a>(&'a self, span: Span) -> ColumnMut<'a> {
         macro_rules! slice {
             ($type:ty) => {
-                // SAFETY: as in `read`, and mapped to be written; exclusive, by contract.
+                // SAFETY: as in `read_checked`, and mapped to be written; exclusive, by contract.
                 unsafe {
                     std::slice::from_raw_parts_mut(
                         self.start.as_ptr().add(span.offset).cast::<$type>(),
@@ -167,11 +186,18 @@ impl Memory {
     /// Spans are computed by `columns.rs` alone; this is the second look that makes a mistake there a panic
     /// instead of undefined behaviour.
     #[inline]
-    fn check(&self, span: Span) {
+    pub(crate) fn check(&self, span: Span) {
         let size = span.dtype.size();
         assert!(span.offset.is_multiple_of(size), "a span must be aligned");
         let end = span.offset + span.elements * size;
         assert!(self.range.start <= span.offset && end <= self.range.end, "a span must lie in the arena");
+    }
+
+    /// The same, and that it may be written.
+    #[inline]
+    pub(crate) fn check_writable(&self, span: Span) {
+        self.check(span);
+        assert!(self.access == Access::ReadWrite, "the memory is mapped to be read");
     }
 }
 
