@@ -786,7 +786,7 @@ fn wall_ms() -> u64 {
 
 /// Batches that follow each other faster may be told a time up to [`SAMPLE_EVERY`] batches old, which is then
 /// at most about 2 ms: recordings close their chunks by it, at about 100 ms.
-const UNHURRIED: Duration = Duration::from_micros(100);
+const UNHURRIED: Duration = Duration::from_micros(25);
 
 /// How often is looked why crews take long.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// How often a batch is taken apart: every 16th. Reading the clock around each phase of each block would
+/// How often a batch is taken apart: every 64th. Reading the clock around each phase of each block would
 /// cost more than stepping a small batch.
-pub const SAMPLE_EVERY: u64 = 16;
+pub const SAMPLE_EVERY: u64 = 64;
 
 /// Parts of a batch that are timed apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use rollhouse_core::{ColumnRef, OptionValue, Options};
 use rollhouse_engine::{
     AttributeValue, Autoreset, CommandError, CommandFault, CommandLanes, Dispatch, Engine, EngineConfig,
     GetAttributes, GetParams, LaneOptions, LaneRange, METHODS, Method, Nothing, OptionsError, Render,
-    RenderParams, Reset, ResetLanes, ResetParams, Schema, SetAttributes, SetParams, Statistics, StepError,
-    dispatch,
+    RenderParams, Reset, ResetLanes, ResetParams, SAMPLE_EVERY, Schema, SetAttributes, SetParams, Statistics,
+    StepError, dispatch,
 };
 use rollhouse_env::{Registry, RenderError, StateError};
 
@@ -246,13 +246,13 @@ fn statistics_count_the_steps_of_all_threads() {
     let mut engine = engine("CartPole-v1", 600, 2);
     assert_eq!(engine.threads(), 2);
     engine.reset(&Reset::seeded(1, 600)).unwrap();
-    for _ in 0..33 {
+    for _ in 0..=2 * SAMPLE_EVERY {
         act(&mut engine, &[1; 600]);
         engine.step().unwrap();
     }
     let answer = run::<Statistics>(&mut engine, Nothing {}).unwrap();
-    assert_eq!(answer.timings.batches, 33);
-    // Every 16th from the first on, of each of both threads.
+    assert_eq!(answer.timings.batches, 2 * SAMPLE_EVERY + 1);
+    // From the first on, of each of both threads.
     assert_eq!((answer.timings.batch.samples, answer.timings.step.samples), (3, 6));
     let stats = engine.stats().unwrap();
     assert_eq!((answer.steps, answer.restarts, answer.lost), (stats.steps, 0, 0));
