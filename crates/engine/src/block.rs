@@ -462,9 +462,7 @@ impl Block {
 
     #[inline]
     fn begin_episodes(&mut self, lanes: u64, obs: &[ColumnMut<'_>]) {
-        for lane in Lanes(lanes) {
-            self.episodes.begin(lane);
-        }
+        self.episodes.begin_each(lanes);
         if self.recorder.is_some() && lanes != 0 {
             self.record_begins(lanes, obs);
         }

@@ -18,6 +18,9 @@ pub(crate) struct Episodes {
     /// Lanes with an episode under way.
     open: u64,
     lanes: [Lane; BLOCK_LANES],
+    /// Lanes whose episode ended in row `ended_in`: the next one is expected to begin in the row after.
+    ended: u64,
+    ended_in: u64,
     windows: [u64; WINDOW],
     limit: Option<u64>,
     /// No lane reaches the limit before this row.
@@ -25,13 +28,13 @@ pub(crate) struct Episodes {
     returns: [f64; BLOCK_LANES],
 }
 
-/// What is touched together when a lane's episode begins.
+/// What is touched together when a lane's episode ends.
 #[derive(Debug, Clone, Copy)]
 struct Lane {
-    /// Row before its first.
+    /// Row before its first; where none is open, the row in which one would be expected to begin.
     began: u64,
-    /// Number of the next episode.
-    next: u64,
+    /// Number of the open episode, else of the next one.
+    number: u64,
 }
 
 /// An episode that ended.
@@ -50,7 +53,9 @@ impl Episodes {
             target,
             row: 0,
             open: 0,
-            lanes: [Lane { began: 0, next: 0 }; BLOCK_LANES],
+            lanes: [Lane { began: 0, number: 0 }; BLOCK_LANES],
+            ended: 0,
+            ended_in: 0,
             windows: [0; WINDOW],
             limit,
             limit_row: u64::MAX,
@@ -65,7 +70,7 @@ impl Episodes {
 
     /// The number the lane's next episode will have; one more than that of its open or last episode.
     pub(crate) const fn next_number(&self, lane: usize) -> u64 {
-        self.lanes[lane].next
+        self.lanes[lane].number.wrapping_add(self.open >> lane & 1)
     }
 
     /// Steps of the lane's open episode.
@@ -73,7 +78,7 @@ impl Episodes {
         self.row - self.lanes[lane].began
     }
 
-    /// The sums of the rewards of open episodes, each at its lane's place.
+    /// The sums of the rewards of open episodes, each at its lane's place; 0 where none is open.
     pub(crate) const fn returns(&self) -> &[f64; BLOCK_LANES] {
         &self.returns
     }
@@ -81,30 +86,40 @@ impl Episodes {
     /// The next episode of a lane that has none open has that number.
     pub(crate) fn number(&mut self, lane: usize, number: u64) {
         debug_assert_eq!(self.open >> lane & 1, 0, "an open episode has its number");
-        self.lanes[lane].next = number;
+        self.lanes[lane].number = number;
     }
 
-    /// Begins an episode in a lane that has none open.
+    /// Begins an episode in each of `lanes`, which have none open.
     #[inline]
-    pub(crate) fn begin(&mut self, lane: usize) {
-        debug_assert_eq!(self.open >> lane & 1, 0, "an episode is already under way");
-        self.open |= 1 << lane;
+    pub(crate) fn begin_each(&mut self, lanes: u64) {
+        debug_assert_eq!(self.open & lanes, 0, "an episode is already under way");
+        if lanes == 0 {
+            return;
+        }
         let row = self.row;
-        self.windows[window_of(row)] |= 1 << lane;
-        self.returns[lane] = 0.0;
-        let lane = &mut self.lanes[lane];
-        *lane = Lane { began: row, next: lane.next.wrapping_add(1) };
+        self.open |= lanes;
+        self.windows[window_of(row)] |= lanes;
         if let Some(limit) = self.limit {
             self.limit_row = self.limit_row.min(row + limit);
+        }
+        let expected = if self.ended_in + 1 == row { self.ended } else { 0 };
+        for lane in Lanes(lanes & !expected) {
+            self.lanes[lane].began = row;
         }
     }
 
     /// Ends the lane's open episode.
     #[inline]
     pub(crate) fn end(&mut self, lane: usize) -> Finished {
-        self.open &= !(1 << lane);
-        self.windows[window_of(self.lanes[lane].began)] &= !(1 << lane);
-        Finished { length: self.row - self.lanes[lane].began, total_reward: self.returns[lane] }
+        let (bit, row) = (1 << lane, self.row);
+        let Lane { began, number } = self.lanes[lane];
+        self.lanes[lane] = Lane { began: row + 1, number: number.wrapping_add(1) };
+        self.ended = if self.ended_in == row { self.ended | bit } else { bit };
+        self.ended_in = row;
+        self.open &= !bit;
+        self.windows[window_of(began)] &= !bit;
+        let total_reward = std::mem::take(&mut self.returns[lane]);
+        Finished { length: row - began, total_reward }
     }
 
     /// One row in which the lanes of `stepped` took a step and earned `rewards` (0 for all others). Returns
@@ -203,8 +218,9 @@ mod tests {
             let mut episodes = Episodes::new(limit, target());
             let mut model = vec![Model::default(); BLOCK_LANES];
             for (begin, step, end) in rows {
-                for lane in Lanes(begin & !episodes.open()) {
-                    episodes.begin(lane);
+                let begin = begin & !episodes.open();
+                episodes.begin_each(begin);
+                for lane in Lanes(begin) {
                     model[lane] = Model { open: true, ..Model::default() };
                 }
                 let stepped = step & episodes.open();
@@ -236,9 +252,9 @@ mod tests {
     fn numbers_count_the_lanes_episodes_from_zero() {
         let mut episodes = Episodes::new(None, target());
         assert_eq!(episodes.next_number(3), 0);
-        episodes.begin(3);
+        episodes.begin_each(1 << 3);
         episodes.end(3);
-        episodes.begin(3);
+        episodes.begin_each(1 << 3);
         assert_eq!(episodes.next_number(3), 2);
     }
 }
