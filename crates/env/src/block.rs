@@ -31,7 +31,8 @@ pub(crate) trait Dynamics<const STATE: usize, const OBS: usize>: Send {
     /// The observation of a state: the same bits `step` writes for it.
     fn observe(state: &[f64; STATE]) -> [f32; OBS];
 
-    /// Advances the first `lanes` lanes and returns which of them are in a terminal state now; `lanes` is a multiple of [`STRIDE`] and every slice at least that long.
+    /// Advances the first `lanes` lanes and returns which of them are in a terminal state now; `lanes` is a multiple of
+    /// [`STRIDE`] and every slice at least that long.
     fn step(
         params: &Self::Params,
         lanes: usize,
@@ -193,9 +194,7 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> Kernel for R
     fn run(self) {
         let Self { table, lanes, rows } = self;
         for lane in Lanes(lanes & lane_bits(table.generators.len())) {
-            let state = D::reset(&table.params, lane, &mut table.generators[lane]);
-            table.set_lane(lane, &state);
-            rows[lane] = D::observe(&state);
+            rows[lane] = table.reset(lane);
         }
     }
 }
@@ -222,15 +221,26 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> Kernel for S
         } else {
             table.observe(skip, rows);
         }
-        for lane in Lanes(still) {
+        for lane in Lanes(skip) {
             rewards[lane] = 0.0;
         }
-        ResetLanes { table, lanes: reset, rows }.run();
+        for lane in Lanes(reset) {
+            rewards[lane] = 0.0;
+            rows[lane] = table.reset(lane);
+        }
         terminated
     }
 }
 
 impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> LaneTable<D, STATE, OBS> {
+    /// Begins a new episode in a lane; returns its first observation.
+    #[inline(always)]
+    fn reset(&mut self, lane: usize) -> [f32; OBS] {
+        let state = D::reset(&self.params, lane, &mut self.generators[lane]);
+        self.set_lane(lane, &state);
+        D::observe(&state)
+    }
+
     /// Steps the lanes that are not in `skip`; returns which of all lanes are in a terminal state now.
     #[inline(always)]
     fn step_except(
@@ -245,8 +255,9 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> LaneTable<D,
         // Lanes that do not exist stand still too: their states stay zero.
         let still = skip | (lane_bits(padded) & !lane_bits(lanes));
         let before = if still == 0 { None } else { Some(self.state) };
-        let terminated = if padded == lanes {
-            D::step(&self.params, lanes, &mut self.state, actions, rows, rewards)
+        let terminated = if lanes == BLOCK_LANES {
+            // With a number of lanes that the compiler knows, its loops have no rest.
+            D::step(&self.params, BLOCK_LANES, &mut self.state, actions, rows, rewards)
         } else {
             let mut all_actions = [D::Action::default(); BLOCK_LANES];
             let (mut all_rows, mut all_rewards) = ([[0.0; OBS]; BLOCK_LANES], [0.0; BLOCK_LANES]);

@@ -122,13 +122,11 @@ fn advance(
     let actions = &actions[..lanes];
     // Three loops, not one: a lane's operations wait for one another, and the shorter a loop's body, the more lanes
     // a processor has under way at a time.
-    let (mut sin, mut cos) = ([0.0; BLOCK_LANES], [0.0; BLOCK_LANES]);
-    let (sin, cos) = (&mut sin[..lanes], &mut cos[..lanes]);
+    let (mut sin, mut cos, mut inverse) = (Aligned::default(), Aligned::default(), Aligned::default());
+    let (sin, cos, inverse) = (&mut sin.0[..lanes], &mut cos.0[..lanes], &mut inverse.0[..lanes]);
     for i in 0..lanes {
         (sin[i], cos[i]) = sin_cos(theta[i]);
     }
-    let mut inverse = [0.0; BLOCK_LANES];
-    let inverse = &mut inverse[..lanes];
     for i in 0..lanes {
         inverse[i] = inverse_inertia(cos[i] * cos[i]);
     }
@@ -142,6 +140,17 @@ fn advance(
         x_dot[i] += x_dot_change;
         theta[i] += TAU * theta_dot[i];
         theta_dot[i] += theta_dot_change;
+    }
+}
+
+/// A row that begins at a cache line, as those of a state do.
+#[repr(align(64))]
+struct Aligned(Row);
+
+impl Default for Aligned {
+    #[inline(always)]
+    fn default() -> Self {
+        Self([0.0; BLOCK_LANES])
     }
 }
 
