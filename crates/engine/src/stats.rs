@@ -38,7 +38,8 @@ impl Stats {
         self.outcomes[usize::from(outcome.code())] += 1;
         if outcome.is_finished() {
             self.returns.add(episode.total_reward);
-            self.lengths.add(episode.length as f64);
+            // Signed because that is one instruction; no episode has 2^63 steps.
+            self.lengths.add(episode.length as i64 as f64);
         }
     }
 
