@@ -14,6 +14,17 @@ pub(crate) struct EndFacts {
     pub(crate) total_reward: f64,
 }
 
+/// What the ends of a chunk add to an extent together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EndRanges {
+    outcomes: [u64; Outcome::ALL.len()],
+    returns: (f64, f64),
+    lengths: (u64, u64),
+    lanes: (u32, u32),
+    numbers: (u64, u64),
+    odd: bool,
+}
+
 /// A stretch of one segment, in whole records.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Extent {
@@ -63,26 +74,61 @@ impl Extent {
         }
     }
 
-    #[inline]
-    pub(crate) fn add_end(&mut self, end: EndFacts) {
-        if let Some(count) = self.outcomes.get_mut(usize::from(end.outcome)) {
-            *count += 1;
+    pub(crate) fn add_ends(&mut self, ends: &EndRanges) {
+        for (sum, count) in self.outcomes.iter_mut().zip(ends.outcomes) {
+            *sum += count;
         }
-        // Plain comparisons leave NaN out as `f64::min` does, in fewer steps.
-        if end.total_reward < self.returns.0 {
-            self.returns.0 = end.total_reward;
-        }
-        if end.total_reward > self.returns.1 {
-            self.returns.1 = end.total_reward;
-        }
-        self.lengths = (self.lengths.0.min(end.length), self.lengths.1.max(end.length));
-        self.lanes = (self.lanes.0.min(end.lane), self.lanes.1.max(end.lane));
-        self.numbers = (self.numbers.0.min(end.number), self.numbers.1.max(end.number));
-        self.odd |= end.total_reward.is_nan();
+        widen(&mut self.returns, ends.returns);
+        widen(&mut self.lengths, ends.lengths);
+        widen(&mut self.lanes, ends.lanes);
+        widen(&mut self.numbers, ends.numbers);
+        self.odd |= ends.odd;
     }
 
     /// Episodes that ended in it.
     pub(crate) fn episodes(&self) -> u64 {
         self.outcomes.iter().sum()
+    }
+}
+
+impl EndRanges {
+    /// Of no end.
+    pub(crate) const fn new() -> Self {
+        Self {
+            outcomes: [0; Outcome::ALL.len()],
+            returns: (f64::INFINITY, f64::NEG_INFINITY),
+            lengths: (u64::MAX, 0),
+            lanes: (u32::MAX, 0),
+            numbers: (u64::MAX, 0),
+            odd: false,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, end: EndFacts) {
+        if let Some(count) = self.outcomes.get_mut(usize::from(end.outcome)) {
+            *count += 1;
+        }
+        widen(&mut self.returns, (end.total_reward, end.total_reward));
+        widen(&mut self.lengths, (end.length, end.length));
+        widen(&mut self.lanes, (end.lane, end.lane));
+        widen(&mut self.numbers, (end.number, end.number));
+        self.odd |= end.total_reward.is_nan();
+    }
+
+    /// How many ends.
+    pub(crate) fn episodes(&self) -> u64 {
+        self.outcomes.iter().sum()
+    }
+}
+
+/// Has `range` take in another one; NaN changes nothing. Ranges seldom grow, so that this is comparisons and no writes.
+#[inline]
+fn widen<T: PartialOrd>(range: &mut (T, T), by: (T, T)) {
+    if by.0 < range.0 {
+        range.0 = by.0;
+    }
+    if by.1 > range.1 {
+        range.1 = by.1;
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::buffer::Layout;
 use crate::chunk::Decoder;
 use crate::disk::DiskFile;
-use crate::extent::{EndFacts, Extent};
+use crate::extent::{EndFacts, EndRanges, Extent};
 use crate::limits::{MAX_DAMAGE_LISTED, MAX_PAYLOAD_BYTES, MAX_SEGMENT_BYTES};
 use crate::record::{HEADER_BYTES, Header, Kind, MARK};
 use crate::run_record::RunInfo;
@@ -241,7 +241,6 @@ impl Scan {
             decoders.insert(index, (run.tag(), decoder_of(run)));
         }
         let mut tails = BTreeMap::new();
-        let mut ends = Vec::new();
         for (offset, header, payload) in records {
             let decoder = decoders.get_mut(&header.run).filter(|(tag, _)| *tag == header.tag);
             if header.kind == Kind::RunEnd {
@@ -256,9 +255,9 @@ impl Scan {
                 bad.push(content_damage(self.index.number, *offset, header));
                 continue;
             };
-            ends.clear();
-            ends.extend(decoder.end_facts(header.first_lane));
-            self.episodes += ends.len() as u64;
+            let mut ends = EndRanges::new();
+            decoder.end_facts(header.first_lane).for_each(|end| ends.add(end));
+            self.episodes += ends.episodes();
             let to = offset + header.record_len();
             self.index.add_chunk(*offset, to, header.run, header.ms, &ends);
             tails.insert((header.run, header.first_lane), (*offset as u32, header.lanes));
@@ -354,7 +353,7 @@ mod tests {
                 })
                 .collect();
             let place = ChunkPlace { run, first_lane: 0, lanes: 64, rows: 100, position, ms: 5 };
-            writer.add_chunk(place, &payload, &[]);
+            writer.add_chunk(place, &payload, &EndRanges::new());
         }
         writer.end_run(run);
         writer.seal().unwrap();

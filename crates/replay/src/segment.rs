@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::disk::{Disk, DiskFile};
-use crate::extent::{EndFacts, Extent};
+use crate::extent::{EndRanges, Extent};
 use crate::index::{RunEntry, SegmentIndex, Tail};
 use crate::limits::EXTENT_BYTES;
 use crate::record::{HEADER_BYTES, Header, Kind};
@@ -117,7 +117,7 @@ impl SegmentWriter {
     }
 
     /// Adds a chunk and the ends in it.
-    pub(crate) fn add_chunk(&mut self, place: ChunkPlace, payload: &[u8], ends: &[EndFacts]) {
+    pub(crate) fn add_chunk(&mut self, place: ChunkPlace, payload: &[u8], ends: &EndRanges) {
         let tag = self.run_payloads.get(place.run as usize).map_or(0, |run| run.tag);
         let tail = self.tails.entry((place.run, place.first_lane)).or_default();
         let (prev, _) = std::mem::replace(tail, (self.len as u32, place.lanes));
@@ -228,14 +228,14 @@ impl SegmentWriter {
 
 impl SegmentIndex {
     /// Adds a chunk that lies from `from` to `to`.
-    pub(crate) fn add_chunk(&mut self, from: u64, to: u64, run: u32, ms: u64, ends: &[EndFacts]) {
+    pub(crate) fn add_chunk(&mut self, from: u64, to: u64, run: u32, ms: u64, ends: &EndRanges) {
         if self.extents.last().is_none_or(|extent| from - extent.from >= EXTENT_BYTES) {
             self.extents.push(Extent::new(from));
         }
         if let Some(extent) = self.extents.last_mut() {
             extent.to = to;
             extent.add_chunk(run, ms);
-            ends.iter().for_each(|&end| extent.add_end(end));
+            extent.add_ends(ends);
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::catalogue;
 use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::encode::Encoder;
-use crate::extent::{EndFacts, Extent};
+use crate::extent::{EndRanges, Extent};
 use crate::folder::{WriterLock, lock_folder, recover, recover_segment, segment_numbers, segments_dir};
 use crate::handover::{Doorbell, RunShared};
 use crate::index::{SegmentIndex, scan};
@@ -117,7 +117,6 @@ struct Store {
     closed_bytes: u64,
     status: Status,
     payload: Vec<u8>,
-    ends: Vec<EndFacts>,
     /// Sealed by this session and not in the catalogue yet.
     uncatalogued: Vec<SegmentIndex>,
     _lock: WriterLock,
@@ -165,7 +164,6 @@ impl Writer {
             closed_bytes: 0,
             status: Status { repaired: report, ..Status::default() },
             payload: Vec::new(),
-            ends: Vec::new(),
             uncatalogued: Vec::new(),
             _lock: lock,
         };
@@ -314,17 +312,17 @@ impl Store {
             block.state.table[usize::from(lane)].number = number;
         }
         self.payload.clear();
-        self.ends.clear();
-        let (payload, ends) = (&mut self.payload, &mut self.ends);
-        let coded = run.encoder.encode(buffer, &mut block.state, payload, |end| ends.push(end));
+        let mut ends = EndRanges::new();
+        let coded = run.encoder.encode(buffer, &mut block.state, &mut self.payload, |end| ends.add(end));
+        let episodes = ends.episodes();
         let position = block.rows;
         block.rows += u64::from(buffer.rows);
         match coded {
             Ok(false) => return,
             Ok(true) => {}
-            Err(_) => return self.lose(1, ends_len(&self.ends)),
+            Err(_) => return self.lose(1, episodes),
         }
-        let (episodes, first_lane) = (ends_len(&self.ends), buffer.first_lane);
+        let first_lane = buffer.first_lane;
         let place = |run| ChunkPlace {
             run,
             first_lane,
@@ -345,7 +343,7 @@ impl Store {
                 index
             }
         };
-        segment.add_chunk(place(index), &self.payload, &self.ends);
+        segment.add_chunk(place(index), &self.payload, &ends);
         self.filling_since.get_or_insert(self.clock.now());
         self.status.recorded.episodes += episodes;
         self.unsafe_episodes += episodes;
@@ -724,10 +722,6 @@ impl Drop for Leaving {
     fn drop(&mut self) {
         self.0.leave();
     }
-}
-
-const fn ends_len(ends: &[EndFacts]) -> u64 {
-    ends.len() as u64
 }
 
 /// Runs that follow each other faster share a segment.
