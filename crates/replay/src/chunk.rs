@@ -472,11 +472,11 @@ struct Collect<'a> {
 }
 
 impl Visit for Collect<'_> {
-    fn begin(&mut self, _index: usize, lane: usize, number: u64) {
+    fn begin(&mut self, lane: usize, number: u64) {
         self.begun.push((lane, number));
     }
 
-    fn end(&mut self, _index: usize, piece: Piece) {
+    fn end(&mut self, piece: Piece) {
         self.parts.push(Part { piece, kept: false, end: None, score: None });
     }
 

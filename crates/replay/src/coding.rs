@@ -75,6 +75,12 @@ pub(crate) mod stepped {
             self.ended & self.skips_after_end
         }
 
+        /// In how many rows a lane rests after its episode's end.
+        #[inline]
+        pub(crate) const fn rests_after_end(&self) -> i64 {
+            (self.skips_after_end & 1) as i64
+        }
+
         #[inline]
         pub(crate) const fn expected(&self) -> u64 {
             !(self.parked | self.skipped())
@@ -118,6 +124,7 @@ pub(crate) mod ends {
     /// In the extra byte: a score follows.
     pub(crate) const EXTRA_SCORE: u8 = 4;
 
+    #[inline]
     pub(crate) fn return_coding(value: f64, length: u64) -> u8 {
         // Bits are compared: -0.0 is not 0. Ages stay far below 2^63, and signed numbers convert faster.
         let length = length as i64 as f64;
@@ -139,10 +146,12 @@ pub(crate) mod ends {
         flags & EXTRA == 0 && follows_length && Outcome::from_code(flags & OUTCOME_BITS).is_some()
     }
 
+    #[inline]
     pub(crate) const fn has_extra(event: &EndEvent) -> bool {
         event.code & (CODE_SCORE | 3 << CODE_RESULT_SHIFT) != 0
     }
 
+    #[inline]
     pub(crate) fn flags_of(event: &EndEvent, length: u64) -> u8 {
         event.code & OUTCOME_BITS
             | return_coding(event.total_reward, length) << RETURN_SHIFT

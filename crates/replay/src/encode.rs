@@ -3,14 +3,14 @@
 use rollhouse_core::limits::HASH_WINDOW_STEPS;
 use rollhouse_core::{Lanes, lane_bits};
 
-use crate::buffer::{ActionCoding, Buffer, CODE_HASH, CODE_RESULT_SHIFT, EndEvent, Layout, WindowEvent};
+use crate::buffer::{ActionCoding, Buffer, CODE_RESULT_SHIFT, Layout};
 use crate::codec::{Malformed, gather_bits, put_varint, zigzag};
 use crate::coding::{begins, column, ends, stepped, windows};
 use crate::extent::EndFacts;
-use crate::happened::Happened;
+use crate::happened::{Ended, Happened};
 use crate::lanes::{BlockState, last_starts, put_table};
 use crate::run::Sampling;
-use crate::walk::{Events, Piece, Visit, key, walk};
+use crate::walk::key;
 
 /// Turns buffers of one run into payloads. Keeps its scratch memory from chunk to chunk.
 #[derive(Debug)]
@@ -23,32 +23,6 @@ pub(crate) struct Encoder {
     happened: Happened,
     /// Of the ends that are stored.
     flags: Vec<u8>,
-    counted: Counted,
-}
-
-/// What the walk finds.
-#[derive(Debug, Default)]
-struct Counted {
-    /// And the block's first lane; `None` if every episode is kept.
-    sampling: Option<(Sampling, u32)>,
-    /// Whether rows and begins are written one by one.
-    by_row: bool,
-    /// Lanes whose current episode is kept.
-    keeps: u64,
-    /// Lanes with anything of a kept episode.
-    present: u64,
-    /// Per row: lanes stepped in a kept episode. If `by_row`.
-    kept_rows: Vec<u64>,
-    /// Per end: length, number, whether the episode is kept.
-    lengths: Vec<(u64, u64, bool)>,
-    /// If `by_row`.
-    kept_begins: Vec<bool>,
-    /// Window hashes there would be, counting one on an episode's last step, and not counting it.
-    windows_all: u64,
-    windows_before_end: u64,
-    /// Window events of kept episodes, with the age at which they came.
-    windows: Vec<(u32, u16, u8, u64)>,
-    next_window: usize,
 }
 
 impl Encoder {
@@ -58,9 +32,8 @@ impl Encoder {
         Self {
             skips_after_end: stepped::skips_after_end(autoreset),
             columns: vec![Vec::new(); column::FIXED + layout.obs_columns.len() + layout.info_columns.len()],
-            happened: Happened::default(),
+            happened: Happened::new(by_row),
             flags: Vec::new(),
-            counted: Counted { by_row, ..Counted::default() },
             sampling,
             layout,
         }
@@ -79,8 +52,8 @@ impl Encoder {
         ended: impl FnMut(EndFacts),
     ) -> Result<bool, Malformed> {
         let before = state.clone();
-        self.count(buffer, state)?;
-        let present = self.counted.present;
+        self.happened.take(buffer, self.sampling, state, ended)?;
+        let present = self.happened.present;
         if present == 0 {
             self.park(buffer, &before, state, lane_bits(state.lanes));
             return Ok(false);
@@ -89,7 +62,7 @@ impl Encoder {
         put_table(&mut self.columns[column::LANES], &before, present, buffer.opened_ms, self.layout.starts);
         self.put_stepped(buffer, &before, state, present);
         self.put_actions(buffer, present);
-        self.put_ends(buffer.first_lane, present, ended);
+        self.put_ends(present);
         self.put_windows();
         self.put_begins(&before, present);
         self.put_steps(buffer);
@@ -103,22 +76,6 @@ impl Encoder {
             out.extend_from_slice(bytes);
         }
         Ok(true)
-    }
-
-    /// Counts ages and numbers through the buffer and finds what is kept.
-    fn count(&mut self, buffer: &mut Buffer, state: &mut BlockState) -> Result<(), Malformed> {
-        self.happened.take(buffer, state)?;
-        let happened = &self.happened;
-        let events = Events {
-            stepped: &happened.stepped,
-            ends: &happened.end_keys,
-            begins: &happened.begin_keys,
-            starts: &happened.starts,
-            ms: buffer.opened_ms,
-        };
-        self.counted.restart(self.sampling, buffer.first_lane, happened, state);
-        let mut counting = Counting { counted: &mut self.counted, windows: &happened.windows };
-        walk(state, lane_bits(state.lanes), events, &mut counting)
     }
 
     /// Which lanes stepped: by rule with exceptions, or as masks if that is shorter.
@@ -203,22 +160,17 @@ impl Encoder {
         }
     }
 
-    fn put_ends(&mut self, first_lane: u32, present: u64, mut ended: impl FnMut(EndFacts)) {
+    fn put_ends(&mut self, present: u64) {
         let out = &mut self.columns[column::ENDS];
-        let (happened, lengths) = (&self.happened, &self.counted.lengths);
+        let happened = &self.happened;
         let count = stored(&happened.end_keys, present);
         if count == 0 {
             return;
         }
         put_varint(out, count as u64);
         put_keys(out, &happened.end_keys, present);
-        let mut hashes = 0;
         self.flags.clear();
-        self.flags.extend(happened.ends.iter().zip(lengths).map(|(event, &(length, _, kept))| {
-            let flags = if kept { ends::flags_of(event, length) } else { ends::NOT_KEPT };
-            hashes += usize::from(flags & ends::HASH != 0);
-            flags
-        }));
+        self.flags.extend(happened.ends.iter().map(|end| end.flags));
         if count < happened.ends.len() {
             let mut keys = happened.end_keys.iter();
             self.flags.retain(|_| keys.next().is_some_and(|key| is_present(*key, present)));
@@ -230,64 +182,53 @@ impl Encoder {
             out.push(ends::EACH);
             out.extend_from_slice(&self.flags);
         }
-        for (event, &(length, number, kept)) in happened.ends.iter().zip(lengths) {
-            if kept {
-                let (total_reward, outcome) = (event.total_reward, event.code & 15);
-                ended(EndFacts {
-                    lane: first_lane + u32::from(event.lane),
-                    number,
-                    outcome,
-                    length,
-                    total_reward,
-                });
-            }
-        }
+        let kept = |end: &&Ended| end.flags & ends::OUTCOME_BITS != ends::NOT_KEPT;
         if any & (ends::EXTRA | 2 << ends::RETURN_SHIFT) != 0 {
             let mut scores = happened.scores.iter().peekable();
-            for (index, (event, &(length, _, kept))) in happened.ends.iter().zip(lengths).enumerate() {
+            for (index, end) in happened.ends.iter().enumerate() {
                 let score = scores_until(&mut scores, index);
-                if kept {
-                    put_return(out, event, length);
-                    if ends::has_extra(event) {
-                        out.push(event.code >> CODE_RESULT_SHIFT & 3 | u8::from(score.is_some()) << 2);
+                if kept(&end) {
+                    put_return(out, end);
+                    if ends::has_extra(&end.event) {
+                        out.push(end.event.code >> CODE_RESULT_SHIFT & 3 | u8::from(score.is_some()) << 2);
                         out.extend(score.map(f64::to_le_bytes).into_iter().flatten());
                     }
                 }
             }
         }
+        let hashes = self.flags.iter().filter(|&flags| flags & ends::HASH != 0).count();
         let from = out.len();
         out.resize(from + hashes * size_of::<u32>(), 0);
-        let hashed =
-            happened.ends.iter().zip(lengths).filter(|(event, kept)| kept.2 && event.code & CODE_HASH != 0);
-        for (to, (event, _)) in out[from..].as_chunks_mut().0.iter_mut().zip(hashed) {
-            *to = event.hash.to_le_bytes();
+        let hashed = happened.ends.iter().filter(|end| end.flags & ends::HASH != 0);
+        for (to, end) in out[from..].as_chunks_mut().0.iter_mut().zip(hashed) {
+            *to = end.event.hash.to_le_bytes();
         }
     }
 
     /// Window hashes by lane and age; their places follow from the ages unless the engine left some out.
     fn put_windows(&mut self) {
-        let counted = &mut self.counted;
+        let happened = &mut self.happened;
         let out = &mut self.columns[column::WINDOWS];
-        let found = counted.windows.len() as u64;
-        if found == 0 && counted.windows_all == 0 {
+        let found = happened.windows.len() as u64;
+        if found == 0 && happened.windows_all == 0 {
             return;
         }
-        counted.windows.sort_unstable_by_key(|&(_, pos, lane, _)| (lane, pos));
-        let aligned = counted.windows.iter().all(|&(.., age)| age > 0 && age % HASH_WINDOW_STEPS == 0);
-        let distinct = counted.windows.is_sorted_by(|a, b| (a.2, a.1) < (b.2, b.1));
-        if aligned && distinct && found == counted.windows_all {
+        happened.windows.sort_unstable_by_key(|window| (window.lane, window.pos));
+        let aligned = happened.windows.iter().all(|w| w.age > 0 && w.age % HASH_WINDOW_STEPS == 0);
+        let distinct = happened.windows.is_sorted_by(|a, b| (a.lane, a.pos) < (b.lane, b.pos));
+        if aligned && distinct && found == happened.windows_all {
             out.push(windows::ALL);
-        } else if aligned && distinct && found == counted.windows_before_end {
+        } else if aligned && distinct && found == happened.windows_all - happened.windows_at_end {
             out.push(windows::BEFORE_END);
         } else {
             out.push(windows::LISTED);
             put_varint(out, found);
-            for &(_, pos, lane, _) in &counted.windows {
-                put_varint(out, u64::from(key(pos, lane)));
+            for window in &happened.windows {
+                put_varint(out, u64::from(key(window.pos, window.lane)));
             }
         }
-        for (hash, ..) in &counted.windows {
-            out.extend_from_slice(&hash.to_le_bytes());
+        for window in &happened.windows {
+            out.extend_from_slice(&window.hash.to_le_bytes());
         }
     }
 
@@ -347,7 +288,7 @@ impl Encoder {
             shape.extend(layout.info_columns.iter().enumerate().map(|(i, &b)| (column::obs(first + i), b)));
         }
         let mut raw = &buffer.raw[..];
-        for &kept in &self.counted.kept_rows {
+        for &kept in &self.happened.kept_rows {
             for &(index, bytes) in &shape {
                 let (lanes, rest) = raw.split_at(bytes * buffer.lanes);
                 raw = rest;
@@ -362,103 +303,9 @@ impl Encoder {
         }
         if full {
             let rows = buffer.first_obs.chunks_exact(layout.obs_bytes.max(1));
-            for (row, _) in rows.zip(&self.counted.kept_begins).filter(|(_, kept)| **kept) {
+            for (row, _) in rows.zip(&self.happened.kept_begins).filter(|(_, kept)| **kept) {
                 self.columns[column::FIRST_OBS].extend_from_slice(row);
             }
-        }
-    }
-}
-
-impl Counted {
-    fn restart(&mut self, sampling: Sampling, first_lane: u32, happened: &Happened, state: &BlockState) {
-        self.sampling = sampling.threshold().map(|_| (sampling, first_lane));
-        self.present = 0;
-        self.keeps = 0;
-        for (lane, entry) in state.table.iter().enumerate() {
-            let keeps = sampling.keeps(first_lane + lane as u32, entry.number);
-            self.keeps |= u64::from(keeps) << lane;
-            // A kept episode under way is present even if its lane rests, so that a block's last chunk knows
-            // every episode that was open.
-            self.present |= u64::from(keeps && (entry.age > 0 || state.open >> lane & 1 == 1)) << lane;
-        }
-        self.kept_rows.clear();
-        self.lengths.clear();
-        self.kept_begins.clear();
-        self.windows_all = 0;
-        self.windows_before_end = 0;
-        self.windows.clear();
-        // A window before the first row belongs to the row before it.
-        self.next_window = happened.windows.iter().take_while(|w| w.pos == 0).count();
-        for event in &happened.windows[..self.next_window] {
-            let age = state.table[usize::from(event.lane)].age;
-            self.windows.push((event.hash, event.pos, event.lane, age));
-        }
-        self.windows.retain(|&(_, _, lane, _)| self.keeps >> lane & 1 == 1);
-    }
-
-    fn keeps(&self, lane: usize) -> bool {
-        self.keeps >> lane & 1 == 1
-    }
-}
-
-/// The walk's visitor.
-struct Counting<'a> {
-    counted: &'a mut Counted,
-    windows: &'a [WindowEvent],
-}
-
-impl Visit for Counting<'_> {
-    #[inline]
-    fn row(&mut self, pos: usize, stepped: u64, base: &[i64; 64]) {
-        let counted = &mut *self.counted;
-        counted.present |= stepped & counted.keeps;
-        if counted.by_row {
-            counted.kept_rows.push(stepped & counted.keeps);
-        }
-        while let Some(event) = self.windows.get(counted.next_window) {
-            if usize::from(event.pos) > pos {
-                break;
-            }
-            counted.next_window += 1;
-            let lane = usize::from(event.lane);
-            if counted.keeps(lane) {
-                let age = (pos as i64 - base[lane]) as u64;
-                counted.windows.push((event.hash, event.pos, event.lane, age));
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn begin(&mut self, _index: usize, lane: usize, _number: u64) {
-        let counted = &mut *self.counted;
-        counted.present |= counted.keeps & 1 << lane;
-        if counted.by_row {
-            counted.kept_begins.push(counted.keeps(lane));
-        }
-    }
-
-    #[inline(always)]
-    fn end(&mut self, _index: usize, piece: Piece) {
-        let counted = &mut *self.counted;
-        let kept = counted.keeps(piece.lane);
-        counted.lengths.push((piece.age, piece.number, kept));
-        if kept {
-            counted.present |= 1 << piece.lane;
-            counted.windows_all += windows::between(piece.from_age, piece.age);
-            counted.windows_before_end +=
-                windows::between(piece.from_age, piece.age.saturating_sub(1).max(piece.from_age));
-        }
-        if let Some((sampling, first_lane)) = counted.sampling {
-            let keeps = sampling.keeps(first_lane + piece.lane as u32, piece.number + 1);
-            counted.keeps = counted.keeps & !(1 << piece.lane) | u64::from(keeps) << piece.lane;
-        }
-    }
-
-    fn rest(&mut self, piece: Piece) {
-        if self.counted.keeps(piece.lane) {
-            let here = windows::between(piece.from_age, piece.age);
-            self.counted.windows_all += here;
-            self.counted.windows_before_end += here;
         }
     }
 }
@@ -504,10 +351,11 @@ fn scores_until<'a>(
     scores.next_if(|(at, _)| *at as usize == index).map(|&(_, score)| score)
 }
 
-fn put_return(out: &mut Vec<u8>, event: &EndEvent, length: u64) {
-    match ends::return_coding(event.total_reward, length) {
-        ends::RETURN_INTEGER => put_varint(out, zigzag(event.total_reward as i64)),
-        ends::RETURN_FLOAT => out.extend_from_slice(&event.total_reward.to_le_bytes()),
+fn put_return(out: &mut Vec<u8>, end: &Ended) {
+    let total_reward = end.event.total_reward;
+    match end.flags >> ends::RETURN_SHIFT & 3 {
+        ends::RETURN_INTEGER => put_varint(out, zigzag(total_reward as i64)),
+        ends::RETURN_FLOAT => out.extend_from_slice(&total_reward.to_le_bytes()),
         _ => {}
     }
 }
@@ -523,7 +371,9 @@ mod tests {
 
     use super::*;
     use crate::block::{BlockRecorder, Row};
+    use crate::chunk::Decoder;
     use crate::handover::{Doorbell, RunShared};
+    use crate::record::{Header, Kind};
     use crate::run::{RecordKind, RecordMode};
 
     proptest! {
@@ -572,6 +422,49 @@ mod tests {
                     }
                     prop_assert_eq!(&found, &told);
                     told.clear();
+                }
+            }
+        }
+
+        #[test]
+        fn readers_count_as_the_writer_does_whenever_episodes_begin_and_end(
+            skips_after_end: bool,
+            starts: bool,
+            rows in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>(), 0u8..8), 1..60),
+        ) {
+            let entry = Registry::builtin().get("CartPole-v1").unwrap();
+            let layout = Layout::new(entry.spec(), RecordKind::ActionLog, starts);
+            let run = RunShared::new(layout.clone(), BLOCK_LANES, skips_after_end, Arc::new(Doorbell::default()));
+            let mut recorder = BlockRecorder::new(run.clone(), 0, BLOCK_LANES);
+            let sampling = Sampling::new(RunId::from_u128(1), RecordMode::All);
+            let autoreset = if skips_after_end { "NextStep" } else { "SameStep" };
+            let mut encoder = Encoder::new(layout.clone(), sampling, autoreset);
+            let mut decoder = Decoder::new(layout, sampling);
+            let mut state = BlockState::new(BLOCK_LANES);
+            let mut rested = 0;
+            for (stepped, ended, begun, kind) in rows {
+                let stepped = if kind == 0 { stepped } else { !rested };
+                let actions = ColumnRef::I64(&[1; BLOCK_LANES]);
+                recorder.row(Row { stepped, actions, obs: &[], rewards: &[], infos: &[], now_ms: 1 });
+                recorder.end_each(ended, 0, &[1.0; BLOCK_LANES], &[7; BLOCK_LANES]);
+                rested = if skips_after_end { ended } else { 0 };
+                // Twice: what the first begins ends as the second does, in the row in which another may have ended.
+                recorder.begin_each(begun, &[Start::seeded(1); BLOCK_LANES], &[]);
+                recorder.begin_each(begun & ended, &[Start::seeded(2); BLOCK_LANES], &[]);
+                if kind == 1 {
+                    recorder.flush();
+                }
+                while let Some(mut buffer) = run.take_full() {
+                    let (mut payload, mut written) = (Vec::new(), Vec::new());
+                    if !encoder.encode(&mut buffer, &mut state, &mut payload, |end| written.push(end)).unwrap() {
+                        continue;
+                    }
+                    let (lanes, rows, ms) = (BLOCK_LANES as u16, buffer.rows, buffer.opened_ms);
+                    decoder.decode(&Header { lanes, rows, ms, ..Header::new(Kind::Chunk) }, &payload).unwrap();
+                    let mut read: Vec<EndFacts> = decoder.end_facts(0).collect();
+                    written.sort_by_key(|end| (end.lane, end.number));
+                    read.sort_by_key(|end| (end.lane, end.number));
+                    prop_assert_eq!(read, written);
                 }
             }
         }

@@ -1,91 +1,126 @@
 //! What a buffer says that happened to its block's lanes, row by row and event by event.
 
-use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::limits::HASH_WINDOW_STEPS;
 use rollhouse_core::{Lanes, Start, lane_bits};
 
-use crate::buffer::{Buffer, CODE_SCORE, EndEvent, WindowEvent};
+use crate::buffer::{Buffer, CODE_SCORE, EndEvent};
 use crate::codec::Malformed;
 use crate::coding::stepped::Rule;
+use crate::coding::{ends, windows};
 use crate::events::{Head, Kind};
+use crate::extent::EndFacts;
 use crate::lanes::{BlockState, last_starts};
-use crate::walk::key;
+use crate::run::Sampling;
+use crate::walk::{Counter, key};
 
-/// The rows and events of a buffer, one by one.
+/// The rows and events of a buffer, one by one, and what of them is kept.
 #[derive(Debug, Default)]
 pub(crate) struct Happened {
+    /// Whether rows and begins are written one by one.
+    by_row: bool,
     /// Lanes stepped in each row.
     pub(crate) stepped: Vec<u64>,
+    /// If `by_row`, lanes stepped in each row in a kept episode.
+    pub(crate) kept_rows: Vec<u64>,
     /// Rows in which other lanes stepped than the buffer's rule says, and by which lanes they differ.
     pub(crate) exceptions: Vec<(usize, u64)>,
     /// The rule after the last row.
     pub(crate) rule: Rule,
-    pub(crate) ends: Vec<EndEvent>,
+    pub(crate) ends: Vec<Ended>,
     pub(crate) end_keys: Vec<u32>,
     /// Scores by index of their end.
     pub(crate) scores: Vec<(u32, f64)>,
     pub(crate) begin_keys: Vec<u32>,
-    /// One per begin.
-    pub(crate) starts: Vec<Start>,
     /// Words that every begin's lane drew since its last one, if they all follow from that and drew equally many.
     pub(crate) all_drew: Option<u32>,
-    pub(crate) windows: Vec<WindowEvent>,
-    /// Lanes that by rule rested in the last row so far.
-    rested: u64,
+    /// One per begin, unless `all_drew` says it all.
+    pub(crate) starts: Vec<Start>,
+    /// If `by_row`, whether each begin's episode is kept.
+    pub(crate) kept_begins: Vec<bool>,
+    /// Those of kept episodes.
+    pub(crate) windows: Vec<Window>,
+    /// Window hashes there would be of kept episodes, one on an episode's last step included.
+    pub(crate) windows_all: u64,
+    /// How many of them are on an episode's last step.
+    pub(crate) windows_at_end: u64,
+    /// Lanes with anything of a kept episode.
+    pub(crate) present: u64,
+}
+
+/// An episode that ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ended {
+    pub(crate) event: EndEvent,
+    pub(crate) length: u64,
+    /// As they stand in the column of ends.
+    pub(crate) flags: u8,
+}
+
+/// A window hash.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Window {
+    pub(crate) hash: u32,
+    pub(crate) pos: u16,
+    pub(crate) lane: u8,
+    pub(crate) age: u64,
 }
 
 impl Happened {
-    /// Takes apart what `buffer` says happened; `state` is that before its first row. Ends and begins are in the order
-    /// of their keys then, and so is the buffer's `first_obs`.
+    pub(crate) fn new(by_row: bool) -> Self {
+        Self { by_row, ..Self::default() }
+    }
+
+    /// Takes apart what `buffer` says happened and moves `state` behind it; calls `ended` for every kept episode that
+    /// ended. Ends and begins are in the order of their keys then, and so is the buffer's `first_obs`.
     ///
     /// # Errors
-    /// If the buffer lacks a start or the words of an event.
-    pub(crate) fn take(&mut self, buffer: &mut Buffer, state: &BlockState) -> Result<(), Malformed> {
-        self.restart(buffer);
-        let all = lane_bits(buffer.lanes);
-        let mut known = last_starts(state);
+    /// If the buffer lacks a start or the words of an event, or has one of a lane that the block has not.
+    pub(crate) fn take(
+        &mut self,
+        buffer: &mut Buffer,
+        sampling: Sampling,
+        state: &mut BlockState,
+        ended: impl FnMut(EndFacts),
+    ) -> Result<(), Malformed> {
+        self.restart();
+        let before = last_starts(state);
+        let mut taking = Taking::new(self, buffer, sampling, state, ended);
         let mut full = buffer.full_starts.iter();
         let mut words = buffer.events.words().iter();
         while let Some(&word) = words.next() {
             let head = Head::new(word);
             let mut next = || words.next().copied().ok_or(Malformed("event without its words"));
+            taking.rows_until(head.pos());
             match head.kind() {
-                Kind::End => {
-                    self.rows_until(head.pos(), all);
-                    self.end(head, head.end());
-                }
+                Kind::End => taking.end(head, head.end())?,
                 Kind::LongEnd => {
-                    self.rows_until(head.pos(), all);
                     let end = EndEvent { total_reward: f64::from_bits(next()?), ..head.long_end() };
                     if end.code & CODE_SCORE != 0 {
-                        self.scores.push((self.ends.len() as u32, f64::from_bits(next()?)));
+                        taking.to.scores.push((taking.to.ends.len() as u32, f64::from_bits(next()?)));
                     }
-                    self.end(head, end);
+                    taking.end(head, end)?;
                 }
-                Kind::BeginsOfRested => {
-                    self.rows_until(head.pos(), all);
-                    self.begin_following(head, self.rested, &mut known);
-                }
+                Kind::BeginsOfRested => taking.begin_following(head, taking.rested, &before)?,
                 Kind::Begins if head.is_full() => {
-                    self.all_drew = None;
                     for lane in Lanes(next()?) {
                         let start = *full.next().ok_or(Malformed("begin without a start"))?;
-                        known[lane] = (start.seed, start.words);
-                        self.starts.push(start);
-                        self.begin_keys.push(key(head.pos(), lane as u8));
+                        taking.to.spell_out_starts(&before);
+                        taking.to.starts.push(start);
+                        taking.begin(head, lane, start)?;
                     }
                 }
-                Kind::Begins => self.begin_following(head, next()?, &mut known),
-                Kind::Window => self.windows.push(head.window()),
+                Kind::Begins => taking.begin_following(head, next()?, &before)?,
+                Kind::Window => taking.window(head),
                 Kind::Stepped => {
-                    self.rows_until(head.pos(), all);
-                    let lanes = next()?;
-                    let change = (self.rule.expected() ^ lanes) & all;
-                    self.exceptions.push((usize::from(head.pos()), change));
-                    self.row(lanes, change);
+                    let stepped = next()? & taking.all;
+                    let change = (taking.rule.expected() ^ stepped) & taking.all;
+                    taking.to.exceptions.push((usize::from(head.pos()), change));
+                    taking.row(stepped, change);
                 }
             }
         }
-        self.rows_until(buffer.rows as u16, all);
+        taking.rows_until(buffer.rows as u16);
+        taking.finish();
         if !self.end_keys.is_sorted() {
             self.sort_ends();
         }
@@ -95,56 +130,27 @@ impl Happened {
         Ok(())
     }
 
-    fn restart(&mut self, buffer: &Buffer) {
+    fn restart(&mut self) {
         self.stepped.clear();
+        self.kept_rows.clear();
         self.exceptions.clear();
-        self.rule = buffer.rule;
         self.ends.clear();
         self.end_keys.clear();
         self.scores.clear();
         self.begin_keys.clear();
-        self.starts.clear();
         self.all_drew = None;
+        self.starts.clear();
+        self.kept_begins.clear();
         self.windows.clear();
-        self.rested = 0;
+        (self.windows_all, self.windows_at_end) = (0, 0);
     }
 
-    /// Adds the rows up to `rows`, in which the lanes stepped that the rule says.
-    #[inline(always)]
-    fn rows_until(&mut self, rows: u16, all: u64) {
-        while self.stepped.len() < usize::from(rows) {
-            self.row(self.rule.expected() & all, 0);
-        }
-    }
-
-    #[inline(always)]
-    fn row(&mut self, stepped: u64, change: u64) {
-        self.stepped.push(stepped);
-        self.rested = self.rule.skipped();
-        self.rule.after_row(change);
-    }
-
-    #[inline(always)]
-    fn end(&mut self, head: Head, end: EndEvent) {
-        self.rule.ended |= 1 << end.lane;
-        self.end_keys.push(head.key());
-        self.ends.push(end);
-    }
-
-    /// Begins in `lanes` that follow from the lanes' last starts.
-    #[inline(always)]
-    fn begin_following(&mut self, head: Head, lanes: u64, known: &mut [(u64, u64); BLOCK_LANES]) {
-        let drawn = head.drawn();
-        if self.starts.is_empty() {
-            self.all_drew = Some(drawn);
-        } else if self.all_drew != Some(drawn) {
-            self.all_drew = None;
-        }
-        let pos = head.pos();
-        let keys = Lanes(lanes).map(|lane| key(pos, lane as u8));
-        self.begin_keys.extend(keys);
-        self.starts.extend(Lanes(lanes).map(|lane| {
-            let (seed, words) = &mut known[lane];
+    /// Notes each start from here on, as those so far, which follow from the lanes' last ones.
+    fn spell_out_starts(&mut self, before: &[(u64, u64); 64]) {
+        let Some(drawn) = self.all_drew.take() else { return };
+        let mut known = *before;
+        self.starts.extend(self.begin_keys.iter().map(|key| {
+            let (seed, words) = &mut known[(key & 63) as usize];
             *words = words.wrapping_add(u64::from(drawn));
             Start { seed: *seed, words: *words, half: None }
         }));
@@ -166,12 +172,185 @@ impl Happened {
     /// Puts begins of one position into the order of lanes, with what stands for each of them.
     #[cold]
     fn sort_begins(&mut self, first_obs: &mut [u8]) {
-        let bytes = first_obs.len() / self.starts.len();
-        let mut order: Vec<usize> = (0..self.starts.len()).collect();
+        let mut order: Vec<usize> = (0..self.begin_keys.len()).collect();
         order.sort_by_key(|&at| self.begin_keys[at]);
-        self.starts = order.iter().map(|&at| self.starts[at]).collect();
+        self.begin_keys.sort_unstable();
+        if self.all_drew.is_none() {
+            self.starts = order.iter().map(|&at| self.starts[at]).collect();
+        }
+        if self.by_row {
+            self.kept_begins = order.iter().map(|&at| self.kept_begins[at]).collect();
+        }
+        let bytes = first_obs.len() / order.len();
         let rows: Vec<u8> = order.iter().flat_map(|&at| &first_obs[at * bytes..][..bytes]).copied().collect();
         first_obs.copy_from_slice(&rows);
-        self.begin_keys.sort_unstable();
+    }
+}
+
+/// The way through a buffer.
+struct Taking<'a, F> {
+    to: &'a mut Happened,
+    counter: Counter<'a>,
+    all: u64,
+    /// Which lanes step in the next row. Counted already is the rest of those that it says rest after an end.
+    rule: Rule,
+    /// Lanes that by rule rested in the last row so far.
+    rested: u64,
+    /// And the block's first lane.
+    sampling: (Sampling, u32),
+    /// Lanes whose current episode is kept.
+    keeps: u64,
+    ended: F,
+}
+
+impl<'a, F: FnMut(EndFacts)> Taking<'a, F> {
+    fn new(
+        to: &'a mut Happened,
+        buffer: &Buffer,
+        sampling: Sampling,
+        state: &'a mut BlockState,
+        ended: F,
+    ) -> Self {
+        let (mut keeps, mut begun) = (0, state.open);
+        for (lane, entry) in state.table.iter().enumerate() {
+            keeps |= u64::from(sampling.keeps(buffer.first_lane + lane as u32, entry.number)) << lane;
+            begun |= u64::from(entry.age > 0) << lane;
+        }
+        // A kept episode under way is present even if its lane rests, so that a block's last chunk knows every
+        // episode that was open.
+        to.present = keeps & begun;
+        let all = lane_bits(buffer.lanes);
+        let mut counter = Counter::new(state, all, buffer.opened_ms);
+        counter.rest(buffer.rule.skipped() & all, 1);
+        let sampling = (sampling, buffer.first_lane);
+        Self { to, counter, all, rule: buffer.rule, rested: 0, sampling, keeps, ended }
+    }
+
+    /// Adds the rows up to `rows`, in which the lanes stepped that the rule says.
+    #[inline(always)]
+    fn rows_until(&mut self, rows: u16) {
+        while self.to.stepped.len() < usize::from(rows) {
+            self.row(self.rule.expected() & self.all, 0);
+        }
+    }
+
+    #[inline(always)]
+    fn row(&mut self, stepped: u64, change: u64) {
+        let skipped = self.rule.skipped();
+        if (skipped ^ !stepped) & self.all != 0 {
+            self.counter.rest(self.all & !stepped & !skipped, 1);
+            self.counter.rest(self.all & stepped & skipped, -1);
+        }
+        self.counter.row();
+        self.to.stepped.push(stepped);
+        self.to.present |= stepped & self.keeps;
+        if self.to.by_row {
+            self.to.kept_rows.push(stepped & self.keeps);
+        }
+        self.rested = skipped;
+        self.rule.after_row(change);
+    }
+
+    #[inline(always)]
+    fn end(&mut self, head: Head, event: EndEvent) -> Result<(), Malformed> {
+        let (lane, lane_bit) = (usize::from(event.lane), 1 << event.lane);
+        if self.rule.skipped() & lane_bit != 0 {
+            // It ended before, since the last row; its rest is counted once.
+            self.counter.rest(lane_bit, -1);
+        }
+        let piece = self.counter.end(lane, usize::from(event.pos))?;
+        self.counter.rest_next(lane, self.rule.rests_after_end());
+        self.rule.ended |= lane_bit;
+        let (length, mut flags) = (piece.age, ends::NOT_KEPT);
+        let (sampling, first_lane) = self.sampling;
+        let lane = first_lane + u32::from(event.lane);
+        if self.keeps & lane_bit != 0 {
+            flags = ends::flags_of(&event, length);
+            self.to.present |= lane_bit;
+            self.to.windows_all += windows::between(piece.from_age, length);
+            if length.is_multiple_of(HASH_WINDOW_STEPS) && length > piece.from_age {
+                self.to.windows_at_end += 1;
+            }
+            let (outcome, total_reward) = (event.code & 15, event.total_reward);
+            (self.ended)(EndFacts { lane, number: piece.number, outcome, length, total_reward });
+        }
+        self.to.end_keys.push(head.key());
+        self.to.ends.push(Ended { event, length, flags });
+        if sampling.threshold().is_some() {
+            let keeps = sampling.keeps(lane, piece.number + 1);
+            self.keeps = self.keeps & !lane_bit | u64::from(keeps) << event.lane;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn begin(&mut self, head: Head, lane: usize, start: Start) -> Result<(), Malformed> {
+        self.counter.begin(lane, start)?;
+        self.to.begin_keys.push(key(head.pos(), lane as u8));
+        self.to.present |= self.keeps & 1 << lane;
+        if self.to.by_row {
+            self.to.kept_begins.push(self.keeps >> lane & 1 == 1);
+        }
+        Ok(())
+    }
+
+    /// Begins in `lanes` that follow from the lanes' last starts.
+    #[inline(always)]
+    fn begin_following(
+        &mut self,
+        head: Head,
+        lanes: u64,
+        before: &[(u64, u64); 64],
+    ) -> Result<(), Malformed> {
+        let drawn = head.drawn();
+        if self.to.all_drew != Some(drawn) {
+            if self.to.begin_keys.is_empty() {
+                self.to.all_drew = Some(drawn);
+            } else {
+                self.to.spell_out_starts(before);
+            }
+        }
+        for lane in Lanes(lanes) {
+            let last = self.counter.last_start(lane)?;
+            let start = Start { words: last.words.wrapping_add(u64::from(drawn)), half: None, ..last };
+            if self.to.all_drew.is_none() {
+                self.to.starts.push(start);
+            }
+            self.begin(head, lane, start)?;
+        }
+        Ok(())
+    }
+
+    /// A window hash; if the lane's episode ended in the same row, it is of that one.
+    fn window(&mut self, head: Head) {
+        let event = head.window();
+        let lane = usize::from(event.lane);
+        let ended = self.to.ends.iter().rev().take_while(|end| end.event.pos == event.pos);
+        let of_ended = ended.filter(|end| end.event.lane == event.lane).last();
+        let (age, kept) = match of_ended {
+            Some(end) => (end.length, end.flags & ends::OUTCOME_BITS != ends::NOT_KEPT),
+            None => {
+                let foreseen = self.rule.skipped() >> lane & 1;
+                (
+                    self.counter.age(lane, usize::from(event.pos)).wrapping_add(foreseen),
+                    self.keeps >> lane & 1 == 1,
+                )
+            }
+        };
+        if kept {
+            self.to.windows.push(Window { hash: event.hash, pos: event.pos, lane: event.lane, age });
+        }
+    }
+
+    /// After the last row.
+    fn finish(mut self) {
+        self.counter.rest(self.rule.skipped() & self.all, -1);
+        let to = self.to;
+        to.rule = self.rule;
+        self.counter.finish(to.stepped.len(), |piece| {
+            if self.keeps >> piece.lane & 1 == 1 {
+                to.windows_all += windows::between(piece.from_age, piece.age);
+            }
+        });
     }
 }

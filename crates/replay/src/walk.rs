@@ -1,6 +1,6 @@
 //! Counting through a chunk: which episode a row of a lane belongs to, and how old it is.
 //!
-//! The writer and every reader count with this one function, so that numbers, lengths and starts need not
+//! The writer and every reader count with this one [`Counter`], so that numbers, lengths and starts need not
 //! stand in the file.
 
 use rollhouse_core::{Lanes, Start, lane_bits};
@@ -25,16 +25,134 @@ pub(crate) struct Piece {
     pub(crate) to_row: usize,
 }
 
-/// What is met on the way, in order.
+/// Where the lanes of a block stand while a chunk's rows and events are gone through, each lane's in their order.
+pub(crate) struct Counter<'a> {
+    state: &'a mut BlockState,
+    /// Those counted.
+    lanes: u64,
+    /// Wall clock of the chunk.
+    ms: u64,
+    /// After `pos` rows, a lane's age is `pos - base`.
+    base: [i64; 64],
+    from_age: [u64; 64],
+    from_row: [usize; 64],
+}
+
+impl<'a> Counter<'a> {
+    /// Before the chunk's first row; leaves `state` behind the last one.
+    pub(crate) fn new(state: &'a mut BlockState, lanes: u64, ms: u64) -> Self {
+        let lanes = lanes & lane_bits(state.lanes);
+        let (mut base, mut from_age) = ([0; 64], [0; 64]);
+        for lane in Lanes(lanes) {
+            let entry = &mut state.table[lane];
+            base[lane] = -(entry.age as i64);
+            from_age[lane] = entry.age;
+            if entry.age == 0 {
+                entry.started_ms = ms;
+            }
+        }
+        Self { state, lanes, ms, base, from_age, from_row: [0; 64] }
+    }
+
+    /// Lanes whose episode has begun and not ended; means something where begins are recorded.
+    #[inline(always)]
+    pub(crate) const fn open(&self) -> u64 {
+        self.state.open
+    }
+
+    #[inline(always)]
+    pub(crate) fn age(&self, lane: usize, pos: usize) -> u64 {
+        (pos as i64 - self.base[lane]) as u64
+    }
+
+    /// A row follows.
+    #[inline(always)]
+    pub(crate) const fn row(&mut self) {
+        self.state.ended = 0;
+    }
+
+    /// Each of `lanes` rests in `rows` rows, or if that is negative, does not where it was said to.
+    #[inline(always)]
+    pub(crate) fn rest(&mut self, lanes: u64, rows: i64) {
+        for lane in Lanes(lanes) {
+            self.base[lane] += rows;
+        }
+    }
+
+    /// The lane rests in that many of the rows that come next.
+    #[inline(always)]
+    pub(crate) const fn rest_next(&mut self, lane: usize, rows: i64) {
+        self.base[lane] += rows;
+    }
+
+    /// The lane's episode ends after `pos` rows.
+    #[inline(always)]
+    pub(crate) fn end(&mut self, lane: usize, pos: usize) -> Result<Piece, Malformed> {
+        let age = self.age(lane, pos);
+        let entry = self.state.table.get_mut(lane).ok_or(BEYOND)?;
+        let piece = Piece {
+            lane,
+            number: entry.number,
+            start: entry.start,
+            started_ms: entry.started_ms,
+            from_age: self.from_age[lane],
+            age,
+            from_row: self.from_row[lane],
+            to_row: pos,
+        };
+        entry.number = entry.number.wrapping_add(1);
+        entry.started_ms = self.ms;
+        self.base[lane] = pos as i64;
+        self.from_age[lane] = 0;
+        self.from_row[lane] = pos;
+        self.state.open &= !(1 << lane);
+        self.state.ended |= 1 << lane;
+        Ok(piece)
+    }
+
+    /// An episode begins in the lane; gives its number.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, lane: usize, start: Start) -> Result<u64, Malformed> {
+        let entry = self.state.table.get_mut(lane).ok_or(BEYOND)?;
+        entry.start = start;
+        self.state.open |= 1 << lane;
+        Ok(entry.number)
+    }
+
+    /// Where the lane's last episode started.
+    #[inline(always)]
+    pub(crate) fn last_start(&self, lane: usize) -> Result<Start, Malformed> {
+        self.state.table.get(lane).map(|entry| entry.start).ok_or(BEYOND)
+    }
+
+    /// After the last of `rows` rows; gives what is still open, or not yet begun, in each lane.
+    pub(crate) fn finish(self, rows: usize, mut rest: impl FnMut(Piece)) {
+        let Self { state, lanes, base, from_age, from_row, .. } = self;
+        for lane in Lanes(lanes) {
+            let entry = &mut state.table[lane];
+            entry.age = (rows as i64 - base[lane]) as u64;
+            rest(Piece {
+                lane,
+                number: entry.number,
+                start: entry.start,
+                started_ms: entry.started_ms,
+                from_age: from_age[lane],
+                age: entry.age,
+                from_row: from_row[lane],
+                to_row: rows,
+            });
+        }
+    }
+}
+
+/// What a reader meets on the way, in order.
 pub(crate) trait Visit {
-    /// Row `pos - 1`: after it, a lane's age is `pos - base[lane]`.
-    fn row(&mut self, _pos: usize, _stepped: u64, _base: &[i64; 64]) {}
-    /// Begin `index` of the chunk opens this episode.
-    fn begin(&mut self, _index: usize, _lane: usize, _number: u64) {}
-    /// End `index` of the chunk closes this episode.
-    fn end(&mut self, index: usize, piece: Piece);
+    /// The next begin of the chunk opens this episode.
+    fn begin(&mut self, lane: usize, number: u64);
+    /// The next end of the chunk closes this episode.
+    fn end(&mut self, piece: Piece);
     /// Still open, or not yet begun, after the last row.
-    fn rest(&mut self, _piece: Piece) {}
+    fn rest(&mut self, piece: Piece);
 }
 
 /// Position and lane of an event as one number: events of a chunk stand in its order.
@@ -67,27 +185,25 @@ pub(crate) fn walk(
     events: Events<'_>,
     visit: &mut impl Visit,
 ) -> Result<(), Malformed> {
-    let lanes = lanes & lane_bits(state.lanes);
-    let mut walker = Walker::new(state, lanes, events);
+    let counter = Counter::new(state, lanes, events.ms);
+    let mut walker = Walker::new(counter, events);
     walker.events_at(0, visit)?;
     for (pos, &stepped) in (1..).zip(events.stepped) {
-        for lane in Lanes(lanes & !stepped) {
-            walker.base[lane] += 1;
-        }
-        walker.state.ended = 0;
-        visit.row(pos, stepped, &walker.base);
+        walker.counter.rest(walker.counter.lanes & !stepped, 1);
+        walker.counter.row();
         walker.events_at(pos, visit)?;
     }
-    walker.finish(lanes, visit)
+    if walker.end < events.ends.len() || walker.begin < events.begins.len() {
+        return Err(Malformed("event after the last row"));
+    }
+    walker.counter.finish(events.stepped.len(), |piece| visit.rest(piece));
+    Ok(())
 }
 
+/// The way through the events of a chunk as they stand in it.
 struct Walker<'a, 'b> {
-    state: &'a mut BlockState,
+    counter: Counter<'a>,
     events: Events<'b>,
-    /// After row `pos - 1`, a lane's age is `pos - base`.
-    base: [i64; 64],
-    from_age: [u64; 64],
-    from_row: [usize; 64],
     /// Ends and begins behind it.
     end: usize,
     begin: usize,
@@ -97,18 +213,9 @@ struct Walker<'a, 'b> {
 }
 
 impl<'a, 'b> Walker<'a, 'b> {
-    fn new(state: &'a mut BlockState, lanes: u64, events: Events<'b>) -> Self {
-        let (mut base, mut from_age) = ([0; 64], [0; 64]);
-        for lane in Lanes(lanes) {
-            let entry = &mut state.table[lane];
-            base[lane] = -(entry.age as i64);
-            from_age[lane] = entry.age;
-            if entry.age == 0 {
-                entry.started_ms = events.ms;
-            }
-        }
+    fn new(counter: Counter<'a>, events: Events<'b>) -> Self {
         let (next_end, next_begin) = (key_at(events.ends, 0), key_at(events.begins, 0));
-        Self { state, events, base, from_age, from_row: [0; 64], end: 0, begin: 0, next_end, next_begin }
+        Self { counter, events, end: 0, begin: 0, next_end, next_begin }
     }
 
     /// What happened after `pos` rows.
@@ -137,31 +244,12 @@ impl<'a, 'b> Walker<'a, 'b> {
 
     #[inline(always)]
     fn is_open(&self, key: u32) -> bool {
-        self.state.open >> (key & 63) & 1 == 1
+        self.counter.open() >> (key & 63) & 1 == 1
     }
 
     #[inline(always)]
     fn take_end(&mut self, pos: usize, visit: &mut impl Visit) -> Result<(), Malformed> {
-        let lane = (self.next_end & 63) as usize;
-        let entry = self.state.table.get_mut(lane).ok_or(BEYOND)?;
-        let piece = Piece {
-            lane,
-            number: entry.number,
-            start: entry.start,
-            started_ms: entry.started_ms,
-            from_age: self.from_age[lane],
-            age: (pos as i64 - self.base[lane]) as u64,
-            from_row: self.from_row[lane],
-            to_row: pos,
-        };
-        entry.number = entry.number.wrapping_add(1);
-        entry.started_ms = self.events.ms;
-        self.base[lane] = pos as i64;
-        self.from_age[lane] = 0;
-        self.from_row[lane] = pos;
-        self.state.open &= !(1 << lane);
-        self.state.ended |= 1 << lane;
-        visit.end(self.end, piece);
+        visit.end(self.counter.end((self.next_end & 63) as usize, pos)?);
         self.end += 1;
         self.next_end = key_at(self.events.ends, self.end);
         Ok(())
@@ -170,36 +258,10 @@ impl<'a, 'b> Walker<'a, 'b> {
     #[inline(always)]
     fn take_begin(&mut self, visit: &mut impl Visit) -> Result<(), Malformed> {
         let lane = (self.next_begin & 63) as usize;
-        let entry = self.state.table.get_mut(lane).ok_or(BEYOND)?;
-        entry.start = *self.events.starts.get(self.begin).ok_or(Malformed("begin without a start"))?;
-        self.state.open |= 1 << lane;
-        visit.begin(self.begin, lane, entry.number);
+        let start = *self.events.starts.get(self.begin).ok_or(Malformed("begin without a start"))?;
+        visit.begin(lane, self.counter.begin(lane, start)?);
         self.begin += 1;
         self.next_begin = key_at(self.events.begins, self.begin);
-        Ok(())
-    }
-
-    /// After the last row.
-    fn finish(self, lanes: u64, visit: &mut impl Visit) -> Result<(), Malformed> {
-        let Self { state, events, base, from_age, from_row, .. } = self;
-        if self.end < events.ends.len() || self.begin < events.begins.len() {
-            return Err(Malformed("event after the last row"));
-        }
-        let rows = events.stepped.len();
-        for lane in Lanes(lanes) {
-            let entry = &mut state.table[lane];
-            entry.age = (rows as i64 - base[lane]) as u64;
-            visit.rest(Piece {
-                lane,
-                number: entry.number,
-                start: entry.start,
-                started_ms: entry.started_ms,
-                from_age: from_age[lane],
-                age: entry.age,
-                from_row: from_row[lane],
-                to_row: rows,
-            });
-        }
         Ok(())
     }
 }
