@@ -1,5 +1,7 @@
 //! From a raw buffer to a chunk's payload; runs on the writer thread.
 
+use std::borrow::Cow;
+
 use rollhouse_core::limits::HASH_WINDOW_STEPS;
 use rollhouse_core::{Lanes, lane_bits};
 
@@ -163,12 +165,10 @@ impl Encoder {
     fn put_ends(&mut self, present: u64) {
         let out = &mut self.columns[column::ENDS];
         let happened = &self.happened;
-        let count = stored(&happened.end_keys, present);
+        let count = put_keys(out, &happened.end_keys, present);
         if count == 0 {
             return;
         }
-        put_varint(out, count as u64);
-        put_keys(out, &happened.end_keys, present);
         self.flags.clear();
         self.flags.extend(happened.ends.iter().map(|end| end.flags));
         if count < happened.ends.len() {
@@ -235,12 +235,10 @@ impl Encoder {
     fn put_begins(&mut self, before: &BlockState, present: u64) {
         let out = &mut self.columns[column::BEGINS];
         let happened = &self.happened;
-        let count = stored(&happened.begin_keys, present);
+        let count = put_keys(out, &happened.begin_keys, present);
         if count == 0 {
             return;
         }
-        put_varint(out, count as u64);
-        put_keys(out, &happened.begin_keys, present);
         if let Some(drawn) = happened.all_drew {
             let head = zigzag(i64::from(drawn)) << begins::FLAG_BITS;
             if head < 0x80 {
@@ -315,33 +313,41 @@ const fn is_present(key: u32, present: u64) -> bool {
     present >> (key & 63) & 1 == 1
 }
 
-/// How many events of those keys are of lanes in `present`.
-fn stored(keys: &[u32], present: u64) -> usize {
-    if present == u64::MAX {
-        keys.len()
-    } else {
-        keys.iter().filter(|key| is_present(**key, present)).count()
+/// Appends the keys of lanes in `present`: their number, then each one's difference from the one before. Gives the
+/// number; nothing is appended if it is 0.
+fn put_keys(out: &mut Vec<u8>, keys: &[u32], present: u64) -> usize {
+    let mut keys = Cow::Borrowed(keys);
+    if present != u64::MAX && !keys.iter().all(|key| is_present(*key, present)) {
+        keys.to_mut().retain(|key| is_present(*key, present));
     }
+    if keys.is_empty() {
+        return 0;
+    }
+    put_varint(out, keys.len() as u64);
+    let mut last = 0;
+    let (groups, rest) = keys.as_chunks::<KEYS_AT_ONCE>();
+    for group in groups {
+        let mut differences = *group;
+        differences[0] -= last;
+        for (difference, before) in differences[1..].iter_mut().zip(group) {
+            *difference -= before;
+        }
+        last = group[KEYS_AT_ONCE - 1];
+        if differences.iter().fold(0, |any, difference| any | difference) < 0x80 {
+            out.extend_from_slice(&differences.map(|difference| difference as u8));
+        } else {
+            differences.iter().for_each(|&difference| put_varint(out, u64::from(difference)));
+        }
+    }
+    for &key in rest {
+        put_varint(out, u64::from(key - last));
+        last = key;
+    }
+    keys.len()
 }
 
-/// Appends the keys of lanes in `present` as differences.
-fn put_keys(out: &mut Vec<u8>, keys: &[u32], present: u64) {
-    let (mut at, mut last) = (out.len(), 0);
-    // A key has 19 bits.
-    out.resize(at + 3 * keys.len(), 0);
-    for &key in keys.iter().filter(|key| is_present(**key, present)) {
-        let mut rest = key - last;
-        last = key;
-        while rest >= 0x80 {
-            out[at] = rest as u8 | 0x80;
-            at += 1;
-            rest >>= 7;
-        }
-        out[at] = rest as u8;
-        at += 1;
-    }
-    out.truncate(at);
-}
+/// Keys whose differences are taken together, and mostly are a byte each.
+const KEYS_AT_ONCE: usize = 16;
 
 fn scores_until<'a>(
     scores: &mut std::iter::Peekable<impl Iterator<Item = &'a (u32, f64)>>,
