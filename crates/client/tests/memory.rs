@@ -434,6 +434,10 @@ fn a_session_in_shared_memory_that_hangs_is_given_up_at_its_deadline_and_another
     let error = pool.step().unwrap_err();
     assert!(matches!(error, StepError::AllLost { .. }), "{error}");
     assert_eq!(pool.loss(0), Some(Outcome::Interrupted(Interruption::Hung)));
+    // They stay lost: begun anew they would hang again, and take another thread with them.
+    let error = pool.reset(&Reset::all()).unwrap_err();
+    assert!(matches!(error, StepError::AllLost { .. }), "{error}");
+    assert_eq!(pool.loss(0), Some(Outcome::Interrupted(Interruption::Hung)));
     let other = request("test/Faulty-v0", AutoresetMode::NextStep, Transport::Shm);
     let mut pool = nodes.connect().open_pool(other).unwrap();
     compare(&mut pool, &mut engine("test/Faulty-v0", Autoreset::NextStep), false, 20);
