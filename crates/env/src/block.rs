@@ -155,7 +155,14 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> BatchEnv for
     }
 
     fn state_hashes(&self, lanes: u64, out: &mut [u32; BLOCK_LANES]) {
-        self.target.run(HashLanes { table: &self.lanes, lanes: lanes & lane_bits(self.lanes()), out });
+        let mut lanes = Lanes(lanes & lane_bits(self.lanes()));
+        // Most steps end few episodes, for which vectors do not pay.
+        for lane in lanes.by_ref().take(BLOCK_LANES / 4) {
+            out[lane % BLOCK_LANES] = hash_one(&self.lanes.lane(lane % BLOCK_LANES));
+        }
+        if lanes.0 != 0 {
+            self.target.run(HashLanes { table: &self.lanes, lanes: lanes.0, out });
+        }
     }
 
     fn state(&self, lane: usize) -> Result<Vec<f64>, StateError> {
@@ -296,18 +303,12 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> Kernel for H
 
     #[inline(always)]
     fn run(self) {
-        if self.lanes.count_ones() as usize > BLOCK_LANES / 4 {
-            // All of them at once as vector code, into a copy because other places must not change.
-            let mut hashes = [0; BLOCK_LANES];
-            hash_rows(&self.table.state, &mut hashes);
-            for (lane, hash) in hashes.iter().enumerate() {
-                let wanted = self.lanes >> lane & 1 == 1;
-                self.out[lane] = if wanted { *hash } else { self.out[lane] };
-            }
-        } else {
-            for lane in Lanes(self.lanes) {
-                self.out[lane] = hash_one(&self.table.lane(lane));
-            }
+        // All of them at once as vector code, into a copy because other places must not change.
+        let mut hashes = [0; BLOCK_LANES];
+        hash_rows(&self.table.state, &mut hashes);
+        for (lane, hash) in hashes.iter().enumerate() {
+            let wanted = self.lanes >> lane & 1 == 1;
+            self.out[lane] = if wanted { *hash } else { self.out[lane] };
         }
     }
 }
