@@ -382,13 +382,18 @@ impl Block {
         let now_ms = turn.now_ms;
         recorder.row(Row { stepped, actions, obs: &obs, rewards: columns.rewards, infos: &infos, now_ms });
         let (due, over) = (self.episodes.window_due(stepped), done.terminated | done.truncated);
+        // Not in the block's own: with thousands of lanes that would have to be fetched for each row.
+        let mut hashes = [0; BLOCK_LANES];
         if due | over != 0 {
-            env.state_hashes(due | over, &mut self.hashes);
+            env.state_hashes(due | over, &mut hashes);
         }
         for lane in Lanes(due) {
-            recorder.window(lane, self.hashes[lane]);
+            recorder.window(lane, hashes[lane]);
         }
-        recorder.end_each(done.terminated, done.truncated, self.episodes.returns(), &self.hashes);
+        recorder.end_each(done.terminated, done.truncated, self.episodes.returns(), &hashes);
+        if self.logs {
+            *self.hashes = hashes;
+        }
     }
 
     /// Ends an episode from outside and tells the recorder.
