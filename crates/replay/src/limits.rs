@@ -9,9 +9,8 @@ pub const CHUNK_AGE_MS: u64 = 100;
 pub const CHUNK_ROWS: usize = 4096;
 /// Bytes of one record's payload. One row of a trace or full recording must fit.
 pub const MAX_PAYLOAD_BYTES: usize = 256 << 20;
-/// Spare buffers of a run beside two per block: how far stepping may run ahead of the writer. At 200 million steps of
-/// CartPole a second some 30 ms, because a file system may hold up a write for longer than ten.
-pub const SPARE_BUFFERS: usize = 512;
+/// Spare buffers of a run beside two per block: how far stepping may run ahead of the writer.
+pub const SPARE_BUFFERS: usize = 64;
 /// Bytes the spare buffers of a run may take together; two may be made whatever their size.
 pub const SPARE_BYTES: usize = 16 << 20;
 /// Bytes the spare buffers of all runs of a recorder may take together; two of each run may be made beyond it.
