@@ -53,7 +53,6 @@ class EmbeddedVectorEnv(NativeVectorEnv):
     """
 
     recording: Recording | None
-    transport = "embedded"
 
     def __init__(
         self,
@@ -119,6 +118,11 @@ class EmbeddedVectorEnv(NativeVectorEnv):
         self.recording = None if where is None else Recording(Path(where[0]), where[1])
         if record:
             _RECORDING.add(self)
+
+    @property
+    def transport(self) -> str:
+        """``"embedded"``: lanes are stepped in this process."""
+        return "embedded"
 
     @property
     def threads(self) -> int:

@@ -46,11 +46,9 @@ class NativeVectorEnv(VectorEnv):
 
     Attributes:
         copies: As ``copy`` was given.
-        transport: How this process and the lanes talk: ``"embedded"``, ``"shm"``, ``"quic"`` or ``"mixed"``.
     """
 
     copies: bool
-    transport: str
 
     # Set before `_adopt`.
     _env_spec: Mapping[str, Any]
@@ -68,6 +66,11 @@ class NativeVectorEnv(VectorEnv):
         if type(self).step is NativeVectorEnv.step:
             # Saves a call of Python's per step: a twentieth of a small batch.
             self.step = self._native_step  # type: ignore[method-assign]
+
+    @property
+    def transport(self) -> str:
+        """How this process and the lanes talk: ``"embedded"``, ``"shm"``, ``"quic"`` or ``"mixed"``."""
+        raise NotImplementedError
 
     def step(self, actions: Any) -> Step:
         """As ``VectorEnv.step``; fastest with a C-contiguous array of the action space's own dtype."""
