@@ -186,7 +186,7 @@ impl Memory {
     /// Spans are computed by `columns.rs` alone; this is the second look that makes a mistake there a panic
     /// instead of undefined behaviour.
     #[inline]
-    pub(crate) fn check(&self, span: Span) {
+    fn check(&self, span: Span) {
         let size = span.dtype.size();
         assert!(span.offset.is_multiple_of(size), "a span must be aligned");
         let end = span.offset + span.elements * size;
