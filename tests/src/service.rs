@@ -83,9 +83,14 @@ impl Service {
         self.child.wait().expect("a child can be waited for");
     }
 
-    /// Waits for its end, and gives its exit code; `None` if a signal ended it.
+    /// Waits for its end, and gives its exit code; `None` if a signal ended it. Prints what it said, for whoever looks
+    /// into a test that fails.
+    #[expect(clippy::print_stdout, reason = "seen only when the test fails")]
     pub fn code(mut self) -> Option<i32> {
-        self.child.wait().expect("a child can be waited for").code()
+        let status = self.child.wait().expect("a child can be waited for");
+        self.heard.extend(self.stderr.iter());
+        println!("{}", self.heard.join("\n"));
+        status.code()
     }
 
     /// Asks it to end, as an operator does, and waits for that. Fails the test if it panicked.
