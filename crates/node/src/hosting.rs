@@ -298,11 +298,12 @@ impl Hosting {
     pub(crate) async fn moved_away(&self) {
         let movable = |hosted: &Hosted| matches!(hosted, Hosted::Owned(owned) if owned.is_movable());
         while self.table().attended().iter().any(movable) {
-            tokio::time::sleep(MOVED_LOOK).await;
+            tokio::time::sleep(LEAVING_LOOK).await;
         }
     }
 
-    /// Ends every session; their open episodes end as `evicted`. Returns when all have ended.
+    /// Ends every session; their open episodes end as `evicted`. Returns when all have ended, also those that are being
+    /// ended for another reason. To be called once no new ones are taken.
     pub(crate) async fn evict_all(self: &Arc<Self>) {
         let all = self.table().all();
         let mut ending = tokio::task::JoinSet::new();
@@ -315,6 +316,9 @@ impl Hosting {
             });
         }
         while ending.join_next().await.is_some() {}
+        while self.sessions() > 0 {
+            tokio::time::sleep(LEAVING_LOOK).await;
+        }
     }
 
     /// Sessions here, whatever their stage.
@@ -447,8 +451,8 @@ fn gone_by(exit: Option<&Exit>, asked: EndCause) -> Gone {
 /// Room comes when another session ends.
 const ROOM_RETRY_MS: u64 = 1_000;
 
-/// How often a leaving node looks whether its sessions have moved.
-const MOVED_LOOK: Duration = Duration::from_millis(20);
+/// How often a leaving node looks whether its sessions have moved, and whether others have ended them.
+const LEAVING_LOOK: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {
@@ -543,6 +547,34 @@ mod tests {
         let (ends, _) = hosting.ends();
         assert_eq!((ends[0].session, ends[0].cause, hosting.sessions()), (open.session, EndCause::Closed, 0));
         let_go.send(()).unwrap();
+    }
+
+    #[test]
+    fn evicting_waits_for_sessions_that_somebody_else_is_ending() {
+        let node = Node::start().unwrap();
+        let hosting = hosting(Registry::builtin(), &node, Duration::from_secs(30));
+        let open = open("test/Faulty-v0");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let (let_go, go) = sync_channel::<()>(1);
+        runtime.block_on(async {
+            hosting.open(&open).await.unwrap();
+            drop(hosting.executor.submit(move || go.recv().unwrap(), Box::new(|| false)).unwrap());
+            let gone = Gone { cause: EndCause::Closed, detail: String::new() };
+            let evicted = async {
+                hosting.evict_all().await;
+                assert_eq!(hosting.sessions(), 0);
+            };
+            let worker = async {
+                // Time for who would not wait.
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+                let_go.send(()).unwrap();
+            };
+            let ending = hosting.end(open.session, open.incarnation, gone);
+            let (end, (), ()) = tokio::join!(biased; ending, evicted, worker);
+            assert_eq!(end.unwrap().cause, EndCause::Closed);
+        });
     }
 
     #[test]
