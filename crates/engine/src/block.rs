@@ -724,7 +724,9 @@ mod tests {
             step.rewards.fill(1.0);
             Ended::default()
         }
-        fn state_hashes(&self, _: u64, _: &mut [u32; BLOCK_LANES]) {}
+        fn state_hash(&self, _: usize) -> u32 {
+            0
+        }
     }
 
     struct Rig {

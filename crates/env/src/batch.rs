@@ -57,9 +57,15 @@ pub trait BatchEnv: Send {
     /// the space (an integer in range; floats finite, but maybe out of bounds); others are arbitrary.
     fn step(&mut self, step: BlockStep<'_, '_>) -> Ended;
 
-    /// Writes the hash of the exact state bits of each lane of `lanes` to its place in `out`. The hash of a
-    /// lost lane means nothing.
-    fn state_hashes(&self, lanes: u64, out: &mut [u32; BLOCK_LANES]);
+    /// The hash of the exact state bits of a lane. That of a lost lane means nothing.
+    fn state_hash(&self, lane: usize) -> u32;
+
+    /// The same of each lane of `lanes`, to its place in `out`.
+    fn state_hashes(&self, lanes: u64, out: &mut [u32; BLOCK_LANES]) {
+        for lane in Lanes(lanes & lane_bits(self.lanes())) {
+            out[lane] = self.state_hash(lane);
+        }
+    }
 
     /// Makes lost lanes of `lanes` anew, with the options they had; returns those that can be used again,
     /// which then have to be reset before they are stepped. Their generators go on where they stood when

@@ -154,11 +154,15 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> BatchEnv for
         Ended { terminated, truncated: 0, lost: 0 }
     }
 
+    fn state_hash(&self, lane: usize) -> u32 {
+        hash_one(&self.lanes.lane(lane % BLOCK_LANES))
+    }
+
     fn state_hashes(&self, lanes: u64, out: &mut [u32; BLOCK_LANES]) {
         let mut lanes = Lanes(lanes & lane_bits(self.lanes()));
-        // Most steps end few episodes, for which vectors do not pay.
+        // Mostly they are few, for which vectors do not pay.
         for lane in lanes.by_ref().take(BLOCK_LANES / 4) {
-            out[lane % BLOCK_LANES] = hash_one(&self.lanes.lane(lane % BLOCK_LANES));
+            out[lane % BLOCK_LANES] = self.state_hash(lane);
         }
         if lanes.0 != 0 {
             self.target.run(HashLanes { table: &self.lanes, lanes: lanes.0, out });

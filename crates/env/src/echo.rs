@@ -1,6 +1,5 @@
 //! Echo-v0: a wide observation made of the actions, for measuring what carries them.
 
-use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
     ColumnMut, ColumnSpec, DType, Determinism, EnvSpec, Lanes, Role, Space, Start, StateHasher, lane_bits,
 };
@@ -136,13 +135,10 @@ impl BatchEnv for Echo {
         Ended::default()
     }
 
-    fn state_hashes(&self, lanes: u64, out: &mut [u32; BLOCK_LANES]) {
-        for lane in Lanes(lanes & lane_bits(self.lanes.len())) {
-            let Lane { steps, action, .. } = &self.lanes[lane];
-            let hasher = StateHasher::new().word(*steps);
-            out[lane] =
-                action.iter().fold(hasher, |hasher, value| hasher.word(u64::from(value.to_bits()))).finish();
-        }
+    fn state_hash(&self, lane: usize) -> u32 {
+        let Lane { steps, action, .. } = &self.lanes[lane];
+        let hasher = StateHasher::new().word(*steps);
+        action.iter().fold(hasher, |hasher, value| hasher.word(u64::from(value.to_bits()))).finish()
     }
 
     /// Steps of the episode, then the last action.

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use rollhouse_core::limits::{BLOCK_LANES, MAX_OBS_COLUMNS};
+use rollhouse_core::limits::MAX_OBS_COLUMNS;
 use rollhouse_core::{ColumnMut, Lanes, Options, Start, lane_bits};
 
 use crate::{BatchEnv, BlockStep, Ended, Env, Generator, Image, MakeError, RenderError, StateError};
@@ -122,12 +122,8 @@ impl<E: Env> BatchEnv for PerLane<E> {
         ended
     }
 
-    fn state_hashes(&self, lanes: u64, out: &mut [u32; BLOCK_LANES]) {
-        for lane in Lanes(lanes & lane_bits(self.lanes.len())) {
-            if let Some(env) = &self.lanes[lane].env {
-                out[lane] = env.state_hash();
-            }
-        }
+    fn state_hash(&self, lane: usize) -> u32 {
+        self.lanes[lane].env.as_ref().map_or(0, Env::state_hash)
     }
 
     fn revive(&mut self, lanes: u64) -> u64 {

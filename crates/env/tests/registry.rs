@@ -59,7 +59,9 @@ impl BatchEnv for Idle {
     fn step(&mut self, _: rollhouse_env::BlockStep<'_, '_>) -> rollhouse_env::Ended {
         rollhouse_env::Ended::default()
     }
-    fn state_hashes(&self, _: u64, _: &mut [u32; BLOCK_LANES]) {}
+    fn state_hash(&self, _: usize) -> u32 {
+        0
+    }
 }
 
 fn idle(id: &str) -> EnvEntry {

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use rollhouse_arena::Rows;
-use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnData, DType, Interruption, Lanes, SeedSchedule, Start};
 
 use super::{Block, Turn, keep_observations};
@@ -143,11 +142,7 @@ impl Block {
 
     fn compare(&mut self, lane: usize, wanted: u32) -> Result<(), ResumeError> {
         self.refuse_idle(lane)?;
-        let mut hashes = [0; BLOCK_LANES];
-        if let Some(env) = &self.env {
-            env.state_hashes(1 << lane, &mut hashes);
-        }
-        let found = hashes[lane];
+        let found = self.env.as_ref().map_or(0, |env| env.state_hash(lane));
         if found == wanted {
             return Ok(());
         }

@@ -9,7 +9,6 @@
 //! compared with MinAtar's: the ball starts in any column; it enters a brick's cell as it breaks it; new rows come
 //! when it next leaves the paddle.
 
-use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
     BoxSpace, ColumnMut, DType, Determinism, EnvSpec, Lanes, OptionSpec, OptionValue, Options, Space, Start,
     lane_bits,
@@ -149,10 +148,8 @@ impl BatchEnv for Breakout {
         ended
     }
 
-    fn state_hashes(&self, lanes: u64, out: &mut [u32; BLOCK_LANES]) {
-        for lane in Lanes(lanes & lane_bits(self.games.len())) {
-            out[lane] = self.games[lane].hash();
-        }
+    fn state_hash(&self, lane: usize) -> u32 {
+        self.games[lane].hash()
     }
 
     fn state(&self, lane: usize) -> Result<Vec<f64>, StateError> {
