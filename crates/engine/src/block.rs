@@ -16,7 +16,7 @@ use rollhouse_core::{
     lane_bits, per_episode_seed,
 };
 use rollhouse_env::{BatchEnv, BlockStep, Target};
-use rollhouse_replay::{BlockRecorder, End, Row};
+use rollhouse_replay::{BlockRecorder, End, Finish, Row};
 
 use crate::config::Autoreset;
 use crate::episodes::Episodes;
@@ -275,14 +275,14 @@ impl Block {
         spread(reset, columns.reset);
         laps.lap(Phase::Step);
         if self.recorder.is_some() {
-            self.record(columns, Moves { stepped, reset, ..moves }, done, turn);
+            self.record_row(columns, Moves { stepped, reset, ..moves }, turn);
         }
-        if self.logs {
-            self.log_hashes(stepped & !over);
+        let shows = self.recorder.is_some() || self.logs;
+        let due = if shows { self.episodes.window_due(stepped) } else { 0 };
+        if due != 0 {
+            self.show_hashes(due, over);
         }
-        for lane in Lanes(over) {
-            self.end_episode(lane, done.outcome(lane));
-        }
+        self.end_each(over, done);
         laps.lap(Phase::Record);
         self.waiting = self.waiting & !reset | over;
         self.begin_episodes(reset, columns.obs);
@@ -370,10 +370,10 @@ impl Block {
         }
     }
 
-    /// Shows the recorder one row, its hash windows and the episodes that are over; takes their hashes.
+    /// Shows the recorder one row.
     #[inline]
-    fn record(&mut self, columns: &BlockRows<'_, '_>, moves: Moves<'_>, done: Done, turn: Turn) {
-        let (Some(recorder), Some(env)) = (&mut self.recorder, &self.env) else { return };
+    fn record_row(&mut self, columns: &BlockRows<'_, '_>, moves: Moves<'_>, turn: Turn) {
+        let Some(recorder) = &mut self.recorder else { return };
         let Moves { actions, stepped, .. } = moves;
         let (mut obs, mut infos) = (ObsRefs::new(), ObsRefs::new());
         if recorder.wants_observations() {
@@ -381,18 +381,61 @@ impl Block {
         }
         let now_ms = turn.now_ms;
         recorder.row(Row { stepped, actions, obs: &obs, rewards: columns.rewards, infos: &infos, now_ms });
-        let (due, over) = (self.episodes.window_due(stepped), done.terminated | done.truncated);
-        // Not in the block's own: with thousands of lanes that would have to be fetched for each row.
-        let mut hashes = [0; BLOCK_LANES];
-        if due | over != 0 {
-            env.state_hashes(due | over, &mut hashes);
+    }
+
+    /// Shows the hashes of lanes that have just stepped to the recorder, and to the log those of lanes that play on.
+    #[inline(never)]
+    fn show_hashes(&mut self, due: u64, over: u64) {
+        let Some(env) = &self.env else { return };
+        env.state_hashes(due, &mut self.hashes);
+        if let Some(recorder) = &mut self.recorder {
+            Lanes(due).for_each(|lane| recorder.window(lane, self.hashes[lane]));
         }
-        for lane in Lanes(due) {
-            recorder.window(lane, hashes[lane]);
-        }
-        recorder.end_each(done.terminated, done.truncated, self.episodes.returns(), &hashes);
         if self.logs {
-            *self.hashes = hashes;
+            let hash =
+                |lane| LogEvent::Hash { lane: (self.rows.start + lane) as u32, hash: self.hashes[lane] };
+            self.log(Lanes(due & !over).map(hash));
+        }
+    }
+
+    /// Ends the episodes of `over`, as `done` says, and tells the recorder.
+    #[inline]
+    fn end_each(&mut self, over: u64, done: Done) {
+        if done.truncated & over == 0 {
+            // The usual case, for which nothing is asked lane by lane.
+            self.end_by(over, |_| (true, false));
+        } else {
+            self.end_truncated(over, done);
+        }
+        self.retire(over);
+    }
+
+    #[inline(never)]
+    fn end_truncated(&mut self, over: u64, done: Done) {
+        self.end_by(over, |lane| (done.terminated >> lane & 1 == 1, done.truncated >> lane & 1 == 1));
+    }
+
+    /// The same; `flags` says of each lane whether its episode was terminated and whether it was truncated.
+    #[inline(always)]
+    fn end_by(&mut self, over: u64, flags: impl Fn(usize) -> (bool, bool)) {
+        let Self { env, recorder, episodes, stats, .. } = self;
+        episodes.close(over);
+        let mut end = |lane| {
+            let ((terminated, truncated), finished) = (flags(lane), episodes.finish(lane));
+            stats.episode(Outcome::Finished { terminated, truncated }, finished);
+            finished.total_reward
+        };
+        match (recorder, env) {
+            (Some(recorder), Some(env)) => recorder.finish_each(over, |lane| {
+                let hash = env.state_hash(lane);
+                let (terminated, truncated) = flags(lane);
+                Finish { terminated, truncated, total_reward: end(lane), hash }
+            }),
+            _ => {
+                for lane in Lanes(over) {
+                    end(lane);
+                }
+            }
         }
     }
 
@@ -411,10 +454,15 @@ impl Block {
     fn end_episode(&mut self, lane: usize, outcome: Outcome) {
         let finished = self.episodes.end(lane);
         self.stats.episode(outcome, finished);
-        if let Some(quota) = &self.quota
-            && self.episodes.next_number(lane) >= quota[lane]
-        {
-            self.retired |= 1 << lane;
+        self.retire(1 << lane);
+    }
+
+    /// Lets those of `lanes`, whose episodes are over, that have played their quota play no more.
+    #[inline]
+    fn retire(&mut self, lanes: u64) {
+        let Some(quota) = &self.quota else { return };
+        for lane in Lanes(lanes) {
+            self.retired |= u64::from(self.episodes.next_number(lane) >= quota[lane]) << lane;
         }
     }
 
@@ -495,24 +543,6 @@ impl Block {
             let whole = Lanes(others).filter(|&lane| self.starts[lane].half.is_none());
             self.untouched |= whole.fold(0, |mask, lane| mask | u64::from(words.is_some()) << lane);
         }
-    }
-
-    /// Logs the hashes that are due of the lanes that have just stepped and play on.
-    fn log_hashes(&mut self, playing: u64) {
-        let due = self.episodes.window_due(playing);
-        if due == 0 {
-            return;
-        }
-        if let (Some(env), None) = (&self.env, &self.recorder) {
-            // With a recorder they were taken for it just now.
-            env.state_hashes(due, &mut self.hashes);
-        }
-        self.log(
-            Lanes(due).map(|lane| LogEvent::Hash {
-                lane: (self.rows.start + lane) as u32,
-                hash: self.hashes[lane],
-            }),
-        );
     }
 
     fn log(&self, events: impl Iterator<Item = LogEvent>) {
@@ -649,16 +679,6 @@ struct Done {
     terminated: u64,
     truncated: u64,
     lost: u64,
-}
-
-impl Done {
-    #[inline]
-    const fn outcome(&self, lane: usize) -> Outcome {
-        Outcome::Finished {
-            terminated: self.terminated >> lane & 1 == 1,
-            truncated: self.truncated >> lane & 1 == 1,
-        }
-    }
 }
 
 #[inline]

@@ -109,15 +109,26 @@ impl Episodes {
     }
 
     /// Ends the lane's open episode.
-    #[inline]
     pub(crate) fn end(&mut self, lane: usize) -> Finished {
-        let (bit, row) = (1 << lane, self.row);
+        self.close(1 << lane);
+        self.finish(lane)
+    }
+
+    /// The open episodes of `lanes` are over; each is to be finished.
+    #[inline]
+    pub(crate) const fn close(&mut self, lanes: u64) {
+        let earlier = if self.ended_in == self.row { self.ended } else { 0 };
+        (self.ended, self.ended_in) = (earlier | lanes, self.row);
+        self.open &= !lanes;
+    }
+
+    /// What the lane's episode that was closed in this row was.
+    #[inline]
+    pub(crate) fn finish(&mut self, lane: usize) -> Finished {
+        let row = self.row;
         let Lane { began, number } = self.lanes[lane];
         self.lanes[lane] = Lane { began: row + 1, number: number.wrapping_add(1) };
-        self.ended = if self.ended_in == row { self.ended | bit } else { bit };
-        self.ended_in = row;
-        self.open &= !bit;
-        self.windows[window_of(began)] &= !bit;
+        self.windows[window_of(began)] &= !(1 << lane);
         let total_reward = std::mem::take(&mut self.returns[lane]);
         Finished { length: row - began, total_reward }
     }

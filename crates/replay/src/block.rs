@@ -87,6 +87,19 @@ pub struct End {
     pub score: Option<f64>,
 }
 
+/// How an episode ended that its env or a limit ended; without result and score.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Finish {
+    /// Whether the env ended it.
+    pub terminated: bool,
+    /// Whether a limit did.
+    pub truncated: bool,
+    /// Sum of its rewards, in the order in which they came.
+    pub total_reward: f64,
+    /// Hash of the last state.
+    pub hash: u32,
+}
+
 impl BlockRecorder {
     pub(crate) fn new(shared: Arc<RunShared>, first_lane: u32, lanes: usize) -> Self {
         let mut buffer = shared.first_buffer();
@@ -254,48 +267,27 @@ impl BlockRecorder {
             return;
         }
         self.open &= !(1 << lane);
-        let mut code = end.outcome.code() | result_code(end.result) << CODE_RESULT_SHIFT;
-        if has_state(end.outcome) {
-            code |= CODE_HASH;
-        }
-        if end.score.is_some() {
-            code |= CODE_SCORE;
-        }
-        self.push_end(lane, end.total_reward, end.hash, code, end.score);
+        self.push_end(lane, end);
     }
 
-    /// [`BlockRecorder::end`] of lanes whose episodes the env ended or a limit, or both in the same step; without result
-    /// and score. Each lane's return and hash stand at its place.
+    /// [`BlockRecorder::end`] of each lane of `lanes`, of whose episode `finish` says how it ended.
+    ///
+    /// # Panics
+    /// If the episode of one of `lanes` has not begun.
     #[inline]
-    pub fn end_each(
-        &mut self,
-        terminated: u64,
-        truncated: u64,
-        total_rewards: &[f64; BLOCK_LANES],
-        hashes: &[u32; BLOCK_LANES],
-    ) {
-        let ended = (terminated | truncated) & self.open;
-        self.open &= !ended;
-        self.rule.ended |= ended;
+    pub fn finish_each(&mut self, lanes: u64, mut finish: impl FnMut(usize) -> Finish) {
+        assert_eq!(lanes & !self.open, 0, "episodes that have begun");
+        self.open &= !lanes;
+        self.rule.ended |= lanes;
         let buffer = &mut *self.buffer;
         let pos = buffer.rows as usize;
         // No count of bits: that is twenty instructions where a processor's own may not be used.
         let mut count = 0;
-        let mut push = |lanes: u64, outcome: u8| {
-            for lane in Lanes(lanes) {
-                let (total_reward, hash) = (total_rewards[lane % BLOCK_LANES], hashes[lane % BLOCK_LANES]);
-                buffer.events.push_finished(pos, lane, total_reward, hash, outcome);
-                count += 1;
-            }
-        };
-        if truncated & ended == 0 {
-            push(ended, 0);
-        } else {
-            for lane in Lanes(ended) {
-                let flag = |mask: u64| (mask >> lane & 1) as u8;
-                // The code of the outcome: terminated 0, truncated 1, both 2.
-                push(1 << lane, flag(truncated) + flag(terminated & truncated));
-            }
+        for lane in Lanes(lanes) {
+            let Finish { terminated, truncated, total_reward, hash } = finish(lane);
+            let outcome = Outcome::Finished { terminated, truncated };
+            buffer.events.push_finished(pos, lane, total_reward, hash, outcome.code());
+            count += 1;
         }
         self.ended += count;
         buffer.estimate += count * END_ESTIMATE;
@@ -309,7 +301,16 @@ impl BlockRecorder {
         }
     }
 
-    fn push_end(&mut self, lane: usize, total_reward: f64, hash: u32, code: u8, score: Option<f64>) {
+    #[inline]
+    fn push_end(&mut self, lane: usize, end: End) {
+        let End { outcome, total_reward, hash, result, score } = end;
+        let mut code = outcome.code() | result_code(result) << CODE_RESULT_SHIFT;
+        if has_state(outcome) {
+            code |= CODE_HASH;
+        }
+        if score.is_some() {
+            code |= CODE_SCORE;
+        }
         let (pos, lane) = (self.buffer.rows as u16, lane as u8);
         self.buffer.events.push_end(EndEvent { total_reward, hash, pos, lane, code }, score);
         self.buffer.estimate += END_ESTIMATE;
@@ -319,8 +320,12 @@ impl BlockRecorder {
 
     #[cold]
     fn abandon(&mut self, lanes: u64) {
+        let outcome = Outcome::Interrupted(Interruption::Cancelled);
         for lane in Lanes(lanes) {
-            self.push_end(lane, 0.0, 0, Outcome::Interrupted(Interruption::Cancelled).code(), None);
+            self.push_end(
+                lane,
+                End { outcome, total_reward: 0.0, hash: 0, result: GameResult::None, score: None },
+            );
         }
     }
 
@@ -537,6 +542,8 @@ mod tests {
     use crate::lanes::BlockState;
     use crate::run::{RecordKind, RecordMode, Sampling};
 
+    const TERMINATED: Finish = Finish { terminated: true, truncated: false, total_reward: 1.0, hash: 7 };
+
     fn recorder() -> BlockRecorder {
         let entry = Registry::builtin().get("CartPole-v1").unwrap();
         let layout = Layout::new(entry.spec(), RecordKind::ActionLog, true);
@@ -570,7 +577,11 @@ mod tests {
                 Lanes(begun).for_each(|lane| apart.begin(lane, start(lane), &[]));
                 let rewards: [f64; BLOCK_LANES] = std::array::from_fn(|lane| lane as f64 - 20.0);
                 let hashes: [u32; BLOCK_LANES] = std::array::from_fn(|lane| seed as u32 ^ lane as u32);
-                together.end_each(terminated, truncated, &rewards, &hashes);
+                let over = (terminated | truncated) & together.open;
+                together.finish_each(over, |lane| {
+                    let (terminated, truncated) = (terminated >> lane & 1 == 1, truncated >> lane & 1 == 1);
+                    Finish { terminated, truncated, total_reward: rewards[lane], hash: hashes[lane] }
+                });
                 for lane in Lanes(terminated | truncated) {
                     let flag = |mask: u64| mask >> lane & 1 == 1;
                     let outcome = Outcome::Finished { terminated: flag(terminated), truncated: flag(truncated) };
@@ -607,7 +618,7 @@ mod tests {
                 {
                     let actions = ColumnRef::I64(&[1; BLOCK_LANES]);
                     recorder.row(Row { stepped: !ended, actions, obs: &[], rewards: &[], infos: &[], now_ms: 5 });
-                    recorder.end_each(ended, 0, &[1.0; BLOCK_LANES], &[7; BLOCK_LANES]);
+                    recorder.finish_each(ended & recorder.open, |_| TERMINATED);
                     if row % 16 == 15 {
                         encoder.encode(&mut recorder.buffer, state, out, |_| ()).unwrap();
                         recorder.buffer.clear();

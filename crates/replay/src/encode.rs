@@ -376,11 +376,13 @@ mod tests {
     use rollhouse_env::Registry;
 
     use super::*;
-    use crate::block::{BlockRecorder, Row};
+    use crate::block::{BlockRecorder, Finish, Row};
     use crate::chunk::Decoder;
     use crate::handover::{Doorbell, RunShared};
     use crate::record::{Header, Kind};
     use crate::run::{RecordKind, RecordMode};
+
+    const TERMINATED: Finish = Finish { terminated: true, truncated: false, total_reward: 1.0, hash: 7 };
 
     proptest! {
         #[test]
@@ -399,7 +401,7 @@ mod tests {
             let mut encoder = Encoder::new(layout, sampling, autoreset);
             let mut state = BlockState::new(lanes);
             let mut told = Vec::new();
-            let mut rested = 0;
+            let (mut rested, mut open) = (0, all);
             recorder.begin_each(all, &[Start::seeded(1); BLOCK_LANES], &[]);
             for (stepped, ended, others, kind) in rows {
                 // Mostly as the rule has it.
@@ -410,9 +412,11 @@ mod tests {
                 });
                 told.push(stepped & all);
                 let begun = if kind == 1 { others & all } else { rested };
-                rested = if skips_after_end { ended & all } else { 0 };
-                recorder.end_each(ended, 0, &[1.0; BLOCK_LANES], &[7; BLOCK_LANES]);
+                let ended = ended & open;
+                rested = if skips_after_end { ended } else { 0 };
+                recorder.finish_each(ended, |_| TERMINATED);
                 recorder.begin_following(begun, 4, &[]);
+                open = open & !ended | begun;
                 if kind == 2 {
                     recorder.flush();
                     let mut found = Vec::new();
@@ -447,13 +451,15 @@ mod tests {
             let mut encoder = Encoder::new(layout.clone(), sampling, autoreset);
             let mut decoder = Decoder::new(layout, sampling);
             let mut state = BlockState::new(BLOCK_LANES);
-            let mut rested = 0;
+            let (mut rested, mut open) = (0, 0);
             for (stepped, ended, begun, kind) in rows {
                 let stepped = if kind == 0 { stepped } else { !rested };
                 let actions = ColumnRef::I64(&[1; BLOCK_LANES]);
                 recorder.row(Row { stepped, actions, obs: &[], rewards: &[], infos: &[], now_ms: 1 });
-                recorder.end_each(ended, 0, &[1.0; BLOCK_LANES], &[7; BLOCK_LANES]);
+                let ended = ended & open;
+                recorder.finish_each(ended, |_| TERMINATED);
                 rested = if skips_after_end { ended } else { 0 };
+                open = open & !ended | begun;
                 // Twice: what the first begins ends as the second does, in the row in which another may have ended.
                 recorder.begin_each(begun, &[Start::seeded(1); BLOCK_LANES], &[]);
                 recorder.begin_each(begun & ended, &[Start::seeded(2); BLOCK_LANES], &[]);

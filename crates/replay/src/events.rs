@@ -97,6 +97,7 @@ impl EventWords {
     }
 
     /// Adds [`Kind::End`]. `code` says whether there is a score.
+    #[inline]
     pub(crate) fn push_end(&mut self, end: EndEvent, score: Option<f64>) {
         let EndEvent { total_reward, hash, pos, lane, code } = end;
         let (pos, lane) = (usize::from(pos), usize::from(lane));

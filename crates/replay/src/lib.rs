@@ -60,7 +60,7 @@ mod verify;
 mod walk;
 mod writer;
 
-pub use block::{BlockRecorder, End, Row};
+pub use block::{BlockRecorder, End, Finish, Row};
 pub use disk::{Disk, DiskFile, Locking, RealDisk};
 pub use divergence::{Divergence, Value};
 pub use episode::{Episode, EpisodeInfo, Steps};
