@@ -133,7 +133,8 @@ impl Target {
     }
 }
 
-/// Has the processor fetch the cache line of `place`, which is to be written soon. Changes nothing.
+/// Has the processor fetch the cache line of `place`, which is to be written soon. Changes nothing; there need not be
+/// anything.
 #[cfg_attr(
     target_arch = "x86_64",
     expect(
@@ -142,9 +143,9 @@ impl Target {
     )
 )]
 #[inline(always)]
-pub fn fetch_to_write<T>(place: &mut T) {
-    let place = std::ptr::from_mut(place);
-    // SAFETY: a hint that accesses no memory, sets no flag, and does nothing on processors that do not know it.
+pub fn fetch_to_write<T>(place: *const T) {
+    // SAFETY: a hint that accesses no memory, faults nowhere, sets no flag, and does nothing on processors that do not
+    // know it.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) place, options(nomem, nostack, preserves_flags));

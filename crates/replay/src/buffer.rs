@@ -225,11 +225,9 @@ impl Buffer {
     /// Has the processor fetch what the next rows fill. The writer read that memory last, on another core, and with
     /// thousands of lanes waiting for it cost as much as all else that recording does.
     #[inline]
-    pub(crate) fn fetch_ahead(&mut self) {
+    pub(crate) fn fetch_ahead(&self) {
         self.events.fetch_ahead();
-        if let Some(place) = self.planes.spare_capacity_mut().get_mut(PLANES_FETCHED_AHEAD) {
-            fetch_to_write(place);
-        }
+        fetch_to_write(self.planes.as_ptr().wrapping_add(self.planes.len() + PLANES_FETCHED_AHEAD));
     }
 
     /// Whether there is nothing to write.

@@ -63,10 +63,8 @@ impl EventWords {
 
     /// Has the processor fetch the memory that events fill after the next row's.
     #[inline]
-    pub(crate) fn fetch_ahead(&mut self) {
-        if let Some(place) = self.0.spare_capacity_mut().get_mut(FETCHED_AHEAD) {
-            fetch_to_write(place);
-        }
+    pub(crate) fn fetch_ahead(&self) {
+        fetch_to_write(self.0.as_ptr().wrapping_add(self.0.len() + FETCHED_AHEAD));
     }
 
     /// Adds [`Kind::Stepped`].
@@ -97,7 +95,6 @@ impl EventWords {
     }
 
     /// Adds [`Kind::End`]. `code` says whether there is a score.
-    #[inline]
     pub(crate) fn push_end(&mut self, end: EndEvent, score: Option<f64>) {
         let EndEvent { total_reward, hash, pos, lane, code } = end;
         let (pos, lane) = (usize::from(pos), usize::from(lane));
