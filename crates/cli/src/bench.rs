@@ -110,7 +110,8 @@ struct Spread {
 
 #[derive(Debug, Serialize)]
 struct Recording {
-    adds_ns_per_step: f64,
+    /// Of each repetition beside the one that was not recorded just before it.
+    adds_ns_per_step: Spread,
     writer_cores_per_100m_steps_per_second: f64,
     bytes_per_step: f64,
     bytes_per_episode: Option<f64>,
@@ -120,11 +121,11 @@ struct Recording {
 
 impl Recording {
     fn of(without: &Samples, with: &Samples, written: &Recorded) -> Self {
-        let (with_ns, without_ns) = (with.figures().ns_per_step.median, without.figures().ns_per_step.median);
+        let pairs = with.ns_per_step.iter().zip(&without.ns_per_step);
         // Batches before the first repetition were recorded too.
         let steps = with.all_steps as f64;
         Self {
-            adds_ns_per_step: with_ns - without_ns,
+            adds_ns_per_step: Spread::of(pairs.map(|(with, without)| with - without).collect()),
             writer_cores_per_100m_steps_per_second: written.busy.as_secs_f64() / steps * 100e6,
             bytes_per_step: written.bytes as f64 / steps,
             bytes_per_episode: (written.episodes > 0).then(|| written.bytes as f64 / written.episodes as f64),
@@ -154,15 +155,11 @@ impl EngineResult<'_> {
             table.row(figures.steps_per_second.row(what, 1e-6, 1, "million steps per second"));
             table.row(figures.ns_per_step.row("", 1.0, 3, "ns a step"));
         }
-        table.write(out)?;
         let recording = &self.recording;
+        table.row(recording.adds_ns_per_step.row("recording adds", 1.0, 3, "ns a step"));
+        table.write(out)?;
         let share = recording.writer_cores_per_100m_steps_per_second * 100.0;
-        writeln!(
-            out,
-            "\nRecording adds {:.3} ns a step to the stepping thread;",
-            recording.adds_ns_per_step
-        )?;
-        writeln!(out, "its writer thread uses {share:.1} % of a core per 100 million steps a second.")?;
+        writeln!(out, "\nThe writer thread uses {share:.1} % of a core per 100 million steps a second.")?;
         if recording.stalled_seconds > 0.0 {
             writeln!(out, "Stepping waited {:.3} s for the writer.", recording.stalled_seconds)?;
         }
@@ -180,6 +177,13 @@ impl EngineResult<'_> {
 }
 
 impl Spread {
+    fn of(mut figures: Vec<f64>) -> Self {
+        figures.sort_by(f64::total_cmp);
+        let at = |index: usize| figures.get(index).copied().unwrap_or(f64::NAN);
+        let last = figures.len().saturating_sub(1);
+        Self { min: at(0), median: (at(figures.len() / 2) + at(last / 2)) / 2.0, max: at(last) }
+    }
+
     fn row(&self, what: &str, scale: f64, decimals: usize, unit: &str) -> Vec<String> {
         let figure = |value: f64| format!("{:.decimals$}", value * scale);
         vec![what.to_owned(), figure(self.min), figure(self.median), figure(self.max), unit.to_owned()]
@@ -293,15 +297,9 @@ struct Samples {
 
 impl Samples {
     fn figures(&self) -> Figures {
-        let mut sorted = self.ns_per_step.clone();
-        sorted.sort_by(f64::total_cmp);
-        let at = |index: usize| sorted.get(index).copied().unwrap_or(f64::NAN);
-        let (least, most) = (at(0), at(sorted.len().saturating_sub(1)));
-        let median = (at(sorted.len() / 2) + at(sorted.len().saturating_sub(1) / 2)) / 2.0;
-        Figures {
-            steps_per_second: Spread { min: 1e9 / most, median: 1e9 / median, max: 1e9 / least },
-            ns_per_step: Spread { min: least, median, max: most },
-        }
+        let ns = Spread::of(self.ns_per_step.clone());
+        let steps_per_second = Spread { min: 1e9 / ns.max, median: 1e9 / ns.median, max: 1e9 / ns.min };
+        Figures { steps_per_second, ns_per_step: ns }
     }
 }
 
