@@ -1,6 +1,7 @@
 //! One block of lanes: its env, its episodes, its recorder.
 
 mod lane;
+mod recording;
 mod replay;
 
 use std::ops::Range;
@@ -12,11 +13,10 @@ use std::time::Duration;
 use rollhouse_arena::{BlockRows, ObsRefs, Rows};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
-    ColumnMut, ColumnRef, GameResult, Interruption, LaneState, Lanes, Outcome, SeedSchedule, Start,
-    lane_bits, per_episode_seed,
+    ColumnMut, ColumnRef, Interruption, LaneState, Lanes, SeedSchedule, Start, lane_bits, per_episode_seed,
 };
 use rollhouse_env::{BatchEnv, BlockStep, Target};
-use rollhouse_replay::{BlockRecorder, End, Finish, Row};
+use rollhouse_replay::BlockRecorder;
 
 use crate::config::Autoreset;
 use crate::episodes::Episodes;
@@ -329,19 +329,6 @@ impl Block {
         self.show();
     }
 
-    /// Ends the open episodes of `lanes` as interrupted; they wait for a reset.
-    pub(crate) fn interrupt(&mut self, lanes: u64, cause: Interruption) {
-        let open = lanes & self.episodes.open();
-        if let (Some(env), true) = (&self.env, self.recorder.is_some()) {
-            env.state_hashes(open, &mut self.hashes);
-        }
-        for lane in Lanes(open) {
-            self.interrupt_episode(lane, cause);
-        }
-        self.waiting |= open;
-        self.show();
-    }
-
     /// Lets each lane play `quota(row of the batch)` episodes in all; one that has is not reset any more.
     pub(crate) fn limit_episodes(&mut self, quota: &dyn Fn(usize) -> u64) {
         let limits = Box::new(std::array::from_fn(|lane| quota(self.rows.start + lane)));
@@ -350,120 +337,6 @@ impl Block {
             .fold(0, |mask, lane| mask | 1 << lane);
         self.quota = Some(limits);
         self.show();
-    }
-
-    /// Whether it says from now on what began and how states hash.
-    pub(crate) const fn keep_log(&mut self, logs: bool) {
-        self.logs = logs;
-    }
-
-    /// Shows everything from now on to `recorder`; no episode has begun yet.
-    pub(crate) fn record_with(&mut self, recorder: BlockRecorder) {
-        self.recorder = Some(recorder);
-        self.untouched = 0;
-    }
-
-    /// Hands what was recorded to the writer.
-    pub(crate) fn flush(&mut self) {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.flush();
-        }
-    }
-
-    /// Shows the recorder one row.
-    #[inline]
-    fn record_row(&mut self, columns: &BlockRows<'_, '_>, moves: Moves<'_>, turn: Turn) {
-        let Some(recorder) = &mut self.recorder else { return };
-        let Moves { actions, stepped, .. } = moves;
-        let (mut obs, mut infos) = (ObsRefs::new(), ObsRefs::new());
-        if recorder.wants_observations() {
-            (obs, infos) = (refs(columns.obs), refs(columns.infos));
-        }
-        let now_ms = turn.now_ms;
-        recorder.row(Row { stepped, actions, obs: &obs, rewards: columns.rewards, infos: &infos, now_ms });
-    }
-
-    /// Shows the hashes of lanes that have just stepped to the recorder, and to the log those of lanes that play on.
-    #[inline(never)]
-    fn show_hashes(&mut self, due: u64, over: u64) {
-        let Some(env) = &self.env else { return };
-        env.state_hashes(due, &mut self.hashes);
-        if let Some(recorder) = &mut self.recorder {
-            Lanes(due).for_each(|lane| recorder.window(lane, self.hashes[lane]));
-        }
-        if self.logs {
-            let hash =
-                |lane| LogEvent::Hash { lane: (self.rows.start + lane) as u32, hash: self.hashes[lane] };
-            self.log(Lanes(due & !over).map(hash));
-        }
-    }
-
-    /// Ends the episodes of `over`, as `done` says, and tells the recorder.
-    #[inline]
-    fn end_each(&mut self, over: u64, done: Done) {
-        if done.truncated & over == 0 {
-            // The usual case, for which nothing is asked lane by lane.
-            self.end_by(over, |_| (true, false));
-        } else {
-            self.end_truncated(over, done);
-        }
-        self.retire(over);
-    }
-
-    #[inline(never)]
-    fn end_truncated(&mut self, over: u64, done: Done) {
-        self.end_by(over, |lane| (done.terminated >> lane & 1 == 1, done.truncated >> lane & 1 == 1));
-    }
-
-    /// The same; `flags` says of each lane whether its episode was terminated and whether it was truncated.
-    #[inline(always)]
-    fn end_by(&mut self, over: u64, flags: impl Fn(usize) -> (bool, bool)) {
-        let Self { env, recorder, episodes, stats, .. } = self;
-        episodes.close(over);
-        let mut end = |lane| {
-            let ((terminated, truncated), finished) = (flags(lane), episodes.finish(lane));
-            stats.episode(Outcome::Finished { terminated, truncated }, finished);
-            finished.total_reward
-        };
-        match (recorder, env) {
-            (Some(recorder), Some(env)) => recorder.finish_each(over, |lane| {
-                let hash = env.state_hash(lane);
-                let (terminated, truncated) = flags(lane);
-                Finish { terminated, truncated, total_reward: end(lane), hash }
-            }),
-            _ => {
-                for lane in Lanes(over) {
-                    end(lane);
-                }
-            }
-        }
-    }
-
-    /// Ends an episode from outside and tells the recorder.
-    fn interrupt_episode(&mut self, lane: usize, cause: Interruption) {
-        let outcome = Outcome::Interrupted(cause);
-        let (total_reward, hash) = (self.episodes.returns()[lane], self.hashes[lane]);
-        if let Some(recorder) = &mut self.recorder {
-            recorder.end(lane, End { outcome, total_reward, hash, result: GameResult::None, score: None });
-        }
-        self.end_episode(lane, outcome);
-    }
-
-    /// Ends an episode of which the recorder knows.
-    #[inline]
-    fn end_episode(&mut self, lane: usize, outcome: Outcome) {
-        let finished = self.episodes.end(lane);
-        self.stats.episode(outcome, finished);
-        self.retire(1 << lane);
-    }
-
-    /// Lets those of `lanes`, whose episodes are over, that have played their quota play no more.
-    #[inline]
-    fn retire(&mut self, lanes: u64) {
-        let Some(quota) = &self.quota else { return };
-        for lane in Lanes(lanes) {
-            self.retired |= u64::from(self.episodes.next_number(lane) >= quota[lane]) << lane;
-        }
     }
 
     /// Seeds the generators of `lanes` as the schedule says and notes where their next episodes start.
@@ -511,44 +384,6 @@ impl Block {
                 self.lose(self.all);
             }
         }
-    }
-
-    #[inline]
-    fn begin_episodes(&mut self, lanes: u64, obs: &[ColumnMut<'_>]) {
-        self.episodes.begin_each(lanes);
-        if self.recorder.is_some() && lanes != 0 {
-            self.record_begins(lanes, obs);
-        }
-        if self.logs && lanes != 0 {
-            self.log(Lanes(lanes).map(|lane| {
-                let number = self.episodes.next_number(lane).wrapping_sub(1);
-                LogEvent::Began { lane: (self.rows.start + lane) as u32, number, start: self.starts[lane] }
-            }));
-        }
-    }
-
-    /// Shows the recorder the episodes that begin.
-    #[inline]
-    fn record_begins(&mut self, lanes: u64, obs: &[ColumnMut<'_>]) {
-        let Some(recorder) = &mut self.recorder else { return };
-        let obs = if recorder.wants_observations() { refs(obs) } else { ObsRefs::new() };
-        let words = self.words_per_reset;
-        let (following, others) = (lanes & self.untouched, lanes & !self.untouched);
-        if let (Some(words), true) = (words, following != 0) {
-            recorder.begin_following(following, words, &obs);
-        }
-        if others != 0 {
-            recorder.begin_each(others, &self.starts, &obs);
-            // A half that is buffered stays so, and is part of every start.
-            let whole = Lanes(others).filter(|&lane| self.starts[lane].half.is_none());
-            self.untouched |= whole.fold(0, |mask, lane| mask | u64::from(words.is_some()) << lane);
-        }
-    }
-
-    fn log(&self, events: impl Iterator<Item = LogEvent>) {
-        let mut log = self.shown.log.lock().unwrap_or_else(PoisonError::into_inner);
-        log.extend(events);
-        self.shown.logged.store(true, Ordering::Relaxed);
     }
 
     /// Rows of lanes that have just been put where they stood: their observations are there, nothing else is.
@@ -716,7 +551,7 @@ fn copy_rows(to: &mut ColumnMut<'_>, from: ColumnRef<'_>, lanes: u64, rows: usiz
 mod tests {
     use super::*;
     use rollhouse_arena::{Arena, BatchColumns, Share, Spin};
-    use rollhouse_core::{Determinism, EnvSpec, Options, Space};
+    use rollhouse_core::{Determinism, EnvSpec, Options, Outcome, Space};
     use rollhouse_env::{Ended, EnvEntry, InstructionSet};
 
     /// A batch env that panics in the step its first action is 1 in; its observation is the number of
