@@ -145,7 +145,8 @@ impl Trainer {
         let mut stored: BTreeMap<(usize, usize), (u64, f64)> = BTreeMap::new();
         for episode in json_lines(Path::new("/nonexistent"), &format!("replay ls --json --connect {connect}"))
         {
-            if episode["outcome"] == "cancelled" || episode["outcome"] == "crashed" {
+            let outcome: Outcome = episode["outcome"].as_str().unwrap().parse().unwrap();
+            if !outcome.is_finished() {
                 continue;
             }
             let name = episode["id"].as_str().unwrap().to_owned();
