@@ -60,7 +60,7 @@ pub(crate) struct Block {
     quota: Option<Box<[u64; BLOCK_LANES]>>,
     restarts: Restarts,
     recorder: Option<BlockRecorder>,
-    /// State hashes of lanes whose episodes are interrupted, and of those of which the log tells.
+    /// State hashes of lanes whose episodes are interrupted, and of those whose hash is due.
     hashes: Box<[u32; BLOCK_LANES]>,
     stats: Stats,
     /// Whether it says what began and how states hash.

@@ -458,7 +458,7 @@ const LEAVING_LOOK: Duration = Duration::from_millis(20);
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicU32;
-    use std::sync::mpsc::sync_channel;
+    use std::sync::mpsc::{SyncSender, sync_channel};
 
     use rollhouse_core::RunId;
     use rollhouse_env::{EnvEntry, MakeError};
@@ -496,6 +496,13 @@ mod tests {
         Arc::new(Hosting::new(settings, Arc::new(registry), executor, None, node.rollouts(), figures))
     }
 
+    /// Keeps the one worker busy until something is sent.
+    fn occupy_worker(hosting: &Hosting) -> SyncSender<()> {
+        let (let_go, go) = sync_channel::<()>(1);
+        drop(hosting.executor.submit(move || go.recv().unwrap(), Box::new(|| false)).unwrap());
+        let_go
+    }
+
     #[test]
     fn a_session_that_is_closed_while_it_waits_to_be_made_is_never_made() {
         let (registry, made) = (Registry::builtin(), Arc::new(AtomicU32::new(0)));
@@ -509,8 +516,7 @@ mod tests {
         registry.register(entry).unwrap();
         let node = Node::start().unwrap();
         let hosting = hosting(registry, &node, Duration::from_secs(30));
-        let (let_go, go) = sync_channel::<()>(1);
-        drop(hosting.executor.submit(move || go.recv().unwrap(), Box::new(|| false)).unwrap());
+        let let_go = occupy_worker(&hosting);
         let open = open("Counted");
         let close = CloseSession { session: open.session, incarnation: open.incarnation };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
@@ -533,16 +539,16 @@ mod tests {
         let hosting = hosting(Registry::builtin(), &node, Duration::ZERO);
         let open = open("test/Faulty-v0");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let (let_go, go) = sync_channel::<()>(1);
-        runtime.block_on(async {
+        let let_go = runtime.block_on(async {
             hosting.open(&open).await.unwrap();
-            drop(hosting.executor.submit(move || go.recv().unwrap(), Box::new(|| false)).unwrap());
+            let let_go = occupy_worker(&hosting);
             let gone = Gone { cause: EndCause::Closed, detail: String::new() };
             tokio::select! {
                 biased;
                 _ = hosting.end(open.session, open.incarnation, gone) => panic!("no worker is free to end it"),
                 () = std::future::ready(()) => {}
             }
+            let_go
         });
         let (ends, _) = hosting.ends();
         assert_eq!((ends[0].session, ends[0].cause, hosting.sessions()), (open.session, EndCause::Closed, 0));
@@ -555,10 +561,9 @@ mod tests {
         let hosting = hosting(Registry::builtin(), &node, Duration::from_secs(30));
         let open = open("test/Faulty-v0");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let (let_go, go) = sync_channel::<()>(1);
         runtime.block_on(async {
             hosting.open(&open).await.unwrap();
-            drop(hosting.executor.submit(move || go.recv().unwrap(), Box::new(|| false)).unwrap());
+            let let_go = occupy_worker(&hosting);
             let gone = Gone { cause: EndCause::Closed, detail: String::new() };
             let evicted = async {
                 hosting.evict_all().await;

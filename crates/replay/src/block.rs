@@ -301,7 +301,6 @@ impl BlockRecorder {
         }
     }
 
-    #[inline]
     fn push_end(&mut self, lane: usize, end: End) {
         let End { outcome, total_reward, hash, result, score } = end;
         let mut code = outcome.code() | result_code(result) << CODE_RESULT_SHIFT;

@@ -118,12 +118,6 @@ impl Block {
         if let Some(recorder) = &mut self.recorder {
             recorder.end(lane, End { outcome, total_reward, hash, result: GameResult::None, score: None });
         }
-        self.end_episode(lane, outcome);
-    }
-
-    /// Ends an episode of which the recorder knows.
-    #[inline]
-    pub(super) fn end_episode(&mut self, lane: usize, outcome: Outcome) {
         let finished = self.episodes.end(lane);
         self.stats.episode(outcome, finished);
         self.retire(1 << lane);
