@@ -105,7 +105,7 @@ pub(crate) struct BlockParts {
 
 impl Block {
     pub(crate) fn new(parts: BlockParts) -> Self {
-        Self {
+        let mut block = Self {
             all: lane_bits(parts.rows.len()),
             rows: parts.rows,
             first_lane: parts.first_lane,
@@ -123,12 +123,16 @@ impl Block {
             retired: 0,
             quota: None,
             restarts: Restarts::new(u64::from(parts.first_lane)),
-            recorder: parts.recorder,
+            recorder: None,
             hashes: Box::new([0; BLOCK_LANES]),
             stats: Stats::default(),
             logs: false,
             shown: parts.shown,
+        };
+        if let Some(recorder) = parts.recorder {
+            block.record_with(recorder);
         }
+        block
     }
 
     /// Rows of the batch.
@@ -285,7 +289,7 @@ impl Block {
         self.end_each(over, done);
         laps.lap(Phase::Record);
         self.waiting = self.waiting & !reset | over;
-        self.begin_episodes(reset, columns.obs);
+        self.begin_episodes(reset, self.untouched, columns.obs);
         if self.autoreset == Autoreset::SameStep && over & !self.retired != 0 {
             self.reset_in_same_step(columns, over & !self.retired);
         }
@@ -377,7 +381,7 @@ impl Block {
             Ok(lost) => {
                 self.lose_each(lost & lanes);
                 self.waiting &= !lanes;
-                self.begin_episodes(lanes & !lost, columns.obs);
+                self.begin_episodes(lanes & !lost, 0, columns.obs);
             }
             Err(_) => {
                 self.env = None;

@@ -152,6 +152,7 @@ impl HostedRecording {
                 stepped[range.clone()].iter().enumerate().fold(0, |bits, (i, &s)| bits | u64::from(s) << i);
             recorder.row(Row {
                 stepped: bits,
+                begun: 0,
                 actions: actions.rows(first, count)?,
                 obs: &rows_of(&observations, first, count)?,
                 rewards: &rewards[range.clone()],

@@ -106,7 +106,7 @@ impl Block {
         let actions = ColumnRef::I64(&script.actions[self.row % 4]);
         let ended = script.ends[self.row % 1024] & stepped;
         if let Some(recorder) = &mut self.recorder {
-            recorder.row(Row { stepped, actions, obs: &[], rewards: &[], infos: &[], now_ms });
+            recorder.row(Row { stepped, begun: 0, actions, obs: &[], rewards: &[], infos: &[], now_ms });
             for lane in Lanes(ended) {
                 let end = End {
                     outcome: Outcome::TERMINATED,

@@ -8,7 +8,7 @@ use rollhouse_env::{Kernel, Target};
 
 use crate::buffer::{
     ActionCoding, BEGIN_ESTIMATE, BeginEvents, Buffer, CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE,
-    END_ESTIMATE, EndEvent, WINDOW_ESTIMATE, append_le, result_code,
+    END_ESTIMATE, EndEvent, ROW_ESTIMATE, WINDOW_ESTIMATE, append_le, result_code,
 };
 use crate::coding::stepped::Rule;
 use crate::handover::RunShared;
@@ -34,16 +34,16 @@ pub struct BlockRecorder {
     open: u64,
     /// Which lanes are to step in the next row.
     rule: Rule,
-    /// Ends since the last row: more than the lanes that ended if one did twice.
-    ended: u32,
-    /// Lanes that by rule rested in the buffer's last row.
-    rested: u64,
-    /// How many they are.
-    resting: u32,
+    /// Estimated bytes of an end, with those of the begin that by rule follows it.
+    end_estimate: u32,
     /// Lanes that have begun before, whose last starts the writer knows.
     begun: u64,
     /// Of those, the lanes whose last start stands in `last_starts`.
     told: u64,
+    /// Lanes that by rule begin an episode in the row in which they rest: all or none.
+    begins_by_rule: u64,
+    /// Words that every reset draws.
+    drawn: u32,
     /// Seed and words of the last start of each lane of `told`.
     last_starts: Box<[(u64, u64); BLOCK_LANES]>,
     now_ms: u64,
@@ -58,6 +58,9 @@ pub struct BlockRecorder {
 pub struct Row<'a> {
     /// Lanes that took their action, one bit each.
     pub stepped: u64,
+    /// Lanes that began an episode instead, which have begun before and whose starts follow: see
+    /// [`BlockRecorder::follow`].
+    pub begun: u64,
     /// One action per lane of the block, in the action space's own column; those of lanes that did not step
     /// may be anything.
     pub actions: ColumnRef<'a>,
@@ -94,6 +97,8 @@ pub struct Finish {
     pub terminated: bool,
     /// Whether a limit did.
     pub truncated: bool,
+    /// The rows in which its lane stepped since it began.
+    pub length: u64,
     /// Sum of its rewards, in the order in which they came.
     pub total_reward: f64,
     /// Hash of the last state.
@@ -123,11 +128,11 @@ impl BlockRecorder {
             starts,
             open: 0,
             rule,
-            ended: 0,
-            rested: 0,
-            resting: 0,
+            end_estimate: END_ESTIMATE,
             begun: 0,
             told: 0,
+            begins_by_rule: 0,
+            drawn: 0,
             last_starts: Box::new([(0, 0); BLOCK_LANES]),
             now_ms: 0,
             row_bytes,
@@ -140,6 +145,18 @@ impl BlockRecorder {
     #[inline]
     pub const fn wants_observations(&self) -> bool {
         self.observes
+    }
+
+    /// Every reset draws that many words of its lane's generator, and nothing else draws any: where an episode starts
+    /// follows then from where the one before did, if nobody seeds the generator and it has no half buffered. To be said
+    /// before the first row.
+    pub fn follow(&mut self, words: u32) {
+        self.drawn = words;
+        if self.starts && self.rule.rests_after_end() == 1 {
+            self.begins_by_rule = self.all;
+            self.end_estimate = END_ESTIMATE + BEGIN_ESTIMATE;
+        }
+        self.set_rules();
     }
 
     /// The lane's next episode starts: its first recorded row is the next one in which it is stepped.
@@ -165,23 +182,15 @@ impl BlockRecorder {
         self.begin_lanes(lanes, |lane| starts[lane], first_obs);
     }
 
-    /// The same of lanes whose generators have yielded `drawn` words since their last start, whose seed they share, and
-    /// have no half buffered. Nothing is done lane by lane.
+    /// The same of lanes whose starts follow: see [`BlockRecorder::follow`]. Of lanes that begin in a row,
+    /// [`Row::begun`] says so for less.
     ///
     /// # Panics
     /// If one of `lanes` is not one of the block's, or has not begun before.
-    #[inline]
-    pub fn begin_following(&mut self, lanes: u64, drawn: u32, first_obs: &[ColumnRef<'_>]) {
+    pub fn begin_following(&mut self, lanes: u64, first_obs: &[ColumnRef<'_>]) {
         assert_eq!(lanes & !self.begun, 0, "lanes that have begun before");
         if self.open_lanes(lanes) {
-            let buffer = &mut *self.buffer;
-            if lanes == self.rested {
-                // The usual case; they are not counted a second time.
-                buffer.events.push_begins_of_rested(buffer.rows as usize, drawn);
-                buffer.estimate += self.resting * BEGIN_ESTIMATE;
-            } else {
-                self.push_begins(lanes, drawn, false);
-            }
+            self.push_begins(lanes, self.drawn, false);
             // Where they start is not known here any more.
             self.told &= !lanes;
             if self.wants_observations() {
@@ -207,11 +216,12 @@ impl BlockRecorder {
     /// it before the next row.
     ///
     /// # Panics
-    /// If a column has another type or length than the run's spec says.
+    /// If a column has another type or length than the run's spec says, or one of the lanes that began has not begun
+    /// before, has an open episode or stepped.
     #[inline]
     pub fn row(&mut self, row: Row<'_>) {
         // Taken apart, so that a row need not stand in memory to be recorded.
-        let Row { stepped, actions, obs, rewards, infos, mut now_ms } = row;
+        let Row { stepped, begun, actions, obs, rewards, infos, mut now_ms } = row;
         if self.driven {
             now_ms = self.shared.doorbell.driven_ms().unwrap_or(now_ms);
         }
@@ -221,15 +231,18 @@ impl BlockRecorder {
         }
         self.now_ms = now_ms;
         let stepped = stepped & self.all;
+        assert_eq!(begun & (!self.begun | self.open | stepped), 0, "lanes that may begin as the last time");
         let buffer = &mut *self.buffer;
-        let skipped = self.rule.skipped();
         let other = (self.rule.expected() ^ stepped) & self.all;
-        if other != 0 {
-            buffer.events.push_stepped(buffer.rows as usize, stepped);
+        let by_rule = self.rule.skipped() & self.begins_by_rule;
+        if other | by_rule ^ begun != 0 {
+            buffer.events.push_row(buffer.rows as usize, stepped, begun);
+            buffer.estimate += ROW_ESTIMATE + (begun & !by_rule).count_ones() * BEGIN_ESTIMATE;
         }
         self.rule.after_row(other);
-        (self.rested, self.resting) = (skipped, self.ended);
-        self.ended = 0;
+        self.open |= begun;
+        // Where they start is not known here any more.
+        self.told &= !begun;
         buffer.fetch_ahead();
         buffer.rows += 1;
         buffer.estimate += self.row_bytes;
@@ -244,6 +257,7 @@ impl BlockRecorder {
             _ => self.push_actions(actions, stepped),
         }
         if self.observes {
+            Lanes(begun).for_each(|lane| self.push_first_obs(lane, obs));
             self.push_step(obs, rewards, infos);
         }
     }
@@ -280,17 +294,12 @@ impl BlockRecorder {
         self.open &= !lanes;
         self.rule.ended |= lanes;
         let buffer = &mut *self.buffer;
-        let pos = buffer.rows as usize;
-        // No count of bits: that is twenty instructions where a processor's own may not be used.
-        let mut count = 0;
+        let (pos, before) = (buffer.rows as usize, buffer.events.len());
         for lane in Lanes(lanes) {
-            let Finish { terminated, truncated, total_reward, hash } = finish(lane);
-            let outcome = Outcome::Finished { terminated, truncated };
-            buffer.events.push_finished(pos, lane, total_reward, hash, outcome.code());
-            count += 1;
+            buffer.events.push_finish(pos, lane, finish(lane));
         }
-        self.ended += count;
-        buffer.estimate += count * END_ESTIMATE;
+        // An end of two words takes about twice as many bytes.
+        buffer.estimate += (buffer.events.len() - before) as u32 * self.end_estimate;
     }
 
     /// Hands over what it has, so that readers see it soon. Call it when stepping pauses: a chunk is otherwise
@@ -312,9 +321,8 @@ impl BlockRecorder {
         }
         let (pos, lane) = (self.buffer.rows as u16, lane as u8);
         self.buffer.events.push_end(EndEvent { total_reward, hash, pos, lane, code }, score);
-        self.buffer.estimate += END_ESTIMATE;
+        self.buffer.estimate += 2 * self.end_estimate;
         self.rule.ended |= 1 << lane;
-        self.ended += 1;
     }
 
     #[cold]
@@ -451,10 +459,15 @@ impl BlockRecorder {
             self.shared.exchange(&mut self.buffer);
             self.buffer.first_lane = self.first_lane;
             self.buffer.lanes = self.lanes;
-            self.buffer.rule = self.rule;
-            (self.rested, self.resting) = (0, 0);
+            self.set_rules();
         }
         self.buffer.opened_ms = now_ms;
+    }
+
+    /// Tells the writer the rules that hold from the buffer's first row on.
+    fn set_rules(&mut self) {
+        self.buffer.rule = self.rule;
+        self.buffer.drawn_by_rule = (self.begins_by_rule != 0).then_some(self.drawn);
     }
 }
 
@@ -541,7 +554,8 @@ mod tests {
     use crate::lanes::BlockState;
     use crate::run::{RecordKind, RecordMode, Sampling};
 
-    const TERMINATED: Finish = Finish { terminated: true, truncated: false, total_reward: 1.0, hash: 7 };
+    const TERMINATED: Finish =
+        Finish { terminated: true, truncated: false, length: 1, total_reward: 1.0, hash: 7 };
 
     fn recorder() -> BlockRecorder {
         let entry = Registry::builtin().get("CartPole-v1").unwrap();
@@ -561,12 +575,35 @@ mod tests {
         }
     }
 
+    /// What a writer makes of what a recorder leaves.
+    struct Written {
+        encoder: Encoder,
+        state: BlockState,
+        bytes: Vec<u8>,
+    }
+
+    impl Written {
+        fn of(recorder: &BlockRecorder) -> Self {
+            let sampling = Sampling::new(RunId::from_u128(1), RecordMode::All);
+            let encoder = Encoder::new(recorder.shared.layout.clone(), sampling, "NextStep");
+            Self { encoder, state: BlockState::new(BLOCK_LANES), bytes: Vec::new() }
+        }
+
+        fn take(&mut self, recorder: &mut BlockRecorder) {
+            assert!(recorder.shared.take_full().is_none(), "all of it is in the recorder's own buffer");
+            self.encoder.encode(&mut recorder.buffer, &mut self.state, &mut self.bytes, |_| ()).unwrap();
+            recorder.buffer.clear();
+            recorder.set_rules();
+        }
+    }
+
     proptest! {
         #[test]
-        fn lanes_that_begin_and_end_together_leave_what_single_ones_do(
+        fn lanes_that_begin_and_end_together_are_written_as_single_ones(
             steps in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>()), 1..40),
         ) {
             let (mut together, mut apart) = (recorder(), recorder());
+            let mut written = [Written::of(&together), Written::of(&apart)];
             for (begun, terminated, truncated, seed) in steps {
                 let start = started(seed);
                 together.begin_each(begun, &std::array::from_fn(&start), &[]);
@@ -579,7 +616,7 @@ mod tests {
                 let over = (terminated | truncated) & together.open;
                 together.finish_each(over, |lane| {
                     let (terminated, truncated) = (terminated >> lane & 1 == 1, truncated >> lane & 1 == 1);
-                    Finish { terminated, truncated, total_reward: rewards[lane], hash: hashes[lane] }
+                    Finish { terminated, truncated, length: 0, total_reward: rewards[lane], hash: hashes[lane] }
                 });
                 for lane in Lanes(terminated | truncated) {
                     let flag = |mask: u64| mask >> lane & 1 == 1;
@@ -588,48 +625,53 @@ mod tests {
                     apart.end(lane, End { outcome, total_reward, hash, result: GameResult::None, score: None });
                 }
                 prop_assert_eq!(together.open, apart.open);
+                written[0].take(&mut together);
+                written[1].take(&mut apart);
             }
-            prop_assert_eq!(format!("{:?}", together.buffer), format!("{:?}", apart.buffer));
+            prop_assert_eq!(&written[0].bytes, &written[1].bytes);
         }
 
         #[test]
         fn lanes_whose_starts_follow_are_written_as_those_whose_starts_are_told(
-            rows in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>(), 1u32..5), 1..60),
+            drawn in 0u32..5,
+            rows in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>(), 0u8..4), 1..60),
         ) {
             let (mut told, mut following) = (recorder(), recorder());
+            following.follow(drawn);
             let mut starts: [Start; BLOCK_LANES] = std::array::from_fn(|lane| Start::seeded(lane as u64 % 3));
-            let mut begun = 0;
-            let mut written = [Vec::new(), Vec::new()];
-            let layout = told.shared.layout.clone();
-            let sampling = Sampling::new(RunId::from_u128(1), RecordMode::All);
-            let mut encoders = [(); 2].map(|()| Encoder::new(layout.clone(), sampling, "NextStep"));
-            let mut states = [(); 2].map(|()| BlockState::new(BLOCK_LANES));
-            for (row, (lanes, ended, asked, drawn)) in rows.into_iter().enumerate() {
-                Lanes(lanes & begun).for_each(|lane| starts[lane].words += u64::from(drawn));
+            let (mut begun, mut over) = (0, 0);
+            let mut written = [Written::of(&told), Written::of(&following)];
+            let draw = |starts: &mut [Start; BLOCK_LANES], lanes| {
+                Lanes(lanes).for_each(|lane| starts[lane].words += u64::from(drawn));
+            };
+            for (row, (lanes, ended, asked, kind)) in rows.into_iter().enumerate() {
+                // Between rows, seldom; else in them, mostly as the rule has it.
+                let lanes = if begun == 0 || kind == 0 { lanes } else { 0 };
+                draw(&mut starts, lanes & begun);
                 told.begin_each(lanes, &starts, &[]);
                 let follow = lanes & begun & !asked;
-                following.begin_following(follow, drawn, &[]);
+                following.begin_following(follow, &[]);
                 following.begin_each(lanes & !follow, &starts, &[]);
                 begun |= lanes;
-                let recorders = [&mut told, &mut following];
-                for (((recorder, encoder), state), out) in
-                    recorders.into_iter().zip(&mut encoders).zip(&mut states).zip(&mut written)
-                {
-                    let actions = ColumnRef::I64(&[1; BLOCK_LANES]);
-                    recorder.row(Row { stepped: !ended, actions, obs: &[], rewards: &[], infos: &[], now_ms: 5 });
-                    recorder.finish_each(ended & recorder.open, |_| TERMINATED);
-                    if row % 16 == 15 {
-                        encoder.encode(&mut recorder.buffer, state, out, |_| ()).unwrap();
-                        recorder.buffer.clear();
-                    }
+                let in_row = begun & !told.open & if kind == 1 { asked } else { over };
+                draw(&mut starts, in_row);
+                let stepped = !in_row & if kind == 2 { !ended } else { !0 };
+                let actions = ColumnRef::I64(&[1; BLOCK_LANES]);
+                let shown = Row { stepped, begun: 0, actions, obs: &[], rewards: &[], infos: &[], now_ms: 5 };
+                told.row(shown);
+                told.begin_each(in_row, &starts, &[]);
+                following.row(Row { begun: in_row, ..shown });
+                over = ended & told.open & !in_row;
+                told.finish_each(over, |_| TERMINATED);
+                following.finish_each(over, |_| TERMINATED);
+                if row % 8 == 7 {
+                    written[0].take(&mut told);
+                    written[1].take(&mut following);
                 }
             }
-            for (((recorder, encoder), state), out) in
-                [told, following].iter_mut().zip(&mut encoders).zip(&mut states).zip(&mut written)
-            {
-                encoder.encode(&mut recorder.buffer, state, out, |_| ()).unwrap();
-            }
-            prop_assert_eq!(&written[0], &written[1]);
+            written[0].take(&mut told);
+            written[1].take(&mut following);
+            prop_assert_eq!(&written[0].bytes, &written[1].bytes);
         }
 
         #[test]

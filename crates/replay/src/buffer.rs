@@ -119,6 +119,9 @@ pub(crate) struct Buffer {
     pub(crate) opened_ms: u64,
     /// Which lanes step in the first row, unless an event says otherwise.
     pub(crate) rule: Rule,
+    /// Words drawn by each begin in a lane that rests because its episode ended, if one begins there unless an event
+    /// says otherwise.
+    pub(crate) drawn_by_rule: Option<u32>,
     pub(crate) first_lane: u32,
     pub(crate) lanes: usize,
     /// Per row: raw actions, then in traces and full recordings each observation column, the rewards and each
@@ -177,10 +180,11 @@ pub(crate) const CODE_SCORE: u8 = 1 << 7;
 pub(crate) const CODE_RESULT_SHIFT: u32 = 4;
 const _: () = assert!(Outcome::ALL.len() <= 16 && CHUNK_ROWS < u16::MAX as usize);
 
-/// Estimated bytes on disk of an end, a window hash and a begin.
+/// Estimated bytes on disk of an end, a window hash, a begin and of a row that is not as the rules say.
 pub(crate) const END_ESTIMATE: u32 = 6;
 pub(crate) const WINDOW_ESTIMATE: u32 = 4;
 pub(crate) const BEGIN_ESTIMATE: u32 = 2;
+pub(crate) const ROW_ESTIMATE: u32 = 2;
 
 impl Buffer {
     /// An empty one whose vectors hold a whole chunk of any block of up to `lanes` lanes without growing.

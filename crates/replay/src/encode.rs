@@ -382,7 +382,13 @@ mod tests {
     use crate::record::{Header, Kind};
     use crate::run::{RecordKind, RecordMode};
 
-    const TERMINATED: Finish = Finish { terminated: true, truncated: false, total_reward: 1.0, hash: 7 };
+    const TERMINATED: Finish =
+        Finish { terminated: true, truncated: false, length: 1, total_reward: 1.0, hash: 7 };
+
+    /// Half of them with a return that is not the length.
+    fn terminated(lane: usize) -> Finish {
+        Finish { total_reward: (lane % 2) as f64, ..TERMINATED }
+    }
 
     proptest! {
         #[test]
@@ -402,21 +408,21 @@ mod tests {
             let mut state = BlockState::new(lanes);
             let mut told = Vec::new();
             let (mut rested, mut open) = (0, all);
+            recorder.follow(4);
             recorder.begin_each(all, &[Start::seeded(1); BLOCK_LANES], &[]);
             for (stepped, ended, others, kind) in rows {
                 // Mostly as the rule has it.
-                let stepped = if kind == 0 { stepped } else { !rested };
-                let actions = &[1; BLOCK_LANES][..lanes];
-                recorder.row(Row {
-                    stepped, actions: ColumnRef::I64(actions), obs: &[], rewards: &[], infos: &[], now_ms: 1,
-                });
+                let begun = if kind == 1 { 0 } else { rested & !open };
+                let stepped = !begun & if kind == 0 { stepped } else { !rested };
+                let actions = ColumnRef::I64(&[1; BLOCK_LANES][..lanes]);
+                recorder.row(Row { stepped, begun, actions, obs: &[], rewards: &[], infos: &[], now_ms: 1 });
                 told.push(stepped & all);
-                let begun = if kind == 1 { others & all } else { rested };
                 let ended = ended & open;
                 rested = if skips_after_end { ended } else { 0 };
-                recorder.finish_each(ended, |_| TERMINATED);
-                recorder.begin_following(begun, 4, &[]);
-                open = open & !ended | begun;
+                recorder.finish_each(ended, terminated);
+                let later = if kind == 1 { others & all } else { 0 };
+                recorder.begin_following(later, &[]);
+                open = open & !ended | begun | later;
                 if kind == 2 {
                     recorder.flush();
                     let mut found = Vec::new();
@@ -455,9 +461,9 @@ mod tests {
             for (stepped, ended, begun, kind) in rows {
                 let stepped = if kind == 0 { stepped } else { !rested };
                 let actions = ColumnRef::I64(&[1; BLOCK_LANES]);
-                recorder.row(Row { stepped, actions, obs: &[], rewards: &[], infos: &[], now_ms: 1 });
+                recorder.row(Row { stepped, begun: 0, actions, obs: &[], rewards: &[], infos: &[], now_ms: 1 });
                 let ended = ended & open;
-                recorder.finish_each(ended, |_| TERMINATED);
+                recorder.finish_each(ended, terminated);
                 rested = if skips_after_end { ended } else { 0 };
                 open = open & !ended | begun;
                 // Twice: what the first begins ends as the second does, in the row in which another may have ended.

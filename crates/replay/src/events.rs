@@ -1,19 +1,23 @@
 //! What happened to a block's lanes, as the words that a stepping thread leaves for the writer.
 //!
-//! With thousands of lanes the memory that events fill is what recording costs, so the usual ones are one word each:
+//! With thousands of lanes the memory that events fill is what recording costs, so the usual ones are one word each, and
+//! lanes that by rule step, rest or begin take none:
 //!
 //! | bits  |      |
 //! |-------|------|
 //! | 0-2   | kind |
 //! | 3-8   | lane |
 //! | 9-21  | rows of the chunk before it |
-//! | 22-31 | of an end its return, a signed integer, or its code; of begins whether their starts are told in full |
+//! | 22-29 | of a long end its code; of begins whether their starts are told in full |
 //! | 32-63 | the hash of an end or a window; of begins the words drawn since the last one |
 //!
-//! Words that follow: the lanes of begins or of a row; an end's return and its score. None of this reaches a disk.
+//! Words that follow: a long end's return and its score; the lanes of begins; those that stepped and that began in a
+//! row. None of this reaches a disk.
 
+use rollhouse_core::Outcome;
 use rollhouse_env::fetch_to_write;
 
+use crate::block::Finish;
 use crate::buffer::{BeginEvents, CODE_HASH, EndEvent, WindowEvent};
 use crate::limits::CHUNK_ROWS;
 
@@ -28,7 +32,7 @@ pub(crate) struct Head(u64);
 /// What an event is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// An episode ended: one word, see [`Head::end`].
+    /// An episode ended with a return that equals its length, as where every step earns 1.
     End,
     /// An episode ended: its return follows, then its score if the code says so.
     LongEnd,
@@ -36,10 +40,8 @@ pub(crate) enum Kind {
     Window,
     /// Episodes began in the lanes that follow.
     Begins,
-    /// Episodes began in the lanes that by rule rested in the last row, and follow from their last starts.
-    BeginsOfRested,
-    /// Lanes that follow, others than the rule says, stepped in the row after its position.
-    Stepped,
+    /// In the row after its position other lanes stepped or began than the rules say: those that follow.
+    Row,
 }
 
 impl EventWords {
@@ -50,6 +52,10 @@ impl EventWords {
 
     pub(crate) const fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.0.len()
     }
 
     pub(crate) fn clear(&mut self) {
@@ -67,49 +73,34 @@ impl EventWords {
         fetch_to_write(self.0.as_ptr().wrapping_add(self.0.len() + FETCHED_AHEAD));
     }
 
-    /// Adds [`Kind::Stepped`].
+    /// Adds [`Kind::Row`].
     #[cold]
-    pub(crate) fn push_stepped(&mut self, row: usize, lanes: u64) {
-        self.0.extend([STEPPED | place(row, 0), lanes]);
+    pub(crate) fn push_row(&mut self, row: usize, stepped: u64, begun: u64) {
+        self.0.extend([ROW | place(row, 0), stepped, begun]);
     }
 
-    /// Adds an end with a hash and without result and score, whose outcome's code is 0, 1 or 2: the env ended the
-    /// episode, a limit, or both.
+    /// Adds [`Kind::End`], or [`Kind::LongEnd`] if the return is not the length.
     #[inline(always)]
-    pub(crate) fn push_finished(
-        &mut self,
-        pos: usize,
-        lane: usize,
-        total_reward: f64,
-        hash: u32,
-        outcome: u8,
-    ) {
+    pub(crate) fn push_finish(&mut self, pos: usize, lane: usize, finish: Finish) {
+        let Finish { terminated, truncated, length, total_reward, hash } = finish;
+        let outcome = Outcome::Finished { terminated, truncated }.code();
         debug_assert!(outcome <= LAST_FINISHED);
-        match short_return(total_reward) {
-            Some(short) => {
-                let head = u64::from(outcome) | place(pos, lane);
-                self.0.push(head | short << MIDDLE_SHIFT | u64::from(hash) << HIGH_SHIFT);
-            }
-            None => self.push_long_end(pos, lane, total_reward, hash, outcome | CODE_HASH),
+        // Bits are compared: -0.0 is not 0. Lengths stay far below 2^63, and signed numbers convert faster.
+        if total_reward.to_bits() == (length as i64 as f64).to_bits() {
+            self.0.push(u64::from(outcome) | place(pos, lane) | u64::from(hash) << HIGH_SHIFT);
+        } else {
+            let (pos, lane, code) = (pos as u16, lane as u8, outcome | CODE_HASH);
+            self.push_end(EndEvent { total_reward, hash, pos, lane, code }, None);
         }
     }
 
-    /// Adds [`Kind::End`]. `code` says whether there is a score.
+    /// Adds [`Kind::LongEnd`]. `code` says whether there is a score.
+    #[cold]
     pub(crate) fn push_end(&mut self, end: EndEvent, score: Option<f64>) {
         let EndEvent { total_reward, hash, pos, lane, code } = end;
-        let (pos, lane) = (usize::from(pos), usize::from(lane));
-        if code ^ CODE_HASH <= LAST_FINISHED {
-            self.push_finished(pos, lane, total_reward, hash, code ^ CODE_HASH);
-        } else {
-            self.push_long_end(pos, lane, total_reward, hash, code);
-            self.0.extend(score.map(f64::to_bits));
-        }
-    }
-
-    #[cold]
-    fn push_long_end(&mut self, pos: usize, lane: usize, total_reward: f64, hash: u32, code: u8) {
-        let head = LONG_END | place(pos, lane) | u64::from(code) << MIDDLE_SHIFT;
+        let head = LONG_END | place(usize::from(pos), usize::from(lane)) | u64::from(code) << MIDDLE_SHIFT;
         self.0.extend([head | u64::from(hash) << HIGH_SHIFT, total_reward.to_bits()]);
+        self.0.extend(score.map(f64::to_bits));
     }
 
     /// Adds [`Kind::Window`].
@@ -123,12 +114,6 @@ impl EventWords {
         let BeginEvents { lanes, drawn, pos, full } = begins;
         let head = BEGINS | place(usize::from(pos), 0) | u64::from(full) << MIDDLE_SHIFT;
         self.0.extend([head | u64::from(drawn) << HIGH_SHIFT, lanes]);
-    }
-
-    /// Adds [`Kind::BeginsOfRested`].
-    #[inline]
-    pub(crate) fn push_begins_of_rested(&mut self, pos: usize, drawn: u32) {
-        self.0.push(BEGINS_OF_RESTED | place(pos, 0) | u64::from(drawn) << HIGH_SHIFT);
     }
 
     /// All of them. After a [`Head`] come its words.
@@ -147,9 +132,8 @@ impl Head {
     pub(crate) const fn kind(self) -> Kind {
         match self.0 & KIND_MASK {
             WINDOW => Kind::Window,
-            BEGINS_OF_RESTED => Kind::BeginsOfRested,
             BEGINS => Kind::Begins,
-            STEPPED => Kind::Stepped,
+            ROW => Kind::Row,
             LONG_END => Kind::LongEnd,
             _ => Kind::End,
         }
@@ -172,21 +156,13 @@ impl Head {
         (self.0 >> LANE_SHIFT) as u32 & KEY_MASK
     }
 
+    /// Of an end, without its return.
     #[inline(always)]
     pub(crate) const fn end(self) -> EndEvent {
-        let code = (self.0 & KIND_MASK) as u8 | CODE_HASH;
-        EndEvent {
-            total_reward: returned(self.0),
-            hash: self.high(),
-            pos: self.pos(),
-            lane: self.lane(),
-            code,
-        }
-    }
-
-    /// Of a long end, without its return.
-    pub(crate) const fn long_end(self) -> EndEvent {
-        let code = (self.0 >> MIDDLE_SHIFT) as u8;
+        let code = match self.kind() {
+            Kind::LongEnd => (self.0 >> MIDDLE_SHIFT) as u8,
+            _ => (self.0 & KIND_MASK) as u8 | CODE_HASH,
+        };
         EndEvent { total_reward: 0.0, hash: self.high(), pos: self.pos(), lane: self.lane(), code }
     }
 
@@ -220,10 +196,9 @@ const FETCHED_AHEAD: usize = 12;
 const KIND_MASK: u64 = 7;
 const LAST_FINISHED: u8 = 2;
 const WINDOW: u64 = 3;
-const BEGINS_OF_RESTED: u64 = 4;
-const BEGINS: u64 = 5;
-const STEPPED: u64 = 6;
-const LONG_END: u64 = 7;
+const BEGINS: u64 = 4;
+const ROW: u64 = 5;
+const LONG_END: u64 = 6;
 
 const LANE_SHIFT: u32 = 3;
 const LANE_MASK: u8 = 63;
@@ -232,32 +207,12 @@ const POS_SHIFT: u32 = 9;
 const POS_MASK: u16 = 0x1FFF;
 const MIDDLE_SHIFT: u32 = 22;
 const HIGH_SHIFT: u32 = 32;
-const RETURN_BITS: u32 = HIGH_SHIFT - MIDDLE_SHIFT;
 const _: () = assert!(CHUNK_ROWS <= POS_MASK as usize);
 
 #[inline(always)]
 const fn place(pos: usize, lane: usize) -> u64 {
     (pos as u64) << POS_SHIFT | (lane as u64) << LANE_SHIFT
 }
-
-/// A return in `RETURN_BITS` bits, if it is an integer of so many and not -0.0. Added to [`ROUNDER`], a number stands as
-/// an integer in the lowest bits of the sum.
-#[inline(always)]
-fn short_return(value: f64) -> Option<u64> {
-    let sum = value + ROUNDER;
-    let above_least = sum.to_bits().wrapping_sub(ROUNDER.to_bits()).wrapping_add(1 << (RETURN_BITS - 1));
-    let fits = above_least < 1 << RETURN_BITS && (sum - ROUNDER).to_bits() == value.to_bits();
-    fits.then_some(sum.to_bits() & ((1 << RETURN_BITS) - 1))
-}
-
-/// The inverse, of an end's word.
-#[inline]
-const fn returned(head: u64) -> f64 {
-    (((head as u32) as i32) >> MIDDLE_SHIFT) as f64
-}
-
-/// 1.5 * 2^52: doubles near it are the integers.
-const ROUNDER: f64 = 6_755_399_441_055_744.0;
 
 #[cfg(test)]
 mod tests {
@@ -267,71 +222,82 @@ mod tests {
     use crate::buffer::CODE_SCORE;
     use crate::walk::key;
 
-    fn any_return() -> impl Strategy<Value = f64> {
-        prop_oneof![
-            (-600i16..600).prop_map(f64::from),
-            any::<u64>().prop_map(f64::from_bits),
-            prop_oneof![Just(-0.0), Just(0.5), Just(f64::NAN), Just(1e300)],
-        ]
-    }
-
     proptest! {
         #[test]
         fn every_end_reads_back(
             pos in 0..=CHUNK_ROWS as u16,
             lane in 0u8..64,
-            total_reward in any_return(),
+            total_reward: u64,
             hash: u32,
-            code in prop_oneof![any::<u8>(), (0..3u8).prop_map(|outcome| outcome | CODE_HASH)],
+            code: u8,
             score: u64,
         ) {
+            let total_reward = f64::from_bits(total_reward);
             let end = EndEvent { total_reward, hash, pos, lane, code };
             let score = (code & CODE_SCORE != 0).then(|| f64::from_bits(score));
             let mut words = EventWords::default();
             words.push_end(end, score);
             let head = Head::new(words.0[0]);
-            prop_assert_eq!(head.key(), key(pos, lane));
-            let read = match head.kind() {
-                Kind::End => head.end(),
-                Kind::LongEnd => EndEvent { total_reward: f64::from_bits(words.0[1]), ..head.long_end() },
-                kind => panic!("{kind:?}"),
-            };
-            prop_assert_eq!(read.total_reward.to_bits(), total_reward.to_bits());
-            let apart = EndEvent { total_reward: 0.0, ..end };
-            prop_assert_eq!(EndEvent { total_reward: 0.0, ..read }, apart);
+            prop_assert_eq!((head.kind(), head.key()), (Kind::LongEnd, key(pos, lane)));
+            prop_assert_eq!(head.end(), EndEvent { total_reward: 0.0, ..end });
+            prop_assert_eq!(words.0[1], total_reward.to_bits());
             prop_assert_eq!(words.0.get(2).copied(), score.map(f64::to_bits));
         }
 
         #[test]
+        fn every_finish_reads_back(
+            pos in 0..=CHUNK_ROWS,
+            lane in 0usize..64,
+            terminated: bool,
+            truncated: bool,
+            length in prop_oneof![0u64..600, 0..1u64 << 53],
+            total_reward in prop_oneof![Just(None), any::<u64>().prop_map(Some)],
+            hash: u32,
+        ) {
+            let total_reward = total_reward.map_or(length as f64, f64::from_bits);
+            let mut words = EventWords::default();
+            words.push_finish(pos, lane, Finish { terminated, truncated, length, total_reward, hash });
+            let head = Head::new(words.0[0]);
+            let read = match head.kind() {
+                Kind::End => length as f64,
+                Kind::LongEnd => f64::from_bits(words.0[1]),
+                kind => panic!("{kind:?}"),
+            };
+            prop_assert_eq!(read.to_bits(), total_reward.to_bits());
+            let code = Outcome::Finished { terminated, truncated }.code() | CODE_HASH;
+            let (pos, lane) = (pos as u16, lane as u8);
+            prop_assert_eq!(head.end(), EndEvent { total_reward: 0.0, hash, pos, lane, code });
+        }
+
+        #[test]
         fn every_other_event_reads_back(
-            pos in 0..=CHUNK_ROWS as u16, lane in 0u8..64, high: u32, lanes: u64, full: bool,
+            pos in 0..=CHUNK_ROWS as u16, lane in 0u8..64, high: u32, lanes: u64, stepped: u64, full: bool,
         ) {
             let mut words = EventWords::default();
             words.push_window(usize::from(pos), usize::from(lane), high);
             words.push_begins(BeginEvents { lanes, drawn: high, pos, full });
-            words.push_begins_of_rested(usize::from(pos), high);
-            words.push_stepped(usize::from(pos), lanes);
-            let heads = [0, 1, 3, 4].map(|at| Head::new(words.0[at]));
-            let kinds = [Kind::Window, Kind::Begins, Kind::BeginsOfRested, Kind::Stepped];
-            prop_assert_eq!(heads.map(Head::kind), kinds);
-            prop_assert_eq!(heads.map(Head::pos), [pos; 4]);
+            words.push_row(usize::from(pos), stepped, lanes);
+            let heads = [0, 1, 3].map(|at| Head::new(words.0[at]));
+            prop_assert_eq!(heads.map(Head::kind), [Kind::Window, Kind::Begins, Kind::Row]);
+            prop_assert_eq!(heads.map(Head::pos), [pos; 3]);
             prop_assert_eq!(heads[0].window(), WindowEvent { hash: high, pos, lane });
             prop_assert_eq!((heads[1].drawn(), heads[1].is_full(), words.0[2]), (high, full, lanes));
-            prop_assert_eq!((heads[2].drawn(), words.0[5]), (high, lanes));
+            prop_assert_eq!(&words.0[4..], &[stepped, lanes][..]);
         }
     }
 
     #[test]
-    fn an_end_whose_return_is_a_small_integer_is_one_word() {
-        let words = |total_reward| {
+    fn an_end_whose_return_is_its_length_is_one_word() {
+        let words = |length, total_reward| {
             let mut words = EventWords::default();
-            words.push_finished(CHUNK_ROWS, 63, total_reward, u32::MAX, 2);
+            let finish = Finish { terminated: true, truncated: true, length, total_reward, hash: u32::MAX };
+            words.push_finish(CHUNK_ROWS, 63, finish);
             words.0.len()
         };
-        for (total_reward, count) in
-            [(500.0, 1), (511.0, 1), (-512.0, 1), (512.0, 2), (-513.0, 2), (0.5, 2), (-0.0, 2)]
+        for (length, total_reward, count) in
+            [(500, 500.0, 1), (0, 0.0, 1), (0, -0.0, 2), (500, -500.0, 2), (500, 499.0, 2), (1, f64::NAN, 2)]
         {
-            assert_eq!(words(total_reward), count, "{total_reward}");
+            assert_eq!(words(length, total_reward), count, "{length} {total_reward}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a buffer says that happened to its block's lanes, row by row and event by event.
 
-use rollhouse_core::limits::HASH_WINDOW_STEPS;
+use rollhouse_core::limits::{BLOCK_LANES, HASH_WINDOW_STEPS};
 use rollhouse_core::{Lanes, Start, lane_bits};
 
 use crate::buffer::{Buffer, CODE_SCORE, EndEvent};
@@ -83,43 +83,39 @@ impl Happened {
         ended: impl FnMut(EndFacts),
     ) -> Result<(), Malformed> {
         self.restart();
-        let before = last_starts(state);
         let mut taking = Taking::new(self, buffer, sampling, state, ended);
         let mut full = buffer.full_starts.iter();
         let mut words = buffer.events.words().iter();
         while let Some(&word) = words.next() {
             let head = Head::new(word);
             let mut next = || words.next().copied().ok_or(Malformed("event without its words"));
-            taking.rows_until(head.pos());
+            taking.rows_until(head.pos())?;
             match head.kind() {
-                Kind::End => taking.end(head, head.end())?,
+                Kind::End => taking.end(head, None)?,
                 Kind::LongEnd => {
-                    let end = EndEvent { total_reward: f64::from_bits(next()?), ..head.long_end() };
-                    if end.code & CODE_SCORE != 0 {
+                    let total_reward = f64::from_bits(next()?);
+                    if head.end().code & CODE_SCORE != 0 {
                         taking.to.scores.push((taking.to.ends.len() as u32, f64::from_bits(next()?)));
                     }
-                    taking.end(head, end)?;
+                    taking.end(head, Some(total_reward))?;
                 }
-                Kind::BeginsOfRested => taking.begin_following(head, taking.rested, &before)?,
                 Kind::Begins if head.is_full() => {
                     for lane in Lanes(next()?) {
                         let start = *full.next().ok_or(Malformed("begin without a start"))?;
-                        taking.to.spell_out_starts(&before);
+                        taking.to.spell_out_starts(&taking.before);
                         taking.to.starts.push(start);
-                        taking.begin(head, lane, start)?;
+                        taking.begin(head.pos(), lane, start)?;
                     }
                 }
-                Kind::Begins => taking.begin_following(head, next()?, &before)?,
+                Kind::Begins => taking.begin_following(head.pos(), next()?, head.drawn())?,
                 Kind::Window => taking.window(head),
-                Kind::Stepped => {
-                    let stepped = next()? & taking.all;
-                    let change = (taking.rule.expected() ^ stepped) & taking.all;
-                    taking.to.exceptions.push((usize::from(head.pos()), change));
-                    taking.row(stepped, change);
+                Kind::Row => {
+                    let (stepped, begun) = (next()? & taking.all, next()?);
+                    taking.row(stepped, begun)?;
                 }
             }
         }
-        taking.rows_until(buffer.rows as u16);
+        taking.rows_until(buffer.rows as u16)?;
         taking.finish();
         if !self.end_keys.is_sorted() {
             self.sort_ends();
@@ -146,7 +142,7 @@ impl Happened {
     }
 
     /// Notes each start from here on, as those so far, which follow from the lanes' last ones.
-    fn spell_out_starts(&mut self, before: &[(u64, u64); 64]) {
+    fn spell_out_starts(&mut self, before: &[(u64, u64); BLOCK_LANES]) {
         let Some(drawn) = self.all_drew.take() else { return };
         let mut known = *before;
         self.starts.extend(self.begin_keys.iter().map(|key| {
@@ -194,8 +190,12 @@ struct Taking<'a, F> {
     all: u64,
     /// Which lanes step in the next row. Counted already is the rest of those that it says rest after an end.
     rule: Rule,
-    /// Lanes that by rule rested in the last row so far.
-    rested: u64,
+    /// Lanes that by rule begin an episode in the row in which they rest: all or none.
+    begins_by_rule: u64,
+    /// Words that each of those begins draws.
+    drawn: u32,
+    /// Seed and words of each lane's last start before the first row.
+    before: [(u64, u64); BLOCK_LANES],
     /// And the block's first lane.
     sampling: (Sampling, u32),
     /// Lanes whose current episode is kept.
@@ -220,23 +220,32 @@ impl<'a, F: FnMut(EndFacts)> Taking<'a, F> {
         // episode that was open.
         to.present = keeps & begun;
         let all = lane_bits(buffer.lanes);
+        let before = last_starts(state);
         let mut counter = Counter::new(state, all, buffer.opened_ms);
         counter.rest(buffer.rule.skipped() & all, 1);
         let sampling = (sampling, buffer.first_lane);
-        Self { to, counter, all, rule: buffer.rule, rested: 0, sampling, keeps, ended }
+        let begins_by_rule = if buffer.drawn_by_rule.is_some() { all } else { 0 };
+        let drawn = buffer.drawn_by_rule.unwrap_or_default();
+        Self { to, counter, all, rule: buffer.rule, begins_by_rule, drawn, before, sampling, keeps, ended }
     }
 
-    /// Adds the rows up to `rows`, in which the lanes stepped that the rule says.
+    /// Adds the rows up to `rows`, in which the lanes stepped and began that the rules say.
     #[inline(always)]
-    fn rows_until(&mut self, rows: u16) {
+    fn rows_until(&mut self, rows: u16) -> Result<(), Malformed> {
         while self.to.stepped.len() < usize::from(rows) {
-            self.row(self.rule.expected() & self.all, 0);
+            self.row(self.rule.expected() & self.all, self.rule.skipped() & self.begins_by_rule)?;
         }
+        Ok(())
     }
 
+    /// Adds a row in which the lanes of `stepped` took a step and those of `begun` began an episode instead.
     #[inline(always)]
-    fn row(&mut self, stepped: u64, change: u64) {
+    fn row(&mut self, stepped: u64, begun: u64) -> Result<(), Malformed> {
         let skipped = self.rule.skipped();
+        let change = (self.rule.expected() ^ stepped) & self.all;
+        if change != 0 {
+            self.to.exceptions.push((self.to.stepped.len(), change));
+        }
         if (skipped ^ !stepped) & self.all != 0 {
             self.counter.rest(self.all & !stepped & !skipped, 1);
             self.counter.rest(self.all & stepped & skipped, -1);
@@ -247,12 +256,17 @@ impl<'a, F: FnMut(EndFacts)> Taking<'a, F> {
         if self.to.by_row {
             self.to.kept_rows.push(stepped & self.keeps);
         }
-        self.rested = skipped;
         self.rule.after_row(change);
+        if begun != 0 {
+            self.begin_following(self.to.stepped.len() as u16, begun, self.drawn)?;
+        }
+        Ok(())
     }
 
+    /// Ends an episode; without `total_reward` that is its length.
     #[inline(always)]
-    fn end(&mut self, head: Head, event: EndEvent) -> Result<(), Malformed> {
+    fn end(&mut self, head: Head, total_reward: Option<f64>) -> Result<(), Malformed> {
+        let event = head.end();
         let (lane, lane_bit) = (usize::from(event.lane), 1 << event.lane);
         if self.rule.skipped() & lane_bit != 0 {
             // It ended before, since the last row; its rest is counted once.
@@ -262,6 +276,7 @@ impl<'a, F: FnMut(EndFacts)> Taking<'a, F> {
         self.counter.rest_next(lane, self.rule.rests_after_end());
         self.rule.ended |= lane_bit;
         let (length, mut flags) = (piece.age, ends::NOT_KEPT);
+        let event = EndEvent { total_reward: total_reward.unwrap_or(length as i64 as f64), ..event };
         let (sampling, first_lane) = self.sampling;
         let lane = first_lane + u32::from(event.lane);
         if self.keeps & lane_bit != 0 {
@@ -284,9 +299,9 @@ impl<'a, F: FnMut(EndFacts)> Taking<'a, F> {
     }
 
     #[inline(always)]
-    fn begin(&mut self, head: Head, lane: usize, start: Start) -> Result<(), Malformed> {
+    fn begin(&mut self, pos: u16, lane: usize, start: Start) -> Result<(), Malformed> {
         self.counter.begin(lane, start)?;
-        self.to.begin_keys.push(key(head.pos(), lane as u8));
+        self.to.begin_keys.push(key(pos, lane as u8));
         self.to.present |= self.keeps & 1 << lane;
         if self.to.by_row {
             self.to.kept_begins.push(self.keeps >> lane & 1 == 1);
@@ -294,20 +309,14 @@ impl<'a, F: FnMut(EndFacts)> Taking<'a, F> {
         Ok(())
     }
 
-    /// Begins in `lanes` that follow from the lanes' last starts.
+    /// Begins in `lanes`, each of which drew `drawn` words since its last start.
     #[inline(always)]
-    fn begin_following(
-        &mut self,
-        head: Head,
-        lanes: u64,
-        before: &[(u64, u64); 64],
-    ) -> Result<(), Malformed> {
-        let drawn = head.drawn();
+    fn begin_following(&mut self, pos: u16, lanes: u64, drawn: u32) -> Result<(), Malformed> {
         if self.to.all_drew != Some(drawn) {
             if self.to.begin_keys.is_empty() {
                 self.to.all_drew = Some(drawn);
             } else {
-                self.to.spell_out_starts(before);
+                self.to.spell_out_starts(&self.before);
             }
         }
         for lane in Lanes(lanes) {
@@ -316,7 +325,7 @@ impl<'a, F: FnMut(EndFacts)> Taking<'a, F> {
             if self.to.all_drew.is_none() {
                 self.to.starts.push(start);
             }
-            self.begin(head, lane, start)?;
+            self.begin(pos, lane, start)?;
         }
         Ok(())
     }

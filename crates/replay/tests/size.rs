@@ -31,7 +31,7 @@ fn bytes_a_step(stagger: u64) -> f64 {
         // A row takes 10 us.
         let now_ms = row / 100;
         let actions = ColumnRef::I64(&actions);
-        block.row(Row { stepped, actions, obs: &[], rewards: &[], infos: &[], now_ms });
+        block.row(Row { stepped, begun: 0, actions, obs: &[], rewards: &[], infos: &[], now_ms });
         steps += u64::from(stepped.count_ones());
         let mut ended = 0;
         for lane in Lanes(stepped) {

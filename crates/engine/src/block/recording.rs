@@ -8,6 +8,7 @@ use rollhouse_core::{ColumnMut, GameResult, Interruption, Lanes, Outcome};
 use rollhouse_replay::{BlockRecorder, End, Finish, Row};
 
 use super::{Block, Done, Moves, Turn, refs};
+use crate::episodes::Finished;
 use crate::past::LogEvent;
 
 impl Block {
@@ -30,7 +31,10 @@ impl Block {
     }
 
     /// Shows everything from now on to `recorder`; no episode has begun yet.
-    pub(crate) fn record_with(&mut self, recorder: BlockRecorder) {
+    pub(crate) fn record_with(&mut self, mut recorder: BlockRecorder) {
+        if let Some(words) = self.words_per_reset {
+            recorder.follow(words);
+        }
         self.recorder = Some(recorder);
         self.untouched = 0;
     }
@@ -42,17 +46,19 @@ impl Block {
         }
     }
 
-    /// Shows the recorder one row.
+    /// Shows the recorder one row, and that episodes begin in it in lanes whose starts follow.
     #[inline]
     pub(super) fn record_row(&mut self, columns: &BlockRows<'_, '_>, moves: Moves<'_>, turn: Turn) {
         let Some(recorder) = &mut self.recorder else { return };
-        let Moves { actions, stepped, .. } = moves;
+        let Moves { actions, stepped, reset } = moves;
+        let begun = reset & self.untouched;
         let (mut obs, mut infos) = (ObsRefs::new(), ObsRefs::new());
         if recorder.wants_observations() {
             (obs, infos) = (refs(columns.obs), refs(columns.infos));
         }
         let now_ms = turn.now_ms;
-        recorder.row(Row { stepped, actions, obs: &obs, rewards: columns.rewards, infos: &infos, now_ms });
+        let rewards = &*columns.rewards;
+        recorder.row(Row { stepped, begun, actions, obs: &obs, rewards, infos: &infos, now_ms });
     }
 
     /// Shows the hashes of lanes that have just stepped to the recorder, and to the log those of lanes that play on.
@@ -95,13 +101,14 @@ impl Block {
         let mut end = |lane| {
             let ((terminated, truncated), finished) = (flags(lane), episodes.finish(lane));
             stats.episode(Outcome::Finished { terminated, truncated }, finished);
-            finished.total_reward
+            finished
         };
         match (recorder, env) {
             (Some(recorder), Some(env)) => recorder.finish_each(over, |lane| {
                 let hash = env.state_hash(lane);
                 let (terminated, truncated) = flags(lane);
-                Finish { terminated, truncated, total_reward: end(lane), hash }
+                let Finished { length, total_reward } = end(lane);
+                Finish { terminated, truncated, length, total_reward, hash }
             }),
             _ => {
                 for lane in Lanes(over) {
@@ -132,11 +139,12 @@ impl Block {
         }
     }
 
+    /// Begins an episode in each of `lanes`; of those of `shown` the recorder knows it.
     #[inline]
-    pub(super) fn begin_episodes(&mut self, lanes: u64, obs: &[ColumnMut<'_>]) {
+    pub(super) fn begin_episodes(&mut self, lanes: u64, shown: u64, obs: &[ColumnMut<'_>]) {
         self.episodes.begin_each(lanes);
-        if self.recorder.is_some() && lanes != 0 {
-            self.record_begins(lanes, obs);
+        if self.recorder.is_some() && lanes & !shown != 0 {
+            self.record_begins(lanes & !shown, obs);
         }
         if self.logs && lanes != 0 {
             self.log(Lanes(lanes).map(|lane| {
@@ -147,20 +155,21 @@ impl Block {
     }
 
     /// Shows the recorder the episodes that begin.
-    #[inline]
+    #[inline(never)]
     fn record_begins(&mut self, lanes: u64, obs: &[ColumnMut<'_>]) {
         let Some(recorder) = &mut self.recorder else { return };
         let obs = if recorder.wants_observations() { refs(obs) } else { ObsRefs::new() };
-        let words = self.words_per_reset;
         let (following, others) = (lanes & self.untouched, lanes & !self.untouched);
-        if let (Some(words), true) = (words, following != 0) {
-            recorder.begin_following(following, words, &obs);
+        if following != 0 {
+            recorder.begin_following(following, &obs);
         }
         if others != 0 {
             recorder.begin_each(others, &self.starts, &obs);
-            // A half that is buffered stays so, and is part of every start.
-            let whole = Lanes(others).filter(|&lane| self.starts[lane].half.is_none());
-            self.untouched |= whole.fold(0, |mask, lane| mask | u64::from(words.is_some()) << lane);
+            if self.words_per_reset.is_some() {
+                // A half that is buffered stays so, and is part of every start.
+                let whole = Lanes(others).filter(|&lane| self.starts[lane].half.is_none());
+                self.untouched |= whole.fold(0, |mask, lane| mask | 1 << lane);
+            }
         }
     }
 

@@ -242,6 +242,7 @@ impl Driver {
         let tags: Vec<i32> = (0..lanes).map(|_| self.dice.word() as i32).collect();
         self.recorder.row(Row {
             stepped: stepped | !lane_bits(lanes),
+            begun: 0,
             actions,
             obs: &[ColumnRef::F32(&obs)],
             rewards: &rewards,

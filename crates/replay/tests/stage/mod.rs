@@ -148,6 +148,7 @@ pub fn play_into(
         let infos: Vec<_> = infos.iter().map(ColumnData::as_ref).collect();
         block.row(Row {
             stepped,
+            begun: 0,
             actions: shown.as_ref(),
             obs: &obs,
             rewards: &rewards,
