@@ -19,39 +19,46 @@ use crate::limits::{CHUNK_AGE_MS, CHUNK_ROWS, CHUNK_TARGET_BYTES};
 /// No method allocates, locks, reads a clock or makes a system call while the block's buffer has room. A full
 /// buffer (about every 8 KiB of recording) is exchanged for an empty one; when none is free, because the disk
 /// cannot follow, the exchange waits, and the time waited is counted. Dropping it hands over what it has.
+///
+/// What most rows touch fills one cache line, beside that of the buffer: with thousands of lanes each of them comes from
+/// a farther cache every time.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct BlockRecorder {
-    shared: Arc<RunShared>,
-    buffer: Box<Buffer>,
-    first_lane: u32,
-    lanes: usize,
     all: u64,
-    /// Of the run's layout, here so that a row need not look for it.
-    actions: ActionCoding,
-    observes: bool,
-    starts: bool,
     /// Lanes whose episode has begun and not ended.
     open: u64,
     /// Which lanes are to step in the next row.
     rule: Rule,
+    /// Lanes whose last start stands in `last_starts`.
+    told: u64,
+    row_bytes: u32,
     /// Estimated bytes of an end, with those of the begin that by rule follows it.
     end_estimate: u32,
+    /// Whether an episode begins by rule in the row in which a lane rests.
+    begins_by_rule: bool,
+    /// Whether the lowest bits of a whole block's actions are all that is kept of a row.
+    lowest_bits: bool,
+    /// Whether the least action is odd.
+    odd: bool,
+    observes: bool,
+    /// Whether the writer's clock stands for the wall clock of rows.
+    driven: bool,
+    target: Target,
+    buffer: Buffer,
+    shared: Arc<RunShared>,
+    first_lane: u32,
+    lanes: usize,
+    starts: bool,
     /// Lanes that have begun before, whose last starts the writer knows.
     begun: u64,
-    /// Of those, the lanes whose last start stands in `last_starts`.
-    told: u64,
-    /// Lanes that by rule begin an episode in the row in which they rest: all or none.
-    begins_by_rule: u64,
     /// Words that every reset draws.
     drawn: u32,
     /// Seed and words of the last start of each lane of `told`.
     last_starts: Box<[(u64, u64); BLOCK_LANES]>,
-    now_ms: u64,
-    row_bytes: u32,
-    target: Target,
-    /// Whether the writer's clock stands for the wall clock of rows.
-    driven: bool,
 }
+
+const _: () = assert!(std::mem::offset_of!(BlockRecorder, buffer) == 64);
 
 /// One batch step of a block.
 #[derive(Debug, Clone, Copy)]
@@ -113,31 +120,29 @@ impl BlockRecorder {
         let row_bytes = shared.layout.row_bytes(lanes).max(LEAST_ROW_ESTIMATE) as u32;
         let rule = Rule::new(shared.skips_after_end, 0, 0);
         buffer.rule = rule;
-        let target = Target::best();
-        let (actions, starts) = (shared.layout.actions, shared.layout.starts);
-        let observes = shared.layout.recorded.has_observations();
-        let driven = shared.doorbell.driven_ms().is_some();
+        let layout = &shared.layout;
+        let lowest_bits = lanes == BLOCK_LANES && layout.actions.planes() == 1;
         Self {
-            shared,
+            all: lane_bits(lanes),
+            open: 0,
+            rule,
+            told: 0,
+            row_bytes,
+            end_estimate: END_ESTIMATE,
+            begins_by_rule: false,
+            lowest_bits,
+            odd: matches!(layout.actions, ActionCoding::Planes { start, .. } if start & 1 == 1),
+            observes: layout.recorded.has_observations(),
+            driven: shared.doorbell.driven_ms().is_some(),
+            target: Target::best(),
             buffer,
             first_lane,
             lanes,
-            all: lane_bits(lanes),
-            actions,
-            observes,
-            starts,
-            open: 0,
-            rule,
-            end_estimate: END_ESTIMATE,
+            starts: layout.starts,
             begun: 0,
-            told: 0,
-            begins_by_rule: 0,
             drawn: 0,
             last_starts: Box::new([(0, 0); BLOCK_LANES]),
-            now_ms: 0,
-            row_bytes,
-            target,
-            driven,
+            shared,
         }
     }
 
@@ -153,7 +158,7 @@ impl BlockRecorder {
     pub fn follow(&mut self, words: u32) {
         self.drawn = words;
         if self.starts && self.rule.rests_after_end() == 1 {
-            self.begins_by_rule = self.all;
+            self.begins_by_rule = true;
             self.end_estimate = END_ESTIMATE + BEGIN_ESTIMATE;
         }
         self.set_rules();
@@ -229,16 +234,14 @@ impl BlockRecorder {
         {
             self.turn(now_ms);
         }
-        self.now_ms = now_ms;
         let stepped = stepped & self.all;
-        assert_eq!(begun & (!self.begun | self.open | stepped), 0, "lanes that may begin as the last time");
-        let buffer = &mut *self.buffer;
+        assert_eq!(begun & (self.open | stepped), 0, "lanes that begin have no episode");
         let other = (self.rule.expected() ^ stepped) & self.all;
-        let by_rule = self.rule.skipped() & self.begins_by_rule;
+        let by_rule = if self.begins_by_rule { self.rule.skipped() } else { 0 };
         if other | by_rule ^ begun != 0 {
-            buffer.events.push_row(buffer.rows as usize, stepped, begun);
-            buffer.estimate += ROW_ESTIMATE + (begun & !by_rule).count_ones() * BEGIN_ESTIMATE;
+            self.push_row(stepped, begun, by_rule);
         }
+        let buffer = &mut self.buffer;
         self.rule.after_row(other);
         self.open |= begun;
         // Where they start is not known here any more.
@@ -246,12 +249,11 @@ impl BlockRecorder {
         buffer.fetch_ahead();
         buffer.rows += 1;
         buffer.estimate += self.row_bytes;
-        match (self.actions, actions) {
-            (ActionCoding::Planes { start, planes: 1 }, ColumnRef::I64(actions))
-                if self.lanes == BLOCK_LANES =>
-            {
+        match actions {
+            ColumnRef::I64(actions) if self.lowest_bits => {
                 let actions = actions.try_into().expect("actions of a row");
-                let bits = self.target.run(LowestBits { actions, start, shifts: &SHIFTS });
+                let bits =
+                    self.target.run(LowestBits { actions, start: i64::from(self.odd), shifts: &SHIFTS });
                 buffer.planes.push(bits & stepped);
             }
             _ => self.push_actions(actions, stepped),
@@ -267,7 +269,7 @@ impl BlockRecorder {
     #[inline]
     pub fn window(&mut self, lane: usize, hash: u32) {
         debug_assert!(lane < self.lanes);
-        let buffer = &mut *self.buffer;
+        let buffer = &mut self.buffer;
         buffer.events.push_window(buffer.rows as usize, lane, hash);
         buffer.estimate += WINDOW_ESTIMATE;
     }
@@ -293,7 +295,7 @@ impl BlockRecorder {
         assert_eq!(lanes & !self.open, 0, "episodes that have begun");
         self.open &= !lanes;
         self.rule.ended |= lanes;
-        let buffer = &mut *self.buffer;
+        let buffer = &mut self.buffer;
         let (pos, before) = (buffer.rows as usize, buffer.events.len());
         for lane in Lanes(lanes) {
             buffer.events.push_finish(pos, lane, finish(lane));
@@ -306,7 +308,7 @@ impl BlockRecorder {
     /// closed by the next row only. May wait as any hand-over.
     pub fn flush(&mut self) {
         if !self.buffer.is_empty() {
-            self.next_buffer(self.now_ms);
+            self.next_buffer(self.buffer.opened_ms);
         }
     }
 
@@ -348,7 +350,7 @@ impl BlockRecorder {
         }
         // Begins without rows between them would otherwise grow the buffer without end.
         if self.buffer.estimate >= 2 * CHUNK_TARGET && !self.wants_observations() {
-            self.next_buffer(self.now_ms);
+            self.next_buffer(self.buffer.opened_ms);
         }
         true
     }
@@ -375,8 +377,17 @@ impl BlockRecorder {
         }
     }
 
+    /// Tells of a row in which other lanes step or begin than the rules say.
+    #[cold]
+    fn push_row(&mut self, stepped: u64, begun: u64, by_rule: u64) {
+        assert_eq!(begun & !self.begun, 0, "lanes that have begun before");
+        let buffer = &mut self.buffer;
+        buffer.events.push_row(buffer.rows as usize, stepped, begun);
+        buffer.estimate += ROW_ESTIMATE + (begun & !by_rule).count_ones() * BEGIN_ESTIMATE;
+    }
+
     fn push_begins(&mut self, lanes: u64, drawn: u32, full: bool) {
-        let buffer = &mut *self.buffer;
+        let buffer = &mut self.buffer;
         let pos = buffer.rows as u16;
         buffer.events.push_begins(BeginEvents { lanes, drawn, pos, full });
         buffer.estimate += lanes.count_ones() * BEGIN_ESTIMATE;
@@ -385,7 +396,7 @@ impl BlockRecorder {
     /// Those that [`BlockRecorder::row`] does not code itself.
     #[inline(never)]
     fn push_actions(&mut self, actions: ColumnRef<'_>, stepped: u64) {
-        match (self.actions, actions) {
+        match (self.shared.layout.actions, actions) {
             (ActionCoding::Planes { start, planes }, ColumnRef::I64(actions)) => {
                 assert_eq!(actions.len(), self.lanes, "actions of a row");
                 for plane in 0..planes {
@@ -412,7 +423,7 @@ impl BlockRecorder {
     }
 
     fn push_first_obs(&mut self, lane: usize, first_obs: &[ColumnRef<'_>]) {
-        let (layout, buffer) = (&self.shared.layout, &mut *self.buffer);
+        let (layout, buffer) = (&self.shared.layout, &mut self.buffer);
         assert_eq!(first_obs.len(), layout.obs_columns.len(), "observation columns");
         let before = buffer.first_obs.len();
         for column in first_obs {
@@ -457,6 +468,7 @@ impl BlockRecorder {
     fn next_buffer(&mut self, now_ms: u64) {
         if !self.buffer.is_empty() {
             self.shared.exchange(&mut self.buffer);
+            self.buffer.fetch_first();
             self.buffer.first_lane = self.first_lane;
             self.buffer.lanes = self.lanes;
             self.set_rules();
@@ -467,7 +479,7 @@ impl BlockRecorder {
     /// Tells the writer the rules that hold from the buffer's first row on.
     fn set_rules(&mut self) {
         self.buffer.rule = self.rule;
-        self.buffer.drawn_by_rule = (self.begins_by_rule != 0).then_some(self.drawn);
+        self.buffer.drawn_by_rule = self.begins_by_rule.then_some(self.drawn);
     }
 }
 

@@ -189,7 +189,7 @@ pub(crate) const ROW_ESTIMATE: u32 = 2;
 impl Buffer {
     /// An empty one whose vectors hold a whole chunk of any block of up to `lanes` lanes without growing.
     /// Memory that a chunk does not touch stays untouched.
-    pub(crate) fn new(layout: &Layout, lanes: usize) -> Box<Self> {
+    pub(crate) fn new(layout: &Layout, lanes: usize) -> Self {
         let has_observations = layout.recorded.has_observations();
         let rows = if has_observations {
             (CHUNK_TARGET_BYTES / layout.step_bytes() + 2 * lanes).min(CHUNK_ROWS)
@@ -203,7 +203,7 @@ impl Buffer {
         // A row is taken while the estimate is under the target. No event has more words than estimated bytes.
         let events = CHUNK_TARGET_BYTES + 8 * lanes;
         let begins = if layout.starts { CHUNK_TARGET_BYTES / BEGIN_ESTIMATE as usize + 2 * lanes } else { 0 };
-        Box::new(Self {
+        Self {
             events: EventWords::with_capacity(events),
             planes: Vec::with_capacity((rows + 1) * layout.actions.planes()),
             raw: Vec::with_capacity(raw),
@@ -214,7 +214,7 @@ impl Buffer {
                 0
             }),
             ..Self::default()
-        })
+        }
     }
 
     /// Bytes of memory it holds.
@@ -232,6 +232,13 @@ impl Buffer {
     pub(crate) fn fetch_ahead(&self) {
         self.events.fetch_ahead();
         fetch_to_write(self.planes.as_ptr().wrapping_add(self.planes.len() + PLANES_FETCHED_AHEAD));
+    }
+
+    /// Has the processor fetch what the first rows fill, of a buffer that the writer has emptied.
+    pub(crate) fn fetch_first(&self) {
+        self.events.fetch_first();
+        fetch_to_write(self.planes.as_ptr());
+        fetch_to_write(self.planes.as_ptr().wrapping_add(PLANES_FETCHED_AHEAD));
     }
 
     /// Whether there is nothing to write.

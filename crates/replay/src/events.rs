@@ -67,6 +67,13 @@ impl EventWords {
         self.0.capacity() * size_of::<u64>()
     }
 
+    /// Has the processor fetch the memory that the first events fill.
+    pub(crate) fn fetch_first(&self) {
+        for word in [0, 8, FETCHED_AHEAD] {
+            fetch_to_write(self.0.as_ptr().wrapping_add(word));
+        }
+    }
+
     /// Has the processor fetch the memory that events fill after the next row's.
     #[inline]
     pub(crate) fn fetch_ahead(&self) {

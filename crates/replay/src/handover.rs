@@ -89,7 +89,7 @@ impl RunShared {
     }
 
     /// A buffer for a new block, for which there may be one more spare one.
-    pub(crate) fn first_buffer(&self) -> Box<Buffer> {
+    pub(crate) fn first_buffer(&self) -> Buffer {
         self.most.fetch_add(1, Ordering::Relaxed);
         Buffer::new(&self.layout, self.lanes)
     }
@@ -112,7 +112,7 @@ impl RunShared {
         let more = |made: usize| (made < most && self.unmade() > 0).then_some(made + 1);
         self.made.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         self.doorbell.spare_bytes.fetch_add(self.buffer_bytes, Ordering::Relaxed);
-        Some(Buffer::new(&self.layout, self.lanes))
+        Some(Box::new(Buffer::new(&self.layout, self.lanes)))
     }
 
     /// One more handle.
@@ -148,16 +148,16 @@ impl RunShared {
     }
 
     /// Gives the full buffer to the writer and takes an empty one, waiting for it if there is none.
-    pub(crate) fn exchange(&self, buffer: &mut Box<Buffer>) {
+    pub(crate) fn exchange(&self, buffer: &mut Buffer) {
         if self.cut().is_some() {
             // Nobody is interested any more, and no writer looks.
             return buffer.clear();
         }
         let empty = self.free.pop().or_else(|| self.make()).or_else(|| self.wait_for_free());
         match empty {
-            Some(empty) => {
-                let full = std::mem::replace(buffer, empty);
-                self.push_full(full);
+            Some(mut empty) => {
+                std::mem::swap(buffer, &mut empty);
+                self.push_full(empty);
             }
             None => {
                 self.doorbell.abandoned.fetch_add(u64::from(self.cut().is_none()), Ordering::Relaxed);
