@@ -51,6 +51,7 @@ mod replays;
 mod run;
 mod run_record;
 mod segment;
+mod segments;
 mod simulate;
 mod spool;
 mod summary;
