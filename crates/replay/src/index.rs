@@ -336,13 +336,14 @@ mod tests {
     /// A sealed segment of at least 64 KiB, written through the segment writer.
     fn segment() -> Vec<u8> {
         use crate::disk::Disk;
-        use crate::segment::{ChunkPlace, SegmentWriter, segment_name};
+        use crate::segment::{ChunkPlace, SegmentWriter, make_file, segment_name};
         use crate::testing::FaultyDisk;
 
         let disk = FaultyDisk::new();
         let dir = std::path::Path::new("/segments");
         disk.create_dir(dir).unwrap();
-        let mut writer = SegmentWriter::create(&disk, dir, 1, 7, 0).unwrap();
+        let mut writer = SegmentWriter::new(dir, 1, 7, 0);
+        writer.open(make_file(&disk, writer.path()).unwrap());
         let run = writer.add_run(3, vec![0xC0; 900].into());
         let mut word = 1;
         for position in 0..9 {

@@ -9,7 +9,7 @@
 //! | thread or task | runs on | on cancel | on error |
 //! |---|---|---|---|
 //! | writer | own thread `replay-writer` | writes and seals what it has | goes on in a new segment after an I/O error, with back-off; after a panic it is told as gone, and what is handed over is counted as lost |
-//! | syncer | own thread `replay-syncer` | ends after the sync it is in | an I/O error goes to the writer; after a panic only what is asked for and what is sealed becomes durable |
+//! | syncer | own thread `replay-syncer` | ends after what it was asked for | an I/O error goes to the writer; after a panic the writer does its work itself, and what it was sealing counts as lost |
 //!
 //! Not a goal: stepping envs for their own sake (the engine does), and moving recordings between machines.
 //!

@@ -1,11 +1,12 @@
 //! Writing one segment: an append-only file of records.
 //!
 //! ```text
-//! created -> open -> sealed        in order
-//!            open -> latched       after a failed operation: nothing more is written to it
+//! new -> open -> sealed            in order; a new one has no file yet and keeps what comes in memory
+//!        open -> latched           after a failed operation: nothing more is written to it
 //! ```
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,7 +21,8 @@ use crate::recorder::DiskError;
 #[derive(Debug)]
 pub(crate) struct SegmentWriter {
     path: PathBuf,
-    file: Arc<dyn DiskFile>,
+    /// `None` while it has none yet.
+    file: Option<Arc<dyn DiskFile>>,
     /// Records not yet given to the operating system.
     pending: Vec<u8>,
     /// Bytes of the segment, pending ones included.
@@ -56,20 +58,12 @@ pub(crate) struct ChunkPlace {
 }
 
 impl SegmentWriter {
-    /// Makes the file `number` in `dir` and the name durable.
-    pub(crate) fn create(
-        disk: &dyn Disk,
-        dir: &Path,
-        number: u64,
-        session: u32,
-        ms: u64,
-    ) -> Result<Self, DiskError> {
-        let path = dir.join(segment_name(number));
-        let file = disk.create(&path).map_err(|e| DiskError::new("create", &path, e))?.into();
+    /// The segment `number` in `dir`, without a file.
+    pub(crate) fn new(dir: &Path, number: u64, session: u32, ms: u64) -> Self {
         let mut writer = Self {
-            path,
-            file,
-            pending: Vec::with_capacity(WRITE_BYTES * 2),
+            path: dir.join(segment_name(number)),
+            file: None,
+            pending: Vec::with_capacity(PENDING_BYTES),
             len: 0,
             durable: 0,
             marked: 0,
@@ -78,9 +72,20 @@ impl SegmentWriter {
             index: SegmentIndex::new(number, session),
         };
         writer.put(Header { position: number, ms, tag: session, ..Header::new(Kind::Segment) }, &[]);
-        writer.flush()?;
-        disk.sync_dir(dir).map_err(|e| DiskError::new("sync", dir, e))?;
-        Ok(writer)
+        writer
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its file, made by [`make_file`]: from now on it can be flushed, committed and sealed.
+    pub(crate) fn open(&mut self, file: Arc<dyn DiskFile>) {
+        self.file = Some(file);
+    }
+
+    pub(crate) const fn has_file(&self) -> bool {
+        self.file.is_some()
     }
 
     /// Bytes so far.
@@ -140,10 +145,16 @@ impl SegmentWriter {
 
     /// Gives pending records to the operating system.
     pub(crate) fn flush(&mut self) -> Result<(), DiskError> {
-        let appended = self.file.append_all(&self.pending);
+        let appended = self.file().and_then(|file| file.append_all(&self.pending));
         appended.map_err(|error| DiskError::new("append", &self.path, error))?;
         self.pending.clear();
+        self.pending.shrink_to(PENDING_BYTES);
         Ok(())
+    }
+
+    /// Bytes of pending records.
+    pub(crate) const fn pending_bytes(&self) -> usize {
+        self.pending.len()
     }
 
     /// Whether there is enough pending for one write.
@@ -163,8 +174,8 @@ impl SegmentWriter {
     }
 
     /// For making it durable on another thread: its file and how much of it the operating system has.
-    pub(crate) fn to_sync(&self) -> (Arc<dyn DiskFile>, &Path, u64) {
-        (self.file.clone(), &self.path, self.len - self.pending.len() as u64)
+    pub(crate) fn to_sync(&self) -> Option<(Arc<dyn DiskFile>, u64)> {
+        Some((self.file.clone()?, self.len - self.pending.len() as u64))
     }
 
     /// Notes that the first `len` bytes are durable, unless nothing but a mark has come since the last mark.
@@ -201,7 +212,12 @@ impl SegmentWriter {
 
     /// Makes what was appended durable; after a failed append, what was appended before it.
     pub(crate) fn sync(&self) -> Result<(), DiskError> {
-        self.file.sync_data().map_err(|error| DiskError::new("sync", &self.path, error))
+        let synced = self.file().and_then(|file| file.sync_data());
+        synced.map_err(|error| DiskError::new("sync", &self.path, error))
+    }
+
+    fn file(&self) -> io::Result<&dyn DiskFile> {
+        self.file.as_deref().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn repeat_run(&mut self, index: u32) {
@@ -240,6 +256,14 @@ impl SegmentIndex {
     }
 }
 
+/// Makes the file of a segment, and its name durable.
+pub(crate) fn make_file(disk: &dyn Disk, path: &Path) -> Result<Arc<dyn DiskFile>, DiskError> {
+    let file = disk.create(path).map_err(|e| DiskError::new("create", path, e))?;
+    let dir = path.parent().unwrap_or(path);
+    disk.sync_dir(dir).map_err(|e| DiskError::new("sync", dir, e))?;
+    Ok(file.into())
+}
+
 /// The blocks' last chunks as they stand in an index.
 pub(crate) fn tails_of(tails: &Tails) -> Vec<Tail> {
     let tail = |(&(run, first_lane), &(offset, lanes)): (&_, &_)| Tail { run, first_lane, offset, lanes };
@@ -262,3 +286,5 @@ pub fn segment_number(name: &str) -> Option<u64> {
 
 /// Bytes given to the operating system in one write.
 const WRITE_BYTES: usize = 256 * 1024;
+/// Memory that a segment keeps for what is pending.
+const PENDING_BYTES: usize = 2 * WRITE_BYTES;

@@ -1,29 +1,31 @@
 //! The segments of a folder that is recorded into: the one being written, and when it is sealed.
 //!
 //! ```text
-//! no segment -> writing -> no segment (sealed by size, by age, when asked or at the end)
+//! no segment -> writing -> no segment                 sealed by age, when asked or at the end
+//!               writing -> turning -> writing         full: the syncer seals it and makes the next one's file
 //!               writing -> disk out --room again--> no segment     after a failed operation
 //! ```
 //!
 //! While the disk is out, chunks are coded (so that counting goes on) and dropped, and counted as lost; or nothing
 //! is taken, so that stepping waits: see [`OnOutage`](crate::OnOutage).
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::catalogue;
 use crate::clock::Clock;
-use crate::disk::Disk;
+use crate::disk::{Disk, DiskFile};
 use crate::extent::{EndRanges, Extent};
 use crate::folder::{WriterLock, lock_folder, recover, recover_segment, segment_numbers, segments_dir};
 use crate::index::{SegmentIndex, scan};
 use crate::limits::{CATALOGUE_FROM_BYTES, CATCH_UP_BYTES};
 use crate::outage::Outage;
 use crate::recorder::{DiskError, OnOutage, OpenError, RecorderConfig, Status};
-use crate::segment::{ChunkPlace, SegmentWriter, segment_name};
+use crate::segment::{ChunkPlace, SegmentWriter, make_file, segment_name};
 use crate::spool::{SealedSegment, Spool};
-use crate::syncer::{Synced, Syncer};
+use crate::syncer::{Done, Job, Synced, Syncer, Turned};
 
 /// The segments, and what is known of the disk.
 #[derive(Debug)]
@@ -36,6 +38,8 @@ pub(crate) struct Segments {
     current: Option<(u64, SegmentWriter)>,
     /// When the current segment got its first chunk.
     filling_since: Option<Duration>,
+    /// The one before, while the syncer seals it; the current one has no file until it has.
+    closing: Option<Closing>,
     /// The folder's other segments.
     sealed: Spool,
     outage: Outage,
@@ -55,6 +59,16 @@ pub(crate) struct Segments {
     /// Sealed by this session and not in the catalogue yet.
     uncatalogued: Vec<SegmentIndex>,
     _lock: WriterLock,
+}
+
+/// A segment that is being sealed.
+#[derive(Debug)]
+struct Closing {
+    number: u64,
+    bytes: u64,
+    /// Of what is not durable, what stands in it.
+    chunks: u64,
+    episodes: u64,
 }
 
 /// A run's header, and where it stands.
@@ -96,6 +110,7 @@ impl Segments {
             next_number: highest.map_or(1, |number| number + 1),
             current: None,
             filling_since: None,
+            closing: None,
             sealed,
             outage: Outage::new(u64::from(session)),
             clock,
@@ -126,7 +141,7 @@ impl Segments {
         self.status.recorded.busy += self.clock.now().saturating_sub(began);
         let open = self.current.as_ref().map_or(0, |(_, segment)| segment.len());
         self.status.recorded.bytes = self.closed_bytes + open;
-        self.status.open_bytes = open;
+        self.status.open_bytes = open + self.closing.as_ref().map_or(0, |closing| closing.bytes);
         &self.status
     }
 
@@ -190,7 +205,7 @@ impl Segments {
     /// Sees to it that there is a segment with room; false if there can be none now.
     fn make_room(&mut self) -> bool {
         if self.current.as_ref().is_some_and(|(_, segment)| segment.len() >= self.config.segment_bytes) {
-            self.seal();
+            self.turn();
         }
         if self.current.is_some() {
             return true;
@@ -200,22 +215,119 @@ impl Segments {
         }
         let number = self.next_number;
         self.next_number += 1;
-        let dir = segments_dir(&self.dir);
-        match SegmentWriter::create(&*self.disk, &dir, number, self.session, self.clock.wall_ms()) {
-            Ok(segment) => {
-                self.current = Some((number, segment));
+        let segment = self.new_segment(number);
+        let file = make_file(&*self.disk, segment.path());
+        self.current = Some((number, segment));
+        self.open_current(file)
+    }
+
+    fn new_segment(&self, number: u64) -> SegmentWriter {
+        SegmentWriter::new(&segments_dir(&self.dir), number, self.session, self.clock.wall_ms())
+    }
+
+    /// Gives the current segment its file; false if there is none.
+    fn open_current(&mut self, file: Result<Arc<dyn DiskFile>, DiskError>) -> bool {
+        let opened = file.map(|file| {
+            if let Some((_, segment)) = &mut self.current {
+                segment.open(file);
                 self.status.recorded.segments += 1;
-                self.keep_budget();
-                true
             }
-            Err(error) => {
-                self.failed(error);
-                false
+        });
+        let opened = self.check(opened);
+        if opened {
+            self.keep_budget();
+        }
+        opened
+    }
+
+    /// Goes on with the next segment, while the syncer seals the current one.
+    fn turn(&mut self) {
+        if self.closing.is_some() {
+            self.settle();
+        }
+        let Some(syncer) = &mut self.syncer else { return self.seal() };
+        let Some((number, segment)) = self.current.take() else { return };
+        let bytes = segment.len();
+        let next = self.next_number;
+        let path = segments_dir(&self.dir).join(segment_name(next));
+        let job = Job::Turn { number, segment: Box::new(segment), disk: self.disk.clone(), next: path };
+        match syncer.ask(job) {
+            Ok(()) => {
+                let (chunks, episodes) = (self.unsafe_chunks, self.unsafe_episodes);
+                self.closing = Some(Closing { number, bytes, chunks, episodes });
+                self.closed_bytes += bytes;
+                (self.unflushed, self.asked) = ((0, 0), (0, 0));
+                self.next_number += 1;
+                self.current = Some((next, self.new_segment(next)));
+                self.filling_since = None;
+            }
+            Err(job) => {
+                self.syncer = None;
+                if let Job::Turn { segment, .. } = *job {
+                    self.current = Some((number, *segment));
+                    self.seal();
+                }
             }
         }
     }
 
+    /// Takes what came of sealing the one before.
+    fn take_turned(&mut self, turned: Turned) {
+        let Some(Closing { number, bytes, chunks, episodes }) = self.closing.take() else { return };
+        match turned {
+            Ok((index, file)) => {
+                self.closed_bytes += index.bytes - bytes;
+                self.unsafe_chunks -= chunks;
+                self.unsafe_episodes -= episodes;
+                self.count_durable();
+                self.add_sealed(index);
+                if let Some(job) = self.catalogue() {
+                    self.do_aside(job);
+                }
+                self.open_current(file);
+            }
+            Err(error) => {
+                self.sealed.add_unsealed(number, bytes);
+                // What came since then is in memory only, for a file that is not there.
+                self.current = None;
+                self.filling_since = None;
+                self.failed(error);
+            }
+        }
+    }
+
+    /// Has the syncer do a job, or does it here if that is not to be had.
+    fn do_aside(&mut self, job: Job) {
+        let asked = match &mut self.syncer {
+            Some(syncer) => syncer.ask(job),
+            None => Err(Box::new(job)),
+        };
+        if let Err(job) = asked {
+            job.run_here();
+        }
+    }
+
+    fn count_durable(&mut self) {
+        self.outage.worked();
+        self.status.durable_episodes = self.status.recorded.episodes - self.unsafe_episodes;
+    }
+
+    fn add_sealed(&mut self, index: SegmentIndex) {
+        let episodes = index.extents.iter().map(Extent::episodes).sum();
+        self.sealed.add(SealedSegment { number: index.number, bytes: index.bytes, episodes: Some(episodes) });
+        self.uncatalogued.push(index);
+    }
+
+    /// Gives what was written to the operating system; keeps it for now while the segment has no file.
     pub(crate) fn flush(&mut self) {
+        if self.closing.is_some() {
+            self.look();
+            let pending = self.current.as_ref().map_or(0, |(_, segment)| segment.pending_bytes());
+            if self.closing.is_some() && pending < MAX_UNFLUSHED_BYTES {
+                return;
+            }
+            self.settle();
+        }
         if let Some((_, segment)) = &mut self.current {
             let flushed = segment.flush();
             if flushed.is_err() && segment.sync().is_ok() {
@@ -228,11 +340,16 @@ impl Segments {
         }
     }
 
-    /// Has the syncer make things durable from time to time, and takes what it has done.
-    pub(crate) fn commit_if_due(&mut self) {
-        if let Some(synced) = self.syncer.as_mut().and_then(Syncer::look) {
-            self.take_synced(synced);
+    /// The same, whatever it has to wait for.
+    pub(crate) fn write_out(&mut self) {
+        if self.closing.is_some() {
+            self.settle();
         }
+        self.flush();
+    }
+
+    /// Has the syncer make things durable from time to time.
+    pub(crate) fn commit_if_due(&mut self) {
         let dirty = self.current.as_ref().is_some_and(|(_, segment)| segment.is_dirty());
         if !dirty || self.clock.now().saturating_sub(self.last_commit) < self.config.commit_every {
             return;
@@ -240,9 +357,15 @@ impl Segments {
         match (&mut self.syncer, &self.current) {
             (Some(syncer), Some((number, segment))) if !syncer.is_busy() => {
                 self.last_commit = self.clock.now();
-                let (file, path, len) = segment.to_sync();
-                syncer.ask(*number, len, path, file);
-                self.asked = (self.unsafe_chunks - self.unflushed.0, self.unsafe_episodes - self.unflushed.1);
+                let Some((file, len)) = segment.to_sync() else { return };
+                let path = segment.path().to_owned();
+                match syncer.ask(Job::Sync { segment: *number, len, path, file }) {
+                    Ok(()) => {
+                        let (chunks, episodes) = self.unflushed;
+                        self.asked = (self.unsafe_chunks - chunks, self.unsafe_episodes - episodes);
+                    }
+                    Err(_) => self.syncer = None,
+                }
             }
             (Some(_), _) => {}
             (None, _) => self.commit(),
@@ -251,24 +374,47 @@ impl Segments {
 
     fn take_synced(&mut self, synced: Synced) {
         let (chunks, episodes) = std::mem::take(&mut self.asked);
-        // A segment closed since then is durable already, or latched.
+        // Of a segment closed since then it does not count: that is durable already, or latched, or being sealed.
         let Some((_, segment)) = self.current.as_mut().filter(|(number, _)| *number == synced.segment) else {
             return;
         };
         if synced.result.is_ok() {
             segment.synced_to(synced.len);
-            self.outage.worked();
             self.unsafe_chunks -= chunks;
             self.unsafe_episodes -= episodes;
-            self.status.durable_episodes = self.status.recorded.episodes - self.unsafe_episodes;
+            self.count_durable();
         }
         self.check(synced.result);
     }
 
+    /// Takes what the syncer has done.
+    pub(crate) fn look(&mut self) {
+        while let Some(done) = self.syncer.as_mut().and_then(Syncer::look) {
+            self.take(done);
+        }
+    }
+
     /// Lets the syncer end what it is at, so that it and this thread do not both count the same.
     fn settle(&mut self) {
-        if let Some(synced) = self.syncer.as_mut().and_then(Syncer::wait) {
-            self.take_synced(synced);
+        while let Some(done) = self.syncer.as_mut().and_then(Syncer::wait) {
+            self.take(done);
+        }
+    }
+
+    fn take(&mut self, done: Done) {
+        match done {
+            Done::Synced(synced) => self.take_synced(synced),
+            Done::Turned(turned) => self.take_turned(turned),
+            Done::Catalogued => {}
+            Done::Gone => {
+                self.syncer = None;
+                self.asked = (0, 0);
+                if let Some(closing) = &self.closing {
+                    let path = segments_dir(&self.dir).join(segment_name(closing.number));
+                    let error = io::Error::other("the syncer thread ended by a panic");
+                    self.take_turned(Err(DiskError::new("seal", &path, error)));
+                }
+            }
         }
     }
 
@@ -285,11 +431,10 @@ impl Segments {
     }
 
     fn all_durable(&mut self) {
-        self.outage.worked();
         self.unflushed = (0, 0);
         self.unsafe_episodes = 0;
         self.unsafe_chunks = 0;
-        self.status.durable_episodes = self.status.recorded.episodes;
+        self.count_durable();
     }
 
     /// Seals the current segment.
@@ -300,12 +445,10 @@ impl Segments {
         let len = segment.len();
         match segment.seal() {
             Ok(index) => {
-                let episodes = index.extents.iter().map(Extent::episodes).sum();
-                self.sealed.add(SealedSegment { number, bytes: index.bytes, episodes: Some(episodes) });
                 self.closed_bytes += index.bytes;
                 self.all_durable();
-                self.uncatalogued.push(index);
-                self.catalogue();
+                self.add_sealed(index);
+                self.catalogue_here();
             }
             Err(error) => {
                 self.sealed.add_unsealed(number, len);
@@ -327,16 +470,24 @@ impl Segments {
         }
     }
 
-    /// Puts what was sealed into the catalogue, once there is enough for one to help.
-    fn catalogue(&mut self) {
+    /// What puts what was sealed into the catalogue, once there is enough for one to help.
+    fn catalogue(&mut self) -> Option<Job> {
         // Where segments are taken away, nobody reads them here.
-        let kept = self.config.budget_bytes < u64::MAX;
-        if kept && self.sealed.bytes() >= CATALOGUE_FROM_BYTES && self.disk.has_real_paths() {
-            let present: Vec<u64> = self.sealed.sizes().keys().copied().collect();
-            catalogue::store(&self.dir, &self.uncatalogued, &present);
+        if self.config.budget_bytes == u64::MAX {
             self.uncatalogued.clear();
-        } else if !kept {
-            self.uncatalogued.clear();
+            return None;
+        }
+        if self.sealed.bytes() < CATALOGUE_FROM_BYTES || !self.disk.has_real_paths() {
+            return None;
+        }
+        let present = self.sealed.sizes().keys().copied().collect();
+        let add = std::mem::take(&mut self.uncatalogued);
+        Some(Job::Catalogue { dir: self.dir.clone(), add, present })
+    }
+
+    fn catalogue_here(&mut self) {
+        if let Some(job) = self.catalogue() {
+            job.run_here();
         }
     }
 
@@ -364,7 +515,7 @@ impl Segments {
             }
         }
         if !self.uncatalogued.is_empty() {
-            self.catalogue();
+            self.catalogue_here();
         }
     }
 
@@ -379,7 +530,8 @@ impl Segments {
             Ok(()) => true,
             Err(error) => {
                 self.filling_since = None;
-                if let Some((number, segment)) = self.current.take() {
+                if let Some((number, segment)) = self.current.take().filter(|(_, segment)| segment.has_file())
+                {
                     self.sealed.add_unsealed(number, segment.len());
                     self.closed_bytes += segment.len();
                 }
@@ -497,6 +649,8 @@ impl Segments {
 
 /// Runs that follow each other faster share a segment.
 const SEAL_WHEN_IDLE: Duration = Duration::from_millis(200);
+/// What may wait in memory for the file of the next segment; then the writer waits for it.
+const MAX_UNFLUSHED_BYTES: usize = 16 << 20;
 /// The file with which it is seen whether the disk takes anything again.
 const PROBE: &str = "probe.new";
 const PROBE_BYTES: usize = 512 << 10;

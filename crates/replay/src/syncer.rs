@@ -1,23 +1,53 @@
 //! The syncer thread: waits for the disk, so that the writer thread need not.
 
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::thread::JoinHandle;
 
-use crate::disk::DiskFile;
+use crate::catalogue;
+use crate::disk::{Disk, DiskFile};
+use crate::index::SegmentIndex;
 use crate::recorder::DiskError;
+use crate::segment::{SegmentWriter, make_file};
 
-/// Makes files durable on a thread of its own, one at a time. The thread ends when this value is dropped.
+/// Does what takes long on a thread of its own, in the order in which it is asked. Dropping it waits for what is under
+/// way and ends the thread.
 #[derive(Debug)]
 pub(crate) struct Syncer {
-    jobs: SyncSender<Job>,
-    done: Receiver<Synced>,
-    busy: bool,
+    /// `None` while it is dropped.
+    jobs: Option<SyncSender<Job>>,
+    done: Receiver<Done>,
+    under_way: usize,
+    thread: Option<JoinHandle<()>>,
 }
 
+/// What it is asked to do.
 #[derive(Debug)]
-struct Job {
-    file: Arc<dyn DiskFile>,
-    synced: Synced,
+pub(crate) enum Job {
+    /// Make what a segment has so far durable.
+    Sync {
+        /// Number of the segment.
+        segment: u64,
+        /// Bytes it has now.
+        len: u64,
+        path: PathBuf,
+        file: Arc<dyn DiskFile>,
+    },
+    /// Seal a segment, and then make the file of the next one.
+    Turn { number: u64, segment: Box<SegmentWriter>, disk: Arc<dyn Disk>, next: PathBuf },
+    /// Put sealed segments into the catalogue of a folder that has those of `present`.
+    Catalogue { dir: PathBuf, add: Vec<SegmentIndex>, present: Vec<u64> },
+}
+
+/// What came of a job.
+#[derive(Debug)]
+pub(crate) enum Done {
+    Synced(Synced),
+    Turned(Turned),
+    Catalogued,
+    /// The thread has ended by a panic of the disk's: nothing is known of any job under way.
+    Gone,
 }
 
 /// What was made durable, or was not.
@@ -27,64 +57,146 @@ pub(crate) struct Synced {
     pub(crate) segment: u64,
     /// Bytes it had when it was asked for.
     pub(crate) len: u64,
-    pub(crate) path: std::path::PathBuf,
     pub(crate) result: Result<(), DiskError>,
 }
 
+/// What came of sealing a segment: what readers need to know of it, and the file of the next one.
+pub(crate) type Turned = Result<(SegmentIndex, Result<Arc<dyn DiskFile>, DiskError>), DiskError>;
+
 impl Syncer {
+    /// Jobs it can be asked for before it has done one: a turn while something else lasts.
+    const MAX_JOBS: usize = 2;
+
     /// Starts the thread; `None` if the system has none left.
     pub(crate) fn start() -> Option<Self> {
-        let (jobs, work) = sync_channel::<Job>(1);
-        let (finished, done) = sync_channel(1);
+        let (jobs, work) = sync_channel::<Job>(Self::MAX_JOBS);
+        let (finished, done) = sync_channel(Self::MAX_JOBS);
         let thread = std::thread::Builder::new().name("replay-syncer".into());
         let run = move || {
-            for Job { file, mut synced } in work {
-                synced.result = file.sync_data().map_err(|e| DiskError::new("sync", &synced.path, e));
-                if finished.send(synced).is_err() {
+            let mut failed = None;
+            for job in work {
+                if finished.send(job.run(&mut failed)).is_err() {
                     return;
                 }
             }
         };
         // Task: syncer.
-        thread.spawn(run).ok()?;
-        Some(Self { jobs, done, busy: false })
+        let thread = thread.spawn(run).ok()?;
+        Some(Self { jobs: Some(jobs), done, under_way: 0, thread: Some(thread) })
     }
 
     /// Whether it is at work.
     pub(crate) const fn is_busy(&self) -> bool {
-        self.busy
+        self.under_way > 0
     }
 
-    /// Asks for the first `len` bytes of a segment to be made durable. Call it only when it is not busy.
-    pub(crate) fn ask(&mut self, segment: u64, len: u64, path: &std::path::Path, file: Arc<dyn DiskFile>) {
-        let synced = Synced { segment, len, path: path.into(), result: Ok(()) };
-        self.busy = self.jobs.try_send(Job { file, synced }).is_ok();
+    /// Asks for a job.
+    ///
+    /// # Errors
+    /// Gives it back if there are too many under way, or the thread is gone.
+    pub(crate) fn ask(&mut self, job: Job) -> Result<(), Box<Job>> {
+        let Some(jobs) = &self.jobs else { return Err(Box::new(job)) };
+        jobs.try_send(job).map_err(|error| {
+            let (TrySendError::Full(job) | TrySendError::Disconnected(job)) = error;
+            Box::new(job)
+        })?;
+        self.under_way += 1;
+        Ok(())
     }
 
-    /// What came of it, if it is done.
-    pub(crate) fn look(&mut self) -> Option<Synced> {
-        if !self.busy {
+    /// What came of the oldest job under way, if it is done.
+    pub(crate) fn look(&mut self) -> Option<Done> {
+        if !self.is_busy() {
             return None;
         }
-        match self.done.try_recv() {
-            Ok(synced) => {
-                self.busy = false;
-                Some(synced)
+        let done = match self.done.try_recv() {
+            Ok(done) => done,
+            Err(TryRecvError::Empty) => return None,
+            Err(TryRecvError::Disconnected) => Done::Gone,
+        };
+        Some(self.count(done))
+    }
+
+    /// Waits for the oldest job under way, if there is one.
+    pub(crate) fn wait(&mut self) -> Option<Done> {
+        if !self.is_busy() {
+            return None;
+        }
+        let done = self.done.recv().unwrap_or(Done::Gone);
+        Some(self.count(done))
+    }
+
+    const fn count(&mut self, done: Done) -> Done {
+        self.under_way = if matches!(done, Done::Gone) { 0 } else { self.under_way - 1 };
+        done
+    }
+}
+
+impl Drop for Syncer {
+    fn drop(&mut self) {
+        self.jobs = None;
+        // Of a thread that panicked, whoever asked it has heard.
+        let _ended = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+impl Job {
+    /// Does it. `failed` is the segment whose last sync failed, and why.
+    fn run(self, failed: &mut Option<(u64, DiskError)>) -> Done {
+        match self {
+            Self::Sync { segment, len, path, file } => {
+                let result = file.sync_data().map_err(|e| DiskError::new("sync", &path, e));
+                *failed = result.as_ref().err().map(|error| (segment, error.clone()));
+                Done::Synced(Synced { segment, len, result })
             }
-            Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => {
-                self.busy = false;
-                None
+            Self::Turn { number, segment, disk, next } => {
+                if let Some((_, error)) = failed.take().filter(|(of, _)| *of == number) {
+                    // The next sync would succeed without writing what that one did not.
+                    return Done::Turned(Err(error));
+                }
+                Done::Turned(segment.seal().map(|index| (index, make_file(&*disk, &next))))
+            }
+            Self::Catalogue { dir, add, present } => {
+                catalogue::store(&dir, &add, &present);
+                Done::Catalogued
             }
         }
     }
 
-    /// Waits for what it is doing, if anything.
-    pub(crate) fn wait(&mut self) -> Option<Synced> {
-        if !self.busy {
-            return None;
-        }
-        self.busy = false;
-        self.done.recv().ok()
+    /// Does it here and now, where there is no syncer.
+    pub(crate) fn run_here(self) -> Done {
+        self.run(&mut None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::folder::is_sealed;
+    use crate::testing::{Faults, FaultyDisk};
+
+    /// A sync that failed counts the pages as written: the next one would succeed without them.
+    #[test]
+    fn a_segment_is_not_sealed_after_a_sync_of_it_failed() {
+        let (disk, dir) = (FaultyDisk::new(), Path::new("/segments"));
+        disk.create_dir(dir).unwrap();
+        let mut segment = SegmentWriter::new(dir, 1, 7, 0);
+        let path = segment.path().to_owned();
+        segment.open(make_file(&disk, &path).unwrap());
+        segment.flush().unwrap();
+        let (file, len) = segment.to_sync().unwrap();
+        let mut syncer = Syncer::start().unwrap();
+        disk.set_faults(Faults { fail_syncs: true, ..Faults::default() });
+        syncer.ask(Job::Sync { segment: 1, len, path: path.clone(), file }).unwrap();
+        assert!(matches!(syncer.wait(), Some(Done::Synced(Synced { result: Err(_), .. }))));
+        disk.set_faults(Faults::default());
+        let next = dir.join("next");
+        let disk = Arc::new(disk);
+        syncer.ask(Job::Turn { number: 1, segment: Box::new(segment), disk: disk.clone(), next }).unwrap();
+        assert!(matches!(syncer.wait(), Some(Done::Turned(Err(_)))));
+        assert!(!is_sealed(&*disk, &path).unwrap());
+        assert!(syncer.wait().is_none());
     }
 }

@@ -129,6 +129,7 @@ impl Writer {
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => Some(Command::Finish),
         };
+        self.segments.look();
         self.segments.try_disk_again();
         let waits = self.doorbell.is_held() || self.segments.waits();
         let worked = if command.is_none() && waits { false } else { self.drain() };
@@ -141,6 +142,7 @@ impl Writer {
                 self.doorbell.note();
             }
             Some(Command::WriteOut(done)) => {
+                self.segments.write_out();
                 self.publish(began);
                 let _unheard = done.send(());
             }

@@ -15,6 +15,8 @@ use rollhouse_replay::{
     DiskError, OnOutage, Recorder, RecorderConfig, Replays, RunRecorder, Status, segment_number, segment_path,
 };
 
+/// Bytes of segments that are soon full.
+const SMALL: u64 = 64 << 10;
 const ROW: Duration = Duration::from_millis(10);
 /// A disk that has room again is used again within this time, and the segment after it takes a moment.
 const RESUMED: Duration = Duration::from_secs(5);
@@ -62,7 +64,7 @@ struct Stage {
 impl Stage {
     fn new(shape: &Shape, on_outage: OnOutage) -> Self {
         let disk = FaultyDisk::new();
-        let config = RecorderConfig { segment_bytes: 64 * 1024, on_outage, ..RecorderConfig::default() };
+        let config = RecorderConfig { segment_bytes: SMALL, on_outage, ..RecorderConfig::default() };
         let opened = DrivenRecorder::open(Arc::new(disk.clone()), Path::new(DIR), config, 1, Duration::ZERO);
         let mut recorder = opened.unwrap();
         let run = recorder.recorder().begin_run(shape.header()).unwrap();
@@ -252,6 +254,52 @@ fn a_sync_that_stalls_holds_nothing_up_but_what_waits_for_it() {
     assert_eq!(status.durable_episodes, status.recorded.episodes);
     drop((driver, run));
     recorder.finish().unwrap();
+}
+
+/// What comes while a full segment is being sealed waits in memory for the next one's file: there is never more than one
+/// segment without a seal, and none in front of one that is not durable.
+#[test]
+fn a_seal_that_stalls_holds_nothing_up_but_what_waits_for_it() {
+    let shape = Shape { lanes: 8, end_one_in: 12, ..Shape::plain(0) };
+    let disk = FaultyDisk::new();
+    let config = RecorderConfig { segment_bytes: SMALL, ..RecorderConfig::default() };
+    let recorder = Recorder::open(Arc::new(disk.clone()), Path::new(DIR), config).unwrap();
+    let run = recorder.begin_run(shape.header()).unwrap();
+    let mut driver = Driver::new(&shape, run.block(0, shape.lanes));
+    driver.row();
+    driver.recorder.flush();
+    recorder.sync().unwrap();
+    let durable = recorder.status().durable_episodes;
+    disk.set_faults(Faults { stall_syncs: true, only: Some(".seg"), ..NONE });
+    while recorder.status().recorded.bytes < SMALL * 3 / 2 {
+        driver.row();
+        driver.recorder.flush();
+        std::thread::yield_now();
+    }
+    let status = recorder.status();
+    assert_eq!((status.durable_episodes, status.recorded.segments), (durable, 1));
+    assert_eq!((status.recorded.lost_episodes, status.open_bytes), (0, status.recorded.bytes));
+    assert_eq!(disk.paths().iter().filter(|path| path.extension().is_some_and(|e| e == "seg")).count(), 1);
+    let left = disk.after_power_cut(|_, _| 0);
+    let listed = all(&Replays::open(Arc::new(left), Path::new(DIR)).unwrap());
+    let whole = listed.iter().filter(|info| info.total_reward.is_some()).count() as u64;
+    assert!(whole >= durable, "{whole} of {durable}");
+    disk.set_faults(NONE);
+    recorder.sync().unwrap();
+    let status = recorder.status();
+    assert_eq!(status.durable_episodes, status.recorded.episodes);
+    driver.end_all();
+    let Driver { recorder: block, model, .. } = driver;
+    drop((block, run));
+    assert!(recorder.finish().unwrap().segments > 1);
+    let model = ended(&model);
+    let replays = Replays::open_scanning(Arc::new(disk), Path::new(DIR)).unwrap();
+    assert_eq!(replays.damage().count(), 0);
+    let listed = all(&replays);
+    assert_eq!(listed.len(), model.len());
+    for info in &listed {
+        assert_same(&shape, &model[&(info.name.lane, info.name.number)], &replays.load(info).unwrap());
+    }
 }
 
 /// A killed process leaves on a disk whose syncs failed what the system shows, but will never write: its pages count
