@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnRef, GameResult, Interruption, LANE_BIT, Lanes, Outcome, Start, lane_bits};
-use rollhouse_env::{Kernel, Target};
+use rollhouse_core::{ColumnRef, GameResult, Interruption, Lanes, Outcome, Start, lane_bits};
+use rollhouse_env::Target;
 
 use crate::buffer::{
     ActionCoding, BEGIN_ESTIMATE, BeginEvents, Buffer, CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE,
@@ -13,6 +13,7 @@ use crate::buffer::{
 use crate::coding::stepped::Rule;
 use crate::handover::RunShared;
 use crate::limits::{CHUNK_AGE_MS, CHUNK_ROWS, CHUNK_TARGET_BYTES};
+use crate::planes::{LowestBits, PlaneBits, SHIFTS};
 
 /// Records one block of lanes; owned by the thread that steps it.
 ///
@@ -504,59 +505,11 @@ const fn has_state(outcome: Outcome) -> bool {
     )
 }
 
-/// Bit `plane` of each lane's action above `start`, lane 0 lowest.
-struct PlaneBits<'a> {
-    actions: &'a [i64],
-    start: i64,
-    plane: u32,
-}
-
-impl Kernel for PlaneBits<'_> {
-    type Output = u64;
-
-    #[inline(always)]
-    fn run(self) -> u64 {
-        let bit = |action: i64| (action.wrapping_sub(self.start) as u64 >> self.plane) & 1;
-        self.actions
-            .iter()
-            .zip(&LANE_BIT)
-            .fold(0, |bits, (&action, lane)| bits | bit(action).wrapping_neg() & lane)
-    }
-}
-
-/// The same of plane 0 and a whole block: eight sums side by side, with half as many instructions as it takes for any
-/// number of lanes.
-struct LowestBits<'a> {
-    actions: &'a [i64; BLOCK_LANES],
-    start: i64,
-    /// [`SHIFTS`], by reference: knowing them, the compiler would do less for lane 0 and make no vectors of the others.
-    shifts: &'a [u64; 8],
-}
-
-/// How far the sums of eight lanes are shifted.
-static SHIFTS: [u64; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
-
-impl Kernel for LowestBits<'_> {
-    type Output = u64;
-
-    #[inline(always)]
-    fn run(self) -> u64 {
-        let mut sums = [0; 8];
-        for eight in self.actions.as_chunks::<8>().0.iter().rev() {
-            for (sum, &action) in sums.iter_mut().zip(eight) {
-                *sum = *sum << 8 | (action as u64 & 1);
-            }
-        }
-        let bits = sums.iter().zip(self.shifts).fold(0, |bits, (sum, shift)| bits | sum << (shift & 7));
-        bits ^ (self.start as u64 & 1).wrapping_neg()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use rollhouse_env::{InstructionSet, Registry};
+    use rollhouse_env::Registry;
 
     use rollhouse_core::RunId;
 
@@ -684,29 +637,6 @@ mod tests {
             written[0].take(&mut told);
             written[1].take(&mut following);
             prop_assert_eq!(&written[0].bytes, &written[1].bytes);
-        }
-
-        #[test]
-        fn bit_planes_give_every_action_back(
-            raw in prop_oneof![prop::collection::vec(any::<u64>(), 64), prop::collection::vec(any::<u64>(), 1..64)],
-            start in prop_oneof![Just(0), -3i64..4, any::<i64>()],
-            count in prop_oneof![Just(1u32), 0u32..=64],
-        ) {
-            let kept = |word: u64| if count == 0 { 0 } else { word >> (64 - count) };
-            let actions: Vec<u64> = raw.iter().map(|&word| kept(word)).collect();
-            let shifted: Vec<i64> = actions.iter().map(|&a| start.wrapping_add(a as i64)).collect();
-            for set in InstructionSet::available() {
-                let target = Target::new(set).unwrap();
-                let planes: Vec<u64> =
-                    (0..count).map(|plane| target.run(PlaneBits { actions: &shifted, start, plane })).collect();
-                if let (Some(plane), Ok(actions)) = (planes.first(), shifted[..].try_into()) {
-                    prop_assert_eq!(target.run(LowestBits { actions, start, shifts: &SHIFTS }), *plane, "{}", set);
-                }
-                for (lane, &action) in actions.iter().enumerate() {
-                    let read = (0..count as usize).map(|p| (planes[p] >> lane & 1) << p).sum::<u64>();
-                    prop_assert_eq!(read, action, "{} lane {}", set, lane);
-                }
-            }
         }
     }
 }

@@ -40,6 +40,7 @@ mod library;
 pub mod limits;
 mod load;
 mod outage;
+mod planes;
 mod playback;
 mod query;
 mod recompute;
