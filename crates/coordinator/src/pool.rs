@@ -329,11 +329,20 @@ impl Pool {
         PoolStatus { open, ended, gone, failures: self.failures.clone(), done, shipped: self.is_shipped() }
     }
 
-    /// Whether what its ended sessions recorded is in the store. No as long as that is not known: of lanes that no
-    /// session here is known to have, of a session whose node is lost, of placements before those that are known.
+    /// Whether what its ended sessions recorded is in the store; once it is closed, what all of them did. No as long as
+    /// that is not known: of lanes that no session here is known to have, of a session whose node is lost, of placements
+    /// before those that are known.
     fn is_shipped(&self) -> bool {
         let heard = self.sessions.values().all(|session| session.state != SessionState::Lost);
-        !self.is_recorded() || self.unshipped == 0 && heard && !self.unknown_past && self.covers_lanes()
+        // Of a closed pool a session may still turn up, and goes on until its node has closed it.
+        let ended = !self.is_closed() || self.all_over();
+        let known = heard && ended && !self.unknown_past && self.covers_lanes();
+        !self.is_recorded() || self.unshipped == 0 && known
+    }
+
+    /// Whether its owner has closed it.
+    const fn is_closed(&self) -> bool {
+        matches!(self.stage, Stage::Closing { .. } | Stage::Ended { closed: true })
     }
 
     /// Whether each of its lanes is in one of the sessions that are known.

@@ -236,6 +236,7 @@ fn a_session_that_turns_up_after_its_pool_was_closed_is_closed_and_waited_for() 
     stage.join(2, 1, true);
     stage.beat(2, std::slice::from_ref(&second), &[], 30, 0);
     assert_eq!(stage.closed(), [second.incarnation]);
+    assert!(!stage.is_shipped(), "it has not ended");
     stage.beat(2, &[], &[end(&second)], 40, 0);
     assert!(!stage.is_shipped());
     stage.beat(2, &[], &[], 0, 40);
