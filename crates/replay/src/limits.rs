@@ -21,6 +21,8 @@ pub const MAX_OPEN_RUNS: usize = 4096;
 pub const SEGMENT_BYTES: u64 = 64 << 20;
 /// Largest segment a configuration may ask for: offsets within a segment are 32 bits wide.
 pub const MAX_SEGMENT_BYTES: u64 = 2 << 30;
+/// Bytes that wait in memory for the next segment's file while the one before is sealed; then the writer waits as well.
+pub const UNFLUSHED_BYTES: usize = 16 << 20;
 /// Bytes of all segments at which the oldest are dropped, unless configured otherwise.
 pub const BUDGET_BYTES: u64 = 20_000_000_000;
 /// Bytes of chunks that one catalogue entry covers.

@@ -20,7 +20,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::extent::{EndRanges, Extent};
 use crate::folder::{WriterLock, lock_folder, recover, recover_segment, segment_numbers, segments_dir};
 use crate::index::{SegmentIndex, scan};
-use crate::limits::{CATALOGUE_FROM_BYTES, CATCH_UP_BYTES};
+use crate::limits::{CATALOGUE_FROM_BYTES, CATCH_UP_BYTES, UNFLUSHED_BYTES};
 use crate::outage::Outage;
 use crate::recorder::{DiskError, OnOutage, OpenError, RecorderConfig, Status};
 use crate::segment::{ChunkPlace, SegmentWriter, make_file, segment_name};
@@ -323,7 +323,7 @@ impl Segments {
         if self.closing.is_some() {
             self.look();
             let pending = self.current.as_ref().map_or(0, |(_, segment)| segment.pending_bytes());
-            if self.closing.is_some() && pending < MAX_UNFLUSHED_BYTES {
+            if self.closing.is_some() && pending < UNFLUSHED_BYTES {
                 return;
             }
             self.settle();
@@ -649,8 +649,6 @@ impl Segments {
 
 /// Runs that follow each other faster share a segment.
 const SEAL_WHEN_IDLE: Duration = Duration::from_millis(200);
-/// What may wait in memory for the file of the next segment; then the writer waits for it.
-const MAX_UNFLUSHED_BYTES: usize = 16 << 20;
 /// The file with which it is seen whether the disk takes anything again.
 const PROBE: &str = "probe.new";
 const PROBE_BYTES: usize = 512 << 10;
