@@ -480,7 +480,8 @@ impl BlockRecorder {
     /// Tells the writer the rules that hold from the buffer's first row on.
     fn set_rules(&mut self) {
         self.buffer.rule = self.rule;
-        self.buffer.drawn_by_rule = self.begins_by_rule.then_some(self.drawn);
+        self.buffer.drawn = self.drawn;
+        self.buffer.begins_by_rule = self.begins_by_rule;
     }
 }
 
@@ -522,11 +523,11 @@ mod tests {
     const TERMINATED: Finish =
         Finish { terminated: true, truncated: false, length: 1, total_reward: 1.0, hash: 7 };
 
-    fn recorder() -> BlockRecorder {
+    fn recorder(skips_after_end: bool) -> BlockRecorder {
         let entry = Registry::builtin().get("CartPole-v1").unwrap();
         let layout = Layout::new(entry.spec(), RecordKind::ActionLog, true);
         BlockRecorder::new(
-            RunShared::new(layout, BLOCK_LANES, true, Arc::new(Doorbell::default())),
+            RunShared::new(layout, BLOCK_LANES, skips_after_end, Arc::new(Doorbell::default())),
             0,
             BLOCK_LANES,
         )
@@ -550,7 +551,8 @@ mod tests {
     impl Written {
         fn of(recorder: &BlockRecorder) -> Self {
             let sampling = Sampling::new(RunId::from_u128(1), RecordMode::All);
-            let encoder = Encoder::new(recorder.shared.layout.clone(), sampling, "NextStep");
+            let autoreset = if recorder.shared.skips_after_end { "NextStep" } else { "SameStep" };
+            let encoder = Encoder::new(recorder.shared.layout.clone(), sampling, autoreset);
             Self { encoder, state: BlockState::new(BLOCK_LANES), bytes: Vec::new() }
         }
 
@@ -567,7 +569,7 @@ mod tests {
         fn lanes_that_begin_and_end_together_are_written_as_single_ones(
             steps in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>()), 1..40),
         ) {
-            let (mut together, mut apart) = (recorder(), recorder());
+            let (mut together, mut apart) = (recorder(true), recorder(true));
             let mut written = [Written::of(&together), Written::of(&apart)];
             for (begun, terminated, truncated, seed) in steps {
                 let start = started(seed);
@@ -598,10 +600,11 @@ mod tests {
 
         #[test]
         fn lanes_whose_starts_follow_are_written_as_those_whose_starts_are_told(
+            skips_after_end: bool,
             drawn in 0u32..5,
             rows in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>(), 0u8..4), 1..60),
         ) {
-            let (mut told, mut following) = (recorder(), recorder());
+            let (mut told, mut following) = (recorder(skips_after_end), recorder(skips_after_end));
             following.follow(drawn);
             let mut starts: [Start; BLOCK_LANES] = std::array::from_fn(|lane| Start::seeded(lane as u64 % 3));
             let (mut begun, mut over) = (0, 0);

@@ -119,9 +119,10 @@ pub(crate) struct Buffer {
     pub(crate) opened_ms: u64,
     /// Which lanes step in the first row, unless an event says otherwise.
     pub(crate) rule: Rule,
-    /// Words drawn by each begin in a lane that rests because its episode ended, if one begins there unless an event
-    /// says otherwise.
-    pub(crate) drawn_by_rule: Option<u32>,
+    /// Words that every begin draws which a row or the rule tells of.
+    pub(crate) drawn: u32,
+    /// Whether an episode begins in the row in which a lane rests because one ended, unless an event says otherwise.
+    pub(crate) begins_by_rule: bool,
     pub(crate) first_lane: u32,
     pub(crate) lanes: usize,
     /// Per row: raw actions, then in traces and full recordings each observation column, the rewards and each

@@ -192,7 +192,7 @@ struct Taking<'a, F> {
     rule: Rule,
     /// Lanes that by rule begin an episode in the row in which they rest: all or none.
     begins_by_rule: u64,
-    /// Words that each of those begins draws.
+    /// Words that every begin draws which a row or the rule tells of.
     drawn: u32,
     /// Seed and words of each lane's last start before the first row.
     before: [(u64, u64); BLOCK_LANES],
@@ -224,8 +224,8 @@ impl<'a, F: FnMut(EndFacts)> Taking<'a, F> {
         let mut counter = Counter::new(state, all, buffer.opened_ms);
         counter.rest(buffer.rule.skipped() & all, 1);
         let sampling = (sampling, buffer.first_lane);
-        let begins_by_rule = if buffer.drawn_by_rule.is_some() { all } else { 0 };
-        let drawn = buffer.drawn_by_rule.unwrap_or_default();
+        let begins_by_rule = if buffer.begins_by_rule { all } else { 0 };
+        let drawn = buffer.drawn;
         Self { to, counter, all, rule: buffer.rule, begins_by_rule, drawn, before, sampling, keeps, ended }
     }
 

@@ -126,7 +126,7 @@ pub struct Status {
     pub recorded: Recorded,
     /// Of those, the episodes that survive a power cut.
     pub durable_episodes: u64,
-    /// Bytes of the segment that is being written.
+    /// Bytes of segments that are not sealed: of the one being written, and of the one before while it is sealed.
     pub open_bytes: u64,
     /// The last failed operation. Set while and after the recorder could not write.
     pub error: Option<DiskError>,
