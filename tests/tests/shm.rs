@@ -155,7 +155,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ATTACHING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Looks until it is so. A test that fails waits for the harness's own limit.
+/// Looks until it is so. A test for which it never is ends when `cargo xtask test` kills what hangs.
 fn until(so: impl Fn() -> bool) {
     while !so() {
         std::thread::yield_now();

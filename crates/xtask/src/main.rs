@@ -13,6 +13,7 @@ mod source;
 mod style;
 mod tasks;
 mod tests_step;
+mod watch;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

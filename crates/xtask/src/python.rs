@@ -1,11 +1,11 @@
 //! Testing the Python package: a wheel of it in fresh virtual environments, one per pinned Gymnasium.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::plan::{Outcome, cargo, line, shown};
+use crate::watch::{Ended, PATIENCE, watch};
 
 /// The oldest and the newest Gymnasium that the package promises to work with.
 const GYMNASIUMS: [&str; 2] = ["1.2.2", "1.4.0"];
@@ -187,27 +187,28 @@ fn pytest(root: &Path, python: &Path, all: bool) -> Result<String, Stop> {
     let mut tests = Command::new(python);
     tests
         .args(["-m", "pytest", "--quiet", "-rsfE", "-p", "no:cacheprovider", "crates/python/tests"])
+        // Which test hangs is then told by where its threads are.
+        .args(["-o", "faulthandler_timeout=300"])
         .current_dir(root)
         .env("ROLLHOUSE_PROGRAM", program_path(root))
-        .env_remove("ROLLHOUSE_TEST_ALL")
-        .stdout(Stdio::piped());
+        .env_remove("ROLLHOUSE_TEST_ALL");
     if all {
         tests.env("ROLLHOUSE_TEST_ALL", "1");
     }
-    let failed = |error: std::io::Error| Stop::Failed(format!("pytest: {error}"));
-    let mut child = tests.spawn().map_err(failed)?;
     let mut last = String::new();
-    if let Some(stdout) = child.stdout.take() {
-        for text in BufReader::new(stdout).lines().map_while(Result::ok) {
-            eprintln!("{text}");
-            if !text.trim().is_empty() {
-                last = text;
-            }
+    let mut keep = |text: &str| {
+        if !text.trim().is_empty() {
+            text.clone_into(&mut last);
         }
-    }
-    let status = child.wait().map_err(failed)?;
+    };
+    let ended = watch(&mut tests, PATIENCE, &mut keep);
     let closing = last.trim_matches(|c: char| c == '=' || c == ' ').to_owned();
-    if status.success() { Ok(closing) } else { Err(Stop::Failed(format!("{}: {closing}", line(&tests)))) }
+    match ended {
+        Ok(Ended::Itself(status)) if status.success() => Ok(closing),
+        Ok(Ended::Itself(_)) => Err(Stop::Failed(format!("{}: {closing}", line(&tests)))),
+        Ok(killed @ Ended::Killed(_)) => Err(Stop::Failed(format!("{}: {killed}: {closing}", line(&tests)))),
+        Err(error) => Err(Stop::Failed(format!("pytest: {error}"))),
+    }
 }
 
 /// Installs the package as a user with Rust and nothing else would, and steps once.

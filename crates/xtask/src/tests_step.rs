@@ -1,10 +1,9 @@
 //! Running the tests and counting them.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Stdio;
 
 use crate::plan::{Outcome, cargo, line, shown};
+use crate::watch::{Ended, PATIENCE, watch};
 
 /// Runs every test of the workspace. `soak` multiplies what the process tests repeat at random.
 pub(crate) fn run(root: &Path, soak: u32) -> Outcome {
@@ -17,31 +16,22 @@ pub(crate) fn run(root: &Path, soak: u32) -> Outcome {
     let binary = std::env::current_exe().map(|here| here.with_file_name(BINARY));
     let arguments = ["test", "--workspace", "--locked", "--no-fail-fast"];
     let mut command = cargo(root, &arguments);
-    command.env("ROLLHOUSE_SOAK", soak.to_string()).stdout(Stdio::piped());
+    command.env("ROLLHOUSE_SOAK", soak.to_string());
     // Both are built with the dev profile, so the binary lies beside this one.
     if let Ok(binary) = binary.as_ref()
         && binary.exists()
     {
         command.env("ROLLHOUSE_BIN", binary);
     }
-    let mut child = match command.spawn() {
-        Ok(child) => child,
-        Err(error) => return Outcome::Failed(format!("cannot start {}: {error}", line(&command))),
-    };
     let mut tally = Tally::default();
-    if let Some(stdout) = child.stdout.take() {
-        for text in BufReader::new(stdout).lines().map_while(Result::ok) {
-            eprintln!("{text}");
-            tally.read(&text);
-        }
-    }
-    match child.wait() {
-        Ok(status) if status.success() && tally.ignored == 0 => Outcome::Passed(tally.found()),
-        Ok(status) if status.success() => {
+    match watch(&mut command, PATIENCE, |text| tally.read(text)) {
+        Ok(Ended::Itself(status)) if status.success() && tally.ignored == 0 => Outcome::Passed(tally.found()),
+        Ok(Ended::Itself(status)) if status.success() => {
             Outcome::Failed(format!("{}; no test may be ignored", tally.found()))
         }
-        Ok(_) => Outcome::Failed(tally.found()),
-        Err(error) => Outcome::Failed(format!("waiting for {}: {error}", line(&command))),
+        Ok(Ended::Itself(_)) => Outcome::Failed(tally.found()),
+        Ok(killed @ Ended::Killed(_)) => Outcome::Failed(format!("{}; {killed}", tally.found())),
+        Err(error) => Outcome::Failed(format!("{}: {error}", line(&command))),
     }
 }
 

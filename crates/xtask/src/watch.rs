@@ -1,0 +1,142 @@
+//! Running what might hang: its lines are passed on, and when none comes for long it is killed.
+//!
+//! A test that waits for what never comes has no limit of its own; this is the one that all of them have.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+/// Several times what the longest test takes, during which no line comes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(15 * 60);
+
+/// How it ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// By itself.
+    Itself(ExitStatus),
+    /// It printed nothing for as long as that, and was killed.
+    Killed(Duration),
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Itself(status) => write!(f, "{status}"),
+            Self::Killed(patience) => write!(f, "killed after {} s without a line", patience.as_secs()),
+        }
+    }
+}
+
+/// Runs the command to its end. Each line of its stdout is shown and given to `each`.
+pub(crate) fn watch(
+    command: &mut Command,
+    patience: Duration,
+    mut each: impl FnMut(&str),
+) -> io::Result<Ended> {
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let (send, lines) = sync_channel(LINES);
+    if let Some(stdout) = child.stdout.take() {
+        std::thread::spawn(move || {
+            let lines = BufReader::new(stdout).lines().map_while(Result::ok);
+            // Nobody listens any more once it was killed.
+            let _heard = lines.into_iter().try_for_each(|line| send.send(line));
+        });
+    }
+    loop {
+        match lines.recv_timeout(patience) {
+            Ok(text) => {
+                eprintln!("{text}");
+                each(&text);
+            }
+            Err(RecvTimeoutError::Disconnected) => return child.wait().map(Ended::Itself),
+            Err(RecvTimeoutError::Timeout) => {
+                kill_all(&mut child)?;
+                return Ok(Ended::Killed(patience));
+            }
+        }
+    }
+}
+
+/// Kills a child and all that it started, whoever started them.
+fn kill_all(child: &mut Child) -> io::Result<()> {
+    let started = descendants(child.id());
+    child.kill()?;
+    child.wait()?;
+    let ids = started.iter().map(u32::to_string);
+    // Those that ended with it are no longer there.
+    let _killed = Command::new("kill").arg("-KILL").args(ids).stderr(Stdio::null()).status();
+    Ok(())
+}
+
+/// Processes below that one; none where there is no `/proc`.
+fn descendants(of: u32) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes: Vec<(u32, u32)> = entries
+        .filter_map(|entry| {
+            let id = entry.file_name().to_str()?.parse().ok()?;
+            Some((id, parent(&fs::read_to_string(entry.path().join("stat")).ok()?)?))
+        })
+        .collect();
+    let mut found = vec![of];
+    let mut next = 0;
+    while let Some(&above) = found.get(next) {
+        found.extend(processes.iter().filter(|(_, parent)| *parent == above).map(|(id, _)| id));
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+/// The parent in a line of `/proc/<id>/stat`: the second field after the name, which ends with the last parenthesis.
+fn parent(stat: &str) -> Option<u32> {
+    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+}
+
+/// Lines that wait to be shown.
+const LINES: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn every_line_is_given_on_and_the_status_told() {
+        let mut lines = Vec::new();
+        let ended =
+            watch(&mut shell("echo one; echo two; exit 3"), PATIENCE, |line| lines.push(line.to_owned()));
+        let Ok(Ended::Itself(status)) = ended else { panic!("{ended:?}") };
+        assert_eq!((status.code(), lines), (Some(3), vec!["one".to_owned(), "two".to_owned()]));
+    }
+
+    #[test]
+    fn what_hangs_is_killed_with_all_that_it_started() {
+        let patience = Duration::from_millis(500);
+        let mut ids = Vec::new();
+        let script = "sh -c 'sleep 1000 & echo $!; sleep 1000; true'; true";
+        let ended = watch(&mut shell(script), patience, |line| ids.push(line.to_owned()));
+        assert_eq!(ended.ok(), Some(Ended::Killed(patience)));
+        for id in ids {
+            // Killed; a zombie until its new parent reaps it.
+            let ended = (0..100_000).any(|_| {
+                std::thread::yield_now();
+                let stat = fs::read_to_string(format!("/proc/{id}/stat"));
+                stat.map_or(true, |stat| stat.contains(") Z "))
+            });
+            assert!(ended, "{id} is still there");
+        }
+    }
+
+    #[test]
+    fn the_parent_is_found_whatever_the_name_of_a_process() {
+        assert_eq!(parent("12 (a) b) S 7 12 12 0"), Some(7));
+        assert_eq!(parent("12 (a"), None);
+    }
+}
