@@ -136,6 +136,24 @@ fn every_autoreset_mode_and_schedule_is_recorded_as_it_was() {
     }
 }
 
+/// Symptom: with `SameStep`, episodes that a step began after all had been interrupted were recorded with a wrong start.
+/// Cause: where no episode begins by rule, the writer was not told how many words a reset draws. Fix: it is told always.
+#[test]
+fn episodes_that_a_step_begins_after_an_interruption_are_recorded_as_they_were() {
+    for autoreset in [Autoreset::NextStep, Autoreset::SameStep] {
+        let config = EngineConfig { autoreset, ..EngineConfig::new(LANES) };
+        let recording = record("CartPole-v1", config, RecordMode::All, |engine| {
+            engine.reset(&Reset::all()).unwrap();
+            for at in 0..10 {
+                step(engine, 30 * at..30 * (at + 1));
+                engine.interrupt(Interruption::Cancelled).unwrap();
+            }
+            step(engine, 300..350);
+        });
+        recording.check();
+    }
+}
+
 #[test]
 fn disabled_with_partial_and_seeded_resets_is_recorded_as_it_was() {
     let config = EngineConfig { autoreset: Autoreset::Disabled, ..EngineConfig::new(LANES) };
