@@ -1,6 +1,7 @@
-//! The owner's side: lockstep, first-done and work between frames.
+//! The owner's side: lockstep and work between frames.
 
 mod resume;
+mod sending;
 
 use std::any::Any;
 use std::fmt;
@@ -11,16 +12,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rollhouse_arena::{Arena, BatchColumns, Frame, Placement, Rows, Spin};
 use rollhouse_core::limits::{BLOCK_LANES, MAX_LANES, MAX_THREADS};
-use rollhouse_core::{ColumnMut, ColumnRef, ColumnSpec, Interruption, LaneState, SeedSchedule};
+use rollhouse_core::{ColumnMut, ColumnSpec, Interruption, LaneState, SeedSchedule};
 use rollhouse_env::{EnvEntry, MakeError, Target};
 use rollhouse_replay::{Backlog, RunRecorder};
 
 use crate::actions::ActionCheck;
 use crate::block::{Block, Shown, Turn};
-use crate::config::{Autoreset, EngineConfig, MAX_SUB_BATCHES};
+use crate::config::{Autoreset, EngineConfig};
 use crate::crew::{Crew, Job, Order, Orders};
-use crate::error::{BadAction, ConfigError, StepError};
-use crate::first_done::{FirstDone, Received, Task, pick, receive};
+use crate::error::{ConfigError, StepError};
+use crate::first_done::{FirstDone, Received};
 use crate::options::{Change, LaneOptions};
 use crate::setup::{Worker, make_crew, options_per_lane, split, start_threads, time_limit};
 use crate::stats::Stats;
@@ -354,84 +355,6 @@ impl Engine {
         if self.has_reset { Ok(self.arena.frame_and_actions()) } else { Err(StepError::NotReset) }
     }
 
-    /// Hands in actions for some lanes, row i of `actions` for `lanes[i]`. They are stepped in sub-batches,
-    /// one per thread, and can be received as they are done.
-    ///
-    /// # Errors
-    /// Nothing is sent then. [`StepError::Busy`] when too much is under way, [`StepError::LaneOutstanding`]
-    /// for a lane that has not been received, and what [`Engine::step`] refuses.
-    pub fn send(&mut self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
-        self.refuse_send(lanes, actions)?;
-        self.enter_first_done()?;
-        self.replaying = false;
-        let mut order: Vec<usize> = (0..lanes.len()).collect();
-        order.sort_unstable_by_key(|&index| lanes[index]);
-        let turn = self.turn_now();
-        let Some(books) = &mut self.first_done else { return Err(StepError::Hung) };
-        for &lane in lanes {
-            books.outstanding[lane as usize] = true;
-        }
-        books.outstanding_lanes += lanes.len();
-        // The other crews first: they work while the caller's thread does its own part.
-        for crew in (0..=self.others.len()).rev() {
-            let range = if crew == 0 { self.own.range() } else { self.others[crew - 1].range.clone() };
-            let part: Vec<usize> =
-                order.iter().copied().filter(|&i| range.contains(&(lanes[i] as usize))).collect();
-            if part.is_empty() {
-                continue;
-            }
-            let actions = pick(actions, &self.action, part.iter().copied());
-            let task = Task { lanes: part.iter().map(|&i| lanes[i]).collect(), actions, turn };
-            if crew == 0 {
-                books.ready.extend(self.own.do_task(&task));
-            } else {
-                books.under_way[crew] += 1;
-                if self.others[crew - 1].tasks.send(Some(task)).is_err() {
-                    self.hung = true;
-                    return Err(StepError::Hung);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns when at least `min` lanes that were sent are done, with all that are.
-    ///
-    /// # Errors
-    /// [`StepError::NothingOutstanding`] if fewer than `min` (or none) are outstanding,
-    /// [`StepError::TimedOut`] after `timeout`; the lanes stay outstanding then.
-    pub fn recv(&mut self, min: usize, timeout: Duration) -> Result<Received, StepError> {
-        if self.hung {
-            return Err(StepError::Hung);
-        }
-        let outstanding = self.first_done.as_ref().map_or(0, |books| books.outstanding_lanes);
-        let (Some(books), true) = (&mut self.first_done, outstanding >= min.max(1)) else {
-            return Err(StepError::NothingOutstanding { wanted: min, outstanding });
-        };
-        let deadline = Instant::now() + timeout;
-        let mut ready: usize = books.ready.iter().map(|result| result.lanes.len()).sum();
-        loop {
-            let next = if ready >= min.max(1) {
-                self.results.try_recv().ok()
-            } else {
-                Some(receive(&self.results, self.spin, deadline).ok_or(StepError::TimedOut)?)
-            };
-            let Some((crew, result)) = next else { break };
-            books.under_way[crew] -= 1;
-            ready += result.lanes.len();
-            books.ready.push_back(result);
-        }
-        let mut received = Received::default();
-        for result in books.ready.drain(..) {
-            received.append(result);
-        }
-        for &lane in &received.lanes {
-            books.outstanding[lane as usize] = false;
-        }
-        books.outstanding_lanes -= received.lanes.len();
-        Ok(received)
-    }
-
     /// Lets the lane of each row play `quota(row)` episodes in all; a lane that has is not reset any more, and stands
     /// still.
     ///
@@ -655,31 +578,6 @@ impl Engine {
     }
 
     #[cold]
-    fn leave_first_done(&mut self) -> Result<(), StepError> {
-        self.first_done = None;
-        for worker in &self.others {
-            // A full channel has its place soon: the crew takes tasks until it meets this one.
-            if worker.tasks.send(None).is_err() {
-                self.hung = true;
-                return Err(StepError::Hung);
-            }
-        }
-        drop(self.own.share.begin());
-        self.wait()?;
-        while self.results.try_recv().is_ok() {}
-        Ok(())
-    }
-
-    fn enter_first_done(&mut self) -> Result<(), StepError> {
-        if self.first_done.is_none() {
-            self.orders.give(Order::Serve, self.turn_now(), false);
-            self.first_done = Some(FirstDone::new(self.lanes(), 1 + self.others.len()));
-            self.arena.start_housekeeping();
-        }
-        Ok(())
-    }
-
-    #[cold]
     fn refuse_bad_actions(&self) -> Result<(), StepError> {
         // The action of a lane that is reset or stands still is ignored, whatever it is.
         let stepping = |lane: usize| {
@@ -698,61 +596,6 @@ impl Engine {
                 let lane = block * BLOCK_LANES + shown.waiting().trailing_zeros() as usize;
                 Err(StepError::NeedsReset { lane })
             }
-            None => Ok(()),
-        }
-    }
-
-    fn refuse_send(&self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
-        if self.hung {
-            return Err(StepError::Hung);
-        }
-        if !self.has_reset {
-            return Err(StepError::NotReset);
-        }
-        let wanted = lanes.len() * self.check.elements();
-        if actions.len() != wanted {
-            return Err(StepError::Length { what: "action elements", given: actions.len(), wanted });
-        }
-        let mut named = vec![0u64; self.shown.len()];
-        for &lane in lanes {
-            let lane = lane as usize;
-            if lane >= self.lanes() {
-                return Err(StepError::NoSuchLane { lane, lanes: self.lanes() });
-            }
-            let (block, bit) = (lane / BLOCK_LANES, lane % BLOCK_LANES);
-            let books = self.first_done.as_ref();
-            if books.is_some_and(|books| books.outstanding[lane]) || named[block] >> bit & 1 == 1 {
-                return Err(StepError::LaneOutstanding { lane });
-            }
-            named[block] |= 1 << bit;
-            let shown = &self.shown[block];
-            if shown.lost() >> bit & 1 == 1 {
-                return Err(StepError::LaneLost { lane });
-            }
-            if self.config.autoreset == Autoreset::Disabled && shown.waiting() >> bit & 1 == 1 {
-                return Err(StepError::NeedsReset { lane });
-            }
-        }
-        self.refuse_sent_actions(lanes, actions)?;
-        let full = self.first_done.as_ref().is_some_and(|books| {
-            books.ready.len() >= MAX_SUB_BATCHES || books.under_way.iter().any(|&n| n >= MAX_SUB_BATCHES)
-        });
-        if full { Err(StepError::Busy { retry_after_ms: BUSY_RETRY_MS }) } else { Ok(()) }
-    }
-
-    fn refuse_sent_actions(&self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
-        if self.check.all_good(actions) {
-            return Ok(());
-        }
-        let stepping = |index: usize| {
-            let lane = lanes[index] as usize;
-            self.shown[lane / BLOCK_LANES].waiting() >> (lane % BLOCK_LANES) & 1 == 0
-        };
-        match self.check.first_bad(actions, stepping) {
-            Some(bad) => Err(StepError::Action(BadAction {
-                lane: lanes.get(bad.lane).map_or(0, |&l| l as usize),
-                ..bad
-            })),
             None => Ok(()),
         }
     }
@@ -790,6 +633,3 @@ const UNHURRIED: Duration = Duration::from_micros(25);
 
 /// How often is looked why crews take long.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-
-/// A sub-batch takes microseconds to milliseconds; a client that waits this long finds room.
-const BUSY_RETRY_MS: u64 = 1;
