@@ -40,9 +40,9 @@ pub(crate) fn watch(
     let (send, lines) = sync_channel(LINES);
     if let Some(stdout) = child.stdout.take() {
         std::thread::spawn(move || {
-            let lines = BufReader::new(stdout).lines().map_while(Result::ok);
+            let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
             // Nobody listens any more once it was killed.
-            let _heard = lines.into_iter().try_for_each(|line| send.send(line));
+            let _heard = lines.try_for_each(|line| send.send(line));
         });
     }
     loop {
