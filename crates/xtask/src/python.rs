@@ -196,12 +196,11 @@ fn pytest(root: &Path, python: &Path, all: bool) -> Result<String, Stop> {
         tests.env("ROLLHOUSE_TEST_ALL", "1");
     }
     let mut last = String::new();
-    let mut keep = |text: &str| {
+    let ended = watch(&mut tests, PATIENCE, |text| {
         if !text.trim().is_empty() {
             text.clone_into(&mut last);
         }
-    };
-    let ended = watch(&mut tests, PATIENCE, &mut keep);
+    });
     let closing = last.trim_matches(|c: char| c == '=' || c == ' ').to_owned();
     match ended {
         Ok(Ended::Itself(status)) if status.success() => Ok(closing),
