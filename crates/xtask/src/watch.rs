@@ -60,15 +60,27 @@ pub(crate) fn watch(
     }
 }
 
-/// Kills a child and all that it and its children started.
+/// Kills a child and all that it and its children started. All are stopped first, so that none starts another one
+/// meanwhile.
 fn kill_all(child: &mut Child) -> io::Result<()> {
-    let started = descendants(child.id());
+    let mut stopped = Vec::new();
+    let mut running = vec![child.id()];
+    while !running.is_empty() {
+        signal("-STOP", &running);
+        stopped.append(&mut running);
+        running = descendants(child.id());
+        running.retain(|id| !stopped.contains(id));
+    }
+    signal("-KILL", &stopped);
+    // Also where there is no `kill`.
     child.kill()?;
-    child.wait()?;
-    let ids = started.iter().map(u32::to_string);
-    // Those that ended with it are no longer there.
-    let _killed = Command::new("kill").arg("-KILL").args(ids).stderr(Stdio::null()).status();
-    Ok(())
+    child.wait().map(drop)
+}
+
+/// Sends a signal to processes, some of which may have ended.
+fn signal(name: &str, ids: &[u32]) {
+    let ids = ids.iter().map(u32::to_string);
+    let _sent = Command::new("kill").arg(name).args(ids).stderr(Stdio::null()).status();
 }
 
 /// Processes below that one; none where there is no `/proc`.
