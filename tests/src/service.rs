@@ -95,9 +95,7 @@ impl Service {
 
     /// Asks it to end, as an operator does, and waits for that. Fails the test if it panicked.
     pub fn end(mut self) -> ExitStatus {
-        let id = self.id().to_string();
-        let status = Command::new("kill").args(["-TERM", &id]).status().expect("kill starts");
-        assert!(status.success(), "kill -TERM {id}");
+        self.signal("TERM");
         let status = self.child.wait().expect("a child can be waited for");
         self.heard.extend(self.stderr.iter());
         let said = self.heard.join("\n");

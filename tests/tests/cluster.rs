@@ -6,7 +6,6 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::Command;
 
 use rollhouse_tests::{Cluster, Folder, Service, json_lines, run, succeed};
 use serde_json::Value;
@@ -197,8 +196,7 @@ fn ctrl_c_closes_the_pool_of_a_rollout_and_keeps_what_was_played() {
     while json_lines(data(), &sessions).iter().all(|s| s["report"]["done"]["episodes"] == 0) {
         std::thread::yield_now();
     }
-    let status = Command::new("kill").args(["-INT", &rollout.id().to_string()]).status().unwrap();
-    assert!(status.success());
+    rollout.signal("INT");
     let report: Value = serde_json::from_str(&rollout.read()).unwrap();
     assert!(report["episodes"].as_u64() > Some(0), "{report}");
     assert_eq!(report["interrupted"], 8);
@@ -225,8 +223,7 @@ fn a_rollout_whose_node_dies_says_so_and_fails() {
     while json_lines(data(), &sessions).len() > 1 {
         std::thread::yield_now();
     }
-    let status = Command::new("kill").args(["-INT", &rollout.id().to_string()]).status().unwrap();
-    assert!(status.success());
+    rollout.signal("INT");
     let report: Value = serde_json::from_str(&rollout.read()).unwrap();
     let ended = report["ended"].as_array().unwrap();
     assert!(ended.iter().any(|end| end[0] == "node_lost" && end[1] == 1), "{report}");
