@@ -4,6 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::bounded_list;
+use crate::limits::MAX_ELEMENT_NAMES;
+
 /// Element type of a column. All are little-endian in files and frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -81,8 +84,10 @@ pub struct ColumnSpec {
     /// Element type.
     pub dtype: DType,
     /// Extent of each axis of one row; empty for a scalar.
+    #[serde(deserialize_with = "crate::space_reader::shape")]
     pub shape: Vec<usize>,
     /// A name per element in row-major order, or empty.
+    #[serde(deserialize_with = "bounded_list::<_, MAX_ELEMENT_NAMES, _>")]
     pub names: Vec<String>,
     /// What it is for.
     pub role: Role,

@@ -6,20 +6,24 @@
 //! Not a goal: helpers that merely happen to be used twice. Start reading at [`EnvSpec`], then [`LaneState`].
 #![forbid(unsafe_code)]
 
+mod bounded;
 mod column;
 mod column_data;
 mod hash;
 mod lifecycle;
 pub mod limits;
 mod mask;
+pub mod msgpack;
 mod name;
 mod options;
 mod outcome;
 mod panic;
 mod seed;
 mod space;
+mod space_reader;
 mod spec;
 
+pub use bounded::bounded_list;
 pub use column::{ColumnMut, ColumnRef, ColumnSpec, DType, Role};
 pub use column_data::ColumnData;
 pub use hash::StateHasher;

@@ -13,6 +13,23 @@ pub const MAX_THREADS: usize = 256;
 /// Columns one observation space may flatten to.
 pub const MAX_OBS_COLUMNS: usize = 16;
 
+/// Levels of composite spaces in one observation space: a run's header with as many stays within
+/// [`MAX_CONTROL_DEPTH`].
+pub const MAX_SPACE_DEPTH: usize = 8;
+
+/// Elements of one lane's row over all columns of a space that is read: an image of 1,280 x 720 has 2.8 million.
+pub const MAX_ROW_ELEMENTS: usize = 1 << 22;
+
+/// Names that the elements of a space may have.
+pub const MAX_ELEMENT_NAMES: usize = 65_536;
+
+/// Bytes of a name that people give: of a node, a token, a label, a part of a space.
+pub const MAX_NAME_BYTES: usize = 128;
+
+/// How deep the maps and lists of a message that comes from outside may be nested; those of the protocol stay under
+/// 10, a run's header with the deepest space under 30.
+pub const MAX_CONTROL_DEPTH: usize = 32;
+
 /// Bytes of an env id.
 pub const MAX_ENV_ID_BYTES: usize = 128;
 

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::de::{Deserializer, Error, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::MAX_OPTIONS;
 
 /// One value of an option.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum OptionValue {
     /// True or false.
@@ -31,7 +32,7 @@ pub struct OptionSpec {
 }
 
 /// Checked options of one lane: a value for every name of the env's schema.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(transparent)]
 pub struct Options(BTreeMap<String, OptionValue>);
 
@@ -112,6 +113,67 @@ impl OptionValue {
             Self::Int(_) => "an integer",
             Self::Float(_) => "a finite number",
         }
+    }
+}
+
+/// By hand: what serde derives keeps a copy of whatever stands in the place of a value.
+impl<'de> Deserialize<'de> for OptionValue {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(ValueVisitor)
+    }
+}
+
+struct ValueVisitor;
+
+impl Visitor<'_> for ValueVisitor {
+    type Value = OptionValue;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("true, false or a number")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<OptionValue, E> {
+        Ok(OptionValue::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<OptionValue, E> {
+        Ok(OptionValue::Int(value))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<OptionValue, E> {
+        let fits = i64::try_from(value).map(OptionValue::Int);
+        fits.map_err(|_| E::invalid_value(Unexpected::Unsigned(value), &self))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<OptionValue, E> {
+        Ok(OptionValue::Float(value))
+    }
+}
+
+impl<'de> Deserialize<'de> for Options {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(OptionsVisitor)
+    }
+}
+
+struct OptionsVisitor;
+
+impl<'de> Visitor<'de> for OptionsVisitor {
+    type Value = Options;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a map of at most {MAX_OPTIONS} options")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Options, A::Error> {
+        let mut values = BTreeMap::new();
+        while let Some((name, value)) = map.next_entry()? {
+            if values.len() == MAX_OPTIONS {
+                return Err(A::Error::custom(format_args!("more than {MAX_OPTIONS} options")));
+            }
+            values.insert(name, value);
+        }
+        Ok(Options(values))
     }
 }
 

@@ -1,11 +1,11 @@
 //! Observation and action spaces.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::DType;
 
 /// The set of values of one column: an action's, or an observation's or part of one. With Gymnasium's meaning.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Space {
     /// An array with a bound per element.
@@ -15,7 +15,7 @@ pub enum Space {
 }
 
 /// The set of values of an observation, with Gymnasium's meaning: one column, or several under names or places.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum ObservationSpace {
     /// One column.
@@ -25,7 +25,7 @@ pub enum ObservationSpace {
 }
 
 /// Spaces under names or places, in that order.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum CompositeSpace {
     /// Under names.
@@ -41,7 +41,7 @@ pub enum CompositeSpace {
 }
 
 /// An array of `shape`; element i lies in `[low[i], high[i]]`, row-major. Bounds may be infinite.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BoxSpace {
     /// Lower bounds, one per element.
     pub low: Vec<f64>,
@@ -54,7 +54,7 @@ pub struct BoxSpace {
 }
 
 /// The integers `start .. start + n`, carried as int64.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct DiscreteSpace {
     /// How many values there are; at least 1.
     pub n: u64,
@@ -98,6 +98,13 @@ impl Space {
     /// Elements of one value.
     pub fn elements(&self) -> usize {
         self.shape().iter().product()
+    }
+}
+
+impl BoxSpace {
+    /// Bytes of one value.
+    pub fn row_bytes(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.dtype.size()
     }
 }
 
@@ -173,6 +180,34 @@ mod tests {
         assert_eq!(space.elements(), 4);
         let plain = ObservationSpace::from(Space::discrete(2));
         assert_eq!(plain.columns(), [(String::new(), &Space::discrete(2))]);
+    }
+
+    #[test]
+    fn spaces_come_back_from_msgpack_with_and_without_names_of_fields() {
+        for space in [Space::discrete(3).into(), Space::f32_box(&[0.0, -1.0], &[1.0, 2.0]).into(), nested()] {
+            for bytes in [rmp_serde::to_vec_named(&space).unwrap(), rmp_serde::to_vec(&space).unwrap()] {
+                assert_eq!(crate::msgpack::decode::<ObservationSpace>(&bytes, 1 << 10).unwrap(), space);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_space_is_refused_with_what_it_lacks() {
+        for (text, wrong) in [
+            ("{}", "missing field `kind`"),
+            (
+                r#"{"kind":"box","low":[0],"high":[1],"shape":[2],"dtype":"f32"}"#,
+                "1 lower and 1 upper bounds",
+            ),
+            (r#"{"spaces":[],"kind":"dict"}"#, "`kind` stands before `spaces`"),
+            (r#"{"kind":"sphere"}"#, "unknown variant"),
+            (r#"{"kind":"discrete","n":2}"#, "missing field `start`"),
+        ] {
+            let error = serde_json::from_str::<ObservationSpace>(text).unwrap_err().to_string();
+            assert!(error.contains(wrong), "{text}: {error}");
+        }
+        let pair = serde_json::to_string(&nested()).unwrap();
+        assert!(serde_json::from_str::<Space>(&pair).is_err(), "a plain space is one column");
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ColumnSpec, ObservationSpace, OptionSpec, Role, Space};
+use crate::limits::{MAX_ELEMENT_NAMES, MAX_OBS_COLUMNS, MAX_OPTIONS};
+use crate::{ColumnSpec, ObservationSpace, OptionSpec, Role, Space, bounded_list};
 
 /// Everything that is known of an env without running it. One per env id, shared by all lanes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -16,16 +17,20 @@ pub struct EnvSpec {
     /// Space of one action.
     pub action_space: Space,
     /// A name per element of the observation, column by column; none where names would say no more than places, as in an image.
+    #[serde(deserialize_with = "bounded_list::<_, MAX_ELEMENT_NAMES, _>")]
     pub observation_names: Vec<String>,
     /// A name per action (Discrete) or per element of the action (Box), or none.
+    #[serde(deserialize_with = "bounded_list::<_, MAX_ELEMENT_NAMES, _>")]
     pub action_names: Vec<String>,
     /// The time limit in steps; `None` when episodes end only by themselves.
     pub max_episode_steps: Option<u32>,
     /// Whether start and actions decide everything.
     pub determinism: Determinism,
     /// What it can be made with.
+    #[serde(deserialize_with = "bounded_list::<_, MAX_OPTIONS, _>")]
     pub options: Vec<OptionSpec>,
     /// Per-step info columns beside the observation.
+    #[serde(deserialize_with = "bounded_list::<_, MAX_OBS_COLUMNS, _>")]
     pub info_channels: Vec<ColumnSpec>,
     /// Hash of the spec and of the states of a fixed 1,000-step run; a constant beside the env that a test
     /// recomputes, so that changed dynamics cannot keep the old hash.

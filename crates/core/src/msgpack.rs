@@ -1,0 +1,89 @@
+//! Reading msgpack that comes from outside of a process.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use crate::limits::MAX_CONTROL_DEPTH;
+
+/// Reads one message of at most `limit` bytes. Unknown fields are ignored.
+///
+/// Whatever comes from a disk or a peer is read here and nowhere else: bytes, depth and an end without rest are
+/// checked alike. What a message may make of its bytes is up to its type: lists whose elements take more memory than
+/// bytes are read by [`bounded_list`](crate::bounded_list).
+///
+/// # Errors
+/// If it is longer, is no msgpack, is nested deeper than [`MAX_CONTROL_DEPTH`], lacks a field or has bytes left over.
+pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8], limit: usize) -> Result<T, DecodeError> {
+    if bytes.len() > limit {
+        return Err(DecodeError::TooLong { bytes: bytes.len(), limit });
+    }
+    let mut reader = rmp_serde::Deserializer::new(bytes);
+    reader.set_max_depth(MAX_CONTROL_DEPTH);
+    let message = T::deserialize(&mut reader).map_err(DecodeError::Malformed)?;
+    let left = reader.get_ref().len();
+    if left > 0 { Err(DecodeError::LeftOver { bytes: left }) } else { Ok(message) }
+}
+
+/// Why bytes are not the message that was expected.
+#[derive(Debug)]
+pub enum DecodeError {
+    /// More bytes than such a message may have.
+    TooLong {
+        /// Its bytes.
+        bytes: usize,
+        /// The most that are taken.
+        limit: usize,
+    },
+    /// It is not what was expected, or is nested too deeply.
+    Malformed(rmp_serde::decode::Error),
+    /// Bytes follow it.
+    LeftOver {
+        /// How many.
+        bytes: usize,
+    },
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong { bytes, limit } => {
+                write!(f, "a message of {bytes} bytes, at most {limit} are taken")
+            }
+            Self::Malformed(error) => write!(f, "a message cannot be read: {error}"),
+            Self::LeftOver { bytes } => write!(f, "{bytes} bytes follow a message"),
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Malformed(error) => Some(error),
+            Self::TooLong { .. } | Self::LeftOver { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::IgnoredAny;
+
+    use super::*;
+
+    /// A list in a list, `depth` times.
+    fn nested(depth: usize) -> Vec<u8> {
+        let mut bytes = vec![0x91; depth - 1];
+        bytes.push(0x90);
+        bytes
+    }
+
+    #[test]
+    fn what_is_too_long_nested_too_deeply_cut_short_or_followed_by_more_is_refused() {
+        assert!(decode::<IgnoredAny>(&nested(MAX_CONTROL_DEPTH - 1), 64).is_ok());
+        assert!(matches!(decode::<IgnoredAny>(&nested(40), 39), Err(DecodeError::TooLong { .. })));
+        assert!(matches!(decode::<IgnoredAny>(&nested(40), 64), Err(DecodeError::Malformed(_))));
+        assert!(matches!(decode::<IgnoredAny>(&[0x91], 64), Err(DecodeError::Malformed(_))));
+        assert!(matches!(decode::<u8>(&[1, 2], 64), Err(DecodeError::LeftOver { bytes: 1 })));
+    }
+}

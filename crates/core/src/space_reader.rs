@@ -1,0 +1,257 @@
+//! How spaces are read.
+//!
+//! By hand: what serde derives for tagged types keeps a copy of all that is nested at every level of it, so that a few
+//! hundred kilobytes become gigabytes. Here each part is made once, from its own bytes, and what has more columns or
+//! elements than any row may have is refused where the first one too many stands.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use crate::limits::{MAX_NAME_BYTES, MAX_OBS_COLUMNS, MAX_ROW_ELEMENTS};
+use crate::{BoxSpace, CompositeSpace, DType, DiscreteSpace, ObservationSpace, Space, bounded_list};
+
+impl<'de> Deserialize<'de> for ObservationSpace {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(SpaceVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Space {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        match ObservationSpace::deserialize(from)? {
+            ObservationSpace::Plain(space) => Ok(space),
+            ObservationSpace::Composite(_) => Err(D::Error::custom("a space of several columns")),
+        }
+    }
+}
+
+/// Reads the extents of a column's axes.
+///
+/// # Errors
+/// If a row of them has more than [`MAX_ROW_ELEMENTS`] elements.
+pub(crate) fn shape<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<usize>, D::Error> {
+    let shape: Vec<usize> = bounded_list::<_, MAX_AXES, _>(from)?;
+    elements(&shape).map(|_| shape).map_err(D::Error::custom)
+}
+
+/// Elements of a row of that shape.
+fn elements(shape: &[usize]) -> Result<usize, String> {
+    let product = shape.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
+    product
+        .filter(|&product| product <= MAX_ROW_ELEMENTS)
+        .ok_or_else(|| format!("a row of shape {shape:?} has more than {MAX_ROW_ELEMENTS} elements"))
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Box,
+    Discrete,
+    Dict,
+    Tuple,
+}
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "snake_case")]
+enum Field {
+    Kind,
+    Low,
+    High,
+    Shape,
+    Dtype,
+    N,
+    Start,
+    Spaces,
+    #[serde(other)]
+    Unknown,
+}
+
+#[derive(Deserialize)]
+struct Shape(#[serde(deserialize_with = "shape")] Vec<usize>);
+
+#[derive(Deserialize)]
+struct Bounds(#[serde(deserialize_with = "bounded_list::<_, MAX_ROW_ELEMENTS, _>")] Vec<f64>);
+
+/// What has been read of a space.
+#[derive(Default)]
+struct Fields {
+    kind: Option<Kind>,
+    low: Option<Bounds>,
+    high: Option<Bounds>,
+    shape: Option<Shape>,
+    dtype: Option<DType>,
+    n: Option<u64>,
+    start: Option<i64>,
+    spaces: Option<CompositeSpace>,
+}
+
+impl Fields {
+    fn space<E: Error>(self) -> Result<ObservationSpace, E> {
+        let missing = E::missing_field;
+        match self.kind.ok_or_else(|| missing("kind"))? {
+            Kind::Box => {
+                let low = self.low.ok_or_else(|| missing("low"))?.0;
+                let high = self.high.ok_or_else(|| missing("high"))?.0;
+                let shape = self.shape.ok_or_else(|| missing("shape"))?.0;
+                let dtype = self.dtype.ok_or_else(|| missing("dtype"))?;
+                let elements = elements(&shape).map_err(E::custom)?;
+                if low.len() != elements || high.len() != elements {
+                    let (low, high) = (low.len(), high.len());
+                    return Err(E::custom(format_args!(
+                        "{low} lower and {high} upper bounds for {elements} elements"
+                    )));
+                }
+                Ok(Space::Box(BoxSpace { low, high, shape, dtype }).into())
+            }
+            Kind::Discrete => {
+                let n = self.n.ok_or_else(|| missing("n"))?;
+                let start = self.start.ok_or_else(|| missing("start"))?;
+                Ok(Space::Discrete(DiscreteSpace { n, start }).into())
+            }
+            Kind::Dict | Kind::Tuple => Ok(self.spaces.ok_or_else(|| missing("spaces"))?.into()),
+        }
+    }
+}
+
+struct SpaceVisitor;
+
+impl<'de> Visitor<'de> for SpaceVisitor {
+    type Value = ObservationSpace;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a space")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ObservationSpace, A::Error> {
+        let mut fields = Fields::default();
+        while let Some(field) = map.next_key()? {
+            match field {
+                Field::Kind => fields.kind = Some(map.next_value()?),
+                Field::Low => fields.low = Some(map.next_value()?),
+                Field::High => fields.high = Some(map.next_value()?),
+                Field::Shape => fields.shape = Some(map.next_value()?),
+                Field::Dtype => fields.dtype = Some(map.next_value()?),
+                Field::N => fields.n = Some(map.next_value()?),
+                Field::Start => fields.start = Some(map.next_value()?),
+                Field::Spaces => {
+                    let kind =
+                        fields.kind.ok_or_else(|| A::Error::custom("`kind` stands before `spaces`"))?;
+                    fields.spaces = Some(map.next_value_seed(Parts(kind))?);
+                }
+                Field::Unknown => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        fields.space()
+    }
+
+    /// As a list without names of fields: those of its kind in the order of their declaration.
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<ObservationSpace, A::Error> {
+        let kind = list.next_element()?;
+        let mut fields = Fields { kind, ..Fields::default() };
+        match kind {
+            Some(Kind::Box) => {
+                fields.low = list.next_element()?;
+                fields.high = list.next_element()?;
+                fields.shape = list.next_element()?;
+                fields.dtype = list.next_element()?;
+            }
+            Some(Kind::Discrete) => {
+                fields.n = list.next_element()?;
+                fields.start = list.next_element()?;
+            }
+            Some(kind @ (Kind::Dict | Kind::Tuple)) => fields.spaces = list.next_element_seed(Parts(kind))?,
+            None => {}
+        }
+        fields.space()
+    }
+}
+
+/// The parts of a composite space of that kind.
+struct Parts(Kind);
+
+impl<'de> DeserializeSeed<'de> for Parts {
+    type Value = CompositeSpace;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<CompositeSpace, D::Error> {
+        from.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Parts {
+    type Value = CompositeSpace;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of spaces")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<CompositeSpace, A::Error> {
+        let mut size = Size::default();
+        if let Kind::Dict = self.0 {
+            let mut spaces = Vec::new();
+            while let Some((name, space)) = parts.next_element::<(String, ObservationSpace)>()? {
+                if name.len() > MAX_NAME_BYTES {
+                    let bytes = name.len();
+                    return Err(A::Error::custom(format_args!(
+                        "the name of a space has {bytes} bytes, at most {MAX_NAME_BYTES} are taken"
+                    )));
+                }
+                size.add(&space).map_err(A::Error::custom)?;
+                spaces.push((name, space));
+            }
+            return Ok(CompositeSpace::Dict { spaces });
+        }
+        let mut spaces = Vec::new();
+        while let Some(space) = parts.next_element::<ObservationSpace>()? {
+            size.add(&space).map_err(A::Error::custom)?;
+            spaces.push(space);
+        }
+        Ok(CompositeSpace::Tuple { spaces })
+    }
+}
+
+/// What the parts of a composite space have together.
+#[derive(Default, Clone, Copy)]
+struct Size {
+    columns: usize,
+    elements: usize,
+}
+
+impl Size {
+    /// Of a space that was read, each of whose parts is within the limits.
+    fn of(space: &ObservationSpace) -> Self {
+        let sum = |sizes: &mut dyn Iterator<Item = Self>| {
+            sizes.fold(Self::default(), |sum, size| Self {
+                columns: sum.columns + size.columns,
+                elements: sum.elements + size.elements,
+            })
+        };
+        match space {
+            ObservationSpace::Plain(space) => Self { columns: 1, elements: space.elements() },
+            ObservationSpace::Composite(CompositeSpace::Dict { spaces }) => {
+                sum(&mut spaces.iter().map(|(_, space)| Self::of(space)))
+            }
+            ObservationSpace::Composite(CompositeSpace::Tuple { spaces }) => {
+                sum(&mut spaces.iter().map(Self::of))
+            }
+        }
+    }
+
+    fn add(&mut self, part: &ObservationSpace) -> Result<(), String> {
+        let Self { columns, elements } = Self::of(part);
+        // One without columns takes memory as well.
+        self.columns += columns.max(1);
+        self.elements += elements;
+        if self.columns > MAX_OBS_COLUMNS {
+            return Err(format!("a space of more than {MAX_OBS_COLUMNS} columns"));
+        }
+        if self.elements > MAX_ROW_ELEMENTS {
+            return Err(format!("a space of more than {MAX_ROW_ELEMENTS} elements"));
+        }
+        Ok(())
+    }
+}
+
+/// Axes of a column: as many as NumPy has.
+const MAX_AXES: usize = 64;
