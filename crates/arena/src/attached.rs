@@ -12,7 +12,8 @@ use rollhouse_core::ColumnMut;
 
 use crate::arena::{Frame, slot_of};
 use crate::files::{
-    AttachError, Expected, InputsPlan, MAX_NOTE_BYTES, NODE_BELL, OutputsPlan, TRAINER_BELL, check_generation,
+    AttachError, Expected, InputsPlan, MAX_NOTE_BYTES, NODE_BELL, OutputsPlan, TRAINER_BELL,
+    check_generation, most_input_bytes, most_output_bytes,
 };
 use crate::header::{HEADER_BYTES, Word, inputs, outputs};
 use crate::mapping::Pages;
@@ -45,6 +46,8 @@ pub struct AttachedArena {
     pub(crate) sent: Vec<u64>,
     /// Lanes sent and neither received nor refused.
     pub(crate) outstanding: Vec<bool>,
+    /// Lanes whose row the node may be writing: those, and those that were outstanding when that was forgotten.
+    pub(crate) written: Vec<bool>,
     pub(crate) outstanding_lanes: usize,
     pub(crate) ready_read: u64,
     pub(crate) lanes_refused: u64,
@@ -126,7 +129,8 @@ impl AttachedArena {
     pub fn open(outputs: OwnedFd, inputs: OwnedFd, expected: &Expected<'_>) -> Result<Self, AttachError> {
         let map = |source| AttachError::Map { file: "outputs", source };
         let file = FileId::of(&outputs).map_err(map)?;
-        let mut outputs = ReadOnlyMemory::attach(outputs.as_fd()).map_err(map)?;
+        let most = most_output_bytes(expected).ok_or(AttachError::Size)?;
+        let mut outputs = ReadOnlyMemory::attach(outputs.as_fd(), most).map_err(map)?;
         has_header("outputs", outputs.len())?;
         let (mut inputs, inputs_plan) = map_inputs(inputs, expected)?;
         let plan = OutputsPlan::read(&outputs, expected)?;
@@ -145,6 +149,7 @@ impl AttachedArena {
             frame: 0,
             sent: vec![0; expected.lanes],
             outstanding: vec![false; expected.lanes],
+            written: vec![false; expected.lanes],
             outstanding_lanes: 0,
             ready_read: 0,
             lanes_refused: 0,
@@ -202,6 +207,8 @@ impl AttachedArena {
         }
         self.outstanding.fill(false);
         self.outstanding_lanes = 0;
+        // What was sent in an earlier attachment is done: a node serves one at a time.
+        self.written.fill(false);
         self.ready_read = inputs.load(inputs::READY_READ.at);
         self.lanes_refused = outputs.load(outputs::LANES_REFUSED.at);
     }
@@ -276,12 +283,6 @@ impl AttachedArena {
         // SAFETY: as in `actions_mut`; a frame lies in the other file.
         let actions = unsafe { self.mapped.actions.write(action.rows(&(0..self.plan.places.lanes))) };
         (self.frame_at(slot_of(self.frame), self.frame), actions)
-    }
-
-    /// The rows of single lanes. A lane's row shows what [`AttachedArena::wait_lanes`] last gave it for, and is being
-    /// written while the lane is outstanding.
-    pub fn lane_rows(&self) -> Frame<'_> {
-        self.frame_at(2, self.frame)
     }
 
     fn frame_at(&self, slot: usize, number: u64) -> Frame<'_> {
@@ -559,7 +560,8 @@ fn has_header(file: &'static str, bytes: usize) -> Result<(), AttachError> {
 
 fn map_inputs(fd: OwnedFd, expected: &Expected<'_>) -> Result<(SharedWords, InputsPlan), AttachError> {
     let map = |source| AttachError::Map { file: "inputs", source };
-    let inputs = SharedWords::attach(fd.as_fd(), Pages::FromTheStart).map_err(map)?;
+    let most = most_input_bytes(expected).ok_or(AttachError::Size)?;
+    let inputs = SharedWords::attach(fd.as_fd(), most, Pages::FromTheStart).map_err(map)?;
     has_header("inputs", inputs.len())?;
     let plan = InputsPlan::read(&inputs, inputs.len(), expected)?;
     Ok((inputs, plan))

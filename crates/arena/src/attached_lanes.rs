@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
-use rollhouse_core::ColumnMut;
+use rollhouse_core::{ColumnMut, ColumnRef};
 
 use crate::attached::{AttachedArena, Mapped, TrainerError, serves, serves_generation};
+use crate::columns::{Place, Slot};
 use crate::files::{NODE_BELL, TRAINER_BELL};
 use crate::header::{inputs, outputs};
 use crate::patience::Wait;
@@ -24,7 +25,85 @@ pub enum ReadyLanes {
     },
 }
 
+/// The row of one lane, as [`AttachedArena::wait_lanes`] last gave it.
+#[derive(Debug, Clone, Copy)]
+pub struct LaneRow<'a> {
+    arena: &'a AttachedArena,
+    lane: usize,
+}
+
+impl<'a> LaneRow<'a> {
+    /// Its elements of column `index` of the observation.
+    ///
+    /// # Panics
+    /// If the observation has no such column.
+    pub fn obs(&self, index: usize) -> ColumnRef<'a> {
+        self.read(&self.slot().obs[index])
+    }
+
+    /// The same of the last observation of an episode that ended in this row (SAME_STEP only).
+    ///
+    /// # Panics
+    /// If there is no such column.
+    pub fn final_obs(&self, index: usize) -> ColumnRef<'a> {
+        self.read(&self.slot().final_obs[index])
+    }
+
+    /// Its elements of info column `index`.
+    ///
+    /// # Panics
+    /// If there is no such column.
+    pub fn info(&self, index: usize) -> ColumnRef<'a> {
+        self.read(&self.slot().infos[index])
+    }
+
+    /// Its reward.
+    pub fn reward(&self) -> f64 {
+        self.read(&self.slot().rewards).as_f64().map_or(0.0, |rewards| rewards[0])
+    }
+
+    /// Whether the episode terminated in it: 0 or 1, unless the node wrote anything else.
+    pub fn terminated(&self) -> u8 {
+        self.flag(&self.slot().terminated)
+    }
+
+    /// Whether the episode was truncated in it.
+    pub fn truncated(&self) -> u8 {
+        self.flag(&self.slot().truncated)
+    }
+
+    /// Whether it began the episode instead of stepping.
+    pub fn reset(&self) -> u8 {
+        self.flag(&self.slot().reset)
+    }
+
+    fn flag(&self, place: &Place) -> u8 {
+        self.read(place).as_u8().map_or(0, |flags| flags[0])
+    }
+
+    fn slot(&self) -> &'a Slot {
+        &self.arena.plan.places.slots[2]
+    }
+
+    fn read(&self, place: &Place) -> ColumnRef<'a> {
+        // SAFETY: the slot's places were checked when the file was attached. The node writes a lane's row between its
+        // being sent and its being told as ready; `lane_row` has seen that it is not between them, and sending it
+        // borrows the arena exclusively.
+        unsafe { self.arena.mapped.columns.read(place.rows(&(self.lane..self.lane + 1))) }
+    }
+}
+
 impl AttachedArena {
+    /// The row of a lane that was received: what [`AttachedArena::wait_lanes`] last gave it for.
+    ///
+    /// # Panics
+    /// If there is no such lane, or its row may be being written: it was sent and not received in this attachment.
+    pub fn lane_row(&self, lane: u32) -> LaneRow<'_> {
+        let lane = lane as usize;
+        assert!(!self.written[lane], "lane {lane} was sent and not received: its row is being written");
+        LaneRow { arena: self, lane }
+    }
+
     /// Asks the node to step some lanes, whose rows of the action column were filled in.
     ///
     /// # Panics
@@ -36,6 +115,7 @@ impl AttachedArena {
             let index = lane as usize;
             assert!(!self.outstanding[index], "lane {lane} is outstanding");
             (self.outstanding[index], self.outstanding_lanes) = (true, self.outstanding_lanes + 1);
+            self.written[index] = true;
             self.sent[index] = self.sent[index].wrapping_add(1);
             // Pairs with the node's acquire of this word (`ServingEnd::take_sent`): it sees the lane's action.
             own.store_release(self.inputs_plan.lane_seqs_at + index * 8, self.sent[index]);
@@ -68,8 +148,8 @@ impl AttachedArena {
         self.outstanding_lanes
     }
 
-    /// Waits until at least `min` of the lanes that are outstanding are done, and adds all that are to `ready`; their
-    /// rows are in [`AttachedArena::lane_rows`].
+    /// Waits until at least `min` of the lanes that are outstanding are done, and adds all that are to `ready`; each
+    /// one's row is in [`AttachedArena::lane_row`].
     ///
     /// # Errors
     /// See [`TrainerError`]; after `TimedOut` the lanes are still outstanding.
@@ -139,5 +219,6 @@ impl AttachedArena {
     fn received(&mut self, lane: usize) {
         self.outstanding[lane] = false;
         self.outstanding_lanes -= 1;
+        self.written[lane] = false;
     }
 }

@@ -302,6 +302,17 @@ pub struct Expected<'a> {
     pub generation: u64,
 }
 
+/// Bytes that the node's file may have at most: as laid out here with the largest rings, which leaves more room between
+/// its parts than any node needs. `None` if the sizes overflow.
+pub(crate) fn most_output_bytes(expected: &Expected<'_>) -> Option<usize> {
+    OutputsPlan::new(expected.columns, expected.lanes, MAX_RING_BYTES).map(|(plan, _)| plan.bytes)
+}
+
+/// The same of the trainer's file.
+pub(crate) fn most_input_bytes(expected: &Expected<'_>) -> Option<usize> {
+    InputsPlan::new(&expected.columns.action, expected.lanes, MAX_RING_BYTES).map(|plan| plan.bytes)
+}
+
 /// Why a trainer does not take a pair of files.
 #[derive(Debug)]
 #[non_exhaustive]

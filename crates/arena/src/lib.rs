@@ -55,7 +55,7 @@ mod words;
 
 pub use arena::{Arena, ArenaError, BlockRows, Frame, MAX_ARENA_BYTES, ObsRefs, PreviousObs, Rows, Share};
 pub use attached::{Answer, AnswerWaiter, AttachedArena, TrainerError};
-pub use attached_lanes::ReadyLanes;
+pub use attached_lanes::{LaneRow, ReadyLanes};
 pub use columns::BatchColumns;
 pub use files::{ArenaIdent, AttachError, Expected, MAX_NOTE_BYTES};
 pub use header::{LAYOUT_VERSION, Word};

@@ -59,14 +59,15 @@ impl Mapping {
         Ok((mapping, fd))
     }
 
-    /// Maps a file that another process created.
+    /// Maps a file of at most `most` bytes that another process created.
     ///
     /// # Errors
-    /// `InvalidInput` if it lacks one of the seals `wanted`, is empty or no whole number of words; else what the
-    /// kernel says.
+    /// `InvalidInput` if it lacks one of the seals `wanted`, is empty, longer or no whole number of words: nothing is
+    /// mapped then; else what the kernel says.
     pub(crate) fn attach(
         fd: BorrowedFd<'_>,
         wanted: SealFlags,
+        most: usize,
         pages: Pages,
         access: Access,
     ) -> io::Result<Self> {
@@ -78,6 +79,9 @@ impl Mapping {
             return Err(invalid(format!("shared memory is not sealed against {seals}")));
         }
         let bytes = usize::try_from(fstat(fd)?.st_size).unwrap_or(0);
+        if bytes > most {
+            return Err(invalid(format!("shared memory of {bytes} bytes, at most {most} are taken")));
+        }
         if bytes == 0 || !bytes.is_multiple_of(WORD) {
             return Err(invalid(format!("shared memory of {bytes} bytes, a multiple of {WORD} is wanted")));
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::fs::SealFlags;
 
+use crate::arena::MAX_ARENA_BYTES;
 use crate::mapping::{Access, Mapping, Pages, WORD};
 use crate::memory::Memory;
 use crate::words::{Words, WordsMut, futex_wait, futex_wake};
@@ -67,9 +68,10 @@ impl SharedMemory {
     /// Maps a memory that another process created.
     ///
     /// # Errors
-    /// `InvalidInput` if the file's size is not sealed or no whole number of words; else what the kernel says.
+    /// `InvalidInput` if the file's size is not sealed, more than [`MAX_ARENA_BYTES`] or no whole number of words; else
+    /// what the kernel says.
     pub fn attach(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self { words: SharedWords::attach(fd.as_fd(), Pages::AsTouched)?, fd })
+        Ok(Self { words: SharedWords::attach(fd.as_fd(), MAX_ARENA_BYTES, Pages::AsTouched)?, fd })
     }
 
     /// Its length in bytes.
@@ -120,9 +122,9 @@ impl SharedWords {
         Self { bytes: mapping.bytes(), map: Arc::new(mapping) }
     }
 
-    /// As [`SharedMemory::attach`]; keeps no descriptor.
-    pub(crate) fn attach(fd: BorrowedFd<'_>, pages: Pages) -> io::Result<Self> {
-        Mapping::attach(fd, SIZE_SEALS, pages, Access::ReadWrite).map(Self::of)
+    /// As [`SharedMemory::attach`], of at most `most` bytes; keeps no descriptor.
+    pub(crate) fn attach(fd: BorrowedFd<'_>, most: usize, pages: Pages) -> io::Result<Self> {
+        Mapping::attach(fd, SIZE_SEALS, most, pages, Access::ReadWrite).map(Self::of)
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -174,12 +176,12 @@ impl SharedWords {
 }
 
 impl ReadOnlyMemory {
-    /// Maps a memory that another process created and nobody else can write.
+    /// Maps a memory of at most `most` bytes that another process created and nobody else can write.
     ///
     /// # Errors
     /// As [`SharedMemory::attach`]; also if it is not sealed against writing.
-    pub(crate) fn attach(fd: BorrowedFd<'_>) -> io::Result<Self> {
-        let mapping = Mapping::attach(fd, PUBLISHED_SEALS, Pages::FromTheStart, Access::Read)?;
+    pub(crate) fn attach(fd: BorrowedFd<'_>, most: usize) -> io::Result<Self> {
+        let mapping = Mapping::attach(fd, PUBLISHED_SEALS, most, Pages::FromTheStart, Access::Read)?;
         Ok(Self { bytes: mapping.bytes(), map: Arc::new(mapping) })
     }
 
@@ -334,7 +336,7 @@ mod tests {
     #[test]
     fn a_published_memory_is_written_by_its_creator_alone() {
         let here = SharedMemory::create_published("test", 4096).unwrap();
-        let there = ReadOnlyMemory::attach(here.as_fd()).unwrap();
+        let there = ReadOnlyMemory::attach(here.as_fd(), MAX_ARENA_BYTES).unwrap();
         here.word(8).store(7, Ordering::Release);
         assert_eq!(there.load(8), 7);
         // By the descriptor, and by one opened anew from /proc, which has none of the first one's limits.
@@ -354,7 +356,7 @@ mod tests {
     #[test]
     fn a_memory_that_others_may_write_is_not_taken_for_a_published_one() {
         let memory = SharedMemory::create("test", 4096).unwrap();
-        let error = ReadOnlyMemory::attach(memory.as_fd()).unwrap_err();
+        let error = ReadOnlyMemory::attach(memory.as_fd(), MAX_ARENA_BYTES).unwrap_err();
         assert_eq!(error.to_string(), "shared memory is not sealed against writing by others");
     }
 }

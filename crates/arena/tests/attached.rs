@@ -293,7 +293,7 @@ fn lanes_are_sent_and_received_as_they_are_done() {
     let mut ready = Vec::new();
     assert_eq!(trainer.wait_lanes(1, &mut ready, soon(), || true), Ok(ReadyLanes::Ready(1)));
     assert_eq!((ready.as_slice(), trainer.outstanding()), (&[2][..], 2));
-    assert_eq!(trainer.lane_rows().rewards()[2], 9.0);
+    assert_eq!(trainer.lane_row(2).reward(), 9.0);
     // The other two: one is refused, one comes.
     end.refuse_lanes(&[0], b"no");
     end.answer_lanes(&[3]).unwrap();
@@ -303,6 +303,31 @@ fn lanes_are_sent_and_received_as_they_are_done() {
     trainer.send(&[0]);
     end.take_sent(&mut sent).unwrap();
     assert_eq!(sent, [0]);
+}
+
+/// Symptom: rows that the node was writing were handed out as slices, which is undefined. Cause: the rows of all lanes
+/// were one frame, whichever were outstanding. Fix: a row is handed out lane by lane, and only once it was received.
+#[test]
+fn the_row_of_a_lane_that_was_not_received_is_not_handed_out() {
+    let mut node = Node::new();
+    let (mut end, mut trainer) = node.attach(1);
+    let shows = |trainer: &AttachedArena, lane| {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| trainer.lane_row(lane).reward())).is_ok()
+    };
+    trainer.send(&[0, 1, 2]);
+    assert_eq!([0, 1, 2, 3].map(|lane| shows(&trainer, lane)), [false, false, false, true]);
+    assert_eq!(end.wait(soon(), || true), Ok(Request::Lanes));
+    end.take_sent(&mut Vec::new()).unwrap();
+    end.answer_lanes(&[1]).unwrap();
+    end.refuse_lanes(&[2], b"no");
+    let mut ready = Vec::new();
+    while trainer.outstanding() > 1 {
+        trainer.wait_lanes(1, &mut ready, soon(), || true).unwrap();
+    }
+    assert_eq!([0, 1, 2, 3].map(|lane| shows(&trainer, lane)), [false, true, true, true]);
+    // What the node does to a lane that is given up is not known.
+    trainer.forget_request();
+    assert_eq!([0, 1, 2, 3].map(|lane| shows(&trainer, lane)), [false, true, true, true]);
 }
 
 #[test]

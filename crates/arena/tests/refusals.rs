@@ -96,7 +96,8 @@ fn read_everything(mut arena: AttachedArena) {
     let sum: f64 = frame.rewards().iter().sum();
     let flags = [frame.terminated(), frame.truncated(), frame.reset()];
     assert!(!sum.is_nan() || flags.iter().all(|flags| flags.len() == LANES));
-    assert_eq!(arena.lane_rows().rewards().len(), LANES);
+    let rewards = (0..LANES as u32).map(|lane| arena.lane_row(lane).reward());
+    assert_eq!(rewards.count(), LANES);
     assert_eq!(arena.actions_mut().as_i64_mut().unwrap().len(), LANES);
     assert!(arena.lost().len() <= LANES);
     let _ = arena.try_answer();
@@ -117,6 +118,25 @@ fn read_everything(mut arena: AttachedArena) {
 #[test]
 fn a_sound_pair_is_taken_and_keeps_no_descriptor() {
     read_everything(Bytes::sound().open().unwrap());
+}
+
+/// Symptom: a node could have a trainer map, and the system bring in, a file of any length. Cause: the length was
+/// compared with the header after the file was mapped. Fix: a file that is longer than any node lays one out is not mapped.
+#[test]
+fn a_file_that_is_longer_than_the_batch_can_need_is_not_mapped() {
+    let bytes = Bytes::sound();
+    let long = |seals| {
+        let fd = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&fd, 1 << 30).unwrap();
+        fcntl_add_seals(&fd, seals).unwrap();
+        fd
+    };
+    for (outputs, inputs) in [(long(ALL), file(&bytes.inputs, SIZE)), (file(&bytes.outputs, ALL), long(SIZE))]
+    {
+        let error = open(outputs, inputs).unwrap_err();
+        let source = std::error::Error::source(&error).unwrap().to_string();
+        assert!(source.starts_with("shared memory of 1073741824 bytes, at most "), "{source}");
+    }
 }
 
 #[test]

@@ -227,12 +227,17 @@ fn lanes_sent_over_memory_show_the_rows_of_lockstep() {
             assert_eq!(done, Ok(ReadyLanes::Ready(lanes.len())));
         }
         assert_eq!(ready, (40..LANES as u32).chain(0..40).collect::<Vec<_>>());
-        let (rows, frame) = (trainer.lane_rows(), embedded.step().unwrap());
-        assert_eq!((rows.obs(0), rows.rewards()), (frame.obs(0), frame.rewards()));
-        assert_eq!(
-            (rows.terminated(), rows.truncated(), rows.reset()),
-            (frame.terminated(), frame.truncated(), frame.reset())
-        );
+        let frame = embedded.step().unwrap();
+        let elements = frame.obs(0).len() / LANES;
+        for lane in 0..LANES {
+            let row = trainer.lane_row(lane as u32);
+            let obs = frame.obs(0).slice(lane * elements, (lane + 1) * elements);
+            assert_eq!((row.obs(0), row.reward()), (obs, frame.rewards()[lane]));
+            assert_eq!(
+                (row.terminated(), row.truncated(), row.reset()),
+                (frame.terminated()[lane], frame.truncated()[lane], frame.reset()[lane])
+            );
+        }
     }
 }
 

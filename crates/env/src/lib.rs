@@ -31,6 +31,6 @@ pub use dynamics::{DYNAMICS_STEPS, dynamics_hash};
 pub use generator::Generator;
 pub use image::{Image, MAX_IMAGE_SIDE, RenderError};
 pub use per_lane::PerLane;
-pub use registry::{EnvEntry, MakeError, NEAREST, RegisterError, Registry, UnknownEnv};
+pub use registry::{EnvEntry, MakeError, NEAREST, RegisterError, Registry, UnknownEnv, is_for_tests};
 pub use single::{Env, StepResult};
 pub use trig::sin_cos;

@@ -49,9 +49,14 @@ impl Registry {
         entries.get(id).cloned().ok_or_else(|| UnknownEnv::of(id, entries.keys()))
     }
 
-    /// Every id, sorted.
+    /// Every id, sorted; those of [envs for tests](is_for_tests) too.
     pub fn ids(&self) -> Vec<String> {
         self.entries.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
+    /// The ids that are shown to users, sorted.
+    pub fn shown_ids(&self) -> Vec<String> {
+        self.ids().into_iter().filter(|id| !is_for_tests(id)).collect()
     }
 
     /// Adds an env from outside.
@@ -75,6 +80,11 @@ impl Registry {
         entries.insert(id, Arc::new(entry));
         Ok(())
     }
+}
+
+/// Whether an env of that id tests the machinery and is no world to train in: it can be made, and is not listed.
+pub fn is_for_tests(id: &str) -> bool {
+    id.starts_with("test/")
 }
 
 type MakeBlock = dyn Fn(InstructionSet, &[Options]) -> Result<Box<dyn BatchEnv>, MakeError> + Send + Sync;
@@ -263,10 +273,11 @@ pub struct UnknownEnv {
 pub const NEAREST: usize = 3;
 
 impl UnknownEnv {
-    /// That id is not among those that are known.
+    /// Says that `id` is not among those that are `known`. Envs for tests are named only to who asks for one.
     pub fn of<'a>(id: &str, known: impl Iterator<Item = &'a String>) -> Self {
         let id = id[..id.floor_char_boundary(MAX_ENV_ID_BYTES)].to_owned();
-        let mut nearest: Vec<_> = known.map(|known| (spelling_distance(&id, known), known)).collect();
+        let shown = known.filter(|known| !is_for_tests(known) || is_for_tests(&id));
+        let mut nearest: Vec<_> = shown.map(|known| (spelling_distance(&id, known), known)).collect();
         nearest.sort();
         let nearest = nearest.into_iter().take(NEAREST).map(|(_, known)| known.clone()).collect();
         Self { id, nearest }

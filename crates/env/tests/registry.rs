@@ -6,7 +6,7 @@ mod driver;
 use driver::{CLASSIC, options};
 use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
 use rollhouse_core::{OptionValue, Options};
-use rollhouse_env::{BatchEnv, EnvEntry, InstructionSet, MakeError, RegisterError, Registry};
+use rollhouse_env::{BatchEnv, EnvEntry, InstructionSet, MakeError, RegisterError, Registry, is_for_tests};
 
 #[test]
 fn an_unknown_id_is_answered_with_the_nearest_ones() {
@@ -16,6 +16,18 @@ fn an_unknown_id_is_answered_with_the_nearest_ones() {
     assert!(error.to_string().starts_with("unknown env `cartpole-v0`; nearest are CartPole-v1"), "{error}");
     assert_eq!(registry.get("MountainCar").unwrap_err().nearest[0], "MountainCar-v0");
     assert_eq!(Registry::empty().get("x").unwrap_err().to_string(), "unknown env `x`");
+}
+
+#[test]
+fn envs_for_tests_are_shown_and_suggested_only_to_who_asks_for_them() {
+    let registry = Registry::builtin();
+    assert!(registry.ids().iter().any(|id| is_for_tests(id)));
+    assert!(!registry.shown_ids().iter().any(|id| is_for_tests(id)));
+    // Nothing is spelt more like it than an env for tests.
+    let nearest = registry.get("tst/Noise-v0").unwrap_err().nearest;
+    assert!(!nearest.iter().any(|id| is_for_tests(id)), "{nearest:?}");
+    assert_eq!(registry.get("test/Nose-v0").unwrap_err().nearest[0], "test/Noise-v0");
+    assert!(registry.get("test/Noise-v0").is_ok());
 }
 
 #[test]
