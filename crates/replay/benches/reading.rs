@@ -1,6 +1,9 @@
 //! Listing, rebuilding the catalogue and verifying.
 //!
 //! `cargo bench -p rollhouse-replay --bench reading`
+//!
+//! With `ROLLHOUSE_BENCH_FOLDER` naming a folder of recordings, `ask` opens that and queries it anew each time; its
+//! catalogue is made first. Ten million episodes: `rollhouse rollout --env CartPole-v1 --lanes 1024 --episodes 10000000`.
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
 
 #[path = "../tests/stage/mod.rs"]
@@ -12,10 +15,13 @@ use std::sync::{Arc, OnceLock};
 use divan::counter::{BytesCount, ItemsCount};
 use rollhouse_core::RunId;
 use rollhouse_env::Registry;
-use rollhouse_replay::{Query, RealDisk, Replays};
+use rollhouse_replay::{Library, Query, RealDisk, Replays, repair};
 use stage::{Play, play};
 
 fn main() {
+    if let Some(folder) = named_folder() {
+        repair(Arc::new(RealDisk), &folder).unwrap();
+    }
     divan::main();
     if let Some(folder) = FOLDER.get() {
         let _ = std::fs::remove_dir_all(&folder.path);
@@ -50,6 +56,37 @@ fn list_the_20_best_of_100_000(bencher: divan::Bencher<'_, '_>) {
     let folder = folder();
     let query = Query { sort: "-return".parse().unwrap(), limit: Some(20), ..Query::default() };
     bencher.bench(|| open(&folder.path).list(&query).unwrap());
+}
+
+fn named_folder() -> Option<PathBuf> {
+    std::env::var_os("ROLLHOUSE_BENCH_FOLDER").map(PathBuf::from)
+}
+
+/// Order, least return, outcome, limit; the first adds everything up.
+const QUESTIONS: [(&str, Option<f64>, Option<&str>, usize); 8] = [
+    ("stats", None, None, 0),
+    ("name", None, None, 1),
+    ("-name", None, None, 50),
+    ("-return", None, None, 50),
+    ("length", None, None, 50),
+    ("-started", None, None, 50),
+    ("name", Some(120.0), None, 50),
+    ("return", None, Some("truncated"), 50),
+];
+
+#[divan::bench(args = 0..QUESTIONS.len())]
+fn ask(bencher: divan::Bencher<'_, '_>, question: usize) {
+    let path = named_folder().unwrap_or_else(|| folder().path.clone());
+    let (sort, min_return, outcome, limit) = QUESTIONS[question];
+    bencher.bench(|| {
+        let library = Library::open(Arc::new(RealDisk), &path).unwrap();
+        if sort == "stats" {
+            return library.stats().unwrap().episodes.len();
+        }
+        let (sort, outcome) = (sort.parse().unwrap(), outcome.map(|word| word.parse().unwrap()));
+        let query = Query { sort, min_return, outcome, limit: Some(limit), ..Query::default() };
+        library.list(&query).unwrap().len()
+    });
 }
 
 #[divan::bench]

@@ -51,9 +51,7 @@ impl ActionCoding {
             Space::Discrete(space) => {
                 Self::Planes { start: space.start, planes: 64 - space.n.saturating_sub(1).leading_zeros() }
             }
-            Space::Box(space) => {
-                Self::Raw { bytes: space.shape.iter().product::<usize>() * space.dtype.size() }
-            }
+            Space::Box(space) => Self::Raw { bytes: space.row_bytes() },
         }
     }
 

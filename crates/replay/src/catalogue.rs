@@ -9,10 +9,15 @@ use std::fs;
 use std::io::{self, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use rollhouse_core::msgpack;
 
 use crate::extent::Extent;
 use crate::index::SegmentIndex;
 use crate::limits::MAX_CATALOGUE_BYTES;
+use crate::rows;
+use crate::summary::segment_path;
 
 /// What the catalogue of the folder `dir` knows, by segment number; nothing if it cannot be read.
 pub(crate) fn load(dir: &Path) -> BTreeMap<u64, SegmentIndex> {
@@ -32,7 +37,10 @@ pub(crate) fn store(dir: &Path, add: &[SegmentIndex], present: &[u64]) {
     let _unwritten = with_sled(dir, |db| {
         let mut batch = sled::Batch::default();
         for index in add {
-            put(&mut batch, index);
+            // First, so that no entry tells of rows that are not there.
+            if rows::store(dir, index.number, &index.rows).is_ok() {
+                put(&mut batch, index, modified_ns(dir, index.number));
+            }
         }
         for key in db.iter().keys() {
             let key = key?;
@@ -44,12 +52,14 @@ pub(crate) fn store(dir: &Path, add: &[SegmentIndex], present: &[u64]) {
         db.apply_batch(batch)?;
         db.flush().map(drop)
     });
+    rows::retain(dir, present);
 }
 
 /// Removes the catalogue.
 pub(crate) fn remove(dir: &Path) {
     // Without its checksum nobody opens it, whatever of it stays.
     let _gone = fs::remove_file(sum_path(dir));
+    let _gone = fs::remove_dir_all(rows::rows_dir(dir));
     let path = sled_path(dir);
     let _gone = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
 }
@@ -61,12 +71,12 @@ fn read_all(db: &sled::Db) -> sled::Result<BTreeMap<u64, SegmentIndex>> {
         let (key, value) = entry?;
         match number_of(&key) {
             Some((number, HEAD)) => {
-                if let Ok(head) = rmp_serde::from_slice(&value) {
+                if let Ok(head) = msgpack::decode(&value, MAX_ENTRY_BYTES) {
                     heads.insert(number, head);
                 }
             }
             Some((number, _)) => {
-                if let Ok(extent) = rmp_serde::from_slice(&value) {
+                if let Ok(extent) = msgpack::decode(&value, MAX_ENTRY_BYTES) {
                     extents.entry(number).or_default().push(extent);
                 }
             }
@@ -80,8 +90,16 @@ fn read_all(db: &sled::Db) -> sled::Result<BTreeMap<u64, SegmentIndex>> {
 }
 
 /// A segment's extents under (number, offset), the rest of what is known of it under (number, [`HEAD`]).
-fn put(batch: &mut sled::Batch, index: &SegmentIndex) {
-    let head = SegmentIndex { extents: Vec::new(), ..index.clone() };
+fn put(batch: &mut sled::Batch, index: &SegmentIndex, modified_ns: u64) {
+    let head = SegmentIndex {
+        extents: Vec::new(),
+        rows: Vec::new(),
+        modified_ns,
+        runs: index.runs.clone(),
+        tails: index.tails.clone(),
+        entering: index.entering.clone(),
+        ..*index
+    };
     let mut insert = |offset: u64, value: Result<Vec<u8>, rmp_serde::encode::Error>| {
         if let Ok(value) = value {
             let mut key = index.number.to_be_bytes().to_vec();
@@ -161,6 +179,13 @@ fn collect(path: &Path, depth: usize, files: &mut Vec<PathBuf>) -> io::Result<()
     Ok(())
 }
 
+/// When a segment was last changed, in nanoseconds since 1970; 0 if that is not known.
+pub(crate) fn modified_ns(dir: &Path, number: u64) -> u64 {
+    let modified = fs::metadata(segment_path(dir, number)).and_then(|file| file.modified());
+    let since = modified.ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    since.and_then(|since| u64::try_from(since.as_nanos()).ok()).unwrap_or_default()
+}
+
 fn sled_path(dir: &Path) -> PathBuf {
     dir.join("catalogue")
 }
@@ -171,6 +196,8 @@ fn sum_path(dir: &Path) -> PathBuf {
 
 /// In place of an extent's offset: what is known of the segment as a whole.
 const HEAD: u64 = u64::MAX;
+/// Bytes of an entry that is read: what is known of a segment with a million blocks.
+const MAX_ENTRY_BYTES: usize = 32 << 20;
 /// Folders in folders that sled has.
 const MAX_DEPTH: usize = 2;
 /// Bytes sled may keep in memory.

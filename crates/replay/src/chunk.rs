@@ -8,7 +8,7 @@ use crate::buffer::{ActionCoding, CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE, EndE
 use crate::codec::{Cursor, Malformed, scatter_bits, unzigzag};
 use crate::coding::{begins, column, ends, stepped, windows};
 use crate::lanes::{BlockState, read_table};
-use crate::limits::CHUNK_ROWS;
+use crate::limits::{CHUNK_ROWS, MAX_CHUNK_COLUMNS, MAX_CHUNK_EVENTS};
 use crate::record::Header;
 use crate::run::Sampling;
 use crate::walk::{Events, Piece, Visit, walk};
@@ -62,7 +62,7 @@ impl<'a> Columns<'a> {
             (0, 0)
         };
         let mut cursor = Cursor::new(payload);
-        let count = cursor.count(2, "column count")?;
+        let count = cursor.count_of(MAX_CHUNK_COLUMNS, 2, "column count")?;
         let mut directory = cursor;
         for _ in 0..count {
             cursor.varint("column id")?;
@@ -153,7 +153,7 @@ impl Decoder {
         if cursor.left() == 0 {
             return Ok(());
         }
-        let count = cursor.count(1, "end count")?;
+        let count = cursor.count_of(MAX_CHUNK_EVENTS, 1, "end count")?;
         read_keys(cursor, count, &mut self.end_keys)?;
         if cursor.u8("end flags")? == ends::UNIFORM {
             let flags = cursor.u8("end flags")?;
@@ -209,7 +209,7 @@ impl Decoder {
             return Ok(());
         }
         let mut cursor = Cursor::new(bytes);
-        let count = cursor.count(2, "begin count")?;
+        let count = cursor.count_of(MAX_CHUNK_EVENTS, 2, "begin count")?;
         read_keys(&mut cursor, count, &mut self.begin_keys)?;
         let mut known: [Start; 64] =
             std::array::from_fn(|lane| state.table.get(lane).map_or(Start::default(), |l| l.start));

@@ -139,6 +139,17 @@ impl<'a> Cursor<'a> {
         if count > self.left() / least_bytes.max(1) { Err(Malformed(what)) } else { Ok(count) }
     }
 
+    /// As [`Cursor::count`], of at most `most`.
+    pub(crate) fn count_of(
+        &mut self,
+        most: usize,
+        least_bytes: usize,
+        what: &'static str,
+    ) -> Result<usize, Malformed> {
+        let count = self.count(least_bytes, what)?;
+        if count > most { Err(Malformed(what)) } else { Ok(count) }
+    }
+
     /// Fills `values` from a packed column.
     pub(crate) fn packed(&mut self, values: &mut [u64], what: &'static str) -> Result<(), Malformed> {
         if values.is_empty() {

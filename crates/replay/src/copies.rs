@@ -5,12 +5,11 @@
 //! a folder has in two recordings of the run is one that came back.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
-
-use rollhouse_core::limits::BLOCK_LANES;
+use std::ops::{Range, RangeInclusive};
 
 use crate::episode::EpisodeInfo;
 use crate::replays::{ReadError, Replays};
+use crate::run_record::RunInfo;
 
 /// Lanes of runs that were recorded more than once: in several folders, or in one under several placements.
 #[derive(Debug, Default)]
@@ -23,6 +22,8 @@ pub(crate) struct SharedLanes {
 #[derive(Debug, Default)]
 pub(crate) struct Copies<'a> {
     shared: Option<&'a SharedLanes>,
+    /// Numbers of episodes of each run's shared lanes that more than one recording has.
+    numbers: BTreeMap<u128, RangeInclusive<u64>>,
     /// By run, lane and number: the folder and the copy of it that counts.
     chosen: BTreeMap<(u128, u32, u64), (usize, EpisodeInfo)>,
     /// The other copies.
@@ -49,7 +50,7 @@ impl SharedLanes {
                     let Some(run) = segment.runs.get(&tail.run) else { continue };
                     let Some(known) = recordings_of.get(&run.run().as_u128()) else { continue };
                     let at = known.iter().position(|known| *known == (folder, run.placement));
-                    let lanes = if tail.lanes == 0 { BLOCK_LANES as u32 } else { u32::from(tail.lanes) };
+                    let lanes = u32::from(tail.lanes);
                     let blocks = blocks.entry(run.run().as_u128()).or_default();
                     let end = blocks.entry((tail.first_lane, at.unwrap_or_default())).or_default();
                     *end = (*end).max(tail.first_lane.saturating_add(lanes));
@@ -85,6 +86,48 @@ fn overlaps(blocks: &BTreeMap<(u32, usize), u32>) -> Vec<Range<u32>> {
     shared
 }
 
+/// Smallest and largest number of an episode in each recording: folder and placement.
+type NumbersOf = BTreeMap<(usize, u64), (u64, u64)>;
+
+/// Of each run the numbers from the second smallest with which a recording of shared lanes begins to the second largest
+/// with which one ends: what two recordings have lies between.
+fn shared_numbers(
+    folders: &[&Replays],
+    shared: &SharedLanes,
+    broken_off: &[Vec<EpisodeInfo>],
+) -> BTreeMap<u128, RangeInclusive<u64>> {
+    let mut recordings: BTreeMap<u128, NumbersOf> = BTreeMap::new();
+    let mut add = |run: &RunInfo, folder: usize, (least, most): (u64, u64)| {
+        if shared.runs.contains_key(&run.run().as_u128()) {
+            let recording = recordings.entry(run.run().as_u128()).or_default();
+            let known = recording.entry((folder, run.placement)).or_insert((least, most));
+            *known = (known.0.min(least), known.1.max(most));
+        }
+    };
+    for (folder, replays) in folders.iter().enumerate() {
+        for segment in replays.segments.values() {
+            for extent in segment.index.extents.iter().filter(|extent| extent.episodes() > 0) {
+                let runs = extent.runs.iter().filter_map(|run| segment.runs.get(run));
+                runs.for_each(|run| add(run, folder, extent.numbers));
+            }
+        }
+        for info in broken_off.get(folder).into_iter().flatten() {
+            add(&info.run, folder, (info.name.number, info.name.number));
+        }
+    }
+    let mut numbers = BTreeMap::new();
+    for (run, recordings) in recordings {
+        let mut least: Vec<u64> = recordings.values().map(|range| range.0).collect();
+        let mut most: Vec<u64> = recordings.values().map(|range| range.1).collect();
+        least.sort_unstable();
+        most.sort_unstable();
+        if let (Some(&from), Some(&to)) = (least.get(1), most.iter().nth_back(1)) {
+            numbers.insert(run, from..=to);
+        }
+    }
+    numbers
+}
+
 impl<'a> Copies<'a> {
     /// Reads what the folders have of shared lanes. A copy that finished goes before one that was cut from outside,
     /// one that ended before one that broke off, a longer before a shorter one, then the first folder's.
@@ -93,17 +136,24 @@ impl<'a> Copies<'a> {
         if shared.runs.is_empty() {
             return Ok(copies);
         }
-        for (folder, replays) in folders.iter().enumerate() {
+        let broken_off = folders.iter().map(|folder| folder.broken_off()).collect::<Result<Vec<_>, _>>()?;
+        copies.numbers = shared_numbers(folders, shared, &broken_off);
+        for ((folder, replays), broken_off) in folders.iter().enumerate().zip(broken_off) {
             for segment in replays.segments.values() {
-                let is_shared = |run: &u32| {
-                    segment.runs.get(run).is_some_and(|run| shared.runs.contains_key(&run.run().as_u128()))
-                };
-                for extent in segment.index.extents.iter().filter(|extent| extent.runs.iter().any(is_shared))
-                {
-                    replays.read_extent(segment, extent, &mut |info| copies.add(folder, info))?;
+                for extent in &segment.index.extents {
+                    let may_have = |run: &u32| {
+                        let run = segment.runs.get(run).map(|run| run.run().as_u128());
+                        let numbers = run.and_then(|run| copies.numbers.get(&run));
+                        numbers.is_some_and(|numbers| {
+                            *numbers.start() <= extent.numbers.1 && extent.numbers.0 <= *numbers.end()
+                        })
+                    };
+                    if extent.runs.iter().any(may_have) {
+                        replays.read_extent(segment, extent, &mut |info| copies.add(folder, info))?;
+                    }
                 }
             }
-            replays.broken_off()?.into_iter().for_each(|info| copies.add(folder, info));
+            broken_off.into_iter().for_each(|info| copies.add(folder, info));
         }
         Ok(copies)
     }
@@ -125,9 +175,19 @@ impl<'a> Copies<'a> {
         }
     }
 
-    /// Whether the episode is one of a shared lane, so that the chosen copy stands for it.
+    /// Whether the episode may be one of several copies, so that the chosen one stands for it.
     pub(crate) fn have(&self, info: &EpisodeInfo) -> bool {
-        self.shared.is_some_and(|shared| shared.has(info.run_id().as_u128(), info.name.lane))
+        self.has(info.run_id().as_u128(), info.name.lane, info.name.number)
+    }
+
+    pub(crate) fn has(&self, run: u128, lane: u32, number: u64) -> bool {
+        self.numbers.get(&run).is_some_and(|numbers| numbers.contains(&number))
+            && self.shared.is_some_and(|shared| shared.has(run, lane))
+    }
+
+    /// Whether the run has such episodes.
+    pub(crate) fn has_run(&self, run: u128) -> bool {
+        self.numbers.contains_key(&run)
     }
 
     /// The copies that count, each with its folder.

@@ -34,7 +34,7 @@ impl Encoder {
         Self {
             skips_after_end: stepped::skips_after_end(autoreset),
             columns: vec![Vec::new(); column::FIXED + layout.obs_columns.len() + layout.info_columns.len()],
-            happened: Happened::new(by_row),
+            happened: Happened::new(by_row, layout.recorded.has_observations()),
             flags: Vec::new(),
             sampling,
             layout,
@@ -78,6 +78,11 @@ impl Encoder {
             out.extend_from_slice(bytes);
         }
         Ok(true)
+    }
+
+    /// Lanes with a kept episode of which a part came before the buffer that was coded last.
+    pub(crate) const fn under_way(&self) -> u64 {
+        self.happened.under_way
     }
 
     /// Which lanes stepped: by rule with exceptions, or as masks if that is shorter.

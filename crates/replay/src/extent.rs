@@ -3,8 +3,10 @@
 use rollhouse_core::Outcome;
 use serde::{Deserialize, Serialize};
 
+use crate::rows::RowsPlace;
+
 /// What an end adds to an extent.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct EndFacts {
     pub(crate) lane: u32,
     pub(crate) number: u64,
@@ -12,16 +14,25 @@ pub(crate) struct EndFacts {
     pub(crate) outcome: u8,
     pub(crate) length: u64,
     pub(crate) total_reward: f64,
+    pub(crate) started_ms: u64,
 }
 
-/// What the ends of a chunk add to an extent together.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct EndRanges {
+/// What the ends of a chunk add to an extent together, and each of them.
+#[derive(Debug)]
+pub(crate) struct ChunkEnds {
+    /// In the order in which they happened.
+    pub(crate) each: Vec<EndFacts>,
+    /// Lanes of the block with a kept episode of which a part stands in an earlier chunk.
+    pub(crate) under_way: u64,
+    /// How many of them count as lost, because an earlier chunk was.
+    pub(crate) headless: u64,
     outcomes: [u64; Outcome::ALL.len()],
+    steps: u64,
     returns: (f64, f64),
     lengths: (u64, u64),
     lanes: (u32, u32),
     numbers: (u64, u64),
+    started_ms: (u64, u64),
     odd: bool,
 }
 
@@ -38,15 +49,20 @@ pub(crate) struct Extent {
     pub(crate) runs: Vec<u32>,
     /// Episodes that ended in it, by outcome code.
     pub(crate) outcomes: Vec<u64>,
+    /// Their steps.
+    pub(crate) steps: u64,
     /// Smallest and largest of those that ended; meaningless if none did.
     pub(crate) returns: (f64, f64),
     pub(crate) lengths: (u64, u64),
     pub(crate) lanes: (u32, u32),
     pub(crate) numbers: (u64, u64),
+    pub(crate) started_ms: (u64, u64),
     /// Earliest and latest wall clock of its chunks.
     pub(crate) ms: (u64, u64),
     /// Whether a return is not a number: such an extent is never left out.
     pub(crate) odd: bool,
+    /// Where its rows stand, if they are kept.
+    pub(crate) rows: Option<RowsPlace>,
 }
 
 impl Extent {
@@ -57,12 +73,15 @@ impl Extent {
             chunks: 0,
             runs: Vec::new(),
             outcomes: vec![0; Outcome::ALL.len()],
+            steps: 0,
             returns: (f64::INFINITY, f64::NEG_INFINITY),
             lengths: (u64::MAX, 0),
             lanes: (u32::MAX, 0),
             numbers: (u64::MAX, 0),
+            started_ms: (u64::MAX, 0),
             ms: (u64::MAX, 0),
             odd: false,
+            rows: None,
         }
     }
 
@@ -74,7 +93,7 @@ impl Extent {
         }
     }
 
-    pub(crate) fn add_ends(&mut self, ends: &EndRanges) {
+    pub(crate) fn add_ends(&mut self, ends: &ChunkEnds) {
         for (sum, count) in self.outcomes.iter_mut().zip(ends.outcomes) {
             *sum += count;
         }
@@ -82,6 +101,8 @@ impl Extent {
         widen(&mut self.lengths, ends.lengths);
         widen(&mut self.lanes, ends.lanes);
         widen(&mut self.numbers, ends.numbers);
+        widen(&mut self.started_ms, ends.started_ms);
+        self.steps += ends.steps;
         self.odd |= ends.odd;
     }
 
@@ -91,15 +112,20 @@ impl Extent {
     }
 }
 
-impl EndRanges {
+impl ChunkEnds {
     /// Of no end.
     pub(crate) const fn new() -> Self {
         Self {
+            each: Vec::new(),
+            under_way: 0,
+            headless: 0,
             outcomes: [0; Outcome::ALL.len()],
+            steps: 0,
             returns: (f64::INFINITY, f64::NEG_INFINITY),
             lengths: (u64::MAX, 0),
             lanes: (u32::MAX, 0),
             numbers: (u64::MAX, 0),
+            started_ms: (u64::MAX, 0),
             odd: false,
         }
     }
@@ -113,12 +139,22 @@ impl EndRanges {
         widen(&mut self.lengths, (end.length, end.length));
         widen(&mut self.lanes, (end.lane, end.lane));
         widen(&mut self.numbers, (end.number, end.number));
+        widen(&mut self.started_ms, (end.started_ms, end.started_ms));
+        self.steps += end.length;
         self.odd |= end.total_reward.is_nan();
+        self.each.push(end);
+    }
+
+    /// Of no end again; keeps its memory.
+    pub(crate) fn clear(&mut self) {
+        let mut each = std::mem::take(&mut self.each);
+        each.clear();
+        *self = Self { each, ..Self::new() };
     }
 
     /// How many ends.
-    pub(crate) fn episodes(&self) -> u64 {
-        self.outcomes.iter().sum()
+    pub(crate) const fn episodes(&self) -> u64 {
+        self.each.len() as u64
     }
 }
 

@@ -28,6 +28,8 @@ pub struct RepairReport {
     pub sealed: Vec<u64>,
     /// Damage that was found and left alone; only unsealed segments are read when a recorder opens.
     pub damage: Vec<Damage>,
+    /// Episodes that are not listed because their beginning is gone; counted by a repair on request only.
+    pub incomplete: u64,
 }
 
 /// Where the segments of a folder lie.
@@ -43,6 +45,13 @@ pub(crate) fn lock_path(dir: &Path) -> PathBuf {
 /// The lock of a store that a folder may be part of: whoever holds it is the one writer of every folder in it.
 fn store_lock_path(dir: &Path) -> Option<PathBuf> {
     Some(dir.parent()?.join(STORE_LOCK))
+}
+
+/// Whether a folder that was locked is not there any more, or not as it was: somebody has removed it.
+pub(crate) fn is_removed(disk: &dyn Disk, dir: &Path) -> bool {
+    let missing = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
+    let lock = disk.open(&lock_path(dir)).err().is_some_and(missing);
+    lock || disk.list(&segments_dir(dir)).err().is_some_and(missing)
 }
 
 /// Whether a writer has the folder, or the store it is part of.

@@ -279,8 +279,8 @@ impl Doorbell {
     }
 
     /// It is `now` on the clock of whoever drives the writer.
-    pub(crate) fn drive(&self, now: Duration) {
-        self.driven_ms.store(driven_wall_ms(now), Ordering::Relaxed);
+    pub(crate) fn drive(&self, now: Duration, ahead_ms: i64) {
+        self.driven_ms.store(driven_wall_ms(now, ahead_ms), Ordering::Relaxed);
     }
 
     /// The wall clock of whoever drives the writer; `None` if it runs by itself.

@@ -18,6 +18,8 @@ use crate::walk::{Counter, key};
 pub(crate) struct Happened {
     /// Whether rows and begins are written one by one.
     by_row: bool,
+    /// Whether observations are written.
+    observes: bool,
     /// Lanes stepped in each row.
     pub(crate) stepped: Vec<u64>,
     /// If `by_row`, lanes stepped in each row in a kept episode.
@@ -45,6 +47,8 @@ pub(crate) struct Happened {
     pub(crate) windows_at_end: u64,
     /// Lanes with anything of a kept episode.
     pub(crate) present: u64,
+    /// Lanes with a kept episode of which a part, a first observation included, came before the buffer.
+    pub(crate) under_way: u64,
 }
 
 /// An episode that ended.
@@ -66,8 +70,8 @@ pub(crate) struct Window {
 }
 
 impl Happened {
-    pub(crate) fn new(by_row: bool) -> Self {
-        Self { by_row, ..Self::default() }
+    pub(crate) fn new(by_row: bool, observes: bool) -> Self {
+        Self { by_row, observes, ..Self::default() }
     }
 
     /// Takes apart what `buffer` says happened and moves `state` behind it; calls `ended` for every kept episode that
@@ -211,11 +215,13 @@ impl<'a, F: FnMut(EndFacts)> Taking<'a, F> {
         state: &'a mut BlockState,
         ended: F,
     ) -> Self {
-        let (mut keeps, mut begun) = (0, state.open);
+        let (mut keeps, mut aged) = (0, 0);
         for (lane, entry) in state.table.iter().enumerate() {
             keeps |= u64::from(sampling.keeps(buffer.first_lane + lane as u32, entry.number)) << lane;
-            begun |= u64::from(entry.age > 0) << lane;
+            aged |= u64::from(entry.age > 0) << lane;
         }
+        let begun = state.open | aged;
+        to.under_way = keeps & if to.observes { begun } else { aged };
         // A kept episode under way is present even if its lane rests, so that a block's last chunk knows every
         // episode that was open.
         to.present = keeps & begun;
@@ -287,7 +293,8 @@ impl<'a, F: FnMut(EndFacts)> Taking<'a, F> {
                 self.to.windows_at_end += 1;
             }
             let (outcome, total_reward) = (event.code & 15, event.total_reward);
-            (self.ended)(EndFacts { lane, number: piece.number, outcome, length, total_reward });
+            let (number, started_ms) = (piece.number, piece.started_ms);
+            (self.ended)(EndFacts { lane, number, outcome, length, total_reward, started_ms });
         }
         self.to.end_keys.push(head.key());
         self.to.ends.push(Ended { event, length, flags });

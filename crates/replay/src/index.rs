@@ -3,16 +3,19 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use rollhouse_core::Outcome;
 use serde::{Deserialize, Serialize};
 
 use crate::buffer::Layout;
-use crate::chunk::Decoder;
+use crate::chunk::{Columns, Decoder, Part};
 use crate::disk::DiskFile;
-use crate::extent::{EndFacts, EndRanges, Extent};
-use crate::limits::{MAX_DAMAGE_LISTED, MAX_PAYLOAD_BYTES, MAX_SEGMENT_BYTES};
+use crate::extent::{ChunkEnds, EndFacts, Extent};
+use crate::heads::{Entering, Heads};
+use crate::limits::{MAX_DAMAGE_LISTED, MAX_PAYLOAD_BYTES, MAX_RUNS_MEMORY, MAX_SEGMENT_BYTES};
 use crate::record::{HEADER_BYTES, Header, Kind, MARK};
+use crate::rows::RowsWriter;
 use crate::run_record::RunInfo;
-use crate::segment::tails_of;
+use crate::segment::{LastChunk, tails_of};
 
 /// What readers know of one segment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,6 +29,13 @@ pub(crate) struct SegmentIndex {
     pub(crate) extents: Vec<Extent>,
     /// Last chunk of each block.
     pub(crate) tails: Vec<Tail>,
+    /// Blocks in the middle of episodes at their first chunk, or after a gap.
+    pub(crate) entering: Vec<Entering>,
+    /// When the file was last changed, in nanoseconds since 1970, where a catalogue says it; else 0.
+    pub(crate) modified_ns: u64,
+    /// Packed, until the catalogue takes them.
+    #[serde(skip)]
+    pub(crate) rows: Vec<u8>,
 }
 
 /// A run of a segment.
@@ -43,9 +53,10 @@ pub(crate) struct Tail {
     pub(crate) run: u32,
     pub(crate) first_lane: u32,
     pub(crate) offset: u32,
-    /// Lanes of the block; 0 where a catalogue does not say.
-    #[serde(default)]
+    /// Lanes of the block.
     pub(crate) lanes: u16,
+    /// Rows of the block up to its end.
+    pub(crate) rows: u64,
 }
 
 impl SegmentIndex {
@@ -58,6 +69,9 @@ impl SegmentIndex {
             runs: Vec::new(),
             extents: Vec::new(),
             tails: Vec::new(),
+            entering: Vec::new(),
+            modified_ns: 0,
+            rows: Vec::new(),
         }
     }
 }
@@ -86,6 +100,8 @@ pub enum DamageCause {
     Content,
     /// The records of a sealed or older segment end without a seal.
     Unsealed,
+    /// Which of the segment's episodes are set aside cannot be read: those may be listed beside what came first.
+    Aside,
 }
 
 impl DamageCause {
@@ -96,6 +112,7 @@ impl DamageCause {
             Self::Payload => "payload",
             Self::Content => "content",
             Self::Unsealed => "unsealed",
+            Self::Aside => "aside",
         }
     }
 }
@@ -188,6 +205,8 @@ pub(crate) struct Scan {
     pub(crate) intact_to: u64,
     /// Episodes that ended in it.
     pub(crate) episodes: u64,
+    /// Smallest and largest number of a finished episode that ended in it, by run's index and first lane of its block.
+    pub(crate) ranges: BTreeMap<(u32, u32), (u64, u64)>,
 }
 
 /// Reads and scans a whole segment.
@@ -196,13 +215,29 @@ pub(crate) fn scan(number: u64, file: &dyn DiskFile) -> io::Result<Scan> {
     Ok(scan_bytes(number, &bytes))
 }
 
+/// As [`scan`], with the rows that the catalogue keeps.
+pub(crate) fn scan_with_rows(number: u64, file: &dyn DiskFile) -> io::Result<Scan> {
+    let bytes = read_all(file)?;
+    Ok(scan_bytes_with_rows(number, &bytes))
+}
+
+/// The same of its bytes.
+pub(crate) fn scan_bytes_with_rows(number: u64, bytes: &[u8]) -> Scan {
+    scan_all(number, bytes, Some(RowsWriter::default()))
+}
+
 /// Scans the bytes of a segment.
 pub(crate) fn scan_bytes(number: u64, bytes: &[u8]) -> Scan {
+    scan_all(number, bytes, None)
+}
+
+fn scan_all(number: u64, bytes: &[u8], rows: Option<RowsWriter>) -> Scan {
     let mut bad = Vec::new();
     let mut records = Vec::new();
     let mut index = SegmentIndex::new(number, 0);
     index.bytes = bytes.len() as u64;
     let mut runs = BTreeMap::new();
+    let mut memory_left = MAX_RUNS_MEMORY;
     let mut durable = 0;
     for found in Records::new(bytes, 0) {
         match found {
@@ -211,23 +246,31 @@ pub(crate) fn scan_bytes(number: u64, bytes: &[u8]) -> Scan {
                 Kind::Segment => index.session = header.tag,
                 Kind::Mark => durable = durable.max(header.position.min(offset)),
                 Kind::Seal => index.sealed = offset + HEADER_BYTES as u64 == index.bytes,
-                Kind::Run => match rmp_serde::from_slice::<RunInfo>(payload) {
-                    Ok(run) => {
-                        runs.entry(header.run).or_insert_with(|| {
-                            let entry = RunEntry { index: header.run, offset, ended: false };
-                            index.runs.push(entry);
-                            run
-                        });
+                Kind::Run => match RunInfo::decode(payload) {
+                    // One more copy of what is known.
+                    Ok(_) if runs.contains_key(&header.run) => {}
+                    Ok(run) if run.memory() <= memory_left => {
+                        memory_left -= run.memory();
+                        index.runs.push(RunEntry { index: header.run, offset, ended: false });
+                        runs.insert(header.run, run);
                     }
-                    Err(_) => bad.push(content_damage(number, offset, &header)),
+                    Ok(_) | Err(_) => bad.push(content_damage(number, offset, &header)),
                 },
                 Kind::Chunk | Kind::RunEnd => records.push((offset, header, payload)),
             },
         }
     }
-    let mut scan =
-        Scan { index, runs, damage: Vec::new(), durable, torn_from: None, intact_to: 0, episodes: 0 };
-    scan.take_chunks(&records, &mut bad);
+    let mut scan = Scan {
+        index,
+        runs,
+        damage: Vec::new(),
+        durable,
+        torn_from: None,
+        intact_to: 0,
+        episodes: 0,
+        ranges: BTreeMap::new(),
+    };
+    scan.take_chunks(&records, &mut bad, rows);
     bad.sort_unstable();
     scan.judge(bad, bytes.len() as u64);
     scan
@@ -235,12 +278,19 @@ pub(crate) fn scan_bytes(number: u64, bytes: &[u8]) -> Scan {
 
 impl Scan {
     /// Decodes the chunks and gathers extents and tails.
-    fn take_chunks(&mut self, records: &[(u64, Header, &[u8])], bad: &mut Vec<Damage>) {
+    fn take_chunks(
+        &mut self,
+        records: &[(u64, Header, &[u8])],
+        bad: &mut Vec<Damage>,
+        mut rows: Option<RowsWriter>,
+    ) {
         let mut decoders: BTreeMap<u32, (u32, Decoder)> = BTreeMap::new();
         for (&index, run) in &self.runs {
             decoders.insert(index, (run.tag(), decoder_of(run)));
         }
         let mut tails = BTreeMap::new();
+        let mut heads = Heads::default();
+        let mut ends = ChunkEnds::new();
         for (offset, header, payload) in records {
             let decoder = decoders.get_mut(&header.run).filter(|(tag, _)| *tag == header.tag);
             if header.kind == Kind::RunEnd {
@@ -249,20 +299,40 @@ impl Scan {
                 }
                 continue;
             }
-            let decoded =
-                decoder.and_then(|(_, decoder)| decoder.decode(header, payload).ok().map(|_| decoder));
+            ends.clear();
+            let decoded = decoder.and_then(|(_, decoder)| {
+                let columns = decoder.decode(header, payload).ok()?;
+                ends.under_way = decoder.under_way(&columns);
+                Some(decoder)
+            });
             let Some(decoder) = decoded else {
                 bad.push(content_damage(self.index.number, *offset, header));
                 continue;
             };
-            let mut ends = EndRanges::new();
-            decoder.end_facts(header.first_lane).for_each(|end| ends.add(end));
+            for end in decoder.end_facts(header.first_lane) {
+                ends.add(end);
+                if Outcome::from_code(end.outcome).is_some_and(Outcome::is_finished) {
+                    let range = self.ranges.entry((header.run, header.first_lane)).or_insert((u64::MAX, 0));
+                    *range = (range.0.min(end.number), range.1.max(end.number));
+                }
+            }
             self.episodes += ends.episodes();
             let to = offset + header.record_len();
             self.index.add_chunk(*offset, to, header.run, header.ms, &ends);
-            tails.insert((header.run, header.first_lane), (*offset as u32, header.lanes));
+            if let Some(rows) = &mut rows {
+                rows.chunk(self.index.extents.len(), *offset, header.run, header.first_lane, &ends.each);
+            }
+            let rows = heads.chunk(header.run, header.first_lane, header.position, header.rows, &ends);
+            tails.insert(
+                (header.run, header.first_lane),
+                LastChunk { offset: *offset as u32, lanes: header.lanes, rows },
+            );
         }
         self.index.tails = tails_of(&tails);
+        self.index.entering = heads.entering;
+        if let Some(rows) = rows {
+            self.index.rows = rows.finish(&mut self.index.extents);
+        }
     }
 
     /// Tells torn tail from corruption.
@@ -280,6 +350,18 @@ impl Scan {
 }
 
 impl Decoder {
+    /// Lanes with a kept episode of which a part stands in an earlier chunk.
+    pub(crate) fn under_way(&self, columns: &Columns<'_>) -> u64 {
+        let observes = self.layout().recorded.has_observations();
+        let is_under_way = |part: &&Part| {
+            let piece = &part.piece;
+            // Where observations are recorded, the first one may be all that stands in an earlier chunk.
+            let observed = || self.first_obs(columns, piece.lane, piece.number).is_some();
+            part.kept && piece.from_row == 0 && (piece.from_age > 0 || observes && !observed())
+        };
+        self.parts.iter().filter(is_under_way).fold(0, |lanes, part| lanes | 1 << part.piece.lane)
+    }
+
     /// The kept episodes that ended in the decoded chunk.
     pub(crate) fn end_facts(&self, first_lane: u32) -> impl Iterator<Item = EndFacts> {
         self.parts.iter().filter_map(move |part| {
@@ -289,6 +371,7 @@ impl Decoder {
                 outcome: end.code & 15,
                 length: part.piece.age,
                 total_reward: end.total_reward,
+                started_ms: part.piece.started_ms,
             })
         })
     }
@@ -342,7 +425,7 @@ mod tests {
         let disk = FaultyDisk::new();
         let dir = std::path::Path::new("/segments");
         disk.create_dir(dir).unwrap();
-        let mut writer = SegmentWriter::new(dir, 1, 7, 0);
+        let mut writer = SegmentWriter::new(dir, 1, 7, 0, true);
         writer.open(make_file(&disk, writer.path()).unwrap());
         let run = writer.add_run(3, vec![0xC0; 900].into());
         let mut word = 1;
@@ -354,7 +437,7 @@ mod tests {
                 })
                 .collect();
             let place = ChunkPlace { run, first_lane: 0, lanes: 64, rows: 100, position, ms: 5 };
-            writer.add_chunk(place, &payload, &EndRanges::new());
+            writer.add_chunk(place, &payload, &ChunkEnds::new());
         }
         writer.end_run(run);
         writer.seal().unwrap();

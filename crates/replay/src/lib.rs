@@ -17,6 +17,7 @@
 //! `docs/replay-format.md`.
 #![forbid(unsafe_code)]
 
+mod aside;
 mod block;
 mod buffer;
 mod catalogue;
@@ -34,11 +35,13 @@ mod extent;
 mod folder;
 mod handover;
 mod happened;
+mod heads;
 mod index;
 mod lanes;
 mod library;
 pub mod limits;
 mod load;
+mod order;
 mod outage;
 mod planes;
 mod playback;
@@ -49,10 +52,12 @@ mod recorder;
 mod relive;
 mod repair;
 mod replays;
+mod rows;
 mod run;
 mod run_record;
 mod segment;
 mod segments;
+mod select;
 mod simulate;
 mod spool;
 mod summary;
@@ -62,13 +67,15 @@ mod verify;
 mod walk;
 mod writer;
 
+pub use aside::{AsideEpisode, SetAside, aside_path};
 pub use block::{BlockRecorder, End, Finish, Row};
 pub use disk::{Disk, DiskFile, Locking, RealDisk};
 pub use divergence::{Divergence, Value};
 pub use episode::{Episode, EpisodeInfo, Steps};
 pub use folder::{RepairReport, STORE_LOCK, WriterLock, lock_store};
 pub use index::{Damage, DamageCause};
-pub use library::{Library, LibraryEpisode};
+pub use library::{Library, LibraryEpisode, QUARANTINE};
+pub use order::Rank;
 pub use playback::{Playback, PlayedStep};
 pub use query::{Query, Sort, SortKey, UnknownSort};
 pub use recompute::RecomputeError;
@@ -78,10 +85,11 @@ pub use recorder::{
 };
 pub use repair::{FolderRepair, RepairError, repair, repair_all};
 pub use replays::{FolderStats, ReadError, Replays};
+pub use rows::rows_path;
 pub use run::{PolicyInfo, RecordKind, RecordMode, RunHeader};
 pub use run_record::RunInfo;
 pub use segment::segment_number;
 pub use simulate::SimulateError;
-pub use spool::{SealedSegment, Spool};
-pub use summary::{EpisodeKey, SegmentSummary, segment_path, summary_path};
+pub use spool::{SealedSegment, Spool, is_spool_name};
+pub use summary::{BlockRange, EpisodeKey, FinishedEpisode, SegmentSummary, segment_path, summary_path};
 pub use verify::Verification;

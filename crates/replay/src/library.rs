@@ -10,14 +10,16 @@ use std::sync::Arc;
 use rollhouse_core::EpisodeName;
 use rollhouse_env::Registry;
 
+use crate::aside::asides_dir;
 use crate::copies::{Copies, SharedLanes};
 use crate::disk::Disk;
 use crate::episode::{Episode, EpisodeInfo, Standing};
-use crate::folder::segments_dir;
+use crate::folder::{STORE_LOCK, segments_dir};
 use crate::index::Damage;
-use crate::limits::MAX_SUBFOLDERS;
-use crate::query::{Query, list};
+use crate::limits::{MAX_STORE_FOLDERS, MAX_SUBFOLDERS};
+use crate::query::Query;
 use crate::replays::{FolderStats, ReadError, Replays, names_in};
+use crate::select::select;
 use crate::verify::Verification;
 
 /// The recordings of a folder and of those directly in it, as they were when opened. Takes no lock, like
@@ -40,8 +42,8 @@ pub struct LibraryEpisode {
 }
 
 impl Library {
-    /// Opens the folder `dir` and those directly in it that hold recordings, at most [`MAX_SUBFOLDERS`]. A
-    /// folder that several names lead to is read once.
+    /// Opens the folder `dir` and those directly in it that hold recordings, at most [`MAX_SUBFOLDERS`], of a store at
+    /// most [`MAX_STORE_FOLDERS`]. A folder that several names lead to is read once.
     ///
     /// # Errors
     /// If the folder is not there, too many are in it, or a file operation fails. Damage is no error.
@@ -55,6 +57,52 @@ impl Library {
     /// As [`Library::open`].
     pub fn open_scanning(disk: Arc<dyn Disk>, dir: &Path) -> Result<Self, ReadError> {
         Self::open_with(&disk, dir, Replays::open_scanning)
+    }
+
+    /// Opens what the store in the folder `dir` has set aside: episodes of its segments that contradict what came
+    /// first, and all that is readable of segments that are damaged or came under a number that was taken. An episode
+    /// may be there several times; each is listed.
+    ///
+    /// # Errors
+    /// As [`Library::open`].
+    pub fn open_set_aside(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Self, ReadError> {
+        let has_asides = |inside: &PathBuf| disk.real_dir(&asides_dir(inside)).is_some();
+        let mut opened = Vec::new();
+        for inside in subfolders(&**disk, dir)?.into_iter().filter(has_asides) {
+            opened.push(Replays::open_set_aside(disk.clone(), &inside));
+        }
+        let quarantine = dir.join(QUARANTINE);
+        if disk.real_dir(&quarantine).is_some() {
+            for inside in subfolders(&**disk, &quarantine)? {
+                opened.push(Replays::open_scanning(disk.clone(), &inside));
+            }
+        }
+        let mut folders = Vec::new();
+        for replays in opened {
+            match replays {
+                Ok(replays) => folders.push(Arc::new(replays)),
+                // Dropped to keep a budget since the folder was listed.
+                Err(ReadError::NoFolder(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self { folders, shared: SharedLanes::default() })
+    }
+
+    /// Every episode of that name, from each folder all that it has.
+    ///
+    /// # Errors
+    /// If a file operation fails.
+    pub fn find_all(&self, name: EpisodeName) -> Result<Vec<LibraryEpisode>, ReadError> {
+        let mut found = Vec::new();
+        for folder in &self.folders {
+            folder.for_each(|info| {
+                if info.name == name {
+                    found.push(LibraryEpisode { info, folder: folder.clone() });
+                }
+            })?;
+        }
+        Ok(found)
     }
 
     fn open_with(
@@ -73,6 +121,20 @@ impl Library {
         }
         let shared = SharedLanes::of(&folders.iter().map(|folder| &**folder).collect::<Vec<_>>());
         Ok(Self { folders, shared })
+    }
+
+    /// The same folders as they are now; sealed segments that were known are not looked at again. Cheap where little has
+    /// changed.
+    ///
+    /// # Errors
+    /// As [`Library::open`].
+    pub fn opened_again(&self) -> Result<Self, ReadError> {
+        let root = &self.folders[0];
+        let known = |dir: &Path| self.folders.iter().find(|folder| folder.dir() == dir);
+        Self::open_with(&root.disk, root.dir(), |disk, dir| match known(dir) {
+            Some(folder) => folder.opened_again(),
+            None => Replays::open(disk, dir),
+        })
     }
 
     fn copies(&self) -> Result<Copies<'_>, ReadError> {
@@ -102,6 +164,14 @@ impl Library {
         Ok(all - self.copies()?.further().len() as u64)
     }
 
+    /// How many episodes no listing has because their beginning is gone, as [`Replays::incomplete`].
+    ///
+    /// # Errors
+    /// If a file operation fails.
+    pub fn incomplete(&self) -> Result<u64, ReadError> {
+        self.folders.iter().try_fold(0, |sum, folder| Ok(sum + folder.incomplete()?))
+    }
+
     /// The episodes a query asks for, in its order over all folders. No more are held in memory than its limit
     /// and those that several folders have, of which one copy is given: the first that ended.
     ///
@@ -110,7 +180,7 @@ impl Library {
     pub fn list(&self, query: &Query) -> Result<Vec<LibraryEpisode>, ReadError> {
         let episode =
             |(folder, info): (usize, _)| LibraryEpisode { info, folder: self.folders[folder].clone() };
-        Ok(list(&self.replays(), query, &self.copies()?)?.into_iter().map(episode).collect())
+        Ok(select(&self.replays(), query, &self.copies()?)?.into_iter().map(episode).collect())
     }
 
     /// The episode of that name. Of several equal copies it is the first; one that finished goes before one that was
@@ -146,12 +216,8 @@ impl Library {
             sum.add(folder.stats()?);
         }
         for info in self.copies()?.further() {
-            sum.steps -= info.length;
-            if let Some(count) = sum.episodes.get_mut(&(info.env().to_owned(), info.outcome.word())) {
-                *count -= 1;
-            }
+            sum.remove_episode(info.env(), info.outcome, info.length);
         }
-        sum.episodes.retain(|_, count| *count > 0);
         let runs = self.folders.iter().flat_map(|folder| folder.segments.values());
         let runs: BTreeSet<_> = runs.flat_map(|segment| segment.runs.values().map(|run| run.run())).collect();
         sum.runs = runs.len() as u64;
@@ -164,8 +230,8 @@ impl Library {
         self.folders.iter().flat_map(|folder| folder.damage().map(|damage| (&**folder, damage)))
     }
 
-    /// Verifies every episode, folder by folder; calls `visit` for each, and for each copy of one that several
-    /// folders have.
+    /// Verifies every episode, folder by folder; calls `visit` for each, and once for one that was recorded twice: for
+    /// the copy that a listing gives.
     ///
     /// # Errors
     /// If a file operation fails. What is found goes to `visit`.
@@ -174,7 +240,22 @@ impl Library {
         registry: &Registry,
         mut visit: impl FnMut(Verification),
     ) -> Result<(), ReadError> {
-        self.folders.iter().try_for_each(|folder| folder.verify_all(registry, &mut visit))
+        let copies = self.copies()?;
+        let chosen: BTreeSet<_> = copies.chosen().map(|(_, info)| info.name).collect();
+        for folder in &self.folders {
+            folder.verify_all(registry, |found| {
+                if !chosen.contains(&found.name) {
+                    visit(found);
+                }
+            })?;
+        }
+        for (at, folder) in self.folders.iter().enumerate() {
+            let here = copies.chosen().filter(|(of, _)| *of == at).map(|(_, info)| info.clone());
+            let mut here: Vec<EpisodeInfo> = here.collect();
+            here.sort_by(EpisodeInfo::compare_places);
+            folder.verify(&here, registry, &mut visit)?;
+        }
+        Ok(())
     }
 }
 
@@ -234,6 +315,9 @@ fn best_copy(found: &[LibraryEpisode]) -> Result<Option<usize>, ReadError> {
     Ok(best.map(|(at, ..)| at))
 }
 
+/// Where a store keeps segments that are set aside as a whole, each in a folder of its own.
+pub const QUARANTINE: &str = "quarantine";
+
 /// Whether a folder has a place for segments, as every one has that was ever recorded into.
 pub(crate) fn holds_recordings(disk: &dyn Disk, dir: &Path) -> bool {
     disk.real_dir(&segments_dir(dir)).is_some()
@@ -243,13 +327,17 @@ pub(crate) fn holds_recordings(disk: &dyn Disk, dir: &Path) -> bool {
 pub(crate) fn subfolders(disk: &dyn Disk, dir: &Path) -> Result<Vec<PathBuf>, ReadError> {
     let mut names = names_in(disk, dir)?;
     names.sort_unstable();
+    // A store has a folder for each spool that ever shipped to it, and as many of segments that are set aside.
+    let is_store =
+        names.iter().any(|name| name == STORE_LOCK) || dir.file_name() == Some(QUARANTINE.as_ref());
+    let most = if is_store { MAX_STORE_FOLDERS } else { MAX_SUBFOLDERS };
     // A link to one of them, or to `dir`, must not show episodes twice.
     let mut seen: BTreeSet<PathBuf> = disk.real_dir(&segments_dir(dir)).into_iter().collect();
     let mut found = Vec::new();
     for inside in names.iter().map(|name| dir.join(name)) {
         if disk.real_dir(&segments_dir(&inside)).is_some_and(|real| seen.insert(real)) {
-            if found.len() == MAX_SUBFOLDERS {
-                return Err(ReadError::TooManyFolders(dir.into()));
+            if found.len() == most {
+                return Err(ReadError::TooManyFolders { dir: dir.into(), most });
             }
             found.push(inside);
         }

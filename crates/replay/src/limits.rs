@@ -9,6 +9,14 @@ pub const CHUNK_AGE_MS: u64 = 100;
 pub const CHUNK_ROWS: usize = 4096;
 /// Bytes of one record's payload. One row of a trace or full recording must fit.
 pub const MAX_PAYLOAD_BYTES: usize = 256 << 20;
+/// Bytes of one run's header; the bounds of three million elements take 54 MB.
+pub const MAX_RUN_BYTES: usize = 64 << 20;
+/// Bytes that what the run headers of one segment say takes in memory; what comes beyond it is taken for damage.
+pub const MAX_RUNS_MEMORY: usize = 256 << 20;
+/// Ends, and begins, of one chunk.
+pub const MAX_CHUNK_EVENTS: usize = 1 << 20;
+/// Columns of one chunk, those that a reader does not know included.
+pub const MAX_CHUNK_COLUMNS: usize = 1024;
 /// Spare buffers of a run beside two per block: how far stepping may run ahead of the writer.
 pub const SPARE_BUFFERS: usize = 64;
 /// Bytes the spare buffers of a run may take together; two may be made whatever their size.
@@ -27,6 +35,8 @@ pub const UNFLUSHED_BYTES: usize = 16 << 20;
 pub const BUDGET_BYTES: u64 = 20_000_000_000;
 /// Bytes of chunks that one catalogue entry covers.
 pub const EXTENT_BYTES: u64 = 1 << 20;
+/// Bytes of a segment's packed rows at which none are kept: its extents are read instead.
+pub const MAX_ROWS_BYTES: usize = 64 << 20;
 /// Damage entries kept by name of one folder; further ones are only counted.
 pub const MAX_DAMAGE_LISTED: usize = 1000;
 /// Bytes of sealed segments under which no catalogue is made or read: scanning them is faster than opening it.
@@ -37,5 +47,9 @@ pub const MAX_CATALOGUE_BYTES: u64 = 256 << 20;
 pub const CATCH_UP_BYTES: u64 = 128 << 20;
 /// Folders in a folder that are read together with it.
 pub const MAX_SUBFOLDERS: usize = 4096;
+/// Folders in a store that are read together: as many as many thousands of short-lived nodes leave.
+pub const MAX_STORE_FOLDERS: usize = 65_536;
+/// Bytes of the list of a segment's episodes that are set aside: more than the largest segment has episodes.
+pub const MAX_ASIDE_BYTES: u64 = 512 << 20;
 /// Bytes of a segment's summary; the segment is scanned instead of keeping a larger one.
 pub const MAX_SUMMARY_BYTES: u64 = 16 << 20;

@@ -93,7 +93,7 @@ impl<'a> Loader<'a> {
             let header = &chunk.header;
             let same_block = chain.last().is_none_or(|(next, _)| {
                 next.header.first_lane == header.first_lane
-                    && header.position + u64::from(header.rows) == next.header.position
+                    && header.position.checked_add(u64::from(header.rows)) == Some(next.header.position)
             });
             let lane = info.name.lane.checked_sub(header.first_lane).map(|lane| lane as usize);
             if header.tag != info.run.tag() || !same_block {

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::msgpack::DecodeError;
 use rollhouse_core::{Interruption, Outcome, RunId, SeedSchedule};
 
 use crate::block::BlockRecorder;
@@ -22,6 +23,8 @@ use crate::folder::RepairReport;
 use crate::handover::{Doorbell, RunShared};
 use crate::limits::{BUDGET_BYTES, EXTENT_BYTES, MAX_OPEN_RUNS, MAX_SEGMENT_BYTES, SEGMENT_BYTES};
 use crate::run::{RecordKind, RecordMode, RunHeader};
+use crate::run_record::RunInfo;
+use crate::segments::RunPlace;
 use crate::spool::Spool;
 use crate::writer::{Command, Shared, Writer};
 
@@ -97,7 +100,7 @@ impl Default for RecorderConfig {
 /// What a recorder has written so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Recorded {
-    /// Episodes whose end was written.
+    /// Episodes that were written from their beginning to their end.
     pub episodes: u64,
     /// Bytes written to segments.
     pub bytes: u64,
@@ -105,7 +108,7 @@ pub struct Recorded {
     pub torn_bytes: u64,
     /// Segments opened.
     pub segments: u64,
-    /// Episodes that ended in a chunk that could not be written.
+    /// Episodes of which a chunk could not be written: the one with the end, or one before it.
     pub lost_episodes: u64,
     /// Chunks that could not be written.
     pub lost_chunks: u64,
@@ -130,6 +133,10 @@ pub struct Status {
     pub open_bytes: u64,
     /// The last failed operation. Set while and after the recorder could not write.
     pub error: Option<DiskError>,
+    /// Whether the disk takes nothing just now, for the reason in `error`.
+    pub failing: bool,
+    /// Somebody has removed the folder: nothing is recorded any more.
+    pub removed: bool,
     /// What opening the folder had to repair.
     pub repaired: RepairReport,
 }
@@ -173,7 +180,7 @@ pub enum OpenError {
 }
 
 /// Why a run could not begin.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub enum BeginError {
     /// Too many runs are open.
     TooManyRuns,
@@ -191,6 +198,8 @@ pub enum BeginError {
         /// Bytes of a row of one block.
         bytes: usize,
     },
+    /// No reader would take the run's header: it is too long, or says more than is read.
+    Header(Arc<DecodeError>),
     /// The writer thread is gone.
     WriterGone,
 }
@@ -248,8 +257,8 @@ impl Recorder {
         }
         let (commands, receiver) = sync_channel(COMMANDS);
         let doorbell = Arc::new(Doorbell::default());
-        if let Clock::Driven(now) = clock {
-            doorbell.drive(now);
+        if let Clock::Driven(now, ahead_ms) = clock {
+            doorbell.drive(now, ahead_ms);
         }
         let totals = Arc::new(Mutex::new(Status::default()));
         let spool = Spool::new(disk.clone(), dir);
@@ -316,6 +325,9 @@ impl Recorder {
         if !layout.fits(block_lanes) {
             return Err(BeginError::RowTooLarge { bytes: layout.row_bytes(block_lanes) });
         }
+        let mut info = RunInfo::new(&header);
+        info.placement = placement;
+        let payload = info.encode().map_err(|error| BeginError::Header(Arc::new(error)))?;
         if self.open_runs.fetch_add(1, Ordering::Relaxed) >= MAX_OPEN_RUNS {
             self.open_runs.fetch_sub(1, Ordering::Relaxed);
             return Err(BeginError::TooManyRuns);
@@ -323,7 +335,8 @@ impl Recorder {
         let skips = skips_after_end(&header.autoreset);
         let shared = RunShared::new(layout, lanes.len(), skips, self.doorbell.clone());
         let run = RunRecorder { shared: shared.clone(), lanes, open_runs: self.open_runs.clone() };
-        let begin = Command::Begin(Box::new(header), placement, shared);
+        let place = RunPlace { tag: info.tag(), payload: payload.into(), at: None };
+        let begin = Command::Begin(Box::new(header), place, shared);
         self.send(begin).map_err(|()| BeginError::WriterGone)?;
         Ok(run)
     }
@@ -364,6 +377,21 @@ impl Recorder {
     /// [`Recorder::seal`] and [`Recorder::finish`] write what was handed over all the same.
     pub fn hold(&self, held: bool) {
         self.doorbell.hold(held);
+    }
+
+    /// Sees whether the disk takes anything, if that is not known, so that [`Status::failing`] is right about what is
+    /// about to begin. Blocks for the disk.
+    pub fn try_disk(&self) {
+        let (done, answer) = sync_channel(1);
+        if self.send(Command::TryDisk(done)).is_ok() {
+            // A writer that is gone shows as such.
+            let _tried = answer.recv();
+        }
+    }
+
+    /// The folder, if somebody has removed it.
+    pub fn removed_folder(&self) -> Option<PathBuf> {
+        self.status().removed.then(|| self.spool.dir().to_owned())
     }
 
     /// As [`RunRecorder::outage`], for runs that are to begin.
@@ -565,12 +593,20 @@ impl fmt::Display for BeginError {
                 "one row of a block has {bytes} bytes; with first observations it must stay under {}",
                 crate::limits::MAX_PAYLOAD_BYTES / 2
             ),
+            Self::Header(_) => f.write_str("the env says more than a recording may"),
             Self::WriterGone => f.write_str("the recorder's writer thread has ended"),
         }
     }
 }
 
-impl std::error::Error for BeginError {}
+impl std::error::Error for BeginError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Header(error) => Some(&**error),
+            _ => None,
+        }
+    }
+}
 
 impl RecordError {
     /// What is written, and what is lost.

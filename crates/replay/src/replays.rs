@@ -1,13 +1,14 @@
 //! Reading a folder of recordings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rollhouse_core::{EpisodeName, GameResult, Interruption, Outcome};
+use rollhouse_core::{EpisodeName, GameResult, Interruption, Outcome, RunId};
 
+use crate::aside::{SetAside, aside_path, asides_dir};
 use crate::buffer::{CODE_RESULT_SHIFT, EndEvent, UNKNOWN_RETURN, result_of};
 use crate::catalogue;
 use crate::chunk::{Columns, Decoder, Part};
@@ -15,23 +16,35 @@ use crate::disk::{Disk, DiskFile};
 use crate::episode::{EpisodeInfo, Place, start_of};
 use crate::extent::Extent;
 use crate::folder::{is_written, segment_numbers, segments_dir};
+use crate::heads::Headless;
 use crate::index::{Damage, DamageCause, Found, Records, Scan, SegmentIndex, decoder_of, read_range, scan};
-use crate::limits::{CATALOGUE_FROM_BYTES, MAX_SUBFOLDERS};
+use crate::limits::{CATALOGUE_FROM_BYTES, MAX_PAYLOAD_BYTES};
 use crate::record::{HEADER_BYTES, Header, Kind};
 use crate::recorder::DiskError;
 use crate::run_record::RunInfo;
 use crate::segment::segment_name;
-use crate::summary::{SegmentSummary, summaries_dir};
+use crate::summary::{EpisodeKey, SegmentSummary, summaries_dir};
 
 /// The recordings of a folder as they were when it was opened. Takes no lock: a writer may go on, and what it
 /// adds is seen by the next one that opens the folder. All methods may block for the disk.
 #[derive(Debug)]
 pub struct Replays {
-    disk: Arc<dyn Disk>,
+    pub(crate) disk: Arc<dyn Disk>,
     dir: PathBuf,
-    pub(crate) segments: BTreeMap<u64, Segment>,
+    pub(crate) segments: BTreeMap<u64, Arc<Segment>>,
+    pub(crate) headless: Headless,
     /// Whether a writer had the folder.
     writing: bool,
+    shows: Shows,
+}
+
+/// Which of a folder's episodes are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shows {
+    /// All that are not set aside.
+    Kept,
+    /// Those alone that are.
+    SetAside,
 }
 
 /// One segment as a reader knows it.
@@ -39,6 +52,8 @@ pub struct Replays {
 pub(crate) struct Segment {
     pub(crate) index: SegmentIndex,
     pub(crate) runs: BTreeMap<u32, Arc<RunInfo>>,
+    /// Episodes that ended in it and are left out: others of their names came first.
+    pub(crate) aside: SetAside,
     damage: Vec<Damage>,
     torn_bytes: u64,
 }
@@ -60,6 +75,9 @@ pub struct FolderStats {
     pub torn_bytes: u64,
     /// Of those, bytes in folders that no writer has.
     pub abandoned_bytes: u64,
+    /// Episodes that are in none of the counts above: their beginning was dropped to keep a budget, lost while the
+    /// disk took nothing, or is damaged.
+    pub incomplete: u64,
     /// Whether a writer has the folder.
     pub writing: bool,
 }
@@ -80,8 +98,13 @@ pub enum ReadError {
         /// The folders.
         folders: Vec<PathBuf>,
     },
-    /// More than [`MAX_SUBFOLDERS`] folders in this one hold recordings.
-    TooManyFolders(PathBuf),
+    /// More folders in this one hold recordings than are read together.
+    TooManyFolders {
+        /// The folder.
+        dir: PathBuf,
+        /// How many may.
+        most: usize,
+    },
     /// Several runs of the folder share the name's short id; their full ids.
     Ambiguous {
         /// The name.
@@ -111,7 +134,7 @@ impl Replays {
     /// # Errors
     /// If the folder is not there or a file operation fails. Damage is no error.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<Self, ReadError> {
-        Self::open_with(disk, dir, true)
+        Self::open_with(disk, dir, Some(&BTreeMap::new()), Shows::Kept)
     }
 
     /// As [`Replays::open`], reading every byte and trusting no catalogue: finds all damage.
@@ -119,29 +142,70 @@ impl Replays {
     /// # Errors
     /// As [`Replays::open`].
     pub fn open_scanning(disk: Arc<dyn Disk>, dir: &Path) -> Result<Self, ReadError> {
-        Self::open_with(disk, dir, false)
+        Self::open_with(disk, dir, None, Shows::Kept)
     }
 
-    fn open_with(disk: Arc<dyn Disk>, dir: &Path, use_catalogue: bool) -> Result<Self, ReadError> {
+    /// The folder as it is now. Sealed segments that were known are not looked at again.
+    ///
+    /// # Errors
+    /// As [`Replays::open`].
+    pub fn opened_again(&self) -> Result<Self, ReadError> {
+        Self::open_with(self.disk.clone(), &self.dir, Some(&self.segments), self.shows)
+    }
+
+    /// As [`Replays::open`]; lists and loads the episodes that are set aside, and no other.
+    ///
+    /// # Errors
+    /// As [`Replays::open`].
+    pub(crate) fn open_set_aside(disk: Arc<dyn Disk>, dir: &Path) -> Result<Self, ReadError> {
+        Self::open_with(disk, dir, Some(&BTreeMap::new()), Shows::SetAside)
+    }
+
+    /// Opens the folder; whatever is known of its segments is trusted, unless that is `None`.
+    fn open_with(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        known: Option<&BTreeMap<u64, Arc<Segment>>>,
+        shows: Shows,
+    ) -> Result<Self, ReadError> {
         names_in(&*disk, dir)?;
         // Asked before reading: a writer that ends meanwhile has written everything by then.
         let writing = is_written(&*disk, dir).map_err(ReadError::Disk)?;
         let numbers = segment_numbers(&*disk, dir).map_err(|e| ReadError::disk("list", dir, e))?;
-        let mut replays = Self { disk, dir: dir.into(), segments: BTreeMap::new(), writing };
-        let known = if use_catalogue { replays.catalogue(&numbers) } else { BTreeMap::new() };
-        let summaries = use_catalogue && replays.disk.real_dir(&summaries_dir(dir)).is_some();
+        let mut replays = Self {
+            disk,
+            dir: dir.into(),
+            segments: BTreeMap::new(),
+            headless: Headless::default(),
+            writing,
+            shows,
+        };
+        let before = |number: &u64| known?.get(number).filter(|segment| segment.index.sealed);
+        let is_new = numbers.iter().any(|number| before(number).is_none());
+        let catalogued =
+            if known.is_some() && is_new { replays.catalogue(&numbers) } else { BTreeMap::new() };
+        let summaries = known.is_some() && replays.disk.real_dir(&summaries_dir(dir)).is_some();
+        let has_asides = replays.disk.real_dir(&asides_dir(dir)).is_some();
         let newest = numbers.last().copied();
         for number in numbers {
-            let known = known.get(&number).and_then(|index| replays.segment_from(index));
+            if let Some(segment) = before(&number) {
+                replays.segments.insert(number, segment.clone());
+                continue;
+            }
+            let known = catalogued.get(&number).and_then(|index| replays.segment_from(index));
             let known = known.or_else(|| summaries.then(|| replays.segment_of_summary(number)).flatten());
             let segment = match known {
                 Some(segment) => Some(segment),
                 None => replays.scan_segment(number, newest == Some(number))?,
             };
-            if let Some(segment) = segment {
-                replays.segments.insert(number, segment);
+            if let Some(mut segment) = segment {
+                if has_asides {
+                    replays.load_aside(&mut segment)?;
+                }
+                replays.segments.insert(number, Arc::new(segment));
             }
         }
+        replays.headless = Headless::of(&replays.segments);
         Ok(replays)
     }
 
@@ -159,24 +223,48 @@ impl Replays {
     /// A segment as the catalogue has it, if that fits the file.
     fn segment_from(&self, index: &SegmentIndex) -> Option<Segment> {
         let file = self.file(index.number).ok()?;
-        if file.len().ok()? != index.bytes {
+        // A sealed segment that was changed since is damaged: the scan says where.
+        let changed = catalogue::modified_ns(&self.dir, index.number) != index.modified_ns;
+        if changed || file.len().ok()? != index.bytes {
             return None;
         }
         let mut runs = BTreeMap::new();
         for run in &index.runs {
             let (header, payload) = read_record(&*file, run.offset)?;
             let fits = header.kind == Kind::Run && header.run == run.index;
-            let info: RunInfo = rmp_serde::from_slice(payload.get(..).filter(|_| fits)?).ok()?;
+            let info = RunInfo::decode(payload.get(..).filter(|_| fits)?).ok()?;
             runs.insert(run.index, Arc::new(info));
         }
-        Some(Segment { index: index.clone(), runs, damage: Vec::new(), torn_bytes: 0 })
+        Some(Segment {
+            index: index.clone(),
+            runs,
+            aside: SetAside::default(),
+            damage: Vec::new(),
+            torn_bytes: 0,
+        })
     }
 
     /// A segment as its summary has it, if that fits the file.
     fn segment_of_summary(&self, number: u64) -> Option<Segment> {
         let (index, runs) = SegmentSummary::load(&*self.disk, &self.dir, number)?.into_index();
         let runs = runs.into_iter().map(|(index, run)| (index, Arc::new(run))).collect();
-        Some(Segment { index, runs, damage: Vec::new(), torn_bytes: 0 })
+        Some(Segment { index, runs, aside: SetAside::default(), damage: Vec::new(), torn_bytes: 0 })
+    }
+
+    /// Reads what is set aside in a segment. If that is damaged, it is listed, and nothing is left out.
+    fn load_aside(&self, segment: &mut Segment) -> Result<(), ReadError> {
+        let SegmentIndex { number, bytes, .. } = segment.index;
+        match SetAside::load(&*self.disk, &self.dir, number) {
+            Ok(aside) => segment.aside = aside,
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => segment.damage.push(Damage {
+                segment: number,
+                from: bytes,
+                to: bytes,
+                cause: DamageCause::Aside,
+            }),
+            Err(error) => return Err(ReadError::disk("read", &aside_path(&self.dir, number), error)),
+        }
+        Ok(())
     }
 
     /// `None` if the segment is gone: the writer may have dropped it since the folder was listed.
@@ -199,16 +287,16 @@ impl Replays {
             });
         }
         let runs = runs.into_iter().map(|(index, run)| (index, Arc::new(run))).collect();
-        Ok(Some(Segment { index, runs, damage, torn_bytes }))
+        Ok(Some(Segment { index, runs, aside: SetAside::default(), damage, torn_bytes }))
     }
 
-    /// What the folder holds. Reads every chunk that lists episodes still open.
+    /// What the folder holds. Reads the chunks with episodes that are open, and extents with several envs.
     ///
     /// # Errors
     /// If a file operation fails.
     pub fn stats(&self) -> Result<FolderStats, ReadError> {
         let mut stats = FolderStats { writing: self.writing, ..FolderStats::default() };
-        let mut runs = std::collections::BTreeSet::new();
+        let mut runs = BTreeSet::new();
         for segment in self.segments.values() {
             stats.segments += 1;
             stats.bytes += segment.index.bytes;
@@ -217,15 +305,56 @@ impl Replays {
         }
         stats.runs = runs.len() as u64;
         stats.abandoned_bytes = if self.writing { 0 } else { stats.torn_bytes };
-        self.for_each(|info| {
-            *stats.episodes.entry((info.env().to_owned(), info.outcome.word())).or_default() += 1;
+        for segment in self.segments.values() {
+            self.add_ended(segment, &mut stats)?;
+        }
+        for info in self.broken_off()? {
+            stats.add_episodes(info.env(), info.outcome, 1);
             stats.steps += info.length;
-        })?;
+        }
+        stats.incomplete = self.incomplete()?;
         Ok(stats)
     }
 
+    /// Adds up the episodes that ended in a segment.
+    fn add_ended(&self, segment: &Segment, stats: &mut FolderStats) -> Result<(), ReadError> {
+        if self.lists_a_part(segment) {
+            for extent in &segment.index.extents {
+                self.read_extent(segment, extent, &mut |info| {
+                    stats.add_episodes(info.env(), info.outcome, 1);
+                    stats.steps += info.length;
+                })?;
+            }
+            return Ok(());
+        }
+        let env_of = |run: &u32| segment.runs.get(run).map(|run| run.spec.id.as_str());
+        for extent in &segment.index.extents {
+            let mut envs = extent.runs.iter().filter_map(env_of);
+            let Some(env) = envs.next() else { continue };
+            if !envs.all(|other| other == env) {
+                self.each_chunk(segment, extent, &mut |run, decoder, _, header, _| {
+                    for end in decoder.end_facts(header.first_lane) {
+                        let Some(outcome) = Outcome::from_code(end.outcome) else { continue };
+                        stats.add_episodes(&run.spec.id, outcome, 1);
+                        stats.steps += end.length;
+                    }
+                })?;
+                continue;
+            }
+            stats.steps += extent.steps;
+            for (outcome, &count) in Outcome::ALL.iter().zip(&extent.outcomes).filter(|(_, c)| **c > 0) {
+                stats.add_episodes(env, *outcome, count);
+            }
+        }
+        for (run, end) in self.headless.ended_in(segment.index.number) {
+            let Some(outcome) = Outcome::from_code(end.outcome) else { continue };
+            stats.remove_episode(env_of(&run).unwrap_or_default(), outcome, end.length);
+        }
+        Ok(())
+    }
+
     /// Stretches of segments that are known not to be intact. Complete only after [`Replays::open_scanning`]:
-    /// segments the catalogue knows are otherwise not read as a whole.
+    /// segments the catalogue knows, and that were not changed since, are otherwise not read as a whole.
     pub fn damage(&self) -> impl Iterator<Item = &Damage> {
         self.segments.values().flat_map(|segment| &segment.damage)
     }
@@ -233,6 +362,17 @@ impl Replays {
     /// Whether a writer had the folder when it was opened.
     pub const fn is_writing(&self) -> bool {
         self.writing
+    }
+
+    /// How many episodes are not listed because their beginning is gone: dropped to keep a budget, lost while the disk
+    /// took nothing, or damaged.
+    ///
+    /// # Errors
+    /// If a file operation fails.
+    pub fn incomplete(&self) -> Result<u64, ReadError> {
+        let mut open = 0;
+        self.open_at_the_end(|_, is_headless| open += u64::from(is_headless))?;
+        Ok(self.headless.ended() + open)
     }
 
     /// Visits every episode, in the order in which they ended; those that broke off come last.
@@ -256,19 +396,52 @@ impl Replays {
     pub fn count(&self) -> Result<u64, ReadError> {
         let extents = self.segments.values().flat_map(|segment| &segment.index.extents);
         let ended: u64 = extents.map(Extent::episodes).sum();
-        Ok(ended + self.broken_off()?.len() as u64)
+        if self.segments.values().any(|segment| self.lists_a_part(segment)) {
+            let mut count = 0;
+            self.for_each(|_| count += 1)?;
+            return Ok(count);
+        }
+        Ok(ended - self.headless.ended() + self.broken_off()?.len() as u64)
     }
 
-    /// Visits the episodes that ended in an extent.
+    /// Whether only a part of a segment's episodes is listed, so that what is known of its extents does not do.
+    pub(crate) fn lists_a_part(&self, segment: &Segment) -> bool {
+        !segment.aside.is_empty() || self.shows == Shows::SetAside
+    }
+
+    /// Names of episodes that are set aside.
+    pub(crate) fn names_set_aside(&self) -> BTreeSet<EpisodeName> {
+        let asides = self.segments.values().flat_map(|segment| segment.aside.episodes());
+        let name = |key: &EpisodeKey| EpisodeName {
+            run: RunId::from_u128(key.run).short(),
+            lane: key.lane,
+            number: key.number,
+        };
+        asides.map(|aside| name(&aside.key)).collect()
+    }
+
+    /// Visits the episodes that ended in an extent, but for those that are set aside.
     pub(crate) fn read_extent(
         &self,
         segment: &Segment,
         extent: &Extent,
         visit: &mut impl FnMut(EpisodeInfo),
     ) -> Result<(), ReadError> {
+        let aside = self.shows == Shows::SetAside;
+        if aside && segment.aside.is_empty() {
+            return Ok(());
+        }
         self.each_chunk(segment, extent, &mut |run, decoder, offset, header, _| {
-            infos(run, decoder, segment.index.number, offset, header).for_each(&mut *visit);
+            let number = segment.index.number;
+            let infos = infos(run, decoder, number, offset, header);
+            let listed = infos.filter(|info| segment.aside.has_episode(info) == aside);
+            listed.filter(|info| !self.is_headless(header, info)).for_each(&mut *visit);
         })
+    }
+
+    /// Whether the beginning of an episode, which ended in the chunk with that header, is gone.
+    pub(crate) fn is_headless(&self, header: &Header, info: &EpisodeInfo) -> bool {
+        self.headless.has(info.place.segment, header.run, info.name.lane, info.name.number)
     }
 
     /// Visits the chunks of an extent, decoded.
@@ -298,8 +471,22 @@ impl Replays {
 
     /// Episodes that were open where a run's recording ends, unless the run is still being recorded.
     pub(crate) fn broken_off(&self) -> Result<Vec<EpisodeInfo>, ReadError> {
+        let mut broken = Vec::new();
+        if self.shows == Shows::SetAside {
+            return Ok(broken);
+        }
+        self.open_at_the_end(|info, is_headless| {
+            if !is_headless {
+                broken.push(info);
+            }
+        })?;
+        Ok(broken)
+    }
+
+    /// Visits the episodes that were open where a run's recording ends, each with whether its beginning is gone.
+    fn open_at_the_end(&self, mut visit: impl FnMut(EpisodeInfo, bool)) -> Result<(), ReadError> {
         let mut last: BTreeMap<(u128, u32), (u64, u32, Arc<RunInfo>)> = BTreeMap::new();
-        let mut over = std::collections::BTreeSet::new();
+        let mut over = BTreeSet::new();
         let mut session_of = BTreeMap::new();
         for (&number, segment) in &self.segments {
             for tail in &segment.index.tails {
@@ -317,8 +504,7 @@ impl Replays {
             }
         }
         let current = self.segments.values().next_back().map(|segment| segment.index.session);
-        let mut broken = Vec::new();
-        for ((run, _), (number, offset, info)) in last {
+        for ((run, first_lane), (number, offset, info)) in last {
             let live = self.writing && session_of.get(&run).copied() == current;
             if live || over.contains(&run) {
                 continue;
@@ -329,20 +515,24 @@ impl Replays {
             if decoder.decode(&header, &payload).is_ok() {
                 let open = decoder.parts.iter().filter(|part| part.kept && part.end.is_none());
                 let open = open.filter(|part| part.piece.age > 0 && is_rest(part, &header));
-                broken.extend(open.map(|part| {
-                    info_of(&info, part, number, u64::from(offset), &header, steps_of(&decoder))
-                }));
+                let headless = self.headless.open(run, info.placement, first_lane);
+                for part in open {
+                    let steps = steps_of(&decoder);
+                    let episode = info_of(&info, part, number, u64::from(offset), &header, steps);
+                    visit(episode, headless >> part.piece.lane & 1 == 1);
+                }
             }
         }
-        Ok(broken)
+        Ok(())
     }
 
     /// The episode of that name.
     ///
     /// # Errors
-    /// If there is none, several runs share the short id, or a file operation fails.
+    /// If there is none, its beginning is gone, several runs share the short id, or a file operation fails.
     pub fn find(&self, name: EpisodeName) -> Result<EpisodeInfo, ReadError> {
         let mut found: Vec<EpisodeInfo> = Vec::new();
+        let mut headless = None;
         for segment in self.segments.values() {
             for extent in &segment.index.extents {
                 let may_hold = extent.episodes() > 0
@@ -353,16 +543,31 @@ impl Replays {
                         .iter()
                         .any(|run| segment.runs.get(run).is_some_and(|run| run.run().short() == name.run));
                 if may_hold {
-                    self.read_extent(segment, extent, &mut |info| {
-                        if info.name == name {
-                            found.push(info);
+                    let number = segment.index.number;
+                    self.each_chunk(segment, extent, &mut |run, decoder, offset, header, _| {
+                        for info in
+                            infos(run, decoder, number, offset, header).filter(|info| info.name == name)
+                        {
+                            if self.is_headless(header, &info) {
+                                headless = Some(info);
+                            } else {
+                                found.push(info);
+                            }
                         }
                     })?;
                 }
             }
         }
         if found.is_empty() {
-            found.extend(self.broken_off()?.into_iter().filter(|info| info.name == name));
+            self.open_at_the_end(|info, is_headless| match is_headless {
+                _ if info.name != name => {}
+                true => headless = Some(info),
+                false => found.push(info),
+            })?;
+        }
+        if let (Some(info), true) = (headless, found.is_empty()) {
+            // How much of it is missing is known by whoever tries to read it.
+            self.load(&info)?;
         }
         // A lane that came back after it was elsewhere may have the episode twice.
         found.sort_by_key(|info| (info.run_id().as_u128(), std::cmp::Reverse(info.standing())));
@@ -398,9 +603,26 @@ impl Replays {
 }
 
 impl FolderStats {
+    fn add_episodes(&mut self, env: &str, outcome: Outcome, count: u64) {
+        *self.episodes.entry((env.to_owned(), outcome.word())).or_default() += count;
+    }
+
+    /// Takes out an episode that was counted and does not count.
+    pub(crate) fn remove_episode(&mut self, env: &str, outcome: Outcome, length: u64) {
+        self.steps -= length;
+        let key = (env.to_owned(), outcome.word());
+        if let Some(count) = self.episodes.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                self.episodes.remove(&key);
+            }
+        }
+    }
+
     /// Adds what another folder holds.
     pub fn add(&mut self, other: Self) {
-        let Self { episodes, steps, runs, segments, bytes, torn_bytes, abandoned_bytes, writing } = other;
+        let Self { episodes, steps, runs, segments, bytes, torn_bytes, abandoned_bytes, incomplete, writing } =
+            other;
         for (key, count) in episodes {
             *self.episodes.entry(key).or_default() += count;
         }
@@ -410,6 +632,7 @@ impl FolderStats {
         self.bytes += bytes;
         self.torn_bytes += torn_bytes;
         self.abandoned_bytes += abandoned_bytes;
+        self.incomplete += incomplete;
         self.writing |= writing;
     }
 }
@@ -484,7 +707,7 @@ pub(crate) fn read_record(file: &dyn DiskFile, offset: u64) -> Option<(Header, V
     let header = Header::decode(head.first_chunk()?)?;
     let start = offset + HEADER_BYTES as u64;
     let end = start + u64::from(header.payload_len);
-    if end > file.len().ok()? {
+    if end > file.len().ok()? || header.payload_len as usize > MAX_PAYLOAD_BYTES {
         return None;
     }
     let payload = read_range(file, start, end).ok()?;
@@ -518,8 +741,8 @@ impl fmt::Display for ReadError {
                 let more = folders.len() - named.len();
                 if more > 0 { write!(f, " and {more} more") } else { Ok(()) }
             }
-            Self::TooManyFolders(dir) => {
-                write!(f, "{} holds more than {MAX_SUBFOLDERS} folders of recordings", dir.display())
+            Self::TooManyFolders { dir, most } => {
+                write!(f, "{} holds more than {most} folders of recordings", dir.display())
             }
             Self::Incomplete { name, missing_steps } => {
                 write!(f, "the first {missing_steps} steps of {name} cannot be read")

@@ -1,8 +1,11 @@
 //! A run's header as it stands in every segment that has chunks of it.
 
-use rollhouse_core::{EnvSpec, Options, RunId, SeedSchedule};
+use rollhouse_core::limits::MAX_LANES;
+use rollhouse_core::msgpack::{self, DecodeError};
+use rollhouse_core::{EnvSpec, Options, RunId, SeedSchedule, Space, bounded_list};
 use serde::{Deserialize, Serialize};
 
+use crate::limits::MAX_RUN_BYTES;
 use crate::run::{PolicyInfo, RecordKind, RecordMode, RunHeader, Sampling};
 
 /// A run as readers see it: the msgpack map in a run record. Unknown keys are ignored.
@@ -13,8 +16,10 @@ pub struct RunInfo {
     /// The env as it was when the run began.
     pub spec: EnvSpec,
     /// Distinct sets of options.
+    #[serde(deserialize_with = "bounded_list::<_, MAX_LANES, _>")]
     options: Vec<Options>,
     /// (lanes, index into `options`), from lane 0 on; the last holds for all lanes that follow.
+    #[serde(deserialize_with = "bounded_list::<_, MAX_LANES, _>")]
     lane_options: Vec<(u32, u32)>,
     /// Lanes of the run's batch.
     pub lanes: u32,
@@ -87,6 +92,46 @@ impl RunInfo {
         }
     }
 
+    /// As it stands in a run record.
+    ///
+    /// # Errors
+    /// If no reader would take it: it is too long, or what it says is beyond a bound of what is read.
+    pub(crate) fn encode(&self) -> Result<Vec<u8>, DecodeError> {
+        // It consists of plain values with string keys; nothing in it can fail to serialise.
+        let payload = rmp_serde::to_vec_named(self).unwrap_or_default();
+        Self::decode(&payload).map(|_| payload)
+    }
+
+    /// What stands in a run record.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is beyond a bound.
+    pub(crate) fn decode(payload: &[u8]) -> Result<Self, DecodeError> {
+        msgpack::decode(payload, MAX_RUN_BYTES)
+    }
+
+    /// About how many bytes of memory it takes.
+    pub(crate) fn memory(&self) -> usize {
+        let texts = |names: &[String]| names.iter().map(|name| TEXT_BYTES + name.len()).sum::<usize>();
+        let EnvSpec { observation_space, action_space, info_channels, .. } = &self.spec;
+        let bounds = |space: &Space| if let Space::Box(space) = space { 2 * space.low.len() } else { 0 };
+        let columns = observation_space.columns();
+        let spaces = columns.iter().map(|(_, space)| bounds(space)).sum::<usize>() + bounds(action_space);
+        let names = texts(&self.spec.observation_names)
+            + texts(&self.spec.action_names)
+            + info_channels.iter().map(|channel| texts(&channel.names)).sum::<usize>();
+        let options = self.options.iter().map(|set| {
+            set.iter().map(|(name, _)| name.len()).sum::<usize>()
+                + set.iter().count().div_ceil(5) * NODE_BYTES
+        });
+        size_of::<Self>()
+            + spaces * size_of::<f64>()
+            + names
+            + options.sum::<usize>()
+            + self.options.len() * size_of::<Options>()
+            + self.lane_options.len() * size_of::<(u32, u32)>()
+    }
+
     /// The run's id.
     pub const fn run(&self) -> RunId {
         RunId::from_u128((self.run.0 as u128) << 64 | self.run.1 as u128)
@@ -128,3 +173,8 @@ impl RunInfo {
         self.run.1 as u32
     }
 }
+
+/// Memory of a text beside its bytes.
+const TEXT_BYTES: usize = size_of::<String>();
+/// Memory of a node of a tree of options, which holds five to eleven.
+const NODE_BYTES: usize = 512;

@@ -11,11 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::disk::{Disk, DiskFile};
-use crate::extent::{EndRanges, Extent};
+use crate::extent::{ChunkEnds, Extent};
+use crate::heads::Heads;
 use crate::index::{RunEntry, SegmentIndex, Tail};
 use crate::limits::EXTENT_BYTES;
 use crate::record::{HEADER_BYTES, Header, Kind};
 use crate::recorder::DiskError;
+use crate::rows::RowsWriter;
 
 /// A segment being written. After an error it is of no further use.
 #[derive(Debug)]
@@ -33,6 +35,9 @@ pub(crate) struct SegmentWriter {
     marked: u64,
     /// Last chunk of each block.
     tails: Tails,
+    heads: Heads,
+    /// Unless nobody lists the folder.
+    rows: Option<RowsWriter>,
     run_payloads: Vec<RunPayload>,
     index: SegmentIndex,
 }
@@ -58,8 +63,8 @@ pub(crate) struct ChunkPlace {
 }
 
 impl SegmentWriter {
-    /// The segment `number` in `dir`, without a file.
-    pub(crate) fn new(dir: &Path, number: u64, session: u32, ms: u64) -> Self {
+    /// The segment `number` in `dir`, without a file; whether its episodes are to be listed quickly.
+    pub(crate) fn new(dir: &Path, number: u64, session: u32, ms: u64, lists: bool) -> Self {
         let mut writer = Self {
             path: dir.join(segment_name(number)),
             file: None,
@@ -68,6 +73,8 @@ impl SegmentWriter {
             durable: 0,
             marked: 0,
             tails: BTreeMap::new(),
+            heads: Heads::default(),
+            rows: lists.then(RowsWriter::default),
             run_payloads: Vec::new(),
             index: SegmentIndex::new(number, session),
         };
@@ -122,10 +129,12 @@ impl SegmentWriter {
     }
 
     /// Adds a chunk and the ends in it.
-    pub(crate) fn add_chunk(&mut self, place: ChunkPlace, payload: &[u8], ends: &EndRanges) {
+    pub(crate) fn add_chunk(&mut self, place: ChunkPlace, payload: &[u8], ends: &ChunkEnds) {
         let tag = self.run_payloads.get(place.run as usize).map_or(0, |run| run.tag);
-        let tail = self.tails.entry((place.run, place.first_lane)).or_default();
-        let (prev, _) = std::mem::replace(tail, (self.len as u32, place.lanes));
+        let rows = self.heads.chunk(place.run, place.first_lane, place.position, place.rows, ends);
+        let last = LastChunk { offset: self.len as u32, lanes: place.lanes, rows };
+        let before = self.tails.insert((place.run, place.first_lane), last);
+        let prev = before.map_or(0, |before| before.offset);
         let header = Header {
             lanes: place.lanes,
             run: place.run,
@@ -141,6 +150,9 @@ impl SegmentWriter {
         self.put(header, payload);
         let to = self.len;
         self.index.add_chunk(from, to, place.run, place.ms, ends);
+        if let Some(rows) = &mut self.rows {
+            rows.chunk(self.index.extents.len(), from, place.run, place.first_lane, &ends.each);
+        }
     }
 
     /// Gives pending records to the operating system.
@@ -207,6 +219,10 @@ impl SegmentWriter {
         index.bytes = self.len;
         index.sealed = true;
         index.tails = tails_of(&self.tails);
+        index.entering = self.heads.entering;
+        if let Some(rows) = self.rows {
+            index.rows = rows.finish(&mut index.extents);
+        }
         Ok(index)
     }
 
@@ -244,7 +260,7 @@ impl SegmentWriter {
 
 impl SegmentIndex {
     /// Adds a chunk that lies from `from` to `to`.
-    pub(crate) fn add_chunk(&mut self, from: u64, to: u64, run: u32, ms: u64, ends: &EndRanges) {
+    pub(crate) fn add_chunk(&mut self, from: u64, to: u64, run: u32, ms: u64, ends: &ChunkEnds) {
         if self.extents.last().is_none_or(|extent| from - extent.from >= EXTENT_BYTES) {
             self.extents.push(Extent::new(from));
         }
@@ -266,12 +282,24 @@ pub(crate) fn make_file(disk: &dyn Disk, path: &Path) -> Result<Arc<dyn DiskFile
 
 /// The blocks' last chunks as they stand in an index.
 pub(crate) fn tails_of(tails: &Tails) -> Vec<Tail> {
-    let tail = |(&(run, first_lane), &(offset, lanes)): (&_, &_)| Tail { run, first_lane, offset, lanes };
+    let tail = |(&(run, first_lane), last): (&_, &LastChunk)| {
+        let LastChunk { offset, lanes, rows } = *last;
+        Tail { run, first_lane, offset, lanes, rows }
+    };
     tails.iter().map(tail).collect()
 }
 
-/// By run and first lane: offset of the last chunk and its lanes.
-pub(crate) type Tails = BTreeMap<(u32, u32), (u32, u16)>;
+/// By run and first lane.
+pub(crate) type Tails = BTreeMap<(u32, u32), LastChunk>;
+
+/// The last chunk of a block.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LastChunk {
+    pub(crate) offset: u32,
+    pub(crate) lanes: u16,
+    /// Rows of the block up to its end.
+    pub(crate) rows: u64,
+}
 
 /// The file name of a segment.
 pub(crate) fn segment_name(number: u64) -> String {

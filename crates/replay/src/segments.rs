@@ -17,14 +17,16 @@ use std::time::Duration;
 use crate::catalogue;
 use crate::clock::Clock;
 use crate::disk::{Disk, DiskFile};
-use crate::extent::{EndRanges, Extent};
-use crate::folder::{WriterLock, lock_folder, recover, recover_segment, segment_numbers, segments_dir};
-use crate::index::{SegmentIndex, scan};
+use crate::extent::{ChunkEnds, Extent};
+use crate::folder::{
+    WriterLock, is_removed, lock_folder, recover, recover_segment, segment_numbers, segments_dir,
+};
+use crate::index::{SegmentIndex, scan_with_rows};
 use crate::limits::{CATALOGUE_FROM_BYTES, CATCH_UP_BYTES, UNFLUSHED_BYTES};
 use crate::outage::Outage;
 use crate::recorder::{DiskError, OnOutage, OpenError, RecorderConfig, Status};
 use crate::segment::{ChunkPlace, SegmentWriter, make_file, segment_name};
-use crate::spool::{SealedSegment, Spool};
+use crate::spool::{SealedSegment, Spool, numbers_set_aside};
 use crate::syncer::{Done, Job, Synced, Syncer, Turned};
 
 /// The segments, and what is known of the disk.
@@ -45,6 +47,9 @@ pub(crate) struct Segments {
     outage: Outage,
     clock: Clock,
     last_commit: Duration,
+    /// When the disk last took a piece, and the folder was last seen.
+    tried: Option<Duration>,
+    seen: Duration,
     /// Written but not durable: episodes and chunks.
     unsafe_episodes: u64,
     unsafe_chunks: u64,
@@ -96,6 +101,8 @@ impl Segments {
         let failed = |operation, path: &Path, error| OpenError::Disk(DiskError::new(operation, path, error));
         let numbers = segment_numbers(&*disk, dir).map_err(|e| failed("list", &segments, e))?;
         let mut highest = report.removed.iter().copied().max();
+        let aside = numbers_set_aside(&*disk, dir).map_err(|e| failed("list", dir, e))?;
+        highest = highest.max(aside.into_iter().max());
         for number in numbers {
             let path = segments.join(segment_name(number));
             let bytes = disk.open(&path).and_then(|file| file.len()).map_err(|e| failed("read", &path, e))?;
@@ -115,6 +122,8 @@ impl Segments {
             outage: Outage::new(u64::from(session)),
             clock,
             last_commit: clock.now(),
+            tried: None,
+            seen: clock.now(),
             unsafe_episodes: 0,
             unsafe_chunks: 0,
             unflushed: (0, 0),
@@ -132,8 +141,8 @@ impl Segments {
     }
 
     /// It is `now` on the clock of whoever drives the writer.
-    pub(crate) const fn drive(&mut self, now: Duration) {
-        self.clock = Clock::Driven(now);
+    pub(crate) const fn drive(&mut self, now: Duration, ahead_ms: i64) {
+        self.clock = Clock::Driven(now, ahead_ms);
     }
 
     /// What was written, by a writer that has been busy since `began`.
@@ -141,6 +150,7 @@ impl Segments {
         self.status.recorded.busy += self.clock.now().saturating_sub(began);
         let open = self.current.as_ref().map_or(0, |(_, segment)| segment.len());
         self.status.recorded.bytes = self.closed_bytes + open;
+        self.status.failing = self.outage.is_on();
         self.status.open_bytes = open + self.closing.as_ref().map_or(0, |closing| closing.bytes);
         &self.status
     }
@@ -157,7 +167,7 @@ impl Segments {
         run: &mut RunPlace,
         place: ChunkPlace,
         payload: &[u8],
-        ends: &EndRanges,
+        ends: &ChunkEnds,
     ) {
         let episodes = ends.episodes();
         if !self.make_room() {
@@ -174,6 +184,8 @@ impl Segments {
         };
         segment.add_chunk(ChunkPlace { run: index, ..place }, payload, ends);
         self.filling_since.get_or_insert(self.clock.now());
+        self.status.recorded.lost_episodes += ends.headless;
+        let episodes = episodes - ends.headless;
         self.status.recorded.episodes += episodes;
         self.unsafe_episodes += episodes;
         self.unsafe_chunks += 1;
@@ -222,7 +234,8 @@ impl Segments {
     }
 
     fn new_segment(&self, number: u64) -> SegmentWriter {
-        SegmentWriter::new(&segments_dir(&self.dir), number, self.session, self.clock.wall_ms())
+        let lists = self.config.budget_bytes < u64::MAX && self.disk.has_real_paths();
+        SegmentWriter::new(&segments_dir(&self.dir), number, self.session, self.clock.wall_ms(), lists)
     }
 
     /// Gives the current segment its file; false if there is none.
@@ -330,13 +343,24 @@ impl Segments {
         }
         if let Some((_, segment)) = &mut self.current {
             let flushed = segment.flush();
-            if flushed.is_err() && segment.sync().is_ok() {
-                // What was appended before is on the disk all the same; only the rest is lost.
-                self.unsafe_chunks = self.unflushed.0;
-                self.unsafe_episodes = self.unflushed.1;
+            if flushed.is_err() {
+                self.save_appended();
             }
             self.unflushed = (0, 0);
             self.check(flushed);
+        }
+    }
+
+    /// After a failed append: what was appended before may be on the disk all the same, and then only the rest is lost.
+    fn save_appended(&mut self) {
+        // A sync of the syncer's may be under way, or have failed: the next one of the same file would succeed without
+        // writing what that one did not.
+        self.settle();
+        if let Some((_, segment)) = &mut self.current
+            && segment.sync().is_ok()
+        {
+            self.unsafe_chunks = self.unflushed.0;
+            self.unsafe_episodes = self.unflushed.1;
         }
     }
 
@@ -506,7 +530,7 @@ impl Segments {
             let Some(rest) = left.checked_sub(bytes) else { break };
             left = rest;
             let path = segments_dir(&self.dir).join(segment_name(number));
-            let scanned = self.disk.open(&path).and_then(|file| scan(number, &*file));
+            let scanned = self.disk.open(&path).and_then(|file| scan_with_rows(number, &*file));
             if let Ok(scan) = scanned
                 && scan.index.sealed
                 && scan.damage.is_empty()
@@ -562,7 +586,7 @@ impl Segments {
     /// If the disk is out and it is time: sees whether it takes a good piece again. What was handed over is risked
     /// only then.
     pub(crate) fn try_disk_again(&mut self) {
-        if !self.outage.is_due(self.clock.now()) {
+        if self.status.removed || !self.outage.is_due(self.clock.now()) {
             return;
         }
         match self.probe() {
@@ -577,6 +601,39 @@ impl Segments {
                 self.status.error = Some(error);
                 self.outage.failed(self.clock.now());
             }
+        }
+    }
+
+    /// Sees whether the disk takes anything before something begins that is to be recorded, unless it was seen to of
+    /// late. What is written meanwhile is not risked: whoever writes meets a full disk by himself.
+    pub(crate) fn try_disk(&mut self) {
+        let now = self.clock.now();
+        let known = self.tried.is_some_and(|at| now.saturating_sub(at) < TRY_EVERY);
+        self.check_folder();
+        if known || self.outage.is_on() || self.current.is_some() || self.closing.is_some() {
+            return;
+        }
+        match self.probe() {
+            Ok(()) => self.tried = Some(now),
+            Err(error) => self.failed(error),
+        }
+    }
+
+    /// Looks now and then whether the folder is still there. Without it nothing is recorded any more: what is written
+    /// to files that were removed is lost, and somebody else may have the folder of that name.
+    pub(crate) fn look_after_folder(&mut self) {
+        if self.clock.now().saturating_sub(self.seen) >= SEEN_EVERY {
+            self.check_folder();
+        }
+    }
+
+    fn check_folder(&mut self) {
+        self.seen = self.clock.now();
+        if !self.status.removed && is_removed(&*self.disk, &self.dir) {
+            self.status.removed = true;
+            let error = DiskError::new("finding", &self.dir, io::ErrorKind::NotFound.into());
+            self.settle();
+            self.check(Err(error));
         }
     }
 
@@ -622,6 +679,11 @@ impl Segments {
         synced.and(removed)
     }
 
+    /// Chunks that were lost so far.
+    pub(crate) const fn lost_chunks(&self) -> u64 {
+        self.status.recorded.lost_chunks
+    }
+
     pub(crate) fn lose(&mut self, chunks: u64, episodes: u64) {
         self.status.recorded.lost_chunks += chunks;
         self.status.recorded.lost_episodes += episodes;
@@ -647,6 +709,10 @@ impl Segments {
     }
 }
 
+/// A disk that took a piece is not tried again for so long.
+const TRY_EVERY: Duration = Duration::from_secs(1);
+/// How often it is looked whether the folder is there.
+const SEEN_EVERY: Duration = Duration::from_secs(2);
 /// Runs that follow each other faster share a segment.
 const SEAL_WHEN_IDLE: Duration = Duration::from_millis(200);
 /// The file with which it is seen whether the disk takes anything again.

@@ -11,7 +11,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::folder::segments_dir;
 use crate::index::{read_range, scan};
 use crate::recorder::DiskError;
-use crate::segment::segment_name;
+use crate::segment::{segment_name, segment_number};
 
 /// The sealed segments of a folder that is recorded into. Clones share them. It outlives its recorder, but sees
 /// what is sealed only while that lives.
@@ -57,6 +57,11 @@ impl Spool {
         Self { disk, dir: dir.into(), shelf: Arc::default() }
     }
 
+    /// The folder.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// The folder's name among all folders that are shipped to a store: drawn when it is first asked for and kept
     /// in the file `spool`. Durable on return. Blocks for the disk.
     ///
@@ -69,8 +74,8 @@ impl Spool {
             Ok(file) => {
                 let bytes = read_range(&*file, 0, MAX_NAME_BYTES).map_err(|e| failed("read", &path, e))?;
                 let name = String::from_utf8_lossy(&bytes).trim().to_owned();
-                // Anything else was not written here, and would not do as part of a path.
-                if name.len() == 8 && name.bytes().all(|b| b.is_ascii_alphanumeric()) {
+                // Anything else was not written here, and no store would take it.
+                if is_spool_name(&name) {
                     return Ok(name);
                 }
                 Err(failed("read", &path, io::Error::new(io::ErrorKind::InvalidData, "no name of a spool")))
@@ -160,6 +165,41 @@ impl Spool {
         result
     }
 
+    /// Moves a segment to where nothing is shipped from and nobody but an operator removes it: the store has set it
+    /// aside. Durable on return. Blocks for the disk.
+    ///
+    /// # Errors
+    /// If it cannot be moved; it stays listed then.
+    pub fn set_aside(&self, number: u64) -> Result<(), DiskError> {
+        let (dir, path) = (set_aside_dir(&self.dir), self.path(number));
+        let failed = |operation, path: &Path| {
+            let path = path.to_path_buf();
+            move |error| DiskError::new(operation, &path, error)
+        };
+        self.disk.create_dir(&dir).map_err(failed("create", &dir))?;
+        self.disk.sync_dir(&self.dir).map_err(failed("sync", &self.dir))?;
+        self.disk.rename(&path, &dir.join(segment_name(number))).map_err(failed("rename", &path))?;
+        self.disk.sync_dir(&dir).map_err(failed("sync", &dir))?;
+        // The name in the old folder may come back after a power cut: it is shipped, and set aside, again.
+        self.lock().segments.remove(&number);
+        Ok(())
+    }
+
+    /// Bytes of the segments that are set aside. Blocks for the disk.
+    ///
+    /// # Errors
+    /// If they cannot be looked at.
+    pub fn aside_bytes(&self) -> Result<u64, DiskError> {
+        let dir = set_aside_dir(&self.dir);
+        let numbers = numbers_set_aside(&*self.disk, &self.dir);
+        let numbers = numbers.map_err(|error| DiskError::new("list", &dir, error))?;
+        numbers.into_iter().try_fold(0, |sum, number| {
+            let path = dir.join(segment_name(number));
+            let bytes = self.disk.open(&path).and_then(|file| file.len());
+            Ok(sum + bytes.map_err(|error| DiskError::new("read", &path, error))?)
+        })
+    }
+
     fn path(&self, number: u64) -> PathBuf {
         segments_dir(&self.dir).join(segment_name(number))
     }
@@ -202,6 +242,25 @@ impl Spool {
     pub(crate) fn take_oldest(&self) -> Option<(u64, u64)> {
         self.lock().segments.pop_first().map(|(number, segment)| (number, segment.bytes))
     }
+}
+
+/// Where segments lie that the store has set aside.
+fn set_aside_dir(dir: &Path) -> PathBuf {
+    dir.join("quarantine")
+}
+
+/// Their numbers, which are not used again.
+pub(crate) fn numbers_set_aside(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<u64>> {
+    match disk.list(&set_aside_dir(dir)) {
+        Ok(names) => Ok(names.iter().filter_map(|name| segment_number(name)).collect()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether that can be the name of a spool: 8 ASCII letters and digits.
+pub fn is_spool_name(name: &str) -> bool {
+    name.len() == 8 && name.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
 /// Bytes of the file `spool` that are looked at.

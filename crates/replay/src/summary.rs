@@ -8,18 +8,19 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::msgpack;
 use rollhouse_core::{Outcome, RunId, split_mix64};
 use serde::{Deserialize, Serialize};
 
 use crate::buffer::EndEvent;
 use crate::chunk::Part;
 use crate::disk::{Disk, DiskFile};
-use crate::episode::start_of;
+use crate::episode::{EpisodeInfo, start_of};
 use crate::folder::segments_dir;
-use crate::index::{Found, Records, SegmentIndex, decoder_of, read_all, scan_bytes};
+use crate::index::{Found, Records, SegmentIndex, decoder_of, read_all, scan_bytes_with_rows};
 use crate::limits::MAX_SUMMARY_BYTES;
 use crate::record::Kind;
+use crate::rows;
 use crate::run_record::RunInfo;
 use crate::segment::segment_name;
 
@@ -40,6 +41,10 @@ struct Kept {
     opened_ms: u64,
     index: SegmentIndex,
     runs: Vec<(u32, RunInfo)>,
+    /// Smallest and largest number of a finished episode, by run's index and first lane of its block; not known of what
+    /// was kept before this was.
+    #[serde(default)]
+    ranges: Option<Vec<(u32, u32, u64, u64)>>,
 }
 
 /// Which episode is meant: run, lane and number.
@@ -51,6 +56,40 @@ pub struct EpisodeKey {
     pub lane: u32,
     /// Its number in the lane.
     pub number: u64,
+}
+
+impl EpisodeKey {
+    /// That of a listed episode.
+    pub fn of(info: &EpisodeInfo) -> Self {
+        Self { run: info.run_id().as_u128(), lane: info.name.lane, number: info.name.number }
+    }
+}
+
+/// Lanes of one run that have chunks in a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockRange {
+    /// The run.
+    pub run: RunId,
+    /// Which recording of it: lanes that went on elsewhere are recorded under another placement.
+    pub placement: u64,
+    /// The first lane.
+    pub first_lane: u32,
+    /// The lane after the last.
+    pub end_lane: u32,
+    /// Smallest and largest number of an episode of theirs that finished in the segment, or wider; `None` if none did.
+    pub numbers: Option<(u64, u64)>,
+}
+
+/// An episode that finished in a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FinishedEpisode {
+    /// Its name.
+    pub key: EpisodeKey,
+    /// Offset of the chunk in which it ended.
+    pub offset: u64,
+    /// Of its start, length, return, outcome, result, score and last state: the same play gives the same digest
+    /// whenever and wherever it was recorded.
+    pub digest: u64,
 }
 
 /// The file of segment `number` in the folder `dir`.
@@ -79,7 +118,7 @@ impl SegmentSummary {
     }
 
     fn of(number: u64, bytes: &[u8]) -> Self {
-        let scan = scan_bytes(number, bytes);
+        let scan = scan_bytes_with_rows(number, bytes);
         let opened = match Records::new(bytes, 0).next() {
             Some(Found::Record(0, header, _)) if header.kind == Kind::Segment => Some(header),
             _ => None,
@@ -92,6 +131,7 @@ impl SegmentSummary {
             opened_ms: opened.map_or(0, |header| header.ms),
             index: scan.index,
             runs: scan.runs.into_iter().collect(),
+            ranges: Some(scan.ranges.into_iter().map(|((run, lane), (a, b))| (run, lane, a, b)).collect()),
         };
         Self { kept, whole }
     }
@@ -108,20 +148,26 @@ impl SegmentSummary {
         if crc32c::crc32c(list) != u32::from_le_bytes(*crc) {
             return None;
         }
-        let kept: Kept = rmp_serde::from_slice(list).ok()?;
+        let kept: Kept = msgpack::decode(list, MAX_SUMMARY_BYTES as usize).ok()?;
         let len = disk.open(&segment_path(dir, number)).ok()?.len().ok()?;
         (kept.index.number == number && kept.index.bytes == len).then_some(Self { kept, whole: true })
     }
 
     /// Keeps it beside its segment in the folder `dir`, unless the segment is damaged. Not durable: whoever finds
-    /// it torn reads the segment instead. Blocks for the disk.
+    /// it torn reads the segment instead. Lets go of the rows of its episodes, which stand beside it from then on, so
+    /// that it is as [`SegmentSummary::load`] gives it. Blocks for the disk.
     ///
     /// # Errors
     /// If a file operation fails.
-    pub fn store(&self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+    pub fn store(&mut self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
         let list = rmp_serde::to_vec(&self.kept).map_err(io::Error::other)?;
+        let packed = std::mem::take(&mut self.kept.index.rows);
         if !self.whole || list.len() as u64 + 4 > MAX_SUMMARY_BYTES {
             return Ok(());
+        }
+        if disk.has_real_paths() {
+            // Without them queries read the segment's chunks.
+            let _cache = rows::store(dir, self.number(), &packed);
         }
         let path = summary_path(dir, self.number());
         let new = path.with_extension("new");
@@ -179,29 +225,54 @@ impl SegmentSummary {
         extents.map(|extent| extent.numbers).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }
 
-    /// The lanes that have chunks in it: run, first lane, lanes.
-    pub fn blocks(&self) -> impl Iterator<Item = (RunId, u32, u32)> {
-        let runs: BTreeMap<u32, RunId> = self.kept.runs.iter().map(|(at, run)| (*at, run.run())).collect();
+    /// The lanes that have chunks in it, by run, placement and block.
+    pub fn blocks(&self) -> impl Iterator<Item = BlockRange> {
+        let runs: BTreeMap<u32, &RunInfo> = self.kept.runs.iter().map(|(at, run)| (*at, run)).collect();
+        let known = self.kept.ranges.as_ref().map(|ranges| -> BTreeMap<(u32, u32), (u64, u64)> {
+            ranges.iter().map(|&(run, lane, least, most)| ((run, lane), (least, most))).collect()
+        });
+        let all = self.numbers();
         self.kept.index.tails.iter().filter_map(move |tail| {
-            let lanes = if tail.lanes == 0 { BLOCK_LANES as u32 } else { u32::from(tail.lanes) };
-            Some((*runs.get(&tail.run)?, tail.first_lane, lanes))
+            let lanes = u32::from(tail.lanes);
+            let run = runs.get(&tail.run)?;
+            let numbers =
+                known.as_ref().map_or(all, |ranges| ranges.get(&(tail.run, tail.first_lane)).copied());
+            Some(BlockRange {
+                run: run.run(),
+                placement: run.placement,
+                first_lane: tail.first_lane,
+                end_lane: tail.first_lane.saturating_add(lanes),
+                numbers,
+            })
         })
     }
 
-    /// Reads the segment and gives a digest of each episode that ended in it: of its start, length, return,
-    /// outcome, result, score and last state. The same play gives the same digest whenever and wherever it was
-    /// recorded. One that was cut from outside has none: it may have gone on elsewhere, and says nothing against
-    /// the whole of it. Blocks for the disk; takes as much memory as the segment has bytes.
+    /// Reads the segment and gives a digest of each episode that finished in it, as [`FinishedEpisode`] has it; of one
+    /// that did twice, the first. Blocks for the disk; takes as much memory as the segment has bytes.
     ///
     /// # Errors
     /// If it cannot be read.
     pub fn digests(&self, file: &dyn DiskFile) -> io::Result<BTreeMap<EpisodeKey, u64>> {
+        let mut digests = BTreeMap::new();
+        for episode in self.finished(file)? {
+            digests.entry(episode.key).or_insert(episode.digest);
+        }
+        Ok(digests)
+    }
+
+    /// Reads the segment and gives the episodes that finished in it, in the order in which they stand there. One that
+    /// was cut from outside is none of them: it may have gone on elsewhere, and says nothing against the whole of it.
+    /// Blocks for the disk; takes as much memory as the segment has bytes.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn finished(&self, file: &dyn DiskFile) -> io::Result<Vec<FinishedEpisode>> {
         let bytes = read_all(file)?;
         let mut decoders: BTreeMap<u32, _> =
             self.kept.runs.iter().map(|(at, run)| (*at, (run, decoder_of(run)))).collect();
-        let mut digests = BTreeMap::new();
+        let mut episodes = Vec::new();
         for found in Records::new(&bytes, 0) {
-            let Found::Record(_, header, payload) = found else { continue };
+            let Found::Record(offset, header, payload) = found else { continue };
             let Some((run, decoder)) = decoders.get_mut(&header.run) else { continue };
             if header.kind != Kind::Chunk
                 || header.tag != run.tag()
@@ -213,10 +284,10 @@ impl SegmentSummary {
             for part in decoder.parts.iter().filter(finished) {
                 let lane = header.first_lane + part.piece.lane as u32;
                 let key = EpisodeKey { run: run.run().as_u128(), lane, number: part.piece.number };
-                digests.insert(key, digest(run, lane, part));
+                episodes.push(FinishedEpisode { key, offset, digest: digest(run, lane, part) });
             }
         }
-        Ok(digests)
+        Ok(episodes)
     }
 
     pub(crate) fn into_index(self) -> (SegmentIndex, Vec<(u32, RunInfo)>) {

@@ -182,7 +182,7 @@ mod tests {
     fn a_segment_is_not_sealed_after_a_sync_of_it_failed() {
         let (disk, dir) = (FaultyDisk::new(), Path::new("/segments"));
         disk.create_dir(dir).unwrap();
-        let mut segment = SegmentWriter::new(dir, 1, 7, 0);
+        let mut segment = SegmentWriter::new(dir, 1, 7, 0, false);
         let path = segment.path().to_owned();
         segment.open(make_file(&disk, &path).unwrap());
         segment.flush().unwrap();
@@ -198,5 +198,43 @@ mod tests {
         assert!(matches!(syncer.wait(), Some(Done::Turned(Err(_)))));
         assert!(!is_sealed(&*disk, &path).unwrap());
         assert!(syncer.wait().is_none());
+    }
+
+    /// Symptom: chunks that a failed sync had left nowhere were counted as durable. Cause: when an append failed, the
+    /// writer synced what was appended before, and that sync succeeds for a file whose sync has just failed on the
+    /// syncer's thread. Fix: what the syncer is at is settled first.
+    #[test]
+    fn an_append_that_fails_after_a_failed_sync_saves_nothing_of_what_that_was_to_write() {
+        use crate::clock::Clock;
+        use crate::extent::ChunkEnds;
+        use crate::recorder::RecorderConfig;
+        use crate::segment::ChunkPlace;
+        use crate::segments::{RunPlace, Segments};
+        use crate::spool::Spool;
+
+        let (disk, dir) = (FaultyDisk::new(), Path::new("/folder"));
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let config = RecorderConfig { commit_every: std::time::Duration::ZERO, ..RecorderConfig::default() };
+        let spool = Spool::new(shared.clone(), dir);
+        let mut segments = Segments::open(shared, dir, config, 7, spool, Clock::system()).unwrap();
+        let mut run = RunPlace { tag: 3, payload: vec![0xC0; 100].into(), at: None };
+        let mut add = |segments: &mut Segments| {
+            let place = ChunkPlace { run: 0, first_lane: 0, lanes: 1, rows: 1, position: 0, ms: 5 };
+            segments.add_chunk(&mut run, place, &[7; 100], &ChunkEnds::new());
+        };
+        add(&mut segments);
+        segments.flush();
+        disk.set_faults(Faults { fail_syncs: true, ..Faults::default() });
+        let before = disk.operations();
+        segments.commit_if_due();
+        while disk.operations() == before {
+            std::thread::yield_now();
+        }
+        // The sync has failed, or is about to; the next append fails, and later syncs succeed.
+        add(&mut segments);
+        disk.set_faults(Faults { capacity: Some(disk.used()), ..Faults::default() });
+        segments.flush();
+        let status = segments.status(std::time::Duration::ZERO);
+        assert_eq!(status.recorded.lost_chunks, 2, "neither is on the disk");
     }
 }

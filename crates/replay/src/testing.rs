@@ -377,6 +377,7 @@ impl DiskFile for Handle {
 pub struct DrivenRecorder {
     recorder: Arc<Recorder>,
     writer: Writer,
+    ahead_ms: i64,
 }
 
 impl DrivenRecorder {
@@ -392,8 +393,8 @@ impl DrivenRecorder {
         session: u32,
         now: Duration,
     ) -> Result<Self, OpenError> {
-        let (recorder, writer) = Recorder::with_writer(disk, dir, config, session, Clock::Driven(now))?;
-        Ok(Self { recorder: Arc::new(recorder), writer })
+        let (recorder, writer) = Recorder::with_writer(disk, dir, config, session, Clock::Driven(now, 0))?;
+        Ok(Self { recorder: Arc::new(recorder), writer, ahead_ms: 0 })
     }
 
     /// The recorder, for those who begin runs.
@@ -401,9 +402,14 @@ impl DrivenRecorder {
         &self.recorder
     }
 
+    /// From now on the clock on the wall is ahead by so many milliseconds, or behind if they are negative.
+    pub const fn set_wall(&mut self, ahead_ms: i64) {
+        self.ahead_ms = ahead_ms;
+    }
+
     /// Lets the writer do what it has to do at `now`.
     pub fn turn(&mut self, now: Duration) {
-        while self.writer.round_at(now) == Round::Worked {}
+        while self.writer.round_at(now, self.ahead_ms) == Round::Worked {}
     }
 
     /// Has everything coded and counted that was handed over.

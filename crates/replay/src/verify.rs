@@ -33,7 +33,7 @@ pub struct Verification {
 }
 
 impl Replays {
-    /// Verifies every episode, front to back; calls `visit` for each, in no particular order.
+    /// Verifies every episode that a listing has, front to back; calls `visit` for each, in no particular order.
     ///
     /// # Errors
     /// If a file operation fails. What is found goes to `visit`.
@@ -41,6 +41,28 @@ impl Replays {
         &self,
         registry: &Registry,
         mut visit: impl FnMut(Verification),
+    ) -> Result<(), ReadError> {
+        let aside = self.names_set_aside();
+        if aside.is_empty() {
+            return self.verify_chunks(registry, &mut visit);
+        }
+        let mut others = |found: Verification| {
+            if !aside.contains(&found.name) {
+                visit(found);
+            }
+        };
+        self.verify_chunks(registry, &mut others)?;
+        // Of such a name there may be one that is set aside and one that is not: the latter are taken one by one.
+        let mut infos = Vec::new();
+        self.for_each(|info| infos.extend(aside.contains(&info.name).then_some(info)))?;
+        self.verify(&infos, registry, visit)
+    }
+
+    /// Verifies every episode whose chunks are here, set aside or not.
+    fn verify_chunks(
+        &self,
+        registry: &Registry,
+        visit: &mut impl FnMut(Verification),
     ) -> Result<(), ReadError> {
         let mut verifier = Verifier::new(registry);
         let mut relive = Relive::new(registry);
@@ -51,13 +73,20 @@ impl Replays {
                 let number = segment.index.number;
                 self.each_chunk(segment, extent, &mut |run, decoder, offset, header, columns| {
                     let chunk = Chunk { run, header, decoder, columns };
+                    // Of an episode whose beginning is gone only the end is here.
+                    let mut visit = |found: Verification| {
+                        if !self.headless.has(number, header.run, found.name.lane, found.name.number) {
+                            visit(found);
+                        }
+                    };
                     // A chunk that does not decode further is damage that opening the folder lists.
                     if Relive::suits(&chunk) {
                         let unmet = relive.chunk(&chunk, &mut visit).unwrap_or_default();
                         let steps = crate::replays::steps_of(decoder);
                         let info =
                             |at: usize| info_of(run, &decoder.parts[at], number, offset, header, steps);
-                        return apart.extend(unmet.into_iter().map(info));
+                        let infos = unmet.into_iter().map(info);
+                        return apart.extend(infos.filter(|info| !self.is_headless(header, info)));
                     }
                     let infos = crate::replays::infos(run, decoder, number, offset, header);
                     let id = run.run().as_u128();
@@ -69,11 +98,11 @@ impl Replays {
                         }
                     }
                 })?;
-                self.verify_with(&mut verifier, &std::mem::take(&mut apart), &mut visit)?;
+                self.verify_with(&mut verifier, &std::mem::take(&mut apart), visit)?;
             }
         }
-        self.verify_with(&mut verifier, &self.broken_off()?, &mut visit)?;
-        verifier.finish(&mut visit);
+        self.verify_with(&mut verifier, &self.broken_off()?, visit)?;
+        verifier.finish(visit);
         Ok(())
     }
 

@@ -12,12 +12,11 @@ use crate::buffer::{Buffer, EndEvent, UNKNOWN_RETURN};
 use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::encode::Encoder;
-use crate::extent::EndRanges;
+use crate::extent::ChunkEnds;
 use crate::handover::{Doorbell, RunShared};
 use crate::lanes::BlockState;
 use crate::recorder::{OpenError, RecorderConfig, Status};
 use crate::run::{RunHeader, Sampling};
-use crate::run_record::RunInfo;
 use crate::segment::ChunkPlace;
 use crate::segments::{RunPlace, Segments};
 use crate::spool::Spool;
@@ -26,13 +25,15 @@ use crate::spool::Spool;
 #[derive(Debug)]
 pub(crate) enum Command {
     /// A run begins.
-    Begin(Box<RunHeader>, u64, Arc<RunShared>),
+    Begin(Box<RunHeader>, RunPlace, Arc<RunShared>),
     /// Write everything handed over so far, then answer.
     WriteOut(SyncSender<()>),
     /// Make everything handed over so far durable, then answer.
     Sync(SyncSender<()>),
     /// Write everything handed over so far, seal the segment, then answer.
     Seal(SyncSender<()>),
+    /// See whether the disk takes anything, then answer.
+    TryDisk(SyncSender<()>),
     /// Write what was handed over and end.
     Finish,
 }
@@ -65,6 +66,8 @@ struct Run {
     shared: Arc<RunShared>,
     encoder: Encoder,
     place: RunPlace,
+    /// Of the buffer that is being coded.
+    ends: ChunkEnds,
     blocks: BTreeMap<u32, Block>,
 }
 
@@ -72,6 +75,30 @@ struct Run {
 struct Block {
     state: BlockState,
     rows: u64,
+    /// Chunks of the recorder that were lost before its last one was written.
+    lost_chunks: u64,
+    /// Lanes in an episode of which an earlier chunk was lost.
+    headless: u64,
+}
+
+impl Block {
+    fn new(lanes: usize, lost_chunks: u64) -> Self {
+        Self { state: BlockState::new(lanes), rows: 0, lost_chunks, headless: 0 }
+    }
+
+    /// Counts the ends of episodes of which an earlier chunk was lost, given how many chunks were lost until now.
+    fn count_headless(&mut self, first_lane: u32, lost_chunks: u64, ends: &mut ChunkEnds) {
+        if lost_chunks != self.lost_chunks {
+            (self.lost_chunks, self.headless) = (lost_chunks, ends.under_way);
+        }
+        if self.headless != 0 {
+            for end in &ends.each {
+                let lane = 1 << (end.lane - first_lane);
+                ends.headless += u64::from(self.headless & lane != 0);
+                self.headless &= !lane;
+            }
+        }
+    }
 }
 
 impl Writer {
@@ -115,9 +142,9 @@ impl Writer {
     }
 
     /// One round at `now`, by whoever drives a writer whose clock is theirs.
-    pub(crate) fn round_at(&mut self, now: Duration) -> Round {
-        self.segments.drive(now);
-        self.doorbell.drive(now);
+    pub(crate) fn round_at(&mut self, now: Duration, ahead_ms: i64) -> Round {
+        self.segments.drive(now, ahead_ms);
+        self.doorbell.drive(now, ahead_ms);
         self.round()
     }
 
@@ -130,14 +157,15 @@ impl Writer {
             Err(TryRecvError::Disconnected) => Some(Command::Finish),
         };
         self.segments.look();
+        self.segments.look_after_folder();
         self.segments.try_disk_again();
         let waits = self.doorbell.is_held() || self.segments.waits();
         let worked = if command.is_none() && waits { false } else { self.drain() };
         self.segments.flush();
         let idle = command.is_none() && !worked;
         match command {
-            Some(Command::Begin(header, placement, shared)) => {
-                self.runs.push(Run::new(&header, placement, shared));
+            Some(Command::Begin(header, place, shared)) => {
+                self.runs.push(Run::new(&header, place, shared));
                 // What it has brought already was noted before it could be found.
                 self.doorbell.note();
             }
@@ -155,6 +183,11 @@ impl Writer {
             Some(Command::Seal(done)) => {
                 self.segments.commit();
                 self.segments.seal();
+                self.publish(began);
+                let _unheard = done.send(());
+            }
+            Some(Command::TryDisk(done)) => {
+                self.segments.try_disk();
                 self.publish(began);
                 let _unheard = done.send(());
             }
@@ -206,11 +239,7 @@ impl Writer {
 }
 
 impl Run {
-    fn new(header: &RunHeader, placement: u64, shared: Arc<RunShared>) -> Self {
-        let mut info = RunInfo::new(header);
-        info.placement = placement;
-        // A run's header consists of plain values with string keys; nothing in it can fail to serialise.
-        let payload = rmp_serde::to_vec_named(&info).unwrap_or_default();
+    fn new(header: &RunHeader, place: RunPlace, shared: Arc<RunShared>) -> Self {
         Self {
             encoder: Encoder::new(
                 shared.layout.clone(),
@@ -218,7 +247,8 @@ impl Run {
                 &header.autoreset,
             ),
             shared,
-            place: RunPlace { tag: info.tag(), payload: payload.into(), at: None },
+            place,
+            ends: ChunkEnds::new(),
             blocks: BTreeMap::new(),
         }
     }
@@ -227,13 +257,16 @@ impl Run {
     fn write(&mut self, buffer: &mut Buffer, segments: &mut Segments, payload: &mut Vec<u8>) {
         let lanes = buffer.lanes;
         let block = self.blocks.entry(buffer.first_lane);
-        let block = block.or_insert_with(|| Block { state: BlockState::new(lanes), rows: 0 });
+        let block = block.or_insert_with(|| Block::new(lanes, segments.lost_chunks()));
         for (lane, number) in buffer.numbers.drain(..) {
             block.state.table[usize::from(lane)].number = number;
         }
         payload.clear();
-        let mut ends = EndRanges::new();
+        let ends = &mut self.ends;
+        ends.clear();
         let coded = self.encoder.encode(buffer, &mut block.state, payload, |end| ends.add(end));
+        ends.under_way = self.encoder.under_way();
+        block.count_headless(buffer.first_lane, segments.lost_chunks(), ends);
         let place = ChunkPlace {
             run: 0,
             first_lane: buffer.first_lane,
@@ -244,7 +277,7 @@ impl Run {
         };
         block.rows += u64::from(buffer.rows);
         match coded {
-            Ok(true) => segments.add_chunk(&mut self.place, place, payload, &ends),
+            Ok(true) => segments.add_chunk(&mut self.place, place, payload, ends),
             Ok(false) => {}
             Err(_) => segments.lose(1, ends.episodes()),
         }

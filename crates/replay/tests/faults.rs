@@ -12,7 +12,7 @@ use model::{DIR, Dice, Driver, Model, Shape, all, assert_same, record};
 use rollhouse_core::EpisodeName;
 use rollhouse_replay::testing::{Faults, FaultyDisk};
 use rollhouse_replay::{
-    BeginError, OpenError, RecordError, Recorded, Recorder, RecorderConfig, Replays, repair,
+    BeginError, OpenError, ReadError, RecordError, Recorded, Recorder, RecorderConfig, Replays, repair,
 };
 
 fn small_segments() -> RecorderConfig {
@@ -427,6 +427,21 @@ fn the_budget_drops_the_oldest_segments_whole_and_counts_them() {
     let kept: usize = segments(&disk).iter().map(|path| disk.read(path).unwrap().len()).sum();
     assert!(kept as u64 <= config.budget_bytes + config.segment_bytes, "{kept} bytes");
     assert_eq!(kept as u64 + recorded.dropped_bytes, recorded.bytes);
-    let listed = all(&open(&disk));
+    let replays = open(&disk);
+    let listed = all(&replays);
     assert!(!listed.is_empty() && (listed.len() as u64) < recorded.episodes);
+
+    // Symptom: episodes whose first chunks had been dropped were listed with length and return, and could not be
+    // read. Cause: listings looked at the chunk with the end only. Fix: such episodes are counted apart and not listed.
+    for info in &listed {
+        replays.load(info).unwrap_or_else(|error| panic!("listed, but {error}"));
+    }
+    let incomplete = replays.incomplete().unwrap();
+    assert!(incomplete > 0, "episodes were under way when the segment before was sealed");
+    assert_eq!(replays.stats().unwrap().incomplete, incomplete);
+    assert_eq!(replays.count().unwrap(), listed.len() as u64);
+    let first = listed.iter().min_by_key(|info| (info.name.number, info.name.lane)).unwrap().name;
+    let headless = EpisodeName { number: first.number - 1, ..first };
+    let found = replays.find(headless).map(|info| info.name);
+    assert!(matches!(found, Err(ReadError::Incomplete { .. } | ReadError::NoEpisode(_))), "{found:?}");
 }

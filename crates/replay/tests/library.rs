@@ -152,6 +152,9 @@ fn copies_of_an_episode_are_one_episode() {
     for limit in [None, Some(1), Some(7)] {
         assert_eq!(names_of(&library, limit), names_of(&before, limit));
     }
+    let mut verified = 0;
+    library.verify_all(&Registry::builtin(), |found| verified += u64::from(found.ok)).unwrap();
+    assert_eq!(verified, count, "each is verified once");
     for info in Replays::open(Arc::new(disk.clone()), &a).unwrap().list(&Query::default()).unwrap() {
         let found = library.find(info.name).unwrap();
         assert_eq!(found.folder.dir(), Path::new(DIR).join("0"), "the first of equal copies");
@@ -289,7 +292,7 @@ fn folders_are_read_by_name_and_too_many_are_an_error() {
     assert!(library.folders().is_sorted_by(|a, b| a.dir() < b.dir()));
     disk.create_dir(&dir.join("python-more/segments")).unwrap();
     let error = Library::open(Arc::new(disk.clone()), dir).unwrap_err();
-    assert!(matches!(&error, ReadError::TooManyFolders(which) if which == dir), "{error}");
+    assert!(matches!(&error, ReadError::TooManyFolders { dir: which, .. } if which == dir), "{error}");
     assert!(error.to_string().contains("4096"), "{error}");
 }
 

@@ -210,7 +210,7 @@ fn summaries_stand_for_whole_segments() {
     let (mut episodes, mut digests) = (0, 0);
     for number in numbers {
         let file = disk.open(&segment_path(dir, number)).unwrap();
-        let summary = SegmentSummary::read(number, &*file).unwrap();
+        let mut summary = SegmentSummary::read(number, &*file).unwrap();
         assert!(summary.is_whole());
         assert!(!SegmentSummary::read(number + 1, &*file).unwrap().is_whole(), "another number");
         digests += summary.digests(&*file).unwrap().len();
@@ -278,4 +278,30 @@ fn folders_of_a_held_store_count_as_being_written() {
     assert!(refused.to_string().contains("coordinator"), "{refused}");
     drop(lock);
     assert!(!open());
+}
+
+/// What a store set aside is kept where no recorder and no shipper looks, and its number is not used again.
+#[test]
+fn a_segment_that_is_set_aside_is_kept_and_its_number_never_used_again() {
+    let (disk, dir) = (FaultyDisk::new(), Path::new(DIR));
+    seal_every(50, &disk, &Play { lanes: 2, ..Play::new("CartPole-v1", 100) });
+    let recorder = Recorder::open(Arc::new(disk.clone()), dir, spooling()).unwrap();
+    let spool = recorder.spool();
+    let newest = *spool.sealed().last().unwrap();
+    let bytes = disk.read(&segment_path(dir, newest.number)).unwrap();
+    spool.set_aside(newest.number).unwrap();
+    assert!(!spool.sealed().iter().any(|segment| segment.number == newest.number));
+    assert_eq!(spool.aside_bytes().unwrap(), newest.bytes);
+    drop(recorder);
+    let disk = disk.after_power_cut(|_, _| 0);
+    disk.remove(&segment_path(dir, newest.number)).ok();
+    let recorder = Recorder::open(Arc::new(disk.clone()), dir, spooling()).unwrap();
+    play_into(&recorder, &Play { lanes: 2, ..Play::new("CartPole-v1", 20) }, |_, _, _| {});
+    recorder.seal().unwrap();
+    let sealed = recorder.spool().sealed();
+    assert!(sealed.iter().all(|segment| segment.number != newest.number), "{sealed:?}");
+    assert!(sealed.iter().any(|segment| segment.number > newest.number), "{sealed:?}");
+    assert_eq!(recorder.spool().aside_bytes().unwrap(), newest.bytes);
+    let kept = dir.join("quarantine").join(format!("{:010}.seg", newest.number));
+    assert_eq!(disk.read(&kept), Some(bytes));
 }

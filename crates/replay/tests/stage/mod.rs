@@ -48,6 +48,13 @@ impl Play {
     }
 }
 
+/// The run that a play is recorded as.
+pub fn run_of(play: &Play) -> RunId {
+    let high = split_mix64(play.seed ^ play.env.len() as u64);
+    let low = split_mix64(play.seed ^ u64::from(play.env.as_bytes()[0]));
+    RunId::from_u128(u128::from(high) << 64 | u128::from(low))
+}
+
 /// Plays and records; every open episode is cancelled at the end.
 pub fn play(disk: Arc<dyn Disk>, dir: &Path, play: &Play) -> Recorded {
     play_with(disk, dir, RecorderConfig::default(), play, |_, _, _| {})
@@ -79,8 +86,6 @@ pub fn play_into(
     let options = Options::check(&spec.options, &[]).unwrap();
     let lanes = play.lanes;
     let mut env = entry.make_block(&vec![options.clone(); lanes]).unwrap();
-    let run_bits = u128::from(split_mix64(play.seed ^ play.env.len() as u64)) << 64
-        | u128::from(split_mix64(play.seed ^ u64::from(play.env.as_bytes()[0])));
     let schedule = if play.per_episode {
         SeedSchedule::PerEpisode { run_seed: play.seed }
     } else {
@@ -88,7 +93,7 @@ pub fn play_into(
     };
     let run_lanes = play.run_lanes.max(first + lanes as u32);
     let header = RunHeader {
-        run: RunId::from_u128(run_bits),
+        run: run_of(play),
         spec: spec.clone(),
         options: vec![options],
         lanes: run_lanes,

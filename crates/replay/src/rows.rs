@@ -1,0 +1,319 @@
+//! A few bytes of each episode of a segment, side by side: what queries select and sort by.
+//!
+//! They lie in a file beside the segments, chunk by chunk as the episodes ended, so that a query goes through millions
+//! of them without decoding a chunk; the chunks of those it selects are read afterwards. It is a part of the catalogue:
+//! a file that is missing or does not have an extent's checksum costs reading that extent.
+//!
+//! ```text
+//! chunk:    offset u32, run u32, first lane u32, episodes u32, lanes (a byte each),
+//!           numbers, lengths, starts (columns), returns, outcomes
+//! column:   least u64, most u64, width u8 (0, 1, 2, 4 or 8), differences from the least
+//! returns:  u8: 0 each is its length, 1 minus its length, 2 an f64 each
+//! outcomes: u8 code of all, or 255 and a byte each
+//! ```
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::codec::{Cursor, Malformed};
+use crate::disk::Disk;
+use crate::extent::{EndFacts, Extent};
+use crate::index::read_range;
+use crate::limits::MAX_ROWS_BYTES;
+
+/// Where the rows of an extent stand in the file of their segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RowsPlace {
+    at: u64,
+    bytes: u32,
+    crc: u32,
+}
+
+/// Packs the rows of a segment.
+#[derive(Debug, Default)]
+pub(crate) struct RowsWriter {
+    bytes: Vec<u8>,
+    /// Where each extent's begin.
+    extents: Vec<usize>,
+    /// There are more than [`MAX_ROWS_BYTES`]: none are kept.
+    too_many: bool,
+}
+
+impl RowsWriter {
+    /// Adds a chunk at `offset` of the segment, in which `ends` happened; `extents` as many extents begun so far.
+    pub(crate) fn chunk(
+        &mut self,
+        extents: usize,
+        offset: u64,
+        run: u32,
+        first_lane: u32,
+        ends: &[EndFacts],
+    ) {
+        self.extents.resize(extents, self.bytes.len());
+        if ends.is_empty() || self.too_many {
+            return;
+        }
+        if self.bytes.len() > MAX_ROWS_BYTES {
+            (self.too_many, self.bytes) = (true, Vec::new());
+            return;
+        }
+        let out = &mut self.bytes;
+        for word in [offset as u32, run, first_lane, ends.len() as u32] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        out.extend(ends.iter().map(|end| (end.lane - first_lane) as u8));
+        put_column(out, ends, |end| end.number);
+        put_column(out, ends, |end| end.length);
+        put_column(out, ends, |end| end.started_ms);
+        let is = |sign: f64| {
+            ends.iter().all(|end| end.total_reward.to_bits() == (sign * end.length as f64).to_bits())
+        };
+        if is(1.0) {
+            out.push(RETURN_LENGTH);
+        } else if is(-1.0) {
+            out.push(RETURN_MINUS_LENGTH);
+        } else {
+            out.push(RETURN_EACH);
+            out.extend(ends.iter().flat_map(|end| end.total_reward.to_le_bytes()));
+        }
+        let first = ends.first().map_or(0, |end| end.outcome);
+        if ends.iter().all(|end| end.outcome == first) {
+            out.push(first);
+        } else {
+            out.push(OUTCOME_EACH);
+            out.extend(ends.iter().map(|end| end.outcome));
+        }
+    }
+
+    /// Notes in the segment's extents where their rows stand; gives the bytes of its file.
+    pub(crate) fn finish(mut self, extents: &mut [Extent]) -> Vec<u8> {
+        self.extents.resize(extents.len() + 1, self.bytes.len());
+        if !self.too_many {
+            for (extent, place) in extents.iter_mut().zip(self.extents.windows(2)) {
+                let bytes = &self.bytes[place[0]..place[1]];
+                let crc = crc32c::crc32c(bytes);
+                extent.rows = Some(RowsPlace { at: place[0] as u64, bytes: bytes.len() as u32, crc });
+            }
+        }
+        self.bytes
+    }
+}
+
+fn put_column(out: &mut Vec<u8>, ends: &[EndFacts], value: impl Fn(&EndFacts) -> u64) {
+    let (mut least, mut most) = (u64::MAX, 0);
+    for value in ends.iter().map(&value) {
+        (least, most) = (least.min(value), most.max(value));
+    }
+    out.extend_from_slice(&least.to_le_bytes());
+    out.extend_from_slice(&most.to_le_bytes());
+    let rest = ends.iter().map(|end| value(end) - least);
+    match most - least {
+        0 => out.push(0),
+        1..=0xFF => {
+            out.push(1);
+            out.extend(rest.map(|value| value as u8));
+        }
+        0x100..=0xFFFF => {
+            out.push(2);
+            out.extend(rest.flat_map(|value| (value as u16).to_le_bytes()));
+        }
+        0x1_0000..=0xFFFF_FFFF => {
+            out.push(4);
+            out.extend(rest.flat_map(|value| (value as u32).to_le_bytes()));
+        }
+        _ => {
+            out.push(8);
+            out.extend(rest.flat_map(u64::to_le_bytes));
+        }
+    }
+}
+
+/// The rows of one chunk.
+#[derive(Debug)]
+pub(crate) struct RowChunk<'a> {
+    /// Where the chunk stands in its segment.
+    pub(crate) offset: u64,
+    /// Index of its run in the segment.
+    pub(crate) run: u32,
+    pub(crate) first_lane: u32,
+    lanes: &'a [u8],
+    pub(crate) numbers: Column<'a>,
+    pub(crate) lengths: Column<'a>,
+    pub(crate) started: Column<'a>,
+    returns: Returns<'a>,
+    outcomes: Result<u8, &'a [u8]>,
+}
+
+/// Whole numbers, packed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Column<'a> {
+    pub(crate) least: u64,
+    pub(crate) most: u64,
+    width: u8,
+    bytes: &'a [u8],
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Returns<'a> {
+    Length,
+    MinusLength,
+    Each(&'a [u8]),
+}
+
+impl<'a> RowChunk<'a> {
+    /// Takes apart the rows of an extent.
+    pub(crate) fn all(bytes: &'a [u8]) -> Result<Vec<Self>, Malformed> {
+        let mut cursor = Cursor::new(bytes);
+        let mut chunks = Vec::new();
+        while cursor.left() > 0 {
+            chunks.push(Self::next(&mut cursor)?);
+        }
+        Ok(chunks)
+    }
+
+    fn next(cursor: &mut Cursor<'a>) -> Result<Self, Malformed> {
+        let what = "rows of the catalogue";
+        let (offset, run) = (cursor.u32(what)?, cursor.u32(what)?);
+        let (first_lane, count) = (cursor.u32(what)?, cursor.u32(what)? as usize);
+        let lanes = cursor.take(count, what)?;
+        let numbers = Column::read(cursor, count)?;
+        let lengths = Column::read(cursor, count)?;
+        let started = Column::read(cursor, count)?;
+        let returns = match cursor.u8(what)? {
+            RETURN_LENGTH => Returns::Length,
+            RETURN_MINUS_LENGTH => Returns::MinusLength,
+            _ => Returns::Each(cursor.take(count.saturating_mul(8), what)?),
+        };
+        let outcomes = match cursor.u8(what)? {
+            OUTCOME_EACH => Err(cursor.take(count, what)?),
+            all => Ok(all),
+        };
+        Ok(Self {
+            offset: offset.into(),
+            run,
+            first_lane,
+            lanes,
+            numbers,
+            lengths,
+            started,
+            returns,
+            outcomes,
+        })
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.lanes.len()
+    }
+
+    pub(crate) fn lane(&self, at: usize) -> u32 {
+        self.first_lane.wrapping_add(u32::from(self.lanes[at]))
+    }
+
+    /// The sum of rewards as it was recorded.
+    #[inline]
+    pub(crate) fn total_reward(&self, at: usize) -> f64 {
+        match self.returns {
+            Returns::Length => self.lengths.get(at) as f64,
+            Returns::MinusLength => -(self.lengths.get(at) as f64),
+            Returns::Each(bytes) => bytes.as_chunks().0.get(at).map_or(f64::NAN, |b| f64::from_le_bytes(*b)),
+        }
+    }
+
+    /// Smallest and largest return; `None` where that would have to be looked for.
+    pub(crate) const fn returns(&self) -> Option<(f64, f64)> {
+        let (least, most) = (self.lengths.least as f64, self.lengths.most as f64);
+        match self.returns {
+            Returns::Length => Some((least, most)),
+            Returns::MinusLength => Some((-most, -least)),
+            Returns::Each(_) => None,
+        }
+    }
+
+    /// The outcome's code.
+    #[inline]
+    pub(crate) fn outcome(&self, at: usize) -> u8 {
+        match self.outcomes {
+            Ok(all) => all,
+            Err(each) => each.get(at).copied().unwrap_or(OUTCOME_EACH),
+        }
+    }
+
+    /// The code of all outcomes, if they are the same.
+    pub(crate) fn only_outcome(&self) -> Option<u8> {
+        self.outcomes.ok()
+    }
+}
+
+impl<'a> Column<'a> {
+    fn read(cursor: &mut Cursor<'a>, count: usize) -> Result<Self, Malformed> {
+        let what = "column of the catalogue";
+        let (least, most, width) = (cursor.u64(what)?, cursor.u64(what)?, cursor.u8(what)?);
+        if !matches!(width, 0 | 1 | 2 | 4 | 8) {
+            return Err(Malformed(what));
+        }
+        let bytes = cursor.take(count.saturating_mul(width.into()), what)?;
+        Ok(Self { least, most, width, bytes })
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, at: usize) -> u64 {
+        let rest = match self.width {
+            0 => 0,
+            1 => u64::from(self.bytes[at]),
+            2 => self.bytes.as_chunks().0.get(at).map_or(0, |b| u64::from(u16::from_le_bytes(*b))),
+            4 => self.bytes.as_chunks().0.get(at).map_or(0, |b| u64::from(u32::from_le_bytes(*b))),
+            _ => self.bytes.as_chunks().0.get(at).map_or(0, |b| u64::from_le_bytes(*b)),
+        };
+        self.least.wrapping_add(rest)
+    }
+}
+
+/// Where the files with rows of a folder lie.
+pub(crate) fn rows_dir(dir: &Path) -> PathBuf {
+    dir.join("rows")
+}
+
+/// The file with what queries need of the episodes of segment `number` in the folder `dir`.
+pub fn rows_path(dir: &Path, number: u64) -> PathBuf {
+    rows_dir(dir).join(format!("{number:010}.rows"))
+}
+
+/// Keeps the rows of segment `number` of the folder `dir`; not durable.
+pub(crate) fn store(dir: &Path, number: u64, rows: &[u8]) -> io::Result<()> {
+    let path = rows_path(dir, number);
+    let new = path.with_extension("new");
+    fs::create_dir_all(rows_dir(dir))?;
+    fs::write(&new, rows)?;
+    fs::rename(&new, &path)
+}
+
+/// Removes the rows of segments that are not in `present`, which is ascending.
+pub(crate) fn retain(dir: &Path, present: &[u64]) {
+    for entry in fs::read_dir(rows_dir(dir)).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_suffix(".rows")?.parse().ok());
+        if number.is_none_or(|number: u64| present.binary_search(&number).is_err()) {
+            // A file more costs its bytes and nothing else.
+            let _gone = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Reads the rows of an extent of segment `number`; `None` if they are not there as they were written.
+pub(crate) fn load(disk: &dyn Disk, dir: &Path, number: u64, extent: &Extent) -> Option<Vec<u8>> {
+    let RowsPlace { at, bytes, crc } = extent.rows?;
+    if bytes as usize > 2 * MAX_ROWS_BYTES {
+        return None;
+    }
+    let file = disk.open(&rows_path(dir, number)).ok()?;
+    let rows = read_range(&*file, at, at.checked_add(bytes.into())?).ok()?;
+    (rows.len() == bytes as usize && crc32c::crc32c(&rows) == crc).then_some(rows)
+}
+
+const RETURN_LENGTH: u8 = 0;
+const RETURN_MINUS_LENGTH: u8 = 1;
+const RETURN_EACH: u8 = 2;
+const OUTCOME_EACH: u8 = 255;

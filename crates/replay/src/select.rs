@@ -1,0 +1,312 @@
+//! Selecting the first episodes of a query's order without reading the others.
+//!
+//! Extents are looked at best first, and no more once the worst of those selected is better than what they can have. Of
+//! an extent the packed rows are gone through where there are any ([`rows`](crate::rows)), else its chunks.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use rollhouse_core::Outcome;
+
+use crate::buffer::UNKNOWN_RETURN;
+use crate::copies::Copies;
+use crate::episode::EpisodeInfo;
+use crate::extent::Extent;
+use crate::index::decoder_of;
+use crate::order::{Facts, Rank};
+use crate::query::{Query, SortKey};
+use crate::replays::{ReadError, Replays, Segment, infos, read_record};
+use crate::rows::{self, RowChunk};
+
+/// The episodes of several folders that a query asks for, each with the place of its folder among `folders`. Of episodes
+/// that several have, the copy that counts is given.
+pub(crate) fn select(
+    folders: &[&Replays],
+    query: &Query,
+    copies: &Copies<'_>,
+) -> Result<Vec<(usize, EpisodeInfo)>, ReadError> {
+    let mut selection = Selection { query, copies, heap: BinaryHeap::new() };
+    if query.limit == Some(0) {
+        return Ok(Vec::new());
+    }
+    for (folder, info) in copies.chosen() {
+        selection.offer_info(folder, info.clone());
+    }
+    let mut extents = Vec::new();
+    for (folder, replays) in folders.iter().enumerate() {
+        for segment in replays.segments.values() {
+            let candidates = segment.index.extents.iter().filter(|extent| query.may_match(segment, extent));
+            extents
+                .extend(candidates.map(|extent| (query.ranks_of(segment, extent), folder, segment, extent)));
+        }
+        for info in replays.broken_off()?.into_iter().filter(|info| !copies.have(info)) {
+            selection.offer_info(folder, info);
+        }
+    }
+    extents.sort_by_key(|(ranks, ..)| ranks.0);
+    for ((first, last), folder, segment, extent) in extents {
+        if !selection.takes(first) {
+            break;
+        }
+        if query.after.is_none_or(|after| last > after) {
+            selection.extent(folder, folders[folder], segment, extent)?;
+        }
+    }
+    selection.read(folders)
+}
+
+struct Selection<'a> {
+    query: &'a Query,
+    copies: &'a Copies<'a>,
+    /// The largest is the worst.
+    heap: BinaryHeap<Selected>,
+}
+
+/// An episode in the query's order.
+#[derive(Debug)]
+struct Selected {
+    rank: Rank,
+    /// Tells copies of an episode apart.
+    folder: usize,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    Known(Box<EpisodeInfo>),
+    /// Where the chunk stands in which it ended; its lane and number.
+    Row {
+        segment: u64,
+        offset: u64,
+        lane: u32,
+        number: u64,
+    },
+}
+
+impl Selection<'_> {
+    /// Whether something of that rank would be among the first.
+    fn takes(&self, rank: Rank) -> bool {
+        self.query.limit.is_none_or(|limit| self.heap.len() < limit)
+            || self.heap.peek().is_some_and(|worst| rank <= worst.rank)
+    }
+
+    fn offer(&mut self, selected: Selected) {
+        if self.query.after.is_some_and(|after| selected.rank <= after) {
+            return;
+        }
+        if self.query.limit.is_none_or(|limit| self.heap.len() < limit) {
+            self.heap.push(selected);
+        } else if let Some(mut worst) = self.heap.peek_mut()
+            && selected < *worst
+        {
+            *worst = selected;
+        }
+    }
+
+    fn offer_info(&mut self, folder: usize, info: EpisodeInfo) {
+        if self.query.matches(&info) {
+            let rank = self.query.sort.rank_of(&info);
+            self.offer(Selected { rank, folder, source: Source::Known(Box::new(info)) });
+        }
+    }
+
+    fn extent(
+        &mut self,
+        folder: usize,
+        replays: &Replays,
+        segment: &Segment,
+        extent: &Extent,
+    ) -> Result<(), ReadError> {
+        let packed = replays.rows(segment, extent);
+        match packed.as_deref().map(RowChunk::all) {
+            Some(Ok(chunks)) => {
+                chunks.iter().for_each(|chunk| self.chunk(folder, replays, segment, chunk));
+                Ok(())
+            }
+            _ => replays.read_extent(segment, extent, &mut |info| {
+                if !self.copies.have(&info) {
+                    self.offer_info(folder, info);
+                }
+            }),
+        }
+    }
+
+    /// Offers the rows of a chunk.
+    fn chunk(&mut self, folder: usize, replays: &Replays, segment: &Segment, chunk: &RowChunk<'_>) {
+        let Some(info) = segment.runs.get(&chunk.run) else { return };
+        let Query { min_return, sort, .. } = *self.query;
+        let run = info.run().as_u128();
+        let matches = |code: u8| Outcome::from_code(code).is_some_and(|o| self.query.is_of_outcome(o));
+        let returns = chunk.returns();
+        let too_small = min_return.zip(returns).is_some_and(|(least, (_, most))| most < least);
+        if too_small || !self.query.is_of_run(info) || chunk.only_outcome().is_some_and(|o| !matches(o)) {
+            return;
+        }
+        let (first, last) = sort.ranks_between(&bound(run, chunk, false), &bound(run, chunk, true));
+        let unknown = sort.key == SortKey::Return && returns.is_none();
+        if !unknown && (!self.takes(first) || self.query.after.is_some_and(|after| last <= after)) {
+            return;
+        }
+        let number_of = segment.index.number;
+        let shared = self.copies.has_run(run);
+        let headless = replays.headless.is_in(number_of);
+        for at in 0..chunk.len() {
+            let total = chunk.total_reward(at);
+            let known = total.to_bits() != UNKNOWN_RETURN.to_bits();
+            if min_return.is_some_and(|least| !(known && total >= least)) {
+                continue;
+            }
+            let (lane, number) = (chunk.lane(at), chunk.numbers.get(at));
+            let facts = Facts {
+                run,
+                lane,
+                number,
+                length: chunk.lengths.get(at),
+                total_reward: Some(total).filter(|_| known),
+                started_ms: chunk.started.get(at),
+            };
+            let rank = sort.rank(&facts);
+            if !self.takes(rank)
+                || (self.query.outcome.is_some() && !matches(chunk.outcome(at)))
+                || (headless && replays.headless.has(number_of, chunk.run, lane, number))
+                || (shared && self.copies.has(run, lane, number))
+            {
+                continue;
+            }
+            let source = Source::Row { segment: number_of, offset: chunk.offset, lane, number };
+            self.offer(Selected { rank, folder, source });
+        }
+    }
+
+    /// Reads what is listed of those selected: of each chunk in which some ended once.
+    fn read(self, folders: &[&Replays]) -> Result<Vec<(usize, EpisodeInfo)>, ReadError> {
+        let selected = self.heap.into_sorted_vec();
+        let mut found: Vec<Option<(usize, EpisodeInfo)>> = Vec::new();
+        found.resize_with(selected.len(), || None);
+        let mut rows = Vec::new();
+        for (at, selected) in selected.into_iter().enumerate() {
+            match selected.source {
+                Source::Known(info) => found[at] = Some((selected.folder, *info)),
+                Source::Row { segment, offset, lane, number } => {
+                    rows.push(((selected.folder, segment, offset), lane, number, at));
+                }
+            }
+        }
+        rows.sort_unstable();
+        for of_chunk in rows.chunk_by(|a, b| a.0 == b.0) {
+            let Some(&((folder, segment, offset), ..)) = of_chunk.first() else { continue };
+            for info in folders[folder].ended_at(segment, offset)? {
+                let wanted = of_chunk.iter().find(|row| (row.1, row.2) == (info.name.lane, info.name.number));
+                if let Some(&(.., at)) = wanted {
+                    found[at] = Some((folder, info));
+                }
+            }
+        }
+        Ok(found.into_iter().flatten().collect())
+    }
+}
+
+/// The smallest facts of a chunk's rows, or the largest.
+fn bound(run: u128, chunk: &RowChunk<'_>, most: bool) -> Facts {
+    let side = |column: &rows::Column<'_>| if most { column.most } else { column.least };
+    Facts {
+        run,
+        lane: chunk.first_lane.saturating_add(if most { 63 } else { 0 }),
+        number: side(&chunk.numbers),
+        length: side(&chunk.lengths),
+        total_reward: chunk.returns().map(|(low, high)| if most { high } else { low }),
+        started_ms: side(&chunk.started),
+    }
+}
+
+impl Query {
+    fn may_match(&self, segment: &Segment, extent: &Extent) -> bool {
+        let mut runs = extent.runs.iter().filter_map(|run| segment.runs.get(run));
+        let mut outcomes = Outcome::ALL.iter().zip(&extent.outcomes).filter(|(_, count)| **count > 0);
+        extent.episodes() > 0
+            && runs.any(|run| self.is_of_run(run))
+            && outcomes.any(|(outcome, _)| self.is_of_outcome(*outcome))
+            && self.min_return.is_none_or(|least| extent.returns.1 >= least)
+    }
+
+    /// Bounds of the ranks of an extent's episodes.
+    fn ranks_of(&self, segment: &Segment, extent: &Extent) -> (Rank, Rank) {
+        let runs = || extent.runs.iter().filter_map(|run| Some(segment.runs.get(run)?.run().as_u128()));
+        let (Some(first), Some(last)) = (runs().min(), runs().max()) else {
+            return (Rank::LEAST, Rank::MOST);
+        };
+        // A return that is not a number could rank anywhere.
+        if self.sort.key == SortKey::Return && extent.odd {
+            return (Rank::LEAST, Rank::MOST);
+        }
+        let facts = |run, lane, number, length, total, started_ms| Facts {
+            run,
+            lane,
+            number,
+            length,
+            total_reward: Some(total),
+            started_ms,
+        };
+        let least = facts(
+            first,
+            extent.lanes.0,
+            extent.numbers.0,
+            extent.lengths.0,
+            extent.returns.0,
+            extent.started_ms.0,
+        );
+        let most = facts(
+            last,
+            extent.lanes.1,
+            extent.numbers.1,
+            extent.lengths.1,
+            extent.returns.1,
+            extent.started_ms.1,
+        );
+        self.sort.ranks_between(&least, &most)
+    }
+}
+
+impl Replays {
+    fn rows(&self, segment: &Segment, extent: &Extent) -> Option<Vec<u8>> {
+        if self.lists_a_part(segment) {
+            return None;
+        }
+        rows::load(&*self.disk, self.dir(), segment.index.number, extent)
+    }
+
+    /// The episodes that ended in the chunk at a place; none if no intact one stands there.
+    fn ended_at(&self, number: u64, offset: u64) -> Result<Vec<EpisodeInfo>, ReadError> {
+        let Some(segment) = self.segments.get(&number) else { return Ok(Vec::new()) };
+        let file = self.file(number)?;
+        let Some((header, payload)) = read_record(&*file, offset) else { return Ok(Vec::new()) };
+        let Some(run) = segment.runs.get(&header.run).filter(|run| run.tag() == header.tag) else {
+            return Ok(Vec::new());
+        };
+        let mut decoder = decoder_of(run);
+        match decoder.decode(&header, &payload) {
+            Ok(_) => Ok(infos(run, &decoder, number, offset, &header).collect()),
+            Err(_) => Ok(Vec::new()),
+        }
+    }
+}
+
+impl Ord for Selected {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.rank, self.folder).cmp(&(other.rank, other.folder))
+    }
+}
+
+impl PartialOrd for Selected {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Selected {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Selected {}
