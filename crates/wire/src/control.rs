@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use rollhouse_core::msgpack::{self, DecodeError};
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{MAX_CONTROL_BYTES, MAX_CONTROL_DEPTH};
+use crate::limits::MAX_CONTROL_BYTES;
 
 /// Appends a message with its length word to `out`.
 ///
@@ -17,7 +18,7 @@ pub fn encode<T: Serialize>(message: &T, out: &mut Vec<u8>) -> Result<(), Contro
     let bytes = out.len() - start - 4;
     let failed = match written {
         Err(error) => Some(ControlError::Encode(error)),
-        Ok(()) if bytes > MAX_CONTROL_BYTES => Some(ControlError::TooLong { bytes }),
+        Ok(()) if bytes > MAX_CONTROL_BYTES => Some(ControlError::TooLong { bytes, most: MAX_CONTROL_BYTES }),
         Ok(()) => None,
     };
     if let Some(error) = failed {
@@ -31,31 +32,33 @@ pub fn encode<T: Serialize>(message: &T, out: &mut Vec<u8>) -> Result<(), Contro
 /// How many bytes follow a length word.
 ///
 /// # Errors
-/// If they are more than [`MAX_CONTROL_BYTES`]: nothing is to be allocated for them.
-pub fn length(word: [u8; 4]) -> Result<usize, ControlError> {
-    let bytes = u32::from_le_bytes(word) as usize;
-    if bytes > MAX_CONTROL_BYTES { Err(ControlError::TooLong { bytes }) } else { Ok(bytes) }
+/// If they are more than `most`, which is at most [`MAX_CONTROL_BYTES`]: nothing is to be allocated for them.
+pub fn length(word: [u8; 4], most: usize) -> Result<usize, ControlError> {
+    let (bytes, most) = (u32::from_le_bytes(word) as usize, most.min(MAX_CONTROL_BYTES));
+    if bytes > most { Err(ControlError::TooLong { bytes, most }) } else { Ok(bytes) }
 }
 
 /// Reads a message without its length word. Unknown fields are ignored.
 ///
 /// # Errors
-/// If it is no msgpack, is nested deeper than [`MAX_CONTROL_DEPTH`], lacks a field or has bytes left over.
+/// If it is longer than [`MAX_CONTROL_BYTES`], and as [`msgpack::decode`].
 pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ControlError> {
-    let mut reader = rmp_serde::Deserializer::new(bytes);
-    reader.set_max_depth(MAX_CONTROL_DEPTH);
-    let message = T::deserialize(&mut reader).map_err(ControlError::Decode)?;
-    let left = reader.get_ref().len();
-    if left > 0 { Err(ControlError::LeftOver { bytes: left }) } else { Ok(message) }
+    msgpack::decode(bytes, MAX_CONTROL_BYTES).map_err(|error| match error {
+        DecodeError::TooLong { bytes, limit } => ControlError::TooLong { bytes, most: limit },
+        DecodeError::Malformed(error) => ControlError::Decode(error),
+        DecodeError::LeftOver { bytes } => ControlError::LeftOver { bytes },
+    })
 }
 
 /// Why a control message could not be written or read.
 #[derive(Debug)]
 pub enum ControlError {
-    /// Longer than [`MAX_CONTROL_BYTES`].
+    /// Longer than it may be.
     TooLong {
         /// Its bytes.
         bytes: usize,
+        /// The most that are taken.
+        most: usize,
     },
     /// It cannot be written as msgpack.
     Encode(rmp_serde::encode::Error),
@@ -71,8 +74,8 @@ pub enum ControlError {
 impl fmt::Display for ControlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooLong { bytes } => {
-                write!(f, "a control message of {bytes} bytes, at most {MAX_CONTROL_BYTES} are taken")
+            Self::TooLong { bytes, most } => {
+                write!(f, "a control message of {bytes} bytes, at most {most} are taken")
             }
             Self::Encode(_) => f.write_str("a control message cannot be written"),
             Self::Decode(error) => write!(f, "a control message cannot be read: {error}"),

@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | quinn's endpoint and connection drivers | the runtime the [`Listener`] or [`Dialer`] was first used in | connections are lost, peers see silence | the connections end with the error |
 //! | one per handshake, in [`Listener`] | the same | the stranger is refused | he is turned away and counted |
+//! | one per dialled connection, which looks whether the peer's port is closed | the same | nothing is lost | it ends with its connection |
 //! | one per request being read, in [`Requests`] | the same | its stream is given up | the connection is closed with the reason |
 
 mod commands;
@@ -16,6 +17,7 @@ mod gate;
 mod listener;
 mod lost;
 mod peer;
+mod port;
 mod requests;
 mod reset_key;
 mod settings;
@@ -29,6 +31,7 @@ pub use frames::{FrameFault, FrameReader, FrameWriter};
 pub use listener::{Arrival, ArrivalCounts, Authenticate, BindError, Listener, TurnedAway, TurnedAwayReason};
 pub use lost::{CloseCode, ConnectionLost, MAX_REASON_BYTES, StreamLost};
 pub use peer::{Credential, Peer, Stranger};
+pub use port::port_is_closed;
 pub use requests::{REQUEST_DEADLINE, Refused, Requests, Responder};
 pub use reset_key::ResetKey;
 pub use settings::{Effective, LARGEST_DATAGRAM, Path, Settings};

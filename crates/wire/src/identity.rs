@@ -6,14 +6,17 @@
 
 mod authority;
 mod files;
+mod peer_certificate;
 mod reload;
 mod tls;
 mod trust;
 mod validity;
 
 pub use authority::{AuthorityError, CA_CERTIFICATE, CA_KEY, CertificateAuthority, Issued};
-pub(crate) use files::{Readers, Stamp, read as read_file, replace as replace_file};
-pub use reload::{CertificateFiles, Identity, IdentityFileError, Trust};
+pub(crate) use files::{Kept, Stamp, read as read_file};
+pub use files::{Readers, replace as replace_file};
+pub use peer_certificate::PeerCertificate;
+pub use reload::{CertificateFiles, Identity, IdentityFileError, ShownCertificate, Trust, show_certificates};
 pub(crate) use tls::{client as tls_client, server as tls_server};
 pub(crate) use trust::Side;
 pub use trust::{Certified, Expected, Fingerprint, FingerprintError, IdentityError, is_name};

@@ -10,6 +10,7 @@
 //! | thread or task | runs on | on cancel | on error |
 //! |---|---|---|---|
 //! | handshake | the listener's runtime | given up | counted as turned away |
+//! | port | the dialler's runtime, one per connection: looks whether the peer's port is closed | a peer whose process has ended is waited for as a silent one is | ends with its connection |
 //! | reading of a request | its connection's task | given up | its stream ends |
 //!
 //! Not a goal: deciding anything. Who may join, where lanes go and when to try again is decided by the crates
@@ -38,6 +39,7 @@ mod session;
 mod sidecar;
 mod status;
 mod store;
+mod store_query;
 #[cfg(test)]
 mod test_folder;
 mod token;
@@ -52,20 +54,20 @@ pub use endpoint::{
     Connection, ConnectionLost, Credential, DialError, Dialer, Eagerness, Effective, EnvelopeFault,
     EnvelopeReader, EnvelopeWriter, FrameFault, FrameReader, FrameWriter, LARGEST_DATAGRAM, LinkFigures,
     Listener, MAX_REASON_BYTES, Path, Peer, REQUEST_DEADLINE, Refused, Requests, ResetKey, Responder,
-    Settings, Stranger, StreamLost, TurnedAway, TurnedAwayReason,
+    Settings, Stranger, StreamLost, TurnedAway, TurnedAwayReason, port_is_closed,
 };
 pub use failpoint::failpoint;
 pub use frame::{FrameError, FrameHeader, FrameKind, HEADER_BYTES};
 pub use identity::{
     AuthorityError, CA_CERTIFICATE, CA_KEY, CertificateAuthority, CertificateFiles, Certified, Expected,
-    Fingerprint, FingerprintError, Identity, IdentityError, IdentityFileError, Issued, Trust, Validity,
-    is_name,
+    Fingerprint, FingerprintError, Identity, IdentityError, IdentityFileError, Issued, PeerCertificate,
+    Readers, ShownCertificate, Trust, Validity, is_name, replace_file, show_certificates,
 };
 pub use ids::{Incarnation, Secret, SessionId};
 pub use layout::{ActionPlaces, BatchPlaces, ColumnBuffer, FrameLayout, column_bytes, column_bytes_mut};
 pub use member::{
     EndCause, Heartbeat, HeartbeatTaken, NodeLoad, Register, Registered, SessionCounts, SessionEnd,
-    SessionReport,
+    SessionReport, Takes, Unfit,
 };
 pub use past::{PastError, PastEvent, PastRecord, put_past, put_played, read_past};
 pub use pool::{
@@ -80,10 +82,11 @@ pub use session::{Attach, AttachMemory, Attached, CloseSession, MemoryAttached, 
 pub use sidecar::{BEGAN_BYTES, Began, LostLane, Notes, ResetLanes};
 pub use status::{
     ClusterStatus, Drain, GoneSession, NodeList, NodeState, NodeStatus, PoolStatus, SessionList,
-    SessionStatus, StoreStatus,
+    SessionStatus, StoreStatus, Undrain,
 };
 pub use store::{
     Ship, Shipped, StoreData, StoreEntry, StoreList, StoreListing, StoreRead, StoreRepair, StoreRepaired,
 };
-pub use token::{MAX_TOKENS, NewToken, TokenFileError, TokenRecord, TokenRefused, TokenStore};
+pub use store_query::{StoreCount, StoreDamage, StoreEpisode, StoreEpisodes, StoreQuery, StoreStats};
+pub use token::{MAX_TOKENS, NewToken, TokenFileError, TokenRecord, TokenRefused, TokenStore, Tokens};
 pub use version::{ALPN, OLDEST_VERSION, VERSION, Versions};

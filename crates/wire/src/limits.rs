@@ -1,10 +1,15 @@
 //! Every bound of the protocol, by name.
 
+pub use rollhouse_core::limits::{MAX_CONTROL_DEPTH, MAX_NAME_BYTES};
+
 /// Bytes of one control message, its length word not counted. The largest is the list of a pool's grants:
 /// 4,096 of them take about 700 KB.
 pub const MAX_CONTROL_BYTES: usize = 1 << 20;
-/// How deep the maps and lists of one message may be nested; our own stay under 10.
-pub const MAX_CONTROL_DEPTH: usize = 32;
+/// Bytes of one control message of somebody who is not known: a hello with the longest token, and what shows a session's
+/// secret.
+pub const MAX_STRANGER_BYTES: usize = 4 << 10;
+/// Streams that somebody who is not known may have open.
+pub const MAX_STRANGER_STREAMS: usize = 16;
 /// Bytes of the columns of one frame: 65,536 lanes of 4 KiB.
 pub const MAX_FRAME_BYTES: usize = 256 << 20;
 /// Bytes of a frame's sidecar.
@@ -16,16 +21,22 @@ pub const MAX_COMMAND_BYTES: usize = 128 << 10;
 pub const MAX_METHOD_BYTES: usize = 64;
 /// Commands of one session that a client has unanswered at a time.
 pub const MAX_OUTSTANDING_COMMANDS: usize = 64;
+/// Certificates of one chain: the holder's, its authority's, and a few between them.
+pub const MAX_CHAIN: usize = 8;
 /// Sessions one pool may be split into.
 pub const MAX_POOL_SESSIONS: usize = 4096;
-/// Bytes of a name: of a node, a token, a label or its value.
-pub const MAX_NAME_BYTES: usize = 128;
 /// Labels of a node, and labels a pool may ask for.
 pub const MAX_LABELS: usize = 32;
 /// Entries of one answer to `store_list`; of the longest names they stay within a control message.
 pub const MAX_STORE_ENTRIES: usize = 4096;
 /// Bytes of a segment that a node may ship: the largest it records with.
 pub const MAX_SHIP_BYTES: u64 = 256 << 20;
+/// Episodes of one answer to `store_query`.
+pub const MAX_STORE_EPISODES: usize = 1000;
+/// Bytes of the episodes of one answer to `store_query`; the first is given whatever it takes.
+pub const MAX_STORE_PAGE_BYTES: usize = 512 << 10;
+/// Damaged stretches that an answer to `store_stats` names.
+pub const MAX_STORE_DAMAGE: usize = 1000;
 /// Bytes that one `store_read` may ask for.
 pub const MAX_STORE_READ_BYTES: usize = 4 << 20;
 /// Sessions whose changes one heartbeat tells: at up to 600 bytes each, and with the ends it tells, they stay within

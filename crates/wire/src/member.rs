@@ -57,6 +57,33 @@ pub struct Heartbeat {
     pub changes: Changes,
     /// Sessions that ended and whose end the coordinator has not acknowledged yet.
     pub ended: Vec<SessionEnd>,
+    /// What keeps it from taking sessions, if something does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfit: Option<Unfit>,
+    /// Whether it takes no new sessions and ends when its last has.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub draining: bool,
+}
+
+/// Something is wrong with a node that is alive: its disk, its recorder or its certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unfit {
+    /// What it takes all the same.
+    pub takes: Takes,
+    /// What is wrong, in one sentence.
+    pub why: String,
+}
+
+/// Which new sessions a node takes that is not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Takes {
+    /// None.
+    Nothing,
+    /// Those that record nothing.
+    Unrecorded,
+    /// Any, but every other node with room goes before it.
+    Last,
 }
 
 /// The heartbeat with that number was taken in, its `ended` included.
@@ -70,6 +97,9 @@ pub struct HeartbeatTaken {
     pub close: Vec<CloseSession>,
     /// Whether the node is to take no new sessions and end when the last has.
     pub drain: bool,
+    /// Whether a node that drains is to go on instead; one that is stopping does not.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub undrain: bool,
 }
 
 /// How busy a node is. Counters count from the node's start.
@@ -150,6 +180,9 @@ pub struct SessionEnd {
     /// What the session was, for a coordinator that never heard of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<Box<SessionReport>>,
+    /// Whether it waited for an owner who never attached: the node may be out of owners' reach.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub unreached: bool,
 }
 
 /// Why a session ended.

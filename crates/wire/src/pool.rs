@@ -88,6 +88,10 @@ pub struct Collect {
     pub seed: u64,
     /// When the pool is done.
     pub goal: CollectGoal,
+    /// Whether it ends when its owner is not heard of for the time of a rollout's lease: who asked for it is to ask how it
+    /// is doing, with [`PoolStatusRequest::keep`]. Else it goes on until its goal is reached or somebody closes it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub leased: bool,
 }
 
 /// When a collecting pool is done.
@@ -216,4 +220,8 @@ pub struct PoolStatusRequest {
     /// The pool.
     #[serde(with = "run_id")]
     pub pool: RunId,
+    /// Whether the asker, if the pool is its own and plays by itself, holds its lease: it ends if it is not asked for so
+    /// again in time.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub keep: bool,
 }

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Attach, AttachMemory, ClosePool, CloseSession, Drain, Heartbeat, OpenCommands, OpenPool, OpenSession,
-    PoolStatusRequest, Refusal, Register, ReplaceSession, Ship, StoreList, StoreRead, StoreRepair, Versions,
+    PoolStatusRequest, Refusal, Register, ReplaceSession, Ship, StoreList, StoreQuery, StoreRead,
+    StoreRepair, Undrain, Versions,
 };
 
 /// The first message on every stream; who opens the stream asks, the other side answers with [`Answer`].
@@ -27,6 +28,8 @@ pub enum Request {
     Sessions,
     /// Admin to coordinator. Answer: [`Done`].
     Drain(Drain),
+    /// Admin to coordinator. Answer: [`Done`].
+    Undrain(Undrain),
     /// Node to coordinator. Answer: [`Registered`](crate::Registered).
     Register(Register),
     /// Node to coordinator. Answer: [`HeartbeatTaken`](crate::HeartbeatTaken).
@@ -49,6 +52,10 @@ pub enum Request {
     StoreList(StoreList),
     /// Viewer to coordinator. Answer: [`StoreData`](crate::StoreData), followed by bytes.
     StoreRead(StoreRead),
+    /// Viewer to coordinator. Answer: [`StoreEpisodes`](crate::StoreEpisodes).
+    StoreQuery(StoreQuery),
+    /// Viewer to coordinator. Answer: [`StoreStats`](crate::StoreStats).
+    StoreStats,
     /// Admin to coordinator. Answer: [`StoreRepaired`](crate::StoreRepaired).
     StoreRepair(StoreRepair),
 }
@@ -149,17 +156,18 @@ impl Role {
         use Request::{
             Attach, AttachMemory, ClosePool, CloseSession, Commands, Drain, Heartbeat, Hello, Nodes,
             OpenPool, OpenSession, PoolStatus, Register, ReplaceSession, Sessions, Ship, Status, StoreList,
-            StoreRead, StoreRepair,
+            StoreQuery, StoreRead, StoreRepair, StoreStats, Undrain,
         };
         match request {
             Hello(_) => false,
             // The session's secret decides.
             Attach(_) | AttachMemory(_) | Commands(_) => true,
-            Status | Nodes | Sessions | PoolStatus(_) | StoreList(_) | StoreRead(_) => {
+            Status | Nodes | Sessions | PoolStatus(_) | StoreList(_) | StoreRead(_) | StoreQuery(_)
+            | StoreStats => {
                 matches!(self, Self::Viewer | Self::Trainer | Self::Admin)
             }
             OpenPool(_) | ClosePool(_) | ReplaceSession(_) => matches!(self, Self::Trainer | Self::Admin),
-            Drain(_) | StoreRepair(_) => matches!(self, Self::Admin),
+            Drain(_) | Undrain(_) | StoreRepair(_) => matches!(self, Self::Admin),
             Register(_) | Heartbeat(_) | Ship(_) => matches!(self, Self::Node),
             OpenSession(_) | CloseSession(_) => matches!(self, Self::Coordinator),
         }
@@ -168,7 +176,7 @@ impl Role {
 
 impl Request {
     /// Every word a request of this version can have.
-    pub const WORDS: [&'static str; 20] = [
+    pub const WORDS: [&'static str; 23] = [
         "hello",
         "open_pool",
         "close_pool",
@@ -177,6 +185,7 @@ impl Request {
         "nodes",
         "sessions",
         "drain",
+        "undrain",
         "register",
         "heartbeat",
         "ship",
@@ -189,6 +198,8 @@ impl Request {
         "store_list",
         "store_read",
         "store_repair",
+        "store_query",
+        "store_stats",
     ];
 
     /// The word in messages and metrics, which is also its `type` on the wire.
@@ -202,6 +213,7 @@ impl Request {
             Self::Nodes => "nodes",
             Self::Sessions => "sessions",
             Self::Drain(_) => "drain",
+            Self::Undrain(_) => "undrain",
             Self::Register(_) => "register",
             Self::Heartbeat(_) => "heartbeat",
             Self::Ship(_) => "ship",
@@ -214,6 +226,8 @@ impl Request {
             Self::StoreList(_) => "store_list",
             Self::StoreRead(_) => "store_read",
             Self::StoreRepair(_) => "store_repair",
+            Self::StoreQuery(_) => "store_query",
+            Self::StoreStats => "store_stats",
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{EndCause, Incarnation, NodeLoad, SessionCounts, SessionReport};
+use crate::{EndCause, Incarnation, NodeLoad, SessionCounts, SessionReport, Unfit};
 
 /// The cluster at a glance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -42,8 +42,11 @@ pub struct StoreStatus {
     pub segments: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Segments kept aside because they contradict others.
+    /// Segments that are set aside as a whole: damaged, or under a number that was taken.
     pub quarantined: u64,
+    /// Episodes that are set aside, these segments' included: the store has others of their names.
+    #[serde(default, skip_serializing_if = "no_episodes")]
+    pub set_aside: u64,
 }
 
 /// How a node stands with the coordinator.
@@ -83,6 +86,9 @@ pub struct NodeStatus {
     pub load: NodeLoad,
     /// Name and version of its program.
     pub program: String,
+    /// What keeps it from taking sessions, if something does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfit: Option<Unfit>,
 }
 
 /// The nodes, by name.
@@ -115,7 +121,7 @@ pub struct SessionList {
 }
 
 /// How a pool is doing.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PoolStatus {
     /// Sessions that are open.
     pub open: u32,
@@ -129,9 +135,16 @@ pub struct PoolStatus {
     pub failures: Vec<String>,
     /// What all of them have done.
     pub done: SessionCounts,
-    /// Episodes recorded by the pool's nodes that are not in the store yet may be missing from it: true once
-    /// everything the ended sessions recorded has been shipped.
+    /// Whether everything that ended sessions recorded is in the store; false as long as that is not known, and if
+    /// some of it is set aside.
     pub shipped: bool,
+    /// Whether nothing of it is on its way any more: it is in the store or set aside there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub settled: bool,
+    /// Episodes of the pool that are set aside: the store has others of their names, or they came in a segment that is
+    /// damaged.
+    #[serde(default, skip_serializing_if = "no_episodes")]
+    pub set_aside: u64,
 }
 
 /// A session of a pool that is not there any more.
@@ -150,6 +163,18 @@ pub struct GoneSession {
 pub struct Drain {
     /// The node's name.
     pub node: String,
+}
+
+/// Takes a request to drain back: the node takes new sessions again, unless it has ended meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Undrain {
+    /// The node's name.
+    pub node: String,
+}
+
+/// A store that has set nothing aside says nothing of it.
+const fn no_episodes(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Lists that are whole say nothing of it.

@@ -15,16 +15,16 @@ pub struct Ship {
     pub crc: u32,
 }
 
-/// What became of a shipped segment. Each lets the node remove it.
+/// What became of a shipped segment. All but the last let the node remove it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shipped {
-    /// It is in the store and survives a power cut there.
+    /// It is in the store and survives a power cut there. Episodes of it may be set aside.
     Durable,
     /// The store had it already, the same bytes, durably.
     Known,
-    /// The store has episodes of these names with other contents; the segment is kept aside, durably, and the
-    /// operator is told.
+    /// It is damaged, or the store has another segment under its number. The store has set it aside, and may drop it
+    /// there when it sets aside more; the node keeps it.
     Quarantined,
 }
 

@@ -3,6 +3,7 @@
 //! A token reads `rh_<id>_<secret>`. The file keeps the SHA-256 of the secret, never the secret: it has 256
 //! random bits, so that nothing slower than one hash is needed to keep it from being guessed.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 
-use crate::identity::{Readers, Stamp, read_file, replace_file};
+use crate::identity::{Kept, Readers, Stamp, read_file, replace_file};
 use crate::{Credential, Hello, Peer, Refusal, RefusalCode, Role, Stranger, hex, is_name};
 
 /// A token as the file keeps it.
@@ -85,9 +86,37 @@ pub struct TokenStore {
 
 #[derive(Debug)]
 struct State {
-    tokens: Vec<TokenRecord>,
+    tokens: Arc<Tokens>,
     stamp: Option<Stamp>,
     trouble: Option<Arc<TokenFileError>>,
+}
+
+/// The tokens of a cluster as the file had them at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tokens {
+    /// In the order in which they were made.
+    records: Vec<TokenRecord>,
+    /// Where in it the token of an id is.
+    places: HashMap<String, usize>,
+}
+
+impl Tokens {
+    fn new(records: Vec<TokenRecord>) -> Self {
+        let places = records.iter().enumerate().map(|(place, record)| (record.id.clone(), place)).collect();
+        Self { records, places }
+    }
+
+    fn get(&self, id: &str) -> Option<&TokenRecord> {
+        self.places.get(id).map(|&place| &self.records[place])
+    }
+
+    /// Whether the token with that id holds at that time.
+    ///
+    /// # Errors
+    /// See [`TokenRefused`].
+    pub fn holds(&self, id: &str, now: SystemTime) -> Result<(), TokenRefused> {
+        self.get(id).ok_or(TokenRefused::NotValid)?.check(now)
+    }
 }
 
 /// The file.
@@ -105,7 +134,7 @@ impl TokenStore {
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, TokenFileError> {
         let path = path.into();
         let stamp = Stamp::of(&path);
-        let tokens = read(&path)?;
+        let tokens = Arc::new(Tokens::new(read(&path)?));
         Ok(Self { path, state: Mutex::new(State { tokens, stamp, trouble: None }) })
     }
 
@@ -150,8 +179,8 @@ impl TokenStore {
         Ok((record, text))
     }
 
-    /// Revokes a token; again is no error. Who is connected with it stays so until asked again (see
-    /// [`TokenStore::holds`]). Blocks on the disk.
+    /// Revokes a token; again is no error. Who goes by it is sent away by whoever looks at [`TokenStore::now`] or
+    /// [`TokenStore::holds`] next. Blocks on the disk.
     ///
     /// # Errors
     /// [`TokenFileError::Unknown`] if there is none of that id; see [`TokenFileError`].
@@ -166,7 +195,12 @@ impl TokenStore {
 
     /// Every token, in the order in which they were made.
     pub fn list(&self) -> Vec<TokenRecord> {
-        self.current().tokens.clone()
+        self.current().tokens.records.clone()
+    }
+
+    /// The tokens as the file has them now: to look at many of them. Looks at the file's metadata once.
+    pub fn now(&self) -> Arc<Tokens> {
+        Arc::clone(&self.current().tokens)
     }
 
     /// Why the file as it is now is not in force; `None` if it is.
@@ -185,8 +219,8 @@ impl TokenStore {
             .and_then(|rest| rest.split_once('_'))
             .ok_or(TokenRefused::NotValid)?;
         let shown = digest(secret.as_bytes());
-        let state = self.current();
-        let record = state.tokens.iter().find(|record| record.id == id).ok_or(TokenRefused::NotValid)?;
+        let tokens = self.now();
+        let record = tokens.get(id).ok_or(TokenRefused::NotValid)?;
         let mut kept = [0; 32];
         let readable = hex::decode(&record.secret_sha256, &mut kept).is_some();
         if !readable || !same(&shown, &kept) {
@@ -201,8 +235,7 @@ impl TokenStore {
     /// # Errors
     /// See [`TokenRefused`].
     pub fn holds(&self, id: &str, now: SystemTime) -> Result<(), TokenRefused> {
-        let state = self.current();
-        state.tokens.iter().find(|record| record.id == id).ok_or(TokenRefused::NotValid)?.check(now)
+        self.now().holds(id, now)
     }
 
     /// Whom a coordinator takes a stranger for: the holder of a believed certificate, else of a token.
@@ -212,13 +245,14 @@ impl TokenStore {
     /// [`RefusalCode::Forbidden`] to another coordinator.
     pub fn introduce(&self, hello: &Hello, stranger: &Stranger, now: SystemTime) -> Result<Peer, Refusal> {
         let unknown = |text: String| Refusal::new(RefusalCode::Unauthenticated, text);
-        match (&stranger.certificate, &hello.token) {
+        let certified = stranger.certificate.as_ref().map(|certificate| certificate.certify(now));
+        match (certified, &hello.token) {
             (Some(Ok(certified)), _) if certified.role == Role::Coordinator => {
                 Err(Refusal::new(RefusalCode::Forbidden, "a coordinator does not join another"))
             }
             (Some(Ok(certified)), _) => Ok(Peer {
                 role: certified.role,
-                name: certified.name.clone(),
+                name: certified.name,
                 credential: Credential::Certificate,
                 max_lanes: None,
                 address: stranger.address,
@@ -244,8 +278,17 @@ impl TokenStore {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = Stamp::of(&self.path);
         if stamp != state.stamp {
+            let known = !state.tokens.records.is_empty();
             match read(&self.path) {
-                Ok(tokens) => *state = State { tokens, stamp, trouble: None },
+                // Who removes the whole file has revoked nobody.
+                Ok(_) if stamp.is_none() && known => {
+                    let source = io::ErrorKind::NotFound.into();
+                    state.trouble = Some(Arc::new(TokenFileError::Read { path: self.path.clone(), source }));
+                }
+                Ok(tokens) => {
+                    let tokens = Arc::new(Tokens::new(tokens));
+                    *state = State { tokens, stamp, trouble: None };
+                }
                 Err(error) => state.trouble = Some(Arc::new(error)),
             }
         }
@@ -274,9 +317,12 @@ impl TokenStore {
         path.push(".lock");
         let path = PathBuf::from(path);
         let error = |source| TokenFileError::Write { path: path.clone(), source };
+        let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+        let kept = Kept::of(&path, folder, Readers::Owner).map_err(error)?;
         let mut open = OpenOptions::new();
         open.create(true).truncate(false).write(true).mode(0o600);
         let file = open.open(&path).map_err(error)?;
+        kept.give(&file).map_err(error)?;
         file.lock().map_err(error)?;
         Ok(file)
     }

@@ -235,13 +235,32 @@ async fn a_file_that_has_taken_its_place_is_not_removed() {
 }
 
 #[tokio::test]
-async fn paths_that_are_too_long_and_folders_that_anybody_writes_to_are_refused_by_name() {
+async fn paths_that_are_too_long_are_refused_by_name() {
     let folder = Folder::new();
     let long = folder.0.join("s".repeat(MAX_ATTACH_PATH_BYTES));
     let error = AttachListener::bind(&long, &[]).unwrap_err().to_string();
     assert!(error.ends_with(&format!("{} bytes, it is from 1 to 107", long.as_os_str().len())), "{error}");
     assert!(matches!(AttachListener::bind(Path::new(""), &[]), Err(AttachBindError::Length { .. })));
-    std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(0o777)).unwrap();
-    let error = AttachListener::bind(&folder.socket(), &[]).unwrap_err().to_string();
-    assert!(error.ends_with("(mode 0777)"), "{error}");
+}
+
+/// Symptom: a member of a folder's group put a socket of its own in the place of a node's, and trainers attached there.
+/// Cause: only writing by everybody was looked for. Fix: nobody but the node's user and root may write to the folder or
+/// own it, unless it is sticky.
+#[tokio::test]
+async fn folders_in_which_others_could_replace_the_socket_are_refused_by_name() {
+    let folder = Folder::new();
+    for mode in [0o777, 0o770, 0o775, 0o702] {
+        std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(mode)).unwrap();
+        let error = AttachListener::bind(&folder.socket(), &[]).unwrap_err().to_string();
+        assert!(error.ends_with(&format!("(mode {mode:04o})")), "{error}");
+    }
+    for mode in [0o1777, 0o1770, 0o755, 0o700] {
+        std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(mode)).unwrap();
+        drop(AttachListener::bind(&folder.socket(), &[]).unwrap());
+    }
+    // Only root can give a folder away.
+    if std::os::unix::fs::chown(&folder.0, Some(12_345), None).is_ok() {
+        let error = AttachListener::bind(&folder.socket(), &[]).unwrap_err().to_string();
+        assert!(error.ends_with("is user 12345's"), "{error}");
+    }
 }

@@ -33,7 +33,7 @@ fn header(bytes: &[u8]) {
 /// A message as it stands on a stream, of every type that is read there.
 fn message(bytes: &[u8]) {
     let Some((word, rest)) = bytes.split_first_chunk::<4>() else { return };
-    let Ok(length) = control::length(*word) else { return };
+    let Ok(length) = control::length(*word, MAX_CONTROL_BYTES) else { return };
     assert!(length <= MAX_CONTROL_BYTES);
     body(&rest[..length.min(rest.len())]);
 }

@@ -23,7 +23,8 @@ use rollhouse_wire::{
     PoolOpened, PoolStatus, PoolStatusRequest, RecordRule, Refusal, RefusalCode, Register, Registered,
     ReplaceSession, Request, ResetLanes, Role, Secret, SeedRule, SessionCounts, SessionEnd, SessionId,
     SessionList, SessionOpened, SessionReplaced, SessionReport, SessionStatus, Ship, Shipped, Spread,
-    StoreData, StoreEntry, StoreList, StoreListing, StoreRead, StoreRepair, StoreRepaired, StoreStatus,
+    StoreCount, StoreDamage, StoreData, StoreEntry, StoreEpisode, StoreEpisodes, StoreList, StoreListing,
+    StoreQuery, StoreRead, StoreRepair, StoreRepaired, StoreStats, StoreStatus, Takes, Undrain, Unfit,
     Versions, Welcome, control,
 };
 use serde::Serialize;
@@ -91,6 +92,10 @@ fn load() -> NodeLoad {
     }
 }
 
+fn unfit() -> Unfit {
+    Unfit { takes: Takes::Unrecorded, why: "no space left on the disk".into() }
+}
+
 fn report() -> SessionReport {
     SessionReport {
         session: session(),
@@ -146,7 +151,12 @@ fn settings() -> LaneSettings {
         max_episode_steps: Some(200),
         seeds: SeedRule::PerEpisode { run_seed: 42 },
         record: RecordRule::Sample { probability: 0.25 },
-        collect: Some(Collect { policy: "random".into(), seed: 7, goal: CollectGoal::Episodes(1000) }),
+        collect: Some(Collect {
+            policy: "random".into(),
+            seed: 7,
+            goal: CollectGoal::Episodes(1000),
+            leased: false,
+        }),
     }
 }
 
@@ -177,9 +187,11 @@ fn requests() -> Vec<Sample> {
         detail: String::new(),
         done: counts(),
         report: None,
+        unreached: false,
     };
     let changes = Changes { since: 40, through: 42, sessions: vec![report()], more: false };
-    let heartbeat = Heartbeat { number: 9, load: load(), changes, ended: vec![end] };
+    let heartbeat =
+        Heartbeat { number: 9, load: load(), changes, ended: vec![end], unfit: None, draining: false };
     let open_session = OpenSession {
         session: session(),
         incarnation: INCARNATION,
@@ -217,15 +229,25 @@ fn requests() -> Vec<Sample> {
     let list = StoreList { path: "n1-k3f9q2tz/segments".into(), after: "0000000011.seg".into() };
     let read = StoreRead { path: "n1-k3f9q2tz/segments/0000000012.seg".into(), offset: 4096, bytes: 65_536 };
     let repair = StoreRepair { path: "n1-k3f9q2tz/segments/0000000012.seg".into() };
+    let query = StoreQuery {
+        env: Some("CartPole-v1".into()),
+        outcome: Some("terminated".into()),
+        min_return: Some(150.0),
+        run: Some(POOL.short()),
+        sort: "-return".into(),
+        limit: 50,
+        after: vec![1, 2, 3, 4, 5],
+    };
     vec![
         sample("request-hello", Request::Hello(hello)),
         sample("request-open_pool", Request::OpenPool(open_pool)),
         sample("request-close_pool", Request::ClosePool(ClosePool { pool: POOL })),
-        sample("request-pool_status", Request::PoolStatus(PoolStatusRequest { pool: POOL })),
+        sample("request-pool_status", Request::PoolStatus(PoolStatusRequest { pool: POOL, keep: false })),
         sample("request-status", Request::Status),
         sample("request-nodes", Request::Nodes),
         sample("request-sessions", Request::Sessions),
         sample("request-drain", Request::Drain(Drain { node: "n1".into() })),
+        sample("request-undrain", Request::Undrain(Undrain { node: "n1".into() })),
         sample("request-register", Request::Register(register)),
         sample("request-heartbeat", Request::Heartbeat(heartbeat)),
         sample("request-ship", Request::Ship(ship)),
@@ -238,6 +260,8 @@ fn requests() -> Vec<Sample> {
         sample("request-store_list", Request::StoreList(list)),
         sample("request-store_read", Request::StoreRead(read)),
         sample("request-store_repair", Request::StoreRepair(repair)),
+        sample("request-store_query", Request::StoreQuery(query)),
+        sample("request-store_stats", Request::StoreStats),
     ]
 }
 
@@ -251,8 +275,16 @@ fn further_requests() -> Vec<Sample> {
         detail: String::new(),
         done: counts(),
         report: Some(Box::new(described)),
+        unreached: true,
     };
-    let heartbeat = Heartbeat { number: 1, load: load(), changes: Changes::default(), ended: vec![end] };
+    let heartbeat = Heartbeat {
+        number: 1,
+        load: load(),
+        changes: Changes::default(),
+        ended: vec![end],
+        unfit: Some(unfit()),
+        draining: true,
+    };
     let open =
         OpenPool { pool: POOL, lanes: 64, settings: settings(), labels: labels(), spread: Spread::Even };
     let replace = ReplaceSession {
@@ -266,7 +298,13 @@ fn further_requests() -> Vec<Sample> {
         node: "n1".into(),
         replaces: true,
     };
+    let mut leased =
+        OpenPool { pool: POOL, lanes: 64, settings: settings(), labels: labels(), spread: Spread::Even };
+    leased.settings.collect = leased.settings.collect.map(|collect| Collect { leased: true, ..collect });
+    let keep = PoolStatusRequest { pool: POOL, keep: true };
     vec![
+        sample("request-open_pool-leased", Request::OpenPool(leased)),
+        sample("request-pool_status-keep", Request::PoolStatus(keep)),
         sample("request-heartbeat-retold", Request::Heartbeat(heartbeat)),
         sample("request-replace_session-unknown", Request::ReplaceSession(replace)),
     ]
@@ -290,6 +328,8 @@ fn answers() -> Vec<Sample> {
         failures: vec!["n2: the env panicked".into()],
         done: counts(),
         shipped: true,
+        settled: false,
+        set_aside: 0,
     };
     let status = ClusterStatus {
         program: "rollhouse/0.1.0".into(),
@@ -303,7 +343,7 @@ fn answers() -> Vec<Sample> {
         steps: 6_400,
         episodes: 31,
         transports: BTreeMap::from([("quic".into(), 2)]),
-        store: StoreStatus { segments: 12, bytes: 1 << 24, quarantined: 0 },
+        store: StoreStatus { segments: 12, bytes: 1 << 24, quarantined: 0, set_aside: 0 },
     };
     let node = NodeStatus {
         node: "n1".into(),
@@ -316,6 +356,7 @@ fn answers() -> Vec<Sample> {
         silent_ms: 3_100,
         load: load(),
         program: "rollhouse/0.1.0".into(),
+        unfit: None,
     };
     let close = vec![CloseSession { session: session(), incarnation: INCARNATION }];
     let end = SessionEnd {
@@ -325,6 +366,7 @@ fn answers() -> Vec<Sample> {
         detail: String::new(),
         done: counts(),
         report: None,
+        unreached: false,
     };
     let welcome = Welcome { version: 1, program: "rollhouse/0.1.0".into(), role: Role::Trainer };
     let entry = StoreEntry { name: "0000000012.seg".into(), bytes: Some(1 << 20) };
@@ -335,16 +377,35 @@ fn answers() -> Vec<Sample> {
             PoolOpened { spec: spec(), lease_ms: 30_000, sessions: vec![grant.clone()] },
         ),
         answer("answer-replace_session", SessionReplaced { grant, lease_ms: 30_000 }),
-        answer("answer-pool_status", pool_status),
-        answer("answer-status", status),
-        answer("answer-nodes", NodeList { nodes: vec![node], omitted: 0 }),
+        answer("answer-pool_status", pool_status.clone()),
+        answer(
+            "answer-pool_status-aside",
+            PoolStatus { shipped: false, settled: true, set_aside: 4, ..pool_status },
+        ),
+        answer("answer-status", status.clone()),
+        answer(
+            "answer-status-aside",
+            ClusterStatus { store: StoreStatus { quarantined: 1, set_aside: 4, ..status.store }, ..status },
+        ),
+        answer("answer-nodes", NodeList { nodes: vec![node.clone()], omitted: 0 }),
+        answer(
+            "answer-nodes-unfit",
+            NodeList { nodes: vec![NodeStatus { unfit: Some(unfit()), ..node }], omitted: 0 },
+        ),
         answer(
             "answer-sessions",
             SessionList { sessions: vec![SessionStatus { node: "n1".into(), report: report() }], omitted: 3 },
         ),
         answer("answer-drain", Done {}),
         answer("answer-register", Registered { term: 3, heartbeat_ms: 1_000, known: 40 }),
-        answer("answer-heartbeat", HeartbeatTaken { number: 9, known: 42, close, drain: false }),
+        answer(
+            "answer-heartbeat",
+            HeartbeatTaken { number: 9, known: 42, close, drain: false, undrain: false },
+        ),
+        answer(
+            "answer-heartbeat-undrain",
+            HeartbeatTaken { number: 9, known: 42, close: Vec::new(), drain: false, undrain: true },
+        ),
         answer("answer-ship", Shipped::Durable),
         answer("answer-open_session", SessionOpened { spec: spec(), lease_ms: 30_000 }),
         answer("answer-close_session", end),
@@ -358,6 +419,8 @@ fn answers() -> Vec<Sample> {
         answer("answer-store_list", StoreListing { entries: vec![entry], more: false }),
         answer("answer-store_read", StoreData { bytes: 65_536, file_bytes: 1 << 20 }),
         answer("answer-store_repair", StoreRepaired { bytes: 65_536, damaged: true }),
+        answer("answer-store_query", episodes()),
+        answer("answer-store_stats", stats()),
         sample("refused", Answer::<Done>::Refused(Refusal::busy("the queue of 64 batches is full", 20))),
         sample("refused-plain", Answer::<Done>::Refused(Refusal::new(RefusalCode::NotFound, "no node `n9`"))),
     ]
@@ -441,6 +504,46 @@ fn page(samples: &[Sample]) -> String {
 
 fn header() -> [u8; 16] {
     FrameHeader { kind: FrameKind::Step, flags: 0, number: 2, columns: 256, sidecar: 0 }.encode()
+}
+
+/// A page of one episode.
+fn episodes() -> StoreEpisodes {
+    let episode = StoreEpisode {
+        run: POOL,
+        lane: 17,
+        number: 203,
+        env: "CartPole-v1".into(),
+        seed: Some(1234),
+        length: 181,
+        total_reward: Some(181.0),
+        outcome: "terminated".into(),
+        started_ms: 1_790_000_000_000,
+        policy: "random".into(),
+        dynamics: 0x1122_3344_5566_7788,
+        bytes: 60,
+    };
+    StoreEpisodes { episodes: vec![episode], after: vec![1, 2, 3, 4, 5], more: true }
+}
+
+fn stats() -> StoreStats {
+    let count = StoreCount { env: "CartPole-v1".into(), outcome: "terminated".into(), episodes: 9 };
+    let damage = StoreDamage {
+        folder: "n1-k3f9q2tz".into(),
+        segment: 12,
+        from: 4096,
+        to: 8192,
+        cause: "payload".into(),
+    };
+    StoreStats {
+        episodes: vec![count],
+        steps: 1629,
+        runs: 1,
+        folders: 1,
+        segments: 2,
+        bytes: 65_536,
+        incomplete: 3,
+        damage: vec![damage],
+    }
 }
 
 #[test]

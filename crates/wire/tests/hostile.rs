@@ -12,7 +12,7 @@ use rollhouse_wire::limits::MAX_OPEN_REQUESTS;
 use rollhouse_wire::{
     Answer, Arrival, Attach, Attached, CallError, CloseCode, Connection, Done, Expected, FrameFault,
     FrameHeader, FrameKind, FrameReader, FrameWriter, HEADER_BYTES, Incarnation, Listener, RefusalCode,
-    Request, Responder, Secret, Settings, StreamLost, TurnedAwayReason, Versions, Welcome, control,
+    Request, Responder, Role, Secret, Settings, StreamLost, TurnedAwayReason, Versions, Welcome, control,
 };
 
 fn message(bytes: &[u8]) -> Vec<u8> {
@@ -82,7 +82,7 @@ fn what_is_no_hello_closes_the_connection_with_the_reason() {
         ("an unknown request", message(b"\x81\xa4type\xa4kiss"), CloseCode::OutOfOrder, "not `kiss`"),
         ("rubbish", message(b"\xc1\xc1\xc1"), CloseCode::Malformed, "cannot be read"),
         ("deep nesting", message(&deep), CloseCode::Malformed, "cannot be read"),
-        ("a huge length", vec![0xff; 4], CloseCode::TooLong, "at most 1048576"),
+        ("a huge length", vec![0xff; 4], CloseCode::TooLong, "at most 4096"),
         ("half a message", vec![9, 0, 0, 0, 0x81], CloseCode::Malformed, "ended within hello"),
         ("nothing", vec![], CloseCode::Malformed, "ended within hello"),
     ];
@@ -194,13 +194,17 @@ fn a_request_of_a_newer_version_is_refused_and_the_connection_lives_on() {
 fn requests_beyond_the_limit_are_told_to_come_back_and_stalled_ones_hold_up_nobody() {
     let cluster = Cluster::new();
     run(async {
-        let mut listener = cluster.node("n1", Settings::default());
-        let (owner, node) = ours(&cluster, &mut listener).await;
-        let mut requests = node.requests();
+        let mut listener = cluster.coordinator(Settings::default());
+        let dialer = dialer(cluster.identity(Role::Trainer, "ada"));
+        let to = address(&listener);
+        let dialled = dialer.dial(&to, &Expected::COORDINATOR, None);
+        let (dialled, theirs) = tokio::join!(dialled, connected(&mut listener));
+        let owner = dialled.unwrap();
+        let mut requests = theirs.requests();
         let asked = async {
             let mut calls = Vec::new();
             for _ in 0..=MAX_OPEN_REQUESTS {
-                calls.push(owner.open(&Request::Attach(attach())).await.unwrap());
+                calls.push(owner.open(&Request::Status).await.unwrap());
             }
             let refused = calls.pop().unwrap().answer::<Done>().await.unwrap_err();
             assert_eq!(refused.refusal(), Some(RefusalCode::Busy), "{refused}");

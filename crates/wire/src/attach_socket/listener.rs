@@ -98,17 +98,21 @@ impl Drop for AttachListener {
     }
 }
 
-/// Whoever may write to the folder could put another socket in this one's place.
+/// Whoever may write to the folder, or owns it, could put another socket in this one's place.
 fn check_folder(path: &Path) -> Result<(), AttachBindError> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
     let failed = |source| AttachBindError::Io { path: folder.to_owned(), source };
-    let mode = std::fs::metadata(folder).map_err(failed)?.mode();
-    let (others_write, sticky) = (mode & 0o002 != 0, mode & 0o1000 != 0);
+    let found = std::fs::metadata(folder).map_err(failed)?;
+    let (mode, owner) = (found.mode() & 0o7777, found.uid());
+    let (others_write, sticky) = (mode & 0o022 != 0, mode & 0o1000 != 0);
     if others_write && !sticky {
-        return Err(AttachBindError::OpenFolder { folder: folder.to_owned(), mode: mode & 0o7777 });
+        return Err(AttachBindError::OpenFolder { folder: folder.to_owned(), mode });
+    }
+    if ![geteuid().as_raw(), 0].contains(&owner) {
+        return Err(AttachBindError::ForeignFolder { folder: folder.to_owned(), owner });
     }
     Ok(())
 }
@@ -143,7 +147,14 @@ pub enum AttachBindError {
         /// Its bytes.
         bytes: usize,
     },
-    /// Anybody may put another file in the socket's place.
+    /// The folder is another user's, who may put another file in the socket's place.
+    ForeignFolder {
+        /// The folder.
+        folder: PathBuf,
+        /// Its owner.
+        owner: u32,
+    },
+    /// Others than its owner may put another file in the socket's place.
     OpenFolder {
         /// The folder.
         folder: PathBuf,
@@ -178,7 +189,10 @@ impl fmt::Display for AttachBindError {
             }
             Self::OpenFolder { folder, mode } => {
                 let folder = folder.display();
-                write!(f, "attach socket: anybody may write to folder {folder} (mode {mode:04o})")
+                write!(f, "attach socket: others may write to folder {folder} (mode {mode:04o})")
+            }
+            Self::ForeignFolder { folder, owner } => {
+                write!(f, "attach socket: folder {} is user {owner}'s", folder.display())
             }
             Self::NoSocket { path } => {
                 write!(f, "attach socket {}: a file that is no socket is in the way", path.display())
@@ -195,9 +209,11 @@ impl std::error::Error for AttachBindError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io { source, .. } => Some(source),
-            Self::Length { .. } | Self::OpenFolder { .. } | Self::NoSocket { .. } | Self::InUse { .. } => {
-                None
-            }
+            Self::Length { .. }
+            | Self::OpenFolder { .. }
+            | Self::ForeignFolder { .. }
+            | Self::NoSocket { .. }
+            | Self::InUse { .. } => None,
         }
     }
 }

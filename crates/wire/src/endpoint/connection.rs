@@ -1,47 +1,166 @@
 //! A connection whose two ends know each other.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use quinn::ConnectionError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
 use super::lost::{CloseCode, ConnectionLost, StreamLost, short_reason};
 use super::peer::Peer;
+use super::port;
 use super::requests::Requests;
 use super::settings::Path;
 use super::stream::{ByteReceiver, ByteSender, MessageError};
 use super::{EnvelopeReader, EnvelopeWriter, FrameReader, FrameWriter};
 use crate::control::ControlError;
-use crate::limits::MAX_OPEN_REQUESTS;
-use crate::{Answer, Attach, Attached, CommandsOpened, OpenCommands, Refusal, RefusalCode, Request};
+use crate::limits::{MAX_OPEN_REQUESTS, MAX_SESSION_STREAMS};
+use crate::{
+    Answer, Attach, Attached, CommandsOpened, OpenCommands, PeerCertificate, Refusal, RefusalCode, Request,
+    Role,
+};
 
 /// A connection after `Hello`. Clones are handles to the same one; it closes when the last is dropped.
 #[derive(Clone)]
 pub struct Connection {
-    pub(crate) inner: quinn::Connection,
     shared: Arc<Shared>,
 }
 
-struct Shared {
+pub(crate) struct Shared {
+    inner: quinn::Connection,
     peer: Peer,
     version: u16,
     path: Path,
+    certificate: Option<PeerCertificate>,
+    /// Bytes that the peer may have on the way once it is known.
+    window: u32,
+    /// Whether the peer has shown who it is, or a session's secret.
+    known: AtomicBool,
     /// Requests of the peer that are unanswered.
     open_requests: Arc<Semaphore>,
+    /// Somebody waits for the peer for longer than he likes.
+    doubted: AtomicBool,
+    /// It was closed because nobody listens at the peer's port.
+    port_closed: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn is_open(&self) -> bool {
+        self.inner.close_reason().is_none()
+    }
+
+    /// Where the peer is.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.inner.remote_address()
+    }
+
+    /// How many were sent, and how many were heard.
+    pub(crate) fn datagrams(&self) -> (u64, u64) {
+        let stats = self.inner.stats();
+        (stats.udp_tx.datagrams, stats.udp_rx.datagrams)
+    }
+
+    /// Whether somebody has doubted the peer since the last call.
+    pub(crate) fn take_doubt(&self) -> bool {
+        self.doubted.swap(false, Ordering::Relaxed)
+    }
+
+    /// Nobody listens at the peer's port any more. A peer that does all the same is told.
+    pub(crate) fn close_as_port_closed(&self) {
+        self.port_closed.store(true, Ordering::Relaxed);
+        self.inner.close(CloseCode::Finished.number(), b"your port is closed, its host says");
+    }
+
+    fn lost(&self, error: ConnectionError) -> ConnectionLost {
+        match ConnectionLost::from(error) {
+            ConnectionLost::ByUs if self.port_closed.load(Ordering::Relaxed) => ConnectionLost::PortClosed,
+            lost => lost,
+        }
+    }
 }
 
 impl Connection {
-    pub(crate) fn new(inner: quinn::Connection, peer: Peer, version: u16, path: Path) -> Self {
+    pub(crate) fn new(
+        inner: quinn::Connection,
+        peer: Peer,
+        version: u16,
+        path: Path,
+        certificate: Option<PeerCertificate>,
+        window: u32,
+    ) -> Self {
         let open_requests = Arc::new(Semaphore::new(MAX_OPEN_REQUESTS));
-        Self { inner, shared: Arc::new(Shared { peer, version, path, open_requests }) }
+        let known = AtomicBool::new(peer.role != Role::Anonymous);
+        let (doubted, port_closed) = (AtomicBool::new(false), AtomicBool::new(false));
+        let shared = Shared {
+            inner,
+            peer,
+            version,
+            path,
+            certificate,
+            window,
+            known,
+            open_requests,
+            doubted,
+            port_closed,
+        };
+        let connection = Self { shared: Arc::new(shared) };
+        if connection.is_known() {
+            // So many more as are told that they are too many.
+            connection.widen(2 * MAX_OPEN_REQUESTS);
+        }
+        connection
+    }
+
+    /// Whether the peer has shown who it is, or a session's secret. Until then it has a stranger's bounds:
+    /// [`MAX_STRANGER_STREAMS`](crate::limits::MAX_STRANGER_STREAMS) streams and
+    /// [`MAX_STRANGER_BYTES`](crate::limits::MAX_STRANGER_BYTES) a message.
+    pub fn is_known(&self) -> bool {
+        self.shared.known.load(Ordering::Relaxed)
+    }
+
+    /// The peer has shown a session's secret.
+    pub(crate) fn let_in(&self) {
+        if !self.shared.known.swap(true, Ordering::Relaxed) {
+            self.widen(MAX_OPEN_REQUESTS + MAX_SESSION_STREAMS);
+        }
+    }
+
+    /// Gives the peer the bounds of one that is known. QUIC's bookkeeping takes 64 bytes for each stream that it may open.
+    fn widen(&self, streams: usize) {
+        self.inner().set_receive_window(self.shared.window.into());
+        self.inner().set_max_concurrent_bi_streams((streams as u32).into());
+    }
+
+    /// Closes it as soon as nobody listens at the peer's port any more. Only of a peer that was dialled: where a
+    /// dialling one sends from says nothing about where it is reached.
+    pub(crate) fn watch_port(&self) {
+        // Task: port.
+        tokio::spawn(port::watch(Arc::downgrade(&self.shared)));
+    }
+
+    /// Has the peer's port asked about within a second, if the peer was dialled: for who waits for an answer for longer
+    /// than usual. A connection whose peer's port is closed ends as [`ConnectionLost::PortClosed`].
+    pub fn doubt(&self) {
+        self.shared.doubted.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn inner(&self) -> &quinn::Connection {
+        &self.shared.inner
     }
 
     /// Who is at the other end.
     pub fn peer(&self) -> &Peer {
         &self.shared.peer
+    }
+
+    /// The certificate that the peer showed, believed or not; `None` if it showed none.
+    pub fn certificate(&self) -> Option<&PeerCertificate> {
+        self.shared.certificate.as_ref()
     }
 
     /// The version of the protocol both agreed on.
@@ -76,7 +195,7 @@ impl Connection {
     /// # Errors
     /// See [`CallError`].
     pub async fn open(&self, request: &Request) -> Result<Call, CallError> {
-        let (send, receive) = self.inner.open_bi().await.map_err(StreamLost::from)?;
+        let (send, receive) = self.inner().open_bi().await.map_err(StreamLost::from)?;
         let mut call = Call { send: ByteSender(send), receive: ByteReceiver(receive) };
         call.send.message(request).await?;
         Ok(call)
@@ -117,22 +236,22 @@ impl Connection {
 
     /// Closes the connection with all of its streams, at once; what is not delivered yet never is.
     pub fn close(&self, code: CloseCode, reason: &str) {
-        self.inner.close(code.number(), short_reason(reason));
+        self.inner().close(code.number(), short_reason(reason));
     }
 
     /// Waits until the connection is no more. Cancellation-safe.
     pub async fn closed(&self) -> ConnectionLost {
-        self.inner.closed().await.into()
+        self.shared.lost(self.inner().closed().await)
     }
 
     /// Why the connection is no more; `None` if it is still there as far as is known.
     pub fn lost(&self) -> Option<ConnectionLost> {
-        self.inner.close_reason().map(ConnectionLost::from)
+        self.inner().close_reason().map(|error| self.shared.lost(error))
     }
 
     /// Its figures as they are now.
     pub fn figures(&self) -> LinkFigures {
-        let stats = self.inner.stats();
+        let stats = self.inner().stats();
         LinkFigures {
             path: self.shared.path,
             datagram: stats.path.current_mtu,
@@ -149,7 +268,7 @@ impl Connection {
 
     /// Tells this connection from others of the process while it lives.
     pub fn id(&self) -> usize {
-        self.inner.stable_id()
+        self.inner().stable_id()
     }
 }
 

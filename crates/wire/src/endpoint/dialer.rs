@@ -2,19 +2,23 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use quinn::{Endpoint, TokioRuntime};
+use rustls::pki_types::CertificateDer;
 
 use super::connection::{CallError, Connection};
 use super::lost::{CloseCode, ConnectionLost, StreamLost, short_reason};
 use super::peer::{Credential, Peer};
+use super::port;
 use super::settings::{Effective, Path, Settings, endpoint_config};
 use super::stream::{ByteReceiver, ByteSender};
-use crate::identity::tls_client;
-use crate::{Answer, Expected, Hello, Identity, IdentityError, Refusal, Request, Versions, Welcome};
+use crate::identity::{Side, tls_client};
+use crate::{
+    Answer, Expected, Hello, Identity, IdentityError, PeerCertificate, Refusal, Request, Versions, Welcome,
+};
 
 /// Makes connections from one socket per address family, which is bound at the first use.
 ///
@@ -41,7 +45,8 @@ impl Dialer {
     }
 
     /// Connects to `host:port` and says hello, with `token` if one is needed. Tries the host's addresses one
-    /// after the other, each for at most [`Settings::handshake`]. Cancellation-safe.
+    /// after the other, each for at most [`Settings::handshake`], and none of them for longer than its host takes to
+    /// say that nobody listens there. Cancellation-safe.
     ///
     /// # Errors
     /// See [`DialError`].
@@ -119,7 +124,10 @@ impl Dialer {
         let connecting = endpoint
             .connect_with(config, address, SERVER_NAME)
             .map_err(|error| DialError::Socket(io::Error::other(error)))?;
-        let connected = connecting.await;
+        let connected = tokio::select! {
+            connected = connecting => connected,
+            () = port::port_closed(address) => return Err(DialError::PortClosed { address }),
+        };
         let found = match verdict.get() {
             Some(Ok(found)) => found.clone(),
             Some(Err(error)) => return Err(DialError::Identity { address, source: error.clone() }),
@@ -138,7 +146,15 @@ impl Dialer {
             max_lanes: None,
             address,
         };
-        Ok(Connection::new(connection, peer, welcome.version, path))
+        let chain =
+            connection.peer_identity().and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
+        let certificate = chain.map(|chain| {
+            PeerCertificate::new(self.identity.clone(), *chain, Side::Server, Some(expected.clone()))
+        });
+        let window = self.settings.receive_window;
+        let connection = Connection::new(connection, peer, welcome.version, path, certificate, window);
+        connection.watch_port();
+        Ok(connection)
     }
 
     async fn greet(
@@ -176,14 +192,14 @@ impl Dialer {
 
     fn endpoint(&self, peer: SocketAddr) -> io::Result<Endpoint> {
         let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
-        let (slot, any) = match peer {
-            SocketAddr::V4(_) => (&mut sockets.v4, IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
-            SocketAddr::V6(_) => (&mut sockets.v6, IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
+        let slot = match peer {
+            SocketAddr::V4(_) => &mut sockets.v4,
+            SocketAddr::V6(_) => &mut sockets.v6,
         };
         if let Some((endpoint, _)) = slot {
             return Ok(endpoint.clone());
         }
-        let (socket, effective) = self.settings.socket(SocketAddr::new(any, 0))?;
+        let (socket, effective) = self.settings.socket(SocketAddr::new(port::any_of(peer), 0))?;
         let endpoint = Endpoint::new(endpoint_config(None), None, socket, Arc::new(TokioRuntime))?;
         *slot = Some((endpoint.clone(), effective));
         Ok(endpoint)
@@ -200,7 +216,7 @@ impl fmt::Debug for Dialer {
 }
 
 /// The addresses of a host; numbers need no resolver.
-async fn resolve(host_port: &str) -> Result<Vec<SocketAddr>, DialError> {
+pub(crate) async fn resolve(host_port: &str) -> Result<Vec<SocketAddr>, DialError> {
     if let Ok(address) = host_port.parse() {
         return Ok(vec![address]);
     }
@@ -212,11 +228,7 @@ async fn resolve(host_port: &str) -> Result<Vec<SocketAddr>, DialError> {
 
 /// From which of our addresses that peer is reached: the kernel knows, without a packet being sent.
 fn local_ip(peer: SocketAddr) -> Option<IpAddr> {
-    let any = match peer {
-        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-    };
-    let socket = UdpSocket::bind(SocketAddr::new(any, 0)).ok()?;
+    let socket = UdpSocket::bind(SocketAddr::new(port::any_of(peer), 0)).ok()?;
     socket.connect(peer).ok()?;
     socket.local_addr().ok().map(|address| address.ip())
 }
@@ -262,6 +274,11 @@ pub enum DialError {
     },
     /// `Hello` was not answered as it should.
     Hello(Box<CallError>),
+    /// There was no answer, and its host says that nobody listens there.
+    PortClosed {
+        /// Where it went.
+        address: SocketAddr,
+    },
     /// There was no answer in time.
     TimedOut {
         /// Where it went.
@@ -275,7 +292,11 @@ impl DialError {
     /// Whether dialling again may succeed without anybody changing anything.
     pub const fn is_transient(&self) -> bool {
         match self {
-            Self::Resolve { .. } | Self::NoAddress(_) | Self::Lost { .. } | Self::TimedOut { .. } => true,
+            Self::Resolve { .. }
+            | Self::NoAddress(_)
+            | Self::Lost { .. }
+            | Self::PortClosed { .. }
+            | Self::TimedOut { .. } => true,
             Self::Refused(refusal) => refusal.code.is_transient(),
             Self::Socket(_)
             | Self::Tls(_)
@@ -303,6 +324,7 @@ impl fmt::Display for DialError {
             ),
             Self::Lost { address, source } => write!(f, "{address}: {source}"),
             Self::Hello(error) => write!(f, "hello was not answered: {error}"),
+            Self::PortClosed { address } => write!(f, "nobody listens at {address}"),
             Self::TimedOut { address, after } => {
                 write!(f, "{address} did not answer within {} ms", after.as_millis())
             }
@@ -319,7 +341,9 @@ impl std::error::Error for DialError {
             Self::Refused(refusal) => Some(refusal),
             Self::Lost { source, .. } => Some(source),
             Self::Hello(source) => Some(source),
-            Self::NoAddress(_) | Self::Version { .. } | Self::TimedOut { .. } => None,
+            Self::NoAddress(_) | Self::Version { .. } | Self::PortClosed { .. } | Self::TimedOut { .. } => {
+                None
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The side that is dialled.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quinn::{Endpoint, TokioRuntime, TransportConfig};
-use rustls::pki_types::{CertificateDer, UnixTime};
-use tokio::task::JoinSet;
+use rustls::pki_types::CertificateDer;
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::connection::{AnswerRef, Connection};
 use super::gate::{Admission, Gate};
@@ -19,7 +19,8 @@ use super::requests::{Unreadable, code_of, parse};
 use super::settings::{Effective, Path, Settings, endpoint_config};
 use super::stream::{ByteReceiver, ByteSender, MessageError};
 use crate::identity::{Side, tls_server};
-use crate::{Hello, Identity, Refusal, RefusalCode, Request, Versions, Welcome};
+use crate::limits::MAX_STRANGER_BYTES;
+use crate::{Hello, Identity, PeerCertificate, Refusal, RefusalCode, Request, Versions, Welcome};
 
 /// Decides whom a stranger is taken for. Called on the thread that serves connections; must not block.
 pub type Authenticate = dyn Fn(&Hello, &Stranger) -> Result<Peer, Refusal> + Send + Sync;
@@ -41,7 +42,9 @@ pub struct Listener {
     transports: Transports,
     gate: Gate,
     started: Instant,
-    handshakes: JoinSet<Arrival>,
+    handshakes: JoinSet<(u64, Arrival)>,
+    /// Ends those of them that are under way.
+    ends: HashMap<u64, AbortHandle>,
     counts: ArrivalCounts,
 }
 
@@ -126,7 +129,7 @@ pub struct ArrivalCounts {
     pub dropped: u64,
     /// Known in the end.
     pub connected: u64,
-    /// Turned away, by [`TurnedAwayReason::word`].
+    /// Turned away, by [`TurnedAwayReason::word`], and `given_up` for another who came when all places were taken.
     pub turned_away: BTreeMap<&'static str, u64>,
 }
 
@@ -168,6 +171,7 @@ impl Listener {
             ),
             started: Instant::now(),
             handshakes: JoinSet::new(),
+            ends: HashMap::new(),
             counts: ArrivalCounts::default(),
         })
     }
@@ -178,8 +182,10 @@ impl Listener {
         loop {
             tokio::select! {
                 Some(arrival) = self.handshakes.join_next() => {
-                    // A handshake neither panics nor is it ended while we are here.
-                    let Ok(arrival) = arrival else { continue };
+                    // A handshake does not panic; one that is given up for another was counted then.
+                    let Ok((id, arrival)) = arrival else { continue };
+                    self.gate.ended(id);
+                    self.ends.remove(&id);
                     self.count(&arrival);
                     return Some(arrival);
                 }
@@ -212,8 +218,15 @@ impl Listener {
         let proven = incoming.remote_address_validated();
         // The library counts the strangers that wait here, too.
         let connections = self.endpoint.open_connections();
-        match self.gate.admit(self.started.elapsed(), self.handshakes.len(), connections, proven) {
-            Admission::Begin => self.begin(incoming),
+        let from = incoming.remote_address().ip();
+        match self.gate.admit(self.started.elapsed(), from, connections, proven) {
+            Admission::Begin { id, instead_of } => {
+                if let Some(end) = instead_of.and_then(|other| self.ends.remove(&other)) {
+                    end.abort();
+                    *self.counts.turned_away.entry(GIVEN_UP).or_default() += 1;
+                }
+                self.begin(id, incoming);
+            }
             Admission::Prove => {
                 self.counts.proof_asked += 1;
                 // It fails only if he has proven it already.
@@ -232,24 +245,25 @@ impl Listener {
         }
     }
 
-    fn begin(&mut self, incoming: quinn::Incoming) {
+    fn begin(&mut self, id: u64, incoming: quinn::Incoming) {
         self.counts.begun += 1;
         let address = incoming.remote_address();
         let settings = &self.effective.settings;
         let path = Path::to(address.ip(), incoming.local_ip(), settings.jumbo);
         let deadline = settings.handshake;
         let config = self.transports.of(path);
-        let context = self.context.clone();
+        let (context, window) = (self.context.clone(), settings.receive_window);
         // Task: handshake.
-        self.handshakes.spawn(async move {
-            let greeted = greet(incoming, config, path, &context);
+        let end = self.handshakes.spawn(async move {
+            let greeted = greet(incoming, config, path, window, &context);
             let reason = match tokio::time::timeout(deadline, greeted).await {
-                Ok(Ok(connection)) => return Arrival::Connected(connection),
+                Ok(Ok(connection)) => return (id, Arrival::Connected(connection)),
                 Ok(Err(reason)) => reason,
                 Err(_) => TurnedAwayReason::TooSlow,
             };
-            Arrival::TurnedAway(TurnedAway { address, reason })
+            (id, Arrival::TurnedAway(TurnedAway { address, reason }))
         });
+        self.ends.insert(id, end);
     }
 
     fn count(&mut self, arrival: &Arrival) {
@@ -298,6 +312,7 @@ async fn greet(
     incoming: quinn::Incoming,
     config: Arc<quinn::ServerConfig>,
     path: Path,
+    window: u32,
     context: &Context,
 ) -> Result<Connection, TurnedAwayReason> {
     let lost = |error: quinn::ConnectionError| TurnedAwayReason::Lost(error.into());
@@ -313,13 +328,13 @@ async fn greet(
         }
     };
     match introduce(&connection, &hello, context) {
-        Ok((peer, version)) => {
+        Ok(Introduced { peer, version, certificate }) => {
             let welcome = Welcome { version, program: context.program.clone(), role: peer.role };
             let sent = send.message(&AnswerRef::Ok(&welcome)).await;
             if let (Err(MessageError::Lost(lost)), _) | (_, Err(lost)) = (sent, send.finish()) {
                 return Err(TurnedAwayReason::Lost(connection_of(lost)));
             }
-            Ok(Connection::new(connection, peer, version, path))
+            Ok(Connection::new(connection, peer, version, path, certificate, window))
         }
         Err(refusal) => {
             // He is to read why before the connection goes; if he does not, that is his loss.
@@ -342,7 +357,7 @@ enum NoHello {
 
 /// The first request of a connection.
 async fn hello(receive: &mut ByteReceiver) -> Result<Hello, NoHello> {
-    let bytes = match receive.raw_message().await {
+    let bytes = match receive.raw_message(MAX_STRANGER_BYTES).await {
         Ok(bytes) => bytes,
         Err(MessageError::Lost(StreamLost::Cut)) => {
             return Err(NoHello::Bad(CloseCode::Malformed, "the first stream ended within hello".into()));
@@ -365,11 +380,17 @@ async fn hello(receive: &mut ByteReceiver) -> Result<Hello, NoHello> {
 }
 
 /// Who he is and what is spoken.
+struct Introduced {
+    peer: Peer,
+    version: u16,
+    certificate: Option<PeerCertificate>,
+}
+
 fn introduce(
     connection: &quinn::Connection,
     hello: &Hello,
     context: &Context,
-) -> Result<(Peer, u16), Refusal> {
+) -> Result<Introduced, Refusal> {
     let version = Versions::OURS.common(hello.versions).ok_or_else(|| {
         let (ours, theirs) = (Versions::OURS, hello.versions);
         Refusal::new(
@@ -382,9 +403,11 @@ fn introduce(
     })?;
     let chain =
         connection.peer_identity().and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
-    let certificate = chain.map(|chain| context.identity.certify(&chain, Side::Client, UnixTime::now()));
+    let certificate =
+        chain.map(|chain| PeerCertificate::new(context.identity.clone(), *chain, Side::Client, None));
     let stranger = Stranger { address: connection.remote_address(), certificate };
-    Ok(((context.authenticate)(hello, &stranger)?, version))
+    let peer = (context.authenticate)(hello, &stranger)?;
+    Ok(Introduced { peer, version, certificate: stranger.certificate })
 }
 
 /// The stream's connection is lost in effect, whichever of the two went first.
@@ -435,5 +458,7 @@ impl std::error::Error for BindError {
 const MAX_WAITING: usize = 1024;
 /// Bytes of further packets that are kept for each of them: a first flight fits.
 const WAITING_BYTES: u64 = 16 << 10;
+/// The word in metrics for handshakes that were given up for others.
+const GIVEN_UP: &str = "given_up";
 /// How long a refusal is given to arrive.
 const LINGER: Duration = Duration::from_secs(1);

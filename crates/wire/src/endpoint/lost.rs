@@ -94,6 +94,8 @@ pub enum ConnectionLost {
     Silent,
     /// The peer does not know the connection any more: it was started anew.
     Forgotten,
+    /// The peer answered nothing, and its host said that nobody listens at its port: its process has ended.
+    PortClosed,
     /// QUIC or TLS failed; in the library's words.
     Transport(String),
 }
@@ -124,6 +126,7 @@ impl fmt::Display for ConnectionLost {
             Self::ByUs => f.write_str("the connection was closed here"),
             Self::Silent => f.write_str("the peer was silent for too long"),
             Self::Forgotten => f.write_str("the peer does not know the connection any more"),
+            Self::PortClosed => f.write_str("nobody listens at the peer's port any more"),
             Self::Transport(text) => write!(f, "the connection failed: {text}"),
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use crate::{Certified, IdentityError, Role};
+use crate::{PeerCertificate, Role};
 
 /// The other end of a connection, once it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +58,6 @@ impl fmt::Display for Peer {
 pub struct Stranger {
     /// Where he is.
     pub address: SocketAddr,
-    /// What his certificate says, or why it is not believed; `None` if he showed none.
-    pub certificate: Option<Result<Certified, IdentityError>>,
+    /// His certificate, which nobody has looked at yet; `None` if he showed none.
+    pub certificate: Option<PeerCertificate>,
 }

@@ -13,7 +13,7 @@ use super::lost::{CloseCode, ConnectionLost, StreamLost};
 use super::stream::{ByteReceiver, ByteSender, MessageError};
 use super::{EnvelopeReader, EnvelopeWriter, FrameReader, FrameWriter};
 use crate::control::{self, ControlError};
-use crate::limits::MAX_OPEN_REQUESTS;
+use crate::limits::{MAX_CONTROL_BYTES, MAX_OPEN_REQUESTS, MAX_STRANGER_BYTES};
 use crate::{Refusal, RefusalCode, Request, Role};
 
 /// Reads the requests of one connection. Those the peer's role may not make are refused here; what is no request
@@ -59,7 +59,7 @@ impl Requests {
                         return Ok(request);
                     }
                 }
-                stream = self.connection.inner.accept_bi() => {
+                stream = self.connection.inner().accept_bi() => {
                     let (send, receive) = stream?;
                     self.begin(ByteSender(send), ByteReceiver(receive));
                 }
@@ -81,7 +81,7 @@ impl Requests {
         };
         let connection = self.connection.clone();
         let refused = self.refused.clone();
-        let responder = Responder { send, receive, permit };
+        let responder = Responder { send, receive, permit, connection: connection.clone() };
         // Task: reading of a request.
         self.reading.spawn(async move {
             let read = read(&connection, responder, refused.as_ref());
@@ -125,7 +125,9 @@ async fn read(
         connection.close(code, reason);
         None
     };
-    let bytes = match responder.receive.raw_message().await {
+    // Who is not known yet shows a session's secret, and nothing longer.
+    let most = if connection.is_known() { MAX_CONTROL_BYTES } else { MAX_STRANGER_BYTES };
+    let bytes = match responder.receive.raw_message(most).await {
         Ok(bytes) => bytes,
         Err(MessageError::Lost(StreamLost::Cut)) => {
             return close(CloseCode::Malformed, "a stream ended in the middle of its request");
@@ -191,6 +193,7 @@ pub struct Responder {
     send: ByteSender,
     receive: ByteReceiver,
     permit: OwnedSemaphorePermit,
+    connection: Connection,
 }
 
 impl Responder {
@@ -211,11 +214,13 @@ impl Responder {
         self.respond::<()>(Err(refusal)).await
     }
 
-    /// Agrees and hands over the stream, which no longer counts as an open request. Not cancellation-safe.
+    /// Agrees and hands over the stream, which no longer counts as an open request; the asker is known by what it asked.
+    /// Not cancellation-safe.
     ///
     /// # Errors
     /// If the asker is gone.
     pub async fn accept<T: Serialize>(mut self, value: T) -> Result<(ByteReceiver, ByteSender), StreamLost> {
+        self.connection.let_in();
         self.send(&Ok(value)).await?;
         Ok((self.receive, self.send))
     }

@@ -10,7 +10,7 @@ use rustix::net::sockopt;
 
 use super::congestion::SteadyCubic;
 use super::reset_key::ResetKey;
-use crate::limits::{MAX_OPEN_REQUESTS, MAX_SESSION_STREAMS};
+use crate::limits::{MAX_STRANGER_BYTES, MAX_STRANGER_STREAMS};
 
 /// What lies between two peers, which decides how large datagrams may become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,8 +55,8 @@ pub struct Settings {
     /// Bytes a peer may send on one stream before we have read them. Default 16 MiB; the peer's value rules for
     /// what we send. Worst case of memory: see `receive_window`.
     pub stream_window: u32,
-    /// Bytes a peer may send on all streams together before we have read them: the bound of what one connection
-    /// can make us hold. Default 64 MiB.
+    /// Bytes a peer that is known may send on all streams together before we have read them: the bound of what one
+    /// connection can make us hold. Default 64 MiB; who is not known has 64 KiB.
     pub receive_window: u32,
     /// Bytes we hold unacknowledged per connection. Default 128 MiB, eight stream windows: one slow stream does
     /// not stop the others.
@@ -70,12 +70,14 @@ pub struct Settings {
     /// How long a silent peer is believed in. The smaller of both sides' values rules. Default 15 s; must be
     /// below the lease (30 s), so that a lost connection can be made anew within it.
     pub idle: Duration,
-    /// How long a stranger may take from his first packet to the end of `Hello`. Default 5 s.
+    /// How long a stranger may take from his first packet to the end of `Hello`, if nobody else needs his place. Default
+    /// 5 s.
     pub handshake: Duration,
-    /// Handshakes under way at a time; further ones are refused. Default 256; each holds about 50 KB.
+    /// Handshakes under way at a time; a quarter of them from one address. Further ones take the place of the oldest.
+    /// Default 256; each holds about 50 KB.
     pub max_handshakes: usize,
-    /// Handshakes begun per second, in the long run; what is above is dropped unanswered, and the peer's own
-    /// retransmission tries again a second later. Default 500: with 200 to 300 µs each they take at most an
+    /// Handshakes begun per second, in the long run, half of them from one address; what is above is dropped unanswered,
+    /// and the peer's own retransmission tries again a second later. Default 500: with 200 to 300 µs each they take at most an
     /// eighth of the thread that also serves live sessions.
     pub handshakes_per_second: u32,
     /// Connections open at a time; further ones are refused. Default 8,192.
@@ -106,16 +108,16 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The settings of a connection over `path`.
+    /// The settings of a connection over `path`, as it begins: with a stranger's bounds, which the connection widens once
+    /// its peer is known.
     pub(crate) fn transport(&self, path: Path) -> Arc<TransportConfig> {
         let mut transport = TransportConfig::default();
-        let streams = (MAX_OPEN_REQUESTS + MAX_SESSION_STREAMS) as u32;
         transport
-            .max_concurrent_bidi_streams(streams.into())
+            .max_concurrent_bidi_streams((MAX_STRANGER_STREAMS as u32).into())
             .max_concurrent_uni_streams(0u32.into())
             .datagram_receive_buffer_size(None)
             .stream_receive_window(self.stream_window.into())
-            .receive_window(self.receive_window.into())
+            .receive_window(STRANGER_WINDOW.min(self.receive_window).into())
             .send_window(self.send_window)
             .keep_alive_interval(Some(self.keep_alive))
             // Cubic with the default first datagram size: one above the congestion window would never be sent.
@@ -206,6 +208,8 @@ impl fmt::Display for Effective {
     }
 }
 
+/// Bytes somebody who is not known may send before we have read them: a message on each of his streams.
+const STRANGER_WINDOW: u32 = (MAX_STRANGER_BYTES * MAX_STRANGER_STREAMS) as u32;
 /// Bytes of the largest datagram QUIC allows.
 pub const LARGEST_DATAGRAM: u16 = 65_527;
 

@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 
 use super::lost::{CloseCode, StreamLost};
 use crate::control::{self, ControlError};
+use crate::limits::MAX_CONTROL_BYTES;
 
 /// The direction we send in. Dropped, what was written is still delivered, and the stream ends after it.
 #[derive(Debug)]
@@ -82,11 +83,11 @@ impl ByteReceiver {
         let _stopped = self.0.stop(code.number());
     }
 
-    /// The bytes of one control message, its length word taken off.
-    pub(crate) async fn raw_message(&mut self) -> Result<Vec<u8>, MessageError> {
+    /// The bytes of one control message of at most `most`, its length word taken off.
+    pub(crate) async fn raw_message(&mut self, most: usize) -> Result<Vec<u8>, MessageError> {
         let mut word = [0; 4];
         self.read_exact(&mut word).await.map_err(MessageError::Lost)?;
-        let length = control::length(word).map_err(MessageError::Control)?;
+        let length = control::length(word, most).map_err(MessageError::Control)?;
         // Grown as bytes arrive: a length alone costs the peer nothing and must not cost us memory.
         let mut bytes = Vec::new();
         while bytes.len() < length {
@@ -98,7 +99,7 @@ impl ByteReceiver {
     }
 
     pub(crate) async fn message<T: DeserializeOwned>(&mut self) -> Result<T, MessageError> {
-        control::decode(&self.raw_message().await?).map_err(MessageError::Control)
+        control::decode(&self.raw_message(MAX_CONTROL_BYTES).await?).map_err(MessageError::Control)
     }
 }
 

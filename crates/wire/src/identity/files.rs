@@ -1,23 +1,28 @@
-//! Files with secrets: readable by their owner only, never half written.
+//! Files with secrets: readable by their owner only, never half written, and of whom their folder is.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::Path;
 use std::time::SystemTime;
 
-/// Who may read a file.
+/// Who may read a file that is new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Readers {
+pub enum Readers {
     /// Its owner.
     Owner,
     /// Everybody.
     All,
 }
 
-/// Puts a file in place of another, durably: after a crash there is the old one or the new one. Blocks on the
-/// disk.
-pub(crate) fn replace(path: &Path, contents: &[u8], readers: Readers) -> io::Result<()> {
+/// Puts a file in place of another, durably: after a crash there is the old one or the new one. It belongs to whom the
+/// one before did, else the folder, and has the mode of the one before: root changes the files of a service that runs as
+/// another user, and that has to be able to read them. Blocks on the disk.
+///
+/// # Errors
+/// As the operating system reports them; `PermissionDenied` too for a user who can write into the folder, but cannot
+/// make files that belong to its owner.
+pub fn replace(path: &Path, contents: &[u8], readers: Readers) -> io::Result<()> {
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
@@ -25,7 +30,8 @@ pub(crate) fn replace(path: &Path, contents: &[u8], readers: Readers) -> io::Res
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}.new", std::process::id()));
     let new = folder.join(name);
-    let written = write_new(&new, contents, readers).and_then(|()| fs::rename(&new, path));
+    let written = write_new(&new, contents, &Kept::of(path, folder, readers)?);
+    let written = written.and_then(|()| fs::rename(&new, path));
     if written.is_err() {
         // What is left of the attempt is of no use; the error that counts is the first.
         let _gone = fs::remove_file(&new);
@@ -34,18 +40,59 @@ pub(crate) fn replace(path: &Path, contents: &[u8], readers: Readers) -> io::Res
     File::open(folder)?.sync_all()
 }
 
-fn write_new(path: &Path, contents: &[u8], readers: Readers) -> io::Result<()> {
-    let mode = match readers {
-        Readers::Owner => 0o600,
-        Readers::All => 0o644,
-    };
+/// Whose a file is to be, and who may read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kept {
+    owner: u32,
+    group: u32,
+    mode: u32,
+}
+
+impl Kept {
+    /// For what takes the place of the file at `path`, or is new in `folder`.
+    pub(crate) fn of(path: &Path, folder: &Path, readers: Readers) -> io::Result<Self> {
+        let mode = match readers {
+            Readers::Owner => 0o600,
+            Readers::All => 0o644,
+        };
+        match fs::metadata(path) {
+            Ok(old) => Ok(Self { owner: old.uid(), group: old.gid(), mode: old.mode() & 0o777 }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let folder = fs::metadata(folder)?;
+                Ok(Self { owner: folder.uid(), group: folder.gid(), mode })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes a file that was just made as it is to be.
+    pub(crate) fn give(self, file: &File) -> io::Result<()> {
+        let made = file.metadata()?;
+        if (made.uid(), made.gid()) != (self.owner, self.group) {
+            let owner = self.owner;
+            fchown(file, Some(self.owner), Some(self.group)).map_err(|error| {
+                let what =
+                    format!("it has to belong to user {owner}: run this as that user, or as root ({error})");
+                io::Error::new(error.kind(), what)
+            })?;
+        }
+        if made.mode() & 0o777 == self.mode {
+            return Ok(());
+        }
+        // Whatever the process' own mask is.
+        file.set_permissions(fs::Permissions::from_mode(self.mode))
+    }
+}
+
+fn write_new(path: &Path, contents: &[u8], kept: &Kept) -> io::Result<()> {
     // One that a crashed process of the same number has left would keep its mode.
     if let Err(error) = fs::remove_file(path)
         && error.kind() != io::ErrorKind::NotFound
     {
         return Err(error);
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    kept.give(&file)?;
     file.write_all(contents)?;
     file.sync_all()
 }
@@ -82,7 +129,24 @@ pub(crate) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 mod tests {
     use super::*;
     use crate::test_folder::TestFolder;
-    use std::os::unix::fs::PermissionsExt;
+
+    /// Symptom: after `token create` as root a coordinator that ran as another user took no new token and did not start
+    /// again. Cause: the file that took the place of the old one was root's. Fix: owner and mode stay, and a new file
+    /// is of whom its folder is. (Where the test does not run as root, the folder is its own user's.)
+    #[test]
+    fn what_takes_the_place_of_a_file_keeps_its_owner_and_mode_and_what_is_new_is_of_whom_the_folder_is() {
+        let folder = TestFolder::new("files-owner");
+        // To anybody else but root this is refused, and the folder stays theirs.
+        let _given = std::os::unix::fs::chown(folder.path(), Some(12_345), Some(54_321));
+        let owner = |path: &Path| fs::metadata(path).map(|of| (of.uid(), of.gid())).unwrap();
+        let path = folder.path().join("tokens.json");
+        replace(&path, b"one", Readers::Owner).unwrap();
+        assert_eq!(owner(&path), owner(folder.path()));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        replace(&path, b"two", Readers::Owner).unwrap();
+        assert_eq!(owner(&path), owner(folder.path()));
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
+    }
 
     #[test]
     fn a_secret_is_readable_by_its_owner_only_and_replaced_whole() {

@@ -35,9 +35,9 @@ pub struct CertificateFiles {
     pub key: PathBuf,
 }
 
-/// Who we are and whom we believe. Files that change are read again at the next handshake, at most once a
-/// second; connections that are open live on. If what they hold then cannot be used, what was read before stays
-/// in force and [`Identity::trouble`] tells.
+/// Who we are and whom we believe. Files that change are read again at the next handshake or look at a
+/// [`PeerCertificate`](super::PeerCertificate), at most every half second. If what they hold then cannot be used, what was
+/// read before stays in force and [`Identity::trouble`] tells.
 ///
 /// The check reads the metadata of up to three files on the thread that serves connections: microseconds on a
 /// local disk, where these files belong.
@@ -55,8 +55,8 @@ struct State {
 }
 
 /// What the files held.
-struct Loaded {
-    authorities: Authorities,
+pub(super) struct Loaded {
+    pub(super) authorities: Authorities,
     own: Option<Own>,
 }
 
@@ -104,7 +104,7 @@ impl Identity {
         self.current().authorities.certify(chain, side, now)
     }
 
-    fn current(&self) -> Arc<Loaded> {
+    pub(super) fn current(&self) -> Arc<Loaded> {
         let mut state = self.lock();
         if state.checked.elapsed() >= RECHECK {
             state.checked = Instant::now();
@@ -178,10 +178,37 @@ impl Own {
         let refused =
             |source| IdentityFileError::Refused { path: files.certificate.clone(), source: Box::new(source) };
         let certified = authorities.certify(&key.cert, Side::Client, UnixTime::now()).map_err(refused)?;
-        let validity = key.cert.first().and_then(|leaf| Validity::of(leaf));
+        // It holds for as long as all do that link it to the authority.
+        let all = key.cert.iter().map(|link| Validity::of(link)).collect::<Option<Vec<_>>>();
+        let validity = all.and_then(|all| all.into_iter().reduce(Validity::within));
         let validity = validity.ok_or_else(|| IdentityFileError::Empty(files.certificate.clone()))?;
         Ok(Self { key: Arc::new(key), certified, validity })
     }
+}
+
+/// A certificate in a file, for those who look.
+#[derive(Debug, Clone)]
+pub struct ShownCertificate {
+    /// What it is known by.
+    pub fingerprint: Fingerprint,
+    /// Whom it speaks for; `None` for an authority.
+    pub certified: Option<Certified>,
+    /// From when to when it holds.
+    pub validity: Validity,
+}
+
+/// The certificates in a PEM file, in their order. Nothing is said of whether anybody believes them. Blocks on the disk.
+///
+/// # Errors
+/// See [`IdentityFileError`].
+pub fn show_certificates(path: &Path) -> Result<Vec<ShownCertificate>, IdentityFileError> {
+    let shown = certificates(path)?.into_iter().map(|certificate| {
+        let validity =
+            Validity::of(&certificate).ok_or_else(|| IdentityFileError::Empty(path.to_path_buf()))?;
+        let (fingerprint, certified) = (Fingerprint::of(&certificate), Certified::shown_by(&certificate));
+        Ok(ShownCertificate { fingerprint, certified, validity })
+    });
+    shown.collect()
 }
 
 /// Why the files of an identity cannot be used.
@@ -266,5 +293,5 @@ fn contents(path: &Path) -> Result<Vec<u8>, IdentityFileError> {
 
 /// Bytes of the largest PEM file that is read: dozens of certificates.
 pub(crate) const MAX_FILE_BYTES: u64 = 256 << 10;
-/// How often files are looked at, at most.
-const RECHECK: Duration = Duration::from_secs(1);
+/// How often files are looked at, at most: what is no longer trusted is to be noticed within a second.
+const RECHECK: Duration = Duration::from_millis(500);

@@ -9,7 +9,7 @@ use webpki::{EndEntityCert, KeyUsage};
 
 use super::validity::Validity;
 use crate::Role;
-use crate::limits::MAX_NAME_BYTES;
+use crate::limits::{MAX_CHAIN, MAX_NAME_BYTES};
 
 /// What a believed certificate says.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -77,6 +77,14 @@ impl Expected {
             }
             _ => Ok(()),
         }
+    }
+}
+
+impl Certified {
+    /// Whom a certificate says that it speaks for; nothing is checked. `None` if it is no peer's.
+    pub(crate) fn shown_by(certificate: &CertificateDer<'_>) -> Option<Self> {
+        let certificate = EndEntityCert::try_from(certificate).ok()?;
+        certificate.valid_uri_names().find_map(Self::parse)
     }
 }
 
@@ -154,6 +162,10 @@ impl Authorities {
         now: UnixTime,
     ) -> Result<Certified, IdentityError> {
         let (leaf, others) = chain.split_first().ok_or(IdentityError::Missing)?;
+        // What a stranger makes us compute grows with it.
+        if chain.len() > MAX_CHAIN {
+            return Err(IdentityError::TooMany { certificates: chain.len() });
+        }
         let certificate = EndEntityCert::try_from(leaf).map_err(IdentityError::Malformed)?;
         let believed: Vec<&CertificateDer<'_>> = match self {
             Self::Known(known) => known.iter().collect(),
@@ -179,6 +191,20 @@ impl Authorities {
             _ => Err(IdentityError::NoRole),
         }
     }
+
+    /// When [`Authorities::certify`] may find something else for that chain than it does `now`, both since 1970: one of
+    /// the certificates begins or ceases to hold.
+    pub(crate) fn next_change(&self, chain: &[CertificateDer<'_>], now: Duration) -> Duration {
+        let known = match self {
+            Self::Known(known) => known.as_slice(),
+            Self::Pinned(_) => &[],
+        };
+        let dates = chain.iter().chain(known).filter_map(|certificate| Validity::of(certificate));
+        // The last second counts.
+        let changes = dates.flat_map(|dates| [dates.not_before, dates.not_after.saturating_add(1)]);
+        let changes = changes.filter_map(|change| u64::try_from(change).ok().map(Duration::from_secs));
+        changes.filter(|change| *change > now).min().unwrap_or(Duration::MAX)
+    }
 }
 
 /// Why a certificate is not believed.
@@ -186,6 +212,11 @@ impl Authorities {
 pub enum IdentityError {
     /// There is none.
     Missing,
+    /// Its chain is longer than any is taken.
+    TooMany {
+        /// How long.
+        certificates: usize,
+    },
     /// It cannot be read.
     Malformed(webpki::Error),
     /// Its time is over.
@@ -235,6 +266,7 @@ impl IdentityError {
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Missing => "missing",
+            Self::TooMany { .. } => "too_many",
             Self::Malformed(_) => "malformed",
             Self::Expired { .. } => "expired",
             Self::NotYet { .. } => "not_yet",
@@ -250,6 +282,9 @@ impl fmt::Display for IdentityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing => f.write_str("no certificate was shown"),
+            Self::TooMany { certificates } => {
+                write!(f, "{certificates} certificates were shown, at most {MAX_CHAIN} are looked at")
+            }
             Self::Malformed(_) => f.write_str("the certificate cannot be read"),
             Self::Expired { ago } => write!(f, "the certificate expired {} s ago", ago.as_secs()),
             Self::NotYet { until } => write!(f, "the certificate becomes valid in {} s", until.as_secs()),
@@ -279,3 +314,19 @@ pub(crate) const CERTIFIED_ROLES: [Role; 5] =
     [Role::Viewer, Role::Trainer, Role::Node, Role::Admin, Role::Coordinator];
 const URN: &str = "urn:rollhouse:";
 const FINGERPRINT_PREFIX: &str = "sha256:";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_of_many_certificates_is_refused_before_any_signature_is_checked() {
+        let rubbish = CertificateDer::from(vec![1]);
+        let certify = |certificates| {
+            let chain = vec![rubbish.clone(); certificates];
+            Authorities::Known(Vec::new()).certify(&chain, Side::Client, UnixTime::now())
+        };
+        assert_eq!(certify(MAX_CHAIN + 1), Err(IdentityError::TooMany { certificates: MAX_CHAIN + 1 }));
+        assert!(matches!(certify(MAX_CHAIN), Err(IdentityError::Malformed(_))));
+    }
+}

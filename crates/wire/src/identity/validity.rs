@@ -36,6 +36,14 @@ impl Validity {
         i64::try_from(now.as_secs()).is_ok_and(|now| (self.not_before..=self.not_after).contains(&now))
     }
 
+    /// When both hold.
+    pub(crate) fn within(self, other: Self) -> Self {
+        Self {
+            not_before: self.not_before.max(other.not_before),
+            not_after: self.not_after.min(other.not_after),
+        }
+    }
+
     /// How long it still holds; zero if it no longer does.
     pub fn left(self, now: Duration) -> Duration {
         let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);

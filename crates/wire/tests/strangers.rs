@@ -1,0 +1,169 @@
+//! What strangers can cost: bytes, streams and places, and whom they keep out.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests outside of test functions")]
+
+mod common;
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use common::raw::Raw;
+use common::{Cluster, address, connected, dialer, run, turned_away};
+use rollhouse_wire::limits::{MAX_STRANGER_BYTES, MAX_STRANGER_STREAMS};
+use rollhouse_wire::{
+    Arrival, Attach, Attached, CloseCode, Expected, Incarnation, Request, Secret, Settings, TurnedAwayReason,
+    Versions, control,
+};
+
+/// What a future has to say without anything else happening.
+fn at_once<T>(future: impl Future<Output = T>) -> Poll<T> {
+    pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// A hello of so many bytes, its length word not counted, most of them in a field that this version does not know.
+fn hello_of(bytes: usize) -> Vec<u8> {
+    let filled = |padding: usize| {
+        let mut hello = Vec::new();
+        let versions = Versions::OURS;
+        let fields = serde_json::json!({
+            "type": "hello", "versions": versions, "program": "raw/test", "padding": "x".repeat(padding),
+        });
+        control::encode(&fields, &mut hello).unwrap();
+        hello
+    };
+    // Longer padding has the longest length word.
+    let overhead = filled(1 << 10).len() - (1 << 10);
+    filled(bytes + 4 - overhead)
+}
+
+/// Symptom: a stranger's hello of 1 MiB was read and decoded, 79 ms of the thread that serves everybody. Cause: hello had
+/// the bound of every control message. Fix: nobody who is not known sends more than 4 KiB.
+#[test]
+fn a_hello_of_more_than_a_few_kilobytes_is_refused_by_its_length() {
+    let cluster = Cluster::new();
+    run(async {
+        let mut listener = cluster.node("n1", Settings::default());
+        let to = listener.effective().address;
+        let (raw, away) = tokio::join!(
+            async {
+                let raw = Raw::connect(to, None).await;
+                let _answer = raw.say(&hello_of(MAX_STRANGER_BYTES + 1)).await;
+                raw.closed().await
+            },
+            turned_away(&mut listener)
+        );
+        assert_eq!(raw.0, CloseCode::TooLong, "{}", raw.1);
+        assert!(raw.1.contains("4097 bytes, at most 4096"), "{}", raw.1);
+        assert!(matches!(away.reason, TurnedAwayReason::Malformed(_)), "{away}");
+        let (_raw, connection) = tokio::join!(
+            async {
+                let raw = Raw::connect(to, None).await;
+                raw.say(&hello_of(MAX_STRANGER_BYTES)).await.read_to_end(1 << 10).await.unwrap();
+                raw
+            },
+            connected(&mut listener)
+        );
+        assert!(!connection.is_known(), "a node takes everybody for anonymous");
+    });
+}
+
+/// Symptom: each stranger could have 64 MiB on the way and cost a node 280 kB at rest, before showing anything. Cause:
+/// every connection began with the windows and streams of a session's owner. Fix: it begins with a stranger's, and gets
+/// the others when its peer shows who it is, or a session's secret.
+#[test]
+fn a_stranger_has_few_streams_and_bytes_until_he_shows_a_sessions_secret() {
+    let cluster = Cluster::new();
+    run(async {
+        let mut listener = cluster.node("n1", Settings::default());
+        let to = listener.effective().address;
+        let (raw, node) = tokio::join!(
+            async {
+                let raw = Raw::connect(to, None).await;
+                raw.hello(Versions::OURS).await;
+                raw
+            },
+            connected(&mut listener)
+        );
+        let mut requests = node.requests();
+        let attach = Attach {
+            pool: rollhouse_core::RunId::from_u128(7),
+            index: 0,
+            incarnation: Incarnation { term: 1, counter: 1 },
+            secret: Secret::from_bytes([7; 16]),
+            log: false,
+        };
+        let mut request = Vec::new();
+        control::encode(&Request::Attach(attach), &mut request).unwrap();
+        let (mut owner, mut answer) = raw.connection.open_bi().await.unwrap();
+        owner.write_all(&request).await.unwrap();
+        let mut strange = Vec::new();
+        while let Poll::Ready(opened) = at_once(raw.connection.open_bi()) {
+            strange.push(opened.unwrap());
+        }
+        assert!(strange.len() < MAX_STRANGER_STREAMS, "{}", strange.len());
+        let bytes = vec![0; 1 << 20];
+        let mut sent = 0;
+        for (stream, _) in &mut strange {
+            while let Poll::Ready(written) = at_once(stream.write(&bytes)) {
+                sent += written.unwrap();
+            }
+        }
+        assert!(sent <= MAX_STRANGER_BYTES * MAX_STRANGER_STREAMS, "{sent}");
+        for (stream, _) in &mut strange {
+            stream.reset(0u32.into()).unwrap();
+        }
+
+        let (asked, responder) = requests.next().await.unwrap();
+        assert!(matches!(asked, Request::Attach(_)), "{}", asked.word());
+        let attached = Attached { lanes: 1, last: 0, logs: false };
+        let _session = responder.accept_frames(attached, 1 << 20).await.unwrap();
+        assert!(node.is_known());
+        let mut told = [0; 8];
+        answer.read_exact(&mut told).await.unwrap();
+        // Far more than a stranger's.
+        for _ in 0..64 {
+            strange.push(raw.connection.open_bi().await.unwrap());
+        }
+        owner.write_all(&bytes).await.unwrap();
+    });
+}
+
+/// Symptom: one process that opened connections and said no hello made 16 of 30 calls of others fail. Cause: it held all
+/// places for handshakes, each for 5 s, and others were refused. Fix: who comes when the places are taken takes that of
+/// the oldest handshake of his address, or of the address that has most.
+#[test]
+fn strangers_who_never_say_hello_keep_nobody_out() {
+    let cluster = Cluster::new();
+    run(async {
+        // None of them is turned away by itself.
+        let settings =
+            Settings { max_handshakes: 8, handshake: Duration::from_secs(3600), ..Settings::default() };
+        let mut listener = cluster.node("n1", settings);
+        let to = listener.effective().address;
+        let (name, dialer) = (address(&listener), dialer(cluster.nobody()));
+        let mut silent = Vec::new();
+        for _ in 0..30 {
+            let next = async {
+                let raw = Raw::connect(to, None).await;
+                let admitted = dialer.dial(&name, &Expected::node("n1"), None).await;
+                (raw, admitted.expect("who says hello is admitted"))
+            };
+            tokio::pin!(next);
+            loop {
+                tokio::select! {
+                    (raw, _admitted) = &mut next => {
+                        silent.push(raw);
+                        break;
+                    }
+                    arrival = listener.accept() => {
+                        assert!(matches!(arrival, Some(Arrival::Connected(_))), "{arrival:?}");
+                    }
+                }
+            }
+        }
+        let counts = listener.counts();
+        assert_eq!((counts.connected, counts.full, counts.dropped), (30, 0, 0), "{counts:?}");
+        assert!(counts.turned_away["given_up"] >= 28, "two places are one address's share: {counts:?}");
+    });
+}
