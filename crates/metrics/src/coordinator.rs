@@ -33,6 +33,7 @@ impl CoordinatorSample {
         STORE_SEGMENTS,
         STORE_BYTES,
         QUARANTINED,
+        SET_ASIDE,
         STORED_BYTES,
         DROPPED,
     ];
@@ -54,6 +55,7 @@ impl CoordinatorSample {
         page.value(&STORE_SEGMENTS, status.store.segments as f64);
         page.value(&STORE_BYTES, status.store.bytes as f64);
         page.value(&QUARANTINED, status.store.quarantined as f64);
+        page.value(&SET_ASIDE, status.store.set_aside as f64);
         page.value(&STORED_BYTES, self.stored_bytes as f64);
         page.value(&DROPPED, self.store_dropped_segments as f64);
     }
@@ -93,7 +95,11 @@ const STORE_SEGMENTS: Family = gauge("rollhouse_store_segments", "Segments in th
 const STORE_BYTES: Family = gauge("rollhouse_store_bytes", "Bytes of the segments in the store.");
 const QUARANTINED: Family = gauge(
     "rollhouse_store_quarantined_segments",
-    "Segments put aside because they contradict what the store has.",
+    "Segments set aside as a whole: damaged, or under numbers that were taken.",
+);
+const SET_ASIDE: Family = gauge(
+    "rollhouse_store_set_aside_episodes",
+    "Episodes set aside: the store has others of their names, or they are in such segments.",
 );
 const STORED_BYTES: Family =
     counter("rollhouse_store_received_bytes_total", "Bytes of segments that were taken into the store.");

@@ -29,5 +29,5 @@ pub use exporter::{Exporter, ExporterError, Figures};
 pub use family::{Family, Histogram, Kind, Page};
 pub use node::{NodeSample, RecorderSample, SpoolSample};
 pub use process::{ProcessFigures, ProcessSample};
-pub use server::{Health, MetricsServer, ServeError};
+pub use server::{Health, MetricsListener, MetricsServer, ServeError};
 pub use transport::{Links, TransportSample};

@@ -73,7 +73,7 @@ pub struct RecorderSample {
     pub failing: bool,
 }
 
-/// What is on its way to the store: offered = shipped + dropped + waiting.
+/// What is on its way to the store: offered = shipped + quarantined + dropped + waiting.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpoolSample {
     /// Bytes of sealed segments that are not in the store yet.
@@ -84,7 +84,7 @@ pub struct SpoolSample {
     pub shipped_segments: u64,
     /// Their bytes.
     pub shipped_bytes: u64,
-    /// Of the shipped segments, those that contradict what the store has and were put aside there.
+    /// Segments that the store set aside, and that are kept here.
     pub quarantined_segments: u64,
     /// Segments that were dropped because the spool was full.
     pub dropped_segments: u64,
@@ -195,8 +195,7 @@ impl SpoolSample {
     fn put(&self, page: &mut Page) {
         page.value(&SPOOL_BYTES, self.waiting_bytes as f64);
         page.value(&SPOOL_SEGMENTS, self.waiting_segments as f64);
-        let stored = self.shipped_segments.saturating_sub(self.quarantined_segments);
-        page.labelled(&SHIPPED, &["stored"], stored as f64);
+        page.labelled(&SHIPPED, &["stored"], self.shipped_segments as f64);
         page.labelled(&SHIPPED, &["quarantined"], self.quarantined_segments as f64);
         page.value(&SHIPPED_BYTES, self.shipped_bytes as f64);
         page.value(&DROPPED, self.dropped_segments as f64);

@@ -36,6 +36,14 @@ pub trait Health: Send + Sync {
     fn ready(&self) -> Result<(), String>;
 }
 
+/// An address that is listened on and not served yet, so that it is known to be free before anything is started that
+/// is to be shown there.
+#[derive(Debug)]
+pub struct MetricsListener {
+    listener: std::net::TcpListener,
+    address: SocketAddr,
+}
+
 /// Answers `/metrics`, `/healthz` and `/readyz`. Dropping it ends its thread and closes its listener.
 #[derive(Debug)]
 pub struct MetricsServer {
@@ -58,22 +66,27 @@ pub enum ServeError {
     Thread(io::Error),
 }
 
-impl MetricsServer {
-    /// Listens on `address` and starts the thread. Requests are answered when this returns.
+impl MetricsListener {
+    /// Listens on `address`. Who connects waits to be served.
     ///
     /// # Errors
-    /// See [`ServeError`].
-    pub fn start(
-        address: SocketAddr,
-        exporter: Exporter,
-        health: Arc<dyn Health>,
-    ) -> Result<Self, ServeError> {
+    /// [`ServeError::Listen`].
+    pub fn bind(address: SocketAddr) -> Result<Self, ServeError> {
         let listen = |source| ServeError::Listen { address, source };
         // The standard library sets SO_REUSEADDR, so that connections of a process that was killed do not stand in
         // the way.
         let listener = std::net::TcpListener::bind(address).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
-        let bound = listener.local_addr().map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        Ok(Self { listener, address })
+    }
+
+    /// Starts the thread. Requests are answered when this returns.
+    ///
+    /// # Errors
+    /// [`ServeError::Thread`].
+    pub fn serve(self, exporter: Exporter, health: Arc<dyn Health>) -> Result<MetricsServer, ServeError> {
+        let Self { listener, address } = self;
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServeError::Thread)?;
         let (stop, stopped) = oneshot::channel();
@@ -91,7 +104,21 @@ impl MetricsServer {
         // Task: metrics.
         let thread = std::thread::Builder::new().name("rollhouse-metrics".to_owned()).spawn(run);
         let thread = thread.map_err(ServeError::Thread)?;
-        Ok(Self { address: bound, stop: Some(stop), thread: Some(thread) })
+        Ok(MetricsServer { address, stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl MetricsServer {
+    /// Listens on `address` and serves there.
+    ///
+    /// # Errors
+    /// See [`ServeError`].
+    pub fn start(
+        address: SocketAddr,
+        exporter: Exporter,
+        health: Arc<dyn Health>,
+    ) -> Result<Self, ServeError> {
+        MetricsListener::bind(address)?.serve(exporter, health)
     }
 
     /// Where it listens.

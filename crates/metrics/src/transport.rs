@@ -18,6 +18,8 @@ pub struct TransportSample {
     pub refusals: BTreeMap<&'static str, u64>,
     /// Connections by the role of the peer.
     pub links: BTreeMap<Role, Links>,
+    /// When its certificate, or one that links it to the authority, expires, in seconds since 1970.
+    pub certificate_expires: Option<i64>,
 }
 
 /// The connections to peers of one role, taken together.
@@ -69,6 +71,7 @@ impl TransportSample {
         LOST,
         BLACK_HOLES,
         SOCKET_BUFFER,
+        EXPIRES,
     ];
 
     /// Puts the figures on a page.
@@ -95,6 +98,9 @@ impl TransportSample {
             page.labelled(&SENT, &peer, link.sent_packets as f64);
             page.labelled(&LOST, &peer, link.lost_packets as f64);
             page.labelled(&BLACK_HOLES, &peer, link.black_holes as f64);
+        }
+        if let Some(expires) = self.certificate_expires {
+            page.value(&EXPIRES, expires as f64);
         }
         if let Some(effective) = &self.effective {
             page.labelled(&SOCKET_BUFFER, &["receive"], effective.receive_buffer as f64);
@@ -163,6 +169,12 @@ const BLACK_HOLES: Family = family(
     Kind::Counter,
     &["peer"],
     "Times that large datagrams stopped getting through on a path.",
+);
+const EXPIRES: Family = family(
+    "rollhouse_certificate_expiry_time_seconds",
+    Kind::Gauge,
+    &[],
+    "When the process' certificate expires, in seconds since the start of 1970 (UTC).",
 );
 const SOCKET_BUFFER: Family = family(
     "rollhouse_quic_socket_buffer_bytes",

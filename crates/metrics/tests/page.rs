@@ -98,6 +98,7 @@ fn transport() -> TransportSample {
         effective: Some(effective),
         refusals: [("forbidden", 2)].into(),
         links: [(Role::Node, links)].into(),
+        certificate_expires: Some(4_000_000_000),
     }
 }
 

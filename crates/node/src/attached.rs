@@ -313,11 +313,12 @@ impl Desk {
             return Why::Told;
         }
         let mut beats = 1;
+        let goes_on = || !self.stop.load(Ordering::Relaxed);
         loop {
             // At rest while it waits.
             beats += 1;
             self.beats.store(beats, Ordering::Relaxed);
-            let request = match end.wait(home.idle_at(), || !self.stop.load(Ordering::Relaxed)) {
+            let request = match end.wait(home.idle_at(), goes_on) {
                 Ok(request) => request,
                 Err(ServeError::TimedOut) => {
                     home.idle(&self.told, &self.figures);
@@ -328,12 +329,13 @@ impl Desk {
             };
             beats += 1;
             self.beats.store(beats, Ordering::Relaxed);
-            if self.cancel.is_cancelled() {
+            // Who waits asks only before it sleeps, and a trainer may always have a request waiting.
+            if self.cancel.is_cancelled() || !goes_on() {
                 return Why::Told;
             }
             failpoint("node.attach.request");
-            if home.serve(&mut end, request, &self.told, &self.figures).is_err() {
-                return Why::Fault;
+            if home.serve(&mut end, request, &self.told, &self.figures, goes_on).is_err() {
+                return if goes_on() { Why::Fault } else { Why::Told };
             }
             failpoint("node.attach.answer");
         }
@@ -349,3 +351,46 @@ async fn turned_away(turns: &mut watch::Receiver<Turn>, number: u64) -> bool {
 
 /// Room comes when another owner detaches.
 const ROOM_RETRY_MS: u64 = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use rollhouse_arena::{Answer, ArenaIdent, AttachedArena, Expected};
+    use rollhouse_engine::{Autoreset, Engine};
+    use rollhouse_env::Registry;
+    use rollhouse_wire::AutoresetMode;
+
+    use super::*;
+    use crate::owned::tests::cartpole;
+
+    /// Symptom: a trainer that was taken over, or whose session ended, went on being served as long as it always had a
+    /// request waiting; ended by its hang deadline, its thread went on. Cause: whether to stop was asked before sleeping
+    /// alone. Fix: it is asked before each request.
+    #[test]
+    fn a_thread_that_is_told_to_stop_serves_nothing_more_though_a_request_waits() {
+        let desk = Desk {
+            stop: AtomicBool::new(false),
+            cancel: Cancel::default(),
+            beats: AtomicU64::new(1),
+            home: Mutex::new(None),
+            told: Arc::default(),
+            figures: Arc::default(),
+        };
+        let mut home = Home::new(cartpole(2, AutoresetMode::NextStep));
+        let (hand, handed) = oneshot::channel();
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| desk.serve(&mut home, hand));
+            let Handed { attached, outputs, inputs, .. } = handed.blocking_recv().unwrap();
+            let autoreset = Autoreset::NextStep;
+            let columns = Engine::columns(&Registry::builtin().get("CartPole-v1").unwrap(), autoreset);
+            let ident = ArenaIdent { term: 1, counter: 1, autoreset: autoreset.code() };
+            let expected = Expected { columns: &columns, lanes: 2, ident, generation: attached.generation };
+            let mut trainer = AttachedArena::open(outputs, inputs, &expected).unwrap();
+            trainer.post_reset(&[], &[]);
+            assert_eq!(trainer.wait(None, || !thread.is_finished()), Ok(Answer::Frame));
+            desk.stop.store(true, Ordering::Relaxed);
+            trainer.post_step();
+            assert!(matches!(thread.join().unwrap(), Why::Told));
+            assert_eq!(trainer.try_answer(), Ok(None));
+        });
+    }
+}

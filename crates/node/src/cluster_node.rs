@@ -15,11 +15,14 @@ use rollhouse_replay::{
     OnOutage, OpenError, RealDisk, RecordError, Recorded, Recorder, RecorderConfig, Status,
 };
 use rollhouse_wire::limits::{MAX_LABELS, MAX_SHIP_BYTES};
-use rollhouse_wire::{ArrivalCounts, Connection, Dialer, Effective, Identity, NodeLoad, Role, Settings};
+use rollhouse_wire::{
+    ArrivalCounts, Connection, Dialer, Effective, Identity, NodeLoad, Role, Settings, Unfit,
+};
 use tokio::sync::mpsc::{self, channel as bounded};
 use tokio::sync::{Mutex, watch};
 
 use crate::executor::Executor;
+use crate::fitness::Fitness;
 use crate::hosting::{Hosting, HostingSettings};
 use crate::link::{Card, Link, LinkParts, SpoolLoad};
 use crate::parts::{Mishap, Part, PartExit, PartsHealth};
@@ -112,6 +115,7 @@ impl ClusterNodeConfig {
 #[derive(Debug)]
 pub struct ClusterNode {
     name: String,
+    identity: Arc<Identity>,
     pub(crate) hosting: Arc<Hosting>,
     pulse: Pulse,
     recorder: Option<Arc<Recorder>>,
@@ -199,11 +203,17 @@ impl ClusterNode {
             hang_deadline: config.hang_deadline,
             program: config.program.clone(),
         };
+        let fitness = Fitness {
+            identity: Some(Arc::clone(&config.identity)),
+            recorder: recorder.clone(),
+            shipping: shipping.clone(),
+            when_full: Some(config.shipping.shipper.when_full),
+        };
         let hosting = Arc::new(Hosting::new(
             settings,
             Arc::clone(&config.registry),
             executor,
-            recorder.clone(),
+            fitness,
             node.rollouts(),
             figures,
         ));
@@ -237,6 +247,7 @@ impl ClusterNode {
         node.spawn(pulse.clone().run());
         Ok(Self {
             name,
+            identity: config.identity,
             hosting,
             pulse,
             recorder,
@@ -252,6 +263,11 @@ impl ClusterNode {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Its certificate, and whom it believes.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     /// Where it listens.
@@ -309,8 +325,14 @@ impl ClusterNode {
     /// stopped.
     pub fn health(&self) -> PartsHealth {
         let health = self.node.health();
-        if health.failed.is_none() && self.recorder.as_ref().is_some_and(|recorder| recorder.is_gone()) {
-            let mishap = Arc::new(Mishap { part: Part::Recorder, exit: PartExit::Gone });
+        let recorder = self.recorder.as_ref().filter(|_| health.failed.is_none());
+        let exit = recorder.and_then(|recorder| match (recorder.is_gone(), recorder.removed_folder()) {
+            (true, _) => Some(PartExit::Gone),
+            (false, Some(folder)) => Some(PartExit::Removed(folder)),
+            (false, None) => None,
+        });
+        if let Some(exit) = exit {
+            let mishap = Arc::new(Mishap { part: Part::Recorder, exit });
             return PartsHealth { last: Some(Arc::clone(&mishap)), failed: Some(mishap), ..health };
         }
         health
@@ -336,6 +358,16 @@ impl ClusterNode {
         self.shipping.as_ref().map(|shipping| shipping.figures())
     }
 
+    /// What keeps it from taking sessions, as the coordinator is told; `None` if nothing does.
+    pub fn unfit(&self) -> Option<Unfit> {
+        self.hosting.unfit()
+    }
+
+    /// Whether it takes no new sessions.
+    pub fn is_draining(&self) -> bool {
+        self.hosting.is_draining()
+    }
+
     /// Takes no new sessions from now on. Those that are open go on.
     pub fn drain(&self) {
         self.hosting.drain();
@@ -353,7 +385,7 @@ impl ClusterNode {
     pub fn stop(self, deadline: Duration) -> StopReport {
         let until = Instant::now() + deadline;
         let left = || until.saturating_duration_since(Instant::now());
-        self.hosting.drain();
+        self.hosting.stop();
         let (ended, all_ended) = sync_channel(1);
         let hosting = Arc::clone(&self.hosting);
         let patience = MOVE_PATIENCE.min(deadline / 4);
@@ -423,7 +455,7 @@ fn spool_load(shipping: Option<Arc<Shipping>>) -> SpoolLoad {
     Arc::new(move |load: &mut NodeLoad| {
         if let Some(shipping) = &shipping {
             let counts = shipping.figures().counts;
-            load.spool_left = counts.shipped.bytes + counts.dropped.bytes;
+            load.spool_left = counts.shipped.bytes + counts.aside.bytes + counts.dropped.bytes;
             // What leaves twice was recorded once.
             let recorded = shipping.recorded_bytes() + counts.offered_again;
             load.spool_bytes = recorded.saturating_sub(load.spool_left);

@@ -134,7 +134,7 @@ impl Owned {
         session: OwnedSession,
     ) -> Self {
         let lanes = session.lanes() as u32;
-        let home = Home { session, costs: Costs::default(), stale_since: None, unflushed_since: None };
+        let home = Home::new(session);
         Self {
             id,
             incarnation,
@@ -394,12 +394,16 @@ impl Lent<'_> {
 }
 
 impl Home {
+    pub(crate) fn new(session: OwnedSession) -> Self {
+        Self { session, costs: Costs::default(), stale_since: None, unflushed_since: None }
+    }
+
     /// The session.
     pub(crate) const fn session(&mut self) -> &mut OwnedSession {
         &mut self.session
     }
 
-    /// Does what an owner asks for by memory. What it has done is told to `told` now and then.
+    /// Does what an owner asks for by memory, as [`OwnedSession::serve`]. What it has done is told to `told` now and then.
     #[inline]
     pub(crate) fn serve(
         &mut self,
@@ -407,9 +411,10 @@ impl Home {
         request: MemoryRequest,
         told: &Told,
         figures: &NodeFigures,
+        alive: impl FnMut() -> bool,
     ) -> Result<(), MemoryFault> {
         let began = Instant::now();
-        let served = self.session.serve(end, request);
+        let served = self.session.serve(end, request, alive);
         let took = began.elapsed();
         match request {
             MemoryRequest::Step => figures.requests.step.observe(took),

@@ -10,11 +10,12 @@ use rollhouse_replay::Recorder;
 use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{
     Attach, CloseSession, Eagerness, EndCause, FrameLayout, Incarnation, NodeLoad, OpenCommands, OpenSession,
-    Refusal, RefusalCode, SessionEnd, SessionId, SessionOpened, SessionReport,
+    Refusal, RefusalCode, SessionEnd, SessionId, SessionOpened, SessionReport, Takes, Unfit,
 };
 use tokio::sync::watch;
 
 use crate::executor::{Executor, JobError};
+use crate::fitness::Fitness;
 use crate::hosted::{Collecting, Gone, Hosted, Owned};
 use crate::node::Rollouts;
 use crate::owned::OwnedSession;
@@ -33,6 +34,9 @@ pub(crate) struct Hosting {
     rollouts: Rollouts,
     registry: Arc<Registry>,
     settings: HostingSettings,
+    fitness: Fitness,
+    /// Whether the node is stopping, and takes no new sessions for good.
+    stopping: AtomicBool,
     /// Whether the node is going away; told to owners with their answers.
     leaving: Arc<AtomicBool>,
     /// Of the data thread, between two requests.
@@ -70,13 +74,25 @@ impl Hosting {
         settings: HostingSettings,
         registry: Arc<Registry>,
         executor: Executor,
-        recorder: Option<Arc<Recorder>>,
+        fitness: Fitness,
         rollouts: Rollouts,
         figures: Arc<NodeFigures>,
     ) -> Self {
         let table = Mutex::new(SessionTable::new(settings.capacity, settings.lease));
-        let (leaving, eagerness, began) = (Arc::default(), Eagerness::default(), Instant::now());
-        Self { table, executor, figures, recorder, rollouts, registry, settings, leaving, eagerness, began }
+        Self {
+            table,
+            executor,
+            figures,
+            recorder: fitness.recorder.clone(),
+            rollouts,
+            registry,
+            settings,
+            fitness,
+            stopping: AtomicBool::new(false),
+            leaving: Arc::default(),
+            eagerness: Eagerness::default(),
+            began: Instant::now(),
+        }
     }
 
     /// Makes a session, ending an earlier placement of it first. Asking again for one that is open says so.
@@ -89,6 +105,7 @@ impl Hosting {
             spec: plan.entry.spec().clone(),
             lease_ms: self.settings.lease.as_millis() as u64,
         };
+        self.check_fitness(&plan).await?;
         let superseded = self.table().superseded(open);
         if let Some(earlier) = superseded {
             let cause = Gone { cause: EndCause::Closed, detail: "placed anew".to_owned() };
@@ -110,6 +127,24 @@ impl Hosting {
             self.await_exit(open.session, open.incarnation, collecting);
         }
         Ok(opened)
+    }
+
+    /// Refuses what the node is not fit for: the coordinator places it elsewhere.
+    async fn check_fitness(&self, plan: &SessionPlan) -> Result<(), Refusal> {
+        let records = plan.record.is_some();
+        if let Some(recorder) = self.recorder.clone().filter(|_| records) {
+            // What comes of it shows below; a disk that is slow is waited for by those who step.
+            // Task: write-out.
+            let tried = tokio::task::spawn_blocking(move || recorder.try_disk());
+            let _tried = tokio::time::timeout(DISK_PATIENCE, tried).await;
+        }
+        match self.unfit() {
+            Some(Unfit { takes: Takes::Nothing, why }) => Err(Refusal::busy(why, UNFIT_RETRY_MS)),
+            Some(Unfit { takes: Takes::Unrecorded, why }) if records => {
+                Err(Refusal::busy(why, UNFIT_RETRY_MS))
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn make(
@@ -242,7 +277,8 @@ impl Hosting {
         std::mem::forget(ending);
         self.figures.session_ended(gone.cause);
         let Gone { cause, detail } = gone;
-        let end = SessionEnd { session: id, incarnation, cause, detail, done: hosted.counts(), report: None };
+        let (done, report, unreached) = (hosted.counts(), None, self.table().is_unreached(id));
+        let end = SessionEnd { session: id, incarnation, cause, detail, done, report, unreached };
         self.table().ended(end.clone());
         Some(end)
     }
@@ -286,6 +322,25 @@ impl Hosting {
     pub(crate) fn drain(&self) {
         self.table().drain();
         self.leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// As [`Hosting::drain`], for good.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        self.drain();
+    }
+
+    /// Takes new sessions again, unless it is stopping.
+    pub(crate) fn undrain(&self) {
+        if !self.stopping.load(Ordering::Relaxed) {
+            self.leaving.store(false, Ordering::Relaxed);
+            self.table().undrain();
+        }
+    }
+
+    /// What keeps the node from taking sessions.
+    pub(crate) fn unfit(&self) -> Option<Unfit> {
+        self.fitness.look()
     }
 
     /// Whether it takes no new sessions.
@@ -425,7 +480,9 @@ impl Drop for Ending<'_> {
         let Self { hosting, hosted, id, incarnation, cause } = *self;
         hosting.figures.session_ended(cause);
         let (detail, done) = ("its end was cut short".to_owned(), hosted.counts());
-        hosting.table().ended(SessionEnd { session: id, incarnation, cause, detail, done, report: None });
+        let (report, unreached) = (None, hosting.table().is_unreached(id));
+        let end = SessionEnd { session: id, incarnation, cause, detail, done, report, unreached };
+        hosting.table().ended(end);
     }
 }
 
@@ -447,6 +504,12 @@ fn gone_by(exit: Option<&Exit>, asked: EndCause) -> Gone {
     };
     Gone { cause, detail }
 }
+
+/// How long the recorder's disk is waited for before a session is opened all the same.
+const DISK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Whoever mends the node takes longer; others have room meanwhile.
+const UNFIT_RETRY_MS: u64 = 1_000;
 
 /// Room comes when another session ends.
 const ROOM_RETRY_MS: u64 = 1_000;
@@ -493,7 +556,14 @@ mod tests {
         let hang_deadline = Duration::from_secs(60);
         let executor = Executor::start(1, 8, hang_deadline, Arc::clone(&figures)).unwrap();
         let settings = HostingSettings { capacity: 8, lease, hang_deadline, program: "test 1".to_owned() };
-        Arc::new(Hosting::new(settings, Arc::new(registry), executor, None, node.rollouts(), figures))
+        Arc::new(Hosting::new(
+            settings,
+            Arc::new(registry),
+            executor,
+            Fitness::default(),
+            node.rollouts(),
+            figures,
+        ))
     }
 
     /// Keeps the one worker busy until something is sent.

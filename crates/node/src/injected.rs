@@ -20,6 +20,7 @@ use cluster::{Authority, Coordinator, Heard, Owner, session};
 
 use crate::cluster_node::keep_link;
 use crate::executor::Executor;
+use crate::fitness::Fitness;
 use crate::hosting::{Hosting, HostingSettings};
 use crate::link::{Card, LinkParts};
 use crate::{AttachConfig, ClusterNode, Node, NodeFigures, PartExit, PartsHealth};
@@ -40,7 +41,7 @@ fn a_link_that_panics_is_made_anew_and_the_coordinator_hears_of_the_node_again()
     let settings = HostingSettings { capacity: 8, lease, hang_deadline, program: "node/test".to_owned() };
     let executor = Executor::start(1, 8, hang_deadline, Arc::clone(&figures)).unwrap();
     let registry = Arc::new(Registry::builtin());
-    let hosting = Hosting::new(settings, registry, executor, None, node.rollouts(), figures);
+    let hosting = Hosting::new(settings, registry, executor, Fitness::default(), node.rollouts(), figures);
     let identity = authority.identity(Role::Node, "n1");
     let panics = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&panics);

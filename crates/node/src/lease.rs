@@ -46,6 +46,11 @@ impl Lease {
         self.alone_since.is_none()
     }
 
+    /// Whether an owner ever attached.
+    pub(crate) const fn was_held(&self) -> bool {
+        self.attachments > 0
+    }
+
     /// Whether nobody was attached for its whole length.
     pub(crate) fn is_over(&self, now: Duration) -> bool {
         self.alone_since.is_some_and(|since| now.saturating_sub(since) >= self.length)

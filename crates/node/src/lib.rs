@@ -60,6 +60,7 @@ mod connections;
 mod executor;
 mod exit;
 mod figures;
+mod fitness;
 mod hosted;
 mod hosting;
 #[cfg(test)]

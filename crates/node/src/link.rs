@@ -5,13 +5,13 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rollhouse_wire::limits::MAX_HEARTBEAT_REPORTS;
 use rollhouse_wire::{
-    CallError, CloseCode, CloseSession, Connection, DialError, Dialer, EndCause, Expected, Heartbeat,
-    HeartbeatTaken, Refusal, RefusalCode, Register, Registered, ReportLog, Request, Requests, Responder,
-    SessionEnd,
+    CallError, CloseCode, CloseSession, Connection, ConnectionLost, DialError, Dialer, EndCause, Expected,
+    Heartbeat, HeartbeatTaken, Refusal, RefusalCode, Register, Registered, ReportLog, Request, Requests,
+    Responder, SessionEnd,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -149,7 +149,7 @@ impl Link {
                     }
                     Err(reason) => {
                         self.away(&reason);
-                        Some(LinkEvent::Lost)
+                        Some(self.lost())
                     }
                 },
                 Some(_) = self.answering.join_next() => None,
@@ -200,6 +200,12 @@ impl Link {
         let Some(connection) = self.connection.as_ref().map(|(connection, _)| connection.clone()) else {
             return;
         };
+        let believed =
+            connection.certificate().map_or(Ok(()), |shown| shown.certify(SystemTime::now()).map(drop));
+        if let Err(why) = believed {
+            // The next look at what is asked finds it gone.
+            return connection.close(CloseCode::Refused, &why.to_string());
+        }
         self.last_beat = number;
         let (heartbeat, more) = self.heartbeat(number);
         // Task: call of the link.
@@ -221,7 +227,8 @@ impl Link {
         let changes = self.reports.changes(MAX_HEARTBEAT_REPORTS);
         let (ended, all_ends) = self.hosting.ends();
         let more = changes.more || !all_ends;
-        (Heartbeat { number, load, changes, ended }, more)
+        let (unfit, draining) = (self.hosting.unfit(), self.hosting.is_draining());
+        (Heartbeat { number, load, changes, ended, unfit, draining }, more)
     }
 
     fn register(&self, connection: &Connection) -> Register {
@@ -255,7 +262,10 @@ impl Link {
             }
             Told::Dialled(Err(error)) => {
                 self.away(&crate::owned::with_causes(&error));
-                Some(LinkEvent::Lost)
+                Some(match error {
+                    DialError::PortClosed { .. } => LinkEvent::PortClosed,
+                    _ => LinkEvent::Lost,
+                })
             }
             // Of a connection that was given up meanwhile.
             Told::Registered(of, _) | Told::Beat { connection: of, .. } if current != Some(of) => None,
@@ -272,13 +282,23 @@ impl Link {
                 self.close(taken.close);
                 if taken.drain {
                     self.hosting.drain();
+                } else if taken.undrain {
+                    self.hosting.undrain();
                 }
                 Some(LinkEvent::Taken { number: taken.number, more: told.more })
             }
             Told::Registered(_, Err(error)) | Told::Beat { taken: Err(error), .. } => {
                 self.away(&error.to_string());
-                Some(LinkEvent::Lost)
+                Some(self.lost())
             }
+        }
+    }
+
+    /// How the connection was lost.
+    fn lost(&self) -> LinkEvent {
+        match self.connection.as_ref().and_then(|(connection, _)| connection.lost()) {
+            Some(ConnectionLost::PortClosed) => LinkEvent::PortClosed,
+            _ => LinkEvent::Lost,
         }
     }
 

@@ -212,6 +212,8 @@ pub(crate) struct NodeActor {
     sessions: BTreeMap<SessionId, Session>,
     begun: u64,
     began: Instant,
+    /// Where it shows itself once it has begun.
+    shown: watch::Sender<Option<Addr<Self>>>,
     /// Goes with the actor, however that ends.
     _alive: oneshot::Sender<()>,
 }
@@ -245,8 +247,9 @@ impl NodeActor {
     /// Starts one, shows it, and waits for it to be gone: it never ends by itself.
     async fn live(shown: watch::Sender<Option<Addr<Self>>>) -> Result<(), PartExit> {
         let (alive, gone) = oneshot::channel();
-        let actor = Self { sessions: BTreeMap::new(), begun: 0, began: Instant::now(), _alive: alive };
-        shown.send_replace(Some(actor.start()));
+        let sessions = BTreeMap::new();
+        let actor = Self { sessions, begun: 0, began: Instant::now(), shown, _alive: alive };
+        let _actor = actor.start();
         // Nothing is ever sent.
         let _gone = gone.await;
         Err(PartExit::Gone)
@@ -301,6 +304,8 @@ impl Actor for NodeActor {
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(MAILBOX);
         ctx.run_interval(LOOK_EVERY, Self::look);
+        // Not before: one that has not begun would, when the thread ends, outside of its event loop.
+        self.shown.send_replace(Some(ctx.address()));
     }
 
     /// Also runs while a panic unwinds the actor: its sessions end, as nobody would watch them.

@@ -193,6 +193,12 @@ impl OwnedSession {
 
     /// Does a command, between two requests. Takes as long as the env does.
     pub(crate) fn command(&mut self, command: Envelope) -> Envelope {
+        // The only one that is recorded.
+        if command.method == ResetMethod::NAME
+            && let Some(refusal) = self.waits_for_disk()
+        {
+            return Envelope { payload: Vec::new(), ..command }.answered::<()>(Err(refusal));
+        }
         // Lanes that were changed are not made anew in shared memory.
         self.begun |=
             matches!(command.method.as_str(), ResetMethod::NAME | SetAttributes::NAME | SetOptions::NAME);
@@ -317,7 +323,7 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
     use rollhouse_core::{OptionValue, Outcome, RunId, SeedSchedule};
@@ -357,7 +363,7 @@ mod tests {
         OwnedSession::make(Arc::new(plan), None).unwrap()
     }
 
-    fn cartpole(lanes: u32, autoreset: AutoresetMode) -> OwnedSession {
+    pub(crate) fn cartpole(lanes: u32, autoreset: AutoresetMode) -> OwnedSession {
         session_of(&asked("CartPole-v1", lanes, autoreset))
     }
 
@@ -637,7 +643,7 @@ mod tests {
     }
 
     /// Two lanes of CartPole that are recorded there.
-    fn recorded(driven: &DrivenRecorder) -> OwnedSession {
+    pub(crate) fn recorded(driven: &DrivenRecorder) -> OwnedSession {
         let mut open = asked("CartPole-v1", 2, AutoresetMode::NextStep);
         open.settings.record = RecordRule::All;
         let plan = SessionPlan::of(&open, &Registry::builtin(), "test 1").unwrap();
@@ -691,5 +697,31 @@ mod tests {
         let answer = read(&step(&mut session, 6, &[0, 1]));
         assert_eq!(answer.header.kind, FrameKind::Batch);
         assert_eq!(session.stats().unwrap().steps, 4);
+    }
+    /// Symptom: a reset by a command waited for a full disk, and with it whatever came after. Cause: requests alone asked
+    /// the recorder whether it takes anything. Fix: the command asks too.
+    #[test]
+    fn a_reset_by_a_command_is_refused_while_the_disk_is_full() {
+        let disk = FaultyDisk::new();
+        let config = RecorderConfig { on_outage: OnOutage::Wait, ..RecorderConfig::default() };
+        let dir = std::path::Path::new("/spool");
+        let mut driven =
+            DrivenRecorder::open(Arc::new(disk.clone()), dir, config, 1, Duration::ZERO).unwrap();
+        let mut session = recorded(&driven);
+        reset(&mut session, 1);
+        step(&mut session, 2, &[0, 1]);
+        disk.set_faults(Faults { capacity: Some(0), ..Faults::default() });
+        session.engine.flush().unwrap();
+        driven.turn(Duration::from_secs(1));
+        let ask = |session: &mut OwnedSession, method: &str| {
+            let answer =
+                session.command(Envelope::command(7, method, &rollhouse_engine::Nothing {}).unwrap());
+            answer.error.map(|refusal| (refusal.code, refusal.retry_after_ms))
+        };
+        assert_eq!(ask(&mut session, ResetMethod::NAME), Some((RefusalCode::Busy, Some(DISK_RETRY_MS))));
+        assert_eq!(ask(&mut session, "statistics"), None, "what is not recorded is done");
+        disk.set_faults(Faults::default());
+        driven.turn(Duration::from_secs(12));
+        assert_eq!(ask(&mut session, ResetMethod::NAME), None);
     }
 }

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,8 @@ pub enum PartExit {
     Gone,
     /// It could not begin again, for that reason.
     Failed(String),
+    /// Somebody has removed its folder.
+    Removed(PathBuf),
 }
 
 /// One end of a part.
@@ -83,6 +86,13 @@ impl Part {
     }
 }
 
+impl Mishap {
+    /// Whether rollhouse itself is to blame.
+    pub const fn is_bug(&self) -> bool {
+        !matches!(self.exit, PartExit::Removed(_))
+    }
+}
+
 impl PartExit {
     /// The word in metrics.
     pub const fn word(&self) -> &'static str {
@@ -90,6 +100,7 @@ impl PartExit {
             Self::Panicked(_) => "panicked",
             Self::Gone => "gone",
             Self::Failed(_) => "failed",
+            Self::Removed(_) => "removed",
         }
     }
 }
@@ -186,6 +197,9 @@ impl fmt::Display for Mishap {
             PartExit::Panicked(message) => write!(f, "{} panicked: {message}", self.part),
             PartExit::Gone => write!(f, "{} is gone", self.part),
             PartExit::Failed(message) => write!(f, "{} could not begin again: {message}", self.part),
+            PartExit::Removed(folder) => {
+                write!(f, "{} has lost its folder: somebody has removed {}", self.part, folder.display())
+            }
         }
     }
 }

@@ -81,9 +81,10 @@ impl SessionPlan {
         let begun = recorder.begin_placed(header, lanes, self.placement);
         begun.map_err(|error| match error {
             BeginError::TooManyRuns => Refusal::busy(error.to_string(), RUNS_RETRY_MS),
-            BeginError::Probability(_) | BeginError::Options { .. } | BeginError::RowTooLarge { .. } => {
-                Refusal::new(RefusalCode::BadRequest, error.to_string())
-            }
+            BeginError::Probability(_)
+            | BeginError::Options { .. }
+            | BeginError::RowTooLarge { .. }
+            | BeginError::Header(_) => Refusal::new(RefusalCode::BadRequest, error.to_string()),
             BeginError::WriterGone => Refusal::new(RefusalCode::Internal, error.to_string()),
         })
     }

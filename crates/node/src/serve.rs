@@ -261,8 +261,16 @@ async fn serve_connection(connection: &Connection, hosting: Arc<Hosting>) {
     let figures = Arc::clone(&hosting.figures);
     let mut requests = connection.requests().telling(Arc::new(move |word, _| figures.refusals.add(word)));
     let mut streams = JoinSet::new();
+    let mut patience = pin!(tokio::time::sleep(STRANGER_PATIENCE));
+    let mut strange = true;
     loop {
         tokio::select! {
+            () = &mut patience, if strange => {
+                strange = false;
+                if !connection.is_known() {
+                    connection.close(CloseCode::TooSlow, "no session was attached to in time");
+                }
+            }
             asked = requests.next() => match asked {
                 Ok((Request::Attach(attach), responder)) => {
                     // Task: attached session.
@@ -310,6 +318,9 @@ impl std::error::Error for ServeError {
         }
     }
 }
+
+/// How long somebody may stay connected without ever having been let in to a session: memory is kept for him.
+const STRANGER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How fresh reported counts are, and how late the end of a lease is noticed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! spooled -> waiting -> in flight -> shipped -> taken away      when the store has answered that it has it
+//!                       in flight -> aside -> kept              when the store has set it aside
 //!            waiting <- in flight                               connection lost, refused, no answer
 //!            waiting -> dropped -> taken away                   spool full, policy `drop`
 //! ```
@@ -26,6 +27,8 @@ pub struct Shipper {
     leaving: BTreeMap<u64, Leaving>,
     /// Bytes of the segment that is being written.
     open_bytes: u64,
+    /// Bytes of segments that the store had set aside before, and that lie here.
+    found_aside: u64,
     held: bool,
     /// Attempts since one succeeded, and until when none is made.
     failures: u32,
@@ -39,7 +42,7 @@ pub struct Shipper {
 /// How a node ships.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShipperConfig {
-    /// Bytes the spool may have on disk. Exceeded by less than two segments: by the one being written, and by
+    /// Bytes the spool may have on disk, those that the store has set aside too. Exceeded by less than two segments: by the one being written, and by
     /// those that are in flight.
     pub spool_bytes: u64,
     /// What happens when they are used up.
@@ -89,14 +92,19 @@ pub enum ShipEvent {
         /// How long the store asked to wait, if it did.
         retry_after: Option<Duration>,
     },
-    /// A segment is no longer in the spool.
+    /// Segments that the store had set aside before the first event have so many bytes here.
+    FoundAside {
+        /// Their bytes.
+        bytes: u64,
+    },
+    /// A segment is no longer in the spool, or lies where what is set aside does.
     TakenAway {
         /// Which one.
         number: u64,
         /// Episodes that were in it, as far as they could be counted.
         episodes: Option<u64>,
     },
-    /// A segment could not be removed.
+    /// A segment could not be removed or moved.
     Stuck {
         /// Which one.
         number: u64,
@@ -117,25 +125,32 @@ pub enum ShipAction {
         /// Whether it was never shipped: its episodes are lost, and to be counted before it is removed.
         dropped: bool,
     },
+    /// Move it to where what is set aside lies, and tell that it is gone: the store has it, but may drop it, and nobody
+    /// reads it there as what it was recorded for.
+    SetAside {
+        /// Which one.
+        number: u64,
+    },
     /// Have the recorder take nothing, or take what waits.
     Hold(bool),
 }
 
-/// What has become of the segments. At any time `offered = shipped + dropped + waiting`, in segments and bytes.
+/// What has become of the segments. At any time `offered = shipped + aside + dropped + waiting`, in
+/// segments and bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShipCounts {
     /// All that were spooled.
     pub offered: Amount,
-    /// In the store, or kept aside there.
+    /// In the store.
     pub shipped: Amount,
+    /// Set aside by the store, and kept here: they are damaged, or it has others under their numbers.
+    pub aside: Amount,
     /// Not shipped because the spool was full.
     pub dropped: Amount,
     /// Not decided yet.
     pub waiting: Amount,
     /// Of the shipped, those the store had already.
     pub known: u64,
-    /// Of the shipped, those the store kept aside because they contradict what it has.
-    pub quarantined: u64,
     /// Attempts that failed.
     pub failed: u64,
     /// Episodes in the dropped segments.
@@ -162,8 +177,16 @@ struct Waiting {
 #[derive(Debug, Clone, Copy)]
 struct Leaving {
     bytes: u64,
-    dropped: bool,
+    why: Why,
     retry_at: Option<Duration>,
+}
+
+/// Why a segment leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    Shipped,
+    Aside,
+    Dropped,
 }
 
 impl Shipper {
@@ -175,6 +198,7 @@ impl Shipper {
             waiting: BTreeMap::new(),
             leaving: BTreeMap::new(),
             open_bytes: 0,
+            found_aside: 0,
             held: false,
             failures: 0,
             resume_at: Duration::ZERO,
@@ -182,10 +206,10 @@ impl Shipper {
             counts: ShipCounts {
                 offered: Amount::NONE,
                 shipped: Amount::NONE,
+                aside: Amount::NONE,
                 dropped: Amount::NONE,
                 waiting: Amount::NONE,
                 known: 0,
-                quarantined: 0,
                 failed: 0,
                 dropped_episodes: 0,
                 offered_again: 0,
@@ -211,10 +235,11 @@ impl Shipper {
             }
             ShipEvent::Spooled(segment) => self.spooled(segment),
             ShipEvent::Open { bytes } => self.open_bytes = bytes,
+            ShipEvent::FoundAside { bytes } => self.found_aside = bytes,
             ShipEvent::Answered { number, answer } => self.answered(number, answer, actions),
             ShipEvent::Failed { number, retry_after } => self.failed(now, number, retry_after),
             ShipEvent::TakenAway { number, episodes } => {
-                if self.leaving.remove(&number).is_some_and(|leaving| leaving.dropped) {
+                if self.leaving.remove(&number).is_some_and(|leaving| leaving.why == Why::Dropped) {
                     self.counts.dropped_episodes += episodes.unwrap_or(0);
                 }
                 if self.left.len() >= REMEMBERED {
@@ -252,7 +277,7 @@ impl Shipper {
         self.counts.waiting.bytes + self.open_bytes
     }
 
-    /// Whether everything that was sealed is in the store or dropped.
+    /// Whether everything that was sealed is in the store, set aside or dropped.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -286,18 +311,22 @@ impl Shipper {
         let Some(Waiting { segment, .. }) = self.waiting.remove(&number) else { return };
         self.failures = 0;
         self.counts.waiting.take(segment.bytes);
-        self.counts.shipped.add(segment.bytes);
         match answer {
-            Shipped::Durable => {}
-            Shipped::Known => self.counts.known += 1,
-            Shipped::Quarantined => self.counts.quarantined += 1,
+            Shipped::Durable | Shipped::Known => {
+                self.counts.shipped.add(segment.bytes);
+                self.counts.known += u64::from(answer == Shipped::Known);
+                self.leave(segment, Why::Shipped, actions);
+            }
+            Shipped::Quarantined => {
+                self.counts.aside.add(segment.bytes);
+                self.leave(segment, Why::Aside, actions);
+            }
         }
-        self.leave(segment, false, actions);
     }
 
-    fn leave(&mut self, segment: SealedSegment, dropped: bool, actions: &mut Vec<ShipAction>) {
-        self.leaving.insert(segment.number, Leaving { bytes: segment.bytes, dropped, retry_at: None });
-        actions.push(ShipAction::TakeAway { number: segment.number, dropped });
+    fn leave(&mut self, segment: SealedSegment, why: Why, actions: &mut Vec<ShipAction>) {
+        self.leaving.insert(segment.number, Leaving { bytes: segment.bytes, why, retry_at: None });
+        actions.push(why.action(segment.number));
     }
 
     fn failed(&mut self, now: Duration, number: u64, retry_after: Option<Duration>) {
@@ -318,14 +347,19 @@ impl Shipper {
         for (&number, leaving) in &mut self.leaving {
             if leaving.retry_at.is_some_and(|at| at <= now) {
                 leaving.retry_at = None;
-                actions.push(ShipAction::TakeAway { number, dropped: leaving.dropped });
+                actions.push(leaving.why.action(number));
             }
         }
     }
 
     fn used(&self) -> u64 {
-        let leaving: u64 = self.leaving.values().map(|leaving| leaving.bytes).sum();
-        self.unshipped_bytes() + leaving
+        let leaving = self.leaving.values().filter(|leaving| leaving.why != Why::Aside);
+        self.unshipped_bytes() + leaving.map(|leaving| leaving.bytes).sum::<u64>() + self.aside_bytes()
+    }
+
+    /// Bytes of all segments that the store has set aside.
+    const fn aside_bytes(&self) -> u64 {
+        self.found_aside + self.counts.aside.bytes
     }
 
     fn keep_limit(&mut self, actions: &mut Vec<ShipAction>) {
@@ -342,13 +376,13 @@ impl Shipper {
             }
             WhenFull::Drop => {
                 // What is about to be removed makes room soon and counts no more.
-                while self.unshipped_bytes() > limit {
+                while self.unshipped_bytes() + self.aside_bytes() > limit {
                     let oldest = self.waiting.values().find(|waiting| !waiting.in_flight);
                     let Some(segment) = oldest.map(|waiting| waiting.segment) else { return };
                     self.waiting.remove(&segment.number);
                     self.counts.waiting.take(segment.bytes);
                     self.counts.dropped.add(segment.bytes);
-                    self.leave(segment, true, actions);
+                    self.leave(segment, Why::Dropped, actions);
                 }
             }
         }
@@ -366,6 +400,17 @@ impl Shipper {
         for waiting in self.waiting.values_mut().filter(|waiting| !waiting.in_flight).take(free) {
             waiting.in_flight = true;
             actions.push(ShipAction::Ship(waiting.segment));
+        }
+    }
+}
+
+impl Why {
+    const fn action(self, number: u64) -> ShipAction {
+        match self {
+            Self::Aside => ShipAction::SetAside { number },
+            Self::Shipped | Self::Dropped => {
+                ShipAction::TakeAway { number, dropped: matches!(self, Self::Dropped) }
+            }
         }
     }
 }

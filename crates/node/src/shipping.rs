@@ -28,6 +28,8 @@ pub struct Shipping {
     look: Notify,
     /// Bytes that earlier recorders left in the spool.
     found_bytes: u64,
+    /// Bytes that the store had set aside before.
+    found_aside: u64,
 }
 
 /// How a node ships.
@@ -85,11 +87,12 @@ impl Shipping {
     pub fn new(recorder: Arc<Recorder>, config: ShippingConfig) -> Result<Self, DiskError> {
         let spool = recorder.spool();
         let name = spool.name()?;
+        let found_aside = spool.aside_bytes()?;
         let figures = watch::Sender::default();
         let found_bytes = spool.sealed().iter().map(|segment| segment.bytes).sum();
         let shipper = Mutex::new(Shipper::new(config.shipper));
         let (started, look) = (Instant::now(), Notify::new());
-        Ok(Self { recorder, spool, name, config, shipper, started, figures, look, found_bytes })
+        Ok(Self { recorder, spool, name, config, shipper, started, figures, look, found_bytes, found_aside })
     }
 
     /// How it stands.
@@ -104,7 +107,7 @@ impl Shipping {
         self.found_bytes + recorded.bytes - recorded.torn_bytes
     }
 
-    /// Whether every segment that is sealed now is in the store or dropped.
+    /// Whether every segment that is sealed now is in the store, set aside or dropped.
     pub fn is_drained(&self) -> bool {
         self.spool.sealed().is_empty()
     }
@@ -114,7 +117,7 @@ impl Shipping {
         self.look.notify_one();
     }
 
-    /// Waits until every segment that is sealed now or meanwhile is in the store or dropped. Cancellation-safe;
+    /// Waits until every segment that is sealed now or meanwhile is in the store, set aside or dropped. Cancellation-safe;
     /// waits for ever while [`Shipping::run`] does not run or there is no connection.
     pub async fn drained(&self) {
         let mut changes = self.figures.subscribe();
@@ -164,6 +167,7 @@ struct Task<'a> {
 impl Task<'_> {
     async fn run(&mut self, mut links: watch::Receiver<Option<Connection>>) {
         self.tell(ShipEvent::Restarted);
+        self.tell(ShipEvent::FoundAside { bytes: self.shipping.found_aside });
         let first = links.borrow_and_update().clone();
         self.connect(first);
         loop {
@@ -285,19 +289,27 @@ impl Task<'_> {
             }
             ShipAction::TakeAway { number, dropped } => {
                 let spool = self.shipping.spool.clone();
-                // Task: file operation.
-                self.removals.spawn_blocking(move || {
-                    let take_away = || {
-                        let episodes = if dropped { spool.episodes(number).ok() } else { None };
-                        (number, episodes, spool.take_away(number).map_err(RemovalError::Disk))
-                    };
-                    catch_unwind(AssertUnwindSafe(take_away)).unwrap_or_else(|panic| {
-                        (number, None, Err(RemovalError::Panicked(panic_message(&*panic))))
-                    })
+                self.remove(number, move || {
+                    let episodes = if dropped { spool.episodes(number).ok() } else { None };
+                    (number, episodes, spool.take_away(number).map_err(RemovalError::Disk))
+                });
+            }
+            ShipAction::SetAside { number } => {
+                let spool = self.shipping.spool.clone();
+                self.remove(number, move || {
+                    (number, None, spool.set_aside(number).map_err(RemovalError::Disk))
                 });
             }
             ShipAction::Hold(held) => self.shipping.recorder.hold(held),
         }
+    }
+    /// Runs what takes a segment out of the spool where it may block.
+    fn remove(&mut self, number: u64, remove: impl FnOnce() -> Removal + Send + 'static) {
+        // Task: file operation.
+        self.removals.spawn_blocking(move || {
+            catch_unwind(AssertUnwindSafe(remove))
+                .unwrap_or_else(|panic| (number, None, Err(RemovalError::Panicked(panic_message(&*panic)))))
+        });
     }
 }
 

@@ -11,12 +11,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use rollhouse_wire::{
-    Attach, EndCause, Incarnation, OpenSession, Refusal, RefusalCode, SessionCounts, SessionEnd, SessionId,
-    SessionReport,
+    Attach, EndCause, Incarnation, OpenSession, Refusal, RefusalCode, Secret, SessionCounts, SessionEnd,
+    SessionId, SessionReport,
 };
 
 use crate::Cancel;
 use crate::lease::Lease;
+use crate::node::MAX_ROLLOUTS;
 
 /// The table; `H` is what a session is reached by.
 #[derive(Debug)]
@@ -43,8 +44,8 @@ pub struct SessionTable<H> {
 struct Fence {
     session: SessionId,
     incarnation: Incarnation,
-    /// `None` if it never was open.
-    cause: Option<EndCause>,
+    /// Why it ended, and the secret of its owner, who alone is told; `None` if it never was open.
+    ended: Option<(EndCause, Secret)>,
 }
 
 #[derive(Debug)]
@@ -146,6 +147,7 @@ impl<H: Clone> SessionTable<H> {
                 format!("{} lanes asked for, {} of {} are free", open.lanes, self.free(), self.capacity);
             return Err(Refusal::busy(message, ROOM_RETRY_MS));
         }
+        self.takes_rollout(open)?;
         self.term = self.term.max(open.incarnation.term);
         self.lanes += open.lanes;
         let lease = Lease::new(now, self.lease);
@@ -154,6 +156,27 @@ impl<H: Clone> SessionTable<H> {
             Entry { open: open.clone(), cancel: cancel.clone(), lease, transport, stage: Stage::Opening };
         self.entries.insert(open.session, entry);
         Ok(Some(cancel))
+    }
+
+    /// Refuses a session that plays by itself if its owner has as many here as one may.
+    fn takes_rollout(&self, open: &OpenSession) -> Result<(), Refusal> {
+        if open.settings.collect.is_none() {
+            return Ok(());
+        }
+        let playing = self.entries.values().filter(|entry| !entry.owned());
+        let (own, others): (Vec<_>, Vec<_>) = playing.partition(|entry| entry.open.owner == open.owner);
+        let most = owner_rollouts(others.len());
+        if own.len() >= most {
+            let message = format!(
+                "`{}` has {} sessions here that play by themselves, {most} are as many as one owner may while others \
+                 have {} of {MAX_ROLLOUTS}",
+                open.owner.escape_debug(),
+                own.len(),
+                others.len()
+            );
+            return Err(Refusal::busy(message, ROOM_RETRY_MS));
+        }
+        Ok(())
     }
 
     /// An earlier placement of the session, which has to be ended before this one is opened.
@@ -204,7 +227,8 @@ impl<H: Clone> SessionTable<H> {
     fn authorised(&mut self, attach: &Attach) -> Result<(H, &mut Entry<H>), Refusal> {
         let id = SessionId { pool: attach.pool, index: attach.index };
         if !self.entries.contains_key(&id) {
-            let ended = self.fence_of(id, attach.incarnation).and_then(|fence| fence.cause);
+            let ended = self.fence_of(id, attach.incarnation).and_then(|fence| fence.ended);
+            let ended = ended.filter(|(_, secret)| secret.matches(&attach.secret)).map(|(cause, _)| cause);
             let refusal = Refusal::new(RefusalCode::NotFound, format!("no session {id} here"));
             return Err(Refusal { ended, ..refusal });
         }
@@ -268,15 +292,22 @@ impl<H: Clone> SessionTable<H> {
         }
     }
 
+    /// Whether the session waits for an owner who never attached.
+    pub fn is_unreached(&self, id: SessionId) -> bool {
+        self.entries.get(&id).is_some_and(|entry| entry.owned() && !entry.lease.was_held())
+    }
+
     /// A session has ended: it is told until somebody acknowledges it.
     pub fn ended(&mut self, mut end: SessionEnd) {
+        let mut secret = None;
         if let Some(entry) = self.entry(end.session, end.incarnation) {
             let attached = entry.owned().then_some(false);
             let report = SessionReport { attached, transport: None, ..entry.report(end.done) };
             end.report = Some(Box::new(report));
+            secret = Some(entry.open.secret);
             self.remove(end.session);
         }
-        self.fence_off(end.session, end.incarnation, Some(end.cause));
+        self.fence_off(end.session, end.incarnation, secret.map(|secret| (end.cause, secret)));
         // Bounded by what is opened: none is forgotten before it was told.
         self.ends.push_back(end);
     }
@@ -334,6 +365,11 @@ impl<H: Clone> SessionTable<H> {
     /// Takes no new sessions from now on.
     pub const fn drain(&mut self) {
         self.draining = true;
+    }
+
+    /// Takes new sessions again.
+    pub const fn undrain(&mut self) {
+        self.draining = false;
     }
 
     /// Whether it takes no new sessions.
@@ -416,11 +452,11 @@ impl<H: Clone> SessionTable<H> {
         self.fences.iter().rev().find(|f| f.session == id && f.incarnation == incarnation)
     }
 
-    fn fence_off(&mut self, session: SessionId, incarnation: Incarnation, cause: Option<EndCause>) {
+    fn fence_off(&mut self, session: SessionId, incarnation: Incarnation, ended: Option<(EndCause, Secret)>) {
         if self.fences.len() >= MAX_FENCES {
             self.fences.pop_front();
         }
-        self.fences.push_back(Fence { session, incarnation, cause });
+        self.fences.push_back(Fence { session, incarnation, ended });
     }
 
     fn entry(&mut self, id: SessionId, incarnation: Incarnation) -> Option<&mut Entry<H>> {
@@ -475,6 +511,12 @@ fn stale(id: SessionId, asked: Incarnation, known: Incarnation) -> Refusal {
 /// Sessions one node takes: as many as it can record at a time.
 pub const MAX_SESSIONS: usize = rollhouse_replay::limits::MAX_OPEN_RUNS;
 
+/// Sessions that play by themselves that one owner may have on a node, each of which takes a thread: half of what `others`
+/// leave, so that whoever comes finds a place until many have taken some.
+const fn owner_rollouts(others: usize) -> usize {
+    MAX_ROLLOUTS.saturating_sub(others).div_ceil(2)
+}
+
 /// Placements that ended and are remembered, so that a late message does not open them again. A coordinator's
 /// messages are late by seconds at most.
 const MAX_FENCES: usize = 4_096;
@@ -502,7 +544,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use rollhouse_core::{Interruption, RunId};
-    use rollhouse_wire::{AutoresetMode, Collect, CollectGoal, LaneSettings, RecordRule, Secret, SeedRule};
+    use rollhouse_wire::{AutoresetMode, Collect, CollectGoal, LaneSettings, RecordRule, SeedRule};
 
     const LEASE: Duration = Duration::from_secs(30);
     const CAPACITY: u32 = 64;
@@ -541,7 +583,8 @@ mod tests {
     fn end(open: &OpenSession) -> SessionEnd {
         let OpenSession { session, incarnation, .. } = *open;
         let (cause, done) = (EndCause::Closed, SessionCounts::default());
-        SessionEnd { session, incarnation, cause, detail: String::new(), done, report: None }
+        let detail = String::new();
+        SessionEnd { session, incarnation, cause, detail, done, report: None, unreached: false }
     }
 
     /// Whether it is to be made.
@@ -645,15 +688,65 @@ mod tests {
         assert_eq!(table.attach(&good, Transport::Quic).unwrap().session, 7);
     }
 
+    /// Whoever named a session that had ended, with any secret, was told so and why. The secret goes with the end, and who
+    /// shows another one is answered as if there had never been such a session.
+    #[test]
+    fn that_a_session_has_ended_and_why_is_told_only_to_who_has_its_secret() {
+        let asked = open(0, 3, 8);
+        let mut table = table_with(&asked);
+        table.begin_end(asked.session, asked.incarnation, EndCause::LeaseEnded);
+        table.ended(SessionEnd { cause: EndCause::LeaseEnded, ..end(&asked) });
+        let owner = attach(&asked);
+        let refused = |table: &mut SessionTable<u32>, attach: &Attach| {
+            table.attach(attach, Transport::Quic).map(|attached| attached.session).unwrap_err()
+        };
+        assert_eq!(refused(&mut table, &owner).ended, Some(EndCause::LeaseEnded));
+        let stranger = Attach { secret: Secret::from_bytes([9; 16]), ..owner };
+        let to_stranger = refused(&mut table, &stranger);
+        let unknown = Attach { incarnation: Incarnation { term: 1, counter: 99 }, ..stranger };
+        assert_eq!((to_stranger.code, to_stranger.ended), (RefusalCode::NotFound, None));
+        assert_eq!(to_stranger, refused(&mut table, &unknown));
+    }
+
     #[test]
     fn a_session_that_plays_by_itself_takes_no_owner_and_needs_none() {
         let mut asked = open(0, 1, 8);
         let goal = CollectGoal::Batches(1);
-        asked.settings.collect = Some(Collect { policy: "noop".to_owned(), seed: 0, goal });
+        asked.settings.collect = Some(Collect { policy: "noop".to_owned(), seed: 0, goal, leased: false });
         let mut table = table_with(&asked);
         assert_eq!(code(table.attach(&attach(&asked), Transport::Quic)), RefusalCode::BadRequest);
         assert!(table.overdue(at(1_000)).is_empty());
         assert_eq!(table.reports(|_| SessionCounts::default())[0].attached, None);
+    }
+
+    /// One owner's rollouts took all the threads that a node has for such sessions, and every other owner's were refused.
+    /// An owner may have half of what others leave.
+    #[test]
+    fn an_owner_whose_sessions_play_by_themselves_leaves_places_for_those_of_others() {
+        let mut table: SessionTable<u32> = SessionTable::new(1_000, LEASE);
+        let collect =
+            Collect { policy: "noop".to_owned(), seed: 0, goal: CollectGoal::Batches(1), leased: false };
+        let mut counter = 0;
+        let mut had = Vec::new();
+        for owner in ["eve", "ada", "bob", "cyd"] {
+            let mut own = 0;
+            loop {
+                counter += 1;
+                let mut asked = open(counter, u64::from(counter), 1);
+                asked.owner = owner.to_owned();
+                asked.settings.collect = Some(collect.clone());
+                match table.open(at(0), &asked) {
+                    Ok(_) => own += 1,
+                    Err(refusal) => {
+                        assert_eq!(refusal.code, RefusalCode::Busy);
+                        break;
+                    }
+                }
+            }
+            had.push(own);
+        }
+        assert_eq!(had, [32, 16, 8, 4]);
+        assert!(table.open(at(0), &open(9_999, 9_999, 1)).is_ok(), "lanes that an owner steps take none");
     }
 
     #[test]

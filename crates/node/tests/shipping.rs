@@ -135,6 +135,7 @@ impl World {
                 let fails = self.bad_luck(10);
                 self.plan(50, Plan::Remove { number, fails });
             }
+            ShipAction::SetAside { number } => panic!("segment {number} is set aside"),
             ShipAction::Hold(held) => {
                 assert_ne!(self.held, held);
                 self.held = held;
@@ -349,4 +350,41 @@ proptest! {
         }
         prop_assert_eq!(Pace::new(None).wait(now, u64::MAX), Duration::ZERO);
     }
+}
+
+/// Symptom: a segment that the store had set aside was deleted by its node, so that nothing but a folder of the store had
+/// it, which drops what is oldest. Fix: the node keeps it, counts it apart, and ships it no more.
+#[test]
+fn what_the_store_sets_aside_is_kept_and_counts_against_the_limit() {
+    let config = ShipperConfig { spool_bytes: 200, when_full: WhenFull::BackPressure, seed: 1 };
+    let mut shipper = Shipper::new(config);
+    let segment = |number| SealedSegment { number, bytes: 100, episodes: None };
+    let mut tell = |event| {
+        let mut actions = Vec::new();
+        shipper.handle(Duration::ZERO, event, &mut actions);
+        (actions, shipper.counts())
+    };
+    tell(ShipEvent::Connected);
+    assert_eq!(tell(ShipEvent::Spooled(segment(1))).0, [ShipAction::Ship(segment(1))]);
+    let (actions, counts) = tell(ShipEvent::Answered { number: 1, answer: Shipped::Quarantined });
+    assert_eq!(actions, [ShipAction::SetAside { number: 1 }], "it is not taken away");
+    assert_eq!((counts.aside.segments, counts.shipped.segments), (1, 0), "nor called shipped");
+    // What cannot be moved is moved later.
+    tell(ShipEvent::Stuck { number: 1 });
+    let mut actions = Vec::new();
+    shipper.handle(Duration::from_secs(60), ShipEvent::Tick, &mut actions);
+    assert_eq!(actions, [ShipAction::SetAside { number: 1 }]);
+    let mut tell = |event| {
+        let mut actions = Vec::new();
+        shipper.handle(Duration::from_secs(60), event, &mut actions);
+        actions
+    };
+    assert_eq!(tell(ShipEvent::TakenAway { number: 1, episodes: None }), []);
+    assert_eq!(tell(ShipEvent::Spooled(segment(2))), [ShipAction::Ship(segment(2))]);
+    // Two hundred bytes are the limit, and each segment has a hundred.
+    assert_eq!(tell(ShipEvent::Open { bytes: 1 }), [ShipAction::Hold(true)]);
+    // What earlier lives of the node have left counts too.
+    assert_eq!(tell(ShipEvent::Answered { number: 2, answer: Shipped::Durable }).len(), 1);
+    assert_eq!(tell(ShipEvent::TakenAway { number: 2, episodes: None }), [ShipAction::Hold(false)]);
+    assert_eq!(tell(ShipEvent::FoundAside { bytes: 100 }), [ShipAction::Hold(true)]);
 }

@@ -86,12 +86,19 @@ impl OwnedSession {
         Ok(())
     }
 
-    /// Does what its owner asks for by memory, and answers it. Takes as long as the env does.
+    /// Does what its owner asks for by memory, and answers it: of commands one, so that whoever serves looks between two
+    /// whether to go on. Takes as long as the env does, and up to [`ANSWER_DEADLINE`] where answers to commands are not
+    /// taken, unless `alive` says meanwhile that the attachment is over.
     ///
     /// # Errors
     /// If the owner does not keep to the layout's rules: the attachment is over then.
     #[inline]
-    pub(crate) fn serve(&mut self, end: &mut ServingEnd, request: Request) -> Result<(), MemoryFault> {
+    pub(crate) fn serve(
+        &mut self,
+        end: &mut ServingEnd,
+        request: Request,
+        alive: impl FnMut() -> bool,
+    ) -> Result<(), MemoryFault> {
         match request {
             Request::Step => {
                 let done = self.step_in_memory(end);
@@ -112,31 +119,35 @@ impl OwnedSession {
                 Ok(())
             }
             Request::Lanes => self.serve_lanes(end),
-            Request::Command => self.serve_commands(end),
+            Request::Command => self.serve_command(end, alive),
         }
     }
 
-    /// Does the commands that wait, in their order.
-    fn serve_commands(&mut self, end: &mut ServingEnd) -> Result<(), MemoryFault> {
+    /// Does the command that waits.
+    fn serve_command(
+        &mut self,
+        end: &mut ServingEnd,
+        alive: impl FnMut() -> bool,
+    ) -> Result<(), MemoryFault> {
         let mut bytes = Vec::new();
-        while end.next_command(&mut bytes)? {
-            let command = Envelope::decode(&bytes).map_err(|_| MemoryFault::Envelope)?;
-            let answer = if command.method == ResetMethod::NAME {
-                let message = "a session in shared memory is reset by a request, after set_options";
-                let refusal = Refusal::new(RefusalCode::Unsupported, message);
-                Envelope { payload: Vec::new(), ..command }.answered::<()>(Err(refusal))
-            } else {
-                self.command(command)
-            };
-            // An answer is within the limit of envelopes, which a ring of the default size takes.
-            let bytes = answer.encode().map_err(|_| MemoryFault::Envelope)?;
-            let deadline = Some(Instant::now() + ANSWER_DEADLINE);
-            end.answer_command(&bytes, deadline, || true).map_err(|error| match error {
-                ServeError::Peer(fault) => fault.into(),
-                ServeError::TimedOut | ServeError::Gone => MemoryFault::Unread,
-            })?;
+        if !end.next_command(&mut bytes)? {
+            return Ok(());
         }
-        Ok(())
+        let command = Envelope::decode(&bytes).map_err(|_| MemoryFault::Envelope)?;
+        let answer = if command.method == ResetMethod::NAME {
+            let message = "a session in shared memory is reset by a request, after set_options";
+            let refusal = Refusal::new(RefusalCode::Unsupported, message);
+            Envelope { payload: Vec::new(), ..command }.answered::<()>(Err(refusal))
+        } else {
+            self.command(command)
+        };
+        // An answer is within the limit of envelopes, which a ring of the default size takes.
+        let bytes = answer.encode().map_err(|_| MemoryFault::Envelope)?;
+        let deadline = Some(Instant::now() + ANSWER_DEADLINE);
+        end.answer_command(&bytes, deadline, alive).map_err(|error| match error {
+            ServeError::Peer(fault) => fault.into(),
+            ServeError::TimedOut | ServeError::Gone => MemoryFault::Unread,
+        })
     }
 
     #[inline]
@@ -193,7 +204,8 @@ impl OwnedSession {
         let actions = end.copy_actions_of(&lanes);
         end.show_leaving(self.leaving.load(Ordering::Relaxed));
         self.last = FrameHeader::next_number(self.last);
-        match self.send_and_receive(&lanes, actions.as_ref()) {
+        let waits = self.waits_for_disk().map_or(Ok(()), Err);
+        match waits.and_then(|()| self.send_and_receive(&lanes, actions.as_ref())) {
             Ok(received) => {
                 land(&received, end);
                 let lost: Vec<(u32, u8)> = self.lost.iter().map(|&lane| (lane, LOST.code())).collect();
@@ -271,3 +283,107 @@ fn no_memory(error: &std::io::Error) -> Refusal {
 
 /// Bytes of a refusal's sentence; the names and numbers around it take less than the rest.
 const MOST_NOTED: usize = MAX_NOTE_BYTES - 256;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rollhouse_arena::{Answer, AttachedArena, Expected, ReadyLanes};
+    use rollhouse_engine::{Nothing, Statistics};
+    use rollhouse_replay::testing::{DrivenRecorder, Faults, FaultyDisk};
+    use rollhouse_replay::{OnOutage, RecorderConfig};
+    use rollhouse_wire::AutoresetMode;
+
+    use super::*;
+    use crate::owned::tests::{cartpole, recorded};
+
+    /// An owner that has mapped the session's memory.
+    fn attached(session: &mut OwnedSession) -> (ServingEnd, AttachedArena) {
+        let end = session.attach_memory().unwrap();
+        let [outputs, inputs] =
+            [end.outputs_fd(), end.inputs_fd()].map(|fd| fd.try_clone_to_owned().unwrap());
+        let autoreset = session.plan.engine.autoreset;
+        let columns = Engine::columns(&session.plan.entry, autoreset);
+        let ident = ArenaIdent { term: 1, counter: 1, autoreset: autoreset.code() };
+        let (lanes, generation) = (session.lanes(), end.generation());
+        let expected = Expected { columns: &columns, lanes, ident, generation };
+        let trainer = AttachedArena::open(outputs, inputs, &expected).unwrap();
+        (end, trainer)
+    }
+
+    /// Serves what is there.
+    fn serve(session: &mut OwnedSession, end: &mut ServingEnd) {
+        let request = end.poll().unwrap().expect("a request is there");
+        session.serve(end, request, || true).unwrap();
+    }
+
+    fn reset(session: &mut OwnedSession, end: &mut ServingEnd, trainer: &mut AttachedArena) {
+        trainer.post_reset(&[], &[]);
+        serve(session, end);
+        assert_eq!(trainer.try_answer(), Ok(Some(Answer::Frame)));
+    }
+
+    /// Symptom: with back-pressure and a full disk a session whose lanes are sent through memory stopped in the middle of
+    /// a step, and could neither be ended nor drained. Cause: sent lanes were stepped without asking the recorder whether
+    /// it takes anything. Fix: they are refused as busy, as steps are.
+    #[test]
+    fn lanes_sent_through_memory_are_refused_while_the_disk_is_full_and_step_when_there_is_room() {
+        let disk = FaultyDisk::new();
+        let config = RecorderConfig { on_outage: OnOutage::Wait, ..RecorderConfig::default() };
+        let dir = std::path::Path::new("/spool");
+        let mut driven =
+            DrivenRecorder::open(Arc::new(disk.clone()), dir, config, 1, Duration::ZERO).unwrap();
+        let mut session = recorded(&driven);
+        let (mut end, mut trainer) = attached(&mut session);
+        reset(&mut session, &mut end, &mut trainer);
+        let send = |session: &mut OwnedSession, end: &mut ServingEnd, trainer: &mut AttachedArena| {
+            let mut ready = Vec::new();
+            trainer.send(&[0, 1]);
+            serve(session, end);
+            let told = trainer.wait_lanes(2, &mut ready, Some(Instant::now()), || true).unwrap();
+            match told {
+                ReadyLanes::Ready(count) => Ok(count),
+                ReadyLanes::Refused { lanes, note } => {
+                    Err((lanes, control::decode::<Refusal>(&note).unwrap()))
+                }
+            }
+        };
+        assert_eq!(send(&mut session, &mut end, &mut trainer), Ok(2));
+        disk.set_faults(Faults { capacity: Some(0), ..Faults::default() });
+        session.engine.flush().unwrap();
+        driven.turn(Duration::from_secs(1));
+        for _ in 0..3 {
+            let (lanes, refused) = send(&mut session, &mut end, &mut trainer).unwrap_err();
+            assert_eq!((lanes, refused.code), (vec![0, 1], RefusalCode::Busy));
+            assert!(refused.message.starts_with("no space left on the disk: "), "{refused}");
+        }
+        assert_eq!(session.stats().unwrap().steps, 2, "nothing moved");
+        disk.set_faults(Faults::default());
+        driven.turn(Duration::from_secs(12));
+        assert_eq!(send(&mut session, &mut end, &mut trainer), Ok(2));
+        assert_eq!(session.stats().unwrap().steps, 4);
+    }
+
+    /// Symptom: a trainer that kept the ring of commands full was given up as hung, and its thread went on. Cause: all
+    /// commands that waited were one request, in which nobody looks whether to go on. Fix: each is one.
+    #[test]
+    fn one_request_through_memory_is_one_command_however_many_wait() {
+        let mut session = cartpole(2, AutoresetMode::NextStep);
+        let (mut end, mut trainer) = attached(&mut session);
+        for id in 0..3 {
+            let asked = Envelope::command(id, Statistics::NAME, &Nothing {}).unwrap().encode().unwrap();
+            trainer.send_command(&asked, Some(Instant::now()), || true).unwrap();
+        }
+        let mut answers = 0;
+        let mut answer = Vec::new();
+        while let Some(request) = end.poll().unwrap() {
+            assert_eq!(request, Request::Command);
+            session.serve(&mut end, request, || true).unwrap();
+            answers += 1;
+            assert_eq!(trainer.next_answer(&mut answer, Some(Instant::now()), || true), Ok(()));
+            let next = trainer.next_answer(&mut answer, Some(Instant::now()), || true);
+            assert!(next.is_err(), "after request {answers}");
+        }
+        assert_eq!(answers, 3);
+    }
+}

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rollhouse_core::{ColumnRef, RunId};
 use rollhouse_node::{ClusterNode, ClusterNodeConfig};
@@ -190,10 +190,10 @@ impl Drop for Coordinator {
 }
 
 fn by_certificate(stranger: &Stranger) -> Result<Peer, Refusal> {
-    match &stranger.certificate {
+    match stranger.certificate.as_ref().map(|certificate| certificate.certify(SystemTime::now())) {
         Some(Ok(certified)) => Ok(Peer {
             role: certified.role,
-            name: certified.name.clone(),
+            name: certified.name,
             credential: Credential::Certificate,
             max_lanes: None,
             address: stranger.address,
@@ -264,7 +264,8 @@ async fn hear_node(
             }
             Request::Heartbeat(mut beat) => {
                 let (number, known) = (beat.number, beat.changes.through);
-                let answer = HeartbeatTaken { number, known, close: Vec::new(), drain: false };
+                let answer =
+                    HeartbeatTaken { number, known, close: Vec::new(), drain: false, undrain: false };
                 let changed = std::mem::take(&mut beat.changes.sessions);
                 sessions.extend(changed.into_iter().map(|report| (report.session, report)));
                 beat.ended.iter().for_each(|end| drop(sessions.remove(&end.session)));

@@ -1,0 +1,108 @@
+//! Whether a node is fit for new sessions: what it knows of its own disk, recorder and certificate.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rollhouse_replay::Recorder;
+use rollhouse_wire::{Identity, Takes, Unfit, Validity};
+
+use crate::{Shipping, WhenFull};
+
+/// What a node's fitness is judged by; without any of it the node is always fit.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Fitness {
+    pub(crate) identity: Option<Arc<Identity>>,
+    pub(crate) recorder: Option<Arc<Recorder>>,
+    pub(crate) shipping: Option<Arc<Shipping>>,
+    pub(crate) when_full: Option<WhenFull>,
+}
+
+/// How a node's parts are at one time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Condition {
+    /// When its certificate holds, and the time, both in seconds since 1970.
+    certificate: Option<(Validity, i64)>,
+    /// Why the recorder's disk takes nothing.
+    failing: Option<String>,
+    /// Stepping waits for the disk then, instead of going on unrecorded.
+    waits: bool,
+    /// The spool is full.
+    held: bool,
+}
+
+impl Fitness {
+    /// What keeps the node from taking sessions now. Looks at the metadata of the certificate's files once a second at
+    /// most, as every handshake does.
+    pub(crate) fn look(&self) -> Option<Unfit> {
+        let validity = self.identity.as_ref().and_then(|identity| identity.validity());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let status = self.recorder.as_ref().map(|recorder| recorder.status());
+        let failing = status.filter(|status| status.failing).and_then(|status| status.error);
+        let condition = Condition {
+            certificate: validity
+                .map(|validity| (validity, i64::try_from(now.as_secs()).unwrap_or(i64::MAX))),
+            failing: failing.map(|error| crate::owned::with_causes(&error)),
+            waits: self.when_full == Some(WhenFull::BackPressure),
+            held: self.shipping.as_ref().is_some_and(|shipping| shipping.figures().held),
+        };
+        condition.judge()
+    }
+}
+
+impl Condition {
+    fn judge(self) -> Option<Unfit> {
+        if let Some((Validity { not_before, not_after }, now)) = self.certificate {
+            let why = match now {
+                now if now > not_after => format!("its certificate expired {} s ago", now - not_after),
+                now if now < not_before => format!("its certificate holds in {} s only", not_before - now),
+                _ => String::new(),
+            };
+            if !why.is_empty() {
+                return Some(Unfit { takes: Takes::Nothing, why });
+            }
+        }
+        if let Some(why) = self.failing {
+            let takes = if self.waits { Takes::Unrecorded } else { Takes::Last };
+            return Some(Unfit { takes, why });
+        }
+        // Others are better, but what is slow is not broken.
+        self.held.then(|| Unfit { takes: Takes::Last, why: "its spool is full".to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOLDS: Validity = Validity { not_before: 100, not_after: 200 };
+
+    fn takes(condition: Condition) -> Option<(Takes, String)> {
+        condition.judge().map(|unfit| (unfit.takes, unfit.why))
+    }
+
+    #[test]
+    fn a_node_takes_nothing_before_and_after_its_certificate_holds() {
+        let at = |now| takes(Condition { certificate: Some((HOLDS, now)), ..Condition::default() });
+        assert_eq!([at(100), at(200)], [None, None]);
+        assert_eq!(at(203), Some((Takes::Nothing, "its certificate expired 3 s ago".to_owned())));
+        assert_eq!(at(90), Some((Takes::Nothing, "its certificate holds in 10 s only".to_owned())));
+    }
+
+    #[test]
+    fn a_node_whose_disk_takes_nothing_records_nothing_or_comes_last_where_recordings_may_be_lost() {
+        let failing = Some("no space left on the disk".to_owned());
+        let condition =
+            Condition { failing: failing.clone(), waits: true, held: true, ..Condition::default() };
+        assert_eq!(takes(condition.clone()), failing.clone().map(|why| (Takes::Unrecorded, why)));
+        let lossy = Condition { waits: false, ..condition };
+        assert_eq!(takes(lossy), failing.map(|why| (Takes::Last, why)));
+    }
+
+    #[test]
+    fn a_node_whose_spool_is_full_comes_last_and_one_of_which_nothing_is_known_is_fit() {
+        let held = Condition { held: true, ..Condition::default() };
+        assert_eq!(takes(held).map(|(takes, _)| takes), Some(Takes::Last));
+        assert_eq!(takes(Condition::default()), None);
+        assert_eq!(Fitness::default().look(), None);
+    }
+}
