@@ -74,6 +74,8 @@ fn cluster() -> (Cluster, Vec<Vec<u8>>) {
                 more: false,
             },
             ended: Vec::new(),
+            unfit: None,
+            draining: false,
         };
         let mut bytes = Vec::new();
         control::encode(&Request::Heartbeat(heartbeat), &mut bytes).expect("a heartbeat fits");

@@ -2,18 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use actix::prelude::*;
 use rollhouse_core::RunId;
 use rollhouse_wire::{
-    CallError, ClusterStatus, Connection, Heartbeat, NodeList, OpenPool, PoolStatus, Refusal, Register,
-    ReplaceSession, Request, SessionEnd, SessionList, SessionOpened,
+    CallError, CloseCode, ClusterStatus, Connection, Heartbeat, NodeList, OpenPool, PeerCertificate,
+    PoolStatus, Refusal, Register, ReplaceSession, Request, SessionEnd, SessionList, SessionOpened,
+    port_is_closed,
 };
 use tokio::sync::oneshot;
 
 use crate::figures::{Log, Published};
 use crate::limits::{PUBLISH_EVERY, TICK};
+use crate::owners::Owners;
 use crate::standings::Standings;
 use crate::{Action, Asker, CallFailure, Cluster, Event, LinkId, Reply, Store, Ticket};
 
@@ -26,6 +28,7 @@ pub(crate) struct CoordinatorActor {
     published: Arc<Published>,
     log: Log,
     standings: Standings,
+    owners: Owners,
     /// Connections of nodes that have asked to be known.
     links: BTreeMap<LinkId, Connection>,
     waiting: BTreeMap<Ticket, oneshot::Sender<Reply>>,
@@ -43,10 +46,11 @@ pub(crate) struct Ask {
 pub(crate) enum Asked {
     Register { link: LinkId, connection: Connection, register: Box<Register> },
     Heartbeat { link: LinkId, heartbeat: Box<Heartbeat> },
-    OpenPool { asker: Asker, request: Box<OpenPool> },
+    OpenPool { asker: Asker, certificate: Option<PeerCertificate>, request: Box<OpenPool> },
     ClosePool { asker: Asker, pool: RunId },
-    ReplaceSession { asker: Asker, request: Box<ReplaceSession> },
+    ReplaceSession { asker: Asker, certificate: Option<PeerCertificate>, request: Box<ReplaceSession> },
     Drain { node: String },
+    Undrain { node: String },
 }
 
 /// A request to see something.
@@ -57,12 +61,16 @@ pub(crate) struct Look {
     pub(crate) reply: oneshot::Sender<View>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum Looked {
     Status,
     Nodes,
     Sessions,
-    Pool(RunId),
+    /// By `keeper`, if that is an owner who looks because the pool is still wanted.
+    Pool {
+        pool: RunId,
+        keeper: Option<Asker>,
+    },
 }
 
 pub(crate) enum View {
@@ -72,13 +80,29 @@ pub(crate) enum View {
     Pool(Result<PoolStatus, Refusal>),
 }
 
+/// The thread ends: nothing is decided any more. An actor that is dropped instead is polled once more outside of the
+/// thread's event loop, where nothing that waits for time can be begun.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Leave;
+
 /// A node's connection ended.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct LinkDown {
     pub(crate) link: LinkId,
+    pub(crate) how: LinkEnd,
+}
+
+/// How a node's connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LinkEnd {
+    /// It was lost.
+    Lost,
     /// The node said that its process ends.
-    pub(crate) leaving: bool,
+    Leaving,
+    /// The node is not believed any more.
+    Refused,
 }
 
 impl CoordinatorActor {
@@ -87,6 +111,7 @@ impl CoordinatorActor {
         program: String,
         store: Store,
         published: Arc<Published>,
+        owners: Owners,
         log: Log,
     ) -> Self {
         Self {
@@ -97,6 +122,7 @@ impl CoordinatorActor {
             published,
             log,
             standings: Standings::default(),
+            owners,
             links: BTreeMap::new(),
             waiting: BTreeMap::new(),
             tickets: 0,
@@ -119,8 +145,19 @@ impl CoordinatorActor {
             }
             Action::Disconnect { link } => {
                 if let Some(connection) = self.links.remove(&link) {
-                    connection.close(rollhouse_wire::CloseCode::Replaced, "the node has registered anew");
+                    connection
+                        .close(CloseCode::Replaced, "the node has registered anew, or its port is closed");
                 }
+            }
+            Action::AskPort { address, asked } => {
+                let answered = async move { port_is_closed(&address).await };
+                let told = answered.into_actor(self).map(move |closed, actor: &mut Self, ctx| {
+                    if closed {
+                        actor.tell(Event::PortClosed(asked), ctx);
+                    }
+                });
+                // Task: port of a node.
+                ctx.spawn(told);
             }
             Action::Open { link, request } => {
                 let (session, incarnation) = (request.session, request.incarnation);
@@ -155,6 +192,10 @@ impl CoordinatorActor {
 
     fn tick(&mut self, ctx: &mut Context<Self>) {
         self.tell(Event::Tick, ctx);
+        for (owner, why) in self.owners.refused(self.cluster.owners(), SystemTime::now()) {
+            (self.log)(&format!("the pools of `{owner}` are closed: {why}"));
+            self.tell(Event::Revoked { owner, why }, ctx);
+        }
         for change in self.standings.update(self.cluster.standings(self.began.elapsed())) {
             (self.log)(&change);
         }
@@ -205,13 +246,21 @@ impl Handler<Ask> for CoordinatorActor {
             Asked::Register { link, connection, register } => {
                 let node = connection.peer().name.clone();
                 self.links.insert(link, connection);
+                self.published.told_of_term(self.cluster.term(), register.term, &node);
                 Event::Register { link, ticket, node, register }
             }
             Asked::Heartbeat { link, heartbeat } => Event::Heartbeat { link, ticket, heartbeat },
-            Asked::OpenPool { asker, request } => Event::OpenPool { ticket, asker, request },
-            Asked::ReplaceSession { asker, request } => Event::ReplaceSession { ticket, asker, request },
+            Asked::OpenPool { asker, certificate, request } => {
+                self.owners.asks(&asker.owner, certificate);
+                Event::OpenPool { ticket, asker, request }
+            }
+            Asked::ReplaceSession { asker, certificate, request } => {
+                self.owners.asks(&asker.owner, certificate);
+                Event::ReplaceSession { ticket, asker, request }
+            }
             Asked::ClosePool { asker, pool } => Event::ClosePool { ticket, asker, pool },
             Asked::Drain { node } => Event::Drain { ticket, node },
+            Asked::Undrain { node } => Event::Undrain { ticket, node },
         };
         self.tell(event, ctx);
     }
@@ -220,13 +269,16 @@ impl Handler<Ask> for CoordinatorActor {
 impl Handler<Look> for CoordinatorActor {
     type Result = ();
 
-    fn handle(&mut self, Look { what, reply }: Look, _: &mut Self::Context) {
+    fn handle(&mut self, Look { what, reply }: Look, ctx: &mut Self::Context) {
+        if let Looked::Pool { pool, keeper: Some(asker) } = &what {
+            self.tell(Event::KeepPool { asker: asker.clone(), pool: *pool }, ctx);
+        }
         let now = self.began.elapsed();
         let view = match what {
             Looked::Status => View::Status(self.status()),
             Looked::Nodes => View::Nodes(self.cluster.nodes(now)),
             Looked::Sessions => View::Sessions(self.cluster.sessions()),
-            Looked::Pool(pool) => View::Pool(self.cluster.pool_status(now, pool)),
+            Looked::Pool { pool, .. } => View::Pool(self.cluster.pool_status(now, pool)),
         };
         // Who asked may have gone.
         let _told = reply.send(view);
@@ -236,9 +288,21 @@ impl Handler<Look> for CoordinatorActor {
 impl Handler<LinkDown> for CoordinatorActor {
     type Result = ();
 
-    fn handle(&mut self, LinkDown { link, leaving }: LinkDown, ctx: &mut Self::Context) {
+    fn handle(&mut self, LinkDown { link, how }: LinkDown, ctx: &mut Self::Context) {
         self.links.remove(&link);
-        self.tell(Event::LinkLost { link, leaving }, ctx);
+        let event = match how {
+            LinkEnd::Refused => Event::LinkRefused { link },
+            LinkEnd::Lost | LinkEnd::Leaving => Event::LinkLost { link, leaving: how == LinkEnd::Leaving },
+        };
+        self.tell(event, ctx);
+    }
+}
+
+impl Handler<Leave> for CoordinatorActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Leave, ctx: &mut Self::Context) {
+        ctx.stop();
     }
 }
 

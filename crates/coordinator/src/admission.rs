@@ -5,7 +5,9 @@ use rollhouse_wire::limits::{MAX_LABELS, MAX_NAME_BYTES};
 use rollhouse_wire::{CollectGoal, OpenPool, RecordRule, Refusal, RefusalCode};
 
 use crate::Asker;
+use crate::limits::{MAX_OWNER_POOLS, MAX_OWNER_SESSIONS, RETRY_AFTER};
 use crate::membership::{length, out_of_bounds};
+use crate::pool::Holding;
 
 /// Checks each field that has a bound. Options are checked by the nodes, which know the env's schema.
 pub(crate) fn check(request: &OpenPool) -> Result<(), Refusal> {
@@ -40,13 +42,44 @@ pub(crate) fn check(request: &OpenPool) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Checks that the owner may have so many lanes more than it has.
-pub(crate) fn check_quota(asker: &Asker, has: u64, lanes: u32) -> Result<(), Refusal> {
-    match asker.max_lanes {
-        Some(most) if has + u64::from(lanes) > u64::from(most) => Err(Refusal::new(
-            RefusalCode::Quota,
-            format!("`{}` has {has} lanes and asks for {lanes} more, its quota is {most}", asker.owner),
-        )),
-        _ => Ok(()),
+/// What an owner asks for besides what it has.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct More {
+    pub(crate) pools: usize,
+    pub(crate) sessions: usize,
+    pub(crate) lanes: u32,
+}
+
+/// Checks that the owner may have so much more than it has.
+///
+/// # Errors
+/// `Quota` if it could not have the lanes even if it had no others; `Busy` if it may when others of its own have ended:
+/// those of a trainer that was killed do so with their lease.
+pub(crate) fn check_share(asker: &Asker, has: Holding, more: More) -> Result<(), Refusal> {
+    let busy = |message: String| Err(Refusal::busy(message, RETRY_AFTER.as_millis() as u64));
+    let owner = asker.owner.as_str();
+    if has.pools + more.pools > MAX_OWNER_POOLS {
+        let message = format!("`{owner}` has {} pools, {MAX_OWNER_POOLS} are as many as one may", has.pools);
+        return busy(message);
     }
+    if has.sessions + more.sessions > MAX_OWNER_SESSIONS {
+        let Holding { sessions, .. } = has;
+        return busy(format!(
+            "`{owner}` has {sessions} sessions and asks for {} more, {MAX_OWNER_SESSIONS} are as many as one may",
+            more.sessions
+        ));
+    }
+    let Some(most) = asker.max_lanes else { return Ok(()) };
+    if more.lanes > most {
+        let message = format!("`{owner}` asks for {} lanes, its quota is {most}", more.lanes);
+        return Err(Refusal::new(RefusalCode::Quota, message));
+    }
+    if has.lanes + u64::from(more.lanes) > u64::from(most) {
+        return busy(format!(
+            "`{owner}` has {} lanes and asks for {} more, its quota is {most}; those of a trainer that was killed end with \
+             their lease",
+            has.lanes, more.lanes
+        ));
+    }
+    Ok(())
 }

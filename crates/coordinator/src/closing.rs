@@ -43,19 +43,29 @@ impl Cluster {
                 out.refuse(ticket, Refusal::busy(message, RETRY_AFTER.as_millis() as u64));
             }
             Stage::Closing { .. } => pool.waiters.push(ticket),
-            Stage::Opening | Stage::Open => {
-                for waiter in std::mem::replace(&mut pool.waiters, vec![ticket]) {
-                    out.refuse(waiter, stale(id, "was closed while it opened"));
-                }
-                pool.stage = Stage::Closing { since: now };
-                self.closing.push_back((now, id));
-                self.begin_closing(id, out);
-            }
+            Stage::Opening | Stage::Open => self.begin_to_close(now, id, Some(ticket), out),
         }
     }
 
+    /// Closes a pool that is open or opening, for whoever waits for that.
+    pub(crate) fn begin_to_close(
+        &mut self,
+        now: Duration,
+        id: RunId,
+        waiter: Option<Ticket>,
+        out: &mut Actions,
+    ) {
+        let Some(pool) = self.pools.get_mut(&id) else { return };
+        for waiter in std::mem::replace(&mut pool.waiters, waiter.into_iter().collect()) {
+            out.refuse(waiter, stale(id, "was closed while it opened"));
+        }
+        pool.stage = Stage::Closing { since: now };
+        self.closing.push_back((now, id));
+        self.begin_closing(id, out);
+    }
+
     fn begin_closing(&mut self, id: RunId, out: &mut Actions) {
-        self.stop_replacing(id, out);
+        self.stop_replacing(id, &stale(id, "was closed"), out);
         let Some(pool) = self.pools.get(&id) else { return };
         let keys = pool.running(id);
         let nodes: Vec<_> = pool.sessions.values().map(|session| session.node.clone()).collect();

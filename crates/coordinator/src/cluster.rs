@@ -1,7 +1,7 @@
 //! The cluster as a value: events go in, actions come out.
 
 use std::cmp::Ordering;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::membership::{Beat, Change, Membership, length};
 use crate::placements::{Key, Placements};
 use crate::pool::{Pool, Pools, Session, SessionState, Stage};
 use crate::shipping::Shipping;
-use crate::{Action, Event, LinkId, Reply, Ticket};
+use crate::{Action, Event, LinkId, PortAsked, Reply, Ticket};
 
 /// Draws secrets. They must come from a cryptographic generator wherever strangers can reach a node.
 pub type SecretSource = Box<dyn FnMut() -> Secret + Send>;
@@ -41,6 +41,8 @@ pub struct Cluster {
     pub(crate) shipping: Shipping,
     /// Pools that began to close in the last [`CLOSE_PATIENCE`](crate::limits::CLOSE_PATIENCE), and when.
     pub(crate) closing: VecDeque<(Duration, RunId)>,
+    /// Pools that end when their owner is not heard of, and when it was.
+    pub(crate) kept: BTreeMap<RunId, Duration>,
     pools_opened: u64,
 }
 
@@ -65,8 +67,14 @@ impl Cluster {
             pools: Pools::default(),
             shipping: Shipping::default(),
             closing: VecDeque::new(),
+            kept: BTreeMap::new(),
             pools_opened: 0,
         }
+    }
+
+    /// Its term.
+    pub const fn term(&self) -> u64 {
+        self.term
     }
 
     /// Pools that were opened and granted.
@@ -77,6 +85,11 @@ impl Cluster {
     /// Takes in what happened. Every request is answered exactly once, by this call or a later one.
     pub fn handle(&mut self, now: Duration, event: Event) -> Vec<Action> {
         let mut out = Actions::default();
+        let doubted = match &event {
+            // Its owner says that a session is gone: others' may be as well.
+            Event::ReplaceSession { request, .. } if !request.moving => Some(request.node.clone()),
+            _ => None,
+        };
         match event {
             Event::Register { link, ticket, node, register } => {
                 match self.register(now, link, &node, &register, &mut out) {
@@ -91,6 +104,8 @@ impl Cluster {
                 }
             }
             Event::LinkLost { link, leaving } => self.link_lost(now, link, leaving, &mut out),
+            Event::LinkRefused { link } => self.link_refused(now, link, &mut out),
+            Event::Revoked { owner, why } => self.revoke(now, &owner, &why, &mut out),
             Event::OpenPool { ticket, asker, request } => {
                 self.open_pool(now, ticket, &asker, *request, &mut out);
             }
@@ -100,15 +115,27 @@ impl Cluster {
             Event::ReplaceSession { ticket, asker, request } => {
                 self.replace_session(now, ticket, &asker, *request, &mut out);
             }
+            Event::KeepPool { asker, pool } => self.keep(now, &asker, pool),
             Event::Opened { session, incarnation, result } => {
                 self.opened(now, (session, incarnation), result, &mut out);
             }
             Event::Closed { session, incarnation, result } => {
+                let node =
+                    self.placements.get(&(session, incarnation)).map(|placed| Arc::clone(&placed.node));
+                if let (Some(node), Ok(end)) = (node, &result) {
+                    self.note_reach(now, &node, end);
+                }
                 self.closed((session, incarnation), result, &mut out);
             }
-            Event::Drain { ticket, node } => self.drain(ticket, &node, &mut out),
+            Event::Drain { ticket, node } => self.drain(ticket, &node, true, &mut out),
+            Event::Undrain { ticket, node } => self.drain(ticket, &node, false, &mut out),
+            Event::PortClosed(asked) => self.port_closed(now, &asked, &mut out),
             Event::Tick => self.tick(now, &mut out),
         }
+        if let Some(node) = doubted {
+            self.doubt(now, &node, &mut out);
+        }
+        self.doubt_asked(now, &mut out);
         out.into_vec()
     }
 
@@ -154,9 +181,11 @@ impl Cluster {
         out: &mut Actions,
     ) -> Result<HeartbeatTaken, Refusal> {
         let beat = self.members.beat(now, link, heartbeat)?;
-        let (name, drain) = (Arc::clone(&beat.member.name), beat.member.draining);
+        let (name, undrain) = (Arc::clone(&beat.member.name), beat.member.undrain);
+        let drain = beat.member.draining && !undrain;
         let known = beat.member.view.version();
-        let mut taken = HeartbeatTaken { number: heartbeat.number, known, close: Vec::new(), drain };
+        let (number, close) = (heartbeat.number, Vec::new());
+        let mut taken = HeartbeatTaken { number, known, close, drain, undrain };
         let Beat { outdated, changed, returned, .. } = beat;
         if outdated {
             return Ok(taken);
@@ -165,19 +194,22 @@ impl Cluster {
             self.node_returned(&name);
         }
         if changed {
-            self.take_reports(&name, &heartbeat.changes.sessions);
+            self.take_reports(&name, &heartbeat.changes.sessions, out);
             if let Some(member) = self.members.get_mut(&name) {
                 member.strayless = None;
+                let reached = heartbeat.changes.sessions.iter().filter(|s| s.attached == Some(true));
+                reached.for_each(|session| member.unreached.clear(&session.owner));
             }
         }
         for end in &heartbeat.ended {
             let key = (end.session, end.incarnation);
             self.forget_on(&name, &key);
+            self.note_reach(now, &name, end);
             if let Some(report) = &end.report
                 && (report.session, report.incarnation) == key
                 && !self.placements.is_on(&key, &name)
             {
-                self.adopt(&name, report);
+                self.adopt(&name, report, out);
             }
             if self.placements.wanted_on(&key, &name).is_some() {
                 let over = Over { cause: end.cause, detail: &end.detail, done: Some(end.done) };
@@ -202,11 +234,40 @@ impl Cluster {
             self.members.remove(&name);
             self.node_gone(now, &name, out);
             self.shipping.restarted(&name);
+        } else {
+            self.doubt(now, &name, out);
         }
     }
 
+    /// Has a node's host asked whether the node's process has ended.
+    fn doubt(&mut self, now: Duration, name: &str, out: &mut Actions) {
+        if let Some((address, asked)) = self.members.doubt(now, name) {
+            out.push(Action::AskPort { address, asked });
+        }
+    }
+
+    /// Who is to open a session may have died since its last heartbeat, and others wait for that session.
+    fn doubt_asked(&mut self, now: Duration, out: &mut Actions) {
+        let opening = |action: &Action| match action {
+            Action::Open { link, .. } => self.members.on_link(*link),
+            _ => None,
+        };
+        let names: Vec<_> = out.iter().filter_map(opening).collect();
+        names.iter().for_each(|name| self.doubt(now, name, out));
+    }
+
+    /// A node's process has ended, its host says. If that is wrong the node is back with its next registration, and its
+    /// sessions with it, unless their owners have left them.
+    fn port_closed(&mut self, now: Duration, asked: &PortAsked, out: &mut Actions) {
+        let Some(link) = self.members.port_closed(asked) else { return };
+        if let Some(link) = link {
+            out.push(Action::Disconnect { link });
+        }
+        self.node_lost(now, &asked.node, out);
+    }
+
     /// Takes in what a node says of sessions it runs.
-    fn take_reports(&mut self, name: &Arc<str>, reports: &[SessionReport]) {
+    fn take_reports(&mut self, name: &Arc<str>, reports: &[SessionReport], out: &mut Actions) {
         for report in reports {
             let key = (report.session, report.incarnation);
             match self.placements.wanted_on(&key, name) {
@@ -219,7 +280,7 @@ impl Cluster {
                 // It is being closed.
                 Some(false) => {}
                 // One that is not taken over is a stray.
-                None => self.adopt(name, report),
+                None => self.adopt(name, report, out),
             }
         }
     }
@@ -263,9 +324,9 @@ impl Cluster {
     }
 
     /// Takes over a session that an earlier coordinator placed, unless a newer placement of it is known.
-    fn adopt(&mut self, name: &Arc<str>, report: &SessionReport) {
+    fn adopt(&mut self, name: &Arc<str>, report: &SessionReport, out: &mut Actions) {
         let SessionReport { session: id, incarnation, lanes, .. } = *report;
-        let Some(stage) = self.adopting_pool(report) else { return };
+        let Some(stage) = self.adopting_pool(report, out) else { return };
         let key = (id, incarnation);
         let known = self.pools.get(&id.pool).and_then(|pool| pool.sessions.get(&id.index));
         if let Some(known) = known {
@@ -298,7 +359,7 @@ impl Cluster {
 
     /// The stage of the pool that a session of an earlier coordinator belongs to, which is made if need be. `None` if
     /// the session is not to be taken over.
-    fn adopting_pool(&mut self, report: &SessionReport) -> Option<Stage> {
+    fn adopting_pool(&mut self, report: &SessionReport, out: &mut Actions) -> Option<Stage> {
         let SessionReport { session, incarnation, first_lane, lanes, pool_lanes, .. } = *report;
         let end = first_lane.checked_add(lanes);
         let sound = end.is_some_and(|end| lanes > 0 && end <= pool_lanes)
@@ -306,6 +367,16 @@ impl Cluster {
             && (session.index as usize) < MAX_POOL_SESSIONS;
         if incarnation.term >= self.term || !sound {
             return None;
+        }
+        let other = self.pools.get(&session.pool).filter(|pool| *pool.owner != *report.owner);
+        if let Some(pool) = other {
+            // The name is whose it was first; who took it since loses what it has of it.
+            if pool.sessions.values().any(|taken| taken.incarnation < incarnation) {
+                return None;
+            }
+            let refusal =
+                Refusal::new(RefusalCode::Forbidden, format!("pool {} has another owner", session.pool));
+            self.take_back(session.pool, &refusal, out);
         }
         if self.pools.get(&session.pool).is_none() {
             let closed = self.pools.is_closed_unseen(&session.pool, &report.owner);
@@ -322,7 +393,7 @@ impl Cluster {
     pub(crate) fn expect_recording(&mut self, node: &Arc<str>, key: Key) {
         let pool = self.pools.get_mut(&key.0.pool).filter(|pool| pool.is_recorded());
         if let Some(pool) = pool
-            && self.shipping.ended(node, key)
+            && self.shipping.ended(node, &pool.owner, key)
         {
             pool.unshipped += 1;
         }
@@ -389,14 +460,19 @@ impl Cluster {
         }
     }
 
-    fn drain(&mut self, ticket: Ticket, name: &str, out: &mut Actions) {
+    /// Has a node take no new sessions and end when its last has, or takes that back.
+    fn drain(&mut self, ticket: Ticket, name: &str, drain: bool, out: &mut Actions) {
         if let Err(refusal) = length("node", name, MAX_NAME_BYTES) {
             return out.refuse(ticket, refusal);
         }
         match self.members.get_mut(name) {
             Some(member) => {
-                member.draining = true;
-                out.answer(ticket, Reply::Draining);
+                if drain {
+                    (member.draining, member.undrain) = (true, false);
+                } else {
+                    member.undrain = member.draining;
+                }
+                out.answer(ticket, Reply::Done);
             }
             None => {
                 let message = format!("no node `{}` is registered", name.escape_debug());
@@ -406,6 +482,9 @@ impl Cluster {
     }
 
     fn tick(&mut self, now: Duration, out: &mut Actions) {
+        for name in self.members.doubtful(now) {
+            self.doubt(now, &name, out);
+        }
         for change in self.members.tick(now) {
             match change {
                 Change::Lost(name) => self.node_lost(now, &name, out),
@@ -416,10 +495,11 @@ impl Cluster {
             }
         }
         self.end_patience(now, out);
+        self.end_unkept(now, out);
     }
 
     /// A node is silent: sessions on it are lost unless it comes back, and what is just opening goes elsewhere.
-    fn node_lost(&mut self, now: Duration, name: &Arc<str>, out: &mut Actions) {
+    pub(crate) fn node_lost(&mut self, now: Duration, name: &Arc<str>, out: &mut Actions) {
         for key in self.placements.on(name) {
             if self.placements.wanted_on(&key, name) == Some(false) {
                 self.over_unheard(&key, out);

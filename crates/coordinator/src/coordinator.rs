@@ -19,9 +19,11 @@ use rollhouse_wire::{
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::actor::CoordinatorActor;
-use crate::data::{DataError, DataFolder};
+use crate::actor::{CoordinatorActor, Leave};
+use crate::data::{DataError, DataFolder, learns_terms};
 use crate::figures::{CoordinatorFigures, Log, Published};
+use crate::limits::MAX_UNACKNOWLEDGED_BYTES;
+use crate::owners::Owners;
 use crate::serve::{Ended, Service, accept};
 use crate::{Cluster, SecretSource, Store, StoreConfig};
 
@@ -30,6 +32,8 @@ use crate::{Cluster, SecretSource, Store, StoreConfig};
 pub struct CoordinatorConfig {
     /// Folder of its term and its store. A second coordinator on it is refused.
     pub data: PathBuf,
+    /// Its term is at least that: 0 for the next one of its folder.
+    pub least_term: u64,
     /// Where nodes and clients dial in (UDP); port 0 for any.
     pub listen: SocketAddr,
     /// Its certificate, and whom it believes.
@@ -53,6 +57,8 @@ pub struct Coordinator {
     effective: Effective,
     term: u64,
     store: Store,
+    identity: Arc<Identity>,
+    tokens: Arc<TokenStore>,
     published: Arc<Published>,
     stop: Option<oneshot::Sender<Duration>>,
     ended: Receiver<Ended>,
@@ -105,14 +111,16 @@ impl Coordinator {
             other => return Err(CoordinatorError::Identity { role: other.map(|certified| certified.role) }),
         }
         let secrets = secrets()?;
-        let data = DataFolder::open(&RealDisk, &config.data).map_err(CoordinatorError::Data)?;
+        let data = DataFolder::open_from(&RealDisk, &config.data, config.least_term)
+            .map_err(CoordinatorError::Data)?;
         let dir = config.data.join(STORE);
         let store = Store::open(Arc::new(RealDisk), &dir, config.store).map_err(CoordinatorError::Store)?;
         let term = data.term();
-        let published = Arc::new(Published::new());
+        let published = Arc::new(Published::new(learns_terms(term, config.least_term)));
         let (stop, stopped) = oneshot::channel();
         let (ready, bound) = sync_channel(1);
         let (end, ended) = sync_channel(1);
+        let (identity, tokens) = (Arc::clone(&config.identity), Arc::clone(&config.tokens));
         let parts = Parts { config, term, secrets, store: store.clone(), published: Arc::clone(&published) };
         // Task: coordinator.
         let thread = std::thread::Builder::new().name("rollhouse-coordinator".to_owned()).spawn(move || {
@@ -126,7 +134,18 @@ impl Coordinator {
             Err(_) => return Err(CoordinatorError::Ended),
         };
         let thread = Some(thread);
-        Ok(Self { effective, term, store, published, stop: Some(stop), ended, thread, _data: data })
+        Ok(Self {
+            effective,
+            term,
+            store,
+            identity,
+            tokens,
+            published,
+            stop: Some(stop),
+            ended,
+            thread,
+            _data: data,
+        })
     }
 
     /// Where it listens.
@@ -142,6 +161,22 @@ impl Coordinator {
     /// Its term: greater than that of every coordinator that had the folder before.
     pub const fn term(&self) -> u64 {
         self.term
+    }
+
+    /// The term with which it is to be started anew, and the node that has told of it: that has sessions of a greater
+    /// term, and the folder is as good as new, so that an earlier one must have been lost.
+    pub fn wanted_term(&self) -> Option<(u64, String)> {
+        self.published.wanted_term()
+    }
+
+    /// Its certificate, and whom it believes.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Whom it knows without a certificate.
+    pub fn tokens(&self) -> &TokenStore {
+        &self.tokens
     }
 
     /// The store, for local use.
@@ -208,6 +243,7 @@ async fn run(
     let authenticate = move |hello: &Hello, stranger: &Stranger| {
         authenticating.introduce(hello, stranger, std::time::SystemTime::now())
     };
+    let quic = Settings { send_window: quic.send_window.min(MAX_UNACKNOWLEDGED_BYTES), ..quic };
     let bound = Listener::bind(listen, identity, quic, program.clone(), Box::new(authenticate));
     let mut listener = match bound {
         Ok(listener) => listener,
@@ -218,12 +254,20 @@ async fn run(
         }
     };
     let cluster = Cluster::new(term, secrets);
+    let owners = Owners::new(Arc::clone(&tokens));
     // Task: actor of the cluster.
-    let actor =
-        CoordinatorActor::new(cluster, program, store.clone(), Arc::clone(&published), Arc::clone(&log))
-            .start();
+    let actor = CoordinatorActor::new(
+        cluster,
+        program,
+        store.clone(),
+        Arc::clone(&published),
+        owners,
+        Arc::clone(&log),
+    )
+    .start();
     let service = Arc::new(Service::new(actor, store, tokens, published, log));
     if ready.send(Ok(listener.effective())).is_err() {
+        let _left = service.actor.send(Leave).await;
         return Ended::Asked;
     }
     let mut connections = JoinSet::new();
@@ -240,6 +284,8 @@ async fn run(
     let stored = tokio::time::timeout(patience, service.nothing_received()).await;
     listener.close(CloseCode::ShuttingDown, "the coordinator is going away");
     let _told = tokio::time::timeout(LINGER, listener.closed()).await;
+    // One that panicked has left already.
+    let _left = service.actor.send(Leave).await;
     match stored {
         Err(_) if ended == Ended::Asked => Ended::CutOff,
         _ => ended,

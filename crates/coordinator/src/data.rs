@@ -20,6 +20,17 @@ impl DataFolder {
     /// # Errors
     /// See [`DataError`]. The term may have been raised all the same.
     pub fn open(disk: &dyn Disk, dir: &Path) -> Result<Self, DataError> {
+        Self::open_from(disk, dir, 0)
+    }
+
+    /// The same with a term of at least `least`, for a folder whose terms were lost or are behind.
+    ///
+    /// # Errors
+    /// As [`DataFolder::open`]; [`DataError::Term`] if `least` is more than [`MAX_TERM`].
+    pub fn open_from(disk: &dyn Disk, dir: &Path, least: u64) -> Result<Self, DataError> {
+        if least > MAX_TERM {
+            return Err(DataError::Term(least));
+        }
         let failed = |operation: &'static str, path: &Path| {
             let path = path.to_owned();
             move |source| DataError::Disk { operation, path, source }
@@ -33,7 +44,7 @@ impl DataFolder {
         };
         let names = disk.list(dir).map_err(failed("list", dir))?;
         let before: Vec<u64> = names.iter().filter_map(|name| term_of(name)).collect();
-        let term = before.iter().max().map_or(1, |last| last + 1);
+        let term = before.iter().max().map_or(1, |last| last + 1).max(least);
         let path = dir.join(format!("{TERM}{term}"));
         disk.create(&path).map_err(failed("create", &path))?;
         disk.sync_dir(dir).map_err(failed("sync", dir))?;
@@ -50,6 +61,18 @@ impl DataFolder {
     }
 }
 
+/// Whether a coordinator learns from nodes that there were greater terms than its own: its folder is as good as new, so
+/// that it may stand in for one that was lost, or its operator or a node has given it a `least` one. Any other is refused
+/// by such nodes, for it may be a coordinator that others took over from.
+pub(crate) const fn learns_terms(term: u64, least: u64) -> bool {
+    term <= YOUNG || least > 0
+}
+
+/// The term with which one that learns goes on, if a node has told it of that one.
+pub(crate) const fn learned_term(term: u64, told: u64) -> Option<u64> {
+    if told > term && told < MAX_TERM { Some(told + 1) } else { None }
+}
+
 /// The term a file stands for. So many digits that one more is a number, too.
 fn term_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix(TERM)?;
@@ -60,6 +83,8 @@ fn term_of(name: &str) -> Option<u64> {
 /// Why a coordinator cannot have its folder.
 #[derive(Debug)]
 pub enum DataError {
+    /// A term that is asked for is too great.
+    Term(u64),
     /// Another one has it.
     Held {
         /// The folder.
@@ -84,6 +109,7 @@ impl fmt::Display for DataError {
             Self::Held { dir, holder } => {
                 write!(f, "{} belongs to a coordinator that runs ({holder})", dir.display())
             }
+            Self::Term(term) => write!(f, "term {term} is asked for, at most {MAX_TERM} is taken"),
             Self::Disk { operation, path, .. } => write!(f, "cannot {operation} {}", path.display()),
         }
     }
@@ -93,7 +119,7 @@ impl std::error::Error for DataError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Disk { source, .. } => Some(source),
-            Self::Held { .. } => None,
+            Self::Held { .. } | Self::Term(_) => None,
         }
     }
 }
@@ -102,6 +128,10 @@ const LOCK: &str = "coordinator.lock";
 /// An empty file whose name has the term: there are no contents that could be torn.
 const TERM: &str = "term-";
 const MAX_TERM_DIGITS: usize = 18;
+/// The greatest term that is taken from outside: there are more than enough for all starts after it.
+pub const MAX_TERM: u64 = 1 << 48;
+/// Starts for which a folder counts as new.
+const YOUNG: u64 = 8;
 
 #[cfg(test)]
 mod tests {
@@ -144,6 +174,25 @@ mod tests {
             used.push(raise(&disk).unwrap());
             assert!(used.is_sorted_by(|a, b| a < b), "{used:?} with a fault at operation {fail_at}");
         }
+    }
+
+    #[test]
+    fn a_term_that_is_asked_for_is_a_floor_and_has_a_bound() {
+        let disk = FaultyDisk::new();
+        let from = |least| DataFolder::open_from(&disk, Path::new(DIR), least).map(|folder| folder.term());
+        assert_eq!([from(0).unwrap(), from(7).unwrap(), from(7).unwrap()], [1, 7, 8]);
+        assert!(matches!(from(MAX_TERM + 1), Err(DataError::Term(_))));
+        assert_eq!([from(MAX_TERM).unwrap(), from(0).unwrap()], [MAX_TERM, MAX_TERM + 1]);
+    }
+
+    #[test]
+    fn only_a_folder_that_is_as_good_as_new_learns_of_greater_terms_within_their_bound() {
+        assert!(learns_terms(1, 0) && learns_terms(YOUNG, 0) && learns_terms(1000, 1000));
+        assert!(!learns_terms(YOUNG + 1, 0));
+        assert_eq!(
+            [learned_term(1, 2), learned_term(2, 2), learned_term(1, MAX_TERM)],
+            [Some(3), None, None]
+        );
     }
 
     #[test]

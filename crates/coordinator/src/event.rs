@@ -1,5 +1,8 @@
 //! What happens to the cluster, and what is to be done about it.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use rollhouse_core::RunId;
 use rollhouse_wire::{
     CloseSession, Heartbeat, HeartbeatTaken, Incarnation, OpenPool, OpenSession, PoolOpened, PoolStatus,
@@ -55,6 +58,18 @@ pub enum Event {
         /// The node has said that its process ends: what it had is gone.
         leaving: bool,
     },
+    /// A node is not believed any more, and its connection ends.
+    LinkRefused {
+        /// The connection.
+        link: LinkId,
+    },
+    /// An owner is not admitted any more: what it has ends.
+    Revoked {
+        /// As [`Asker::owner`].
+        owner: Arc<str>,
+        /// In words.
+        why: String,
+    },
     /// Someone asks for lanes.
     OpenPool {
         /// Awaits the answer.
@@ -68,6 +83,13 @@ pub enum Event {
     ClosePool {
         /// Awaits the answer.
         ticket: Ticket,
+        /// Who.
+        asker: Asker,
+        /// Which.
+        pool: RunId,
+    },
+    /// The owner of a pool that plays by itself still wants it; of others' and other pools nothing comes.
+    KeepPool {
         /// Who.
         asker: Asker,
         /// Which.
@@ -107,8 +129,29 @@ pub enum Event {
         /// The node's name.
         node: String,
     },
+    /// An operator wants a node that drains to go on.
+    Undrain {
+        /// Awaits the answer.
+        ticket: Ticket,
+        /// The node's name.
+        node: String,
+    },
+    /// The host of a node says that nobody listens at the node's port, asked by an [`Action::AskPort`]. Not being told
+    /// so says nothing.
+    PortClosed(PortAsked),
     /// Time has passed; expected every [`TICK`](crate::limits::TICK).
     Tick,
+}
+
+/// Of which process the port was asked about, and when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortAsked {
+    /// Name of the node.
+    pub node: Arc<str>,
+    /// Which boot of it.
+    pub boot: u64,
+    /// When. What was heard of the node since counts for more.
+    pub at: Duration,
 }
 
 /// Why a node did not do what it was asked for.
@@ -137,7 +180,14 @@ pub enum Action {
         /// What to ask.
         request: CloseSession,
     },
-    /// End a connection: its node has another one.
+    /// Ask a node's host whether anybody listens at the node's port; answered by an [`Event::PortClosed`] if not.
+    AskPort {
+        /// Where owners reach the node: `host:port`.
+        address: String,
+        /// To be told with the answer.
+        asked: PortAsked,
+    },
+    /// End a connection: its node has another one, or is lost.
     Disconnect {
         /// The connection.
         link: LinkId,
@@ -164,8 +214,8 @@ pub enum Reply {
     SessionReplaced(Box<SessionReplaced>),
     /// To [`Event::ClosePool`]: as it was at the end.
     PoolClosed(PoolStatus),
-    /// To [`Event::Drain`].
-    Draining,
+    /// To [`Event::Drain`] and [`Event::Undrain`].
+    Done,
     /// To any: no.
     Refused(Refusal),
 }
@@ -185,6 +235,10 @@ impl Actions {
 
     pub(crate) fn refuse(&mut self, ticket: Ticket, refusal: Refusal) {
         self.answer(ticket, Reply::Refused(refusal));
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Action> {
+        self.0.iter()
     }
 
     pub(crate) fn into_vec(self) -> Vec<Action> {

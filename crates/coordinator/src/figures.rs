@@ -9,6 +9,7 @@ use rollhouse_wire::{
 };
 
 use crate::StoreCounts;
+use crate::data::learned_term;
 use crate::limits::TICK;
 
 /// A coordinator's figures.
@@ -40,12 +41,16 @@ pub struct CoordinatorFigures {
 pub(crate) struct Published {
     state: Mutex<State>,
     began: Instant,
+    /// Whether greater terms are learned from nodes.
+    learns: bool,
 }
 
 #[derive(Debug)]
 struct State {
     status: Option<(ClusterStatus, Instant)>,
     pools_opened: u64,
+    /// The greatest of a node's sessions that is above ours, plus one, and the node.
+    wanted_term: Option<(u64, String)>,
     arrivals: ArrivalCounts,
     refusals: RefusalLog,
     connections: BTreeMap<usize, Connection>,
@@ -53,22 +58,36 @@ struct State {
 }
 
 impl Published {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(learns: bool) -> Self {
         let state = State {
             status: None,
             pools_opened: 0,
+            wanted_term: None,
             arrivals: ArrivalCounts::default(),
             refusals: RefusalLog::new(LOG_EVERY),
             connections: BTreeMap::new(),
             closed: BTreeMap::new(),
         };
-        Self { state: Mutex::new(state), began: Instant::now() }
+        Self { state: Mutex::new(state), began: Instant::now(), learns }
     }
 
     pub(crate) fn put(&self, status: ClusterStatus, pools_opened: u64) {
         let mut state = self.lock();
         state.status = Some((status, Instant::now()));
         state.pools_opened = pools_opened;
+    }
+
+    /// A node has told of a term while ours is another; kept if we learn from it.
+    pub(crate) fn told_of_term(&self, ours: u64, told: u64, node: &str) {
+        let Some(term) = learned_term(ours, told).filter(|_| self.learns) else { return };
+        let mut state = self.lock();
+        if state.wanted_term.as_ref().is_none_or(|(wanted, _)| *wanted < term) {
+            state.wanted_term = Some((term, node.to_owned()));
+        }
+    }
+
+    pub(crate) fn wanted_term(&self) -> Option<(u64, String)> {
+        self.lock().wanted_term.clone()
     }
 
     pub(crate) fn put_arrivals(&self, arrivals: &ArrivalCounts) {

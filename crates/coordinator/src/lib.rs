@@ -12,6 +12,7 @@
 //! | coordinator | own thread `rollhouse-coordinator`, actix and tokio | ends with [`Coordinator::stop`] or its drop | its end says that it failed, and its process makes another; that learns from the nodes |
 //! | actor of the cluster | coordinator | ends with it | a panic ends the coordinator as failed |
 //! | call to a node | coordinator, the actor's | ends with it | told to the cluster as refused or unknown |
+//! | port of a node | coordinator, the actor's | ends with it | nothing is known, and it is asked again |
 //! | connection | coordinator | ends with it | closed, and its node told to the cluster as cut off |
 //! | request | its connection's task | its stream is given up; the cluster decides all the same | the peer sees the stream end |
 //! | file operation | tokio's threads for what blocks | runs to its end | its request is refused |
@@ -29,13 +30,18 @@ mod coordinator;
 mod data;
 mod event;
 mod figures;
+mod fitness;
+mod keeping;
 pub mod limits;
 mod membership;
 mod opening;
+mod owners;
 mod placement;
 mod placements;
 mod pool;
+mod remembered;
 mod replacing;
+mod revoking;
 mod serve;
 mod shipping;
 mod standings;
@@ -44,7 +50,7 @@ mod views;
 
 pub use cluster::{Cluster, SecretSource};
 pub use coordinator::{Coordinator, CoordinatorConfig, CoordinatorError, Stopped};
-pub use data::{DataError, DataFolder};
-pub use event::{Action, Asker, CallFailure, Event, LinkId, Reply, Ticket};
+pub use data::{DataError, DataFolder, MAX_TERM};
+pub use event::{Action, Asker, CallFailure, Event, LinkId, PortAsked, Reply, Ticket};
 pub use figures::{CoordinatorFigures, Log};
 pub use store::{Receive, Receiving, Store, StoreConfig, StoreCounts, StoreError};

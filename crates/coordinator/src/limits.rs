@@ -11,6 +11,11 @@ pub const HEARTBEAT: Duration = Duration::from_secs(1);
 pub const SUSPECT_AFTER: Duration = Duration::from_secs(3);
 /// A node that was silent for so long is lost, and its sessions with it unless it comes back.
 pub const LOST_AFTER: Duration = Duration::from_secs(5);
+/// A node that was silent for so long has its host asked whether its process has ended. A heartbeat that was lost on its
+/// way is made up for before.
+pub const DOUBT_AFTER: Duration = Duration::from_millis(1500);
+/// A node's host is asked about its process no sooner after the last time, whoever has a doubt.
+pub const ASK_PORT_EVERY: Duration = Duration::from_millis(250);
 /// A lost node is forgotten after so much silence; its sessions are over then. Long enough for an owner to go on
 /// stepping lanes of a node that only the coordinator cannot reach.
 pub const FORGET_AFTER: Duration = Duration::from_secs(3600);
@@ -22,6 +27,9 @@ pub const TICK: Duration = Duration::from_millis(250);
 pub(crate) const PUBLISH_EVERY: Duration = Duration::from_secs(1);
 /// Who closes a pool waits at most so long for its nodes.
 pub const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+/// A pool that plays by itself and is leased ends when its owner was not heard of for so long: as long as nodes keep the
+/// sessions that owners step.
+pub const ROLLOUT_LEASE: Duration = Duration::from_secs(30);
 /// When to ask again if nothing better is known.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -37,12 +45,21 @@ pub const MAX_CLOSES: usize = 4096;
 /// Nodes, lost ones that are not forgotten included. Their list fits one control message.
 pub const MAX_NODES: usize = 2048;
 /// Pools that have not ended.
-pub const MAX_POOLS: usize = 4096;
-/// Ended pools whose status can still be asked for; the oldest are forgotten first.
-pub const MAX_ENDED_POOLS: usize = 1024;
-/// Sessions of ended pools that are remembered, and sessions of a node whose recordings are not in the store.
-pub const MAX_ENDED_SESSIONS: usize = 65_536;
-/// Pools that were closed while nothing was known of them; the oldest are forgotten first.
+pub const MAX_POOLS: usize = 16_384;
+/// Those of one owner: it takes eight that mean harm to keep everybody else out, and half of a node's sessions at
+/// most are of pools of one session that one owner has.
+pub const MAX_OWNER_POOLS: usize = 2048;
+/// Sessions of one owner's pools, each as long as it is not over and not being closed: two of the largest pools.
+pub const MAX_OWNER_SESSIONS: usize = 2 * MAX_POOL_SESSIONS;
+/// What the ended pools whose status can still be asked for weigh together: each its sessions and
+/// [`ENDED_POOL_WEIGHT`]. Whoever's weigh most has its oldest forgotten first.
+pub const MAX_ENDED_WEIGHT: usize = 131_072;
+/// What an ended pool weighs besides its sessions.
+pub const ENDED_POOL_WEIGHT: usize = 64;
+/// Ended sessions whose recordings are not in the store. Beyond, whoever has most has its oldest forgotten, and those
+/// pools never count as shipped.
+pub const MAX_UNSHIPPED: usize = 1 << 18;
+/// Pools that were closed while nothing was known of them. Whoever has closed most has its oldest forgotten first.
 pub const MAX_CLOSED_UNSEEN: usize = 4096;
 /// Requests that wait for one pool to open or close.
 pub const MAX_WAITERS: usize = 16;
@@ -54,18 +71,30 @@ pub const MAX_FAILURES: usize = 8;
 pub const MAX_FAILURE_BYTES: usize = 512;
 /// Sessions of a pool whose grants name attach sockets: with those of more the list would outgrow a message.
 pub const MAX_SESSIONS_WITH_ATTACH: usize = 1024;
+/// Owners of whom it is kept that they could not reach a node; the oldest are forgotten first.
+pub const MAX_UNREACHED_OWNERS: usize = 64;
+/// A node that an owner could not reach comes last for him for so long.
+pub const UNREACHED_FOR: Duration = Duration::from_secs(600);
+/// Nodes whose faults a refusal names.
+pub const MAX_UNFIT_TOLD: usize = 3;
 /// Envs of one node.
 pub const MAX_ENVS: usize = 4096;
 /// Bytes of the address under which a node is reached.
 pub const MAX_ADDRESS_BYTES: usize = 256;
 
 const _: () = assert!(
-    HEARTBEAT.as_millis() < SUSPECT_AFTER.as_millis() && SUSPECT_AFTER.as_millis() < LOST_AFTER.as_millis(),
-    "a heartbeat may be late without suspicion, and suspicion comes before loss"
+    HEARTBEAT.as_millis() < DOUBT_AFTER.as_millis()
+        && DOUBT_AFTER.as_millis() < SUSPECT_AFTER.as_millis()
+        && SUSPECT_AFTER.as_millis() < LOST_AFTER.as_millis(),
+    "a heartbeat may be late without doubt, doubt comes before suspicion, and suspicion before loss"
 );
 const _: () = assert!(
     MAX_NODES + MAX_LANES.div_ceil(MAX_SESSION_LANES as usize) <= MAX_POOL_SESSIONS,
     "a pool on every node, and cut into full sessions besides, has no more sessions than a message may list"
 );
+const _: () = assert!(MAX_OWNER_POOLS * 8 <= MAX_POOLS, "one owner leaves pools for others");
 const _: () =
     assert!((MAX_SESSION_LANES as usize).is_multiple_of(BLOCK_LANES), "sessions are cut between blocks");
+/// Bytes that one connection may have from the coordinator without having said that they came: recordings that it reads
+/// are sent no further ahead.
+pub(crate) const MAX_UNACKNOWLEDGED_BYTES: u64 = 8 << 20;

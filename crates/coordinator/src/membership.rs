@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! (unknown) -> alive <-> suspect -> lost -> (forgotten)      by silence; each heartbeat makes it alive again
-//!              alive -> draining                              until it starts anew
+//!              alive, suspect     -> lost                    its host says that its port is closed
+//!              alive <-> draining                             until it starts anew, or is told to go on
 //! ```
 //!
 //! A node is known by the name in its certificate. Its boot number tells a restarted node, whose sessions are gone,
@@ -15,14 +16,15 @@ use std::time::Duration;
 use rollhouse_core::limits::MAX_ENV_ID_BYTES;
 use rollhouse_wire::limits::{MAX_ATTACH_PATH_BYTES, MAX_LABELS, MAX_NAME_BYTES};
 use rollhouse_wire::{
-    Heartbeat, NodeLoad, NodeState, NodeStatus, NotTaken, Refusal, RefusalCode, Register, ReportView,
+    Heartbeat, NodeLoad, NodeState, NodeStatus, NotTaken, Refusal, RefusalCode, Register, ReportView, Unfit,
 };
 
-use crate::LinkId;
+use crate::fitness::Unreached;
 use crate::limits::{
-    FORGET_AFTER, LOST_AFTER, MAX_ADDRESS_BYTES, MAX_ENVS, MAX_NODE_LANES, MAX_NODE_SESSIONS, MAX_NODES,
-    RETRY_AFTER, SUSPECT_AFTER,
+    ASK_PORT_EVERY, DOUBT_AFTER, FORGET_AFTER, LOST_AFTER, MAX_ADDRESS_BYTES, MAX_ENVS, MAX_NODE_LANES,
+    MAX_NODE_SESSIONS, MAX_NODES, RETRY_AFTER, SUSPECT_AFTER,
 };
+use crate::{LinkId, PortAsked};
 
 /// One node.
 #[derive(Debug)]
@@ -35,6 +37,11 @@ pub(crate) struct Member {
     pub(crate) envs: BTreeMap<String, u64>,
     pub(crate) load: NodeLoad,
     pub(crate) draining: bool,
+    /// It is to be told that it need not drain any more.
+    pub(crate) undrain: bool,
+    /// What it says keeps it from taking sessions.
+    pub(crate) unfit: Option<Unfit>,
+    pub(crate) unreached: Unreached,
     /// The sessions it has told of and that are not over.
     pub(crate) view: ReportView,
     /// It has told of all of its sessions: until then it is not known how much room it has.
@@ -53,6 +60,8 @@ pub(crate) struct Member {
     /// Of its link.
     last_heartbeat: u64,
     lost: bool,
+    /// When its host was asked last whether its port is closed.
+    port_asked: Option<Duration>,
 }
 
 /// The nodes, by name and by connection.
@@ -122,6 +131,16 @@ impl Member {
         self.lost
     }
 
+    /// Takes in whether it says that it drains: it may have been told so by an earlier coordinator, or by itself. One
+    /// that is told to go on drains until it says that it does not.
+    const fn take_draining(&mut self, draining: bool) {
+        if draining {
+            self.draining = true;
+        } else if self.undrain {
+            (self.draining, self.undrain) = (false, false);
+        }
+    }
+
     pub(crate) fn has_labels(&self, wanted: &BTreeMap<String, String>) -> bool {
         wanted.iter().all(|(label, value)| self.labels.get(label) == Some(value))
     }
@@ -138,6 +157,7 @@ impl Member {
             silent_ms: u64::try_from(self.silence(now).as_millis()).unwrap_or(u64::MAX),
             load: self.load,
             program: self.program.clone(),
+            unfit: self.unfit.clone(),
         }
     }
 
@@ -154,6 +174,9 @@ impl Member {
             envs: register.envs.clone(),
             load: NodeLoad::default(),
             draining: false,
+            undrain: false,
+            unfit: None,
+            unreached: Unreached::default(),
             view: ReportView::default(),
             // One without sessions has no term to tell.
             complete: register.term == 0,
@@ -167,6 +190,7 @@ impl Member {
             heard: now,
             last_heartbeat: 0,
             lost: false,
+            port_asked: None,
         }
     }
 }
@@ -174,9 +198,12 @@ impl Member {
 impl Membership {
     /// Takes a node in, or takes it in again.
     ///
+    /// Another boot at the same address has taken the place of the one before, however short a time ago that was heard
+    /// of: no two processes have one port.
+    ///
     /// # Errors
-    /// If what it says is out of bounds, its name is in use by another boot that is alive, or there are too many
-    /// nodes; nothing has changed then.
+    /// If what it says is out of bounds, its name is in use by another boot that is alive elsewhere, or there are too
+    /// many nodes; nothing has changed then.
     pub(crate) fn register(
         &mut self,
         now: Duration,
@@ -188,7 +215,8 @@ impl Membership {
         let restarted = known.is_some_and(|m| m.boot != register.boot);
         if let Some(member) = known {
             let silence = member.silence(now);
-            if restarted && member.link.is_some_and(|l| l != link) && silence < SUSPECT_AFTER {
+            let elsewhere = member.address != register.address;
+            if restarted && elsewhere && member.link.is_some_and(|l| l != link) && silence < SUSPECT_AFTER {
                 let retry = SUSPECT_AFTER.saturating_sub(silence).as_millis();
                 return Err(Refusal::busy(
                     format!("a node `{}` is registered and alive: names are unique", register.node),
@@ -208,6 +236,11 @@ impl Membership {
         if let Some(old) = self.members.remove(&name) {
             member.draining = old.draining && !restarted;
             if !restarted {
+                member.undrain = old.undrain;
+                member.unfit = old.unfit;
+                if member.address == old.address {
+                    member.unreached = old.unreached;
+                }
                 member.load = old.load;
                 member.stray_lanes = old.stray_lanes;
                 if old.link == Some(link) {
@@ -250,6 +283,8 @@ impl Membership {
         if !outdated {
             member.last_heartbeat = heartbeat.number;
             member.load = heartbeat.load;
+            member.take_unfit(heartbeat.unfit.as_ref());
+            member.take_draining(heartbeat.draining);
             changed = match member.view.take(&heartbeat.changes) {
                 Ok(()) => true,
                 Err(NotTaken::Known | NotTaken::Gap) => false,
@@ -266,6 +301,52 @@ impl Membership {
         let name = self.links.remove(&link)?;
         self.members.get_mut(&name)?.link = None;
         Some(name)
+    }
+
+    /// A connection is ended because its node is not believed any more: it is lost, whenever it was heard of. It is
+    /// named.
+    pub(crate) fn link_refused(&mut self, link: LinkId) -> Option<Arc<str>> {
+        let name = self.link_lost(link)?;
+        self.members.get_mut(&name)?.lost = true;
+        Some(name)
+    }
+
+    /// Somebody doubts that a node's process lives: what its host is to be asked, and where. `None` if that was asked a
+    /// short time ago, or the node is lost anyway.
+    pub(crate) fn doubt(&mut self, now: Duration, name: &str) -> Option<(String, PortAsked)> {
+        let member = self.members.get_mut(name).filter(|member| !member.lost)?;
+        if member.port_asked.is_some_and(|at| now < at + ASK_PORT_EVERY) {
+            return None;
+        }
+        member.port_asked = Some(now);
+        let asked = PortAsked { node: Arc::clone(&member.name), boot: member.boot, at: now };
+        Some((member.address.clone(), asked))
+    }
+
+    /// Nodes that are silent for longer than a heartbeat takes, and not lost.
+    pub(crate) fn doubtful(&self, now: Duration) -> Vec<Arc<str>> {
+        let silent = |member: &&Member| !member.lost && member.silence(now) >= DOUBT_AFTER;
+        self.members.values().filter(silent).map(|member| Arc::clone(&member.name)).collect()
+    }
+
+    /// A node's host says that nobody listens at the node's port: whether the node is lost by that, and the connection
+    /// that it no longer uses. What was heard of it since it was asked counts for more.
+    pub(crate) fn port_closed(&mut self, asked: &PortAsked) -> Option<Option<LinkId>> {
+        let member = self.members.get_mut(&*asked.node)?;
+        if member.lost || member.boot != asked.boot || member.heard > asked.at {
+            return None;
+        }
+        member.lost = true;
+        let link = member.link.take();
+        if let Some(link) = link {
+            self.links.remove(&link);
+        }
+        Some(link)
+    }
+
+    /// The node that speaks on that connection.
+    pub(crate) fn on_link(&self, link: LinkId) -> Option<Arc<str>> {
+        self.links.get(&link).cloned()
     }
 
     /// Time has passed: who is lost, and who is forgotten now.
@@ -379,7 +460,14 @@ mod tests {
     }
 
     fn beat(number: u64) -> Heartbeat {
-        Heartbeat { number, load: NodeLoad::default(), changes: Default::default(), ended: Vec::new() }
+        Heartbeat {
+            number,
+            load: NodeLoad::default(),
+            changes: Default::default(),
+            ended: Vec::new(),
+            unfit: None,
+            draining: false,
+        }
     }
 
     fn at(ms: u64) -> Duration {
@@ -413,11 +501,51 @@ mod tests {
     #[test]
     fn a_second_boot_of_the_name_waits_until_the_first_is_silent() {
         let mut members = with_one();
-        let refusal = members.register(at(1000), LinkId(2), &register(8)).unwrap_err();
+        let elsewhere = Register { address: "127.0.0.1:2".to_owned(), ..register(8) };
+        let refusal = members.register(at(1000), LinkId(2), &elsewhere).unwrap_err();
         assert_eq!((refusal.code, refusal.retry_after_ms), (RefusalCode::Busy, Some(2000)));
-        let arrival = members.register(at(3000), LinkId(2), &register(8)).unwrap();
+        let arrival = members.register(at(3000), LinkId(2), &elsewhere).unwrap();
         assert_eq!(arrival, Arrival { name: "a".into(), restarted: true, replaced: Some(LinkId(1)) });
         assert!(members.beat(at(3000), LinkId(1), &beat(1)).is_err());
+    }
+
+    /// Symptom: a node that was killed and started again was not taken back for up to 3 s, and no lanes were placed on
+    /// it. Cause: the coordinator had heard of its earlier boot a moment ago. Fix: its address tells that it is the same.
+    #[test]
+    fn a_second_boot_of_the_name_at_the_same_address_is_taken_at_once() {
+        let mut members = with_one();
+        let arrival = members.register(at(1), LinkId(2), &register(8)).unwrap();
+        assert_eq!(arrival, Arrival { name: "a".into(), restarted: true, replaced: Some(LinkId(1)) });
+        assert!(members.beat(at(2), LinkId(1), &beat(1)).is_err());
+    }
+
+    #[test]
+    fn a_closed_port_makes_a_node_lost_unless_it_was_heard_of_since_or_has_started_anew() {
+        let mut members = with_one();
+        let (address, asked) = members.doubt(at(100), "a").unwrap();
+        assert_eq!((&*address, asked.boot), ("127.0.0.1:1", 7));
+        members.beat(at(150), LinkId(1), &beat(1)).unwrap();
+        assert_eq!(members.port_closed(&asked), None, "it was heard of since");
+        let (_, asked) = members.doubt(at(400), "a").unwrap();
+        assert_eq!(members.port_closed(&PortAsked { boot: 6, ..asked.clone() }), None, "an earlier boot");
+        assert_eq!(members.port_closed(&asked), Some(Some(LinkId(1))));
+        assert_eq!(members.get("a").unwrap().state(at(400)), NodeState::Lost);
+        assert_eq!(members.port_closed(&asked), None, "it is lost once");
+        assert_eq!(members.tick(at(5150)), [], "it is lost once");
+        assert!(members.beat(at(500), LinkId(1), &beat(2)).is_err(), "its connection has ended");
+        let back = members.register(at(600), LinkId(2), &register(7)).unwrap();
+        assert_eq!(back, Arrival { name: "a".into(), restarted: false, replaced: None });
+        assert_eq!(members.get("a").unwrap().state(at(600)), NodeState::Alive);
+    }
+
+    #[test]
+    fn a_host_is_asked_about_a_node_now_and_then_however_many_doubt_it() {
+        let mut members = with_one();
+        let asked = (0..1000).filter(|&ms| members.doubt(at(ms), "a").is_some()).count();
+        assert_eq!(asked, 4);
+        assert!(members.doubt(at(2000), "b").is_none());
+        assert_eq!(members.doubtful(at(1499)), []);
+        assert_eq!(members.doubtful(at(1500)), ["a".into()]);
     }
 
     #[test]

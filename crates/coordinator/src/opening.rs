@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use rollhouse_core::RunId;
 use rollhouse_env::UnknownEnv;
-use rollhouse_wire::{NodeState, OpenPool, Refusal, RefusalCode, SessionCounts, SessionId, SessionOpened};
+use rollhouse_wire::{
+    NodeState, OpenPool, Refusal, RefusalCode, SessionCounts, SessionId, SessionOpened, Spread,
+};
 
-use crate::admission::{check, check_quota};
+use crate::admission::{More, check, check_share};
 use crate::event::Actions;
+use crate::fitness::Fitness;
 use crate::limits::{MAX_ATTEMPTS, MAX_POOLS, MAX_WAITERS, RETRY_AFTER};
 use crate::membership::{Member, out_of_bounds};
 use crate::placement::{Room, Share, place};
@@ -96,13 +99,16 @@ impl Cluster {
         if self.pools.is_closed_unseen(&request.pool, &asker.owner) {
             return Err(stale(request.pool, "was closed"));
         }
-        if self.pools.live() >= MAX_POOLS {
-            let message = format!("{MAX_POOLS} pools are open, which is as many as are taken");
-            return Err(Refusal::busy(message, RETRY_AFTER.as_millis() as u64));
-        }
-        check_quota(asker, self.pools.quota_lanes(&asker.owner), request.lanes)?;
-        let (dynamics, shares) = self.choose(now, &request)?;
+        self.takes_pools()?;
+        let held = self.pools.held_by(&asker.owner);
+        let more = More { pools: 1, sessions: 0, lanes: request.lanes };
+        check_share(asker, held, more)?;
+        let (dynamics, shares) = self.choose(now, &asker.owner, &request)?;
+        check_share(asker, held, More { sessions: shares.len(), ..more })?;
         let id = request.pool;
+        if request.settings.collect.as_ref().is_some_and(|collect| collect.leased) {
+            self.kept.insert(id, now);
+        }
         self.pools.insert(id, Pool::opening(&asker.owner, request, dynamics, ticket));
         let mut first_lane = 0;
         for (index, share) in (0..).zip(shares) {
@@ -113,11 +119,34 @@ impl Cluster {
         Ok(())
     }
 
-    /// Nodes for the lanes, all with the same dynamics; of several, those with most room.
-    fn choose(&self, now: Duration, request: &OpenPool) -> Result<(u64, Vec<Share>), Refusal> {
+    /// Refuses another pool when there are as many as are taken, whoever's they are.
+    pub(crate) fn takes_pools(&self) -> Result<(), Refusal> {
+        if self.pools.live() >= MAX_POOLS {
+            let message = format!("{MAX_POOLS} pools are open, which is as many as are taken");
+            return Err(Refusal::busy(message, RETRY_AFTER.as_millis() as u64));
+        }
+        Ok(())
+    }
+
+    /// Nodes for the lanes, all with the same dynamics; of several, those with most room. Those that come last only if
+    /// the others have no room.
+    fn choose(&self, now: Duration, owner: &str, request: &OpenPool) -> Result<(u64, Vec<Share>), Refusal> {
+        let laid = [Fitness::Fit, Fitness::Last].into_iter();
+        let laid = laid.filter_map(|least| self.lay(now, owner, request, least)).next();
+        laid.ok_or_else(|| self.no_room(now, owner, request))
+    }
+
+    /// The same of nodes that are at least so fit.
+    fn lay(
+        &self,
+        now: Duration,
+        owner: &str,
+        request: &OpenPool,
+        least: Fitness,
+    ) -> Option<(u64, Vec<Share>)> {
         let mut rooms: BTreeMap<u64, Vec<Room>> = BTreeMap::new();
         for (member, dynamics) in self.suitable(request) {
-            if member.takes_sessions(now).is_some() {
+            if member.takes_sessions(now).is_some() && member.fitness(now, owner, request) >= least {
                 let room = Room { node: Arc::clone(&member.name), free: self.free(member) };
                 rooms.entry(dynamics).or_default().push(room);
             }
@@ -128,11 +157,11 @@ impl Cluster {
         });
         // The last of equals: the greatest hash, which is as good as any and always the same.
         let best = placed.max_by_key(|&(free, dynamics, _)| (free, dynamics));
-        best.map(|(_, dynamics, shares)| (dynamics, shares)).ok_or_else(|| self.no_room(now, request))
+        best.map(|(_, dynamics, shares)| (dynamics, shares))
     }
 
     /// Nodes that are not lost and have env and labels, with the env's dynamics hash.
-    fn suitable<'a>(&'a self, request: &'a OpenPool) -> impl Iterator<Item = (&'a Member, u64)> {
+    pub(crate) fn suitable<'a>(&'a self, request: &'a OpenPool) -> impl Iterator<Item = (&'a Member, u64)> {
         let labelled = self.members.iter().filter(|m| !m.is_lost() && m.has_labels(&request.labels));
         labelled.filter_map(|member| Some((member, *member.envs.get(&request.settings.env)?)))
     }
@@ -143,7 +172,7 @@ impl Cluster {
     }
 
     /// Why lanes could not be placed: whether they can be later, and else what is wrong with the request.
-    fn no_room(&self, now: Duration, request: &OpenPool) -> Refusal {
+    fn no_room(&self, now: Duration, owner: &str, request: &OpenPool) -> Refusal {
         let retry = RETRY_AFTER.as_millis() as u64;
         if let Some(refusal) = self.settles(now) {
             return refusal;
@@ -162,7 +191,8 @@ impl Cluster {
         }
         let mut capacity: BTreeMap<u64, u64> = BTreeMap::new();
         for (member, dynamics) in self.suitable(request).filter(|(m, _)| !m.draining) {
-            *capacity.entry(dynamics).or_default() += u64::from(member.capacity);
+            let (most, here) = (capacity.entry(dynamics).or_default(), u64::from(member.capacity));
+            *most = if request.spread == Spread::Single { here.max(*most) } else { *most + here };
         }
         match capacity.into_values().max() {
             None => {
@@ -176,7 +206,8 @@ impl Cluster {
                 usize::try_from(most).unwrap_or(usize::MAX),
             ),
             Some(_) => {
-                let message = format!("no room for {} lanes of `{env}` now", request.lanes);
+                let unfit = self.unfit_for(now, owner, request);
+                let message = format!("no room for {} lanes of `{env}` now{unfit}", request.lanes);
                 Refusal::busy(message, retry)
             }
         }
@@ -354,7 +385,7 @@ impl Cluster {
         let mut tried = std::mem::take(&mut session.tried);
         tried.push(Arc::clone(&session.node));
         let next =
-            if tried.len() < MAX_ATTEMPTS { self.another(now, key.0.pool, lanes, &tried) } else { None };
+            if tried.len() < MAX_ATTEMPTS { self.another_for(now, key.0.pool, lanes, &tried) } else { None };
         match next {
             Some(node) => self.assign(key.0, first_lane, Share { node, lanes }, tried, out),
             None => {
@@ -364,8 +395,8 @@ impl Cluster {
         }
     }
 
-    /// The emptiest suitable node that was not tried and has room.
-    pub(crate) fn another(
+    /// The emptiest of the fittest nodes that were not tried and have room for lanes of the pool.
+    pub(crate) fn another_for(
         &self,
         now: Duration,
         pool: RunId,
@@ -373,15 +404,29 @@ impl Cluster {
         tried: &[Arc<str>],
     ) -> Option<Arc<str>> {
         let pool = self.pools.get(&pool)?;
-        let wanted = pool.dynamics()?;
-        let rooms = self.suitable(pool.opened_as()?).filter(|(member, dynamics)| {
-            *dynamics == wanted
+        let (owner, open) = (&*pool.owner, pool.opened_as()?);
+        self.another(now, Wanted { owner, open, dynamics: pool.dynamics()? }, lanes, tried)
+    }
+
+    /// The emptiest of the fittest nodes that were not tried and have room for lanes that are wanted so.
+    pub(crate) fn another(
+        &self,
+        now: Duration,
+        wanted: Wanted<'_>,
+        lanes: u32,
+        tried: &[Arc<str>],
+    ) -> Option<Arc<str>> {
+        let fitness = |member: &Member| member.fitness(now, wanted.owner, wanted.open);
+        let rooms = self.suitable(wanted.open).filter(|(member, dynamics)| {
+            *dynamics == wanted.dynamics
+                && fitness(member) > Fitness::Unfit
                 && member.state(now) == NodeState::Alive
                 && member.takes_sessions(now).is_some()
                 && !tried.contains(&member.name)
                 && self.free(member) >= lanes
         });
-        let emptiest = rooms.max_by_key(|(member, _)| (self.free(member), std::cmp::Reverse(&member.name)));
+        let emptiest = rooms
+            .max_by_key(|(member, _)| (fitness(member), self.free(member), std::cmp::Reverse(&member.name)));
         emptiest.map(|(member, _)| Arc::clone(&member.name))
     }
 
@@ -390,6 +435,12 @@ impl Cluster {
         for ticket in self.drop_pool(id, out) {
             out.refuse(ticket, refusal.clone());
         }
+    }
+
+    /// Takes a pool's name from an owner whose it was not: what it has of it is closed.
+    pub(crate) fn take_back(&mut self, id: RunId, refusal: &Refusal, out: &mut Actions) {
+        self.stop_replacing(id, refusal, out);
+        self.roll_back(id, refusal, out);
     }
 
     /// Forgets a pool and closes what is placed of it; who waits for it is returned.
@@ -419,6 +470,16 @@ impl Cluster {
 enum Known {
     Yes,
     No,
+}
+
+/// Lanes as they are wanted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) owner: &'a str,
+    /// How their pool is opened.
+    pub(crate) open: &'a OpenPool,
+    /// Of their env.
+    pub(crate) dynamics: u64,
 }
 
 pub(crate) fn stale(pool: RunId, what: &str) -> Refusal {

@@ -8,7 +8,7 @@
 //! ```
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,11 +20,12 @@ use rollhouse_wire::{
 
 use crate::Ticket;
 use crate::limits::{
-    MAX_CLOSED_UNSEEN, MAX_ENDED_POOLS, MAX_ENDED_SESSIONS, MAX_FAILURE_BYTES, MAX_FAILURES,
+    ENDED_POOL_WEIGHT, MAX_CLOSED_UNSEEN, MAX_ENDED_WEIGHT, MAX_FAILURE_BYTES, MAX_FAILURES,
     MAX_SESSIONS_WITH_ATTACH,
 };
 use crate::membership::Member;
 use crate::placements::Key;
+use crate::remembered::Remembered;
 use crate::replacing::{Recipe, Replacing};
 
 /// What a trainer asked for.
@@ -215,15 +216,18 @@ impl Pool {
         !matches!(self.stage, Stage::Ended { .. })
     }
 
-    /// Lanes that count against its owner's quota.
-    pub(crate) fn quota_lanes(&self) -> u64 {
-        match self.stage {
-            Stage::Opening | Stage::Open => {
-                let counted = self.sessions.values().filter(|s| !s.is_over());
-                counted.map(|s| u64::from(s.lanes)).sum()
-            }
-            Stage::Closing { .. } | Stage::Ended { .. } => 0,
+    /// Whether its nodes choose the actions. Of an adopted pool its sessions say so.
+    pub(crate) fn plays_by_itself(&self) -> bool {
+        match self.opened_as() {
+            Some(open) => open.settings.collect.is_some(),
+            None => self.sessions.values().any(|session| session.attached.is_none()),
         }
+    }
+
+    /// Its sessions that are not over and that nobody has asked to close.
+    fn kept(&self) -> impl Iterator<Item = &Session> {
+        let kept = matches!(self.stage, Stage::Opening | Stage::Open);
+        self.sessions.values().filter(move |session| kept && !session.is_over())
     }
 
     /// The session, if that is its current placement.
@@ -326,14 +330,24 @@ impl Pool {
             done.return_sum += counts.return_sum;
             done.interrupted += counts.interrupted;
         }
-        PoolStatus { open, ended, gone, failures: self.failures.clone(), done, shipped: self.is_shipped() }
+        PoolStatus {
+            open,
+            ended,
+            gone,
+            failures: self.failures.clone(),
+            done,
+            shipped: self.is_shipped(),
+            settled: false,
+            set_aside: 0,
+        }
     }
 
     /// Whether what its ended sessions recorded is in the store; once it is closed, what all of them did. No as long as
-    /// that is not known: of lanes that no session here is known to have, of a session whose node is lost, of placements
-    /// before those that are known.
+    /// that is not known: of lanes that no session here is known to have, of a session whose node is lost or that is being
+    /// placed anew, of placements before those that are known.
     fn is_shipped(&self) -> bool {
-        let heard = self.sessions.values().all(|session| session.state != SessionState::Lost);
+        let heard = |session: &Session| session.state != SessionState::Lost && session.replacing.is_none();
+        let heard = self.sessions.values().all(heard);
         // Of a closed pool a session may still turn up, and goes on until its node has closed it.
         let ended = !self.is_closed() || self.all_over();
         let known = heard && ended && !self.unknown_past && self.covers_lanes();
@@ -359,12 +373,22 @@ impl Pool {
 pub(crate) struct Pools {
     all: BTreeMap<RunId, Pool>,
     /// In the order of their ends.
-    ended: VecDeque<RunId>,
-    ended_sessions: usize,
-    /// Pools that their owners closed while nothing was known of them, oldest first.
-    closed_unseen: VecDeque<(RunId, Arc<str>)>,
+    ended: Remembered<RunId>,
+    /// Pools that their owners closed while nothing was known of them.
+    closed_unseen: Remembered<(RunId, Arc<str>)>,
     /// Counted when it is asked for, and then not before something changes: nothing does in a cluster at rest.
     running: OnceCell<Running>,
+}
+
+/// What an owner has in its pools that have not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Holding {
+    /// Pools, those that are being closed included.
+    pub(crate) pools: usize,
+    /// Sessions that nobody has asked to close.
+    pub(crate) sessions: usize,
+    /// Their lanes, which count against the owner's quota.
+    pub(crate) lanes: u64,
 }
 
 /// The sessions that run in all pools together.
@@ -411,8 +435,9 @@ impl Pools {
         self.all_mut().insert(id, pool);
     }
 
-    /// Takes out one that has not ended.
+    /// Takes one out.
     pub(crate) fn remove(&mut self, id: &RunId) -> Option<Pool> {
+        self.ended.remove(id);
         self.all_mut().remove(id)
     }
 
@@ -425,25 +450,29 @@ impl Pools {
         self.all.iter()
     }
 
-    /// Lanes of an owner's pools.
-    pub(crate) fn quota_lanes(&self, owner: &str) -> u64 {
-        self.all.values().filter(|pool| &*pool.owner == owner).map(Pool::quota_lanes).sum()
+    /// What an owner has. Takes a look at every pool.
+    pub(crate) fn held_by(&self, owner: &str) -> Holding {
+        let mut held = Holding::default();
+        for pool in self.all.values().filter(|pool| &*pool.owner == owner && pool.is_live()) {
+            held.pools += 1;
+            held.sessions += pool.kept().count();
+            held.lanes += pool.kept().map(|session| u64::from(session.lanes)).sum::<u64>();
+        }
+        held
     }
 
     /// An owner has closed a pool of which nothing is known: should it turn up, it is not to be taken in.
     pub(crate) fn close_unseen(&mut self, id: RunId, owner: &str) {
-        if self.is_closed_unseen(&id, owner) {
-            return;
+        let owner: Arc<str> = owner.into();
+        self.closed_unseen.insert((id, Arc::clone(&owner)), &owner, 1);
+        while self.closed_unseen.len() > MAX_CLOSED_UNSEEN {
+            self.closed_unseen.forget();
         }
-        if self.closed_unseen.len() >= MAX_CLOSED_UNSEEN {
-            self.closed_unseen.pop_front();
-        }
-        self.closed_unseen.push_back((id, owner.into()));
     }
 
     /// Whether that owner has closed that pool before anything was known of it.
     pub(crate) fn is_closed_unseen(&self, id: &RunId, owner: &str) -> bool {
-        self.closed_unseen.iter().any(|(closed, by)| closed == id && &**by == owner)
+        self.closed_unseen.contains(&(*id, owner.into()))
     }
 
     /// Adds a session to a pool, or puts it in the place of an earlier placement.
@@ -451,7 +480,7 @@ impl Pools {
         let Some(pool) = self.all_mut().get_mut(&id.pool) else { return };
         let is_new = pool.sessions.insert(id.index, session).is_none();
         if is_new && !pool.is_live() {
-            self.ended_sessions += 1;
+            self.ended.weigh(&id.pool, 1);
         }
     }
 
@@ -460,8 +489,7 @@ impl Pools {
         self.running.take();
         let Some(pool) = self.all.get_mut(&id).filter(|pool| !pool.is_live()) else { return };
         pool.stage = Stage::Open;
-        self.ended.retain(|ended| *ended != id);
-        self.ended_sessions -= pool.sessions.len();
+        self.ended.remove(&id);
     }
 
     /// A pool has ended: it is remembered for a while.
@@ -469,11 +497,10 @@ impl Pools {
         self.running.take();
         let Some(pool) = self.all.get_mut(&id).filter(|pool| pool.is_live()) else { return };
         pool.stage = Stage::Ended { closed };
-        self.ended.push_back(id);
-        self.ended_sessions += pool.sessions.len();
-        while self.ended.len() > MAX_ENDED_POOLS || self.ended_sessions > MAX_ENDED_SESSIONS {
-            let Some(oldest) = self.ended.pop_front() else { break };
-            self.ended_sessions -= self.all.remove(&oldest).map_or(0, |pool| pool.sessions.len());
+        self.ended.insert(id, &pool.owner, ENDED_POOL_WEIGHT + pool.sessions.len());
+        while self.ended.weight() > MAX_ENDED_WEIGHT {
+            let Some(forgotten) = self.ended.forget() else { break };
+            self.all.remove(&forgotten);
         }
     }
 }

@@ -15,16 +15,16 @@ use std::time::Duration;
 use rollhouse_core::RunId;
 use rollhouse_wire::limits::MAX_NAME_BYTES;
 use rollhouse_wire::{
-    EndCause, OpenPool, Refusal, RefusalCode, ReplaceSession, SessionCounts, SessionId, SessionOpened,
-    SessionReplaced,
+    EndCause, Incarnation, OpenPool, Refusal, RefusalCode, ReplaceSession, SessionCounts, SessionId,
+    SessionOpened, SessionReplaced,
 };
 
-use crate::admission::{check, check_quota};
+use crate::admission::{More, check, check_share};
 use crate::cluster::Over;
 use crate::event::Actions;
-use crate::limits::{MAX_ATTEMPTS, MAX_POOLS, MAX_WAITERS, RETRY_AFTER};
+use crate::limits::{MAX_ATTEMPTS, MAX_WAITERS, RETRY_AFTER};
 use crate::membership::length;
-use crate::opening::stale;
+use crate::opening::{Wanted, stale};
 use crate::placement::Share;
 use crate::placements::Key;
 use crate::pool::{Pool, Session, SessionState, Stage};
@@ -44,6 +44,17 @@ pub(crate) struct Replacing {
     waiters: Vec<Ticket>,
     /// What it was before, if it goes on there until then.
     previous: Option<Box<Session>>,
+    /// Where it was before, if nobody but its owner has told of it: an earlier coordinator placed it there.
+    told: Option<Box<Told>>,
+}
+
+/// An earlier placement, as its owner tells of it.
+#[derive(Debug)]
+struct Told {
+    node: String,
+    incarnation: Incarnation,
+    /// It took the place of one before.
+    replaces: bool,
 }
 
 /// What is to become of a request.
@@ -73,15 +84,16 @@ impl Cluster {
                 Ok(())
             }
             Answer::Wait => self.wait_for_place(session, ticket),
-            Answer::Place => self.place_elsewhere(now, ticket, &request, out),
+            Answer::Place => self.place_elsewhere(now, ticket, asker, &request, out),
         });
         if let Err(refusal) = answer {
             out.refuse(ticket, refusal);
         }
     }
 
+    /// What is to become of a request; nothing changes. A pool that is not known is judged as its owner tells of it.
     fn judge_replacing(
-        &mut self,
+        &self,
         now: Duration,
         asker: &Asker,
         request: &ReplaceSession,
@@ -98,18 +110,17 @@ impl Cluster {
         if self.pools.is_closed_unseen(&id, &asker.owner) {
             return Err(stale(id, "was closed"));
         }
-        if self.pools.get(&id).is_none() {
-            // Its nodes may not have come back yet, and tell more than one owner's word.
-            if let Some(refusal) = self.settles(now) {
-                return Err(refusal);
+        let told_of;
+        let (pool, is_known) = match self.pools.get(&id) {
+            Some(pool) => (pool, true),
+            None => {
+                // Its nodes may not have come back yet, and tell more than one owner's word.
+                self.settles(now).map_or(Ok(()), Err)?;
+                self.takes_pools()?;
+                told_of = Pool::told_of(&asker.owner, &request.open);
+                (&told_of, false)
             }
-            if self.pools.live() >= MAX_POOLS {
-                let message = format!("{MAX_POOLS} pools are open, which is as many as are taken");
-                return Err(Refusal::busy(message, RETRY_AFTER.as_millis() as u64));
-            }
-            self.pools.insert(id, Pool::told_of(&asker.owner, &request.open));
-        }
-        let Some(pool) = self.pools.get(&id) else { return Ok(Answer::Place) };
+        };
         if *pool.owner != *asker.owner {
             return Err(Refusal::new(RefusalCode::Forbidden, format!("pool {id} has another owner")));
         }
@@ -127,7 +138,9 @@ impl Cluster {
         let answer = judge_session(now, self, pool, request)?;
         let over = pool.sessions.get(&request.index).is_none_or(Session::is_over);
         if over && matches!(answer, Answer::Place) {
-            check_quota(asker, self.pools.quota_lanes(&asker.owner), request.lanes)?;
+            let pools = usize::from(!is_known || !pool.is_live());
+            let more = More { pools, sessions: 1, lanes: request.lanes };
+            check_share(asker, self.pools.held_by(&asker.owner), more)?;
         }
         Ok(answer)
     }
@@ -156,39 +169,45 @@ impl Cluster {
         &mut self,
         now: Duration,
         ticket: Ticket,
+        asker: &Asker,
         request: &ReplaceSession,
         out: &mut Actions,
     ) -> Result<(), Refusal> {
         let ReplaceSession { index, lanes, first_lane, dynamics, .. } = *request;
         let id = request.open.pool;
         let session = SessionId { pool: id, index };
-        let Some(pool) = self.pools.get_mut(&id) else { return Err(stale(id, "is gone")) };
-        let recipe = Recipe { open: request.open.clone(), dynamics };
-        pool.recipe.get_or_insert(recipe);
-        let moving =
-            request.moving && pool.sessions.get(&index).is_some_and(|s| s.state == SessionState::Running);
-        let before: Vec<Arc<str>> = pool.sessions.get(&index).iter().map(|s| Arc::clone(&s.node)).collect();
+        let pool = self.pools.get(&id);
+        let known = pool.and_then(|pool| pool.sessions.get(&index));
+        let moving = request.moving && known.is_some_and(|s| s.state == SessionState::Running);
+        let before: Vec<Arc<str>> = known.iter().map(|s| Arc::clone(&s.node)).collect();
+        let dynamics = pool.and_then(Pool::dynamics).unwrap_or(dynamics);
+        let wanted = Wanted { owner: &asker.owner, open: &request.open, dynamics };
+        let another = |tried: &[Arc<str>]| self.another(now, wanted, lanes, tried);
         // Back where it was only if it has to be: its owner may not reach that node.
-        let elsewhere = self.another(now, id, lanes, &before);
-        let node = elsewhere.or_else(|| if moving { None } else { self.another(now, id, lanes, &[]) });
+        let node = another(&before).or_else(|| if moving { None } else { another(&[]) });
         let Some(node) = node else {
             let message = format!("no room for the {lanes} lanes of session {session} now");
             return Err(Refusal::busy(message, RETRY_AFTER.as_millis() as u64));
         };
+        // From here on it has a place: what is kept of it stands for something.
+        if self.pools.get(&id).is_none() {
+            self.pools.insert(id, Pool::told_of(&asker.owner, &request.open));
+        }
+        if let Some(pool) = self.pools.get_mut(&id) {
+            pool.recipe.get_or_insert(Recipe { open: request.open.clone(), dynamics });
+        }
         self.pools.revive(id);
         let previous = self.pools.get_mut(&id).and_then(|pool| pool.sessions.remove(&index));
-        let previous = match previous {
-            Some(previous) if moving => Some(Box::new(previous)),
-            Some(previous) => {
-                self.fence_off(session, &previous, out);
-                None
-            }
+        let (mut before, mut told) = (None, None);
+        match previous {
+            Some(previous) if moving => before = Some(Box::new(previous)),
+            Some(previous) => self.fence_off(session, &previous, out),
             None => {
-                self.expect_unseen(session, request);
-                None
+                let ReplaceSession { incarnation, replaces, .. } = *request;
+                told = Some(Box::new(Told { node: request.node.clone(), incarnation, replaces }));
             }
-        };
-        let replacing = Replacing { waiters: vec![ticket], previous };
+        }
+        let replacing = Replacing { waiters: vec![ticket], previous: before, told };
         self.assign_anew(session, first_lane, Share { node, lanes }, Vec::new(), replacing, out);
         Ok(())
     }
@@ -222,18 +241,17 @@ impl Cluster {
 
     /// An earlier coordinator placed a session on a node that has not been heard of yet: what it recorded there has
     /// still to come.
-    fn expect_unseen(&mut self, session: SessionId, request: &ReplaceSession) {
-        let is_ours = request.incarnation.term >= self.term;
+    fn expect_unseen(&mut self, session: SessionId, told: &Told) {
+        let is_ours = told.incarnation.term >= self.term;
         let Some(pool) = self.pools.get_mut(&session.pool).filter(|pool| !is_ours && pool.is_recorded())
         else {
             return;
         };
-        let key = (session, request.incarnation);
-        if self.shipping.expect_unseen(&request.node, key) {
+        // A node without a name cannot be followed up.
+        pool.unknown_past |= told.replaces || told.node.is_empty();
+        let key = (session, told.incarnation);
+        if !told.node.is_empty() && self.shipping.expect_unseen(&told.node, &pool.owner, key) {
             pool.unshipped += 1;
-            pool.unknown_past |= request.replaces;
-        } else {
-            pool.unknown_past = true;
         }
     }
 
@@ -287,9 +305,12 @@ impl Cluster {
         pool.lease_ms = opened.lease_ms;
         let Some(session) = pool.current(key) else { return };
         session.opened = true;
-        let Some(Replacing { waiters, previous }) = session.replacing.take() else { return };
+        let Some(Replacing { waiters, previous, told }) = session.replacing.take() else { return };
         if let Some(previous) = previous {
             self.fence_off(key.0, &previous, out);
+        }
+        if let Some(told) = told {
+            self.expect_unseen(key.0, &told);
         }
         self.answer_replaced(key.0, waiters, out);
     }
@@ -306,7 +327,7 @@ impl Cluster {
         if tried.len() < MAX_ATTEMPTS {
             let mut not = tried.clone();
             not.extend(replacing.previous.as_ref().map(|previous| Arc::clone(&previous.node)));
-            if let Some(node) = self.another(now, key.0.pool, lanes, &not) {
+            if let Some(node) = self.another_for(now, key.0.pool, lanes, &not) {
                 let share = Share { node, lanes };
                 return self.assign_anew(key.0, first_lane, share, tried, replacing, out);
             }
@@ -315,8 +336,11 @@ impl Cluster {
     }
 
     fn give_up_replacing(&mut self, key: &Key, replacing: Replacing, why: &Refusal, out: &mut Actions) {
-        let Replacing { waiters, previous } = replacing;
-        if let Some(session) = self.pools.get_mut(&key.0.pool).and_then(|pool| pool.current(key)) {
+        let Replacing { waiters, previous, told } = replacing;
+        if told.is_some() {
+            // It is as if nobody had asked: the word of one who asks is no reason to know a pool.
+            self.forget_session(key.0);
+        } else if let Some(session) = self.pools.get_mut(&key.0.pool).and_then(|pool| pool.current(key)) {
             match previous {
                 Some(previous) => *session = *previous,
                 None => session.state = SessionState::Ended(EndCause::NodeLost),
@@ -327,6 +351,14 @@ impl Cluster {
             out.refuse(ticket, Refusal::busy(message.clone(), RETRY_AFTER.as_millis() as u64));
         }
         self.settle(key.0.pool, out);
+    }
+
+    fn forget_session(&mut self, id: SessionId) {
+        let Some(pool) = self.pools.get_mut(&id.pool) else { return };
+        pool.sessions.remove(&id.index);
+        if pool.sessions.is_empty() {
+            self.pools.remove(&id.pool);
+        }
     }
 
     /// The placement that a session was moved from is gone before it had another: there is no way back.
@@ -341,18 +373,23 @@ impl Cluster {
     }
 
     /// The pool is being closed: nobody gets a place any more, and placements that were being left are closed.
-    pub(crate) fn stop_replacing(&mut self, id: RunId, out: &mut Actions) {
+    pub(crate) fn stop_replacing(&mut self, id: RunId, refusal: &Refusal, out: &mut Actions) {
         let Some(pool) = self.pools.get_mut(&id) else { return };
         let mut left = Vec::new();
         for (&index, session) in &mut pool.sessions {
-            let Some(Replacing { waiters, previous }) = session.replacing.take() else { continue };
-            left.extend(previous.map(|previous| (SessionId { pool: id, index }, previous)));
+            let Some(Replacing { waiters, previous, told }) = session.replacing.take() else { continue };
+            left.push((SessionId { pool: id, index }, previous, told));
             for ticket in waiters {
-                out.refuse(ticket, stale(id, "was closed"));
+                out.refuse(ticket, refusal.clone());
             }
         }
-        for (session, previous) in left {
-            self.fence_off(session, &previous, out);
+        for (session, previous, told) in left {
+            if let Some(previous) = previous {
+                self.fence_off(session, &previous, out);
+            }
+            if let Some(told) = told {
+                self.expect_unseen(session, &told);
+            }
         }
     }
 
@@ -405,8 +442,10 @@ fn judge_session(
     request: &ReplaceSession,
 ) -> Result<Answer, Refusal> {
     let Some(session) = pool.sessions.get(&request.index) else {
-        // It may still turn up on a node that has not come back.
-        return cluster.settles(now).map_or(Ok(Answer::Place), Err);
+        // It may still turn up on a node that has not come back; one that its owner has lost is not waited for, and has
+        // an older incarnation then.
+        let settles = if request.moving { cluster.settles(now) } else { None };
+        return settles.map_or(Ok(Answer::Place), Err);
     };
     if session.incarnation > request.incarnation {
         return Ok(match session.state {

@@ -11,15 +11,16 @@ use actix::dev::{SendError, ToEnvelope};
 use actix::prelude::*;
 use rollhouse_core::contained;
 use rollhouse_wire::{
-    Arrival, CloseCode, Connection, ConnectionLost, Credential, Done, Listener, Refusal, RefusalCode,
+    Arrival, CloseCode, Connection, ConnectionLost, Done, Listener, PeerCertificate, Refusal, RefusalCode,
     Request, Responder, Role, StreamLost, TokenStore,
 };
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::actor::{Ask, Asked, CoordinatorActor, LinkDown, Look, Looked, View};
+use crate::actor::{Ask, Asked, CoordinatorActor, LinkDown, LinkEnd, Look, Looked, View};
 use crate::figures::{Log, Published};
-use crate::{Asker, LinkId, Reply, Store};
+use crate::store::{Reader, Reads};
+use crate::{Asker, LinkId, Reply, Store, owners};
 
 /// What answering needs; one for all connections.
 pub(crate) struct Service {
@@ -28,8 +29,10 @@ pub(crate) struct Service {
     pub(crate) tokens: Arc<TokenStore>,
     pub(crate) published: Arc<Published>,
     pub(crate) log: Log,
-    /// Reads of the store that may block at a time.
-    pub(crate) reads: Semaphore,
+    /// Who may read the store's disk, and when.
+    pub(crate) reads: Reads,
+    /// Questions about the store's episodes that are answered at a time.
+    pub(crate) queries: Semaphore,
     /// Segments that are read again at a time.
     pub(crate) repairs: Semaphore,
     /// No new pools and no new segments from now on.
@@ -64,7 +67,8 @@ impl Service {
             tokens,
             published,
             log,
-            reads: Semaphore::new(MAX_READS),
+            reads: Reads::new(),
+            queries: Semaphore::new(MAX_QUERIES),
             repairs: Semaphore::new(1),
             stopping: AtomicBool::new(false),
             links: AtomicU64::new(0),
@@ -82,11 +86,32 @@ impl Service {
         ReceivingGuard(Arc::clone(self))
     }
 
+    /// Why that peer is not to be served any more, as of now.
+    fn refusal(&self, connection: &Connection) -> Option<String> {
+        owners::refusal(connection, &self.tokens.now(), SystemTime::now())
+    }
+
     /// Waits until no segment is being received. Cancellation-safe.
     pub(crate) async fn nothing_received(&self) {
         // The sender lives as long as this does.
         let mut receiving = self.receiving.subscribe();
         let _none = receiving.wait_for(|&count| count == 0).await;
+    }
+
+    /// Ends connections of peers whose token or certificate no longer holds, and forgets those that have ended.
+    fn look_at_peers(&self, open: &mut Vec<Connection>) {
+        let (tokens, now) = (self.tokens.now(), SystemTime::now());
+        open.retain(|connection| {
+            if connection.lost().is_some() {
+                return false;
+            }
+            let refusal = owners::refusal(connection, &tokens, now);
+            if let Some(why) = &refusal {
+                self.note(RefusalCode::Unauthenticated.word(), &format_args!("{}: {why}", connection.peer()));
+                connection.close(CloseCode::Refused, why);
+            }
+            refusal.is_none()
+        });
     }
 
     /// Counts a refusal that was made before anybody was asked.
@@ -124,11 +149,13 @@ pub(crate) async fn accept(
 ) -> Ended {
     let mut look = tokio::time::interval(LOOK_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut open = Vec::new();
     tokio::pin!(stop);
     loop {
         tokio::select! {
             arrival = listener.accept() => match arrival {
                 Some(Arrival::Connected(connection)) => {
+                    open.push(connection.clone());
                     // Task: connection.
                     connections.spawn(serve(connection, Arc::clone(service)));
                 }
@@ -142,6 +169,7 @@ pub(crate) async fn accept(
             Some(_) = connections.join_next() => {}
             _ = look.tick() => {
                 service.published.put_arrivals(listener.counts());
+                service.look_at_peers(&mut open);
                 if !service.actor.connected() {
                     return Ended::Failed;
                 }
@@ -165,9 +193,13 @@ async fn serve(connection: Connection, service: Arc<Service>) {
         connection.close(CloseCode::Internal, "what serves the connection has failed");
     }
     if connection.peer().role == Role::Node {
-        let leaving = matches!(ended, Ok(ConnectionLost::ByPeer { code: CloseCode::ShuttingDown, .. }));
+        let how = match ended {
+            Ok(ConnectionLost::ByPeer { code: CloseCode::ShuttingDown, .. }) => LinkEnd::Leaving,
+            _ if service.refusal(&connection).is_some() => LinkEnd::Refused,
+            _ => LinkEnd::Lost,
+        };
         // Waits for room: the cluster has to hear of it. A coordinator that is gone need not.
-        let _told = service.actor.send(LinkDown { link, leaving }).await;
+        let _told = service.actor.send(LinkDown { link, how }).await;
     }
 }
 
@@ -175,16 +207,18 @@ async fn serve(connection: Connection, service: Arc<Service>) {
 async fn serve_requests(connection: &Connection, service: &Arc<Service>, link: LinkId) -> ConnectionLost {
     let noting = Arc::clone(service);
     let mut requests = connection.requests().telling(Arc::new(move |word, what| noting.note(word, what)));
+    let reader = Arc::new(service.reads.reader(owners::owner_of(connection.peer())));
     let mut answering = JoinSet::new();
     loop {
         tokio::select! {
             next = requests.next() => match next {
                 Ok((request, responder)) => {
                     let (connection, service) = (connection.clone(), Arc::clone(service));
+                    let reader = Arc::clone(&reader);
                     // Task: request.
                     answering.spawn(async move {
                         // Whether the peer still wants to hear it is its affair.
-                        let _told = answer(&connection, &service, link, request, responder).await;
+                        let _told = answer(&connection, &service, &reader, link, request, responder).await;
                     });
                 }
                 Err(lost) => return lost,
@@ -198,19 +232,14 @@ async fn serve_requests(connection: &Connection, service: &Arc<Service>, link: L
 async fn answer(
     connection: &Connection,
     service: &Arc<Service>,
+    reader: &Reader,
     link: LinkId,
     request: Request,
     responder: Responder,
 ) -> Result<(), StreamLost> {
-    if let Credential::Token(id) = &connection.peer().credential
-        && let Err(refused) = service.tokens.holds(id, SystemTime::now())
-    {
-        let refusal = Refusal::new(RefusalCode::Unauthenticated, refused.to_string());
-        service.refuse(responder, refusal.clone()).await?;
-        // The answer is to arrive before the connection goes.
-        let _gone = tokio::time::timeout(LINGER, connection.closed()).await;
-        connection.close(CloseCode::Refused, &refusal.message);
-        return Ok(());
+    if let Some(why) = service.refusal(connection) {
+        // The next look at all peers counts it and ends the connection.
+        return responder.refuse(Refusal::new(RefusalCode::Unauthenticated, why)).await;
     }
     let going = matches!(request, Request::OpenPool(_) | Request::Ship(_) | Request::Register(_));
     if going && service.is_stopping() {
@@ -223,22 +252,30 @@ async fn answer(
         }
         Request::Heartbeat(heartbeat) => Asked::Heartbeat { link, heartbeat: Box::new(heartbeat) },
         Request::OpenPool(request) => {
-            Asked::OpenPool { asker: asker(connection), request: Box::new(request) }
+            let (asker, certificate) = asker(connection);
+            Asked::OpenPool { asker, certificate, request: Box::new(request) }
         }
         Request::ReplaceSession(request) => {
-            Asked::ReplaceSession { asker: asker(connection), request: Box::new(request) }
+            let (asker, certificate) = asker(connection);
+            Asked::ReplaceSession { asker, certificate, request: Box::new(request) }
         }
-        Request::ClosePool(close) => Asked::ClosePool { asker: asker(connection), pool: close.pool },
+        Request::ClosePool(close) => Asked::ClosePool { asker: asker(connection).0, pool: close.pool },
         Request::Drain(drain) => Asked::Drain { node: drain.node },
+        Request::Undrain(undrain) => Asked::Undrain { node: undrain.node },
         Request::Status => return look(service, Looked::Status, responder).await,
         Request::Nodes => return look(service, Looked::Nodes, responder).await,
         Request::Sessions => return look(service, Looked::Sessions, responder).await,
-        Request::PoolStatus(of) => return look(service, Looked::Pool(of.pool), responder).await,
+        Request::PoolStatus(of) => {
+            let keeper = of.keep.then(|| asker(connection).0);
+            return look(service, Looked::Pool { pool: of.pool, keeper }, responder).await;
+        }
         Request::Ship(ship) => {
             return service.ship(&connection.peer().name, ship, responder).await;
         }
         Request::StoreList(list) => return service.store_list(list, responder).await,
-        Request::StoreRead(read) => return service.store_read(read, responder).await,
+        Request::StoreRead(read) => return service.store_read(read, reader, responder).await,
+        Request::StoreQuery(query) => return service.store_query(query, responder).await,
+        Request::StoreStats => return service.store_stats(responder).await,
         Request::StoreRepair(repair) => return service.store_repair(repair, responder).await,
         other @ (Request::Hello(_)
         | Request::OpenSession(_)
@@ -255,6 +292,7 @@ async fn answer(
 
 /// Has the cluster decide. An asker who no longer waits is forgotten; what he asked for is decided all the same.
 async fn ask(service: &Service, what: Asked, mut responder: Responder) -> Result<(), StreamLost> {
+    let closed = if let Asked::ClosePool { pool, .. } = &what { Some(*pool) } else { None };
     let (reply, heard) = oneshot::channel();
     let replied = match service.actor.try_send(Ask { what, reply }) {
         Ok(()) => tokio::select! {
@@ -268,13 +306,20 @@ async fn ask(service: &Service, what: Asked, mut responder: Responder) -> Result
         Ok(Reply::HeartbeatTaken(taken)) => responder.respond(Ok(taken)).await,
         Ok(Reply::PoolOpened(opened)) => responder.respond(Ok(*opened)).await,
         Ok(Reply::SessionReplaced(replaced)) => responder.respond(Ok(*replaced)).await,
-        Ok(Reply::PoolClosed(status)) => responder.respond(Ok(status)).await,
-        Ok(Reply::Draining) => responder.respond(Ok(Done {})).await,
+        Ok(Reply::PoolClosed(status)) => {
+            let status = match closed {
+                Some(pool) => service.store.confirm(pool, status),
+                None => status,
+            };
+            responder.respond(Ok(status)).await
+        }
+        Ok(Reply::Done) => responder.respond(Ok(Done {})).await,
         Ok(Reply::Refused(refusal)) | Err(refusal) => service.refuse(responder, refusal).await,
     }
 }
 
 async fn look(service: &Service, what: Looked, responder: Responder) -> Result<(), StreamLost> {
+    let pool = if let Looked::Pool { pool, .. } = &what { Some(*pool) } else { None };
     let (reply, heard) = oneshot::channel();
     let view = match service.actor.try_send(Look { what, reply }) {
         Ok(()) => heard.await.map_err(|_| going_away()),
@@ -284,19 +329,23 @@ async fn look(service: &Service, what: Looked, responder: Responder) -> Result<(
         Ok(View::Status(status)) => responder.respond(Ok(status)).await,
         Ok(View::Nodes(nodes)) => responder.respond(Ok(nodes)).await,
         Ok(View::Sessions(sessions)) => responder.respond(Ok(sessions)).await,
-        Ok(View::Pool(Ok(pool))) => responder.respond(Ok(pool)).await,
+        Ok(View::Pool(Ok(status))) => {
+            let status = match pool {
+                Some(pool) => service.store.confirm(pool, status),
+                None => status,
+            };
+            responder.respond(Ok(status)).await
+        }
         Ok(View::Pool(Err(refusal))) | Err(refusal) => service.refuse(responder, refusal).await,
     }
 }
 
-/// Tokens of one name are told apart by their ids: each has its own quota and pools. A name has no colon.
-fn asker(connection: &Connection) -> Asker {
+/// Who asks, and the certificate by which he is known.
+fn asker(connection: &Connection) -> (Asker, Option<PeerCertificate>) {
     let peer = connection.peer();
-    let owner = match &peer.credential {
-        Credential::Token(id) => format!("{}:{id}", peer.name),
-        Credential::Certificate | Credential::None => peer.name.clone(),
-    };
-    Asker { owner, max_lanes: peer.max_lanes, admin: peer.role == Role::Admin }
+    let asker =
+        Asker { owner: owners::owner_of(peer), max_lanes: peer.max_lanes, admin: peer.role == Role::Admin };
+    (asker, connection.certificate().cloned())
 }
 
 fn going_away() -> Refusal {
@@ -318,11 +367,9 @@ where
     }
 }
 
-/// Reads of the store that may block at a time; each holds at most 4 MiB.
-const MAX_READS: usize = 8;
-/// How fresh counts of strangers are, and how soon a panic is noticed.
+/// Questions about the store's episodes that are answered at a time; each has a part of a segment in memory.
+const MAX_QUERIES: usize = 2;
+/// How fresh counts of strangers are, and how soon it is noticed that a peer is no longer to be believed, or a panic.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How long a refusal is given to arrive.
-const LINGER: Duration = Duration::from_secs(1);
 /// About as long as a full mailbox takes.
 const BUSY_RETRY_MS: u64 = 100;

@@ -10,13 +10,16 @@ use std::sync::Arc;
 use rollhouse_core::RunId;
 use rollhouse_wire::{NodeLoad, ReportView, SessionEnd};
 
-use crate::limits::{MAX_ENDED_SESSIONS, MAX_NODES};
+use crate::limits::MAX_UNSHIPPED;
 use crate::placements::Key;
+use crate::remembered::Remembered;
 
 /// Ended sessions whose recordings may not be in the store, by node.
 #[derive(Debug, Default)]
 pub(crate) struct Shipping {
     by_node: BTreeMap<Arc<str>, BTreeMap<Key, Due>>,
+    /// All of them, so that there are not too many.
+    waiting: Remembered<(Arc<str>, Key)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,26 +36,43 @@ enum Due {
 
 impl Shipping {
     /// A session ended, or is to end, that may have recorded something. False if its recording is waited for already.
-    pub(crate) fn ended(&mut self, node: &Arc<str>, key: Key) -> bool {
-        let waiting = self.by_node.entry(Arc::clone(node)).or_default();
-        if let Some(due) = waiting.get_mut(&key) {
+    pub(crate) fn ended(&mut self, node: &Arc<str>, owner: &Arc<str>, key: Key) -> bool {
+        if let Some(due) = self.by_node.get_mut(node).and_then(|waiting| waiting.get_mut(&key)) {
             if *due == Due::Unseen {
                 *due = Due::Unreported;
             }
             return false;
         }
-        add(waiting, key, Due::Unreported);
+        self.add(node, owner, key, Due::Unreported);
         true
     }
 
-    /// An earlier coordinator placed a session on a node, and nothing is known of it. False if this cannot be followed
-    /// up: there is no such name, or there are too many.
-    pub(crate) fn expect_unseen(&mut self, node: &str, key: Key) -> bool {
-        if node.is_empty() || !self.by_node.contains_key(node) && self.by_node.len() >= MAX_NODES {
+    /// An earlier coordinator placed a session on a node, and nothing is known of it. False if its recording is waited for
+    /// already: the node has told of it since.
+    pub(crate) fn expect_unseen(&mut self, node: &str, owner: &Arc<str>, key: Key) -> bool {
+        if self.by_node.get(node).is_some_and(|waiting| waiting.contains_key(&key)) {
             return false;
         }
-        add(self.by_node.entry(node.into()).or_default(), key, Due::Unseen);
+        self.add(&node.into(), owner, key, Due::Unseen);
         true
+    }
+
+    fn add(&mut self, node: &Arc<str>, owner: &Arc<str>, key: Key, due: Due) {
+        self.by_node.entry(Arc::clone(node)).or_default().insert(key, due);
+        self.waiting.insert((Arc::clone(node), key), owner, 1);
+        while self.waiting.len() > MAX_UNSHIPPED {
+            // Its pool never counts as shipped.
+            let Some((node, key)) = self.waiting.forget() else { break };
+            self.drop_due(&node, &key);
+        }
+    }
+
+    fn drop_due(&mut self, node: &str, key: &Key) {
+        let Some(waiting) = self.by_node.get_mut(node) else { return };
+        waiting.remove(key);
+        if waiting.is_empty() {
+            self.by_node.remove(node);
+        }
     }
 
     /// A node started anew: its counts begin again, and ends it has not told of stay untold.
@@ -71,7 +91,7 @@ impl Shipping {
         ended: &[SessionEnd],
         sessions: Option<&ReportView>,
     ) -> Vec<RunId> {
-        let Some(waiting) = self.by_node.get_mut(node) else { return Vec::new() };
+        let Some((name, mut waiting)) = self.by_node.remove_entry(node) else { return Vec::new() };
         let covered = load.spool_left.saturating_add(load.spool_bytes);
         for end in ended {
             if let Some(due @ (Due::Unreported | Due::Unseen)) =
@@ -93,28 +113,24 @@ impl Shipping {
             let has_left = |bytes: u64| load.spool_left >= bytes || load.spool_bytes == 0;
             let waits = !matches!(due, Due::At(bytes) if has_left(*bytes));
             if !waits {
+                self.waiting.remove(&(Arc::clone(&name), (session, incarnation)));
                 shipped.push(session.pool);
             }
             waits
         });
-        if waiting.is_empty() {
-            self.by_node.remove(node);
+        if !waiting.is_empty() {
+            self.by_node.insert(name, waiting);
         }
         shipped
     }
 
     /// A node is forgotten: what it did not ship stays unshipped.
     pub(crate) fn forget(&mut self, node: &str) {
-        self.by_node.remove(node);
+        let Some((name, waiting)) = self.by_node.remove_entry(node) else { return };
+        for key in waiting.into_keys() {
+            self.waiting.remove(&(Arc::clone(&name), key));
+        }
     }
-}
-
-fn add(waiting: &mut BTreeMap<Key, Due>, key: Key, due: Due) {
-    if waiting.len() >= MAX_ENDED_SESSIONS {
-        // Its pool never counts as shipped.
-        waiting.pop_first();
-    }
-    waiting.insert(key, due);
 }
 
 #[cfg(test)]
@@ -130,6 +146,7 @@ mod tests {
             detail: String::new(),
             done: SessionCounts::default(),
             report: None,
+            unreached: false,
         }
     }
 
@@ -141,7 +158,7 @@ mod tests {
     fn a_recording_is_in_the_store_when_as_much_has_left_the_spool_as_was_there_at_its_end() {
         let (node, end) = (Arc::from("a"), end(1));
         let mut shipping = Shipping::default();
-        shipping.ended(&node, (end.session, end.incarnation));
+        shipping.ended(&node, &"ada".into(), (end.session, end.incarnation));
         assert_eq!(
             shipping.beat("a", &load(0, 500), &[], None),
             [],
@@ -158,9 +175,28 @@ mod tests {
     fn what_a_node_recorded_before_it_started_anew_is_shipped_by_the_new_one() {
         let (node, end) = (Arc::from("a"), end(1));
         let mut shipping = Shipping::default();
-        shipping.ended(&node, (end.session, end.incarnation));
+        shipping.ended(&node, &"ada".into(), (end.session, end.incarnation));
         shipping.restarted("a");
         assert_eq!(shipping.beat("a", &load(70, 0), &[], None), []);
         assert_eq!(shipping.beat("a", &load(0, 70), &[], None), [RunId::from_u128(1)]);
+    }
+
+    /// Names of nodes that nobody knows were counted without regard to who had said them: an owner who made up as many
+    /// as there may be nodes had everybody's pools never count as shipped after a coordinator's start. What is waited
+    /// for is counted by owner, and whoever has most has its oldest forgotten.
+    #[test]
+    fn made_up_names_of_nodes_leave_what_others_wait_for_as_it_is() {
+        let (ada, eve, end) = (Arc::from("ada"), Arc::from("eve"), end(1));
+        let mut shipping = Shipping::default();
+        for pool in 0..MAX_UNSHIPPED as u128 + 10 {
+            let session = SessionId { pool: RunId::from_u128(pool + 2), index: 0 };
+            shipping.expect_unseen(&format!("made-up-{}", pool % 5000), &eve, (session, end.incarnation));
+        }
+        assert!(shipping.expect_unseen("a", &ada, (end.session, end.incarnation)));
+        assert_eq!(shipping.waiting.len(), MAX_UNSHIPPED);
+        let none = ReportView::default();
+        assert_eq!(shipping.beat("a", &load(0, 0), &[], Some(&none)), [RunId::from_u128(1)]);
+        (0..5000).for_each(|node| shipping.forget(&format!("made-up-{node}")));
+        assert_eq!((shipping.waiting.len(), shipping.by_node.len()), (0, 0));
     }
 }

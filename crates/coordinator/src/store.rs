@@ -2,24 +2,34 @@
 //!
 //! ```text
 //! <store>/store.lock                        held while the store is open
+//! <store>/arrivals                          in which order segments came
 //! <store>/<node>-<spool>/segments/          one folder per spool, read by `Library` like any other
 //! <store>/<node>-<spool>/summaries/         what stands in each segment; a cache
+//! <store>/<node>-<spool>/aside/             which episodes of a segment contradict what was there before
 //! <store>/incoming/                         segments while they are received; emptied when the store is opened
-//! <store>/quarantine/<node>-<spool>/        segments that are damaged or contradict what was there before
+//! <store>/quarantine/<node>-<spool>.<number>-<crc>/segments/
+//!                                           a segment that is damaged, or came under a number that was taken
 //! ```
 //!
 //! A segment appears under its name when every byte of it is on the disk and was found intact, and is acknowledged
 //! when its name is on the disk too: after a crash at any point each segment is there whole or not at all, and the
 //! acknowledged ones are there.
 //!
-//! An episode's first durable copy wins. A segment with an episode that is in the store with other contents is kept
-//! aside; equal copies are kept and read once. Everything here blocks for the disk.
+//! An episode's first durable copy wins. One that is in the store with other contents is set aside, and no other of
+//! its segment: the segment is kept whole, and what stands beside it, durable before the segment has its name, says
+//! which of its episodes readers leave out. Equal copies are kept and read once. What is set aside is never told as
+//! stored ([`Store::confirm`]). Everything here blocks for the disk.
 
+mod arrivals;
+mod querying;
+mod reads;
 mod receiving;
 mod serving;
 mod shelf;
+mod stock;
 mod streaming;
 
+pub(crate) use reads::{Reader, Reads};
 pub use receiving::{Receive, Receiving};
 
 use std::fmt;
@@ -27,14 +37,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rollhouse_core::RunId;
 use rollhouse_replay::{
-    Disk, DiskError, OpenError, SegmentSummary, WriterLock, lock_store, segment_number, segment_path,
-    summary_path,
+    Disk, DiskError, OpenError, QUARANTINE, WriterLock, aside_path, is_spool_name, lock_store, rows_path,
+    segment_path, summary_path,
 };
 use rollhouse_wire::limits::MAX_NAME_BYTES;
-use rollhouse_wire::{Refusal, RefusalCode, StoreStatus};
+use rollhouse_wire::{PoolStatus, Refusal, RefusalCode, StoreStatus};
 
-use shelf::{Held, Shelf, Taken};
+use arrivals::Arrivals;
+use shelf::{Shelf, Taken};
+use stock::{quarantine_dir, remove_emptied};
 
 /// The recordings of a cluster. Clones are handles to the same store. All methods may block for the disk.
 #[derive(Debug, Clone)]
@@ -45,9 +58,10 @@ pub struct Store {
 /// How much a store keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreConfig {
-    /// Bytes of all segments at which the oldest are dropped, whole and counted. The newest stays in any case.
+    /// Bytes of all segments at which those that came first are dropped, whole and counted. The one that came last
+    /// stays in any case.
     pub budget_bytes: u64,
-    /// Bytes of quarantined segments at which the oldest are dropped.
+    /// Bytes of segments that are set aside as a whole at which those that came first are dropped.
     pub quarantine_bytes: u64,
 }
 
@@ -60,8 +74,12 @@ pub struct StoreCounts {
     pub received_bytes: u64,
     /// Segments that were there already when they were shipped.
     pub known: u64,
-    /// Segments that were kept aside.
+    /// Segments that were set aside as a whole.
     pub quarantined: u64,
+    /// Episodes of other segments that were set aside.
+    pub set_aside: u64,
+    /// Segments that what came was not compared with, because they cannot be read.
+    pub unreadable: u64,
     /// Segments that were dropped to keep the budget.
     pub dropped_segments: u64,
     /// Their bytes.
@@ -80,8 +98,42 @@ struct Inner {
     shelf: Mutex<Shelf>,
     /// Held while a received segment is judged and put on its place: one at a time, so that two with the same
     /// episodes cannot both be the first, and no more than one is in memory.
-    placing: Mutex<()>,
+    placing: Mutex<Placing>,
+    /// For questions about episodes; whoever places segments never takes it.
+    known: Mutex<querying::Known>,
     _lock: WriterLock,
+}
+
+/// What has to be known to put a segment on its place.
+#[derive(Debug)]
+struct Placing {
+    /// In which order segments came.
+    arrivals: Arrivals,
+    /// The file of a segment that was about to get its name when something failed: whether it has it is not known.
+    unsure: Option<PathBuf>,
+}
+
+impl Placing {
+    /// Takes a segment away that was not acknowledged and may have its name all the same: it would be found when the
+    /// store is next opened, as one that came before what has come since, and was not compared with it.
+    fn settle(&mut self, disk: &dyn Disk) -> Result<(), StoreError> {
+        let Some(path) = &self.unsure else { return Ok(()) };
+        match disk.remove(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(StoreError::disk("remove", path, error));
+            }
+            _ => {}
+        }
+        let dir = path.parent().unwrap_or(path);
+        match disk.sync_dir(dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(StoreError::disk("sync", dir, error));
+            }
+            _ => {}
+        }
+        self.unsure = None;
+        Ok(())
+    }
 }
 
 impl Store {
@@ -92,7 +144,6 @@ impl Store {
     /// If somebody else has it, or a file operation fails. Damage is no error.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, config: StoreConfig) -> Result<Self, OpenError> {
         let lock = lock_store(&*disk, dir)?;
-        let mut shelf = Shelf::default();
         for inside in [INCOMING, QUARANTINE] {
             let path = dir.join(inside);
             disk.create_dir(&path).map_err(|e| opening("create", &path, e))?;
@@ -103,22 +154,16 @@ impl Store {
             let path = incoming.join(name);
             disk.remove(&path).map_err(|e| opening("remove", &path, e))?;
         }
-        let mut names = disk.list(dir).map_err(|e| opening("list", dir, e))?;
-        names.sort_unstable();
-        for name in
-            names.iter().filter(|name| is_name(name) && ![INCOMING, QUARANTINE].contains(&name.as_str()))
-        {
-            take_stock(&*disk, dir, name, &mut shelf)?;
-        }
-        take_stock_of_quarantine(&*disk, &dir.join(QUARANTINE), &mut shelf)?;
-        let placing = Mutex::new(());
-        let inner = Inner { disk, dir: dir.into(), config, shelf: Mutex::new(shelf), placing, _lock: lock };
+        let mut arrivals = Arrivals::new(dir);
+        let shelf = Mutex::new(stock::take(&*disk, dir, &mut arrivals)?);
+        let (placing, known) = (Mutex::new(Placing { arrivals, unsure: None }), Mutex::default());
+        let inner = Inner { disk, dir: dir.into(), config, shelf, placing, known, _lock: lock };
         let store = Self { inner: Arc::new(inner) };
         store.keep_budget();
         Ok(store)
     }
 
-    /// What it has. Does not block for the disk.
+    /// What it has, and what is set aside. Does not block for the disk.
     pub fn status(&self) -> StoreStatus {
         self.shelf().status()
     }
@@ -137,8 +182,14 @@ impl Store {
         self.inner.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Drops the oldest segments while all together exceed the budget. One that cannot be removed is forgotten
-    /// all the same and found again when the store is next opened.
+    /// What a coordinator says of a pool, as far as the store can confirm it: what is set aside is not stored.
+    pub fn confirm(&self, pool: RunId, status: PoolStatus) -> PoolStatus {
+        let set_aside = self.shelf().set_aside(pool.as_u128());
+        PoolStatus { shipped: status.shipped && set_aside == 0, settled: status.shipped, set_aside, ..status }
+    }
+
+    /// Drops the segments that came first while all together exceed the budget. One that cannot be removed is
+    /// forgotten all the same and found again when the store is next opened.
     fn keep_budget(&self) {
         let Inner { disk, dir, config, .. } = &*self.inner;
         loop {
@@ -148,9 +199,12 @@ impl Store {
             let path = segment_path(&dir, number);
             // A summary without a segment is never looked at.
             let _cache = disk.remove(&summary_path(&dir, number));
+            let _cache = disk.remove(&rows_path(&dir, number));
             let removed =
                 disk.remove(&path).and_then(|()| path.parent().map_or(Ok(()), |d| disk.sync_dir(d)));
             if removed.is_ok() {
+                // Only now: while the segment is there, so is what it must not show.
+                let _none = disk.remove(&aside_path(&dir, number));
                 let mut shelf = self.shelf();
                 shelf.counts.dropped_segments += 1;
                 shelf.counts.dropped_bytes += bytes;
@@ -161,85 +215,29 @@ impl Store {
         }
         loop {
             let oldest = self.shelf().take_oldest_quarantined(config.quarantine_bytes);
-            let Some((folder, number, crc)) = oldest else { return };
-            let _kept = disk.remove(&quarantined_path(&dir.join(QUARANTINE).join(&*folder), number, crc));
+            let Some(arrival) = oldest else { return };
+            let dir = quarantine_dir(dir, &arrival);
+            let _kept = disk.remove(&segment_path(&dir, arrival.1));
+            remove_emptied(&**disk, &dir);
         }
     }
-}
-
-/// Adds a folder's segments to the shelf. Those without a byte that makes sense are none of ours.
-fn take_stock(disk: &dyn Disk, dir: &Path, name: &str, shelf: &mut Shelf) -> Result<(), OpenError> {
-    let dir = dir.join(name);
-    let segments = dir.join("segments");
-    let files = match disk.list(&segments) {
-        Ok(files) => files,
-        // A file, or a folder of something else.
-        Err(error) if is_no_folder(&error) => return Ok(()),
-        Err(error) => return Err(opening("list", &segments, error)),
-    };
-    let mut numbers: Vec<u64> = files.iter().filter_map(|file| segment_number(file)).collect();
-    if numbers.is_empty() {
-        remove_emptied(disk, &dir);
-        return Ok(());
-    }
-    let folder = shelf.folder(name);
-    numbers.sort_unstable();
-    for number in numbers {
-        let known = SegmentSummary::load(disk, &dir, number);
-        let summary = match known {
-            Some(summary) => summary,
-            None => {
-                let path = segment_path(&dir, number);
-                let read = disk.open(&path).and_then(|file| SegmentSummary::read(number, &*file));
-                let summary = read.map_err(|e| opening("read", &path, e))?;
-                // A cache: without it the segment is read again next time.
-                let _cache = summary.store(disk, &dir);
-                summary
-            }
-        };
-        if !summary.is_whole() {
-            shelf.counts.damaged += 1;
-        }
-        if summary.is_whole() || summary.blocks().next().is_some() {
-            shelf.add(&folder, Held::of(&summary), &summary);
-        }
-    }
-    Ok(())
-}
-
-/// Removes a spool's folder of which all segments were dropped: nodes come and go, and readers take so many folders
-/// only. What cannot be removed, or still has something in it, stays; it is looked at again when the store is opened.
-fn remove_emptied(disk: &dyn Disk, dir: &Path) {
-    let inside = [segment_path(dir, 0), summary_path(dir, 0)];
-    for folder in inside.iter().filter_map(|path| path.parent()).chain([dir]) {
-        let _stays = disk.remove_dir(folder);
-    }
-}
-
-fn take_stock_of_quarantine(disk: &dyn Disk, dir: &Path, shelf: &mut Shelf) -> Result<(), OpenError> {
-    for name in disk.list(dir).map_err(|e| opening("list", dir, e))? {
-        let inside = dir.join(&name);
-        let files = match disk.list(&inside) {
-            Ok(files) => files,
-            Err(error) if is_no_folder(&error) => continue,
-            Err(error) => return Err(opening("list", &inside, error)),
-        };
-        for (number, crc) in files.iter().filter_map(|file| quarantined_name(file)) {
-            let path = quarantined_path(&inside, number, crc);
-            let bytes =
-                disk.open(&path).and_then(|file| file.len()).map_err(|e| opening("read", &path, e))?;
-            shelf.quarantine(&name, number, crc, bytes);
-        }
-    }
-    Ok(())
 }
 
 fn opening(operation: &'static str, path: &Path, error: io::Error) -> OpenError {
     OpenError::Disk(DiskError::new(operation, path, error))
 }
 
-fn is_no_folder(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+/// The folder of a node's spool. Every spool's name has the same length and no `-`, so that no two nodes' folders can
+/// have the same name.
+fn folder_of(node: &str, spool: &str) -> Result<String, StoreError> {
+    let folder = format!("{node}-{spool}");
+    if !is_spool_name(spool) {
+        return Err(StoreError::Spool(spool.to_owned()));
+    }
+    if node.is_empty() || !is_name(&folder) {
+        return Err(StoreError::Name(folder));
+    }
+    Ok(folder)
 }
 
 /// Whether a name may be that of a folder: it comes from a node's certificate and its spool.
@@ -248,20 +246,13 @@ fn is_name(name: &str) -> bool {
     (1..=2 * MAX_NAME_BYTES).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(plain)
 }
 
-fn quarantined_path(dir: &Path, number: u64, crc: u32) -> PathBuf {
-    dir.join(format!("{number:010}-{crc:08x}.seg"))
-}
-
-fn quarantined_name(file: &str) -> Option<(u64, u32)> {
-    let (number, crc) = file.strip_suffix(".seg")?.split_once('-')?;
-    Some((number.parse().ok()?, u32::from_str_radix(crc, 16).ok()?))
-}
-
 /// Why the store could not do what was asked.
 #[derive(Debug)]
 pub enum StoreError {
-    /// The name of a node or a spool that cannot be part of a path.
+    /// The name of a node that cannot be part of a path.
     Name(String),
+    /// Something that is no spool's name.
+    Spool(String),
     /// A segment with a number or a length that none has.
     Segment {
         /// What is out of bounds.
@@ -276,10 +267,12 @@ pub enum StoreError {
         /// How many.
         receiving: usize,
     },
-    /// The store has as many folders as readers take.
+    /// The store has as many folders as readers take, or of that node as many as one may have.
     TooManyFolders {
         /// How many.
         folders: usize,
+        /// How many there may be.
+        most: usize,
     },
     /// Other bytes arrived than were announced.
     Arrived {
@@ -295,6 +288,8 @@ pub enum StoreError {
         /// As asked.
         bytes: u32,
     },
+    /// A question about episodes that makes no sense.
+    Query(String),
     /// A file operation failed.
     Disk(DiskError),
 }
@@ -306,7 +301,9 @@ impl StoreError {
             Self::Busy { .. } => return Refusal::busy(self.to_string(), BUSY_RETRY_MS),
             // Sent again, it may arrive whole.
             Self::Arrived { .. } => return Refusal::busy(self.to_string(), BUSY_RETRY_MS),
-            Self::Name(_) | Self::Segment { .. } | Self::TooMuch { .. } => RefusalCode::BadRequest,
+            Self::Name(_) | Self::Spool(_) | Self::Segment { .. } | Self::TooMuch { .. } | Self::Query(_) => {
+                RefusalCode::BadRequest
+            }
             Self::TooManyFolders { .. } => RefusalCode::Quota,
             Self::NotFound(_) => RefusalCode::NotFound,
             // There may be room later.
@@ -324,11 +321,12 @@ impl StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Spool(name) => write!(f, "{name:?} is no name of a spool: 8 letters and digits"),
             Self::Name(name) => write!(f, "{name:?} cannot be the name of a folder in the store"),
             Self::Segment { what, given, most } => write!(f, "{what} {given} of a segment, at most {most}"),
             Self::Busy { receiving } => write!(f, "{receiving} segments are being received already"),
-            Self::TooManyFolders { folders } => {
-                write!(f, "the store has {folders} folders already, the most that are read together")
+            Self::TooManyFolders { folders, most } => {
+                write!(f, "the store has {folders} folders already of {most} that it may have")
             }
             Self::Arrived { announced, arrived } => write!(
                 f,
@@ -341,6 +339,7 @@ impl fmt::Display for StoreError {
                 "{bytes} bytes asked for at a time, at most {}",
                 rollhouse_wire::limits::MAX_STORE_READ_BYTES
             ),
+            Self::Query(what) => f.write_str(what),
             Self::Disk(error) => error.fmt(f),
         }
     }
@@ -356,7 +355,6 @@ impl std::error::Error for StoreError {
 }
 
 const INCOMING: &str = "incoming";
-const QUARANTINE: &str = "quarantine";
 /// When to ship again what could not be taken.
 const BUSY_RETRY_MS: u64 = 1_000;
 /// When to ship again what a full disk did not take.

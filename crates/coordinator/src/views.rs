@@ -59,7 +59,8 @@ impl Cluster {
         let all = self.members.iter().map(|member| member.status(now, count(&member.name)));
         let (nodes, omitted) = fitting(all, |node| {
             let labels: usize = node.labels.iter().map(|(label, value)| label.len() + value.len() + 10).sum();
-            node.node.len() + node.address.len() + node.program.len() + labels
+            let unfit = node.unfit.as_ref().map_or(0, |unfit| unfit.why.len());
+            node.node.len() + node.address.len() + node.program.len() + labels + unfit
         });
         NodeList { nodes, omitted }
     }
@@ -81,7 +82,11 @@ impl Cluster {
     /// # Errors
     /// If none of that id is known, or not yet.
     pub fn pool_status(&self, now: Duration, pool: RunId) -> Result<PoolStatus, Refusal> {
-        self.pools.get(&pool).map(Pool::status).ok_or_else(|| self.unknown_pool(now, pool))
+        let known = self.pools.get(&pool).ok_or_else(|| self.unknown_pool(now, pool))?;
+        let mut status = known.status();
+        // Of a pool of an earlier coordinator a newer placement may still turn up than the one that was told of.
+        status.shipped &= known.asked.is_some() || self.settles(now).is_none();
+        Ok(status)
     }
 
     pub(crate) fn unknown_pool(&self, now: Duration, pool: RunId) -> Refusal {
@@ -121,7 +126,9 @@ const ITEM_BYTES: usize = 512;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rollhouse_wire::{Incarnation, NodeLoad, NodeStatus, SessionCounts, SessionReport, control};
+    use rollhouse_wire::{
+        Incarnation, NodeLoad, NodeStatus, SessionCounts, SessionReport, Takes, Unfit, control,
+    };
 
     #[test]
     fn the_longest_lists_fit_into_a_message() {
@@ -168,6 +175,7 @@ mod tests {
             silent_ms: u64::MAX,
             load,
             program: String::new(),
+            unfit: Some(Unfit { takes: Takes::Unrecorded, why: String::new() }),
         };
         let (nodes, omitted) = fitting((0..3000).map(|_| node.clone()), |_| 0);
         assert!(omitted > 0);

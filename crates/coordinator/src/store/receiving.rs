@@ -1,16 +1,23 @@
 //! Receiving a segment: bytes as they come, then its place.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
-use rollhouse_replay::limits::MAX_SUBFOLDERS;
-use rollhouse_replay::{DiskFile, EpisodeKey, SegmentSummary, segment_path};
+use rollhouse_core::RunId;
+use rollhouse_replay::limits::MAX_STORE_FOLDERS;
+use rollhouse_replay::{
+    AsideEpisode, BlockRange, Disk, DiskFile, EpisodeKey, FinishedEpisode, QUARANTINE, SegmentSummary,
+    SetAside, aside_path, segment_path,
+};
 use rollhouse_wire::limits::MAX_SHIP_BYTES;
 use rollhouse_wire::{Ship, Shipped};
 
-use super::shelf::Held;
-use super::{INCOMING, Inner, QUARANTINE, Store, StoreError, is_name, quarantined_path};
+use super::arrivals::{Arrival, Arrivals};
+use super::shelf::{Held, Quarantined};
+use super::stock::{missing_runs, quarantine_dir};
+use super::{INCOMING, Inner, Placing, Store, StoreError, folder_of};
 
 /// What becomes of an announced segment.
 #[derive(Debug)]
@@ -25,6 +32,7 @@ pub enum Receive {
 #[derive(Debug)]
 pub struct Receiving {
     store: Store,
+    node: Arc<str>,
     folder: String,
     ship: Ship,
     path: PathBuf,
@@ -40,10 +48,7 @@ impl Store {
     /// # Errors
     /// If its name, number or length cannot be, too many are being received, or a file operation fails.
     pub fn receive(&self, node: &str, ship: &Ship) -> Result<Receive, StoreError> {
-        let folder = format!("{node}-{}", ship.spool);
-        if node.is_empty() || ship.spool.is_empty() || !is_name(&folder) {
-            return Err(StoreError::Name(folder));
-        }
+        let folder = folder_of(node, &ship.spool)?;
         let bounds = [("length", ship.bytes, MAX_SHIP_BYTES), ("number", ship.segment, MAX_SEGMENT_NUMBER)];
         if let Some((what, given, most)) = bounds.into_iter().find(|(_, given, most)| given > most) {
             return Err(StoreError::Segment { what, given, most });
@@ -58,19 +63,30 @@ impl Store {
             if shelf.is_quarantined(&folder, ship.segment, ship.crc) {
                 return Ok(Receive::Answer(Shipped::Quarantined));
             }
-            if !shelf.has_folder(&folder) && shelf.folders().len() >= MAX_SUBFOLDERS {
-                return Err(StoreError::TooManyFolders { folders: MAX_SUBFOLDERS });
+            if !shelf.has_folder(&folder) {
+                let (all, own) = (shelf.folders().len(), shelf.folders_of(&format!("{node}-")));
+                if let Some((folders, most)) = [(all, MAX_STORE_FOLDERS), (own, MAX_NODE_FOLDERS)]
+                    .into_iter()
+                    .find(|(is, most)| is >= most)
+                {
+                    return Err(StoreError::TooManyFolders { folders, most });
+                }
             }
-            if shelf.receiving >= MAX_RECEIVING {
-                return Err(StoreError::Busy { receiving: shelf.receiving });
+            let own = shelf.receiving.get(node).copied().unwrap_or(0);
+            let all: usize = shelf.receiving.values().sum();
+            if let Some((receiving, _)) =
+                [(own, MAX_RECEIVING_OF_NODE), (all, MAX_RECEIVING)].into_iter().find(|(is, most)| is >= most)
+            {
+                return Err(StoreError::Busy { receiving });
             }
-            shelf.receiving += 1;
+            *shelf.receiving.entry(node.into()).or_default() += 1;
             shelf.drawn += 1;
             shelf.drawn
         };
         let path = self.inner.dir.join(INCOMING).join(format!("{drawn}.part"));
         let mut receiving = Receiving {
             store: self.clone(),
+            node: node.into(),
             folder,
             ship: ship.clone(),
             path,
@@ -117,9 +133,10 @@ impl Receiving {
         let Some(file) = self.file.take() else { return Err(self.arrived()) };
         file.sync_data().map_err(|e| StoreError::disk("sync", &self.path, e))?;
         let store = self.store.clone();
-        let _one = store.inner.placing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut placing = store.inner.placing.lock().unwrap_or_else(PoisonError::into_inner);
+        placing.settle(&*store.inner.disk)?;
         let read = SegmentSummary::read(self.ship.segment, &*file);
-        let summary = read.map_err(|e| StoreError::disk("read", &self.path, e))?;
+        let mut summary = read.map_err(|e| StoreError::disk("read", &self.path, e))?;
         let held = store.shelf().get(&self.folder, self.ship.segment).map(|held| held.crc);
         match held {
             // It came twice at a time.
@@ -127,67 +144,119 @@ impl Receiving {
                 store.shelf().counts.known += 1;
                 return Ok(Shipped::Known);
             }
-            Some(_) => return self.quarantine(),
+            Some(_) => return self.quarantine(&mut placing, &summary, &*file),
             None => {}
         }
-        if !summary.is_whole() || self.contradicts(&summary, &*file)? {
-            return self.quarantine();
+        if !summary.is_whole() {
+            return self.quarantine(&mut placing, &summary, &*file);
         }
-        self.place(&summary)?;
+        let aside = self.contradictions(&summary, &*file)?;
+        self.place(&mut placing, &mut summary, &aside)?;
         store.keep_budget();
         Ok(Shipped::Durable)
     }
 
-    /// Whether an episode of the segment is in the store with other contents.
-    fn contradicts(&self, summary: &SegmentSummary, file: &dyn DiskFile) -> Result<bool, StoreError> {
+    /// Episodes of the segment that are in the store with other contents, or stand earlier in the segment itself.
+    fn contradictions(&self, summary: &SegmentSummary, file: &dyn DiskFile) -> Result<SetAside, StoreError> {
+        let mut aside = SetAside::default();
         let rivals = self.store.shelf().rivals(&self.folder, summary);
-        if rivals.is_empty() {
-            return Ok(false);
+        if rivals.is_empty() && !repeats(summary) {
+            return Ok(aside);
         }
-        let ours = summary.digests(file).map_err(|e| StoreError::disk("read", &self.path, e))?;
-        let Inner { disk, dir, .. } = &*self.store.inner;
+        let ours = summary.finished(file).map_err(|e| StoreError::disk("read", &self.path, e))?;
+        let names: BTreeSet<EpisodeKey> = ours.iter().map(|episode| episode.key).collect();
+        let mut first: BTreeMap<EpisodeKey, u64> = BTreeMap::new();
         for (folder, number) in rivals {
-            let dir = dir.join(&*folder);
-            let path = segment_path(&dir, number);
-            let digests = disk.open(&path).and_then(|file| {
-                let known = SegmentSummary::load(&**disk, &dir, number);
-                known.map_or_else(|| SegmentSummary::read(number, &*file), Ok)?.digests(&*file)
-            });
-            let theirs = digests.map_err(|e| StoreError::disk("read", &path, e))?;
-            if differ(&ours, &theirs) {
-                return Ok(true);
+            for theirs in self.read_rival(&folder, number)? {
+                if names.contains(&theirs.key) {
+                    first.entry(theirs.key).or_insert(theirs.digest);
+                }
             }
         }
-        Ok(false)
+        for FinishedEpisode { key, offset, digest } in ours {
+            if *first.entry(key).or_insert(digest) != digest {
+                aside.insert(AsideEpisode { offset, key });
+            }
+        }
+        Ok(aside)
     }
 
-    fn place(&self, summary: &SegmentSummary) -> Result<(), StoreError> {
+    /// What finished in another segment, but for what is set aside there. Nothing of one that cannot be read, after a
+    /// few attempts: it must not keep others' segments out for ever.
+    fn read_rival(&self, folder: &Arc<str>, number: u64) -> Result<Vec<FinishedEpisode>, StoreError> {
+        let Inner { disk, dir, .. } = &*self.store.inner;
+        let dir = dir.join(&**folder);
+        match finished_in(&**disk, &dir, number) {
+            Ok(finished) => Ok(finished),
+            Err(_) if self.store.shelf().give_up_reading(folder, number) => Ok(Vec::new()),
+            Err(error) => Err(StoreError::disk("read", &segment_path(&dir, number), error)),
+        }
+    }
+
+    fn place(
+        &self,
+        placing: &mut Placing,
+        summary: &mut SegmentSummary,
+        aside: &SetAside,
+    ) -> Result<(), StoreError> {
         let Inner { disk, dir, .. } = &*self.store.inner;
         let folder = dir.join(&self.folder);
-        let path = segment_path(&folder, self.ship.segment);
+        let number = self.ship.segment;
+        let beside = aside_path(&folder, number);
+        // Also if an earlier attempt has left something there that no longer holds.
+        if !aside.is_empty() || disk.open(&beside).is_ok() {
+            aside.store(&**disk, &folder, number).map_err(|e| StoreError::disk("write", &beside, e))?;
+        }
+        self.note(&mut placing.arrivals)?;
+        let path = segment_path(&folder, number);
+        placing.unsure = Some(path.clone());
         self.move_to(&path, &[&folder, dir])?;
+        placing.unsure = None;
         // A cache: without it the segment is read when the store is next opened.
         let _cache = summary.store(&**disk, &folder);
         let mut shelf = self.store.shelf();
         let folder = shelf.folder(&self.folder);
-        shelf.add(&folder, Held::of(summary), summary);
+        shelf.add(&folder, Held::of(summary, aside));
         shelf.counts.received += 1;
         shelf.counts.received_bytes += self.bytes;
+        shelf.counts.set_aside += aside.len() as u64;
         Ok(())
     }
 
-    fn quarantine(&self) -> Result<Shipped, StoreError> {
-        let aside = self.store.inner.dir.join(QUARANTINE);
-        let folder = aside.join(&self.folder);
-        let path = quarantined_path(&folder, self.ship.segment, self.ship.crc);
-        self.move_to(&path, &[&aside])?;
+    /// Sets the segment aside as a whole: it is damaged, or another one has its number.
+    fn quarantine(
+        &self,
+        placing: &mut Placing,
+        summary: &SegmentSummary,
+        file: &dyn DiskFile,
+    ) -> Result<Shipped, StoreError> {
+        let Inner { disk, dir, .. } = &*self.store.inner;
+        let arrival = self.arrival();
+        let missing = missing_runs(&**disk, dir, &arrival, summary, file);
+        let runs = missing.map_err(|e| StoreError::disk("read", &self.path, e))?;
+        let folder = quarantine_dir(dir, &arrival);
+        let path = segment_path(&folder, self.ship.segment);
+        self.note(&mut placing.arrivals)?;
+        self.move_to(&path, &[&folder, &dir.join(QUARANTINE)])?;
         {
             let mut shelf = self.store.shelf();
-            shelf.quarantine(&self.folder, self.ship.segment, self.ship.crc, self.bytes);
+            shelf.quarantine(arrival, Quarantined { bytes: self.bytes, runs });
             shelf.counts.quarantined += 1;
         }
         self.store.keep_budget();
         Ok(Shipped::Quarantined)
+    }
+
+    fn arrival(&self) -> Arrival {
+        (self.folder.as_str().into(), self.ship.segment, self.ship.crc)
+    }
+
+    /// Notes that the segment comes after all that are there.
+    fn note(&self, arrivals: &mut Arrivals) -> Result<(), StoreError> {
+        let store = &self.store;
+        let there = store.shelf().len();
+        let known = || store.shelf().arrivals();
+        arrivals.note(&*store.inner.disk, &self.arrival(), known, there).map_err(StoreError::Disk)
     }
 
     /// Gives the file its name and makes that durable, together with the folders it is in, of which `above` are
@@ -213,17 +282,50 @@ impl Drop for Receiving {
         // Not there any more if it has its place; what cannot be removed is when the store is next opened.
         let _gone = self.store.inner.disk.remove(&self.path);
         let mut shelf = self.store.shelf();
-        shelf.receiving -= 1;
+        if let Some(receiving) = shelf.receiving.get_mut(&self.node) {
+            *receiving -= 1;
+            if *receiving == 0 {
+                shelf.receiving.remove(&self.node);
+            }
+        }
         shelf.counts.failed += u64::from(!self.answered);
     }
 }
 
-/// Whether an episode that both have is not the same.
-fn differ(ours: &BTreeMap<EpisodeKey, u64>, theirs: &BTreeMap<EpisodeKey, u64>) -> bool {
-    theirs.iter().any(|(key, digest)| ours.get(key).is_some_and(|ours| ours != digest))
+/// Whether the segment may have an episode twice: lanes of a run under two placements.
+fn repeats(summary: &SegmentSummary) -> bool {
+    let mut blocks: Vec<BlockRange> = summary.blocks().filter(|block| block.numbers.is_some()).collect();
+    blocks.sort_by_key(|block| (block.run, block.first_lane));
+    let mut reach: Option<(RunId, u32)> = None;
+    blocks.iter().any(|block| {
+        let overlaps = reach.is_some_and(|(run, end)| run == block.run && end > block.first_lane);
+        let end = reach.filter(|(run, _)| *run == block.run).map_or(0, |(_, end)| end).max(block.end_lane);
+        reach = Some((block.run, end));
+        overlaps
+    })
+}
+
+/// What finished in a segment of the folder `dir` and is not set aside; nothing if there is no such segment.
+pub(super) fn finished_in(disk: &dyn Disk, dir: &Path, number: u64) -> io::Result<Vec<FinishedEpisode>> {
+    let file = match disk.open(&segment_path(dir, number)) {
+        Ok(file) => file,
+        // Dropped to keep the budget.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let known = SegmentSummary::load(disk, dir, number);
+    let summary = known.map_or_else(|| SegmentSummary::read(number, &*file), Ok)?;
+    let aside = SetAside::load(disk, dir, number)?;
+    let mut finished = summary.finished(&*file)?;
+    finished.retain(|episode| !aside.has(episode.offset, episode.key));
+    Ok(finished)
 }
 
 /// Segments that are received at a time.
 const MAX_RECEIVING: usize = 64;
+/// Of those, segments of one node: twice as many as one sends.
+const MAX_RECEIVING_OF_NODE: usize = 4;
+/// Folders of one node: it has another spool after its data folder was lost, and no node takes all that readers take.
+const MAX_NODE_FOLDERS: usize = 4_096;
 /// File names have ten digits.
 const MAX_SEGMENT_NUMBER: u64 = 9_999_999_999;

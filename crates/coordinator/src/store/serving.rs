@@ -7,11 +7,14 @@ use std::io;
 use std::ops::Bound;
 use std::path::PathBuf;
 
-use rollhouse_replay::{STORE_LOCK, SegmentSummary, segment_number, segment_path, summary_path};
+use rollhouse_replay::{
+    DiskFile, QUARANTINE, STORE_LOCK, SegmentSummary, aside_path, segment_number, segment_path, summary_path,
+};
 use rollhouse_wire::limits::{MAX_STORE_ENTRIES, MAX_STORE_READ_BYTES};
 use rollhouse_wire::{StoreEntry, StoreListing, StoreRepaired};
 
-use super::shelf::Shelf;
+use super::shelf::{Held, Shelf};
+use super::stock::{quarantine_name, quarantined_name};
 use super::{Store, StoreError};
 
 impl Store {
@@ -26,21 +29,38 @@ impl Store {
         let folder = |name: &str| StoreEntry { name: name.to_owned(), bytes: None };
         let listing = match *parts.as_slice() {
             [""] => {
-                let folders = shelf.folders().chain([STORE_LOCK]);
-                let mut names: Vec<&str> = folders.filter(|name| *name > after).collect();
-                names.sort_unstable();
-                let entry =
-                    |name: &&str| StoreEntry { bytes: (*name == STORE_LOCK).then_some(0), ..folder(name) };
-                let entries = names.iter().take(MAX_STORE_ENTRIES).map(entry).collect();
-                StoreListing { entries, more: names.len() > MAX_STORE_ENTRIES }
+                let quarantine = (shelf.quarantined().len() > 0).then_some(QUARANTINE);
+                let folders = shelf.folders().chain([STORE_LOCK]).chain(quarantine);
+                let names = folders.filter(|name| *name > after).collect();
+                part_of(names, |name| StoreEntry { bytes: (name == STORE_LOCK).then_some(0), ..folder(name) })
+            }
+            [QUARANTINE] if shelf.quarantined().len() > 0 => {
+                let names =
+                    shelf.quarantined().map(|((of, number, crc), _)| quarantine_name(of, *number, *crc));
+                let names: Vec<String> = names.filter(|name| name.as_str() > after).collect();
+                part_of(names.iter().map(String::as_str).collect(), folder)
+            }
+            [QUARANTINE, name] if self.quarantined(&shelf, name).is_some() => {
+                let inside = [SEGMENTS].into_iter().filter(|name| *name > after);
+                StoreListing { entries: inside.map(folder).collect(), more: false }
+            }
+            [QUARANTINE, name, SEGMENTS] => {
+                let (number, bytes) = self.quarantined(&shelf, name).ok_or_else(not_found)?;
+                let entry = StoreEntry { name: format!("{number:010}.seg"), bytes: Some(bytes) };
+                let entries = [entry].into_iter().filter(|entry| entry.name.as_str() > after).collect();
+                StoreListing { entries, more: false }
             }
             [name] if shelf.has_folder(name) => {
-                let inside = [SEGMENTS, SUMMARIES].into_iter().filter(|name| *name > after);
+                let has_aside = shelf.segments(name).is_some_and(|all| all.values().any(Held::has_aside));
+                let inside = has_aside.then_some(ASIDE).into_iter().chain([SEGMENTS, SUMMARIES]);
+                let inside = inside.filter(|name| *name > after);
                 StoreListing { entries: inside.map(folder).collect(), more: false }
             }
             [name, SEGMENTS] => segments(&shelf, name, after).ok_or_else(not_found)?,
             // Their lengths are not known here, and nobody has to list them: they are named like the segments.
-            [name, SUMMARIES] if shelf.has_folder(name) => StoreListing { entries: Vec::new(), more: false },
+            [name, SUMMARIES | ASIDE] if shelf.has_folder(name) => {
+                StoreListing { entries: Vec::new(), more: false }
+            }
             _ => return Err(not_found()),
         };
         Ok(listing)
@@ -51,30 +71,31 @@ impl Store {
     /// # Errors
     /// If there is no such file, more than [`MAX_STORE_READ_BYTES`] are asked for, or it cannot be read.
     pub fn read(&self, path: &str, offset: u64, bytes: u32) -> Result<(Vec<u8>, u64), StoreError> {
+        let file = self.open_file(path, offset, bytes)?;
+        let mut data = Vec::new();
+        while data.len() < file.bytes as usize {
+            data.append(&mut file.piece(data.len() as u32, file.bytes)?);
+        }
+        Ok((data, file.file_bytes))
+    }
+
+    /// Opens a file for as many bytes from `offset` on as [`Store::read`] gives. They can be read also when it is
+    /// dropped meanwhile.
+    pub(crate) fn open_file(&self, path: &str, offset: u64, bytes: u32) -> Result<StoreFile, StoreError> {
         if bytes as usize > MAX_STORE_READ_BYTES {
             return Err(StoreError::TooMuch { bytes });
         }
         let not_found = || StoreError::NotFound(path.to_owned());
-        let file_path = self.file(path).ok_or_else(not_found)?;
+        let path = self.file(path).ok_or_else(not_found)?;
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::NotFound => not_found(),
-            _ => StoreError::disk("read", &file_path, error),
+            _ => StoreError::disk("read", &path, error),
         };
-        let file = self.inner.disk.open(&file_path).map_err(failed)?;
-        let len = file.len().map_err(failed)?;
-        let wanted = u64::from(bytes).min(len.saturating_sub(offset));
-        let mut data = vec![0; usize::try_from(wanted).unwrap_or(0)];
-        let mut filled = 0;
-        while filled < data.len() {
-            match file.read_at(&mut data[filled..], offset + filled as u64) {
-                Ok(0) => break,
-                Ok(read) => filled += read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(failed(error)),
-            }
-        }
-        data.truncate(filled);
-        Ok((data, len))
+        let file = self.inner.disk.open(&path).map_err(failed)?;
+        let file_bytes = file.len().map_err(failed)?;
+        // At most `bytes`.
+        let bytes = u64::from(bytes).min(file_bytes.saturating_sub(offset)) as u32;
+        Ok(StoreFile { file, path, offset, bytes, file_bytes })
     }
 
     /// Reads a segment again, every byte of it, and makes its summary anew; a damaged one is left without, so that
@@ -95,7 +116,7 @@ impl Store {
         let (disk, dir) = (&*self.inner.disk, self.inner.dir.join(folder));
         let file = segment_path(&dir, number);
         let read = disk.open(&file).and_then(|file| SegmentSummary::read(number, &*file));
-        let summary = read.map_err(|error| match error.kind() {
+        let mut summary = read.map_err(|error| match error.kind() {
             // Dropped to keep the budget since it was looked up.
             io::ErrorKind::NotFound => not_found(),
             _ => StoreError::disk("read", &file, error),
@@ -113,21 +134,88 @@ impl Store {
         Ok(StoreRepaired { bytes: summary.bytes(), damaged: !summary.is_whole() })
     }
 
-    /// The file at a path, if it is a segment in stock or the summary of one.
+    /// The file at a path, if it is a segment in stock, set aside or not, or what stands beside one.
     fn file(&self, path: &str) -> Option<PathBuf> {
-        let mut parts = path.split('/');
-        let (folder, inside, name) = (parts.next()?, parts.next()?, parts.next()?);
-        if parts.next().is_some() {
-            return None;
+        let parts: Vec<&str> = path.split('/').collect();
+        let shelf = self.shelf();
+        match *parts.as_slice() {
+            [QUARANTINE, of, SEGMENTS, name] => {
+                let (number, _) = self.quarantined(&shelf, of)?;
+                let dir = self.inner.dir.join(QUARANTINE).join(of);
+                (segment_number(name)? == number).then(|| segment_path(&dir, number))
+            }
+            [folder, inside @ (SEGMENTS | SUMMARIES | ASIDE), name] => {
+                let number = match inside {
+                    SEGMENTS => segment_number(name)?,
+                    _ => segment_number(&format!("{}.seg", name.strip_suffix(extension(inside))?))?,
+                };
+                let held = shelf.get(folder, number)?;
+                let dir = self.inner.dir.join(folder);
+                match inside {
+                    SEGMENTS => Some(segment_path(&dir, number)),
+                    SUMMARIES => Some(summary_path(&dir, number)),
+                    _ => held.has_aside().then(|| aside_path(&dir, number)),
+                }
+            }
+            _ => None,
         }
-        let number = match inside {
-            SEGMENTS => segment_number(name)?,
-            SUMMARIES => segment_number(&name.replace(".sum", ".seg"))?,
-            _ => return None,
-        };
-        self.shelf().get(folder, number)?;
-        let dir = self.inner.dir.join(folder);
-        Some(if inside == SEGMENTS { segment_path(&dir, number) } else { summary_path(&dir, number) })
+    }
+
+    /// Number and bytes of the segment that is set aside under that name.
+    fn quarantined(&self, shelf: &Shelf, name: &str) -> Option<(u64, u64)> {
+        let arrival = quarantined_name(name)?;
+        Some((arrival.1, shelf.quarantined_bytes(&arrival)?))
+    }
+}
+
+/// What the names in a folder of the store end with.
+fn extension(inside: &str) -> &'static str {
+    if inside == ASIDE { ".set" } else { ".sum" }
+}
+
+/// A part of a listing: the first names, and whether there are more.
+fn part_of(mut names: Vec<&str>, entry: impl Fn(&str) -> StoreEntry) -> StoreListing {
+    names.sort_unstable();
+    let entries = names.iter().take(MAX_STORE_ENTRIES).map(|name| entry(name)).collect();
+    StoreListing { entries, more: names.len() > MAX_STORE_ENTRIES }
+}
+
+/// A part of a file that is being read.
+#[derive(Debug)]
+pub(crate) struct StoreFile {
+    file: Box<dyn DiskFile>,
+    path: PathBuf,
+    offset: u64,
+    bytes: u32,
+    file_bytes: u64,
+}
+
+impl StoreFile {
+    /// Bytes of the part.
+    pub(crate) const fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    /// Bytes of the whole file.
+    pub(crate) const fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    /// Bytes of the part from `at` on: `most`, or as many as are left. Blocks for the disk.
+    pub(crate) fn piece(&self, at: u32, most: u32) -> Result<Vec<u8>, StoreError> {
+        let mut piece = vec![0; self.bytes.saturating_sub(at).min(most) as usize];
+        let (mut filled, from) = (0, self.offset + u64::from(at));
+        while filled < piece.len() {
+            match self.file.read_at(&mut piece[filled..], from + filled as u64) {
+                Ok(0) => {
+                    return Err(StoreError::disk("read", &self.path, io::ErrorKind::UnexpectedEof.into()));
+                }
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(StoreError::disk("read", &self.path, error)),
+            }
+        }
+        Ok(piece)
     }
 }
 
@@ -139,7 +227,7 @@ fn segments(shelf: &Shelf, folder: &str, after: &str) -> Option<StoreListing> {
         None => return None,
     };
     let mut rest = segments.range((from, Bound::Unbounded));
-    let entry = |(number, held): (&u64, &super::Held)| StoreEntry {
+    let entry = |(number, held): (&u64, &Held)| StoreEntry {
         name: format!("{number:010}.seg"),
         bytes: Some(held.bytes),
     };
@@ -149,3 +237,4 @@ fn segments(shelf: &Shelf, folder: &str, after: &str) -> Option<StoreListing> {
 
 const SEGMENTS: &str = "segments";
 const SUMMARIES: &str = "summaries";
+const ASIDE: &str = "aside";

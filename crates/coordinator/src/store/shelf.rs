@@ -3,27 +3,34 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rollhouse_replay::SegmentSummary;
+use rollhouse_replay::{BlockRange, SegmentSummary, SetAside};
 use rollhouse_wire::StoreStatus;
 
 use super::StoreCounts;
+use super::arrivals::Arrival;
 
 /// The stock.
 #[derive(Debug, Default)]
 pub(crate) struct Shelf {
     folders: BTreeMap<Arc<str>, BTreeMap<u64, Held>>,
-    /// All segments, the oldest first.
-    ages: BTreeSet<(u64, Arc<str>, u64)>,
-    /// Which recorders have recorded lanes of a run.
-    runs: BTreeMap<u128, Vec<Writer>>,
-    /// Bytes by folder, number and CRC.
-    quarantined: BTreeMap<(Arc<str>, u64, u32), u64>,
+    /// All segments in the order in which they came.
+    order: BTreeMap<u64, (Arc<str>, u64)>,
+    /// How many ever came.
+    came: u64,
+    /// Which segments have lanes of a run, by who recorded them.
+    runs: BTreeMap<u128, BTreeMap<Writer, BTreeSet<u64>>>,
+    quarantined: BTreeMap<Arrival, Quarantined>,
+    quarantine_order: BTreeMap<u64, Arrival>,
+    /// Episodes that are set aside, by run.
+    set_aside: BTreeMap<u128, u64>,
     bytes: u64,
     quarantined_bytes: u64,
     pub(crate) counts: StoreCounts,
-    /// Segments being received, and how many ever were.
-    pub(crate) receiving: usize,
+    /// Segments being received, by node, and how many ever were.
+    pub(crate) receiving: BTreeMap<Arc<str>, usize>,
     pub(crate) drawn: u64,
+    /// How often segments could not be read that may have episodes of one that came.
+    unreadable: BTreeMap<(Arc<str>, u64), u32>,
 }
 
 /// A segment in the store.
@@ -32,11 +39,20 @@ pub(crate) struct Held {
     number: u64,
     pub(crate) bytes: u64,
     pub(crate) crc: u32,
-    opened_ms: u64,
     session: u32,
-    /// Smallest and largest number of an episode that ended in it.
-    numbers: Option<(u64, u64)>,
-    runs: Vec<u128>,
+    /// Numbers of episodes that finished in it, by run, placement and lanes.
+    ranges: Vec<LaneRange>,
+    /// Episodes of it that are set aside, by run.
+    aside: BTreeMap<u128, u64>,
+    order: u64,
+}
+
+/// A segment that is set aside as a whole.
+#[derive(Debug)]
+pub(crate) struct Quarantined {
+    pub(crate) bytes: u64,
+    /// Episodes of it that are nowhere else, by run.
+    pub(crate) runs: BTreeMap<u128, u64>,
 }
 
 /// A segment that was taken out.
@@ -49,29 +65,48 @@ pub(crate) struct Taken {
     pub(crate) emptied: bool,
 }
 
-/// What one recorder has recorded of a run.
-#[derive(Debug)]
+/// One recording of a run: what a recorder wrote of it under one placement. It never has an episode twice.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Writer {
     folder: Arc<str>,
     session: u32,
-    /// Lanes: first -> end.
-    blocks: BTreeMap<u32, u32>,
-    segments: usize,
+    placement: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct LaneRange {
+    run: u128,
+    placement: u64,
+    first_lane: u32,
+    end_lane: u32,
+    least: u64,
+    most: u64,
 }
 
 impl Held {
-    pub(crate) fn of(summary: &SegmentSummary) -> Self {
-        let runs: BTreeSet<u128> = summary.blocks().map(|(run, ..)| run.as_u128()).collect();
+    pub(crate) fn of(summary: &SegmentSummary, aside: &SetAside) -> Self {
         Self {
             number: summary.number(),
             bytes: summary.bytes(),
             crc: summary.crc(),
-            opened_ms: summary.opened_ms(),
             session: summary.session(),
-            numbers: summary.numbers(),
-            runs: runs.into_iter().collect(),
+            ranges: ranges_of(summary),
+            aside: by_run(aside.episodes().map(|aside| aside.key.run)),
+            order: 0,
         }
     }
+
+    pub(crate) fn has_aside(&self) -> bool {
+        !self.aside.is_empty()
+    }
+}
+
+/// How many there are of each run.
+pub(crate) fn by_run(runs: impl Iterator<Item = u128>) -> BTreeMap<u128, u64> {
+    runs.fold(BTreeMap::new(), |mut sum, run| {
+        *sum.entry(run).or_default() += 1;
+        sum
+    })
 }
 
 impl Shelf {
@@ -93,6 +128,14 @@ impl Shelf {
         self.folders.keys().map(|name| &**name)
     }
 
+    /// How many folders there are of a node's spools; `prefix` is what their names begin with.
+    pub(crate) fn folders_of(&self, prefix: &str) -> usize {
+        let from =
+            self.folders.range::<str, _>((std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded));
+        let of_it = from.map(|(name, _)| name).take_while(|name| name.starts_with(prefix));
+        of_it.filter(|name| !name[prefix.len()..].contains('-')).count()
+    }
+
     /// The segments of a folder by number; `None` if there is no such folder.
     pub(crate) fn segments(&self, folder: &str) -> Option<&BTreeMap<u64, Held>> {
         self.folders.get(folder)
@@ -102,52 +145,72 @@ impl Shelf {
         self.folders.get(folder)?.get(&number)
     }
 
-    pub(crate) fn add(&mut self, folder: &Arc<str>, held: Held, summary: &SegmentSummary) {
+    /// Adds a segment that comes after all that are there.
+    pub(crate) fn add(&mut self, folder: &Arc<str>, held: Held) {
+        self.came += 1;
+        let held = Held { order: self.came, ..held };
         self.bytes += held.bytes;
-        self.ages.insert((held.opened_ms, folder.clone(), held.number));
-        for &run in &held.runs {
-            let writers = self.runs.entry(run).or_default();
-            let known = writers.iter().position(|w| w.folder == *folder && w.session == held.session);
-            let at = known.unwrap_or(writers.len());
-            if known.is_none() {
-                let (folder, session) = (folder.clone(), held.session);
-                writers.push(Writer { folder, session, blocks: BTreeMap::new(), segments: 0 });
-            }
-            let writer = &mut writers[at];
-            writer.segments += 1;
-            for (_, first, lanes) in summary.blocks().filter(|(of, ..)| of.as_u128() == run) {
-                let end = writer.blocks.entry(first).or_default();
-                *end = (*end).max(first.saturating_add(lanes));
-            }
+        self.order.insert(held.order, (folder.clone(), held.number));
+        for range in &held.ranges {
+            let writers = self.runs.entry(range.run).or_default();
+            let writer = Writer { folder: folder.clone(), session: held.session, placement: range.placement };
+            writers.entry(writer).or_default().insert(held.number);
         }
+        add_all(&mut self.set_aside, &held.aside);
         self.folders.entry(folder.clone()).or_default().insert(held.number, held);
     }
 
-    /// Segments of other recorders that may have episodes of a new segment: of lanes of its runs that it has too,
+    /// All segments, the oldest first, and those that are set aside, likewise.
+    pub(crate) fn arrivals(&self) -> Vec<Arrival> {
+        let held = self
+            .order
+            .values()
+            .filter_map(|(folder, number)| Some((folder.clone(), *number, self.get(folder, *number)?.crc)));
+        self.quarantine_order.values().cloned().chain(held).collect()
+    }
+
+    /// How many segments are there or set aside.
+    pub(crate) fn len(&self) -> usize {
+        self.order.len() + self.quarantined.len()
+    }
+
+    /// Segments of other recordings that may have episodes of a new segment: of lanes of its runs that it has too,
     /// with numbers as it has. Normally there are none.
     pub(crate) fn rivals(&self, folder: &str, summary: &SegmentSummary) -> Vec<(Arc<str>, u64)> {
-        let Some((least, most)) = summary.numbers() else { return Vec::new() };
         let mut rivals = BTreeSet::new();
-        for (run, first, lanes) in summary.blocks() {
-            let writers = self.runs.get(&run.as_u128()).into_iter().flatten();
-            let others = writers.filter(|w| *w.folder != *folder || w.session != summary.session());
-            for writer in others.filter(|w| w.overlaps(first, first.saturating_add(lanes))) {
-                let held = self.folders.get(&writer.folder).into_iter().flat_map(BTreeMap::values);
-                let of_it = held.filter(|h| h.session == writer.session && h.runs.contains(&run.as_u128()));
-                let near = of_it.filter(|h| h.numbers.is_some_and(|(from, to)| from <= most && least <= to));
-                rivals.extend(near.map(|h| (writer.folder.clone(), h.number)));
+        for ours in ranges_of(summary) {
+            let writers = self.runs.get(&ours.run).into_iter().flatten();
+            let others = writers.filter(|(writer, _)| {
+                *writer.folder != *folder
+                    || (writer.session, writer.placement) != (summary.session(), ours.placement)
+            });
+            for (writer, numbers) in others {
+                let Some(segments) = self.folders.get(&writer.folder) else { continue };
+                let held = numbers.iter().filter_map(|number| segments.get(number));
+                let near = held.filter(|held| held.ranges.iter().any(|theirs| theirs.meets(&ours)));
+                rivals.extend(near.map(|held| (writer.folder.clone(), held.number)));
             }
         }
         rivals.into_iter().collect()
     }
 
-    /// Takes the oldest segment out if all together exceed `budget` and it is not the only one; its folder, too, if
-    /// that was its last.
+    /// A segment that may have episodes of one that came could not be read. Whether to do without it from now on:
+    /// what came is refused a few times before, for it may be readable again.
+    pub(crate) fn give_up_reading(&mut self, folder: &Arc<str>, number: u64) -> bool {
+        let attempts = self.unreadable.entry((folder.clone(), number)).or_default();
+        *attempts = attempts.saturating_add(1);
+        let over = *attempts > UNREADABLE_ATTEMPTS;
+        self.counts.unreadable += u64::from(*attempts == UNREADABLE_ATTEMPTS + 1);
+        over
+    }
+
+    /// Takes the segment out that came first if all together exceed `budget` and it is not the only one; its folder,
+    /// too, if that was its last.
     pub(crate) fn take_oldest(&mut self, budget: u64) -> Option<Taken> {
-        if self.bytes <= budget || self.ages.len() < 2 {
+        if self.bytes <= budget || self.order.len() < 2 {
             return None;
         }
-        let (_, folder, number) = self.ages.pop_first()?;
+        let (_, (folder, number)) = self.order.pop_first()?;
         let segments = self.folders.get_mut(&folder)?;
         let held = segments.remove(&number)?;
         let emptied = segments.is_empty();
@@ -155,15 +218,19 @@ impl Shelf {
             self.folders.remove(&folder);
         }
         self.bytes -= held.bytes;
-        for run in &held.runs {
-            if let Some(writers) = self.runs.get_mut(run) {
-                for writer in writers.iter_mut().filter(|w| w.folder == folder && w.session == held.session) {
-                    writer.segments -= 1;
+        take_all(&mut self.set_aside, &held.aside);
+        self.unreadable.remove(&(folder.clone(), number));
+        for range in &held.ranges {
+            let writer = Writer { folder: folder.clone(), session: held.session, placement: range.placement };
+            let Some(writers) = self.runs.get_mut(&range.run) else { continue };
+            if let Some(numbers) = writers.get_mut(&writer) {
+                numbers.remove(&number);
+                if numbers.is_empty() {
+                    writers.remove(&writer);
                 }
-                writers.retain(|writer| writer.segments > 0);
-                if writers.is_empty() {
-                    self.runs.remove(run);
-                }
+            }
+            if writers.is_empty() {
+                self.runs.remove(&range.run);
             }
         }
         Some(Taken { folder, number, bytes: held.bytes, emptied })
@@ -173,33 +240,118 @@ impl Shelf {
         self.quarantined.contains_key(&(folder.into(), number, crc))
     }
 
-    pub(crate) fn quarantine(&mut self, folder: &str, number: u64, crc: u32, bytes: u64) {
-        self.quarantined_bytes += bytes;
-        self.quarantined.insert((folder.into(), number, crc), bytes);
+    /// The segments that are set aside as a whole.
+    pub(crate) fn quarantined(&self) -> impl ExactSizeIterator<Item = (&Arrival, &Quarantined)> {
+        self.quarantined.iter()
     }
 
-    /// Takes the first quarantined segment out if all together exceed `limit`.
-    pub(crate) fn take_oldest_quarantined(&mut self, limit: u64) -> Option<(Arc<str>, u64, u32)> {
-        if self.quarantined_bytes <= limit {
+    /// Bytes of one of them.
+    pub(crate) fn quarantined_bytes(&self, arrival: &Arrival) -> Option<u64> {
+        Some(self.quarantined.get(arrival)?.bytes)
+    }
+
+    /// Adds one that comes after all that are there.
+    pub(crate) fn quarantine(&mut self, arrival: Arrival, quarantined: Quarantined) {
+        self.came += 1;
+        self.quarantined_bytes += quarantined.bytes;
+        add_all(&mut self.set_aside, &quarantined.runs);
+        self.quarantine_order.insert(self.came, arrival.clone());
+        self.quarantined.insert(arrival, quarantined);
+    }
+
+    /// Takes the segment out that was set aside first if all together exceed `limit`, or are too many.
+    pub(crate) fn take_oldest_quarantined(&mut self, limit: u64) -> Option<Arrival> {
+        if self.quarantined_bytes <= limit && self.quarantined.len() <= MAX_QUARANTINED {
             return None;
         }
-        let (key, bytes) = self.quarantined.pop_first()?;
-        self.quarantined_bytes -= bytes;
-        Some(key)
+        let (_, arrival) = self.quarantine_order.pop_first()?;
+        let quarantined = self.quarantined.remove(&arrival)?;
+        self.quarantined_bytes -= quarantined.bytes;
+        take_all(&mut self.set_aside, &quarantined.runs);
+        Some(arrival)
+    }
+
+    /// Episodes of a run that are set aside.
+    pub(crate) fn set_aside(&self, run: u128) -> u64 {
+        self.set_aside.get(&run).copied().unwrap_or(0)
     }
 
     pub(crate) fn status(&self) -> StoreStatus {
         StoreStatus {
-            segments: self.ages.len() as u64,
+            segments: self.order.len() as u64,
             bytes: self.bytes,
             quarantined: self.quarantined.len() as u64,
+            set_aside: self.set_aside.values().sum(),
         }
     }
 }
 
-impl Writer {
-    fn overlaps(&self, first: u32, end: u32) -> bool {
-        // Blocks of one recorder do not overlap, so the last that begins before `end` is the one that reaches furthest.
-        self.blocks.range(..end).next_back().is_some_and(|(_, &until)| until > first)
+impl LaneRange {
+    fn meets(&self, other: &Self) -> bool {
+        self.run == other.run
+            && self.first_lane < other.end_lane
+            && other.first_lane < self.end_lane
+            && self.least <= other.most
+            && other.least <= self.most
     }
 }
+
+/// The numbers of episodes that finished in a segment, by run, placement and lanes. Where one recording has more blocks
+/// than [`MAX_RANGES`], neighbours are taken together.
+fn ranges_of(summary: &SegmentSummary) -> Vec<LaneRange> {
+    let range = |block: BlockRange| {
+        let (least, most) = block.numbers?;
+        let BlockRange { run, placement, first_lane, end_lane, .. } = block;
+        Some(LaneRange { run: run.as_u128(), placement, first_lane, end_lane, least, most })
+    };
+    let mut ranges: Vec<LaneRange> = summary.blocks().filter_map(range).collect();
+    ranges.sort_by_key(|range| (range.run, range.placement, range.first_lane));
+    while ranges.len() > MAX_RANGES {
+        let before = ranges.len();
+        let mut pairs: Vec<LaneRange> = Vec::with_capacity(before.div_ceil(2));
+        let mut joined = true;
+        for range in ranges {
+            match pairs.last_mut() {
+                Some(last) if !joined && (last.run, last.placement) == (range.run, range.placement) => {
+                    last.end_lane = last.end_lane.max(range.end_lane);
+                    (last.least, last.most) = (last.least.min(range.least), last.most.max(range.most));
+                    joined = true;
+                }
+                _ => {
+                    pairs.push(range);
+                    joined = false;
+                }
+            }
+        }
+        ranges = pairs;
+        if ranges.len() == before {
+            // As many recordings as blocks: there is nothing to take together.
+            break;
+        }
+    }
+    ranges
+}
+
+fn add_all(sum: &mut BTreeMap<u128, u64>, more: &BTreeMap<u128, u64>) {
+    for (&run, count) in more {
+        *sum.entry(run).or_default() += count;
+    }
+}
+
+fn take_all(sum: &mut BTreeMap<u128, u64>, less: &BTreeMap<u128, u64>) {
+    for (&run, count) in less {
+        let left = sum.get(&run).copied().unwrap_or(0).saturating_sub(*count);
+        if left == 0 {
+            sum.remove(&run);
+        } else {
+            sum.insert(run, left);
+        }
+    }
+}
+
+/// Ranges of numbers that are kept of a segment.
+const MAX_RANGES: usize = 64;
+/// Segments that are set aside as a whole: their number is bounded as their bytes are, for one may have no byte.
+const MAX_QUARANTINED: usize = 4_096;
+/// How often what came is refused because something it may contradict cannot be read.
+const UNREADABLE_ATTEMPTS: u32 = 3;

@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_wire::{
-    Refusal, RefusalCode, Responder, Ship, StoreData, StoreList, StoreRead, StoreRepair, StreamLost,
+    CloseCode, Refusal, RefusalCode, Responder, Ship, StoreData, StoreList, StoreQuery, StoreRead,
+    StoreRepair, StreamLost,
 };
+use tokio::time::timeout;
 
+use super::reads::Reader;
 use super::{Receive, Receiving, StoreError};
 use crate::serve::Service;
 
@@ -44,25 +47,81 @@ impl Service {
         }
     }
 
-    /// Answers with a part of a file of the store, its bytes after the answer.
-    pub(crate) async fn store_read(&self, read: StoreRead, responder: Responder) -> Result<(), StreamLost> {
-        // The semaphore is never closed; without a permit there would be one read more.
-        let _permit = self.reads.acquire().await;
+    /// Answers with a part of a file of the store, its bytes after the answer, piece by piece.
+    pub(crate) async fn store_read(
+        &self,
+        read: StoreRead,
+        reader: &Reader,
+        responder: Responder,
+    ) -> Result<(), StreamLost> {
+        let _answer = reader.answer().await;
         let store = self.store.clone();
-        let StoreRead { path, offset, bytes } = read;
-        match blocking(move || store.read(&path, offset, bytes)).await {
-            Ok((bytes, file_bytes)) => {
-                let data = StoreData { bytes: bytes.len() as u32, file_bytes };
-                let (_asker, mut send) = responder.accept(data).await?;
-                send.write_all(&bytes).await?;
-                send.finish()
+        let opened = {
+            let _turn = self.reads.turn(reader).await;
+            blocking(move || store.open_file(&read.path, read.offset, read.bytes)).await
+        };
+        let file = match opened {
+            Ok(file) => Arc::new(file),
+            Err(refusal) => return self.refuse(responder, refusal).await,
+        };
+        let data = StoreData { bytes: file.bytes(), file_bytes: file.file_bytes() };
+        let Ok(accepted) = timeout(WRITE_STALL, responder.accept(data)).await else { return Ok(()) };
+        let (_asker, mut send) = accepted?;
+        let mut at = 0;
+        while at < file.bytes() {
+            let read = {
+                let (file, _turn) = (Arc::clone(&file), self.reads.turn(reader).await);
+                blocking(move || file.piece(at, PIECE_BYTES)).await
+            };
+            let written = match read {
+                Ok(piece) => {
+                    at += piece.len() as u32;
+                    timeout(WRITE_STALL, send.write_all(&piece)).await.unwrap_or(Err(StreamLost::ByUs))
+                }
+                Err(_) => Err(StreamLost::ByUs),
+            };
+            if written.is_err() {
+                // What was said to follow does not: whoever waits for it is to know.
+                send.give_up(CloseCode::Internal);
+                return written;
             }
-            Err(refusal) => self.refuse(responder, refusal).await,
         }
+        send.finish()
     }
 }
 
 impl Service {
+    /// Answers which episodes the store has, a page of them.
+    pub(crate) async fn store_query(
+        &self,
+        query: StoreQuery,
+        responder: Responder,
+    ) -> Result<(), StreamLost> {
+        let store = self.store.clone();
+        let answer = {
+            // The semaphore is never closed. Not held while the answer is sent.
+            let _permit = self.queries.acquire().await;
+            blocking(move || store.episodes(&query)).await
+        };
+        match answer {
+            Ok(page) => responder.respond(Ok(page)).await,
+            Err(refusal) => self.refuse(responder, refusal).await,
+        }
+    }
+
+    /// Answers what the store holds, added up.
+    pub(crate) async fn store_stats(&self, responder: Responder) -> Result<(), StreamLost> {
+        let store = self.store.clone();
+        let answer = {
+            let _permit = self.queries.acquire().await;
+            blocking(move || store.stats()).await
+        };
+        match answer {
+            Ok(stats) => responder.respond(Ok(stats)).await,
+            Err(refusal) => self.refuse(responder, refusal).await,
+        }
+    }
+
     /// Reads a segment of the store again and answers whether it is intact.
     pub(crate) async fn store_repair(
         &self,
@@ -70,9 +129,11 @@ impl Service {
         responder: Responder,
     ) -> Result<(), StreamLost> {
         // One at a time: a segment is in memory as a whole meanwhile. Neither semaphore is ever closed.
-        let _alone = self.repairs.acquire().await;
+        let alone = self.repairs.acquire().await;
         let store = self.store.clone();
-        match blocking(move || store.repair(&repair.path)).await {
+        let repaired = blocking(move || store.repair(&repair.path)).await;
+        drop(alone);
+        match repaired {
             Ok(repaired) => responder.respond(Ok(repaired)).await,
             Err(refusal) => self.refuse(responder, refusal).await,
         }
@@ -92,7 +153,7 @@ async fn receive(mut receiving: Receiving, responder: &mut Responder) -> Result<
         let mut filled = 0;
         let mut ended = false;
         while filled < buffer.len() && !ended {
-            let read = tokio::time::timeout(STALL, responder.body().read(&mut buffer[filled..])).await;
+            let read = timeout(STALL, responder.body().read(&mut buffer[filled..])).await;
             match read {
                 Ok(Ok(Some(bytes))) => filled += bytes,
                 Ok(Ok(None)) => ended = true,
@@ -125,6 +186,10 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
+/// Bytes of the store that are read and sent at a time.
+const PIECE_BYTES: u32 = 256 << 10;
+/// How long a reader may take for one of them.
+const WRITE_STALL: Duration = Duration::from_secs(30);
 /// Bytes handed to the disk at a time.
 const CHUNK_BYTES: usize = 256 << 10;
 /// How long a node may send nothing in the middle of a segment.

@@ -1,10 +1,10 @@
 //! A coordinator with its certificates and tokens, and nodes and trainers that speak to it over loopback.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use rollhouse_coordinator::{Coordinator, CoordinatorConfig, CoordinatorError, StoreConfig};
@@ -17,6 +17,7 @@ use rollhouse_wire::{
     Spread, TokenStore, Trust,
 };
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 
 /// Called with each line of a coordinator's log.
 pub type Log = dyn Fn(&str) + Send + Sync;
@@ -48,11 +49,16 @@ impl Stage {
 
     /// Somebody with a certificate.
     pub fn certified(&self, role: Role, name: &str) -> Arc<Identity> {
+        self.certified_for(role, name, Duration::from_secs(3600))
+    }
+
+    /// The same with a certificate that holds for so long.
+    pub fn certified_for(&self, role: Role, name: &str, validity: Duration) -> Arc<Identity> {
         let files = CertificateFiles {
             certificate: self.folder.join(format!("{name}.pem")),
             key: self.folder.join(format!("{name}.key")),
         };
-        let issued = self.authority.issue(role, name, Duration::from_secs(3600)).unwrap();
+        let issued = self.authority.issue(role, name, validity).unwrap();
         issued.write(&files.certificate, &files.key).unwrap();
         Identity::load(self.trust(), Some(files)).unwrap()
     }
@@ -72,6 +78,7 @@ impl Stage {
     /// One that tells its operator what happens by `log`.
     pub fn start_telling(&self, log: Arc<Log>) -> Result<Coordinator, CoordinatorError> {
         Coordinator::start(CoordinatorConfig {
+            least_term: 0,
             data: self.folder.join("data"),
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             identity: self.certified(Role::Coordinator, "coordinator"),
@@ -85,11 +92,19 @@ impl Stage {
 
     /// A new token's id and text.
     pub fn token(&self, role: Role, max_lanes: Option<u32>) -> (String, String) {
+        self.token_for(role, max_lanes, None)
+    }
+
+    /// The same of one that holds for so long.
+    pub fn token_for(
+        &self,
+        role: Role,
+        max_lanes: Option<u32>,
+        lifetime: Option<Duration>,
+    ) -> (String, String) {
         let name = role.word().to_owned();
-        let (record, text) = self
-            .tokens
-            .create(&NewToken { name, role, max_lanes, lifetime: None }, SystemTime::now())
-            .unwrap();
+        let new = NewToken { name, role, max_lanes, lifetime };
+        let (record, text) = self.tokens.create(&new, SystemTime::now()).unwrap();
         (record.id, text)
     }
 
@@ -99,6 +114,14 @@ impl Stage {
         self.connect(at, &token).await
     }
 
+    /// Connects as somebody who lets the coordinator send no more than 16 KiB of an answer before he reads.
+    pub async fn narrow_holder(&self, at: SocketAddr, role: Role) -> Peer {
+        let (_, token) = self.token(role, None);
+        let identity = Identity::load(self.trust(), None).unwrap();
+        let settings = Settings { stream_window: 16 << 10, ..Settings::default() };
+        Peer::dial_with(settings, identity, at, Some(&token)).await
+    }
+
     pub async fn connect(&self, at: SocketAddr, token: &str) -> Peer {
         let identity = Identity::load(self.trust(), None).unwrap();
         Peer::dial(identity, at, Some(token)).await
@@ -106,8 +129,12 @@ impl Stage {
 
     /// Connects a node that opens whatever it is asked for.
     pub async fn node(&self, at: SocketAddr, name: &str) -> Node {
-        let peer = Peer::dial(self.certified(Role::Node, name), at, None).await;
-        Node::new(peer, name)
+        Self::node_as(self.certified(Role::Node, name), at, name).await
+    }
+
+    /// The same with that certificate.
+    pub async fn node_as(identity: Arc<Identity>, at: SocketAddr, name: &str) -> Node {
+        Node::new(Peer::dial(identity, at, None).await, name)
     }
 }
 
@@ -124,8 +151,17 @@ pub struct Peer {
 }
 
 impl Peer {
-    async fn dial(identity: Arc<Identity>, at: SocketAddr, token: Option<&str>) -> Self {
-        let dialer = Dialer::new(identity, Settings::default(), "test");
+    pub async fn dial(identity: Arc<Identity>, at: SocketAddr, token: Option<&str>) -> Self {
+        Self::dial_with(Settings::default(), identity, at, token).await
+    }
+
+    async fn dial_with(
+        settings: Settings,
+        identity: Arc<Identity>,
+        at: SocketAddr,
+        token: Option<&str>,
+    ) -> Self {
+        let dialer = Dialer::new(identity, settings, "test");
         let connection = dialer.dial_address(at, &Expected::COORDINATOR, token).await.unwrap();
         Self { _dialer: dialer, connection }
     }
@@ -143,26 +179,28 @@ impl Peer {
 pub struct Node {
     peer: Peer,
     name: String,
-    sessions: Arc<Mutex<Vec<OpenSession>>>,
+    sessions: watch::Sender<Vec<OpenSession>>,
     beats: u64,
+    /// Where owners would dial it: the coordinator takes a node whose port is closed for lost.
+    port: UdpSocket,
     _serving: tokio::task::JoinHandle<()>,
 }
 
 impl Node {
     fn new(peer: Peer, name: &str) -> Self {
-        let sessions: Arc<Mutex<Vec<OpenSession>>> = Arc::default();
-        let (connection, held) = (peer.connection.clone(), Arc::clone(&sessions));
+        let sessions = watch::Sender::default();
+        let (connection, held) = (peer.connection.clone(), sessions.clone());
         let serving = tokio::spawn(async move {
             let mut requests = connection.requests();
             while let Ok((request, responder)) = requests.next().await {
                 match request {
                     Request::OpenSession(open) => {
-                        held.lock().unwrap().push(open);
+                        held.send_modify(|held: &mut Vec<OpenSession>| held.push(open));
                         let opened = SessionOpened { spec: spec(), lease_ms: 30_000 };
                         responder.respond(Ok(opened)).await.unwrap();
                     }
                     Request::CloseSession(close) => {
-                        held.lock().unwrap().retain(|s| s.incarnation != close.incarnation);
+                        held.send_modify(|held| held.retain(|s| s.incarnation != close.incarnation));
                         let end = SessionEnd {
                             session: close.session,
                             incarnation: close.incarnation,
@@ -170,6 +208,7 @@ impl Node {
                             detail: String::new(),
                             done: SessionCounts { steps: 7, ..SessionCounts::default() },
                             report: None,
+                            unreached: false,
                         };
                         responder.respond(Ok(end)).await.unwrap();
                     }
@@ -177,16 +216,27 @@ impl Node {
                 }
             }
         });
-        Self { peer, name: name.to_owned(), sessions, beats: 0, _serving: serving }
+        let port = UdpSocket::bind("127.0.0.1:0").unwrap();
+        Self { peer, name: name.to_owned(), sessions, beats: 0, port, _serving: serving }
     }
 
     pub fn sessions(&self) -> Vec<OpenSession> {
-        self.sessions.lock().unwrap().clone()
+        self.sessions.borrow().clone()
+    }
+
+    /// Waits until so many sessions are left.
+    pub async fn left(&self, count: usize) {
+        self.sessions.subscribe().wait_for(|held| held.len() == count).await.unwrap();
     }
 
     /// What another connection of the same node would still hold.
     pub fn take_over(&mut self, sessions: Vec<OpenSession>) {
-        *self.sessions.lock().unwrap() = sessions;
+        self.sessions.send_replace(sessions);
+    }
+
+    /// Where it says that it listens.
+    pub fn address(&self) -> String {
+        self.port.local_addr().unwrap().to_string()
     }
 
     fn reports(&self) -> Vec<SessionReport> {
@@ -210,7 +260,7 @@ impl Node {
         let register = Register {
             node: self.name.clone(),
             boot: 1,
-            address: "127.0.0.1:7610".to_owned(),
+            address: self.address(),
             attach: None,
             capacity,
             threads: 1,
@@ -225,8 +275,14 @@ impl Node {
     pub async fn beat(&mut self) -> Result<HeartbeatTaken, Refusal> {
         self.beats += 1;
         let changes = Changes { since: 0, through: self.beats, sessions: self.reports(), more: false };
-        let heartbeat =
-            Heartbeat { number: self.beats, load: NodeLoad::default(), changes, ended: Vec::new() };
+        let heartbeat = Heartbeat {
+            number: self.beats,
+            load: NodeLoad::default(),
+            changes,
+            ended: Vec::new(),
+            unfit: None,
+            draining: false,
+        };
         self.peer.ask(Request::Heartbeat(heartbeat)).await
     }
 

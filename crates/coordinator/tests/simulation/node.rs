@@ -102,7 +102,14 @@ impl Node {
         // Few at a time, so that what is told in parts is met as well.
         let changes = self.log.changes(REPORTS);
         let load = NodeLoad { lanes: self.lanes(), ..NodeLoad::default() };
-        Heartbeat { number: self.heartbeats, load, changes, ended: self.ended.clone() }
+        Heartbeat {
+            number: self.heartbeats,
+            load,
+            changes,
+            ended: self.ended.clone(),
+            unfit: None,
+            draining: false,
+        }
     }
 
     /// `told` are the ends that the heartbeat carried, `since` is where its changes began.
@@ -206,6 +213,7 @@ impl Node {
             detail: String::new(),
             done: held.report.done,
             report: Some(Box::new(held.report)),
+            unreached: false,
         };
         self.ended.push(end.clone());
         end

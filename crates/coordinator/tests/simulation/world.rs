@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use rollhouse_coordinator::limits::{CLOSE_PATIENCE, MAX_ATTEMPTS, TICK};
-use rollhouse_coordinator::{Action, Asker, CallFailure, Cluster, Event, LinkId, Reply, Ticket};
+use rollhouse_coordinator::{Action, Asker, CallFailure, Cluster, Event, LinkId, PortAsked, Reply, Ticket};
 use rollhouse_core::{EnvSpec, RunId};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
@@ -63,6 +63,7 @@ enum Happens {
     AtNode { call: u64, link: LinkId, request: Call },
     CallAnswered { call: u64, result: CallResult },
     LinkLost { link: LinkId },
+    PortClosed { term: u64, asked: PortAsked },
     NodeTurn { node: usize, boot: u64 },
     TrainerTurn { trainer: usize, question: u64, deadline: bool },
     Tick { term: u64 },
@@ -311,6 +312,11 @@ impl World {
             Happens::AtNode { call, link, request } => self.at_node(call, link, request),
             Happens::CallAnswered { call, result } => self.call_answered(call, result),
             Happens::LinkLost { link } => self.tell(Event::LinkLost { link, leaving: false }),
+            Happens::PortClosed { term, asked } if term == self.term => {
+                self.count("port closed");
+                self.tell(Event::PortClosed(asked));
+            }
+            Happens::PortClosed { .. } => {}
             Happens::NodeTurn { node, boot } if self.nodes[node].boot == boot => self.node_turn(node),
             Happens::NodeTurn { .. } => {}
             Happens::TrainerTurn { trainer, question, deadline } => {
@@ -379,6 +385,22 @@ impl World {
                 Action::Answer { ticket, reply } => self.answer(ticket, reply),
                 Action::Disconnect { link } => {
                     self.links.remove(&link);
+                }
+                Action::AskPort { asked, .. } => {
+                    // Of a process that has ended; now and then the answer is forged, or late.
+                    let has_ended = self.nodes.iter().all(|node| node.boot != asked.boot);
+                    let told = if has_ended {
+                        900
+                    } else if self.calm || !self.faults.network {
+                        0
+                    } else {
+                        20
+                    };
+                    if self.random.chance(told)
+                        && let Some(ms) = self.travel()
+                    {
+                        self.after(ms, Happens::PortClosed { term: self.term, asked });
+                    }
                 }
                 Action::Open { link, request } => {
                     let key = (request.session, request.incarnation);

@@ -1,0 +1,50 @@
+//! Pools that play by themselves for an owner who watches them: they end when it is not heard of any more.
+//!
+//! ```text
+//! (opened as leased, or kept by its owner) -> kept --asked for again in time--> kept
+//!                                             kept --not heard of for the lease--> closing
+//! ```
+//!
+//! Nodes keep the lease of sessions that an owner steps. Of those that play by themselves only the coordinator hears of the
+//! owner; one that has just started hears of it with its next look.
+
+use std::time::Duration;
+
+use rollhouse_core::RunId;
+
+use crate::event::Actions;
+use crate::limits::ROLLOUT_LEASE;
+use crate::pool::Stage;
+use crate::{Asker, Cluster};
+
+impl Cluster {
+    /// Somebody asks for a pool as its owner does who still wants it.
+    pub(crate) fn keep(&mut self, now: Duration, asker: &Asker, id: RunId) {
+        let pool = self.pools.get(&id);
+        if pool.is_some_and(|pool| *pool.owner == *asker.owner && pool.is_live() && pool.plays_by_itself()) {
+            self.kept.insert(id, now);
+        }
+    }
+
+    /// Closes what is not wanted any more.
+    pub(crate) fn end_unkept(&mut self, now: Duration, out: &mut Actions) {
+        let over = self.kept.iter().filter(|(_, heard)| now.saturating_sub(**heard) >= ROLLOUT_LEASE);
+        let over: Vec<RunId> = over.map(|(&id, _)| id).collect();
+        for id in over {
+            self.kept.remove(&id);
+            let Some(pool) = self.pools.get_mut(&id) else { continue };
+            match pool.stage {
+                // Who asked for it waits for the answer: until it is given nothing else can be heard.
+                Stage::Opening => {
+                    self.kept.insert(id, now);
+                }
+                Stage::Open => {
+                    let lease = ROLLOUT_LEASE.as_secs();
+                    pool.failed(format!("closed: its owner was not heard of for {lease} s"));
+                    self.begin_to_close(now, id, None, out);
+                }
+                Stage::Closing { .. } | Stage::Ended { .. } => {}
+            }
+        }
+    }
+}

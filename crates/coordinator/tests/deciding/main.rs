@@ -1,0 +1,9 @@
+//! What the cluster decides, shown on the value itself: no sockets, no clock.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod keeping;
+mod replacing;
+mod revoking;
+mod stage;
+mod tenants;

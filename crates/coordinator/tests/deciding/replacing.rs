@@ -1,0 +1,124 @@
+//! Sessions get another place when their owner asks for one, and never have two.
+
+use std::time::Duration;
+
+use rollhouse_coordinator::{Event, LinkId, Reply};
+use rollhouse_wire::{RefusalCode, ReplaceSession};
+
+use crate::stage::{POOL, Stage, asked, asker, open_pool, register_of, spec};
+
+#[test]
+fn a_session_of_a_lost_node_gets_a_place_elsewhere_and_the_old_one_is_fenced() {
+    let mut stage = Stage::new(1, &["a", "b", "c"]);
+    let grants = stage.open_pool(6);
+    stage.lose("a", false);
+    let lost = grants.iter().find(|grant| grant.node == "a").unwrap();
+    let new = stage.replace(lost, 6).unwrap();
+    assert!(new.node != "a" && new.incarnation > lost.incarnation && new.secret != lost.secret);
+    assert_eq!((new.index, new.first_lane, new.lanes), (lost.index, lost.first_lane, lost.lanes));
+    // Asked again, with the placement that the owner knows, the answer is the same.
+    assert_eq!(stage.replace(lost, 6).unwrap(), new);
+    assert_eq!(stage.opened.iter().filter(|(_, incarnation)| *incarnation == new.incarnation).count(), 1);
+    // The old node comes back: what it has is closed.
+    stage.links.insert(LinkId(99), "a");
+    let ticket = stage.ticket();
+    let register = register_of("a", 1, spec().dynamics_hash);
+    stage.tell(Event::Register { link: LinkId(99), ticket, node: "a".to_owned(), register });
+    assert_eq!(stage.closed, [("a", lost.incarnation)]);
+}
+
+#[test]
+fn a_session_that_its_owner_misses_is_closed_where_it_was_before_it_is_placed_elsewhere() {
+    let mut stage = Stage::new(1, &["a", "b"]);
+    let grants = stage.open_pool(2);
+    let new = stage.replace(&grants[0], 2).unwrap();
+    assert_eq!(stage.closed, [(if grants[0].node == "a" { "a" } else { "b" }, grants[0].incarnation)]);
+    assert!(new.incarnation > grants[0].incarnation);
+}
+
+#[test]
+fn a_session_that_is_moved_stays_where_it_is_until_it_has_another_place() {
+    let mut stage = Stage::new(1, &["a", "b"]);
+    let grants = stage.open_pool(2);
+    let (here, there) = (grants[0].clone(), grants[1].node.clone());
+    let moving = ReplaceSession { moving: true, ..asked(&here, 2) };
+    stage.full = if there == "a" { vec!["a"] } else { vec!["b"] };
+    let refusal = stage.replace_as("ada", moving.clone()).unwrap_err();
+    assert_eq!(refusal.code, RefusalCode::Busy);
+    assert_eq!(stage.closed, []);
+    stage.full.clear();
+    let new = stage.replace_as("ada", moving).unwrap().grant;
+    assert_eq!(new.node, there);
+    assert_eq!(stage.closed.len(), 1, "now it is closed where it was");
+    assert_eq!(stage.closed[0].1, here.incarnation);
+}
+
+#[test]
+fn a_coordinator_that_has_just_started_places_by_the_owners_word_once_its_nodes_had_time_to_come_back() {
+    let mut before = Stage::new(1, &["a", "b"]);
+    let grants = before.open_pool(2);
+    let lost = grants.iter().find(|grant| grant.node == "a").unwrap();
+    let mut stage = Stage::new(2, &["b"]);
+    stage.now = Duration::from_secs(1);
+    assert_eq!(stage.replace(lost, 2).unwrap_err().code, RefusalCode::Busy);
+    stage.now = Duration::from_secs(6);
+    stage.beat(LinkId(1));
+    let new = stage.replace(lost, 2).unwrap();
+    assert_eq!((new.node.as_str(), new.incarnation.term), ("b", 2));
+}
+
+#[test]
+fn a_node_that_dies_while_it_opens_a_session_is_replaced_by_another_one() {
+    let mut stage = Stage::new(1, &["a", "b", "c"]);
+    let grants = stage.open_pool(3);
+    stage.lose("a", false);
+    let lost = grants.iter().find(|grant| grant.node == "a").unwrap().clone();
+    stage.full = vec!["b"];
+    assert_eq!(stage.replace(&lost, 3).unwrap().node, "c");
+    // No other place at all: later there may be one.
+    let mut stage = Stage::new(1, &["a", "b"]);
+    let grants = stage.open_pool(2);
+    stage.lose("a", false);
+    let lost = grants.iter().find(|grant| grant.node == "a").unwrap().clone();
+    stage.full = vec!["b"];
+    assert_eq!(stage.replace(&lost, 2).unwrap_err().code, RefusalCode::Busy);
+    stage.full.clear();
+    assert_eq!(stage.replace(&lost, 2).unwrap().node, "b");
+}
+
+#[test]
+fn a_pool_whose_only_session_ended_with_its_node_goes_on() {
+    let mut stage = Stage::new(1, &["a"]);
+    let grants = stage.open_pool(1);
+    stage.lose("a", true);
+    stage.join("b", 1);
+    let new = stage.replace(&grants[0], 1).unwrap();
+    assert_eq!(new.node, "b");
+    let ticket = stage.ticket();
+    let closed = stage.tell(Event::ClosePool { ticket, asker: asker("ada"), pool: POOL });
+    let Some(Reply::PoolClosed(status)) = closed else { panic!("{closed:?}") };
+    assert_eq!(status.done.steps, 10);
+    assert_eq!(stage.closed.last(), Some(&("b", new.incarnation)));
+}
+
+#[test]
+fn who_is_not_the_owner_or_asks_for_other_lanes_gets_no_place() {
+    let mut stage = Stage::new(1, &["a", "b"]);
+    let grants = stage.open_pool(2);
+    let good = asked(&grants[0], 2);
+    let code = |stage: &mut Stage, owner: &str, replace| stage.replace_as(owner, replace).unwrap_err().code;
+    assert_eq!(code(&mut stage, "eve", good.clone()), RefusalCode::Forbidden);
+    let wrong = [
+        ReplaceSession { lanes: 2, ..good.clone() },
+        ReplaceSession { index: 7, ..good.clone() },
+        ReplaceSession { first_lane: 1, ..good.clone() },
+        ReplaceSession { open: open_pool(3), ..good.clone() },
+        ReplaceSession { first_lane: u32::MAX, index: 9, ..good.clone() },
+    ];
+    for replace in wrong {
+        assert_eq!(code(&mut stage, "ada", replace), RefusalCode::BadRequest);
+    }
+    let ticket = stage.ticket();
+    stage.tell(Event::ClosePool { ticket, asker: asker("ada"), pool: POOL });
+    assert_eq!(code(&mut stage, "ada", good), RefusalCode::Stale);
+}
