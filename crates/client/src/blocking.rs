@@ -41,7 +41,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Connects to the coordinator and is admitted by it. Blocks for at most 5 s per address of the host.
+    /// Connects to the coordinator and is admitted by it. Blocks for as long as [`AsyncCluster::connect`] takes.
     ///
     /// # Errors
     /// See [`ConnectError`].
@@ -106,7 +106,15 @@ impl Cluster {
         self.run(self.inner.pool_status(pool))
     }
 
-    /// Ends a pool: its sessions are closed.
+    /// As [`AsyncCluster::keep_pool`].
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn keep_pool(&self, pool: RunId) -> Result<PoolStatus, RequestError> {
+        self.run(self.inner.keep_pool(pool))
+    }
+
+    /// As [`AsyncCluster::close_pool`].
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -120,6 +128,14 @@ impl Cluster {
     /// See [`RequestError`].
     pub fn drain(&self, node: impl Into<String>) -> Result<(), RequestError> {
         self.run(self.inner.drain(node))
+    }
+
+    /// Takes a request to drain back.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn undrain(&self, node: impl Into<String>) -> Result<(), RequestError> {
+        self.run(self.inner.undrain(node))
     }
 
     /// Has the coordinator read a segment of the store again and make anew what it keeps beside it; takes a second

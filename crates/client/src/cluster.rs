@@ -8,7 +8,7 @@ use rollhouse_core::{RunId, split_mix64};
 use rollhouse_wire::{
     CallError, CertificateFiles, CloseCode, ClosePool, ClusterStatus, Connection, DialError, Dialer, Done,
     Drain, Identity, NodeList, OpenPool, PoolOpened, PoolStatus, PoolStatusRequest, RefusalCode, Request,
-    SessionList, Settings, Trust,
+    SessionList, Settings, Trust, Undrain,
 };
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
@@ -37,6 +37,9 @@ pub struct ConnectOptions {
     /// that have mounted it elsewhere. A socket in it is believed whoever's process answers there, so that nobody
     /// else may write to it. Goes before `attach` in the connection string.
     pub attach: Option<PathBuf>,
+    /// How long connecting dials again a coordinator that does not answer or has no room for another connection.
+    /// Default [`DEFAULT_TIMEOUT`].
+    pub connect_timeout: Duration,
     /// How long a request may take, waits for a busy cluster included; also the first timeout of pools. Default
     /// [`DEFAULT_TIMEOUT`].
     pub timeout: Duration,
@@ -54,6 +57,7 @@ impl Default for ConnectOptions {
             settings: Settings::default(),
             transport: None,
             attach: None,
+            connect_timeout: DEFAULT_TIMEOUT,
             timeout: DEFAULT_TIMEOUT,
         }
     }
@@ -72,11 +76,14 @@ struct Shared {
     network: Network,
     transport: Transport,
     timeout: Duration,
+    /// How long a coordinator that is not there is waited for.
+    patience: Duration,
 }
 
 impl AsyncCluster {
-    /// Connects to the coordinator and is admitted by it. Takes at most [`Settings::handshake`] per address of
-    /// the host.
+    /// Connects to the coordinator and is admitted by it. A coordinator that does not answer is dialled again until
+    /// [`ConnectOptions::connect_timeout`] is over; the last attempt may take [`Settings::handshake`] per address of the
+    /// host longer.
     ///
     /// # Errors
     /// See [`ConnectError`].
@@ -84,6 +91,7 @@ impl AsyncCluster {
         let trust = options.ca.or_else(|| address.ca.clone()).ok_or(ConnectError::NoCa)?;
         let identity = Identity::load(trust, options.certificate).map_err(ConnectError::Identity)?;
         let program = concat!("rollhouse-client ", env!("CARGO_PKG_VERSION"));
+        let patience = options.settings.handshake;
         let dialer = Dialer::new(identity, options.settings, program);
         let bracket = address.host.contains(':');
         let (open, close) = if bracket { ("[", "]") } else { ("", "") };
@@ -96,9 +104,19 @@ impl AsyncCluster {
             ),
             transport: options.transport.or(address.transport).unwrap_or_default(),
             timeout: options.timeout,
+            patience,
         };
         let cluster = Self { shared: Arc::new(shared) };
-        cluster.coordinator().await.map_err(ConnectError::Dial)?;
+        let deadline = Instant::now() + options.connect_timeout;
+        let mut attempt = 0;
+        while let Err(error) = cluster.network().coordinator().await {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match dial_again(&error, attempt, left) {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => return Err(ConnectError::Dial(error)),
+            }
+            attempt += 1;
+        }
         Ok(cluster)
     }
 
@@ -162,10 +180,20 @@ impl AsyncCluster {
     /// # Errors
     /// See [`RequestError`].
     pub async fn pool_status(&self, pool: RunId) -> Result<PoolStatus, RequestError> {
-        self.request(&Request::PoolStatus(PoolStatusRequest { pool })).await
+        self.request(&Request::PoolStatus(PoolStatusRequest { pool, keep: false })).await
     }
 
-    /// Ends a pool: its sessions are closed.
+    /// How a pool that plays by itself is doing, and that it is still wanted: asked so once, it ends when it is not asked so
+    /// again within its lease, 30 s. Of other pools and those of others it only tells how they are doing.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub async fn keep_pool(&self, pool: RunId) -> Result<PoolStatus, RequestError> {
+        self.request(&Request::PoolStatus(PoolStatusRequest { pool, keep: true })).await
+    }
+
+    /// Ends a pool, whoever steps its lanes: its sessions are closed, open episodes end as `cancelled`. The owner of a pool
+    /// and admins may.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -179,6 +207,15 @@ impl AsyncCluster {
     /// See [`RequestError`].
     pub async fn drain(&self, node: impl Into<String>) -> Result<(), RequestError> {
         let Done {} = self.request(&Request::Drain(Drain { node: node.into() })).await?;
+        Ok(())
+    }
+
+    /// Takes a request to drain back: the node takes new sessions again, unless it has ended or is stopping.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub async fn undrain(&self, node: impl Into<String>) -> Result<(), RequestError> {
+        let Done {} = self.request(&Request::Undrain(Undrain { node: node.into() })).await?;
         Ok(())
     }
 
@@ -205,12 +242,21 @@ impl AsyncCluster {
         }
     }
 
-    /// The connection to the coordinator, dialled if there is none.
+    /// The connection to the coordinator, dialled if there is none. One whose port is closed may be about to start: it
+    /// is waited for as long as one that is silent.
     ///
     /// # Errors
     /// See [`DialError`].
     pub async fn coordinator(&self) -> Result<Connection, DialError> {
-        self.shared.network.coordinator().await
+        let until = Instant::now() + self.shared.patience;
+        loop {
+            match self.shared.network.coordinator().await {
+                Err(DialError::PortClosed { .. }) if Instant::now() + CLOSED_WAIT < until => {
+                    tokio::time::sleep(CLOSED_WAIT).await;
+                }
+                dialled => return dialled,
+            }
+        }
     }
 
     /// How long a request may take.
@@ -244,16 +290,35 @@ pub fn ask_again(error: &CallError, attempt: u32, left: Duration) -> Option<Dura
         CallError::Lost(_) if attempt < MAX_LOST => FIRST_WAIT,
         CallError::Refused(refusal) if refusal.code == RefusalCode::Busy => {
             let base = FIRST_WAIT.saturating_mul(1 << attempt.min(8)).min(LONGEST_WAIT);
-            let base = base.max(Duration::from_millis(refusal.retry_after_ms.unwrap_or(0)));
-            // The last digits of the clock are as good as random; callers are not to come back together.
-            let jitter = split_mix64(left.as_nanos() as u64) % (base.as_nanos() as u64 / 2).max(1);
-            base + Duration::from_nanos(jitter)
+            with_jitter(base.max(Duration::from_millis(refusal.retry_after_ms.unwrap_or(0))), left)
         }
         _ => return None,
     };
     (wait < left).then_some(wait)
 }
 
+/// After how long to dial again a coordinator that could not be reached for the `attempt`-th time (from 0); `None` when
+/// that makes no sense, or when there is less time `left` than that. Pure; the jitter comes from `left`.
+fn dial_again(error: &DialError, attempt: u32, left: Duration) -> Option<Duration> {
+    let wait = with_jitter(FIRST_WAIT.saturating_mul(1 << attempt.min(8)).min(LONGEST_WAIT), left);
+    (error.is_transient() && wait < left).then_some(wait)
+}
+
+/// Up to half as much again. The last digits of the clock are as good as random; callers are not to come back together.
+fn with_jitter(base: Duration, left: Duration) -> Duration {
+    let half = (base.as_nanos() as u64 / 2).max(1);
+    base + Duration::from_nanos(split_mix64(left.as_nanos() as u64) % half)
+}
+
+/// The pool or run whose id reads so, as it is printed: 32 hexadecimal digits, with hyphens or without.
+pub fn run_named(text: &str) -> Option<RunId> {
+    let digits: String = text.chars().filter(|c| *c != '-').collect();
+    let is_id = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_id.then(|| u128::from_str_radix(&digits, 16).ok()).flatten().map(RunId::from_u128)
+}
+
+/// When a coordinator whose port is closed is dialled again.
+const CLOSED_WAIT: Duration = Duration::from_millis(100);
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// A coordinator that loses connections again and again is given up after so many.
@@ -276,6 +341,30 @@ mod tests {
         assert_eq!(ask_again(&busy, 0, Duration::from_millis(100)), None);
         for code in [RefusalCode::NotFound, RefusalCode::Quota, RefusalCode::Forbidden] {
             assert_eq!(ask_again(&CallError::Refused(Refusal::new(code, "no")), 0, left), None);
+        }
+    }
+
+    #[test]
+    fn who_cannot_be_reached_is_dialled_again_until_the_timeout_and_who_refuses_is_not() {
+        let silent = DialError::NoAddress("nowhere".to_owned());
+        let mut left = Duration::from_secs(60);
+        let mut attempts = 0;
+        while let Some(wait) = dial_again(&silent, attempts, left) {
+            assert!(wait <= LONGEST_WAIT * 3 / 2, "{wait:?}");
+            (left, attempts) = (left - wait, attempts + 1);
+        }
+        assert!(left < LONGEST_WAIT * 3 / 2 && attempts > 20, "{left:?} left after {attempts} attempts");
+        let refused = DialError::Refused(Refusal::new(RefusalCode::Unauthenticated, "the token was revoked"));
+        assert_eq!(dial_again(&refused, 0, Duration::from_secs(60)), None);
+    }
+
+    #[test]
+    fn a_run_is_named_by_what_it_prints_and_by_nothing_else() {
+        let run = RunId::generate();
+        assert_eq!(run_named(&run.to_string()), Some(run));
+        assert_eq!(run_named(&run.to_string().replace('-', "")), Some(run));
+        for text in ["", "k3f9q2tz", "+1234567890123456789012345678901", &"0".repeat(33), "0x00"] {
+            assert_eq!(run_named(text), None, "{text}");
         }
     }
 

@@ -197,7 +197,6 @@ impl AsyncPool {
         let parts = sessions.iter_mut().zip(commanders).zip(asked).zip(&mut results);
         let parts = parts.map(|(((site, commander), asked), slot)| {
             Box::pin(async move {
-                let node = site.session.grant().node.clone();
                 *slot = Some(match (site.session.gone(), asked.is_empty()) {
                     (_, true) => Ok(Vec::new()),
                     (Some(gone), _) => Err(MethodError::Gone { reason: gone.reason.clone() }),
@@ -207,7 +206,7 @@ impl AsyncPool {
                     (None, _) => {
                         let answers = commander.ask::<M, P>(network, pool, &mut site.session, &asked);
                         let answers = tokio::time::timeout_at(clock.deadline, answers).await;
-                        answers.unwrap_or(Err(MethodError::TimedOut { after, node }))
+                        answers.unwrap_or_else(|_| Err(MethodError::TimedOut(site.session.unanswered(after))))
                     }
                 });
             }) as Part<'_>

@@ -86,12 +86,7 @@ pub enum StepError {
         refusal: Refusal,
     },
     /// Not all answers came in time. The pool has to be reset.
-    TimedOut {
-        /// How long was waited.
-        after: Duration,
-        /// A node that has not answered.
-        node: String,
-    },
+    TimedOut(Unanswered),
     /// Every session of the pool is gone.
     AllLost {
         /// Why the first of them is.
@@ -99,6 +94,19 @@ pub enum StepError {
     },
     /// The caller wanted to be let out. The pool has to be reset; in first-done mode the lanes stay outstanding.
     Interrupted,
+}
+
+/// A node that did not answer in time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unanswered {
+    /// How long was waited.
+    pub after: Duration,
+    /// Its name.
+    pub node: String,
+    /// Where it was dialled.
+    pub address: String,
+    /// What the last attempt to reach it came to, or what it refused last.
+    pub last: Option<String>,
 }
 
 /// Why something that was asked of lanes between two steps has no answer.
@@ -142,12 +150,7 @@ pub enum MethodError {
         what: String,
     },
     /// Not all answers came in time; what was asked may or may not have been done.
-    TimedOut {
-        /// How long was waited.
-        after: Duration,
-        /// A node that has not answered.
-        node: String,
-    },
+    TimedOut(Unanswered),
     /// The caller wanted to be let out; what was asked may or may not have been done.
     Interrupted,
 }
@@ -180,7 +183,7 @@ impl From<MethodError> for StepError {
         match error {
             MethodError::Lanes(CommandError::Step(error)) => Self::Rules(error),
             MethodError::Refused { node, refusal } => Self::Refused { node, refusal },
-            MethodError::TimedOut { after, node } => Self::TimedOut { after, node },
+            MethodError::TimedOut(unanswered) => Self::TimedOut(unanswered),
             MethodError::Gone { reason } => Self::AllLost { reason },
             MethodError::Interrupted => Self::Interrupted,
             other => {
@@ -274,18 +277,23 @@ impl std::error::Error for OpenError {
     }
 }
 
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { after, node, address, last } = self;
+        write!(f, "node {node} at {address} did not answer within {} s", after.as_secs_f64())?;
+        match last {
+            Some(last) => write!(f, ", last: {last}"),
+            None => Ok(()),
+        }
+    }
+}
+
 impl fmt::Display for StepError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rules(error) => error.fmt(f),
             Self::Refused { node, refusal } => write!(f, "node {node} refused: {refusal}"),
-            Self::TimedOut { after, node } => {
-                write!(
-                    f,
-                    "node {node} did not answer within {} s; reset the pool to go on",
-                    after.as_secs_f64()
-                )
-            }
+            Self::TimedOut(unanswered) => write!(f, "{unanswered}; reset the pool to go on"),
             Self::AllLost { reason } => write!(f, "all lanes of the pool are lost: {reason}"),
             Self::Interrupted => f.write_str("interrupted"),
         }
@@ -315,9 +323,7 @@ impl fmt::Display for MethodError {
             }
             Self::TooLong(fault) => fault.fmt(f),
             Self::Answer { what } => f.write_str(what),
-            Self::TimedOut { after, node } => {
-                write!(f, "node {node} did not answer within {} s", after.as_secs_f64())
-            }
+            Self::TimedOut(unanswered) => unanswered.fmt(f),
             Self::Interrupted => f.write_str("interrupted"),
         }
     }

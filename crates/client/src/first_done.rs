@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rollhouse_arena::Frame;
+use rollhouse_arena::{AttachedArena, Frame, LaneRow};
 use rollhouse_core::{ColumnData, ColumnRef, DType};
 use rollhouse_engine::{BadAction, MAX_SUB_BATCHES, Received, StepError as Rules};
 use rollhouse_wire::{
@@ -328,7 +328,7 @@ impl Hall<'_> {
                 return;
             }
             Err(Trouble::Refused(refusal)) => StepError::Refused { node: node(), refusal },
-            Err(Trouble::TimedOut) => StepError::TimedOut { after: PATIENCE, node: node() },
+            Err(Trouble::TimedOut) => StepError::TimedOut(site.session.unanswered(PATIENCE)),
         };
         // One at a time is told; the lanes of another one are told with it.
         match &mut ready.refused {
@@ -347,7 +347,7 @@ impl Hall<'_> {
         let lanes = site.session.lanes().len();
         if let Some(link) = site.session.memory() {
             let first = site.session.lanes().start as u32;
-            let rows = self.rows_in(link.arena().lane_rows(), &task.lanes, first);
+            let rows = self.rows_in(link.arena(), &task.lanes, first);
             let notes = link.notes_of(&task.lanes)?;
             let mut rows = sound(rows, self.bools)?;
             self.keep(site, task, &mut rows, &notes);
@@ -397,33 +397,31 @@ impl Hall<'_> {
         }
     }
 
-    /// The rows of some lanes of a frame.
-    fn rows_in(&self, frame: Frame<'_>, lanes: &[u32], first: u32) -> Received {
-        let pick = |spec: &rollhouse_core::ColumnSpec, all: ColumnRef<'_>| {
-            let elements = spec.elements();
+    /// The rows of lanes that were received through memory.
+    fn rows_in(&self, arena: &AttachedArena, lanes: &[u32], first: u32) -> Received {
+        let received = || lanes.iter().map(|&lane| arena.lane_row(lane));
+        let pick = |spec: &rollhouse_core::ColumnSpec, of: &dyn for<'a> Fn(LaneRow<'a>) -> ColumnRef<'a>| {
             let mut rows = ColumnData::zeros(spec.dtype, 0);
-            for &lane in lanes {
-                let lane = lane as usize;
-                let appended = rows.extend(all.slice(lane * elements, (lane + 1) * elements));
-                debug_assert!(appended, "the frame has the layout's types");
+            for row in received() {
+                let appended = rows.extend(of(row));
+                debug_assert!(appended, "the memory has the layout's types");
             }
             rows
         };
         let obs = self.layout.obs.iter().enumerate();
         let infos = self.layout.infos.iter().enumerate();
-        let flags = |flags: &[u8]| lanes.iter().map(|&lane| flags[lane as usize]).collect();
         Received {
             lanes: lanes.iter().map(|lane| first + lane).collect(),
-            obs: obs.clone().map(|(column, spec)| pick(spec, frame.obs(column))).collect(),
-            infos: infos.map(|(column, spec)| pick(spec, frame.info(column))).collect(),
+            obs: obs.clone().map(|(column, spec)| pick(spec, &|row| row.obs(column))).collect(),
+            infos: infos.map(|(column, spec)| pick(spec, &|row| row.info(column))).collect(),
             final_obs: match self.same_step {
-                true => obs.map(|(column, spec)| pick(spec, frame.final_obs(column))).collect(),
+                true => obs.map(|(column, spec)| pick(spec, &|row| row.final_obs(column))).collect(),
                 false => Vec::new(),
             },
-            rewards: lanes.iter().map(|&lane| frame.rewards()[lane as usize]).collect(),
-            terminated: flags(frame.terminated()),
-            truncated: flags(frame.truncated()),
-            reset: flags(frame.reset()),
+            rewards: received().map(|row| row.reward()).collect(),
+            terminated: received().map(|row| row.terminated()).collect(),
+            truncated: received().map(|row| row.truncated()).collect(),
+            reset: received().map(|row| row.reset()).collect(),
         }
     }
 

@@ -41,6 +41,10 @@ impl<'a> Inquiry<'a> {
         let mut silence = Silence::new(Duration::ZERO, self.heard());
         loop {
             alarm.until(start + silence.look_at()).await;
+            // A node that is inside a long step is sent nothing, and its port not asked about otherwise.
+            if let Some(connection) = &self.connection {
+                connection.doubt();
+            }
             if silence.look(start.elapsed(), self.heard()) {
                 if let Some(cause) = Box::pin(self.ask()).await {
                     return cause;
@@ -58,7 +62,7 @@ impl<'a> Inquiry<'a> {
 
     /// Why the session is gone; `None` if it is not, or the coordinator does not say.
     async fn ask(&self) -> Option<EndCause> {
-        let request = Request::PoolStatus(PoolStatusRequest { pool: self.pool });
+        let request = Request::PoolStatus(PoolStatusRequest { pool: self.pool, keep: false });
         let asked = async {
             let connection = self.network.coordinator().await.ok()?;
             connection.call::<PoolStatus>(&request, INQUIRY_DEADLINE).await.ok()

@@ -45,8 +45,8 @@ mod transport;
 
 pub use address::{Address, AddressError, DEFAULT_PORT, trust_of};
 pub use blocking::{Cluster, Look, Pool};
-pub use cluster::{AsyncCluster, ConnectOptions, DEFAULT_TIMEOUT, ask_again};
-pub use error::{ConnectError, MethodError, OpenError, RequestError, StepError};
+pub use cluster::{AsyncCluster, ConnectOptions, DEFAULT_TIMEOUT, ask_again, run_named};
+pub use error::{ConnectError, MethodError, OpenError, RequestError, StepError, Unanswered};
 pub use log::{Keep, PastReader, SessionLog, Shown};
 pub use numbering::Numbering;
 pub use pool::{AsyncPool, PoolRequest};

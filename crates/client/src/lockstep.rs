@@ -225,7 +225,8 @@ impl AsyncPool {
             self.leave_lost_memory();
             return None;
         };
-        let answer = site.session.answer(cluster.network(), clock);
+        // Its process is one of this machine, whose end its socket tells.
+        let answer = site.session.answer(cluster.network(), clock, false);
         let Some(answer) = alarm.within(clock.deadline, answer).await else {
             return Some(Err(self.timed_out()));
         };
@@ -257,8 +258,7 @@ impl AsyncPool {
                     error.get_or_insert(StepError::Refused { node, refusal });
                 }
                 Some(Err(Trouble::TimedOut)) => {
-                    let (after, node) = (self.timeout, session.grant().node.clone());
-                    error.get_or_insert(StepError::TimedOut { after, node });
+                    error.get_or_insert(StepError::TimedOut(session.unanswered(self.timeout)));
                 }
             }
         }
@@ -279,8 +279,11 @@ impl AsyncPool {
 
     pub(crate) fn timed_out(&self) -> StepError {
         let waiting = self.sessions.iter().find(|site| site.session.is_busy());
-        let node = waiting.map_or_else(String::new, |site| site.session.grant().node.clone());
-        StepError::TimedOut { after: self.timeout, node }
+        let first = waiting.or(self.sessions.first());
+        match first {
+            Some(site) => StepError::TimedOut(site.session.unanswered(self.timeout)),
+            None => StepError::AllLost { reason: "the pool has no session".to_owned() },
+        }
     }
 }
 

@@ -1,9 +1,11 @@
 //! Connections to the coordinator and to nodes, one each, shared by all pools.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
-use rollhouse_wire::{Connection, DialError, Dialer, Expected, Grant};
+use rollhouse_wire::{CloseCode, Connection, DialError, Dialer, Expected, Grant};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
@@ -18,6 +20,9 @@ pub(crate) struct Network {
     coordinator: AsyncMutex<Option<Connection>>,
     attach: AttachPlaces,
     nodes: Mutex<HashMap<String, Arc<Node>>>,
+    began: Instant,
+    /// When nodes' certificates were last looked at, since it began.
+    looked_ms: AtomicU64,
 }
 
 /// A node as far as it was needed.
@@ -43,7 +48,8 @@ impl Network {
         attach: AttachPlaces,
     ) -> Self {
         let (coordinator, nodes) = (AsyncMutex::default(), Mutex::default());
-        Self { dialer, host_port, token, coordinator, attach, nodes }
+        let (began, looked_ms) = (Instant::now(), AtomicU64::default());
+        Self { dialer, host_port, token, coordinator, attach, nodes, began, looked_ms }
     }
 
     /// Where attach sockets are looked for.
@@ -59,9 +65,7 @@ impl Network {
     /// The connection to the coordinator, dialled if there is none. Cancellation-safe.
     pub(crate) async fn coordinator(&self) -> Result<Connection, DialError> {
         let mut slot = self.coordinator.lock().await;
-        if let Some(connection) = &*slot
-            && connection.lost().is_none()
-        {
+        if let Some(connection) = slot.as_ref().filter(|connection| is_good(connection)) {
             return Ok(connection.clone());
         }
         *slot = None;
@@ -82,9 +86,7 @@ impl Network {
             Arc::clone(nodes.entry(grant.address.clone()).or_default())
         };
         let mut link = node.link.lock().await;
-        if let Some(connection) = &link.connection
-            && connection.lost().is_none()
-        {
+        if let Some(connection) = link.connection.as_ref().filter(|connection| is_good(connection)) {
             return Ok(connection.clone());
         }
         link.connection = None;
@@ -106,6 +108,22 @@ impl Network {
         }
     }
 
+    /// Ends connections to nodes whose certificates do not hold any more, at most every [`LOOK_EVERY`]: sessions find
+    /// that their streams are gone, and go on elsewhere.
+    pub(crate) fn look_at_nodes(&self) {
+        let now = self.began.elapsed();
+        let looked = Duration::from_millis(self.looked_ms.load(Ordering::Relaxed));
+        if now.saturating_sub(looked) < LOOK_EVERY {
+            return;
+        }
+        // 584 million years of milliseconds.
+        self.looked_ms.store(now.as_millis() as u64, Ordering::Relaxed);
+        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        for link in nodes.values().filter_map(|node| node.link.try_lock().ok()) {
+            let _good = link.connection.as_ref().is_none_or(is_good);
+        }
+    }
+
     /// Forgets nodes that are not connected any more; called when pools are opened, so that the list stays as
     /// long as the cluster is large.
     pub(crate) fn tidy(&self) {
@@ -116,3 +134,15 @@ impl Network {
         });
     }
 }
+
+/// Whether a connection is there and its peer still to be believed; one whose peer is not is closed.
+fn is_good(connection: &Connection) -> bool {
+    if connection.lost().is_some() {
+        return false;
+    }
+    let checked = connection.certificate().map_or(Ok(()), |shown| shown.certify(SystemTime::now()).map(drop));
+    checked.inspect_err(|why| connection.close(CloseCode::Refused, &why.to_string())).is_ok()
+}
+
+/// How soon it is noticed that a node is no longer to be believed.
+const LOOK_EVERY: Duration = Duration::from_millis(500);

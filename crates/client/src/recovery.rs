@@ -16,8 +16,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use rollhouse_core::{EnvSpec, Interruption, Outcome};
 use rollhouse_wire::{
-    CallError, FrameHeader, FrameKind, Grant, LostLane, Notes, OpenPool, RecordRule, Refusal, RefusalCode,
-    ReplaceSession, Request, SessionReplaced,
+    CallError, DialError, FrameHeader, FrameKind, Grant, LostLane, Notes, OpenPool, RecordRule, Refusal,
+    RefusalCode, ReplaceSession, Request, SessionReplaced,
 };
 use tokio::time::Instant;
 
@@ -268,7 +268,10 @@ impl Site {
             }
             let answered = match self.session.gone() {
                 Some(_) => Err(Trouble::Gone),
-                None => self.session.answer(way.cluster.network(), way.clock).await,
+                None => {
+                    let resumes = self.resumes(way.recipe);
+                    self.session.answer(way.cluster.network(), way.clock, resumes).await
+                }
             };
             match answered {
                 Err(Trouble::Gone) if self.resumes(way.recipe) => {
@@ -293,7 +296,8 @@ impl Site {
                 let part = FrameBody { kind: FrameKind::Resume, columns, sidecar: Bytes::new() };
                 self.session.tell(part, way.clock, way.seed);
             }
-            let header = self.session.answer(way.cluster.network(), way.clock).await?;
+            let resumes = self.resumes(way.recipe);
+            let header = self.session.answer(way.cluster.network(), way.clock, resumes).await?;
             if header.kind != FrameKind::Resumed {
                 let what = format!("a frame of kind {:?} was not asked for", header.kind);
                 return Err(self.session.distrust(&what));
@@ -422,6 +426,7 @@ impl AsyncPool {
     /// What comes before a request: lanes that were shown as lost begin anew elsewhere, and sessions leave nodes that
     /// go away. Takes a moment, unless a node is being waited for.
     pub(crate) async fn settle_sessions(&mut self, clock: Clock) {
+        self.cluster.network().look_at_nodes();
         self.leave_lost_memory();
         if self.in_place && self.sessions.iter().any(|site| site.can_leave(&self.recipe)) {
             self.leave_memory();
@@ -464,7 +469,13 @@ impl AsyncPool {
 
 async fn ask_for_place(way: &Way<'_>, request: &Request) -> Result<SessionReplaced, NoPlace> {
     let ask = async {
-        let connection = way.cluster.coordinator().await.map_err(|_| NoPlace::Busy(COORDINATOR_AWAY))?;
+        let connection = way.cluster.network().coordinator().await.map_err(|error| match error {
+            // Nobody is admitted by being patient.
+            DialError::Refused(refusal) if !refusal.code.is_transient() => {
+                NoPlace::Never(refusal.to_string())
+            }
+            _ => NoPlace::Busy(COORDINATOR_AWAY),
+        })?;
         connection.call::<SessionReplaced>(request, PLACE_WITHIN).await.map_err(|error| match error {
             CallError::Refused(refusal) => match refusal.code {
                 RefusalCode::Busy | RefusalCode::Draining => {

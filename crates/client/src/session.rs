@@ -8,12 +8,13 @@ use bytes::Bytes;
 use rollhouse_core::{Interruption, Outcome, RunId};
 use rollhouse_wire::{
     Attach, AttachCallError, AttachMemory, Attached, CallError, CloseCode, ColumnBuffer, Connection,
-    EndCause, FrameHeader, FrameKind, FrameReader, FrameWriter, Grant, Notes, Refusal, RefusalCode,
-    SessionId, VERSION, control,
+    ConnectionLost, DialError, EndCause, FrameHeader, FrameKind, FrameReader, FrameWriter, Grant, Notes,
+    Refusal, RefusalCode, SessionId, VERSION, control,
 };
 use tokio::time::Instant;
 
 use crate::alarm::Alarm;
+use crate::error::Unanswered;
 use crate::inquiry::Inquiry;
 use crate::memory_link::{LinkError, MemoryAnswer, MemoryLink, NoAnswer, Shape};
 use crate::network::Network;
@@ -52,8 +53,14 @@ pub(crate) struct Session {
     ended: Option<EndCause>,
     /// Whether its answers say what a log needs, as of the last attachment.
     logs: bool,
+    /// Whether its lanes are resumed elsewhere if its node is lost, as of the request under way.
+    resumes: bool,
+    /// Nobody listened at its node's port any more when that was tried last.
+    port_closed: bool,
     numbering: Numbering,
     pending: Option<Pending>,
+    /// What the last attempt to reach its node came to, or what that refused last, since it last answered.
+    trouble: Option<String>,
     /// When to look whether the node is silent.
     alarm: Alarm,
 }
@@ -141,8 +148,11 @@ impl Session {
             gone: None,
             ended: None,
             logs: false,
+            resumes: false,
+            port_closed: false,
             numbering: Numbering::default(),
             pending: None,
+            trouble: None,
             alarm: Alarm::default(),
         }
     }
@@ -224,6 +234,12 @@ impl Session {
         self.stream.as_ref().map(|stream| &stream.connection)
     }
 
+    /// That its node has not answered for so long, and what is known of why.
+    pub(crate) fn unanswered(&self, after: Duration) -> Unanswered {
+        let Grant { node, address, .. } = &self.grant;
+        Unanswered { after, node: node.clone(), address: address.clone(), last: self.trouble.clone() }
+    }
+
     /// Whether its answers say what a log needs.
     pub(crate) const fn logs(&self) -> bool {
         self.logs
@@ -264,9 +280,15 @@ impl Session {
     }
 
     /// Carries the request out that was made: its answer's header once the whole answer is in
-    /// [`Session::columns`] and [`Session::notes`]. Cancellation-safe: the next call goes on where this one was
-    /// dropped.
-    pub(crate) async fn answer(&mut self, network: &Network, clock: Clock) -> Result<FrameHeader, Trouble> {
+    /// [`Session::columns`] and [`Session::notes`]. If the lanes are resumed elsewhere when their node is lost, a word
+    /// of the node's host is enough for that. Cancellation-safe: the next call goes on where this one was dropped.
+    pub(crate) async fn answer(
+        &mut self,
+        network: &Network,
+        clock: Clock,
+        resumes: bool,
+    ) -> Result<FrameHeader, Trouble> {
+        self.resumes = resumes;
         loop {
             let Some(pending) = &self.pending else { return Err(self.give_up(GiveUp::NodeLost)) };
             let next = pending.next;
@@ -292,6 +314,7 @@ impl Session {
             pending.written = false;
             if let (RetryAction::Finish, Some(header)) = (pending.next, header) {
                 self.pending = None;
+                self.trouble = None;
                 self.numbering.answered();
                 return Ok(header);
             }
@@ -391,21 +414,16 @@ impl Session {
         }
         let header = match stream.exchange(number).await {
             Ok(header) => header,
-            Err(fault) => {
-                self.fail(fault);
-                return Err(RetryEvent::Lost);
-            }
+            Err(fault) => return Err(self.fail(fault)),
         };
         if header.kind != FrameKind::Refused {
             return Ok(header);
         }
         let refusal: Refusal = match control::decode(stream.reader.sidecar()) {
             Ok(refusal) => refusal,
-            Err(error) => {
-                self.fail(Some(error.to_string()));
-                return Err(RetryEvent::Lost);
-            }
+            Err(error) => return Err(self.fail(Some(error.to_string()))),
         };
+        self.trouble = Some(refusal.to_string());
         let event = RetryEvent::Refused {
             code: refusal.code,
             retry_after: refusal.retry_after_ms.map(Duration::from_millis),
@@ -453,6 +471,7 @@ impl Session {
             MemoryAnswer::Refused(refusal) => {
                 let retry_after = refusal.retry_after_ms.map(Duration::from_millis);
                 let event = RetryEvent::Refused { code: refusal.code, retry_after };
+                self.trouble = Some(refusal.to_string());
                 pending.refusal = Some(refusal);
                 self.numbering.answered();
                 Err(event)
@@ -461,10 +480,25 @@ impl Session {
     }
 
     /// The stream is of no use any more; with what the node did wrong, if it did.
-    fn fail(&mut self, fault: Option<String>) {
-        if let (Some(stream), Some(what)) = (self.stream.take(), fault) {
-            stream.connection.close(CloseCode::Malformed, &what);
+    fn fail(&mut self, fault: Option<String>) -> RetryEvent {
+        let Some(Stream { connection, .. }) = self.stream.take() else { return RetryEvent::Lost };
+        if let Some(what) = fault {
+            connection.close(CloseCode::Malformed, &what);
         }
+        self.lost_by(&connection, RetryEvent::Lost)
+    }
+
+    /// What has happened when something failed that needed that connection: `otherwise`, if not more is known.
+    fn lost_by(&mut self, connection: &Connection, otherwise: RetryEvent) -> RetryEvent {
+        match connection.lost() {
+            Some(ConnectionLost::PortClosed) => self.nobody_listens(),
+            _ => otherwise,
+        }
+    }
+
+    fn nobody_listens(&mut self) -> RetryEvent {
+        self.port_closed = true;
+        RetryEvent::PortClosed { resumes: self.resumes }
     }
 
     async fn attach(&mut self, network: &Network) -> RetryEvent {
@@ -512,6 +546,7 @@ impl Session {
         if refusal.ended.is_some() {
             self.ended = refusal.ended;
         }
+        self.trouble = Some(refusal.to_string());
         if let Some(pending) = &mut self.pending {
             pending.refusal = Some(refusal.clone());
         }
@@ -520,12 +555,23 @@ impl Session {
     }
 
     async fn attach_stream(&mut self, network: &Network) -> RetryEvent {
-        let Ok(connection) = network.node(&self.grant).await else { return RetryEvent::Unreachable };
+        let connection = match network.node(&self.grant).await {
+            Ok(connection) => connection,
+            Err(error) => {
+                self.trouble = Some(error.to_string());
+                return match &*error {
+                    DialError::PortClosed { .. } => self.nobody_listens(),
+                    _ => RetryEvent::Unreachable,
+                };
+            }
+        };
+        self.port_closed = false;
         let Grant { index, incarnation, secret, .. } = self.grant;
         let attach = Attach { pool: self.pool, index, incarnation, secret, log: true };
         match tokio::time::timeout(ATTACH_DEADLINE, connection.attach(attach, self.max_columns)).await {
             Ok(Ok((attached, reader, writer))) if attached.lanes == self.grant.lanes => {
                 self.transport = Transport::Quic;
+                self.trouble = None;
                 self.stream = Some(Stream { connection, reader, writer });
                 self.logs = attached.logs;
                 RetryEvent::Attached { last: attached.last }
@@ -538,12 +584,20 @@ impl Session {
                 let retry_after = refusal.retry_after_ms.map(Duration::from_millis);
                 let event = RetryEvent::AttachRefused { code: refusal.code, retry_after };
                 self.ended = refusal.ended;
+                self.trouble = Some(refusal.to_string());
                 if let Some(pending) = &mut self.pending {
                     pending.refusal = Some(refusal);
                 }
                 event
             }
-            Ok(Err(_)) | Err(_) => RetryEvent::Unreachable,
+            Ok(Err(error)) => {
+                self.trouble = Some(error.to_string());
+                self.lost_by(&connection, RetryEvent::Unreachable)
+            }
+            Err(_) => {
+                self.trouble = Some(format!("nothing within {} s", ATTACH_DEADLINE.as_secs()));
+                self.lost_by(&connection, RetryEvent::Unreachable)
+            }
         }
     }
 
@@ -567,6 +621,7 @@ impl Session {
                     (None, Some(refusal)) => {
                         format!("node {node} does not have session {id} any more: {refusal}")
                     }
+                    (None, None) if self.port_closed => format!("nobody listens at the port of node {node}"),
                     (None, None) => format!("node {node} was not heard of for {} s", self.lease.as_secs()),
                 };
                 let outcome = self.ended.map_or(Interruption::NodeLost, EndCause::interruption);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rollhouse_wire::control::ControlError;
 use rollhouse_wire::{
-    CallError, Connection, RefusalCode, Request, StoreData, StoreList, StoreListing, StoreRead, StoreRepair,
-    StoreRepaired,
+    CallError, Connection, RefusalCode, Request, StoreData, StoreEpisodes, StoreList, StoreListing,
+    StoreQuery, StoreRead, StoreRepair, StoreRepaired, StoreStats,
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -25,6 +25,25 @@ impl StoreReader for Cluster {
     fn read(&self, path: &str, offset: u64, bytes: u32) -> io::Result<(Vec<u8>, u64)> {
         let read = StoreRead { path: path.to_owned(), offset, bytes };
         self.run(self.inner().read_store(read)).map_err(as_io)
+    }
+}
+
+impl Cluster {
+    /// A page of the episodes of the store that a query asks for; the coordinator looks for them. Blocks until it has
+    /// answered.
+    ///
+    /// # Errors
+    /// See [`RequestError`]. A coordinator that is older than this request refuses it as unsupported.
+    pub fn query_store(&self, query: &StoreQuery) -> Result<StoreEpisodes, RequestError> {
+        self.request(&Request::StoreQuery(query.clone()))
+    }
+
+    /// What the store holds, added up by the coordinator. Blocks until it has answered.
+    ///
+    /// # Errors
+    /// As [`Cluster::query_store`].
+    pub fn store_stats(&self) -> Result<StoreStats, RequestError> {
+        self.request(&Request::StoreStats)
     }
 }
 
@@ -72,7 +91,10 @@ async fn fetch(connection: &Connection, request: &Request, most: u32) -> Result<
     let StoreData { bytes, file_bytes } = call.answer().await?;
     if bytes > most {
         // Nothing is allocated for more than was asked for.
-        return Err(CallError::Malformed(ControlError::TooLong { bytes: bytes as usize }));
+        return Err(CallError::Malformed(ControlError::TooLong {
+            bytes: bytes as usize,
+            most: most as usize,
+        }));
     }
     let mut data = vec![0; bytes as usize];
     call.receive.read_exact(&mut data).await?;

@@ -272,7 +272,7 @@ fn a_node_that_does_not_answer_is_waited_for_until_the_timeout_and_a_reset_goes_
     double.fail(1, [Fault::Hang]);
     pool.set_timeout(Duration::from_millis(50));
     let error = pool.step().unwrap_err();
-    assert!(matches!(&error, StepError::TimedOut { node, .. } if node == "node-1"), "{error}");
+    assert!(matches!(&error, StepError::TimedOut(by) if by.node == "node-1"), "{error}");
     assert!(matches!(pool.step().unwrap_err(), StepError::Rules(Rules::NotReset)));
 }
 

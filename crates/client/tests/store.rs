@@ -161,6 +161,7 @@ impl World {
                 self.nodes[at].spool.take_away(number).unwrap();
                 self.nodes[at].tell(self.now, ShipEvent::TakenAway { number, episodes: None });
             }
+            ShipAction::SetAside { number } => panic!("segment {number} is set aside"),
             ShipAction::Hold(held) => panic!("held: {held}"),
         }
     }

@@ -536,6 +536,8 @@ fn pool_status() -> PoolStatus {
         failures: Vec::new(),
         done: SessionCounts::default(),
         shipped: true,
+        settled: true,
+        set_aside: 0,
     }
 }
 

@@ -53,6 +53,7 @@ impl Nodes {
         std::fs::create_dir_all(&folder).unwrap();
         let authority = CertificateAuthority::create(&folder, DAY).unwrap();
         let coordinator = Coordinator::start(CoordinatorConfig {
+            least_term: 0,
             data: folder.join("coordinator"),
             listen: ([127, 0, 0, 1], 0).into(),
             identity: identity(&folder, &authority, Role::Coordinator, "main"),
