@@ -31,11 +31,15 @@ pub enum Bug {
     TakesAnyAnswer,
     /// Lanes that go on elsewhere are not told what they did.
     ForgetsPast,
+    /// The coordinator takes who asks for the owner of what he asks for.
+    MistakesOwners,
+    /// When a token is revoked, the pools of all owners are closed.
+    RevokesEverybody,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::StoreAcknowledgesBeforeSync,
         Self::StoreForgetsToSyncNames,
         Self::SpoolAcknowledgesBeforeSync,
@@ -50,5 +54,7 @@ impl Bug {
         Self::LosesLanes,
         Self::TakesAnyAnswer,
         Self::ForgetsPast,
+        Self::MistakesOwners,
+        Self::RevokesEverybody,
     ];
 }

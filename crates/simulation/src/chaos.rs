@@ -6,7 +6,7 @@ use rollhouse_core::split_mix64;
 use rollhouse_replay::testing::Faults as DiskFaults;
 
 use crate::bug::Bug;
-use crate::connection::Conn;
+use crate::connection::{Conn, DOUBTED_WITHIN};
 use crate::coordinator::store_dir;
 use crate::fault::Fault;
 use crate::network::{IDLE, Site};
@@ -21,17 +21,21 @@ impl World {
         }
         let name = match *fault {
             Fault::Kill { site, away } => {
-                self.kill(site, away);
+                self.kill(site, away, false);
                 "killed"
             }
             Fault::PowerCut { site, away } => {
-                self.kill(site, away);
+                self.kill(site, away, true);
                 self.cut_power(site);
                 "power cut"
             }
             Fault::Drain { node } => {
                 self.drain(node);
                 "drained"
+            }
+            Fault::Revoke { trainer } => {
+                self.revoke(trainer);
+                "token revoked"
             }
             Fault::Pause { site, time } => {
                 self.pause(site, time);
@@ -48,6 +52,21 @@ impl World {
             Fault::Jump { site, by } => {
                 self.jump(site, by);
                 "clock jumped"
+            }
+            Fault::Wall { node, ahead_ms } => {
+                self.walls[node] = ahead_ms;
+                if let Some(node) = &mut self.nodes[node] {
+                    node.set_wall(ahead_ms);
+                }
+                "clock on the wall set"
+            }
+            Fault::Forge { trainer } => {
+                let site = Site::Trainer(trainer);
+                if let Some(mut process) = self.trainers[trainer].take() {
+                    self.with_context(site, |ctx| process.forge(ctx));
+                    self.trainers[trainer] = Some(process);
+                }
+                "trainer told to forge"
             }
             Fault::Disk { site, faults, full } => {
                 let disk = &self.disks[&site];
@@ -73,12 +92,13 @@ impl World {
         *self.counted.entry(name).or_default() += 1;
     }
 
-    fn kill(&mut self, site: Site, away: Duration) {
+    /// A process ends, and its host as well if it is `silent` from then on.
+    fn kill(&mut self, site: Site, away: Duration, silent: bool) {
         let life = self.sites.entry(site).or_default();
         if !life.running {
             return;
         }
-        life.running = false;
+        (life.running, life.silent) = (false, silent);
         let number = life.number;
         match site {
             Site::Coordinator => self.coordinator = None,
@@ -98,6 +118,16 @@ impl World {
             }
         }
         for (conn, second) in told {
+            // Its host tells who dialled it, unless that is filtered on the way, or it is back before anybody asks.
+            let dialler = self.conns[&conn].ends[0].0;
+            if !second
+                && away > DOUBTED_WITHIN
+                && !(self.setup.kinds.network && self.random.chance(300))
+                && let Some(at) = self.host_says(dialler, site)
+            {
+                self.at(at, Event::PortClosed { conn });
+                continue;
+            }
             // Silence is noticed late, and a process that knows nothing of a connection says so when it is back.
             let notices =
                 if self.random.chance(500) { IDLE } else { IDLE.min(away + Duration::from_millis(100)) };
@@ -111,6 +141,18 @@ impl World {
         if let Some(mut coordinator) = self.coordinator.take() {
             self.with_context(Site::Coordinator, |ctx| coordinator.drain(name(node), ctx));
             self.coordinator = Some(coordinator);
+        }
+    }
+
+    /// The owner of a trainer and of those that share its token get another.
+    fn revoke(&mut self, trainer: usize) {
+        let revoked = self.owners[trainer].clone();
+        self.ledger.revoked(&revoked);
+        for owner in self.owners.iter_mut().filter(|owner| **owner == revoked) {
+            owner.push('+');
+        }
+        if let Some(coordinator) = &mut self.coordinator {
+            coordinator.owners.clone_from(&self.owners);
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rollhouse_coordinator::PortAsked;
+
 use crate::context::{Input, Output};
 use crate::message::Message;
 use crate::network::{HANDSHAKE, IDLE, KEEP_ALIVE, Site};
@@ -29,7 +31,38 @@ impl World {
             }
             Output::Send { conn, message, after } => self.send(conn, site, message, after),
             Output::Close { conn } => self.close(conn, site),
+            Output::AskPort { asked } => self.ask_port(site, asked),
         }
+    }
+
+    /// Whether somebody forges words of hosts.
+    fn has_forgers(&self) -> bool {
+        self.setup.kinds.network && self.setup.kinds.processes && !self.healed
+    }
+
+    /// The coordinator has a node's host asked.
+    fn ask_port(&mut self, site: Site, asked: PortAsked) {
+        let node = crate::node::index(&asked.node);
+        if let Some(at) = self.host_says(site, Site::Node(node)) {
+            let life = self.life(site).number;
+            self.at(at, Event::NodePortClosed { life, asked });
+        }
+    }
+
+    /// When who asks now is told that nobody listens there; `None` if nothing is said. Now and then the answer is
+    /// forged, of a process that runs.
+    pub(crate) fn host_says(&mut self, from: Site, to: Site) -> Option<Duration> {
+        let life = self.life(to);
+        let has_ended = !life.running && !life.silent;
+        let forged = self.has_forgers() && self.random.chance(FORGED_PER_MILLE);
+        if !has_ended && !forged {
+            return None;
+        }
+        let there = self.network.arrival(from, to, self.now)?;
+        let back = self.network.arrival(to, from, self.now)?;
+        let round_trip = (there - self.now) + (back - self.now);
+        // Later than that nobody listens to it any more.
+        (round_trip <= ANSWER_WITHIN).then_some(self.now + DOUBTED_WITHIN + round_trip * 2)
     }
 
     pub(crate) fn send(&mut self, conn: u64, from: Site, message: Message, after: Duration) {
@@ -67,6 +100,13 @@ impl World {
                 arrives += self.random.millis(0, STALEST);
             }
             self.at(arrives, Event::Arrives { conn, to_second, message: message.clone() });
+        }
+        if matches!((from, &message), (Site::Trainer(_), Message::Frame { .. }))
+            && self.has_forgers()
+            && self.random.chance(1)
+        {
+            // A forged word of the node's host.
+            self.at(self.now, Event::PortClosed { conn });
         }
         if let (Site::Trainer(index), Message::Frame { .. }) = (from, &message)
             && let Some(late) = self.loose.remove(&index)
@@ -106,6 +146,10 @@ impl World {
 
     /// One end of a connection learns that it is no more.
     pub(crate) fn conn_lost(&mut self, conn: u64, second: bool) {
+        self.end_lost(conn, second, Input::Lost(conn));
+    }
+
+    pub(crate) fn end_lost(&mut self, conn: u64, second: bool, how: Input) {
         let end = usize::from(second);
         let Some(known) = self.conns.get_mut(&conn).filter(|known| known.open[end]) else { return };
         let (site, life) = known.ends[end];
@@ -117,7 +161,7 @@ impl World {
         known.open[end] = false;
         if process.number == life && process.running {
             self.note([3, conn, site_number(site)]);
-            self.tell(site, Input::Lost(conn));
+            self.tell(site, how);
         }
     }
 
@@ -141,6 +185,9 @@ impl World {
         let (site, from) = (known.ends[own].0, known.ends[other].0);
         let process = &self.sites[&site];
         if !process.running {
+            if let (Message::Hello, Some(at)) = (&message, self.host_says(from, site)) {
+                self.at(at, Event::PortClosed { conn });
+            }
             return;
         }
         if process.paused_until > self.now {
@@ -183,5 +230,11 @@ impl World {
     }
 }
 
+/// How long who asks a host listens to its answer; as the endpoints have it.
+const ANSWER_WITHIN: Duration = Duration::from_millis(300);
+/// How soon a peer is doubted that does not answer.
+pub(crate) const DOUBTED_WITHIN: Duration = Duration::from_millis(100);
+/// Questions whose answer is forged, of a thousand.
+const FORGED_PER_MILLE: u64 = 5;
 /// By how many milliseconds the copy of a request may be late.
 const STALEST: u64 = 20_000;

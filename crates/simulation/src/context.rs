@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rollhouse_coordinator::PortAsked;
+
 use crate::bug::Bug;
 use crate::connection::Conn;
 use crate::ledger::Ledger;
@@ -17,6 +19,10 @@ pub(crate) enum Input {
     Connected(u64),
     /// A connection ended, or could not be made.
     Lost(u64),
+    /// As `Lost`: nobody listens where it was dialled, the host there says.
+    PortClosed(u64),
+    /// The coordinator asked about a node's port, and the host there says that nobody listens.
+    NodePortClosed(PortAsked),
     /// Something came on a connection.
     Message { conn: u64, from: Site, message: Message },
     /// Its time has come; see each process's `wake_at`.
@@ -29,6 +35,7 @@ pub(crate) enum Output {
     Dial { conn: u64, to: Site },
     Send { conn: u64, message: Message, after: Duration },
     Close { conn: u64 },
+    AskPort { asked: PortAsked },
 }
 
 /// The rest of the world, as a process has it for one event.
@@ -83,6 +90,10 @@ impl Context<'_> {
         let known = self.conns.get(&conn)?;
         let end = usize::from(known.ends[0].0 != self.site);
         known.open[end].then_some(known.heard[end])
+    }
+
+    pub(crate) fn ask_port(&mut self, asked: PortAsked) {
+        self.out.push(Output::AskPort { asked });
     }
 
     pub(crate) fn close(&mut self, conn: u64) {

@@ -12,10 +12,11 @@ use rollhouse_coordinator::{
 };
 use rollhouse_core::RunId;
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_wire::{Incarnation, Secret, SessionId, Ship, Shipped};
+use rollhouse_wire::{Incarnation, Refusal, RefusalCode, Secret, SessionId, Ship, Shipped};
 
 use crate::bug::Bug;
 use crate::context::{Context, Input};
+use crate::hostile;
 use crate::message::{Message, Question, Response};
 use crate::network::Site;
 
@@ -39,7 +40,10 @@ pub(crate) struct Coordinator {
     next_tick: Duration,
     /// Pools that it was asked for and not asked to close.
     wanted: BTreeSet<RunId>,
-    owners: Vec<String>,
+    /// As whom each trainer opens pools now.
+    pub(crate) owners: Vec<String>,
+    /// Owners whose pools it was told to end.
+    ended: BTreeSet<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -53,9 +57,14 @@ struct Call {
 
 impl Coordinator {
     /// Starts on what is on the disk; `None` if the disk does not let it.
-    pub(crate) fn start(disk: &FaultyDisk, owners: Vec<String>, ctx: &mut Context<'_>) -> Option<Self> {
+    pub(crate) fn start(
+        disk: &FaultyDisk,
+        owners: Vec<String>,
+        budget_bytes: u64,
+        ctx: &mut Context<'_>,
+    ) -> Option<Self> {
         let data = DataFolder::open(disk, Path::new(DATA)).ok()?;
-        let config = StoreConfig { budget_bytes: u64::MAX, quarantine_bytes: 1 << 20 };
+        let config = StoreConfig { budget_bytes, quarantine_bytes: 1 << 20 };
         let store = Store::open(Arc::new(disk.clone()), &store_dir(), config).ok()?;
         let term = if ctx.has(Bug::ReusesTerm) { 1 } else { data.term() };
         ctx.ledger.term(term);
@@ -73,6 +82,7 @@ impl Coordinator {
             next_tick: Duration::ZERO,
             wanted: BTreeSet::new(),
             owners,
+            ended: BTreeSet::new(),
         })
     }
 
@@ -85,7 +95,11 @@ impl Coordinator {
         match input {
             Input::Wake => self.wake(ctx),
             Input::Connected(_) => {}
-            Input::Lost(conn) => self.lost(conn, ctx),
+            Input::Lost(conn) | Input::PortClosed(conn) => self.lost(conn, ctx),
+            Input::NodePortClosed(asked) => {
+                ctx.count("told that a node's port is closed");
+                self.tell(Event::PortClosed(asked), ctx);
+            }
             Input::Message { conn, from, message } => match message {
                 Message::Ask(ask, question) => self.asked(conn, from, ask, question, ctx),
                 Message::Answer(ask, response) => self.called(ask, response, ctx),
@@ -98,6 +112,7 @@ impl Coordinator {
         if ctx.now >= self.next_tick {
             self.next_tick = ctx.now + TICK;
             self.tell(Event::Tick, ctx);
+            self.look_at_owners(ctx);
         }
         let over = |call: &Call| call.deadline <= ctx.now;
         let late: Vec<u64> =
@@ -117,10 +132,18 @@ impl Coordinator {
             return self.ship(conn, from, ask, &ship, &bytes, ctx);
         }
         if let Question::PoolStatus(pool) = question {
-            let response = match self.cluster.pool_status(ctx.now, pool) {
+            let confirmed = |status| self.store.confirm(pool, status);
+            let response = match self.cluster.pool_status(ctx.now, pool).map(confirmed) {
                 Ok(status) => Response::Pool(Box::new(status)),
                 Err(refusal) => Response::Refused(refusal),
             };
+            return ctx.send(conn, Message::Answer(ask, response));
+        }
+        let owner = self.owner(from, &question, ctx);
+        if ctx.ledger.is_revoked(&owner) {
+            ctx.count("refused as revoked");
+            let refusal = Refusal::new(RefusalCode::Unauthenticated, "the token was revoked");
+            let response = Response::Reply(Box::new(Reply::Refused(refusal)));
             return ctx.send(conn, Message::Answer(ask, response));
         }
         let ticket = Ticket(ctx.number());
@@ -133,14 +156,14 @@ impl Coordinator {
             Question::Heartbeat(heartbeat) => Event::Heartbeat { link, ticket, heartbeat },
             Question::OpenPool(request) => {
                 self.wanted.insert(request.pool);
-                Event::OpenPool { ticket, asker: self.asker(from, ctx.bug), request }
+                Event::OpenPool { ticket, asker: asker(owner, ctx.bug), request }
             }
             Question::ReplaceSession(request) => {
-                Event::ReplaceSession { ticket, asker: self.asker(from, ctx.bug), request }
+                Event::ReplaceSession { ticket, asker: asker(owner, ctx.bug), request }
             }
             Question::ClosePool(pool) => {
                 self.wanted.remove(&pool);
-                Event::ClosePool { ticket, asker: self.asker(from, ctx.bug), pool }
+                Event::ClosePool { ticket, asker: asker(owner, ctx.bug), pool }
             }
             other => panic!("the coordinator is asked {other:?}"),
         };
@@ -157,6 +180,7 @@ impl Coordinator {
     fn check_shipped(&self, ctx: &mut Context<'_>) {
         for pool in ctx.ledger.recording() {
             let status = self.cluster.pool_status(ctx.now, pool);
+            let status = status.map(|status| self.store.confirm(pool, status));
             if status.is_ok_and(|status| status.open == 0 && status.shipped) {
                 ctx.count("pool shipped");
                 ctx.ledger.shipped(pool);
@@ -171,26 +195,100 @@ impl Coordinator {
         self.tell(Event::Drain { ticket, node }, ctx);
     }
 
-    fn asker(&self, from: Site, bug: Option<Bug>) -> Asker {
-        let Site::Trainer(trainer) = from else { panic!("{from:?} asks for a pool") };
-        let max_lanes = (bug != Some(Bug::IgnoresQuotas)).then_some(QUOTA);
-        Asker { owner: self.owners[trainer].clone(), max_lanes, admin: false }
+    /// A tenant that means harm asks for something, and is gone. Whatever comes of it, others have what they had; if it
+    /// is refused at once, so has everybody.
+    pub(crate) fn harm(&mut self, ctx: &mut Context<'_>) {
+        let ticket = Ticket(ctx.number());
+        self.tickets.insert(ticket, (0, 0));
+        let (event, of_another) = hostile::event(&self.cluster, ticket, ctx);
+        let (others, all) = (hostile::of_others(&self.cluster), self.pools(ctx));
+        let asked = format!("{event:?}");
+        let actions = self.cluster.handle(ctx.now, event);
+        let is_refusal = |action: &Action| matches!(action, Action::Answer { ticket: to, reply: Reply::Refused(_) } if *to == ticket);
+        let refused = actions.iter().any(is_refusal);
+        assert_eq!(
+            others,
+            hostile::of_others(&self.cluster),
+            "of what others have something changed by {asked}"
+        );
+        assert!(refused || !of_another, "{asked} is taken of what others have");
+        if refused {
+            ctx.count("harm refused");
+            assert_eq!(
+                (actions.len(), self.pools(ctx)),
+                (1, all),
+                "a refusal leaves something behind: {asked}"
+            );
+        } else {
+            ctx.count("owner vanished before its answer");
+        }
+        actions.into_iter().for_each(|action| self.act(action, ctx));
+    }
+
+    /// Pools that have not ended.
+    fn pools(&self, ctx: &Context<'_>) -> u32 {
+        self.cluster.status(ctx.now, "simulated", self.store.status()).pools
+    }
+
+    /// As whom somebody asks: for a pool that was asked for before, as who did. Nodes are nobody.
+    fn owner(&self, from: Site, question: &Question, ctx: &mut Context<'_>) -> String {
+        let Site::Trainer(trainer) = from else { return String::new() };
+        let pool = match question {
+            Question::OpenPool(request) => request.pool,
+            Question::ReplaceSession(request) => request.open.pool,
+            Question::ClosePool(pool) => *pool,
+            other => panic!("a trainer asks {other:?}"),
+        };
+        ctx.ledger.owner(pool, &self.owners[trainer])
+    }
+
+    /// Ends what owners have whose tokens were revoked, as the coordinator's actor does, and nothing of others.
+    fn look_at_owners(&mut self, ctx: &mut Context<'_>) {
+        let everybody = ctx.has(Bug::RevokesEverybody);
+        for owner in self.cluster.owners() {
+            if !(ctx.ledger.is_revoked(&owner) || everybody && ctx.ledger.is_any_revoked()) {
+                continue;
+            }
+            ctx.count("pools of a revoked owner closed");
+            let before = self.sessions_of_others(ctx);
+            self.tell(Event::Revoked { owner: Arc::clone(&owner), why: "revoked".to_owned() }, ctx);
+            self.ended.insert(owner);
+            assert_eq!(self.sessions_of_others(ctx), before, "a session of another owner has gone");
+        }
+    }
+
+    /// Sessions of owners whose tokens hold.
+    fn sessions_of_others(&self, ctx: &Context<'_>) -> Vec<(SessionId, Incarnation)> {
+        let sessions = self.cluster.sessions().sessions;
+        let kept = sessions.iter().filter(|session| {
+            let closed = self.cluster.pool_status(ctx.now, session.report.session.pool);
+            closed.is_ok_and(|status| status.failures.is_empty())
+                && !ctx.ledger.is_revoked(&session.report.owner)
+        });
+        kept.map(|session| (session.report.session, session.report.incarnation)).collect()
     }
 
     fn tell(&mut self, event: Event, ctx: &mut Context<'_>) {
         for action in self.cluster.handle(ctx.now, event) {
-            match action {
-                Action::Answer { ticket, reply } => self.answer(ticket, reply, ctx),
-                Action::Disconnect { link } => ctx.close(link.0),
-                Action::Open { link, request } => {
-                    let key = (request.session, request.incarnation);
-                    ctx.ledger.given(key.0, key.1);
-                    self.call(link, key, OPEN_DEADLINE, Question::OpenSession(request), ctx);
-                }
-                Action::Close { link, request } => {
-                    let key = (request.session, request.incarnation);
-                    self.call(link, key, CLOSE_DEADLINE, Question::CloseSession(request), ctx);
-                }
+            self.act(action, ctx);
+        }
+    }
+
+    fn act(&mut self, action: Action, ctx: &mut Context<'_>) {
+        match action {
+            Action::Answer { ticket, reply } => self.answer(ticket, reply, ctx),
+            Action::Disconnect { link } => ctx.close(link.0),
+            Action::AskPort { asked, .. } => ctx.ask_port(asked),
+            Action::Open { link, request } => {
+                let key = (request.session, request.incarnation);
+                ctx.ledger.given(key.0, key.1);
+                let ended = self.ended.contains(request.owner.as_str());
+                assert!(!ended, "{} gets a place and is revoked", request.owner);
+                self.call(link, key, OPEN_DEADLINE, Question::OpenSession(request), ctx);
+            }
+            Action::Close { link, request } => {
+                let key = (request.session, request.incarnation);
+                self.call(link, key, CLOSE_DEADLINE, Question::CloseSession(request), ctx);
             }
         }
     }
@@ -202,8 +300,10 @@ impl Coordinator {
             Reply::PoolClosed(_) => ctx.count("pool closed"),
             Reply::SessionReplaced(_) => ctx.count("session replaced"),
             Reply::Registered(_) => ctx.count("node registered"),
+            // Of an owner who may have the lanes when others of its own have ended.
+            Reply::Refused(refusal) if refusal.message.contains("its quota is") => ctx.count("quota"),
             Reply::Refused(refusal) => ctx.count(refusal.code.word()),
-            Reply::HeartbeatTaken(_) | Reply::Draining => {}
+            Reply::HeartbeatTaken(_) | Reply::Done => {}
         }
         ctx.send(conn, Message::Answer(ask, Response::Reply(Box::new(reply))));
     }
@@ -263,6 +363,10 @@ impl Coordinator {
                     Shipped::Quarantined => "segment kept aside",
                     Shipped::Durable => "segment stored",
                 });
+                if self.store.counts().set_aside > 0 {
+                    ctx.count("episode set aside");
+                }
+                ctx.ledger.check_there(self.numbers_there(ctx.ledger.store_folders()));
                 Response::Shipped(shipped)
             }
             Err(error) => {
@@ -274,6 +378,17 @@ impl Coordinator {
         let slow = if ctx.random.chance(50) { 500 } else { 5 };
         let after = ctx.random.millis(0, slow);
         ctx.send_after(conn, Message::Answer(ask, response), after);
+    }
+
+    /// The segments that the store has, by the names of their folders.
+    fn numbers_there(&self, folders: Vec<String>) -> BTreeMap<String, BTreeSet<u64>> {
+        let numbers = |folder: String| {
+            let listed = self.store.list(&format!("{folder}/segments"), "");
+            let entries = listed.map(|listing| listing.entries).unwrap_or_default();
+            let numbers = entries.iter().filter_map(|entry| rollhouse_replay::segment_number(&entry.name));
+            (folder, numbers.collect())
+        };
+        folders.into_iter().map(numbers).collect()
     }
 
     fn receive(&self, node: &str, ship: &Ship, bytes: &[u8]) -> Result<Shipped, StoreError> {
@@ -310,6 +425,11 @@ impl Coordinator {
         assert!(self.calls.is_empty(), "nodes are being asked");
         assert!(self.tickets.is_empty(), "requests were never answered");
     }
+}
+
+fn asker(owner: String, bug: Option<Bug>) -> Asker {
+    let max_lanes = (bug != Some(Bug::IgnoresQuotas)).then_some(QUOTA);
+    Asker { owner, max_lanes, admin: false }
 }
 
 const PIECE_BYTES: usize = 4096;

@@ -16,15 +16,44 @@ pub struct FaultKinds {
     pub processes: bool,
     /// Disks are full, read-only, and fail to sync.
     pub disks: bool,
-    /// One node is killed, once, and stays away.
+    /// A tenant asks the coordinator for what it may not have, for what is not its own, and for what it never takes.
+    pub tenants: bool,
+    /// One node's machine loses its power, once, and stays away.
     pub node_lost: bool,
+    /// One node's process is killed, once, and stays away; its machine lives.
+    pub node_killed: bool,
+    /// Trainers finish episodes twice, on two nodes and with different contents.
+    pub contradictions: bool,
+    /// Clocks on the wall are wrong by years, and go back; the store has little room, so that it matters.
+    pub clocks: bool,
+    /// Tokens of owners are revoked; their holders get others.
+    pub tokens: bool,
 }
 
 impl FaultKinds {
     /// Nothing goes wrong but what the links do.
-    pub const NONE: Self = Self { network: false, processes: false, disks: false, node_lost: false };
+    pub const NONE: Self = Self {
+        network: false,
+        processes: false,
+        disks: false,
+        tenants: false,
+        node_lost: false,
+        node_killed: false,
+        contradictions: false,
+        clocks: false,
+        tokens: false,
+    };
     /// Everything goes wrong, again and again.
-    pub const ALL: Self = Self { network: true, processes: true, disks: true, node_lost: false };
+    pub const ALL: Self = Self {
+        network: true,
+        processes: true,
+        disks: true,
+        tenants: true,
+        contradictions: true,
+        clocks: true,
+        tokens: true,
+        ..Self::NONE
+    };
 }
 
 /// One thing that goes wrong.
@@ -36,6 +65,9 @@ pub(crate) enum Fault {
     PowerCut { site: Site, away: Duration },
     /// An operator wants the node to end in order: its sessions move. It ends some time later.
     Drain { node: usize },
+    /// The token of that trainer's owner is revoked: what was opened with it ends, and what is opened later is opened with
+    /// another.
+    Revoke { trainer: usize },
     /// The process does nothing for so long.
     Pause { site: Site, time: Duration },
     /// The process loses its connections, at its own end only; what is under way on them is later by so much. A trainer
@@ -43,6 +75,10 @@ pub(crate) enum Fault {
     Unplug { site: Site, late: Duration },
     /// The process's clock goes forward by so much.
     Jump { site: Site, by: Duration },
+    /// The clock on the wall of a node shows another time from now on: ahead by so many milliseconds, or behind.
+    Wall { node: usize, ahead_ms: i64 },
+    /// A trainer has its lanes go on elsewhere without saying what they did, and plays their episodes once more.
+    Forge { trainer: usize },
     /// The disk behaves so until the fault is over.
     Disk { site: Site, faults: DiskFaults, full: bool },
     /// The disk works again.
@@ -60,9 +96,11 @@ pub(crate) fn plan(
     time: Duration,
 ) -> (Vec<(Duration, Fault)>, Vec<Cut>) {
     let (mut faults, mut cuts) = (Vec::new(), Vec::new());
-    if kinds.node_lost {
+    if kinds.node_lost || kinds.node_killed {
         let at = random.millis(5_000, 20_000).min(time);
-        faults.push((at, Fault::Kill { site: Site::Node(random.index(nodes)), away: time - at }));
+        let (site, away) = (Site::Node(random.index(nodes)), time - at);
+        let fault = if kinds.node_lost { Fault::PowerCut { site, away } } else { Fault::Kill { site, away } };
+        faults.push((at, fault));
     }
     let mut at = random.millis(2_000, 6_000);
     while at < time {
@@ -110,9 +148,31 @@ pub(crate) fn plan(
         }
         at += random.millis(500, 9_000);
     }
+    if kinds.contradictions && random.chance(500) {
+        for _ in 0..3 {
+            let at = random.millis(8_000, 40_000).min(time);
+            faults.push((at, Fault::Forge { trainer: random.index(trainers) }));
+        }
+    }
+    if kinds.clocks {
+        let years = |random: &mut Random| (random.within(0, 40) as i64 - 20) * YEAR_MS;
+        for node in 0..nodes {
+            faults.push((Duration::ZERO, Fault::Wall { node, ahead_ms: years(random) }));
+            let at = random.millis(1_000, 40_000).min(time);
+            faults.push((at, Fault::Wall { node, ahead_ms: years(random) }));
+        }
+    }
+    if kinds.tokens {
+        for _ in 0..random.within(0, 2) {
+            let at = random.millis(2_000, 40_000).min(time);
+            faults.push((at, Fault::Revoke { trainer: random.index(trainers) }));
+        }
+    }
     faults.sort_by_key(|(at, _)| *at);
     (faults, cuts)
 }
+
+const YEAR_MS: i64 = 365 * 86_400_000;
 
 /// What a disk does; whether it is full, as which its capacity depends on what is on it then.
 fn disk_faults(random: &mut Random) -> (DiskFaults, bool) {

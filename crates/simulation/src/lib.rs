@@ -10,7 +10,9 @@
 //! After every event the invariants hold, or the world panics: what was sealed is on the node's disk until the store has
 //! it, and in the store after that, once; a request is carried out once, by the owner that attached last, and for no
 //! placement that its owner has left; answers are the numbers that the same lanes give here, wherever they went on; what
-//! an owner saw end is in the store; lanes are counted once and belong to somebody; leases end; quotas hold;
+//! an owner saw end is in the store; lanes are counted once and belong to somebody; leases end; quotas hold; what a
+//! tenant that means harm asks changes nothing of what others have, and nothing at all if it is refused;
+//! who is revoked gets no place, and takes none from others;
 //! segments offered are shipped, dropped or waiting.
 //!
 //! One seed is one course of events: the same seed gives the same trace. [`Bug`] plants faults in the program to see
@@ -29,6 +31,7 @@ mod context;
 mod coordinator;
 mod fault;
 mod hosted;
+mod hostile;
 mod inquiry;
 mod ledger;
 mod message;

@@ -36,6 +36,11 @@ pub(crate) fn name(node: usize) -> String {
     format!("node-{node}")
 }
 
+/// The node of that name.
+pub(crate) fn index(name: &str) -> usize {
+    name.strip_prefix("node-").and_then(|index| index.parse().ok()).expect("a node's name")
+}
+
 /// Where its spool lies on its disk.
 pub(crate) fn spool_dir() -> PathBuf {
     Path::new("/spool").to_path_buf()
@@ -131,7 +136,9 @@ impl Node {
                     self.tell(LinkEvent::Connected, ctx);
                 }
             }
-            Input::Lost(conn) => self.lost(conn, ctx),
+            Input::Lost(conn) => self.lost(conn, LinkEvent::Lost, ctx),
+            Input::PortClosed(conn) => self.lost(conn, LinkEvent::PortClosed, ctx),
+            Input::NodePortClosed(asked) => panic!("a node is told {asked:?}"),
             Input::Message { conn, message, .. } => match message {
                 Message::Ask(ask, question) => self.asked(conn, ask, question, ctx),
                 Message::Answer(ask, response) => self.answered(conn, ask, response, ctx),
@@ -249,7 +256,7 @@ impl Node {
         let changes = self.reports.changes(MAX_HEARTBEAT_REPORTS);
         let (ended, all_ends) = self.table.ends();
         let more = changes.more || !all_ends;
-        (Heartbeat { number, load, changes, ended }, more)
+        (Heartbeat { number, load, changes, ended, unfit: None, draining: false }, more)
     }
 
     fn answered(&mut self, conn: u64, ask: u64, response: Response, ctx: &mut Context<'_>) {
@@ -389,7 +396,8 @@ impl Node {
         ctx.ledger.over(self.boot, session, incarnation);
         self.spool.write_out(ctx);
         let (detail, done) = (String::new(), SessionCounts::default());
-        let end = SessionEnd { session, incarnation, cause, detail, done, report: None };
+        let (report, unreached) = (None, false);
+        let end = SessionEnd { session, incarnation, cause, detail, done, report, unreached };
         if !(ctx.has(Bug::LosesLanes) && cause == EndCause::LeaseEnded) {
             self.table.ended(end.clone());
         }
@@ -437,12 +445,12 @@ impl Node {
         }
     }
 
-    fn lost(&mut self, conn: u64, ctx: &mut Context<'_>) {
+    fn lost(&mut self, conn: u64, how: LinkEvent, ctx: &mut Context<'_>) {
         let of_it: Vec<u64> =
             self.streams.iter().filter(|(_, s)| s.conn == conn).map(|(&id, _)| id).collect();
         of_it.into_iter().for_each(|stream| self.detach(stream, ctx));
         if self.link.is_some_and(|(link, _)| link == conn) {
-            self.tell(LinkEvent::Lost, ctx);
+            self.tell(how, ctx);
         }
     }
 
@@ -493,6 +501,11 @@ impl Node {
         assert_eq!(self.table.lanes(), 0, "lanes are held for nobody");
         assert!(self.table.ends().0.is_empty(), "ends were never heard");
         self.spool.check_idle();
+    }
+
+    /// The clock on its wall is ahead by so many milliseconds.
+    pub(crate) fn set_wall(&mut self, ahead_ms: i64) {
+        self.spool.set_wall(ahead_ms);
     }
 
     pub(crate) fn is_joined(&self) -> bool {

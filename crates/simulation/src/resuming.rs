@@ -101,6 +101,11 @@ impl Resuming {
         self.past = None;
     }
 
+    /// The session is moved with the next request, as if its node were going away.
+    pub(crate) fn leave_soon(&mut self) {
+        (self.leaving, self.not_before) = (true, Duration::ZERO);
+    }
+
     /// A request comes: a node that goes away is left first, if it is time to try that.
     pub(crate) fn leave(&mut self, now: Duration) {
         if self.leaving && !self.is_telling() && self.not_before <= now {

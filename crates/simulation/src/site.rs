@@ -45,6 +45,8 @@ pub(crate) struct PoolSession {
     steps: u64,
     /// When its last answer was taken, on the world's clock.
     answered_at: Duration,
+    /// Its owner means harm: lanes that go on elsewhere begin anew there, under the same numbers.
+    forges: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -105,7 +107,7 @@ impl PoolSession {
         let places = layout.batch(grant.lanes as usize, false).expect("a small batch");
         let resuming = resumes.then(|| Box::new(Resuming::new(open, grant.lanes, entry.spec(), places)));
         Self {
-            node: node_of(grant),
+            node: crate::node::index(&grant.node),
             pool: open.pool,
             grant: grant.clone(),
             lease,
@@ -120,7 +122,18 @@ impl PoolSession {
             reference: Some(Box::new(reference)),
             steps: 0,
             answered_at: Duration::ZERO,
+            forges: false,
         }
+    }
+
+    /// From now on it is an owner's that means harm; false if its lanes cannot go on elsewhere.
+    pub(crate) fn forge(&mut self) -> bool {
+        let Some(resuming) = &mut self.resuming else { return false };
+        resuming.leave_soon();
+        self.forges = true;
+        // What its lanes are to answer is not to be known any more.
+        self.reference = None;
+        true
     }
 
     /// Makes a request. Of one that is gone nothing is asked.
@@ -227,7 +240,7 @@ impl PoolSession {
         if self.gone || self.resuming.as_ref().is_some_and(|resuming| resuming.is_moving()) {
             return false;
         }
-        if ctx.has(Bug::ForgetsPast)
+        if (ctx.has(Bug::ForgetsPast) || self.forges)
             && let Some(resuming) = &mut self.resuming
         {
             resuming.forget_past();
@@ -297,11 +310,15 @@ impl PoolSession {
                 self.detach(ctx);
                 let old = &self.grant;
                 ctx.ledger.left(SessionId { pool: self.pool, index: old.index }, old.incarnation);
-                self.node = node_of(new);
+                self.node = crate::node::index(&new.node);
                 self.lease = Duration::from_millis(replaced.lease_ms);
                 self.grant = replaced.grant;
                 self.numbering = Numbering::default();
                 self.gone = false;
+                if self.forges {
+                    // The lanes that it has now are new ones, and begin with a reset.
+                    self.stop_with(GiveUp::TimedOut);
+                }
             }
         }
     }
@@ -387,9 +404,13 @@ impl PoolSession {
         }
     }
 
-    /// Its connection is no more, or was not made.
-    pub(crate) fn lost(&mut self, ctx: &mut Context<'_>) {
+    /// Its connection is no more, or was not made; perhaps for nobody listens at the node's port any more.
+    pub(crate) fn lost(&mut self, port_closed: bool, ctx: &mut Context<'_>) {
         self.stream = None;
+        if port_closed && self.pending.as_ref().is_some_and(|p| p.under_way != UnderWay::Nothing) {
+            ctx.count("told that a node's port is closed");
+            return self.happened(RetryEvent::PortClosed { resumes: self.resuming.is_some() }, ctx);
+        }
         match self.pending.as_ref().map(|pending| pending.under_way) {
             Some(UnderWay::Sent(_)) => self.happened(RetryEvent::Lost, ctx),
             Some(UnderWay::Dialling | UnderWay::Attaching { .. }) => {
@@ -462,6 +483,9 @@ impl PoolSession {
     /// Keeps what an answer of all lanes says.
     fn note(&mut self, answer: &[u8], ctx: &mut Context<'_>) {
         let (Some(resuming), Some(pending)) = (&mut self.resuming, &self.pending) else { return };
+        if self.forges {
+            return;
+        }
         if pending.kind != FrameKind::Resume {
             for (lane, number) in resuming.note(ctx.now, (pending.kind, &pending.request), answer) {
                 ctx.ledger.seen(self.pool, self.grant.first_lane + lane, number, ctx.world_now);
@@ -547,10 +571,6 @@ impl PoolSession {
     pub(crate) const fn take_trouble(&mut self) -> Option<GiveUp> {
         self.trouble.take()
     }
-}
-
-fn node_of(grant: &Grant) -> usize {
-    grant.node.strip_prefix("node-").and_then(|index| index.parse().ok()).expect("a node's name")
 }
 
 /// As the client library's.

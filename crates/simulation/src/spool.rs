@@ -27,6 +27,8 @@ pub(crate) struct Spool {
     attempts: BTreeMap<u64, Attempt>,
     /// Segments that are about to be removed, and whether they are dropped.
     removals: Vec<(u64, bool)>,
+    /// Segments that are about to be moved to where what the store has set aside lies.
+    asides: Vec<u64>,
     turn_at: Duration,
     found_bytes: u64,
 }
@@ -72,12 +74,17 @@ impl Spool {
             conn: None,
             attempts: BTreeMap::new(),
             removals: Vec::new(),
+            asides: Vec::new(),
             turn_at: ctx.now,
             found_bytes,
         };
         // What the crash left unsealed is sealed now.
         opened.note_sealed(ctx);
         Some(opened)
+    }
+
+    pub(crate) fn set_wall(&mut self, ahead_ms: i64) {
+        self.driven.set_wall(ahead_ms);
     }
 
     pub(crate) fn recorder(&self) -> &Arc<Recorder> {
@@ -91,7 +98,7 @@ impl Spool {
 
     pub(crate) fn load(&self, load: &mut NodeLoad) {
         let counts = self.shipper.counts();
-        load.spool_left = counts.shipped.bytes + counts.dropped.bytes;
+        load.spool_left = counts.shipped.bytes + counts.aside.bytes + counts.dropped.bytes;
         let written = self.driven.recorder().status().recorded;
         let recorded = self.found_bytes + written.bytes - written.torn_bytes + counts.offered_again;
         load.spool_bytes = recorded.saturating_sub(load.spool_left);
@@ -121,6 +128,13 @@ impl Spool {
         self.write(ctx);
         for (number, dropped) in std::mem::take(&mut self.removals) {
             self.take_away(number, dropped, ctx);
+        }
+        for number in std::mem::take(&mut self.asides) {
+            let event = match self.spool.set_aside(number) {
+                Ok(()) => ShipEvent::TakenAway { number, episodes: None },
+                Err(_) => ShipEvent::Stuck { number },
+            };
+            self.tell(event, ctx);
         }
         for segment in self.spool.sealed() {
             self.tell(ShipEvent::Spooled(segment), ctx);
@@ -174,6 +188,7 @@ impl Spool {
             match action {
                 ShipAction::Ship(segment) => self.ship(segment.number, ctx),
                 ShipAction::TakeAway { number, dropped } => self.removals.push((number, dropped)),
+                ShipAction::SetAside { number } => self.asides.push(number),
                 ShipAction::Hold(held) => {
                     ctx.count("recorder held or let go");
                     self.driven.recorder().hold(held);
@@ -228,10 +243,9 @@ impl Spool {
 
     pub(crate) fn check(&self) {
         let counts = self.shipper.counts();
-        let (offered, shipped, dropped, waiting) =
-            (counts.offered, counts.shipped, counts.dropped, counts.waiting);
-        assert_eq!(offered.segments, shipped.segments + dropped.segments + waiting.segments);
-        assert_eq!(offered.bytes, shipped.bytes + dropped.bytes + waiting.bytes);
+        let parts = [counts.shipped, counts.aside, counts.dropped, counts.waiting];
+        assert_eq!(counts.offered.segments, parts.iter().map(|part| part.segments).sum::<u64>());
+        assert_eq!(counts.offered.bytes, parts.iter().map(|part| part.bytes).sum::<u64>());
     }
 
     pub(crate) fn check_idle(&self) {

@@ -102,6 +102,15 @@ impl Trainer {
         }
     }
 
+    /// Plays the episodes of its lanes once more on another node, with other actions, as if there had been none before.
+    pub(crate) fn forge(&mut self, ctx: &mut Context<'_>) {
+        let Doing::Playing(pool) = &mut self.doing else { return };
+        if pool.sessions.iter_mut().filter_map(|session| session.forge().then_some(())).count() > 0 {
+            ctx.count("trainer forges");
+            ctx.ledger.forges(pool.id);
+        }
+    }
+
     /// When it wants to be woken.
     pub(crate) fn wake_at(&self) -> Option<Duration> {
         match &self.doing {
@@ -123,7 +132,9 @@ impl Trainer {
         match input {
             Input::Wake => {}
             Input::Connected(conn) => self.connected(conn, ctx),
-            Input::Lost(conn) => self.lost(conn, ctx),
+            Input::Lost(conn) => self.lost(conn, false, ctx),
+            Input::PortClosed(conn) => self.lost(conn, true, ctx),
+            Input::NodePortClosed(asked) => panic!("a trainer is told {asked:?}"),
             Input::Message { conn, message, .. } => match message {
                 Message::Answer(ask, response) => self.answered(ask, response, ctx),
                 Message::Answered { stream, answer } => {
@@ -160,7 +171,7 @@ impl Trainer {
         }
     }
 
-    fn lost(&mut self, conn: u64, ctx: &mut Context<'_>) {
+    fn lost(&mut self, conn: u64, port_closed: bool, ctx: &mut Context<'_>) {
         let is_it = |line: &Line| matches!(line, Line::Dialling(c) | Line::Up(c) if *c == conn);
         if is_it(&self.coordinator) {
             let dialled = matches!(self.coordinator, Line::Dialling(_));
@@ -182,7 +193,7 @@ impl Trainer {
         if let Some((&node, line)) = self.nodes.iter_mut().find(|(_, line)| is_it(line)) {
             *line = Line::None;
             if let Doing::Playing(pool) = &mut self.doing {
-                pool.sessions.iter_mut().filter(|s| s.node == node).for_each(|s| s.lost(ctx));
+                pool.sessions.iter_mut().filter(|s| s.node == node).for_each(|s| s.lost(port_closed, ctx));
             }
         }
     }
@@ -374,7 +385,8 @@ impl Trainer {
     }
 }
 
-fn a_pool(ctx: &mut Context<'_>) -> OpenPool {
+/// A pool as trainers ask for it.
+pub(crate) fn a_pool(ctx: &mut Context<'_>) -> OpenPool {
     let id = u128::from(ctx.random.bits()) << 64 | u128::from(ctx.random.bits());
     let spread = if ctx.random.chance(500) { Spread::Even } else { Spread::Pack };
     OpenPool {
@@ -394,7 +406,7 @@ fn a_pool(ctx: &mut Context<'_>) -> OpenPool {
     }
 }
 
-/// What a trainer that does nothing wrong may be told.
+/// What a trainer that does nothing wrong may be told; its token may be revoked all the same.
 fn check_refusal(refusal: &Refusal) {
     let may = matches!(
         refusal.code,
@@ -403,6 +415,7 @@ fn check_refusal(refusal: &Refusal) {
             | RefusalCode::Stale
             | RefusalCode::NotFound
             | RefusalCode::BadRequest
+            | RefusalCode::Unauthenticated
     );
     assert!(may, "{refusal} to a trainer");
 }

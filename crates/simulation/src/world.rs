@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rollhouse_coordinator::PortAsked;
 use rollhouse_core::split_mix64;
 use rollhouse_env::Registry;
 use rollhouse_replay::OnOutage;
@@ -71,12 +72,15 @@ pub struct World {
     /// The earliest that the next message of a channel may arrive, by connection, channel and direction.
     pub(crate) ordered: BTreeMap<(u64, u64, bool), Duration>,
     registry: Arc<Registry>,
-    owners: Vec<String>,
+    /// As whom each trainer opens pools now.
+    pub(crate) owners: Vec<String>,
     pub(crate) coordinator: Option<Coordinator>,
     pub(crate) nodes: Vec<Option<Node>>,
     pub(crate) trainers: Vec<Option<Trainer>>,
     pub(crate) disks: BTreeMap<Site, FaultyDisk>,
     pub(crate) ledger: Ledger,
+    /// By how many milliseconds the clocks on the walls of nodes are ahead.
+    pub(crate) walls: [i64; NODES],
     numbers: u64,
     faults: Vec<Fault>,
     /// Trainers that lose their connections when they write their next request, which is late by so much.
@@ -114,6 +118,15 @@ pub(crate) enum Event {
     HandshakeOver {
         conn: u64,
     },
+    /// The host that a connection was dialled to says that nobody listens there.
+    PortClosed {
+        conn: u64,
+    },
+    /// A node's host says to the coordinator of that life that nobody listens there.
+    NodePortClosed {
+        life: u64,
+        asked: PortAsked,
+    },
     /// The ends of a connection look whether the other is there.
     KeepAlive {
         conn: u64,
@@ -126,6 +139,8 @@ pub(crate) enum Event {
 pub(crate) struct Life {
     pub(crate) number: u64,
     pub(crate) running: bool,
+    /// It has ended together with its host, which says nothing.
+    pub(crate) silent: bool,
     /// When its clock was zero.
     began: Duration,
     /// By how much its clock has gone forward besides.
@@ -160,6 +175,7 @@ impl World {
             trainers: (0..TRAINERS).map(|_| None).collect(),
             disks: BTreeMap::new(),
             ledger: Ledger::default(),
+            walls: [0; NODES],
             numbers: 0,
             faults: faults.iter().map(|(_, fault)| fault.clone()).collect(),
             loose: BTreeMap::new(),
@@ -270,6 +286,16 @@ impl World {
                     self.conn_lost(conn, false);
                 }
             }
+            Event::PortClosed { conn } => self.end_lost(conn, false, Input::PortClosed(conn)),
+            Event::NodePortClosed { life, asked } => {
+                let coordinator = self.life(Site::Coordinator);
+                if (coordinator.number, coordinator.running) == (life, true)
+                    && coordinator.paused_until <= self.now
+                {
+                    self.note([8, asked.boot, asked.at.as_nanos() as u64]);
+                    self.tell(Site::Coordinator, Input::NodePortClosed(asked));
+                }
+            }
             Event::KeepAlive { conn } => self.keep_alive(conn),
             Event::Fault(index) => self.fault(&self.faults[index].clone()),
         }
@@ -292,9 +318,12 @@ impl World {
         self.sites.insert(site, life);
         let disk = self.disks[&site].clone();
         let (registry, owners) = (Arc::clone(&self.registry), self.owners.clone());
+        let small = self.setup.kinds.clocks && !self.setup.seed.is_multiple_of(2);
+        let budget = if small { SMALL_BUDGET } else { u64::MAX };
         let started = match site {
             Site::Coordinator => {
-                self.coordinator = self.with_context(site, |ctx| Coordinator::start(&disk, owners, ctx));
+                self.coordinator =
+                    self.with_context(site, |ctx| Coordinator::start(&disk, owners, budget, ctx));
                 self.coordinator.is_some()
             }
             Site::Node(index) => {
@@ -302,6 +331,9 @@ impl World {
                 let node = self
                     .with_context(site, |ctx| Node::start(index, number, &disk, &registry, on_outage, ctx));
                 self.nodes[index] = node;
+                if let Some(node) = &mut self.nodes[index] {
+                    node.set_wall(self.walls[index]);
+                }
                 self.nodes[index].is_some()
             }
             Site::Trainer(index) => {
@@ -354,7 +386,13 @@ impl World {
         match site {
             Site::Coordinator => {
                 let Some(mut process) = self.coordinator.take() else { return };
-                self.with_context(site, |ctx| process.handle(input, ctx));
+                let harmed = self.setup.kinds.tenants && !self.healed && matches!(input, Input::Wake);
+                self.with_context(site, |ctx| {
+                    process.handle(input, ctx);
+                    if harmed && ctx.random.chance(HARM_PER_MILLE) {
+                        process.harm(ctx);
+                    }
+                });
                 let wake = process.wake_at();
                 self.coordinator = Some(process);
                 self.wake(site, Some(wake));
@@ -436,6 +474,10 @@ pub(crate) const fn site_number(site: Site) -> u64 {
 }
 
 const NODES: usize = 3;
+/// How often, of a thousand times that the coordinator wakes, a tenant that means harm asks it for something.
+const HARM_PER_MILLE: u64 = 200;
+/// Of a store that has to drop what came first.
+const SMALL_BUDGET: u64 = 40_000;
 const TRAINERS: usize = 3;
 /// Everything has recovered so long after the last fault, whatever it was: connections to processes that were killed
 /// are believed in for [`IDLE`], what is asked on them for some seconds more, and a lease gives up the rest.

@@ -62,6 +62,8 @@ const fn expected(bug: Bug) -> &'static [&'static str] {
         Bug::IgnoresQuotas => &["its quota is"],
         Bug::LosesLanes => &["lanes counted"],
         Bug::TakesAnyAnswer => &["for an answer to request"],
+        Bug::MistakesOwners => &["of what others have"],
+        Bug::RevokesEverybody => &["a session of another owner has gone"],
         Bug::ForgetsPast => &["ended twice for its owner", " ended in ", "answers other numbers"],
     }
 }

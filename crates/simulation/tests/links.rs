@@ -45,8 +45,8 @@ fn on_every_link_partitions_break_no_invariant_and_good_ones_recover_within_5_s(
 }
 
 #[test]
-fn a_killed_node_is_lost_within_5_s_and_its_lanes_step_elsewhere_within_3_s_after_that() {
-    let name = "a_killed_node_is_lost_within_5_s_and_its_lanes_step_elsewhere_within_3_s_after_that";
+fn a_silent_node_is_lost_within_5_s_and_its_lanes_step_elsewhere_within_3_s_after_that() {
+    let name = "a_silent_node_is_lost_within_5_s_and_its_lanes_step_elsewhere_within_3_s_after_that";
     let kinds = FaultKinds { node_lost: true, ..FaultKinds::NONE };
     // Rebuilding the lanes takes some round trips more.
     let good = |link: &&Link| link.loss_per_mille <= 20 && link.round_trip <= Duration::from_millis(80);
@@ -59,6 +59,28 @@ fn a_killed_node_is_lost_within_5_s_and_its_lanes_step_elsewhere_within_3_s_afte
             if has("session resumed elsewhere") && !has("busy") {
                 assert!(outcome.slowest_batch <= LOST_WITHIN + AGAIN_WITHIN, "{:?}", outcome.slowest_batch);
                 assert!(!has("step given up"), "{:?}", outcome.counted);
+                resumed.fetch_add(1, Ordering::Relaxed);
+            }
+            outcome
+        });
+        assert!(play::seeds(SEEDS).len() == 1 || resumed.into_inner() >= 3, "{}", link.name);
+    }
+}
+
+/// Symptom: lanes of a killed node stepped again after 3.4 s in the middle. Cause: everybody waited for silence. Fix: the
+/// host of a process that has ended says so.
+#[test]
+fn a_killed_process_is_known_by_its_hosts_word_and_its_lanes_step_elsewhere_within_2_s() {
+    let name = "a_killed_process_is_known_by_its_hosts_word_and_its_lanes_step_elsewhere_within_2_s";
+    let kinds = FaultKinds { node_killed: true, ..FaultKinds::NONE };
+    for link in &LINKS[..2] {
+        let resumed = AtomicU64::new(0);
+        play_all("links", name, SEEDS, |seed| {
+            let outcome = World::new(Setup { link: Some(*link), ..setup(seed, 0, kinds) }).live();
+            let has = |what: &str| outcome.counted.get(what).is_some_and(|&count| count > 0);
+            // Lanes for which there is no room wait for it, and some hosts say nothing.
+            if has("told that a node's port is closed") && has("session resumed elsewhere") && !has("busy") {
+                assert!(outcome.slowest_batch <= Duration::from_secs(2), "{:?}", outcome.slowest_batch);
                 resumed.fetch_add(1, Ordering::Relaxed);
             }
             outcome

@@ -76,25 +76,31 @@ fn the_same_seed_gives_the_same_trace_and_another_one_another() {
 const SEEDS: u64 = 500;
 
 /// What has to be met among so many seeds.
-const SEEN: [&str; 28] = [
+const SEEN: [&str; 37] = [
     "answer nobody waits for",
     "attach refused",
     "batch stepped",
     "busy",
     "call to a node without an answer",
     "clock jumped",
+    "clock on the wall set",
     "disk fault",
     "drained",
+    "episode set aside",
+    "harm refused",
     "killed",
     "lease ended",
+    "owner vanished before its answer",
     "partition",
     "paused",
     "pool closed",
     "pool opened",
     "pool shipped",
+    "pools of a revoked owner closed",
     "power cut",
     "process could not start",
     "quota",
+    "refused as revoked",
     "request repeated",
     "segment known",
     "segment refused",
@@ -105,4 +111,7 @@ const SEEN: [&str; 28] = [
     "session resumed elsewhere",
     "step refused",
     "stream replaced",
+    "told that a node's port is closed",
+    "token revoked",
+    "trainer forges",
 ];

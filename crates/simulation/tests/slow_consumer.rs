@@ -161,6 +161,7 @@ impl Stage {
                     self.taking.insert(self.free_at, segment);
                 }
                 ShipAction::TakeAway { number, .. } => self.removals.push(number),
+                ShipAction::SetAside { number } => panic!("segment {number} is set aside"),
                 ShipAction::Hold(held) => self.hold(held),
             }
         }
