@@ -10,7 +10,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rollhouse_client::{
-    Address, Cluster, ConnectError, ConnectOptions, OnLoss, PoolRequest, RequestError, Transport, trust_of,
+    Address, Cluster, ConnectError, ConnectOptions, OnLoss, PoolRequest, RequestError, Transport, run_named,
+    trust_of,
 };
 use rollhouse_core::OptionValue;
 use rollhouse_wire::{AutoresetMode, CertificateFiles, RecordRule, Spread};
@@ -79,6 +80,7 @@ impl NativeCluster {
             certificate: certificate.map(|(certificate, key)| CertificateFiles { certificate, key }),
             transport: transport.map(transport_of).transpose()?,
             attach,
+            connect_timeout: Duration::from_secs_f64(timeout),
             timeout: Duration::from_secs_f64(timeout),
             ..ConnectOptions::default()
         };
@@ -100,6 +102,16 @@ impl NativeCluster {
     /// The open sessions, as JSON.
     fn sessions(&self, py: Python<'_>) -> PyResult<String> {
         self.ask(py, Cluster::sessions)
+    }
+
+    /// Ends a pool. What it came to, as JSON.
+    fn close_pool(&self, py: Python<'_>, run: &str) -> PyResult<String> {
+        let pool = run_named(run).ok_or_else(|| {
+            PyValueError::new_err(format!(
+                "run={run:?} is no run's id: 32 hexadecimal digits are, with hyphens or without"
+            ))
+        })?;
+        self.ask(py, |cluster| cluster.close_pool(pool))
     }
 
     /// Asks for lanes. The pool's run, the env's spec, and the lanes.

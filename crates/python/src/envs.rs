@@ -9,10 +9,10 @@ use rollhouse_env::Registry;
 
 use crate::failure::exception;
 
-/// The ids of all built-in envs, sorted.
+/// The ids of the built-in envs that are shown to users, sorted.
 #[pyfunction]
 pub(crate) fn env_ids() -> Vec<String> {
-    Registry::builtin().ids()
+    Registry::builtin().shown_ids()
 }
 
 /// What the env `id` says of itself, as plain Python values.

@@ -24,7 +24,7 @@ pub(crate) fn exception(py: Python<'_>, name: &str, message: String) -> PyErr {
 pub(crate) fn of_step(py: Python<'_>, error: &PoolError) -> PyErr {
     match error {
         PoolError::Rules(error) => of_rules(py, error),
-        PoolError::TimedOut { .. } => PyTimeoutError::new_err(error.to_string()),
+        PoolError::TimedOut(_) => PyTimeoutError::new_err(error.to_string()),
         PoolError::Interrupted => interrupted(),
         PoolError::AllLost { .. } => all_lost(py, error.to_string()),
         PoolError::Refused { refusal, .. } => refused(py, refusal.code, error.to_string()),
@@ -43,7 +43,7 @@ pub(crate) fn of_method(py: Python<'_>, error: &MethodError) -> PyErr {
         MethodError::Lanes(error) => PyValueError::new_err(error.to_string()),
         MethodError::Refused { refusal, .. } => refused(py, refusal.code, error.to_string()),
         MethodError::Gone { .. } => all_lost(py, error.to_string()),
-        MethodError::TimedOut { .. } => PyTimeoutError::new_err(error.to_string()),
+        MethodError::TimedOut(_) => PyTimeoutError::new_err(error.to_string()),
         MethodError::Interrupted => interrupted(),
         other => exception(py, "ClusterError", other.to_string()),
     }

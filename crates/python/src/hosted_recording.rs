@@ -9,7 +9,7 @@ use numpy::{
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
+use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS, MAX_SPACE_DEPTH};
 use rollhouse_core::{
     BoxSpace, ColumnRef, CompositeSpace, DType, Determinism, DiscreteSpace, EnvSpec, GameResult,
     Interruption, ObservationSpace, Outcome, Space, Start,
@@ -242,8 +242,8 @@ type PlainSpace = (String, String, Vec<usize>, Vec<f64>, Vec<f64>);
 
 /// A plain space, or several `depth` levels down.
 fn observation_space(given: &Bound<'_, PyAny>, depth: usize) -> PyResult<ObservationSpace> {
-    if depth > MAX_DEPTH {
-        let message = format!("observation spaces nested more than {MAX_DEPTH} deep are not recorded");
+    if depth > MAX_SPACE_DEPTH {
+        let message = format!("observation spaces nested more than {MAX_SPACE_DEPTH} deep are not recorded");
         return Err(PyValueError::new_err(message));
     }
     let kind: String = given.get_item(0)?.extract()?;
@@ -263,9 +263,6 @@ fn observation_space(given: &Bound<'_, PyAny>, depth: usize) -> PyResult<Observa
         _ => space(given.extract()?)?.into(),
     })
 }
-
-/// Levels of an observation space.
-const MAX_DEPTH: usize = 16;
 
 fn space((kind, dtype, shape, low, high): PlainSpace) -> PyResult<Space> {
     if kind == "discrete" {

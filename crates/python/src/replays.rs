@@ -61,8 +61,15 @@ impl Recordings {
     ) -> PyResult<Vec<EpisodeInfo>> {
         let bad = |error: &dyn std::fmt::Display| PyValueError::new_err(error.to_string());
         let outcome = outcome.map(str::parse).transpose().map_err(|error| bad(&error))?;
-        let query =
-            Query { env, outcome, min_return, sort: sort.parse().map_err(|error| bad(&error))?, limit };
+        let query = Query {
+            env,
+            outcome,
+            min_return,
+            sort: sort.parse().map_err(|error| bad(&error))?,
+            limit,
+            run: None,
+            after: None,
+        };
         let listed = py.detach(|| self.library.list(&query));
         let listed = listed.map_err(|error| Failure::from(error).into_py(py))?;
         Ok(listed.into_iter().map(EpisodeInfo).collect())
@@ -201,7 +208,7 @@ impl Failure {
             Self::Read(ReadError::Incomplete { .. } | ReadError::Malformed { .. }) => "DamagedRecordingError",
             Self::Read(ReadError::Disk(_)) => "ReplayDiskError",
             Self::Recompute(_) => "RecomputeError",
-            Self::Read(ReadError::TooManyFolders(_)) | Self::Nothing => "ReplayError",
+            Self::Read(ReadError::TooManyFolders { .. }) | Self::Nothing => "ReplayError",
         }
     }
 

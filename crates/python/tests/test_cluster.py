@@ -171,6 +171,20 @@ def test_the_cluster_tells_what_runs_on_it(cluster: rollhouse.Cluster) -> None:
     envs.close()
 
 
+def test_a_pool_is_closed_by_its_run(cluster: rollhouse.Cluster) -> None:
+    envs = cluster.make_vec("CartPole-v1", 4)
+    envs.reset(seed=0)
+    status = cluster.close_pool(envs.run)
+    assert (status["open"], status["ended"]) == (0, {"closed": 1})
+    assert cluster.close_pool(envs.run.replace("-", "")) == status
+    with pytest.raises(errors.RefusedError) as refused:
+        cluster.close_pool("0" * 32)
+    assert refused.value.code == "not_found"
+    with pytest.raises(ValueError, match="no run's id"):
+        cluster.close_pool("k3f9q2tz")
+    envs.close()
+
+
 def test_it_is_a_gymnasium_vector_env(cluster: rollhouse.Cluster) -> None:
     envs = gymnasium.wrappers.vector.RecordEpisodeStatistics(cluster.make_vec("CartPole-v1", 3))
     envs.reset(seed=0)

@@ -109,6 +109,10 @@ class AsyncCluster:
         """As ``Cluster.sessions``."""
         return await self._caller.call(self.cluster.sessions)
 
+    async def close_pool(self, run: str) -> dict[str, Any]:
+        """As ``Cluster.close_pool``."""
+        return await self._caller.call(self.cluster.close_pool, run)
+
     async def close(self) -> None:
         """As ``Cluster.close``."""
         await self._caller.call(self.cluster.close)

@@ -155,6 +155,22 @@ class Cluster:
         """The open sessions, by name."""
         return json.loads(self._native.sessions())["sessions"]
 
+    def close_pool(self, run: str) -> dict[str, Any]:
+        """Ends a pool, whoever steps its lanes: a rollout that goes on by itself, or what a process left behind.
+
+        Args:
+            run: Its run, as ``envs.run``, ``rollhouse rollout --detach`` or ``sessions()`` have it.
+
+        Returns:
+            What it came to: sessions that are still ``open``, ``ended`` by cause, ``done``, ``failures``, ``shipped``.
+
+        Raises:
+            ValueError: ``run`` is no run's id.
+            RefusedError: No such pool is known, or it is another owner's and the token is no admin's.
+            UnreachableError: The coordinator does not answer.
+        """
+        return json.loads(self._native.close_pool(run))
+
     def close(self) -> None:
         """Closes the connections; vector envs of this cluster are of no use afterwards. Twice does nothing."""
         self._native.close()

@@ -14,8 +14,7 @@ def register() -> None:
     Where this package is not imported, ``gymnasium.make_vec("rollhouse:rollhouse/CartPole-v1")`` imports it.
     """
     for id in _native.env_ids():
-        # Envs for tests of the machinery have a namespace of their own.
-        if "/" in id or NAMESPACE + id in gymnasium.registry:
+        if NAMESPACE + id in gymnasium.registry:
             continue
         gymnasium.register(
             id=NAMESPACE + id,
