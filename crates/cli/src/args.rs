@@ -14,9 +14,9 @@ use rollhouse_policy::Builtin;
 use rollhouse_replay::{RecordMode, Sort};
 
 pub(crate) use cluster::{
-    CertsArgs, CertsInitArgs, CertsIssueArgs, CertsWhat, ConfigArgs, ConfigCheckArgs, ConfigShowArgs,
-    ConfigWhat, ConnectArgs, CoordinatorArgs, DrainArgs, LookArgs, NodeArgs, ServiceArgs, TokenArgs,
-    TokenCreateArgs, TokenLsArgs, TokenRevokeArgs, TokenWhat, UpArgs,
+    CertsArgs, CertsInitArgs, CertsIssueArgs, CertsShowArgs, CertsWhat, CloseArgs, ConfigArgs,
+    ConfigCheckArgs, ConfigShowArgs, ConfigWhat, ConnectArgs, CoordinatorArgs, DrainArgs, LookArgs, NodeArgs,
+    ServiceArgs, TokenArgs, TokenCreateArgs, TokenLsArgs, TokenRevokeArgs, TokenWhat, UndrainArgs, UpArgs,
 };
 
 /// Steps reinforcement-learning environments and records every episode.
@@ -51,8 +51,12 @@ pub(crate) enum Command {
     Nodes(LookArgs),
     /// List the open sessions of a cluster
     Sessions(LookArgs),
+    /// End a pool of a cluster, whoever steps it: a rollout that goes on by itself, a trainer's lanes
+    Close(CloseArgs),
     /// Have a node take no new sessions and end when its last has
     Drain(DrainArgs),
+    /// Take a drain back: the node takes new sessions again, unless it has ended
+    Undrain(UndrainArgs),
     /// Make the certificates of a cluster's processes
     Certs(CertsArgs),
     /// Make, revoke and list the tokens of a cluster's users
@@ -86,6 +90,10 @@ pub(crate) struct RolloutArgs {
     pub(crate) record: RecordArg,
     #[command(flatten)]
     pub(crate) data: DataArgs,
+    /// On a cluster: begin and end at once; the nodes play on to the goal, or until `rollhouse close RUN`. Else a rollout
+    /// whose command is gone ends within 30 s
+    #[arg(long)]
+    pub(crate) detach: bool,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
@@ -142,6 +150,9 @@ pub(crate) struct EnvsArgs {
     /// Describe only this one, in full
     #[arg(value_name = "ID")]
     pub(crate) id: Option<String>,
+    /// List those under `test/` too, which test the machinery and are no worlds to train in
+    #[arg(long)]
+    pub(crate) all: bool,
     /// Print one JSON object a line instead of text
     #[arg(long)]
     pub(crate) json: bool,
@@ -167,6 +178,46 @@ pub(crate) enum ReplayWhat {
     Repair(RepairArgs),
     /// Say what the folder holds; reads all of it and lists damage
     Stats(StatsArgs),
+    /// Look at what a store has set aside: episodes that contradict others, and segments that are damaged
+    Quarantine(QuarantineArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct QuarantineArgs {
+    #[command(subcommand)]
+    pub(crate) what: QuarantineWhat,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum QuarantineWhat {
+    /// List the episodes that are set aside, and the segments that are as a whole
+    Ls(QuarantineLsArgs),
+    /// Write an episode that is set aside out step by step
+    Read(QuarantineReadArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct QuarantineLsArgs {
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
+    /// Print one JSON object a line instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct QuarantineReadArgs {
+    /// The episode, as `replay quarantine ls` prints it
+    #[arg(value_name = "NAME")]
+    pub(crate) name: EpisodeName,
+    /// Which of several of that name: the folder that `replay quarantine ls` prints
+    #[arg(long = "in", value_name = "FOLDER")]
+    pub(crate) folder: Option<String>,
+    /// Write to this file instead of standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
 }
 
 #[derive(Debug, Args)]
@@ -181,6 +232,9 @@ pub(crate) struct LsArgs {
     /// Only episodes with at least this return
     #[arg(long, value_name = "R", allow_negative_numbers = true, value_parser = finite)]
     pub(crate) min_return: Option<f64>,
+    /// Only episodes of this run: what stands first in their names, e.g. k3f9q2tz
+    #[arg(long, value_name = "RUN", value_parser = short_run)]
+    pub(crate) run: Option<u64>,
     /// Order by return, length, started or name; with - in front, the largest first
     #[arg(long, value_name = "[-]KEY", default_value = "name", allow_hyphen_values = true)]
     pub(crate) sort: Sort,
@@ -276,6 +330,16 @@ pub(crate) enum BenchWhat {
     /// A trainer on a cluster whose processes are killed and paused, whose disks are full and whose links are cut,
     /// compared with an engine and with the store
     Chaos(BenchChaosArgs),
+    /// A trainer that steps until it is killed: what `chaos` starts
+    #[command(hide = true)]
+    ChaosTrainer(BenchChaosTrainerArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchChaosTrainerArgs {
+    /// File with the connection string
+    #[arg(long, value_name = "FILE")]
+    pub(crate) connect: std::path::PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -403,6 +467,12 @@ fn threads(text: &str) -> Result<usize, String> {
 fn bounded(text: &str, what: &str, most: usize) -> Result<usize, String> {
     let number = text.parse::<usize>().ok().filter(|n| (1..=most).contains(n));
     number.ok_or_else(|| format!("there can be 1 to {most} {what}"))
+}
+
+/// The short id of a run, as episodes' names begin with it.
+fn short_run(text: &str) -> Result<u64, String> {
+    let name = format!("{text}-0-0").parse::<EpisodeName>();
+    name.map(|name| name.run).map_err(|_| format!("`{text}` is not what an episode's name begins with"))
 }
 
 fn finite(text: &str) -> Result<f64, String> {

@@ -33,6 +33,7 @@ pub(crate) fn run(args: &BenchArgs, out: &mut Output) -> Result<Status, Failure>
         BenchWhat::Cluster(args) => cluster::run(args, out),
         BenchWhat::Shm(args) => shm::run(args, out),
         BenchWhat::Chaos(args) => chaos::run(args, out),
+        BenchWhat::ChaosTrainer(args) => chaos::train(args),
     }
 }
 

@@ -2,21 +2,68 @@
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rollhouse_wire::{AuthorityError, CertificateAuthority, Role};
+use rollhouse_wire::{
+    AuthorityError, CA_CERTIFICATE, CertificateAuthority, Readers, Role, ShownCertificate, replace_file,
+    show_certificates,
+};
+use serde::Serialize;
 
-use crate::args::{CertsInitArgs, CertsIssueArgs, CertsWhat};
+use crate::args::{CertsInitArgs, CertsIssueArgs, CertsShowArgs, CertsWhat};
 use crate::failure::{Failure, Status};
-use crate::output::say;
+use crate::human::{When, counted, rfc3339};
+use crate::output::{Output, say};
 
-pub(crate) fn run(what: &CertsWhat) -> Result<Status, Failure> {
+pub(crate) fn run(what: &CertsWhat, out: &mut Output) -> Result<Status, Failure> {
     match what {
         CertsWhat::Init(args) => init(args),
         CertsWhat::Issue(args) => issue(args),
+        CertsWhat::Show(args) => show(args, out),
+        CertsWhat::Fingerprint(args) => {
+            let shown = shown(&args.dir.join(CA_CERTIFICATE))?;
+            for certificate in shown {
+                writeln!(out, "{}", certificate.fingerprint)?;
+            }
+            Ok(Status::Done)
+        }
     }
+}
+
+/// Says whose the certificates of a folder are, and how long they hold.
+fn show(args: &CertsShowArgs, out: &mut Output) -> Result<Status, Failure> {
+    let own = args.dir.join("cert.pem");
+    let path = if own.exists() { own } else { args.dir.join(CA_CERTIFICATE) };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    for ShownCertificate { fingerprint, certified, validity } in shown(&path)? {
+        let of = certified
+            .map_or_else(|| "the authority".to_owned(), |of| format!("{} `{}`", of.role.word(), of.name));
+        let until = u64::try_from(validity.not_after).unwrap_or(0);
+        let days = validity.left(now).as_secs() / 86_400;
+        if args.json {
+            let expires = rfc3339(until * 1000);
+            out.json(&Shown { of: &of, fingerprint: fingerprint.to_string(), expires, days_left: days })?;
+        } else {
+            writeln!(out, "{of}: holds until {} (UTC), {}", When(until * 1000), counted(days, "day"))?;
+            writeln!(out, "  {fingerprint}")?;
+        }
+    }
+    Ok(Status::Done)
+}
+
+/// What `--json` prints; the field names are part of the interface.
+#[derive(Debug, Serialize)]
+struct Shown<'a> {
+    of: &'a str,
+    fingerprint: String,
+    expires: String,
+    days_left: u64,
+}
+
+fn shown(path: &Path) -> Result<Vec<ShownCertificate>, Failure> {
+    show_certificates(path).map_err(|error| Failure::of(Status::Usage, &error))
 }
 
 fn init(args: &CertsInitArgs) -> Result<Status, Failure> {
@@ -70,15 +117,31 @@ pub(crate) fn write_identity(
     if !trusted.contains(authority.certificate_pem().trim()) {
         // What is trusted already stays trusted: an authority is replaced by trusting both for a while.
         let both = format!("{}{trusted}", authority.certificate_pem());
-        fs::write(&ca, both).map_err(|error| cannot_write(&ca, &error))?;
+        replace_file(&ca, both.as_bytes(), Readers::All).map_err(|error| cannot_write(&ca, &error))?;
     }
     issued.write(&folder.join("cert.pem"), &folder.join("key.pem")).map_err(authority_failure)
 }
 
-/// Makes a folder that only its owner can look into, and those above it.
+/// Makes a folder that only its owner can look into, and those above it. New ones belong to whom the one above them
+/// does: root makes folders for services that run as other users.
 pub(crate) fn private_folder(folder: &Path) -> Result<(), Failure> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.map_err(|error| cannot_write(folder, &error))
+    let missing: Vec<&Path> =
+        folder.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists()).collect();
+    let make = |path: &Path| {
+        DirBuilder::new().mode(0o700).create(path)?;
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let (above, made) = (fs::metadata(above)?, fs::metadata(path)?);
+        if (above.uid(), above.gid()) == (made.uid(), made.gid()) || made.uid() != ROOT {
+            return Ok(());
+        }
+        chown(path, Some(above.uid()), Some(above.gid()))
+    };
+    let made = missing.into_iter().rev().try_for_each(|path| match make(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    });
+    made.map_err(|error| cannot_write(folder, &error))?;
+    if folder.is_dir() { Ok(()) } else { Err(cannot_write(folder, &io::ErrorKind::NotADirectory.into())) }
 }
 
 /// Writes a file that only its owner can read, whole or not at all.
@@ -96,6 +159,9 @@ pub(crate) fn write_private(path: &Path, contents: &str) -> Result<(), Failure> 
     };
     write().map_err(|error| cannot_write(path, &error))
 }
+
+/// The user whose folders are given away.
+const ROOT: u32 = 0;
 
 fn cannot_write(path: &Path, error: &io::Error) -> Failure {
     Failure::new(Status::Failed, format_args!("{} cannot be written: {error}", path.display()))

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use rollhouse_client::{
     Address, AddressError, Cluster, ConnectError, ConnectOptions, RequestError, trust_of,
@@ -23,8 +24,12 @@ pub(crate) fn connect(args: &ConnectArgs) -> Result<Cluster, Failure> {
     let address = parse(&text)?;
     let given = |flag: &Option<String>, variable| flag.clone().or_else(|| environment(variable));
     let ca = given(&args.ca, "ROLLHOUSE_CA").map(|text| trust(&text)).transpose()?;
-    let options =
-        ConnectOptions { token: given(&args.token, "ROLLHOUSE_TOKEN"), ca, ..ConnectOptions::default() };
+    let options = ConnectOptions {
+        token: given(&args.token, "ROLLHOUSE_TOKEN"),
+        ca,
+        connect_timeout: CONNECT_TIMEOUT,
+        ..ConnectOptions::default()
+    };
     let shown = address.to_string();
     Cluster::connect(&address, options, None).map_err(|error| connect_failure(&error, &shown))
 }
@@ -101,6 +106,8 @@ const fn refusal_status(code: RefusalCode) -> Status {
     }
 }
 
+/// How long a coordinator that does not answer is dialled again: whoever sits before it wants to be told.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Where `rollhouse up` leaves its connection string, below its data folder.
 pub(crate) const CONNECTION: &str = "connection";
 /// The same for its default data folder.

@@ -16,24 +16,27 @@ use rollhouse_wire::{Identity, Settings};
 
 use crate::args::CoordinatorArgs;
 use crate::certs::private_folder;
+use crate::credentials::CredentialsWatch;
 use crate::failure::{Failure, Status};
 use crate::output::say;
-use crate::service::{self, PROGRAM, STOP_DEADLINE, serve_metrics, until_ended};
+use crate::service::{self, PROGRAM, STOP_DEADLINE, listen_for_metrics, serve_metrics, until_ended};
 use crate::{settings, signals, token};
 
 pub(crate) fn run(args: &CoordinatorArgs) -> Result<Status, Failure> {
     let flags =
         [("--listen", "coordinator.listen", &args.listen), ("--data", "coordinator.data", &args.data)];
     let config = settings::of_service::<CoordinatorConfig>(&args.service, &flags)?.config;
-    let asked = signals::ending()?;
+    let asked = signals::ending_of_service()?;
     let identity = service::identity(&config.tls, &config.data, "coordinator")?;
     private_folder(&config.data)?;
     let quic = service::quic(&config.network, &config.data)?;
     let again: Again = {
         let (data, store) = (config.data.clone(), config.store.clone());
-        Box::new(move |listen| start(listen, &data, Arc::clone(&identity), &store, quic))
+        Box::new(move |listen, least| start((listen, least), &data, Arc::clone(&identity), &store, quic))
     };
-    let coordinator = again(config.listen)?;
+    // Before a term is used up.
+    let listener = listen_for_metrics(config.metrics)?;
+    let coordinator = again(config.listen, args.least_term)?;
     say(&format!("coordinator, term {}, listens on {}", coordinator.term(), coordinator.address()));
     say(&coordinator.effective().to_string());
     if token::open(&config.data)?.list().is_empty() {
@@ -42,7 +45,7 @@ pub(crate) fn run(args: &CoordinatorArgs) -> Result<Status, Failure> {
         say(&format!("  rollhouse token create --role trainer --name NAME --data {data}"));
     }
     let watch = Arc::new(CoordinatorWatch::new(coordinator, again));
-    let metrics = serve_metrics(config.metrics, vec![watch.clone()], watch.clone())?;
+    let metrics = serve_metrics(listener, vec![watch.clone()], watch.clone())?;
     until_ended(&asked, || watch.look());
     let stopped = watch.stop();
     // Last, so that probes and scrapes see it stop.
@@ -50,8 +53,9 @@ pub(crate) fn run(args: &CoordinatorArgs) -> Result<Status, Failure> {
     stopped
 }
 
+/// Starts a coordinator that listens there and has at least that term.
 pub(crate) fn start(
-    listen: SocketAddr,
+    (listen, least_term): (SocketAddr, u64),
     data: &Path,
     identity: Arc<Identity>,
     store: &Store,
@@ -60,6 +64,7 @@ pub(crate) fn start(
     private_folder(data)?;
     let config = rollhouse_coordinator::CoordinatorConfig {
         data: data.to_owned(),
+        least_term,
         listen,
         identity,
         tokens: Arc::new(token::open(data)?),
@@ -72,7 +77,7 @@ pub(crate) fn start(
         let status = match &error {
             CoordinatorError::Data(DataError::Held { .. })
             | CoordinatorError::Store(OpenError::Locked { .. }) => Status::Refused,
-            CoordinatorError::Identity { .. } => Status::Usage,
+            CoordinatorError::Identity { .. } | CoordinatorError::Data(DataError::Term(_)) => Status::Usage,
             _ => Status::Failed,
         };
         let failure = Failure::of(status, &error);
@@ -85,14 +90,15 @@ pub(crate) fn start(
     })
 }
 
-/// Starts a coordinator in the place of one that has failed, on that address.
-pub(crate) type Again = Box<dyn Fn(SocketAddr) -> Result<Coordinator, Failure> + Send + Sync>;
+/// Starts a coordinator in the place of another, on that address and with at least that term.
+pub(crate) type Again = Box<dyn Fn(SocketAddr, u64) -> Result<Coordinator, Failure> + Send + Sync>;
 
 /// The coordinator while it runs, made anew when it fails, and what is exported of it.
 ///
 /// ```text
 /// running --failed--> backing off --> running            of a greater term; sessions on nodes go on
 ///                     backing off --too often--> failed  for good: nothing but its end is left
+/// running --a node knows a greater term, the folder is new--> stopped --> running   of a term that is greater still
 /// ```
 pub(crate) struct CoordinatorWatch {
     state: Mutex<State>,
@@ -105,6 +111,9 @@ struct State {
     /// `None` while it is being made anew or stopped.
     running: Option<Coordinator>,
     back_off: BackOff,
+    credentials: CredentialsWatch,
+    /// The least term of the next one.
+    least_term: u64,
     /// When it is made anew, if it has failed.
     retry_at: Option<Duration>,
     /// How often it was made anew.
@@ -116,16 +125,29 @@ impl CoordinatorWatch {
     pub(crate) fn new(coordinator: Coordinator, again: Again) -> Self {
         let address = coordinator.address();
         let back_off = BackOff::new(coordinator.term());
-        let state =
-            State { running: Some(coordinator), back_off, retry_at: None, restarts: 0, failed: false };
+        let state = State {
+            running: Some(coordinator),
+            back_off,
+            credentials: CredentialsWatch::default(),
+            least_term: 0,
+            retry_at: None,
+            restarts: 0,
+            failed: false,
+        };
         Self { state: Mutex::new(state), again, address, began: Instant::now() }
     }
 
     /// Makes it anew if it has failed, after a back-off; whether it has too often, and nothing but its end is left. To
     /// be called by one thread, now and then. Blocks for the disk when it makes it anew.
     pub(crate) fn look(&self) -> bool {
-        let failed = {
+        self.learn_term();
+        let (failed, least_term) = {
             let mut state = self.state();
+            let State { running, credentials, .. } = &mut *state;
+            if let Some(coordinator) = running {
+                let lines = credentials.look(coordinator.identity(), Some(coordinator.tokens()));
+                lines.iter().for_each(|line| say(line));
+            }
             let ended = state.running.take_if(|coordinator| coordinator.wait_failed(Duration::ZERO));
             if ended.is_some() {
                 self.note(&mut state, "the coordinator has failed, which is a bug in rollhouse");
@@ -136,10 +158,10 @@ impl CoordinatorWatch {
             if !due {
                 return state.failed;
             }
-            state.failed
+            (state.failed, state.least_term)
         };
         // Not held meanwhile: probes go on asking.
-        let made = (self.again)(self.address);
+        let made = (self.again)(self.address, least_term);
         let mut state = self.state();
         match made {
             Ok(coordinator) => {
@@ -153,6 +175,23 @@ impl CoordinatorWatch {
             }
         }
         failed || state.failed
+    }
+
+    /// Stops it if a node has told of a greater term that it learns from; it is made anew at once.
+    fn learn_term(&self) {
+        let wanted = self.state().running.as_ref().and_then(Coordinator::wanted_term);
+        let Some((term, node)) = wanted else { return };
+        say(&format!(
+            "node {node} has sessions of term {}, and this coordinator's folder is new: an earlier one was lost. It goes \
+             on with term {term}; its tokens and recordings are those of the new folder",
+            term - 1
+        ));
+        // Not held meanwhile: probes go on asking.
+        let taken = self.state().running.take();
+        // How it stopped is the same to the next one.
+        let _stopped = taken.map(|coordinator| coordinator.stop(Duration::ZERO));
+        let mut state = self.state();
+        (state.least_term, state.retry_at) = (term, Some(self.began.elapsed()));
     }
 
     /// Decides when it is made anew.
@@ -185,6 +224,12 @@ impl CoordinatorWatch {
             say("segments that were still coming in were cut off; their nodes ship them again");
         }
         Ok(Status::Done)
+    }
+
+    fn certificate_expires(&self) -> Option<i64> {
+        let state = self.state();
+        let validity = state.running.as_ref().and_then(|coordinator| coordinator.identity().validity());
+        validity.map(|validity| validity.not_after)
     }
 
     fn figures(&self) -> Option<CoordinatorFigures> {
@@ -227,6 +272,7 @@ impl Figures for CoordinatorWatch {
             arrivals: Some(arrivals),
             effective: Some(effective),
             refusals,
+            certificate_expires: self.certificate_expires(),
             ..TransportSample::default()
         };
         for (role, link) in &links {
@@ -283,10 +329,11 @@ mod tests {
         // Told of whoever is turned away, by the task that accepts.
         let log = move |_: &str| assert!(!told.swap(false, Ordering::Relaxed), "while it accepts");
         let log: rollhouse_coordinator::Log = Arc::new(log);
-        let again: Again = Box::new(move |listen| {
+        let again: Again = Box::new(move |listen, least_term| {
             private_folder(&data)?;
             let config = rollhouse_coordinator::CoordinatorConfig {
                 data: data.clone(),
+                least_term,
                 listen,
                 identity: Arc::clone(&identity),
                 tokens: Arc::new(token::open(&data)?),
@@ -297,7 +344,7 @@ mod tests {
             };
             Coordinator::start(config).map_err(|error| Failure::of(Status::Failed, &error))
         });
-        let first = again(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let first = again(SocketAddr::from(([127, 0, 0, 1], 0)), 0).unwrap();
         let (address, term) = (first.address(), first.term());
         let watch = CoordinatorWatch::new(first, again);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

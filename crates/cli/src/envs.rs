@@ -14,7 +14,11 @@ use crate::table::{Align, Table};
 
 pub(crate) fn run(args: &EnvsArgs, out: &mut Output) -> Result<Status, Failure> {
     let registry = Registry::builtin();
-    let ids = args.id.clone().map_or_else(|| registry.ids(), |id| vec![id]);
+    let ids = match &args.id {
+        Some(id) => vec![id.clone()],
+        None if args.all => registry.ids(),
+        None => registry.shown_ids(),
+    };
     let mut entries = Vec::new();
     for id in &ids {
         entries.push(registry.get(id).map_err(|error| Failure::of(Status::Usage, &error))?);

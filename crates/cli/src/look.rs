@@ -1,11 +1,12 @@
-//! `rollhouse status`, `nodes`, `sessions` and `drain`: what operators ask of a cluster.
+//! `rollhouse status`, `nodes`, `sessions`, `drain` and `undrain`: what operators ask of a cluster.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
-use rollhouse_wire::{ClusterStatus, EndCause, NodeState, NodeStatus, SessionStatus};
+use rollhouse_wire::{ClusterStatus, EndCause, NodeState, NodeStatus, SessionStatus, Takes, Unfit};
+use serde::Serialize;
 
-use crate::args::{DrainArgs, LookArgs};
+use crate::args::{DrainArgs, LookArgs, UndrainArgs};
 use crate::connect::{connect, request_failure};
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, Si, Time, counted};
@@ -50,14 +51,83 @@ pub(crate) fn sessions(args: &LookArgs, out: &mut Output) -> Result<Status, Fail
     Ok(Status::Done)
 }
 
-pub(crate) fn drain(args: &DrainArgs) -> Result<Status, Failure> {
-    connect(&args.cluster)?.drain(&args.node).map_err(|error| request_failure(&error))?;
-    say(&format!(
-        "{} takes no new sessions and ends when its last has; `rollhouse nodes` shows how far it is",
-        args.node
-    ));
+pub(crate) fn drain(args: &DrainArgs, out: &mut Output) -> Result<Status, Failure> {
+    let (node, cluster) = (&args.node, connect(&args.look.cluster)?);
+    cluster.drain(node).map_err(|error| request_failure(&error))?;
+    if !args.wait {
+        if args.look.json {
+            out.json(&Changed { node, state: "draining" })?;
+        }
+        say(&format!(
+            "{node} takes no new sessions and ends when its last has; `rollhouse nodes` shows how far it is"
+        ));
+        return Ok(Status::Done);
+    }
+    loop {
+        let list = cluster.nodes().map_err(|error| request_failure(&error))?;
+        match drained(&list.nodes, list.omitted, node) {
+            Drained::NotYet => std::thread::park_timeout(LOOK_EVERY),
+            Drained::Ended => break,
+            Drained::Lost => {
+                return Err(Failure::new(
+                    Status::Failed,
+                    format_args!("{node} is lost: it has not said good-bye"),
+                ));
+            }
+            Drained::GoesOn => {
+                return Err(Failure::new(
+                    Status::Refused,
+                    format_args!("{node} goes on: its drain was taken back"),
+                ));
+            }
+        }
+    }
+    if args.look.json {
+        out.json(&Changed { node, state: "ended" })?;
+    }
+    say(&format!("{node} has ended"));
     Ok(Status::Done)
 }
+
+pub(crate) fn undrain(args: &UndrainArgs, out: &mut Output) -> Result<Status, Failure> {
+    let node = &args.node;
+    connect(&args.look.cluster)?.undrain(node).map_err(|error| request_failure(&error))?;
+    if args.look.json {
+        out.json(&Changed { node, state: "undraining" })?;
+    }
+    say(&format!("{node} takes new sessions again within a second, unless it has ended"));
+    Ok(Status::Done)
+}
+
+/// What `--json` prints of a change; the field names are part of the interface.
+#[derive(Debug, Serialize)]
+struct Changed<'a> {
+    node: &'a str,
+    state: &'static str,
+}
+
+/// How far a node is that was asked to drain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Drained {
+    NotYet,
+    Ended,
+    Lost,
+    GoesOn,
+}
+
+fn drained(nodes: &[NodeStatus], omitted: u32, node: &str) -> Drained {
+    match nodes.iter().find(|status| status.node == node).map(|status| status.state) {
+        Some(NodeState::Draining) => Drained::NotYet,
+        Some(NodeState::Lost) => Drained::Lost,
+        Some(NodeState::Alive | NodeState::Suspect) => Drained::GoesOn,
+        // It may be among those that did not fit.
+        None if omitted > 0 => Drained::NotYet,
+        None => Drained::Ended,
+    }
+}
+
+/// How often it is looked whether a node has drained.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 fn print_status(status: &ClusterStatus, out: &mut Output) -> io::Result<()> {
     let states = status.nodes.iter().filter(|(_, count)| **count > 0);
@@ -84,10 +154,14 @@ fn print_status(status: &ClusterStatus, out: &mut Output) -> io::Result<()> {
         line(
             "",
             format!(
-                "{} set aside: contradicting recordings of the same episodes",
+                "{} set aside: damaged, or under numbers that were taken",
                 counted(status.store.quarantined, "segment")
             ),
         )?;
+    }
+    if status.store.set_aside > 0 {
+        let episodes = counted(status.store.set_aside, "episode");
+        line("", format!("{episodes} set aside: `rollhouse replay quarantine ls` lists them"))?;
     }
     Ok(())
 }
@@ -124,7 +198,18 @@ fn print_nodes(nodes: &[NodeStatus], out: &mut Output) -> io::Result<()> {
             labels.join(","),
         ]);
     }
-    table.write(out)
+    table.write(out)?;
+    for node in nodes {
+        if let Some(Unfit { takes, why }) = &node.unfit {
+            let what = match takes {
+                Takes::Nothing => "takes no sessions",
+                Takes::Unrecorded => "takes no sessions that are recorded",
+                Takes::Last => "is given sessions last",
+            };
+            writeln!(out, "{} {what}: {why}", node.node)?;
+        }
+    }
+    Ok(())
 }
 
 fn print_sessions(sessions: &[SessionStatus], out: &mut Output) -> io::Result<()> {

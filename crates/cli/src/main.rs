@@ -7,8 +7,10 @@
 mod args;
 mod bench;
 mod certs;
+mod close;
 mod connect;
 mod coordinator;
+mod credentials;
 mod envs;
 mod failure;
 mod human;
@@ -57,8 +59,10 @@ fn run(command: Command, out: &mut Output) -> Result<Status, Failure> {
         Command::Status(args) => look::status(&args, out),
         Command::Nodes(args) => look::nodes(&args, out),
         Command::Sessions(args) => look::sessions(&args, out),
-        Command::Drain(args) => look::drain(&args),
-        Command::Certs(args) => certs::run(&args.what),
+        Command::Close(args) => close::run(&args, out),
+        Command::Drain(args) => look::drain(&args, out),
+        Command::Undrain(args) => look::undrain(&args, out),
+        Command::Certs(args) => certs::run(&args.what, out),
         Command::Token(args) => token::run(&args.what, out),
         Command::Config(args) => settings::run(&args.what, out),
     }

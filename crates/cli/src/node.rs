@@ -16,15 +16,16 @@ use rollhouse_node::{
 };
 use rollhouse_replay::OpenError;
 use rollhouse_wire::limits::MAX_ATTACH_PATH_BYTES;
-use rollhouse_wire::{Effective, Role, Settings};
+use rollhouse_wire::{Effective, Role, Settings, Takes, Unfit};
 
 use crate::args::NodeArgs;
 use crate::certs::private_folder;
+use crate::credentials::CredentialsWatch;
 use crate::failure::{Failure, Status};
 use crate::human::counted;
 use crate::look::cause_word;
 use crate::output::say;
-use crate::service::{self, PROGRAM, STOP_DEADLINE, serve_metrics, until_ended};
+use crate::service::{self, PROGRAM, STOP_DEADLINE, listen_for_metrics, serve_metrics, until_ended};
 use crate::{settings, signals};
 
 pub(crate) fn run(args: &NodeArgs) -> Result<Status, Failure> {
@@ -34,7 +35,7 @@ pub(crate) fn run(args: &NodeArgs) -> Result<Status, Failure> {
         ("--data", "node.data", &args.data),
     ];
     let config = settings::of_service::<NodeConfig>(&args.service, &flags)?.config;
-    let asked = signals::ending()?;
+    let asked = signals::ending_of_service()?;
     let identity = service::identity(&config.tls, &config.data, "node")?;
     private_folder(&config.data)?;
     let quic = service::quic(&config.network, &config.data)?;
@@ -44,11 +45,12 @@ pub(crate) fn run(args: &NodeArgs) -> Result<Status, Failure> {
     configure(&mut started, &config.worker, &config.spool, quic, &config.data)?;
     started.attach = attach_socket(&config.attach, &config.data)?;
     let capacity = started.capacity;
+    let listener = listen_for_metrics(config.metrics)?;
     let node = start(started)?;
     say(&format!("node {} listens on {} and joins {}", node.name(), node.address(), config.coordinator.0));
     say(&node.effective().to_string());
     let watch = Arc::new(NodeWatch::new(node, capacity));
-    let metrics = serve_metrics(config.metrics, vec![watch.clone()], watch.clone())?;
+    let metrics = serve_metrics(listener, vec![watch.clone()], watch.clone())?;
     until_ended(&asked, || watch.look());
     let stopped = watch.stop();
     // Last, so that probes and scrapes see it stop.
@@ -144,6 +146,9 @@ struct State {
     link: LinkState,
     /// How its parts had fared then.
     health: PartsHealth,
+    /// What kept it from taking sessions then.
+    unfit: Option<Unfit>,
+    credentials: CredentialsWatch,
 }
 
 impl NodeWatch {
@@ -151,7 +156,13 @@ impl NodeWatch {
     pub(crate) fn new(node: ClusterNode, capacity: u32) -> Self {
         let (figures, effective) = (Arc::clone(node.figures()), node.effective());
         let (link, health) = (LinkState::Dialling, PartsHealth::default());
-        let state = Mutex::new(State { link, health, running: Some(node) });
+        let state = Mutex::new(State {
+            link,
+            health,
+            unfit: None,
+            credentials: CredentialsWatch::default(),
+            running: Some(node),
+        });
         Self { figures, effective, capacity, state }
     }
 
@@ -159,8 +170,11 @@ impl NodeWatch {
     /// or does not work any more: then nothing but its end is left.
     pub(crate) fn look(&self) -> bool {
         let mut state = self.state();
-        let Some(node) = &state.running else { return true };
+        let State { running, credentials, .. } = &mut *state;
+        let Some(node) = running else { return true };
+        credentials.look(node.identity(), None).iter().for_each(|line| say(line));
         let (link, drained, health) = (node.link(), node.is_drained(), node.health());
+        let unfit = node.unfit();
         if let Some(mishap) =
             health.last.as_ref().filter(|_| health.all_restarts() > state.health.all_restarts())
         {
@@ -176,6 +190,17 @@ impl NodeWatch {
             (_, LinkState::Dialling) => {}
         }
         state.link = link;
+        if unfit.as_ref().map(|unfit| unfit.takes) != state.unfit.as_ref().map(|unfit| unfit.takes) {
+            say(&match &unfit {
+                Some(Unfit { takes: Takes::Nothing, why }) => format!("takes no new sessions: {why}"),
+                Some(Unfit { takes: Takes::Unrecorded, why }) => {
+                    format!("takes no new sessions that are recorded: {why}")
+                }
+                Some(Unfit { takes: Takes::Last, why }) => format!("is given sessions last: {why}"),
+                None => "takes sessions again as any other node".to_owned(),
+            });
+        }
+        state.unfit = unfit;
         if drained {
             say("drained: the last session has ended");
         }
@@ -209,11 +234,15 @@ impl NodeWatch {
                 format_args!("{left} did not end in time and were cut off"),
             ));
         }
-        if !report.shipped {
+        if !report.shipped && failed.as_ref().is_none_or(|mishap| mishap.is_bug()) {
             say("not all recordings are in the store yet; the node ships the rest when it starts again");
         }
         if let Some(mishap) = failed {
-            let what = format_args!("{mishap}, and is not made anew any more, which is a bug in rollhouse");
+            let what = if mishap.is_bug() {
+                format!("{mishap}, and is not made anew any more, which is a bug in rollhouse")
+            } else {
+                format!("{mishap}; what was recorded there and had not been shipped is lost")
+            };
             return Err(Failure::new(Status::Failed, what));
         }
         match report.recorded {
@@ -273,6 +302,7 @@ impl Figures for NodeWatch {
             effective: Some(self.effective),
             refusals: self.figures.refusals.counts(),
             links: links(&node.connections()),
+            certificate_expires: node.identity().validity().map(|validity| validity.not_after),
         }
         .put(page);
     }
@@ -296,7 +326,11 @@ impl Health for NodeWatch {
         let state = self.state();
         let Some(node) = &state.running else { return Err("the node is stopping".to_owned()) };
         match node.link() {
-            LinkState::Joined { .. } => Ok(()),
+            LinkState::Joined { .. } if node.is_draining() => Err("the node drains".to_owned()),
+            LinkState::Joined { .. } => match node.unfit() {
+                None | Some(Unfit { takes: Takes::Last, .. }) => Ok(()),
+                Some(Unfit { why, .. }) => Err(why),
+            },
             LinkState::Dialling => Err("the coordinator has not been reached yet".to_owned()),
             LinkState::Away { reason } => Err(format!("without coordinator: {reason}")),
         }
@@ -318,7 +352,7 @@ fn spool(shipping: &ShipFigures) -> SpoolSample {
         waiting_segments: counts.waiting.segments,
         shipped_segments: counts.shipped.segments,
         shipped_bytes: counts.shipped.bytes,
-        quarantined_segments: counts.quarantined,
+        quarantined_segments: counts.aside.segments,
         dropped_segments: counts.dropped.segments,
         dropped_episodes: counts.dropped_episodes,
         failed_attempts: counts.failed,
@@ -346,7 +380,7 @@ fn recorder(status: &rollhouse_replay::Status) -> RecorderSample {
         lost_episodes: recorded.lost_episodes,
         stalled: recorded.stalled,
         busy: recorded.busy,
-        failing: status.error.is_some(),
+        failing: status.failing,
     }
 }
 

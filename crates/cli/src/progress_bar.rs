@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use rollhouse_node::{Goal, ProgressSnapshot};
+use rustix::termios::tcgetwinsize;
 
 use crate::human::{Count, Real, Si};
 
@@ -27,12 +28,9 @@ impl ProgressBar {
     pub(crate) fn draw(&mut self, now: ProgressSnapshot) {
         if self.shown {
             self.note_rate(Instant::now(), now.steps);
+            let line = line(&self.title, self.goal, self.lanes, self.rate, now, columns());
             // A terminal that is gone is noticed by the signal it sends.
-            let _drawn = write!(
-                io::stderr().lock(),
-                "\r{CLEAR}{}",
-                line(&self.title, self.goal, self.lanes, self.rate, now)
-            );
+            let _drawn = write!(io::stderr().lock(), "\r{CLEAR}{line}");
         }
     }
 
@@ -55,28 +53,54 @@ impl ProgressBar {
     }
 }
 
-fn line(title: &str, goal: Goal, lanes: u64, rate: f64, now: ProgressSnapshot) -> String {
+/// Returns how wide the terminal on stderr is now; one that does not say is taken to be as wide as most.
+fn columns() -> usize {
+    let told = tcgetwinsize(io::stderr()).map_or(0, |size| usize::from(size.ws_col));
+    if told == 0 { USUAL_COLUMNS } else { told }
+}
+
+/// The line in less than `columns` columns, so that it never begins a second one. Where not all fits, first the bar
+/// shrinks and goes, then what stands at the end.
+fn line(title: &str, goal: Goal, lanes: u64, rate: f64, now: ProgressSnapshot, columns: usize) -> String {
     let (done, all, noun) = match goal {
         Goal::Episodes(episodes) => (now.episodes, episodes, "episodes"),
         Goal::Batches(batches) => (now.steps, batches.saturating_mul(lanes), "steps"),
     };
     let share = (done as f64 / all.max(1) as f64).min(1.0);
-    let filled = (share * BAR_WIDTH as f64) as usize;
-    let bar = format!("{}{}", "=".repeat(filled), " ".repeat(BAR_WIDTH - filled));
-    let mean = now.mean_return.map_or_else(String::new, |mean| format!("  mean return {}", Real(mean)));
-    let percent = share * 100.0;
-    format!(
-        "{title} [{bar}] {percent:3.0} %  {} of {} {noun}  {} steps/s{mean}",
-        Count(done),
-        Count(all),
-        Si(rate)
-    )
+    let mut parts = vec![
+        format!("{:3.0} %", share * 100.0),
+        format!("  {} of {} {noun}", Count(done), Count(all)),
+        format!("  {} steps/s", Si(rate)),
+    ];
+    parts.extend(now.mean_return.map(|mean| format!("  mean return {}", Real(mean))));
+    // A terminal whose last column is written to may begin a new line.
+    let room = columns.saturating_sub(1);
+    let width = |parts: &[String]| title.chars().count() + 1 + parts.concat().chars().count();
+    while parts.len() > 1 && width(&parts) > room {
+        parts.pop();
+    }
+    let bar = bar(share, room.saturating_sub(width(&parts)));
+    format!("{title} {bar}{}", parts.concat()).chars().take(room).collect()
+}
+
+/// A bar in at most `room` columns, with a space behind it; nothing where it would be too short to show anything.
+fn bar(share: f64, room: usize) -> String {
+    let width = room.saturating_sub("[] ".len()).min(BAR_WIDTH);
+    if width < LEAST_BAR_WIDTH {
+        return String::new();
+    }
+    let filled = (share * width as f64) as usize;
+    format!("[{}{}] ", "=".repeat(filled), " ".repeat(width - filled))
 }
 
 /// Erases to the end of the line.
 const CLEAR: &str = "\x1b[K";
 
 const BAR_WIDTH: usize = 24;
+
+const LEAST_BAR_WIDTH: usize = 4;
+
+const USUAL_COLUMNS: usize = 80;
 
 /// Over which the rate is measured: shorter ones flicker.
 const RATE_WINDOW: Duration = Duration::from_millis(400);
@@ -85,18 +109,42 @@ const RATE_WINDOW: Duration = Duration::from_millis(400);
 mod tests {
     use super::*;
 
+    const HALF: ProgressSnapshot =
+        ProgressSnapshot { beats: 9, steps: 44_000, episodes: 500, mean_return: Some(22.25) };
+
+    fn half(columns: usize) -> String {
+        line("CartPole-v1", Goal::Episodes(1000), 64, 3.1e6, HALF, columns)
+    }
+
     #[test]
     fn the_line_shows_share_counts_rate_and_return() {
-        let now = ProgressSnapshot { beats: 9, steps: 44_000, episodes: 500, mean_return: Some(22.25) };
         assert_eq!(
-            line("CartPole-v1", Goal::Episodes(1000), 64, 3.1e6, now),
+            half(110),
             "CartPole-v1 [============            ]  50 %  500 of 1,000 episodes  3.10 M steps/s  mean return 22.25"
         );
+    }
+
+    /// Symptom: on a terminal of 110 columns a rollout printed line after line.
+    /// Cause: the line was longer than the terminal and went on in the next one, where it was not cleared.
+    /// Fix: it has less columns than the terminal, whatever they are.
+    #[test]
+    fn the_line_fits_a_terminal_of_any_width() {
+        for columns in 0..200 {
+            let line = half(columns);
+            assert!(line.chars().count() <= columns.saturating_sub(1), "{columns}: {line}");
+        }
+        assert_eq!(
+            half(90),
+            "CartPole-v1 [=====      ]  50 %  500 of 1,000 episodes  3.10 M steps/s  mean return 22.25"
+        );
+        assert_eq!(half(60), "CartPole-v1  50 %  500 of 1,000 episodes  3.10 M steps/s");
+        assert_eq!(half(30), "CartPole-v1 [====     ]  50 %");
+        assert_eq!(half(20), "CartPole-v1  50 %");
     }
 
     #[test]
     fn more_than_asked_for_is_still_a_full_bar() {
         let now = ProgressSnapshot { steps: 900, ..ProgressSnapshot::default() };
-        assert!(line("x", Goal::Batches(10), 64, 0.0, now).contains("100 %  900 of 640 steps"));
+        assert!(line("x", Goal::Batches(10), 64, 0.0, now, 80).contains("100 %  900 of 640 steps"));
     }
 }

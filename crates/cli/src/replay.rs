@@ -2,6 +2,7 @@
 
 mod export;
 mod ls;
+mod quarantine;
 mod repair;
 mod show;
 mod source;
@@ -10,13 +11,15 @@ mod verify;
 
 use std::path::Path;
 
+use rollhouse_core::EpisodeName;
 use rollhouse_replay::{EpisodeInfo, ReadError};
+use rollhouse_wire::StoreEpisode;
 use serde::Serialize;
 
 use crate::args::ReplayWhat;
 use crate::envs::dynamics;
 use crate::failure::{Failure, Status};
-use crate::human::rfc3339;
+use crate::human::{When, rfc3339};
 use crate::output::Output;
 
 pub(crate) fn run(what: ReplayWhat, out: &mut Output) -> Result<Status, Failure> {
@@ -27,6 +30,7 @@ pub(crate) fn run(what: ReplayWhat, out: &mut Output) -> Result<Status, Failure>
         ReplayWhat::Export(args) => export::run(&args, out),
         ReplayWhat::Repair(args) => repair::run(&args, out),
         ReplayWhat::Stats(args) => stats::run(&args, out),
+        ReplayWhat::Quarantine(args) => quarantine::run(&args.what, out),
     }
 }
 
@@ -43,7 +47,7 @@ fn read_failure(error: ReadError) -> Failure {
         | ReadError::Ambiguous { .. }
         | ReadError::InSeveralFolders { .. } => Status::Usage,
         ReadError::Incomplete { .. } | ReadError::Malformed { .. } => Status::Found,
-        ReadError::TooManyFolders(_) | ReadError::Disk(_) => Status::Failed,
+        ReadError::TooManyFolders { .. } | ReadError::Disk(_) => Status::Failed,
     };
     let failure = Failure::of(status, &error);
     match &error {
@@ -55,7 +59,7 @@ fn read_failure(error: ReadError) -> Failure {
             failure.hint("`rollhouse replay stats` lists what is damaged")
         }
         ReadError::InSeveralFolders { .. } => failure.hint("name one of the folders with --data DIR"),
-        ReadError::TooManyFolders(_) => {
+        ReadError::TooManyFolders { .. } => {
             failure.hint("name one of the folders with --data DIR, or move some of them elsewhere")
         }
         ReadError::Ambiguous { .. } | ReadError::Disk(_) => failure,
@@ -71,8 +75,10 @@ struct Listed<'a> {
     length: u64,
     #[serde(rename = "return")]
     total_reward: Option<f64>,
-    outcome: &'static str,
+    outcome: &'a str,
     started: String,
+    #[serde(skip)]
+    shown_started: String,
     policy: &'a str,
     dynamics: String,
     bytes: u64,
@@ -88,9 +94,28 @@ impl<'a> Listed<'a> {
             total_reward: info.total_reward,
             outcome: info.outcome.word(),
             started: rfc3339(info.started_ms),
+            shown_started: When(info.started_ms).to_string(),
             policy: &info.policy().name,
             dynamics: dynamics(info.dynamics()),
             bytes: info.bytes,
+        }
+    }
+
+    /// What a coordinator says of an episode in its store.
+    fn stored(episode: &'a StoreEpisode) -> Self {
+        let StoreEpisode { run, lane, number, .. } = *episode;
+        Self {
+            id: EpisodeName { run: run.short(), lane, number }.to_string(),
+            env: &episode.env,
+            seed: episode.seed,
+            length: episode.length,
+            total_reward: episode.total_reward,
+            outcome: &episode.outcome,
+            started: rfc3339(episode.started_ms),
+            shown_started: When(episode.started_ms).to_string(),
+            policy: &episode.policy,
+            dynamics: dynamics(episode.dynamics),
+            bytes: episode.bytes,
         }
     }
 }

@@ -27,6 +27,10 @@ use crate::signals;
 
 pub(crate) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failure> {
     match args.data.place() {
+        Place::Folder(_) if args.detach => {
+            let message = "--detach is for the nodes of a cluster, and none is named";
+            Err(Failure::new(Status::Usage, message).hint("give --connect URL or set $ROLLHOUSE_CONNECT"))
+        }
         Place::Folder(dir) => local(args, &dir, out),
         Place::Cluster => remote::run(args, out),
     }

@@ -8,7 +8,9 @@ use std::thread::park_timeout;
 use std::time::Duration;
 
 use rollhouse_config::{Network, Tls};
-use rollhouse_metrics::{Exporter, ExporterError, Figures, Health, MetricsServer, ProcessFigures};
+use rollhouse_metrics::{
+    Exporter, ExporterError, Figures, Health, MetricsListener, MetricsServer, ProcessFigures,
+};
 use rollhouse_wire::{CertificateFiles, Identity, IdentityFileError, ResetKey, Settings, Trust};
 
 use crate::failure::{Failure, Status};
@@ -46,20 +48,25 @@ pub(crate) fn quic(network: &Network, data: &Path) -> Result<Settings, Failure> 
     Ok(Settings { jumbo: network.jumbo, socket_buffer, reset_key: Some(reset_key), ..Settings::default() })
 }
 
+/// Listens for those who ask for metrics and health, if they are wanted: before what is shown there is started.
+pub(crate) fn listen_for_metrics(address: Option<SocketAddr>) -> Result<Option<MetricsListener>, Failure> {
+    address.map(MetricsListener::bind).transpose().map_err(|error| {
+        Failure::of(Status::Failed, &error).hint("another address, or none, is set by metrics.listen")
+    })
+}
+
 /// Serves metrics, those of the process among them, and health, if they are wanted. Says where.
 pub(crate) fn serve_metrics(
-    address: Option<SocketAddr>,
+    listener: Option<MetricsListener>,
     figures: Vec<Arc<dyn Figures>>,
     health: Arc<dyn Health>,
 ) -> Result<Option<MetricsServer>, Failure> {
-    let Some(address) = address else { return Ok(None) };
+    let Some(listener) = listener else { return Ok(None) };
     let mut exporter = Exporter::new();
     for each in figures.into_iter().chain([Arc::new(ProcessFigures::new()) as Arc<dyn Figures>]) {
         exporter.add(each).map_err(|error: ExporterError| Failure::of(Status::Failed, &error))?;
     }
-    let server = MetricsServer::start(address, exporter, health).map_err(|error| {
-        Failure::of(Status::Failed, &error).hint("another address, or none, is set by metrics.listen")
-    })?;
+    let server = listener.serve(exporter, health).map_err(|error| Failure::of(Status::Failed, &error))?;
     say(&format!("metrics and health on http://{}", server.address()));
     Ok(Some(server))
 }

@@ -28,7 +28,11 @@ pub(crate) fn open(data: &Path) -> Result<TokenStore, Failure> {
 }
 
 fn create(args: &TokenCreateArgs, out: &mut Output) -> Result<Status, Failure> {
-    private_folder(&args.folder.data)?;
+    if args.new {
+        private_folder(&args.folder.data)?;
+    } else {
+        existing(&args.folder.data)?;
+    }
     let new = NewToken {
         name: args.name.clone(),
         role: args.role,
@@ -96,14 +100,21 @@ fn list(args: &TokenLsArgs, out: &mut Output) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-/// A folder that is not there is a slip of the pen, not one without tokens.
+/// A folder that is not there, or is no coordinator's, is a slip of the pen, not one without tokens.
 fn existing(data: &Path) -> Result<(), Failure> {
-    if data.is_dir() {
-        return Ok(());
+    let wrong = |what: &str| {
+        let failure = Failure::new(Status::Usage, format_args!("{} is {what}", data.display()));
+        Err(failure.hint("name the coordinator's folder with --data DIR; `token create --new` makes one"))
+    };
+    match data {
+        data if !data.is_dir() => wrong("no folder"),
+        data if OF_COORDINATORS.iter().any(|name| data.join(name).exists()) => Ok(()),
+        _ => wrong("no folder of a coordinator: it has none of its files"),
     }
-    Err(Failure::new(Status::Usage, format_args!("there is no folder {}", data.display()))
-        .hint("name the coordinator's folder with --data DIR"))
 }
+
+/// One of these is in the folder of every coordinator that was started, has a certificate or has tokens.
+const OF_COORDINATORS: [&str; 3] = ["coordinator.lock", "tls", TOKENS];
 
 /// What `--json` prints; the field names are part of the interface.
 #[derive(Debug, Serialize)]

@@ -28,13 +28,15 @@ use crate::failure::{Failure, Status};
 use crate::human::{Count, counted};
 use crate::node::NodeWatch;
 use crate::output::{Output, say};
-use crate::service::{self, PROGRAM, serve_metrics, until_ended};
+use crate::service::{self, PROGRAM, listen_for_metrics, serve_metrics, until_ended};
 use crate::{coordinator, node, settings, signals, token};
 
 pub(crate) fn run(args: &UpArgs, out: &mut Output) -> Result<Status, Failure> {
     let flags = [("--data", "local.data", &args.data)];
     let config = settings::of_service::<LocalConfig>(&args.service, &flags)?.config;
-    let asked = signals::ending()?;
+    let asked = signals::ending_of_service()?;
+    let listeners =
+        [listen_for_metrics(config.coordinator_metrics)?, listen_for_metrics(config.node_metrics)?];
     let Local { coordinator, again, node, connection, lanes, threads, joined, folders } =
         Local::start(&config)?;
     if !joined {
@@ -42,9 +44,10 @@ pub(crate) fn run(args: &UpArgs, out: &mut Output) -> Result<Status, Failure> {
     }
     let served = Arc::new(CoordinatorWatch::new(coordinator, again));
     let hosting = Arc::new(NodeWatch::new(node, lanes).passing_over_the_present());
+    let [ours, of_node] = listeners;
     let metrics = [
-        serve_metrics(config.coordinator_metrics, vec![served.clone()], served.clone())?,
-        serve_metrics(config.node_metrics, vec![hosting.clone()], hosting.clone())?,
+        serve_metrics(ours, vec![served.clone()], served.clone())?,
+        serve_metrics(of_node, vec![hosting.clone()], hosting.clone())?,
     ];
 
     writeln!(out, "{connection}")?;
@@ -83,7 +86,7 @@ impl Local {
         private_folder(&config.data)?;
         let authority = folders.authority()?;
         let again = coordinator_in(config, &folders, &authority)?;
-        let coordinator = again(config.coordinator_listen)?;
+        let coordinator = again(config.coordinator_listen, 0)?;
         let reached = reachable(coordinator.address());
         let started = node_config(config, &folders, &authority, reached)?;
         let (lanes, threads) = (started.capacity, started.threads.get());
@@ -103,7 +106,9 @@ fn coordinator_in(
     let identity = folders.identity(authority, Role::Coordinator, &folders.coordinator)?;
     let quic = service::quic(&config.network, &folders.coordinator)?;
     let (data, store) = (folders.coordinator.clone(), config.store.clone());
-    Ok(Box::new(move |listen| coordinator::start(listen, &data, Arc::clone(&identity), &store, quic)))
+    Ok(Box::new(move |listen, least| {
+        coordinator::start((listen, least), &data, Arc::clone(&identity), &store, quic)
+    }))
 }
 
 fn node_config(

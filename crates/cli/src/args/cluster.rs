@@ -38,8 +38,32 @@ pub(crate) struct DrainArgs {
     /// The node's name, as `rollhouse nodes` shows it
     #[arg(value_name = "NODE")]
     pub(crate) node: String,
+    /// Return when the node has ended; it fails if the node is lost or goes on
+    #[arg(long)]
+    pub(crate) wait: bool,
+    #[command(flatten)]
+    pub(crate) look: LookArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UndrainArgs {
+    /// The node's name, as `rollhouse nodes` shows it
+    #[arg(value_name = "NODE")]
+    pub(crate) node: String,
+    #[command(flatten)]
+    pub(crate) look: LookArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CloseArgs {
+    /// The pool: a run's id, as `rollhouse rollout` prints it, or what `rollhouse sessions` shows before the stroke
+    #[arg(value_name = "POOL")]
+    pub(crate) pool: String,
     #[command(flatten)]
     pub(crate) cluster: ConnectArgs,
+    /// Print JSON instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// What every service takes.
@@ -70,6 +94,9 @@ pub(crate) struct CoordinatorArgs {
     /// Folder of its term, tokens, store and tls/ [default: ./rollhouse-coordinator]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<String>,
+    /// Let its term be at least that: greater than any before, for a data folder that was restored or is behind
+    #[arg(long, value_name = "TERM", default_value_t = 0)]
+    pub(crate) least_term: u64,
     #[command(flatten)]
     pub(crate) service: ServiceArgs,
 }
@@ -137,6 +164,10 @@ pub(crate) enum CertsWhat {
     Init(CertsInitArgs),
     /// Make a certificate for a coordinator, a node or a person
     Issue(CertsIssueArgs),
+    /// Show whose a certificate is and how long it holds
+    Show(CertsShowArgs),
+    /// Print the authority's fingerprint, by which clients know the cluster
+    Fingerprint(CertsFingerprintArgs),
 }
 
 #[derive(Debug, Args)]
@@ -147,6 +178,23 @@ pub(crate) struct CertsInitArgs {
     /// How long it holds
     #[arg(long, value_name = "DAYS", default_value_t = 3650, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub(crate) days: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CertsShowArgs {
+    /// Folder of a certificate, with cert.pem, or of an authority, with ca.pem
+    #[arg(value_name = "DIR", default_value = DEFAULT_AUTHORITY)]
+    pub(crate) dir: PathBuf,
+    /// Print one JSON object a certificate
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CertsFingerprintArgs {
+    /// Folder with the authority's ca.pem
+    #[arg(value_name = "DIR", default_value = DEFAULT_AUTHORITY)]
+    pub(crate) dir: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -199,6 +247,9 @@ pub(crate) struct TokenCreateArgs {
     /// How long it holds [default: until it is revoked]
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub(crate) days: Option<u32>,
+    /// Make the folder if it is not there or is no coordinator's
+    #[arg(long)]
+    pub(crate) new: bool,
     #[command(flatten)]
     pub(crate) folder: TokenFolderArgs,
     /// Print one JSON object instead of the token alone

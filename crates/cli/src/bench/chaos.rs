@@ -1,7 +1,8 @@
 //! `rollhouse bench chaos`: a trainer steps lanes of a cluster whose processes are killed and paused, whose disks are
 //! full and whose links are cut.
 //!
-//! Coordinator and nodes are processes of this program, the trainer is this one, and all datagrams between them go
+//! Coordinator and nodes are processes of this program, the trainer is this one, two more are processes of their own that
+//! are killed as well, and all datagrams between them go
 //! through relays in it, which can be deaf; a full disk is a limit of file sizes. The trainer compares every frame with that of
 //! an engine of its own, and afterwards every episode of the store with those it saw.
 
@@ -22,8 +23,10 @@ use self::audit::{Audit, Held};
 use self::links::Links;
 use self::plan::{Blow, Cut, Fault, Harm, Link, Plan, Target};
 use self::processes::Processes;
-use self::report::{ChaosResult, Leaked};
+use self::report::{ChaosResult, Compared, Leaked};
 use self::trainer::{Fill, Progress, Seen, Trainer};
+use self::trainer_process::TRAINER_LANES;
+use self::trainers::{Lives, Trainers, TrainersAudit};
 use super::Scratch;
 use crate::args::BenchChaosArgs;
 use crate::certs::write_private;
@@ -36,6 +39,10 @@ mod plan;
 mod processes;
 mod report;
 mod trainer;
+mod trainer_process;
+mod trainers;
+
+pub(super) use self::trainer_process::train;
 
 /// Runs and prints. An episode that is lost, doubled, invented or changed, a frame that differs, and anything that
 /// leaks make it fail, after the figures.
@@ -50,7 +57,7 @@ pub(super) fn run(args: &BenchChaosArgs, out: &mut Output) -> Result<Status, Fai
     if cfg!(debug_assertions) {
         say("note: a development build, with checks that a release build leaves out");
     }
-    Ok(if result.audit.is_clean() { Status::Done } else { Status::Found })
+    Ok(if result.is_clean() { Status::Done } else { Status::Found })
 }
 
 fn measure(args: &BenchChaosArgs, folder: &Path) -> Result<ChaosResult, Failure> {
@@ -58,17 +65,20 @@ fn measure(args: &BenchChaosArgs, folder: &Path) -> Result<ChaosResult, Failure>
     let each = (0..NODES).flat_map(|node| [Link::TrainerNode(node), Link::NodeCoordinator(node)]);
     let all: Vec<Link> = each.chain([Link::TrainerCoordinator]).collect();
     let mut links = Links::open(&all).map_err(failed)?;
-    let mut processes = Processes::start(folder, NODES, &links)?;
+    let mut processes = Processes::start(folder, NODES, &[TRAINER_LANES; TRAINERS], &links)?;
     let connection = folder.join("connection");
     write_private(&connection, &format!("{}\n", processes.connection(None)))?;
     let cluster = connect(&processes.connection(links.address(Link::TrainerCoordinator)))?;
     let pool = cluster.open_pool(request()).map_err(failed)?;
     let run = pool.id();
     let trainer = Trainer::begin(pool)?;
+    let others = processes.trainers(links.address(Link::TrainerCoordinator));
+    let mut trainers = Trainers::start(folder, &others)?;
     let progress = Progress::default();
     let (storm, played) = thread::scope(|scope| {
         let playing = scope.spawn(|| trainer.play(&progress));
-        let storm = Storm::new(args, &progress).rage(&mut processes, &mut links);
+        let mut hit = Hit { processes: &mut processes, links: &mut links, trainers: &mut trainers };
+        let storm = Storm::new(args, &progress).rage(&mut hit);
         progress.end.store(true, Ordering::Relaxed);
         (storm, playing.join())
     });
@@ -77,8 +87,14 @@ fn measure(args: &BenchChaosArgs, folder: &Path) -> Result<ChaosResult, Failure>
         return Err(failure);
     }
     let storm = storm?;
+    // Those that are left are killed when nothing else happens: there is no excuse for what becomes of their lanes.
+    thread::sleep(trainers::SETTLED);
+    trainers.turn(Instant::now())?;
+    let lives = trainers.end().map_err(failed)?;
     close(&cluster, pool, run)?;
-    let audit = settled_audit(&seen, &connection)?;
+    let sessions = sessions_left(&cluster, &lives)?;
+    let (audit, of_trainers) = settled_audit(&seen, run, &lives, &connection)?;
+    let of_trainers = TrainersAudit { sessions, ..of_trainers };
     let of_services = released(&storm.held, || processes.held())?;
     let resident = processes.resident().map_err(failed)?;
     drop(cluster);
@@ -91,7 +107,8 @@ fn measure(args: &BenchChaosArgs, folder: &Path) -> Result<ChaosResult, Failure>
         processes: audit::processes_in(folder)?,
         socket_files: socket_files(folder)?,
     };
-    Ok(ChaosResult::of(args, &storm, &audit, leaked, &seen, &resident, lost))
+    let compared = Compared { audit, trainers: of_trainers, leaked };
+    Ok(ChaosResult::of(args, &storm, compared, &seen, &resident, lost))
 }
 
 fn connect(connection: &str) -> Result<Cluster, Failure> {
@@ -118,14 +135,36 @@ fn close(cluster: &Cluster, pool: Pool, run: RunId) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Sessions of trainers that were killed, once their leases are over: none, if all is well.
+fn sessions_left(cluster: &Cluster, lives: &Lives) -> Result<u64, Failure> {
+    let pools = lives.pools()?;
+    let until = Instant::now() + GIVEN_BACK_WITHIN;
+    loop {
+        let sessions = cluster.sessions().map_err(failed)?.sessions;
+        let left = sessions.iter().filter(|session| pools.contains(&session.report.session.pool)).count();
+        if left == 0 || Instant::now() >= until {
+            return Ok(left as u64);
+        }
+        thread::sleep(LOOK_AGAIN);
+    }
+}
+
 /// Looks until nothing is missing any more, or for as long as shipping may take.
-fn settled_audit(seen: &Seen, connection: &Path) -> Result<Audit, Failure> {
+fn settled_audit(
+    seen: &Seen,
+    run: RunId,
+    lives: &Lives,
+    connection: &Path,
+) -> Result<(Audit, TrainersAudit), Failure> {
     let until = Instant::now() + SHIPPED_WITHIN;
     loop {
-        let audit = Audit::of(&seen.lanes, &seen.at_risk, audit::list(connection)?);
-        // A coordinator that was killed has forgotten what nodes still have of the run.
-        if audit.lost == 0 || Instant::now() >= until {
-            return Ok(audit);
+        let entries = audit::list(connection)?;
+        let audit = Audit::of(&seen.lanes, &seen.at_risk, audit::finished_of(&entries, run));
+        let of_trainers = lives.audit(&entries, TRAINER_LANES as usize)?;
+        // A coordinator that was killed has forgotten what nodes still have of the runs.
+        let complete = audit.lost + of_trainers.lost + of_trainers.otherwise == 0;
+        if complete || Instant::now() >= until {
+            return Ok((audit, of_trainers));
         }
         thread::sleep(Duration::from_secs(1));
     }
@@ -184,6 +223,8 @@ struct Open {
     lasts: Duration,
     /// The batch after which the trainer has it behind it. `None` while that is not known.
     batch: Option<u64>,
+    /// Something was silent meanwhile: a process was paused, or a link cut.
+    amid_silence: bool,
 }
 
 /// How long a fault that hit lanes held the trainer up.
@@ -194,6 +235,8 @@ struct Recovery {
     took: Duration,
     /// How long of that the fault itself lasted.
     lasted: Duration,
+    /// Something was silent meanwhile.
+    amid_silence: bool,
 }
 
 /// What kind of fault held lanes up.
@@ -225,6 +268,14 @@ struct Faults {
     coordinator_disk_full: u64,
     link_cut: u64,
     link_cut_one_way: u64,
+    trainer_killed: u64,
+}
+
+/// What faults happen to.
+struct Hit<'a> {
+    processes: &'a mut Processes,
+    links: &'a mut Links,
+    trainers: &'a mut Trainers,
 }
 
 impl<'a> Storm<'a> {
@@ -232,7 +283,7 @@ impl<'a> Storm<'a> {
         Self {
             args,
             progress,
-            plan: Plan::new(args.seed, NODES),
+            plan: Plan::new(args.seed, NODES, TRAINERS),
             began: Instant::now(),
             faults: Faults::default(),
             open: Vec::new(),
@@ -246,7 +297,7 @@ impl<'a> Storm<'a> {
 
     /// Looks on for a while, then has faults happen until there were enough for long enough, and waits until all that
     /// they hit runs again.
-    fn rage(mut self, processes: &mut Processes, links: &mut Links) -> Result<Self, Failure> {
+    fn rage(mut self, hit: &mut Hit<'_>) -> Result<Self, Failure> {
         let quarter = Duration::from_secs(15 * u64::from(self.args.minutes));
         let calm = quarter.clamp(LEAST_CALM, MOST_CALM);
         self.began = Instant::now();
@@ -255,7 +306,7 @@ impl<'a> Storm<'a> {
             thread::sleep(LOOK_AGAIN);
         }
         self.undisturbed = self.rate(steps);
-        self.held = processes.held()?;
+        self.held = hit.processes.held()?;
 
         let steps = self.batches();
         self.began = Instant::now();
@@ -264,19 +315,19 @@ impl<'a> Storm<'a> {
         let mut fault = self.plan.next();
         let mut alone = false;
         while self.began.elapsed() < time || self.kills() < self.args.kills {
-            let (now, well) = self.turn(processes, links)?;
+            let (now, well) = self.turn(hit)?;
             let quiet = !alone || well && self.open.is_empty();
             if !quiet {
                 next = now + fault.rest;
             } else if now >= next {
-                if self.strike(processes, links, fault, now)? {
+                if self.strike(hit, fault, now)? {
                     (next, alone) = (now + fault.rest, fault.alone);
                 }
                 fault = self.plan.next();
             }
         }
         let until = Instant::now() + PATIENCE;
-        while !self.turn(processes, links)?.1 || !self.open.is_empty() {
+        while !self.turn(hit)?.1 || !self.open.is_empty() {
             if Instant::now() >= until {
                 return Err(Failure::new(Status::Failed, "the trainer did not go on after the last fault"));
             }
@@ -286,9 +337,11 @@ impl<'a> Storm<'a> {
     }
 
     /// A moment passes: what is due happens. Whether nothing is amiss but what the trainer has yet to get over.
-    fn turn(&mut self, processes: &mut Processes, links: &mut Links) -> Result<(Instant, bool), Failure> {
+    fn turn(&mut self, hit: &mut Hit<'_>) -> Result<(Instant, bool), Failure> {
         thread::sleep(TURN);
         let now = Instant::now();
+        let Hit { processes, links, trainers } = hit;
+        trainers.turn(now)?;
         let whole = links.turn(now);
         let well = processes.turn(now)? && whole;
         for fill in self.progress.fills().iter_mut().rev().take_while(|fill| fill.until.is_none()) {
@@ -296,13 +349,16 @@ impl<'a> Storm<'a> {
             fill.until = has_room.then_some(now);
         }
         let batches = self.batches();
+        let silence = !whole || processes.is_one_paused();
         self.open.retain_mut(|open| {
+            open.amid_silence |= silence;
             // A full disk is noticed later than it is full: what counts is the first batch after it.
             let known = open.batch.is_some() || now >= open.since + open.lasts;
             let over = known && batches >= *open.batch.get_or_insert(batches + 2);
             if over {
                 let took = now - open.since;
-                self.recoveries.push(Recovery { kind: open.kind, took, lasted: open.lasts.min(took) });
+                let Open { kind, lasts, amid_silence, .. } = *open;
+                self.recoveries.push(Recovery { kind, took, lasted: lasts.min(took), amid_silence });
             }
             !over
         });
@@ -320,15 +376,18 @@ impl<'a> Storm<'a> {
     }
 
     /// Has a fault happen, if whom it hits is well. Whether it did.
-    fn strike(
-        &mut self,
-        processes: &mut Processes,
-        links: &mut Links,
-        fault: Fault,
-        now: Instant,
-    ) -> Result<bool, Failure> {
+    fn strike(&mut self, hit: &mut Hit<'_>, fault: Fault, now: Instant) -> Result<bool, Failure> {
         let until = now + fault.lasts;
+        let Hit { processes, links, trainers } = hit;
         let (counter, kind, node) = match fault.harm {
+            Harm::Trainer(index) => {
+                let playing = trainers.is_playing(index)?;
+                if playing {
+                    trainers.kill(index, until).map_err(failed)?;
+                    self.faults.trainer_killed += 1;
+                }
+                return Ok(playing);
+            }
             Harm::Link(link, _) if !links.is_whole(link) => return Ok(false),
             Harm::Process(target, _) if !processes.is_up(target) => return Ok(false),
             Harm::Process(target, Blow::Fill) if !processes.has_room(target) => return Ok(false),
@@ -352,6 +411,9 @@ impl<'a> Storm<'a> {
                     (false, Blow::Pause) => (&mut faults.coordinator_paused, Kind::Pause),
                     (false, Blow::Fill) => (&mut faults.coordinator_disk_full, Kind::Fill),
                 };
+                if let (Some(node), Blow::Kill | Blow::Fill) = (processes.name(target), blow) {
+                    trainers.harmed(node, if blow == Blow::Fill { fault.lasts } else { Duration::ZERO });
+                }
                 match blow {
                     Blow::Kill => processes.kill(target, until),
                     Blow::Pause => processes.pause(target, until),
@@ -372,13 +434,13 @@ impl<'a> Storm<'a> {
         if name.is_some_and(|name| self.progress.nodes().iter().any(|node| node == name)) {
             // The batch after the one that is under way was begun later than this.
             let batch = (kind != Kind::Fill).then(|| self.batches() + 2);
-            self.open.push(Open { kind, since: now, lasts: fault.lasts, batch });
+            self.open.push(Open { kind, since: now, lasts: fault.lasts, batch, amid_silence: false });
         }
         Ok(true)
     }
 
     fn kills(&self) -> u64 {
-        self.faults.node_killed + self.faults.coordinator_killed
+        self.faults.node_killed + self.faults.coordinator_killed + self.faults.trainer_killed
     }
 
     fn batches(&self) -> u64 {
@@ -403,11 +465,15 @@ fn failed(error: impl Error + 'static) -> Failure {
 const ENV: &str = "Acrobot-v1";
 const LANES: usize = 64;
 const NODES: usize = 3;
+/// That are processes of their own.
+const TRAINERS: usize = 2;
 /// For a step, and for whatever else is waited for: several faults in turn take less.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Nodes that could not ship try again within 30 s.
 const KNOWN_WITHIN: Duration = Duration::from_secs(35);
 const SHIPPED_WITHIN: Duration = Duration::from_secs(60);
+/// Connections are believed in for 15 s, and a lease is 30 s.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(60);
 const RELEASED_WITHIN: Duration = Duration::from_secs(10);
 /// How long the trainer steps before the first fault: a quarter of the time, within these.
 const LEAST_CALM: Duration = Duration::from_secs(5);

@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::path::Path;
 
 use rollhouse_core::{ColumnData, ColumnSpec, EnvSpec};
 use rollhouse_env::Registry;
-use rollhouse_replay::{Playback, PlayedStep};
+use rollhouse_replay::{LibraryEpisode, Playback, PlayedStep};
 use serde::{Serialize, Serializer};
 
 use crate::args::ExportArgs;
@@ -16,10 +17,19 @@ use crate::replay::source::Source;
 
 pub(super) fn run(args: &ExportArgs, out: &mut Output) -> Result<Status, Failure> {
     let found = Source::of(&args.data)?.open()?.find(args.name).map_err(read_failure)?;
+    write_out(&found, args.output.as_deref(), out)
+}
+
+/// Writes an episode out step by step, to a file if one is named.
+pub(super) fn write_out(
+    found: &LibraryEpisode,
+    output: Option<&Path>,
+    out: &mut Output,
+) -> Result<Status, Failure> {
     let episode = found.folder.load(&found.info).map_err(read_failure)?;
     let playback =
         Playback::new(&Registry::builtin(), &episode).map_err(|error| Failure::of(Status::Failed, &error))?;
-    match &args.output {
+    match output {
         None => write(playback, &episode.info.run.spec, out)?,
         Some(path) => {
             let failed = |error| {

@@ -14,7 +14,7 @@ use crate::failure::{Failure, Status};
 use crate::human::{Bytes, counted};
 use crate::output::Output;
 use crate::replay::source::Source;
-use crate::replay::stats::{Damaged, damage_of, print_damage};
+use crate::replay::stats::{Damaged, damage_of, print_damage, print_incomplete};
 use crate::replay::{read_failure, subfolder};
 
 pub(super) fn run(args: &RepairArgs, out: &mut Output) -> Result<Status, Failure> {
@@ -46,7 +46,9 @@ fn store(args: &RepairArgs, out: &mut Output) -> Result<Status, Failure> {
     let (count, bytes) = (counted(segments, "segment"), Bytes(bytes));
     writeln!(out, "The coordinator has read {count} ({bytes}) and made its summaries anew.")?;
     let source = Source::of(&args.data)?;
-    let damage = damage_of(&source, &source.open()?);
+    let library = source.open()?;
+    let damage = damage_of(&source, &library);
+    print_incomplete(library.incomplete().map_err(read_failure)?, out)?;
     print_damage(&damage, out)?;
     Ok(if damage.is_empty() { Status::Done } else { Status::Found })
 }
@@ -71,13 +73,14 @@ fn folder(data: &Path, out: &mut Output) -> Result<Status, Failure> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let repairs = repair_all(&disk, data).map_err(read_failure)?;
     let several = repairs.len() > 1;
-    let (mut repaired, mut damage) = (0, Vec::new());
+    let (mut repaired, mut incomplete, mut damage) = (0, 0, Vec::new());
     let (mut refused, mut failed) = (None, None);
     for repair in repairs {
         let folder = subfolder(data, &repair.dir);
         match repair.result {
             Ok(report) => {
                 repaired += 1;
+                incomplete += report.incomplete;
                 let of = if several { format!("{}: ", repair.dir.display()) } else { String::new() };
                 print(&of, &report, out)?;
                 damage.extend(report.damage.iter().map(|stretch| Damaged::of(folder.clone(), stretch)));
@@ -102,6 +105,7 @@ fn folder(data: &Path, out: &mut Output) -> Result<Status, Failure> {
                 writeln!(out, "{} repaired, each with its catalogue made anew.", counted(repaired, "folder"))?
             }
         }
+        print_incomplete(incomplete, out)?;
         print_damage(&damage, out)?;
     }
     match (failed, refused) {

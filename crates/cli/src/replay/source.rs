@@ -27,8 +27,16 @@ impl Source {
             }
             Place::Cluster => {
                 let disk = Arc::new(RemoteDisk::new(connect(&args.cluster)?));
-                Ok(Self { disk, root: PathBuf::new(), shown: "the cluster's store".to_owned() })
+                Ok(Self { disk, root: PathBuf::new(), shown: SHOWN_STORE.to_owned() })
             }
+        }
+    }
+
+    /// What to call the one that is meant. Connects to nothing.
+    pub(super) fn shown_of(args: &DataArgs) -> String {
+        match args.place() {
+            Place::Folder(root) => root.display().to_string(),
+            Place::Cluster => SHOWN_STORE.to_owned(),
         }
     }
 
@@ -40,6 +48,11 @@ impl Source {
     /// As [`Source::open`], trusting no catalogue: what is damaged is to be found.
     pub(super) fn open_scanning(&self) -> Result<Library, Failure> {
         Library::open_scanning(Arc::clone(&self.disk), &self.root).map_err(read_failure)
+    }
+
+    /// Opens what it has set aside.
+    pub(super) fn open_set_aside(&self) -> Result<Library, Failure> {
+        Library::open_set_aside(&self.disk, &self.root).map_err(read_failure)
     }
 
     /// What to call a folder inside it; `None` is itself.
@@ -57,3 +70,5 @@ impl Source {
         &self.shown
     }
 }
+
+const SHOWN_STORE: &str = "the cluster's store";

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use rollhouse_core::Outcome;
 use rollhouse_replay::{Damage, FolderStats, Library};
+use rollhouse_wire::{RefusalCode, StoreDamage};
 use serde::Serialize;
 
-use crate::args::StatsArgs;
+use crate::args::{Place, StatsArgs};
+use crate::connect::{connect, request_failure};
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, counted};
 use crate::output::Output;
@@ -15,8 +18,13 @@ use crate::replay::source::Source;
 use crate::table::{Align, Table};
 
 pub(super) fn run(args: &StatsArgs, out: &mut Output) -> Result<Status, Failure> {
+    if args.data.place() == Place::Cluster
+        && let Some(status) = stored(args, out)?
+    {
+        return Ok(status);
+    }
     let source = Source::of(&args.data)?;
-    let library = source.open_scanning()?;
+    let library = source.open()?;
     let stats = library.stats().map_err(read_failure)?;
     let damage = damage_of(&source, &library);
     if args.json {
@@ -24,10 +32,43 @@ pub(super) fn run(args: &StatsArgs, out: &mut Output) -> Result<Status, Failure>
     } else {
         // The folder that was named is the first.
         let inside = library.folders().len() - 1;
-        print(&source, inside, &stats, out)?;
+        print(source.shown(), source.is_folder(), inside, &stats, out)?;
+        print_incomplete(stats.incomplete, out)?;
         print_damage(&damage, out)?;
     }
     Ok(Status::Done)
+}
+
+/// Has the coordinator add up what its store holds. `None` if it cannot: it is an older one.
+fn stored(args: &StatsArgs, out: &mut Output) -> Result<Option<Status>, Failure> {
+    let stats = match connect(&args.data.cluster)?.store_stats() {
+        Ok(stats) => stats,
+        Err(error) if error.refusal() == Some(RefusalCode::Unsupported) => return Ok(None),
+        Err(error) => return Err(request_failure(&error)),
+    };
+    let mut summed = FolderStats {
+        steps: stats.steps,
+        runs: stats.runs,
+        segments: stats.segments,
+        bytes: stats.bytes,
+        incomplete: stats.incomplete,
+        writing: true,
+        ..FolderStats::default()
+    };
+    for count in stats.episodes {
+        let outcome =
+            count.outcome.parse::<Outcome>().map_err(|error| Failure::of(Status::Failed, &error))?;
+        *summed.episodes.entry((count.env, outcome.word())).or_default() += count.episodes;
+    }
+    let damage: Vec<Damaged> = stats.damage.into_iter().map(Damaged::stored).collect();
+    if args.json {
+        out.json(&Summed::of(&summed, damage))?;
+    } else {
+        print(&Source::shown_of(&args.data), false, stats.folders as usize, &summed, out)?;
+        print_incomplete(summed.incomplete, out)?;
+        print_damage(&damage, out)?;
+    }
+    Ok(Some(Status::Done))
 }
 
 /// What `--json` prints; the field names are part of the interface.
@@ -41,6 +82,7 @@ struct Summed<'a> {
     envs: BTreeMap<&'a str, BTreeMap<&'static str, u64>>,
     writing: bool,
     torn_bytes: u64,
+    incomplete: u64,
     damage: Vec<Damaged>,
 }
 
@@ -53,12 +95,24 @@ pub(super) struct Damaged {
     segment: u64,
     from: u64,
     to: u64,
-    cause: &'static str,
+    cause: String,
 }
 
 impl Damaged {
     pub(super) fn of(folder: Option<String>, damage: &Damage) -> Self {
-        Self { folder, segment: damage.segment, from: damage.from, to: damage.to, cause: damage.cause.word() }
+        Self {
+            folder,
+            segment: damage.segment,
+            from: damage.from,
+            to: damage.to,
+            cause: damage.cause.word().to_owned(),
+        }
+    }
+
+    /// What a coordinator says.
+    fn stored(damage: StoreDamage) -> Self {
+        let StoreDamage { folder, segment, from, to, cause } = damage;
+        Self { folder: Some(folder), segment, from, to, cause }
     }
 }
 
@@ -83,17 +137,24 @@ impl<'a> Summed<'a> {
             envs,
             writing: stats.writing,
             torn_bytes: stats.torn_bytes,
+            incomplete: stats.incomplete,
             damage,
         }
     }
 }
 
-fn print(source: &Source, inside: usize, stats: &FolderStats, out: &mut Output) -> io::Result<()> {
+fn print(
+    shown: &str,
+    is_folder: bool,
+    inside: usize,
+    stats: &FolderStats,
+    out: &mut Output,
+) -> io::Result<()> {
     let episodes: u64 = stats.episodes.values().sum();
     writeln!(
         out,
         "{}: {} and {} in {}, {}, {}",
-        source.shown(),
+        shown,
         counted(episodes, "episode"),
         counted(stats.steps, "step"),
         counted(stats.runs, "run"),
@@ -108,7 +169,7 @@ fn print(source: &Source, inside: usize, stats: &FolderStats, out: &mut Output) 
             (stats.bytes as f64 / stats.steps as f64, stats.bytes as f64 / episodes.max(1) as f64);
         writeln!(out, "{per_step:.3} bytes a step, {per_episode:.1} bytes an episode")?;
     }
-    if stats.writing && source.is_folder() {
+    if stats.writing && is_folder {
         writeln!(out, "A run is being recorded here now.")?;
     }
     if episodes > 0 {
@@ -128,6 +189,18 @@ fn print(source: &Source, inside: usize, stats: &FolderStats, out: &mut Output) 
         )?;
     }
     Ok(())
+}
+
+/// How many episodes are not listed although their ends are there, if there are any.
+pub(super) fn print_incomplete(incomplete: u64, out: &mut Output) -> io::Result<()> {
+    if incomplete == 0 {
+        return Ok(());
+    }
+    let episodes = counted(incomplete, "episode");
+    writeln!(
+        out,
+        "\n{episodes} not listed: the beginning is gone, dropped to keep a budget or lost while a disk took nothing."
+    )
 }
 
 /// The stretches that cannot be read, if there are any.
@@ -153,7 +226,7 @@ pub(super) fn print_damage(damage: &[Damaged], out: &mut Output) -> io::Result<(
     for stretch in damage {
         let folder = folders.then(|| stretch.folder.clone().unwrap_or_else(|| ".".to_owned()));
         let numbers = [stretch.segment, stretch.from, stretch.to].map(|number| number.to_string());
-        table.row(folder.into_iter().chain(numbers).chain([stretch.cause.to_owned()]).collect());
+        table.row(folder.into_iter().chain(numbers).chain([stretch.cause.clone()]).collect());
     }
     table.write(out)
 }

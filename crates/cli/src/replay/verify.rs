@@ -13,23 +13,23 @@ use crate::human::{Count, Real, Si, Time, counted};
 use crate::output::{Output, say};
 use crate::replay::read_failure;
 use crate::replay::source::Source;
-use crate::replay::stats::{damage_of, print_damage};
+use crate::replay::stats::{damage_of, print_damage, print_incomplete};
 
 pub(super) fn run(args: &VerifyArgs, out: &mut Output) -> Result<Status, Failure> {
     let registry = Registry::builtin();
     let began = Instant::now();
     let mut tally = Tally { json: args.json, ..Tally::default() };
     let source = Source::of(&args.data)?;
-    let damage: Vec<_> = if args.names.is_empty() {
+    let (damage, incomplete) = if args.names.is_empty() {
         let library = source.open_scanning()?;
         library.verify_all(&registry, |found| tally.take(&found, out)).map_err(read_failure)?;
-        damage_of(&source, &library)
+        (damage_of(&source, &library), library.incomplete().map_err(read_failure)?)
     } else {
         let library = source.open()?;
         let episodes = args.names.iter().map(|&name| library.find(name)).collect::<Result<Vec<_>, _>>();
         let episodes = episodes.map_err(read_failure)?;
         LibraryEpisode::verify(episodes, &registry, |found| tally.take(&found, out)).map_err(read_failure)?;
-        Vec::new()
+        (Vec::new(), 0)
     };
     if let Some(error) = tally.failed.take() {
         return Err(error.into());
@@ -45,6 +45,7 @@ pub(super) fn run(args: &VerifyArgs, out: &mut Output) -> Result<Status, Failure
     }
     if !args.json {
         tally.print(began.elapsed(), out)?;
+        print_incomplete(incomplete, out)?;
     }
     let clean = tally.differing == 0 && damage.is_empty();
     Ok(if clean { Status::Done } else { Status::Found })

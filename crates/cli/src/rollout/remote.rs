@@ -3,7 +3,10 @@
 //! ```text
 //! (pool opened) -> playing -> shipping -> done      every session ended; then everything recorded is in the store
 //!                  playing -> closing -> shipping   the first Ctrl-C; a second one ends the command
+//! (pool opened) -> done                             `--detach`: the nodes play on by themselves
 //! ```
+//!
+//! Without `--detach` the coordinator closes the pool when it has not heard of the command for 30 s, however that ended.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,6 +42,9 @@ pub(super) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failur
     let pool = open.pool;
     let began = Instant::now();
     let opened = cluster.open_collecting(open).map_err(|error| request_failure(&error))?;
+    if args.detach {
+        return detached(pool, &opened, args, seed, out);
+    }
     let played = Played::watch(&cluster, pool, args, goal, &asked)?;
     let took = began.elapsed();
     let stored = played.ship(&cluster, pool, args, &asked)?;
@@ -53,6 +59,7 @@ fn request(args: &RolloutArgs, goal: Goal, seed: u64) -> OpenPool {
             Goal::Batches(batches) => CollectGoal::Batches(batches),
             Goal::Episodes(episodes) => CollectGoal::Episodes(episodes),
         },
+        leased: !args.detach,
     };
     let settings = LaneSettings {
         env: args.env.clone(),
@@ -95,11 +102,11 @@ impl Played {
                 cancelled = true;
                 cluster.close_pool(pool)
             } else {
-                cluster.pool_status(pool)
+                cluster.keep_pool(pool)
             };
             let status = status.map_err(|error| {
                 bar.clear();
-                lost(&error)
+                lost(&error, pool)
             })?;
             bar.draw(progress(&status));
             if status.open == 0 {
@@ -110,30 +117,74 @@ impl Played {
         }
     }
 
-    /// Waits until the store has everything that was recorded; false if Ctrl-C or [`SHIPPED_WITHIN`] ended the wait.
+    /// Waits until the store has everything that was recorded, or has set some of it aside, and says how it stands then.
+    /// Ctrl-C and [`SHIPPED_WITHIN`] end the wait.
     fn ship(
         &self,
         cluster: &Cluster,
         pool: RunId,
         args: &RolloutArgs,
         asked: &AtomicBool,
-    ) -> Result<bool, Failure> {
+    ) -> Result<Stored, Failure> {
         if args.record.0.is_none() {
-            return Ok(false);
+            return Ok(Stored::default());
         }
-        let mut shipped = self.status.shipped;
+        let mut status = self.status.clone();
         let until = Instant::now() + SHIPPED_WITHIN;
         // Whoever has asked to end once is not made to wait for the network.
-        while !shipped && !asked.load(Ordering::Relaxed) && Instant::now() < until {
+        let waits = |status: &PoolStatus| !status.shipped && !status.settled;
+        while waits(&status) && !asked.load(Ordering::Relaxed) && Instant::now() < until {
             park_timeout(LOOK_EVERY);
-            shipped = cluster.pool_status(pool).map_err(|error| lost(&error))?.shipped;
+            status = cluster.pool_status(pool).map_err(|error| lost(&error, pool))?;
         }
-        Ok(shipped)
+        Ok(Stored { all: status.shipped, set_aside: status.set_aside })
     }
 }
 
-fn lost(error: &RequestError) -> Failure {
-    request_failure(error).hint("the nodes play on by themselves, and what they record goes to the store")
+/// What the store has of a pool's recording.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stored {
+    /// All of it.
+    all: bool,
+    /// Episodes that it has set aside.
+    set_aside: u64,
+}
+
+fn lost(error: &RequestError, pool: RunId) -> Failure {
+    request_failure(error).hint(format_args!(
+        "the nodes play on until the coordinator has not heard of this command for 30 s; `rollhouse close {pool}` ends \
+         that before; what they record goes to the store"
+    ))
+}
+
+/// What is said of a rollout that goes on without its command.
+#[derive(Debug, Serialize)]
+struct Detached<'a> {
+    env: &'a str,
+    lanes: usize,
+    sessions: usize,
+    run: String,
+    seed: u64,
+}
+
+fn detached(
+    pool: RunId,
+    opened: &PoolOpened,
+    args: &RolloutArgs,
+    seed: u64,
+    out: &mut Output,
+) -> Result<Status, Failure> {
+    let (run, sessions) = (pool.to_string(), opened.sessions.len());
+    if args.json {
+        out.json(&Detached { env: &args.env, lanes: args.lanes, sessions, run, seed })?;
+    } else {
+        writeln!(out, "{run}")?;
+    }
+    say(&format!(
+        "{} play on to the goal by themselves; `rollhouse close {pool}` ends them before",
+        counted(args.lanes as u64, "lane")
+    ));
+    Ok(Status::Done)
 }
 
 fn progress(status: &PoolStatus) -> ProgressSnapshot {
@@ -152,8 +203,8 @@ struct Outcome {
     run: RunId,
     opened: PoolOpened,
     played: Played,
-    /// Whether the store has everything.
-    stored: bool,
+    /// What the store has.
+    stored: Stored,
     took: Duration,
 }
 
@@ -170,7 +221,12 @@ impl Outcome {
         if self.played.cancelled {
             say("ended early, as asked; what was played until then is kept");
         }
-        if args.record.0.is_some() && !self.stored {
+        if self.stored.set_aside > 0 {
+            say(&format!(
+                "{} set aside by the store, which has others of the same names; `rollhouse replay quarantine ls` lists them",
+                counted(self.stored.set_aside, "episode")
+            ));
+        } else if args.record.0.is_some() && !self.stored.all {
             say("the nodes have not shipped all of it yet; they go on by themselves");
         }
         let summed = Summed::of(args, seed, self);
@@ -212,6 +268,8 @@ struct Summed<'a> {
     ended: Vec<(&'static str, u32)>,
     /// Whether everything recorded is in the store; null if nothing was to be recorded.
     stored: Option<bool>,
+    /// Episodes that the store has set aside: it has others of their names.
+    set_aside: u64,
 }
 
 /// Null where no episode finished.
@@ -243,7 +301,8 @@ impl<'a> Summed<'a> {
             seconds,
             steps_per_second: done.steps as f64 / seconds.max(f64::MIN_POSITIVE),
             ended: played.status.ended.iter().map(|(cause, count)| (cause_word(*cause), *count)).collect(),
-            stored: args.record.0.is_some().then_some(*stored),
+            stored: args.record.0.is_some().then_some(stored.all),
+            set_aside: stored.set_aside,
         }
     }
 
@@ -269,6 +328,13 @@ impl<'a> Summed<'a> {
         match self.stored {
             None => return writeln!(out, "  recorded     nothing, as asked"),
             Some(true) => writeln!(out, "  recorded     in the cluster's store, all of it")?,
+            Some(false) if self.set_aside > 0 => {
+                writeln!(
+                    out,
+                    "  recorded     in the cluster's store, but for {} set aside",
+                    Count(self.set_aside)
+                )?;
+            }
             Some(false) => writeln!(out, "  recorded     on its way to the cluster's store")?,
         }
         let connect = match &args.data.cluster.connect {

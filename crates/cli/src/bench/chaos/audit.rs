@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rollhouse_core::{EpisodeName, RunId};
 use serde::{Deserialize, Serialize};
 
 use super::failed;
@@ -26,7 +27,29 @@ pub(super) struct Audit {
     pub(super) changed_lanes: u64,
 }
 
-/// A finished episode of the store.
+/// An episode of the store.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Entry {
+    /// [`RunId::short`] of its run.
+    pub(super) run: u64,
+    /// As it is listed.
+    pub(super) outcome: String,
+    pub(super) episode: Stored,
+}
+
+impl Entry {
+    pub(super) fn is_finished(&self) -> bool {
+        self.outcome == "terminated" || self.outcome == "truncated"
+    }
+}
+
+/// The finished episodes of one run.
+pub(super) fn finished_of(entries: &[Entry], run: RunId) -> Vec<Stored> {
+    let of_it = entries.iter().filter(|entry| entry.run == run.short() && entry.is_finished());
+    of_it.map(|entry| entry.episode).collect()
+}
+
+/// An episode as it is kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Stored {
     pub(super) lane: usize,
@@ -157,30 +180,31 @@ struct Listed {
     outcome: String,
 }
 
-/// The finished episodes of a store, as `replay ls` lists them to anybody.
-pub(super) fn list(connection: &Path) -> Result<Vec<Stored>, Failure> {
+/// The episodes of a store, as `replay ls` lists them to anybody.
+pub(super) fn list(connection: &Path) -> Result<Vec<Entry>, Failure> {
     let program = std::env::current_exe().map_err(failed)?;
     let mut command = Command::new(program);
     command.args(["replay", "ls", "--json", "--connect"]).arg(connection);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
-    let mut stored = Vec::new();
+    let mut entries = Vec::new();
     for line in child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
         let listed: Listed = serde_json::from_str(&line.map_err(failed)?).map_err(failed)?;
-        if listed.outcome != "terminated" && listed.outcome != "truncated" {
-            continue;
-        }
-        let mut numbers = listed.id.rsplit('-').map_while(|part| part.parse::<u64>().ok());
-        let (Some(number), Some(lane), Some(total_reward)) =
-            (numbers.next(), numbers.next(), listed.total_reward)
-        else {
-            let message = format_args!("an episode without a lane, a number or a return: {}", listed.id);
-            return Err(Failure::new(Status::Failed, message));
-        };
-        stored.push(Stored { lane: lane as usize, number, length: listed.length, total_reward });
+        entries.push(listed.entry()?);
     }
     match child.wait().map_err(failed)?.success() {
-        true => Ok(stored),
+        true => Ok(entries),
         false => Err(Failure::new(Status::Failed, "the store could not be listed")),
+    }
+}
+
+impl Listed {
+    fn entry(self) -> Result<Entry, Failure> {
+        let Self { id, length, total_reward, outcome } = self;
+        let EpisodeName { run, lane, number } = id.parse().map_err(failed)?;
+        // A finished one has a return.
+        let total_reward = total_reward.unwrap_or(f64::NAN);
+        let episode = Stored { lane: lane as usize, number, length, total_reward };
+        Ok(Entry { run, outcome, episode })
     }
 }
 

@@ -1,20 +1,23 @@
 //! The ways between the processes: relays of datagrams in this process, which can be made deaf.
 //!
 //! One thread serves all of them. It ends when [`Links`] is dropped; a datagram that cannot be passed on is lost, as
-//! datagrams are. Each dialling socket has a socket of its own towards the process that is dialled, so that answers
+//! datagrams are. Where nobody listens at the other end, the relay's own port is closed as well, so that whoever sends
+//! there is told by the system what a host would tell him of a process that has ended; not while the link is cut, which
+//! lets no such word through. Each dialling socket has a socket of its own towards the process that is dialled, so that answers
 //! find their way; of those the least recently used one is given up when there are too many.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use rollhouse_core::{RunId, split_mix64};
 use tokio::net::UdpSocket;
 use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::plan::{Cut, Link};
 
@@ -46,20 +49,21 @@ struct Shared {
 impl Links {
     /// Opens a socket for each link.
     pub(super) fn open(links: &[Link]) -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut relays = BTreeMap::new();
         let mut sockets = Vec::new();
         for &link in links {
-            let front = runtime.block_on(UdpSocket::bind(ANY))?;
-            let shared = Arc::new(Shared::default());
-            relays.insert(link, Relay { address: front.local_addr()?, shared: shared.clone() });
-            sockets.push((Arc::new(front), shared));
+            let front = bind_front()?;
+            let (address, shared) = (front.local_addr()?, Arc::new(Shared::default()));
+            relays.insert(link, Relay { address, shared: shared.clone() });
+            let front = runtime.block_on(async { UdpSocket::from_std(front) })?;
+            sockets.push((front, address, shared));
         }
         let (end, ended) = oneshot::channel();
         let serve = move || {
             runtime.block_on(async {
-                for (front, shared) in sockets {
-                    tokio::spawn(relay(front, shared));
+                for (front, address, shared) in sockets {
+                    tokio::spawn(relay(front, address, shared));
                 }
                 // Dropped or told, it is over.
                 let _told = ended.await;
@@ -132,13 +136,38 @@ struct Flow {
     used: Instant,
 }
 
-/// Passes on what comes, for ever.
-async fn relay(front: Arc<UdpSocket>, shared: Arc<Shared>) {
+/// Serves a link, for ever.
+async fn relay(mut front: UdpSocket, address: SocketAddr, shared: Arc<Shared>) {
+    loop {
+        pass(front, &shared).await;
+        // The port is closed now.
+        front = loop {
+            shared.listened().await;
+            match UdpSocket::bind(address).await {
+                Ok(socket) => break socket,
+                Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
+            }
+        };
+    }
+}
+
+/// Passes on what comes, until nobody listens at the other end.
+async fn pass(front: UdpSocket, shared: &Arc<Shared>) {
+    let front = Arc::new(front);
     let mut flows: BTreeMap<SocketAddr, Flow> = BTreeMap::new();
+    let mut answering = JoinSet::new();
     let mut datagram = vec![0; MOST_BYTES];
     loop {
+        let received = tokio::select! {
+            received = front.recv_from(&mut datagram) => received,
+            Some(ended) = answering.join_next() => match ended {
+                Ok(Refused) => break,
+                // Given up.
+                Err(_) => continue,
+            },
+        };
         // On loopback an error tells of an earlier datagram that nobody took.
-        let Ok((bytes, from)) = front.recv_from(&mut datagram).await else { continue };
+        let Ok((bytes, from)) = received else { continue };
         let Some(&to) = shared.upstream.get() else { continue };
         if shared.deaf_there.load(Ordering::Relaxed) {
             shared.lost.fetch_add(1, Ordering::Relaxed);
@@ -156,23 +185,39 @@ async fn relay(front: Arc<UdpSocket>, shared: Arc<Shared>) {
                 continue;
             }
             let back = Arc::new(back);
-            let task =
-                tokio::spawn(answers(back.clone(), front.clone(), from, shared.clone())).abort_handle();
+            let task = answering.spawn(answers(back.clone(), front.clone(), from, shared.clone()));
             flows.insert(from, Flow { back, task, used: Instant::now() });
         }
         if let Some(flow) = flows.get_mut(&from) {
             flow.used = Instant::now();
-            let _passed = flow.back.send(&datagram[..bytes]).await;
+            if let Err(error) = flow.back.send(&datagram[..bytes]).await
+                && shared.tells_refusal(&error)
+            {
+                break;
+            }
         }
     }
+    // They hold the socket.
+    answering.shutdown().await;
 }
 
-/// Passes on what one dialling socket is answered, until it is aborted.
-async fn answers(back: Arc<UdpSocket>, front: Arc<UdpSocket>, to: SocketAddr, shared: Arc<Shared>) {
+/// Nobody listens at the other end.
+struct Refused;
+
+/// Passes on what one dialling socket is answered, until it is refused.
+async fn answers(
+    back: Arc<UdpSocket>,
+    front: Arc<UdpSocket>,
+    to: SocketAddr,
+    shared: Arc<Shared>,
+) -> Refused {
     let mut datagram = vec![0; MOST_BYTES];
     loop {
-        // Refused while the process is away.
-        let Ok(bytes) = back.recv(&mut datagram).await else { continue };
+        let bytes = match back.recv(&mut datagram).await {
+            Ok(bytes) => bytes,
+            Err(error) if shared.tells_refusal(&error) => return Refused,
+            Err(_) => continue,
+        };
         if shared.deaf_back.load(Ordering::Relaxed) {
             shared.lost.fetch_add(1, Ordering::Relaxed);
             continue;
@@ -181,18 +226,98 @@ async fn answers(back: Arc<UdpSocket>, front: Arc<UdpSocket>, to: SocketAddr, sh
     }
 }
 
+impl Shared {
+    /// Whether that is a refusal which gets through to who dials.
+    fn tells_refusal(&self, error: &io::Error) -> bool {
+        error.kind() == io::ErrorKind::ConnectionRefused && !self.is_cut()
+    }
+
+    fn is_cut(&self) -> bool {
+        self.deaf_there.load(Ordering::Relaxed) || self.deaf_back.load(Ordering::Relaxed)
+    }
+
+    /// Waits until somebody listens at the other end, or nobody could be told whether.
+    async fn listened(&self) {
+        while !self.is_cut() && self.is_refused().await {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    async fn is_refused(&self) -> bool {
+        let Some(&to) = self.upstream.get() else { return false };
+        let asked = async {
+            let socket = UdpSocket::bind(ANY).await?;
+            socket.connect(to).await?;
+            socket.send(&[0]).await?;
+            socket.recv(&mut [0]).await
+        };
+        matches!(tokio::time::timeout(LOOK_AGAIN, asked).await, Ok(Err(_)))
+    }
+}
+
+/// A socket at a port that the system gives to nobody by itself: it is to be bound again later.
+fn bind_front() -> io::Result<std::net::UdpSocket> {
+    let draw = RunId::generate().as_u128() as u64;
+    let port = |attempt| FIRST_PORT + (split_mix64(draw ^ attempt) % u64::from(PORTS)) as u16;
+    let bound = (0..ATTEMPTS).find_map(|attempt| std::net::UdpSocket::bind((LOCAL, port(attempt))).ok());
+    let socket = bound.ok_or_else(|| io::Error::other("no port is free for a relay"))?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
 const ANY: &str = "127.0.0.1:0";
 /// Of a datagram, as on Ethernet; a larger one is cut off and not taken by whom it arrives at.
 const MOST_BYTES: usize = 1500;
-/// Dialling sockets of a link; a process that is started again has a new one.
-const MOST_FLOWS: usize = 4;
+/// Dialling sockets of a link; a process that is started again has a new one, and so has each question about the port.
+const MOST_FLOWS: usize = 16;
+const LOCAL: Ipv4Addr = Ipv4Addr::LOCALHOST;
+/// Below those that are drawn for sockets without a port.
+const FIRST_PORT: u16 = 16_384;
+const PORTS: u16 = 16_384;
+const ATTEMPTS: u64 = 64;
+/// How often it is looked whether somebody listens at the other end of a link again.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 #[cfg(test)]
 mod tests {
     use std::net::UdpSocket;
-    use std::time::Duration;
+
+    use rollhouse_wire::port_is_closed;
 
     use super::*;
+
+    #[test]
+    fn who_dials_a_process_that_has_ended_is_told_so_and_not_while_the_link_is_cut() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let link = Link::TrainerNode(0);
+        let mut links = Links::open(&[link]).unwrap();
+        let free = bind_front().unwrap().local_addr().unwrap().port();
+        let node = UdpSocket::bind((LOCAL, free)).unwrap();
+        let (listens, relay) = (node.local_addr().unwrap(), links.address(link).unwrap().to_string());
+        links.lead(link, listens);
+        let is_closed = || runtime.block_on(port_is_closed(&relay));
+        assert!(!is_closed());
+        drop(node);
+        // The relay learns it by the first question.
+        while !is_closed() {}
+        let until = Instant::now() + Duration::from_secs(1);
+        for cut in [Cut::Both, Cut::There, Cut::Back] {
+            links.cut(link, cut, until);
+            // Its port is opened again, which takes a moment.
+            while is_closed() {}
+            assert!(!is_closed(), "{cut:?}");
+            links.turn(until);
+            while !is_closed() {}
+        }
+        let node = UdpSocket::bind(listens).unwrap();
+        let trainer = UdpSocket::bind(ANY).unwrap();
+        trainer.connect(&*relay).unwrap();
+        while trainer.send(b"again").is_err() || is_closed() {}
+        trainer.send(b"again").unwrap();
+        let mut heard = [0; 5];
+        while node.recv_from(&mut heard).unwrap().0 < heard.len() {}
+        assert_eq!(&heard, b"again");
+    }
 
     #[test]
     fn a_link_passes_both_ways_and_only_the_other_way_while_one_is_cut() {

@@ -45,6 +45,8 @@ pub(super) enum Cut {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Harm {
     Process(Target, Blow),
+    /// A trainer's process is killed, by its place among them; another one follows it afterwards.
+    Trainer(usize),
     Link(Link, Cut),
 }
 
@@ -65,12 +67,13 @@ pub(super) struct Fault {
 pub(super) struct Plan {
     seed: u64,
     nodes: u64,
+    trainers: u64,
     drawn: u64,
 }
 
 impl Plan {
-    pub(super) const fn new(seed: u64, nodes: usize) -> Self {
-        Self { seed, nodes: nodes as u64, drawn: 0 }
+    pub(super) const fn new(seed: u64, nodes: usize, trainers: usize) -> Self {
+        Self { seed, nodes: nodes as u64, trainers: trainers as u64, drawn: 0 }
     }
 
     pub(super) fn next(&mut self) -> Fault {
@@ -84,6 +87,8 @@ impl Plan {
             Harm::Process(target, Blow::Fill)
         } else if kind < PAUSE_PERCENT + FILL_PERCENT + CUT_PERCENT {
             Harm::Link(self.link(node), self.cut())
+        } else if kind < PAUSE_PERCENT + FILL_PERCENT + CUT_PERCENT + TRAINER_PERCENT {
+            Harm::Trainer(self.below(self.trainers) as usize)
         } else {
             Harm::Process(target, Blow::Kill)
         };
@@ -120,6 +125,7 @@ const COORDINATOR_PERCENT: u64 = 25;
 const PAUSE_PERCENT: u64 = 12;
 const FILL_PERCENT: u64 = 8;
 const CUT_PERCENT: u64 = 10;
+const TRAINER_PERCENT: u64 = 10;
 /// Faults after which the next one does not wait.
 const TOGETHER_PERCENT: u64 = 45;
 /// Faults that last for so long that a node is taken for lost, which it is after 5 s.
@@ -140,7 +146,7 @@ mod tests {
     #[test]
     fn a_seed_gives_the_same_faults_again_and_every_process_and_link_gets_every_kind() {
         let draw = |seed| {
-            let mut plan = Plan::new(seed, 3);
+            let mut plan = Plan::new(seed, 3, 2);
             (0..1000).map(|_| plan.next()).collect::<Vec<_>>()
         };
         let faults = draw(7);
@@ -152,6 +158,7 @@ mod tests {
                 assert!(drawn(Harm::Process(target, blow)), "{target:?} {blow:?}");
             }
         }
+        assert!(drawn(Harm::Trainer(0)) && drawn(Harm::Trainer(1)));
         for cut in [Cut::Both, Cut::There, Cut::Back] {
             let cuts = |link: fn(&Link) -> bool| {
                 let cut_links = faults.iter().filter_map(|fault| match fault.harm {
@@ -164,7 +171,10 @@ mod tests {
             assert!(cuts(|link| matches!(link, Link::TrainerNode(_))), "{cut:?}");
             assert!(cuts(|link| matches!(link, Link::NodeCoordinator(_))), "{cut:?}");
         }
-        let kills = faults.iter().filter(|fault| matches!(fault.harm, Harm::Process(_, Blow::Kill))).count();
+        let kills = faults
+            .iter()
+            .filter(|fault| matches!(fault.harm, Harm::Process(_, Blow::Kill) | Harm::Trainer(_)))
+            .count();
         assert!(kills * 2 > faults.len(), "most of them are kills: {kills}");
         assert!(faults.iter().any(|fault| fault.lasts > Duration::from_secs(5)));
         assert!(faults.iter().any(|fault| fault.alone) && faults.iter().any(|fault| !fault.alone));

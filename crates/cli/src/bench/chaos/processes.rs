@@ -26,6 +26,8 @@ pub(super) struct Processes {
     address: String,
     /// The rest of the connection string, with a token that lets do anything.
     credentials: String,
+    /// Those of trainers, each with a token that is its own.
+    of_trainers: Vec<String>,
 }
 
 /// One process, which comes back at the same address.
@@ -37,8 +39,12 @@ struct Service {
     due: Option<(Instant, Away)>,
     /// Until when its disk is full.
     full: Option<Instant>,
-    /// It was started while its disk was full, which it may be refused for.
+    /// When it was started last.
+    started: Instant,
+    /// Its disk was full while it started, which it may be refused for.
     started_full: bool,
+    /// Its disk was full since it was started: it says in the end what was not recorded, which is counted apart.
+    was_full: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,8 +55,8 @@ enum Away {
 
 impl Processes {
     /// Makes an authority, certificates and a token, starts all processes, and waits until the nodes have joined.
-    /// They and the trainer reach each other by `links`.
-    pub(super) fn start(folder: &Path, nodes: usize, links: &Links) -> Result<Self, Failure> {
+    /// They and the trainer reach each other by `links`. There is a token more for each of the quotas of lanes.
+    pub(super) fn start(folder: &Path, nodes: usize, quotas: &[u32], links: &Links) -> Result<Self, Failure> {
         let authority_folder = folder.join("ca");
         private_folder(&authority_folder)?;
         let authority =
@@ -65,6 +71,13 @@ impl Processes {
         let tokens = token::open(&folder.join(COORDINATOR))?;
         let (_, token) = tokens.create(&new, std::time::SystemTime::now()).map_err(token::failure)?;
 
+        let trainer = |(index, &lanes): (usize, &u32)| {
+            let name = format!("trainer-{index}");
+            let new = NewToken { name, role: Role::Trainer, max_lanes: Some(lanes), lifetime: None };
+            Ok(tokens.create(&new, std::time::SystemTime::now()).map_err(token::failure)?.1)
+        };
+        let of_trainers = quotas.iter().enumerate().map(trainer).collect::<Result<Vec<_>, Failure>>()?;
+
         let line = |address: &str| {
             let listen = format!("coordinator.listen={address}");
             arguments(&["coordinator", "--data", COORDINATOR, "--set", &listen])
@@ -74,13 +87,15 @@ impl Processes {
         coordinator.arguments = line(&address);
         let leads = |link, to: &str| to.parse().map(|to| links.lead(link, to)).map_err(unparsable);
         leads(Link::TrainerCoordinator, &address)?;
-        let credentials = format!("token={token}&ca={}", authority.fingerprint());
+        let with = |token| format!("token={token}&ca={}", authority.fingerprint());
+        let (credentials, of_trainers) = (with(token), of_trainers.into_iter().map(with).collect());
         let mut all = Self {
             folder: folder.to_owned(),
             coordinator,
             nodes: Vec::new(),
             address: address.clone(),
             credentials,
+            of_trainers,
         };
         for index in 0..nodes {
             let name = format!("node-{index}");
@@ -123,6 +138,12 @@ impl Processes {
         format!("rollhouse://{address}?{}", self.credentials)
     }
 
+    /// The connection strings of trainers, by way of what is dialled instead of the coordinator.
+    pub(super) fn trainers(&self, instead: Option<SocketAddr>) -> Vec<String> {
+        let address = instead.map_or_else(|| self.address.clone(), |address| address.to_string());
+        self.of_trainers.iter().map(|credentials| format!("rollhouse://{address}?{credentials}")).collect()
+    }
+
     /// The node of that name.
     pub(super) fn node(&self, name: &str) -> Option<Target> {
         self.nodes.iter().position(|node| node.name == name).map(Target::Node)
@@ -148,6 +169,12 @@ impl Processes {
         self.service(target).due.is_none()
     }
 
+    /// Whether one of them is paused.
+    pub(super) fn is_one_paused(&self) -> bool {
+        let mut all = std::iter::once(&self.coordinator).chain(&self.nodes);
+        all.any(|service| matches!(service.due, Some((_, Away::Paused))))
+    }
+
     /// Whether its disk has room.
     pub(super) fn has_room(&mut self, target: Target) -> bool {
         self.service(target).full.is_none()
@@ -158,6 +185,8 @@ impl Processes {
         let service = self.service(target);
         service.limit(Some(0))?;
         service.full = Some(until);
+        service.was_full = true;
+        service.started_full |= service.started.elapsed() < STARTS_WITHIN;
         Ok(())
     }
 
@@ -203,8 +232,10 @@ impl Processes {
                 }
                 Some((_, Away::Killed)) => {
                     service.child = spawn(folder, &service.name, &service.arguments)?;
+                    service.started = Instant::now();
                     service.due = None;
                     service.started_full = service.full.is_some();
+                    service.was_full = service.started_full;
                     if service.started_full {
                         service.limit(Some(0)).map_err(failed)?;
                     }
@@ -240,7 +271,8 @@ impl Processes {
         }
         for node in &mut self.nodes {
             let status = node.child.wait().map_err(failed)?;
-            if !status.success() {
+            let has_lost = node.was_full && status.code() == Some(Status::Failed as i32);
+            if !status.success() && !has_lost {
                 return Err(node.ended(&self.folder, &status.to_string()));
             }
         }
@@ -257,7 +289,17 @@ impl Service {
     fn start(folder: &Path, name: &str, arguments: Vec<String>) -> Result<Self, Failure> {
         let child = spawn(folder, name, &arguments)?;
         let name = name.to_owned();
-        Ok(Self { name, child, arguments, due: None, full: None, started_full: false })
+        let started = Instant::now();
+        Ok(Self {
+            name,
+            child,
+            arguments,
+            due: None,
+            full: None,
+            started,
+            started_full: false,
+            was_full: false,
+        })
     }
 
     /// What it says after those words, as soon as it says them.
@@ -314,7 +356,7 @@ impl Drop for Service {
     }
 }
 
-fn spawn(folder: &Path, name: &str, arguments: &[String]) -> Result<Child, Failure> {
+pub(super) fn spawn(folder: &Path, name: &str, arguments: &[String]) -> Result<Child, Failure> {
     let program = std::env::current_exe().map_err(failed)?;
     let log = File::options().create(true).append(true).open(log_of(folder, name)).map_err(failed)?;
     let mut command = Command::new(program);
@@ -340,7 +382,7 @@ fn unparsable(error: std::net::AddrParseError) -> Failure {
     Failure::of(Status::Failed, &error)
 }
 
-fn log_of(folder: &Path, name: &str) -> PathBuf {
+pub(super) fn log_of(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.log"))
 }
 
@@ -355,6 +397,8 @@ const ANY: &str = "127.0.0.1:0";
 const VALIDITY: Duration = Duration::from_secs(30 * 86_400);
 const START_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// A process has read and written what it needs so long after its start, also on a busy machine.
+const STARTS_WITHIN: Duration = Duration::from_secs(3);
 /// So that a segment that a killed node left is shipped soon after its next start.
 const SEAL_AFTER: &str = "1 s";
 const LAST_LINES: usize = 10;

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::audit::{Audit, Held};
 use super::trainer::Seen;
+use super::trainers::TrainersAudit;
 use super::{ENV, Faults, Kind, LANES, NODES, Recovery, Sample, Storm};
 use crate::args::BenchChaosArgs;
 use crate::human::{Bytes, Count, Si, counted};
@@ -29,6 +30,7 @@ pub(super) struct ChaosResult {
     recovery: Recoveries,
     throughput: Throughput,
     pub(super) audit: Audited,
+    trainers: TrainersAudit,
     memory: Memory,
 }
 
@@ -38,6 +40,8 @@ struct Recoveries {
     #[serde(flatten)]
     all: Times,
     node_killed: Times,
+    /// Of those, while no process was paused and no link cut.
+    node_killed_amid_no_silence: Times,
     node_paused: Times,
     node_disk_full: Times,
     link_cut: Times,
@@ -103,16 +107,23 @@ struct Memory {
     node_resident_bytes: Vec<u64>,
 }
 
+/// What was found afterwards.
+pub(super) struct Compared {
+    pub(super) audit: Audit,
+    pub(super) trainers: TrainersAudit,
+    pub(super) leaked: Leaked,
+}
+
 impl ChaosResult {
     pub(super) fn of(
         args: &BenchChaosArgs,
         storm: &Storm<'_>,
-        audit: &Audit,
-        leaked: Leaked,
+        compared: Compared,
         seen: &Seen,
         resident: &[u64],
         datagrams_lost: u64,
     ) -> Self {
+        let Compared { audit, trainers, leaked } = compared;
         let audit = Audited {
             frames: storm.batches(),
             frames_differing: seen.differing,
@@ -141,6 +152,7 @@ impl ChaosResult {
                 kept: storm.disturbed / storm.undisturbed,
             },
             audit,
+            trainers,
             memory: Memory::of(&storm.samples, seconds, resident),
         }
     }
@@ -155,16 +167,18 @@ impl ChaosResult {
         writeln!(
             out,
             "Nodes were killed {node_killed} times, paused {node_paused} times and had a full disk {node_disk_full} \
-             times, the coordinator {}, {} and {} times. Links were cut {link_cut} times, and one way \
+             times, the coordinator {}, {} and {} times, trainers were killed {} times. Links were cut {link_cut} times, and one way \
              {link_cut_one_way} times: {} datagrams were lost.",
             faults.coordinator_killed,
             faults.coordinator_paused,
             faults.coordinator_disk_full,
+            faults.trainer_killed,
             Count(self.datagrams_lost)
         )?;
         writeln!(out, "How long faults of nodes with lanes held the trainer up:")?;
         for (what, times) in [
             ("killed", &recovery.node_killed),
+            ("- no pause", &recovery.node_killed_amid_no_silence),
             ("paused", &recovery.node_paused),
             ("full disk", &recovery.node_disk_full),
             ("link cut", &recovery.link_cut),
@@ -180,7 +194,44 @@ impl ChaosResult {
             throughput.kept * 100.0
         )?;
         self.audit.print(out)?;
+        self.trainers.print(out)?;
         self.memory.print(out)
+    }
+}
+
+impl ChaosResult {
+    /// Whether nothing was lost, doubled, invented or changed, and nothing is left over.
+    pub(super) fn is_clean(&self) -> bool {
+        self.audit.is_clean() && self.trainers.is_clean()
+    }
+}
+
+impl TrainersAudit {
+    fn is_clean(&self) -> bool {
+        let Self { lost, duplicates, invented, changed, otherwise, sessions, .. } = *self;
+        [lost, duplicates, invented, changed, otherwise, sessions] == [0; 6]
+    }
+
+    fn print(&self, out: &mut Output) -> io::Result<()> {
+        let Self { killed, lost, undurable_lost, duplicates, invented, changed, .. } = *self;
+        writeln!(
+            out,
+            "{} that played were killed: of {} episodes that they saw end {lost} are lost, and {undurable_lost} that were \
+             not durable when a node was harmed; {duplicates} are listed twice, {invented} invented, {changed} changed. \
+             {} lanes ended as disconnected, {} otherwise; {} sessions are left.",
+            counted(killed, "trainer"),
+            Count(self.episodes),
+            self.disconnected,
+            self.otherwise,
+            self.sessions
+        )?;
+        if let (Some(median), Some(longest)) = (self.lanes_back_p50_ms, self.lanes_back_max_ms) {
+            writeln!(
+                out,
+                "The next one with the token had its lanes {median} ms later (median), {longest} ms at most."
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -190,6 +241,9 @@ impl Recoveries {
         Self {
             all: Times::of(recoveries.iter()),
             node_killed: of(Kind::Kill),
+            node_killed_amid_no_silence: Times::of(
+                recoveries.iter().filter(|recovery| recovery.kind == Kind::Kill && !recovery.amid_silence),
+            ),
             node_paused: of(Kind::Pause),
             node_disk_full: of(Kind::Fill),
             link_cut: of(Kind::Cut),
@@ -217,7 +271,7 @@ impl Times {
         let time = |ms: Option<f64>| ms.map_or("-".to_owned(), |ms| format!("{ms:.0} ms"));
         writeln!(
             out,
-            "  {what:<9} {:>11}: median {}, 99th percentile {}, longest {}, {} after its end",
+            "  {what:<10} {:>11}: median {}, 99th percentile {}, longest {}, {} after its end",
             counted(self.count as u64, "fault"),
             time(self.p50_ms),
             time(self.p99_ms),

@@ -1,0 +1,195 @@
+//! A trainer that is a process of its own: it steps a pool and says which episodes it saw end, until it is killed.
+//!
+//! ```text
+//! pool 01979c3e-... 1763841000000                         its pool, and when it got it
+//! episode 3 17 241 c06e200000000000 1763841002331 1763841002345 node-1
+//!                 lane, number, length, bits of the return, when its last step was asked for and answered, where
+//! ```
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rollhouse_client::{Cluster, OnLoss, OpenError, Pool, PoolRequest};
+use rollhouse_core::{ColumnMut, RunId, random_bits};
+use rollhouse_engine::Reset;
+use rollhouse_wire::{RefusalCode, Spread};
+
+use super::{ENV, PATIENCE, connect, failed};
+use crate::args::BenchChaosTrainerArgs;
+use crate::bench::SEED;
+use crate::failure::{Failure, Status};
+
+/// Lanes of each, which is also all that its token may have.
+pub(super) const TRAINER_LANES: u32 = 16;
+
+/// What such a process says.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Said {
+    Pool { id: RunId, at_ms: u64 },
+    Episode(SeenEpisode),
+}
+
+/// An episode that it saw end.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct SeenEpisode {
+    pub(super) lane: usize,
+    pub(super) number: u64,
+    pub(super) length: u64,
+    pub(super) total_reward: f64,
+    /// When its last step was asked for. Its node may have done it, and died, long before all nodes had answered.
+    pub(super) asked_ms: u64,
+    /// When it was answered.
+    pub(super) at_ms: u64,
+    pub(super) node: String,
+}
+
+impl Said {
+    /// What a whole line says; `None` if it is something else that the process had to say.
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        match words.next()? {
+            "pool" => {
+                let id = u128::from_str_radix(words.next()?, 16).ok().map(RunId::from_u128)?;
+                Some(Self::Pool { id, at_ms: words.next()?.parse().ok()? })
+            }
+            "episode" => Some(Self::Episode(SeenEpisode {
+                lane: words.next()?.parse().ok()?,
+                number: words.next()?.parse().ok()?,
+                length: words.next()?.parse().ok()?,
+                total_reward: u64::from_str_radix(words.next()?, 16).ok().map(f64::from_bits)?,
+                asked_ms: words.next()?.parse().ok()?,
+                at_ms: words.next()?.parse().ok()?,
+                node: words.next()?.to_owned(),
+            })),
+            _ => None,
+        }
+    }
+
+    fn put(&self, line: &mut String) {
+        // A string takes all.
+        let _put = match self {
+            Self::Pool { id, at_ms } => writeln!(line, "pool {:x} {at_ms}", id.as_u128()),
+            Self::Episode(SeenEpisode { lane, number, length, total_reward, asked_ms, at_ms, node }) => {
+                let bits = total_reward.to_bits();
+                writeln!(line, "episode {lane} {number} {length} {bits:x} {asked_ms} {at_ms} {node}")
+            }
+        };
+    }
+}
+
+/// Steps until it is killed, or something fails.
+pub(in crate::bench) fn train(args: &BenchChaosTrainerArgs) -> Result<Status, Failure> {
+    let connection = std::fs::read_to_string(&args.connect).map_err(failed)?;
+    let cluster = connect(connection.trim())?;
+    let mut pool = open(&cluster)?;
+    let mut said = String::new();
+    Said::Pool { id: pool.id(), at_ms: now_ms() }.put(&mut said);
+    say(&mut said)?;
+    pool.reset(&Reset::seeded(SEED, pool.lanes())).map_err(failed)?;
+    let mut open = vec![(0, 0, 0.0); pool.lanes()];
+    for turn in 0.. {
+        step(&mut pool, turn, &mut open, &mut said)?;
+        say(&mut said)?;
+        thread::sleep(THINKS);
+    }
+    Ok(Status::Done)
+}
+
+/// Opens its pool, once the lanes of the one before are given back.
+fn open(cluster: &Cluster) -> Result<Pool, Failure> {
+    let mut request = PoolRequest::new(ENV, TRAINER_LANES);
+    (request.spread, request.on_loss) = (Spread::Even, Some(OnLoss::Resume));
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match cluster.open_pool(request.clone()) {
+            Ok(pool) => return Ok(pool),
+            Err(error) if may_come(&error) && Instant::now() < until => thread::sleep(ASK_AGAIN),
+            Err(error) => return Err(failed(error)),
+        }
+    }
+}
+
+/// Whether there may be a pool later.
+fn may_come(error: &OpenError) -> bool {
+    let OpenError::Request(error) = error else { return false };
+    error.refusal().is_none_or(|code| code == RefusalCode::Quota || code.is_transient())
+}
+
+/// One batch; `open` has number, length and return of each lane's episode.
+fn step(pool: &mut Pool, turn: u64, open: &mut [(u64, u64, f64)], said: &mut String) -> Result<(), Failure> {
+    if let ColumnMut::I64(actions) = pool.actions() {
+        for (lane, action) in (0..).zip(actions) {
+            *action = (random_bits(SEED, lane, turn) % ACTIONS) as i64;
+        }
+    }
+    let asked_ms = now_ms();
+    let frame = pool.step().map_err(failed)?;
+    let mut ended = Vec::new();
+    for (lane, (number, length, total_reward)) in open.iter_mut().enumerate() {
+        if frame.reset()[lane] == 0 {
+            (*length, *total_reward) = (*length + 1, *total_reward + frame.rewards()[lane]);
+        }
+        if frame.terminated()[lane] | frame.truncated()[lane] != 0 {
+            ended.push((lane, *number, *length, *total_reward));
+            (*number, *length, *total_reward) = (*number + 1, 0, 0.0);
+        }
+    }
+    let at_ms = now_ms();
+    for (lane, number, length, total_reward) in ended {
+        let node = pool.sessions().find(|(_, lanes)| lanes.contains(&lane));
+        let node = node.map_or("-", |(node, _)| node).to_owned();
+        let seen = SeenEpisode { lane, number, length, total_reward, asked_ms, at_ms, node };
+        Said::Episode(seen).put(said);
+    }
+    Ok(())
+}
+
+/// Writes it as a whole: who is killed has said a batch or not.
+fn say(said: &mut String) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(said.as_bytes()).and_then(|()| out.flush()).map_err(failed)?;
+    said.clear();
+    Ok(())
+}
+
+/// By the wall clock, which all processes of the bench have in common.
+pub(super) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Of the env.
+const ACTIONS: u64 = 3;
+/// Between steps: most of the machine is left to the trainer that is compared.
+const THINKS: Duration = Duration::from_millis(5);
+const ASK_AGAIN: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_trainer_says_is_understood_and_half_a_line_or_another_is_not() {
+        let pool = Said::Pool { id: RunId::generate(), at_ms: 1_763_841_000_000 };
+        let episode = SeenEpisode {
+            lane: 3,
+            number: 17,
+            length: 241,
+            total_reward: -240.5,
+            asked_ms: 1_763_841_002_331,
+            at_ms: 1_763_841_002_345,
+            node: "node-1".to_owned(),
+        };
+        for said in [pool, Said::Episode(episode)] {
+            let mut line = String::new();
+            said.put(&mut line);
+            let line = line.trim_end();
+            assert_eq!(Said::parse(line), Some(said));
+            let (half, _) = line.rsplit_once(' ').unwrap();
+            assert_eq!(Said::parse(half), None);
+        }
+        assert_eq!(Said::parse("error: 127.0.0.1:1 did not answer"), None);
+    }
+}

@@ -1,0 +1,390 @@
+//! Trainers that are processes of their own: started, killed, and followed by others with the same token.
+//!
+//! What each saw is compared with the store afterwards. An episode that it saw end is there as it was, and what was
+//! open in its lanes ended as `disconnected`, unless its nodes were harmed at about that time: nobody is left then who
+//! could have lanes rebuilt elsewhere.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use rollhouse_core::RunId;
+use serde::Serialize;
+
+use super::audit::{Entry, Stored, finished_of};
+use super::failed;
+use super::processes::{log_of, spawn};
+use super::trainer_process::{Said, SeenEpisode, now_ms};
+use crate::certs::write_private;
+use crate::failure::{Failure, Status};
+
+/// The processes. Killed when dropped.
+pub(super) struct Trainers {
+    folder: PathBuf,
+    slots: Vec<Slot>,
+    ended: Vec<Life>,
+    harms: Vec<NodeHarm>,
+}
+
+/// One after the other has this token.
+struct Slot {
+    /// File with the connection string.
+    connection: PathBuf,
+    name: String,
+    child: Child,
+    /// When the one before was killed.
+    before_ms: Option<u64>,
+    /// When the next one is to be started.
+    due: Option<Instant>,
+    started: u64,
+    playing: bool,
+}
+
+/// One process, from its start until it was killed.
+pub(super) struct Life {
+    log: PathBuf,
+    before_ms: Option<u64>,
+    killed_ms: u64,
+}
+
+/// A node was killed, or its disk was full.
+#[derive(Debug, Clone)]
+struct NodeHarm {
+    node: String,
+    from_ms: u64,
+    until_ms: u64,
+}
+
+/// What trainers that were killed left behind; the field names are part of the interface.
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub(super) struct TrainersAudit {
+    /// Processes that had a pool when they were killed.
+    pub(super) killed: u64,
+    /// That they saw end.
+    pub(super) episodes: u64,
+    /// Of those: not in the store, though no node was harmed.
+    pub(super) lost: u64,
+    /// Of those: not in the store, as a node was harmed before they were durable, and nobody was left to have it back.
+    pub(super) undurable_lost: u64,
+    /// Listed more than once.
+    pub(super) duplicates: u64,
+    /// In the store as finished, and later than anything that can have been stepped.
+    pub(super) invented: u64,
+    /// In the store, but not as they were seen.
+    pub(super) changed: u64,
+    /// Lanes whose open episode ended as `disconnected`.
+    pub(super) disconnected: u64,
+    /// Lanes whose open episode ended otherwise, though no node was harmed before their lease was over.
+    pub(super) otherwise: u64,
+    /// Sessions of theirs that are left when their leases are over.
+    pub(super) sessions: u64,
+    /// From the kill of a trainer until the next one with its token had its lanes, which are all that it may have. Absent
+    /// if there was none.
+    pub(super) lanes_back_p50_ms: Option<u64>,
+    /// The longest.
+    pub(super) lanes_back_max_ms: Option<u64>,
+}
+
+impl Trainers {
+    /// Starts one for each connection string.
+    pub(super) fn start(folder: &Path, connections: &[String]) -> Result<Self, Failure> {
+        let slot = |(index, connection): (usize, &String)| {
+            let path = folder.join(format!("trainer-{index}"));
+            write_private(&path, &format!("{connection}\n"))?;
+            let name = format!("trainer-{index}-0");
+            let child = Self::spawn(folder, &name, &path)?;
+            Ok(Slot { connection: path, name, child, before_ms: None, due: None, started: 1, playing: false })
+        };
+        let slots = connections.iter().enumerate().map(slot).collect::<Result<_, Failure>>()?;
+        Ok(Self { folder: folder.to_owned(), slots, ended: Vec::new(), harms: Vec::new() })
+    }
+
+    fn spawn(folder: &Path, name: &str, connection: &Path) -> Result<Child, Failure> {
+        let connection = connection.to_string_lossy().into_owned();
+        spawn(folder, name, &["bench".into(), "chaos-trainer".into(), "--connect".into(), connection])
+    }
+
+    /// Whether it has lanes.
+    pub(super) fn is_playing(&mut self, index: usize) -> Result<bool, Failure> {
+        let Self { folder, slots, .. } = self;
+        let slot = &mut slots[index];
+        if slot.due.is_none() && !slot.playing {
+            slot.playing = said_in(&log_of(folder, &slot.name))?.next().is_some();
+        }
+        Ok(slot.due.is_none() && slot.playing)
+    }
+
+    /// Kills one; the next one is started then.
+    pub(super) fn kill(&mut self, index: usize, until: Instant) -> io::Result<()> {
+        let slot = &mut self.slots[index];
+        slot.child.kill()?;
+        slot.child.wait()?;
+        let killed_ms = now_ms();
+        let log = log_of(&self.folder, &slot.name);
+        self.ended.push(Life { log, before_ms: slot.before_ms, killed_ms });
+        (slot.before_ms, slot.due, slot.playing) = (Some(killed_ms), Some(until), false);
+        Ok(())
+    }
+
+    /// Starts what is due. Fails if one ended by itself.
+    pub(super) fn turn(&mut self, now: Instant) -> Result<(), Failure> {
+        let Self { folder, slots, .. } = self;
+        for slot in slots {
+            match slot.due {
+                Some(at) if at <= now => {
+                    let base = slot.connection.file_name().unwrap_or_default().to_string_lossy();
+                    slot.name = format!("{base}-{}", slot.started);
+                    slot.child = Self::spawn(folder, &slot.name, &slot.connection)?;
+                    (slot.due, slot.started) = (None, slot.started + 1);
+                }
+                Some(_) => {}
+                None => {
+                    if let Some(status) = slot.child.try_wait().map_err(failed)? {
+                        let said = fs::read_to_string(log_of(folder, &slot.name)).unwrap_or_default();
+                        let last = said.lines().last().unwrap_or_default().to_owned();
+                        let what = format_args!("{} ended by itself: {status}", slot.name);
+                        return Err(Failure::new(Status::Failed, what).hint(last));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A node was killed now, or its disk is full for so long.
+    pub(super) fn harmed(&mut self, node: &str, lasts: Duration) {
+        let from_ms = now_ms();
+        let until_ms = from_ms + u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX);
+        self.harms.push(NodeHarm { node: node.to_owned(), from_ms, until_ms });
+    }
+
+    /// Kills all of them.
+    pub(super) fn end(mut self) -> io::Result<Lives> {
+        for index in 0..self.slots.len() {
+            if self.slots[index].due.is_none() {
+                self.kill(index, Instant::now())?;
+            }
+        }
+        Ok(Lives { ended: std::mem::take(&mut self.ended), harms: std::mem::take(&mut self.harms) })
+    }
+}
+
+impl Drop for Trainers {
+    fn drop(&mut self) {
+        for slot in &mut self.slots {
+            // It may have ended already.
+            let _killed = slot.child.kill();
+            let _reaped = slot.child.wait();
+        }
+    }
+}
+
+/// What there was of trainers, when all of them are killed.
+pub(super) struct Lives {
+    ended: Vec<Life>,
+    harms: Vec<NodeHarm>,
+}
+
+/// What a trainer said that was killed.
+struct Testimony {
+    pool: RunId,
+    got_ms: u64,
+    killed_ms: u64,
+    episodes: Vec<SeenEpisode>,
+}
+
+impl Lives {
+    /// Their pools.
+    pub(super) fn pools(&self) -> Result<Vec<RunId>, Failure> {
+        let all = self.ended.iter().map(Life::testimony).collect::<Result<Vec<_>, Failure>>()?;
+        Ok(all.into_iter().flatten().map(|testimony| testimony.pool).collect())
+    }
+
+    /// Compares what they saw with the store. `lanes` is how many each had.
+    pub(super) fn audit(&self, entries: &[Entry], lanes: usize) -> Result<TrainersAudit, Failure> {
+        let mut audit = TrainersAudit::default();
+        let mut back = Vec::new();
+        for life in &self.ended {
+            let Some(testimony) = life.testimony()? else { continue };
+            audit.killed += 1;
+            back.extend(life.before_ms.map(|before| testimony.got_ms.saturating_sub(before)));
+            testimony.compare(entries, lanes, &self.harms, &mut audit);
+        }
+        back.sort_unstable();
+        audit.lanes_back_p50_ms = back.get(back.len() / 2).copied();
+        audit.lanes_back_max_ms = back.last().copied();
+        Ok(audit)
+    }
+}
+
+impl Life {
+    /// `None` if it was killed before it had a pool.
+    fn testimony(&self) -> Result<Option<Testimony>, Failure> {
+        let mut said = said_in(&self.log)?;
+        let Some(Said::Pool { id, at_ms }) = said.next() else { return Ok(None) };
+        let episodes = said.filter_map(|said| match said {
+            Said::Episode(episode) => Some(episode),
+            Said::Pool { .. } => None,
+        });
+        let episodes = episodes.collect();
+        Ok(Some(Testimony { pool: id, got_ms: at_ms, killed_ms: self.killed_ms, episodes }))
+    }
+}
+
+impl Testimony {
+    fn compare(&self, entries: &[Entry], lanes: usize, harms: &[NodeHarm], audit: &mut TrainersAudit) {
+        let mut stored: BTreeMap<(usize, u64), Vec<Stored>> = BTreeMap::new();
+        for episode in finished_of(entries, self.pool) {
+            stored.entry((episode.lane, episode.number)).or_default().push(episode);
+        }
+        let mut next = vec![0; lanes];
+        for seen in &self.episodes {
+            audit.episodes += 1;
+            next[seen.lane] = seen.number + 1;
+            match stored.get(&(seen.lane, seen.number)).map(Vec::as_slice) {
+                None if self.is_at_risk(seen, harms) => audit.undurable_lost += 1,
+                None => audit.lost += 1,
+                Some([one]) => {
+                    let same = (one.length, one.total_reward.to_bits())
+                        == (seen.length, seen.total_reward.to_bits());
+                    audit.changed += u64::from(!same);
+                }
+                Some(_) => audit.duplicates += 1,
+            }
+        }
+        // The batch that was under way may have ended one episode of each lane, which nobody saw.
+        let late = |(lane, number): &(usize, u64)| next.get(*lane).is_none_or(|&next| *number > next);
+        audit.invented += stored.keys().filter(|name| late(name)).count() as u64;
+        self.compare_open(entries, &next, harms, audit);
+    }
+
+    /// What became of the episodes that were open.
+    fn compare_open(&self, entries: &[Entry], next: &[u64], harms: &[NodeHarm], audit: &mut TrainersAudit) {
+        let of_it = |entry: &&Entry| entry.run == self.pool.short() && entry.outcome == "disconnected";
+        let mut disconnected = vec![false; next.len()];
+        for entry in entries.iter().filter(of_it) {
+            let Stored { lane, number, .. } = entry.episode;
+            if next.get(lane).is_some_and(|&next| number >= next) {
+                disconnected[lane] = true;
+            }
+        }
+        let until_ms = self.killed_ms + LEASE_OVER_MS;
+        let undisturbed = !harms.iter().any(|harm| harm.overlaps(self.killed_ms - SETTLED_MS, until_ms));
+        for disconnected in disconnected {
+            match disconnected {
+                true => audit.disconnected += 1,
+                false => audit.otherwise += u64::from(undisturbed),
+            }
+        }
+    }
+
+    /// Whether it may be missing: its node's disk was full, or it ended so shortly before the trainer that it was neither
+    /// durable nor could be recorded again elsewhere when a node was harmed.
+    fn is_at_risk(&self, seen: &SeenEpisode, harms: &[NodeHarm]) -> bool {
+        let full = |harm: &NodeHarm| {
+            let is_full = harm.until_ms > harm.from_ms && harm.node == seen.node;
+            is_full
+                && harm.overlaps(seen.asked_ms.saturating_sub(NOT_DURABLE_MS), seen.at_ms + NOT_DURABLE_MS)
+        };
+        let last = self.killed_ms < seen.at_ms + SETTLED_MS;
+        let harmed = |harm: &NodeHarm| harm.overlaps(seen.asked_ms, self.killed_ms + NOT_DURABLE_MS);
+        harms.iter().any(|harm| full(harm) || last && harmed(harm))
+    }
+}
+
+impl NodeHarm {
+    const fn overlaps(&self, from_ms: u64, until_ms: u64) -> bool {
+        self.from_ms <= until_ms && from_ms <= self.until_ms
+    }
+}
+
+/// What a trainer said, in order; the last line may have been cut off.
+fn said_in(log: &Path) -> Result<impl Iterator<Item = Said>, Failure> {
+    let said = fs::read_to_string(log).map_err(failed)?;
+    let whole = said.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    let said: Vec<Said> = whole.filter_map(|line| Said::parse(line.trim_end())).collect();
+    Ok(said.into_iter())
+}
+
+/// How long what is recorded is not durable: as for the trainer that is compared.
+const NOT_DURABLE_MS: u64 = 2_000;
+/// An owner that lives for so long has what ended recorded again where its lanes go on, and it is durable then.
+const SETTLED_MS: u64 = 10_000 + NOT_DURABLE_MS;
+/// How long nothing may happen before trainers are killed whose lanes are all to end as `disconnected`.
+pub(super) const SETTLED: Duration = Duration::from_millis(SETTLED_MS + 1_000);
+/// An owner's lease, and how long its connection is believed in before.
+const LEASE_OVER_MS: u64 = 30_000 + 15_000 + NOT_DURABLE_MS;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KILLED: u64 = 100_000;
+
+    fn seen(number: u64, at_ms: u64) -> SeenEpisode {
+        let node = "node-0".to_owned();
+        SeenEpisode { lane: 0, number, length: 5, total_reward: -5.0, asked_ms: at_ms - 500, at_ms, node }
+    }
+
+    fn entry(number: u64, length: u64, outcome: &str) -> Entry {
+        let episode = Stored { lane: 0, number, length, total_reward: -5.0 };
+        Entry { run: RunId::from_u128(7).short(), outcome: outcome.to_owned(), episode }
+    }
+
+    fn audit(episodes: &[SeenEpisode], entries: &[Entry], harms: &[NodeHarm]) -> TrainersAudit {
+        let testimony = Testimony {
+            pool: RunId::from_u128(7),
+            got_ms: 0,
+            killed_ms: KILLED,
+            episodes: episodes.to_vec(),
+        };
+        let mut audit = TrainersAudit::default();
+        testimony.compare(entries, 1, harms, &mut audit);
+        audit
+    }
+
+    fn harm(from_ms: u64, until_ms: u64) -> NodeHarm {
+        NodeHarm { node: "node-0".to_owned(), from_ms, until_ms }
+    }
+
+    #[test]
+    fn an_audit_tells_what_of_a_killed_trainer_is_lost_doubled_invented_changed_and_open() {
+        let saw = [seen(0, 50_000), seen(1, 60_000)];
+        let all = [entry(0, 5, "terminated"), entry(1, 5, "terminated"), entry(2, 3, "disconnected")];
+        let clean = TrainersAudit { episodes: 2, disconnected: 1, ..TrainersAudit::default() };
+        assert_eq!(audit(&saw, &all, &[]), clean);
+        let unseen = [&all[..2], &[entry(2, 5, "truncated"), entry(3, 1, "disconnected")]].concat();
+        assert_eq!(audit(&saw, &unseen, &[]), TrainersAudit { ..clean });
+        let clean = || TrainersAudit { episodes: 2, disconnected: 1, ..TrainersAudit::default() };
+        assert_eq!(audit(&saw, &all[1..], &[]), TrainersAudit { lost: 1, ..clean() });
+        let twice = [&all[..], &all[..1]].concat();
+        assert_eq!(audit(&saw, &twice, &[]), TrainersAudit { duplicates: 1, ..clean() });
+        let changed = [&all[1..], &[entry(0, 4, "terminated")]].concat();
+        assert_eq!(audit(&saw, &changed, &[]), TrainersAudit { changed: 1, ..clean() });
+        let invented = [&all[..], &[entry(3, 5, "terminated")]].concat();
+        assert_eq!(audit(&saw, &invented, &[]), TrainersAudit { invented: 1, ..clean() });
+        let otherwise = TrainersAudit { disconnected: 0, otherwise: 1, ..clean() };
+        assert_eq!(audit(&saw, &all[..2], &[]), otherwise);
+        let not_the_open_one = [&all[..2], &[entry(1, 3, "disconnected")]].concat();
+        assert_eq!(audit(&saw, &not_the_open_one, &[]), otherwise);
+    }
+
+    #[test]
+    fn what_a_harmed_node_had_of_a_killed_trainer_may_be_missing_and_nothing_else() {
+        let saw = [seen(0, 50_000), seen(1, KILLED - 1_000)];
+        let lost = |harms: &[NodeHarm]| {
+            let TrainersAudit { lost, undurable_lost, otherwise, .. } = audit(&saw, &[], harms);
+            (lost, undurable_lost, otherwise)
+        };
+        assert_eq!(lost(&[]), (2, 0, 1));
+        assert_eq!(lost(&[harm(KILLED + 1_500, KILLED + 1_500)]), (1, 1, 0), "shortly afterwards");
+        assert_eq!(lost(&[harm(KILLED + 20_000, KILLED + 20_000)]), (2, 0, 0), "before its lease was over");
+        assert_eq!(lost(&[harm(KILLED + 50_000, KILLED + 50_000)]), (2, 0, 1), "after that");
+        assert_eq!(lost(&[harm(49_000, 49_000)]), (2, 0, 1), "a kill that its owner lived to see");
+        assert_eq!(lost(&[harm(KILLED - 1_400, KILLED - 1_400)]), (1, 1, 0), "before all had answered");
+        assert_eq!(lost(&[harm(49_000, 49_500)]), (1, 1, 1), "a full disk");
+    }
+}

@@ -1,0 +1,122 @@
+//! What a service's log says of its certificate, its authority and its tokens: each change once.
+
+use std::error::Error;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rollhouse_wire::{Identity, TokenStore, Validity};
+
+use crate::failure::{Failure, Status};
+
+/// What was said last.
+#[derive(Debug, Default)]
+pub(crate) struct CredentialsWatch {
+    expiry: Expiry,
+    files: [Option<String>; 2],
+}
+
+/// How near a certificate's end is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Expiry {
+    #[default]
+    Far,
+    /// Within [`SOON`].
+    Soon,
+    /// Within [`PRESSING`].
+    Pressing,
+    Over,
+}
+
+impl CredentialsWatch {
+    /// What has changed, in sentences. Looks at the metadata of the files.
+    pub(crate) fn look(&mut self, identity: &Identity, tokens: Option<&TokenStore>) -> Vec<String> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let expiry = identity.validity().and_then(|validity| self.expire(validity, now));
+        let words = |error: &dyn Error| Failure::of(Status::Failed, error).message().to_owned();
+        let troubles = [
+            identity.trouble().map(|error| words(&*error)),
+            tokens.and_then(TokenStore::trouble).map(|error| words(&*error)),
+        ];
+        let files = ["certificate", "tokens"].into_iter().zip(troubles).zip(&mut self.files);
+        let files = files.filter_map(|((of, trouble), said)| Self::reread(of, trouble, said));
+        expiry.into_iter().chain(files).collect()
+    }
+
+    /// What is to be said of a certificate that holds so long.
+    fn expire(&mut self, validity: Validity, now: Duration) -> Option<String> {
+        let left = validity.left(now);
+        let expiry = match left {
+            Duration::ZERO => Expiry::Over,
+            left if left < PRESSING => Expiry::Pressing,
+            left if left < SOON => Expiry::Soon,
+            _ => Expiry::Far,
+        };
+        let before = std::mem::replace(&mut self.expiry, expiry);
+        let advice = "`rollhouse certs issue` into the same folder replaces it while this runs";
+        match expiry {
+            now if now == before => None,
+            Expiry::Far => Some("the certificate holds for long again".to_owned()),
+            Expiry::Over => {
+                Some(format!("the certificate has expired: nobody believes it any more; {advice}"))
+            }
+            Expiry::Soon | Expiry::Pressing => {
+                let hours = left.as_secs() / 3600;
+                Some(format!(
+                    "the certificate expires in {} days and {} hours; {advice}",
+                    hours / 24,
+                    hours % 24
+                ))
+            }
+        }
+    }
+
+    /// What is to be said of files that were read again.
+    fn reread(of: &str, trouble: Option<String>, said: &mut Option<String>) -> Option<String> {
+        if trouble == *said {
+            return None;
+        }
+        said.clone_from(&trouble);
+        Some(match trouble {
+            Some(why) => format!("the {of} cannot be read again, what was read before stays in force: {why}"),
+            None => format!("the {of} can be read again"),
+        })
+    }
+}
+
+/// When a certificate's end is first told of.
+const SOON: Duration = Duration::from_secs(30 * 86_400);
+/// When it is told of again.
+const PRESSING: Duration = Duration::from_secs(7 * 86_400);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_certificate_is_told_a_month_and_a_week_before_and_when_it_is_there() {
+        let validity = Validity { not_before: 0, not_after: 100 * 86_400 };
+        let mut watch = CredentialsWatch::default();
+        let mut told = Vec::new();
+        for hour in 0..101 * 24 {
+            told.extend(
+                watch.expire(validity, Duration::from_secs(hour * 3600)).map(|line| (hour / 24, line)),
+            );
+        }
+        let days: Vec<u64> = told.iter().map(|(day, _)| *day).collect();
+        assert_eq!(days, [70, 93, 100]);
+        assert!(told[1].1.contains("expires in 6 days and 23 hours"), "{told:?}");
+        assert!(told[2].1.contains("has expired"), "{told:?}");
+        let new = Validity { not_after: 400 * 86_400, ..validity };
+        assert!(watch.expire(new, Duration::from_secs(101 * 86_400)).is_some(), "a new one is told of");
+    }
+
+    #[test]
+    fn files_that_cannot_be_read_again_are_told_of_once_with_the_reason_and_so_is_their_being_mended() {
+        let mut said = None;
+        let why = || Some("tokens.json cannot be read: permission denied".to_owned());
+        let line = CredentialsWatch::reread("tokens", why(), &mut said).unwrap();
+        assert!(line.contains("stays in force: tokens.json cannot be read: permission denied"), "{line}");
+        assert_eq!(CredentialsWatch::reread("tokens", why(), &mut said), None);
+        assert!(CredentialsWatch::reread("tokens", None, &mut said).is_some());
+        assert_eq!(CredentialsWatch::reread("tokens", None, &mut said), None);
+    }
+}
