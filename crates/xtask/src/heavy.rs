@@ -60,6 +60,26 @@ pub(crate) fn release(root: &Path) -> Outcome {
     }
 }
 
+/// Fuzz and property tests of what reads bytes from outside, compiled as users get it: sums that wrap, assertions that
+/// are gone and code that is moved differ there.
+pub(crate) fn decoders(root: &Path) -> Outcome {
+    let targets = [
+        "-p rollhouse-core --lib",
+        "-p rollhouse-wire --lib --test fuzz --test hostile --test attach_socket",
+        "-p rollhouse-replay --lib --test hostile --test round_trip --test faults",
+        "-p rollhouse-arena --lib --test refusals --test attached",
+        "-p rollhouse-node --lib owned::",
+    ];
+    for target in targets {
+        let arguments: Vec<&str> =
+            ["test", "--quiet", "--release", "--locked"].into_iter().chain(target.split(' ')).collect();
+        if let Err(what) = shown(&mut cargo(root, &arguments)) {
+            return Outcome::Failed(what);
+        }
+    }
+    Outcome::Passed("what reads bytes from outside passes its tests as users get it".to_owned())
+}
+
 /// How many files were made, and the names of those that are not committed with the same bytes.
 fn differing_files(committed: &Path, fresh: &Path) -> Result<(usize, Vec<String>), String> {
     let entries = fs::read_dir(fresh).map_err(|e| format!("cannot list {}: {e}", fresh.display()))?;

@@ -60,7 +60,7 @@ impl Plan {
     }
 
     pub(crate) fn everything(root: PathBuf) -> Self {
-        let steps = vec![LONG_TESTS, RELEASE, PYTHON, ALL_PYTHON, GOLDEN, AARCH64, DEPENDENCIES];
+        let steps = vec![LONG_TESTS, RELEASE, DECODERS, PYTHON, ALL_PYTHON, GOLDEN, AARCH64, DEPENDENCIES];
         Self { root, name: "test --all", steps }
     }
 
@@ -152,6 +152,8 @@ const TESTS: Step = Step { name: "tests", run: |root| tests_step::run(root, 1) }
 const LONG_TESTS: Step = Step { name: "long tests", run: |root| tests_step::run(root, SOAK_FACTOR) };
 
 const RELEASE: Step = Step { name: "release build", run: heavy::release };
+
+const DECODERS: Step = Step { name: "decoders", run: heavy::decoders };
 
 const PYTHON: Step = Step { name: "python", run: python::tests };
 
