@@ -204,6 +204,46 @@ fn ctrl_c_closes_the_pool_of_a_rollout_and_keeps_what_was_played() {
     assert_eq!(json_lines(data(), &sessions), Vec::<Value>::new());
 }
 
+/// A rollout whose command was gone could not be ended by anybody: no command closed a pool. `--detach` says how to end it,
+/// and its owner and admins can.
+#[test]
+fn a_detached_rollout_goes_on_without_its_command_until_its_owner_or_an_admin_closes_it() {
+    let cluster = Cluster::new(&["one"]);
+    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let _node = cluster.node("one", &address);
+    // The next token of a role is kept in the same file.
+    let connect = fs::read_to_string(cluster.connection("trainer", &address)).unwrap().trim().to_owned();
+    let sessions = format!("sessions --json --connect {connect}");
+    let begin = || {
+        let line =
+            format!("rollout --connect {connect} --env CartPole-v1 --lanes 8 --steps 1000000000000 --detach");
+        let done = run(data(), &line);
+        let pool = done.stdout.trim().to_owned();
+        assert!(done.stderr.contains(&format!("`rollhouse close {pool}` ends them")), "{}", done.stderr);
+        while json_lines(data(), &sessions).iter().all(|s| s["report"]["done"]["episodes"] == 0) {
+            std::thread::yield_now();
+        }
+        pool
+    };
+    let pool = begin();
+    let other = cluster.connection("trainer", &address);
+    let refused = run(data(), &format!("close {pool} --connect {other}"));
+    assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+    assert_eq!(run(data(), &format!("close nobody --connect {connect}")).code, Some(2));
+    let closed = succeed(data(), &format!("close {pool} --json --connect {connect}"));
+    let closed: Value = serde_json::from_str(&closed).unwrap();
+    assert!(closed["open"] == 0 && closed["done"]["episodes"].as_u64() > Some(0), "{closed}");
+    assert_eq!(json_lines(data(), &sessions), Vec::<Value>::new());
+
+    let pool = begin();
+    let table = succeed(data(), &format!("sessions --connect {connect}"));
+    let short = table.lines().find_map(|line| line.split('/').next().filter(|name| !name.contains(' ')));
+    let admin = cluster.connection("admin", &address);
+    let closed = run(data(), &format!("close {} --connect {admin}", short.unwrap()));
+    assert!(closed.stderr.contains(&format!("pool {pool} is closed")), "{}", closed.stderr);
+    assert_eq!(json_lines(data(), &sessions), Vec::<Value>::new());
+}
+
 #[test]
 fn a_rollout_whose_node_dies_says_so_and_fails() {
     let cluster = Cluster::new(&["one", "two"]);

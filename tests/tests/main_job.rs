@@ -23,7 +23,7 @@ fn the_main_job_records_exactly_the_asked_episodes_and_all_of_them_verify() {
 
 #[test]
 fn every_env_is_recorded_and_verifies() {
-    for env in json_lines(Folder::new().path(), "envs --json") {
+    for env in json_lines(Folder::new().path(), "envs --all --json") {
         let (data, id) = (Folder::new(), env["id"].as_str().unwrap());
         let report =
             &json_lines(data.path(), &format!("rollout --env {id} --lanes 5 --episodes 12 --json"))[0];

@@ -10,10 +10,8 @@ use rollhouse_tests::{Cluster, Folder, json_lines, succeed};
 use rollhouse_wire::RecordRule;
 
 #[test]
+#[cfg_attr(not(debug_assertions), ignore = "needs places to die at, which release builds do not have")]
 fn what_ships_is_made_anew_when_it_panics_and_every_episode_reaches_the_store() {
-    if !cfg!(debug_assertions) {
-        return;
-    }
     let cluster = Cluster::new(&["one"]);
     let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
     let place = [("ROLLHOUSE_FAILPOINT", "panic:node.shipping.spooled")];
@@ -30,10 +28,8 @@ fn what_ships_is_made_anew_when_it_panics_and_every_episode_reaches_the_store() 
 }
 
 #[test]
+#[cfg_attr(not(debug_assertions), ignore = "needs places to die at, which release builds do not have")]
 fn the_attach_socket_is_made_anew_when_it_panics_and_owners_attach_there() {
-    if !cfg!(debug_assertions) {
-        return;
-    }
     let cluster = Cluster::new(&["one"]);
     let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
     let socket = cluster.path("attach.sock");

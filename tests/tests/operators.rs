@@ -1,0 +1,293 @@
+//! What operators are told of, and what they are not made to wait for: real processes that are broken in one way each.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use rollhouse_client::{Address, Cluster as Client, ConnectOptions, OnLoss, PoolRequest, StepError};
+use rollhouse_engine::Reset;
+use rollhouse_tests::{Cluster, Service, json_lines, run, succeed};
+use serde_json::Value;
+
+fn data() -> &'static Path {
+    Path::new("/nonexistent")
+}
+
+fn get(page: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(page.strip_prefix("http://").unwrap_or(page)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// Lets a process write no byte to any file: what a full disk does.
+fn fill_disk_of(service: &Service) {
+    let of = service.id().to_string();
+    let status = Command::new("prlimit").args(["--pid", &of, "--fsize=0:"]).status().unwrap();
+    assert!(status.success(), "prlimit is needed");
+}
+
+/// Nodes on which a rollout's lanes are placed are told by name in its report's failures only, so they are asked for.
+fn nodes_of(admin: &str) -> Vec<(String, Value)> {
+    let nodes = json_lines(data(), &format!("nodes --json --connect {admin}"));
+    nodes.into_iter().map(|node| (node["node"].as_str().unwrap().to_owned(), node)).collect()
+}
+
+/// Symptom: with its disk full a node stayed alive and ready, got 4 of 4 recorded pools, and each ended after 60 s in
+/// "node-1 did not answer", without a line in any log. Cause: nobody looked at a node's disk but its recorder. Fix: a
+/// node tries its disk before it takes what is recorded, says what is wrong with it, and placement and readiness look.
+#[test]
+fn recorded_pools_go_past_a_node_with_a_full_disk_which_says_so_everywhere() {
+    let cluster = Cluster::new(&["one", "two"]);
+    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let line = ["node", "--data", "one", "--coordinator", &address];
+    let mut one = Service::start(cluster.folder(), &line);
+    let page = one.hear("metrics and health on ");
+    one.hear("joined the coordinator");
+    let _two = cluster.node_with("two", &address, &["node.capacity=512"], &[]);
+    let admin = cluster.connection("admin", &address);
+    fill_disk_of(&one);
+    for _ in 0..4 {
+        let line = format!("rollout --connect {admin} --env CartPole-v1 --lanes 4 --episodes 4 --json");
+        let report: Value = serde_json::from_str(&succeed(data(), &line)).unwrap();
+        assert_eq!((&report["episodes"], &report["stored"]), (&4.into(), &true.into()), "{report}");
+    }
+    one.hear("takes no new sessions that are recorded: no space left on the disk");
+    let ready = get(&page, "/readyz");
+    assert!(ready.starts_with("HTTP/1.1 503 ") && ready.contains("no space left"), "{ready}");
+    let nodes = nodes_of(&admin);
+    let told = |name: &str| nodes.iter().find(|(node, _)| node == name).unwrap().1["unfit"].to_string();
+    assert!(told("one").contains("no space left"), "{nodes:?}");
+    assert_eq!(told("two"), "null");
+    // What records nothing is at home there.
+    let line = format!("rollout --connect {admin} --env CartPole-v1 --lanes 600 --steps 6000 --record none");
+    succeed(data(), &line);
+}
+
+/// Symptom: a node whose data folder somebody had removed stayed alive and lost what it was given to record. Cause:
+/// files that are removed can be written to. Fix: the recorder looks after its folder, and the node stops in order.
+#[test]
+fn a_node_whose_folder_is_removed_stops_in_order_and_says_why() {
+    let cluster = Cluster::new(&["one"]);
+    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let mut one = cluster.node("one", &address);
+    fs::remove_dir_all(cluster.path("one").join("spool")).unwrap();
+    one.hear("the recorder has lost its folder: somebody has removed");
+    assert_eq!(one.code(), Some(1));
+}
+
+/// A coordinator, a node with most room that owners cannot reach, and another.
+fn with_a_wrong_address(test: impl FnOnce(Client)) {
+    let cluster = Cluster::new(&["one", "two"]);
+    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let wrong = ["node.advertise=127.0.0.1:9", "attach.enabled=false", "node.capacity=2048"];
+    let _one = cluster.node_with("one", &address, &wrong, &[]);
+    let _two = cluster.node_with("two", &address, &["node.capacity=1024"], &[]);
+    let connection = fs::read_to_string(cluster.connection("trainer", &address)).unwrap();
+    let timeout = Duration::from_secs(8);
+    let options = ConnectOptions { timeout, ..ConnectOptions::default() };
+    test(Client::connect(&connection.trim().parse::<Address>().unwrap(), options, None).unwrap());
+}
+
+/// Symptom: the owner of lanes on a node that advertised a wrong address heard "node-1 did not answer", was placed there
+/// again, and nothing said where had been dialled. Cause: the last attempt's error was dropped, and nobody kept that the
+/// node had not been reached. Fix: the error has both, and placement remembers.
+#[test]
+fn a_node_at_a_wrong_address_is_named_with_it_and_comes_last_for_who_could_not_reach_it() {
+    with_a_wrong_address(|client| {
+        // Lanes that could be resumed would go elsewhere at once.
+        let request = || PoolRequest { on_loss: Some(OnLoss::Report), ..PoolRequest::new("CartPole-v1", 2) };
+        let mut pool = client.open_pool(request()).unwrap();
+        let error = pool.reset(&Reset::all()).unwrap_err();
+        let StepError::TimedOut(unanswered) = &error else { panic!("{error}") };
+        assert_eq!((&*unanswered.node, &*unanswered.address), ("one", "127.0.0.1:9"));
+        assert!(unanswered.last.as_ref().is_some_and(|last| last.contains("127.0.0.1:9")), "{error}");
+        pool.close().unwrap();
+        let mut pool = client.open_pool(request()).unwrap();
+        pool.reset(&Reset::all()).unwrap();
+        pool.step().unwrap();
+    });
+}
+
+/// Their node's host says that nobody listens at that address.
+#[test]
+fn lanes_that_can_be_resumed_leave_a_node_at_a_wrong_address_at_once() {
+    with_a_wrong_address(|client| {
+        let mut pool = client.open_pool(PoolRequest::new("CartPole-v1", 2)).unwrap();
+        pool.reset(&Reset::all()).unwrap();
+        pool.step().unwrap();
+    });
+}
+
+/// Symptom: `token create` as root made tokens.json root's, so that a coordinator of another user neither took new
+/// tokens nor started again, and a wrong `--data` got a tokens.json of its own. Cause: files were made by and for
+/// whoever asked. Fix: they belong to whom their folder does, and only a coordinator's folder gets any. (Where this does
+/// not run as root, the folder is its own user's.)
+#[test]
+fn tokens_and_certificates_that_root_makes_belong_to_the_service_and_a_wrong_folder_gets_nothing() {
+    let cluster = Cluster::new(&[]);
+    let service = cluster.path("service");
+    fs::create_dir(&service).unwrap();
+    // To anybody else but root this is refused, and the folder stays theirs.
+    let _given = std::os::unix::fs::chown(&service, Some(12_345), Some(12_345));
+    let owner = |path: &Path| fs::metadata(path).map(|of| (of.uid(), of.gid())).unwrap();
+    let (ca, tls) = (cluster.path("ca"), service.join("tls"));
+    let issue = format!(
+        "certs issue --dir {} --role coordinator --name main --output {}",
+        ca.display(),
+        tls.display()
+    );
+    succeed(data(), &issue);
+    let token = format!("token create --role trainer --name ada --data {}", service.display());
+    succeed(data(), &token);
+    let of = json_lines(data(), &format!("token ls --json --data {}", service.display()));
+    let id = of[0]["id"].as_str().unwrap().to_owned();
+    succeed(data(), &format!("token revoke {id} --data {}", service.display()));
+    for path in [
+        tls.join("cert.pem"),
+        tls.join("key.pem"),
+        tls.join("ca.pem"),
+        service.join("tokens.json"),
+        service.join("tokens.json.lock"),
+        tls,
+    ] {
+        assert_eq!(owner(&path), owner(&service), "{}", path.display());
+    }
+    let wrong = cluster.path("wrong");
+    let revoke = format!("token revoke {id} --data {}", wrong.display());
+    let create = token.replace(&service.display().to_string(), &wrong.display().to_string());
+    for made in [false, true] {
+        if made {
+            fs::create_dir(&wrong).unwrap();
+        }
+        for line in [&create, &revoke] {
+            let done = run(data(), line);
+            assert_eq!(done.code, Some(2), "{line}: {}", done.stderr);
+            assert!(done.stderr.contains("--data"), "{}", done.stderr);
+        }
+        assert_eq!(wrong.exists(), made);
+    }
+    assert_eq!(fs::read_dir(&wrong).unwrap().count(), 0);
+    succeed(data(), &format!("{create} --new"));
+}
+
+/// Symptom: a coordinator whose data folder was lost came back with term 1, and nodes with sessions refused it until
+/// those had ended. Cause: terms were learned from the folder alone. Fix: a folder that is as good as new learns from
+/// nodes, by starting anew with a greater term, and says so; a flag sets a floor.
+#[test]
+fn a_coordinator_that_lost_its_folder_learns_its_term_from_the_nodes_and_says_so() {
+    let cluster = Cluster::new(&["one"]);
+    let folder = cluster.path("coordinator");
+    let floor = ["coordinator", "--data", "coordinator", "--listen", "127.0.0.1:0", "--least-term", "41"];
+    let mut first = Service::start(cluster.folder(), &floor);
+    let address = first.hear("coordinator, term 41, listens on ");
+    let mut node = cluster.node("one", &address);
+    let connect = cluster.connection("trainer", &address);
+    let line =
+        format!("rollout --connect {connect} --env CartPole-v1 --lanes 2 --steps 1000000000000 --json");
+    let line: Vec<&str> = line.split(' ').collect();
+    let _rollout = Service::start(cluster.folder(), &line);
+    let sessions = format!("sessions --json --connect {connect}");
+    while json_lines(data(), &sessions).iter().all(|s| s["report"]["done"]["steps"] == 0) {
+        std::thread::yield_now();
+    }
+    first.kill();
+    for entry in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+        match entry.is_dir() {
+            true if entry.ends_with("tls") => {}
+            true => fs::remove_dir_all(entry).unwrap(),
+            false => fs::remove_file(entry).unwrap(),
+        }
+    }
+    let (mut second, _) = cluster.coordinator(&address);
+    second.hear("node one has sessions of term 41, and this coordinator's folder is new");
+    second.hear("coordinator, term 42, listens again");
+    node.hear("joined the coordinator, term 42");
+    assert!(second.end().success());
+}
+
+/// Symptom: a metrics port that was taken made the coordinator panic (`no reactor running`) in 2 of 7 starts, and each
+/// used up a term. Cause: the port was bound last, and the actor that was dropped then began outside of its event loop.
+/// Fix: the port is bound first, and actors leave before their loop ends.
+#[test]
+fn a_metrics_port_that_is_taken_is_refused_by_name_before_a_term_is_used_up() {
+    let cluster = Cluster::new(&[]);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let set = format!("metrics.listen={}", taken.local_addr().unwrap());
+    let line = ["coordinator", "--data", "coordinator", "--listen", "127.0.0.1:0", "--set", &set];
+    for _ in 0..5 {
+        let mut refused = Service::start(cluster.folder(), &line);
+        refused.hear(&taken.local_addr().unwrap().to_string());
+        assert_eq!(refused.code(), Some(1));
+    }
+    let mut coordinator = Service::start(cluster.folder(), &line[..5]);
+    coordinator.hear("coordinator, term 1, listens on ");
+    assert!(coordinator.end().success());
+}
+
+/// Symptom: SIGHUP, which asks many services to read their files again, ended a coordinator, a node and their sessions.
+/// Cause: nobody caught it. Fix: services let it pass; they read their files again by themselves.
+#[test]
+fn services_outlive_their_terminal_and_signals_that_ask_for_files_to_be_read_again() {
+    let cluster = Cluster::new(&["one"]);
+    let (coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let node = cluster.node("one", &address);
+    for signal in ["HUP", "USR1", "USR2"] {
+        coordinator.signal(signal);
+        node.signal(signal);
+    }
+    let admin = cluster.connection("admin", &address);
+    assert_eq!(nodes_of(&admin).len(), 1);
+    assert!(node.end().success());
+    assert!(coordinator.end().success());
+}
+
+#[test]
+fn a_drain_can_be_waited_for_and_taken_back_and_says_what_it_did_as_json() {
+    let cluster = Cluster::new(&["one", "two"]);
+    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let (_one, two) = (cluster.node("one", &address), cluster.node("two", &address));
+    let admin = cluster.connection("admin", &address);
+    let line = format!("rollout --connect {admin} --env CartPole-v1 --lanes 64 --steps 1000000000000 --json");
+    let line: Vec<&str> = line.split(' ').collect();
+    let mut rollout = Service::start(cluster.folder(), &line);
+    let plays = |name: &str| nodes_of(&admin).iter().any(|(node, of)| node == name && of["sessions"] != 0);
+    while !plays("one") && !plays("two") {
+        std::thread::yield_now();
+    }
+    // So few lanes are one session, on one node: the other one has nothing to wait for.
+    let (busy, idle) = if plays("one") { ("one", "two") } else { ("two", "one") };
+    let state = |name: &str| nodes_of(&admin).into_iter().find(|(node, _)| node == name).map(|(_, of)| of);
+    let done = json_lines(data(), &format!("drain {busy} --json --connect {admin}"));
+    assert_eq!(done, [serde_json::json!({"node": busy, "state": "draining"})]);
+    assert_eq!(state(busy).unwrap()["state"], "draining");
+    succeed(data(), &format!("undrain {busy} --connect {admin}"));
+    while state(busy).unwrap()["state"] != "alive" {
+        std::thread::yield_now();
+    }
+    let done = json_lines(data(), &format!("drain {idle} --wait --json --connect {admin}"));
+    assert_eq!(done, [serde_json::json!({"node": idle, "state": "ended"})]);
+    assert!(state(idle).is_none());
+    rollout.signal("INT");
+    let _report = rollout.read();
+    drop(two);
+}
+
+#[test]
+fn the_fingerprint_of_a_cluster_and_the_end_of_a_certificate_can_be_asked_for_again() {
+    let cluster = Cluster::new(&["one"]);
+    let ca = cluster.path("ca");
+    let fingerprint = succeed(data(), &format!("certs fingerprint {}", ca.display()));
+    assert!(fingerprint.starts_with("sha256:") && fingerprint.trim().len() == 71, "{fingerprint}");
+    let shown = json_lines(data(), &format!("certs show --json {}", cluster.path("one/tls").display()));
+    assert_eq!((&shown[0]["of"], &shown[1]["of"]), (&"node `one`".into(), &"the authority".into()));
+    assert_eq!(shown[1]["fingerprint"], fingerprint.trim());
+    let days = shown[0]["days_left"].as_u64().unwrap();
+    assert!((363..=365).contains(&days), "{days}");
+}
