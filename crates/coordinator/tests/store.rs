@@ -334,6 +334,11 @@ fn an_episode_that_contradicts_another_is_set_aside_and_its_neighbours_in_the_se
         assert!(aside.iter().all(|episode| episode.info.length <= 9), "the first came first");
         for episode in &aside {
             assert_eq!(episode.folder.load(&episode.info).unwrap().info.length, episode.info.length);
+            let found = library(&disk).find(episode.info.name).unwrap();
+            assert!(
+                found.folder.dir().ends_with("node-a-aaaaaaaa"),
+                "what is set aside is not found by name"
+            );
         }
         let status = |run| store.confirm(run, PoolStatus { shipped: true, ..PoolStatus::default() });
         assert!(status(victim).shipped && status(victim).set_aside == 0);

@@ -191,10 +191,13 @@ impl Library {
     /// If there is none, several runs have one, several folders have different ones, or a file operation fails.
     pub fn find(&self, name: EpisodeName) -> Result<LibraryEpisode, ReadError> {
         let mut found: Vec<LibraryEpisode> = Vec::new();
+        let mut missing = ReadError::NoEpisode(name);
         for folder in &self.folders {
             match folder.find(name) {
                 Ok(info) => found.push(LibraryEpisode { info, folder: folder.clone() }),
                 Err(ReadError::NoEpisode(_)) => {}
+                // Another folder may have all of it.
+                Err(error @ ReadError::Incomplete { .. }) => missing = error,
                 Err(error) => return Err(error),
             }
         }
@@ -202,7 +205,7 @@ impl Library {
             let folders = found.iter().map(|episode| episode.folder.dir().to_path_buf()).collect();
             return Err(ReadError::InSeveralFolders { name, folders });
         };
-        if found.is_empty() { Err(ReadError::NoEpisode(name)) } else { Ok(found.swap_remove(chosen)) }
+        if found.is_empty() { Err(missing) } else { Ok(found.swap_remove(chosen)) }
     }
 
     /// What the folders hold, added up. A run or an episode that several have counts once; segments and bytes

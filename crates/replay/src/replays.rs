@@ -404,6 +404,11 @@ impl Replays {
         Ok(ended - self.headless.ended() + self.broken_off()?.len() as u64)
     }
 
+    /// Whether an episode of a segment is of those that are listed: set aside or not.
+    fn lists(&self, segment: &Segment, info: &EpisodeInfo) -> bool {
+        segment.aside.has_episode(info) == (self.shows == Shows::SetAside)
+    }
+
     /// Whether only a part of a segment's episodes is listed, so that what is known of its extents does not do.
     pub(crate) fn lists_a_part(&self, segment: &Segment) -> bool {
         !segment.aside.is_empty() || self.shows == Shows::SetAside
@@ -427,14 +432,13 @@ impl Replays {
         extent: &Extent,
         visit: &mut impl FnMut(EpisodeInfo),
     ) -> Result<(), ReadError> {
-        let aside = self.shows == Shows::SetAside;
-        if aside && segment.aside.is_empty() {
+        if self.shows == Shows::SetAside && segment.aside.is_empty() {
             return Ok(());
         }
         self.each_chunk(segment, extent, &mut |run, decoder, offset, header, _| {
             let number = segment.index.number;
             let infos = infos(run, decoder, number, offset, header);
-            let listed = infos.filter(|info| segment.aside.has_episode(info) == aside);
+            let listed = infos.filter(|info| self.lists(segment, info));
             listed.filter(|info| !self.is_headless(header, info)).for_each(&mut *visit);
         })
     }
@@ -545,9 +549,8 @@ impl Replays {
                 if may_hold {
                     let number = segment.index.number;
                     self.each_chunk(segment, extent, &mut |run, decoder, offset, header, _| {
-                        for info in
-                            infos(run, decoder, number, offset, header).filter(|info| info.name == name)
-                        {
+                        let infos = infos(run, decoder, number, offset, header);
+                        for info in infos.filter(|info| info.name == name && self.lists(segment, info)) {
                             if self.is_headless(header, &info) {
                                 headless = Some(info);
                             } else {
@@ -558,7 +561,7 @@ impl Replays {
                 }
             }
         }
-        if found.is_empty() {
+        if found.is_empty() && self.shows != Shows::SetAside {
             self.open_at_the_end(|info, is_headless| match is_headless {
                 _ if info.name != name => {}
                 true => headless = Some(info),

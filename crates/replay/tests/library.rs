@@ -12,10 +12,10 @@ use rollhouse_env::Registry;
 use rollhouse_replay::limits::MAX_SUBFOLDERS;
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
-    Disk, EpisodeInfo, Library, LibraryEpisode, OpenError, Query, ReadError, RealDisk, Recorder,
-    RecorderConfig, RepairError, Replays, Sort, SortKey, repair_all,
+    Disk, EpisodeInfo, Library, LibraryEpisode, OpenError, Query, ReadError, RealDisk, RecordMode, Recorder,
+    RecorderConfig, RepairError, Replays, Sort, SortKey, repair_all, segment_path,
 };
-use stage::{Play, play};
+use stage::{Play, play, play_with};
 
 const DIR: &str = "/data";
 
@@ -159,6 +159,30 @@ fn copies_of_an_episode_are_one_episode() {
         let found = library.find(info.name).unwrap();
         assert_eq!(found.folder.dir(), Path::new(DIR).join("0"), "the first of equal copies");
     }
+}
+
+/// Symptom: an episode that one folder has whole could not be found if a folder before it had lost its beginning.
+/// Cause: the first folder's "incomplete" ended the search. Fix: it is the answer only if no folder has the episode.
+#[test]
+fn a_whole_copy_is_found_where_another_folder_has_lost_its_beginning() {
+    let disk = FaultyDisk::new();
+    let [_, a, _] = places();
+    let config = RecorderConfig { segment_bytes: 64 << 10, ..RecorderConfig::default() };
+    let what = Play { mode: RecordMode::Trace, ..Play::new("CartPole-v1", 2_000) };
+    play_with(Arc::new(disk.clone()), &a, config, &what, |_, _, _| {});
+    let cut = Path::new(DIR).join("0");
+    copy(&disk, &a, &cut);
+    disk.remove(&segment_path(&cut, 1)).unwrap();
+    let only_cut = Replays::open(Arc::new(disk.clone()), &cut).unwrap();
+    let whole = Replays::open(Arc::new(disk.clone()), &a).unwrap();
+    let library = open(&disk);
+    let mut headless = 0;
+    for info in whole.list(&Query::default()).unwrap() {
+        headless += u64::from(matches!(only_cut.find(info.name), Err(ReadError::Incomplete { .. })));
+        let found = library.find(info.name).unwrap();
+        found.folder.load(&found.info).unwrap();
+    }
+    assert!(headless > 0 && headless == only_cut.incomplete().unwrap());
 }
 
 #[test]

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::RunId;
+use rollhouse_core::{EpisodeName, RunId};
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_replay::{Disk, EpisodeKey, Library, Query, SegmentSummary, SetAside, segment_path};
+use rollhouse_replay::{Disk, EpisodeKey, Library, Query, ReadError, SegmentSummary, SetAside, segment_path};
 use rollhouse_wire::{Incarnation, SessionId, Shipped};
 
 /// A segment of a node's spool.
@@ -392,24 +392,27 @@ impl Ledger {
         let library = Library::open_scanning(Arc::new(disk.clone()), store).expect("the store can be read");
         assert_eq!(library.damage().count(), 0, "the store is damaged");
         let list = library.list(&Query::default()).expect("the store can be read");
-        let mut names = BTreeSet::new();
-        let mut ended = 0;
-        for episode in &list {
-            let info = &episode.info;
-            assert!(names.insert(info.name.to_string()), "{} is listed twice", info.name);
-            ended += usize::from(info.outcome.is_finished());
+        let mut listed = BTreeSet::new();
+        for info in list.iter().map(|episode| &episode.info) {
+            let (run, EpisodeName { lane, number, .. }) = (info.run_id().as_u128(), info.name);
+            let key = EpisodeKey { run, lane, number };
+            assert!(listed.insert(key), "{} is listed twice", info.name);
+            let is_known = !info.outcome.is_finished() || expected.contains(&key);
+            assert!(is_known, "{} is listed as finished, and nobody finished it", info.name);
         }
-        // Those whose beginning was dropped, by a node or by the store, are counted instead of listed.
-        let headless = library.incomplete().expect("the store can be read") as usize;
-        assert!(
-            ended <= expected && expected <= ended + headless,
-            "{ended} finished episodes are listed, {headless} have no beginning, and the store has {expected}"
-        );
+        for key in expected.difference(&listed) {
+            let run = RunId::from_u128(key.run).short();
+            let name = EpisodeName { run, lane: key.lane, number: key.number };
+            // Its beginning was dropped, by a node or by the store.
+            let found = library.find(name).map(|episode| episode.info.outcome);
+            let is_incomplete = matches!(found, Err(ReadError::Incomplete { .. }));
+            assert!(is_incomplete, "{name} is in the store as finished, and not listed so: {found:?}");
+        }
     }
 
-    /// Nothing is set aside but what an owner finished twice himself; of that, one version is left. How many finished
-    /// episodes the store has.
-    fn check_aside(&self, disk: &FaultyDisk, store: &Path) -> usize {
+    /// Nothing is set aside but what an owner finished twice himself; of that, one version is left. The finished
+    /// episodes that the store has.
+    fn check_aside(&self, disk: &FaultyDisk, store: &Path) -> BTreeSet<EpisodeKey> {
         let mut versions: BTreeMap<EpisodeKey, u64> = BTreeMap::new();
         for (id, _) in self.segments.iter().filter(|(_, sealed)| sealed.acknowledged && !sealed.evicted) {
             let dir = store.join(&self.folders[&id.node]);
@@ -425,7 +428,7 @@ impl Ledger {
                 }
             }
         }
-        versions.len()
+        versions.into_keys().collect()
     }
 
     /// Episodes that were sealed.
