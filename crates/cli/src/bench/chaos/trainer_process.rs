@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! pool 01979c3e-... 1763841000000                         its pool, and when it got it
+//! begun 3 17      lane, and number of an episode of which the first step was answered
 //! episode 3 17 241 c06e200000000000 1763841002331 1763841002345 node-1
 //!                 lane, number, length, bits of the return, when its last step was asked for and answered, where
 //! ```
@@ -28,6 +29,7 @@ pub(super) const TRAINER_LANES: u32 = 16;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Said {
     Pool { id: RunId, at_ms: u64 },
+    Begun { lane: usize, number: u64 },
     Episode(SeenEpisode),
 }
 
@@ -54,6 +56,9 @@ impl Said {
                 let id = u128::from_str_radix(words.next()?, 16).ok().map(RunId::from_u128)?;
                 Some(Self::Pool { id, at_ms: words.next()?.parse().ok()? })
             }
+            "begun" => {
+                Some(Self::Begun { lane: words.next()?.parse().ok()?, number: words.next()?.parse().ok()? })
+            }
             "episode" => Some(Self::Episode(SeenEpisode {
                 lane: words.next()?.parse().ok()?,
                 number: words.next()?.parse().ok()?,
@@ -71,6 +76,7 @@ impl Said {
         // A string takes all.
         let _put = match self {
             Self::Pool { id, at_ms } => writeln!(line, "pool {:x} {at_ms}", id.as_u128()),
+            Self::Begun { lane, number } => writeln!(line, "begun {lane} {number}"),
             Self::Episode(SeenEpisode { lane, number, length, total_reward, asked_ms, at_ms, node }) => {
                 let bits = total_reward.to_bits();
                 writeln!(line, "episode {lane} {number} {length} {bits:x} {asked_ms} {at_ms} {node}")
@@ -130,6 +136,9 @@ fn step(pool: &mut Pool, turn: u64, open: &mut [(u64, u64, f64)], said: &mut Str
     for (lane, (number, length, total_reward)) in open.iter_mut().enumerate() {
         if frame.reset()[lane] == 0 {
             (*length, *total_reward) = (*length + 1, *total_reward + frame.rewards()[lane]);
+            if *length == 1 {
+                Said::Begun { lane, number: *number }.put(said);
+            }
         }
         if frame.terminated()[lane] | frame.truncated()[lane] != 0 {
             ended.push((lane, *number, *length, *total_reward));
@@ -182,7 +191,7 @@ mod tests {
             at_ms: 1_763_841_002_345,
             node: "node-1".to_owned(),
         };
-        for said in [pool, Said::Episode(episode)] {
+        for said in [pool, Said::Begun { lane: 3, number: 17 }, Said::Episode(episode)] {
             let mut line = String::new();
             said.put(&mut line);
             let line = line.trim_end();

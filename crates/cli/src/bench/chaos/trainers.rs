@@ -4,7 +4,7 @@
 //! open in its lanes ended as `disconnected`, unless its nodes were harmed at about that time: nobody is left then who
 //! could have lanes rebuilt elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -194,6 +194,8 @@ struct Testimony {
     got_ms: u64,
     killed_ms: u64,
     episodes: Vec<SeenEpisode>,
+    /// Lane and number of what it saw begin.
+    begun: BTreeSet<(usize, u64)>,
 }
 
 impl Lives {
@@ -225,12 +227,15 @@ impl Life {
     fn testimony(&self) -> Result<Option<Testimony>, Failure> {
         let mut said = said_in(&self.log)?;
         let Some(Said::Pool { id, at_ms }) = said.next() else { return Ok(None) };
-        let episodes = said.filter_map(|said| match said {
-            Said::Episode(episode) => Some(episode),
-            Said::Pool { .. } => None,
-        });
-        let episodes = episodes.collect();
-        Ok(Some(Testimony { pool: id, got_ms: at_ms, killed_ms: self.killed_ms, episodes }))
+        let (mut episodes, mut begun) = (Vec::new(), BTreeSet::new());
+        for said in said {
+            match said {
+                Said::Episode(episode) => episodes.push(episode),
+                Said::Begun { lane, number } => drop(begun.insert((lane, number))),
+                Said::Pool { .. } => {}
+            }
+        }
+        Ok(Some(Testimony { pool: id, got_ms: at_ms, killed_ms: self.killed_ms, episodes, begun }))
     }
 }
 
@@ -258,11 +263,23 @@ impl Testimony {
         // The batch that was under way may have ended one episode of each lane, which nobody saw.
         let late = |(lane, number): &(usize, u64)| next.get(*lane).is_none_or(|&next| *number > next);
         audit.invented += stored.keys().filter(|name| late(name)).count() as u64;
-        self.compare_open(entries, &next, harms, audit);
+        // One is open if it began, and the batch that was under way did not end it.
+        let open = |lane: usize, number: &u64| {
+            self.begun.contains(&(lane, *number)) && !stored.contains_key(&(lane, *number))
+        };
+        let open: Vec<bool> = next.iter().enumerate().map(|(lane, number)| open(lane, number)).collect();
+        self.compare_open(entries, &next, &open, harms, audit);
     }
 
-    /// What became of the episodes that were open.
-    fn compare_open(&self, entries: &[Entry], next: &[u64], harms: &[NodeHarm], audit: &mut TrainersAudit) {
+    /// What became of the episodes that were open: of each lane its number or a later one.
+    fn compare_open(
+        &self,
+        entries: &[Entry],
+        next: &[u64],
+        open: &[bool],
+        harms: &[NodeHarm],
+        audit: &mut TrainersAudit,
+    ) {
         let of_it = |entry: &&Entry| entry.run == self.pool.short() && entry.outcome == "disconnected";
         let mut disconnected = vec![false; next.len()];
         for entry in entries.iter().filter(of_it) {
@@ -273,11 +290,9 @@ impl Testimony {
         }
         let until_ms = self.killed_ms + LEASE_OVER_MS;
         let undisturbed = !harms.iter().any(|harm| harm.overlaps(self.killed_ms - SETTLED_MS, until_ms));
-        for disconnected in disconnected {
-            match disconnected {
-                true => audit.disconnected += 1,
-                false => audit.otherwise += u64::from(undisturbed),
-            }
+        for (disconnected, &open) in disconnected.into_iter().zip(open) {
+            audit.disconnected += u64::from(disconnected);
+            audit.otherwise += u64::from(open && !disconnected && undisturbed);
         }
     }
 
@@ -340,6 +355,7 @@ mod tests {
             got_ms: 0,
             killed_ms: KILLED,
             episodes: episodes.to_vec(),
+            begun: (0..=2).map(|number| (0, number)).collect(),
         };
         let mut audit = TrainersAudit::default();
         testimony.compare(entries, 1, harms, &mut audit);
@@ -370,6 +386,11 @@ mod tests {
         assert_eq!(audit(&saw, &all[..2], &[]), otherwise);
         let not_the_open_one = [&all[..2], &[entry(1, 3, "disconnected")]].concat();
         assert_eq!(audit(&saw, &not_the_open_one, &[]), otherwise);
+        let ended_unseen = [&all[..2], &[entry(2, 5, "truncated")]].concat();
+        assert_eq!(audit(&saw, &ended_unseen, &[]), TrainersAudit { disconnected: 0, ..clean() });
+        let not_begun = [seen(0, 50_000), seen(1, 60_000), seen(2, 70_000)];
+        let ended = TrainersAudit { episodes: 3, disconnected: 0, ..clean() };
+        assert_eq!(audit(&not_begun, &ended_unseen, &[]), ended);
     }
 
     #[test]
