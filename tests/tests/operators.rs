@@ -254,14 +254,14 @@ fn a_drain_can_be_waited_for_and_taken_back_and_says_what_it_did_as_json() {
     let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
     let (_one, two) = (cluster.node("one", &address), cluster.node("two", &address));
     let admin = cluster.connection("admin", &address);
-    let line = format!("rollout --connect {admin} --env CartPole-v1 --lanes 64 --steps 1000000000000 --json");
+    let line = format!("rollout --connect {admin} --env CartPole-v1 --lanes 1 --steps 1000000000000 --json");
     let line: Vec<&str> = line.split(' ').collect();
     let mut rollout = Service::start(cluster.folder(), &line);
     let plays = |name: &str| nodes_of(&admin).iter().any(|(node, of)| node == name && of["sessions"] != 0);
     while !plays("one") && !plays("two") {
         std::thread::yield_now();
     }
-    // So few lanes are one session, on one node: the other one has nothing to wait for.
+    // One lane is on one node: the other one has nothing to wait for.
     let (busy, idle) = if plays("one") { ("one", "two") } else { ("two", "one") };
     let state = |name: &str| nodes_of(&admin).into_iter().find(|(node, _)| node == name).map(|(_, of)| of);
     let done = json_lines(data(), &format!("drain {busy} --json --connect {admin}"));
