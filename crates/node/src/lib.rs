@@ -68,6 +68,7 @@ mod injected;
 mod lease;
 mod link;
 mod node;
+mod over;
 mod owned;
 mod parts;
 mod plan;

@@ -7,17 +7,18 @@
 //!
 //! Pure: every call is given the time; whoever calls does what follows.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rollhouse_wire::{
-    Attach, EndCause, Incarnation, OpenSession, Refusal, RefusalCode, Secret, SessionCounts, SessionEnd,
-    SessionId, SessionReport,
+    Attach, EndCause, Incarnation, OpenSession, Refusal, RefusalCode, SessionCounts, SessionEnd, SessionId,
+    SessionReport,
 };
 
 use crate::Cancel;
 use crate::lease::Lease;
 use crate::node::MAX_ROLLOUTS;
+use crate::over::{MAX_ENDS, Over};
 
 /// The table; `H` is what a session is reached by.
 #[derive(Debug)]
@@ -31,21 +32,7 @@ pub struct SessionTable<H> {
     entries: BTreeMap<SessionId, Entry<H>>,
     /// Grows whenever something of an entry may have changed.
     version: u64,
-    /// Incarnations of sessions that ended, oldest first.
-    fences: VecDeque<Fence>,
-    ends: VecDeque<SessionEnd>,
-    /// Ends that a coordinator of `told_term` has taken in, oldest first: the next one has to hear of them again.
-    told: VecDeque<SessionEnd>,
-    told_term: u64,
-}
-
-/// A placement that is over.
-#[derive(Debug)]
-struct Fence {
-    session: SessionId,
-    incarnation: Incarnation,
-    /// Why it ended, and the secret of its owner, who alone is told; `None` if it never was open.
-    ended: Option<(EndCause, Secret)>,
+    over: Over,
 }
 
 #[derive(Debug)]
@@ -105,10 +92,7 @@ impl<H: Clone> SessionTable<H> {
             term: 0,
             entries: BTreeMap::new(),
             version: 0,
-            fences: VecDeque::new(),
-            ends: VecDeque::new(),
-            told: VecDeque::new(),
-            told_term: 0,
+            over: Over::new(),
         }
     }
 
@@ -134,12 +118,12 @@ impl<H: Clone> SessionTable<H> {
         if self.draining {
             return Err(Refusal::new(RefusalCode::Draining, "the node takes no new sessions"));
         }
-        if self.entries.len() >= MAX_SESSIONS || self.ends.len() >= MAX_ENDS {
-            let message = format!(
-                "the node has {} sessions and {} ends to tell, {MAX_SESSIONS} and {MAX_ENDS} are the most it takes",
-                self.entries.len(),
-                self.ends.len()
-            );
+        if self.entries.len() >= MAX_SESSIONS {
+            let message = format!("the node has {MAX_SESSIONS} sessions, which is as many as it takes");
+            return Err(Refusal::busy(message, ROOM_RETRY_MS));
+        }
+        if let Some(ends) = self.over.is_full() {
+            let message = format!("the node has {ends} ends to tell, {MAX_ENDS} are the most it takes");
             return Err(Refusal::busy(message, ROOM_RETRY_MS));
         }
         if self.lanes.saturating_add(open.lanes) > self.capacity {
@@ -226,14 +210,9 @@ impl<H: Clone> SessionTable<H> {
     /// The open session of an owner who shows its secret.
     fn authorised(&mut self, attach: &Attach) -> Result<(H, &mut Entry<H>), Refusal> {
         let id = SessionId { pool: attach.pool, index: attach.index };
-        if !self.entries.contains_key(&id) {
-            let ended = self.fence_of(id, attach.incarnation).and_then(|fence| fence.ended);
-            let ended = ended.filter(|(_, secret)| secret.matches(&attach.secret)).map(|(cause, _)| cause);
-            let refusal = Refusal::new(RefusalCode::NotFound, format!("no session {id} here"));
-            return Err(Refusal { ended, ..refusal });
-        }
         let Some(entry) = self.entries.get_mut(&id) else {
-            return Err(Refusal::new(RefusalCode::NotFound, format!("no session {id} here")));
+            let refusal = Refusal::new(RefusalCode::NotFound, format!("no session {id} here"));
+            return Err(Refusal { ended: self.over.cause_for(attach), ..refusal });
         };
         if !entry.open.secret.matches(&attach.secret) {
             let message = format!("the secret shown is not that of session {id}");
@@ -285,7 +264,7 @@ impl<H: Clone> SessionTable<H> {
             }
             Stage::Opening => {
                 self.remove(id);
-                self.fence_off(id, incarnation, None);
+                self.over.fence_off(id, incarnation, None);
                 None
             }
             Stage::Ending(_) => None,
@@ -307,14 +286,13 @@ impl<H: Clone> SessionTable<H> {
             secret = Some(entry.open.secret);
             self.remove(end.session);
         }
-        self.fence_off(end.session, end.incarnation, secret.map(|secret| (end.cause, secret)));
-        // Bounded by what is opened: none is forgotten before it was told.
-        self.ends.push_back(end);
+        self.over.fence_off(end.session, end.incarnation, secret.map(|secret| (end.cause, secret)));
+        self.over.ended(end);
     }
 
     /// The end of that placement, if it has not been acknowledged yet.
     pub fn end_of(&self, id: SessionId, incarnation: Incarnation) -> Option<&SessionEnd> {
-        self.ends.iter().find(|end| end.session == id && end.incarnation == incarnation)
+        self.over.end_of(id, incarnation)
     }
 
     /// The answer to being asked to close that placement, when there is nothing to end.
@@ -334,27 +312,18 @@ impl<H: Clone> SessionTable<H> {
 
     /// Ends that are to be told, oldest first, at most as many as one message takes, and whether those are all.
     pub fn ends(&self) -> (Vec<SessionEnd>, bool) {
-        (self.ends.iter().take(ENDS_PER_MESSAGE).cloned().collect(), self.ends.len() <= ENDS_PER_MESSAGE)
+        self.over.ends()
     }
 
     /// The coordinator has taken those ends in.
     pub fn acknowledge(&mut self, told: &[SessionEnd]) {
-        let told: BTreeSet<_> = told.iter().map(|end| (end.session, end.incarnation)).collect();
-        let (told, ends) =
-            self.ends.drain(..).partition::<Vec<_>, _>(|end| told.contains(&(end.session, end.incarnation)));
-        self.ends = ends.into();
-        self.told.extend(told);
-        self.told.drain(..self.told.len().saturating_sub(MAX_TOLD_ENDS));
+        self.over.acknowledge(told);
     }
 
     /// The coordinator of that term knows the node. A newer one than before knows nothing of what ended under the
     /// others: it is told again.
     pub fn joined(&mut self, term: u64) {
-        if term > self.told_term {
-            self.told_term = term;
-            self.told.append(&mut self.ends);
-            std::mem::swap(&mut self.told, &mut self.ends);
-        }
+        self.over.joined(term);
     }
 
     /// The greatest term of a session that is here, 0 without any.
@@ -441,22 +410,7 @@ impl<H: Clone> SessionTable<H> {
         {
             return Err(stale(id, incarnation, entry.open.incarnation));
         }
-        let fence = self.fences.iter().rev().find(|f| f.session == id && f.incarnation >= incarnation);
-        match fence {
-            Some(fence) => Err(stale(id, incarnation, fence.incarnation)),
-            None => Ok(()),
-        }
-    }
-
-    fn fence_of(&self, id: SessionId, incarnation: Incarnation) -> Option<&Fence> {
-        self.fences.iter().rev().find(|f| f.session == id && f.incarnation == incarnation)
-    }
-
-    fn fence_off(&mut self, session: SessionId, incarnation: Incarnation, ended: Option<(EndCause, Secret)>) {
-        if self.fences.len() >= MAX_FENCES {
-            self.fences.pop_front();
-        }
-        self.fences.push_back(Fence { session, incarnation, ended });
+        self.over.fenced(id, incarnation).map_or(Ok(()), |known| Err(stale(id, incarnation, known)))
     }
 
     fn entry(&mut self, id: SessionId, incarnation: Incarnation) -> Option<&mut Entry<H>> {
@@ -517,19 +471,6 @@ const fn owner_rollouts(others: usize) -> usize {
     MAX_ROLLOUTS.saturating_sub(others).div_ceil(2)
 }
 
-/// Placements that ended and are remembered, so that a late message does not open them again. A coordinator's
-/// messages are late by seconds at most.
-const MAX_FENCES: usize = 4_096;
-
-/// Ends that wait for an acknowledgement: with more, no session is opened. Those of all open sessions may join them.
-const MAX_ENDS: usize = 4_096;
-
-/// Ends that were told and are kept for the next coordinator; the oldest are forgotten first.
-const MAX_TOLD_ENDS: usize = 4_096;
-
-/// Ends told in one message, so that it stays within its bound.
-const ENDS_PER_MESSAGE: usize = 256;
-
 /// Opening and ending take milliseconds.
 const UNDER_WAY_RETRY_MS: u64 = 20;
 
@@ -541,10 +482,12 @@ const ROOM_RETRY_MS: u64 = 1_000;
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use proptest::prelude::*;
     use rollhouse_core::{Interruption, RunId};
-    use rollhouse_wire::{AutoresetMode, Collect, CollectGoal, LaneSettings, RecordRule, SeedRule};
+    use rollhouse_wire::{AutoresetMode, Collect, CollectGoal, LaneSettings, RecordRule, Secret, SeedRule};
 
     const LEASE: Duration = Duration::from_secs(30);
     const CAPACITY: u32 = 64;
