@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, UdpSocket};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
@@ -45,7 +45,7 @@ fn nodes_of(admin: &str) -> Vec<(String, Value)> {
 #[test]
 fn recorded_pools_go_past_a_node_with_a_full_disk_which_says_so_everywhere() {
     let cluster = Cluster::new(&["one", "two"]);
-    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let (mut coordinator, address) = cluster.coordinator("127.0.0.1:0");
     let line = ["node", "--data", "one", "--coordinator", &address];
     let mut one = Service::start(cluster.folder(), &line);
     let page = one.hear("metrics and health on ");
@@ -58,7 +58,9 @@ fn recorded_pools_go_past_a_node_with_a_full_disk_which_says_so_everywhere() {
         let report: Value = serde_json::from_str(&succeed(data(), &line)).unwrap();
         assert_eq!((&report["episodes"], &report["stored"]), (&4.into(), &true.into()), "{report}");
     }
-    one.hear("takes no new sessions that are recorded: no space left on the disk");
+    // Each line of a log says when it was, and how serious it is.
+    one.hear("Z warn  takes no new sessions that are recorded: no space left on the disk");
+    coordinator.hear("Z warn  node one takes no new sessions that are recorded: no space left on the disk");
     let ready = get(&page, "/readyz");
     assert!(ready.starts_with("HTTP/1.1 503 ") && ready.contains("no space left"), "{ready}");
     let nodes = nodes_of(&admin);
@@ -82,17 +84,19 @@ fn a_node_whose_folder_is_removed_stops_in_order_and_says_why() {
     assert_eq!(one.code(), Some(1));
 }
 
-/// A coordinator, a node with most room that owners cannot reach, and another.
-fn with_a_wrong_address(test: impl FnOnce(Client)) {
+/// A coordinator, a node with most room that advertises `wrong`, where it does not listen, and another.
+fn with_a_wrong_address(wrong: &str, test: impl FnOnce(Client, &mut Service)) {
     let cluster = Cluster::new(&["one", "two"]);
-    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
-    let wrong = ["node.advertise=127.0.0.1:9", "attach.enabled=false", "node.capacity=2048"];
+    let (mut coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let advertise = format!("node.advertise={wrong}");
+    let wrong = [&*advertise, "attach.enabled=false", "node.capacity=2048"];
     let _one = cluster.node_with("one", &address, &wrong, &[]);
     let _two = cluster.node_with("two", &address, &["node.capacity=1024"], &[]);
     let connection = fs::read_to_string(cluster.connection("trainer", &address)).unwrap();
     let timeout = Duration::from_secs(8);
     let options = ConnectOptions { timeout, ..ConnectOptions::default() };
-    test(Client::connect(&connection.trim().parse::<Address>().unwrap(), options, None).unwrap());
+    let connection = connection.trim().parse::<Address>().unwrap();
+    test(Client::connect(&connection, options, None).unwrap(), &mut coordinator);
 }
 
 /// Symptom: the owner of lanes on a node that advertised a wrong address heard "node-1 did not answer", was placed there
@@ -100,14 +104,17 @@ fn with_a_wrong_address(test: impl FnOnce(Client)) {
 /// node had not been reached. Fix: the error has both, and placement remembers.
 #[test]
 fn a_node_at_a_wrong_address_is_named_with_it_and_comes_last_for_who_could_not_reach_it() {
-    with_a_wrong_address(|client| {
+    // Somebody listens there, who says nothing.
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    with_a_wrong_address(&address, |client, _| {
         // Lanes that could be resumed would go elsewhere at once.
         let request = || PoolRequest { on_loss: Some(OnLoss::Report), ..PoolRequest::new("CartPole-v1", 2) };
         let mut pool = client.open_pool(request()).unwrap();
         let error = pool.reset(&Reset::all()).unwrap_err();
         let StepError::TimedOut(unanswered) = &error else { panic!("{error}") };
-        assert_eq!((&*unanswered.node, &*unanswered.address), ("one", "127.0.0.1:9"));
-        assert!(unanswered.last.as_ref().is_some_and(|last| last.contains("127.0.0.1:9")), "{error}");
+        assert_eq!((&*unanswered.node, &unanswered.address), ("one", &address));
+        assert!(unanswered.last.as_ref().is_some_and(|last| last.contains(&address)), "{error}");
         pool.close().unwrap();
         let mut pool = client.open_pool(request()).unwrap();
         pool.reset(&Reset::all()).unwrap();
@@ -115,13 +122,15 @@ fn a_node_at_a_wrong_address_is_named_with_it_and_comes_last_for_who_could_not_r
     });
 }
 
-/// Their node's host says that nobody listens at that address.
+/// Their node's host says that nobody listens at that address, to the coordinator too, which tells its operator; it took
+/// such a node for lost before, again and again.
 #[test]
 fn lanes_that_can_be_resumed_leave_a_node_at_a_wrong_address_at_once() {
-    with_a_wrong_address(|client| {
+    with_a_wrong_address("127.0.0.1:9", |client, coordinator| {
         let mut pool = client.open_pool(PoolRequest::new("CartPole-v1", 2)).unwrap();
         pool.reset(&Reset::all()).unwrap();
         pool.step().unwrap();
+        coordinator.hear("Z warn  node one is given sessions last: nobody listens at 127.0.0.1:9");
     });
 }
 

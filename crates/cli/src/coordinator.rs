@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rollhouse_config::{CoordinatorConfig, Store};
 use rollhouse_coordinator::{
-    Coordinator, CoordinatorError, CoordinatorFigures, DataError, Stopped, StoreConfig,
+    Coordinator, CoordinatorError, CoordinatorFigures, DataError, Level, Stopped, StoreConfig,
 };
 use rollhouse_core::{BackOff, RestartDecision};
 use rollhouse_metrics::{CoordinatorSample, Family, Figures, Health, Page, TransportSample};
@@ -18,7 +18,7 @@ use crate::args::CoordinatorArgs;
 use crate::certs::private_folder;
 use crate::credentials::CredentialsWatch;
 use crate::failure::{Failure, Status};
-use crate::output::say;
+use crate::output::{log, say};
 use crate::service::{self, PROGRAM, STOP_DEADLINE, listen_for_metrics, serve_metrics, until_ended};
 use crate::{settings, signals, token};
 
@@ -37,8 +37,11 @@ pub(crate) fn run(args: &CoordinatorArgs) -> Result<Status, Failure> {
     // Before a term is used up.
     let listener = listen_for_metrics(config.metrics)?;
     let coordinator = again(config.listen, args.least_term)?;
-    say(&format!("coordinator, term {}, listens on {}", coordinator.term(), coordinator.address()));
-    say(&coordinator.effective().to_string());
+    log(
+        Level::Info,
+        &format!("coordinator, term {}, listens on {}", coordinator.term(), coordinator.address()),
+    );
+    log(Level::Info, &coordinator.effective().to_string());
     if token::open(&config.data)?.list().is_empty() {
         let data = config.data.display();
         say("nobody has a token yet; this makes one:");
@@ -71,7 +74,7 @@ pub(crate) fn start(
         store: StoreConfig { budget_bytes: store.budget.0, quarantine_bytes: store.quarantine.0 },
         quic,
         program: PROGRAM.to_owned(),
-        log: Arc::new(|line: &str| say(line)),
+        log: Arc::new(log),
     };
     Coordinator::start(config).map_err(|error| {
         let status = match &error {
@@ -146,7 +149,7 @@ impl CoordinatorWatch {
             let State { running, credentials, .. } = &mut *state;
             if let Some(coordinator) = running {
                 let lines = credentials.look(coordinator.identity(), Some(coordinator.tokens()));
-                lines.iter().for_each(|line| say(line));
+                lines.iter().for_each(|(level, line)| log(*level, line));
             }
             let ended = state.running.take_if(|coordinator| coordinator.wait_failed(Duration::ZERO));
             if ended.is_some() {
@@ -165,7 +168,7 @@ impl CoordinatorWatch {
         let mut state = self.state();
         match made {
             Ok(coordinator) => {
-                say(&format!("coordinator, term {}, listens again", coordinator.term()));
+                log(Level::Info, &format!("coordinator, term {}, listens again", coordinator.term()));
                 state.running = Some(coordinator);
                 state.restarts += 1;
                 state.retry_at = None;
@@ -181,11 +184,14 @@ impl CoordinatorWatch {
     fn learn_term(&self) {
         let wanted = self.state().running.as_ref().and_then(Coordinator::wanted_term);
         let Some((term, node)) = wanted else { return };
-        say(&format!(
-            "node {node} has sessions of term {}, and this coordinator's folder is new: an earlier one was lost. It goes \
+        log(
+            Level::Warning,
+            &format!(
+                "node {node} has sessions of term {}, and this coordinator's folder is new: an earlier one was lost. It goes \
              on with term {term}; its tokens and recordings are those of the new folder",
-            term - 1
-        ));
+                term - 1
+            ),
+        );
         // Not held meanwhile: probes go on asking.
         let taken = self.state().running.take();
         // How it stopped is the same to the next one.
@@ -198,11 +204,11 @@ impl CoordinatorWatch {
     fn note(&self, state: &mut State, what: &str) {
         match state.back_off.failed(self.began.elapsed()) {
             RestartDecision::RetryAfter(wait) => {
-                say(&format!("{what}; it is made anew in {} ms", wait.as_millis()));
+                log(Level::Error, &format!("{what}; it is made anew in {} ms", wait.as_millis()));
                 state.retry_at = Some(self.began.elapsed() + wait);
             }
             RestartDecision::GiveUp => {
-                say(&format!("{what}; it is not made anew any more"));
+                log(Level::Error, &format!("{what}; it is not made anew any more"));
                 state.retry_at = None;
                 state.failed = true;
             }
@@ -221,7 +227,10 @@ impl CoordinatorWatch {
             ));
         }
         if stopped == Some(Stopped::CutOff) {
-            say("segments that were still coming in were cut off; their nodes ship them again");
+            log(
+                Level::Warning,
+                "segments that were still coming in were cut off; their nodes ship them again",
+            );
         }
         Ok(Status::Done)
     }
@@ -327,7 +336,7 @@ mod tests {
         let (data, panics) = (folder.join("data"), Arc::new(AtomicBool::new(true)));
         let told = Arc::clone(&panics);
         // Told of whoever is turned away, by the task that accepts.
-        let log = move |_: &str| assert!(!told.swap(false, Ordering::Relaxed), "while it accepts");
+        let log = move |_: Level, _: &str| assert!(!told.swap(false, Ordering::Relaxed), "while it accepts");
         let log: rollhouse_coordinator::Log = Arc::new(log);
         let again: Again = Box::new(move |listen, least_term| {
             private_folder(&data)?;

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rollhouse_coordinator::Level;
 use rollhouse_wire::{Identity, TokenStore, Validity};
 
 use crate::failure::{Failure, Status};
@@ -28,7 +29,7 @@ enum Expiry {
 
 impl CredentialsWatch {
     /// What has changed, in sentences. Looks at the metadata of the files.
-    pub(crate) fn look(&mut self, identity: &Identity, tokens: Option<&TokenStore>) -> Vec<String> {
+    pub(crate) fn look(&mut self, identity: &Identity, tokens: Option<&TokenStore>) -> Vec<(Level, String)> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let expiry = identity.validity().and_then(|validity| self.expire(validity, now));
         let words = |error: &dyn Error| Failure::of(Status::Failed, error).message().to_owned();
@@ -42,7 +43,7 @@ impl CredentialsWatch {
     }
 
     /// What is to be said of a certificate that holds so long.
-    fn expire(&mut self, validity: Validity, now: Duration) -> Option<String> {
+    fn expire(&mut self, validity: Validity, now: Duration) -> Option<(Level, String)> {
         let left = validity.left(now);
         let expiry = match left {
             Duration::ZERO => Expiry::Over,
@@ -54,30 +55,32 @@ impl CredentialsWatch {
         let advice = "`rollhouse certs issue` into the same folder replaces it while this runs";
         match expiry {
             now if now == before => None,
-            Expiry::Far => Some("the certificate holds for long again".to_owned()),
+            Expiry::Far => Some((Level::Info, "the certificate holds for long again".to_owned())),
             Expiry::Over => {
-                Some(format!("the certificate has expired: nobody believes it any more; {advice}"))
+                let what = format!("the certificate has expired: nobody believes it any more; {advice}");
+                Some((Level::Error, what))
             }
             Expiry::Soon | Expiry::Pressing => {
                 let hours = left.as_secs() / 3600;
-                Some(format!(
-                    "the certificate expires in {} days and {} hours; {advice}",
-                    hours / 24,
-                    hours % 24
-                ))
+                let (days, hours) = (hours / 24, hours % 24);
+                let what = format!("the certificate expires in {days} days and {hours} hours; {advice}");
+                Some((Level::Warning, what))
             }
         }
     }
 
     /// What is to be said of files that were read again.
-    fn reread(of: &str, trouble: Option<String>, said: &mut Option<String>) -> Option<String> {
+    fn reread(of: &str, trouble: Option<String>, said: &mut Option<String>) -> Option<(Level, String)> {
         if trouble == *said {
             return None;
         }
         said.clone_from(&trouble);
         Some(match trouble {
-            Some(why) => format!("the {of} cannot be read again, what was read before stays in force: {why}"),
-            None => format!("the {of} can be read again"),
+            Some(why) => {
+                let what = "cannot be read again, what was read before stays in force";
+                (Level::Warning, format!("the {of} {what}: {why}"))
+            }
+            None => (Level::Info, format!("the {of} can be read again")),
         })
     }
 }
@@ -98,7 +101,7 @@ mod tests {
         let mut told = Vec::new();
         for hour in 0..101 * 24 {
             told.extend(
-                watch.expire(validity, Duration::from_secs(hour * 3600)).map(|line| (hour / 24, line)),
+                watch.expire(validity, Duration::from_secs(hour * 3600)).map(|(_, line)| (hour / 24, line)),
             );
         }
         let days: Vec<u64> = told.iter().map(|(day, _)| *day).collect();
@@ -113,7 +116,7 @@ mod tests {
     fn files_that_cannot_be_read_again_are_told_of_once_with_the_reason_and_so_is_their_being_mended() {
         let mut said = None;
         let why = || Some("tokens.json cannot be read: permission denied".to_owned());
-        let line = CredentialsWatch::reread("tokens", why(), &mut said).unwrap();
+        let (_, line) = CredentialsWatch::reread("tokens", why(), &mut said).unwrap();
         assert!(line.contains("stays in force: tokens.json cannot be read: permission denied"), "{line}");
         assert_eq!(CredentialsWatch::reread("tokens", why(), &mut said), None);
         assert!(CredentialsWatch::reread("tokens", None, &mut said).is_some());

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use rollhouse_wire::{ClusterStatus, EndCause, NodeState, NodeStatus, SessionStatus, Takes, Unfit};
+use rollhouse_wire::{ClusterStatus, EndCause, NodeState, NodeStatus, SessionStatus, Unfit};
 use serde::Serialize;
 
 use crate::args::{DrainArgs, LookArgs, UndrainArgs};
@@ -201,12 +201,7 @@ fn print_nodes(nodes: &[NodeStatus], out: &mut Output) -> io::Result<()> {
     table.write(out)?;
     for node in nodes {
         if let Some(Unfit { takes, why }) = &node.unfit {
-            let what = match takes {
-                Takes::Nothing => "takes no sessions",
-                Takes::Unrecorded => "takes no sessions that are recorded",
-                Takes::Last => "is given sessions last",
-            };
-            writeln!(out, "{} {what}: {why}", node.node)?;
+            writeln!(out, "{} {takes}: {why}", node.node)?;
         }
     }
     Ok(())

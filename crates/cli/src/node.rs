@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rollhouse_config::{AttachSettings, NodeConfig, Spool, Worker};
+use rollhouse_coordinator::Level;
 use rollhouse_metrics::{
     Family, Figures, Health, Links, NodeSample, Page, RecorderSample, SpoolSample, TransportSample,
 };
@@ -24,7 +25,7 @@ use crate::credentials::CredentialsWatch;
 use crate::failure::{Failure, Status};
 use crate::human::counted;
 use crate::look::cause_word;
-use crate::output::say;
+use crate::output::log;
 use crate::service::{self, PROGRAM, STOP_DEADLINE, listen_for_metrics, serve_metrics, until_ended};
 use crate::{settings, signals};
 
@@ -47,8 +48,11 @@ pub(crate) fn run(args: &NodeArgs) -> Result<Status, Failure> {
     let capacity = started.capacity;
     let listener = listen_for_metrics(config.metrics)?;
     let node = start(started)?;
-    say(&format!("node {} listens on {} and joins {}", node.name(), node.address(), config.coordinator.0));
-    say(&node.effective().to_string());
+    log(
+        Level::Info,
+        &format!("node {} listens on {} and joins {}", node.name(), node.address(), config.coordinator.0),
+    );
+    log(Level::Info, &node.effective().to_string());
     let watch = Arc::new(NodeWatch::new(node, capacity));
     let metrics = serve_metrics(listener, vec![watch.clone()], watch.clone())?;
     until_ended(&asked, || watch.look());
@@ -100,10 +104,13 @@ pub(crate) fn attach_socket(settings: &AttachSettings, data: &Path) -> Result<Op
     })?;
     let bytes = path.as_os_str().len();
     if settings.path.is_none() && bytes > MAX_ATTACH_PATH_BYTES {
-        say(&format!(
-            "no shared memory for trainers on this machine: the path of the attach socket has {bytes} bytes, at most \
+        log(
+            Level::Warning,
+            &format!(
+                "no shared memory for trainers on this machine: the path of the attach socket has {bytes} bytes, at most \
              {MAX_ATTACH_PATH_BYTES} are possible; attach.path sets another"
-        ));
+            ),
+        );
         return Ok(None);
     }
     // Bounded by the type of the setting.
@@ -172,37 +179,42 @@ impl NodeWatch {
         let mut state = self.state();
         let State { running, credentials, .. } = &mut *state;
         let Some(node) = running else { return true };
-        credentials.look(node.identity(), None).iter().for_each(|line| say(line));
+        let lines = credentials.look(node.identity(), None);
+        lines.iter().for_each(|(level, line)| log(*level, line));
         let (link, drained, health) = (node.link(), node.is_drained(), node.health());
         let unfit = node.unfit();
         if let Some(mishap) =
             health.last.as_ref().filter(|_| health.all_restarts() > state.health.all_restarts())
         {
-            say(&format!("{mishap}; it is made anew, which is a bug in rollhouse"));
+            log(Level::Error, &format!("{mishap}; it is made anew, which is a bug in rollhouse"));
         }
         let over = drained || health.failed.is_some();
         state.health = health;
         match (&state.link, &link) {
             (LinkState::Joined { term: old }, LinkState::Joined { term }) if old == term => {}
-            (_, LinkState::Joined { term }) => say(&format!("joined the coordinator, term {term}")),
+            (_, LinkState::Joined { term }) => {
+                log(Level::Info, &format!("joined the coordinator, term {term}"))
+            }
             (LinkState::Away { reason: old }, LinkState::Away { reason }) if old == reason => {}
-            (_, LinkState::Away { reason }) => say(&format!("without coordinator: {reason}; dialling on")),
+            (_, LinkState::Away { reason }) => {
+                log(Level::Warning, &format!("without coordinator: {reason}; dialling on"))
+            }
             (_, LinkState::Dialling) => {}
         }
         state.link = link;
         if unfit.as_ref().map(|unfit| unfit.takes) != state.unfit.as_ref().map(|unfit| unfit.takes) {
-            say(&match &unfit {
-                Some(Unfit { takes: Takes::Nothing, why }) => format!("takes no new sessions: {why}"),
-                Some(Unfit { takes: Takes::Unrecorded, why }) => {
-                    format!("takes no new sessions that are recorded: {why}")
-                }
-                Some(Unfit { takes: Takes::Last, why }) => format!("is given sessions last: {why}"),
-                None => "takes sessions again as any other node".to_owned(),
-            });
+            let level = if unfit.is_some() { Level::Warning } else { Level::Info };
+            log(
+                level,
+                &match &unfit {
+                    Some(Unfit { takes, why }) => format!("{takes}: {why}"),
+                    None => "takes sessions again as any other node".to_owned(),
+                },
+            );
         }
         state.unfit = unfit;
         if drained {
-            say("drained: the last session has ended");
+            log(Level::Info, "drained: the last session has ended");
         }
         over
     }
@@ -224,7 +236,7 @@ impl NodeWatch {
         let sessions = node.sessions() as u64;
         if sessions > 0 {
             let verb = if sessions == 1 { "ends" } else { "end" };
-            say(&format!("stopping; {} {verb} early", counted(sessions, "session")));
+            log(Level::Info, &format!("stopping; {} {verb} early", counted(sessions, "session")));
         }
         let report = node.stop(STOP_DEADLINE);
         if report.left > 0 {
@@ -235,7 +247,10 @@ impl NodeWatch {
             ));
         }
         if !report.shipped && failed.as_ref().is_none_or(|mishap| mishap.is_bug()) {
-            say("not all recordings are in the store yet; the node ships the rest when it starts again");
+            log(
+                Level::Warning,
+                "not all recordings are in the store yet; the node ships the rest when it starts again",
+            );
         }
         if let Some(mishap) = failed {
             let what = if mishap.is_bug() {

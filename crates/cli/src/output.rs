@@ -1,8 +1,12 @@
 //! Stdout: data, buffered.
 
 use std::io::{self, BufWriter, StdoutLock, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use rollhouse_coordinator::Level;
 use serde::Serialize;
+
+use crate::human::rfc3339;
 
 /// Where a command's data goes.
 pub(crate) struct Output {
@@ -25,6 +29,18 @@ impl Output {
 pub(crate) fn say(line: &str) {
     // Nobody is left to tell if stderr is gone.
     let _said = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// One line of a service's log, on stderr: `2026-11-20T23:47:02.125Z info  joined the coordinator, term 2`.
+pub(crate) fn log(level: Level, line: &str) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let time = rfc3339(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+    let level = match level {
+        Level::Info => "info ",
+        Level::Warning => "warn ",
+        Level::Error => "error",
+    };
+    say(&format!("{time} {level} {line}"));
 }
 
 impl Write for Output {

@@ -13,7 +13,7 @@ use rollhouse_wire::{
 };
 use tokio::sync::oneshot;
 
-use crate::figures::{Log, Published};
+use crate::figures::{Level, Log, Published};
 use crate::limits::{PUBLISH_EVERY, TICK};
 use crate::owners::Owners;
 use crate::standings::Standings;
@@ -193,11 +193,11 @@ impl CoordinatorActor {
     fn tick(&mut self, ctx: &mut Context<Self>) {
         self.tell(Event::Tick, ctx);
         for (owner, why) in self.owners.refused(self.cluster.owners(), SystemTime::now()) {
-            (self.log)(&format!("the pools of `{owner}` are closed: {why}"));
+            (self.log)(Level::Warning, &format!("the pools of `{owner}` are closed: {why}"));
             self.tell(Event::Revoked { owner, why }, ctx);
         }
-        for change in self.standings.update(self.cluster.standings(self.began.elapsed())) {
-            (self.log)(&change);
+        for (level, change) in self.standings.update(self.cluster.standings(self.began.elapsed())) {
+            (self.log)(level, &change);
         }
     }
 

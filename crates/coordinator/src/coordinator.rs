@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 
 use crate::actor::{CoordinatorActor, Leave};
 use crate::data::{DataError, DataFolder, learns_terms};
-use crate::figures::{CoordinatorFigures, Log, Published};
+use crate::figures::{CoordinatorFigures, Level, Log, Published};
 use crate::limits::MAX_UNACKNOWLEDGED_BYTES;
 use crate::owners::Owners;
 use crate::serve::{Ended, Service, accept};
@@ -278,7 +278,7 @@ async fn run(
     };
     let ended = accept(&mut listener, &service, &mut connections, stop).await;
     if ended == Ended::Failed {
-        (service.log)("the coordinator has failed: what decides is gone");
+        (service.log)(Level::Error, "the coordinator has failed: what decides is gone");
     }
     service.stopping.store(true, Ordering::Relaxed);
     let stored = tokio::time::timeout(patience, service.nothing_received()).await;

@@ -154,7 +154,18 @@ fn added(before: LinkFigures, last: LinkFigures) -> LinkFigures {
 
 /// What the operator is told, one sentence at a time: who was refused, what failed. Called on the thread that serves
 /// connections; must not block for long.
-pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
+pub type Log = Arc<dyn Fn(Level, &str) + Send + Sync>;
+
+/// What a line of the log asks of whoever reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Nothing.
+    Info,
+    /// To see whether it goes on.
+    Warning,
+    /// To do something.
+    Error,
+}
 
 /// At most one line per kind of refusal in that time.
 const LOG_EVERY: Duration = Duration::from_secs(10);

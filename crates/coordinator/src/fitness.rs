@@ -4,6 +4,7 @@
 //! wrong, it does not know itself: sessions that end without their owner ever having attached tell. As an owner can
 //! bring that about at will, it counts for that owner alone, and puts the node behind others instead of leaving it out.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +53,15 @@ impl Unreached {
 }
 
 impl Member {
+    /// What is wrong with it: what it says itself, or that nobody can reach it where it says.
+    pub(crate) fn unfit_now(&self, now: Duration) -> Option<Cow<'_, Unfit>> {
+        let misled = self.is_misled(now).then(|| {
+            let why = format!("nobody listens at {}, which it advertises, its host says", self.address);
+            Cow::Owned(Unfit { takes: Takes::Last, why })
+        });
+        self.unfit.as_ref().map(Cow::Borrowed).or(misled)
+    }
+
     /// How gladly it is given lanes of that owner, as far as it takes sessions at all.
     pub(crate) fn fitness(&self, now: Duration, owner: &str, request: &OpenPool) -> Fitness {
         let records = request.settings.record != RecordRule::None;
@@ -59,7 +69,9 @@ impl Member {
             Some(Takes::Nothing) => Fitness::Unfit,
             Some(Takes::Unrecorded) if records => Fitness::Unfit,
             Some(Takes::Last) => Fitness::Last,
-            Some(Takes::Unrecorded) | None if self.unreached.is_by(now, owner) => Fitness::Last,
+            Some(Takes::Unrecorded) | None if self.is_misled(now) || self.unreached.is_by(now, owner) => {
+                Fitness::Last
+            }
             Some(Takes::Unrecorded) | None => Fitness::Fit,
         }
     }

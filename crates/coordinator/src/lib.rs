@@ -52,5 +52,5 @@ pub use cluster::{Cluster, SecretSource};
 pub use coordinator::{Coordinator, CoordinatorConfig, CoordinatorError, Stopped};
 pub use data::{DataError, DataFolder, MAX_TERM};
 pub use event::{Action, Asker, CallFailure, Event, LinkId, PortAsked, Reply, Ticket};
-pub use figures::{CoordinatorFigures, Log};
+pub use figures::{CoordinatorFigures, Level, Log};
 pub use store::{Receive, Receiving, Store, StoreConfig, StoreCounts, StoreError};

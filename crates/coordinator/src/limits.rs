@@ -73,6 +73,8 @@ pub const MAX_FAILURE_BYTES: usize = 512;
 pub const MAX_SESSIONS_WITH_ATTACH: usize = 1024;
 /// Owners of whom it is kept that they could not reach a node; the oldest are forgotten first.
 pub const MAX_UNREACHED_OWNERS: usize = 64;
+/// A node that lives though its host says that its port is closed comes last for so long; then it is tried again.
+pub const MISLED_FOR: Duration = Duration::from_secs(60);
 /// A node that an owner could not reach comes last for him for so long.
 pub const UNREACHED_FOR: Duration = Duration::from_secs(600);
 /// Nodes whose faults a refusal names.

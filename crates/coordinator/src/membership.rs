@@ -9,6 +9,7 @@
 //! A node is known by the name in its certificate. Its boot number tells a restarted node, whose sessions are gone,
 //! from one that was cut off and still has them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use rollhouse_wire::{
 use crate::fitness::Unreached;
 use crate::limits::{
     ASK_PORT_EVERY, DOUBT_AFTER, FORGET_AFTER, LOST_AFTER, MAX_ADDRESS_BYTES, MAX_ENVS, MAX_NODE_LANES,
-    MAX_NODE_SESSIONS, MAX_NODES, RETRY_AFTER, SUSPECT_AFTER,
+    MAX_NODE_SESSIONS, MAX_NODES, MISLED_FOR, RETRY_AFTER, SUSPECT_AFTER,
 };
 use crate::{LinkId, PortAsked};
 
@@ -62,6 +63,10 @@ pub(crate) struct Member {
     lost: bool,
     /// When its host was asked last whether its port is closed.
     port_asked: Option<Duration>,
+    /// It is lost because its host says that its port is closed.
+    closed: bool,
+    /// When its host said so last of a process that lives all the same: what the node advertises is not where it listens.
+    misled: Option<Duration>,
 }
 
 /// The nodes, by name and by connection.
@@ -157,8 +162,13 @@ impl Member {
             silent_ms: u64::try_from(self.silence(now).as_millis()).unwrap_or(u64::MAX),
             load: self.load,
             program: self.program.clone(),
-            unfit: self.unfit.clone(),
+            unfit: self.unfit_now(now).map(Cow::into_owned),
         }
+    }
+
+    /// Whether its host has said a short time ago that nobody listens at its port, though it lives.
+    pub(crate) fn is_misled(&self, now: Duration) -> bool {
+        self.misled.is_some_and(|at| now.saturating_sub(at) <= MISLED_FOR)
     }
 
     fn silence(&self, now: Duration) -> Duration {
@@ -191,6 +201,8 @@ impl Member {
             last_heartbeat: 0,
             lost: false,
             port_asked: None,
+            closed: false,
+            misled: None,
         }
     }
 }
@@ -240,6 +252,8 @@ impl Membership {
                 member.unfit = old.unfit;
                 if member.address == old.address {
                     member.unreached = old.unreached;
+                    member.misled = if old.closed { Some(now) } else { old.misled };
+                    member.port_asked = old.port_asked;
                 }
                 member.load = old.load;
                 member.stray_lanes = old.stray_lanes;
@@ -278,6 +292,7 @@ impl Membership {
         }
         member.heard = now;
         let returned = std::mem::take(&mut member.lost);
+        member.closed = false;
         let outdated = heartbeat.number <= member.last_heartbeat;
         let mut changed = false;
         if !outdated {
@@ -330,13 +345,18 @@ impl Membership {
     }
 
     /// A node's host says that nobody listens at the node's port: whether the node is lost by that, and the connection
-    /// that it no longer uses. What was heard of it since it was asked counts for more.
+    /// that it no longer uses. What was heard of it since it was asked counts for more; and of a process that has shown
+    /// that it lives all the same, only that its connection has ended.
     pub(crate) fn port_closed(&mut self, asked: &PortAsked) -> Option<Option<LinkId>> {
         let member = self.members.get_mut(&*asked.node)?;
         if member.lost || member.boot != asked.boot || member.heard > asked.at {
             return None;
         }
-        member.lost = true;
+        if member.misled.is_some() && member.link.is_some() {
+            member.misled = Some(asked.at);
+            return None;
+        }
+        (member.lost, member.closed) = (true, true);
         let link = member.link.take();
         if let Some(link) = link {
             self.links.remove(&link);
@@ -443,6 +463,7 @@ pub(crate) fn out_of_bounds(field: &str, value: u64, least: usize, most: usize) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rollhouse_wire::Takes;
 
     fn register(boot: u64) -> Register {
         Register {
@@ -536,6 +557,32 @@ mod tests {
         let back = members.register(at(600), LinkId(2), &register(7)).unwrap();
         assert_eq!(back, Arrival { name: "a".into(), restarted: false, replaced: None });
         assert_eq!(members.get("a").unwrap().state(at(600)), NodeState::Alive);
+    }
+
+    /// Symptom: a node that advertises a port where it does not listen was taken for lost, came back, was given lanes and
+    /// taken for lost again, for ever. Fix: its host is believed once of a process; after that such a node is alive, comes
+    /// last, and says why, for as long as its host has said so a short time ago.
+    #[test]
+    fn a_node_that_lives_though_its_port_is_closed_stays_alive_and_comes_last() {
+        let mut members = with_one();
+        let (_, asked) = members.doubt(at(400), "a").unwrap();
+        members.port_closed(&asked).unwrap();
+        members.register(at(500), LinkId(2), &register(7)).unwrap();
+        let takes = |members: &Membership, now| {
+            members.get("a").unwrap().status(at(now), 0).unfit.map(|unfit| unfit.takes)
+        };
+        assert_eq!(takes(&members, 500), Some(Takes::Last));
+        let (address, asked) = members.doubt(at(40_000), "a").unwrap();
+        assert_eq!(members.port_closed(&asked), None);
+        let status = members.get("a").unwrap().status(at(100_000), 0);
+        assert!(status.unfit.unwrap().why.contains(&address));
+        assert_eq!(takes(&members, 100_001), None, "it is tried again");
+        let (_, asked) = members.doubt(at(100_001), "a").unwrap();
+        members.link_lost(LinkId(2));
+        assert_eq!(members.port_closed(&asked), Some(None), "nothing speaks for it any more");
+        let moved = Register { address: "127.0.0.1:2".to_owned(), ..register(7) };
+        members.register(at(100_002), LinkId(3), &moved).unwrap();
+        assert_eq!(takes(&members, 100_002), None, "it advertises something else");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::actor::{Ask, Asked, CoordinatorActor, LinkDown, LinkEnd, Look, Looked, View};
-use crate::figures::{Log, Published};
+use crate::figures::{Level, Log, Published};
 use crate::store::{Reader, Reads};
 use crate::{Asker, LinkId, Reply, Store, owners};
 
@@ -117,7 +117,8 @@ impl Service {
     /// Counts a refusal that was made before anybody was asked.
     fn note(&self, word: &'static str, what: &dyn fmt::Display) {
         if let Some(line) = self.published.refused(word) {
-            (self.log)(&format!("refused a request: {word}: {what}{}", unshown(line.suppressed)));
+            let what = format!("refused a request: {word}: {what}{}", unshown(line.suppressed));
+            (self.log)(Level::Warning, &what);
         }
     }
 
@@ -125,7 +126,8 @@ impl Service {
         let line = self.published.refused(refusal.code.word());
         // That something is not there concerns who asked, and nobody else.
         if let Some(line) = line.filter(|_| refusal.code != RefusalCode::NotFound) {
-            (self.log)(&format!("refused a request: {refusal}{}", unshown(line.suppressed)));
+            let (whom, more) = (responder.peer(), unshown(line.suppressed));
+            (self.log)(Level::Warning, &format!("refused a request of {whom}: {refusal}{more}"));
         }
         responder.refuse(refusal).await
     }
@@ -161,7 +163,8 @@ pub(crate) async fn accept(
                 }
                 Some(Arrival::TurnedAway(away)) => {
                     if let Some(line) = service.published.refused(away.reason.word()) {
-                        (service.log)(&format!("{away}{}", unshown(line.suppressed)));
+                        let what = format!("{away}{}", unshown(line.suppressed));
+                        (service.log)(Level::Warning, &what);
                     }
                 }
                 None => return Ended::Asked,

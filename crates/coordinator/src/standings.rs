@@ -1,36 +1,61 @@
 //! What an operator's log says of the nodes: each change of how one stands, once.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rollhouse_wire::NodeState;
+use rollhouse_wire::{NodeState, Takes, Unfit};
 
-/// How each node stood when it was last looked at.
+use crate::figures::Level;
+
+/// How a node stands.
+#[derive(Debug)]
+pub(crate) struct Standing<'a> {
+    pub(crate) node: &'a Arc<str>,
+    pub(crate) address: &'a str,
+    pub(crate) state: NodeState,
+    pub(crate) unfit: Option<Cow<'a, Unfit>>,
+}
+
+/// How each node stood when it was last looked at, and which sessions it took if it was unfit.
 #[derive(Debug, Default)]
 pub(crate) struct Standings {
-    nodes: BTreeMap<Arc<str>, NodeState>,
+    nodes: BTreeMap<Arc<str>, (NodeState, Option<Takes>)>,
 }
 
 impl Standings {
     /// The nodes stand like this now: what has changed, in sentences, the first [`MAX_LINES`] of them.
-    pub(crate) fn update(&mut self, now: impl Iterator<Item = (Arc<str>, NodeState)>) -> Vec<String> {
+    pub(crate) fn update<'a>(&mut self, now: impl Iterator<Item = Standing<'a>>) -> Vec<(Level, String)> {
         let mut before = std::mem::take(&mut self.nodes);
         let mut changes = Vec::new();
-        for (node, state) in now {
-            match before.remove(&node) {
-                Some(known) if known == state => {}
-                Some(known) => {
-                    changes.push(format!("node {node} is {}, it was {}", word(state), word(known)))
+        for Standing { node, address, state, unfit } in now {
+            let takes = unfit.as_ref().map(|unfit| unfit.takes);
+            let known = before.remove(node);
+            match known {
+                Some((known, _)) if known == state => {}
+                Some((known, _)) => {
+                    let level = if state == NodeState::Lost { Level::Warning } else { Level::Info };
+                    let what = format!("node {node} is {}, it was {}", word(state), word(known));
+                    changes.push((level, what));
                 }
-                None => changes.push(format!("node {node} has joined: {}", word(state))),
+                None => {
+                    let what = format!("node {node} has joined: {}, at {address}", word(state));
+                    changes.push((Level::Info, what));
+                }
             }
-            self.nodes.insert(node, state);
+            if known.and_then(|(_, takes)| takes) != takes {
+                changes.push(match &unfit {
+                    Some(unfit) => (Level::Warning, format!("node {node} {}: {}", unfit.takes, unfit.why)),
+                    None => (Level::Info, format!("node {node} takes sessions again as any other")),
+                });
+            }
+            self.nodes.insert(Arc::clone(node), (state, takes));
         }
-        changes.extend(before.into_keys().map(|node| format!("node {node} has gone")));
+        changes.extend(before.into_keys().map(|node| (Level::Info, format!("node {node} has gone"))));
         if changes.len() > MAX_LINES {
             let more = changes.len() - MAX_LINES;
             changes.truncate(MAX_LINES);
-            changes.push(format!("{more} more nodes have changed"));
+            changes.push((Level::Warning, format!("{more} more changes of nodes")));
         }
         changes
     }
@@ -53,15 +78,41 @@ mod tests {
     use super::*;
 
     fn update(standings: &mut Standings, now: &[(&str, NodeState)]) -> Vec<String> {
-        standings.update(now.iter().map(|&(node, state)| (node.into(), state)))
+        update_with(standings, now, None)
+    }
+
+    fn update_with(
+        standings: &mut Standings,
+        now: &[(&str, NodeState)],
+        unfit: Option<Unfit>,
+    ) -> Vec<String> {
+        let names: Vec<Arc<str>> = now.iter().map(|&(node, _)| node.into()).collect();
+        let all = names.iter().zip(now).map(|(node, &(_, state))| {
+            let unfit = unfit.as_ref().map(Cow::Borrowed);
+            Standing { node, address: "h:1", state, unfit }
+        });
+        standings.update(all).into_iter().map(|(_, line)| line).collect()
+    }
+
+    #[test]
+    fn that_a_node_is_unfit_and_that_it_is_not_any_more_is_said_once_and_why() {
+        let mut standings = Standings::default();
+        let a = [("a", NodeState::Alive)];
+        assert_eq!(update(&mut standings, &a).len(), 1);
+        let unfit = |why: &str| Some(Unfit { takes: Takes::Unrecorded, why: why.to_owned() });
+        let said = update_with(&mut standings, &a, unfit("its disk is full"));
+        assert_eq!(said, ["node a takes no new sessions that are recorded: its disk is full"]);
+        assert!(update_with(&mut standings, &a, unfit("its disk has 3 bytes")).is_empty());
+        assert_eq!(update(&mut standings, &a), ["node a takes sessions again as any other"]);
+        assert!(update(&mut standings, &a).is_empty());
     }
 
     #[test]
     fn each_change_is_said_once() {
         let mut standings = Standings::default();
         let (a, b) = (("a", NodeState::Alive), ("b", NodeState::Alive));
-        assert_eq!(update(&mut standings, &[a]), ["node a has joined: alive"]);
-        assert_eq!(update(&mut standings, &[a, b]), ["node b has joined: alive"]);
+        assert_eq!(update(&mut standings, &[a]), ["node a has joined: alive, at h:1"]);
+        assert_eq!(update(&mut standings, &[a, b]), ["node b has joined: alive, at h:1"]);
         let lost = [("a", NodeState::Lost), b];
         assert_eq!(update(&mut standings, &lost), ["node a is lost, it was alive"]);
         assert!(update(&mut standings, &lost).is_empty());
@@ -74,6 +125,6 @@ mod tests {
         let all: Vec<_> = names.iter().map(|name| (name.as_str(), NodeState::Alive)).collect();
         let said = update(&mut Standings::default(), &all);
         assert_eq!(said.len(), MAX_LINES + 1);
-        assert_eq!(said.last().unwrap(), "68 more nodes have changed");
+        assert_eq!(said.last().unwrap(), "68 more changes of nodes");
     }
 }

@@ -1,7 +1,6 @@
 //! What operators and trainers are told of the cluster.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::RunId;
@@ -13,6 +12,7 @@ use rollhouse_wire::{
 
 use crate::Cluster;
 use crate::pool::{Pool, Running, Session, SessionState};
+use crate::standings::Standing;
 
 impl Cluster {
     /// The cluster at a glance, as `program`; `store` is what the store has.
@@ -45,8 +45,13 @@ impl Cluster {
     }
 
     /// How each node stands, by name.
-    pub(crate) fn standings(&self, now: Duration) -> impl Iterator<Item = (Arc<str>, NodeState)> {
-        self.members.iter().map(move |member| (Arc::clone(&member.name), member.state(now)))
+    pub(crate) fn standings(&self, now: Duration) -> impl Iterator<Item = Standing<'_>> {
+        self.members.iter().map(move |member| Standing {
+            node: &member.name,
+            address: &member.address,
+            state: member.state(now),
+            unfit: member.unfit_now(now),
+        })
     }
 
     /// The nodes, by name, as many as fit into a message.

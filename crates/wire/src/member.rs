@@ -1,6 +1,7 @@
 //! Membership: what nodes tell the coordinator.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use rollhouse_core::Interruption;
 use serde::{Deserialize, Serialize};
@@ -84,6 +85,17 @@ pub enum Takes {
     Unrecorded,
     /// Any, but every other node with room goes before it.
     Last,
+}
+
+/// What follows the node's name in a sentence.
+impl fmt::Display for Takes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nothing => "takes no new sessions",
+            Self::Unrecorded => "takes no new sessions that are recorded",
+            Self::Last => "is given sessions last",
+        })
+    }
 }
 
 /// The heartbeat with that number was taken in, its `ended` included.

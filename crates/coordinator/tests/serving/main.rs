@@ -9,7 +9,7 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use rollhouse_coordinator::{CoordinatorError, DataError, Stopped};
+use rollhouse_coordinator::{CoordinatorError, DataError, Level, Stopped};
 use rollhouse_core::RunId;
 use rollhouse_wire::{
     Attach, CallError, CloseCode, ClosePool, CloseSession, ClusterStatus, ConnectionLost, Done, Drain,
@@ -313,7 +313,7 @@ mod play;
 #[test]
 fn a_panic_in_what_decides_ends_the_coordinator_as_failed_and_the_next_one_takes_a_greater_term() {
     let stage = Stage::new("actor-panics");
-    let panics = |line: &str| assert!(!line.contains("has joined"), "in the actor of the cluster");
+    let panics = |_: Level, line: &str| assert!(!line.contains("has joined"), "in the actor of the cluster");
     let coordinator = stage.start_telling(Arc::new(panics)).unwrap();
     on_a_runtime(async {
         let node = stage.node(coordinator.address(), "node-a").await;
@@ -336,7 +336,7 @@ fn while_what_decides_is_stuck_figures_say_so_and_afterwards_what_was_asked_is_a
     let stage = Stage::new("actor-stuck");
     let (let_go, go) = sync_channel::<()>(0);
     let go = Mutex::new(go);
-    let stuck = move |line: &str| {
+    let stuck = move |_: Level, line: &str| {
         if line.contains("has joined") {
             go.lock().unwrap().recv().unwrap();
         }
@@ -361,7 +361,8 @@ fn while_what_decides_is_stuck_figures_say_so_and_afterwards_what_was_asked_is_a
 #[test]
 fn a_panic_while_a_request_is_answered_costs_that_request_alone() {
     let stage = Stage::new("request-panics");
-    let panics = |line: &str| assert!(!line.contains("refused a request"), "while a request is answered");
+    let panics =
+        |_: Level, line: &str| assert!(!line.contains("refused a request"), "while a request is answered");
     let coordinator = stage.start_telling(Arc::new(panics)).unwrap();
     on_a_runtime(async {
         let node = stage.node(coordinator.address(), "node-a").await;
@@ -377,6 +378,24 @@ fn a_panic_while_a_request_is_answered_costs_that_request_alone() {
         assert_eq!(node.sessions().len(), 1);
     });
     assert_eq!(coordinator.stop(PATIENCE), Stopped::InOrder);
+}
+
+/// Symptom: the log said what was refused, and not to whom. Fix: a line has the asker's role, name and address.
+#[test]
+fn a_line_of_the_log_about_a_refusal_says_whose_request_it_was() {
+    let stage = Stage::new("whose");
+    let (told, lines) = sync_channel(64);
+    let tell = move |level: Level, line: &str| drop(told.try_send((level, line.to_owned())));
+    let coordinator = stage.start_telling(Arc::new(tell)).unwrap();
+    on_a_runtime(async {
+        let trainer = stage.holder(coordinator.address(), Role::Trainer).await;
+        let large = Request::OpenPool(pool(1 << 20));
+        let asked = trainer.connection.call::<PoolOpened>(&large, PATIENCE).await;
+        assert!(matches!(asked, Err(CallError::Refused(_))), "{asked:?}");
+    });
+    let (level, line) = lines.iter().find(|(_, line)| line.contains("refused a request")).unwrap();
+    assert_eq!(level, Level::Warning);
+    assert!(line.contains("request of trainer `") && line.contains("` at 127.0.0.1:"), "{line}");
 }
 
 #[test]

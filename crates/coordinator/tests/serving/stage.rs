@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-use rollhouse_coordinator::{Coordinator, CoordinatorConfig, CoordinatorError, StoreConfig};
+use rollhouse_coordinator::{Coordinator, CoordinatorConfig, CoordinatorError, Level, StoreConfig};
 use rollhouse_core::{EnvSpec, RunId};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 /// Called with each line of a coordinator's log.
-pub type Log = dyn Fn(&str) + Send + Sync;
+pub type Log = dyn Fn(Level, &str) + Send + Sync;
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -72,7 +72,7 @@ impl Stage {
     }
 
     pub fn start(&self) -> Result<Coordinator, CoordinatorError> {
-        self.start_telling(Arc::new(|_| ()))
+        self.start_telling(Arc::new(|_, _| ()))
     }
 
     /// One that tells its operator what happens by `log`.

@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use super::connection::{AnswerRef, Connection};
 use super::lost::{CloseCode, ConnectionLost, StreamLost};
+use super::peer::Peer;
 use super::stream::{ByteReceiver, ByteSender, MessageError};
 use super::{EnvelopeReader, EnvelopeWriter, FrameReader, FrameWriter};
 use crate::control::{self, ControlError};
@@ -197,6 +198,11 @@ pub struct Responder {
 }
 
 impl Responder {
+    /// Who asked.
+    pub fn peer(&self) -> &Peer {
+        self.connection.peer()
+    }
+
     /// Answers, and ends the stream. Not cancellation-safe.
     ///
     /// # Errors
