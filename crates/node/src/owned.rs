@@ -642,6 +642,15 @@ pub(crate) mod tests {
         }
     }
 
+    /// A disk, and a recorder that has stepping wait while that takes nothing.
+    pub(crate) fn waiting_for_the_disk() -> (FaultyDisk, DrivenRecorder) {
+        let disk = FaultyDisk::new();
+        let config = RecorderConfig { on_outage: OnOutage::Wait, ..RecorderConfig::default() };
+        let dir = std::path::Path::new("/spool");
+        let driven = DrivenRecorder::open(Arc::new(disk.clone()), dir, config, 1, Duration::ZERO).unwrap();
+        (disk, driven)
+    }
+
     /// Two lanes of CartPole that are recorded there.
     pub(crate) fn recorded(driven: &DrivenRecorder) -> OwnedSession {
         let mut open = asked("CartPole-v1", 2, AutoresetMode::NextStep);
@@ -673,11 +682,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_session_whose_disk_is_full_is_refused_by_name_moves_nothing_and_goes_on_when_there_is_room() {
-        let disk = FaultyDisk::new();
-        let config = RecorderConfig { on_outage: OnOutage::Wait, ..RecorderConfig::default() };
-        let dir = std::path::Path::new("/spool");
-        let mut driven =
-            DrivenRecorder::open(Arc::new(disk.clone()), dir, config, 1, Duration::ZERO).unwrap();
+        let (disk, mut driven) = waiting_for_the_disk();
         let mut session = recorded(&driven);
         reset(&mut session, 1);
         step(&mut session, 2, &[0, 1]);
@@ -698,15 +703,12 @@ pub(crate) mod tests {
         assert_eq!(answer.header.kind, FrameKind::Batch);
         assert_eq!(session.stats().unwrap().steps, 4);
     }
+
     /// Symptom: a reset by a command waited for a full disk, and with it whatever came after. Cause: requests alone asked
     /// the recorder whether it takes anything. Fix: the command asks too.
     #[test]
     fn a_reset_by_a_command_is_refused_while_the_disk_is_full() {
-        let disk = FaultyDisk::new();
-        let config = RecorderConfig { on_outage: OnOutage::Wait, ..RecorderConfig::default() };
-        let dir = std::path::Path::new("/spool");
-        let mut driven =
-            DrivenRecorder::open(Arc::new(disk.clone()), dir, config, 1, Duration::ZERO).unwrap();
+        let (disk, mut driven) = waiting_for_the_disk();
         let mut session = recorded(&driven);
         reset(&mut session, 1);
         step(&mut session, 2, &[0, 1]);

@@ -286,16 +286,14 @@ const MOST_NOTED: usize = MAX_NOTE_BYTES - 256;
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use rollhouse_arena::{Answer, AttachedArena, Expected, ReadyLanes};
     use rollhouse_engine::{Nothing, Statistics};
-    use rollhouse_replay::testing::{DrivenRecorder, Faults, FaultyDisk};
-    use rollhouse_replay::{OnOutage, RecorderConfig};
+    use rollhouse_replay::testing::Faults;
     use rollhouse_wire::AutoresetMode;
 
     use super::*;
-    use crate::owned::tests::{cartpole, recorded};
+    use crate::owned::tests::{cartpole, recorded, waiting_for_the_disk};
 
     /// An owner that has mapped the session's memory.
     fn attached(session: &mut OwnedSession) -> (ServingEnd, AttachedArena) {
@@ -328,11 +326,7 @@ mod tests {
     /// it takes anything. Fix: they are refused as busy, as steps are.
     #[test]
     fn lanes_sent_through_memory_are_refused_while_the_disk_is_full_and_step_when_there_is_room() {
-        let disk = FaultyDisk::new();
-        let config = RecorderConfig { on_outage: OnOutage::Wait, ..RecorderConfig::default() };
-        let dir = std::path::Path::new("/spool");
-        let mut driven =
-            DrivenRecorder::open(Arc::new(disk.clone()), dir, config, 1, Duration::ZERO).unwrap();
+        let (disk, mut driven) = waiting_for_the_disk();
         let mut session = recorded(&driven);
         let (mut end, mut trainer) = attached(&mut session);
         reset(&mut session, &mut end, &mut trainer);
