@@ -102,7 +102,7 @@ impl Extent {
         widen(&mut self.lanes, ends.lanes);
         widen(&mut self.numbers, ends.numbers);
         widen(&mut self.started_ms, ends.started_ms);
-        self.steps += ends.steps;
+        self.steps = self.steps.saturating_add(ends.steps);
         self.odd |= ends.odd;
     }
 
@@ -140,7 +140,8 @@ impl ChunkEnds {
         widen(&mut self.lanes, (end.lane, end.lane));
         widen(&mut self.numbers, (end.number, end.number));
         widen(&mut self.started_ms, (end.started_ms, end.started_ms));
-        self.steps += end.length;
+        // Lengths of a recording come to this only if they were made up.
+        self.steps = self.steps.saturating_add(end.length);
         self.odd |= end.total_reward.is_nan();
         self.each.push(end);
     }

@@ -95,6 +95,9 @@ pub(crate) fn read_table(
     let column = &mut column[..count];
     cursor.packed(column, "lane table: numbers")?;
     for (lane, &value) in Lanes(present).zip(&*column) {
+        if value > MAX_AGE {
+            return Err(Malformed("lane table: number"));
+        }
         state.table[lane].number = value;
     }
     cursor.packed(column, "lane table: ages")?;
@@ -129,5 +132,25 @@ pub(crate) fn read_table(
     Ok((present, state))
 }
 
-/// Largest age a table may hold: so that adding rows to it never overflows.
+/// Largest age and number a table may hold: so that adding rows to it never overflows.
 pub(crate) const MAX_AGE: u64 = 1 << 62;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_and_numbers_to_which_nothing_could_be_added_are_refused() {
+        let table_of = |number, age| {
+            let mut state = BlockState::new(2);
+            state.table[1] = LaneState { number, age, ..LaneState::default() };
+            let mut table = Vec::new();
+            put_table(&mut table, &state, 0b11, 0, false);
+            read_table(&table, 2, 0, false).map(|(_, state)| state.table[1])
+        };
+        let most = table_of(MAX_AGE, MAX_AGE).unwrap();
+        assert_eq!((most.number, most.age), (MAX_AGE, MAX_AGE));
+        assert_eq!(table_of(MAX_AGE + 1, 0).unwrap_err().0, "lane table: number");
+        assert_eq!(table_of(0, u64::MAX).unwrap_err().0, "lane table: age");
+    }
+}

@@ -107,12 +107,16 @@ impl Header {
         out
     }
 
-    /// The header in these bytes; `None` if mark, version, kind or checksum are wrong.
+    /// The header in these bytes; `None` if mark, version, kind or checksum are wrong, or a number is one that no recording
+    /// comes to, with which others could not be added to it.
     pub(crate) fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         if bytes[..MARK.len()] != MARK || bytes[AT_VERSION] != VERSION {
             return None;
         }
         if crc32c::crc32c(&bytes[..AT_HEADER_CRC]) != u32_at(bytes, AT_HEADER_CRC) {
+            return None;
+        }
+        if u64_at(bytes, AT_POSITION) > MAX_POSITION || u64_at(bytes, AT_MS) > MAX_MS {
             return None;
         }
         Some(Self {
@@ -138,6 +142,11 @@ fn u32_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u32 {
 fn u64_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
 }
+
+/// Of rows and offsets: a lane that makes 10^9 steps a second comes to it after 146 years.
+const MAX_POSITION: u64 = 1 << 62;
+/// Milliseconds since 1970 of the year 140,000.
+const MAX_MS: u64 = 1 << 52;
 
 const AT_MARK: usize = 0;
 const AT_VERSION: usize = 8;

@@ -310,7 +310,7 @@ impl Replays {
         }
         for info in self.broken_off()? {
             stats.add_episodes(info.env(), info.outcome, 1);
-            stats.steps += info.length;
+            stats.steps = stats.steps.saturating_add(info.length);
         }
         stats.incomplete = self.incomplete()?;
         Ok(stats)
@@ -322,7 +322,7 @@ impl Replays {
             for extent in &segment.index.extents {
                 self.read_extent(segment, extent, &mut |info| {
                     stats.add_episodes(info.env(), info.outcome, 1);
-                    stats.steps += info.length;
+                    stats.steps = stats.steps.saturating_add(info.length);
                 })?;
             }
             return Ok(());
@@ -336,12 +336,12 @@ impl Replays {
                     for end in decoder.end_facts(header.first_lane) {
                         let Some(outcome) = Outcome::from_code(end.outcome) else { continue };
                         stats.add_episodes(&run.spec.id, outcome, 1);
-                        stats.steps += end.length;
+                        stats.steps = stats.steps.saturating_add(end.length);
                     }
                 })?;
                 continue;
             }
-            stats.steps += extent.steps;
+            stats.steps = stats.steps.saturating_add(extent.steps);
             for (outcome, &count) in Outcome::ALL.iter().zip(&extent.outcomes).filter(|(_, c)| **c > 0) {
                 stats.add_episodes(env, *outcome, count);
             }
@@ -612,7 +612,7 @@ impl FolderStats {
 
     /// Takes out an episode that was counted and does not count.
     pub(crate) fn remove_episode(&mut self, env: &str, outcome: Outcome, length: u64) {
-        self.steps -= length;
+        self.steps = self.steps.saturating_sub(length);
         let key = (env.to_owned(), outcome.word());
         if let Some(count) = self.episodes.get_mut(&key) {
             *count -= 1;
@@ -629,7 +629,7 @@ impl FolderStats {
         for (key, count) in episodes {
             *self.episodes.entry(key).or_default() += count;
         }
-        self.steps += steps;
+        self.steps = self.steps.saturating_add(steps);
         self.runs += runs;
         self.segments += segments;
         self.bytes += bytes;

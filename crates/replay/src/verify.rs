@@ -199,7 +199,7 @@ impl<'a> Verifier<'a> {
             self.groups.len() - 1
         });
         let group = &mut self.groups[at];
-        group.steps += episode.info.length;
+        group.steps = group.steps.saturating_add(episode.info.length);
         group.queue.push_back(episode);
         if group.steps >= QUEUE_STEPS || group.queue.len() >= QUEUE_EPISODES {
             group.run_queue(visit);
