@@ -167,8 +167,8 @@ impl Cluster {
     }
 
     fn free(&self, member: &Member) -> u32 {
-        let taken = self.placements.lanes_on(&member.name).saturating_add(member.stray_lanes);
-        member.capacity.saturating_sub(taken)
+        let taken = self.placements.lanes_on(&member.name) + u64::from(member.stray_lanes);
+        member.capacity.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX))
     }
 
     /// Why lanes could not be placed: whether they can be later, and else what is wrong with the request.

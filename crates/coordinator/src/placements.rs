@@ -37,7 +37,7 @@ pub(crate) struct Placements {
 
 #[derive(Debug, Default)]
 struct OnNode {
-    lanes: u32,
+    lanes: u64,
     keys: BTreeSet<Key>,
     unwanted: BTreeSet<Key>,
 }
@@ -55,7 +55,7 @@ impl Placements {
 
     fn insert(&mut self, key: Key, node: &Arc<str>, lanes: u32, opening: bool) {
         let on = self.by_node.entry(Arc::clone(node)).or_default();
-        on.lanes += lanes;
+        on.lanes += u64::from(lanes);
         on.keys.insert(key);
         let placement = Placement { node: Arc::clone(node), lanes, wanted: true, opening, closing: false };
         self.all.insert(key, placement);
@@ -98,7 +98,7 @@ impl Placements {
         let placement = self.all.remove(key)?;
         self.removed += 1;
         if let Some(on) = self.by_node.get_mut(&placement.node) {
-            on.lanes -= placement.lanes;
+            on.lanes -= u64::from(placement.lanes);
             on.keys.remove(key);
             on.unwanted.remove(key);
             if on.keys.is_empty() {
@@ -127,7 +127,7 @@ impl Placements {
     }
 
     /// Lanes a node may be holding.
-    pub(crate) fn lanes_on(&self, node: &str) -> u32 {
+    pub(crate) fn lanes_on(&self, node: &str) -> u64 {
         self.by_node.get(node).map_or(0, |on| on.lanes)
     }
 

@@ -325,10 +325,7 @@ impl Pool {
             }
         }
         for counts in self.sessions.values().map(|session| &session.done).chain(self.before.values()) {
-            done.steps += counts.steps;
-            done.episodes += counts.episodes;
-            done.return_sum += counts.return_sum;
-            done.interrupted += counts.interrupted;
+            done.add(counts);
         }
         PoolStatus {
             open,

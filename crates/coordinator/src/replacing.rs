@@ -231,11 +231,7 @@ impl Cluster {
     /// What a placement had done stays part of what its pool has.
     pub(crate) fn carry_counts(&mut self, session: SessionId, done: SessionCounts) {
         if let Some(pool) = self.pools.get_mut(&session.pool) {
-            let before = pool.before.entry(session.index).or_default();
-            before.steps += done.steps;
-            before.episodes += done.episodes;
-            before.return_sum += done.return_sum;
-            before.interrupted += done.interrupted;
+            pool.before.entry(session.index).or_default().add(&done);
         }
     }
 

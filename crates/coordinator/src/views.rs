@@ -37,8 +37,9 @@ impl Cluster {
             if state == NodeState::Alive {
                 status.capacity = status.capacity.saturating_add(member.capacity);
             }
-            status.steps += member.load.steps;
-            status.episodes += member.load.episodes;
+            // A node may say anything.
+            status.steps = status.steps.saturating_add(member.load.steps);
+            status.episodes = status.episodes.saturating_add(member.load.episodes);
         }
         let Running { sessions, lanes, transports } = self.pools.running().clone();
         ClusterStatus { sessions, lanes, transports, ..status }

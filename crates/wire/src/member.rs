@@ -175,6 +175,16 @@ pub struct SessionCounts {
     pub interrupted: u64,
 }
 
+impl SessionCounts {
+    /// Adds what another has done. A node may say anything: sums stay at what they can hold.
+    pub fn add(&mut self, other: &Self) {
+        self.steps = self.steps.saturating_add(other.steps);
+        self.episodes = self.episodes.saturating_add(other.episodes);
+        self.return_sum += other.return_sum;
+        self.interrupted = self.interrupted.saturating_add(other.interrupted);
+    }
+}
+
 /// How a session ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionEnd {
