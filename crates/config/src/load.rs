@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::error::ConfigError;
 use crate::file::{entries, read};
@@ -79,6 +79,8 @@ pub struct Effective {
 
 /// Puts a configuration together. Blocks while the file is read.
 ///
+/// A path in the file that is not absolute is meant in the file's folder, one in a variable or flag in the working folder.
+///
 /// Variables that belong to another role are passed over: a machine may set those of a coordinator and of a node.
 /// So are variables without two underscores after the prefix, which belong to commands.
 ///
@@ -152,6 +154,9 @@ impl Layers<'_> {
         };
         match setting.set(given) {
             Ok(()) => {
+                if let Origin::File { path, .. } = &origin {
+                    setting.given_in(path.parent().unwrap_or(Path::new("")));
+                }
                 self.origins.insert(known, origin);
                 Ok(())
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A value as it was given, before anybody knows what it should be.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,6 +51,9 @@ pub trait Setting {
 
     /// Its present value.
     fn show(&self) -> Shown;
+
+    /// It was given in a file of that folder, in which a path is meant that is not absolute. Nothing else changes.
+    fn given_in(&mut self, _folder: &Path) {}
 }
 
 /// A whole number within bounds, which its type states.
@@ -129,6 +132,11 @@ impl Setting for PathBuf {
     fn show(&self) -> Shown {
         Shown::Text(self.display().to_string())
     }
+
+    fn given_in(&mut self, folder: &Path) {
+        // `./data` there is `folder/data`.
+        *self = folder.join(self.strip_prefix(".").unwrap_or(self));
+    }
 }
 
 impl Setting for SocketAddr {
@@ -167,6 +175,12 @@ impl<T: Setting + FromEmpty> Setting for Option<T> {
 
     fn show(&self) -> Shown {
         self.as_ref().map_or_else(|| Shown::Text(String::new()), Setting::show)
+    }
+
+    fn given_in(&mut self, folder: &Path) {
+        if let Some(value) = self {
+            value.given_in(folder);
+        }
     }
 }
 

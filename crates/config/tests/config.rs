@@ -44,15 +44,38 @@ fn variables(given: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
 
 #[test]
 fn each_example_shows_every_key_at_its_default() {
-    fn check<C: Config + PartialEq + std::fmt::Debug>(role: Role) {
+    fn check<C: Config + PartialEq + std::fmt::Debug>(role: Role, data: impl Fn(&mut C) -> &mut PathBuf) {
         let loaded = load::<C>(&Sources { file: Some(example(role)), ..Sources::default() }).unwrap();
-        assert_eq!(loaded.config, C::default(), "{}", role.word());
+        let mut expected = C::default();
+        let folder = data(&mut expected);
+        *folder = example(role).with_file_name(folder.file_name().unwrap());
+        assert_eq!(loaded.config, expected, "{}", role.word());
         let missing: Vec<_> = loaded.effective.iter().filter(|e| e.origin == Origin::Default).collect();
         assert!(missing.is_empty(), "{} does not show {missing:?}", role.word());
     }
-    check::<CoordinatorConfig>(Role::Coordinator);
-    check::<NodeConfig>(Role::Node);
-    check::<LocalConfig>(Role::Local);
+    check::<CoordinatorConfig>(Role::Coordinator, |config| &mut config.data);
+    check::<NodeConfig>(Role::Node, |config| &mut config.data);
+    check::<LocalConfig>(Role::Local, |config| &mut config.data);
+}
+
+/// Symptom: a service that was started in another folder than the one of its file looked for certificates and data there.
+#[test]
+fn paths_in_a_file_are_meant_in_its_folder_and_those_of_variables_and_flags_where_the_command_runs() {
+    let text = "[node]\ndata = \"spool\"\n[tls]\nca = \"../ca.pem\"\ncert = \"/etc/cert.pem\"\n";
+    let file = TextFile::new("paths", text);
+    let folder = std::env::temp_dir();
+    let NodeConfig { data, tls, .. } = load(&file.sources()).unwrap().config;
+    assert_eq!(data, folder.join("spool"));
+    let paths = [folder.join("../ca.pem"), "/etc/cert.pem".into()];
+    assert_eq!([tls.ca, tls.cert], paths.map(Some));
+    assert_eq!(tls.key, None, "empty is none");
+    let over = Sources {
+        variables: variables(&[("ROLLHOUSE_TLS__KEY", "key.pem")]),
+        flags: vec![("--data".to_owned(), "node.data".to_owned(), "here".to_owned())],
+        ..file.sources()
+    };
+    let NodeConfig { data, tls, .. } = load(&over).unwrap().config;
+    assert_eq!((data, tls.key), ("here".into(), Some("key.pem".into())));
 }
 
 #[test]
