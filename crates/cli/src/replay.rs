@@ -49,6 +49,15 @@ fn read_failure(error: ReadError) -> Failure {
         ReadError::Incomplete { .. } | ReadError::Malformed { .. } => Status::Found,
         ReadError::TooManyFolders { .. } | ReadError::Disk(_) => Status::Failed,
     };
+    if let ReadError::NoFolder(path) = &error
+        && path.to_string_lossy().starts_with("rollhouse:")
+    {
+        // It is not shown, as there may be a token in it.
+        return Failure::new(
+            status,
+            "--data names a folder; a cluster's connection string goes to --connect",
+        );
+    }
     let failure = Failure::of(status, &error);
     match &error {
         ReadError::NoFolder(_) => failure.hint(

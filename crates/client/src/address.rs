@@ -49,7 +49,7 @@ impl FromStr for Address {
         let (host, port) = place_of(place.strip_suffix('/').unwrap_or(place))?;
         let mut address = Self { host, port, token: None, ca: None, transport: None, attach: None };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (key, value) = pair.split_once('=').ok_or(AddressError::NoValue)?;
             let value =
                 percent_decoded(value).ok_or_else(|| AddressError::Encoding { key: key.to_owned() })?;
             let twice = match key {
@@ -125,7 +125,7 @@ fn place_of(place: &str) -> Result<(String, u16), AddressError> {
             None => (place, None),
         },
     };
-    let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | '@' | '#');
+    let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | '@' | '#' | '&' | '=');
     if host.is_empty() || host.contains(odd) {
         return Err(AddressError::Host);
     }
@@ -133,7 +133,7 @@ fn place_of(place: &str) -> Result<(String, u16), AddressError> {
         None => DEFAULT_PORT,
         Some(text) => match text.parse() {
             Ok(port) if port != 0 => port,
-            _ => return Err(AddressError::Port(text.chars().take(16).collect())),
+            _ => return Err(AddressError::Port),
         },
     };
     Ok((host.to_owned(), port))
@@ -169,12 +169,14 @@ pub enum AddressError {
     Scheme,
     /// No host, or characters no host has.
     Host,
-    /// Not a port from 1 to 65535.
-    Port(String),
+    /// Not a port from 1 to 65535. It is not shown: who forgets the `?` has the token there.
+    Port,
     /// A word that is no transport.
     Transport(UnknownTransport),
     /// A key other than `token`, `ca`, `transport` and `attach`.
     Key(String),
+    /// A key without `=` and a value. It is not shown: it may be the token.
+    NoValue,
     /// The same key twice.
     Twice(String),
     /// A value whose percent-encoding is broken.
@@ -196,7 +198,10 @@ impl fmt::Display for AddressError {
             }
             Self::Scheme => write!(f, "a connection string begins with {SCHEME}"),
             Self::Host => write!(f, "a connection string has a host, as in {SCHEME}HOST:{DEFAULT_PORT}"),
-            Self::Port(port) => write!(f, "port `{port}` is not from 1 to 65535"),
+            Self::Port => f.write_str("the port in a connection string is not a number from 1 to 65535"),
+            Self::NoValue => f.write_str(
+                "what follows the `?` of a connection string is KEY=VALUE, more of them after `&`",
+            ),
             Self::Key(key) => {
                 write!(
                     f,
@@ -266,8 +271,9 @@ mod tests {
         assert_eq!(of("rollhouse://"), AddressError::Host);
         assert_eq!(of("rollhouse://a b"), AddressError::Host);
         assert_eq!(of("rollhouse://[::1"), AddressError::Host);
-        assert_eq!(of("rollhouse://host:0"), AddressError::Port("0".into()));
-        assert_eq!(of("rollhouse://host:65536"), AddressError::Port("65536".into()));
+        assert_eq!(of("rollhouse://host:0"), AddressError::Port);
+        assert_eq!(of("rollhouse://host:65536"), AddressError::Port);
+        assert_eq!(of("rollhouse://host?user"), AddressError::NoValue);
         assert_eq!(of("rollhouse://host?user=x"), AddressError::Key("user".into()));
         assert_eq!(of("rollhouse://host?token=a&token=b"), AddressError::Twice("token".into()));
         assert_eq!(of("rollhouse://host?token=%+1"), AddressError::Encoding { key: "token".into() });
@@ -280,6 +286,24 @@ mod tests {
     fn neither_form_of_printing_shows_the_token() {
         let address: Address = "rollhouse://host?token=rh_1_secret".parse().unwrap();
         assert!(!format!("{address} {address:?}").contains("secret"));
+    }
+
+    #[test]
+    fn no_mistake_shows_the_token() {
+        for mistaken in [
+            "rollhouse://host:1&token=rh_1_secret",
+            "rollhouse://host:1/token=rh_1_secret",
+            "rollhouse://host&token=rh_1_secret",
+            "rollhouse://host:1?rh_1_secret",
+            "rollhouse://host:1?tokenrh_1_secret",
+            "rollhouse://host:1?token=rh_1_secret&user=x",
+            "rollhouse://host:1?token=rh_1_secret%",
+            "http://host:1?token=rh_1_secret",
+            "rh_1_secret",
+        ] {
+            let error = mistaken.parse::<Address>().unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("secret"), "{mistaken}: {error}");
+        }
     }
 
     proptest! {
