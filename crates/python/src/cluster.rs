@@ -10,8 +10,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rollhouse_client::{
-    Address, Cluster, ConnectError, ConnectOptions, OnLoss, PoolRequest, RequestError, Transport, run_named,
-    trust_of,
+    Address, Cluster, ConnectError, ConnectOptions, OnLoss, PoolRequest, RemoteDisk, RequestError, Transport,
+    run_named, trust_of,
 };
 use rollhouse_core::OptionValue;
 use rollhouse_wire::{AutoresetMode, CertificateFiles, RecordRule, Spread};
@@ -22,6 +22,7 @@ use crate::envs::{option_value, spec_dict};
 use crate::failure::{exception, of_connect, of_open, of_request};
 use crate::fork::Home;
 use crate::lanes::Lanes;
+use crate::replays::Recordings;
 
 thread_local! {
     /// What a signal's handler raised while a call of this thread waited for the cluster.
@@ -102,6 +103,12 @@ impl NativeCluster {
     /// The open sessions, as JSON.
     fn sessions(&self, py: Python<'_>) -> PyResult<String> {
         self.ask(py, Cluster::sessions)
+    }
+
+    /// The recordings of the cluster's store, read through the coordinator.
+    fn recordings(&self, py: Python<'_>) -> PyResult<Recordings> {
+        let disk = RemoteDisk::new(self.cluster(py)?);
+        Recordings::on(py, Arc::new(disk), PathBuf::new())
     }
 
     /// Ends a pool. What it came to, as JSON.

@@ -9,15 +9,17 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rollhouse_env::Registry;
 use rollhouse_replay::{
-    Divergence, Library, LibraryEpisode, Query, ReadError, RealDisk, RecomputeError, Value, Verification,
+    Disk, Divergence, Library, LibraryEpisode, Query, ReadError, RealDisk, RecomputeError, Value,
+    Verification,
 };
 
 use crate::episodes::EpisodeInfo;
 use crate::failure::{chain, exception};
 
-/// The recordings of a folder and of the folders in it, as they were when opened.
+/// The recordings of a folder and of the folders in it, or of a cluster's store, as they were when opened.
 #[pyclass(frozen, module = "rollhouse._native")]
 pub(crate) struct Recordings {
+    disk: Arc<dyn Disk>,
     path: PathBuf,
     library: Library,
 }
@@ -27,9 +29,7 @@ impl Recordings {
     /// Opens `path` and the folders directly in it that hold recordings.
     #[new]
     fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        py.detach(|| Library::open(Arc::new(RealDisk), &path))
-            .map(|library| Self { path, library })
-            .map_err(|error| Failure::from(error).into_py(py))
+        Self::on(py, Arc::new(RealDisk), path)
     }
 
     /// Whether a process was writing to any of the folders.
@@ -96,10 +96,17 @@ impl Recordings {
 }
 
 impl Recordings {
+    /// Opens a folder of a disk; the root of a cluster's store is the empty path.
+    pub(crate) fn on(py: Python<'_>, disk: Arc<dyn Disk>, path: PathBuf) -> PyResult<Self> {
+        let opened = py.detach(|| Library::open(Arc::clone(&disk), &path));
+        let library = opened.map_err(|error| Failure::from(error).into_py(py))?;
+        Ok(Self { disk, path, library })
+    }
+
     fn verify_all(&self) -> Result<Verified, Failure> {
         let mut tally = Verified::default();
         // Trusts no catalogue: what is damaged is to be found.
-        let library = Library::open_scanning(Arc::new(RealDisk), &self.path)?;
+        let library = Library::open_scanning(Arc::clone(&self.disk), &self.path)?;
         library.verify_all(registry(), |found| tally.take(found))?;
         let damage = library.damage().map(|(folder, d)| {
             let segment = folder.path(d.segment);

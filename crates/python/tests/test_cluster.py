@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import pickle
 import signal
 import threading
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -183,6 +185,46 @@ def test_a_pool_is_closed_by_its_run(cluster: rollhouse.Cluster) -> None:
     with pytest.raises(ValueError, match="no run's id"):
         cluster.close_pool("k3f9q2tz")
     envs.close()
+
+
+def test_what_nodes_recorded_is_read_from_the_clusters_store(
+    cluster: rollhouse.Cluster, cluster_url: str, tmp_path: Path
+) -> None:
+    there = cluster.make_vec("CartPole-v1", 4, seed=3)
+    here = rollhouse.make_vec("CartPole-v1", 4, seed=3, record=True, data=tmp_path)
+    for envs in (there, here):
+        envs.reset()
+        for _ in range(60):
+            envs.step(np.ones(4, np.int64))
+        envs.close()
+    while not cluster.close_pool(there.run)["shipped"]:
+        pass
+    secret = cluster_url.partition("token=")[2].partition("&")[0]
+    expected = {
+        (info.lane, info.number): rollhouse.replays.open(tmp_path).read(info)
+        for info in rollhouse.replays.open(tmp_path).filter(lambda info: info.finished)
+    }
+    assert len(expected) > 4
+    for place in (cluster, cluster_url):
+        stored = rollhouse.replays.open(place).filter(lambda info: info.finished and info.run == there.run)
+        assert secret not in repr(stored) + stored.path
+        assert {(info.lane, info.number) for info in stored} == expected.keys()
+        assert stored.verify().ok
+        for episode in stored.read_many():
+            other = expected[episode.info.lane, episode.info.number]
+            assert np.array_equal(episode.observations, other.observations)
+    again = pickle.loads(pickle.dumps(rollhouse.replays.open(cluster_url)))
+    assert len(again.filter(lambda info: info.run == there.run)) >= len(expected)
+    with pytest.raises(TypeError, match="connection cannot be pickled"):
+        pickle.dumps(rollhouse.replays.open(cluster))
+
+
+@pytest.mark.parametrize("url", ["{}&token=rh_1_secret", "{}?rh_1_secret", "{}?token=rh_1_secret&who=me"])
+def test_no_error_of_a_mistaken_connection_string_shows_its_token(url: str) -> None:
+    for connect in (rollhouse.connect, rollhouse.replays.open):
+        with pytest.raises(ValueError) as refused:
+            connect(url.format("rollhouse://127.0.0.1:1"))
+        assert "secret" not in str(refused.value)
 
 
 def test_it_is_a_gymnasium_vector_env(cluster: rollhouse.Cluster) -> None:

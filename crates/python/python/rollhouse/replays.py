@@ -8,7 +8,8 @@
     for batch in recorded.filter(min_return=100).batches(256, seed=0):
         ...
 
-A folder may be read while a run writes to it: what is opened is the folder as it was then. Nothing here writes.
+A folder may be read while a run writes to it: what is opened is the folder as it was then. Nothing here writes. What the
+nodes of a cluster record is read from its store in the same way: ``replays.open(cluster)``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 
 from rollhouse._native import EpisodeInfo, Recordings, read_episodes
 from rollhouse.batches import DEFAULT_BUFFER_BYTES, Batches, steps_in
+from rollhouse.cluster import Cluster
 from rollhouse.errors import (
     AmbiguousEpisodeError,
     DamagedRecordingError,
@@ -57,15 +59,19 @@ WINDOW_EPISODES = 4096
 or are those of one episode."""
 
 
-def open(path: str | os.PathLike[str] | None = None) -> Replays:
-    """Opens a folder of recordings, and with it those directly inside it (Python processes write into one each).
+def open(path: str | os.PathLike[str] | Cluster | None = None) -> Replays:
+    """Opens a folder of recordings, and with it those directly inside it (Python processes write into one each), or
+    the store of a cluster.
 
     Args:
-        path: The folder; None for ``$ROLLHOUSE_DATA``, else ``./rollhouse-data``. Blocks for the disk.
+        path: The folder; None for ``$ROLLHOUSE_DATA``, else ``./rollhouse-data``. Or a cluster: what ``connect`` gave, or
+            the ``rollhouse://...`` that it takes. Blocks for the disk or the coordinator.
 
     Raises:
         RecordingsNotFoundError: There is no such folder.
-        ReplayDiskError: It cannot be read. Damage is no error here; see ``Replays.verify``.
+        ReplayDiskError: It cannot be read, or the token may not read the store. Damage is no error here; see
+            ``Replays.verify``.
+        RefusedError, UnreachableError: As ``connect`` raises them.
     """
     if path is None:
         path = os.environ.get("ROLLHOUSE_DATA") or "rollhouse-data"
@@ -181,21 +187,28 @@ _Infos = list[EpisodeInfo]
 
 
 class Replays:
-    """Episodes of a folder, as they were when it was opened; or of them those that pass filters.
+    """Episodes of a folder or a cluster's store, as they were when it was opened; or of them those that pass filters.
 
-    All methods may block for the disk. They release the interpreter lock meanwhile, and may be called from
-    several threads. May be pickled: the other side opens the folder again.
+    All methods may block for the disk or the coordinator. They release the interpreter lock meanwhile, and may be called
+    from several threads. May be pickled, unless a ``Cluster`` was given: the other side opens the folder again, or
+    connects again.
     """
 
-    def __init__(self, path: str | os.PathLike[str], _filters: tuple[_Filter, ...] = ()):
-        self._path = os.fspath(path)
-        self._filters = _filters
-        self._recordings = Recordings(self._path)
+    def __init__(self, path: str | os.PathLike[str] | Cluster, _filters: tuple[_Filter, ...] = ()):
+        if not isinstance(path, Cluster):
+            path = os.fspath(path)
+        self._path, self._filters = path, _filters
+        if isinstance(path, str) and path.startswith("rollhouse:"):
+            path = Cluster(path)
+        if isinstance(path, Cluster):
+            self._shown, self._recordings = path.url, path._native.recordings()
+        else:
+            self._shown, self._recordings = path, Recordings(path)
 
     @property
     def path(self) -> str:
-        """The folder, as it was given."""
-        return self._path
+        """The folder, as it was given; of a cluster its address, without token."""
+        return self._shown
 
     @property
     def is_writing(self) -> bool:
@@ -253,7 +266,7 @@ class Replays:
     ) -> Replays:
         """Those of these episodes that fit, and for which ``where(info)`` holds; nothing is read yet."""
         view = object.__new__(Replays)
-        view._path, view._recordings = self._path, self._recordings
+        view._path, view._shown, view._recordings = self._path, self._shown, self._recordings
         view._filters = (*self._filters, _Filter(env, outcome, min_return, where))
         return view
 
@@ -374,14 +387,16 @@ class Replays:
         return all(one.accepts(info) for one in self._filters)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if isinstance(self._path, Cluster):
+            raise TypeError("a connection cannot be pickled; replays.open(\"rollhouse://...\") gives what can be")
         return Replays, (self._path, self._filters)
 
     def __repr__(self) -> str:
         filtered = f", {len(self._filters)} filters" if self._filters else ""
-        return f"<Replays {self._path!r}{filtered}>"
+        return f"<Replays {self.path!r}{filtered}>"
 
 
-def to_minari(recordings: Replays | str | os.PathLike[str], dataset_id: str, **arguments: Any) -> Any:
+def to_minari(recordings: Replays | str | os.PathLike[str] | Cluster, dataset_id: str, **arguments: Any) -> Any:
     """Writes episodes as a Minari dataset; see ``rollhouse.minari.write_dataset``."""
     from rollhouse.minari import write_dataset
 
