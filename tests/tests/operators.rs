@@ -157,7 +157,8 @@ fn tokens_and_certificates_that_root_makes_belong_to_the_service_and_a_wrong_fol
     succeed(data(), &token);
     let of = json_lines(data(), &format!("token ls --json --data {}", service.display()));
     let id = of[0]["id"].as_str().unwrap().to_owned();
-    succeed(data(), &format!("token revoke {id} --data {}", service.display()));
+    let revoked = json_lines(data(), &format!("token revoke {id} --json --data {}", service.display()));
+    assert_eq!((&revoked[0]["id"], &revoked[0]["state"]), (&id.as_str().into(), &"revoked".into()));
     for path in [
         tls.join("cert.pem"),
         tls.join("key.pem"),
@@ -184,6 +185,23 @@ fn tokens_and_certificates_that_root_makes_belong_to_the_service_and_a_wrong_fol
     }
     assert_eq!(fs::read_dir(&wrong).unwrap().count(), 0);
     succeed(data(), &format!("{create} --new"));
+}
+
+/// Symptom: what the store dropped to keep its budget was counted, and no line of a log said so.
+#[test]
+fn what_the_store_drops_to_keep_its_budget_is_told_in_its_log() {
+    let cluster = Cluster::new(&["one"]);
+    let little = ["--set", "store.budget=1 MB"];
+    let line = [&["coordinator", "--data", "coordinator", "--listen", "127.0.0.1:0"], &little[..]].concat();
+    let mut coordinator = Service::start(cluster.folder(), &line);
+    let address = coordinator.hear("listens on ");
+    let _one = cluster.node("one", &address);
+    let admin = cluster.connection("admin", &address);
+    for _ in 0..2 {
+        let line = format!("rollout --connect {admin} --env CartPole-v1 --lanes 64 --steps 3000000");
+        succeed(data(), &line);
+    }
+    coordinator.hear("Z warn  the store dropped the oldest ");
 }
 
 /// Symptom: a coordinator whose data folder was lost came back with term 1, and nodes with sessions refused it until
@@ -291,6 +309,13 @@ fn a_drain_can_be_waited_for_and_taken_back_and_says_what_it_did_as_json() {
 #[test]
 fn the_fingerprint_of_a_cluster_and_the_end_of_a_certificate_can_be_asked_for_again() {
     let cluster = Cluster::new(&["one"]);
+    let other = cluster.path("other");
+    let made = json_lines(data(), &format!("certs init --json --dir {}", other.display()));
+    assert_eq!(made[0]["of"], "the authority");
+    let line =
+        format!("certs issue --json --dir {0} --role node --name three --output {0}/three", other.display());
+    let issued = json_lines(data(), &line);
+    assert_eq!((&issued[0]["of"], &issued[1]), (&"node `three`".into(), &made[0]));
     let ca = cluster.path("ca");
     let fingerprint = succeed(data(), &format!("certs fingerprint {}", ca.display()));
     assert!(fingerprint.starts_with("sha256:") && fingerprint.trim().len() == 71, "{fingerprint}");

@@ -14,9 +14,9 @@ use rollhouse_policy::Builtin;
 use rollhouse_replay::{RecordMode, Sort};
 
 pub(crate) use cluster::{
-    CertsArgs, CertsInitArgs, CertsIssueArgs, CertsShowArgs, CertsWhat, CloseArgs, ConfigArgs,
-    ConfigCheckArgs, ConfigShowArgs, ConfigWhat, ConnectArgs, CoordinatorArgs, DrainArgs, LookArgs, NodeArgs,
-    ServiceArgs, TokenArgs, TokenCreateArgs, TokenLsArgs, TokenRevokeArgs, TokenWhat, UndrainArgs, UpArgs,
+    CertsArgs, CertsInitArgs, CertsIssueArgs, CertsWhat, CloseArgs, ConfigArgs, ConfigCheckArgs,
+    ConfigShowArgs, ConfigWhat, ConnectArgs, CoordinatorArgs, DrainArgs, LookArgs, NodeArgs, ServiceArgs,
+    TokenArgs, TokenCreateArgs, TokenLsArgs, TokenRevokeArgs, TokenWhat, UndrainArgs, UpArgs,
 };
 
 /// Steps reinforcement-learning environments and records every episode.

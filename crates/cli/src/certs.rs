@@ -12,16 +12,16 @@ use rollhouse_wire::{
 };
 use serde::Serialize;
 
-use crate::args::{CertsInitArgs, CertsIssueArgs, CertsShowArgs, CertsWhat};
+use crate::args::{CertsInitArgs, CertsIssueArgs, CertsWhat};
 use crate::failure::{Failure, Status};
 use crate::human::{When, counted, rfc3339};
 use crate::output::{Output, say};
 
 pub(crate) fn run(what: &CertsWhat, out: &mut Output) -> Result<Status, Failure> {
     match what {
-        CertsWhat::Init(args) => init(args),
-        CertsWhat::Issue(args) => issue(args),
-        CertsWhat::Show(args) => show(args, out),
+        CertsWhat::Init(args) => init(args, out),
+        CertsWhat::Issue(args) => issue(args, out),
+        CertsWhat::Show(args) => show(&args.dir, args.json, out),
         CertsWhat::Fingerprint(args) => {
             let shown = shown(&args.dir.join(CA_CERTIFICATE))?;
             for certificate in shown {
@@ -33,16 +33,16 @@ pub(crate) fn run(what: &CertsWhat, out: &mut Output) -> Result<Status, Failure>
 }
 
 /// Says whose the certificates of a folder are, and how long they hold.
-fn show(args: &CertsShowArgs, out: &mut Output) -> Result<Status, Failure> {
-    let own = args.dir.join("cert.pem");
-    let path = if own.exists() { own } else { args.dir.join(CA_CERTIFICATE) };
+fn show(dir: &Path, json: bool, out: &mut Output) -> Result<Status, Failure> {
+    let own = dir.join("cert.pem");
+    let path = if own.exists() { own } else { dir.join(CA_CERTIFICATE) };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     for ShownCertificate { fingerprint, certified, validity } in shown(&path)? {
         let of = certified
             .map_or_else(|| "the authority".to_owned(), |of| format!("{} `{}`", of.role.word(), of.name));
         let until = u64::try_from(validity.not_after).unwrap_or(0);
         let days = validity.left(now).as_secs() / 86_400;
-        if args.json {
+        if json {
             let expires = rfc3339(until * 1000);
             out.json(&Shown { of: &of, fingerprint: fingerprint.to_string(), expires, days_left: days })?;
         } else {
@@ -66,9 +66,12 @@ fn shown(path: &Path) -> Result<Vec<ShownCertificate>, Failure> {
     show_certificates(path).map_err(|error| Failure::of(Status::Usage, &error))
 }
 
-fn init(args: &CertsInitArgs) -> Result<Status, Failure> {
+fn init(args: &CertsInitArgs, out: &mut Output) -> Result<Status, Failure> {
     private_folder(&args.dir)?;
     let authority = CertificateAuthority::create(&args.dir, days(args.days)).map_err(authority_failure)?;
+    if args.json {
+        return show(&args.dir, true, out);
+    }
     let dir = args.dir.display();
     say(&format!("made the authority {}", authority.fingerprint()));
     say(&format!("  {dir}/ca.pem  for everybody"));
@@ -83,7 +86,7 @@ fn init(args: &CertsInitArgs) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-fn issue(args: &CertsIssueArgs) -> Result<Status, Failure> {
+fn issue(args: &CertsIssueArgs, out: &mut Output) -> Result<Status, Failure> {
     let authority = CertificateAuthority::load(&args.dir).map_err(|error| match error {
         AuthorityError::Read { .. } => {
             authority_failure(error).hint("`rollhouse certs init` makes an authority")
@@ -95,6 +98,9 @@ fn issue(args: &CertsIssueArgs) -> Result<Status, Failure> {
         None => args.dir.join(format!("{}-{}", args.role.word(), args.name)),
     };
     write_identity(&authority, args.role, &args.name, days(args.days), &folder)?;
+    if args.json {
+        return show(&folder, true, out);
+    }
     let (role, name, folder) = (args.role.word(), &args.name, folder.display());
     say(&format!("made a certificate for the {role} `{name}`, which holds {} days", args.days));
     say(&format!("  {folder}/cert.pem and key.pem, and beside them the authority's ca.pem"));

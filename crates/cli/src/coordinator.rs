@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rollhouse_config::{CoordinatorConfig, Store};
 use rollhouse_coordinator::{
@@ -12,12 +12,13 @@ use rollhouse_coordinator::{
 use rollhouse_core::{BackOff, RestartDecision};
 use rollhouse_metrics::{CoordinatorSample, Family, Figures, Health, Page, TransportSample};
 use rollhouse_replay::OpenError;
-use rollhouse_wire::{Identity, Settings};
+use rollhouse_wire::{Identity, Settings, Validity};
 
 use crate::args::CoordinatorArgs;
 use crate::certs::private_folder;
 use crate::credentials::CredentialsWatch;
 use crate::failure::{Failure, Status};
+use crate::human::counted;
 use crate::output::{log, say};
 use crate::service::{self, PROGRAM, STOP_DEADLINE, listen_for_metrics, serve_metrics, until_ended};
 use crate::{settings, signals, token};
@@ -115,6 +116,8 @@ struct State {
     running: Option<Coordinator>,
     back_off: BackOff,
     credentials: CredentialsWatch,
+    /// Segments that the store had dropped when that was last said.
+    dropped: u64,
     /// The least term of the next one.
     least_term: u64,
     /// When it is made anew, if it has failed.
@@ -132,6 +135,7 @@ impl CoordinatorWatch {
             running: Some(coordinator),
             back_off,
             credentials: CredentialsWatch::default(),
+            dropped: 0,
             least_term: 0,
             retry_at: None,
             restarts: 0,
@@ -146,10 +150,18 @@ impl CoordinatorWatch {
         self.learn_term();
         let (failed, least_term) = {
             let mut state = self.state();
-            let State { running, credentials, .. } = &mut *state;
+            let State { running, credentials, dropped, .. } = &mut *state;
             if let Some(coordinator) = running {
                 let lines = credentials.look(coordinator.identity(), Some(coordinator.tokens()));
                 lines.iter().for_each(|(level, line)| log(*level, line));
+                let now = coordinator.figures().map_or(*dropped, |figures| figures.store.dropped_segments);
+                if now > *dropped {
+                    let more = counted(now - *dropped, "segment");
+                    let what = format!("the store dropped the oldest {more} to stay within store.budget");
+                    log(Level::Warning, &what);
+                }
+                // Another coordinator counts from 0.
+                *dropped = now;
             }
             let ended = state.running.take_if(|coordinator| coordinator.wait_failed(Duration::ZERO));
             if ended.is_some() {
@@ -235,10 +247,8 @@ impl CoordinatorWatch {
         Ok(Status::Done)
     }
 
-    fn certificate_expires(&self) -> Option<i64> {
-        let state = self.state();
-        let validity = state.running.as_ref().and_then(|coordinator| coordinator.identity().validity());
-        validity.map(|validity| validity.not_after)
+    fn certificate(&self) -> Option<Validity> {
+        self.state().running.as_ref().and_then(|coordinator| coordinator.identity().validity())
     }
 
     fn figures(&self) -> Option<CoordinatorFigures> {
@@ -281,7 +291,7 @@ impl Figures for CoordinatorWatch {
             arrivals: Some(arrivals),
             effective: Some(effective),
             refusals,
-            certificate_expires: self.certificate_expires(),
+            certificate_expires: self.certificate().map(|validity| validity.not_after),
             ..TransportSample::default()
         };
         for (role, link) in &links {
@@ -303,7 +313,11 @@ impl Health for CoordinatorWatch {
     }
 
     fn ready(&self) -> Result<(), String> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         match self.figures() {
+            Some(_) if self.certificate().is_some_and(|validity| validity.left(now).is_zero()) => {
+                Err("the certificate has expired: nobody believes it any more".to_owned())
+            }
             Some(figures) if figures.alive => Ok(()),
             Some(_) => Err("the thread that decides does not turn".to_owned()),
             None => Err("the coordinator is starting or stopping".to_owned()),
@@ -316,29 +330,25 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use rollhouse_coordinator::Log;
     use rollhouse_wire::{CertificateAuthority, CertificateFiles, Dialer, Expected, Role, Trust};
 
     const DAY: Duration = Duration::from_secs(86_400);
 
-    #[test]
-    fn a_coordinator_that_fails_is_made_anew_on_its_address_with_a_greater_term() {
-        let folder = std::env::temp_dir().join(format!("rollhouse-watch-{}", std::process::id()));
-        private_folder(&folder).unwrap();
-        let authority = CertificateAuthority::create(&folder, DAY).unwrap();
-        let trust = || Trust::File(folder.join(rollhouse_wire::CA_CERTIFICATE));
+    fn trust_in(folder: &Path) -> Trust {
+        Trust::File(folder.join(rollhouse_wire::CA_CERTIFICATE))
+    }
+
+    /// Makes coordinators in a new folder, with a certificate that holds so long.
+    fn starting(folder: &Path, holds: Duration, log: Log) -> Again {
+        private_folder(folder).unwrap();
+        let authority = CertificateAuthority::create(folder, DAY).unwrap();
         let files = CertificateFiles { certificate: folder.join("main.pem"), key: folder.join("main.key") };
-        authority
-            .issue(Role::Coordinator, "main", DAY)
-            .unwrap()
-            .write(&files.certificate, &files.key)
-            .unwrap();
-        let identity = Identity::load(trust(), Some(files)).unwrap();
-        let (data, panics) = (folder.join("data"), Arc::new(AtomicBool::new(true)));
-        let told = Arc::clone(&panics);
-        // Told of whoever is turned away, by the task that accepts.
-        let log = move |_: Level, _: &str| assert!(!told.swap(false, Ordering::Relaxed), "while it accepts");
-        let log: rollhouse_coordinator::Log = Arc::new(log);
-        let again: Again = Box::new(move |listen, least_term| {
+        let issued = authority.issue(Role::Coordinator, "main", holds).unwrap();
+        issued.write(&files.certificate, &files.key).unwrap();
+        let identity = Identity::load(trust_in(folder), Some(files)).unwrap();
+        let data = folder.join("data");
+        Box::new(move |listen, least_term| {
             private_folder(&data)?;
             let config = rollhouse_coordinator::CoordinatorConfig {
                 data: data.clone(),
@@ -352,12 +362,37 @@ mod tests {
                 log: Arc::clone(&log),
             };
             Coordinator::start(config).map_err(|error| Failure::of(Status::Failed, &error))
-        });
+        })
+    }
+
+    #[test]
+    fn a_coordinator_whose_certificate_has_expired_is_not_ready_and_lives() {
+        let folder = std::env::temp_dir().join(format!("rollhouse-expired-{}", std::process::id()));
+        let again = starting(&folder, Duration::ZERO, Arc::new(|_, _| ()));
+        let started = again(SocketAddr::from(([127, 0, 0, 1], 0)), 0).unwrap();
+        let watch = CoordinatorWatch::new(started, again);
+        while watch.figures().is_none() {
+            std::thread::yield_now();
+        }
+        assert!(watch.ready().is_err_and(|why| why.contains("has expired")));
+        assert_eq!(watch.live(), Ok(()));
+        assert!(matches!(watch.stop(), Ok(Status::Done)));
+        let _gone = std::fs::remove_dir_all(folder);
+    }
+
+    #[test]
+    fn a_coordinator_that_fails_is_made_anew_on_its_address_with_a_greater_term() {
+        let folder = std::env::temp_dir().join(format!("rollhouse-watch-{}", std::process::id()));
+        let panics = AtomicBool::new(true);
+        // Told of whoever is turned away, by the task that accepts.
+        let log =
+            move |_: Level, _: &str| assert!(!panics.swap(false, Ordering::Relaxed), "while it accepts");
+        let again = starting(&folder, DAY, Arc::new(log));
         let first = again(SocketAddr::from(([127, 0, 0, 1], 0)), 0).unwrap();
         let (address, term) = (first.address(), first.term());
         let watch = CoordinatorWatch::new(first, again);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let nobody = Identity::load(trust(), None).unwrap();
+        let nobody = Identity::load(trust_in(&folder), None).unwrap();
         let dialler = Dialer::new(nobody, Settings::default(), PROGRAM);
         let dialled = runtime.block_on(dialler.dial_address(address, &Expected::COORDINATOR, None));
         assert!(dialled.is_err(), "nobody without a name is let in");

@@ -17,7 +17,7 @@ use crate::table::{Align, Table};
 pub(crate) fn run(what: &TokenWhat, out: &mut Output) -> Result<Status, Failure> {
     match what {
         TokenWhat::Create(args) => create(args, out),
-        TokenWhat::Revoke(args) => revoke(args),
+        TokenWhat::Revoke(args) => revoke(args, out),
         TokenWhat::Ls(args) => list(args, out),
     }
 }
@@ -55,9 +55,14 @@ fn create(args: &TokenCreateArgs, out: &mut Output) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-fn revoke(args: &TokenRevokeArgs) -> Result<Status, Failure> {
+fn revoke(args: &TokenRevokeArgs, out: &mut Output) -> Result<Status, Failure> {
     existing(&args.folder.data)?;
-    let record = open(&args.folder.data)?.revoke(&args.id, SystemTime::now()).map_err(failure)?;
+    let now = SystemTime::now();
+    let record = open(&args.folder.data)?.revoke(&args.id, now).map_err(failure)?;
+    if args.json {
+        out.json(&Listed::of(&record, now))?;
+        return Ok(Status::Done);
+    }
     say(&format!("the token {} of the {} `{}` is revoked", record.id, record.role.word(), record.name));
     Ok(Status::Done)
 }

@@ -178,6 +178,9 @@ pub(crate) struct CertsInitArgs {
     /// How long it holds
     #[arg(long, value_name = "DAYS", default_value_t = 3650, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub(crate) days: u32,
+    /// Print what `certs show --json` prints of it instead of what to do next
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -215,6 +218,9 @@ pub(crate) struct CertsIssueArgs {
     /// How long it holds
     #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub(crate) days: u32,
+    /// Print what `certs show --json` prints of it instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -264,6 +270,9 @@ pub(crate) struct TokenRevokeArgs {
     pub(crate) id: String,
     #[command(flatten)]
     pub(crate) folder: TokenFolderArgs,
+    /// Print what `token ls --json` prints of it instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
