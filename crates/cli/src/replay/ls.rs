@@ -1,6 +1,7 @@
 //! `rollhouse replay ls`.
 //!
-//! A folder is looked through here; a cluster's coordinator is asked, a page at a time.
+//! A folder is looked through here; a cluster's coordinator is asked, a page at a time, for the first few. Each page costs
+//! it a look at everything, so that whoever wants more reads the store himself, once.
 
 use std::io;
 
@@ -20,8 +21,10 @@ use crate::table::{Align, Table};
 
 pub(super) fn run(args: &LsArgs, out: &mut Output) -> Result<Status, Failure> {
     let asked = match args.data.place() {
-        Place::Cluster => stored(args, &connect(&args.data.cluster)?, out)?,
-        Place::Folder(_) => None,
+        Place::Cluster if args.limit.is_some_and(|limit| limit <= MOST_ASKED) => {
+            stored(args, &connect(&args.data.cluster)?, out)?
+        }
+        Place::Cluster | Place::Folder(_) => None,
     };
     let listed = match asked {
         Some(listed) => listed,
@@ -67,27 +70,18 @@ fn stored(args: &LsArgs, cluster: &Cluster, out: &mut Output) -> Result<Option<u
 
 /// Reads and prints; gives how many.
 fn read(args: &LsArgs, out: &mut Output) -> Result<usize, Failure> {
-    let mut query = Query {
+    let query = Query {
         env: args.env.clone(),
         outcome: args.outcome,
         min_return: args.min_return,
         run: args.run,
         sort: args.sort,
+        limit: args.limit,
         ..Query::default()
     };
-    let library = Source::of(&args.data)?.open()?;
-    let mut left = args.limit.unwrap_or(usize::MAX);
-    let mut listed = 0;
-    while left > 0 {
-        let page = left.min(PAGE);
-        query.limit = Some(page);
-        let episodes = library.list(&query).map_err(read_failure)?;
-        listed += episodes.len();
-        left = if episodes.len() < page { 0 } else { left - page };
-        query.after = episodes.last().map(|last| query.sort.rank_of(&last.info));
-        print(episodes.iter().map(|episode| Listed::of(&episode.info)), args.json, out)?;
-    }
-    Ok(listed)
+    let episodes = Source::of(&args.data)?.open()?.list(&query).map_err(read_failure)?;
+    print(episodes.iter().map(|episode| Listed::of(&episode.info)), args.json, out)?;
+    Ok(episodes.len())
 }
 
 /// One page: a line of JSON an episode, or a table.
@@ -137,5 +131,5 @@ fn sort_of(args: &LsArgs) -> String {
     if args.sort.descending { format!("-{key}") } else { key.to_owned() }
 }
 
-/// Episodes that are in memory at a time.
-const PAGE: usize = 50_000;
+/// Episodes that a coordinator is asked for: ten pages.
+const MOST_ASKED: usize = 10 * MAX_STORE_EPISODES;
