@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rollhouse_config::{CoordinatorConfig, Store};
 use rollhouse_coordinator::{
-    Coordinator, CoordinatorError, CoordinatorFigures, DataError, Level, Stopped, StoreConfig,
+    Coordinator, CoordinatorError, CoordinatorFigures, DataError, Stopped, StoreConfig,
 };
 use rollhouse_core::{BackOff, RestartDecision};
 use rollhouse_metrics::{CoordinatorSample, Family, Figures, Health, Page, TransportSample};
@@ -19,7 +19,7 @@ use crate::certs::private_folder;
 use crate::credentials::CredentialsWatch;
 use crate::failure::{Failure, Status};
 use crate::human::counted;
-use crate::output::{log, say};
+use crate::output::{error, info, log, say, warn};
 use crate::service::{self, PROGRAM, STOP_DEADLINE, listen_for_metrics, serve_metrics, until_ended};
 use crate::{settings, signals, token};
 
@@ -38,11 +38,8 @@ pub(crate) fn run(args: &CoordinatorArgs) -> Result<Status, Failure> {
     // Before a term is used up.
     let listener = listen_for_metrics(config.metrics)?;
     let coordinator = again(config.listen, args.least_term)?;
-    log(
-        Level::Info,
-        &format!("coordinator, term {}, listens on {}", coordinator.term(), coordinator.address()),
-    );
-    log(Level::Info, &coordinator.effective().to_string());
+    info(&format!("coordinator, term {}, listens on {}", coordinator.term(), coordinator.address()));
+    info(&coordinator.effective().to_string());
     if token::open(&config.data)?.list().is_empty() {
         let data = config.data.display();
         say("nobody has a token yet; this makes one:");
@@ -158,7 +155,7 @@ impl CoordinatorWatch {
                 if now > *dropped {
                     let more = counted(now - *dropped, "segment");
                     let what = format!("the store dropped the oldest {more} to stay within store.budget");
-                    log(Level::Warning, &what);
+                    warn(&what);
                 }
                 // Another coordinator counts from 0.
                 *dropped = now;
@@ -180,7 +177,7 @@ impl CoordinatorWatch {
         let mut state = self.state();
         match made {
             Ok(coordinator) => {
-                log(Level::Info, &format!("coordinator, term {}, listens again", coordinator.term()));
+                info(&format!("coordinator, term {}, listens again", coordinator.term()));
                 state.running = Some(coordinator);
                 state.restarts += 1;
                 state.retry_at = None;
@@ -196,14 +193,11 @@ impl CoordinatorWatch {
     fn learn_term(&self) {
         let wanted = self.state().running.as_ref().and_then(Coordinator::wanted_term);
         let Some((term, node)) = wanted else { return };
-        log(
-            Level::Warning,
-            &format!(
-                "node {node} has sessions of term {}, and this coordinator's folder is new: an earlier one was lost. It goes \
+        warn(&format!(
+            "node {node} has sessions of term {}, and this coordinator's folder is new: an earlier one was lost. It goes \
              on with term {term}; its tokens and recordings are those of the new folder",
-                term - 1
-            ),
-        );
+            term - 1
+        ));
         // Not held meanwhile: probes go on asking.
         let taken = self.state().running.take();
         // How it stopped is the same to the next one.
@@ -216,11 +210,11 @@ impl CoordinatorWatch {
     fn note(&self, state: &mut State, what: &str) {
         match state.back_off.failed(self.began.elapsed()) {
             RestartDecision::RetryAfter(wait) => {
-                log(Level::Error, &format!("{what}; it is made anew in {} ms", wait.as_millis()));
+                error(&format!("{what}; it is made anew in {} ms", wait.as_millis()));
                 state.retry_at = Some(self.began.elapsed() + wait);
             }
             RestartDecision::GiveUp => {
-                log(Level::Error, &format!("{what}; it is not made anew any more"));
+                error(&format!("{what}; it is not made anew any more"));
                 state.retry_at = None;
                 state.failed = true;
             }
@@ -239,10 +233,7 @@ impl CoordinatorWatch {
             ));
         }
         if stopped == Some(Stopped::CutOff) {
-            log(
-                Level::Warning,
-                "segments that were still coming in were cut off; their nodes ship them again",
-            );
+            warn("segments that were still coming in were cut off; their nodes ship them again");
         }
         Ok(Status::Done)
     }
@@ -330,7 +321,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use rollhouse_coordinator::Log;
+    use rollhouse_coordinator::{Level, Log};
     use rollhouse_wire::{CertificateAuthority, CertificateFiles, Dialer, Expected, Role, Trust};
 
     const DAY: Duration = Duration::from_secs(86_400);

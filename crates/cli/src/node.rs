@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rollhouse_config::{AttachSettings, NodeConfig, Spool, Worker};
-use rollhouse_coordinator::Level;
 use rollhouse_metrics::{
     Family, Figures, Health, Links, NodeSample, Page, RecorderSample, SpoolSample, TransportSample,
 };
@@ -25,7 +24,7 @@ use crate::credentials::CredentialsWatch;
 use crate::failure::{Failure, Status};
 use crate::human::counted;
 use crate::look::cause_word;
-use crate::output::log;
+use crate::output::{error, info, log, warn};
 use crate::service::{self, PROGRAM, STOP_DEADLINE, listen_for_metrics, serve_metrics, until_ended};
 use crate::{settings, signals};
 
@@ -48,11 +47,8 @@ pub(crate) fn run(args: &NodeArgs) -> Result<Status, Failure> {
     let capacity = started.capacity;
     let listener = listen_for_metrics(config.metrics)?;
     let node = start(started)?;
-    log(
-        Level::Info,
-        &format!("node {} listens on {} and joins {}", node.name(), node.address(), config.coordinator.0),
-    );
-    log(Level::Info, &node.effective().to_string());
+    info(&format!("node {} listens on {} and joins {}", node.name(), node.address(), config.coordinator.0));
+    info(&node.effective().to_string());
     let watch = Arc::new(NodeWatch::new(node, capacity));
     let metrics = serve_metrics(listener, vec![watch.clone()], watch.clone())?;
     until_ended(&asked, || watch.look());
@@ -104,13 +100,10 @@ pub(crate) fn attach_socket(settings: &AttachSettings, data: &Path) -> Result<Op
     })?;
     let bytes = path.as_os_str().len();
     if settings.path.is_none() && bytes > MAX_ATTACH_PATH_BYTES {
-        log(
-            Level::Warning,
-            &format!(
-                "no shared memory for trainers on this machine: the path of the attach socket has {bytes} bytes, at most \
+        warn(&format!(
+            "no shared memory for trainers on this machine: the path of the attach socket has {bytes} bytes, at most \
              {MAX_ATTACH_PATH_BYTES} are possible; attach.path sets another"
-            ),
-        );
+        ));
         return Ok(None);
     }
     // Bounded by the type of the setting.
@@ -186,35 +179,27 @@ impl NodeWatch {
         if let Some(mishap) =
             health.last.as_ref().filter(|_| health.all_restarts() > state.health.all_restarts())
         {
-            log(Level::Error, &format!("{mishap}; it is made anew, which is a bug in rollhouse"));
+            error(&format!("{mishap}; it is made anew, which is a bug in rollhouse"));
         }
         let over = drained || health.failed.is_some();
         state.health = health;
         match (&state.link, &link) {
             (LinkState::Joined { term: old }, LinkState::Joined { term }) if old == term => {}
-            (_, LinkState::Joined { term }) => {
-                log(Level::Info, &format!("joined the coordinator, term {term}"))
-            }
+            (_, LinkState::Joined { term }) => info(&format!("joined the coordinator, term {term}")),
             (LinkState::Away { reason: old }, LinkState::Away { reason }) if old == reason => {}
-            (_, LinkState::Away { reason }) => {
-                log(Level::Warning, &format!("without coordinator: {reason}; dialling on"))
-            }
+            (_, LinkState::Away { reason }) => warn(&format!("without coordinator: {reason}; dialling on")),
             (_, LinkState::Dialling) => {}
         }
         state.link = link;
         if unfit.as_ref().map(|unfit| unfit.takes) != state.unfit.as_ref().map(|unfit| unfit.takes) {
-            let level = if unfit.is_some() { Level::Warning } else { Level::Info };
-            log(
-                level,
-                &match &unfit {
-                    Some(Unfit { takes, why }) => format!("{takes}: {why}"),
-                    None => "takes sessions again as any other node".to_owned(),
-                },
-            );
+            match &unfit {
+                Some(Unfit { takes, why }) => warn(&format!("{takes}: {why}")),
+                None => info("takes sessions again as any other node"),
+            }
         }
         state.unfit = unfit;
         if drained {
-            log(Level::Info, "drained: the last session has ended");
+            info("drained: the last session has ended");
         }
         over
     }
@@ -236,7 +221,7 @@ impl NodeWatch {
         let sessions = node.sessions() as u64;
         if sessions > 0 {
             let verb = if sessions == 1 { "ends" } else { "end" };
-            log(Level::Info, &format!("stopping; {} {verb} early", counted(sessions, "session")));
+            info(&format!("stopping; {} {verb} early", counted(sessions, "session")));
         }
         let report = node.stop(STOP_DEADLINE);
         if report.left > 0 {
@@ -247,10 +232,7 @@ impl NodeWatch {
             ));
         }
         if !report.shipped && failed.as_ref().is_none_or(|mishap| mishap.is_bug()) {
-            log(
-                Level::Warning,
-                "not all recordings are in the store yet; the node ships the rest when it starts again",
-            );
+            warn("not all recordings are in the store yet; the node ships the rest when it starts again");
         }
         if let Some(mishap) = failed {
             let what = if mishap.is_bug() {

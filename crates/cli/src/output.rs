@@ -43,6 +43,21 @@ pub(crate) fn log(level: Level, line: &str) {
     say(&format!("{time} {level} {line}"));
 }
 
+/// A line that asks nothing of whoever reads it; see [`log`].
+pub(crate) fn info(line: &str) {
+    log(Level::Info, line);
+}
+
+/// A line about what may go on by itself; see [`log`].
+pub(crate) fn warn(line: &str) {
+    log(Level::Warning, line);
+}
+
+/// A line about what somebody has to look after; see [`log`].
+pub(crate) fn error(line: &str) {
+    log(Level::Error, line);
+}
+
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.out.write(bytes)

@@ -8,14 +8,13 @@ use std::thread::park_timeout;
 use std::time::Duration;
 
 use rollhouse_config::{Network, Tls};
-use rollhouse_coordinator::Level;
 use rollhouse_metrics::{
     Exporter, ExporterError, Figures, Health, MetricsListener, MetricsServer, ProcessFigures,
 };
 use rollhouse_wire::{CertificateFiles, Identity, IdentityFileError, ResetKey, Settings, Trust};
 
 use crate::failure::{Failure, Status};
-use crate::output::log;
+use crate::output::info;
 
 /// The identity in the files of a service; they are read again when they change.
 pub(crate) fn identity(tls: &Tls, data: &Path, role: &str) -> Result<Arc<Identity>, Failure> {
@@ -68,7 +67,7 @@ pub(crate) fn serve_metrics(
         exporter.add(each).map_err(|error: ExporterError| Failure::of(Status::Failed, &error))?;
     }
     let server = listener.serve(exporter, health).map_err(|error| Failure::of(Status::Failed, &error))?;
-    log(Level::Info, &format!("metrics and health on http://{}", server.address()));
+    info(&format!("metrics and health on http://{}", server.address()));
     Ok(Some(server))
 }
 
