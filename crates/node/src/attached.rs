@@ -23,10 +23,10 @@ use rollhouse_core::panic_message;
 use rollhouse_wire::{AttachSocket, EndCause, MemoryAttached, Refusal, RefusalCode, failpoint};
 use tokio::sync::{Semaphore, oneshot, watch};
 
+use crate::entry::Transport;
 use crate::executor::{JobError, Waits};
 use crate::hosted::{Gone, Home, Lent, Unanswered, waits_for_recorder};
 use crate::hosting::{Hosting, Place};
-use crate::table::Transport;
 use crate::tally::Told;
 use crate::turn::{Turn, TurnOver};
 use crate::{Cancel, HangWatch, NodeFigures, Verdict};

@@ -14,13 +14,14 @@ use rollhouse_wire::{
 };
 use tokio::sync::watch;
 
+use crate::entry::Transport;
 use crate::executor::{Executor, JobError};
 use crate::fitness::Fitness;
 use crate::hosted::{Collecting, Gone, Hosted, Owned};
 use crate::node::Rollouts;
 use crate::owned::OwnedSession;
 use crate::plan::SessionPlan;
-use crate::table::{SessionTable, Transport};
+use crate::table::SessionTable;
 use crate::{BeginError, Cancel, Exit, NodeFigures};
 
 /// What the sessions of a node share.

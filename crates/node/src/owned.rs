@@ -651,6 +651,13 @@ pub(crate) mod tests {
         (disk, driven)
     }
 
+    /// The disk takes nothing any more, and the recorder has noticed.
+    pub(crate) fn fill(disk: &FaultyDisk, session: &mut OwnedSession, driven: &mut DrivenRecorder) {
+        disk.set_faults(Faults { capacity: Some(0), ..Faults::default() });
+        session.engine.flush().unwrap();
+        driven.turn(Duration::from_secs(1));
+    }
+
     /// Two lanes of CartPole that are recorded there.
     pub(crate) fn recorded(driven: &DrivenRecorder) -> OwnedSession {
         let mut open = asked("CartPole-v1", 2, AutoresetMode::NextStep);
@@ -686,9 +693,7 @@ pub(crate) mod tests {
         let mut session = recorded(&driven);
         reset(&mut session, 1);
         step(&mut session, 2, &[0, 1]);
-        disk.set_faults(Faults { capacity: Some(0), ..Faults::default() });
-        session.engine.flush().unwrap();
-        driven.turn(Duration::from_secs(1));
+        fill(&disk, &mut session, &mut driven);
         for number in 3..6 {
             let refused = refusal(&step(&mut session, number, &[0, 1]));
             assert_eq!((refused.code, refused.retry_after_ms), (RefusalCode::Busy, Some(DISK_RETRY_MS)));
@@ -712,9 +717,7 @@ pub(crate) mod tests {
         let mut session = recorded(&driven);
         reset(&mut session, 1);
         step(&mut session, 2, &[0, 1]);
-        disk.set_faults(Faults { capacity: Some(0), ..Faults::default() });
-        session.engine.flush().unwrap();
-        driven.turn(Duration::from_secs(1));
+        fill(&disk, &mut session, &mut driven);
         let ask = |session: &mut OwnedSession, method: &str| {
             let answer =
                 session.command(Envelope::command(7, method, &rollhouse_engine::Nothing {}).unwrap());

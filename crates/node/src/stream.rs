@@ -8,10 +8,10 @@ use rollhouse_wire::{Attach, Attached};
 use rollhouse_wire::{CloseCode, Connection, FrameReader, FrameWriter, Responder, StreamLost};
 use tokio::sync::watch;
 
+use crate::entry::Transport;
 use crate::hosted::{Gone, Unanswered};
 use crate::hosting::{Hosting, Place};
 use crate::owned::{FrameRequest, RequestFault};
-use crate::table::Transport;
 use crate::turn::{Turn, TurnOver};
 
 /// Answers an `Attach` and serves the stream until its owner ends it, another takes over, or the session ends.

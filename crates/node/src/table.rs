@@ -16,6 +16,7 @@ use rollhouse_wire::{
 };
 
 use crate::Cancel;
+use crate::entry::{Entry, Stage, Transport};
 use crate::lease::Lease;
 use crate::node::MAX_ROLLOUTS;
 use crate::over::{MAX_ENDS, Over};
@@ -33,43 +34,6 @@ pub struct SessionTable<H> {
     /// Grows whenever something of an entry may have changed.
     version: u64,
     over: Over,
-}
-
-#[derive(Debug)]
-struct Entry<H> {
-    open: OpenSession,
-    /// Raised by whatever ends it.
-    cancel: Cancel,
-    lease: Lease,
-    /// By what its owner is attached, or was last.
-    transport: Transport,
-    stage: Stage<H>,
-}
-
-#[derive(Debug)]
-enum Stage<H> {
-    Opening,
-    Open(H),
-    Ending(H),
-}
-
-/// By what an owner steps its session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transport {
-    /// A stream.
-    Quic,
-    /// Memory both have mapped.
-    SharedMemory,
-}
-
-impl Transport {
-    /// The word in reports.
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Quic => "quic",
-            Self::SharedMemory => "shm",
-        }
-    }
 }
 
 /// What an attaching owner gets.
@@ -427,31 +391,6 @@ impl<H: Clone> SessionTable<H> {
 
     const fn free(&self) -> u32 {
         self.capacity - self.lanes
-    }
-}
-
-impl<H> Entry<H> {
-    /// Whether an owner steps it.
-    const fn owned(&self) -> bool {
-        self.open.settings.collect.is_none()
-    }
-
-    fn report(&self, done: SessionCounts) -> SessionReport {
-        let open = &self.open;
-        let attached = self.owned().then(|| self.lease.is_held());
-        SessionReport {
-            session: open.session,
-            incarnation: open.incarnation,
-            owner: open.owner.clone(),
-            env: open.settings.env.clone(),
-            first_lane: open.first_lane,
-            lanes: open.lanes,
-            pool_lanes: open.pool_lanes,
-            replaces: open.replaces,
-            attached,
-            transport: (attached == Some(true)).then(|| self.transport.word().to_owned()),
-            done,
-        }
     }
 }
 

@@ -293,7 +293,7 @@ mod tests {
     use rollhouse_wire::AutoresetMode;
 
     use super::*;
-    use crate::owned::tests::{cartpole, recorded, waiting_for_the_disk};
+    use crate::owned::tests::{cartpole, fill, recorded, waiting_for_the_disk};
 
     /// An owner that has mapped the session's memory.
     fn attached(session: &mut OwnedSession) -> (ServingEnd, AttachedArena) {
@@ -343,9 +343,7 @@ mod tests {
             }
         };
         assert_eq!(send(&mut session, &mut end, &mut trainer), Ok(2));
-        disk.set_faults(Faults { capacity: Some(0), ..Faults::default() });
-        session.engine.flush().unwrap();
-        driven.turn(Duration::from_secs(1));
+        fill(&disk, &mut session, &mut driven);
         for _ in 0..3 {
             let (lanes, refused) = send(&mut session, &mut end, &mut trainer).unwrap_err();
             assert_eq!((lanes, refused.code), (vec![0, 1], RefusalCode::Busy));
