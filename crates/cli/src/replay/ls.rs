@@ -20,11 +20,11 @@ use crate::replay::{Listed, read_failure};
 use crate::table::{Align, Table};
 
 pub(super) fn run(args: &LsArgs, out: &mut Output) -> Result<Status, Failure> {
-    let asked = match args.data.place() {
-        Place::Cluster if args.limit.is_some_and(|limit| limit <= MOST_ASKED) => {
-            stored(args, &connect(&args.data.cluster)?, out)?
+    let asked = match (args.data.place(), args.limit) {
+        (Place::Cluster, Some(limit)) if limit <= MOST_ASKED => {
+            stored(args, limit, &connect(&args.data.cluster)?, out)?
         }
-        Place::Cluster | Place::Folder(_) => None,
+        _ => None,
     };
     let listed = match asked {
         Some(listed) => listed,
@@ -37,7 +37,12 @@ pub(super) fn run(args: &LsArgs, out: &mut Output) -> Result<Status, Failure> {
 }
 
 /// Has the coordinator look, and prints what it finds; how many that are. `None` if it cannot: it is an older one.
-fn stored(args: &LsArgs, cluster: &Cluster, out: &mut Output) -> Result<Option<usize>, Failure> {
+fn stored(
+    args: &LsArgs,
+    limit: usize,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Option<usize>, Failure> {
     let mut query = StoreQuery {
         env: args.env.clone(),
         outcome: args.outcome.map(|outcome| outcome.word().to_owned()),
@@ -46,7 +51,7 @@ fn stored(args: &LsArgs, cluster: &Cluster, out: &mut Output) -> Result<Option<u
         sort: sort_of(args),
         ..StoreQuery::default()
     };
-    let mut left = args.limit.unwrap_or(usize::MAX);
+    let mut left = limit;
     let mut listed = 0;
     while left > 0 {
         query.limit = left.min(MAX_STORE_EPISODES) as u32;
