@@ -1,5 +1,5 @@
 //! Questions about the episodes of a store: the answers are those of a reader of all of it, a page at a time.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "../../replay/tests/stage/mod.rs"]
 mod stage;
