@@ -23,7 +23,7 @@ fn thirty_kills_over_all_processes_cost_no_episode_and_no_frame_and_leave_nothin
         assert!(count("faults", kind) > 0, "{kind}: {result}");
     }
     assert!(result["datagrams_lost"].as_u64() > Some(0), "{result}");
-    for kind in ["frames_differing", "durable_lost", "duplicates", "invented", "changed_lanes"] {
+    for kind in ["frames_differing", "durable_lost", "duplicates", "invented", "changed"] {
         assert_eq!(count("audit", kind), 0, "{kind}: {result}");
     }
     for kind in ["lost", "duplicates", "invented", "changed", "otherwise", "sessions"] {

@@ -313,6 +313,11 @@ impl Scratch {
         fs::create_dir_all(&path).map_err(|error| cannot_make(&path, &error))?;
         Ok(Self(path))
     }
+
+    /// Leaves it there: nothing is removed when there is no path.
+    fn keep(mut self) -> PathBuf {
+        std::mem::take(&mut self.0)
+    }
 }
 
 fn cannot_make(path: &Path, error: &io::Error) -> Failure {

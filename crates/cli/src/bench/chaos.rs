@@ -24,7 +24,7 @@ use self::links::Links;
 use self::plan::{Blow, Cut, Fault, Harm, Link, Plan, Target};
 use self::processes::Processes;
 use self::report::{ChaosResult, Compared, Leaked};
-use self::trainer::{Fill, Progress, Seen, Trainer};
+use self::trainer::{Ended, Fill, Progress, Seen, Trainer};
 use self::trainer_process::TRAINER_LANES;
 use self::trainers::{Lives, Trainers, TrainersAudit};
 use super::Scratch;
@@ -57,7 +57,11 @@ pub(super) fn run(args: &BenchChaosArgs, out: &mut Output) -> Result<Status, Fai
     if cfg!(debug_assertions) {
         say("note: a development build, with checks that a release build leaves out");
     }
-    Ok(if result.is_clean() { Status::Done } else { Status::Found })
+    if result.is_clean() {
+        return Ok(Status::Done);
+    }
+    say(&format!("what the cluster's processes wrote is kept in {}", folder.keep().display()));
+    Ok(Status::Found)
 }
 
 fn measure(args: &BenchChaosArgs, folder: &Path) -> Result<ChaosResult, Failure> {
@@ -93,7 +97,7 @@ fn measure(args: &BenchChaosArgs, folder: &Path) -> Result<ChaosResult, Failure>
     let lives = trainers.end().map_err(failed)?;
     close(&cluster, pool, run)?;
     let sessions = sessions_left(&cluster, &lives)?;
-    let (audit, of_trainers) = settled_audit(&seen, run, &lives, &connection)?;
+    let (audit, of_trainers) = settled_audit(&seen, &progress.fills(), run, &lives, &connection)?;
     let of_trainers = TrainersAudit { sessions, ..of_trainers };
     let of_services = released(&storm.held, || processes.held())?;
     let resident = processes.resident().map_err(failed)?;
@@ -108,7 +112,7 @@ fn measure(args: &BenchChaosArgs, folder: &Path) -> Result<ChaosResult, Failure>
         socket_files: socket_files(folder)?,
     };
     let compared = Compared { audit, trainers: of_trainers, leaked };
-    Ok(ChaosResult::of(args, &storm, compared, &seen, &resident, lost))
+    Ok(ChaosResult::of(args, &storm, compared, &seen, &progress.fills(), &resident, lost))
 }
 
 fn connect(connection: &str) -> Result<Cluster, Failure> {
@@ -152,6 +156,7 @@ fn sessions_left(cluster: &Cluster, lives: &Lives) -> Result<u64, Failure> {
 /// Looks until nothing is missing any more, or for as long as shipping may take.
 fn settled_audit(
     seen: &Seen,
+    fills: &[Fill],
     run: RunId,
     lives: &Lives,
     connection: &Path,
@@ -159,10 +164,11 @@ fn settled_audit(
     let until = Instant::now() + SHIPPED_WITHIN;
     loop {
         let entries = audit::list(connection)?;
-        let audit = Audit::of(&seen.lanes, &seen.at_risk, audit::finished_of(&entries, run));
+        let is_at_risk = |ended: &Ended| ended.is_at_risk(&seen.nodes[ended.node], fills);
+        let audit = Audit::of(&seen.lanes, is_at_risk, &audit::finished_of(&entries, run));
         let of_trainers = lives.audit(&entries, TRAINER_LANES as usize)?;
         // A coordinator that was killed has forgotten what nodes still have of the runs.
-        let complete = audit.lost + of_trainers.lost + of_trainers.otherwise == 0;
+        let complete = audit.lost.len() as u64 + of_trainers.lost + of_trainers.otherwise == 0;
         if complete || Instant::now() >= until {
             return Ok((audit, of_trainers));
         }
@@ -207,6 +213,8 @@ struct Storm<'a> {
     /// Faults that hit lanes, until the trainer has them behind it.
     open: Vec<Open>,
     recoveries: Vec<Recovery>,
+    /// All that happened, in its order.
+    happened: Vec<Happened>,
     /// Once a second.
     samples: Vec<Sample>,
     /// What coordinator and nodes held before the first fault.
@@ -227,10 +235,18 @@ struct Open {
     amid_silence: bool,
 }
 
+/// A fault, whomever it hit.
+#[derive(Debug, Clone)]
+struct Happened {
+    fault: Fault,
+    at: Instant,
+}
+
 /// How long a fault that hit lanes held the trainer up.
 #[derive(Debug, Clone, Copy)]
 struct Recovery {
     kind: Kind,
+    since: Instant,
     /// From its beginning to the end of the first batch that was begun after it.
     took: Duration,
     /// How long of that the fault itself lasted.
@@ -288,6 +304,7 @@ impl<'a> Storm<'a> {
             faults: Faults::default(),
             open: Vec::new(),
             recoveries: Vec::new(),
+            happened: Vec::new(),
             samples: Vec::new(),
             held: Vec::new(),
             undisturbed: 0.0,
@@ -321,6 +338,7 @@ impl<'a> Storm<'a> {
                 next = now + fault.rest;
             } else if now >= next {
                 if self.strike(hit, fault, now)? {
+                    self.happened.push(Happened { fault, at: now });
                     (next, alone) = (now + fault.rest, fault.alone);
                 }
                 fault = self.plan.next();
@@ -357,8 +375,8 @@ impl<'a> Storm<'a> {
             let over = known && batches >= *open.batch.get_or_insert(batches + 2);
             if over {
                 let took = now - open.since;
-                let Open { kind, lasts, amid_silence, .. } = *open;
-                self.recoveries.push(Recovery { kind, took, lasted: lasts.min(took), amid_silence });
+                let Open { kind, since, lasts, amid_silence, .. } = *open;
+                self.recoveries.push(Recovery { kind, since, took, lasted: lasts.min(took), amid_silence });
             }
             !over
         });

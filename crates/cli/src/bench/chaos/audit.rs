@@ -1,6 +1,5 @@
 //! What is compared afterwards: episodes of the store with those that were played, and what this process holds.
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,22 +8,22 @@ use rollhouse_core::{EpisodeName, RunId};
 use serde::{Deserialize, Serialize};
 
 use super::failed;
-use super::trainer::{Episodes, digest};
+use super::trainer::{Ended, digest};
 use crate::failure::{Failure, Status};
 
 /// What the store has of a run, beside what its trainer saw.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Audit {
-    /// Finished, and not there, though no disk was full.
-    pub(super) lost: u64,
+    /// Lane and number of what finished, and is not there, though no disk was full.
+    pub(super) lost: Vec<(usize, u64)>,
     /// Finished, and not there, but the disk was full before they were durable.
     pub(super) lost_undurable: u64,
     /// Listed more than once.
     pub(super) duplicates: u64,
     /// There as finished, but never seen.
     pub(super) invented: u64,
-    /// Lanes of whose episodes all are there, but not as they were.
-    pub(super) changed_lanes: u64,
+    /// There, but not as they were seen.
+    pub(super) changed: u64,
 }
 
 /// An episode of the store.
@@ -59,50 +58,27 @@ pub(super) struct Stored {
 }
 
 impl Audit {
-    /// Compares; `stored` in any order. Of what is `at_risk`, by lane and number, anything may be missing.
-    pub(super) fn of(
-        seen: &[Episodes],
-        at_risk: &BTreeMap<(usize, u64), u64>,
-        mut stored: Vec<Stored>,
-    ) -> Self {
-        stored.sort_by_key(|episode| (episode.lane, episode.number));
+    /// Compares; `stored` in any order. What `is_at_risk` may be missing.
+    pub(super) fn of(seen: &[Vec<Ended>], is_at_risk: impl Fn(&Ended) -> bool, stored: &[Stored]) -> Self {
         let mut audit = Self::default();
-        // Of each lane: the number up to which all is looked at, and the digest of what is there or may be missing.
-        let mut found = vec![(0, 0_u64, false); seen.len()];
-        let skip = |audit: &mut Self, found: &mut (u64, u64, bool), lane: usize, to: u64| {
-            for number in found.0..to {
-                match at_risk.get(&(lane, number)) {
-                    Some(part) => {
-                        audit.lost_undurable += 1;
-                        found.1 = found.1.wrapping_add(*part);
-                    }
-                    None => {
-                        audit.lost += 1;
-                        found.2 = true;
-                    }
+        let mut found: Vec<Vec<bool>> = seen.iter().map(|lane| vec![false; lane.len()]).collect();
+        for &Stored { lane, number, length, total_reward } in stored {
+            let number = number as usize;
+            let Some(found) = found.get_mut(lane).and_then(|lane| lane.get_mut(number)) else {
+                audit.invented += 1;
+                continue;
+            };
+            audit.duplicates += u64::from(*found);
+            audit.changed += u64::from(!*found && seen[lane][number].digest != digest(length, total_reward));
+            *found = true;
+        }
+        for (lane, (seen, found)) in seen.iter().zip(&found).enumerate() {
+            for (number, (ended, _)) in (0..).zip(seen.iter().zip(found)).filter(|(_, (_, found))| !**found) {
+                match is_at_risk(ended) {
+                    true => audit.lost_undurable += 1,
+                    false => audit.lost.push((lane, number)),
                 }
             }
-            found.0 = to;
-        };
-        let mut last = None;
-        for episode in stored {
-            let Stored { lane, number, length, total_reward } = episode;
-            let name = Some((lane, number));
-            if name == last {
-                audit.duplicates += 1;
-            } else if seen.get(lane).is_none_or(|episodes| number >= episodes.count) {
-                audit.invented += 1;
-            } else {
-                skip(&mut audit, &mut found[lane], lane, number);
-                found[lane].0 = number + 1;
-                found[lane].1 = found[lane].1.wrapping_add(digest(number, length, total_reward));
-            }
-            last = name;
-        }
-        for (lane, (seen, found)) in seen.iter().zip(&mut found).enumerate() {
-            skip(&mut audit, found, lane, seen.count);
-            let (_, digest, has_lost) = *found;
-            audit.changed_lanes += u64::from(!has_lost && seen.digest != digest);
         }
         audit
     }
@@ -210,17 +186,19 @@ impl Listed {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
-    fn seen(facts: &[&[(u64, f64)]]) -> Vec<Episodes> {
-        let lane = |facts: &&[(u64, f64)]| {
-            let mut episodes = Episodes::default();
-            for &(length, total_reward) in *facts {
-                episodes.add(length, total_reward);
-            }
-            episodes
+    fn seen(facts: &[&[(u64, f64)]]) -> Vec<Vec<Ended>> {
+        let now = Instant::now();
+        let ended = |&(length, total_reward): &(u64, f64)| Ended {
+            digest: digest(length, total_reward),
+            asked: now,
+            answered: now,
+            node: 0,
         };
-        facts.iter().map(lane).collect()
+        facts.iter().map(|lane| lane.iter().map(ended).collect()).collect()
     }
 
     const fn stored(lane: usize, number: u64, length: u64, total_reward: f64) -> Stored {
@@ -230,32 +208,32 @@ mod tests {
     #[test]
     fn an_audit_tells_what_is_lost_doubled_invented_and_changed() {
         let seen = seen(&[&[(3, -3.0), (5, -5.0)], &[(9, -9.0)]]);
-        let audit = |stored| Audit::of(&seen, &BTreeMap::new(), stored);
+        let audit = |stored: Vec<Stored>| Audit::of(&seen, |_| false, &stored);
         let all = vec![stored(1, 0, 9, -9.0), stored(0, 1, 5, -5.0), stored(0, 0, 3, -3.0)];
         assert_eq!(audit(all.clone()), Audit::default());
         for missing in 0..3 {
             let mut without = all.clone();
-            without.remove(missing);
-            assert_eq!(audit(without), Audit { lost: 1, ..Audit::default() });
+            let Stored { lane, number, .. } = without.remove(missing);
+            assert_eq!(audit(without), Audit { lost: vec![(lane, number)], ..Audit::default() });
         }
         let twice = [all.clone(), vec![all[0]]].concat();
         assert_eq!(audit(twice), Audit { duplicates: 1, ..Audit::default() });
         let more = [all.clone(), vec![stored(1, 1, 2, -2.0), stored(2, 0, 2, -2.0)]].concat();
         assert_eq!(audit(more), Audit { invented: 2, ..Audit::default() });
         let other = [all[..2].to_vec(), vec![stored(0, 0, 3, -2.0)]].concat();
-        assert_eq!(audit(other), Audit { changed_lanes: 1, ..Audit::default() });
+        assert_eq!(audit(other), Audit { changed: 1, ..Audit::default() });
     }
 
     #[test]
     fn what_was_not_durable_when_a_disk_was_full_may_be_missing_and_nothing_else() {
         let seen = seen(&[&[(3, -3.0), (5, -5.0), (7, -7.0)]]);
-        let at_risk = BTreeMap::from([((0, 1), digest(1, 5, -5.0))]);
+        let risky = digest(5, -5.0);
         let all = [stored(0, 0, 3, -3.0), stored(0, 1, 5, -5.0), stored(0, 2, 7, -7.0)];
-        let audit = |stored: &[Stored]| Audit::of(&seen, &at_risk, stored.to_vec());
+        let audit = |stored: &[Stored]| Audit::of(&seen, |ended| ended.digest == risky, stored);
         assert_eq!(audit(&all), Audit::default());
         assert_eq!(audit(&[all[0], all[2]]), Audit { lost_undurable: 1, ..Audit::default() });
-        assert_eq!(audit(&all[1..]), Audit { lost: 1, ..Audit::default() });
-        let changed = Audit { lost_undurable: 1, changed_lanes: 1, ..Audit::default() };
+        assert_eq!(audit(&all[1..]), Audit { lost: vec![(0, 0)], ..Audit::default() });
+        let changed = Audit { lost_undurable: 1, changed: 1, ..Audit::default() };
         assert_eq!(audit(&[all[0], stored(0, 2, 7, -6.0)]), changed);
     }
 }

@@ -1,5 +1,6 @@
 //! Which faults happen, when, and for how long: drawn from a seed alone.
 
+use std::fmt;
 use std::time::Duration;
 
 use rollhouse_core::random_bits;
@@ -69,6 +70,39 @@ pub(super) struct Plan {
     nodes: u64,
     trainers: u64,
     drawn: u64,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.harm {
+            Harm::Process(target, blow) => {
+                let blow = match blow {
+                    Blow::Kill => "killed",
+                    Blow::Pause => "paused",
+                    Blow::Fill => "without disk",
+                };
+                match target {
+                    Target::Coordinator => write!(f, "coordinator {blow}")?,
+                    Target::Node(node) => write!(f, "node-{node} {blow}")?,
+                }
+            }
+            Harm::Trainer(trainer) => write!(f, "trainer-{trainer} killed")?,
+            Harm::Link(link, cut) => {
+                let (from, to) = match link {
+                    Link::TrainerCoordinator => ("trainer".to_owned(), "coordinator".to_owned()),
+                    Link::TrainerNode(node) => ("trainer".to_owned(), format!("node-{node}")),
+                    Link::NodeCoordinator(node) => (format!("node-{node}"), "coordinator".to_owned()),
+                };
+                let arrow = match cut {
+                    Cut::Both => "<->",
+                    Cut::There => "->",
+                    Cut::Back => "<-",
+                };
+                write!(f, "{from} {arrow} {to} cut")?;
+            }
+        }
+        write!(f, " for {:.1} s", self.lasts.as_secs_f64())
+    }
 }
 
 impl Plan {

@@ -1,12 +1,12 @@
 //! What comes of it: the figures, as text and as JSON.
 
 use std::io::{self, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use super::audit::{Audit, Held};
-use super::trainer::Seen;
+use super::trainer::{Fill, Seen};
 use super::trainers::TrainersAudit;
 use super::{ENV, Faults, Kind, LANES, NODES, Recovery, Sample, Storm};
 use crate::args::BenchChaosArgs;
@@ -28,6 +28,8 @@ pub(super) struct ChaosResult {
     /// Datagrams that did not arrive because a link was cut.
     datagrams_lost: u64,
     recovery: Recoveries,
+    /// Kills of nodes that held the trainer up longest.
+    slowest_kills: Vec<Slow>,
     throughput: Throughput,
     pub(super) audit: Audited,
     trainers: TrainersAudit,
@@ -58,6 +60,15 @@ struct Times {
     max_after_end_ms: Option<f64>,
 }
 
+/// A fault that held the trainer up for long; times in seconds since the first fault.
+#[derive(Debug, Serialize)]
+struct Slow {
+    at: f64,
+    took: f64,
+    /// What else happened shortly before or meanwhile, and when.
+    beside: Vec<(f64, String)>,
+}
+
 /// Steps a second.
 #[derive(Debug, Serialize)]
 struct Throughput {
@@ -72,13 +83,27 @@ pub(super) struct Audited {
     frames_differing: u64,
     episodes: u64,
     durable_lost: u64,
+    /// The first of them.
+    lost: Vec<Lost>,
     /// Episodes that ended when their node's disk was full, or less than 2 s before, and are not in the store. They
     /// were not durable.
     undurable_lost: u64,
     duplicates: u64,
     invented: u64,
-    changed_lanes: u64,
+    changed: u64,
     leaked: Leaked,
+}
+
+/// A durable episode that is not in the store; times in seconds since the first fault.
+#[derive(Debug, Serialize)]
+struct Lost {
+    lane: usize,
+    number: u64,
+    node: String,
+    asked: f64,
+    answered: f64,
+    /// When the disk of its node was full last, before that.
+    full: Option<(f64, Option<f64>)>,
 }
 
 #[derive(Debug, Serialize)]
@@ -120,6 +145,7 @@ impl ChaosResult {
         storm: &Storm<'_>,
         compared: Compared,
         seen: &Seen,
+        fills: &[Fill],
         resident: &[u64],
         datagrams_lost: u64,
     ) -> Self {
@@ -127,12 +153,18 @@ impl ChaosResult {
         let audit = Audited {
             frames: storm.batches(),
             frames_differing: seen.differing,
-            episodes: seen.lanes.iter().map(|lane| lane.count).sum(),
-            durable_lost: audit.lost,
+            episodes: seen.lanes.iter().map(|lane| lane.len() as u64).sum(),
+            durable_lost: audit.lost.len() as u64,
+            lost: audit
+                .lost
+                .iter()
+                .take(MOST_NAMED)
+                .map(|&name| Lost::of(name, seen, fills, storm.began))
+                .collect(),
             undurable_lost: audit.lost_undurable,
             duplicates: audit.duplicates,
             invented: audit.invented,
-            changed_lanes: audit.changed_lanes,
+            changed: audit.changed,
             leaked,
         };
         let seconds = storm.samples.last().map_or(0.0, |last| last.seconds);
@@ -146,6 +178,7 @@ impl ChaosResult {
             faults: storm.faults,
             datagrams_lost,
             recovery: Recoveries::of(&storm.recoveries),
+            slowest_kills: Slow::of(storm),
             throughput: Throughput {
                 undisturbed: storm.undisturbed,
                 disturbed: storm.disturbed,
@@ -185,6 +218,9 @@ impl ChaosResult {
             ("all", &recovery.all),
         ] {
             times.print(what, out)?;
+        }
+        for slow in &self.slowest_kills {
+            slow.print(out)?;
         }
         writeln!(
             out,
@@ -285,7 +321,7 @@ impl Audited {
     pub(super) fn is_clean(&self) -> bool {
         let Leaked { held, of_services, processes, socket_files } = &self.leaked;
         [held, of_services].into_iter().all(|held| *held == Held::default())
-            && [self.frames_differing, self.durable_lost, self.duplicates, self.invented, self.changed_lanes]
+            && [self.frames_differing, self.durable_lost, self.duplicates, self.invented, self.changed]
                 .iter()
                 .chain([processes, socket_files])
                 .all(|&count| count == 0)
@@ -295,7 +331,7 @@ impl Audited {
         writeln!(
             out,
             "Of {} frames {} differ from an engine's. Of {} episodes {} are lost, and {} that were not durable when a \
-             disk was full; {} are listed twice, {} invented; {} lanes have others than were played.",
+             disk was full; {} are listed twice, {} invented, {} changed.",
             Count(self.frames),
             self.frames_differing,
             Count(self.episodes),
@@ -303,8 +339,11 @@ impl Audited {
             self.undurable_lost,
             self.duplicates,
             self.invented,
-            self.changed_lanes
+            self.changed
         )?;
+        for lost in &self.lost {
+            lost.print(out)?;
+        }
         let Leaked { held, of_services, processes, socket_files } = &self.leaked;
         writeln!(
             out,
@@ -317,6 +356,61 @@ impl Audited {
             of_services.descriptors,
             of_services.mappings
         )
+    }
+}
+
+impl Slow {
+    fn of(storm: &Storm<'_>) -> Vec<Self> {
+        let mut kills: Vec<&Recovery> = storm.recoveries.iter().filter(|r| r.kind == Kind::Kill).collect();
+        kills.sort_by_key(|recovery| std::cmp::Reverse(recovery.took));
+        let slow = |recovery: &&Recovery| {
+            let at = recovery.since;
+            let beside = storm.happened.iter().filter(|happened| {
+                happened.at <= at + recovery.took && happened.at + happened.fault.lasts + AFTERMATH >= at
+            });
+            let beside = beside.map(|h| (seconds(storm.began, h.at), h.fault.to_string())).collect();
+            Self { at: seconds(storm.began, at), took: recovery.took.as_secs_f64(), beside }
+        };
+        kills.iter().take(MOST_SLOW).map(slow).collect()
+    }
+
+    fn print(&self, out: &mut Output) -> io::Result<()> {
+        let beside: Vec<String> = self.beside.iter().map(|(at, what)| format!("{at:.1} s {what}")).collect();
+        writeln!(out, "  a kill at {:.1} s took {:.1} s: {}", self.at, self.took, beside.join(", "))
+    }
+}
+
+/// Negative before it began.
+fn seconds(began: Instant, at: Instant) -> f64 {
+    match at.checked_duration_since(began) {
+        Some(since) => since.as_secs_f64(),
+        None => -(began - at).as_secs_f64(),
+    }
+}
+
+impl Lost {
+    fn of((lane, number): (usize, u64), seen: &Seen, fills: &[Fill], began: Instant) -> Self {
+        let ended = seen.lanes[lane][number as usize];
+        let node = seen.nodes[ended.node].clone();
+        let seconds = |at| seconds(began, at);
+        let before = |fill: &&Fill| fill.node == node && fill.from <= ended.answered;
+        let full = fills.iter().rev().find(before).map(|fill| (seconds(fill.from), fill.until.map(seconds)));
+        Self { lane, number, asked: seconds(ended.asked), answered: seconds(ended.answered), node, full }
+    }
+
+    fn print(&self, out: &mut Output) -> io::Result<()> {
+        let Self { lane, number, node, asked, answered, full } = self;
+        write!(
+            out,
+            "  lost: lane {lane}, episode {number}, which {node} ended between {asked:.3} s and {answered:.3} s"
+        )?;
+        match full {
+            Some((from, Some(until))) => {
+                writeln!(out, "; its disk had been full from {from:.3} s to {until:.3} s")
+            }
+            Some((from, None)) => writeln!(out, "; its disk was full from {from:.3} s on"),
+            None => writeln!(out, "; its disk had not been full"),
+        }
     }
 }
 
@@ -370,6 +464,12 @@ fn quantile(sorted: &[Duration], share: f64) -> Option<Duration> {
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
+/// Slow kills that are told of.
+const MOST_SLOW: usize = 3;
+/// How long after its end a fault may still hold others up.
+const AFTERMATH: Duration = Duration::from_secs(5);
+/// Lost episodes that are named.
+const MOST_NAMED: usize = 20;
 const MIB: f64 = (1 << 20) as f64;
 
 #[cfg(test)]

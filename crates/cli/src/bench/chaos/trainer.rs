@@ -1,6 +1,5 @@
 //! The trainer: steps a pool and an engine of its own side by side, and compares every frame.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -53,37 +52,43 @@ impl Progress {
 pub(super) struct Seen {
     /// Batches in which the pool showed something else than the engine, or lanes as lost.
     pub(super) differing: u64,
-    /// Of each lane.
-    pub(super) lanes: Vec<Episodes>,
-    /// Episodes that ended while the disk of their node was full, or too short a time before to be durable: their part
-    /// of the lane's digest, by lane and number.
-    pub(super) at_risk: BTreeMap<(usize, u64), u64>,
+    /// The episodes that ended, of each lane, numbered from 0.
+    pub(super) lanes: Vec<Vec<Ended>>,
+    /// Nodes that had lanes, as [`Ended::node`] counts them.
+    pub(super) nodes: Vec<String>,
     /// Why it ended before it was told to.
     pub(super) failure: Option<Failure>,
 }
 
-/// The episodes of a lane that finished.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Episodes {
-    /// How many: they are numbered from 0.
-    pub(super) count: u64,
-    /// Of the numbers, lengths and returns of all of them, in any order.
+/// An episode that ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ended {
+    /// [`digest`] of its length and return.
     pub(super) digest: u64,
+    /// When the batch that ended it was asked for.
+    pub(super) asked: Instant,
+    /// When all of that batch was answered. Its node stepped it somewhere between the two.
+    pub(super) answered: Instant,
+    /// Which node had its lane then.
+    pub(super) node: usize,
 }
 
-impl Episodes {
-    /// One more; gives its part of the digest.
-    pub(super) fn add(&mut self, length: u64, total_reward: f64) -> u64 {
-        let part = digest(self.count, length, total_reward);
-        self.count += 1;
-        self.digest = self.digest.wrapping_add(part);
-        part
+impl Ended {
+    /// Whether the disk of its node was full when it ended, or so shortly afterwards that it was not durable: its node may
+    /// have stepped it as soon as it was asked, and others answered long after that disk had room again.
+    pub(super) fn is_at_risk(&self, node: &str, fills: &[Fill]) -> bool {
+        let hit = |fill: &Fill| {
+            fill.node == node
+                && self.answered + NOT_DURABLE_FOR >= fill.from
+                && fill.until.is_none_or(|until| self.asked <= until + NOT_DURABLE_FOR)
+        };
+        fills.iter().any(hit)
     }
 }
 
-/// An episode's part of its lane's digest.
-pub(super) fn digest(number: u64, length: u64, total_reward: f64) -> u64 {
-    random_bits(random_bits(total_reward.to_bits(), 0, length), 0, number)
+/// What is compared of an episode's length and return.
+pub(super) fn digest(length: u64, total_reward: f64) -> u64 {
+    random_bits(total_reward.to_bits(), 0, length)
 }
 
 pub(super) struct Trainer {
@@ -93,16 +98,7 @@ pub(super) struct Trainer {
     seen: Seen,
     open: Vec<(u64, f64)>,
     /// Which node has each lane.
-    nodes: Vec<String>,
-    /// Episodes that ended of late, and whether they are at risk is not known yet.
-    recent: VecDeque<Recent>,
-}
-
-struct Recent {
-    ended: Instant,
-    node: String,
-    name: (usize, u64),
-    digest: u64,
+    nodes: Vec<usize>,
 }
 
 impl Trainer {
@@ -112,10 +108,10 @@ impl Trainer {
         let mut engine = Engine::new(&entry, EngineConfig::new(LANES), None).map_err(failed)?;
         let reset = Reset::seeded(SEED, LANES);
         let same = same(&pool.reset(&reset).map_err(failed)?, &engine.reset(&reset).map_err(failed)?);
-        let lanes = vec![Episodes::default(); LANES];
-        let seen = Seen { differing: u64::from(!same), lanes, at_risk: BTreeMap::new(), failure: None };
-        let (open, nodes) = (vec![(0, 0.0); LANES], vec![String::new(); LANES]);
-        Ok(Self { pool, engine, turn: 0, seen, open, nodes, recent: VecDeque::new() })
+        let lanes = vec![Vec::new(); LANES];
+        let seen = Seen { differing: u64::from(!same), lanes, nodes: Vec::new(), failure: None };
+        let (open, nodes) = (vec![(0, 0.0); LANES], vec![usize::MAX; LANES]);
+        Ok(Self { pool, engine, turn: 0, seen, open, nodes })
     }
 
     /// Steps until it is told to end or a step fails.
@@ -126,49 +122,29 @@ impl Trainer {
                 progress.failed.store(true, Ordering::Relaxed);
                 break;
             }
-            self.judge(&progress.fills(), Instant::now().checked_sub(JUDGED_AFTER));
             progress.batches.fetch_add(1, Ordering::Release);
         }
-        self.judge(&progress.fills(), None);
         (self.pool, self.seen)
-    }
-
-    /// Tells the episodes that are at risk, of those that ended before then; of all, without a time.
-    fn judge(&mut self, fills: &[Fill], before: Option<Instant>) {
-        while let Some(Recent { ended, .. }) = self.recent.front()
-            && before.is_none_or(|before| *ended < before)
-            && let Some(Recent { ended, node, name, digest }) = self.recent.pop_front()
-        {
-            let hit = |fill: &&Fill| {
-                fill.node == node
-                    && ended + NOT_DURABLE_FOR >= fill.from
-                    && fill.until.is_none_or(|until| ended <= until + NOT_DURABLE_FOR)
-            };
-            if fills.iter().rev().any(|fill| hit(&fill)) {
-                self.seen.at_risk.insert(name, digest);
-            }
-        }
     }
 
     fn step(&mut self, progress: &Progress) -> Result<(), Failure> {
         fill(self.pool.actions(), self.turn);
         fill(self.engine.actions().map_err(failed)?, self.turn);
         self.turn += 1;
+        let asked = Instant::now();
         let there = self.pool.step().map_err(failed)?;
+        let answered = Instant::now();
         let here = self.engine.step().map_err(failed)?;
         self.seen.differing += u64::from(!same(&there, &here));
-        look(&self.pool, &mut self.nodes, progress);
+        look(&self.pool, &mut self.nodes, &mut self.seen.nodes, progress);
         for (lane, open) in self.open.iter_mut().enumerate() {
             if here.reset()[lane] == 0 {
                 *open = (open.0 + 1, open.1 + here.rewards()[lane]);
             }
             if here.terminated()[lane] | here.truncated()[lane] != 0 {
                 let (length, total_reward) = std::mem::take(open);
-                let episodes = &mut self.seen.lanes[lane];
-                let name = (lane, episodes.count);
-                let digest = episodes.add(length, total_reward);
-                let node = self.nodes[lane].clone();
-                self.recent.push_back(Recent { ended: Instant::now(), node, name, digest });
+                let (digest, node) = (digest(length, total_reward), self.nodes[lane]);
+                self.seen.lanes[lane].push(Ended { digest, asked, answered, node });
             }
         }
         Ok(())
@@ -176,11 +152,16 @@ impl Trainer {
 }
 
 /// Notes which node has each lane now.
-fn look(pool: &Pool, nodes: &mut [String], progress: &Progress) {
-    let moved = |(node, lanes): (&str, Range<usize>)| nodes[lanes.start] != node;
+fn look(pool: &Pool, lanes: &mut [usize], names: &mut Vec<String>, progress: &Progress) {
+    let known = |names: &[String], node: &str| names.iter().position(|name| name == node);
+    let moved = |(node, range): (&str, Range<usize>)| known(names, node) != Some(lanes[range.start]);
     if pool.sessions().any(moved) {
-        for (node, lanes) in pool.sessions() {
-            nodes[lanes].fill(node.to_owned());
+        for (node, range) in pool.sessions() {
+            let index = known(names, node).unwrap_or(names.len());
+            if index == names.len() {
+                names.push(node.to_owned());
+            }
+            lanes[range].fill(index);
         }
         *progress.nodes() = pool.sessions().map(|(node, _)| node.to_owned()).collect();
     }
@@ -208,7 +189,31 @@ fn same(a: &Frame<'_>, b: &Frame<'_>) -> bool {
 
 /// How long what is recorded is not durable: a chunk is handed over after 100 ms, and synced once a second.
 const NOT_DURABLE_FOR: Duration = Duration::from_secs(2);
-/// More than that, so that a fault that comes shortly after an episode's end is known.
-const JUDGED_AFTER: Duration = Duration::from_secs(4);
 /// Of the env.
 const ACTIONS: u64 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_episode_is_at_risk_if_its_nodes_disk_was_full_between_its_asking_and_its_being_durable() {
+        let began = Instant::now();
+        let at = |ms| began + Duration::from_millis(ms);
+        let ended = |asked, answered| Ended { digest: 0, asked: at(asked), answered: at(answered), node: 0 };
+        let fill = |until: Option<u64>| Fill { node: "a".to_owned(), from: at(10_000), until: until.map(at) };
+        let fills = [fill(Some(12_000))];
+        for (asked, answered, is_at_risk) in [
+            (7_000, 7_900, false),
+            (7_000, 8_100, true),
+            (11_000, 11_001, true),
+            (11_000, 40_000, true),
+            (13_900, 13_901, true),
+            (14_100, 14_101, false),
+        ] {
+            assert_eq!(ended(asked, answered).is_at_risk("a", &fills), is_at_risk, "{asked} to {answered}");
+            assert!(!ended(asked, answered).is_at_risk("b", &fills), "of another node");
+        }
+        assert!(ended(90_000, 90_001).is_at_risk("a", &[fill(None)]), "it still is full");
+    }
+}
