@@ -66,7 +66,16 @@ impl Cluster {
         Ok(Pool { inner: Some(inner), cluster: self.clone() })
     }
 
-    /// Asks for a pool whose nodes choose the actions themselves; it has no lanes to step here.
+    /// An id for a pool to be opened, as the coordinator takes them from this client.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn new_pool_id(&self) -> Result<RunId, RequestError> {
+        self.run(self.inner.new_pool_id())
+    }
+
+    /// Asks for a pool whose nodes choose the actions themselves; it has no lanes to step here. Its id is from
+    /// [`Cluster::new_pool_id`].
     ///
     /// # Errors
     /// See [`RequestError`].

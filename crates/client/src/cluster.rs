@@ -8,7 +8,7 @@ use rollhouse_core::{RunId, split_mix64};
 use rollhouse_wire::{
     CallError, CertificateFiles, CloseCode, ClosePool, ClusterStatus, Connection, DialError, Dialer, Done,
     Drain, Identity, NodeList, OpenPool, PoolOpened, PoolStatus, PoolStatusRequest, RefusalCode, Request,
-    SessionList, Settings, Trust, Undrain,
+    SessionList, Settings, Trust, Undrain, new_pool_id,
 };
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
@@ -126,7 +126,7 @@ impl AsyncCluster {
     /// See [`OpenError`].
     pub async fn open_pool(&self, request: PoolRequest) -> Result<AsyncPool, OpenError> {
         self.shared.network.tidy();
-        let id = RunId::generate();
+        let id = self.new_pool_id().await.map_err(OpenError::Request)?;
         let transport = request.transport.unwrap_or(self.shared.transport);
         let opened = self.request(&Request::OpenPool(request.open(id))).await.map_err(OpenError::Request)?;
         let mut made = AsyncPool::new(self.clone(), id, &request, opened, self.shared.timeout, transport);
@@ -143,7 +143,17 @@ impl AsyncCluster {
         made
     }
 
-    /// Asks for a pool whose nodes choose the actions themselves; it has no lanes to step here.
+    /// An id for a pool to be opened, as the coordinator takes them from this client.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub async fn new_pool_id(&self) -> Result<RunId, RequestError> {
+        let coordinator = self.coordinator().await.map_err(RequestError::Dial)?;
+        Ok(new_pool_id(coordinator.known_as()))
+    }
+
+    /// Asks for a pool whose nodes choose the actions themselves; it has no lanes to step here. Its id is from
+    /// [`AsyncCluster::new_pool_id`].
     ///
     /// # Errors
     /// See [`RequestError`].

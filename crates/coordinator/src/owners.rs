@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use rollhouse_wire::{
-    Connection, Credential, IdentityError, Peer, PeerCertificate, TokenRefused, TokenStore, Tokens,
+    Connection, Credential, IdentityError, PeerCertificate, TokenRefused, TokenStore, Tokens,
 };
 
 /// What owners of pools have shown, looked at again for as long as they have pools, connected or not.
@@ -82,15 +82,6 @@ fn believed(shown: &mut Vec<PeerCertificate>, now: SystemTime) -> Result<(), Ide
     let mut last = IdentityError::Missing;
     shown.retain(|certificate| certificate.certify(now).map_err(|why| last = why).is_ok());
     if shown.is_empty() { Err(last) } else { Ok(()) }
-}
-
-/// As whom pools of that peer are kept. Tokens of one name are told apart by their ids: each has its own quota and
-/// pools. A name has no colon.
-pub(crate) fn owner_of(peer: &Peer) -> String {
-    match &peer.credential {
-        Credential::Token(id) => format!("{}:{id}", peer.name),
-        Credential::Certificate | Credential::None => peer.name.clone(),
-    }
 }
 
 /// The id of the token by which an owner is known.

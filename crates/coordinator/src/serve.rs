@@ -12,7 +12,7 @@ use actix::prelude::*;
 use rollhouse_core::contained;
 use rollhouse_wire::{
     Arrival, CloseCode, Connection, ConnectionLost, Done, Listener, PeerCertificate, Refusal, RefusalCode,
-    Request, Responder, Role, StreamLost, TokenStore,
+    ReplaceSession, Request, Responder, Role, StreamLost, TokenStore, is_pool_of,
 };
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
@@ -210,7 +210,7 @@ async fn serve(connection: Connection, service: Arc<Service>) {
 async fn serve_requests(connection: &Connection, service: &Arc<Service>, link: LinkId) -> ConnectionLost {
     let noting = Arc::clone(service);
     let mut requests = connection.requests().telling(Arc::new(move |word, what| noting.note(word, what)));
-    let reader = Arc::new(service.reads.reader(owners::owner_of(connection.peer())));
+    let reader = Arc::new(service.reads.reader(connection.peer().owner()));
     let mut answering = JoinSet::new();
     loop {
         tokio::select! {
@@ -243,6 +243,12 @@ async fn answer(
     if let Some(why) = service.refusal(connection) {
         // The next look at all peers counts it and ends the connection.
         return responder.refuse(Refusal::new(RefusalCode::Unauthenticated, why)).await;
+    }
+    if let Request::OpenPool(open) | Request::ReplaceSession(ReplaceSession { open, .. }) = &request
+        && !is_pool_of(&connection.peer().owner(), open.pool)
+    {
+        let message = format!("pool: {} is not an id of `{}`", open.pool, connection.peer().owner());
+        return service.refuse(responder, Refusal::new(RefusalCode::BadRequest, message)).await;
     }
     let going = matches!(request, Request::OpenPool(_) | Request::Ship(_) | Request::Register(_));
     if going && service.is_stopping() {
@@ -346,8 +352,7 @@ async fn look(service: &Service, what: Looked, responder: Responder) -> Result<(
 /// Who asks, and the certificate by which he is known.
 fn asker(connection: &Connection) -> (Asker, Option<PeerCertificate>) {
     let peer = connection.peer();
-    let asker =
-        Asker { owner: owners::owner_of(peer), max_lanes: peer.max_lanes, admin: peer.role == Role::Admin };
+    let asker = Asker { owner: peer.owner(), max_lanes: peer.max_lanes, admin: peer.role == Role::Admin };
     (asker, connection.certificate().cloned())
 }
 

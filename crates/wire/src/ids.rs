@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ring::digest;
 use rollhouse_core::{EpisodeName, RunId};
 use serde::{Deserialize, Serialize};
 
@@ -68,6 +69,31 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// A new id for a pool of that owner. Nobody else can open a pool, and so record a run, under it: its last 4 bytes are
+/// the first of the SHA-256 of the 12 before them and the owner's name, and an owner does not choose the name.
+pub fn new_pool_id(owner: &str) -> RunId {
+    bound(RunId::generate(), owner)
+}
+
+/// Whether an id is one of that owner's pools.
+pub fn is_pool_of(owner: &str, pool: RunId) -> bool {
+    bound(pool, owner) == pool
+}
+
+/// The id with the owner's last bytes.
+fn bound(id: RunId, owner: &str) -> RunId {
+    let mut bytes = id.as_u128().to_be_bytes();
+    let (drawn, last) = bytes.split_at_mut(OWNER_FROM);
+    let mut context = digest::Context::new(&digest::SHA256);
+    context.update(drawn);
+    context.update(owner.as_bytes());
+    last.copy_from_slice(&context.finish().as_ref()[..last.len()]);
+    RunId::from_u128(u128::from_be_bytes(bytes))
+}
+
+/// Where in a pool's id the bytes are that tell its owner. Before them are 42 random bits beside the time.
+const OWNER_FROM: usize = 12;
+
 /// A run id as 16 big-endian bytes.
 pub mod run_id {
     use rollhouse_core::RunId;
@@ -92,5 +118,28 @@ pub mod run_id {
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<RunId, D::Error> {
         let bytes: [u8; 16] = serde_bytes::deserialize(from)?;
         Ok(RunId::from_u128(u128::from_be_bytes(bytes)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pools_id_is_of_one_owner_and_another_one_each_time() {
+        let (a, b) = (new_pool_id("ada"), new_pool_id("ada"));
+        assert_ne!(a, b);
+        for id in [a, b] {
+            assert!(is_pool_of("ada", id));
+            assert!(!is_pool_of("bob", id) && !is_pool_of("", id) && !is_pool_of("ada:1", id));
+        }
+        assert!(!is_pool_of("ada", RunId::from_u128(a.as_u128() ^ (1 << 40))), "drawn bits");
+        assert!(!is_pool_of("ada", RunId::from_u128(a.as_u128() ^ 1)), "the owner's");
+    }
+
+    #[test]
+    fn the_id_that_is_documented_is_that_of_its_owner() {
+        let id = RunId::from_u128(0x0198_0000_0000_7000_8000_0000_0000_0000);
+        assert_eq!(bound(id, "ada").as_u128() as u32, 0x044d_4695);
     }
 }

@@ -63,7 +63,7 @@ pub use identity::{
     Fingerprint, FingerprintError, Identity, IdentityError, IdentityFileError, Issued, PeerCertificate,
     Readers, ShownCertificate, Trust, Validity, is_name, replace_file, show_certificates,
 };
-pub use ids::{Incarnation, Secret, SessionId};
+pub use ids::{Incarnation, Secret, SessionId, is_pool_of, new_pool_id};
 pub use layout::{ActionPlaces, BatchPlaces, ColumnBuffer, FrameLayout, column_bytes, column_bytes_mut};
 pub use member::{
     EndCause, Heartbeat, HeartbeatTaken, NodeLoad, Register, Registered, SessionCounts, SessionEnd,

@@ -82,6 +82,9 @@ pub struct Welcome {
     pub program: String,
     /// Whom the answering side takes the asker for.
     pub role: Role,
+    /// Under which name it keeps what the asker owns; empty if it keeps nothing.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub owner: String,
 }
 
 /// What a peer may do.

@@ -368,7 +368,12 @@ fn answers() -> Vec<Sample> {
         report: None,
         unreached: false,
     };
-    let welcome = Welcome { version: 1, program: "rollhouse/0.1.0".into(), role: Role::Trainer };
+    let welcome = Welcome {
+        version: 1,
+        program: "rollhouse/0.1.0".into(),
+        role: Role::Trainer,
+        owner: "ada:k3f9".into(),
+    };
     let entry = StoreEntry { name: "0000000012.seg".into(), bytes: Some(1 << 20) };
     vec![
         answer("answer-hello", welcome),

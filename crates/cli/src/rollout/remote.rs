@@ -38,8 +38,8 @@ pub(super) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failur
     let seed = seed(args);
     let asked = signals::ending()?;
     let cluster = connect(&args.data.cluster)?;
-    let open = request(args, goal, seed);
-    let pool = open.pool;
+    let pool = cluster.new_pool_id().map_err(|error| request_failure(&error))?;
+    let open = request(pool, args, goal, seed);
     let began = Instant::now();
     let opened = cluster.open_collecting(open).map_err(|error| request_failure(&error))?;
     if args.detach {
@@ -51,7 +51,7 @@ pub(super) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failur
     Outcome { run: pool, opened, played, stored, took }.conclude(args, seed, out)
 }
 
-fn request(args: &RolloutArgs, goal: Goal, seed: u64) -> OpenPool {
+fn request(pool: RunId, args: &RolloutArgs, goal: Goal, seed: u64) -> OpenPool {
     let collect = Collect {
         policy: args.policy.name().to_owned(),
         seed,
@@ -77,7 +77,7 @@ fn request(args: &RolloutArgs, goal: Goal, seed: u64) -> OpenPool {
         collect: Some(collect),
     };
     let lanes = u32::try_from(args.lanes).unwrap_or(u32::MAX);
-    OpenPool { pool: RunId::generate(), lanes, settings, labels: Default::default(), spread: Spread::Even }
+    OpenPool { pool, lanes, settings, labels: Default::default(), spread: Spread::Even }
 }
 
 /// How the pool was when its last session had ended.

@@ -13,11 +13,11 @@ use rollhouse_coordinator::{CoordinatorError, DataError, Level, Stopped};
 use rollhouse_core::RunId;
 use rollhouse_wire::{
     Attach, CallError, CloseCode, ClosePool, CloseSession, ClusterStatus, ConnectionLost, Done, Drain,
-    Incarnation, NodeList, NodeState, PoolOpened, PoolStatus, PoolStatusRequest, RefusalCode, Request, Role,
-    Secret, SessionId, SessionList, Ship, Shipped, StoreData, StoreList, StoreListing, StoreRead,
-    StoreRepair,
+    Incarnation, NodeList, NodeState, PoolOpened, PoolStatus, PoolStatusRequest, RefusalCode, ReplaceSession,
+    Request, Role, Secret, SessionId, SessionList, SessionReplaced, Ship, Shipped, StoreData, StoreList,
+    StoreListing, StoreRead, StoreRepair,
 };
-use stage::{PATIENCE, Stage, pool, spec};
+use stage::{PATIENCE, Stage, pool_of, spec};
 
 fn on_a_runtime(test: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
@@ -31,7 +31,7 @@ fn a_pool_opens_on_a_node_is_seen_and_closes() {
         let node = stage.node(coordinator.address(), "node-a").await;
         assert_eq!(node.register(4096).await.unwrap().term, 1);
         let trainer = stage.holder(coordinator.address(), Role::Trainer).await;
-        let request = pool(4096);
+        let request = trainer.pool(4096);
         let opened: PoolOpened = trainer.ask(Request::OpenPool(request.clone())).await.unwrap();
         assert_eq!((opened.spec, opened.lease_ms), (spec(), 30_000));
         let asked = node.sessions();
@@ -67,7 +67,7 @@ fn every_role_may_ask_for_what_it_may_and_for_nothing_else() {
         Request::Nodes,
         Request::Sessions,
         Request::PoolStatus(PoolStatusRequest { pool: session.pool, keep: false }),
-        Request::OpenPool(pool(1)),
+        Request::OpenPool(pool_of("nobody", 1)),
         Request::ClosePool(ClosePool { pool: session.pool }),
         Request::Drain(Drain { node: "nobody".to_owned() }),
         Request::CloseSession(CloseSession { session, incarnation }),
@@ -123,7 +123,7 @@ fn a_draining_node_is_told_so_and_gets_no_new_sessions() {
         assert!(node.beat().await.unwrap().drain);
         let nodes: NodeList = admin.ask(Request::Nodes).await.unwrap();
         assert_eq!(nodes.nodes[0].state, NodeState::Draining);
-        assert!(admin.ask::<PoolOpened>(Request::OpenPool(pool(1))).await.is_err());
+        assert!(admin.ask::<PoolOpened>(Request::OpenPool(admin.pool(1))).await.is_err());
         assert!(node.sessions().is_empty());
     });
 }
@@ -132,15 +132,17 @@ fn a_draining_node_is_told_so_and_gets_no_new_sessions() {
 fn a_restarted_coordinator_has_a_greater_term_and_learns_its_pools_from_the_nodes() {
     let stage = Stage::new("restart");
     let first = stage.coordinator();
-    let request = pool(64);
+    let (id, token) = stage.token(Role::Trainer, None);
+    let request = pool_of(&format!("trainer:{id}"), 64);
     let sessions = std::cell::RefCell::new(Vec::new());
-    let (_, token) = stage.token(Role::Trainer, None);
+    let port = std::cell::RefCell::new(None);
     on_a_runtime(async {
         let node = stage.node(first.address(), "node-a").await;
         node.register(64).await.unwrap();
         let trainer = stage.connect(first.address(), &token).await;
         let _opened: PoolOpened = trainer.ask(Request::OpenPool(request.clone())).await.unwrap();
         sessions.replace(node.sessions());
+        port.replace(Some(node.hold_port()));
     });
     assert_eq!((first.term(), first.stop(PATIENCE)), (1, Stopped::InOrder));
     let second = stage.coordinator();
@@ -175,13 +177,13 @@ fn quotas_hold_for_each_token_and_a_revoked_one_is_of_no_more_use() {
         let (id, token) = stage.token(Role::Trainer, Some(100));
         let trainer = stage.connect(coordinator.address(), &token).await;
         let other = stage.connect(coordinator.address(), &stage.token(Role::Trainer, Some(100)).1).await;
-        let mine = pool(60);
+        let mine = trainer.pool(60);
         let _opened: PoolOpened = trainer.ask(Request::OpenPool(mine.clone())).await.unwrap();
-        let refusal = trainer.ask::<PoolOpened>(Request::OpenPool(pool(41))).await.unwrap_err();
+        let refusal = trainer.ask::<PoolOpened>(Request::OpenPool(trainer.pool(41))).await.unwrap_err();
         assert_eq!(refusal.code, RefusalCode::Busy, "{refusal}");
-        let refusal = trainer.ask::<PoolOpened>(Request::OpenPool(pool(101))).await.unwrap_err();
+        let refusal = trainer.ask::<PoolOpened>(Request::OpenPool(trainer.pool(101))).await.unwrap_err();
         assert_eq!(refusal.code, RefusalCode::Quota, "{refusal}");
-        let _opened: PoolOpened = other.ask(Request::OpenPool(pool(100))).await.unwrap();
+        let _opened: PoolOpened = other.ask(Request::OpenPool(other.pool(100))).await.unwrap();
         let refusal =
             other.ask::<PoolStatus>(Request::ClosePool(ClosePool { pool: mine.pool })).await.unwrap_err();
         assert_eq!(refusal.code, RefusalCode::Forbidden, "two tokens of one name are two owners");
@@ -368,16 +370,54 @@ fn a_panic_while_a_request_is_answered_costs_that_request_alone() {
         let node = stage.node(coordinator.address(), "node-a").await;
         node.register(8).await.unwrap();
         // Not for a node to ask, which is told when it is read; nobody has that pool, which is found when it is answered.
-        let asked = node.peer().connection.call::<PoolOpened>(&Request::OpenPool(pool(1)), PATIENCE).await;
+        let asked = node
+            .peer()
+            .connection
+            .call::<PoolOpened>(&Request::OpenPool(pool_of("node-a", 1)), PATIENCE)
+            .await;
         assert!(matches!(asked, Err(CallError::Lost(_))), "{asked:?}");
         let trainer = stage.holder(coordinator.address(), Role::Trainer).await;
-        let (large, small) = (pool(1 << 20), pool(1));
+        let (large, small) = (trainer.pool(1 << 20), trainer.pool(1));
         let asked = trainer.connection.call::<PoolOpened>(&Request::OpenPool(large), PATIENCE).await;
         assert!(matches!(asked, Err(CallError::Lost(_))), "{asked:?}");
         trainer.ask::<PoolOpened>(Request::OpenPool(small)).await.unwrap();
         assert_eq!(node.sessions().len(), 1);
     });
     assert_eq!(coordinator.stop(PATIENCE), Stopped::InOrder);
+}
+
+/// Symptom: who knew the id of another owner's pool opened one of his own under it, while the coordinator did not know
+/// the pool or after that had been forgotten, and the other one's sessions were refused then. Fix: an id has its owner
+/// in it.
+#[test]
+fn nobody_opens_a_pool_or_places_a_session_under_the_id_of_anothers_pool() {
+    let stage = Stage::new("ids");
+    let coordinator = stage.coordinator();
+    on_a_runtime(async {
+        let node = stage.node(coordinator.address(), "node-a").await;
+        node.register(8).await.unwrap();
+        let trainer = stage.holder(coordinator.address(), Role::Trainer).await;
+        let other = stage.holder(coordinator.address(), Role::Trainer).await;
+        let open = trainer.pool(1);
+        let replace = ReplaceSession {
+            open: open.clone(),
+            index: 0,
+            incarnation: Incarnation { term: 1, counter: 1 },
+            first_lane: 0,
+            lanes: 1,
+            dynamics: spec().dynamics_hash,
+            moving: false,
+            node: String::new(),
+            replaces: false,
+        };
+        let refused = other.ask::<PoolOpened>(Request::OpenPool(open.clone())).await.unwrap_err();
+        assert_eq!(refused.code, RefusalCode::BadRequest, "{refused}");
+        let refused = other.ask::<SessionReplaced>(Request::ReplaceSession(replace)).await.unwrap_err();
+        assert_eq!(refused.code, RefusalCode::BadRequest, "{refused}");
+        assert!(refused.message.starts_with("pool: "), "{refused}");
+        assert!(node.sessions().is_empty());
+        trainer.ask::<PoolOpened>(Request::OpenPool(open)).await.unwrap();
+    });
 }
 
 /// Symptom: the log said what was refused, and not to whom. Fix: a line has the asker's role, name and address.
@@ -389,7 +429,7 @@ fn a_line_of_the_log_about_a_refusal_says_whose_request_it_was() {
     let coordinator = stage.start_telling(Arc::new(tell)).unwrap();
     on_a_runtime(async {
         let trainer = stage.holder(coordinator.address(), Role::Trainer).await;
-        let large = Request::OpenPool(pool(1 << 20));
+        let large = Request::OpenPool(trainer.pool(1 << 20));
         let asked = trainer.connection.call::<PoolOpened>(&large, PATIENCE).await;
         assert!(matches!(asked, Err(CallError::Refused(_))), "{asked:?}");
     });

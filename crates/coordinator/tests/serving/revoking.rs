@@ -11,7 +11,7 @@ use rollhouse_wire::{
 };
 
 use crate::on_a_runtime;
-use crate::stage::{Peer, Stage, pool};
+use crate::stage::{Peer, Stage};
 
 /// With which reason the coordinator has ended the connection of somebody whom it does not admit any more.
 async fn sent_away(peer: &Peer) -> String {
@@ -36,7 +36,7 @@ fn a_revoked_token_ends_the_pools_and_the_connections_of_its_holders_and_nobody_
         let (id, token) = stage.token(Role::Trainer, None);
         let (trainer, idle) = (stage.connect(at, &token).await, stage.connect(at, &token).await);
         let other = stage.holder(at, Role::Trainer).await;
-        let (theirs, kept) = (pool(60), pool(40));
+        let (theirs, kept) = (trainer.pool(60), other.pool(40));
         let _opened: PoolOpened = trainer.ask(Request::OpenPool(theirs.clone())).await.unwrap();
         let _opened: PoolOpened = other.ask(Request::OpenPool(kept.clone())).await.unwrap();
         assert_eq!(node.sessions().len(), 2);
@@ -66,7 +66,7 @@ fn an_expired_token_ends_what_its_holder_has() {
         node.register(1000).await.unwrap();
         let soon = Some(Duration::from_secs(2));
         let trainer = stage.connect(at, &stage.token_for(Role::Trainer, None, soon).1).await;
-        let _opened: PoolOpened = trainer.ask(Request::OpenPool(pool(60))).await.unwrap();
+        let _opened: PoolOpened = trainer.ask(Request::OpenPool(trainer.pool(60))).await.unwrap();
         let viewer = stage.connect(at, &stage.token_for(Role::Viewer, None, soon).1).await;
         let admin = stage.connect(at, &stage.token_for(Role::Admin, None, soon).1).await;
         for peer in [&trainer, &viewer, &admin] {
@@ -91,7 +91,7 @@ fn an_expired_certificate_ends_what_its_holder_has_whatever_its_role() {
         node.register(1000).await.unwrap();
         let soon = |role, name| stage.certified_for(role, name, Duration::from_secs(2));
         let trainer = Peer::dial(soon(Role::Trainer, "ada"), at, None).await;
-        let _opened: PoolOpened = trainer.ask(Request::OpenPool(pool(60))).await.unwrap();
+        let _opened: PoolOpened = trainer.ask(Request::OpenPool(trainer.pool(60))).await.unwrap();
         let viewer = Peer::dial(soon(Role::Viewer, "eve"), at, None).await;
         let short = Stage::node_as(soon(Role::Node, "node-b"), at, "node-b").await;
         short.register(1000).await.unwrap();
@@ -115,11 +115,11 @@ fn a_renewed_certificate_keeps_pools_and_a_lost_file_of_tokens_ends_none() {
         node.register(1000).await.unwrap();
         let soon = stage.certified_for(Role::Trainer, "ada", Duration::from_secs(2));
         let old = Peer::dial(soon, at, None).await;
-        let _opened: PoolOpened = old.ask(Request::OpenPool(pool(60))).await.unwrap();
+        let _opened: PoolOpened = old.ask(Request::OpenPool(old.pool(60))).await.unwrap();
         let new = Peer::dial(stage.certified(Role::Trainer, "ada"), at, None).await;
-        let _opened: PoolOpened = new.ask(Request::OpenPool(pool(60))).await.unwrap();
+        let _opened: PoolOpened = new.ask(Request::OpenPool(new.pool(60))).await.unwrap();
         let holder = stage.holder(at, Role::Trainer).await;
-        let _opened: PoolOpened = holder.ask(Request::OpenPool(pool(60))).await.unwrap();
+        let _opened: PoolOpened = holder.ask(Request::OpenPool(holder.pool(60))).await.unwrap();
         std::fs::remove_file(stage.path().join("tokens.json")).unwrap();
         assert!(sent_away(&old).await.starts_with("the certificate expired"));
         let listing = Request::StoreList(StoreList { path: String::new(), after: String::new() });

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use rollhouse_coordinator::{Coordinator, CoordinatorConfig, CoordinatorError, Level, StoreConfig};
-use rollhouse_core::{EnvSpec, RunId};
+use rollhouse_core::EnvSpec;
 use rollhouse_env::Registry;
 use rollhouse_wire::{
     CallError, CertificateAuthority, CertificateFiles, Changes, Connection, Dialer, EndCause, Expected,
     Heartbeat, HeartbeatTaken, Identity, LaneSettings, NewToken, NodeLoad, OpenPool, OpenSession, Refusal,
     Register, Registered, Request, Role, SessionCounts, SessionEnd, SessionOpened, SessionReport, Settings,
-    Spread, TokenStore, Trust,
+    Spread, TokenStore, Trust, new_pool_id,
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -151,6 +151,11 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// A pool of its own.
+    pub fn pool(&self, lanes: u32) -> OpenPool {
+        pool_of(self.connection.known_as(), lanes)
+    }
+
     pub async fn dial(identity: Arc<Identity>, at: SocketAddr, token: Option<&str>) -> Self {
         Self::dial_with(Settings::default(), identity, at, token).await
     }
@@ -239,6 +244,11 @@ impl Node {
         self.port.local_addr().unwrap().to_string()
     }
 
+    /// Has somebody listen there also when the node is gone.
+    pub fn hold_port(&self) -> UdpSocket {
+        self.port.try_clone().unwrap()
+    }
+
     fn reports(&self) -> Vec<SessionReport> {
         let report = |open: OpenSession| SessionReport {
             session: open.session,
@@ -295,9 +305,9 @@ pub fn spec() -> EnvSpec {
     Registry::builtin().get("CartPole-v1").unwrap().spec().clone()
 }
 
-pub fn pool(lanes: u32) -> OpenPool {
+pub fn pool_of(owner: &str, lanes: u32) -> OpenPool {
     OpenPool {
-        pool: RunId::generate(),
+        pool: new_pool_id(owner),
         lanes,
         settings: LaneSettings {
             env: "CartPole-v1".to_owned(),

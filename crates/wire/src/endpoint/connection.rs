@@ -39,6 +39,7 @@ pub(crate) struct Shared {
     certificate: Option<PeerCertificate>,
     /// Bytes that the peer may have on the way once it is known.
     window: u32,
+    known_as: String,
     /// Whether the peer has shown who it is, or a session's secret.
     known: AtomicBool,
     /// Requests of the peer that are unanswered.
@@ -92,6 +93,7 @@ impl Connection {
         path: Path,
         certificate: Option<PeerCertificate>,
         window: u32,
+        known_as: String,
     ) -> Self {
         let open_requests = Arc::new(Semaphore::new(MAX_OPEN_REQUESTS));
         let known = AtomicBool::new(peer.role != Role::Anonymous);
@@ -103,6 +105,7 @@ impl Connection {
             path,
             certificate,
             window,
+            known_as,
             known,
             open_requests,
             doubted,
@@ -114,6 +117,11 @@ impl Connection {
             connection.widen(2 * MAX_OPEN_REQUESTS);
         }
         connection
+    }
+
+    /// As whom the peer keeps what this side owns there; empty if it keeps nothing.
+    pub fn known_as(&self) -> &str {
+        &self.shared.known_as
     }
 
     /// Whether the peer has shown who it is, or a session's secret. Until then it has a stranger's bounds:

@@ -152,7 +152,8 @@ impl Dialer {
             PeerCertificate::new(self.identity.clone(), *chain, Side::Server, Some(expected.clone()))
         });
         let window = self.settings.receive_window;
-        let connection = Connection::new(connection, peer, welcome.version, path, certificate, window);
+        let connection =
+            Connection::new(connection, peer, welcome.version, path, certificate, window, welcome.owner);
         connection.watch_port();
         Ok(connection)
     }

@@ -329,12 +329,13 @@ async fn greet(
     };
     match introduce(&connection, &hello, context) {
         Ok(Introduced { peer, version, certificate }) => {
-            let welcome = Welcome { version, program: context.program.clone(), role: peer.role };
+            let welcome =
+                Welcome { version, program: context.program.clone(), role: peer.role, owner: peer.owner() };
             let sent = send.message(&AnswerRef::Ok(&welcome)).await;
             if let (Err(MessageError::Lost(lost)), _) | (_, Err(lost)) = (sent, send.finish()) {
                 return Err(TurnedAwayReason::Lost(connection_of(lost)));
             }
-            Ok(Connection::new(connection, peer, version, path, certificate, window))
+            Ok(Connection::new(connection, peer, version, path, certificate, window, String::new()))
         }
         Err(refusal) => {
             // He is to read why before the connection goes; if he does not, that is his loss.

@@ -20,6 +20,17 @@ pub struct Peer {
     pub address: SocketAddr,
 }
 
+impl Peer {
+    /// As whom it owns pools. Tokens of one name are told apart by their ids: each has its own quota and pools. A name
+    /// has no colon.
+    pub fn owner(&self) -> String {
+        match &self.credential {
+            Credential::Token(id) => format!("{}:{id}", self.name),
+            Credential::Certificate | Credential::None => self.name.clone(),
+        }
+    }
+}
+
 /// By what a peer is known.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Credential {
