@@ -57,7 +57,7 @@ fn register(node: u64) -> Register {
 /// A cluster of 1,000 nodes and 100,000 lanes, all in use, and heartbeats of every node as bytes.
 fn cluster() -> (Cluster, Vec<Vec<u8>>) {
     // The sessions are of the term before: they are taken over as after a restart.
-    let mut cluster = Cluster::new(2, Box::new(|| Secret::from_bytes([7; 16])));
+    let mut cluster = Cluster::new(2, None, Box::new(|| Secret::from_bytes([7; 16])));
     let mut beats = Vec::new();
     for node in 0..NODES {
         let register = Box::new(register(node));

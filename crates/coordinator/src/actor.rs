@@ -1,11 +1,13 @@
 //! The actor that owns the cluster: it tells the cluster what happens and does what the cluster says.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use actix::prelude::*;
 use rollhouse_core::RunId;
+use rollhouse_replay::RealDisk;
 use rollhouse_wire::{
     CallError, CloseCode, ClusterStatus, Connection, Heartbeat, NodeList, OpenPool, PeerCertificate,
     PoolStatus, Refusal, Register, ReplaceSession, Request, SessionEnd, SessionList, SessionOpened,
@@ -17,12 +19,13 @@ use crate::figures::{Level, Log, Published};
 use crate::limits::{PUBLISH_EVERY, TICK};
 use crate::owners::Owners;
 use crate::standings::Standings;
-use crate::{Action, Asker, CallFailure, Cluster, Event, LinkId, Reply, Store, Ticket};
+use crate::{Action, Asker, CallFailure, Cluster, Event, LinkId, Reply, Roster, Store, Ticket};
 
 /// Owns the cluster. Everything it does is short; calls to nodes are futures of its own.
 pub(crate) struct CoordinatorActor {
     cluster: Cluster,
     began: Instant,
+    keeper: RosterKeeper,
     program: String,
     store: Store,
     published: Arc<Published>,
@@ -33,6 +36,13 @@ pub(crate) struct CoordinatorActor {
     links: BTreeMap<LinkId, Connection>,
     waiting: BTreeMap<Ticket, oneshot::Sender<Reply>>,
     tickets: u64,
+}
+
+/// Has the nodes' names kept, one write at a time.
+struct RosterKeeper {
+    data: PathBuf,
+    next: Option<Roster>,
+    is_writing: bool,
 }
 
 /// A request whose answer the cluster decides.
@@ -108,6 +118,7 @@ pub(crate) enum LinkEnd {
 impl CoordinatorActor {
     pub(crate) fn new(
         cluster: Cluster,
+        data: PathBuf,
         program: String,
         store: Store,
         published: Arc<Published>,
@@ -117,6 +128,7 @@ impl CoordinatorActor {
         Self {
             cluster,
             began: Instant::now(),
+            keeper: RosterKeeper { data, next: None, is_writing: false },
             program,
             store,
             published,
@@ -148,6 +160,10 @@ impl CoordinatorActor {
                     connection
                         .close(CloseCode::Replaced, "the node has registered anew, or its port is closed");
                 }
+            }
+            Action::KeepRoster(roster) => {
+                self.keeper.next = Some(roster);
+                self.keep_roster(ctx);
             }
             Action::AskPort { address, asked } => {
                 let answered = async move { port_is_closed(&address).await };
@@ -188,6 +204,27 @@ impl CoordinatorActor {
                 ctx.spawn(told);
             }
         }
+    }
+
+    /// Writes the newest roster, unless an older one is being written; that is followed by this then.
+    fn keep_roster(&mut self, ctx: &mut Context<Self>) {
+        if self.keeper.is_writing {
+            return;
+        }
+        let Some(roster) = self.keeper.next.take() else { return };
+        self.keeper.is_writing = true;
+        let data = self.keeper.data.clone();
+        // Task: file operation.
+        let write = tokio::task::spawn_blocking(move || roster.write(&RealDisk, &data));
+        let written = write.into_actor(self).map(|written, actor: &mut Self, ctx| {
+            actor.keeper.is_writing = false;
+            if let Ok(Err(error)) = written {
+                let what = format!("the nodes' names could not be kept for the next start: {error}");
+                (actor.log)(Level::Warning, &what);
+            }
+            actor.keep_roster(ctx);
+        });
+        ctx.spawn(written);
     }
 
     fn tick(&mut self, ctx: &mut Context<Self>) {

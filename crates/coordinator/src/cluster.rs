@@ -15,12 +15,13 @@ use rollhouse_wire::{
 };
 
 use crate::event::Actions;
-use crate::limits::{HEARTBEAT, MAX_CLOSES, MAX_POOLS, RETRY_AFTER, SETTLE};
-use crate::membership::{Beat, Change, Membership, length};
+use crate::limits::{HEARTBEAT, MAX_CLOSES, MAX_POOLS, SETTLE, TICK};
+use crate::membership::{Beat, Change, Member, Membership, length};
 use crate::placements::{Key, Placements};
 use crate::pool::{Pool, Pools, Session, SessionState, Stage};
+use crate::roster::Awaited;
 use crate::shipping::Shipping;
-use crate::{Action, Event, LinkId, PortAsked, Reply, Ticket};
+use crate::{Action, Event, LinkId, PortAsked, Reply, Roster, Ticket};
 
 /// Draws secrets. They must come from a cryptographic generator wherever strangers can reach a node.
 pub type SecretSource = Box<dyn FnMut() -> Secret + Send>;
@@ -28,8 +29,9 @@ pub type SecretSource = Box<dyn FnMut() -> Secret + Send>;
 /// Everything the coordinator knows of its cluster, and all that it decides.
 ///
 /// It is told what happens and says what to do, in the order it is to be done. It has no clock, sockets or files:
-/// `now` is the time since the coordinator started and never goes back. Nothing in it is durable but the term it is
-/// given: a restarted coordinator learns the rest from its nodes.
+/// `now` is the time since the coordinator started and never goes back. Nothing in it is durable but its term and
+/// its
+/// [`Roster`]: a restarted coordinator learns the rest from its nodes.
 pub struct Cluster {
     pub(crate) term: u64,
     /// Of the latest placement.
@@ -44,6 +46,8 @@ pub struct Cluster {
     /// Pools that end when their owner is not heard of, and when it was.
     pub(crate) kept: BTreeMap<RunId, Duration>,
     pools_opened: u64,
+    /// Nodes of an earlier coordinator that have not been heard of.
+    awaited: Awaited,
 }
 
 /// A session is over.
@@ -56,8 +60,9 @@ pub(crate) struct Over<'a> {
 }
 
 impl Cluster {
-    /// A cluster without nodes. `term` is greater than that of every coordinator before.
-    pub fn new(term: u64, secrets: SecretSource) -> Self {
+    /// A cluster without nodes. `term` is greater than that of every coordinator before, and `roster` has the nodes that
+    /// the last one knew, if it could keep them.
+    pub fn new(term: u64, roster: Option<Roster>, secrets: SecretSource) -> Self {
         Self {
             term,
             counter: 0,
@@ -69,6 +74,7 @@ impl Cluster {
             closing: VecDeque::new(),
             kept: BTreeMap::new(),
             pools_opened: 0,
+            awaited: Awaited::new(roster),
         }
     }
 
@@ -136,6 +142,9 @@ impl Cluster {
             self.doubt(now, &node, &mut out);
         }
         self.doubt_asked(now, &mut out);
+        if self.members.take_changed() {
+            out.push(Action::KeepRoster(self.roster()));
+        }
         out.into_vec()
     }
 
@@ -169,6 +178,7 @@ impl Cluster {
             self.node_returned(&arrival.name);
         }
         self.close_unwanted(&arrival.name, out);
+        self.arrived(&arrival.name);
         let known = self.members.get(&arrival.name).map_or(0, |member| member.view.version());
         Ok(Registered { term: self.term, heartbeat_ms: HEARTBEAT.as_millis() as u64, known })
     }
@@ -222,6 +232,7 @@ impl Cluster {
                 pool.unshipped = pool.unshipped.saturating_sub(1);
             }
         }
+        self.arrived(&name);
         taken.close = self.strays(&name);
         self.close_unwanted(&name, out);
         Ok(taken)
@@ -259,6 +270,10 @@ impl Cluster {
     /// A node's process has ended, its host says. If that is wrong the node is back with its next registration, and its
     /// sessions with it, unless their owners have left them.
     fn port_closed(&mut self, now: Duration, asked: &PortAsked, out: &mut Actions) {
+        if asked.boot.is_none() {
+            self.awaited.done(&asked.node);
+            return;
+        }
         let Some(link) = self.members.port_closed(asked) else { return };
         if let Some(link) = link {
             out.push(Action::Disconnect { link });
@@ -481,7 +496,27 @@ impl Cluster {
         }
     }
 
+    /// A node is known again once it has told of all that it runs.
+    fn arrived(&mut self, name: &str) {
+        if self.members.get(name).is_some_and(Member::is_complete) {
+            self.awaited.done(name);
+        }
+    }
+
+    /// The nodes that the next coordinator is to wait for.
+    fn roster(&self) -> Roster {
+        let here = self.members.iter().map(|member| (&member.name, &*member.address));
+        let all = self.awaited.iter().chain(here);
+        Roster(all.map(|(name, address)| (name.to_string(), address.to_owned())).collect())
+    }
+
     fn tick(&mut self, now: Duration, out: &mut Actions) {
+        if now >= SETTLE {
+            self.awaited.give_up();
+        }
+        for (address, asked) in self.awaited.doubtful(now) {
+            out.push(Action::AskPort { address, asked });
+        }
         for name in self.members.doubtful(now) {
             self.doubt(now, &name, out);
         }
@@ -526,9 +561,9 @@ impl Cluster {
 
     /// Whether nodes of an earlier coordinator may not have come back yet: what is not known may still turn up.
     pub(crate) fn settles(&self, now: Duration) -> Option<Refusal> {
-        (self.term > 1 && now < SETTLE).then(|| {
+        (self.term > 1 && now < SETTLE && !self.awaited.are_all_here()).then(|| {
             let message = "the coordinator has just started and waits for its nodes";
-            Refusal::busy(message, RETRY_AFTER.as_millis() as u64)
+            Refusal::busy(message, TICK.as_millis() as u64)
         })
     }
 

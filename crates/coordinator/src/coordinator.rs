@@ -25,7 +25,7 @@ use crate::figures::{CoordinatorFigures, Level, Log, Published};
 use crate::limits::MAX_UNACKNOWLEDGED_BYTES;
 use crate::owners::Owners;
 use crate::serve::{Ended, Service, accept};
-use crate::{Cluster, SecretSource, Store, StoreConfig};
+use crate::{Cluster, Roster, SecretSource, Store, StoreConfig};
 
 /// What a coordinator is started with.
 #[derive(Clone)]
@@ -116,12 +116,14 @@ impl Coordinator {
         let dir = config.data.join(STORE);
         let store = Store::open(Arc::new(RealDisk), &dir, config.store).map_err(CoordinatorError::Store)?;
         let term = data.term();
+        let roster = Roster::read(&RealDisk, &config.data);
         let published = Arc::new(Published::new(learns_terms(term, config.least_term)));
         let (stop, stopped) = oneshot::channel();
         let (ready, bound) = sync_channel(1);
         let (end, ended) = sync_channel(1);
         let (identity, tokens) = (Arc::clone(&config.identity), Arc::clone(&config.tokens));
-        let parts = Parts { config, term, secrets, store: store.clone(), published: Arc::clone(&published) };
+        let parts =
+            Parts { config, term, roster, secrets, store: store.clone(), published: Arc::clone(&published) };
         // Task: coordinator.
         let thread = std::thread::Builder::new().name("rollhouse-coordinator".to_owned()).spawn(move || {
             let how = System::new().block_on(run(parts, &ready, stopped));
@@ -226,6 +228,7 @@ impl Drop for Coordinator {
 struct Parts {
     config: CoordinatorConfig,
     term: u64,
+    roster: Option<Roster>,
     secrets: SecretSource,
     store: Store,
     published: Arc<Published>,
@@ -237,8 +240,8 @@ async fn run(
     ready: &SyncSender<Result<Effective, BindError>>,
     stopped: oneshot::Receiver<Duration>,
 ) -> Ended {
-    let Parts { config, term, secrets, store, published } = parts;
-    let CoordinatorConfig { listen, identity, tokens, quic, program, log, .. } = config;
+    let Parts { config, term, roster, secrets, store, published } = parts;
+    let CoordinatorConfig { data, listen, identity, tokens, quic, program, log, .. } = config;
     let authenticating = Arc::clone(&tokens);
     let authenticate = move |hello: &Hello, stranger: &Stranger| {
         authenticating.introduce(hello, stranger, std::time::SystemTime::now())
@@ -253,11 +256,12 @@ async fn run(
             return Ended::Failed;
         }
     };
-    let cluster = Cluster::new(term, secrets);
+    let cluster = Cluster::new(term, roster, secrets);
     let owners = Owners::new(Arc::clone(&tokens));
     // Task: actor of the cluster.
     let actor = CoordinatorActor::new(
         cluster,
+        data,
         program,
         store.clone(),
         Arc::clone(&published),

@@ -9,6 +9,8 @@ use rollhouse_wire::{
     Refusal, Register, Registered, ReplaceSession, SessionEnd, SessionId, SessionOpened, SessionReplaced,
 };
 
+use crate::Roster;
+
 /// One connection of a node. Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkId(pub u64);
@@ -148,8 +150,8 @@ pub enum Event {
 pub struct PortAsked {
     /// Name of the node.
     pub node: Arc<str>,
-    /// Which boot of it.
-    pub boot: u64,
+    /// Which boot of it; `None` for one that an earlier coordinator knew.
+    pub boot: Option<u64>,
     /// When. What was heard of the node since counts for more.
     pub at: Duration,
 }
@@ -187,6 +189,8 @@ pub enum Action {
         /// To be told with the answer.
         asked: PortAsked,
     },
+    /// Keep the names and addresses of the nodes for the coordinator after this one.
+    KeepRoster(Roster),
     /// End a connection: its node has another one, or is lost.
     Disconnect {
         /// The connection.

@@ -134,7 +134,7 @@ mod tests {
 
     impl Stage {
         fn new(nodes: u64) -> Self {
-            let cluster = Cluster::new(1, Box::new(|| Secret::from_bytes([7; 16])));
+            let cluster = Cluster::new(1, None, Box::new(|| Secret::from_bytes([7; 16])));
             let mut stage = Self { cluster, now: Duration::ZERO, beats: 0, pools: 0, opened: Vec::new() };
             for node in 1..=nodes {
                 stage.register(node, &format!("10.0.0.{node}:7610"));

@@ -42,6 +42,7 @@ mod pool;
 mod remembered;
 mod replacing;
 mod revoking;
+mod roster;
 mod serve;
 mod shipping;
 mod standings;
@@ -53,4 +54,5 @@ pub use coordinator::{Coordinator, CoordinatorConfig, CoordinatorError, Stopped}
 pub use data::{DataError, DataFolder, MAX_TERM};
 pub use event::{Action, Asker, CallFailure, Event, LinkId, PortAsked, Reply, Ticket};
 pub use figures::{CoordinatorFigures, Level, Log};
+pub use roster::Roster;
 pub use store::{Receive, Receiving, Store, StoreConfig, StoreCounts, StoreError};

@@ -16,10 +16,13 @@ pub const LOST_AFTER: Duration = Duration::from_secs(5);
 pub const DOUBT_AFTER: Duration = Duration::from_millis(1500);
 /// A node's host is asked about its process no sooner after the last time, whoever has a doubt.
 pub const ASK_PORT_EVERY: Duration = Duration::from_millis(250);
+/// Hosts of nodes that a coordinator waits for after its start are asked so many at a time.
+pub const MAX_PORTS_ASKED: usize = 64;
 /// A lost node is forgotten after so much silence; its sessions are over then. Long enough for an owner to go on
 /// stepping lanes of a node that only the coordinator cannot reach.
 pub const FORGET_AFTER: Duration = Duration::from_secs(3600);
-/// After a restart nodes need so long to come back: until then "no room" is "not yet", and no env is unknown.
+/// After a restart nodes are given so long to come back, unless all that were known before have, or have ended: until
+/// then "no room" is "not yet", and no env is unknown.
 pub const SETTLE: Duration = LOST_AFTER;
 /// How often [`Event::Tick`](crate::Event::Tick) is expected. Losses are noticed so much later at most.
 pub const TICK: Duration = Duration::from_millis(250);

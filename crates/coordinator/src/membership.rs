@@ -74,6 +74,8 @@ pub(crate) struct Member {
 pub(crate) struct Membership {
     members: BTreeMap<Arc<str>, Member>,
     links: BTreeMap<LinkId, Arc<str>>,
+    /// Names or addresses are others than those that were kept last.
+    changed: bool,
 }
 
 /// A node has registered.
@@ -245,6 +247,8 @@ impl Membership {
         let mut member = Member::new(now, link, register);
         let name = Arc::clone(&member.name);
         let replaced = known_link(&self.members, &name).filter(|&old| old != link);
+        let moved = self.members.get(&name).is_none_or(|old| old.address != member.address);
+        self.changed |= moved;
         if let Some(old) = self.members.remove(&name) {
             member.draining = old.draining && !restarted;
             if !restarted {
@@ -334,7 +338,7 @@ impl Membership {
             return None;
         }
         member.port_asked = Some(now);
-        let asked = PortAsked { node: Arc::clone(&member.name), boot: member.boot, at: now };
+        let asked = PortAsked { node: Arc::clone(&member.name), boot: Some(member.boot), at: now };
         Some((member.address.clone(), asked))
     }
 
@@ -349,7 +353,7 @@ impl Membership {
     /// that it lives all the same, only that its connection has ended.
     pub(crate) fn port_closed(&mut self, asked: &PortAsked) -> Option<Option<LinkId>> {
         let member = self.members.get_mut(&*asked.node)?;
-        if member.lost || member.boot != asked.boot || member.heard > asked.at {
+        if member.lost || asked.boot != Some(member.boot) || member.heard > asked.at {
             return None;
         }
         if member.misled.is_some() && member.link.is_some() {
@@ -391,9 +395,16 @@ impl Membership {
     }
 
     pub(crate) fn remove(&mut self, name: &str) {
-        if let Some(link) = self.members.remove(name).and_then(|member| member.link) {
+        let Some(member) = self.members.remove(name) else { return };
+        self.changed = true;
+        if let Some(link) = member.link {
             self.links.remove(&link);
         }
+    }
+
+    /// Whether names or addresses are others than when this was asked last.
+    pub(crate) const fn take_changed(&mut self) -> bool {
+        std::mem::replace(&mut self.changed, false)
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Member> {
@@ -544,11 +555,15 @@ mod tests {
     fn a_closed_port_makes_a_node_lost_unless_it_was_heard_of_since_or_has_started_anew() {
         let mut members = with_one();
         let (address, asked) = members.doubt(at(100), "a").unwrap();
-        assert_eq!((&*address, asked.boot), ("127.0.0.1:1", 7));
+        assert_eq!((&*address, asked.boot), ("127.0.0.1:1", Some(7)));
         members.beat(at(150), LinkId(1), &beat(1)).unwrap();
         assert_eq!(members.port_closed(&asked), None, "it was heard of since");
         let (_, asked) = members.doubt(at(400), "a").unwrap();
-        assert_eq!(members.port_closed(&PortAsked { boot: 6, ..asked.clone() }), None, "an earlier boot");
+        assert_eq!(
+            members.port_closed(&PortAsked { boot: Some(6), ..asked.clone() }),
+            None,
+            "an earlier boot"
+        );
         assert_eq!(members.port_closed(&asked), Some(Some(LinkId(1))));
         assert_eq!(members.get("a").unwrap().state(at(400)), NodeState::Lost);
         assert_eq!(members.port_closed(&asked), None, "it is lost once");

@@ -38,7 +38,7 @@ impl Stage {
             Secret::from_bytes([drawn; 16])
         });
         let now = Duration::from_secs(if term > 1 { 10 } else { 0 });
-        Self { cluster: Cluster::new(term, secrets), now, tickets: 0, heartbeats: 0, asked: Vec::new() }
+        Self { cluster: Cluster::new(term, None, secrets), now, tickets: 0, heartbeats: 0, asked: Vec::new() }
     }
 
     fn tell(&mut self, event: Event) -> Option<Reply> {
@@ -48,6 +48,7 @@ impl Stage {
                 Action::Answer { reply, .. } => answer = Some(reply),
                 // Everybody is there.
                 Action::AskPort { .. } => {}
+                Action::KeepRoster(_) => {}
                 action => self.asked.push(action),
             }
         }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use rollhouse_coordinator::limits::TICK;
 use rollhouse_coordinator::{
-    Action, Asker, CallFailure, Cluster, DataFolder, Event, LinkId, Receive, Reply, Store, StoreConfig,
-    StoreError, Ticket,
+    Action, Asker, CallFailure, Cluster, DataFolder, Event, LinkId, Receive, Reply, Roster, Store,
+    StoreConfig, StoreError, Ticket,
 };
 use rollhouse_core::RunId;
 use rollhouse_replay::testing::FaultyDisk;
@@ -34,6 +34,7 @@ pub(crate) fn store_dir() -> PathBuf {
 pub(crate) struct Coordinator {
     cluster: Cluster,
     store: Store,
+    disk: FaultyDisk,
     _data: DataFolder,
     tickets: BTreeMap<Ticket, (u64, u64)>,
     calls: BTreeMap<u64, Call>,
@@ -74,8 +75,9 @@ impl Coordinator {
             Secret::from_bytes(drawn.to_le_bytes())
         });
         Some(Self {
-            cluster: Cluster::new(term, secrets),
+            cluster: Cluster::new(term, Roster::read(disk, Path::new(DATA)), secrets),
             store,
+            disk: disk.clone(),
             _data: data,
             tickets: BTreeMap::new(),
             calls: BTreeMap::new(),
@@ -279,6 +281,12 @@ impl Coordinator {
             Action::Answer { ticket, reply } => self.answer(ticket, reply, ctx),
             Action::Disconnect { link } => ctx.close(link.0),
             Action::AskPort { asked, .. } => ctx.ask_port(asked),
+            Action::KeepRoster(roster) => {
+                ctx.count(match roster.write(&self.disk, Path::new(DATA)) {
+                    Ok(()) => "roster kept",
+                    Err(_) => "roster not kept",
+                });
+            }
             Action::Open { link, request } => {
                 let key = (request.session, request.incarnation);
                 ctx.ledger.given(key.0, key.1);

@@ -292,7 +292,7 @@ impl World {
                 if (coordinator.number, coordinator.running) == (life, true)
                     && coordinator.paused_until <= self.now
                 {
-                    self.note([8, asked.boot, asked.at.as_nanos() as u64]);
+                    self.note([8, asked.boot.unwrap_or(0), asked.at.as_nanos() as u64]);
                     self.tell(Site::Coordinator, Input::NodePortClosed(asked));
                 }
             }

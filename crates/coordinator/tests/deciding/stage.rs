@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rollhouse_coordinator::{Action, Asker, CallFailure, Cluster, Event, LinkId, Reply, Ticket};
+use rollhouse_coordinator::{
+    Action, Asker, CallFailure, Cluster, Event, LinkId, PortAsked, Reply, Roster, SecretSource, Ticket,
+};
 use rollhouse_core::{EnvSpec, RunId};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
@@ -39,6 +41,14 @@ pub(crate) fn asker(owner: &str) -> Asker {
     Asker { owner: owner.to_owned(), max_lanes: None, admin: false }
 }
 
+fn secrets() -> SecretSource {
+    let mut drawn = 0u128;
+    Box::new(move || {
+        drawn += 1;
+        Secret::from_bytes(drawn.to_le_bytes())
+    })
+}
+
 /// A cluster whose nodes do at once what they are asked to.
 pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
@@ -47,6 +57,10 @@ pub(crate) struct Stage {
     pub(crate) links: BTreeMap<LinkId, &'static str>,
     /// Nodes that do not open sessions.
     pub(crate) full: Vec<&'static str>,
+    /// What was kept of the nodes.
+    pub(crate) roster: Option<Roster>,
+    /// Whose hosts were asked whether they had ended.
+    pub(crate) ports_asked: Vec<PortAsked>,
     /// What nodes were asked to open, and to close.
     pub(crate) opened: Vec<(&'static str, Incarnation)>,
     pub(crate) closed: Vec<(&'static str, Incarnation)>,
@@ -54,22 +68,28 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new(term: u64, nodes: &[&'static str]) -> Self {
-        let mut drawn = 0u128;
-        let secrets = Box::new(move || {
-            drawn += 1;
-            Secret::from_bytes(drawn.to_le_bytes())
-        });
         let mut stage = Self {
-            cluster: Cluster::new(term, secrets),
+            cluster: Cluster::new(term, None, secrets()),
             now: Duration::from_secs(if term > 1 { 10 } else { 0 }),
             tickets: 0,
             links: BTreeMap::new(),
             full: Vec::new(),
+            roster: None,
+            ports_asked: Vec::new(),
             opened: Vec::new(),
             closed: Vec::new(),
         };
         nodes.iter().for_each(|node| stage.join(node, 1));
         stage
+    }
+
+    /// The coordinator is started again, knowing what the one before kept.
+    pub(crate) fn restart(&mut self) {
+        let term = self.cluster.term() + 1;
+        self.cluster = Cluster::new(term, self.roster.clone(), secrets());
+        self.now = Duration::ZERO;
+        self.links.clear();
+        self.ports_asked.clear();
     }
 
     pub(crate) fn join(&mut self, node: &'static str, boot: u64) {
@@ -118,7 +138,9 @@ impl Stage {
                         let (session, incarnation) = (request.session, request.incarnation);
                         events.push(Event::Closed { session, incarnation, result: Ok(Box::new(end)) });
                     }
-                    Action::Disconnect { .. } | Action::AskPort { .. } => {}
+                    Action::KeepRoster(roster) => self.roster = Some(roster),
+                    Action::AskPort { asked, .. } => self.ports_asked.push(asked),
+                    Action::Disconnect { .. } => {}
                 }
             }
         }

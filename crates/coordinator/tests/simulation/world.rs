@@ -5,7 +5,9 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use rollhouse_coordinator::limits::{CLOSE_PATIENCE, MAX_ATTEMPTS, TICK};
-use rollhouse_coordinator::{Action, Asker, CallFailure, Cluster, Event, LinkId, PortAsked, Reply, Ticket};
+use rollhouse_coordinator::{
+    Action, Asker, CallFailure, Cluster, Event, LinkId, PortAsked, Reply, Roster, Ticket,
+};
 use rollhouse_core::{EnvSpec, RunId};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
@@ -102,6 +104,8 @@ pub(crate) struct World {
     term: u64,
     started: u64,
     cluster: Cluster,
+    /// What the coordinator kept of its nodes.
+    roster: Option<Roster>,
     nodes: Vec<Node>,
     reach: Vec<Reach>,
     links: BTreeMap<LinkId, Link>,
@@ -139,7 +143,8 @@ impl World {
             calm: false,
             term: 1,
             started: 0,
-            cluster: Cluster::new(1, secrets()),
+            cluster: Cluster::new(1, None, secrets()),
+            roster: None,
             reach: nodes.iter().map(|_| Reach::default()).collect(),
             nodes,
             links: BTreeMap::new(),
@@ -388,7 +393,11 @@ impl World {
                 }
                 Action::AskPort { asked, .. } => {
                     // Of a process that has ended; now and then the answer is forged, or late.
-                    let has_ended = self.nodes.iter().all(|node| node.boot != asked.boot);
+                    let is_it = |node: &Node| match asked.boot {
+                        Some(boot) => node.boot == boot,
+                        None => node.name == *asked.node,
+                    };
+                    let has_ended = !self.nodes.iter().any(is_it);
                     let told = if has_ended {
                         900
                     } else if self.calm || !self.faults.network {
@@ -402,6 +411,8 @@ impl World {
                         self.after(ms, Happens::PortClosed { term: self.term, asked });
                     }
                 }
+                // Now and then that fails, and nothing is kept.
+                Action::KeepRoster(roster) => self.roster = (!self.faulty(50)).then_some(roster),
                 Action::Open { link, request } => {
                     let key = (request.session, request.incarnation);
                     assert!(self.incarnations.insert(key), "an incarnation was given twice");
@@ -468,7 +479,7 @@ impl World {
         self.count("coordinator restarted");
         self.term += 1;
         self.started = self.now;
-        self.cluster = Cluster::new(self.term, secrets());
+        self.cluster = Cluster::new(self.term, self.roster.clone(), secrets());
         self.links.clear();
         self.tickets.clear();
         self.calls.clear();
