@@ -70,6 +70,27 @@ fn compare(pool: &mut Pool, engine: &mut Engine, same_step: bool, steps: u64) {
     }
 }
 
+/// Symptom: who was believed when a connection was made was believed for as long as it lasted. Fix: certificates are looked
+/// at again while lanes are stepped. (Their times are told in seconds: this takes two.)
+#[test]
+fn a_node_whose_certificate_expires_is_stepped_no_more() {
+    let double = Double::start_for(1, Duration::from_secs(2));
+    let mut pool = pool_of(&double, AutoresetMode::NextStep);
+    pool.set_timeout(Duration::from_secs(1));
+    pool.reset(&Reset::seeded(1, LANES)).unwrap();
+    let mut steps = 0;
+    while double.refused().is_empty() && steps < 10_000_000 {
+        fill(pool.actions(), steps);
+        // The last one is answered by nobody.
+        if pool.step().is_err() {
+            break;
+        }
+        steps += 1;
+    }
+    let refused = double.refused();
+    assert!(refused.iter().any(|why| why.starts_with("the certificate expired")), "{refused:?}");
+}
+
 #[test]
 fn lanes_of_one_and_of_several_nodes_are_an_engines_lanes() {
     for nodes in [1, 3] {

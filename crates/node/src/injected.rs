@@ -160,7 +160,7 @@ fn while_the_control_thread_is_stuck_owners_step_on_and_the_node_shows_it() {
     let_go.send(()).unwrap();
     let steps = |heard| match heard {
         Heard::Beat(beat) => (beat.load.steps > 0).then_some(()),
-        Heard::Registered(_) => None,
+        _ => None,
     };
     coordinator.hear(steps);
     assert_eq!(node.health(), PartsHealth::default());

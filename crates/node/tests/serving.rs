@@ -4,11 +4,12 @@
 mod cluster;
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{Answered, Authority, Coordinator, Owner, Stepper, session};
+use cluster::{Answered, Authority, Coordinator, Heard, Owner, Stepper, session};
 use rollhouse_core::{ColumnRef, Interruption, OptionValue, Outcome, RunId, SeedSchedule, random_bits};
 use rollhouse_engine::{Autoreset, Engine, EngineConfig, Reset};
 use rollhouse_env::Registry;
@@ -17,8 +18,8 @@ use rollhouse_replay::{Library, Query, RealDisk, Verification};
 use rollhouse_wire::limits::MAX_SHIP_BYTES;
 use rollhouse_wire::{
     AutoresetMode, CallError, CloseCode, ClusterStatus, Collect, CollectGoal, ConnectionLost, EndCause,
-    FrameFault, FrameHeader, FrameKind, OpenSession, RecordRule, RefusalCode, Request, Secret, SessionId,
-    StreamLost, column_bytes,
+    FrameFault, FrameHeader, FrameKind, OpenSession, RecordRule, RefusalCode, Request, Role, Secret,
+    SessionId, StreamLost, column_bytes,
 };
 
 /// A coordinator with one node that has joined it.
@@ -73,6 +74,23 @@ fn engine(lanes: usize, first_lane: u32, autoreset: Autoreset) -> Engine {
     let schedule = SeedSchedule::PerEpisode { run_seed: 11 };
     let config = EngineConfig { first_lane, schedule, autoreset, ..EngineConfig::new(lanes) };
     Engine::new(&Registry::builtin().get("CartPole-v1").unwrap(), config, None).unwrap()
+}
+
+/// Symptom: a coordinator that was believed when it was dialled was believed for as long as the connection lasted. Fix: each
+/// heartbeat looks at its certificate again. (Their times are told in seconds: this takes two.)
+#[test]
+fn a_coordinator_whose_certificate_expires_is_told_nothing_more() {
+    let authority = Authority::new();
+    let soon = authority.identity_for(Role::Coordinator, "coordinator", Duration::from_secs(2));
+    let coordinator = Coordinator::start_as(soon, &authority, SocketAddr::from(([127, 0, 0, 1], 0)));
+    let node = ClusterNode::start(authority.node("n1", &coordinator)).unwrap();
+    coordinator.registered();
+    let why = coordinator.hear(|heard| match heard {
+        Heard::Refused(why) => Some(why),
+        _ => None,
+    });
+    assert!(why.starts_with("the certificate expired"), "{why}");
+    drop(node);
 }
 
 #[test]
@@ -414,7 +432,7 @@ fn a_coordinator_that_goes_away_ends_nothing_and_is_told_what_runs_when_it_is_ba
     assert_eq!(cluster.coordinator.registered().term, open.incarnation.term);
     let sessions = cluster.coordinator.hear(|heard| match heard {
         cluster::Heard::Beat(beat) => Some(beat.changes.sessions),
-        cluster::Heard::Registered(_) => None,
+        _ => None,
     });
     assert_eq!(sessions.len(), 1);
     assert_eq!(sessions[0].session, open.session);
@@ -462,7 +480,7 @@ fn a_session_that_plays_by_itself_is_evicted_when_its_node_stops() {
         cluster::Heard::Beat(beat) => {
             beat.changes.sessions.first().filter(|report| report.done.steps > 0).map(|_| ())
         }
-        cluster::Heard::Registered(_) => None,
+        _ => None,
     });
     let figures = Arc::clone(node.figures());
     assert_eq!(node.stop(Duration::from_secs(30)).left, 0);

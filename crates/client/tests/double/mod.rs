@@ -17,10 +17,10 @@ use rollhouse_engine::{
 use rollhouse_env::Registry;
 use rollhouse_wire::{
     Arrival, Attached, AutoresetMode, CertificateAuthority, CertificateFiles, CloseCode, CommandsOpened,
-    Connection, Credential, EndCause, Envelope, FrameHeader, FrameKind, FrameLayout, FrameReader,
-    FrameWriter, GoneSession, Grant, Identity, Incarnation, Listener, OpenPool, Peer, PoolOpened, PoolStatus,
-    Refusal, RefusalCode, Request, ResetLanes, Responder, Role, Secret, SeedRule, SessionCounts, Settings,
-    Stranger, Trust, column_bytes, control,
+    Connection, ConnectionLost, Credential, EndCause, Envelope, FrameHeader, FrameKind, FrameLayout,
+    FrameReader, FrameWriter, GoneSession, Grant, Identity, Incarnation, Listener, OpenPool, Peer,
+    PoolOpened, PoolStatus, Refusal, RefusalCode, Request, ResetLanes, Responder, Role, Secret, SeedRule,
+    SessionCounts, Settings, Stranger, Trust, column_bytes, control,
 };
 use tokio::sync::Notify;
 
@@ -49,6 +49,8 @@ pub(crate) enum Fault {
     Vanish,
 }
 
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
 /// A cluster of one process. Ends when dropped.
 pub(crate) struct Double {
     address: SocketAddr,
@@ -63,6 +65,8 @@ struct Shared {
     sessions: Mutex<HashMap<u32, Session>>,
     faults: Mutex<VecDeque<(usize, Fault)>>,
     closed: AtomicU32,
+    /// What clients said who refused to go on with a connection.
+    refused: Mutex<Vec<String>>,
     handled: AtomicU64,
     /// Sessions that are not there any more, as their node and the coordinator tell.
     gone: Mutex<HashMap<u32, EndCause>>,
@@ -80,25 +84,31 @@ struct Session {
 
 impl Double {
     pub(crate) fn start(nodes: usize) -> Self {
+        Self::start_for(nodes, DAY)
+    }
+
+    /// Its nodes' certificates hold for so long.
+    pub(crate) fn start_for(nodes: usize, nodes_hold: Duration) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("rollhouse-client-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let day = Duration::from_secs(24 * 3600);
-        let authority = CertificateAuthority::create(&folder, day).unwrap();
-        let identity = |role: Role, name: &str| {
+        let authority = CertificateAuthority::create(&folder, DAY).unwrap();
+        let identity = |role: Role, name: &str, holds: Duration| {
             let (certificate, key) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
-            authority.issue(role, name, day).unwrap().write(&certificate, &key).unwrap();
+            authority.issue(role, name, holds).unwrap().write(&certificate, &key).unwrap();
             Identity::load(Trust::File(folder.join("ca.pem")), Some(CertificateFiles { certificate, key }))
                 .unwrap()
         };
-        let coordinator = identity(Role::Coordinator, "coordinator");
-        let identities: Vec<_> = (0..nodes).map(|n| identity(Role::Node, &format!("node-{n}"))).collect();
+        let coordinator = identity(Role::Coordinator, "coordinator", DAY);
+        let identities: Vec<_> =
+            (0..nodes).map(|n| identity(Role::Node, &format!("node-{n}"), nodes_hold)).collect();
         let shared = Arc::new(Shared {
             nodes,
             sessions: Mutex::default(),
             faults: Mutex::default(),
             closed: AtomicU32::new(0),
+            refused: Mutex::default(),
             handled: AtomicU64::new(0),
             gone: Mutex::default(),
             stop: Notify::new(),
@@ -161,6 +171,11 @@ impl Double {
         self.shared.closed.load(Ordering::Relaxed)
     }
 
+    /// What clients said who refused to go on with a connection.
+    pub(crate) fn refused(&self) -> Vec<String> {
+        lock(&self.shared.refused).clone()
+    }
+
     /// Requests that engines carried out, all nodes together.
     pub(crate) fn handled(&self) -> u64 {
         self.shared.handled.load(Ordering::Relaxed)
@@ -207,7 +222,14 @@ impl Shared {
 
     async fn talk(self: Arc<Self>, connection: Connection, place: Place) {
         let mut requests = connection.requests();
-        while let Ok((request, responder)) = requests.next().await {
+        loop {
+            let (request, responder) = match requests.next().await {
+                Ok(asked) => asked,
+                Err(ConnectionLost::ByPeer { code: CloseCode::Refused, reason }) => {
+                    return lock(&self.refused).push(reason);
+                }
+                Err(_) => return,
+            };
             match (&place, request) {
                 (Place::Coordinator(nodes), request) => self.coordinate(request, responder, nodes).await,
                 (Place::Node(node), Request::Attach(attach)) => {

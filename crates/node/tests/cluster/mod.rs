@@ -13,12 +13,12 @@ use std::time::{Duration, SystemTime};
 use rollhouse_core::{ColumnRef, RunId};
 use rollhouse_node::{ClusterNode, ClusterNodeConfig};
 use rollhouse_wire::{
-    Arrival, Attach, Attached, AutoresetMode, CallError, CertificateAuthority, CertificateFiles,
-    CloseSession, ColumnBuffer, Connection, Credential, DialError, Dialer, Expected, FrameFault, FrameHeader,
-    FrameKind, FrameLayout, FrameReader, FrameWriter, Heartbeat, HeartbeatTaken, Hello, Identity,
-    Incarnation, LaneSettings, Listener, OpenSession, Peer, RecordRule, Refusal, RefusalCode, Register,
-    Registered, Request, Role, Secret, SeedRule, SessionEnd, SessionId, SessionOpened, Settings, Shipped,
-    Stranger, Trust, column_bytes,
+    Arrival, Attach, Attached, AutoresetMode, CallError, CertificateAuthority, CertificateFiles, CloseCode,
+    CloseSession, ColumnBuffer, Connection, ConnectionLost, Credential, DialError, Dialer, Expected,
+    FrameFault, FrameHeader, FrameKind, FrameLayout, FrameReader, FrameWriter, Heartbeat, HeartbeatTaken,
+    Hello, Identity, Incarnation, LaneSettings, Listener, OpenSession, Peer, RecordRule, Refusal,
+    RefusalCode, Register, Registered, Request, Role, Secret, SeedRule, SessionEnd, SessionId, SessionOpened,
+    Settings, Shipped, Stranger, Trust, column_bytes,
 };
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::channel as bounded;
@@ -61,11 +61,16 @@ impl Authority {
     }
 
     pub fn identity(&self, role: Role, name: &str) -> Arc<Identity> {
+        self.identity_for(role, name, DAY)
+    }
+
+    /// One that holds for so long.
+    pub fn identity_for(&self, role: Role, name: &str, holds: Duration) -> Arc<Identity> {
         let files = CertificateFiles {
             certificate: self.folder.join(format!("{name}.pem")),
             key: self.folder.join(format!("{name}.key")),
         };
-        let issued = self.authority.issue(role, name, DAY).unwrap();
+        let issued = self.authority.issue(role, name, holds).unwrap();
         issued.write(&files.certificate, &files.key).unwrap();
         Identity::load(Trust::File(self.folder.join("ca.pem")), Some(files)).unwrap()
     }
@@ -93,6 +98,8 @@ pub enum Heard {
     Registered(Register),
     /// Its changes are put together with those before: they name every session that is open.
     Beat(Heartbeat),
+    /// It goes on with the connection no more, for that reason.
+    Refused(String),
 }
 
 /// What the test has the coordinator ask of the node that registered last.
@@ -116,7 +123,10 @@ impl Coordinator {
     }
 
     pub fn start_at(authority: &Authority, listen: SocketAddr) -> Self {
-        let identity = authority.identity(Role::Coordinator, "coordinator");
+        Self::start_as(authority.identity(Role::Coordinator, "coordinator"), authority, listen)
+    }
+
+    pub fn start_as(identity: Arc<Identity>, authority: &Authority, listen: SocketAddr) -> Self {
         let (told, heard) = sync_channel(MESSAGES);
         let (asks, asked) = bounded(MESSAGES);
         let (ready, address) = sync_channel(1);
@@ -167,7 +177,7 @@ impl Coordinator {
     pub fn registered(&self) -> Register {
         self.hear(|heard| match heard {
             Heard::Registered(register) => Some(register),
-            Heard::Beat(_) => None,
+            _ => None,
         })
     }
 
@@ -175,7 +185,7 @@ impl Coordinator {
     pub fn end_of(&self, open: &OpenSession) -> SessionEnd {
         self.hear(|heard| match heard {
             Heard::Beat(beat) => beat.ended.into_iter().find(|end| end.session == open.session),
-            Heard::Registered(_) => None,
+            _ => None,
         })
     }
 }
@@ -254,7 +264,15 @@ async fn hear_node(
 ) {
     let mut requests = connection.requests();
     let mut sessions = BTreeMap::new();
-    while let Ok((request, mut responder)) = requests.next().await {
+    loop {
+        let (request, mut responder) = match requests.next().await {
+            Ok(asked) => asked,
+            Err(ConnectionLost::ByPeer { code: CloseCode::Refused, reason }) => {
+                let _test = told.try_send(Heard::Refused(reason));
+                return;
+            }
+            Err(_) => return,
+        };
         match request {
             Request::Register(register) => {
                 newest.send_replace(Some(connection.clone()));
