@@ -26,13 +26,22 @@ fn a_bench_of_a_cluster_plays_all_sessions_and_leaves_no_thread_with_any() {
 #[test]
 fn a_bench_of_shared_memory_steps_in_a_process_of_its_own_and_does_not_spin_when_idle() {
     let folder = Folder::new();
-    let results = json_lines(folder.path(), "bench shm --steps 200 --batches 20 --repetitions 2 --json");
+    let results = json_lines(
+        folder.path(),
+        "bench shm --steps 200 --batches 20 --repetitions 2 --beside-ms 200 --json",
+    );
     let [result] = results.as_slice() else { panic!("{results:?}") };
     for part in ["engine_us", "shm_us", "quic_us"] {
         assert!(result["small"][part]["median"].as_f64().is_some_and(|us| us > 0.0), "{result}");
     }
     assert_eq!(result["large"]["batches"], 20, "{result}");
-    assert!(result["large"]["p99_us"].as_f64() >= result["large"]["p50_us"].as_f64(), "{result}");
+    for part in ["engine", "shm"] {
+        let times = &result["large"][part];
+        assert!(times["p99_us"].as_f64() >= times["p50_us"].as_f64(), "{result}");
+    }
+    for kind in ["shm", "quic"] {
+        assert!(result["beside"][kind]["beside"].as_f64().is_some_and(|steps| steps > 0.0), "{result}");
+    }
     // A spinning thread would use a thousand in this second.
     for process in ["trainer_ms", "node_ms"] {
         assert!(result["idle"][process].as_f64().is_some_and(|ms| ms < 500.0), "{process}: {result}");

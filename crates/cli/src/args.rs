@@ -369,6 +369,9 @@ pub(crate) struct BenchShmArgs {
     /// Repetitions, each of all ways in turn
     #[arg(long, value_name = "R", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repetitions: u32,
+    /// For how long trainers of both transports step on the node side by side
+    #[arg(long, value_name = "MS", default_value = "3000", value_parser = clap::value_parser!(u64).range(10..=600_000))]
+    pub(crate) beside_ms: u64,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,

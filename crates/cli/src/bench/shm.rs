@@ -14,13 +14,16 @@ use rollhouse_env::Registry;
 use rollhouse_wire::{RecordRule, Spread as Laid};
 use serde::Serialize;
 
+use self::beside::Beside;
 use self::node::{Node, OneCore};
 use super::{Scratch, Spread};
 use crate::args::BenchShmArgs;
 use crate::failure::{Failure, Status};
+use crate::human::Si;
 use crate::output::{Output, say};
 use crate::table::{Align, Table};
 
+mod beside;
 mod node;
 
 /// Measures and prints.
@@ -30,6 +33,7 @@ pub(super) fn run(args: &BenchShmArgs, out: &mut Output) -> Result<Status, Failu
     let small = small(args, &node)?;
     let large = large(args, &node)?;
     let idle = idle(&node)?;
+    let beside = beside::measure(&node, Duration::from_millis(args.beside_ms))?;
     drop(node);
     let shared_core = one_core(args, &folder)?;
     let result = ShmResult {
@@ -39,6 +43,7 @@ pub(super) fn run(args: &BenchShmArgs, out: &mut Output) -> Result<Status, Failu
         small,
         large,
         idle,
+        beside,
         shared_core,
     };
     if args.json {
@@ -61,6 +66,7 @@ struct ShmResult {
     small: Small,
     large: Large,
     idle: Idle,
+    beside: Beside,
     /// Absent if this process may not choose its cores.
     shared_core: Option<SharedCore>,
 }
@@ -78,12 +84,21 @@ struct Small {
     grpc_us: Option<f64>,
 }
 
-/// An observation of 100 floats in each of 4,096 lanes, every float of which the trainer adds up.
+/// An observation of 100 floats in each of 4,096 lanes, every float of which the trainer adds up; the engine alone and
+/// shared memory in turn, so that a tail that is the machine's shows in both.
 #[derive(Debug, Serialize)]
 struct Large {
     lanes: usize,
     batches: usize,
-    engine_us: Spread,
+    engine: Times,
+    shm: Times,
+    /// Pages that the trainer's process had to be given while it stepped through shared memory, a batch.
+    page_faults: f64,
+}
+
+/// Microseconds a step.
+#[derive(Debug, Serialize)]
+struct Times {
     p50_us: f64,
     p99_us: f64,
     max_us: f64,
@@ -137,33 +152,44 @@ fn small(args: &BenchShmArgs, node: &Node) -> Result<Small, Failure> {
 fn large(args: &BenchShmArgs, node: &Node) -> Result<Large, Failure> {
     let mut engine = engine(WIDE_ENV, LARGE_LANES, Some(0))?;
     let mut pool = node.pool(WIDE_ENV, LARGE_LANES, Transport::Shm, Some(0))?;
-    let mut alone = Vec::new();
-    for _ in 0..args.repetitions {
-        alone.push(time(WIDE_STEPS, &mut engine)?);
-    }
-    drop(engine);
+    time(WIDE_STEPS, &mut engine)?;
     time(WIDE_STEPS, &mut pool)?;
-    let mut times: Vec<Duration> = Vec::with_capacity(args.batches as usize);
-    for step in 0..args.batches {
-        let began = Instant::now();
-        fill(pool.actions(), u64::from(step));
-        let frame = pool.step().map_err(failed)?;
-        black_box(sum(frame.obs(0).as_f32().unwrap_or(&[])));
-        times.push(began.elapsed());
+    let mut alone = Vec::with_capacity(args.batches as usize);
+    let mut shared = Vec::with_capacity(args.batches as usize);
+    let mut faults = 0;
+    while shared.len() < args.batches as usize {
+        let steps = WIDE_STEPS.min(args.batches - shared.len() as u32);
+        for step in 0..steps {
+            let began = Instant::now();
+            fill(engine.actions().map_err(failed)?, u64::from(step));
+            let frame = engine.step().map_err(failed)?;
+            black_box(sum(frame.obs(0).as_f32().unwrap_or(&[])));
+            alone.push(began.elapsed());
+        }
+        let before = node::page_faults()?;
+        for step in 0..steps {
+            let began = Instant::now();
+            fill(pool.actions(), u64::from(step));
+            let frame = pool.step().map_err(failed)?;
+            black_box(sum(frame.obs(0).as_f32().unwrap_or(&[])));
+            shared.push(began.elapsed());
+        }
+        faults += node::page_faults()? - before;
     }
-    times.sort();
-    let at = |share: f64| {
-        let rank = (times.len() as f64 * share).ceil() as usize;
-        times.get(rank.saturating_sub(1)).map_or(f64::NAN, |time| time.as_secs_f64() * 1e6)
-    };
-    Ok(Large {
-        lanes: LARGE_LANES,
-        batches: times.len(),
-        engine_us: spread(alone),
-        p50_us: at(0.5),
-        p99_us: at(0.99),
-        max_us: at(1.0),
-    })
+    let page_faults = faults as f64 / shared.len() as f64;
+    let (lanes, batches) = (LARGE_LANES, shared.len());
+    Ok(Large { lanes, batches, engine: Times::of(alone), shm: Times::of(shared), page_faults })
+}
+
+impl Times {
+    fn of(mut times: Vec<Duration>) -> Self {
+        times.sort();
+        let at = |share: f64| {
+            let rank = (times.len() as f64 * share).ceil() as usize;
+            times.get(rank.saturating_sub(1)).map_or(f64::NAN, |time| time.as_secs_f64() * 1e6)
+        };
+        Self { p50_us: at(0.5), p99_us: at(0.99), max_us: at(1.0) }
+    }
 }
 
 /// As NumPy adds up: in several sums at once. One alone would wait for each addition, 4 cycles of 409,600.
@@ -316,7 +342,7 @@ fn grpc(_: usize, _: u32) -> Result<Option<f64>, Failure> {
 
 impl ShmResult {
     fn print(&self, out: &mut Output) -> io::Result<()> {
-        let Self { small, large, idle, shared_core, .. } = self;
+        let Self { small, large, idle, beside, shared_core, .. } = self;
         writeln!(
             out,
             "{} lanes of {ENV}, two processes, {} repetitions; microseconds a step\n",
@@ -351,13 +377,35 @@ impl ShmResult {
         writeln!(
             out,
             "\n{} lanes of 100 floats, all added up by the trainer, {} batches: {:.0} us (median), {:.0} us (99th \
-             percentile; 500 wanted), {:.0} us at most; {:.0} us is the engine's own part.",
-            large.lanes, large.batches, large.p50_us, large.p99_us, large.max_us, large.engine_us.median
+             percentile; 500 wanted), {:.0} us at most; the engine alone, in turn with it: {:.0}, {:.0} and {:.0} us. \
+             The trainer had {:.2} page faults a batch.",
+            large.lanes,
+            large.batches,
+            large.shm.p50_us,
+            large.shm.p99_us,
+            large.shm.max_us,
+            large.engine.p50_us,
+            large.engine.p99_us,
+            large.engine.max_us,
+            large.page_faults
         )?;
         writeln!(
             out,
             "Idle for {:.1} s: {:.0} ms of a core in the trainer, {:.0} ms in the node.",
             idle.seconds, idle.trainer_ms, idle.node_ms
+        )?;
+        let Beside { trainers, shm, quic } = beside;
+        writeln!(
+            out,
+            "{trainers} trainers of {} lanes through memory make {} steps a second and as many over QUIC {}; on the node at \
+             the same time {} and {}: {:.0} % and {:.0} % of that.",
+            small.lanes,
+            Si(shm.alone),
+            Si(quic.alone),
+            Si(shm.beside),
+            Si(quic.beside),
+            shm.share() * 100.0,
+            quic.share() * 100.0
         )
     }
 }

@@ -90,6 +90,18 @@ pub(super) fn processor_time(process: Option<u32>) -> Result<Duration, Failure> 
     Ok(Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND))
 }
 
+/// Pages that this process was given so far without the disk having to be read.
+pub(super) fn page_faults() -> Result<u64, Failure> {
+    let stat = std::fs::read_to_string("/proc/self/stat").map_err(failed)?;
+    let unexpected = || Failure::new(Status::Failed, "/proc/self/stat is not as expected");
+    stat_faults(&stat).ok_or_else(unexpected)
+}
+
+/// minflt: the 10th field, the 8th behind the program's name.
+fn stat_faults(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(7)?.parse().ok()
+}
+
 /// utime and stime together: the 14th and the 15th field, the 12th and the 13th behind the program's name, which may
 /// itself hold blanks and brackets.
 fn stat_ticks(stat: &str) -> Option<u64> {
@@ -117,6 +129,7 @@ mod tests {
     fn a_program_name_with_brackets_and_blanks_shifts_no_field() {
         let stat = "7 (a) (b c) S 1 7 7 0 -1 4194560 100 0 3 0 250 31 5 6 20 0 9 0 1 2 3";
         assert_eq!(stat_ticks(stat), Some(281));
+        assert_eq!(stat_faults(stat), Some(100));
         assert_eq!(stat_ticks("7 (a) S 1 7"), None);
     }
 }
