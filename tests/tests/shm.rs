@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -79,7 +80,11 @@ impl Machines {
     }
 
     fn trainer(&self, steps: u64, failpoint: &str) -> Command {
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        self.trainer_of(&std::env::current_exe().unwrap(), steps, failpoint)
+    }
+
+    fn trainer_of(&self, program: &Path, steps: u64, failpoint: &str) -> Command {
+        let mut command = Command::new(program);
         command.args(["a_trainer_of_its_own", "--exact", "--nocapture"]);
         command.env(TRAINER, format!("{steps} {}", self.connection())).env("ROLLHOUSE_FAILPOINT", failpoint);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -246,12 +251,21 @@ fn a_user_who_may_not_attach_is_refused_by_name() {
     // The file lets anybody connect: who may attach is the node's to say.
     fs::set_permissions(machines.socket().parent().unwrap(), PermissionsExt::from_mode(0o755)).unwrap();
     fs::set_permissions(machines.socket(), PermissionsExt::from_mode(0o666)).unwrap();
-    let spawned = machines.trainer(1, "").uid(STRANGER).spawn();
-    // Only root may become another user, and only a program in open folders can be run by one.
-    if let Ok(child) = spawned {
-        let (status, said) = ended(child);
-        assert!(!status.success(), "{said}");
-        assert!(said.contains("transport=shm: node n1: user 12345 may not attach"), "{said}");
+    // Another user can run only a program in folders that are open to him.
+    let program = machines.folder.path().join("trainer");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    match machines.trainer_of(&program, 1, "").uid(STRANGER).spawn() {
+        Ok(child) => {
+            let (status, said) = ended(child);
+            assert!(!status.success(), "{said}");
+            assert!(said.contains("transport=shm: node n1: user 12345 may not attach"), "{said}");
+        }
+        Err(error) => {
+            assert!(!rustix::process::geteuid().is_root(), "{error}");
+            let what = "skipped, as only root may run it: a_user_who_may_not_attach_is_refused_by_name";
+            // Not by a macro, whose output is shown of failed tests only.
+            writeln!(std::io::stderr(), "{what}").unwrap();
+        }
     }
     assert!(node.end().success());
     machines.end();
