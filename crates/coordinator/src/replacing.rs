@@ -198,14 +198,15 @@ impl Cluster {
         }
         self.pools.revive(id);
         let previous = self.pools.get_mut(&id).and_then(|pool| pool.sessions.remove(&index));
-        let (mut before, mut told) = (None, None);
+        let ReplaceSession { incarnation, replaces, .. } = *request;
+        // What its owner had is not known here, and has still to be waited for.
+        let is_told = previous.as_ref().is_none_or(|previous| previous.incarnation < incarnation);
+        let told = is_told.then(|| Box::new(Told { node: request.node.clone(), incarnation, replaces }));
+        let mut before = None;
         match previous {
             Some(previous) if moving => before = Some(Box::new(previous)),
             Some(previous) => self.fence_off(session, &previous, out),
-            None => {
-                let ReplaceSession { incarnation, replaces, .. } = *request;
-                told = Some(Box::new(Told { node: request.node.clone(), incarnation, replaces }));
-            }
+            None => {}
         }
         let replacing = Replacing { waiters: vec![ticket], previous: before, told };
         self.assign_anew(session, first_lane, Share { node, lanes }, Vec::new(), replacing, out);
@@ -333,7 +334,7 @@ impl Cluster {
 
     fn give_up_replacing(&mut self, key: &Key, replacing: Replacing, why: &Refusal, out: &mut Actions) {
         let Replacing { waiters, previous, told } = replacing;
-        if told.is_some() {
+        if told.is_some() && previous.is_none() {
             // It is as if nobody had asked: the word of one who asks is no reason to know a pool.
             self.forget_session(key.0);
         } else if let Some(session) = self.pools.get_mut(&key.0.pool).and_then(|pool| pool.current(key)) {
@@ -451,6 +452,10 @@ fn judge_session(
             // An earlier coordinator granted it, and the answer is gone with it.
             _ => Answer::Place,
         });
+    }
+    if session.incarnation < request.incarnation {
+        // A coordinator before this one granted a later placement, whose node has not come back.
+        return Ok(if session.replacing.is_some() { Answer::Wait } else { Answer::Place });
     }
     if session.replacing.is_some() {
         // One that is moved is asked for with the placement before.

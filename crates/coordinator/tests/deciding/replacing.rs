@@ -3,9 +3,17 @@
 use std::time::Duration;
 
 use rollhouse_coordinator::{Event, LinkId, Reply};
-use rollhouse_wire::{RefusalCode, ReplaceSession};
+use rollhouse_wire::{
+    EndCause, Grant, Heartbeat, Incarnation, RefusalCode, ReplaceSession, SessionCounts, SessionEnd,
+    SessionId, SessionReport,
+};
 
-use crate::stage::{POOL, Stage, asked, asker, open_pool, register_of, spec};
+use crate::stage::{POOL, Stage, asked, asker, heartbeat, open_pool, register_of, spec};
+
+/// What an earlier coordinator granted, of a pool of two lanes.
+fn granted_before() -> Grant {
+    Stage::new(1, &["z"]).open_pool(2).remove(0)
+}
 
 #[test]
 fn a_session_of_a_lost_node_gets_a_place_elsewhere_and_the_old_one_is_fenced() {
@@ -65,6 +73,42 @@ fn a_coordinator_that_has_just_started_places_by_the_owners_word_once_its_nodes_
     stage.beat(LinkId(1));
     let new = stage.replace(lost, 2).unwrap();
     assert_eq!((new.node.as_str(), new.incarnation.term), ("b", 2));
+}
+
+/// Symptom: a pool whose owner had lost a node was told that its session "has ended", for good. Cause: a coordinator that had
+/// just started knew of an earlier placement only, which the one before had closed, and took its end for that of the
+/// placement that the owner had. Fix: the end of an earlier placement ends nothing.
+#[test]
+fn the_end_of_a_placement_before_the_one_that_the_owner_has_ends_nothing() {
+    let mut stage = Stage::new(3, &["a"]);
+    let grant = Grant { incarnation: Incarnation { term: 2, counter: 7 }, ..granted_before() };
+    let earlier = Incarnation { term: 1, counter: 4 };
+    let end = SessionEnd {
+        session: SessionId { pool: POOL, index: grant.index },
+        incarnation: earlier,
+        cause: EndCause::Closed,
+        detail: String::new(),
+        done: SessionCounts::default(),
+        report: Some(Box::new(SessionReport {
+            session: SessionId { pool: POOL, index: grant.index },
+            incarnation: earlier,
+            owner: "ada".to_owned(),
+            env: spec().id,
+            first_lane: 0,
+            lanes: grant.lanes,
+            pool_lanes: 2,
+            replaces: false,
+            attached: Some(false),
+            transport: None,
+            done: SessionCounts::default(),
+        })),
+        unreached: false,
+    };
+    let ticket = stage.ticket();
+    let beat = Box::new(Heartbeat { ended: vec![end], ..heartbeat(1) });
+    stage.tell(Event::Heartbeat { link: LinkId(1), ticket, heartbeat: beat });
+    let new = stage.replace(&grant, 2).unwrap();
+    assert_eq!((&*new.node, new.incarnation.term), ("a", 3));
 }
 
 #[test]
