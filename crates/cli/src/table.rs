@@ -6,6 +6,9 @@ use std::io::{self, Write};
 pub(crate) struct Table {
     columns: Vec<(&'static str, Align)>,
     rows: Vec<Vec<String>>,
+    /// What columns are at least as wide as.
+    widths: Vec<usize>,
+    has_head: bool,
 }
 
 /// On which side of its column a cell stands.
@@ -17,7 +20,8 @@ pub(crate) enum Align {
 
 impl Table {
     pub(crate) fn new(columns: &[(&'static str, Align)]) -> Self {
-        Self { columns: columns.to_vec(), rows: Vec::new() }
+        let widths = columns.iter().map(|(head, _)| head.chars().count()).collect();
+        Self { columns: columns.to_vec(), rows: Vec::new(), widths, has_head: true }
     }
 
     /// Adds a row; cells that are missing stay empty, cells that are too many are not shown.
@@ -25,17 +29,19 @@ impl Table {
         self.rows.push(cells);
     }
 
-    pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        let width = |index: usize, head: &str| {
-            let cells = self.rows.iter().filter_map(|row| row.get(index)).map(|cell| cell.chars().count());
-            cells.max().unwrap_or(0).max(head.chars().count())
-        };
-        let widths: Vec<usize> =
-            self.columns.iter().enumerate().map(|(i, (head, _))| width(i, head)).collect();
+    /// Writes the rows, under a head the first time, and lets go of them: more may follow, which comes under them.
+    pub(crate) fn write(&mut self, out: &mut impl Write) -> io::Result<()> {
+        let rows = std::mem::take(&mut self.rows);
+        for (index, width) in self.widths.iter_mut().enumerate() {
+            let cells = rows.iter().filter_map(|row| row.get(index)).map(|cell| cell.chars().count());
+            *width = cells.max().unwrap_or(0).max(*width);
+        }
+        let widths = &self.widths;
         let heads: Vec<String> = self.columns.iter().map(|(head, _)| (*head).to_owned()).collect();
-        for row in std::iter::once(&heads).chain(&self.rows) {
+        let head = std::mem::take(&mut self.has_head).then_some(&heads);
+        for row in head.into_iter().chain(&rows) {
             let mut line = String::new();
-            for ((cell, width), (_, align)) in row.iter().zip(&widths).zip(&self.columns) {
+            for ((cell, width), (_, align)) in row.iter().zip(widths).zip(&self.columns) {
                 let cell = match align {
                     Align::Left => format!("{cell:<width$}"),
                     Align::Right => format!("{cell:>width$}"),
@@ -61,6 +67,18 @@ mod tests {
         let mut out = Vec::new();
         table.write(&mut out).unwrap();
         let wanted = "NAME     STEPS\na            1\nlonger  123456\n";
+        assert_eq!(String::from_utf8(out).unwrap(), wanted);
+    }
+
+    #[test]
+    fn what_follows_stands_under_what_was_written_without_another_head() {
+        let mut table = Table::new(&[("NAME", Align::Left), ("STEPS", Align::Right)]);
+        let mut out = Vec::new();
+        for (name, steps) in [("longer", "1"), ("a", "123456"), ("b", "2")] {
+            table.row(vec![name.into(), steps.into()]);
+            table.write(&mut out).unwrap();
+        }
+        let wanted = "NAME    STEPS\nlonger      1\na       123456\nb            2\n";
         assert_eq!(String::from_utf8(out).unwrap(), wanted);
     }
 }

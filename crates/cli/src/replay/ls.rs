@@ -1,7 +1,7 @@
 //! `rollhouse replay ls`.
 //!
-//! A folder is looked through here; a cluster's coordinator is asked, a page at a time, for the first few. Each page costs
-//! it a look at everything, so that whoever wants more reads the store himself, once.
+//! A listing comes a page at a time, so that memory is bounded however long it gets. A folder is looked through here; a
+//! cluster's coordinator is asked.
 
 use std::io;
 
@@ -20,11 +20,9 @@ use crate::replay::{Listed, read_failure};
 use crate::table::{Align, Table};
 
 pub(super) fn run(args: &LsArgs, out: &mut Output) -> Result<Status, Failure> {
-    let asked = match (args.data.place(), args.limit) {
-        (Place::Cluster, Some(limit)) if limit <= MOST_ASKED => {
-            stored(args, limit, &connect(&args.data.cluster)?, out)?
-        }
-        _ => None,
+    let asked = match args.data.place() {
+        Place::Cluster => stored(args, &connect(&args.data.cluster)?, out)?,
+        Place::Folder(_) => None,
     };
     let listed = match asked {
         Some(listed) => listed,
@@ -37,12 +35,7 @@ pub(super) fn run(args: &LsArgs, out: &mut Output) -> Result<Status, Failure> {
 }
 
 /// Has the coordinator look, and prints what it finds; how many that are. `None` if it cannot: it is an older one.
-fn stored(
-    args: &LsArgs,
-    limit: usize,
-    cluster: &Cluster,
-    out: &mut Output,
-) -> Result<Option<usize>, Failure> {
+fn stored(args: &LsArgs, cluster: &Cluster, out: &mut Output) -> Result<Option<usize>, Failure> {
     let mut query = StoreQuery {
         env: args.env.clone(),
         outcome: args.outcome.map(|outcome| outcome.word().to_owned()),
@@ -51,79 +44,102 @@ fn stored(
         sort: sort_of(args),
         ..StoreQuery::default()
     };
-    let mut left = limit;
-    let mut listed = 0;
+    let mut printer = Printer::new(args.json);
+    let mut left = args.limit.unwrap_or(usize::MAX);
     while left > 0 {
         query.limit = left.min(MAX_STORE_EPISODES) as u32;
         let page: StoreEpisodes = match cluster.query_store(&query) {
             Ok(page) => page,
-            Err(error) if listed == 0 && error.refusal() == Some(RefusalCode::Unsupported) => {
+            Err(error) if printer.printed == 0 && error.refusal() == Some(RefusalCode::Unsupported) => {
                 return Ok(None);
             }
             Err(error) => return Err(request_failure(&error)),
         };
-        listed += page.episodes.len();
         left -= left.min(page.episodes.len());
-        print(page.episodes.iter().map(Listed::stored), args.json, out)?;
+        printer.print(page.episodes.iter().map(Listed::stored), out)?;
         if !page.more || page.episodes.is_empty() {
             break;
         }
         query.after = page.after;
     }
-    Ok(Some(listed))
+    Ok(Some(printer.printed))
 }
 
 /// Reads and prints; gives how many.
 fn read(args: &LsArgs, out: &mut Output) -> Result<usize, Failure> {
-    let query = Query {
+    let library = Source::of(&args.data)?.open()?;
+    let mut query = Query {
         env: args.env.clone(),
         outcome: args.outcome,
         min_return: args.min_return,
         run: args.run,
         sort: args.sort,
-        limit: args.limit,
         ..Query::default()
     };
-    let episodes = Source::of(&args.data)?.open()?.list(&query).map_err(read_failure)?;
-    print(episodes.iter().map(|episode| Listed::of(&episode.info)), args.json, out)?;
-    Ok(episodes.len())
+    let mut printer = Printer::new(args.json);
+    let mut left = args.limit.unwrap_or(usize::MAX);
+    while left > 0 {
+        let page = left.min(PAGE);
+        query.limit = Some(page);
+        let episodes = library.list(&query).map_err(read_failure)?;
+        printer.print(episodes.iter().map(|episode| Listed::of(&episode.info)), out)?;
+        left -= episodes.len();
+        match episodes.last() {
+            Some(last) if episodes.len() == page => query.after = Some(args.sort.rank_of(&last.info)),
+            _ => break,
+        }
+    }
+    Ok(printer.printed)
 }
 
-/// One page: a line of JSON an episode, or a table.
-fn print<'a>(
-    mut episodes: impl ExactSizeIterator<Item = Listed<'a>>,
-    json: bool,
-    out: &mut Output,
-) -> io::Result<()> {
-    if json {
-        return episodes.try_for_each(|episode| out.json(&episode));
+/// Prints pages: a line of JSON an episode, or one table.
+struct Printer {
+    /// `None` prints JSON.
+    table: Option<Table>,
+    printed: usize,
+}
+
+impl Printer {
+    fn new(json: bool) -> Self {
+        let table = || {
+            Table::new(&[
+                ("EPISODE", Align::Left),
+                ("ENV", Align::Left),
+                ("RETURN", Align::Right),
+                ("STEPS", Align::Right),
+                ("OUTCOME", Align::Left),
+                ("POLICY", Align::Left),
+                ("SEED", Align::Right),
+                ("STARTED (UTC)", Align::Left),
+            ])
+        };
+        Self { table: (!json).then(table), printed: 0 }
     }
-    if episodes.len() == 0 {
-        return Ok(());
+
+    fn print<'a>(
+        &mut self,
+        mut episodes: impl ExactSizeIterator<Item = Listed<'a>>,
+        out: &mut Output,
+    ) -> io::Result<()> {
+        self.printed += episodes.len();
+        let Some(table) = &mut self.table else { return episodes.try_for_each(|episode| out.json(&episode)) };
+        if episodes.len() == 0 {
+            return Ok(());
+        }
+        for episode in episodes {
+            table.row(vec![
+                episode.id,
+                episode.env.to_owned(),
+                episode.total_reward.map_or_else(|| "?".to_owned(), |total| Real(total).to_string()),
+                Count(episode.length).to_string(),
+                episode.outcome.to_owned(),
+                episode.policy.to_owned(),
+                episode.seed.map_or_else(|| "-".to_owned(), |seed| seed.to_string()),
+                episode.shown_started,
+            ]);
+        }
+        table.write(out)
     }
-    let mut table = Table::new(&[
-        ("EPISODE", Align::Left),
-        ("ENV", Align::Left),
-        ("RETURN", Align::Right),
-        ("STEPS", Align::Right),
-        ("OUTCOME", Align::Left),
-        ("POLICY", Align::Left),
-        ("SEED", Align::Right),
-        ("STARTED (UTC)", Align::Left),
-    ]);
-    for episode in episodes {
-        table.row(vec![
-            episode.id,
-            episode.env.to_owned(),
-            episode.total_reward.map_or_else(|| "?".to_owned(), |total| Real(total).to_string()),
-            Count(episode.length).to_string(),
-            episode.outcome.to_owned(),
-            episode.policy.to_owned(),
-            episode.seed.map_or_else(|| "-".to_owned(), |seed| seed.to_string()),
-            episode.shown_started,
-        ]);
-    }
-    table.write(out)
 }
 
 fn sort_of(args: &LsArgs) -> String {
@@ -136,5 +152,6 @@ fn sort_of(args: &LsArgs) -> String {
     if args.sort.descending { format!("-{key}") } else { key.to_owned() }
 }
 
-/// Episodes that a coordinator is asked for: ten pages.
-const MOST_ASKED: usize = 10 * MAX_STORE_EPISODES;
+/// Episodes of a folder that are in memory at a time: some 8 MB. Each page costs a look at what is packed of those
+/// that may be in it.
+const PAGE: usize = 32_768;

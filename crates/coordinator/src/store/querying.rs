@@ -2,21 +2,60 @@
 //!
 //! Nothing here takes the lock under which segments are placed. The segments' indexes are kept between questions and
 //! brought up to date by those that came and went since.
+//!
+//! Whoever goes on behind a page is about to read a long listing: the coordinator then looks up thousands of episodes at
+//! once and keeps them, so that the pages that follow cost no look at what the store has. It is a cache of the answer
+//! that the place in the order alone determines: a reader who stops leaves nothing behind, and one whose window was
+//! displaced has it looked up again.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use rollhouse_core::Outcome;
-use rollhouse_replay::{Library, Query, Rank, ReadError};
+use rollhouse_replay::{EpisodeInfo, Library, Query, Rank, ReadError};
 use rollhouse_wire::limits::{MAX_STORE_DAMAGE, MAX_STORE_EPISODES, MAX_STORE_PAGE_BYTES};
 use rollhouse_wire::{StoreCount, StoreDamage, StoreEpisode, StoreEpisodes, StoreQuery, StoreStats};
 
 use super::{Store, StoreError};
 
-/// What the store has, as it was after so many segments had come and gone.
+/// How many segments had come, gone and been set aside.
+type Changes = (u64, u64, u64);
+
+/// What the store has, as it was after so many changes.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    changes: (u64, u64, u64),
+    changes: Changes,
     library: Option<Arc<Library>>,
+    /// The latest used last.
+    windows: Vec<Arc<Window>>,
+}
+
+/// Episodes that follow each other in a listing.
+#[derive(Debug)]
+struct Window {
+    changes: Changes,
+    /// What was asked; `limit` and `after` are those of the window.
+    query: Query,
+    episodes: Vec<EpisodeInfo>,
+}
+
+impl Window {
+    /// Which of its episodes is the first behind `after`, if that has the answer to `query`.
+    fn goes_on(&self, query: &Query) -> Option<usize> {
+        let mut same = query.clone();
+        (same.limit, same.after) = (self.query.limit, self.query.after);
+        let (after, from) = (query.after?, self.query.after?);
+        if same != self.query || after < from {
+            return None;
+        }
+        let sort = query.sort;
+        let at = self.episodes.partition_point(|info| sort.rank_of(info) <= after);
+        (at < self.episodes.len() || self.is_last()).then_some(at)
+    }
+
+    /// Whether nothing comes behind it.
+    fn is_last(&self) -> bool {
+        self.query.limit.is_none_or(|limit| self.episodes.len() < limit)
+    }
 }
 
 impl Store {
@@ -27,16 +66,17 @@ impl Store {
     pub fn episodes(&self, asked: &StoreQuery) -> Result<StoreEpisodes, StoreError> {
         let query = query_of(asked)?;
         let limit = query.limit.unwrap_or_default();
-        let found = self.asking(|library| library.list(&query))?;
+        let (window, at) = self.window(&query)?;
         let (mut page, mut bytes) = (StoreEpisodes::default(), 0);
-        page.more = found.len() == limit;
-        for info in found.into_iter().map(|episode| episode.info) {
+        let rest = window.episodes.get(at..).unwrap_or_default();
+        page.more = rest.len() >= limit || !window.is_last();
+        for info in rest.iter().take(limit) {
             bytes += EPISODE_BYTES + info.env().len() + info.policy().name.len();
             if bytes > MAX_STORE_PAGE_BYTES && !page.episodes.is_empty() {
                 page.more = true;
                 break;
             }
-            page.after = query.sort.rank_of(&info).to_words().to_vec();
+            page.after = query.sort.rank_of(info).to_words().to_vec();
             page.episodes.push(StoreEpisode {
                 run: info.run_id(),
                 lane: info.name.lane,
@@ -53,6 +93,49 @@ impl Store {
             });
         }
         Ok(page)
+    }
+
+    /// Episodes among which those are that are asked for, and which is the first.
+    fn window(&self, query: &Query) -> Result<(Arc<Window>, usize), StoreError> {
+        let changes = self.changes();
+        let look_up = |query: Query| {
+            let found = self.asking(|library| library.list(&query))?;
+            let episodes = found.into_iter().map(|episode| episode.info).collect();
+            Ok(Arc::new(Window { changes, query, episodes }))
+        };
+        if query.after.is_none() || query.limit == Some(0) {
+            return Ok((look_up(query.clone())?, 0));
+        }
+        let kept = {
+            let mut known = self.known();
+            known.windows.retain(|window| window.changes == changes);
+            let found = known.windows.iter().enumerate().rev();
+            let found = found.filter_map(|(at, window)| Some((at, window.goes_on(query)?))).next();
+            found.map(|(at, first)| {
+                let window = known.windows.remove(at);
+                known.windows.push(window.clone());
+                (window, first)
+            })
+        };
+        if let Some(kept) = kept {
+            return Ok(kept);
+        }
+        let window = look_up(Query { limit: Some(WINDOW_EPISODES), ..query.clone() })?;
+        let mut known = self.known();
+        if known.windows.len() >= MAX_WINDOWS {
+            known.windows.remove(0);
+        }
+        known.windows.push(window.clone());
+        Ok((window, 0))
+    }
+
+    fn changes(&self) -> Changes {
+        let counts = self.counts();
+        (counts.received, counts.dropped_segments, counts.quarantined)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.inner.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the store holds, added up.
@@ -102,16 +185,15 @@ impl Store {
     }
 
     fn library(&self, anew: bool) -> Result<Arc<Library>, StoreError> {
-        let counts = self.counts();
-        let changes = (counts.received, counts.dropped_segments, counts.quarantined);
-        let mut known = self.inner.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let changes = self.changes();
+        let mut known = self.known();
         let library = match &known.library {
             Some(library) if known.changes == changes && !anew => return Ok(library.clone()),
             Some(library) => library.opened_again(),
             None => Library::open(self.inner.disk.clone(), &self.inner.dir),
         };
         let library = Arc::new(library.map_err(failed)?);
-        *known = Known { changes, library: Some(library.clone()) };
+        (known.changes, known.library) = (changes, Some(library.clone()));
         Ok(library)
     }
 }
@@ -144,6 +226,10 @@ fn failed(error: ReadError) -> StoreError {
     }
 }
 
+/// Episodes that are looked up together for whoever goes on behind a page.
+const WINDOW_EPISODES: usize = 16_384;
+/// So many of those are kept: 4 MB each.
+const MAX_WINDOWS: usize = 3;
 /// Attempts at a question whose segments are dropped while it is answered.
 const MOST_ATTEMPTS: u32 = 3;
 /// What an episode takes of a page beside its texts.
