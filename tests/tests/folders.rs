@@ -1,10 +1,11 @@
 //! Recordings of several processes: a folder is read together with those in it.
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rollhouse_tests::{Folder, Running, json_lines, run, segment_bytes, segments, succeed};
+use rollhouse_tests::{Cluster, Folder, Running, json_lines, run, segment_bytes, segments, succeed};
 use serde_json::Value;
 
 /// A run in the folder itself and one in each of two folders in it, as Python processes leave them.
@@ -144,4 +145,29 @@ fn a_folder_that_only_has_folders_in_it_is_read_and_left_as_it_is() {
         fs::read_dir(data.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, ["notes", "python-a"]);
+}
+
+/// Both read more pages than one, and the coordinator looks up more episodes than it keeps at a time.
+#[test]
+fn a_long_listing_is_whole_in_a_folder_and_from_a_coordinator() {
+    let cluster = Cluster::new(&[]);
+    let spool = cluster.path("coordinator").join("store").join("node-aaaaaaaa");
+    succeed(&spool, "rollout --env CartPole-v1 --lanes 512 --episodes 40000 --seed 5");
+    let (coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let connection = cluster.connection("viewer", &address);
+    for query in ["--sort name", "--sort -return --min-return 20"] {
+        let here = succeed(&spool, &format!("replay ls --json {query}"));
+        let asked = succeed(&spool, &format!("replay ls --json {query} --connect {connection}"));
+        let lines = here.lines().count();
+        assert!(lines > 16_384 + 1000, "{lines} episodes");
+        assert!(here == asked, "{query}: the coordinator gives other lines");
+        let first: Vec<&str> = here.lines().take(1234).collect();
+        let some = succeed(&spool, &format!("replay ls --json {query} --limit 1234 --connect {connection}"));
+        assert_eq!(some.lines().collect::<Vec<_>>(), first);
+    }
+    let all = ids(&json_lines(&spool, "replay ls --json"));
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 40_000);
+    let table = succeed(&spool, "replay ls");
+    assert_eq!(table.lines().count(), 1 + 40_000, "one head, however many pages");
+    coordinator.end();
 }

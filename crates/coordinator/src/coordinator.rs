@@ -101,7 +101,7 @@ pub enum Stopped {
 
 impl Coordinator {
     /// Raises the term, opens the store and listens. When it returns, peers can connect. Blocks for the disk; a store
-    /// whose segments have no summaries is read first.
+    /// whose segments the catalogue does not know is read first.
     ///
     /// # Errors
     /// See [`CoordinatorError`].
@@ -274,6 +274,7 @@ async fn run(
         let _left = service.actor.send(Leave).await;
         return Ended::Asked;
     }
+    service.gather();
     let mut connections = JoinSet::new();
     let mut patience = Duration::ZERO;
     let stop = async {

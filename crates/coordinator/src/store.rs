@@ -39,8 +39,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rollhouse_core::RunId;
 use rollhouse_replay::{
-    Disk, DiskError, OpenError, QUARANTINE, WriterLock, aside_path, is_spool_name, lock_store, rows_path,
-    segment_path, summary_path,
+    Disk, DiskError, OpenError, QUARANTINE, SegmentPlace, WriterLock, aside_path, gather, is_spool_name,
+    lock_store, rows_path, segment_path, summary_path,
 };
 use rollhouse_wire::limits::MAX_NAME_BYTES;
 use rollhouse_wire::{PoolStatus, Refusal, RefusalCode, StoreStatus};
@@ -101,6 +101,8 @@ struct Inner {
     placing: Mutex<Placing>,
     /// For questions about episodes; whoever places segments never takes it.
     known: Mutex<querying::Known>,
+    /// Held while the catalogue is gathered.
+    gathering: Mutex<()>,
     _lock: WriterLock,
 }
 
@@ -157,7 +159,8 @@ impl Store {
         let mut arrivals = Arrivals::new(dir);
         let shelf = Mutex::new(stock::take(&*disk, dir, &mut arrivals)?);
         let (placing, known) = (Mutex::new(Placing { arrivals, unsure: None }), Mutex::default());
-        let inner = Inner { disk, dir: dir.into(), config, shelf, placing, known, _lock: lock };
+        let gathering = Mutex::default();
+        let inner = Inner { disk, dir: dir.into(), config, shelf, placing, known, gathering, _lock: lock };
         let store = Self { inner: Arc::new(inner) };
         store.keep_budget();
         Ok(store)
@@ -171,6 +174,16 @@ impl Store {
     /// What it has done since it was opened. Does not block for the disk.
     pub fn counts(&self) -> StoreCounts {
         self.shelf().counts
+    }
+
+    /// Has the catalogue gather what is known of the segments, so that the store is opened faster next time; does
+    /// nothing while somebody else is at it. Nothing waits for it. Blocks for the disk, some seconds for thousands of
+    /// segments that are not gathered yet.
+    pub fn gather(&self) {
+        if let Ok(_alone) = self.inner.gathering.try_lock() {
+            let places: Vec<SegmentPlace> = self.shelf().places().collect();
+            gather(&*self.inner.disk, &self.inner.dir, &places);
+        }
     }
 
     /// The folder.

@@ -14,7 +14,7 @@ use rollhouse_core::RunId;
 use rollhouse_env::Registry;
 use rollhouse_replay::testing::{Faults, FaultyDisk};
 use rollhouse_replay::{
-    Disk, Library, LibraryEpisode, OpenError, Query, RealDisk, Recorder, RecorderConfig, Replays,
+    Disk, Library, LibraryEpisode, OpenError, Query, RealDisk, Recorder, RecorderConfig, Replays, rows_path,
     segment_path, summary_path,
 };
 use rollhouse_wire::limits::MAX_SHIP_BYTES;
@@ -412,7 +412,9 @@ fn beyond_the_budget_the_oldest_segments_are_dropped_whole_and_counted() {
     assert_eq!((store.status().segments, store.status().bytes), (2, sizes[2] + sizes[3]));
     let dir = Path::new("/store/node-a-aaaaaaaa");
     let left: Vec<PathBuf> = disk.paths().into_iter().filter(|path| path.starts_with(dir)).collect();
-    let kept = [3, 4].iter().flat_map(|&number| [segment_path(dir, number), summary_path(dir, number)]);
+    let kept = [3, 4]
+        .iter()
+        .flat_map(|&number| [segment_path(dir, number), summary_path(dir, number), rows_path(dir, number)]);
     let mut kept: Vec<PathBuf> = kept.collect();
     kept.sort_unstable();
     assert_eq!(left, kept);
@@ -467,7 +469,7 @@ fn lists_and_reads_what_it_has_and_nothing_else() {
     };
     assert_eq!(names("", ""), ["node-a-aaaaaaaa", "store.lock"]);
     assert_eq!(names("", "node-a-aaaaaaaa"), ["store.lock"]);
-    assert_eq!(names("node-a-aaaaaaaa", ""), ["segments", "summaries"]);
+    assert_eq!(names("node-a-aaaaaaaa", ""), ["rows", "segments", "summaries"]);
     let segments = store.list("node-a-aaaaaaaa/segments", "0000000002.seg").unwrap();
     let sizes: Vec<Option<u64>> = segments.entries.iter().map(|entry| entry.bytes).collect();
     assert_eq!(sizes, parcels[2..].iter().map(|parcel| Some(parcel.ship.bytes)).collect::<Vec<_>>());
@@ -491,6 +493,7 @@ fn lists_and_reads_what_it_has_and_nothing_else() {
     assert_eq!(store.read(segment, len - 1, 50).unwrap().0, bytes[bytes.len() - 1..]);
     assert!(store.read(segment, len + 5, 50).unwrap().0.is_empty());
     assert!(store.read("node-a-aaaaaaaa/summaries/0000000002.sum", 0, 50).is_ok());
+    assert!(store.read("node-a-aaaaaaaa/rows/0000000002.rows", 0, 50).is_ok());
     for path in [
         "",
         "/secret",
@@ -502,6 +505,7 @@ fn lists_and_reads_what_it_has_and_nothing_else() {
         "store.lock",
         "node-a-aaaaaaaa/segments/0000000002.seg/x",
         "node-a-aaaaaaaa/summaries/0000000099.sum",
+        "node-a-aaaaaaaa/rows/0000000099.rows",
     ] {
         assert!(matches!(store.read(path, 0, 10), Err(StoreError::NotFound(_))), "{path}");
     }

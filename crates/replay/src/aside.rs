@@ -8,7 +8,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::disk::Disk;
-use crate::episode::EpisodeInfo;
 use crate::index::read_all;
 use crate::limits::MAX_ASIDE_BYTES;
 use crate::summary::EpisodeKey;
@@ -91,10 +90,6 @@ impl SetAside {
     /// Whether the episode that ended in the chunk at `offset` is set aside.
     pub fn has(&self, offset: u64, key: EpisodeKey) -> bool {
         self.episodes.contains(&AsideEpisode { offset, key })
-    }
-
-    pub(crate) fn has_episode(&self, info: &EpisodeInfo) -> bool {
-        !self.is_empty() && self.has(info.place.offset, EpisodeKey::of(info))
     }
 
     fn encode(&self) -> Vec<u8> {

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
 
 use crate::episode::EpisodeInfo;
 use crate::replays::{ReadError, Replays};
@@ -20,8 +21,8 @@ pub(crate) struct SharedLanes {
 
 /// The episodes of shared lanes.
 #[derive(Debug, Default)]
-pub(crate) struct Copies<'a> {
-    shared: Option<&'a SharedLanes>,
+pub(crate) struct Copies {
+    shared: Arc<SharedLanes>,
     /// Numbers of episodes of each run's shared lanes that more than one recording has.
     numbers: BTreeMap<u128, RangeInclusive<u64>>,
     /// By run, lane and number: the folder and the copy of it that counts.
@@ -128,11 +129,11 @@ fn shared_numbers(
     numbers
 }
 
-impl<'a> Copies<'a> {
+impl Copies {
     /// Reads what the folders have of shared lanes. A copy that finished goes before one that was cut from outside,
     /// one that ended before one that broke off, a longer before a shorter one, then the first folder's.
-    pub(crate) fn read(folders: &[&Replays], shared: &'a SharedLanes) -> Result<Self, ReadError> {
-        let mut copies = Self { shared: Some(shared), ..Self::default() };
+    pub(crate) fn read(folders: &[&Replays], shared: &Arc<SharedLanes>) -> Result<Self, ReadError> {
+        let mut copies = Self { shared: shared.clone(), ..Self::default() };
         if shared.runs.is_empty() {
             return Ok(copies);
         }
@@ -181,8 +182,7 @@ impl<'a> Copies<'a> {
     }
 
     pub(crate) fn has(&self, run: u128, lane: u32, number: u64) -> bool {
-        self.numbers.get(&run).is_some_and(|numbers| numbers.contains(&number))
-            && self.shared.is_some_and(|shared| shared.has(run, lane))
+        self.numbers.get(&run).is_some_and(|numbers| numbers.contains(&number)) && self.shared.has(run, lane)
     }
 
     /// Whether the run has such episodes.

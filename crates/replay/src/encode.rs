@@ -85,6 +85,12 @@ impl Encoder {
         self.happened.under_way
     }
 
+    /// Lane-steps of the lanes that are present in the chunk that was coded last.
+    pub(crate) fn stepped(&self) -> u64 {
+        let present = self.happened.present;
+        self.happened.stepped.iter().map(|row| u64::from((row & present).count_ones())).sum()
+    }
+
     /// Which lanes stepped: by rule with exceptions, or as masks if that is shorter.
     fn put_stepped(&mut self, buffer: &Buffer, before: &BlockState, state: &mut BlockState, present: u64) {
         let exceptions = self.park(buffer, before, state, present);

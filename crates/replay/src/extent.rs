@@ -1,20 +1,39 @@
 //! What the catalogue knows of about 1 MiB of chunks without reading them.
 
-use rollhouse_core::Outcome;
+use rollhouse_core::{Outcome, Start};
 use serde::{Deserialize, Serialize};
 
+use crate::buffer::CODE_RESULT_SHIFT;
 use crate::rows::RowsPlace;
 
-/// What an end adds to an extent.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// What the catalogue is told of an end: all that a listing says of the episode.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct EndFacts {
     pub(crate) lane: u32,
     pub(crate) number: u64,
-    /// The outcome's code.
-    pub(crate) outcome: u8,
+    /// Outcome and result, as an [`EndEvent`](crate::buffer::EndEvent) has them.
+    pub(crate) code: u8,
     pub(crate) length: u64,
     pub(crate) total_reward: f64,
     pub(crate) started_ms: u64,
+    /// As it was recorded; the default where it follows from the run.
+    pub(crate) start: Start,
+    pub(crate) score: Option<f64>,
+}
+
+/// What of an end's code a listing says: outcome and result.
+pub(crate) const LISTED_CODE: u8 = 0x3F;
+
+impl EndFacts {
+    /// The outcome's code.
+    pub(crate) const fn outcome(&self) -> u8 {
+        self.code & 15
+    }
+
+    /// The result's code.
+    pub(crate) const fn result_code(&self) -> u8 {
+        self.code >> CODE_RESULT_SHIFT & 3
+    }
 }
 
 /// What the ends of a chunk add to an extent together, and each of them.
@@ -24,6 +43,8 @@ pub(crate) struct ChunkEnds {
     pub(crate) each: Vec<EndFacts>,
     /// Lanes of the block with a kept episode of which a part stands in an earlier chunk.
     pub(crate) under_way: u64,
+    /// Lane-steps of the chunk.
+    pub(crate) stepped: u64,
     /// How many of them count as lost, because an earlier chunk was.
     pub(crate) headless: u64,
     outcomes: [u64; Outcome::ALL.len()],
@@ -118,6 +139,7 @@ impl ChunkEnds {
         Self {
             each: Vec::new(),
             under_way: 0,
+            stepped: 0,
             headless: 0,
             outcomes: [0; Outcome::ALL.len()],
             steps: 0,
@@ -132,7 +154,7 @@ impl ChunkEnds {
 
     #[inline]
     pub(crate) fn add(&mut self, end: EndFacts) {
-        if let Some(count) = self.outcomes.get_mut(usize::from(end.outcome)) {
+        if let Some(count) = self.outcomes.get_mut(usize::from(end.outcome())) {
             *count += 1;
         }
         widen(&mut self.returns, (end.total_reward, end.total_reward));

@@ -8,7 +8,7 @@ use crate::codec::Malformed;
 use crate::coding::stepped::Rule;
 use crate::coding::{ends, windows};
 use crate::events::{Head, Kind};
-use crate::extent::EndFacts;
+use crate::extent::{EndFacts, LISTED_CODE};
 use crate::lanes::{BlockState, last_starts};
 use crate::run::Sampling;
 use crate::walk::{Counter, key};
@@ -292,9 +292,12 @@ impl<'a, F: FnMut(EndFacts)> Taking<'a, F> {
             if length.is_multiple_of(HASH_WINDOW_STEPS) && length > piece.from_age {
                 self.to.windows_at_end += 1;
             }
-            let (outcome, total_reward) = (event.code & 15, event.total_reward);
-            let (number, started_ms) = (piece.number, piece.started_ms);
-            (self.ended)(EndFacts { lane, number, outcome, length, total_reward, started_ms });
+            let EndEvent { code, total_reward, .. } = event;
+            let (number, started_ms, start) = (piece.number, piece.started_ms, piece.start);
+            let score =
+                if code & CODE_SCORE != 0 { self.to.scores.last().map(|(_, score)| *score) } else { None };
+            let code = code & LISTED_CODE;
+            (self.ended)(EndFacts { lane, number, code, length, total_reward, started_ms, start, score });
         }
         self.to.end_keys.push(head.key());
         self.to.ends.push(Ended { event, length, flags });

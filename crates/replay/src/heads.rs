@@ -5,86 +5,56 @@
 //! are not listed. Whether the chunk before a segment's first one is there is known only beside the other segments.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::extent::{ChunkEnds, EndFacts};
-use crate::replays::Segment;
+use crate::extent::EndFacts;
+use crate::replays::{ReadError, Replays, Segment};
 
 /// A block in the middle of episodes, at a chunk without the one before it in its segment.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entering {
     /// Index of the run in the segment.
     run: u32,
     first_lane: u32,
+    /// Where the chunk stands.
+    offset: u32,
     /// Rows of the block before the chunk.
     rows: u64,
     /// Lanes with an episode under way.
     lanes: u64,
     /// Whether earlier chunks of the block stand in the segment, so that the one between is certainly gone.
     after_gap: bool,
-    /// The ends of those episodes, as far as they stand in the segment.
-    ended: Vec<EndFacts>,
 }
 
 /// Follows the blocks of a segment from chunk to chunk.
 #[derive(Debug, Default)]
 pub(crate) struct Heads {
-    /// By run and first lane.
-    blocks: BTreeMap<(u32, u32), Followed>,
+    /// Rows of each block so far, by run and first lane.
+    blocks: BTreeMap<(u32, u32), u64>,
     pub(crate) entering: Vec<Entering>,
 }
 
-#[derive(Debug, Default)]
-struct Followed {
-    /// Rows of the block so far.
-    rows: u64,
-    /// Lanes that are still in the episode with which they entered, and where that is noted.
-    waiting: u64,
-    entering: usize,
-}
-
 impl Heads {
-    /// Takes the next chunk of a block, which had `before` rows before it; gives its rows so far.
+    /// Takes the next chunk of a block, by run and first lane, which had `before` rows before it and in it episodes
+    /// under way in `lanes`; gives its rows so far.
     pub(crate) fn chunk(
         &mut self,
-        run: u32,
-        first_lane: u32,
+        (run, first_lane): (u32, u32),
+        offset: u64,
         before: u64,
         rows: u32,
-        ends: &ChunkEnds,
+        lanes: u64,
     ) -> u64 {
-        let known = self.blocks.contains_key(&(run, first_lane));
-        let block = self.blocks.entry((run, first_lane)).or_default();
-        if !known || block.rows != before {
-            (block.waiting, block.entering) = (ends.under_way, self.entering.len());
-            if ends.under_way != 0 {
-                let lanes = ends.under_way;
-                let ended = Vec::new();
-                self.entering.push(Entering {
-                    run,
-                    first_lane,
-                    rows: before,
-                    lanes,
-                    after_gap: known,
-                    ended,
-                });
-            }
+        let so_far = before + u64::from(rows);
+        let known = self.blocks.insert((run, first_lane), so_far);
+        // A gap ends also what was under way before it and is not any more.
+        if known != Some(before) && (lanes != 0 || known.is_some()) {
+            // Offsets within a segment are 32 bits wide.
+            let (offset, after_gap) = (offset as u32, known.is_some());
+            self.entering.push(Entering { run, first_lane, offset, rows: before, lanes, after_gap });
         }
-        if block.waiting != 0
-            && let Some(entering) = self.entering.get_mut(block.entering)
-        {
-            for end in &ends.each {
-                let lane = bit(end.lane, first_lane);
-                if block.waiting & lane != 0 {
-                    block.waiting &= !lane;
-                    entering.ended.push(*end);
-                }
-            }
-        }
-        block.rows = before + u64::from(rows);
-        block.rows
+        so_far
     }
 }
 
@@ -101,26 +71,29 @@ pub(crate) struct Headless {
 }
 
 impl Headless {
-    /// What the segments' indexes say together; reads nothing.
-    pub(crate) fn of(segments: &BTreeMap<u64, Arc<Segment>>) -> Self {
+    /// What the folder's segments say together. Reads the rows of those alone in which such episodes ended.
+    pub(crate) fn of(replays: &Replays) -> Result<Self, ReadError> {
+        let segments = &replays.segments;
         let mut ended: BTreeMap<u64, BTreeMap<_, _>> = BTreeMap::new();
         // Rows of each block so far, and its lanes that are in the middle of an episode without a beginning.
         let mut blocks: BTreeMap<BlockKey, (u64, u64)> = BTreeMap::new();
         for (&number, segment) in segments {
             let mut still: BTreeMap<BlockKey, u64> = BTreeMap::new();
+            let mut waiting = Vec::new();
             for entering in &segment.index.entering {
                 let Some(key) = key_of(segment, entering.run, entering.first_lane) else { continue };
                 let before =
                     blocks.get(&key).filter(|(rows, _)| !entering.after_gap && *rows == entering.rows);
-                let mut lost = before.map_or(entering.lanes, |(_, lost)| lost & entering.lanes);
-                for end in &entering.ended {
-                    let lane = bit(end.lane, entering.first_lane);
-                    if lost & lane != 0 {
-                        lost &= !lane;
-                        ended.entry(number).or_default().insert((entering.run, end.lane, end.number), *end);
-                    }
-                }
+                let lost = before.map_or(entering.lanes, |(_, lost)| lost & entering.lanes);
                 still.insert(key, lost);
+                waiting.push(Waiting { entering, key, lost });
+            }
+            if waiting.iter().any(|block| block.lost != 0) {
+                for (run, end) in first_ends(replays, segment, &mut waiting)? {
+                    ended.entry(number).or_default().insert((run, end.lane, end.number), end);
+                }
+                // The last of a block stands for it; what an earlier one still waits for cannot have ended.
+                still.extend(waiting.iter().map(|block| (block.key, block.lost)));
             }
             for tail in &segment.index.tails {
                 if let Some(key) = key_of(segment, tail.run, tail.first_lane) {
@@ -129,7 +102,7 @@ impl Headless {
             }
         }
         let open = blocks.into_iter().map(|(key, (_, lost))| (key, lost)).filter(|(_, lost)| *lost != 0);
-        Self { ended, open: open.collect() }
+        Ok(Self { ended, open: open.collect() })
     }
 
     /// Whether an episode that ended in a segment is one of them; `run` is its run's index there.
@@ -156,6 +129,43 @@ impl Headless {
     pub(crate) fn ended(&self) -> u64 {
         self.ended.values().map(|ended| ended.len() as u64).sum()
     }
+}
+
+/// A block that entered a segment without the beginnings of episodes.
+struct Waiting<'a> {
+    entering: &'a Entering,
+    key: BlockKey,
+    /// Lanes whose episode has not ended yet.
+    lost: u64,
+}
+
+/// The ends of episodes with which blocks entered a segment, each with its run's index there. Takes their lanes from
+/// what is waited for.
+fn first_ends(
+    replays: &Replays,
+    segment: &Segment,
+    waiting: &mut [Waiting<'_>],
+) -> Result<Vec<(u32, EndFacts)>, ReadError> {
+    let mut found = Vec::new();
+    for extent in &segment.index.extents {
+        if waiting.iter().all(|block| block.lost == 0) {
+            break;
+        }
+        replays.each_end(segment, extent, &mut |run, first_lane, offset, end| {
+            let of_block = waiting.iter_mut().filter(|block| {
+                let Entering { run: of, first_lane: first, offset: from, .. } = *block.entering;
+                (of, first) == (run, first_lane) && u64::from(from) <= offset
+            });
+            // The newest gap before the end is the one that counts.
+            if let Some(block) = of_block.last()
+                && block.lost & bit(end.lane, first_lane) != 0
+            {
+                block.lost &= !bit(end.lane, first_lane);
+                found.push((run, end));
+            }
+        })?;
+    }
+    Ok(found)
 }
 
 /// The lane's bit in the masks of its block.

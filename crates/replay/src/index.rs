@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
 use rollhouse_core::Outcome;
 use serde::{Deserialize, Serialize};
@@ -9,11 +10,12 @@ use serde::{Deserialize, Serialize};
 use crate::buffer::Layout;
 use crate::chunk::{Columns, Decoder, Part};
 use crate::disk::DiskFile;
-use crate::extent::{ChunkEnds, EndFacts, Extent};
+use crate::extent::{ChunkEnds, EndFacts, Extent, LISTED_CODE};
 use crate::heads::{Entering, Heads};
 use crate::limits::{MAX_DAMAGE_LISTED, MAX_PAYLOAD_BYTES, MAX_RUNS_MEMORY, MAX_SEGMENT_BYTES};
 use crate::record::{HEADER_BYTES, Header, Kind, MARK};
-use crate::rows::RowsWriter;
+use crate::replays::steps_of;
+use crate::rows::{ChunkBytes, RowsWriter};
 use crate::run_record::RunInfo;
 use crate::segment::{LastChunk, tails_of};
 
@@ -36,6 +38,9 @@ pub(crate) struct SegmentIndex {
     /// Packed, until the catalogue takes them.
     #[serde(skip)]
     pub(crate) rows: Vec<u8>,
+    /// Payloads of the run records of `runs`, while it is written or was just read.
+    #[serde(skip)]
+    pub(crate) headers: Vec<Arc<[u8]>>,
 }
 
 /// A run of a segment.
@@ -72,6 +77,7 @@ impl SegmentIndex {
             entering: Vec::new(),
             modified_ns: 0,
             rows: Vec::new(),
+            headers: Vec::new(),
         }
     }
 }
@@ -252,6 +258,7 @@ fn scan_all(number: u64, bytes: &[u8], rows: Option<RowsWriter>) -> Scan {
                     Ok(run) if run.memory() <= memory_left => {
                         memory_left -= run.memory();
                         index.runs.push(RunEntry { index: header.run, offset, ended: false });
+                        index.headers.push(payload.into());
                         runs.insert(header.run, run);
                     }
                     Ok(_) | Err(_) => bad.push(content_damage(number, offset, &header)),
@@ -302,7 +309,7 @@ impl Scan {
             ends.clear();
             let decoded = decoder.and_then(|(_, decoder)| {
                 let columns = decoder.decode(header, payload).ok()?;
-                ends.under_way = decoder.under_way(&columns);
+                (ends.under_way, ends.stepped) = (decoder.under_way(&columns), steps_of(decoder));
                 Some(decoder)
             });
             let Some(decoder) = decoded else {
@@ -311,7 +318,7 @@ impl Scan {
             };
             for end in decoder.end_facts(header.first_lane) {
                 ends.add(end);
-                if Outcome::from_code(end.outcome).is_some_and(Outcome::is_finished) {
+                if Outcome::from_code(end.outcome()).is_some_and(Outcome::is_finished) {
                     let range = self.ranges.entry((header.run, header.first_lane)).or_insert((u64::MAX, 0));
                     *range = (range.0.min(end.number), range.1.max(end.number));
                 }
@@ -320,9 +327,12 @@ impl Scan {
             let to = offset + header.record_len();
             self.index.add_chunk(*offset, to, header.run, header.ms, &ends);
             if let Some(rows) = &mut rows {
-                rows.chunk(self.index.extents.len(), *offset, header.run, header.first_lane, &ends.each);
+                let bytes = header.record_len() as u32;
+                let chunk = ChunkBytes { offset: *offset, bytes, steps: ends.stepped as u32 };
+                rows.chunk(self.index.extents.len(), chunk, header.run, header.first_lane, &ends.each);
             }
-            let rows = heads.chunk(header.run, header.first_lane, header.position, header.rows, &ends);
+            let block = (header.run, header.first_lane);
+            let rows = heads.chunk(block, *offset, header.position, header.rows, ends.under_way);
             tails.insert(
                 (header.run, header.first_lane),
                 LastChunk { offset: *offset as u32, lanes: header.lanes, rows },
@@ -368,10 +378,12 @@ impl Decoder {
             part.end.map(|end| EndFacts {
                 lane: first_lane + part.piece.lane as u32,
                 number: part.piece.number,
-                outcome: end.code & 15,
+                code: end.code & LISTED_CODE,
                 length: part.piece.age,
                 total_reward: end.total_reward,
                 started_ms: part.piece.started_ms,
+                start: part.piece.start,
+                score: part.score,
             })
         })
     }

@@ -69,6 +69,7 @@ mod writer;
 
 pub use aside::{AsideEpisode, SetAside, aside_path};
 pub use block::{BlockRecorder, End, Finish, Row};
+pub use catalogue::{Catalogue, SegmentPlace, forget_gathered, gather};
 pub use disk::{Disk, DiskFile, Locking, RealDisk};
 pub use divergence::{Divergence, Value};
 pub use episode::{Episode, EpisodeInfo, Steps};

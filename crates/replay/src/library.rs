@@ -5,12 +5,13 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rollhouse_core::EpisodeName;
 use rollhouse_env::Registry;
 
 use crate::aside::asides_dir;
+use crate::catalogue::Catalogue;
 use crate::copies::{Copies, SharedLanes};
 use crate::disk::Disk;
 use crate::episode::{Episode, EpisodeInfo, Standing};
@@ -18,7 +19,8 @@ use crate::folder::{STORE_LOCK, segments_dir};
 use crate::index::Damage;
 use crate::limits::{MAX_STORE_FOLDERS, MAX_SUBFOLDERS};
 use crate::query::Query;
-use crate::replays::{FolderStats, ReadError, Replays, names_in};
+use crate::replays::{Before, FolderStats, ReadError, Replays, names_in};
+use crate::run_record::KnownRuns;
 use crate::select::select;
 use crate::verify::Verification;
 
@@ -29,7 +31,10 @@ pub struct Library {
     /// The folder that was opened, then those in it by name.
     folders: Vec<Arc<Replays>>,
     /// Lanes of runs that several folders have recorded.
-    shared: SharedLanes,
+    shared: Arc<SharedLanes>,
+    /// The episodes that they have of those; once they are asked for.
+    copies: OnceLock<Copies>,
+    runs: Arc<KnownRuns>,
 }
 
 /// An episode, and the folder it is read from.
@@ -48,7 +53,27 @@ impl Library {
     /// # Errors
     /// If the folder is not there, too many are in it, or a file operation fails. Damage is no error.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<Self, ReadError> {
-        Self::open_with(&disk, dir, Replays::open)
+        let runs = Arc::<KnownRuns>::default();
+        let gathered = Catalogue::open_with(&*disk, dir, runs.clone());
+        Self::open_after(&disk, dir, &gathered, |_| None)
+    }
+
+    /// Opens what is there now; `known` are the folders that were opened before.
+    fn open_after<'a>(
+        disk: &Arc<dyn Disk>,
+        dir: &Path,
+        gathered: &Catalogue,
+        known: impl Fn(&Path) -> Option<&'a Replays>,
+    ) -> Result<Self, ReadError> {
+        let runs = gathered.runs().clone();
+        Self::open_with(disk, dir, runs.clone(), |disk, inside| {
+            let segments = known(inside).map(|folder| &folder.segments);
+            // A folder that somebody records into has a catalogue of its own.
+            let has_own = inside != dir && segments.is_none();
+            let own = has_own.then(|| Catalogue::open_with(&*disk, inside, runs.clone()));
+            let catalogue = own.as_ref().filter(|own| !own.is_empty()).unwrap_or(gathered);
+            Replays::open_after(disk, inside, Before { segments, catalogue })
+        })
     }
 
     /// As [`Library::open`], reading every byte and trusting no catalogue: finds all damage.
@@ -56,7 +81,7 @@ impl Library {
     /// # Errors
     /// As [`Library::open`].
     pub fn open_scanning(disk: Arc<dyn Disk>, dir: &Path) -> Result<Self, ReadError> {
-        Self::open_with(&disk, dir, Replays::open_scanning)
+        Self::open_with(&disk, dir, Arc::default(), Replays::open_scanning)
     }
 
     /// Opens what the store in the folder `dir` has set aside: episodes of its segments that contradict what came
@@ -86,7 +111,7 @@ impl Library {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { folders, shared: SharedLanes::default() })
+        Ok(Self { folders, shared: Arc::default(), copies: OnceLock::new(), runs: Arc::default() })
     }
 
     /// Every episode of that name, from each folder all that it has.
@@ -108,6 +133,7 @@ impl Library {
     fn open_with(
         disk: &Arc<dyn Disk>,
         dir: &Path,
+        runs: Arc<KnownRuns>,
         open: impl Fn(Arc<dyn Disk>, &Path) -> Result<Replays, ReadError>,
     ) -> Result<Self, ReadError> {
         let mut folders = vec![Arc::new(open(disk.clone(), dir)?)];
@@ -120,7 +146,7 @@ impl Library {
             }
         }
         let shared = SharedLanes::of(&folders.iter().map(|folder| &**folder).collect::<Vec<_>>());
-        Ok(Self { folders, shared })
+        Ok(Self { folders, shared: Arc::new(shared), copies: OnceLock::new(), runs })
     }
 
     /// The same folders as they are now; sealed segments that were known are not looked at again. Cheap where little has
@@ -130,15 +156,21 @@ impl Library {
     /// As [`Library::open`].
     pub fn opened_again(&self) -> Result<Self, ReadError> {
         let root = &self.folders[0];
-        let known = |dir: &Path| self.folders.iter().find(|folder| folder.dir() == dir);
-        Self::open_with(&root.disk, root.dir(), |disk, dir| match known(dir) {
-            Some(folder) => folder.opened_again(),
-            None => Replays::open(disk, dir),
-        })
+        let known =
+            |dir: &Path| self.folders.iter().find(|folder| folder.dir() == dir).map(|folder| &**folder);
+        self.runs.forget_unused();
+        // What has come since has its entries beside it.
+        let gathered = Catalogue::new(root.dir(), self.runs.clone());
+        Self::open_after(&root.disk, root.dir(), &gathered, known)
     }
 
-    fn copies(&self) -> Result<Copies<'_>, ReadError> {
-        Copies::read(&self.replays(), &self.shared)
+    /// The episodes of shared lanes. They are read once.
+    fn copies(&self) -> Result<&Copies, ReadError> {
+        if let Some(known) = self.copies.get() {
+            return Ok(known);
+        }
+        let copies = Copies::read(&self.replays(), &self.shared)?;
+        Ok(self.copies.get_or_init(|| copies))
     }
 
     fn replays(&self) -> Vec<&Replays> {
@@ -180,7 +212,7 @@ impl Library {
     pub fn list(&self, query: &Query) -> Result<Vec<LibraryEpisode>, ReadError> {
         let episode =
             |(folder, info): (usize, _)| LibraryEpisode { info, folder: self.folders[folder].clone() };
-        Ok(select(&self.replays(), query, &self.copies()?)?.into_iter().map(episode).collect())
+        Ok(select(&self.replays(), query, self.copies()?)?.into_iter().map(episode).collect())
     }
 
     /// The episode of that name. Of several equal copies it is the first; one that finished goes before one that was

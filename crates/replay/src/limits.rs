@@ -39,9 +39,9 @@ pub const EXTENT_BYTES: u64 = 1 << 20;
 pub const MAX_ROWS_BYTES: usize = 64 << 20;
 /// Damage entries kept by name of one folder; further ones are only counted.
 pub const MAX_DAMAGE_LISTED: usize = 1000;
-/// Bytes of sealed segments under which no catalogue is made or read: scanning them is faster than opening it.
-pub const CATALOGUE_FROM_BYTES: u64 = 8 << 20;
-/// Bytes of the catalogue's files at which it is taken for garbage.
+/// Sealed segments from which on their entries are gathered in sled: opening fewer files one by one is faster.
+pub const GATHERED_FROM: usize = 64;
+/// Bytes of sled's files at which they are taken for garbage.
 pub const MAX_CATALOGUE_BYTES: u64 = 256 << 20;
 /// Bytes of segments the catalogue does not know that a recorder scans for it as it finishes.
 pub const CATCH_UP_BYTES: u64 = 128 << 20;
@@ -51,5 +51,5 @@ pub const MAX_SUBFOLDERS: usize = 4096;
 pub const MAX_STORE_FOLDERS: usize = 65_536;
 /// Bytes of the list of a segment's episodes that are set aside: more than the largest segment has episodes.
 pub const MAX_ASIDE_BYTES: u64 = 512 << 20;
-/// Bytes of a segment's summary; the segment is scanned instead of keeping a larger one.
+/// Bytes of a segment's entry in the catalogue; the segment is scanned instead of keeping a larger one.
 pub const MAX_SUMMARY_BYTES: u64 = 16 << 20;

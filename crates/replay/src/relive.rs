@@ -19,7 +19,7 @@ use crate::codec::Malformed;
 use crate::divergence::{Divergence, Ending, Replayed, panicked, went_on};
 use crate::episode::start_of;
 use crate::record::Header;
-use crate::replays::return_of;
+use crate::replays::known_return;
 use crate::run::RecordKind;
 use crate::run_record::RunInfo;
 use crate::simulate::Simulator;
@@ -403,7 +403,7 @@ fn ending_of(part: &Part) -> Option<Ending> {
         length: part.piece.age,
         outcome: Outcome::from_code(end.code & 15)?,
         hash: (end.code & CODE_HASH != 0).then_some(end.hash),
-        total_reward: return_of(&end),
+        total_reward: known_return(end.total_reward),
     })
 }
 

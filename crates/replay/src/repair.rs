@@ -8,7 +8,6 @@ use crate::disk::Disk;
 use crate::folder::{RepairReport, lock_folder, recover, wall_ms};
 use crate::index::scan_with_rows;
 use crate::library::{holds_recordings, subfolders};
-use crate::limits::CATALOGUE_FROM_BYTES;
 use crate::recorder::OpenError;
 use crate::replays::{ReadError, Replays, names_in};
 
@@ -33,21 +32,16 @@ pub fn repair(disk: Arc<dyn Disk>, dir: &Path) -> Result<RepairReport, RepairErr
     let replays = Replays::open_scanning(disk.clone(), dir).map_err(RepairError::Read)?;
     report.damage = replays.damage().copied().collect();
     report.incomplete = replays.incomplete().map_err(RepairError::Read)?;
-    if disk.has_real_paths() {
-        catalogue::remove(dir);
-        let whole: Vec<(u64, u64)> =
-            replays.sealed_indexes().map(|index| (index.number, index.bytes)).collect();
-        if whole.iter().map(|(_, bytes)| bytes).sum::<u64>() >= CATALOGUE_FROM_BYTES {
-            let present: Vec<u64> = whole.iter().map(|(number, _)| *number).collect();
-            for &number in &present {
-                // One at a time: a segment and what is packed of it are in memory meanwhile.
-                let file = replays.file(number).map_err(RepairError::Read)?;
-                if let Ok(scan) = scan_with_rows(number, &*file) {
-                    catalogue::store(dir, &[scan.index], &present);
-                }
-            }
+    let whole: Vec<u64> = replays.sealed_indexes().map(|index| index.number).collect();
+    catalogue::remove(&*disk, dir);
+    for &number in &whole {
+        // One at a time: a segment and what is packed of it are in memory meanwhile.
+        let file = replays.file(number).map_err(RepairError::Read)?;
+        if let Ok(scan) = scan_with_rows(number, &*file) {
+            catalogue::add(&*disk, dir, vec![scan.index], &whole);
         }
     }
+    catalogue::gather_of(&*disk, dir, &whole);
     Ok(report)
 }
 

@@ -4,26 +4,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rollhouse_core::{EpisodeName, GameResult, Interruption, Outcome, RunId};
 
 use crate::aside::{SetAside, aside_path, asides_dir};
-use crate::buffer::{CODE_RESULT_SHIFT, EndEvent, UNKNOWN_RETURN, result_of};
-use crate::catalogue;
+use crate::buffer::{CODE_RESULT_SHIFT, UNKNOWN_RETURN, result_of};
+use crate::catalogue::Catalogue;
 use crate::chunk::{Columns, Decoder, Part};
 use crate::disk::{Disk, DiskFile};
 use crate::episode::{EpisodeInfo, Place, start_of};
-use crate::extent::Extent;
+use crate::extent::{EndFacts, Extent};
 use crate::folder::{is_written, segment_numbers, segments_dir};
 use crate::heads::Headless;
 use crate::index::{Damage, DamageCause, Found, Records, Scan, SegmentIndex, decoder_of, read_range, scan};
-use crate::limits::{CATALOGUE_FROM_BYTES, MAX_PAYLOAD_BYTES};
+use crate::limits::MAX_PAYLOAD_BYTES;
 use crate::record::{HEADER_BYTES, Header, Kind};
 use crate::recorder::DiskError;
-use crate::run_record::RunInfo;
+use crate::rows::{self, RowChunk};
+use crate::run_record::{KnownRuns, RunInfo};
 use crate::segment::segment_name;
-use crate::summary::{EpisodeKey, SegmentSummary, summaries_dir};
+use crate::summary::{EpisodeKey, summaries_dir};
 
 /// The recordings of a folder as they were when it was opened. Takes no lock: a writer may go on, and what it
 /// adds is seen by the next one that opens the folder. All methods may block for the disk.
@@ -36,6 +37,18 @@ pub struct Replays {
     /// Whether a writer had the folder.
     writing: bool,
     shows: Shows,
+    /// Episodes that were open where a run's recording ends, each with whether its beginning is gone; once they are
+    /// asked for.
+    open_ends: OnceLock<Vec<(EpisodeInfo, bool)>>,
+}
+
+/// What is known of a folder before it is opened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Before<'a> {
+    /// Segments that were read earlier.
+    pub(crate) segments: Option<&'a BTreeMap<u64, Arc<Segment>>>,
+    /// Where the entries of others are.
+    pub(crate) catalogue: &'a Catalogue,
 }
 
 /// Which of a folder's episodes are listed.
@@ -134,7 +147,8 @@ impl Replays {
     /// # Errors
     /// If the folder is not there or a file operation fails. Damage is no error.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<Self, ReadError> {
-        Self::open_with(disk, dir, Some(&BTreeMap::new()), Shows::Kept)
+        let catalogue = Catalogue::open(&*disk, dir);
+        Self::open_with(disk, dir, Some(Before { segments: None, catalogue: &catalogue }), Shows::Kept)
     }
 
     /// As [`Replays::open`], reading every byte and trusting no catalogue: finds all damage.
@@ -145,12 +159,9 @@ impl Replays {
         Self::open_with(disk, dir, None, Shows::Kept)
     }
 
-    /// The folder as it is now. Sealed segments that were known are not looked at again.
-    ///
-    /// # Errors
-    /// As [`Replays::open`].
-    pub fn opened_again(&self) -> Result<Self, ReadError> {
-        Self::open_with(self.disk.clone(), &self.dir, Some(&self.segments), self.shows)
+    /// As [`Replays::open`], after or beside others.
+    pub(crate) fn open_after(disk: Arc<dyn Disk>, dir: &Path, before: Before<'_>) -> Result<Self, ReadError> {
+        Self::open_with(disk, dir, Some(before), Shows::Kept)
     }
 
     /// As [`Replays::open`]; lists and loads the episodes that are set aside, and no other.
@@ -158,14 +169,15 @@ impl Replays {
     /// # Errors
     /// As [`Replays::open`].
     pub(crate) fn open_set_aside(disk: Arc<dyn Disk>, dir: &Path) -> Result<Self, ReadError> {
-        Self::open_with(disk, dir, Some(&BTreeMap::new()), Shows::SetAside)
+        let catalogue = Catalogue::open(&*disk, dir);
+        Self::open_with(disk, dir, Some(Before { segments: None, catalogue: &catalogue }), Shows::SetAside)
     }
 
-    /// Opens the folder; whatever is known of its segments is trusted, unless that is `None`.
+    /// Opens the folder; what was known before and what the catalogue says is trusted, unless `before` is `None`.
     fn open_with(
         disk: Arc<dyn Disk>,
         dir: &Path,
-        known: Option<&BTreeMap<u64, Arc<Segment>>>,
+        before: Option<Before<'_>>,
         shows: Shows,
     ) -> Result<Self, ReadError> {
         names_in(&*disk, dir)?;
@@ -179,24 +191,27 @@ impl Replays {
             headless: Headless::default(),
             writing,
             shows,
+            open_ends: OnceLock::new(),
         };
-        let before = |number: &u64| known?.get(number).filter(|segment| segment.index.sealed);
-        let is_new = numbers.iter().any(|number| before(number).is_none());
-        let catalogued =
-            if known.is_some() && is_new { replays.catalogue(&numbers) } else { BTreeMap::new() };
-        let summaries = known.is_some() && replays.disk.real_dir(&summaries_dir(dir)).is_some();
+        let known = |number: &u64| before?.segments?.get(number).filter(|segment| segment.index.sealed);
+        let has_entries = replays.disk.real_dir(&summaries_dir(dir)).is_some();
+        let catalogue = before.map(|before| before.catalogue).filter(|_| has_entries);
+        let runs = before.map_or_else(Arc::default, |before| before.catalogue.runs().clone());
         let has_asides = replays.disk.real_dir(&asides_dir(dir)).is_some();
         let newest = numbers.last().copied();
         for number in numbers {
-            if let Some(segment) = before(&number) {
+            if let Some(segment) = known(&number) {
                 replays.segments.insert(number, segment.clone());
                 continue;
             }
-            let known = catalogued.get(&number).and_then(|index| replays.segment_from(index));
-            let known = known.or_else(|| summaries.then(|| replays.segment_of_summary(number)).flatten());
-            let segment = match known {
+            let catalogued = catalogue.and_then(|catalogue| {
+                let mut index = catalogue.entry(&*replays.disk, dir, number)?.index;
+                let runs = runs_of(&mut index, &runs)?;
+                Some(Segment { index, runs, aside: SetAside::default(), damage: Vec::new(), torn_bytes: 0 })
+            });
+            let segment = match catalogued {
                 Some(segment) => Some(segment),
-                None => replays.scan_segment(number, newest == Some(number))?,
+                None => replays.scan_segment(number, newest == Some(number), &runs)?,
             };
             if let Some(mut segment) = segment {
                 if has_asides {
@@ -205,50 +220,8 @@ impl Replays {
                 replays.segments.insert(number, Arc::new(segment));
             }
         }
-        replays.headless = Headless::of(&replays.segments);
+        replays.headless = Headless::of(&replays)?;
         Ok(replays)
-    }
-
-    /// What the catalogue knows, if it is worth opening.
-    fn catalogue(&self, numbers: &[u64]) -> BTreeMap<u64, SegmentIndex> {
-        let size = |&number: &u64| self.file(number).ok().and_then(|file| file.len().ok()).unwrap_or(0);
-        let bytes: u64 = numbers.iter().map(size).sum();
-        if self.disk.has_real_paths() && bytes >= CATALOGUE_FROM_BYTES {
-            catalogue::load(&self.dir)
-        } else {
-            BTreeMap::new()
-        }
-    }
-
-    /// A segment as the catalogue has it, if that fits the file.
-    fn segment_from(&self, index: &SegmentIndex) -> Option<Segment> {
-        let file = self.file(index.number).ok()?;
-        // A sealed segment that was changed since is damaged: the scan says where.
-        let changed = catalogue::modified_ns(&self.dir, index.number) != index.modified_ns;
-        if changed || file.len().ok()? != index.bytes {
-            return None;
-        }
-        let mut runs = BTreeMap::new();
-        for run in &index.runs {
-            let (header, payload) = read_record(&*file, run.offset)?;
-            let fits = header.kind == Kind::Run && header.run == run.index;
-            let info = RunInfo::decode(payload.get(..).filter(|_| fits)?).ok()?;
-            runs.insert(run.index, Arc::new(info));
-        }
-        Some(Segment {
-            index: index.clone(),
-            runs,
-            aside: SetAside::default(),
-            damage: Vec::new(),
-            torn_bytes: 0,
-        })
-    }
-
-    /// A segment as its summary has it, if that fits the file.
-    fn segment_of_summary(&self, number: u64) -> Option<Segment> {
-        let (index, runs) = SegmentSummary::load(&*self.disk, &self.dir, number)?.into_index();
-        let runs = runs.into_iter().map(|(index, run)| (index, Arc::new(run))).collect();
-        Some(Segment { index, runs, aside: SetAside::default(), damage: Vec::new(), torn_bytes: 0 })
     }
 
     /// Reads what is set aside in a segment. If that is damaged, it is listed, and nothing is left out.
@@ -268,14 +241,19 @@ impl Replays {
     }
 
     /// `None` if the segment is gone: the writer may have dropped it since the folder was listed.
-    fn scan_segment(&self, number: u64, newest: bool) -> Result<Option<Segment>, ReadError> {
+    fn scan_segment(
+        &self,
+        number: u64,
+        newest: bool,
+        runs: &KnownRuns,
+    ) -> Result<Option<Segment>, ReadError> {
         let path = self.path(number);
         let file = match self.disk.open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(ReadError::disk("open", &path, error)),
         };
-        let Scan { index, runs, mut damage, torn_from, .. } =
+        let Scan { mut index, mut damage, torn_from, .. } =
             scan(number, &*file).map_err(|e| ReadError::disk("read", &path, e))?;
         let torn_bytes = torn_from.map_or(0, |from| index.bytes - from);
         if !index.sealed && !newest {
@@ -286,7 +264,8 @@ impl Replays {
                 cause: DamageCause::Unsealed,
             });
         }
-        let runs = runs.into_iter().map(|(index, run)| (index, Arc::new(run))).collect();
+        // The scan has read each of them.
+        let runs = runs_of(&mut index, runs).unwrap_or_default();
         Ok(Some(Segment { index, runs, aside: SetAside::default(), damage, torn_bytes }))
     }
 
@@ -320,9 +299,10 @@ impl Replays {
     fn add_ended(&self, segment: &Segment, stats: &mut FolderStats) -> Result<(), ReadError> {
         if self.lists_a_part(segment) {
             for extent in &segment.index.extents {
-                self.read_extent(segment, extent, &mut |info| {
-                    stats.add_episodes(info.env(), info.outcome, 1);
-                    stats.steps = stats.steps.saturating_add(info.length);
+                self.each_listed_end(segment, extent, &mut |run, end| {
+                    let Some(outcome) = Outcome::from_code(end.outcome()) else { return };
+                    stats.add_episodes(&run.spec.id, outcome, 1);
+                    stats.steps = stats.steps.saturating_add(end.length);
                 })?;
             }
             return Ok(());
@@ -332,12 +312,12 @@ impl Replays {
             let mut envs = extent.runs.iter().filter_map(env_of);
             let Some(env) = envs.next() else { continue };
             if !envs.all(|other| other == env) {
-                self.each_chunk(segment, extent, &mut |run, decoder, _, header, _| {
-                    for end in decoder.end_facts(header.first_lane) {
-                        let Some(outcome) = Outcome::from_code(end.outcome) else { continue };
-                        stats.add_episodes(&run.spec.id, outcome, 1);
-                        stats.steps = stats.steps.saturating_add(end.length);
-                    }
+                self.each_end(segment, extent, &mut |run, _, _, end| {
+                    let (Some(env), Some(outcome)) = (env_of(&run), Outcome::from_code(end.outcome())) else {
+                        return;
+                    };
+                    stats.add_episodes(env, outcome, 1);
+                    stats.steps = stats.steps.saturating_add(end.length);
                 })?;
                 continue;
             }
@@ -347,7 +327,7 @@ impl Replays {
             }
         }
         for (run, end) in self.headless.ended_in(segment.index.number) {
-            let Some(outcome) = Outcome::from_code(end.outcome) else { continue };
+            let Some(outcome) = Outcome::from_code(end.outcome()) else { continue };
             stats.remove_episode(env_of(&run).unwrap_or_default(), outcome, end.length);
         }
         Ok(())
@@ -370,9 +350,8 @@ impl Replays {
     /// # Errors
     /// If a file operation fails.
     pub fn incomplete(&self) -> Result<u64, ReadError> {
-        let mut open = 0;
-        self.open_at_the_end(|_, is_headless| open += u64::from(is_headless))?;
-        Ok(self.headless.ended() + open)
+        let open = self.open_at_the_end()?.iter().filter(|(_, is_headless)| *is_headless);
+        Ok(self.headless.ended() + open.count() as u64)
     }
 
     /// Visits every episode, in the order in which they ended; those that broke off come last.
@@ -394,19 +373,23 @@ impl Replays {
     /// # Errors
     /// If a file operation fails.
     pub fn count(&self) -> Result<u64, ReadError> {
-        let extents = self.segments.values().flat_map(|segment| &segment.index.extents);
-        let ended: u64 = extents.map(Extent::episodes).sum();
-        if self.segments.values().any(|segment| self.lists_a_part(segment)) {
-            let mut count = 0;
-            self.for_each(|_| count += 1)?;
-            return Ok(count);
-        }
-        Ok(ended - self.headless.ended() + self.broken_off()?.len() as u64)
+        Ok(self.stats()?.episodes.values().sum())
     }
 
     /// Whether an episode of a segment is of those that are listed: set aside or not.
     fn lists(&self, segment: &Segment, info: &EpisodeInfo) -> bool {
-        segment.aside.has_episode(info) == (self.shows == Shows::SetAside)
+        self.lists_end(segment, info.place.offset, || EpisodeKey::of(info))
+    }
+
+    /// The same of one that ended in the chunk at `offset`.
+    pub(crate) fn lists_end(&self, segment: &Segment, offset: u64, key: impl FnOnce() -> EpisodeKey) -> bool {
+        let aside = !segment.aside.is_empty() && segment.aside.has(offset, key());
+        aside == (self.shows == Shows::SetAside)
+    }
+
+    /// Whether no episode that ended in a segment is listed.
+    pub(crate) fn lists_none(&self, segment: &Segment) -> bool {
+        self.shows == Shows::SetAside && segment.aside.is_empty()
     }
 
     /// Whether only a part of a segment's episodes is listed, so that what is known of its extents does not do.
@@ -432,7 +415,7 @@ impl Replays {
         extent: &Extent,
         visit: &mut impl FnMut(EpisodeInfo),
     ) -> Result<(), ReadError> {
-        if self.shows == Shows::SetAside && segment.aside.is_empty() {
+        if self.lists_none(segment) {
             return Ok(());
         }
         self.each_chunk(segment, extent, &mut |run, decoder, offset, header, _| {
@@ -446,6 +429,55 @@ impl Replays {
     /// Whether the beginning of an episode, which ended in the chunk with that header, is gone.
     pub(crate) fn is_headless(&self, header: &Header, info: &EpisodeInfo) -> bool {
         self.headless.has(info.place.segment, header.run, info.name.lane, info.name.number)
+    }
+
+    /// Visits the ends in an extent, each with its run's index in the segment, its block's first lane and its chunk's
+    /// offset: by the extent's rows if they are kept, else by its chunks. Also those that are not listed.
+    pub(crate) fn each_end(
+        &self,
+        segment: &Segment,
+        extent: &Extent,
+        visit: &mut impl FnMut(u32, u32, u64, EndFacts),
+    ) -> Result<(), ReadError> {
+        let packed = self.rows(segment, extent);
+        if let Some(Ok(chunks)) = packed.as_deref().map(RowChunk::all) {
+            for chunk in chunks {
+                (0..chunk.len())
+                    .for_each(|at| visit(chunk.run, chunk.first_lane, chunk.offset(), chunk.end(at)));
+            }
+            return Ok(());
+        }
+        self.each_chunk(segment, extent, &mut |_, decoder, offset, header, _| {
+            let first_lane = header.first_lane;
+            decoder.end_facts(first_lane).for_each(|end| visit(header.run, first_lane, offset, end));
+        })
+    }
+
+    /// Visits the ends of the episodes that are listed.
+    fn each_listed_end(
+        &self,
+        segment: &Segment,
+        extent: &Extent,
+        visit: &mut impl FnMut(&RunInfo, EndFacts),
+    ) -> Result<(), ReadError> {
+        if self.lists_none(segment) {
+            return Ok(());
+        }
+        self.each_end(segment, extent, &mut |run, _, offset, end| {
+            let EndFacts { lane, number, .. } = end;
+            let Some(info) = segment.runs.get(&run) else { return };
+            let key = || EpisodeKey { run: info.run().as_u128(), lane, number };
+            if self.lists_end(segment, offset, key)
+                && !self.headless.has(segment.index.number, run, lane, number)
+            {
+                visit(info, end);
+            }
+        })
+    }
+
+    /// The rows of an extent, if they are kept.
+    pub(crate) fn rows(&self, segment: &Segment, extent: &Extent) -> Option<Vec<u8>> {
+        rows::load(&*self.disk, &self.dir, segment.index.number, extent)
     }
 
     /// Visits the chunks of an extent, decoded.
@@ -475,20 +507,25 @@ impl Replays {
 
     /// Episodes that were open where a run's recording ends, unless the run is still being recorded.
     pub(crate) fn broken_off(&self) -> Result<Vec<EpisodeInfo>, ReadError> {
-        let mut broken = Vec::new();
         if self.shows == Shows::SetAside {
-            return Ok(broken);
+            return Ok(Vec::new());
         }
-        self.open_at_the_end(|info, is_headless| {
-            if !is_headless {
-                broken.push(info);
-            }
-        })?;
-        Ok(broken)
+        let open = self.open_at_the_end()?.iter();
+        Ok(open.filter(|(_, is_headless)| !is_headless).map(|(info, _)| info.clone()).collect())
     }
 
-    /// Visits the episodes that were open where a run's recording ends, each with whether its beginning is gone.
-    fn open_at_the_end(&self, mut visit: impl FnMut(EpisodeInfo, bool)) -> Result<(), ReadError> {
+    /// The episodes that were open where a run's recording ends, each with whether its beginning is gone. They are read
+    /// once.
+    fn open_at_the_end(&self) -> Result<&[(EpisodeInfo, bool)], ReadError> {
+        if let Some(known) = self.open_ends.get() {
+            return Ok(known);
+        }
+        let mut open = Vec::new();
+        self.read_open_ends(|info, is_headless| open.push((info, is_headless)))?;
+        Ok(self.open_ends.get_or_init(|| open))
+    }
+
+    fn read_open_ends(&self, mut visit: impl FnMut(EpisodeInfo, bool)) -> Result<(), ReadError> {
         let mut last: BTreeMap<(u128, u32), (u64, u32, Arc<RunInfo>)> = BTreeMap::new();
         let mut over = BTreeSet::new();
         let mut session_of = BTreeMap::new();
@@ -562,11 +599,14 @@ impl Replays {
             }
         }
         if found.is_empty() && self.shows != Shows::SetAside {
-            self.open_at_the_end(|info, is_headless| match is_headless {
-                _ if info.name != name => {}
-                true => headless = Some(info),
-                false => found.push(info),
-            })?;
+            let open = self.open_at_the_end()?.iter().filter(|(info, _)| info.name == name);
+            for (info, is_headless) in open {
+                if *is_headless {
+                    headless = Some(info.clone());
+                } else {
+                    found.push(info.clone());
+                }
+            }
         }
         if let (Some(info), true) = (headless, found.is_empty()) {
             // How much of it is missing is known by whoever tries to read it.
@@ -640,6 +680,13 @@ impl FolderStats {
     }
 }
 
+/// The runs of a segment; lets go of their headers. `None` if one is none.
+fn runs_of(index: &mut SegmentIndex, known: &KnownRuns) -> Option<BTreeMap<u32, Arc<RunInfo>>> {
+    let headers = std::mem::take(&mut index.headers);
+    let runs = index.runs.iter().zip(headers);
+    runs.map(|(run, header)| Some((run.index, known.info(&header)?))).collect()
+}
+
 /// The names in a folder of recordings, in no order.
 pub(crate) fn names_in(disk: &dyn Disk, dir: &Path) -> Result<Vec<String>, ReadError> {
     disk.list(dir).map_err(|error| match error.kind() {
@@ -682,26 +729,30 @@ pub(crate) fn info_of(
     let number = part.piece.number;
     let end = part.end;
     let crashed = Outcome::Interrupted(Interruption::Crashed);
-    let share = header.record_len() as f64 * part.piece.age as f64 / chunk_steps.max(1) as f64;
     EpisodeInfo {
         name: EpisodeName { run: run.run().short(), lane, number },
         run: run.clone(),
         start: start_of(run, lane, number, part.piece.start),
         length: part.piece.age,
-        total_reward: end.and_then(|end| return_of(&end)),
+        total_reward: end.and_then(|end| known_return(end.total_reward)),
         outcome: end.and_then(|end| Outcome::from_code(end.code & 15)).unwrap_or(crashed),
         result: end.map_or(GameResult::None, |end| result_of(end.code >> CODE_RESULT_SHIFT)),
         score: part.score,
         started_ms: part.piece.started_ms,
-        bytes: share.ceil() as u64,
+        bytes: share_of(header.record_len(), part.piece.age, chunk_steps),
         place: Place { segment, offset },
     }
 }
 
+/// An episode's share of a chunk's bytes.
+pub(crate) fn share_of(chunk_bytes: u64, steps: u64, chunk_steps: u64) -> u64 {
+    (chunk_bytes as f64 * steps as f64 / chunk_steps.max(1) as f64).ceil() as u64
+}
+
 /// The return of an episode, as far as it is known: nobody can say what one had come to that was cut off from those
 /// who stepped it.
-pub(crate) fn return_of(end: &EndEvent) -> Option<f64> {
-    Some(end.total_reward).filter(|total| total.to_bits() != UNKNOWN_RETURN.to_bits())
+pub(crate) fn known_return(total_reward: f64) -> Option<f64> {
+    Some(total_reward).filter(|total| total.to_bits() != UNKNOWN_RETURN.to_bits())
 }
 
 /// The intact record at `offset`.

@@ -1,28 +1,34 @@
-//! A few bytes of each episode of a segment, side by side: what queries select and sort by.
+//! A few bytes of each episode of a segment, side by side: all that a listing says of it.
 //!
 //! They lie in a file beside the segments, chunk by chunk as the episodes ended, so that a query goes through millions
-//! of them without decoding a chunk; the chunks of those it selects are read afterwards. It is a part of the catalogue:
-//! a file that is missing or does not have an extent's checksum costs reading that extent.
+//! of them and decodes no chunk. It is a part of the catalogue: a file that is missing or does not have an extent's
+//! checksum costs reading that extent.
 //!
 //! ```text
-//! chunk:    offset u32, run u32, first lane u32, episodes u32, lanes (a byte each),
-//!           numbers, lengths, starts (columns), returns, outcomes
+//! chunk:    offset u32, run u32, first lane u32, bytes u32, lane-steps u32, episodes u32, lanes (a byte each),
+//!           numbers, lengths, times (columns), returns, outcomes, starts, results
 //! column:   least u64, most u64, width u8 (0, 1, 2, 4 or 8), differences from the least
 //! returns:  u8: 0 each is its length, 1 minus its length, 2 an f64 each
 //! outcomes: u8 code of all, or 255 and a byte each
+//! starts:   u8: 0 they follow from the run, or 1 and seeds, words, halves (columns; a half that is buffered plus 1, else 0)
+//! results:  u8: 0 no result or score, or 1, a byte each (bits 0-1 result, bit 2 a score) and an f64 each
 //! ```
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use rollhouse_core::{EpisodeName, GameResult, Interruption, Outcome, Start};
 use serde::{Deserialize, Serialize};
 
+use crate::buffer::{CODE_RESULT_SHIFT, result_code, result_of};
 use crate::codec::{Cursor, Malformed};
 use crate::disk::Disk;
+use crate::episode::{EpisodeInfo, Place, start_of};
 use crate::extent::{EndFacts, Extent};
 use crate::index::read_range;
 use crate::limits::MAX_ROWS_BYTES;
+use crate::replays::{known_return, share_of};
+use crate::run_record::RunInfo;
 
 /// Where the rows of an extent stand in the file of their segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +36,15 @@ pub(crate) struct RowsPlace {
     at: u64,
     bytes: u32,
     crc: u32,
+}
+
+/// Where a chunk stands in its segment, and what an episode's share of its bytes is reckoned by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ChunkBytes {
+    pub(crate) offset: u64,
+    pub(crate) bytes: u32,
+    /// Lane-steps of the chunk.
+    pub(crate) steps: u32,
 }
 
 /// Packs the rows of a segment.
@@ -43,11 +58,11 @@ pub(crate) struct RowsWriter {
 }
 
 impl RowsWriter {
-    /// Adds a chunk at `offset` of the segment, in which `ends` happened; `extents` as many extents begun so far.
+    /// Adds a chunk of the segment, in which `ends` happened; `extents` as many extents begun so far.
     pub(crate) fn chunk(
         &mut self,
         extents: usize,
-        offset: u64,
+        place: ChunkBytes,
         run: u32,
         first_lane: u32,
         ends: &[EndFacts],
@@ -61,7 +76,8 @@ impl RowsWriter {
             return;
         }
         let out = &mut self.bytes;
-        for word in [offset as u32, run, first_lane, ends.len() as u32] {
+        let ChunkBytes { offset, bytes, steps } = place;
+        for word in [offset as u32, run, first_lane, bytes, steps, ends.len() as u32] {
             out.extend_from_slice(&word.to_le_bytes());
         }
         out.extend(ends.iter().map(|end| (end.lane - first_lane) as u8));
@@ -79,12 +95,27 @@ impl RowsWriter {
             out.push(RETURN_EACH);
             out.extend(ends.iter().flat_map(|end| end.total_reward.to_le_bytes()));
         }
-        let first = ends.first().map_or(0, |end| end.outcome);
-        if ends.iter().all(|end| end.outcome == first) {
+        let first = ends.first().map_or(0, EndFacts::outcome);
+        if ends.iter().all(|end| end.outcome() == first) {
             out.push(first);
         } else {
             out.push(OUTCOME_EACH);
-            out.extend(ends.iter().map(|end| end.outcome));
+            out.extend(ends.iter().map(EndFacts::outcome));
+        }
+        if ends.iter().all(|end| end.start == Start::default()) {
+            out.push(START_FOLLOWS);
+        } else {
+            out.push(START_EACH);
+            put_column(out, ends, |end| end.start.seed);
+            put_column(out, ends, |end| end.start.words);
+            put_column(out, ends, |end| end.start.half.map_or(0, |half| u64::from(half) + 1));
+        }
+        if ends.iter().all(|end| end.result_code() == 0 && end.score.is_none()) {
+            out.push(RESULT_NONE);
+        } else {
+            out.push(RESULT_EACH);
+            out.extend(ends.iter().map(|end| end.result_code() | u8::from(end.score.is_some()) << 2));
+            out.extend(ends.iter().flat_map(|end| end.score.unwrap_or(0.0).to_le_bytes()));
         }
     }
 
@@ -134,8 +165,7 @@ fn put_column(out: &mut Vec<u8>, ends: &[EndFacts], value: impl Fn(&EndFacts) ->
 /// The rows of one chunk.
 #[derive(Debug)]
 pub(crate) struct RowChunk<'a> {
-    /// Where the chunk stands in its segment.
-    pub(crate) offset: u64,
+    place: ChunkBytes,
     /// Index of its run in the segment.
     pub(crate) run: u32,
     pub(crate) first_lane: u32,
@@ -145,6 +175,10 @@ pub(crate) struct RowChunk<'a> {
     pub(crate) started: Column<'a>,
     returns: Returns<'a>,
     outcomes: Result<u8, &'a [u8]>,
+    /// Seeds, words and halves; `None` if they follow from the run.
+    starts: Option<[Column<'a>; 3]>,
+    /// Results and scores; `None` if there are none.
+    results: Option<(&'a [u8], &'a [u8])>,
 }
 
 /// Whole numbers, packed.
@@ -174,10 +208,63 @@ impl<'a> RowChunk<'a> {
         Ok(chunks)
     }
 
+    /// What a listing says of the episode in a row; `run` is the chunk's.
+    pub(crate) fn info(&self, at: usize, run: &Arc<RunInfo>, segment: u64) -> EpisodeInfo {
+        let (lane, number, length) = (self.lane(at), self.numbers.get(at), self.lengths.get(at));
+        let (result, score) = self.result(at);
+        EpisodeInfo {
+            name: EpisodeName { run: run.run().short(), lane, number },
+            run: run.clone(),
+            start: start_of(run, lane, number, self.start(at)),
+            length,
+            total_reward: known_return(self.total_reward(at)),
+            outcome: Outcome::from_code(self.outcome(at)).unwrap_or(UNKNOWN_OUTCOME),
+            result,
+            score,
+            started_ms: self.started.get(at),
+            bytes: share_of(self.place.bytes.into(), length, self.place.steps.into()),
+            place: Place { segment, offset: self.place.offset },
+        }
+    }
+
+    /// What an end added to the catalogue.
+    pub(crate) fn end(&self, at: usize) -> EndFacts {
+        let (result, score) = self.result(at);
+        EndFacts {
+            lane: self.lane(at),
+            number: self.numbers.get(at),
+            code: self.outcome(at) | result_code(result) << CODE_RESULT_SHIFT,
+            length: self.lengths.get(at),
+            total_reward: self.total_reward(at),
+            started_ms: self.started.get(at),
+            start: self.start(at),
+            score,
+        }
+    }
+
+    /// Where the chunk stands in its segment.
+    pub(crate) const fn offset(&self) -> u64 {
+        self.place.offset
+    }
+
+    fn start(&self, at: usize) -> Start {
+        let Some([seeds, words, halves]) = &self.starts else { return Start::default() };
+        let half = halves.get(at).checked_sub(1).map(|half| half as u32);
+        Start { seed: seeds.get(at), words: words.get(at), half }
+    }
+
+    fn result(&self, at: usize) -> (GameResult, Option<f64>) {
+        let Some((codes, scores)) = self.results else { return (GameResult::None, None) };
+        let code = codes.get(at).copied().unwrap_or_default();
+        let score = scores.as_chunks().0.get(at).map(|bytes| f64::from_le_bytes(*bytes));
+        (result_of(code), score.filter(|_| code & 4 != 0))
+    }
+
     fn next(cursor: &mut Cursor<'a>) -> Result<Self, Malformed> {
         let what = "rows of the catalogue";
         let (offset, run) = (cursor.u32(what)?, cursor.u32(what)?);
-        let (first_lane, count) = (cursor.u32(what)?, cursor.u32(what)? as usize);
+        let (first_lane, bytes, steps) = (cursor.u32(what)?, cursor.u32(what)?, cursor.u32(what)?);
+        let count = cursor.u32(what)? as usize;
         let lanes = cursor.take(count, what)?;
         let numbers = Column::read(cursor, count)?;
         let lengths = Column::read(cursor, count)?;
@@ -191,8 +278,20 @@ impl<'a> RowChunk<'a> {
             OUTCOME_EACH => Err(cursor.take(count, what)?),
             all => Ok(all),
         };
+        let starts = match cursor.u8(what)? {
+            START_FOLLOWS => None,
+            _ => Some([
+                Column::read(cursor, count)?,
+                Column::read(cursor, count)?,
+                Column::read(cursor, count)?,
+            ]),
+        };
+        let results = match cursor.u8(what)? {
+            RESULT_NONE => None,
+            _ => Some((cursor.take(count, what)?, cursor.take(count.saturating_mul(8), what)?)),
+        };
         Ok(Self {
-            offset: offset.into(),
+            place: ChunkBytes { offset: offset.into(), bytes, steps },
             run,
             first_lane,
             lanes,
@@ -201,6 +300,8 @@ impl<'a> RowChunk<'a> {
             started,
             returns,
             outcomes,
+            starts,
+            results,
         })
     }
 
@@ -281,27 +382,6 @@ pub fn rows_path(dir: &Path, number: u64) -> PathBuf {
     rows_dir(dir).join(format!("{number:010}.rows"))
 }
 
-/// Keeps the rows of segment `number` of the folder `dir`; not durable.
-pub(crate) fn store(dir: &Path, number: u64, rows: &[u8]) -> io::Result<()> {
-    let path = rows_path(dir, number);
-    let new = path.with_extension("new");
-    fs::create_dir_all(rows_dir(dir))?;
-    fs::write(&new, rows)?;
-    fs::rename(&new, &path)
-}
-
-/// Removes the rows of segments that are not in `present`, which is ascending.
-pub(crate) fn retain(dir: &Path, present: &[u64]) {
-    for entry in fs::read_dir(rows_dir(dir)).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let number = name.to_str().and_then(|name| name.strip_suffix(".rows")?.parse().ok());
-        if number.is_none_or(|number: u64| present.binary_search(&number).is_err()) {
-            // A file more costs its bytes and nothing else.
-            let _gone = fs::remove_file(entry.path());
-        }
-    }
-}
-
 /// Reads the rows of an extent of segment `number`; `None` if they are not there as they were written.
 pub(crate) fn load(disk: &dyn Disk, dir: &Path, number: u64, extent: &Extent) -> Option<Vec<u8>> {
     let RowsPlace { at, bytes, crc } = extent.rows?;
@@ -317,3 +397,9 @@ const RETURN_LENGTH: u8 = 0;
 const RETURN_MINUS_LENGTH: u8 = 1;
 const RETURN_EACH: u8 = 2;
 const OUTCOME_EACH: u8 = 255;
+const START_FOLLOWS: u8 = 0;
+const START_EACH: u8 = 1;
+const RESULT_NONE: u8 = 0;
+const RESULT_EACH: u8 = 1;
+/// Of a code that no writer gives.
+const UNKNOWN_OUTCOME: Outcome = Outcome::Interrupted(Interruption::Crashed);

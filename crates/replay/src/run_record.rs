@@ -1,5 +1,8 @@
 //! A run's header as it stands in every segment that has chunks of it.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use rollhouse_core::limits::MAX_LANES;
 use rollhouse_core::msgpack::{self, DecodeError};
 use rollhouse_core::{EnvSpec, Options, RunId, SeedSchedule, Space, bounded_list};
@@ -171,6 +174,28 @@ impl RunInfo {
     /// The low bits of the run id that chunks carry.
     pub(crate) const fn tag(&self) -> u32 {
         self.run.1 as u32
+    }
+}
+
+/// Runs whose headers were read: one that stands in thousands of segments is decoded, and in memory, once.
+#[derive(Debug, Default)]
+pub(crate) struct KnownRuns(Mutex<HashMap<Arc<[u8]>, Arc<RunInfo>>>);
+
+impl KnownRuns {
+    /// The run whose record has this payload; `None` if it cannot be read.
+    pub(crate) fn info(&self, header: &Arc<[u8]>) -> Option<Arc<RunInfo>> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(info) = known.get(header) {
+            return Some(info.clone());
+        }
+        let info = Arc::new(RunInfo::decode(header).ok()?);
+        known.insert(header.clone(), info.clone());
+        Some(info)
+    }
+
+    /// Forgets those that nobody has any more.
+    pub(crate) fn forget_unused(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, info| Arc::strong_count(info) > 1);
     }
 }
 

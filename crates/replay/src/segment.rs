@@ -17,7 +17,7 @@ use crate::index::{RunEntry, SegmentIndex, Tail};
 use crate::limits::EXTENT_BYTES;
 use crate::record::{HEADER_BYTES, Header, Kind};
 use crate::recorder::DiskError;
-use crate::rows::RowsWriter;
+use crate::rows::{ChunkBytes, RowsWriter};
 
 /// A segment being written. After an error it is of no further use.
 #[derive(Debug)]
@@ -131,7 +131,8 @@ impl SegmentWriter {
     /// Adds a chunk and the ends in it.
     pub(crate) fn add_chunk(&mut self, place: ChunkPlace, payload: &[u8], ends: &ChunkEnds) {
         let tag = self.run_payloads.get(place.run as usize).map_or(0, |run| run.tag);
-        let rows = self.heads.chunk(place.run, place.first_lane, place.position, place.rows, ends);
+        let block = (place.run, place.first_lane);
+        let rows = self.heads.chunk(block, self.len, place.position, place.rows, ends.under_way);
         let last = LastChunk { offset: self.len as u32, lanes: place.lanes, rows };
         let before = self.tails.insert((place.run, place.first_lane), last);
         let prev = before.map_or(0, |before| before.offset);
@@ -151,7 +152,8 @@ impl SegmentWriter {
         let to = self.len;
         self.index.add_chunk(from, to, place.run, place.ms, ends);
         if let Some(rows) = &mut self.rows {
-            rows.chunk(self.index.extents.len(), from, place.run, place.first_lane, &ends.each);
+            let chunk = ChunkBytes { offset: from, bytes: (to - from) as u32, steps: ends.stepped as u32 };
+            rows.chunk(self.index.extents.len(), chunk, place.run, place.first_lane, &ends.each);
         }
     }
 
@@ -220,6 +222,7 @@ impl SegmentWriter {
         index.sealed = true;
         index.tails = tails_of(&self.tails);
         index.entering = self.heads.entering;
+        index.headers = self.run_payloads.into_iter().map(|run| run.bytes).collect();
         if let Some(rows) = self.rows {
             index.rows = rows.finish(&mut index.extents);
         }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::catalogue;
+use crate::catalogue::{self, Catalogue};
 use crate::clock::Clock;
 use crate::disk::{Disk, DiskFile};
 use crate::extent::{ChunkEnds, Extent};
@@ -22,11 +22,12 @@ use crate::folder::{
     WriterLock, is_removed, lock_folder, recover, recover_segment, segment_numbers, segments_dir,
 };
 use crate::index::{SegmentIndex, scan_with_rows};
-use crate::limits::{CATALOGUE_FROM_BYTES, CATCH_UP_BYTES, UNFLUSHED_BYTES};
+use crate::limits::{CATCH_UP_BYTES, UNFLUSHED_BYTES};
 use crate::outage::Outage;
 use crate::recorder::{DiskError, OnOutage, OpenError, RecorderConfig, Status};
 use crate::segment::{ChunkPlace, SegmentWriter, make_file, segment_name};
 use crate::spool::{SealedSegment, Spool, numbers_set_aside};
+use crate::summary::Entry;
 use crate::syncer::{Done, Job, Synced, Syncer, Turned};
 
 /// The segments, and what is known of the disk.
@@ -494,19 +495,16 @@ impl Segments {
         }
     }
 
-    /// What puts what was sealed into the catalogue, once there is enough for one to help.
+    /// What puts what was sealed into the catalogue.
     fn catalogue(&mut self) -> Option<Job> {
         // Where segments are taken away, nobody reads them here.
-        if self.config.budget_bytes == u64::MAX {
+        if self.config.budget_bytes == u64::MAX || !self.disk.has_real_paths() {
             self.uncatalogued.clear();
-            return None;
-        }
-        if self.sealed.bytes() < CATALOGUE_FROM_BYTES || !self.disk.has_real_paths() {
             return None;
         }
         let present = self.sealed.sizes().keys().copied().collect();
         let add = std::mem::take(&mut self.uncatalogued);
-        Some(Job::Catalogue { dir: self.dir.clone(), add, present })
+        Some(Job::Catalogue { disk: self.disk.clone(), dir: self.dir.clone(), add, present })
     }
 
     fn catalogue_here(&mut self) {
@@ -515,31 +513,33 @@ impl Segments {
         }
     }
 
-    /// Scans segments of earlier sessions that the catalogue does not know; a bounded amount of them.
-    fn catch_up(&mut self) {
-        let worth = self.config.budget_bytes < u64::MAX && self.sealed.bytes() >= CATALOGUE_FROM_BYTES;
-        if !worth || !self.disk.has_real_paths() {
+    /// Scans segments of earlier sessions that the catalogue does not know, a bounded amount of them, and has it gather
+    /// its entries once many lie apart.
+    fn catch_up(&self) {
+        // Where segments are taken away, nobody reads them here.
+        if self.config.budget_bytes == u64::MAX || !self.disk.has_real_paths() {
             return;
         }
-        let known = catalogue::load(&self.dir);
-        let fits = |number: &u64, bytes: &u64| known.get(number).is_some_and(|index| index.bytes == *bytes);
+        let (disk, dir) = (&*self.disk, &*self.dir);
+        let gathered = Catalogue::open(disk, dir);
         let sizes = self.sealed.sizes();
-        let unknown = sizes.into_iter().filter(|(number, bytes)| !fits(number, bytes)).rev();
+        let apart = || sizes.iter().filter(|(number, _)| !gathered.has(**number)).rev();
         let mut left = CATCH_UP_BYTES;
-        for (number, bytes) in unknown {
+        for (&number, &bytes) in apart().filter(|(number, _)| Entry::load(disk, dir, **number).is_none()) {
             let Some(rest) = left.checked_sub(bytes) else { break };
             left = rest;
-            let path = segments_dir(&self.dir).join(segment_name(number));
-            let scanned = self.disk.open(&path).and_then(|file| scan_with_rows(number, &*file));
+            let path = segments_dir(dir).join(segment_name(number));
+            let scanned = disk.open(&path).and_then(|file| scan_with_rows(number, &*file));
             if let Ok(scan) = scanned
                 && scan.index.sealed
                 && scan.damage.is_empty()
             {
-                self.uncatalogued.push(scan.index);
+                let _cache = Entry::new(scan.index).store(disk, dir);
             }
         }
-        if !self.uncatalogued.is_empty() {
-            self.catalogue_here();
+        if apart().count() >= APART {
+            let present: Vec<u64> = sizes.keys().copied().collect();
+            catalogue::gather_of(disk, dir, &present);
         }
     }
 
@@ -715,6 +715,8 @@ const TRY_EVERY: Duration = Duration::from_secs(1);
 const SEEN_EVERY: Duration = Duration::from_secs(2);
 /// Runs that follow each other faster share a segment.
 const SEAL_WHEN_IDLE: Duration = Duration::from_millis(200);
+/// Segments whose entries are not gathered at which they are, once a recorder ends.
+const APART: usize = 16;
 /// The file with which it is seen whether the disk takes anything again.
 const PROBE: &str = "probe.new";
 const PROBE_BYTES: usize = 512 << 10;

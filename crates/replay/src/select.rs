@@ -1,7 +1,8 @@
 //! Selecting the first episodes of a query's order without reading the others.
 //!
 //! Extents are looked at best first, and no more once the worst of those selected is better than what they can have. Of
-//! an extent the packed rows are gone through where there are any ([`rows`](crate::rows)), else its chunks.
+//! an extent the packed rows are gone through where there are any ([`rows`](crate::rows)), else its chunks: rows have all
+//! that is listed, so that no chunk is decoded.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -12,18 +13,18 @@ use crate::buffer::UNKNOWN_RETURN;
 use crate::copies::Copies;
 use crate::episode::EpisodeInfo;
 use crate::extent::Extent;
-use crate::index::decoder_of;
 use crate::order::{Facts, Rank};
 use crate::query::{Query, SortKey};
-use crate::replays::{ReadError, Replays, Segment, infos, read_record};
+use crate::replays::{ReadError, Replays, Segment};
 use crate::rows::{self, RowChunk};
+use crate::summary::EpisodeKey;
 
 /// The episodes of several folders that a query asks for, each with the place of its folder among `folders`. Of episodes
 /// that several have, the copy that counts is given.
 pub(crate) fn select(
     folders: &[&Replays],
     query: &Query,
-    copies: &Copies<'_>,
+    copies: &Copies,
 ) -> Result<Vec<(usize, EpisodeInfo)>, ReadError> {
     let mut selection = Selection { query, copies, heap: BinaryHeap::new() };
     if query.limit == Some(0) {
@@ -52,12 +53,13 @@ pub(crate) fn select(
             selection.extent(folder, folders[folder], segment, extent)?;
         }
     }
-    selection.read(folders)
+    let selected = selection.heap.into_sorted_vec().into_iter();
+    Ok(selected.map(|selected| (selected.folder, *selected.info)).collect())
 }
 
 struct Selection<'a> {
     query: &'a Query,
-    copies: &'a Copies<'a>,
+    copies: &'a Copies,
     /// The largest is the worst.
     heap: BinaryHeap<Selected>,
 }
@@ -68,19 +70,7 @@ struct Selected {
     rank: Rank,
     /// Tells copies of an episode apart.
     folder: usize,
-    source: Source,
-}
-
-#[derive(Debug)]
-enum Source {
-    Known(Box<EpisodeInfo>),
-    /// Where the chunk stands in which it ended; its lane and number.
-    Row {
-        segment: u64,
-        offset: u64,
-        lane: u32,
-        number: u64,
-    },
+    info: Box<EpisodeInfo>,
 }
 
 impl Selection<'_> {
@@ -106,7 +96,7 @@ impl Selection<'_> {
     fn offer_info(&mut self, folder: usize, info: EpisodeInfo) {
         if self.query.matches(&info) {
             let rank = self.query.sort.rank_of(&info);
-            self.offer(Selected { rank, folder, source: Source::Known(Box::new(info)) });
+            self.offer(Selected { rank, folder, info: Box::new(info) });
         }
     }
 
@@ -117,6 +107,9 @@ impl Selection<'_> {
         segment: &Segment,
         extent: &Extent,
     ) -> Result<(), ReadError> {
+        if replays.lists_none(segment) {
+            return Ok(());
+        }
         let packed = replays.rows(segment, extent);
         match packed.as_deref().map(RowChunk::all) {
             Some(Ok(chunks)) => {
@@ -150,6 +143,7 @@ impl Selection<'_> {
         let number_of = segment.index.number;
         let shared = self.copies.has_run(run);
         let headless = replays.headless.is_in(number_of);
+        let in_part = replays.lists_a_part(segment);
         for at in 0..chunk.len() {
             let total = chunk.total_reward(at);
             let known = total.to_bits() != UNKNOWN_RETURN.to_bits();
@@ -168,41 +162,15 @@ impl Selection<'_> {
             let rank = sort.rank(&facts);
             if !self.takes(rank)
                 || (self.query.outcome.is_some() && !matches(chunk.outcome(at)))
+                || (in_part
+                    && !replays.lists_end(segment, chunk.offset(), || EpisodeKey { run, lane, number }))
                 || (headless && replays.headless.has(number_of, chunk.run, lane, number))
                 || (shared && self.copies.has(run, lane, number))
             {
                 continue;
             }
-            let source = Source::Row { segment: number_of, offset: chunk.offset, lane, number };
-            self.offer(Selected { rank, folder, source });
+            self.offer(Selected { rank, folder, info: Box::new(chunk.info(at, info, number_of)) });
         }
-    }
-
-    /// Reads what is listed of those selected: of each chunk in which some ended once.
-    fn read(self, folders: &[&Replays]) -> Result<Vec<(usize, EpisodeInfo)>, ReadError> {
-        let selected = self.heap.into_sorted_vec();
-        let mut found: Vec<Option<(usize, EpisodeInfo)>> = Vec::new();
-        found.resize_with(selected.len(), || None);
-        let mut rows = Vec::new();
-        for (at, selected) in selected.into_iter().enumerate() {
-            match selected.source {
-                Source::Known(info) => found[at] = Some((selected.folder, *info)),
-                Source::Row { segment, offset, lane, number } => {
-                    rows.push(((selected.folder, segment, offset), lane, number, at));
-                }
-            }
-        }
-        rows.sort_unstable();
-        for of_chunk in rows.chunk_by(|a, b| a.0 == b.0) {
-            let Some(&((folder, segment, offset), ..)) = of_chunk.first() else { continue };
-            for info in folders[folder].ended_at(segment, offset)? {
-                let wanted = of_chunk.iter().find(|row| (row.1, row.2) == (info.name.lane, info.name.number));
-                if let Some(&(.., at)) = wanted {
-                    found[at] = Some((folder, info));
-                }
-            }
-        }
-        Ok(found.into_iter().flatten().collect())
     }
 }
 
@@ -264,30 +232,6 @@ impl Query {
             extent.started_ms.1,
         );
         self.sort.ranks_between(&least, &most)
-    }
-}
-
-impl Replays {
-    fn rows(&self, segment: &Segment, extent: &Extent) -> Option<Vec<u8>> {
-        if self.lists_a_part(segment) {
-            return None;
-        }
-        rows::load(&*self.disk, self.dir(), segment.index.number, extent)
-    }
-
-    /// The episodes that ended in the chunk at a place; none if no intact one stands there.
-    fn ended_at(&self, number: u64, offset: u64) -> Result<Vec<EpisodeInfo>, ReadError> {
-        let Some(segment) = self.segments.get(&number) else { return Ok(Vec::new()) };
-        let file = self.file(number)?;
-        let Some((header, payload)) = read_record(&*file, offset) else { return Ok(Vec::new()) };
-        let Some(run) = segment.runs.get(&header.run).filter(|run| run.tag() == header.tag) else {
-            return Ok(Vec::new());
-        };
-        let mut decoder = decoder_of(run);
-        match decoder.decode(&header, &payload) {
-            Ok(_) => Ok(infos(run, &decoder, number, offset, &header).collect()),
-            Err(_) => Ok(Vec::new()),
-        }
     }
 }
 

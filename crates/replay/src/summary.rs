@@ -1,19 +1,26 @@
-//! What stands in one sealed segment, kept in a small file beside it.
+//! What stands in one sealed segment: an entry of the catalogue, in a small file beside the segment.
 //!
-//! A store that gathers segments makes one of each, so that neither it nor those who read it have to read whole
-//! segments to know what is in them. Like the catalogue it is a cache: one that is missing or does not fit costs
-//! a scan.
+//! Whoever seals, receives or scans a segment writes one, and with it the rows of its episodes ([`rows`](crate::rows)),
+//! so that readers need not read segments to know what is in them. Like all of the catalogue it is a cache: one that is
+//! missing or does not fit its segment costs a scan.
+//!
+//! ```text
+//! file: CRC-32C u32 of the rest, bytes of the list u32, msgpack list, then for each run of it: bytes u32, its header
+//! ```
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rollhouse_core::msgpack;
 use rollhouse_core::{Outcome, RunId, split_mix64};
 use serde::{Deserialize, Serialize};
 
 use crate::buffer::EndEvent;
+use crate::catalogue::modified_ns;
 use crate::chunk::Part;
+use crate::codec::Cursor;
 use crate::disk::{Disk, DiskFile};
 use crate::episode::{EpisodeInfo, start_of};
 use crate::folder::segments_dir;
@@ -21,30 +28,135 @@ use crate::index::{Found, Records, SegmentIndex, decoder_of, read_all, scan_byte
 use crate::limits::MAX_SUMMARY_BYTES;
 use crate::record::Kind;
 use crate::rows;
-use crate::run_record::RunInfo;
+use crate::run_record::{KnownRuns, RunInfo};
 use crate::segment::segment_name;
 
 /// What stands in one segment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SegmentSummary {
-    kept: Kept,
+    entry: Entry,
+    received: Received,
+    runs: Vec<(u32, Arc<RunInfo>)>,
     /// Whether it is sealed and every byte of it is intact.
     whole: bool,
 }
 
-/// The msgpack list in a summary's file.
+/// The msgpack list in an entry's file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Kept {
+pub(crate) struct Entry {
+    pub(crate) index: SegmentIndex,
+    /// What a store knows beside it; nothing of a segment that was recorded here.
+    received: Option<Received>,
+}
+
+/// What a store knows of a segment beside its index.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Received {
     /// CRC-32C over the segment's bytes.
     crc: u32,
     /// Wall clock at which the segment was opened.
     opened_ms: u64,
-    index: SegmentIndex,
-    runs: Vec<(u32, RunInfo)>,
-    /// Smallest and largest number of a finished episode, by run's index and first lane of its block; not known of what
-    /// was kept before this was.
-    #[serde(default)]
-    ranges: Option<Vec<(u32, u32, u64, u64)>>,
+    /// Smallest and largest number of a finished episode, by run's index and first lane of its block.
+    ranges: Vec<(u32, u32, u64, u64)>,
+}
+
+impl Entry {
+    /// Of a segment that was recorded here.
+    pub(crate) const fn new(index: SegmentIndex) -> Self {
+        Self { index, received: None }
+    }
+
+    /// The list and its length.
+    pub(crate) fn encode_list(&self) -> io::Result<Vec<u8>> {
+        let list = rmp_serde::to_vec(self).map_err(io::Error::other)?;
+        Ok([&(list.len() as u32).to_le_bytes(), &list[..]].concat())
+    }
+
+    /// The inverse, without the runs' headers.
+    pub(crate) fn decode_list(cursor: &mut Cursor<'_>) -> Option<Self> {
+        let bytes = cursor.u32("list").ok()?;
+        msgpack::decode(cursor.take(bytes as usize, "list").ok()?, MAX_SUMMARY_BYTES as usize).ok()
+    }
+
+    /// As it stands in its file, without the checksum.
+    fn encode(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = self.encode_list()?;
+        for header in &self.index.headers {
+            bytes.extend_from_slice(&(header.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(header);
+        }
+        Ok(bytes)
+    }
+
+    /// The inverse; `None` if that is none.
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut cursor = Cursor::new(bytes);
+        let mut entry = Self::decode_list(&mut cursor)?;
+        for _ in 0..entry.index.runs.len() {
+            let bytes = cursor.u32("run").ok()?;
+            entry.index.headers.push(cursor.take(bytes as usize, "run").ok()?.into());
+        }
+        (cursor.left() == 0).then_some(entry)
+    }
+
+    /// Puts it and its rows beside its segment in the folder `dir`. Not durable: whoever finds it torn reads the segment
+    /// instead. Lets go of the rows.
+    ///
+    /// # Errors
+    /// If a file operation fails.
+    pub(crate) fn store(&mut self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+        let number = self.index.number;
+        if disk.has_real_paths() {
+            self.index.modified_ns = modified_ns(dir, number);
+        }
+        let packed = std::mem::take(&mut self.index.rows);
+        let bytes = self.encode()?;
+        if bytes.len() as u64 + 4 > MAX_SUMMARY_BYTES {
+            return Ok(());
+        }
+        // Without them queries read the segment's chunks.
+        let _cache = put_file(disk, &rows::rows_path(dir, number), &[&packed]);
+        put_file(disk, &summary_path(dir, number), &[&crc32c::crc32c(&bytes).to_le_bytes(), &bytes])
+    }
+
+    /// What stands beside segment `number` of the folder `dir`; `None` if there is nothing that fits the file.
+    pub(crate) fn load(disk: &dyn Disk, dir: &Path, number: u64) -> Option<Self> {
+        let file = disk.open(&summary_path(dir, number)).ok()?;
+        if file.len().ok()? > MAX_SUMMARY_BYTES {
+            return None;
+        }
+        let bytes = read_all(&*file).ok()?;
+        let (crc, rest) = bytes.split_first_chunk::<4>()?;
+        if crc32c::crc32c(rest) != u32::from_le_bytes(*crc) {
+            return None;
+        }
+        Self::decode(rest).filter(|entry| entry.fits(disk, dir, number))
+    }
+
+    /// Whether it is that of segment `number` of the folder `dir` as it is now. A sealed segment that was changed since
+    /// is damaged: a scan says where.
+    pub(crate) fn fits(&self, disk: &dyn Disk, dir: &Path, number: u64) -> bool {
+        let SegmentIndex { number: of, bytes, modified_ns: at, .. } = self.index;
+        let unchanged = || !disk.has_real_paths() || modified_ns(dir, number) == at;
+        let len = || disk.open(&segment_path(dir, number)).and_then(|file| file.len());
+        of == number && unchanged() && len().is_ok_and(|len| len == bytes)
+    }
+}
+
+/// Makes the file of a cache, in place of what may stand there. Not durable.
+fn put_file(disk: &dyn Disk, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    disk.create_dir(path.parent().unwrap_or(path))?;
+    match disk.remove(&new) {
+        // Left by an attempt that was cut short.
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = disk.create(&new)?;
+    for part in parts {
+        file.append_all(part)?;
+    }
+    disk.rename(&new, path)
 }
 
 /// Which episode is meant: run, lane and number.
@@ -126,62 +238,36 @@ impl SegmentSummary {
         let whole = scan.index.sealed
             && scan.damage.is_empty()
             && opened.is_some_and(|header| header.position == number);
-        let kept = Kept {
+        let received = Received {
             crc: crc32c::crc32c(bytes),
             opened_ms: opened.map_or(0, |header| header.ms),
-            index: scan.index,
-            runs: scan.runs.into_iter().collect(),
-            ranges: Some(scan.ranges.into_iter().map(|((run, lane), (a, b))| (run, lane, a, b)).collect()),
+            ranges: scan.ranges.into_iter().map(|((run, lane), (a, b))| (run, lane, a, b)).collect(),
         };
-        Self { kept, whole }
+        let runs = scan.runs.into_iter().map(|(at, run)| (at, Arc::new(run))).collect();
+        let entry = Entry { index: scan.index, received: Some(received.clone()) };
+        Self { entry, received, runs, whole }
     }
 
-    /// What is kept beside segment `number` of the folder `dir`; `None` if there is nothing that fits the file.
-    /// Blocks for the disk.
+    /// What is kept beside segment `number` of the folder `dir`; `None` if there is nothing that fits the file, or no
+    /// store has put it there. Blocks for the disk.
     pub fn load(disk: &dyn Disk, dir: &Path, number: u64) -> Option<Self> {
-        let file = disk.open(&summary_path(dir, number)).ok()?;
-        if file.len().ok()? > MAX_SUMMARY_BYTES {
-            return None;
-        }
-        let bytes = read_all(&*file).ok()?;
-        let (crc, list) = bytes.split_first_chunk::<4>()?;
-        if crc32c::crc32c(list) != u32::from_le_bytes(*crc) {
-            return None;
-        }
-        let kept: Kept = msgpack::decode(list, MAX_SUMMARY_BYTES as usize).ok()?;
-        let len = disk.open(&segment_path(dir, number)).ok()?.len().ok()?;
-        (kept.index.number == number && kept.index.bytes == len).then_some(Self { kept, whole: true })
+        Self::of_entry(Entry::load(disk, dir, number)?, &KnownRuns::default())
     }
 
-    /// Keeps it beside its segment in the folder `dir`, unless the segment is damaged. Not durable: whoever finds
-    /// it torn reads the segment instead. Lets go of the rows of its episodes, which stand beside it from then on, so
-    /// that it is as [`SegmentSummary::load`] gives it. Blocks for the disk.
+    pub(crate) fn of_entry(entry: Entry, known: &KnownRuns) -> Option<Self> {
+        let received = entry.received.clone()?;
+        let runs = entry.index.runs.iter().zip(&entry.index.headers);
+        let runs = runs.map(|(run, header)| Some((run.index, known.info(header)?)));
+        Some(Self { runs: runs.collect::<Option<_>>()?, entry, received, whole: true })
+    }
+
+    /// Keeps it beside its segment in the folder `dir`, unless the segment is damaged, and with it the rows of its
+    /// episodes, of which it lets go. Not durable: whoever finds it torn reads the segment instead. Blocks for the disk.
     ///
     /// # Errors
     /// If a file operation fails.
     pub fn store(&mut self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
-        let list = rmp_serde::to_vec(&self.kept).map_err(io::Error::other)?;
-        let packed = std::mem::take(&mut self.kept.index.rows);
-        if !self.whole || list.len() as u64 + 4 > MAX_SUMMARY_BYTES {
-            return Ok(());
-        }
-        if disk.has_real_paths() {
-            // Without them queries read the segment's chunks.
-            let _cache = rows::store(dir, self.number(), &packed);
-        }
-        let path = summary_path(dir, self.number());
-        let new = path.with_extension("new");
-        disk.create_dir(&summaries_dir(dir))?;
-        for old in [&new, &path] {
-            match disk.remove(old) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
-        let file = disk.create(&new)?;
-        file.append_all(&crc32c::crc32c(&list).to_le_bytes())?;
-        file.append_all(&list)?;
-        disk.rename(&new, &path)
+        if self.whole { self.entry.store(disk, dir) } else { Ok(()) }
     }
 
     /// Whether the segment is sealed, has the number it should have, and every byte of it is intact.
@@ -191,52 +277,49 @@ impl SegmentSummary {
 
     /// The segment's number in its folder.
     pub const fn number(&self) -> u64 {
-        self.kept.index.number
+        self.entry.index.number
     }
 
     /// Its bytes.
     pub const fn bytes(&self) -> u64 {
-        self.kept.index.bytes
+        self.entry.index.bytes
     }
 
     /// CRC-32C over its bytes.
     pub const fn crc(&self) -> u32 {
-        self.kept.crc
+        self.received.crc
     }
 
     /// Which recorder wrote it, among those that wrote to its folder.
     pub const fn session(&self) -> u32 {
-        self.kept.index.session
+        self.entry.index.session
     }
 
     /// Wall clock at which it was opened, milliseconds since 1970.
     pub const fn opened_ms(&self) -> u64 {
-        self.kept.opened_ms
+        self.received.opened_ms
     }
 
     /// Episodes that ended in it.
     pub fn episodes(&self) -> u64 {
-        self.kept.index.extents.iter().map(crate::extent::Extent::episodes).sum()
+        self.entry.index.extents.iter().map(crate::extent::Extent::episodes).sum()
     }
 
     /// Smallest and largest number of an episode that ended in it; `None` if none did.
     pub fn numbers(&self) -> Option<(u64, u64)> {
-        let extents = self.kept.index.extents.iter().filter(|extent| extent.episodes() > 0);
+        let extents = self.entry.index.extents.iter().filter(|extent| extent.episodes() > 0);
         extents.map(|extent| extent.numbers).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }
 
     /// The lanes that have chunks in it, by run, placement and block.
     pub fn blocks(&self) -> impl Iterator<Item = BlockRange> {
-        let runs: BTreeMap<u32, &RunInfo> = self.kept.runs.iter().map(|(at, run)| (*at, run)).collect();
-        let known = self.kept.ranges.as_ref().map(|ranges| -> BTreeMap<(u32, u32), (u64, u64)> {
-            ranges.iter().map(|&(run, lane, least, most)| ((run, lane), (least, most))).collect()
-        });
-        let all = self.numbers();
-        self.kept.index.tails.iter().filter_map(move |tail| {
+        let runs: BTreeMap<u32, &RunInfo> = self.runs.iter().map(|(at, run)| (*at, &**run)).collect();
+        let ranges = self.received.ranges.iter();
+        let ranges: BTreeMap<_, _> = ranges.map(|&(run, lane, a, b)| ((run, lane), (a, b))).collect();
+        self.entry.index.tails.iter().filter_map(move |tail| {
             let lanes = u32::from(tail.lanes);
             let run = runs.get(&tail.run)?;
-            let numbers =
-                known.as_ref().map_or(all, |ranges| ranges.get(&(tail.run, tail.first_lane)).copied());
+            let numbers = ranges.get(&(tail.run, tail.first_lane)).copied();
             Some(BlockRange {
                 run: run.run(),
                 placement: run.placement,
@@ -269,7 +352,7 @@ impl SegmentSummary {
     pub fn finished(&self, file: &dyn DiskFile) -> io::Result<Vec<FinishedEpisode>> {
         let bytes = read_all(file)?;
         let mut decoders: BTreeMap<u32, _> =
-            self.kept.runs.iter().map(|(at, run)| (*at, (run, decoder_of(run)))).collect();
+            self.runs.iter().map(|(at, run)| (*at, (run, decoder_of(run)))).collect();
         let mut episodes = Vec::new();
         for found in Records::new(&bytes, 0) {
             let Found::Record(offset, header, payload) = found else { continue };
@@ -288,10 +371,6 @@ impl SegmentSummary {
             }
         }
         Ok(episodes)
-    }
-
-    pub(crate) fn into_index(self) -> (SegmentIndex, Vec<(u32, RunInfo)>) {
-        (self.kept.index, self.kept.runs)
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) enum Job {
     /// Seal a segment, and then make the file of the next one.
     Turn { number: u64, segment: Box<SegmentWriter>, disk: Arc<dyn Disk>, next: PathBuf },
     /// Put sealed segments into the catalogue of a folder that has those of `present`.
-    Catalogue { dir: PathBuf, add: Vec<SegmentIndex>, present: Vec<u64> },
+    Catalogue { disk: Arc<dyn Disk>, dir: PathBuf, add: Vec<SegmentIndex>, present: Vec<u64> },
 }
 
 /// What came of a job.
@@ -156,8 +156,8 @@ impl Job {
                 }
                 Done::Turned(segment.seal().map(|index| (index, make_file(&*disk, &next))))
             }
-            Self::Catalogue { dir, add, present } => {
-                catalogue::store(&dir, &add, &present);
+            Self::Catalogue { disk, dir, add, present } => {
+                catalogue::add(&*disk, &dir, add, &present);
                 Done::Catalogued
             }
         }

@@ -265,7 +265,7 @@ impl Run {
         let ends = &mut self.ends;
         ends.clear();
         let coded = self.encoder.encode(buffer, &mut block.state, payload, |end| ends.add(end));
-        ends.under_way = self.encoder.under_way();
+        (ends.under_way, ends.stepped) = (self.encoder.under_way(), self.encoder.stepped());
         block.count_headless(buffer.first_lane, segments.lost_chunks(), ends);
         let place = ChunkPlace {
             run: 0,

@@ -1,4 +1,4 @@
-//! Queries that are answered from packed rows give what going through every chunk gives.
+//! Queries that are answered from the catalogue give what going through every chunk gives, whatever state it is in.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod stage;
@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use rollhouse_core::{EpisodeName, Outcome};
 use rollhouse_replay::{
-    Query, RealDisk, Replays, SegmentSummary, Sort, rows_path, segment_number, segment_path,
+    EpisodeInfo, Library, Query, RealDisk, RecordMode, RecorderConfig, Replays, Sort, repair, rows_path,
+    segment_path, summary_path,
 };
-use stage::{Play, play};
+use stage::{Play, play_with};
 
 /// A folder of this test's own, removed at its end.
 struct Folder(PathBuf);
@@ -22,25 +23,25 @@ impl Drop for Folder {
     }
 }
 
-/// Several runs and envs, and beside each segment what a store keeps.
+/// Several runs and envs in hundreds of segments, as a recorder leaves them: each with its entry, and all gathered.
 fn recorded(name: &str) -> Folder {
     let dir = std::env::temp_dir().join(format!("rollhouse-queries-{name}-{}", std::process::id()));
-    let disk = Arc::new(RealDisk);
     for one in [
         Play::new("CartPole-v1", 900),
         Play { lanes: 20, seed: 5, per_episode: false, ..Play::new("CartPole-v1", 700) },
-        Play { lanes: 9, seed: 6, max_steps: 150, ..Play::new("Acrobot-v1", 400) },
+        Play { lanes: 9, seed: 6, max_steps: 150, mode: RecordMode::Trace, ..Play::new("Acrobot-v1", 400) },
         Play { lanes: 3, seed: 7, max_steps: 90, ..Play::new("Pendulum-v1", 300) },
     ] {
-        play(disk.clone(), &dir, &one);
+        play_with(Arc::new(RealDisk), &dir, RecorderConfig::default(), &one, |row, recorder, block| {
+            if row % 10 == 9 {
+                block.flush();
+                recorder.seal().unwrap();
+            }
+        });
     }
-    for file in fs::read_dir(dir.join("segments")).unwrap() {
-        let name = file.unwrap().file_name();
-        let Some(number) = segment_number(name.to_str().unwrap()) else { continue };
-        let file = rollhouse_replay::Disk::open(&*disk, &segment_path(&dir, number)).unwrap();
-        SegmentSummary::read(number, &*file).unwrap().store(&*disk, &dir).unwrap();
-        assert!(rows_path(&dir, number).is_file());
-    }
+    assert!(fs::read_dir(dir.join("segments")).unwrap().count() > 200);
+    assert!(summary_path(&dir, 1).is_file() && rows_path(&dir, 1).is_file());
+    assert!(dir.join("catalogue.sum").is_file(), "the entries are gathered");
     Folder(dir)
 }
 
@@ -103,29 +104,83 @@ fn pages_joined_are_the_whole_listing() {
     }
 }
 
-#[test]
-fn rows_that_are_missing_or_scrambled_cost_reading_and_nothing_else() {
-    let folder = recorded("scrambled");
-    let (disk, dir) = (Arc::new(RealDisk), &folder.0);
-    let wanted: Vec<_> = {
-        let scanned = Replays::open_scanning(disk.clone(), dir).unwrap();
-        queries(dir).iter().map(|query| names(&scanned, query)).collect()
-    };
-    for missing in [false, true] {
-        for file in fs::read_dir(dir.join("rows")).unwrap() {
-            let path = file.unwrap().path();
-            let mut bytes = fs::read(&path).unwrap();
-            match missing {
-                true => fs::remove_file(&path).unwrap(),
-                false => {
-                    bytes.iter_mut().step_by(3).for_each(|byte| *byte ^= 0x5A);
-                    fs::write(&path, bytes).unwrap();
-                }
-            }
-        }
-        let replays = Replays::open(disk.clone(), dir).unwrap();
-        for (query, wanted) in queries(dir).iter().zip(&wanted) {
-            assert_eq!(names(&replays, query), *wanted, "{query:?}");
-        }
+/// What is asked and what a reader of every byte answers.
+fn answers(dir: &Path) -> Vec<(Query, Vec<EpisodeInfo>)> {
+    let scanned = Replays::open_scanning(Arc::new(RealDisk), dir).unwrap();
+    queries(dir).into_iter().map(|query| (query.clone(), scanned.list(&query).unwrap())).collect()
+}
+
+fn check(dir: &Path, wanted: &[(Query, Vec<EpisodeInfo>)], what: &str) {
+    let replays = Replays::open(Arc::new(RealDisk), dir).unwrap();
+    for (query, wanted) in wanted {
+        assert_eq!(replays.list(query).unwrap(), *wanted, "{what}: {query:?}");
     }
+    let library = Library::open(Arc::new(RealDisk), dir).unwrap();
+    let scanned = Library::open_scanning(Arc::new(RealDisk), dir).unwrap();
+    assert_eq!(library.stats().unwrap(), scanned.stats().unwrap(), "{what}");
+}
+
+fn each_file(dir: &Path, change: impl Fn(&Path)) {
+    fs::read_dir(dir).unwrap().for_each(|file| change(&file.unwrap().path()));
+}
+
+fn scramble(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes.iter_mut().step_by(3).for_each(|byte| *byte ^= 0x5A);
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn rows_and_entries_that_are_missing_or_scrambled_cost_reading_and_nothing_else() {
+    let folder = recorded("scrambled");
+    let dir = &folder.0;
+    let wanted = answers(dir);
+    check(dir, &wanted, "as recorded");
+    each_file(&dir.join("rows"), scramble);
+    check(dir, &wanted, "rows scrambled");
+    each_file(&dir.join("rows"), |path| fs::remove_file(path).unwrap());
+    check(dir, &wanted, "no rows");
+    each_file(&dir.join("summaries"), scramble);
+    check(dir, &wanted, "entries scrambled, those gathered are whole");
+    fs::remove_dir_all(dir.join("catalogue")).unwrap();
+    check(dir, &wanted, "nothing gathered");
+    fs::remove_dir_all(dir.join("summaries")).unwrap();
+    check(dir, &wanted, "nothing left");
+    repair(Arc::new(RealDisk), dir).unwrap();
+    assert!(summary_path(dir, 1).is_file() && dir.join("catalogue").is_dir());
+    check(dir, &wanted, "made anew");
+}
+
+#[test]
+fn entries_of_segments_that_were_dropped_or_changed_say_nothing() {
+    let folder = recorded("stale");
+    let dir = &folder.0;
+    // As a budget drops the oldest, in the middle of a run: heads are gone.
+    for number in 1..30 {
+        fs::remove_file(segment_path(dir, number)).unwrap();
+    }
+    // Others of the same length where both the entry and what is gathered know what was there.
+    for number in [70, 120, 170] {
+        let mut bytes = fs::read(segment_path(dir, number)).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(segment_path(dir, number), bytes).unwrap();
+    }
+    let wanted = answers(dir);
+    let (_, all) = wanted.iter().find(|(query, _)| *query == Query::default()).unwrap();
+    let (before, now) = (Replays::open(Arc::new(RealDisk), dir).unwrap().incomplete().unwrap(), all.len());
+    assert!(before > 0 && now > 0, "{before} without a head, {now} listed");
+    check(dir, &wanted, "stale");
+}
+
+/// Readers take no turns: sled locks its files, and who comes second reads what stands beside the segments.
+#[test]
+fn a_second_reader_and_one_who_may_not_write_find_the_same() {
+    let folder = recorded("second");
+    let dir = &folder.0;
+    let wanted = answers(dir);
+    let held = sled::Config::new().path(dir.join("catalogue")).open().unwrap();
+    check(dir, &wanted, "in use");
+    drop(held);
+    check(dir, &wanted, "closed by somebody else");
 }

@@ -32,10 +32,10 @@ impl Drop for Folder {
     }
 }
 
-/// A folder large enough to have a catalogue; gives bytes written and episodes.
-fn large(folder: &Folder, rows: usize, mode: RecordMode) -> (u64, u64) {
+/// Records into a folder; gives bytes written and episodes.
+fn large(folder: &Folder, rows: usize, mode: RecordMode, segment_bytes: u64) -> (u64, u64) {
     let shape = Shape { mode, ..Shape::plain(rows) };
-    let config = RecorderConfig { segment_bytes: 3 << 20, ..RecorderConfig::default() };
+    let config = RecorderConfig { segment_bytes, ..RecorderConfig::default() };
     let recorder = Recorder::open(Arc::new(RealDisk), &folder.0, config).unwrap();
     let run = recorder.begin_run(shape.header()).unwrap();
     let mut driver = Driver::new(&shape, run.block(0, 64));
@@ -57,10 +57,10 @@ fn names(replays: &Replays) -> Vec<String> {
 #[test]
 fn a_scrambled_deleted_or_unopenable_catalogue_changes_nothing_and_repair_makes_it_anew() {
     let folder = Folder::new("catalogue");
-    let (bytes, episodes) = large(&folder, 6000, RecordMode::Trace);
+    let (bytes, episodes) = large(&folder, 6000, RecordMode::Trace, 100 << 10);
     assert!(bytes > 9 << 20, "{bytes} bytes");
     let sled = folder.0.join("catalogue");
-    assert!(sled.is_dir(), "the recorder makes a catalogue of so much");
+    assert!(sled.is_dir(), "the recorder gathers the entries of so many segments");
     let expected = names(&folder.open());
     assert_eq!(expected.len() as u64, episodes);
     let best =
@@ -99,14 +99,20 @@ fn a_scrambled_deleted_or_unopenable_catalogue_changes_nothing_and_repair_makes_
 #[test]
 fn random_episodes_cost_less_than_their_budget_on_disk() {
     let folder = Folder::new("bytes");
-    let (_, episodes) = large(&folder, 10_000, RecordMode::All);
+    let (_, episodes) = large(&folder, 10_000, RecordMode::All, 3 << 20);
     let steps: u64 = all(&folder.open()).iter().map(|info| info.length).sum();
-    let bytes: u64 = walk(&folder.0).iter().map(|path| fs::metadata(path).unwrap().len()).sum();
+    let bytes_in = |inside: &str| -> u64 {
+        walk(&folder.0.join(inside)).iter().map(|path| fs::metadata(path).unwrap().len()).sum()
+    };
+    let bytes = bytes_in("segments");
     let per_step = bytes as f64 / steps as f64;
     let beside_actions = (bytes as f64 - steps as f64 / 8.0) / episodes as f64;
     // The model's returns and flags vary more than CartPole's, which makes it an upper bound.
     assert!(per_step <= 1.1, "{per_step} bytes a step");
     assert!(beside_actions <= 20.0, "{beside_actions} bytes an episode beside its actions");
+    // Of which eight are the return, and as many tell how its episode began.
+    let listed = (bytes_in("rows") + bytes_in("summaries")) as f64 / episodes as f64;
+    assert!(listed <= 24.0, "{listed} bytes an episode for listings");
 }
 
 fn walk(dir: &PathBuf) -> Vec<PathBuf> {

@@ -1,14 +1,15 @@
 //! What readers get of the store: its folders, and parts of its files.
 //!
 //! Paths are looked up in the stock, never in the file system: whatever else lies in the folder, and wherever a link
-//! in it leads, only segments that were taken in and their summaries can be read.
+//! in it leads, only segments that were taken in and what the catalogue has beside them can be read.
 
 use std::io;
 use std::ops::Bound;
 use std::path::PathBuf;
 
 use rollhouse_replay::{
-    DiskFile, QUARANTINE, STORE_LOCK, SegmentSummary, aside_path, segment_number, segment_path, summary_path,
+    DiskFile, QUARANTINE, STORE_LOCK, SegmentSummary, aside_path, forget_gathered, rows_path, segment_number,
+    segment_path, summary_path,
 };
 use rollhouse_wire::limits::{MAX_STORE_ENTRIES, MAX_STORE_READ_BYTES};
 use rollhouse_wire::{StoreEntry, StoreListing, StoreRepaired};
@@ -52,13 +53,13 @@ impl Store {
             }
             [name] if shelf.has_folder(name) => {
                 let has_aside = shelf.segments(name).is_some_and(|all| all.values().any(Held::has_aside));
-                let inside = has_aside.then_some(ASIDE).into_iter().chain([SEGMENTS, SUMMARIES]);
+                let inside = has_aside.then_some(ASIDE).into_iter().chain([ROWS, SEGMENTS, SUMMARIES]);
                 let inside = inside.filter(|name| *name > after);
                 StoreListing { entries: inside.map(folder).collect(), more: false }
             }
             [name, SEGMENTS] => segments(&shelf, name, after).ok_or_else(not_found)?,
             // Their lengths are not known here, and nobody has to list them: they are named like the segments.
-            [name, SUMMARIES | ASIDE] if shelf.has_folder(name) => {
+            [name, ROWS | SUMMARIES | ASIDE] if shelf.has_folder(name) => {
                 StoreListing { entries: Vec::new(), more: false }
             }
             _ => return Err(not_found()),
@@ -125,6 +126,7 @@ impl Store {
         let done = if summary.is_whole() {
             summary.store(disk, &dir)
         } else {
+            forget_gathered(disk, &self.inner.dir);
             disk.remove(&kept).or_else(|error| match error.kind() {
                 io::ErrorKind::NotFound => Ok(()),
                 _ => Err(error),
@@ -144,7 +146,7 @@ impl Store {
                 let dir = self.inner.dir.join(QUARANTINE).join(of);
                 (segment_number(name)? == number).then(|| segment_path(&dir, number))
             }
-            [folder, inside @ (SEGMENTS | SUMMARIES | ASIDE), name] => {
+            [folder, inside @ (ROWS | SEGMENTS | SUMMARIES | ASIDE), name] => {
                 let number = match inside {
                     SEGMENTS => segment_number(name)?,
                     _ => segment_number(&format!("{}.seg", name.strip_suffix(extension(inside))?))?,
@@ -154,6 +156,7 @@ impl Store {
                 match inside {
                     SEGMENTS => Some(segment_path(&dir, number)),
                     SUMMARIES => Some(summary_path(&dir, number)),
+                    ROWS => Some(rows_path(&dir, number)),
                     _ => held.has_aside().then(|| aside_path(&dir, number)),
                 }
             }
@@ -170,7 +173,11 @@ impl Store {
 
 /// What the names in a folder of the store end with.
 fn extension(inside: &str) -> &'static str {
-    if inside == ASIDE { ".set" } else { ".sum" }
+    match inside {
+        ASIDE => ".set",
+        ROWS => ".rows",
+        _ => ".sum",
+    }
 }
 
 /// A part of a listing: the first names, and whether there are more.
@@ -236,5 +243,6 @@ fn segments(shelf: &Shelf, folder: &str, after: &str) -> Option<StoreListing> {
 }
 
 const SEGMENTS: &str = "segments";
+const ROWS: &str = "rows";
 const SUMMARIES: &str = "summaries";
 const ASIDE: &str = "aside";

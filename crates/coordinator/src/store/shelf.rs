@@ -169,6 +169,11 @@ impl Shelf {
         self.quarantine_order.values().cloned().chain(held).collect()
     }
 
+    /// Folder and number of each segment.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (String, u64)> {
+        self.order.values().map(|(folder, number)| (folder.to_string(), *number))
+    }
+
     /// How many segments are there or set aside.
     pub(crate) fn len(&self) -> usize {
         self.order.len() + self.quarantined.len()

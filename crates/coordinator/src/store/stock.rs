@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rollhouse_replay::{
-    Disk, DiskFile, EpisodeKey, OpenError, QUARANTINE, SegmentSummary, SetAside, aside_path, rows_path,
-    segment_number, segment_path, summary_path,
+    Catalogue, Disk, DiskFile, EpisodeKey, OpenError, QUARANTINE, SegmentSummary, SetAside, aside_path,
+    rows_path, segment_number, segment_path, summary_path,
 };
 
 use super::arrivals::{Arrival, Arrivals, own_files, sorted};
@@ -25,9 +25,11 @@ pub(super) fn take(disk: &dyn Disk, dir: &Path, arrivals: &mut Arrivals) -> Resu
     let is_folder = |name: &&String| {
         is_name(name) && ![INCOMING, QUARANTINE].contains(&name.as_str()) && !own.contains(name.as_str())
     };
+    let catalogue = Catalogue::open(disk, dir);
     for name in names.iter().filter(is_folder) {
-        take_folder(disk, dir, name, &mut shelf, &mut found)?;
+        take_folder(disk, dir, name, &catalogue, &mut shelf, &mut found)?;
     }
+    drop(catalogue);
     for ((folder, ..), _, held) in sorted(found, &order) {
         shelf.add(&folder, held);
     }
@@ -44,6 +46,7 @@ fn take_folder(
     disk: &dyn Disk,
     dir: &Path,
     name: &str,
+    catalogue: &Catalogue,
     shelf: &mut Shelf,
     found: &mut Vec<(Arrival, u64, Held)>,
 ) -> Result<(), OpenError> {
@@ -63,8 +66,7 @@ fn take_folder(
     let folder = shelf.folder(name);
     numbers.sort_unstable();
     for number in numbers {
-        let known = SegmentSummary::load(disk, &dir, number);
-        let summary = match known {
+        let summary = match catalogue.summary(disk, &dir, number) {
             Some(summary) => summary,
             None => {
                 let path = segment_path(&dir, number);

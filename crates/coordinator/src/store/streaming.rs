@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_wire::{
-    CloseCode, Refusal, RefusalCode, Responder, Ship, StoreData, StoreList, StoreQuery, StoreRead,
+    CloseCode, Refusal, RefusalCode, Responder, Ship, Shipped, StoreData, StoreList, StoreQuery, StoreRead,
     StoreRepair, StreamLost,
 };
 use tokio::time::timeout;
@@ -33,10 +33,21 @@ impl Service {
             },
             Err(refusal) => Err(refusal),
         };
+        let is_new = matches!(shipped, Ok(Shipped::Durable));
+        if is_new && self.store.counts().received.is_multiple_of(GATHER_EVERY) {
+            self.gather();
+        }
         match shipped {
             Ok(shipped) => responder.respond(Ok(shipped)).await,
             Err(refusal) => self.refuse(responder, refusal).await,
         }
+    }
+
+    /// Has the catalogue gather what has come. Nobody waits for it.
+    pub(crate) fn gather(&self) {
+        let store = self.store.clone();
+        // Task: file operation.
+        drop(tokio::task::spawn_blocking(move || store.gather()));
     }
 
     /// Answers what is in a folder of the store.
@@ -186,6 +197,8 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
+/// Segments that come before the catalogue gathers them.
+const GATHER_EVERY: u64 = 64;
 /// Bytes of the store that are read and sent at a time.
 const PIECE_BYTES: u32 = 256 << 10;
 /// How long a reader may take for one of them.
