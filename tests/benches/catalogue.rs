@@ -6,7 +6,8 @@
 //! question by a process of its own, which opens the folder anew; then the same folder as a cluster's store, of its
 //! coordinator, through a relay that counts bytes. As root, what is cold is asked after the system has let go of
 //! its cached files; else only a fresh process is. Milliseconds of a question are those of the whole process, its start
-//! and the printing included.
+//! and the printing included. Bytes are those of all datagrams: on a loopback device a connection looks for the largest
+//! that passes, with some 250 kB.
 #![allow(clippy::print_stdout, clippy::expect_used, reason = "it is a program for measuring, not for users")]
 
 use std::fs;
@@ -57,6 +58,7 @@ fn main() {
         "\nthe coordinator's first start with a store that it does not know: {:.1} s",
         began.elapsed().as_secs_f64()
     );
+    cold();
     let began = Instant::now();
     let (coordinator, address) = cluster.coordinator("127.0.0.1:0");
     println!("its next start: {:.1} s", began.elapsed().as_secs_f64());
@@ -64,9 +66,10 @@ fn main() {
     let connection = cluster.connection("viewer", &relay.address.to_string());
     let at_rest = most_memory(coordinator.id());
     println!("memory before the first question: {at_rest:.1} MB");
-    println!("\n{:<56} {:>9} {:>9} {:>9}", "--connect", "first ms", "warm ms", "sent kB");
+    println!("\n{:<56} {:>9} {:>9} {:>9}", "--connect", "cold ms", "warm ms", "sent kB");
     for question in questions(&run) {
         let line = format!("{question} --connect {connection}");
+        cold();
         let (first, sent) = relay.counted(|| asked(&line));
         let warm = median((0..REPEATS).map(|_| asked(&line)).collect());
         println!("{question:<56} {first:>9.0} {warm:>9.0} {:>9.1}", sent as f64 / 1000.0);
@@ -105,8 +108,7 @@ fn record(folder: &Path, episodes: u64, runs: u64) {
     for run in 0..runs {
         let some = episodes / runs + u64::from(run < episodes % runs);
         let lanes = some.clamp(1, 1024);
-        let line =
-            format!("rollout --env CartPole-v1 --lanes {lanes} --episodes {some} --quiet --seed {run}");
+        let line = format!("rollout --env CartPole-v1 --lanes {lanes} --episodes {some} --seed {run}");
         succeed(folder, &line);
     }
     println!("recorded in {:.1} s", began.elapsed().as_secs_f64());
