@@ -102,6 +102,29 @@ fn listings_filter_sort_and_limit() {
     assert_eq!(returns("replay ls --json --env MountainCar-v0 --outcome truncated"), [-200.0; 4]);
 }
 
+/// Symptom: the best episodes of a run of Acrobot were those that its end had cut off after a few steps.
+/// Cause: an order by return took the part of an episode for the whole.
+/// Fix: such an order has interrupted episodes only where they are asked for.
+#[test]
+fn the_best_episodes_came_to_their_end_unless_others_are_asked_for() {
+    let data = Folder::new();
+    succeed(data.path(), "rollout --env Acrobot-v1 --lanes 8 --steps 4100");
+    let outcomes = |line: &str| -> Vec<String> {
+        let episodes = json_lines(data.path(), &format!("replay ls --json {line}"));
+        episodes.iter().map(|episode| episode["outcome"].as_str().unwrap().to_owned()).collect()
+    };
+    let is_cut = |outcome: &String| outcome == "cancelled";
+    for order in ["-return", "return", "-length", "length"] {
+        let listed = outcomes(&format!("--sort {order}"));
+        assert!(!listed.is_empty() && !listed.iter().any(is_cut), "{order}: {listed:?}");
+        let all = outcomes(&format!("--sort {order} --all-outcomes"));
+        assert_eq!(all.len(), listed.len() + 8, "{order}: {all:?}");
+    }
+    assert!(is_cut(&outcomes("--sort -return --all-outcomes --limit 1")[0]));
+    assert!(outcomes("--sort -return --outcome cancelled").iter().all(is_cut));
+    assert_eq!(outcomes("").iter().filter(|outcome| is_cut(outcome)).count(), 8);
+}
+
 #[test]
 fn an_export_tells_the_episode_step_by_step() {
     let data = Folder::new();

@@ -229,6 +229,9 @@ pub(crate) struct LsArgs {
     /// disconnected
     #[arg(long, value_name = "O")]
     pub(crate) outcome: Option<Outcome>,
+    /// Also interrupted episodes where the order is by return or length, which has only those that came to their end
+    #[arg(long)]
+    pub(crate) all_outcomes: bool,
     /// Only episodes with at least this return
     #[arg(long, value_name = "R", allow_negative_numbers = true, value_parser = finite)]
     pub(crate) min_return: Option<f64>,

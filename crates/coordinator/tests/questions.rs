@@ -75,19 +75,25 @@ fn pages_of_a_store_are_what_a_reader_of_it_lists_also_while_segments_come() {
 fn check(store: &Store, disk: &FaultyDisk, when: &str) -> FolderStats {
     let library = Library::open_scanning(Arc::new(disk.clone()), Path::new(DIR)).unwrap();
     let outcome = Some("truncated".parse().unwrap());
-    for (sort, min_return) in
-        [("name", None), ("-return", Some(12.0)), ("length", Some(12.0)), ("-name", None)]
-    {
+    for (sort, min_return, all_outcomes) in [
+        ("name", None, false),
+        ("-return", Some(12.0), false),
+        ("-return", Some(12.0), true),
+        ("length", Some(12.0), false),
+        ("-name", None, false),
+    ] {
         for outcome in [None, outcome] {
-            let query = Query { sort: sort.parse().unwrap(), min_return, outcome, ..Query::default() };
+            let sort_by = sort.parse().unwrap();
+            let query = Query { sort: sort_by, min_return, outcome, all_outcomes, ..Query::default() };
             let wanted = library.list(&query).unwrap();
             let name = |info: &rollhouse_replay::EpisodeInfo| {
                 format!("{}-{}-{}", info.run_id(), info.name.lane, info.name.number)
             };
             let wanted: Vec<String> = wanted.iter().map(|episode| name(&episode.info)).collect();
             let outcome = outcome.map(|_| "truncated".to_owned());
-            let asked = StoreQuery { sort: sort.to_owned(), min_return, outcome, ..StoreQuery::default() };
-            assert_eq!(pages(store, &asked), wanted, "{sort} {when}");
+            let sort = sort.to_owned();
+            let asked = StoreQuery { sort, min_return, outcome, all_outcomes, ..StoreQuery::default() };
+            assert_eq!(pages(store, &asked), wanted, "{query:?} {when}");
         }
     }
     let (told, read) = (store.stats().unwrap(), library.stats().unwrap());

@@ -49,13 +49,15 @@ impl Recordings {
     }
 
     /// The episodes of a query in its order. Word and sort are those of `rollhouse replay ls`.
-    #[pyo3(signature = (env, outcome, min_return, sort, limit))]
+    #[pyo3(signature = (env, outcome, min_return, all_outcomes, sort, limit))]
+    #[expect(clippy::too_many_arguments, reason = "keywords, of one caller")]
     fn list(
         &self,
         py: Python<'_>,
         env: Option<String>,
         outcome: Option<&str>,
         min_return: Option<f64>,
+        all_outcomes: bool,
         sort: &str,
         limit: Option<usize>,
     ) -> PyResult<Vec<EpisodeInfo>> {
@@ -64,6 +66,7 @@ impl Recordings {
         let query = Query {
             env,
             outcome,
+            all_outcomes,
             min_return,
             sort: sort.parse().map_err(|error| bad(&error))?,
             limit,

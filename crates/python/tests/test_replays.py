@@ -130,7 +130,15 @@ def test_queries_are_those_of_a_sorted_and_filtered_list(cartpoles: Path) -> Non
     recorded = replays.open(cartpoles)
     everything = recorded.list()
     assert len(recorded) == len(everything) > 40
-    assert recorded.list(sort="-length") == sorted(everything, key=lambda info: -info.length)
+    assert recorded.list(sort="-length", all_outcomes=True) == sorted(everything, key=lambda info: -info.length)
+    # An order of merit has no episodes that were cut off, unless they are asked for.
+    finished = [info for info in everything if info.finished]
+    cut = [info for info in everything if not info.finished]
+    assert cut and recorded.list(sort="-length") == sorted(finished, key=lambda info: -info.length)
+    assert recorded.list(sort="length", outcome="cancelled") == sorted(cut, key=lambda info: info.length)
+    assert recorded.filter(outcome="cancelled").filter(env="CartPole-v1").list(sort="length", limit=99) == sorted(
+        cut, key=lambda info: info.length
+    )
     good = [info for info in everything if info.return_ >= 20]
     assert recorded.list(min_return=20) == good
     assert recorded.filter(min_return=20).list(limit=3) == good[:3]
@@ -303,7 +311,7 @@ def test_reading_many_gives_each_as_reading_it_alone(tmp_path: Path) -> None:
     play(tmp_path, "Pendulum-v1", lanes=3, steps=450)
     play(tmp_path, "test/Noise-v0", lanes=3, steps=100)
     recorded = replays.open(tmp_path)
-    infos = recorded.list(sort="-return")
+    infos = recorded.list(sort="-return", all_outcomes=True)
     assert len(infos) > 300
     for info, episode in zip(infos, recorded.read_many([info.id for info in infos]), strict=True):
         alone = recorded.read(info)

@@ -19,6 +19,9 @@ pub struct Query {
     pub env: Option<String>,
     /// Only with an outcome of the same word.
     pub outcome: Option<Outcome>,
+    /// Also interrupted episodes where the order is one of merit, by return or length, which of a part of an episode says
+    /// nothing. Other orders have them anyway, and so has an `outcome` that asks for them.
+    pub all_outcomes: bool,
     /// Only with at least this return. Episodes without a known return are left out then.
     pub min_return: Option<f64>,
     /// Only of runs with this short id, as it stands in their episodes' names.
@@ -115,11 +118,19 @@ impl Query {
     }
 
     pub(crate) fn is_of_outcome(&self, outcome: Outcome) -> bool {
-        self.outcome.is_none_or(|wanted| wanted.word() == outcome.word())
+        match self.outcome {
+            Some(wanted) => wanted.word() == outcome.word(),
+            None => outcome.is_finished() || self.all_outcomes || !self.sort.is_of_merit(),
+        }
     }
 }
 
 impl Sort {
+    /// Whether it tells better episodes from worse ones, for which they have to be whole.
+    pub fn is_of_merit(self) -> bool {
+        matches!(self.key, SortKey::Return | SortKey::Length)
+    }
+
     /// Where an episode stands in this order.
     pub fn rank_of(self, info: &EpisodeInfo) -> Rank {
         self.rank(&Facts::of(info))

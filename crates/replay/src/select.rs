@@ -161,7 +161,7 @@ impl Selection<'_> {
             };
             let rank = sort.rank(&facts);
             if !self.takes(rank)
-                || (self.query.outcome.is_some() && !matches(chunk.outcome(at)))
+                || !matches(chunk.outcome(at))
                 || (in_part
                     && !replays.lists_end(segment, chunk.offset(), || EpisodeKey { run, lane, number }))
                 || (headless && replays.headless.has(number_of, chunk.run, lane, number))

@@ -60,6 +60,7 @@ fn queries(dir: &Path) -> Vec<Query> {
         Query { min_return: Some(40.0), ..Query::default() },
         Query { min_return: Some(-1000.0), outcome: Some(truncated), ..Query::default() },
         Query { run: Some(run), ..Query::default() },
+        Query { all_outcomes: true, ..Query::default() },
     ];
     let mut queries = Vec::new();
     for (sort, filter) in sorts.iter().flat_map(|sort| filters.iter().map(move |filter| (sort, filter))) {

@@ -12,6 +12,9 @@ pub struct StoreQuery {
     /// Only with an outcome of this word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
+    /// Also interrupted episodes where the order is by return or length.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all_outcomes: bool,
     /// Only with at least this return.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_return: Option<f64>,

@@ -232,6 +232,7 @@ fn requests() -> Vec<Sample> {
     let query = StoreQuery {
         env: Some("CartPole-v1".into()),
         outcome: Some("terminated".into()),
+        all_outcomes: false,
         min_return: Some(150.0),
         run: Some(POOL.short()),
         sort: "-return".into(),

@@ -39,6 +39,7 @@ fn stored(args: &LsArgs, cluster: &Cluster, out: &mut Output) -> Result<Option<u
     let mut query = StoreQuery {
         env: args.env.clone(),
         outcome: args.outcome.map(|outcome| outcome.word().to_owned()),
+        all_outcomes: args.all_outcomes,
         min_return: args.min_return,
         run: args.run,
         sort: sort_of(args),
@@ -71,6 +72,7 @@ fn read(args: &LsArgs, out: &mut Output) -> Result<usize, Failure> {
     let mut query = Query {
         env: args.env.clone(),
         outcome: args.outcome,
+        all_outcomes: args.all_outcomes,
         min_return: args.min_return,
         run: args.run,
         sort: args.sort,

@@ -211,6 +211,7 @@ fn query_of(asked: &StoreQuery) -> Result<Query, StoreError> {
     Ok(Query {
         env: asked.env.clone(),
         outcome: outcome.map_err(|error| bad(error.to_string()))?,
+        all_outcomes: asked.all_outcomes,
         min_return: asked.min_return,
         run: asked.run,
         sort: asked.sort.parse().map_err(|error: rollhouse_replay::UnknownSort| bad(error.to_string()))?,

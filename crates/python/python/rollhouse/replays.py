@@ -225,6 +225,7 @@ class Replays:
         env: str | None = None,
         outcome: str | None = None,
         min_return: float | None = None,
+        all_outcomes: bool = False,
         sort: str = "name",
         limit: int | None = None,
     ) -> _Infos:
@@ -235,6 +236,8 @@ class Replays:
             outcome: Only with this outcome: ``terminated``, ``truncated``, ``crashed``, ``hung``, ``node_lost``,
                 ``evicted``, ``cancelled``, ``disconnected``.
             min_return: Only with at least this return.
+            all_outcomes: Whether an order by return or length has interrupted episodes too. It leaves them out unless
+                they are asked for so, by ``outcome`` or by a filter with a function.
             sort: ``name``, ``return``, ``length`` or ``started``; with ``-`` in front the largest first.
             limit: At most so many, the first in that order.
 
@@ -247,12 +250,13 @@ class Replays:
         # The native side answers one filter without reading what cannot fit, and all of a limit; others follow.
         first, rest = (filters[0], filters[1:]) if filters else (_Filter(), [])
         all_native = not rest and first.where is None
-        infos = self._recordings.list(*first.query(), sort, limit if all_native else None)
+        all_outcomes = all_outcomes or any(f.outcome is not None or f.where is not None for f in filters)
+        infos = self._recordings.list(*first.query(), all_outcomes, sort, limit if all_native else None)
         if all_native:
             return infos
         for one in rest:
             # An unknown outcome is an error, not an empty listing.
-            self._recordings.list(None, one.outcome, None, sort, 0)
+            self._recordings.list(None, one.outcome, None, False, sort, 0)
         fitting = [info for info in infos if first.accepts(info) and all(one.accepts(info) for one in rest)]
         return fitting[:limit]
 
