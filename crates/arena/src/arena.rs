@@ -244,6 +244,17 @@ impl Share {
         self.range.clone()
     }
 
+    /// Whether a turn is in flight that this share has not ended: the owner does nothing else until it has.
+    #[inline]
+    pub fn has_turn(&self) -> bool {
+        self.shared.posted.get() > self.done
+    }
+
+    /// What tells of turns from now on, without a hold on the share.
+    pub fn turns(&self) -> Turns {
+        Turns { shared: Arc::clone(&self.shared), seen: self.done }
+    }
+
     /// The rows of the step in flight; `None` if this share has no step to do.
     #[inline]
     pub fn begin(&mut self) -> Option<Rows<'_>> {
@@ -251,13 +262,25 @@ impl Share {
         let slot = slot_of(self.shared.frame.load(Ordering::Relaxed));
         (posted > self.done).then(|| Rows { share: self, turn: posted, slot })
     }
+}
 
-    /// Sleeps until the owner starts a step.
+/// Tells of turns of the owner's, for a thread that shares a [`Share`] with others.
+#[derive(Debug)]
+pub struct Turns {
+    shared: Arc<Shared>,
+    seen: u64,
+}
+
+impl Turns {
+    /// Sleeps until the owner starts a turn that this has not told of. Somebody else may have ended it for the share by
+    /// then: see [`Share::has_turn`].
     ///
     /// # Errors
     /// When `deadline` passes first.
-    pub fn wait(&self, spin: Spin, deadline: Option<Instant>) -> Result<(), TimedOut> {
-        self.shared.posted.wait(self.done + 1, spin, deadline)
+    pub fn wait(&mut self, spin: Spin, deadline: Option<Instant>) -> Result<(), TimedOut> {
+        self.shared.posted.wait(self.seen + 1, spin, deadline)?;
+        self.seen = self.shared.posted.get();
+        Ok(())
     }
 }
 
@@ -556,9 +579,10 @@ mod tests {
         let threads: Vec<_> = shares
             .into_iter()
             .map(|mut share| {
+                let mut turns = share.turns();
                 std::thread::spawn(move || {
                     for _ in 0..500 {
-                        share.wait(Spin::NEVER, None).unwrap();
+                        turns.wait(Spin::NEVER, None).unwrap();
                         echo(&mut share);
                     }
                 })

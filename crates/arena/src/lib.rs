@@ -53,7 +53,9 @@ mod shared_arena;
 mod wait;
 mod words;
 
-pub use arena::{Arena, ArenaError, BlockRows, Frame, MAX_ARENA_BYTES, ObsRefs, PreviousObs, Rows, Share};
+pub use arena::{
+    Arena, ArenaError, BlockRows, Frame, MAX_ARENA_BYTES, ObsRefs, PreviousObs, Rows, Share, Turns,
+};
 pub use attached::{Answer, AnswerWaiter, AttachedArena, TrainerError};
 pub use attached_lanes::{LaneRow, ReadyLanes};
 pub use columns::BatchColumns;

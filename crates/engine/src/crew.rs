@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rollhouse_arena::{Rows, Share, Spin};
+use rollhouse_arena::{Rows, Share, Spin, Turns};
 
 use crate::block::{Block, Turn};
 use crate::first_done::{Desk, serve};
@@ -122,14 +122,26 @@ impl Crew {
     }
 }
 
-/// A crew's thread: takes turns until it is told to stop.
+/// A crew's thread: takes turns until it is told to stop. Where it comes late, the owner may have stepped its crew.
 ///
 /// On cancel: ends at the next turn. On error: a panic outside an env ends the thread and its turn; the
 /// owner notices at its next turn's deadline.
-pub(crate) fn work(mut crew: Crew, orders: &Orders, desk: &Desk, spin: Spin, started: Instant) -> Crew {
+pub(crate) fn work(
+    shared: &Mutex<Crew>,
+    mut turns: Turns,
+    orders: &Orders,
+    desk: &Desk,
+    spin: Spin,
+    started: Instant,
+) {
     loop {
         // Without a deadline waiting cannot time out.
-        if crew.share.wait(spin, None).is_err() {
+        if turns.wait(spin, None).is_err() {
+            continue;
+        }
+        let mut crew: MutexGuard<'_, Crew> = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        // While it has none, orders may be those of a turn that has not begun.
+        if !crew.share.has_turn() {
             continue;
         }
         let turn = orders.turn();
@@ -152,7 +164,7 @@ pub(crate) fn work(mut crew: Crew, orders: &Orders, desk: &Desk, spin: Spin, sta
             Order::Serve => serve(&mut crew, desk, spin, started),
             Order::Stop => {
                 drop(crew.share.begin());
-                return crew;
+                return;
             }
         }
     }

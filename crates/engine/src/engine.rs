@@ -329,6 +329,7 @@ impl Engine {
         }
         self.arena.start();
         self.own.step(turn, sampled);
+        self.step_for_late(turn, sampled);
         self.wait()?;
         if sampled {
             self.timings.batch.add(self.started.elapsed().saturating_sub(turn.since_start));
@@ -484,8 +485,8 @@ impl Engine {
         let mut timings = self.timings;
         timings.merge(&self.own.timings);
         for worker in &mut self.others {
-            let crew = worker.thread.take().and_then(|thread| thread.join().ok());
-            timings.merge(&crew.ok_or(StepError::Hung)?.timings);
+            worker.thread.take().and_then(|thread| thread.join().ok()).ok_or(StepError::Hung)?;
+            timings.merge(&worker.crew.lock().unwrap_or_else(PoisonError::into_inner).timings);
         }
         Ok(timings)
     }
@@ -518,6 +519,19 @@ impl Engine {
         self.replaying = false;
         if self.logs {
             self.shown.iter().for_each(|shown| shown.clear_log());
+        }
+    }
+
+    /// Steps the crews whose threads have not begun to: where something else has their core, they may not for
+    /// milliseconds. Not those of envs that may hang, which only threads that can be given up step.
+    #[inline]
+    fn step_for_late(&self, turn: Turn, sampled: bool) {
+        if self.entry.is_bounded() {
+            for worker in &self.others {
+                if let Ok(mut crew) = worker.crew.try_lock() {
+                    crew.step(turn, sampled);
+                }
+            }
         }
     }
 
@@ -633,3 +647,43 @@ const UNHURRIED: Duration = Duration::from_micros(25);
 
 /// How often is looked why crews take long.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use rollhouse_env::Registry;
+
+    use super::*;
+
+    /// Symptom: with a core busy beside it, a batch on two threads took thirty times as long as on one.
+    /// Cause: the caller waited until the other thread was given its core again.
+    /// Fix: it steps the lanes of a thread that has not begun, which here never does.
+    #[test]
+    fn lanes_of_a_thread_that_does_not_come_are_stepped_by_the_caller() {
+        let entry = Registry::builtin().get("CartPole-v1").unwrap();
+        let make = |threads| {
+            let config = EngineConfig { threads, ..EngineConfig::new(1024) };
+            let mut engine = Engine::new(&entry, config, None).unwrap();
+            engine.reset(&Reset::seeded(1, 1024)).unwrap();
+            engine
+        };
+        let (mut one, mut two) = (make(1), make(2));
+        assert_eq!(two.others.len(), 1);
+        two.orders.give(Order::Stop, two.turn_now(), false);
+        two.arena.start_housekeeping();
+        drop(two.own.share.begin());
+        two.wait().unwrap();
+        two.others[0].thread.take().unwrap().join().unwrap();
+        for step in 0..100 {
+            for engine in [&mut one, &mut two] {
+                let ColumnMut::I64(actions) = engine.actions().unwrap() else {
+                    panic!("CartPole is discrete")
+                };
+                actions.fill(step % 2);
+                engine.step().unwrap();
+            }
+            let (one, two) = (one.frame().unwrap(), two.frame().unwrap());
+            assert_eq!(one.obs(0), two.obs(0), "step {step}");
+            assert_eq!(one.terminated(), two.terminated(), "step {step}");
+        }
+    }
+}

@@ -23,8 +23,10 @@ use crate::timings::Timings;
 /// The thread of a crew, from the owner's side.
 pub(crate) struct Worker {
     pub(crate) range: Range<usize>,
+    /// Its thread's, and the owner's where the thread comes late.
+    pub(crate) crew: Arc<Mutex<Crew>>,
     pub(crate) tasks: SyncSender<Option<Task>>,
-    pub(crate) thread: Option<JoinHandle<Crew>>,
+    pub(crate) thread: Option<JoinHandle<()>>,
 }
 
 /// One set of options per lane: those given, or the env's defaults.
@@ -115,13 +117,15 @@ pub(crate) fn start_threads(
         // One place more than the owner uses, for the message that closes the desk.
         let (tasks, take_tasks) = sync_channel(MAX_SUB_BATCHES + 1);
         let desk = Desk { tasks: Mutex::new(take_tasks), results: send_results.clone(), crew: index + 1 };
-        let (range, orders) = (crew.range(), Arc::clone(orders));
+        let (range, turns, orders) = (crew.range(), crew.share.turns(), Arc::clone(orders));
+        let crew = Arc::new(Mutex::new(crew));
+        let its_crew = Arc::clone(&crew);
         // Task: crew.
         let thread = std::thread::Builder::new()
             .name(format!("rollhouse-step-{}", index + 1))
-            .spawn(move || work(crew, &orders, &desk, spin, started))
+            .spawn(move || work(&its_crew, turns, &orders, &desk, spin, started))
             .map_err(ConfigError::Thread)?;
-        others.push(Worker { range, tasks, thread: Some(thread) });
+        others.push(Worker { range, crew, tasks, thread: Some(thread) });
     }
     Ok((own, others, results))
 }
