@@ -159,6 +159,139 @@ impl RowShape {
     }
 }
 
+/// An array that is filled again when whoever it was handed to has let go of it; else another one takes its place.
+#[derive(Default)]
+pub(crate) struct Spare(Option<Py<PyAny>>);
+
+/// The same of an object array.
+#[derive(Default)]
+pub(crate) struct SpareObjects(Option<Py<PyAny>>);
+
+/// A number that arrays are made of.
+pub(crate) trait Number: Copy + Default {
+    const DTYPE: DType;
+}
+
+impl Number for f64 {
+    const DTYPE: DType = DType::F64;
+}
+
+impl Number for i64 {
+    const DTYPE: DType = DType::I64;
+}
+
+impl Spare {
+    /// A C-contiguous array of `rows` rows (or of a single value), of which nobody but `self` knows and which holds
+    /// whatever it held before.
+    pub(crate) fn take<'py>(
+        &mut self,
+        py: Python<'py>,
+        shape: &RowShape,
+        rows: Option<usize>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut dims = shape.dims(rows);
+        if let Some(array) = &self.0
+            && is_free(array, descr(py, shape.dtype), &dims)
+        {
+            return Ok(array.bind(py).clone());
+        }
+        // SAFETY: memory of its own.
+        let array = unsafe { new_array(py, shape.dtype, &mut dims, ptr::null(), 0)? };
+        self.0 = Some(array.clone().unbind());
+        Ok(array)
+    }
+
+    /// An array of the shape of a single value, from `column` of one row.
+    pub(crate) fn copy<'py>(
+        &mut self,
+        py: Python<'py>,
+        shape: &RowShape,
+        column: ColumnRef<'_>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        assert_eq!(shape.elements(), column.len(), "a row has the values its shape says");
+        let array = self.take(py, shape, None)?;
+        // SAFETY: a C-contiguous array of as many elements of the same type as the column has; nobody else reads or
+        // writes it while the interpreter lock is held here.
+        unsafe {
+            let data = (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.data;
+            let bytes = column.len() * shape.dtype.size();
+            ptr::copy_nonoverlapping(address(column).cast::<u8>(), data.cast::<u8>(), bytes);
+        }
+        Ok(array)
+    }
+
+    /// An array of `rows` zeros but for what `fill` writes.
+    pub(crate) fn numbers<'py, T: Number>(
+        &mut self,
+        py: Python<'py>,
+        rows: usize,
+        fill: impl FnOnce(&mut [T]),
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let array = self.take(py, &RowShape::scalar(T::DTYPE), Some(rows))?;
+        // SAFETY: a C-contiguous, aligned array of `rows` elements of the type `T`; nobody else reads or writes it while
+        // the interpreter lock is held here, and zero bytes are a value of `T`. `fill` cannot reach Python.
+        let numbers = unsafe {
+            let data = (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.data.cast::<T>();
+            ptr::write_bytes(data, 0, rows);
+            std::slice::from_raw_parts_mut(data, rows)
+        };
+        fill(numbers);
+        Ok(array)
+    }
+}
+
+impl SpareObjects {
+    /// As [`objects`].
+    pub(crate) fn take<'py>(
+        &mut self,
+        py: Python<'py>,
+        rows: usize,
+        values: impl Iterator<Item = PyResult<(usize, Bound<'py, PyAny>)>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let free =
+            self.0.as_ref().filter(|array| is_free(array, dtype::<Py<PyAny>>(py), &[rows as npy_intp]));
+        let array = match free {
+            Some(array) => array.bind(py).clone(),
+            None => no_objects(py, rows)?,
+        };
+        if free.is_some() {
+            let none = py.None();
+            for row in 0..rows {
+                // SAFETY: a C-contiguous array of `rows` references that nobody else knows of.
+                let old = unsafe { *objects_of(&array).add(row) };
+                if old != none.as_ptr() {
+                    set_object(&array, row, none.bind(py).clone());
+                }
+            }
+        } else {
+            self.0 = Some(array.clone().unbind());
+        }
+        for value in values {
+            let (row, value) = value?;
+            assert!(row < rows, "row {row} of {rows}");
+            set_object(&array, row, value);
+        }
+        Ok(array)
+    }
+}
+
+/// Whether nobody else holds an array that was made here, and it is what it was made as: whoever held it may have changed
+/// its shape, type or flags.
+fn is_free(array: &Py<PyAny>, descr: Bound<'_, PyArrayDescr>, dims: &[npy_intp]) -> bool {
+    // SAFETY: it was made by `new_array` or `PyArray_Empty`, so it is an array; NumPy keeps `nd` extents.
+    unsafe {
+        let fields = &(*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields;
+        ffi::Py_REFCNT(array.as_ptr()) == 1
+            && fields.flags & OWN == OWN
+            && fields.descr == descr.as_ptr().cast()
+            && fields.nd as usize == dims.len()
+            && std::slice::from_raw_parts(fields.dimensions, dims.len()) == dims
+    }
+}
+
+/// In memory of its own, in order, aligned, to be written.
+const OWN: c_int = NPY_ARRAY_CARRAY | npyffi::NPY_ARRAY_OWNDATA;
+
 /// A fresh array with the rows of `column` where `mask` says so, and zeros elsewhere.
 pub(crate) fn copy_masked<'py>(
     py: Python<'py>,
@@ -220,31 +353,48 @@ pub(crate) fn fill_flags(array: &Bound<'_, PyAny>, rows: usize, fill: impl FnOnc
     fill(bytes);
 }
 
+/// The flags of such an array, which nobody is writing.
+#[inline]
+pub(crate) fn read_flags<'a>(array: &'a Bound<'_, PyAny>, rows: usize) -> &'a [u8] {
+    // SAFETY: as in `fill_flags`.
+    unsafe {
+        let data = (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.data.cast::<u8>();
+        std::slice::from_raw_parts(data, rows)
+    }
+}
+
 /// An object array with None in every row but those of `values`.
 pub(crate) fn objects<'py>(
     py: Python<'py>,
     rows: usize,
     values: impl Iterator<Item = PyResult<(usize, Bound<'py, PyAny>)>>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    SpareObjects::default().take(py, rows, values)
+}
+
+/// A fresh object array of None.
+fn no_objects(py: Python<'_>, rows: usize) -> PyResult<Bound<'_, PyAny>> {
     let mut dims = [rows as npy_intp];
     // SAFETY: `PyArray_Empty` takes over the reference to the descriptor and fills object arrays with None.
-    let array = unsafe {
+    unsafe {
         let descr = dtype::<Py<PyAny>>(py).into_dtype_ptr();
-        Bound::from_owned_ptr_or_err(py, PY_ARRAY_API.PyArray_Empty(py, 1, dims.as_mut_ptr(), descr, 0))?
-    };
-    for value in values {
-        let (row, value) = value?;
-        assert!(row < rows, "row {row} of {rows}");
-        // SAFETY: a C-contiguous array of `rows` references that nobody else knows yet; the old one is given up
-        // and the new one handed over.
-        unsafe {
-            let data =
-                (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.data.cast::<*mut ffi::PyObject>();
-            let old = data.add(row).replace(value.into_ptr());
-            drop(Bound::from_owned_ptr_or_opt(py, old));
-        }
+        Bound::from_owned_ptr_or_err(py, PY_ARRAY_API.PyArray_Empty(py, 1, dims.as_mut_ptr(), descr, 0))
     }
-    Ok(array)
+}
+
+/// The references of an object array.
+fn objects_of(array: &Bound<'_, PyAny>) -> *mut *mut ffi::PyObject {
+    // SAFETY: only called with object arrays made here.
+    unsafe { (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.data.cast() }
+}
+
+/// Puts a value into a row, which the caller has checked, of an object array that nobody else knows of.
+fn set_object(array: &Bound<'_, PyAny>, row: usize, value: Bound<'_, PyAny>) {
+    // SAFETY: a C-contiguous array of references with such a row; the old one is given up and the new one handed over.
+    unsafe {
+        let old = objects_of(array).add(row).replace(value.into_ptr());
+        drop(Bound::from_owned_ptr_or_opt(array.py(), old));
+    }
 }
 
 /// # Safety

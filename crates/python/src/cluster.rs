@@ -122,7 +122,7 @@ impl NativeCluster {
     }
 
     /// Asks for lanes. The pool's run, the env's spec, and the lanes.
-    #[pyo3(signature = (id, *, lanes, autoreset, max_episode_steps, options, record, labels, spread, transport, copy, with_valid, on_loss, convert))]
+    #[pyo3(signature = (id, *, lanes, autoreset, max_episode_steps, options, record, labels, spread, transport, copy, with_valid, on_loss, statistics, convert))]
     #[expect(clippy::too_many_arguments, reason = "keywords, of one caller")]
     fn make<'py>(
         &self,
@@ -139,6 +139,7 @@ impl NativeCluster {
         copy: bool,
         with_valid: bool,
         on_loss: Option<&str>,
+        statistics: bool,
         convert: &Bound<'py, PyAny>,
     ) -> PyResult<Made<'py>> {
         let mut request = PoolRequest::new(id, lanes);
@@ -179,7 +180,7 @@ impl NativeCluster {
         let spec = pool.spec().clone();
         let deterministic = spec.determinism == rollhouse_core::Determinism::Deterministic;
         let raise_on_loss = on_loss.map_or(!deterministic, |on_loss| on_loss == "raise");
-        let rules = Rules { same_step, copy, with_valid, raise_on_loss };
+        let rules = Rules { same_step, copy, with_valid, raise_on_loss, statistics };
         let dict = spec_dict(py, &spec)?;
         let convert = convert.call1((&dict,))?.unbind();
         let (run, count) = (pool.id().to_string(), pool.lanes());

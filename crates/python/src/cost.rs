@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 /// [`WORTH_RELEASING`]. Results do not depend on it.
 #[derive(Debug)]
 pub(crate) struct Cost {
-    /// Waits for other threads or the disk: always worth it.
+    /// Waits for other threads: always worth it.
     waits: bool,
     timed: u8,
     fastest: Duration,
@@ -22,16 +22,17 @@ impl Cost {
         Self { waits, timed: 0, fastest: Duration::MAX }
     }
 
-    /// Steps a batch.
+    /// Steps a batch. `blocks`: it may have to wait for the disk.
     #[inline]
     pub(crate) fn run<E: Send>(
         &mut self,
         py: Python<'_>,
+        blocks: bool,
         step: impl FnOnce() -> Result<(), E> + Send,
     ) -> Result<(), E> {
         if self.timed < TIMED_BATCHES {
             self.run_timed(py, step)
-        } else if self.waits || self.fastest > WORTH_RELEASING {
+        } else if self.waits || blocks || self.fastest > WORTH_RELEASING {
             py.detach(step)
         } else {
             step()

@@ -1,14 +1,14 @@
 //! Lanes as a Python object: what `EmbeddedVectorEnv` and `ClusterVectorEnv` are made of.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use numpy::{PyArray1, PyArrayDyn, PyArrayMethods, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use rollhouse_client::{RequestError, StepError};
 use rollhouse_core::EnvSpec;
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, DType, Space};
@@ -19,11 +19,13 @@ use crate::arrays::{KeepAlive, RowShape, constant_flags, fill_flags, flags, mask
 use crate::commands::{attribute_list, attribute_value, image, lane_options};
 use crate::cost::Cost;
 use crate::envs::checked_options;
-use crate::failure::{exception, of_config, of_method, of_request, of_step};
+use crate::failure::{exception, of_config, of_method, of_request, of_step, one_at_a_time};
+use crate::finals::Finals;
 use crate::fork::Home;
 use crate::infos::{InfoShapes, Rows};
 use crate::lanes::{Lanes, Placement};
 use crate::recording::{Recording, figures};
+use crate::statistics::{Ends, EpisodeStatistics};
 use crate::views::{Arrays, Views};
 
 /// Lanes, the arrays over their memory, and the rules that Python's side relies on.
@@ -49,6 +51,8 @@ pub(crate) struct Rules {
     /// Whether infos carry `valid` in every step.
     pub(crate) with_valid: bool,
     pub(crate) raise_on_loss: bool,
+    /// Whether infos tell what ended episodes came to.
+    pub(crate) statistics: bool,
 }
 
 /// What changes.
@@ -67,6 +71,10 @@ struct State {
     /// Lanes that are lost as far as Python was told, and how; empty when none is.
     lost: Vec<bool>,
     losses: Vec<Option<&'static str>>,
+    finals: Finals,
+    /// The keys of infos of a step in which an episode ended, in SAME_STEP.
+    final_keys: Py<PyDict>,
+    statistics: Option<EpisodeStatistics>,
     cost: Cost,
     recording: Option<Recording>,
 }
@@ -75,7 +83,7 @@ struct State {
 impl NativeLanes {
     /// Makes the lanes, without resetting them.
     #[new]
-    #[pyo3(signature = (id, *, lanes, threads, autoreset, max_episode_steps, options, copy, with_valid, raise_on_loss, convert, data, trace))]
+    #[pyo3(signature = (id, *, lanes, threads, autoreset, max_episode_steps, options, copy, with_valid, raise_on_loss, statistics, convert, data, trace))]
     #[expect(clippy::too_many_arguments, reason = "keywords, of one caller")]
     fn new(
         py: Python<'_>,
@@ -88,6 +96,7 @@ impl NativeLanes {
         copy: bool,
         with_valid: bool,
         raise_on_loss: bool,
+        statistics: bool,
         convert: Py<PyAny>,
         data: Option<PathBuf>,
         trace: bool,
@@ -112,7 +121,8 @@ impl NativeLanes {
         };
         let made = py.detach(|| Engine::new(&entry, config, recording.as_ref().map(Recording::run)));
         let engine = made.map_err(|error| of_config(py, &error))?;
-        let rules = Rules { same_step: autoreset == Autoreset::SameStep, copy, with_valid, raise_on_loss };
+        let same_step = autoreset == Autoreset::SameStep;
+        let rules = Rules { same_step, copy, with_valid, raise_on_loss, statistics };
         Self::of(py, spec, Lanes::Engine(Box::new(engine)), lanes, rules, convert, recording)
     }
 
@@ -171,6 +181,9 @@ impl NativeLanes {
         let inner = state.inner(py)?;
         let done = py.detach(|| inner.reset(&reset));
         done.map_err(|error| of_step(py, &error))?;
+        if let Some(statistics) = &mut state.statistics {
+            statistics.begin(&reset.mask);
+        }
         state.look_for_losses(py, self)?;
         state.reset_result(py, self)
     }
@@ -236,7 +249,7 @@ impl NativeLanes {
         };
         state.outstanding -= received.lanes.len();
         let newly_lost = state.look_for_losses(py, self)?;
-        self.received(py, &state, &received, &newly_lost)
+        self.received(py, &mut state, &received, &newly_lost)
     }
 
     /// An attribute of every lane; see `rollhouse_engine`'s methods.
@@ -366,7 +379,10 @@ impl NativeLanes {
                 outstanding: 0,
                 lost: Vec::new(),
                 losses: Vec::new(),
-                cost: Cost::new(recording.is_some() || inner.waits()),
+                finals: Finals::default(),
+                final_keys: final_keys(py, rules)?,
+                statistics: rules.statistics.then(|| EpisodeStatistics::of(lanes)),
+                cost: Cost::new(inner.waits()),
                 recording,
                 inner: Some(inner),
             }),
@@ -379,14 +395,7 @@ impl NativeLanes {
             let message = "made in another process, of which this is a forked child; make another one here";
             return Err(exception(py, "ForkedError", message.to_owned()));
         }
-        match self.state.try_lock() {
-            Ok(state) => Ok(state),
-            // The engine contains panics of envs; what panicked here left the state as it was.
-            Err(TryLockError::Poisoned(state)) => Ok(state.into_inner()),
-            Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err(
-                "another thread is inside this vector env; use one thread at a time",
-            )),
-        }
+        one_at_a_time(self.state.try_lock())
     }
 
     #[inline]
@@ -475,7 +484,7 @@ impl NativeLanes {
     fn received<'py>(
         &self,
         py: Python<'py>,
-        state: &State,
+        state: &mut State,
         received: &Received,
         newly_lost: &[usize],
     ) -> PyResult<Bound<'py, PyTuple>> {
@@ -504,7 +513,19 @@ impl NativeLanes {
             infos.set_item(intern!(py, "valid"), mask(py, &valid)?)?;
             infos.set_item(intern!(py, "_valid"), every_row()?)?;
         }
-        rows.add_to(&infos, &self.shapes)?;
+        rows.add_to(&infos, &self.shapes, &mut state.finals, rows.has_final())?;
+        if let Some(statistics) = &mut state.statistics {
+            statistics.step(
+                &infos,
+                Ends {
+                    lanes: Some(&received.lanes),
+                    rewards: &received.rewards,
+                    terminated: &received.terminated,
+                    truncated: &received.truncated,
+                    reset: &received.reset,
+                },
+            )?;
+        }
         let obs = received.obs.first().map_or(ColumnRef::U8(&[]), |column| column.as_ref());
         let truncated = flags(py, count, |flags| {
             for ((flag, &truncated), &lane) in flags.iter_mut().zip(&received.truncated).zip(&received.lanes)
@@ -546,7 +567,8 @@ impl State {
     #[inline]
     fn step(&mut self, py: Python<'_>) -> PyResult<()> {
         let Some(inner) = &mut self.inner else { return Err(closed(py)) };
-        self.cost.run(py, || inner.step()).map_err(|error| of_step(py, &error))
+        let behind = self.recording.as_ref().is_some_and(|recording| recording.run().is_behind());
+        self.cost.run(py, behind, || inner.step()).map_err(|error| of_step(py, &error))
     }
 
     /// Finds out which lanes are lost. Those lost since the last look, or an exception if that is wanted.
@@ -615,13 +637,29 @@ impl State {
                 newly_lost.iter().for_each(|&lane| flags[lane] = 1);
             })?;
         }
-        let infos = PyDict::new(py);
+        let speaks = owner.rules.same_step || !owner.shapes.channels.is_empty() || !self.lost.is_empty();
+        let rows = speaks.then(|| owner.rows_of(frame, &self.lost, &self.losses));
+        let has_final = rows.as_ref().is_some_and(Rows::has_final);
+        // A dict that has all of its keys does not grow.
+        let infos = if has_final { self.final_keys.bind(py).copy()? } else { PyDict::new(py) };
         if let Some(valid) = arrays.valid {
             infos.set_item(intern!(py, "valid"), valid)?;
             infos.set_item(intern!(py, "_valid"), &self.every_row)?;
         }
-        if owner.rules.same_step || !owner.shapes.channels.is_empty() || !self.lost.is_empty() {
-            owner.rows_of(frame, &self.lost, &self.losses).add_to(&infos, &owner.shapes)?;
+        if let Some(rows) = rows {
+            rows.add_to(&infos, &owner.shapes, &mut self.finals, has_final)?;
+        }
+        if let Some(statistics) = &mut self.statistics {
+            statistics.step(
+                &infos,
+                Ends {
+                    lanes: None,
+                    rewards: frame.rewards(),
+                    terminated: frame.terminated(),
+                    truncated: frame.truncated(),
+                    reset: frame.reset(),
+                },
+            )?;
         }
         (arrays.obs, arrays.rewards, arrays.terminated, arrays.truncated, infos).into_pyobject(py)
     }
@@ -641,7 +679,7 @@ impl State {
             // A reset has no infos of steps: only which lanes are lost.
             let rows =
                 Rows { infos: Vec::new(), final_obs: None, ..owner.rows_of(frame, &self.lost, &self.losses) };
-            rows.add_to(&infos, &owner.shapes)?;
+            rows.add_to(&infos, &owner.shapes, &mut self.finals, false)?;
         }
         (obs, infos).into_pyobject(py)
     }
@@ -667,6 +705,22 @@ fn every_row(py: Python<'_>, lanes: usize) -> PyResult<Py<PyAny>> {
     let every_row = constant_flags(py, lanes)?;
     fill_flags(&every_row, lanes, |flags| flags.fill(1));
     Ok(every_row.unbind())
+}
+
+/// A dict with the keys of every step of SAME_STEP in which an episode ended.
+fn final_keys(py: Python<'_>, rules: Rules) -> PyResult<Py<PyDict>> {
+    let keys = PyDict::new(py);
+    let told = [
+        ("valid", rules.with_valid),
+        ("final_obs", true),
+        ("final_info", true),
+        ("episode", rules.statistics),
+    ];
+    for (name, _) in told.iter().filter(|(_, is_told)| *is_told) {
+        keys.set_item(PyString::intern(py, name), py.None())?;
+        keys.set_item(PyString::intern(py, &format!("_{name}")), py.None())?;
+    }
+    Ok(keys.unbind())
 }
 
 fn closed(py: Python<'_>) -> PyErr {

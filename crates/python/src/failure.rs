@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt::Write;
+use std::sync::{MutexGuard, TryLockError, TryLockResult};
 
 use pyo3::exceptions::{PyAttributeError, PyIndexError, PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
@@ -16,6 +17,18 @@ pub(crate) fn exception(py: Python<'_>, name: &str, message: String) -> PyErr {
     match class.and_then(|class| class.call1((message,))) {
         Ok(value) => PyErr::from_value(value),
         Err(error) => error,
+    }
+}
+
+/// What is behind a lock of an object that one thread at a time may use; an error if another one does.
+pub(crate) fn one_at_a_time<T>(tried: TryLockResult<MutexGuard<'_, T>>) -> PyResult<MutexGuard<'_, T>> {
+    match tried {
+        Ok(guard) => Ok(guard),
+        // What runs behind it contains panics of envs; what panicked here left the state as it was.
+        Err(TryLockError::Poisoned(guard)) => Ok(guard.into_inner()),
+        Err(TryLockError::WouldBlock) => {
+            Err(PyRuntimeError::new_err("another thread is inside this vector env; use one thread at a time"))
+        }
     }
 }
 

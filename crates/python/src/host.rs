@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
@@ -15,14 +16,17 @@ use rollhouse_host::{
     WorkerEvent, WorkerState,
 };
 
-use crate::failure::{chain, exception};
+use crate::failure::{chain, exception, one_at_a_time};
 
-/// Worker processes; see the crate `rollhouse-host`.
-#[pyclass(module = "rollhouse._native")]
+/// Worker processes; see the crate `rollhouse-host`. One thread at a time; a second one gets an error instead of waiting.
+#[pyclass(frozen, module = "rollhouse._native")]
 pub(crate) struct Host {
     /// `None` once it has been ended: memory and descriptors are given back then.
-    inner: Option<rollhouse_host::Host>,
+    inner: Mutex<Option<rollhouse_host::Host>>,
 }
+
+/// A host that a thread is inside of.
+struct Inside<'a>(MutexGuard<'a, Option<rollhouse_host::Host>>);
 
 #[pymethods]
 impl Host {
@@ -46,34 +50,36 @@ impl Host {
             launcher: Launcher::new(max_launching),
         };
         let inner = rollhouse_host::Host::start(config).map_err(of_host)?;
-        Ok(Self { inner: Some(inner) })
+        Ok(Self { inner: Mutex::new(Some(inner)) })
     }
 
     /// Launches the workers that have not been yet.
-    fn launch_all(&mut self) -> PyResult<()> {
-        self.inner()?.launch_all().map_err(of_host)
+    fn launch_all(&self) -> PyResult<()> {
+        self.enter()?.host()?.launch_all().map_err(of_host)
     }
 
     /// Creates the shared memory: (descriptor, byte where the caller's part begins, length in bytes). The
     /// descriptor stays the host's.
-    fn share(&mut self, bytes: usize) -> PyResult<(i32, usize, usize)> {
-        let inner = self.inner()?;
+    fn share(&self, bytes: usize) -> PyResult<(i32, usize, usize)> {
+        let mut inside = self.enter()?;
+        let inner = inside.host()?;
         inner.share(bytes).map_err(of_host)?;
         inner.memory().map(place).ok_or_else(|| PyRuntimeError::new_err("there is no shared memory"))
     }
 
     /// Gives an idle worker a command.
     #[pyo3(signature = (worker, code, payload, timeout))]
-    fn post(&mut self, worker: usize, code: u64, payload: &[u8], timeout: Option<f64>) -> PyResult<()> {
-        self.check(worker)?;
-        self.inner()?.post(worker, code, payload, duration(timeout)).map_err(of_host)
+    fn post(&self, worker: usize, code: u64, payload: &[u8], timeout: Option<f64>) -> PyResult<()> {
+        let mut inside = self.enter()?;
+        inside.worker(worker)?.post(worker, code, payload, duration(timeout)).map_err(of_host)
     }
 
     /// Gives every worker a command without a payload, waits until all have answered, and returns None if each
     /// answered without a payload and nothing else happened; else the events. False, and nothing has been
     /// posted, if some worker is not idle.
-    fn exchange(&mut self, py: Python<'_>, code: u64, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        let inner = self.inner()?;
+    fn exchange(&self, py: Python<'_>, code: u64, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        let mut inside = self.enter()?;
+        let inner = inside.host()?;
         let workers = inner.workers();
         if (0..workers).any(|worker| inner.state(worker) != WorkerState::Idle) {
             return Ok(false.into_pyobject(py)?.to_owned().into_any().unbind());
@@ -81,10 +87,10 @@ impl Host {
         for worker in 0..workers {
             inner.post(worker, code, &[], duration(timeout)).map_err(of_host)?;
         }
-        self.wait_detached(py, Until::AllReplied, None)?;
+        inside.wait(py, Until::AllReplied, None)?;
         let mut events = Vec::with_capacity(workers);
         let mut plain = true;
-        let inner = self.inner()?;
+        let inner = inside.host()?;
         while let Some(event) = inner.next_event() {
             plain &= matches!(&event, WorkerEvent::Replied(reply) if reply.payload.is_empty());
             events.push(event);
@@ -98,21 +104,22 @@ impl Host {
 
     /// Waits for "replies" (no command is unanswered), an "event", or until all workers are "back" or given up;
     /// whether that was in time. Signal handlers run meanwhile.
-    fn wait(&mut self, py: Python<'_>, until: &str, timeout: Option<f64>) -> PyResult<bool> {
+    fn wait(&self, py: Python<'_>, until: &str, timeout: Option<f64>) -> PyResult<bool> {
         let until = match until {
             "replies" => Until::AllReplied,
             "event" => Until::AnyEvent,
             "back" => Until::AllBack,
             other => return Err(PyValueError::new_err(format!("until={other:?} is nothing to wait for"))),
         };
-        self.wait_detached(py, until, duration(timeout))
+        self.enter()?.wait(py, until, duration(timeout))
     }
 
     /// What has happened since the last call: tuples that begin with "ready", "replied" or "lost" and the worker.
     /// Then follow: the answer; code and payload; cause, seconds until the restart or None, and detail.
-    fn events<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+    fn events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let mut events = Vec::new();
-        let inner = self.inner()?;
+        let mut inside = self.enter()?;
+        let inner = inside.host()?;
         while let Some(event) = inner.next_event() {
             events.push(tuple(py, event)?);
         }
@@ -120,9 +127,8 @@ impl Host {
     }
 
     /// "dormant", "queued", "launching", "idle", "busy", "backoff" or "failed".
-    fn state(&mut self, worker: usize) -> PyResult<&'static str> {
-        self.check(worker)?;
-        Ok(match self.inner()?.state(worker) {
+    fn state(&self, worker: usize) -> PyResult<&'static str> {
+        Ok(match self.enter()?.worker(worker)?.state(worker) {
             WorkerState::Dormant => "dormant",
             WorkerState::Queued => "queued",
             WorkerState::Launching => "launching",
@@ -134,42 +140,54 @@ impl Host {
     }
 
     /// The process ids of the workers that have a process.
-    fn process_ids(&mut self) -> PyResult<Vec<u32>> {
-        let inner = self.inner()?;
+    fn process_ids(&self) -> PyResult<Vec<u32>> {
+        let mut inside = self.enter()?;
+        let inner = inside.host()?;
         Ok((0..inner.workers()).filter_map(|worker| inner.process_id(worker)).collect())
     }
 
     /// Ends all workers; idle ones have `grace` seconds to end by themselves.
-    fn end(&mut self, py: Python<'_>, grace: f64) {
+    fn end(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
         let grace = duration(Some(grace)).unwrap_or_default();
-        if let Some(mut inner) = self.inner.take() {
+        let inner = self.enter()?.0.take();
+        if let Some(mut inner) = inner {
             py.detach(|| inner.end(grace));
         }
+        Ok(())
     }
 }
 
 impl Host {
-    fn inner(&mut self) -> PyResult<&mut rollhouse_host::Host> {
-        self.inner.as_mut().ok_or_else(|| of_host(HostError::Ended))
+    fn enter(&self) -> PyResult<Inside<'_>> {
+        one_at_a_time(self.inner.try_lock()).map(Inside)
+    }
+}
+
+impl Inside<'_> {
+    fn host(&mut self) -> PyResult<&mut rollhouse_host::Host> {
+        self.0.as_mut().ok_or_else(|| of_host(HostError::Ended))
     }
 
-    fn check(&mut self, worker: usize) -> PyResult<()> {
-        let workers = self.inner()?.workers();
-        if worker < workers {
-            return Ok(());
+    /// The host, if it has such a worker.
+    fn worker(&mut self, worker: usize) -> PyResult<&mut rollhouse_host::Host> {
+        let host = self.host()?;
+        if worker < host.workers() {
+            return Ok(host);
         }
-        Err(PyValueError::new_err(format!("worker={worker} must be less than {workers}")))
+        Err(PyValueError::new_err(format!("worker={worker} must be less than {}", host.workers())))
     }
 
-    fn wait_detached(&mut self, py: Python<'_>, until: Until, timeout: Option<Duration>) -> PyResult<bool> {
+    fn wait(&mut self, py: Python<'_>, until: Until, timeout: Option<Duration>) -> PyResult<bool> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let inner = self.inner()?;
-            match py.detach(|| inner.wait(until, left)).map_err(of_host)? {
+            // A signal that comes while it does not sleep yet interrupts nothing.
+            let slice = left.unwrap_or(LOOK_FOR_SIGNALS).min(LOOK_FOR_SIGNALS);
+            let host = self.host()?;
+            match py.detach(|| host.wait(until, Some(slice))).map_err(of_host)? {
                 Waited::Satisfied => return Ok(true),
-                Waited::TimedOut => return Ok(false),
-                Waited::Interrupted => py.check_signals()?,
+                Waited::TimedOut if left == Some(slice) => return Ok(false),
+                Waited::TimedOut | Waited::Interrupted => py.check_signals()?,
             }
         }
     }
@@ -296,6 +314,9 @@ fn of_host(error: HostError) -> PyErr {
 fn of_link(error: LinkError) -> PyErr {
     PyOSError::new_err(chain(&error))
 }
+
+/// Between two looks whether Ctrl-C was pressed.
+const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(50);
 
 /// Longer than any process lives; keeps sums of times in range.
 const LONGEST_SECONDS: f64 = 1e9;

@@ -5,7 +5,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use rollhouse_core::ColumnRef;
 
-use crate::arrays::{RowShape, copy_masked, flags, mask, objects};
+use crate::arrays::{RowShape, copy_masked, mask, objects};
+use crate::finals::Finals;
 
 /// What infos are made from: some rows of one step.
 pub(crate) struct Rows<'a> {
@@ -43,19 +44,29 @@ impl Rows<'_> {
         self.reset[row] == 0 && !self.is_lost(row)
     }
 
-    /// Adds what the env and autoreset have to say, which in most steps of most envs is nothing.
-    pub(crate) fn add_to(&self, infos: &Bound<'_, PyDict>, shapes: &InfoShapes) -> PyResult<()> {
-        let mut any_over = false;
-        if let Some(last) = self.final_obs {
-            let flags = self.terminated.iter().zip(self.truncated);
-            any_over = flags.fold(0, |any, (terminated, truncated)| any | terminated | truncated) != 0;
-            if any_over {
-                self.add_final(infos, last, shapes)?;
-            }
+    /// Whether the last observation of an episode is to be told.
+    pub(crate) fn has_final(&self) -> bool {
+        let any = |flags: &[u8]| flags.iter().fold(0, |any, flag| any | flag) != 0;
+        self.final_obs.is_some() && (any(self.terminated) || any(self.truncated))
+    }
+
+    /// Adds what the env and autoreset have to say, which in most steps of most envs is nothing. `has_final`: what
+    /// [`Rows::has_final`] says.
+    pub(crate) fn add_to(
+        &self,
+        infos: &Bound<'_, PyDict>,
+        shapes: &InfoShapes,
+        finals: &mut Finals,
+        has_final: bool,
+    ) -> PyResult<()> {
+        if let Some(last) = self.final_obs
+            && has_final
+        {
+            self.add_final(infos, last, shapes, finals)?;
         }
         if !self.infos.is_empty() {
             // In SAME_STEP the infos of an episode's last step are in `final_info`; a reset has none.
-            let shown = |row| self.is_valid(row) && !(any_over && self.is_over(row));
+            let shown = |row| self.is_valid(row) && !(has_final && self.is_over(row));
             self.add_channels(infos, shapes, shown)?;
         }
         if !self.lost.is_empty() {
@@ -64,32 +75,23 @@ impl Rows<'_> {
         Ok(())
     }
 
-    fn add_final(&self, infos: &Bound<'_, PyDict>, last: ColumnRef<'_>, shapes: &InfoShapes) -> PyResult<()> {
+    fn add_final(
+        &self,
+        infos: &Bound<'_, PyDict>,
+        last: ColumnRef<'_>,
+        shapes: &InfoShapes,
+        finals: &mut Finals,
+    ) -> PyResult<()> {
         let py = infos.py();
-        let elements = shapes.obs.elements();
-        let rows = (0..self.count).filter(|&row| self.is_over(row));
-        let array = objects(
-            py,
-            self.count,
-            rows.map(|row| {
-                let column = last.slice(row * elements, (row + 1) * elements);
-                Ok((row, shapes.obs.copy_row(py, column)?))
-            }),
-        )?;
-        let mask = || {
-            flags(py, self.count, |flags| {
-                let over = self.terminated.iter().zip(self.truncated);
-                flags.iter_mut().zip(over).for_each(|(flag, (a, b))| *flag = a | b);
-            })
-        };
-        infos.set_item(intern!(py, "final_obs"), array)?;
-        infos.set_item(intern!(py, "_final_obs"), mask()?)?;
+        let (array, mask) = finals.make(py, last, &shapes.obs, self.terminated, self.truncated)?;
         let nested = PyDict::new(py);
         if !self.infos.is_empty() {
             self.add_channels(&nested, shapes, |row| self.is_over(row))?;
         }
+        infos.set_item(intern!(py, "final_obs"), array)?;
+        infos.set_item(intern!(py, "_final_obs"), &mask)?;
         infos.set_item(intern!(py, "final_info"), nested)?;
-        infos.set_item(intern!(py, "_final_info"), mask()?)
+        infos.set_item(intern!(py, "_final_info"), mask)
     }
 
     fn add_channels(

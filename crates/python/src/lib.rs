@@ -11,6 +11,7 @@ mod engine;
 mod envs;
 mod episodes;
 mod failure;
+mod finals;
 mod fork;
 mod host;
 mod hosted_recording;
@@ -18,6 +19,7 @@ mod infos;
 mod lanes;
 mod recording;
 mod replays;
+mod statistics;
 mod views;
 
 use pyo3::prelude::*;
@@ -45,6 +47,8 @@ mod _native {
     use super::hosted_recording::HostedRecording;
     #[pymodule_export]
     use super::replays::Recordings;
+    #[pymodule_export]
+    use super::statistics::EpisodeStatistics;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

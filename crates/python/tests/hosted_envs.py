@@ -138,3 +138,21 @@ class TornEnv(CountEnv):
         if action == 4:
             observation = np.array(["a"])
         return observation, reward, terminated, truncated, info
+
+
+class GateEnv(CountEnv):
+    """Stands still in a step of action 1 and in ``stand``: it opens the FIFO ``in``, then waits for who opens ``out``."""
+
+    def __init__(self, folder: str):
+        super().__init__()
+        self.folder = folder
+
+    def stand(self) -> None:
+        for name, mode in (("in", "w"), ("out", "r")):
+            with open(f"{self.folder}/{name}", mode):
+                pass
+
+    def step(self, action: int):
+        if action == 1:
+            self.stand()
+        return super().step(self.FINE)

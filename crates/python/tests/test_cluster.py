@@ -252,6 +252,20 @@ def test_who_is_not_admitted_is_told_why(cluster_url: str) -> None:
         rollhouse.connect("http://localhost")
 
 
+def test_a_file_with_the_connection_string_is_as_good(cluster_url: str, tmp_path: Path) -> None:
+    file = tmp_path / "connection"
+    file.write_text(cluster_url + "\n")
+    for named in (file, str(file)):
+        cluster = rollhouse.connect(named)
+        assert cluster.url == cluster_url.partition("?")[0] and cluster.nodes()
+        cluster.close()
+    file.write_text("nothing of the kind, rh_secret")
+    for named in (file, tmp_path / "absent?token=rh_secret"):
+        with pytest.raises(ValueError) as refused:
+            rollhouse.connect(named)
+        assert "rh_secret" not in str(refused.value)
+
+
 def test_threads_of_their_own_step_pools_of_one_cluster_at_a_time(cluster: rollhouse.Cluster) -> None:
     def run(seed: int, into: list[Any]) -> None:
         envs = cluster.make_vec("CartPole-v1", 8, seed=seed)

@@ -92,6 +92,33 @@ def test_gymnasium_imports_the_package_by_module_prefix() -> None:
     assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "(2, 4)"
 
 
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_gymnasium_vectorizes_single_envs_by_their_registered_ids(mode: str) -> None:
+    envs = gymnasium.make_vec("rollhouse/CartPole-v1", num_envs=2, vectorization_mode=mode, sutton_barto_reward=True)
+    again = gymnasium.make_vec(envs.spec)
+    observations, _ = envs.reset(seed=3)
+    np.testing.assert_array_equal(observations, make(2).reset(seed=3)[0])
+    np.testing.assert_array_equal(observations, again.reset(seed=3)[0])
+    assert (envs.step([0, 1])[1] == 0.0).all()
+    envs.close()
+    again.close()
+
+
+def test_specs_of_registered_envs_are_data() -> None:
+    spec = gymnasium.spec("rollhouse/CartPole-v1")
+    assert gymnasium.make(gymnasium.envs.registration.EnvSpec.from_json(spec.to_json())).reset(seed=0)[0].shape == (4,)
+    for made in (gymnasium.make("rollhouse/CartPole-v1"), gymnasium.make_vec("rollhouse/CartPole-v1", num_envs=2)):
+        assert gymnasium.envs.registration.EnvSpec.from_json(made.spec.to_json()).id == "rollhouse/CartPole-v1"
+
+
+@pytest.mark.parametrize("make_one", [gymnasium.make, gymnasium.make_vec])
+def test_what_an_env_does_not_know_is_a_type_error_as_of_any_function(make_one) -> None:
+    # Trainers try `render_mode="rgb_array"` first, and go without where that raises a TypeError.
+    for unknown in ({"render_mode": "rgb_array"}, {"sutton": True}):
+        with pytest.raises(TypeError):
+            make_one("rollhouse/CartPole-v1", **unknown)
+
+
 def test_gymnasium_passes_keywords_and_time_limits() -> None:
     envs = gymnasium.make_vec(
         "rollhouse/CartPole-v1", num_envs=2, max_episode_steps=3, autoreset_mode="SameStep", sutton_barto_reward=True

@@ -43,6 +43,7 @@ class NativeLanes:
         copy: bool,
         with_valid: bool,
         raise_on_loss: bool,
+        statistics: bool,
         convert: Callable[[Any, int], np.ndarray],
         data: str | os.PathLike[str] | None,
         trace: bool,
@@ -108,9 +109,26 @@ class NativeCluster:
         copy: bool,
         with_valid: bool,
         on_loss: str | None,
+        statistics: bool,
         convert: Callable[[dict[str, Any]], Callable[[Any, int], np.ndarray]],
     ) -> tuple[str, dict[str, Any], NativeLanes]: ...
     def close(self) -> None: ...
+
+@final
+class EpisodeStatistics:
+    """What the open episodes of lanes have come to."""
+
+    def __new__(cls, lanes: int) -> EpisodeStatistics: ...
+    def begin(self, lanes: Sequence[int]) -> None: ...
+    def step(
+        self,
+        infos: dict[str, Any],
+        lanes: Sequence[int],
+        rewards: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        reset: np.ndarray,
+    ) -> None: ...
 
 @final
 class Host:
@@ -270,7 +288,13 @@ class Recordings:
     def folders(self) -> list[Path]: ...
     def count(self) -> int: ...
     def list(
-        self, env: str | None, outcome: str | None, min_return: float | None, sort: str, limit: int | None
+        self,
+        env: str | None,
+        outcome: str | None,
+        min_return: float | None,
+        all_outcomes: bool,
+        sort: str,
+        limit: int | None,
     ) -> list[EpisodeInfo]: ...
     def find(self, name: str) -> EpisodeInfo: ...
     def verify(self, infos: Sequence[EpisodeInfo] | None) -> tuple[int, int, Sequence[Any], Sequence[str]]: ...

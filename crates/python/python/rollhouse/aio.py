@@ -126,7 +126,7 @@ class AsyncCluster:
 
 
 async def connect_async(
-    url: str,
+    url: str | os.PathLike[str],
     token: str | None = None,
     ca: str | os.PathLike[str] | None = None,
     *,

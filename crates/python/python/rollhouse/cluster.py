@@ -9,8 +9,10 @@ import os
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
+import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from rollhouse import _native
@@ -55,7 +57,7 @@ class Cluster:
 
     def __init__(
         self,
-        url: str,
+        url: str | os.PathLike[str],
         *,
         token: str | None = None,
         ca: str | os.PathLike[str] | None = None,
@@ -67,6 +69,7 @@ class Cluster:
         _check_transport(transport)
         if not 0 < timeout < 1e9:
             raise ValueError(f"timeout={timeout!r} must be a number of seconds above 0")
+        url = _address(url)
         self.url = url.split("?")[0]
         self.transport = transport
         self._native = _native.NativeCluster(
@@ -95,12 +98,13 @@ class Cluster:
         info_layout: InfoLayout = "default",
         on_loss: Literal["resume", "raise", "report"] | None = None,
         render_mode: str | None = None,
+        statistics: bool = False,
         **options: Any,
     ) -> ClusterVectorEnv:
         """Asks for lanes, waiting while the cluster is full, and makes a vector env of them.
 
         Args:
-            id, num_envs, seed, autoreset_mode, copy, max_episode_steps, info_layout, render_mode: As in
+            id, num_envs, seed, autoreset_mode, copy, max_episode_steps, info_layout, render_mode, statistics: As in
                 ``rollhouse.make_vec``.
             on_loss: What becomes of lanes whose node is lost. ``"resume"``, the default for deterministic envs: another
                 node does again what they did, and the step takes longer. ``"report"``: they are marked as lost, and
@@ -140,6 +144,7 @@ class Cluster:
             info_layout=info_layout,
             on_loss=on_loss,
             render_mode=render_mode,
+            statistics=statistics,
             options=options,
         )
 
@@ -185,7 +190,7 @@ class Cluster:
         return f"rollhouse.Cluster({self.url!r})"
 
 
-class ClusterVectorEnv(NativeVectorEnv):
+class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
     """N lanes of a built-in env on the nodes of a cluster, as one batch. ``Cluster.make_vec`` makes them.
 
     Lanes on a node of this machine are stepped through memory that both processes have mapped (``transport``); with
@@ -220,6 +225,7 @@ class ClusterVectorEnv(NativeVectorEnv):
         info_layout: InfoLayout,
         on_loss: Literal["resume", "raise", "report"] | None,
         render_mode: str | None,
+        statistics: bool,
         options: Mapping[str, Any],
     ):
         id = id.removeprefix(NAMESPACE)
@@ -249,6 +255,7 @@ class ClusterVectorEnv(NativeVectorEnv):
             copy=bool(copy),
             with_valid=info_layout == "default",
             on_loss=on_loss,
+            statistics=bool(statistics),
             convert=lambda spec: action_converter(make_space(spec["action_space"])),
         )
         self._env_spec = spec
@@ -269,6 +276,7 @@ class ClusterVectorEnv(NativeVectorEnv):
             info_layout=info_layout,
             on_loss=on_loss or ("resume" if spec["deterministic"] else "raise"),
             render_mode=render_mode,
+            statistics=statistics,
         )
         # Holds the connection for as long as the env lives.
         self.cluster = cluster
@@ -306,7 +314,7 @@ def _close_open() -> None:
 
 
 def connect(
-    url: str,
+    url: str | os.PathLike[str],
     token: str | None = None,
     ca: str | os.PathLike[str] | None = None,
     *,
@@ -318,7 +326,7 @@ def connect(
     """Connects to a cluster.
 
     Args:
-        url: ``rollhouse://HOST:PORT``; may carry ``?token=...&ca=...``, as ``rollhouse up`` prints it, and
+        url: ``rollhouse://HOST:PORT``, or the path of a file that holds it, as ``rollhouse up`` leaves one; may carry ``?token=...&ca=...``, as ``rollhouse up`` prints it, and
             ``&transport=...&attach=...``.
         token: The bearer token; goes before the one in the URL.
         ca: By what the cluster is known: ``sha256:`` and the fingerprint of its authority's certificate, or the
@@ -340,6 +348,14 @@ def connect(
     )
 
 
+def _address(url: str | os.PathLike[str]) -> str:
+    """The connection string that ``url`` is or that the file of that name holds."""
+    text = os.fspath(url)
+    if "://" in text or not Path(text).is_file():
+        return text
+    return Path(text).read_text(encoding="utf-8").strip()
+
+
 def _check_transport(transport: str | None) -> None:
     if transport not in (None, "auto", "shm", "quic"):
         raise ValueError(f"transport={transport!r} is none of 'auto', 'shm', 'quic'")
@@ -352,4 +368,5 @@ def _checked(id: str, options: Mapping[str, Any], num_envs: int) -> dict[str, An
     except UnknownEnvError:
         # The nodes may have it.
         return {name: plain(value) for name, value in options.items()}
-    return lane_options_of(spec, options, None, num_envs)[0]
+    arguments = Cluster.make_vec.__kwdefaults__ or ()
+    return lane_options_of(spec, options, None, num_envs, arguments)[0]

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from rollhouse import _native
+from rollhouse.errors import UnknownEnvError
 from rollhouse.native_env import (
     NAMESPACE,
     NativeVectorEnv,
@@ -44,15 +46,13 @@ class Recording:
     figures: Mapping[str, float] | None = None
 
 
-class EmbeddedVectorEnv(NativeVectorEnv):
+class EmbeddedVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
     """N lanes of a built-in env, stepped by the engine in this process.
 
     With ``copy=False`` no step allocates an array (in NEXT_STEP and DISABLED mode); views are of the engine's own
     memory. The interpreter lock is released while a batch is stepped, unless the batch takes less than a
     microsecond. A seeded run gives the same episodes on every machine and with any number of ``threads``.
     """
-
-    recording: Recording | None
 
     def __init__(
         self,
@@ -71,9 +71,10 @@ class EmbeddedVectorEnv(NativeVectorEnv):
         lane_options: Sequence[Mapping[str, Any]] | None = None,
         options: Mapping[str, Any] | None = None,
         render_mode: str | None = None,
+        statistics: bool = False,
     ):
         id = id.removeprefix(NAMESPACE)
-        spec = _native.env_spec(id)
+        spec = _spec_of(id)
         check_render_mode(id, render_mode, spec["renders"])
         num_envs = positive("num_envs", num_envs)
         if threads is not None:
@@ -88,7 +89,7 @@ class EmbeddedVectorEnv(NativeVectorEnv):
             on_loss = "report" if spec["deterministic"] else "raise"
         self._env_spec = spec
         self._max_episode_steps = spec["max_episode_steps"] if max_episode_steps is None else max_episode_steps or None
-        checked = lane_options_of(spec, options or {}, lane_options, num_envs)
+        checked = lane_options_of(spec, options or {}, lane_options, num_envs, _ARGUMENTS)
         super().__init__(
             num_envs=num_envs,
             single_observation_space=make_space(spec["observation_space"]),
@@ -98,6 +99,7 @@ class EmbeddedVectorEnv(NativeVectorEnv):
             info_layout=info_layout,
             on_loss=on_loss,
             render_mode=render_mode,
+            statistics=statistics,
         )
         native = _native.NativeLanes(
             id,
@@ -109,6 +111,7 @@ class EmbeddedVectorEnv(NativeVectorEnv):
             copy=bool(copy),
             with_valid=info_layout == "default",
             raise_on_loss=on_loss == "raise",
+            statistics=self.episode_statistics,
             convert=action_converter(self.single_action_space),
             data=_data_folder(data) if record else None,
             trace=record == "trace",
@@ -167,8 +170,8 @@ def make_vec(
         data: The data folder; None for ``ROLLHOUSE_DATA`` or ``./rollhouse-data``.
         copy: False for views of the engine's memory, valid until the second next step.
         max_episode_steps: The time limit; None for the env's own, 0 for none.
-        **options: ``info_layout``, ``on_loss``, ``render_mode`` and ``lane_options`` (one dict of options per lane),
-            and what the env itself takes: ``rollhouse.env_spec(id)["options"]``.
+        **options: ``info_layout``, ``on_loss``, ``render_mode``, ``statistics`` and ``lane_options`` (one dict of options
+            per lane), and what the env itself takes: ``rollhouse.env_spec(id)["options"]``.
 
     Raises:
         UnknownEnvError, OptionsError, ValueError: The message names the argument, its value and what was wanted.
@@ -203,8 +206,22 @@ def make_vec(
     )
 
 
-OURS = ("info_layout", "on_loss", "lane_options", "render_mode")
+_ARGUMENTS = tuple(EmbeddedVectorEnv.__init__.__kwdefaults__ or ())
+"""Keywords of every env, one of which may be meant by what is no option."""
+
+OURS = ("info_layout", "on_loss", "lane_options", "render_mode", "statistics")
 """Keywords that are no options of envs."""
+
+
+def _spec_of(id: str) -> dict[str, Any]:
+    try:
+        return _native.env_spec(id)
+    except UnknownEnvError as error:
+        if id not in gymnasium.registry:
+            raise
+        raise UnknownEnvError(
+            f"{id} is Gymnasium's and not built in: 'gymnasium:{id}' runs it in worker processes"
+        ) from error
 
 
 def _data_folder(data: str | os.PathLike[str] | None) -> str:

@@ -30,7 +30,19 @@ class ForkedError(gymnasium.error.Error, RuntimeError):
 
 
 class OptionsError(gymnasium.error.Error, ValueError):
-    """An option that the env does not take, or a value that it does not accept."""
+    """An option that the env does not take (``UnknownOptionError``), or a value that it does not accept."""
+
+
+class UnknownOptionError(OptionsError, TypeError):
+    """A keyword that the env does not know; a ``TypeError`` as that of any other function.
+
+    Attributes:
+        keyword: Which.
+    """
+
+    def __init__(self, message: str, keyword: str = ""):
+        super().__init__(message)
+        self.keyword = keyword
 
 
 class SeedError(gymnasium.error.Error, ValueError):

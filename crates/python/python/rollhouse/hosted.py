@@ -29,6 +29,7 @@ def vectorize(
     on_loss: Literal["raise", "report"] | None = None,
     observation_mode: Any = "same",
     info_layout: InfoLayout = "default",
+    statistics: bool = False,
     step_timeout: float | None = DEFAULT_TIMEOUT,
     reset_timeout: float | None = DEFAULT_TIMEOUT,
     call_timeout: float | None = DEFAULT_TIMEOUT,
@@ -50,7 +51,7 @@ def vectorize(
         on_loss: ``"raise"`` (also None) or ``"report"``: what to do when an env is lost; see ``HostedVectorEnv``.
         observation_mode: ``"same"``, ``"different"`` (spaces that differ in their bounds only), or a tuple
             (batched space, single space).
-        info_layout: As ``VectorEnv`` has it.
+        info_layout, statistics: As ``VectorEnv`` has them.
         step_timeout, reset_timeout, call_timeout: Seconds a worker has for a batch of its lanes; None for ever.
         launch_timeout: Seconds a worker has from its start until all of its envs are made; None for ever.
         record: True to record every episode in full: observations, actions, rewards. Observation and action have
@@ -72,6 +73,7 @@ def vectorize(
         on_loss=on_loss,
         observation_mode=observation_mode,
         info_layout=info_layout,
+        statistics=statistics,
         step_timeout=step_timeout,
         reset_timeout=reset_timeout,
         call_timeout=call_timeout,

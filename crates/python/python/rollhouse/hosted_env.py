@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from rollhouse import worker
+from rollhouse import _native, worker
 from rollhouse.actions import Actions
 from rollhouse.columns import Columns
 from rollhouse.crew import MAX_WORKERS, Crew, EnvFn, cores
@@ -21,7 +21,7 @@ from rollhouse.errors import (
     ResetNeededError,
 )
 from rollhouse.embedded import _RECORDING, Recording, _data_folder
-from rollhouse.hosted_infos import add_lost, add_valid, batch_infos
+from rollhouse.hosted_infos import Said, add_lost, add_valid, batch_infos
 from rollhouse.hosted_lanes import HostedLanes
 from rollhouse.hosted_rows import Rows
 from rollhouse.losses import Losses
@@ -47,7 +47,7 @@ MAX_LANES = 65_536
 """Most lanes of one vector env."""
 
 
-class HostedVectorEnv(VectorEnv):
+class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
     """N Python envs in worker processes, stepped over one shared mapping.
 
     ``rollhouse.vectorize`` makes it. A worker has ``launch_timeout`` from its start until its envs are made. Workers
@@ -86,6 +86,7 @@ class HostedVectorEnv(VectorEnv):
         on_loss: Literal["raise", "report"] | None = None,
         observation_mode: Any = "same",
         info_layout: InfoLayout = "default",
+        statistics: bool = False,
         step_timeout: float | None = DEFAULT_TIMEOUT,
         reset_timeout: float | None = DEFAULT_TIMEOUT,
         call_timeout: float | None = DEFAULT_TIMEOUT,
@@ -138,6 +139,7 @@ class HostedVectorEnv(VectorEnv):
                 info_layout=info_layout,
                 on_loss="raise" if on_loss is None else on_loss,
                 render_mode=lanes[0][3],
+                statistics=statistics,
             )
             self._first_seeds = None if seed is None else self._parse_seeds(seed)
             self._recorder = self._begin_recording(data, *lanes[0][4:]) if record else None
@@ -153,8 +155,10 @@ class HostedVectorEnv(VectorEnv):
         self._losses = Losses(self.num_envs)
         self._lanes = HostedLanes(self._crew, self._losses, self._rows, step_timeout)
         self._pending = PendingCall()
+        self._all_lanes = list(range(self.num_envs))
         self._over = np.zeros(self.num_envs, dtype=np.bool_)
-        self._reset_done = False
+        self._abandoned = False
+        self._episodes = _native.EpisodeStatistics(self.num_envs) if self.episode_statistics else None
 
     def _launch_rest(self) -> None:
         """Starts the workers that were not needed so far. If that fails, the vector env is closed."""
@@ -217,26 +221,45 @@ class HostedVectorEnv(VectorEnv):
                 for column, array in zip(self._mapping.actions, arrays, strict=True):
                     np.copyto(column, array)
                 slot = self._rows.next_slot
+                self._pending.name = "step"
                 try:
                     events = self._crew.host.exchange(worker.STEP | slot << 8, self._lanes.step_timeout)
                 except BaseException:
-                    # As a rule KeyboardInterrupt: the step goes on, and step_wait has what comes of it.
-                    self._asked_to_step()
+                    # As a rule KeyboardInterrupt.
+                    self._lanes.all_told_to_step()
+                    self._abandon()
                     raise
+                self._pending.name = None
                 if events is None:
-                    return self._deliver_all(slot)
+                    return self._deliver_all(slot, Said())
                 if events is not False:
-                    self._asked_to_step()
+                    said = self._lanes.plain(events)
+                    if said is not None:
+                        return self._deliver_all(slot, said)
+                    self._lanes.all_told_to_step()
+                    self._pending.name = "step"
                     self._lanes.absorb(events)
-                    return self.step_wait()
+                    return self._whole(self.step_wait)
                 self._lanes.absorb(self._crew.host.events())
         self._check_usable()
         self.step_async(actions)
-        return self.step_wait()
+        return self._whole(self.step_wait)
 
-    def _asked_to_step(self) -> None:
-        self._lanes.all_told_to_step()
-        self._pending.name = "step"
+    def _whole(self, wait: Callable[[], Any]) -> Any:
+        """What ``wait`` gives; a call that it was interrupted in is pending no more."""
+        try:
+            return wait()
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
+        """Gives up the call that is pending, if one is: as a rule Ctrl-C was pressed. What comes of it is not wanted: the
+        next reset waits until it is over, and ``close`` does not."""
+        if self._pending.name is not None:
+            self._abandoned = True
+            self._reset_done = self._reset_done and self._pending.name == "call"
+            self._pending.name = None
 
     def _is_quiet(self) -> bool:
         """Whether all lanes can be stepped at once, with nothing to look after."""
@@ -250,8 +273,8 @@ class HostedVectorEnv(VectorEnv):
             and not (self.autoreset_mode is AutoresetMode.DISABLED and self._over.any())
         )
 
-    def _deliver_all(self, slot: int) -> Step:
-        """The whole batch, every lane of which was stepped into ``slot`` and has nothing else to say."""
+    def _deliver_all(self, slot: int, said: Said) -> Step:
+        """The whole batch, every lane of which was stepped into ``slot``."""
         mapping = self._mapping
         self._rows.all_written(slot)
         rewards, terminations, truncations = (
@@ -259,14 +282,22 @@ class HostedVectorEnv(VectorEnv):
             mapping.terminations.copy(),
             mapping.truncations.copy(),
         )
-        infos: dict[str, Any] = {}
+        infos = batch_infos(self, self._all_lanes, said)
         if self.info_layout == "default":
             valid = ~self._over if self.autoreset_mode is AutoresetMode.NEXT_STEP else _ones(self.num_envs)
             add_valid(infos, valid)
+        if self._episodes is not None:
+            begun = self._over if self.autoreset_mode is AutoresetMode.NEXT_STEP else ~_ones(self.num_envs)
+            self._episodes.step(infos, range(self.num_envs), rewards, terminations, truncations, begun)
         if self._recorder is not None:
             stepped, ends = _ones(self.num_envs), (rewards, terminations, truncations)
-            self._recorder.step(stepped, self._over, {}, mapping.actions[0], self._rows.current(), *ends)
+            finals = {lane: final[0] for lane, (final, _) in said.items() if final is not None}
+            self._recorder.step(stepped, self._over, finals, mapping.actions[0], self._rows.current(), *ends)
         self._over = terminations | truncations
+        if self.info_layout == "0.29" and infos:
+            from rollhouse.info_layout import infos_of_029
+
+            infos = infos_of_029(infos, self.num_envs)
         return self._rows.frame(self.copy), rewards, terminations, truncations, infos
 
     def step_async(self, actions: Any) -> None:
@@ -276,8 +307,8 @@ class HostedVectorEnv(VectorEnv):
             AlreadyPendingCallError: Another call is pending.
         """
         self._begin_call("step")
-        self._check_none_outstanding()
         self._check_reset(range(self.num_envs))
+        self._check_none_outstanding()
         self._take_actions(actions, list(range(self.num_envs)))
         self._pending.name = "step"
         self._lanes.pump()
@@ -319,6 +350,8 @@ class HostedVectorEnv(VectorEnv):
         infos = batch_infos(self, lanes, said)
         if self.info_layout == "default":
             add_valid(infos, valid)
+        if self._episodes is not None:
+            self._episodes.step(infos, lanes, rewards, terminations, truncations, ~valid)
         lost = self._losses.take_told(lane for lane, kind in zip(lanes, how, strict=True) if kind == "lost")
         if lost:
             if self._recorder is not None:
@@ -395,7 +428,7 @@ class HostedVectorEnv(VectorEnv):
         self, seeds: list[int | None], mask: np.ndarray | None, options: dict[str, Any] | None
     ) -> tuple[Any, dict[str, Any]]:
         self._begin_reset(seeds, mask, options)
-        return self.reset_wait()
+        return self._whole(self.reset_wait)
 
     def reset_async(
         self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -419,6 +452,7 @@ class HostedVectorEnv(VectorEnv):
             if all(seed is None for seed in seeds):
                 seeds = self._first_seeds
             self._first_seeds = None
+        self._settle()
         if mask is None:
             # Results of lanes that were sent are not wanted any more.
             self._lanes.drop()
@@ -445,6 +479,8 @@ class HostedVectorEnv(VectorEnv):
         missing = [lane for lane, kind in zip(lanes, how, strict=True) if kind in ("lost", "absent")]
         self._over[lanes] = False
         self._reset_done = True
+        if self._episodes is not None:
+            self._episodes.begin(lanes)
         observations = self._rows.join(self.copy)
         infos = batch_infos(self, list(range(self.num_envs)), said)
         lost = self._losses.take_told(missing)
@@ -466,7 +502,7 @@ class HostedVectorEnv(VectorEnv):
 
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         self.call_async(name, *args, **kwargs)
-        return self.call_wait()
+        return self._whole(self.call_wait)
 
     def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
         """Begins what ``call`` does; ``call_wait`` gives the results.
@@ -482,6 +518,7 @@ class HostedVectorEnv(VectorEnv):
 
     def _begin_calls(self, command: int, payloads: Sequence[Any]) -> None:
         self._begin_call("call")
+        self._settle()
         self._check_none_outstanding()
         self._launch_rest()
         if self._losses.away:
@@ -513,7 +550,7 @@ class HostedVectorEnv(VectorEnv):
 
     def _set_attr(self, name: str, values: list[Any]) -> None:
         self._begin_calls(worker.SET, [(name, values[first:end]) for first, end in self._crew.ranges])
-        self.call_wait()
+        self._whole(self.call_wait)
 
     def render(self) -> tuple[Any, ...] | None:
         """The rendered frames of all lanes, as their envs' ``render`` returns them."""
@@ -531,9 +568,15 @@ class HostedVectorEnv(VectorEnv):
 
     # Checks
 
+    def _settle(self) -> None:
+        """Waits until a call that was given up is over in the workers."""
+        if self._abandoned:
+            self._lanes.settle()
+            self._abandoned = False
+
     def _check_reset(self, lanes: Iterable[int]) -> None:
         if not self._reset_done:
-            raise ResetNeededError("the lanes have not been reset")
+            raise ResetNeededError("the lanes have not been reset, or not since a call was interrupted")
         if self.autoreset_mode is AutoresetMode.DISABLED:
             for lane in lanes:
                 if self._over[lane]:
@@ -566,6 +609,7 @@ class HostedVectorEnv(VectorEnv):
             _RECORDING.discard(self)
             self._recorder.close()
         try:
+            terminate = terminate or self._abandoned
             if not terminate:
                 host.wait("replies", timeout)
                 host.events()

@@ -8,14 +8,50 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-Said = dict[int, tuple[tuple[Any, Any] | None, dict[str, Any]]]
-"""By lane: its terminal observation and info if its episode ended and the next began, and its info. Lanes without
-either are not in it."""
+from rollhouse.info_columns import Column, add_columns, unpack
+
+class Said(dict[int, tuple[Any, dict[str, Any]]]):
+    """What lanes said. By lane: its terminal observation and info if its episode ended and the next began, and its info.
+
+    Attributes:
+        packed: Numbers, which are not by lane: of a worker its first lane, how many it has, its columns, and its keys.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.packed: list[tuple[int, int, list[Column], list[str]]] = []
+
+    def add(self, first: int, count: int, said: dict[str, Any]) -> None:
+        """Adds what a worker said."""
+        for local, final, info in said.get("infos", ()):
+            self[first + local] = (final, info)
+        if "columns" in said:
+            self.packed.append((first, count, said["columns"], said["keys"]))
+
+    def unpack(self) -> None:
+        """Puts numbers to the lanes that they are of."""
+        for first, count, columns, _ in self.packed:
+            for local, numbers in unpack(columns, count).items():
+                final, info = self.get(first + local, (None, {}))
+                self[first + local] = (final, {**numbers, **info})
+        self.packed = []
 
 
 def batch_infos(envs: gymnasium.vector.VectorEnv, lanes: list[int], said: Said) -> dict[str, Any]:
     """Infos of some lanes, a row each, in the layout of the installed Gymnasium."""
     infos: dict[str, Any] = {}
+    if said.packed:
+        objects = {key for _, info in said.values() for key in info}
+        if objects and any(key in objects for _, _, columns, _ in said.packed for key, *_ in columns):
+            # The lanes of one worker gave numbers where those of another gave something else.
+            said.unpack()
+        said.packed.sort(key=lambda worker: worker[0])
+        rows = None
+        if len(lanes) != envs.num_envs:
+            rows = np.zeros(envs.num_envs, dtype=np.intp)
+            rows[lanes] = np.arange(len(lanes))
+        for first, count, columns, _ in said.packed:
+            add_columns(infos, columns, first, count, rows, len(lanes))
     if said:
         # Its own `_add_info`, for as many rows as there are.
         adder = envs
@@ -28,6 +64,11 @@ def batch_infos(envs: gymnasium.vector.VectorEnv, lanes: list[int], said: Said) 
                 infos = adder._add_info(infos, {"final_obs": final[0], "final_info": final[1]}, row)
             if info:
                 infos = adder._add_info(infos, info, row)
+        keys = [key for *_, columns, keys in said.packed for key in keys or (key for key, *_ in columns)]
+        if keys:
+            # As if lane by lane had been added.
+            order = dict.fromkeys([*keys, *(key for key in infos if not key.startswith("_"))])
+            infos = {name: infos[name] for key in order for name in (key, "_" + key)}
     return infos
 
 

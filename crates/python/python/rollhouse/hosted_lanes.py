@@ -37,7 +37,7 @@ class HostedLanes:
         # Per worker, lanes that it has not been given; lane -> its action, if that is no array.
         self._queued: list[list[int]] = [[] for _ in crew.ranges]
         self._items: dict[int, Any] = {}
-        self._said: Said = {}
+        self._said = Said()
 
     # Telling
 
@@ -112,19 +112,36 @@ class HostedLanes:
 
     # Taking
 
+    def plain(self, events: Iterable[tuple[Any, ...]]) -> Said | None:
+        """What was said, if workers that were told to step all lanes have all done that and said nothing but infos."""
+        all_said = Said()
+        for kind, index, *rest in events:
+            said = pickle.loads(rest[1]) if kind == "replied" and rest[1] else {} if kind == "replied" else {"lost": {}}
+            if "lost" in said or "others" in said:
+                return None
+            first, end = self._crew.ranges[index]
+            all_said.add(first, end - first, said)
+        return all_said
+
     def take(self, lanes: list[int]) -> tuple[list[str], Said]:
         """How it went with lanes that are done, and what they said; they are outstanding no more."""
         how = [self.done.pop(lane) for lane in lanes]
-        said = {lane: self._said.pop(lane) for lane in lanes if lane in self._said}
+        # All that are done are taken together.
+        said, self._said = self._said, Said()
         self.outstanding.difference_update(lanes)
         return how, said
+
+    def settle(self) -> None:
+        """Waits until no worker has anything to do, and takes what nobody wants."""
+        self.drop()
+        self.work_until(lambda: all(asked is None for asked in self._crew.asked), None)
 
     def drop(self) -> None:
         """Waits until all outstanding lanes are done, and takes what nobody wants."""
         self.work_until(lambda: self.outstanding <= self.done.keys(), None)
         for lane in self.outstanding:
             self.done.pop(lane)
-            self._said.pop(lane, None)
+        self._said = Said()
         self.outstanding.clear()
 
     # Work
@@ -216,8 +233,7 @@ class HostedLanes:
                     self._rows.written(lane)
             for local, others in said.get("others", {}).items():
                 self._rows.others[first + local] = others
-            for local, final, info in said.get("infos", ()):
-                self._said[first + local] = (final, info)
+            self._said.add(first, self._crew.ranges[index][1] - first, said)
 
 
 def _longest(one: float | None, other: float | None) -> float | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
 
 from rollhouse import _native
-from rollhouse.errors import ActionTypeError, ClosedError, InvalidActionError, OptionsError
+from rollhouse.errors import ActionTypeError, ClosedError, InvalidActionError, OptionsError, UnknownOptionError
 from rollhouse.vector import Step, VectorEnv
 
 if TYPE_CHECKING:
@@ -265,35 +265,43 @@ def lane_options_of(
     shared: Mapping[str, Any],
     lane_options: Sequence[Mapping[str, Any]] | None,
     num_envs: int,
+    arguments: Iterable[str] = (),
 ) -> list[dict[str, Any]]:
-    """One dict of options for all lanes, or one per lane."""
+    """One dict of options for all lanes, or one per lane. ``arguments``: as ``check_option`` has them."""
     if lane_options is not None and len(lane_options) != num_envs:
         raise ValueError(f"lane_options has {len(lane_options)} dicts, must have one per lane ({num_envs})")
     lanes = [dict(shared)] if lane_options is None else [{**shared, **one} for one in lane_options]
     for name in (name for lane in lanes for name in lane):
-        check_option(spec, name)
+        check_option(spec, name, arguments)
     # NumPy's scalars are not Python's.
     return [{name: plain(value) for name, value in lane.items()} for lane in lanes]
 
 
-def check_option(spec: Mapping[str, Any], name: str) -> None:
-    """Raises ``OptionsError`` with the nearest name if the env has no such option."""
+def check_option(spec: Mapping[str, Any], name: str, arguments: Iterable[str] = ()) -> None:
+    """Raises ``UnknownOptionError`` with the nearest name if the env has no such option.
+
+    Args:
+        spec: As ``env_spec`` gives it.
+        name: Of the option.
+        arguments: Names that the caller takes for itself, which may have been meant.
+    """
     known = list(spec["options"])
     if name not in known:
-        nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+        nearest = difflib.get_close_matches(name, [*known, *arguments], n=1, cutoff=0.4)
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
         takes = ", ".join(known) if known else "no options"
-        raise OptionsError(f"unknown option {name!r}; {hint}{spec['id']} takes {takes}")
+        raise UnknownOptionError(f"unknown option {name!r}; {hint}{spec['id']} takes {takes}", name)
 
 
 def check_render_mode(id: str, render_mode: str | None, renders: bool) -> None:
-    """Raises ``ValueError`` unless the env can be rendered that way."""
+    """Raises unless the env can be rendered that way."""
     if render_mode is None:
         return
     if not renders:
-        raise ValueError(f"render_mode={render_mode!r}: {id} has no renderer, so it must be None")
+        message = f"render_mode={render_mode!r}: {id} has no renderer, so it must be None"
+        raise UnknownOptionError(message, "render_mode")
     if render_mode != "rgb_array":
-        raise ValueError(f"render_mode={render_mode!r} is neither None nor 'rgb_array'")
+        raise OptionsError(f"render_mode={render_mode!r} is neither None nor 'rgb_array'")
 
 
 def plain(value: Any) -> Any:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium
 
 from rollhouse import _native
+from rollhouse.embedded import make_vec
 from rollhouse.native_env import NAMESPACE
+from rollhouse.vector import VectorEnv
 
 
 def register() -> None:
     """Registers every built-in env as ``rollhouse/ID``, for ``gymnasium.make`` and ``gymnasium.make_vec``.
 
-    Where this package is not imported, ``gymnasium.make_vec("rollhouse:rollhouse/CartPole-v1")`` imports it.
+    Where this package is not imported, ``gymnasium.make_vec("rollhouse:rollhouse/CartPole-v1")`` imports it. What the
+    envs are made by is named by text and takes ``env_id``, so that specs are data and no keyword is one of Gymnasium's.
     """
     for id in _native.env_ids():
         if NAMESPACE + id in gymnasium.registry:
@@ -19,7 +24,12 @@ def register() -> None:
         gymnasium.register(
             id=NAMESPACE + id,
             entry_point="rollhouse.single:SingleEnv",
-            vector_entry_point="rollhouse.embedded:make_vec",
+            vector_entry_point="rollhouse.registration:make_registered",
             max_episode_steps=_native.env_spec(id)["max_episode_steps"],
-            kwargs={"id": id},
+            kwargs={"env_id": id},
         )
+
+
+def make_registered(env_id: str, num_envs: int = 1, **arguments: Any) -> VectorEnv:
+    """As ``rollhouse.make_vec``, for ``gymnasium.make_vec``."""
+    return make_vec(env_id, num_envs, **arguments)

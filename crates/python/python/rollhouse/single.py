@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rollhouse.embedded import EmbeddedVectorEnv
+from rollhouse.errors import UnknownOptionError
 
 
 class SingleEnv(gymnasium.Env):
@@ -20,18 +21,23 @@ class SingleEnv(gymnasium.Env):
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 15}
 
-    def __init__(self, id: str, render_mode: str | None = None, **options: Any):
-        self._envs = EmbeddedVectorEnv(
-            id,
-            1,
-            autoreset_mode=AutoresetMode.DISABLED,
-            threads=1,
-            max_episode_steps=0,
-            info_layout="gymnasium",
-            on_loss="raise",
-            options=options,
-            render_mode=render_mode,
-        )
+    def __init__(self, env_id: str, render_mode: str | None = None, **options: Any):
+        try:
+            self._envs = EmbeddedVectorEnv(
+                env_id,
+                1,
+                autoreset_mode=AutoresetMode.DISABLED,
+                threads=1,
+                max_episode_steps=0,
+                info_layout="gymnasium",
+                on_loss="raise",
+                options=options,
+                render_mode=render_mode,
+            )
+        except UnknownOptionError as error:
+            # In the words by which trainers know that they can go without it.
+            message = f"__init__() got an unexpected keyword argument {error.keyword!r}: {error}"
+            raise UnknownOptionError(message, error.keyword) from None
         self.metadata = {**self.metadata, "render_modes": self._envs.metadata["render_modes"]}
         self.observation_space = self._envs.single_observation_space
         self.action_space = self._envs.single_action_space

@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy as _copy
 import os
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from rollhouse.errors import ClosedError, ForkedError, SeedError, UnsupportedError
+from rollhouse.errors import ClosedError, ForkedError, ResetNeededError, SeedError, UnsupportedError
+
+if TYPE_CHECKING:
+    from rollhouse.embedded import Recording
 
 InfoLayout = Literal["default", "gymnasium", "0.29"]
 Step = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
@@ -43,6 +46,11 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     ``valid`` unless a lane is lost; ``"0.29"`` is that with the names of Gymnasium 0.29 (``final_observation``,
     and ``final_info`` as an object array of dicts).
 
+    With ``statistics=True`` the infos of a step in which episodes ended have ``episode``, a dict of arrays [N]: ``r`` (float64,
+    the sum of rewards), ``l`` (int64, steps), ``t`` (float64, seconds), and its mask, as Gymnasium's
+    ``RecordEpisodeStatistics`` gives them, which is not needed then and costs tens of times more. Episodes of lanes that are
+    lost have none.
+
     A lane that was lost in a step (its env crashed, hung, or its process died) has terminated False, truncated
     True, reward 0 and the last delivered observation; ``infos["lost"][i]`` names the outcome. While it is being
     restarted its rows stay not valid and its flags False; then it begins an episode as autoreset would.
@@ -58,11 +66,14 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         render_mode: None unless the lanes render.
         info_layout: As given.
         on_loss: As given.
+        episode_statistics: As ``statistics`` was given.
+        recording: Where this process records what the lanes play, if it does.
     """
 
     metadata: dict[str, Any]
     # Until it is made there is nothing to close: older Gymnasiums close what was made halfway.
     closed: bool = True
+    recording: Recording | None = None
     info_layouts: ClassVar[tuple[str, ...]] = ("default", "gymnasium", "0.29")
     on_losses: ClassVar[tuple[str, ...]] = ("raise", "report")
 
@@ -79,6 +90,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         info_layout: InfoLayout = "default",
         on_loss: Literal["resume", "raise", "report"] = "raise",
         render_mode: str | None = None,
+        statistics: bool = False,
     ):
         super().__init__()
         self.num_envs = num_envs
@@ -98,11 +110,13 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         if on_loss not in self.on_losses:
             raise ValueError(f"on_loss={on_loss!r} is not one of {', '.join(self.on_losses)}")
         self.on_loss = on_loss
+        self.episode_statistics = bool(statistics)
         self.render_mode = render_mode
         self.spec = None
         self._pid = os.getpid()
         self.closed = False
         self._lane_seeds: list[int | None] = [None] * num_envs
+        self._reset_done = False
 
     # What Gymnasium asks for.
 
@@ -117,18 +131,21 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         Args:
             seed: None (lanes draw on), an int s (lane i gets s + i), or one int or None per lane.
             options: For every lane's own reset; never changed. ``reset_mask``, a bool array [N] with at least
-                one True, says which lanes to reset; the others keep state and observation.
+                one True, says which lanes to reset; the others keep state and observation. The first reset leaves
+                none out.
 
         Returns:
             Observations of all lanes (of those left alone, the last ones) and the infos of those reset.
 
         Raises:
             ValueError, TypeError: For a wrong ``seed`` or ``reset_mask``; nothing has changed then.
+            ResetNeededError: The mask leaves lanes out that no reset has begun yet.
         """
         self._check_usable()
         seeds = self._parse_seeds(seed)
         mask, options = self._split_options(options)
         result = self._reset(seeds, mask, options)
+        self._reset_done = True
         for lane, value in enumerate(seeds):
             if value is not None and (mask is None or mask[lane]):
                 self._lane_seeds[lane] = value
@@ -331,7 +348,15 @@ class VectorEnv(gymnasium.vector.VectorEnv):
                 "`options['reset_mask']` must contain a boolean array with at least one True value, "
                 f"got reset_mask={mask}"
             )
-        return mask.copy(), {key: value for key, value in options.items() if key != "reset_mask"}
+        if mask.all():
+            mask = None
+        elif not self._reset_done:
+            raise ResetNeededError(
+                f"`options['reset_mask']` leaves out lane {int(mask.argmin())}, which has not been reset; "
+                "the first reset is one of all lanes"
+            )
+        rest = {key: value for key, value in options.items() if key != "reset_mask"}
+        return None if mask is None else mask.copy(), rest
 
 
 def parse_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:

@@ -21,6 +21,7 @@ from gymnasium.vector.utils import batch_space, iterate
 
 from rollhouse._native import WorkerLink
 from rollhouse.columns import Columns, Mapping, rows_of, write_array
+from rollhouse.info_columns import pack
 
 # Commands: the low byte of the code, the rest its number.
 SETUP, STEP, BATCH, RESET, CALL, SET, CLOSE = range(1, 8)
@@ -281,7 +282,10 @@ class Worker:
     # Everything else
 
     def dump(self, said: dict[str, Any]) -> bytes:
-        """Pickles what there is to say. A lane that said what cannot be pickled is lost."""
+        """Pickles what there is to say, numbers as columns. A lane that said what cannot be pickled is lost."""
+        infos = said.get("infos")
+        if infos:
+            said["columns"], said["infos"], said["keys"] = pack(infos, self.count)
         try:
             return dump(said)
         except Exception:
@@ -292,7 +296,8 @@ class Worker:
                     dump(rest)
                 except Exception as error:
                     culprits[lane] = error
-            said["infos"] = [entry for entry in said.get("infos", ()) if entry[0] not in culprits]
+            left = [entry for entry in infos or () if entry[0] not in culprits]
+            said["columns"], said["infos"], said["keys"] = pack(left, self.count)
             for lane, culprit in culprits.items():
                 self.lose(lane, culprit, said)
             return dump(said)
