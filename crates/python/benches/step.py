@@ -1,9 +1,10 @@
 """Stepping built-in lanes in this process, beside its peers: microseconds per call and env steps per second.
 
-    python benches/step.py [--json] [--lanes 64 4096] [--repeats 15]
+    python benches/step.py [--json] [--lanes 64 4096] [--repeats 15] [--busy 1]
 
-All contestants are stepped in turns within one run and on one thread, so that whatever else the machine does meets
-them alike. A ratio is the median of the ratios of the turns. The wheel has to be a release build. Peers that are not
+All contestants are stepped in turns within one run and, but for "default threads", on one thread, so that whatever else
+the machine does meets them alike. A ratio is the median of the ratios of the turns, and so is what one adds to a call.
+With ``--busy`` so many processes keep a core busy meanwhile, as a learner would. The wheel has to be a release build. Peers that are not
 installed are named and left out: `pip install envpool`; PufferLib 3.0.0 has to be built by hand with its Ocean envs.
 """
 
@@ -13,6 +14,9 @@ import argparse
 import json
 import platform
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -31,6 +35,14 @@ OURS = "rollhouse copy=False"
 
 def ours(lanes: int, **arguments: Any) -> rollhouse.VectorEnv:
     return rollhouse.make_vec(ENV, lanes, threads=1, seed=0, **arguments)
+
+
+def recording(lanes: int) -> rollhouse.VectorEnv:
+    return ours(lanes, copy=False, record=True, data=tempfile.mkdtemp(prefix="rollhouse-bench-"))
+
+
+def with_wrapper(envs: gymnasium.vector.VectorEnv) -> Any:
+    return gymnasium.wrappers.vector.RecordEpisodeStatistics(envs)
 
 
 def gymnasium_numpy(lanes: int) -> Any:
@@ -58,6 +70,10 @@ CONTESTANTS: dict[str, Callable[[int], Any]] = {
     "rollhouse copy=True": lambda lanes: ours(lanes),
     "rollhouse SAME_STEP copy=False": lambda lanes: ours(lanes, copy=False, autoreset_mode="SameStep"),
     "rollhouse SAME_STEP copy=True": lambda lanes: ours(lanes, autoreset_mode="SameStep"),
+    "rollhouse record=True": recording,
+    "rollhouse statistics=True": lambda lanes: ours(lanes, copy=False, statistics=True),
+    "rollhouse RecordEpisodeStatistics": lambda lanes: with_wrapper(ours(lanes, copy=False)),
+    "rollhouse default threads": lambda lanes: rollhouse.make_vec(ENV, lanes, seed=0, copy=False),
     "Gymnasium CartPoleVectorEnv": gymnasium_numpy,
     "Gymnasium SyncVectorEnv": gymnasium_sync,
     "EnvPool": envpool,
@@ -115,11 +131,12 @@ def report(lanes: int, repeats: int) -> dict[str, Any]:
     rows = {}
     for name, spent in taken.items():
         median = statistics.median(spent)
-        ratios = [theirs / mine for theirs, mine in zip(spent, taken[OURS], strict=True)]
+        pairs = list(zip(spent, taken[OURS], strict=True))
         rows[name] = {
             "us_per_call": {"min": min(spent) * 1e6, "median": median * 1e6, "max": max(spent) * 1e6},
             "steps_per_second": lanes / median,
-            "times_ours": statistics.median(ratios),
+            "times_ours": statistics.median(theirs / mine for theirs, mine in pairs),
+            "adds_us": statistics.median(theirs - mine for theirs, mine in pairs) * 1e6,
         }
     return {"lanes": lanes, "contestants": rows, "missing": missing}
 
@@ -129,21 +146,27 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--lanes", type=int, nargs="+", default=[64, 4096])
     parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--busy", type=int, default=0, help="processes that keep a core busy")
     arguments = parser.parse_args()
-    results = [report(lanes, arguments.repeats) for lanes in arguments.lanes]
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(arguments.busy)]
+    try:
+        results = [report(lanes, arguments.repeats) for lanes in arguments.lanes]
+    finally:
+        for process in busy:
+            process.kill()
     if arguments.json:
         versions = {"rollhouse": rollhouse.__version__, "gymnasium": gymnasium.__version__, "numpy": np.__version__}
         machine = {"processor": platform.processor() or platform.machine(), "python": platform.python_version()}
-        print(json.dumps({"env": ENV, "versions": versions, "machine": machine, "results": results}))
+        print(json.dumps({"env": ENV, "versions": versions, "machine": machine, "busy": arguments.busy, "results": results}))
         return
     for result in results:
         lanes = result["lanes"]
-        print(f"{ENV}, {lanes} lanes, one thread, {arguments.repeats} turns")
+        print(f"{ENV}, {lanes} lanes, one thread, {arguments.repeats} turns, {arguments.busy} busy cores beside")
         for name, row in result["contestants"].items():
             call, rate = row["us_per_call"], row["steps_per_second"] / 1e6
             print(
                 f"  {name:<32} {call['median']:10.2f} us/call ({call['min']:.2f} to {call['max']:.2f})"
-                f" {rate:8.2f} M steps/s {row['times_ours']:8.2f} x ours"
+                f" {rate:8.2f} M steps/s {row['times_ours']:8.2f} x ours, {row['adds_us']:+9.2f} us"
             )
         for name, why in result["missing"].items():
             print(f"  {name:<32} left out: {why}")
