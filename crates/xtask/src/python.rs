@@ -16,6 +16,10 @@ const MATURIN: &str = "maturin==1.16.0";
 /// The oldest Python that the package promises to work with, minor version.
 const OLDEST_PYTHON: u32 = 10;
 
+/// The package's tests, and those of them that trainers are for.
+const TESTS: &str = "crates/python/tests";
+const TRAINERS: &str = "crates/python/tests/test_trainers.py";
+
 /// The package's own tests, on each Gymnasium. What needs PyTorch skips itself.
 pub(crate) fn tests(root: &Path) -> Outcome {
     with_wheel(root, |root, wheel| {
@@ -27,7 +31,7 @@ pub(crate) fn tests(root: &Path) -> Outcome {
                 files: vec![root.join("crates/python/tests/requirements.txt")],
             };
             let python = environment.with(wheel)?;
-            found.push(format!("gymnasium {version}: {}", pytest(root, &python, false)?));
+            found.push(format!("gymnasium {version}: {}", pytest(root, &python, TESTS, false)?));
         }
         Ok(found.join("; "))
     })
@@ -43,15 +47,22 @@ pub(crate) fn all_tests(root: &Path) -> Outcome {
             files: vec![tests.join("requirements.txt"), tests.join("requirements-all.txt")],
         };
         let python = environment.with(wheel)?;
-        let found = pytest(root, &python, true)?;
+        let found = pytest(root, &python, TESTS, true)?;
         // Not at the root, where the sources lie in the way of the installed package.
         let mut mypy = Command::new(&python);
         let config = root.join("crates/python/pyproject.toml");
         mypy.args(["-m", "mypy", "--package", "rollhouse", "--config-file"]).arg(config);
         mypy.current_dir(&environment.path);
         shown(&mut mypy).map_err(Stop::Failed)?;
+        // Some trainers want a Gymnasium of their own.
+        let environment = Environment {
+            path: root.join("target/python/trainers"),
+            requirements: Vec::new(),
+            files: vec![tests.join("requirements.txt"), tests.join("requirements-trainers.txt")],
+        };
+        let learned = pytest(root, &environment.with(wheel)?, TRAINERS, true)?;
         from_source(root)?;
-        Ok(format!("{found}; types checked; installed from source"))
+        Ok(format!("{found}; trainers: {learned}; types checked; installed from source"))
     })
 }
 
@@ -183,10 +194,10 @@ impl Environment {
 }
 
 /// Runs the tests, those that take long only if all are wanted, and gives the line with which pytest closes.
-fn pytest(root: &Path, python: &Path, all: bool) -> Result<String, Stop> {
+fn pytest(root: &Path, python: &Path, which: &str, all: bool) -> Result<String, Stop> {
     let mut tests = Command::new(python);
     tests
-        .args(["-m", "pytest", "--quiet", "-rsfE", "-p", "no:cacheprovider", "crates/python/tests"])
+        .args(["-m", "pytest", "--quiet", "-rsfE", "-p", "no:cacheprovider", which])
         // Which test hangs is then told by where its threads are.
         .args(["-o", "faulthandler_timeout=300"])
         .current_dir(root)
