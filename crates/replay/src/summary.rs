@@ -108,6 +108,10 @@ impl Entry {
         let number = self.index.number;
         if disk.has_real_paths() {
             self.index.modified_ns = modified_ns(dir, number);
+            if self.index.modified_ns == 0 {
+                // The segment was removed, maybe with its folder, which is not to come back.
+                return Ok(());
+            }
         }
         let packed = std::mem::take(&mut self.index.rows);
         let bytes = self.encode()?;
