@@ -11,7 +11,7 @@ Entry = tuple[int, Any, dict[str, Any]]
 """A lane, its terminal observation and info if its episode ended and the next began, and its info."""
 
 Column = tuple[str, str, bytes | None, bytes]
-"""Key, dtype, lanes as int32 (None for all of them, in order) and their values."""
+"""Key, name of the type, lanes as int32 (None for all of them, in order) and their values."""
 
 NUMBERS = frozenset([int, float, bool, *(kind for kind in np.sctypeDict.values() if issubclass(kind, np.number))])
 """Types of which Gymnasium makes arrays of their own dtype."""
@@ -56,7 +56,7 @@ def pack(entries: list[Entry], count: int) -> tuple[list[Column], list[Entry], l
             others.add(key)
             continue
         which = None if len(lanes) == count else np.array(lanes, dtype=np.int32).tobytes()
-        columns.append((key, array.dtype.str, which, array.tobytes()))
+        columns.append((key, kind.__name__, which, array.tobytes()))
     if not others and not final_said:
         return columns, [], []
     rest: list[Entry] = []
@@ -101,7 +101,7 @@ def unpack(columns: Iterable[Column], count: int) -> dict[int, dict[str, Any]]:
     for key, dtype, lanes, values in columns:
         which = range(count) if lanes is None else np.frombuffer(lanes, dtype=np.int32).tolist()
         numbers = np.frombuffer(values, dtype=dtype)
-        # NumPy's own truth values are no numbers to Gymnasium.
-        for lane, value in zip(which, numbers.tolist() if numbers.dtype == np.bool_ else numbers, strict=True):
+        # An int is not NumPy's, and goes into arrays of objects as what it was.
+        for lane, value in zip(which, numbers.tolist() if dtype in ("int", "float", "bool") else numbers, strict=True):
             infos.setdefault(lane, {})[key] = value
     return infos
