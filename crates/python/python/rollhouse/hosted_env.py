@@ -193,7 +193,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         return recorder
 
     @property
-    def recording(self) -> Recording | None:
+    def recording(self) -> Recording | None:  # type: ignore[override]
         """Where it records, if it does; once closed, with figures."""
         return None if self._recorder is None else self._recorder.recording
 
