@@ -14,9 +14,6 @@ use crate::words::{Words, WordsMut};
 /// for. Then it sleeps, in slices of at most [`SLICE`], before each of which the caller is asked whether that is still
 /// worth it.
 ///
-/// How long it gives way follows from how long it waited of late: who is nearly always answered within a millisecond is
-/// not put to sleep just before the answer, because a wake-up may cost as much as the wait; who is not sleeps soon.
-///
 /// Spinning has its bounds. Fewer threads of a process spin at once than it has cores, so that whoever is waited for has
 /// one, and a process on one core never spins. A party that spinning has not helped [`CREDIT`] times in a row hardly
 /// ever spins: if what it waits for comes as soon as the core is given away, the spinner had kept the core from it, and
@@ -29,8 +26,6 @@ pub(crate) struct Patience {
     credit: u32,
     /// Waits since the last look at whether spinning helps again.
     unspun: u32,
-    /// How long it waited of late after spinning, where that did not help.
-    usual: Duration,
 }
 
 /// Why waiting ended without what was waited for.
@@ -57,7 +52,7 @@ impl Patience {
     pub(crate) fn new() -> Self {
         // Counts affinity and cgroup quota. At least 1.
         let cores = available_parallelism().map_or(1, usize::from);
-        Self { spinners: cores - 1, credit: CREDIT, unspun: 0, usual: Duration::ZERO }
+        Self { spinners: cores - 1, credit: CREDIT, unspun: 0 }
     }
 
     /// Returns what `ready` gives. `alive` is asked before every slice of sleep, and may take microseconds.
@@ -75,27 +70,14 @@ impl Patience {
             Spun::InVain => true,
             Spun::Not => false,
         };
-        let began = Instant::now();
-        let gave_way = give_way(&mut ready, self.yield_time(), wait.deadline).map_err(Unmet::Failed)?;
+        let gave_way = give_way(&mut ready, wait.deadline).map_err(Unmet::Failed)?;
         let in_vain = gave_way.as_ref().is_none_or(|(_, yields)| *yields == 1);
         if spun && in_vain {
             self.credit = self.credit.saturating_sub(1);
         }
-        let found = match gave_way {
+        match gave_way {
             Some((found, _)) => Ok(found),
             None => sleep(wait, ready, alive),
-        };
-        // One long pause is not to count for long.
-        self.usual = (self.usual * 7 + began.elapsed().min(2 * LONGEST_YIELD)) / 8;
-        found
-    }
-
-    /// For how long it is worth giving the core away again and again.
-    fn yield_time(&self) -> Duration {
-        if self.usual > LONGEST_YIELD {
-            YIELD_TIME
-        } else {
-            (self.usual * 2).clamp(YIELD_TIME, LONGEST_YIELD)
         }
     }
 
@@ -144,10 +126,9 @@ enum Spun<T> {
 /// What was found, and after how many times of giving way.
 fn give_way<T, E>(
     ready: &mut impl FnMut() -> Result<Option<T>, E>,
-    time: Duration,
     deadline: Option<Instant>,
 ) -> Result<Option<(T, u32)>, E> {
-    let ends = Instant::now() + time;
+    let ends = Instant::now() + YIELD_TIME;
     let ends = deadline.map_or(ends, |deadline| deadline.min(ends));
     let mut yields = 0u32;
     while Instant::now() < ends {
@@ -216,8 +197,6 @@ const SPIN_TIME: Duration = Duration::from_micros(100);
 
 /// Longer, because it gives way to whoever else needs the core, but not long enough to be seen in a process that idles.
 const YIELD_TIME: Duration = Duration::from_micros(200);
-/// For those who are mostly answered within that time.
-const LONGEST_YIELD: Duration = Duration::from_millis(1);
 
 /// The longest one sleeps without looking whether the peer is alive.
 pub(crate) const SLICE: Duration = Duration::from_millis(250);
@@ -259,7 +238,7 @@ mod tests {
 
     fn patience() -> Patience {
         // As many as other tests of this process may have.
-        Patience { spinners: usize::MAX, ..Patience::new() }
+        Patience { spinners: usize::MAX, credit: CREDIT, unspun: 0 }
     }
 
     #[test]
@@ -275,17 +254,6 @@ mod tests {
         }
         wait(&mut patience, |looks, _| looks == 2);
         assert_eq!((patience.credit, patience.unspun), (CREDIT, 0));
-    }
-
-    #[test]
-    fn who_is_mostly_answered_soon_gives_way_for_longer_and_who_is_not_for_less() {
-        let us = Duration::from_micros;
-        for (usual, time) in [(0, 200), (90, 200), (300, 600), (700, 1_000), (1_000, 1_000), (1_001, 200)] {
-            assert_eq!(Patience { usual: us(usual), ..patience() }.yield_time(), us(time), "{usual}");
-        }
-        let mut patience = patience();
-        wait(&mut patience, |_, slept| slept);
-        assert!(patience.usual >= YIELD_TIME / 8, "it has waited for that long");
     }
 
     #[test]
