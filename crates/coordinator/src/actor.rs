@@ -224,6 +224,7 @@ impl CoordinatorActor {
             }
             actor.keep_roster(ctx);
         });
+        // Task: file operation.
         ctx.spawn(written);
     }
 
