@@ -128,7 +128,7 @@ fn a_pool_of_4096_lanes_opens_and_closes(bencher: Bencher<'_, '_>) {
     });
     bencher.bench_local(|| {
         runtime.block_on(async {
-            let request = stage::pool(4096);
+            let request = trainer.pool(4096);
             let close = Request::ClosePool(rollhouse_wire::ClosePool { pool: request.pool });
             let opened: PoolOpened = trainer.ask(Request::OpenPool(request)).await.expect("there is room");
             assert_eq!(opened.sessions.len(), 4);
