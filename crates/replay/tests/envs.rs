@@ -273,6 +273,7 @@ fn queries_filter_sort_and_limit_as_a_sorted_list_of_everything_would() {
                 env: env.map(str::to_owned),
                 min_return,
                 outcome,
+                all_outcomes: true,
                 sort: sort.parse().unwrap(),
                 ..Query::default()
             };

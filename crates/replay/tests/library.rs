@@ -67,6 +67,7 @@ fn filters_order_and_limit_hold_over_all_folders() {
     let least = all.iter().filter_map(|info| info.total_reward).fold(f64::NEG_INFINITY, f64::max) / 2.0;
     let filters = [
         Query::default(),
+        Query { all_outcomes: true, ..Query::default() },
         Query { env: Some("CartPole-v1".into()), ..Query::default() },
         Query { outcome: Some(Outcome::TRUNCATED), ..Query::default() },
         Query { min_return: Some(least), ..Query::default() },
@@ -79,6 +80,7 @@ fn filters_order_and_limit_hold_over_all_folders() {
                     let fits = |info: &&EpisodeInfo| {
                         filter.env.as_ref().is_none_or(|env| env == info.env())
                             && filter.outcome.is_none_or(|outcome| outcome == info.outcome)
+                            && (filter.all_outcomes || !sort.is_of_merit() || info.outcome.is_finished())
                             && filter.min_return.is_none_or(|least| info.total_reward.unwrap() >= least)
                     };
                     let mut wanted: Vec<&EpisodeInfo> = all.iter().filter(fits).collect();
