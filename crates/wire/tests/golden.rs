@@ -369,15 +369,12 @@ fn answers() -> Vec<Sample> {
         report: None,
         unreached: false,
     };
-    let welcome = Welcome {
-        version: 1,
-        program: "rollhouse/0.1.0".into(),
-        role: Role::Trainer,
-        owner: "ada:k3f9".into(),
-    };
+    let program = "rollhouse/0.1.0".to_owned();
+    let welcome = Welcome { version: 1, program, role: Role::Trainer, owner: String::new() };
     let entry = StoreEntry { name: "0000000012.seg".into(), bytes: Some(1 << 20) };
     vec![
-        answer("answer-hello", welcome),
+        answer("answer-hello", welcome.clone()),
+        answer("answer-hello-owner", Welcome { owner: "ada:k3f9".into(), ..welcome }),
         answer(
             "answer-open_pool",
             PoolOpened { spec: spec(), lease_ms: 30_000, sessions: vec![grant.clone()] },
