@@ -9,7 +9,8 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use crate::episode::EpisodeInfo;
-use crate::replays::{ReadError, Replays};
+use crate::read_error::ReadError;
+use crate::replays::Replays;
 use crate::run_record::RunInfo;
 
 /// Lanes of runs that were recorded more than once: in several folders, or in one under several placements.

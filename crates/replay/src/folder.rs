@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::disk::{Disk, Locking};
 use crate::index::{Damage, read_all, read_range, scan_bytes};
 use crate::record::{HEADER_BYTES, Header, Kind};
-use crate::recorder::{DiskError, OpenError};
+use crate::record_error::{DiskError, OpenError};
 use crate::segment::{segment_name, segment_number};
 use crate::spool::SealedSegment;
 

@@ -11,7 +11,7 @@ use rollhouse_core::Outcome;
 use crate::buffer::{Buffer, Layout};
 use crate::clock::driven_wall_ms;
 use crate::limits::{ALL_SPARE_BYTES, SPARE_BUFFERS, SPARE_BYTES};
-use crate::recorder::DiskError;
+use crate::record_error::DiskError;
 
 /// What the stepping threads of one run and the writer share.
 ///

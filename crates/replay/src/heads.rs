@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::extent::EndFacts;
-use crate::replays::{ReadError, Replays, Segment};
+use crate::read_error::ReadError;
+use crate::replays::{Replays, Segment};
 
 /// A block in the middle of episodes, at a chunk without the one before it in its segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

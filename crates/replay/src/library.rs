@@ -19,9 +19,11 @@ use crate::folder::{STORE_LOCK, segments_dir};
 use crate::index::Damage;
 use crate::limits::{MAX_STORE_FOLDERS, MAX_SUBFOLDERS};
 use crate::query::Query;
-use crate::replays::{Before, FolderStats, ReadError, Replays, names_in};
+use crate::read_error::ReadError;
+use crate::replays::{Before, Replays, names_in};
 use crate::run_record::KnownRuns;
 use crate::select::select;
+use crate::stats::FolderStats;
 use crate::verify::Verification;
 
 /// The recordings of a folder and of those directly in it, as they were when opened. Takes no lock, like

@@ -11,8 +11,9 @@ use crate::codec::Malformed;
 use crate::disk::DiskFile;
 use crate::episode::{Episode, EpisodeInfo, Steps};
 use crate::index::decoder_of;
+use crate::read_error::ReadError;
 use crate::record::{Header, Kind};
-use crate::replays::{ReadError, Replays, read_record};
+use crate::replays::{Replays, read_record};
 use rollhouse_core::ColumnData;
 
 impl Replays {

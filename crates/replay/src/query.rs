@@ -8,7 +8,8 @@ use rollhouse_core::Outcome;
 use crate::copies::Copies;
 use crate::episode::EpisodeInfo;
 use crate::order::{Facts, Rank};
-use crate::replays::{ReadError, Replays};
+use crate::read_error::ReadError;
+use crate::replays::Replays;
 use crate::run_record::RunInfo;
 use crate::select::select;
 

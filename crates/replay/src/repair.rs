@@ -8,8 +8,9 @@ use crate::disk::Disk;
 use crate::folder::{RepairReport, lock_folder, recover, wall_ms};
 use crate::index::scan_with_rows;
 use crate::library::{holds_recordings, subfolders};
-use crate::recorder::OpenError;
-use crate::replays::{ReadError, Replays, names_in};
+use crate::read_error::ReadError;
+use crate::record_error::OpenError;
+use crate::replays::{Replays, names_in};
 
 /// Why a folder could not be repaired.
 #[derive(Debug)]

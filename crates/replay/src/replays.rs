@@ -1,7 +1,6 @@
 //! Reading a folder of recordings.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -19,8 +18,8 @@ use crate::folder::{is_written, segment_numbers, segments_dir};
 use crate::heads::Headless;
 use crate::index::{Damage, DamageCause, Found, Records, Scan, SegmentIndex, decoder_of, read_range, scan};
 use crate::limits::MAX_PAYLOAD_BYTES;
+use crate::read_error::ReadError;
 use crate::record::{HEADER_BYTES, Header, Kind};
-use crate::recorder::DiskError;
 use crate::rows::{self, RowChunk};
 use crate::run_record::{KnownRuns, RunInfo};
 use crate::segment::segment_name;
@@ -68,77 +67,7 @@ pub(crate) struct Segment {
     /// Episodes that ended in it and are left out: others of their names came first.
     pub(crate) aside: SetAside,
     damage: Vec<Damage>,
-    torn_bytes: u64,
-}
-
-/// What a folder holds, or several.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct FolderStats {
-    /// Episodes by env and outcome word.
-    pub episodes: BTreeMap<(String, &'static str), u64>,
-    /// Their steps.
-    pub steps: u64,
-    /// Runs.
-    pub runs: u64,
-    /// Segments.
-    pub segments: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Bytes of torn tails: normal while a writer writes, else cut off by the next one.
-    pub torn_bytes: u64,
-    /// Of those, bytes in folders that no writer has.
-    pub abandoned_bytes: u64,
-    /// Episodes that are in none of the counts above: their beginning was dropped to keep a budget, lost while the
-    /// disk took nothing, or is damaged.
-    pub incomplete: u64,
-    /// Whether a writer has the folder.
-    pub writing: bool,
-}
-
-/// Why a folder could not be read.
-#[derive(Debug)]
-pub enum ReadError {
-    /// A file operation failed.
-    Disk(DiskError),
-    /// The folder is not there.
-    NoFolder(PathBuf),
-    /// No episode of that name, or its end is damaged.
-    NoEpisode(EpisodeName),
-    /// Several folders that are read together have an episode of that name, and not the same one.
-    InSeveralFolders {
-        /// The name.
-        name: EpisodeName,
-        /// The folders.
-        folders: Vec<PathBuf>,
-    },
-    /// More folders in this one hold recordings than are read together.
-    TooManyFolders {
-        /// The folder.
-        dir: PathBuf,
-        /// How many may.
-        most: usize,
-    },
-    /// Several runs of the folder share the name's short id; their full ids.
-    Ambiguous {
-        /// The name.
-        name: EpisodeName,
-        /// The runs that have such an episode.
-        runs: Vec<String>,
-    },
-    /// Part of the episode is damaged or was dropped.
-    Incomplete {
-        /// The episode.
-        name: EpisodeName,
-        /// Steps at its beginning that cannot be read.
-        missing_steps: u64,
-    },
-    /// A chunk does not decode although its checksum is right.
-    Malformed {
-        /// The episode.
-        name: EpisodeName,
-        /// What is wrong.
-        what: String,
-    },
+    pub(crate) torn_bytes: u64,
 }
 
 impl Replays {
@@ -269,70 +198,6 @@ impl Replays {
         Ok(Some(Segment { index, runs, aside: SetAside::default(), damage, torn_bytes }))
     }
 
-    /// What the folder holds. Reads the chunks with episodes that are open, and extents with several envs.
-    ///
-    /// # Errors
-    /// If a file operation fails.
-    pub fn stats(&self) -> Result<FolderStats, ReadError> {
-        let mut stats = FolderStats { writing: self.writing, ..FolderStats::default() };
-        let mut runs = BTreeSet::new();
-        for segment in self.segments.values() {
-            stats.segments += 1;
-            stats.bytes += segment.index.bytes;
-            stats.torn_bytes += segment.torn_bytes;
-            runs.extend(segment.runs.values().map(|run| run.run()));
-        }
-        stats.runs = runs.len() as u64;
-        stats.abandoned_bytes = if self.writing { 0 } else { stats.torn_bytes };
-        for segment in self.segments.values() {
-            self.add_ended(segment, &mut stats)?;
-        }
-        for info in self.broken_off()? {
-            stats.add_episodes(info.env(), info.outcome, 1);
-            stats.steps = stats.steps.saturating_add(info.length);
-        }
-        stats.incomplete = self.incomplete()?;
-        Ok(stats)
-    }
-
-    /// Adds up the episodes that ended in a segment.
-    fn add_ended(&self, segment: &Segment, stats: &mut FolderStats) -> Result<(), ReadError> {
-        if self.lists_a_part(segment) {
-            for extent in &segment.index.extents {
-                self.each_listed_end(segment, extent, &mut |run, end| {
-                    let Some(outcome) = Outcome::from_code(end.outcome()) else { return };
-                    stats.add_episodes(&run.spec.id, outcome, 1);
-                    stats.steps = stats.steps.saturating_add(end.length);
-                })?;
-            }
-            return Ok(());
-        }
-        let env_of = |run: &u32| segment.runs.get(run).map(|run| run.spec.id.as_str());
-        for extent in &segment.index.extents {
-            let mut envs = extent.runs.iter().filter_map(env_of);
-            let Some(env) = envs.next() else { continue };
-            if !envs.all(|other| other == env) {
-                self.each_end(segment, extent, &mut |run, _, _, end| {
-                    let (Some(env), Some(outcome)) = (env_of(&run), Outcome::from_code(end.outcome())) else {
-                        return;
-                    };
-                    stats.add_episodes(env, outcome, 1);
-                    stats.steps = stats.steps.saturating_add(end.length);
-                })?;
-                continue;
-            }
-            stats.steps = stats.steps.saturating_add(extent.steps);
-            for (outcome, &count) in Outcome::ALL.iter().zip(&extent.outcomes).filter(|(_, c)| **c > 0) {
-                stats.add_episodes(env, *outcome, count);
-            }
-        }
-        for (run, end) in self.headless.ended_in(segment.index.number) {
-            let Some(outcome) = Outcome::from_code(end.outcome()) else { continue };
-            stats.remove_episode(env_of(&run).unwrap_or_default(), outcome, end.length);
-        }
-        Ok(())
-    }
-
     /// Stretches of segments that are known not to be intact. Complete only after [`Replays::open_scanning`]:
     /// segments the catalogue knows, and that were not changed since, are otherwise not read as a whole.
     pub fn damage(&self) -> impl Iterator<Item = &Damage> {
@@ -454,7 +319,7 @@ impl Replays {
     }
 
     /// Visits the ends of the episodes that are listed.
-    fn each_listed_end(
+    pub(crate) fn each_listed_end(
         &self,
         segment: &Segment,
         extent: &Extent,
@@ -645,41 +510,6 @@ impl Replays {
     }
 }
 
-impl FolderStats {
-    fn add_episodes(&mut self, env: &str, outcome: Outcome, count: u64) {
-        *self.episodes.entry((env.to_owned(), outcome.word())).or_default() += count;
-    }
-
-    /// Takes out an episode that was counted and does not count.
-    pub(crate) fn remove_episode(&mut self, env: &str, outcome: Outcome, length: u64) {
-        self.steps = self.steps.saturating_sub(length);
-        let key = (env.to_owned(), outcome.word());
-        if let Some(count) = self.episodes.get_mut(&key) {
-            *count -= 1;
-            if *count == 0 {
-                self.episodes.remove(&key);
-            }
-        }
-    }
-
-    /// Adds what another folder holds.
-    pub fn add(&mut self, other: Self) {
-        let Self { episodes, steps, runs, segments, bytes, torn_bytes, abandoned_bytes, incomplete, writing } =
-            other;
-        for (key, count) in episodes {
-            *self.episodes.entry(key).or_default() += count;
-        }
-        self.steps = self.steps.saturating_add(steps);
-        self.runs += runs;
-        self.segments += segments;
-        self.bytes += bytes;
-        self.torn_bytes += torn_bytes;
-        self.abandoned_bytes += abandoned_bytes;
-        self.incomplete += incomplete;
-        self.writing |= writing;
-    }
-}
-
 /// The runs of a segment; lets go of their headers. `None` if one is none.
 fn runs_of(index: &mut SegmentIndex, known: &KnownRuns) -> Option<BTreeMap<u32, Arc<RunInfo>>> {
     let headers = std::mem::take(&mut index.headers);
@@ -766,54 +596,4 @@ pub(crate) fn read_record(file: &dyn DiskFile, offset: u64) -> Option<(Header, V
     }
     let payload = read_range(file, start, end).ok()?;
     (crc32c::crc32c(&payload) == header.payload_crc).then_some((header, payload))
-}
-
-impl ReadError {
-    pub(crate) fn disk(operation: &'static str, path: &Path, error: io::Error) -> Self {
-        Self::Disk(DiskError::new(operation, path, error))
-    }
-}
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Disk(error) => error.fmt(f),
-            Self::NoFolder(dir) => write!(f, "there are no recordings at {}", dir.display()),
-            Self::NoEpisode(name) => write!(f, "no episode {name} is recorded here"),
-            Self::Ambiguous { name, runs } => {
-                write!(f, "{name} names episodes of {} runs: {}", runs.len(), runs.join(", "))
-            }
-            Self::InSeveralFolders { name, folders } => {
-                let named = folders.iter().take(MOST_NAMED).map(|folder| folder.display().to_string());
-                let named: Vec<String> = named.collect();
-                let count = folders.len();
-                write!(
-                    f,
-                    "{name} is recorded with different contents in {count} folders: {}",
-                    named.join(", ")
-                )?;
-                let more = folders.len() - named.len();
-                if more > 0 { write!(f, " and {more} more") } else { Ok(()) }
-            }
-            Self::TooManyFolders { dir, most } => {
-                write!(f, "{} holds more than {most} folders of recordings", dir.display())
-            }
-            Self::Incomplete { name, missing_steps } => {
-                write!(f, "the first {missing_steps} steps of {name} cannot be read")
-            }
-            Self::Malformed { name, what } => write!(f, "the recording of {name} is damaged: {what}"),
-        }
-    }
-}
-
-/// Folders that a message names.
-const MOST_NAMED: usize = 8;
-
-impl std::error::Error for ReadError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Disk(error) => error.source(),
-            _ => None,
-        }
-    }
 }

@@ -16,7 +16,7 @@ use crate::heads::Heads;
 use crate::index::{RunEntry, SegmentIndex, Tail};
 use crate::limits::EXTENT_BYTES;
 use crate::record::{HEADER_BYTES, Header, Kind};
-use crate::recorder::DiskError;
+use crate::record_error::DiskError;
 use crate::rows::{ChunkBytes, RowsWriter};
 
 /// A segment being written. After an error it is of no further use.

@@ -15,7 +15,8 @@ use crate::episode::EpisodeInfo;
 use crate::extent::Extent;
 use crate::order::{Facts, Rank};
 use crate::query::{Query, SortKey};
-use crate::replays::{ReadError, Replays, Segment};
+use crate::read_error::ReadError;
+use crate::replays::{Replays, Segment};
 use crate::rows::{self, RowChunk};
 use crate::summary::EpisodeKey;
 

@@ -10,7 +10,7 @@ use rollhouse_core::RunId;
 use crate::disk::{Disk, DiskFile};
 use crate::folder::segments_dir;
 use crate::index::{read_range, scan};
-use crate::recorder::DiskError;
+use crate::record_error::DiskError;
 use crate::segment::{segment_name, segment_number};
 
 /// The sealed segments of a folder that is recorded into. Clones share them. It outlives its recorder, but sees

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use crate::catalogue;
 use crate::disk::{Disk, DiskFile};
 use crate::index::SegmentIndex;
-use crate::recorder::DiskError;
+use crate::record_error::DiskError;
 use crate::segment::{SegmentWriter, make_file};
 
 /// Does what takes long on a thread of its own, in the order in which it is asked. Dropping it waits for what is under

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::disk::{Disk, DiskFile, Locking};
-use crate::recorder::{OpenError, Recorder, RecorderConfig};
+use crate::record_error::OpenError;
+use crate::recorder::{Recorder, RecorderConfig};
 use crate::writer::{Command, Round, Writer};
 
 /// Files in memory that fail as told. Clones share the files.
