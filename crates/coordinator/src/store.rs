@@ -197,8 +197,10 @@ impl Store {
 
     /// What a coordinator says of a pool, as far as the store can confirm it: what is set aside is not stored.
     pub fn confirm(&self, pool: RunId, status: PoolStatus) -> PoolStatus {
-        let set_aside = self.shelf().set_aside(pool.as_u128());
-        PoolStatus { shipped: status.shipped && set_aside == 0, settled: status.shipped, set_aside, ..status }
+        let shelf = self.shelf();
+        let (set_aside, damaged) = (shelf.set_aside(pool.as_u128()), shelf.is_damaged(pool.as_u128()));
+        let shipped = status.shipped && set_aside == 0 && !damaged;
+        PoolStatus { shipped, settled: status.shipped, set_aside, ..status }
     }
 
     /// Drops the segments that came first while all together exceed the budget. One that cannot be removed is

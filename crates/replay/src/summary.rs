@@ -8,7 +8,7 @@
 //! file: CRC-32C u32 of the rest, bytes of the list u32, msgpack list, then for each run of it: bytes u32, its header
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::episode::{EpisodeInfo, start_of};
 use crate::folder::segments_dir;
 use crate::index::{Found, Records, SegmentIndex, decoder_of, read_all, scan_bytes_with_rows};
 use crate::limits::MAX_SUMMARY_BYTES;
-use crate::record::Kind;
+use crate::record::{Header, Kind};
 use crate::rows;
 use crate::run_record::{KnownRuns, RunInfo};
 use crate::segment::segment_name;
@@ -375,6 +375,21 @@ impl SegmentSummary {
             }
         }
         Ok(episodes)
+    }
+
+    /// The runs of which something stands in the segment, also where it cannot be read, by the low 32 bits of their ids:
+    /// a header has a checksum of its own. Blocks for the disk; takes as much memory as the segment has bytes.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn run_tags(&self, file: &dyn DiskFile) -> io::Result<BTreeSet<u32>> {
+        let bytes = read_all(file)?;
+        let header = |found| match found {
+            Found::Record(_, header, _) => Some(header),
+            Found::Bad { from, .. } => Header::decode(bytes[from as usize..].first_chunk()?),
+        };
+        let of_runs = |header: &Header| matches!(header.kind, Kind::Run | Kind::Chunk | Kind::RunEnd);
+        Ok(Records::new(&bytes, 0).filter_map(header).filter(of_runs).map(|header| header.tag).collect())
     }
 }
 

@@ -137,7 +137,7 @@ impl Played {
             park_timeout(LOOK_EVERY);
             status = cluster.pool_status(pool).map_err(|error| lost(&error, pool))?;
         }
-        Ok(Stored { all: status.shipped, set_aside: status.set_aside })
+        Ok(Stored { all: status.shipped, settled: status.settled, set_aside: status.set_aside })
     }
 }
 
@@ -146,6 +146,8 @@ impl Played {
 struct Stored {
     /// All of it.
     all: bool,
+    /// Nothing of it is on its way any more.
+    settled: bool,
     /// Episodes that it has set aside.
     set_aside: u64,
 }
@@ -226,6 +228,10 @@ impl Outcome {
                 "{} set aside by the store, which has others of the same names; `rollhouse replay quarantine ls` lists them",
                 counted(self.stored.set_aside, "episode")
             ));
+        } else if self.stored.settled && !self.stored.all {
+            say(
+                "some of it came damaged and is set aside by the store; `rollhouse replay quarantine ls` lists what can be read",
+            );
         } else if args.record.0.is_some() && !self.stored.all {
             say("the nodes have not shipped all of it yet; they go on by themselves");
         }
@@ -268,6 +274,8 @@ struct Summed<'a> {
     ended: Vec<(&'static str, u32)>,
     /// Whether everything recorded is in the store; null if nothing was to be recorded.
     stored: Option<bool>,
+    /// Whether nothing of it is on its way to the store any more.
+    settled: bool,
     /// Episodes that the store has set aside: it has others of their names.
     set_aside: u64,
 }
@@ -302,6 +310,7 @@ impl<'a> Summed<'a> {
             steps_per_second: done.steps as f64 / seconds.max(f64::MIN_POSITIVE),
             ended: played.status.ended.iter().map(|(cause, count)| (cause_word(*cause), *count)).collect(),
             stored: args.record.0.is_some().then_some(stored.all),
+            settled: stored.settled,
             set_aside: stored.set_aside,
         }
     }
@@ -334,6 +343,9 @@ impl<'a> Summed<'a> {
                     "  recorded     in the cluster's store, but for {} set aside",
                     Count(self.set_aside)
                 )?;
+            }
+            Some(false) if self.settled => {
+                writeln!(out, "  recorded     in the cluster's store, but for what came damaged")?;
             }
             Some(false) => writeln!(out, "  recorded     on its way to the cluster's store")?,
         }

@@ -15,8 +15,8 @@ use rollhouse_wire::limits::MAX_SHIP_BYTES;
 use rollhouse_wire::{Ship, Shipped};
 
 use super::arrivals::{Arrival, Arrivals};
-use super::shelf::{Held, Quarantined};
-use super::stock::{missing_runs, quarantine_dir};
+use super::shelf::Held;
+use super::stock::{look_at, quarantine_dir};
 use super::{INCOMING, Inner, Placing, Store, StoreError, folder_of};
 
 /// What becomes of an announced segment.
@@ -232,15 +232,15 @@ impl Receiving {
     ) -> Result<Shipped, StoreError> {
         let Inner { disk, dir, .. } = &*self.store.inner;
         let arrival = self.arrival();
-        let missing = missing_runs(&**disk, dir, &arrival, summary, file);
-        let runs = missing.map_err(|e| StoreError::disk("read", &self.path, e))?;
+        let quarantined = look_at(&**disk, dir, &arrival, summary, file);
+        let quarantined = quarantined.map_err(|e| StoreError::disk("read", &self.path, e))?;
         let folder = quarantine_dir(dir, &arrival);
         let path = segment_path(&folder, self.ship.segment);
         self.note(&mut placing.arrivals)?;
         self.move_to(&path, &[&folder, &dir.join(QUARANTINE)])?;
         {
             let mut shelf = self.store.shelf();
-            shelf.quarantine(arrival, Quarantined { bytes: self.bytes, runs });
+            shelf.quarantine(arrival, quarantined);
             shelf.counts.quarantined += 1;
         }
         self.store.keep_budget();

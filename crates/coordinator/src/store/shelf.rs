@@ -23,6 +23,8 @@ pub(crate) struct Shelf {
     quarantine_order: BTreeMap<u64, Arrival>,
     /// Episodes that are set aside, by run.
     set_aside: BTreeMap<u128, u64>,
+    /// In how many damaged segments that are set aside something of a run stands, by the low bits of its id.
+    damaged: BTreeMap<u32, u64>,
     bytes: u64,
     quarantined_bytes: u64,
     pub(crate) counts: StoreCounts,
@@ -53,6 +55,8 @@ pub(crate) struct Quarantined {
     pub(crate) bytes: u64,
     /// Episodes of it that are nowhere else, by run.
     pub(crate) runs: BTreeMap<u128, u64>,
+    /// If it is damaged, the low bits of the ids of all runs of which something stands in it, readable or not.
+    pub(crate) damaged: BTreeSet<u32>,
 }
 
 /// A segment that was taken out.
@@ -260,6 +264,7 @@ impl Shelf {
         self.came += 1;
         self.quarantined_bytes += quarantined.bytes;
         add_all(&mut self.set_aside, &quarantined.runs);
+        add_all(&mut self.damaged, &once_each(&quarantined.damaged));
         self.quarantine_order.insert(self.came, arrival.clone());
         self.quarantined.insert(arrival, quarantined);
     }
@@ -273,12 +278,18 @@ impl Shelf {
         let quarantined = self.quarantined.remove(&arrival)?;
         self.quarantined_bytes -= quarantined.bytes;
         take_all(&mut self.set_aside, &quarantined.runs);
+        take_all(&mut self.damaged, &once_each(&quarantined.damaged));
         Some(arrival)
     }
 
     /// Episodes of a run that are set aside.
     pub(crate) fn set_aside(&self, run: u128) -> u64 {
         self.set_aside.get(&run).copied().unwrap_or(0)
+    }
+
+    /// Whether something of a run stands in a damaged segment that is set aside.
+    pub(crate) fn is_damaged(&self, run: u128) -> bool {
+        self.damaged.contains_key(&(run as u32))
     }
 
     pub(crate) fn status(&self) -> StoreStatus {
@@ -337,13 +348,17 @@ fn ranges_of(summary: &SegmentSummary) -> Vec<LaneRange> {
     ranges
 }
 
-fn add_all(sum: &mut BTreeMap<u128, u64>, more: &BTreeMap<u128, u64>) {
+fn once_each(tags: &BTreeSet<u32>) -> BTreeMap<u32, u64> {
+    tags.iter().map(|&tag| (tag, 1)).collect()
+}
+
+fn add_all<K: Ord + Copy>(sum: &mut BTreeMap<K, u64>, more: &BTreeMap<K, u64>) {
     for (&run, count) in more {
         *sum.entry(run).or_default() += count;
     }
 }
 
-fn take_all(sum: &mut BTreeMap<u128, u64>, less: &BTreeMap<u128, u64>) {
+fn take_all<K: Ord + Copy>(sum: &mut BTreeMap<K, u64>, less: &BTreeMap<K, u64>) {
     for (&run, count) in less {
         let left = sum.get(&run).copied().unwrap_or(0).saturating_sub(*count);
         if left == 0 {

@@ -114,11 +114,10 @@ fn take_quarantine(disk: &dyn Disk, store: &Path) -> Result<Vec<(Arrival, u64, Q
             }
             Err(error) => return Err(opening("open", &path, error)),
         };
-        let read = SegmentSummary::read(arrival.1, &*file).and_then(|summary| {
-            Ok((summary.opened_ms(), missing_runs(disk, store, &arrival, &summary, &*file)?, summary.bytes()))
-        });
-        let (opened_ms, runs, bytes) = read.map_err(|e| opening("read", &path, e))?;
-        found.push((arrival, opened_ms, Quarantined { bytes, runs }));
+        let read = SegmentSummary::read(arrival.1, &*file)
+            .and_then(|summary| Ok((summary.opened_ms(), look_at(disk, store, &arrival, &summary, &*file)?)));
+        let (opened_ms, quarantined) = read.map_err(|e| opening("read", &path, e))?;
+        found.push((arrival, opened_ms, quarantined));
     }
     Ok(found)
 }
@@ -154,8 +153,21 @@ fn move_unread(disk: &dyn Disk, store: &Path, dir: &Path) -> Result<(), OpenErro
     Ok(())
 }
 
+/// Reads a segment that is set aside as a whole: what of it is nowhere else.
+pub(super) fn look_at(
+    disk: &dyn Disk,
+    store: &Path,
+    arrival: &Arrival,
+    summary: &SegmentSummary,
+    file: &dyn DiskFile,
+) -> io::Result<Quarantined> {
+    let damaged = if summary.is_whole() { BTreeSet::new() } else { summary.run_tags(file)? };
+    let runs = missing_runs(disk, store, arrival, summary, file)?;
+    Ok(Quarantined { bytes: summary.bytes(), runs, damaged })
+}
+
 /// Episodes that finished in a segment that is set aside and are not in the segment that has its number, by run.
-pub(super) fn missing_runs(
+fn missing_runs(
     disk: &dyn Disk,
     store: &Path,
     (folder, number, _): &Arrival,
