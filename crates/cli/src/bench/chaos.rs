@@ -233,6 +233,8 @@ struct Open {
     batch: Option<u64>,
     /// Something was silent meanwhile: a process was paused, or a link cut.
     amid_silence: bool,
+    /// The coordinator was away meanwhile: without it no lane gets another place.
+    uncoordinated: bool,
 }
 
 /// A fault, whomever it hit.
@@ -253,6 +255,8 @@ struct Recovery {
     lasted: Duration,
     /// Something was silent meanwhile.
     amid_silence: bool,
+    /// The coordinator was away meanwhile.
+    uncoordinated: bool,
 }
 
 /// What kind of fault held lanes up.
@@ -368,15 +372,18 @@ impl<'a> Storm<'a> {
         }
         let batches = self.batches();
         let silence = !whole || processes.is_one_paused();
+        let away = !processes.is_up(Target::Coordinator);
         self.open.retain_mut(|open| {
             open.amid_silence |= silence;
+            open.uncoordinated |= away;
             // A full disk is noticed later than it is full: what counts is the first batch after it.
             let known = open.batch.is_some() || now >= open.since + open.lasts;
             let over = known && batches >= *open.batch.get_or_insert(batches + 2);
             if over {
                 let took = now - open.since;
-                let Open { kind, since, lasts, amid_silence, .. } = *open;
-                self.recoveries.push(Recovery { kind, since, took, lasted: lasts.min(took), amid_silence });
+                let Open { kind, since, lasts, amid_silence, uncoordinated, .. } = *open;
+                let lasted = lasts.min(took);
+                self.recoveries.push(Recovery { kind, since, took, lasted, amid_silence, uncoordinated });
             }
             !over
         });
@@ -452,7 +459,14 @@ impl<'a> Storm<'a> {
         if name.is_some_and(|name| self.progress.nodes().iter().any(|node| node == name)) {
             // The batch after the one that is under way was begun later than this.
             let batch = (kind != Kind::Fill).then(|| self.batches() + 2);
-            self.open.push(Open { kind, since: now, lasts: fault.lasts, batch, amid_silence: false });
+            self.open.push(Open {
+                kind,
+                since: now,
+                lasts: fault.lasts,
+                batch,
+                amid_silence: false,
+                uncoordinated: false,
+            });
         }
         Ok(true)
     }

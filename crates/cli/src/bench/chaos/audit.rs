@@ -194,6 +194,7 @@ mod tests {
         let now = Instant::now();
         let ended = |&(length, total_reward): &(u64, f64)| Ended {
             digest: digest(length, total_reward),
+            began: now,
             asked: now,
             answered: now,
             node: 0,

@@ -28,7 +28,7 @@ pub(super) struct ChaosResult {
     /// Datagrams that did not arrive because a link was cut.
     datagrams_lost: u64,
     recovery: Recoveries,
-    /// Kills of nodes that held the trainer up longest.
+    /// Kills of nodes that held the trainer up longest, while no process was paused and no link cut.
     slowest_kills: Vec<Slow>,
     throughput: Throughput,
     pub(super) audit: Audited,
@@ -44,6 +44,8 @@ struct Recoveries {
     node_killed: Times,
     /// Of those, while no process was paused and no link cut.
     node_killed_amid_no_silence: Times,
+    /// Of those, while the coordinator was there.
+    node_killed_coordinated: Times,
     node_paused: Times,
     node_disk_full: Times,
     link_cut: Times,
@@ -212,6 +214,7 @@ impl ChaosResult {
         for (what, times) in [
             ("killed", &recovery.node_killed),
             ("- no pause", &recovery.node_killed_amid_no_silence),
+            ("  - placed", &recovery.node_killed_coordinated),
             ("paused", &recovery.node_paused),
             ("full disk", &recovery.node_disk_full),
             ("link cut", &recovery.link_cut),
@@ -274,12 +277,13 @@ impl TrainersAudit {
 impl Recoveries {
     fn of(recoveries: &[Recovery]) -> Self {
         let of = |kind| Times::of(recoveries.iter().filter(|recovery| recovery.kind == kind));
+        let kills =
+            recoveries.iter().filter(|recovery| recovery.kind == Kind::Kill && !recovery.amid_silence);
         Self {
             all: Times::of(recoveries.iter()),
             node_killed: of(Kind::Kill),
-            node_killed_amid_no_silence: Times::of(
-                recoveries.iter().filter(|recovery| recovery.kind == Kind::Kill && !recovery.amid_silence),
-            ),
+            node_killed_coordinated: Times::of(kills.clone().filter(|recovery| !recovery.uncoordinated)),
+            node_killed_amid_no_silence: Times::of(kills),
             node_paused: of(Kind::Pause),
             node_disk_full: of(Kind::Fill),
             link_cut: of(Kind::Cut),
@@ -361,7 +365,8 @@ impl Audited {
 
 impl Slow {
     fn of(storm: &Storm<'_>) -> Vec<Self> {
-        let mut kills: Vec<&Recovery> = storm.recoveries.iter().filter(|r| r.kind == Kind::Kill).collect();
+        let mut kills: Vec<&Recovery> =
+            storm.recoveries.iter().filter(|r| r.kind == Kind::Kill && !r.amid_silence).collect();
         kills.sort_by_key(|recovery| std::cmp::Reverse(recovery.took));
         let slow = |recovery: &&Recovery| {
             let at = recovery.since;
@@ -465,7 +470,7 @@ fn quantile(sorted: &[Duration], share: f64) -> Option<Duration> {
 }
 
 /// Slow kills that are told of.
-const MOST_SLOW: usize = 3;
+const MOST_SLOW: usize = 8;
 /// How long after its end a fault may still hold others up.
 const AFTERMATH: Duration = Duration::from_secs(5);
 /// Lost episodes that are named.

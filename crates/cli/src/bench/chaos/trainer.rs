@@ -65,6 +65,8 @@ pub(super) struct Seen {
 pub(super) struct Ended {
     /// [`digest`] of its length and return.
     pub(super) digest: u64,
+    /// When the batch before it was asked for: that which ended the episode before it, if there was one.
+    pub(super) began: Instant,
     /// When the batch that ended it was asked for.
     pub(super) asked: Instant,
     /// When all of that batch was answered. Its node stepped it somewhere between the two.
@@ -74,13 +76,13 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// Whether the disk of its node was full when it ended, or so shortly afterwards that it was not durable: its node may
-    /// have stepped it as soon as it was asked, and others answered long after that disk had room again.
+    /// Whether the disk of its node was full while it was open, or so shortly afterwards that it was not durable, or had
+    /// room that its recorder had not found yet: what begins, or is under way, unrecorded cannot be read.
     pub(super) fn is_at_risk(&self, node: &str, fills: &[Fill]) -> bool {
         let hit = |fill: &Fill| {
             fill.node == node
                 && self.answered + NOT_DURABLE_FOR >= fill.from
-                && fill.until.is_none_or(|until| self.asked <= until + NOT_DURABLE_FOR)
+                && fill.until.is_none_or(|until| self.began <= until + FOUND_WITHIN)
         };
         fills.iter().any(hit)
     }
@@ -96,6 +98,7 @@ pub(super) struct Trainer {
     engine: Engine,
     turn: u64,
     seen: Seen,
+    began: Instant,
     open: Vec<(u64, f64)>,
     /// Which node has each lane.
     nodes: Vec<usize>,
@@ -111,7 +114,7 @@ impl Trainer {
         let lanes = vec![Vec::new(); LANES];
         let seen = Seen { differing: u64::from(!same), lanes, nodes: Vec::new(), failure: None };
         let (open, nodes) = (vec![(0, 0.0); LANES], vec![usize::MAX; LANES]);
-        Ok(Self { pool, engine, turn: 0, seen, open, nodes })
+        Ok(Self { pool, engine, turn: 0, seen, began: Instant::now(), open, nodes })
     }
 
     /// Steps until it is told to end or a step fails.
@@ -144,7 +147,8 @@ impl Trainer {
             if here.terminated()[lane] | here.truncated()[lane] != 0 {
                 let (length, total_reward) = std::mem::take(open);
                 let (digest, node) = (digest(length, total_reward), self.nodes[lane]);
-                self.seen.lanes[lane].push(Ended { digest, asked, answered, node });
+                let began = self.seen.lanes[lane].last().map_or(self.began, |last| last.asked);
+                self.seen.lanes[lane].push(Ended { digest, began, asked, answered, node });
             }
         }
         Ok(())
@@ -189,6 +193,8 @@ fn same(a: &Frame<'_>, b: &Frame<'_>) -> bool {
 
 /// How long what is recorded is not durable: a chunk is handed over after 100 ms, and synced once a second.
 const NOT_DURABLE_FOR: Duration = Duration::from_secs(2);
+/// A recorder tries a disk that failed again with pauses of at most so long.
+pub(super) const FOUND_WITHIN: Duration = Duration::from_secs(4);
 /// Of the env.
 const ACTIONS: u64 = 3;
 
@@ -197,22 +203,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_episode_is_at_risk_if_its_nodes_disk_was_full_between_its_asking_and_its_being_durable() {
-        let began = Instant::now();
-        let at = |ms| began + Duration::from_millis(ms);
-        let ended = |asked, answered| Ended { digest: 0, asked: at(asked), answered: at(answered), node: 0 };
+    fn an_episode_is_at_risk_if_its_nodes_disk_was_full_between_its_beginning_and_its_being_durable() {
+        let origin = Instant::now();
+        let at = |ms| origin + Duration::from_millis(ms);
+        let ended = |began, answered| {
+            let (began, answered) = (at(began), at(answered));
+            Ended { digest: 0, began, asked: answered, answered, node: 0 }
+        };
         let fill = |until: Option<u64>| Fill { node: "a".to_owned(), from: at(10_000), until: until.map(at) };
         let fills = [fill(Some(12_000))];
-        for (asked, answered, is_at_risk) in [
+        for (began, answered, is_at_risk) in [
             (7_000, 7_900, false),
             (7_000, 8_100, true),
             (11_000, 11_001, true),
             (11_000, 40_000, true),
-            (13_900, 13_901, true),
-            (14_100, 14_101, false),
+            (15_900, 17_900, true),
+            (16_100, 16_101, false),
         ] {
-            assert_eq!(ended(asked, answered).is_at_risk("a", &fills), is_at_risk, "{asked} to {answered}");
-            assert!(!ended(asked, answered).is_at_risk("b", &fills), "of another node");
+            assert_eq!(ended(began, answered).is_at_risk("a", &fills), is_at_risk, "{began} to {answered}");
+            assert!(!ended(began, answered).is_at_risk("b", &fills), "of another node");
         }
         assert!(ended(90_000, 90_001).is_at_risk("a", &[fill(None)]), "it still is full");
     }

@@ -17,6 +17,7 @@ use serde::Serialize;
 use super::audit::{Entry, Stored, finished_of};
 use super::failed;
 use super::processes::{log_of, spawn};
+use super::trainer::FOUND_WITHIN;
 use super::trainer_process::{Said, SeenEpisode, now_ms};
 use crate::certs::write_private;
 use crate::failure::{Failure, Status};
@@ -246,11 +247,14 @@ impl Testimony {
             stored.entry((episode.lane, episode.number)).or_default().push(episode);
         }
         let mut next = vec![0; lanes];
+        // When the batch was asked for that ended the episode before.
+        let mut began = vec![self.got_ms; lanes];
         for seen in &self.episodes {
             audit.episodes += 1;
             next[seen.lane] = seen.number + 1;
+            let began_ms = std::mem::replace(&mut began[seen.lane], seen.asked_ms);
             match stored.get(&(seen.lane, seen.number)).map(Vec::as_slice) {
-                None if self.is_at_risk(seen, harms) => audit.undurable_lost += 1,
+                None if self.is_at_risk(began_ms, seen, harms) => audit.undurable_lost += 1,
                 None => audit.lost += 1,
                 Some([one]) => {
                     let same = (one.length, one.total_reward.to_bits())
@@ -296,13 +300,13 @@ impl Testimony {
         }
     }
 
-    /// Whether it may be missing: its node's disk was full, or it ended so shortly before the trainer that it was neither
+    /// Whether it may be missing: its node's disk was full while it was open, or so shortly afterwards that it was not
+    /// durable, or had room that its recorder had not found yet; or it ended so shortly before the trainer that it was neither
     /// durable nor could be recorded again elsewhere when a node was harmed.
-    fn is_at_risk(&self, seen: &SeenEpisode, harms: &[NodeHarm]) -> bool {
+    fn is_at_risk(&self, began_ms: u64, seen: &SeenEpisode, harms: &[NodeHarm]) -> bool {
         let full = |harm: &NodeHarm| {
             let is_full = harm.until_ms > harm.from_ms && harm.node == seen.node;
-            is_full
-                && harm.overlaps(seen.asked_ms.saturating_sub(NOT_DURABLE_MS), seen.at_ms + NOT_DURABLE_MS)
+            is_full && harm.overlaps(began_ms.saturating_sub(FOUND_MS), seen.at_ms + NOT_DURABLE_MS)
         };
         let last = self.killed_ms < seen.at_ms + SETTLED_MS;
         let harmed = |harm: &NodeHarm| harm.overlaps(seen.asked_ms, self.killed_ms + NOT_DURABLE_MS);
@@ -326,6 +330,7 @@ fn said_in(log: &Path) -> Result<impl Iterator<Item = Said>, Failure> {
 
 /// How long what is recorded is not durable: as for the trainer that is compared.
 const NOT_DURABLE_MS: u64 = 2_000;
+const FOUND_MS: u64 = FOUND_WITHIN.as_millis() as u64;
 /// An owner that lives for so long has what ended recorded again where its lanes go on, and it is durable then.
 const SETTLED_MS: u64 = 10_000 + NOT_DURABLE_MS;
 /// How long nothing may happen before trainers are killed whose lanes are all to end as `disconnected`.
