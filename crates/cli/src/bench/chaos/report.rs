@@ -87,7 +87,7 @@ pub(super) struct Audited {
     durable_lost: u64,
     /// The first of them.
     lost: Vec<Lost>,
-    /// Episodes that ended when their node's disk was full, or less than 2 s before, and are not in the store. They
+    /// Episodes that are not in the store, and that were open when their node's disk was full, or not durable by then. They
     /// were not durable.
     undurable_lost: u64,
     duplicates: u64,
