@@ -22,6 +22,7 @@ use numpy::npyffi::{self, NPY_ARRAY_CARRAY, NPY_ARRAY_CARRAY_RO, NpyTypes, PY_AR
 use numpy::{Element, PyArrayDescr, PyArrayDescrMethods, dtype};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use rollhouse_core::{ColumnMut, ColumnRef, DType};
 
 /// Base object of views: holds the memory they show.
@@ -161,11 +162,18 @@ impl RowShape {
 
 /// An array that is filled again when whoever it was handed to has let go of it; else another one takes its place.
 #[derive(Default)]
-pub(crate) struct Spare(Option<Py<PyAny>>);
+pub(crate) struct Spare(Option<Made>);
+
+/// An array that was made here.
+struct Made {
+    array: Py<PyAny>,
+    /// Address of its descriptor, which belongs to NumPy and lives as long as that.
+    descr: usize,
+}
 
 /// The same of an object array.
 #[derive(Default)]
-pub(crate) struct SpareObjects(Option<Py<PyAny>>);
+pub(crate) struct SpareObjects(Option<Made>);
 
 /// A number that arrays are made of.
 pub(crate) trait Number: Copy + Default {
@@ -190,15 +198,29 @@ impl Spare {
         rows: Option<usize>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let mut dims = shape.dims(rows);
-        if let Some(array) = &self.0
-            && is_free(array, descr(py, shape.dtype), &dims)
-        {
-            return Ok(array.bind(py).clone());
+        if let Some(made) = self.0.as_ref().filter(|made| made.is_free(1, &dims)) {
+            return Ok(made.array.bind(py).clone());
         }
         // SAFETY: memory of its own.
         let array = unsafe { new_array(py, shape.dtype, &mut dims, ptr::null(), 0)? };
-        self.0 = Some(array.clone().unbind());
+        self.0 = Some(Made::of(&array));
         Ok(array)
+    }
+
+    /// The same of `rows` numbers.
+    pub(crate) fn take_numbers<'py, T: Number>(
+        &mut self,
+        py: Python<'py>,
+        rows: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.take(py, &RowShape::scalar(T::DTYPE), Some(rows))
+    }
+
+    /// The array of `rows` values, if it is there and all that know of it are `self` and as many `others`.
+    pub(crate) fn held<'py>(&self, py: Python<'py>, rows: usize, others: usize) -> Option<Bound<'py, PyAny>> {
+        let made = self.0.as_ref()?;
+        let free = made.is_free(others as ffi::Py_ssize_t + 1, &[rows as npy_intp]);
+        free.then(|| made.array.bind(py).clone())
     }
 
     /// An array of the shape of a single value, from `column` of one row.
@@ -220,23 +242,39 @@ impl Spare {
         Ok(array)
     }
 
-    /// An array of `rows` zeros but for what `fill` writes.
-    pub(crate) fn numbers<'py, T: Number>(
-        &mut self,
-        py: Python<'py>,
-        rows: usize,
-        fill: impl FnOnce(&mut [T]),
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let array = self.take(py, &RowShape::scalar(T::DTYPE), Some(rows))?;
-        // SAFETY: a C-contiguous, aligned array of `rows` elements of the type `T`; nobody else reads or writes it while
-        // the interpreter lock is held here, and zero bytes are a value of `T`. `fill` cannot reach Python.
-        let numbers = unsafe {
-            let data = (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.data.cast::<T>();
-            ptr::write_bytes(data, 0, rows);
-            std::slice::from_raw_parts_mut(data, rows)
-        };
-        fill(numbers);
-        Ok(array)
+}
+
+/// Has `fill` write to an array that [`Spare::take_numbers`] gave; what it does not write is 0.
+pub(crate) fn fill_numbers<T: Number>(array: &Bound<'_, PyAny>, rows: usize, fill: impl FnOnce(&mut [T])) {
+    // SAFETY: a C-contiguous, aligned array of `rows` elements of the type `T`; nobody else reads or writes it while
+    // the interpreter lock is held here, and zero bytes are a value of `T`. `fill` cannot reach Python.
+    let numbers = unsafe {
+        let data = (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.data.cast::<T>();
+        ptr::write_bytes(data, 0, rows);
+        std::slice::from_raw_parts_mut(data, rows)
+    };
+    fill(numbers);
+}
+
+impl Made {
+    fn of(array: &Bound<'_, PyAny>) -> Self {
+        // SAFETY: an array.
+        let descr = unsafe { (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.descr } as usize;
+        Self { array: array.clone().unbind(), descr }
+    }
+
+    /// Whether so many know of it, this one included, and it is what it was made as: whoever held it may have changed its
+    /// shape, type or flags.
+    fn is_free(&self, holders: ffi::Py_ssize_t, dims: &[npy_intp]) -> bool {
+        // SAFETY: an array; NumPy keeps `nd` extents.
+        unsafe {
+            let fields = &(*self.array.as_ptr().cast::<npyffi::PyArrayObject>()).fields;
+            ffi::Py_REFCNT(self.array.as_ptr()) == holders
+                && fields.flags & OWN == OWN
+                && fields.descr as usize == self.descr
+                && fields.nd as usize == dims.len()
+                && std::slice::from_raw_parts(fields.dimensions, dims.len()) == dims
+        }
     }
 }
 
@@ -248,10 +286,9 @@ impl SpareObjects {
         rows: usize,
         values: impl Iterator<Item = PyResult<(usize, Bound<'py, PyAny>)>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let free =
-            self.0.as_ref().filter(|array| is_free(array, dtype::<Py<PyAny>>(py), &[rows as npy_intp]));
+        let free = self.0.as_ref().filter(|made| made.is_free(1, &[rows as npy_intp]));
         let array = match free {
-            Some(array) => array.bind(py).clone(),
+            Some(made) => made.array.bind(py).clone(),
             None => no_objects(py, rows)?,
         };
         if free.is_some() {
@@ -264,7 +301,7 @@ impl SpareObjects {
                 }
             }
         } else {
-            self.0 = Some(array.clone().unbind());
+            self.0 = Some(Made::of(&array));
         }
         for value in values {
             let (row, value) = value?;
@@ -275,18 +312,18 @@ impl SpareObjects {
     }
 }
 
-/// Whether nobody else holds an array that was made here, and it is what it was made as: whoever held it may have changed
-/// its shape, type or flags.
-fn is_free(array: &Py<PyAny>, descr: Bound<'_, PyArrayDescr>, dims: &[npy_intp]) -> bool {
-    // SAFETY: it was made by `new_array` or `PyArray_Empty`, so it is an array; NumPy keeps `nd` extents.
-    unsafe {
-        let fields = &(*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields;
-        ffi::Py_REFCNT(array.as_ptr()) == 1
-            && fields.flags & OWN == OWN
-            && fields.descr == descr.as_ptr().cast()
-            && fields.nd as usize == dims.len()
-            && std::slice::from_raw_parts(fields.dimensions, dims.len()) == dims
-    }
+/// Whether a dict has these keys and values, the very same objects in the same order, and nothing else.
+pub(crate) fn holds_exactly(
+    dict: &Bound<'_, PyDict>,
+    held: &[(*mut ffi::PyObject, *mut ffi::PyObject)],
+) -> bool {
+    let (mut at, mut key, mut value) = (0, ptr::null_mut(), ptr::null_mut());
+    // SAFETY: nothing that changes the dict happens between two calls; what they give is borrowed and only compared.
+    let mut next = || unsafe {
+        let found = ffi::PyDict_Next(dict.as_ptr(), &mut at, &mut key, &mut value) != 0;
+        found.then_some((key, value))
+    };
+    held.iter().all(|pair| next() == Some(*pair)) && next().is_none()
 }
 
 /// In memory of its own, in order, aligned, to be written.

@@ -4,18 +4,19 @@ use std::time::Instant;
 
 use numpy::PyReadonlyArray1;
 use pyo3::exceptions::PyValueError;
+use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rollhouse_core::DType;
 
-use crate::arrays::{RowShape, Spare, fill_flags, read_flags};
+use crate::arrays::{RowShape, Spare, fill_flags, fill_numbers, holds_exactly, read_flags};
 use crate::finals::{set_rows, write_over};
 
 /// What the open episode of every lane has come to.
 ///
 /// A step adds its rewards and looks for flags, which costs tens of nanoseconds; what else there is to do it does for
-/// lanes whose episode ends or begins. Arrays that nobody holds any more are filled anew, as in [`crate::finals`].
+/// lanes whose episode ends or begins. What nobody holds any more is filled anew, as in [`crate::finals`].
 ///
 /// Python's side of it is for lanes in worker processes.
 #[pyclass(module = "rollhouse._native")]
@@ -33,12 +34,24 @@ pub(crate) struct EpisodeStatistics {
     rows: Vec<usize>,
 }
 
+/// What was told of a step.
 #[derive(Default)]
 struct Made {
+    over: Spare,
     returns: Spare,
     lengths: Spare,
     times: Spare,
-    over: Spare,
+    /// Holds the last three.
+    episode: Option<Py<PyDict>>,
+}
+
+/// The same, of which nobody else knows.
+struct Ours<'py> {
+    over: Bound<'py, PyAny>,
+    returns: Bound<'py, PyAny>,
+    lengths: Bound<'py, PyAny>,
+    times: Bound<'py, PyAny>,
+    episode: Bound<'py, PyDict>,
 }
 
 /// Rows of a step.
@@ -176,30 +189,63 @@ impl EpisodeStatistics {
     ) -> PyResult<()> {
         let (py, rows) = (infos.py(), ends.rewards.len());
         self.newest ^= 1;
-        let made = &mut self.turns[self.newest];
-        let over = made.over.take(py, &RowShape::scalar(DType::Bool), Some(rows))?;
+        let Ours { over, returns, lengths, times, episode } = self.turns[self.newest].take(py, rows)?;
         fill_flags(&over, rows, |flags| write_over(flags, ends.terminated, ends.truncated));
         let mut over_rows = std::mem::take(&mut self.rows);
         set_rows(read_flags(&over, rows), &mut over_rows);
-        let returns = made.returns.numbers(py, rows, |to: &mut [f64]| {
+        fill_numbers(&returns, rows, |to: &mut [f64]| {
             over_rows.iter().for_each(|&row| to[row] = self.returns[lane_of(row)]);
-        })?;
-        let lengths = made.lengths.numbers(py, rows, |to: &mut [i64]| {
+        });
+        fill_numbers(&lengths, rows, |to: &mut [i64]| {
             over_rows
                 .iter()
                 .for_each(|&row| to[row] = self.steps.wrapping_sub(self.began[lane_of(row)]) as i64);
-        })?;
-        let times = made.times.numbers(py, rows, |to: &mut [f64]| {
+        });
+        fill_numbers(&times, rows, |to: &mut [f64]| {
             let seconds = |row| ((now - self.since[lane_of(row)]) * 1e6).round() / 1e6;
             over_rows.iter().for_each(|&row| to[row] = seconds(row));
-        })?;
+        });
         over_rows.iter().for_each(|&row| self.begin_lane(lane_of(row), now));
         self.rows = over_rows;
-        let episode = PyDict::new(py);
-        episode.set_item(intern!(py, "r"), returns)?;
-        episode.set_item(intern!(py, "l"), lengths)?;
-        episode.set_item(intern!(py, "t"), times)?;
         infos.set_item(intern!(py, "episode"), episode)?;
         infos.set_item(intern!(py, "_episode"), over)
+    }
+}
+
+impl Made {
+    /// What was told earlier, to be told anew, if nobody has it any more and nobody has changed it; else new ones.
+    fn take<'py>(&mut self, py: Python<'py>, rows: usize) -> PyResult<Ours<'py>> {
+        if let Some(ours) = self.whole(py, rows) {
+            return Ok(ours);
+        }
+        // It holds the arrays.
+        self.episode = None;
+        let over = self.over.take(py, &RowShape::scalar(DType::Bool), Some(rows))?;
+        let returns = self.returns.take_numbers::<f64>(py, rows)?;
+        let lengths = self.lengths.take_numbers::<i64>(py, rows)?;
+        let times = self.times.take_numbers::<f64>(py, rows)?;
+        let episode = PyDict::new(py);
+        episode.set_item(intern!(py, "r"), &returns)?;
+        episode.set_item(intern!(py, "l"), &lengths)?;
+        episode.set_item(intern!(py, "t"), &times)?;
+        self.episode = Some(episode.clone().unbind());
+        Ok(Ours { over, returns, lengths, times, episode })
+    }
+
+    fn whole<'py>(&self, py: Python<'py>, rows: usize) -> Option<Ours<'py>> {
+        // SAFETY: a dict that is kept here; the interpreter lock is held.
+        let alone = |dict: &&Py<PyDict>| unsafe { ffi::Py_REFCNT(dict.as_ptr()) } == 1;
+        let episode = self.episode.as_ref().filter(alone)?;
+        let over = self.over.held(py, rows, 0)?;
+        let returns = self.returns.held(py, rows, 1)?;
+        let lengths = self.lengths.held(py, rows, 1)?;
+        let times = self.times.held(py, rows, 1)?;
+        let held = [
+            (intern!(py, "r").as_ptr(), returns.as_ptr()),
+            (intern!(py, "l").as_ptr(), lengths.as_ptr()),
+            (intern!(py, "t").as_ptr(), times.as_ptr()),
+        ];
+        let episode = episode.bind(py).clone();
+        holds_exactly(&episode, &held).then_some(Ours { over, returns, lengths, times, episode })
     }
 }

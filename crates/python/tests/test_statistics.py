@@ -125,3 +125,27 @@ def test_an_array_that_was_changed_is_not_handed_out_again() -> None:
         infos["episode"]["r"].shape = (2, 4)
         infos["episode"]["l"].dtype = np.float64
         del infos
+
+
+def test_a_dict_that_was_changed_is_not_handed_out_again() -> None:
+    envs = rollhouse.make_vec("CartPole-v1", 8, statistics=True, autoreset_mode="SameStep", max_episode_steps=1)
+    envs.reset(seed=0)
+
+    def add(told: dict) -> None:
+        told["mine"] = 1
+
+    def swap(told: dict) -> None:
+        told["l"], told["t"] = told["t"], told["l"]
+
+    def take(told: dict) -> None:
+        del told["t"]
+
+    def order(told: dict) -> None:
+        told["r"] = told.pop("r")
+
+    for change in (add, swap, take, order) * 3:
+        *_, infos = envs.step(np.zeros(8, np.int64))
+        assert list(infos["episode"]) == ["r", "l", "t"]
+        assert infos["episode"]["l"].tolist() == [1] * 8 and infos["episode"]["t"].dtype == np.float64
+        change(infos["episode"])
+        del infos
