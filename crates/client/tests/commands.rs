@@ -47,7 +47,7 @@ fn options_of_a_reset_and_attributes_reach_the_lanes_they_name_on_every_node() {
     let mut pool = double.connect().open_pool(cart_pole(LANES as u32)).unwrap();
     let mut engine = engine("CartPole-v1", LANES);
     begin(&mut pool, &mut engine);
-    for name in ["low", "high", "state", "max_episode_steps"] {
+    for name in ["low", "high", "state", "max_episode_steps", "generator", "gravity"] {
         assert_eq!(pool.get_attr(name).unwrap(), values(&mut engine, name), "{name}");
     }
     let states = pool.get_attr("state").unwrap();
