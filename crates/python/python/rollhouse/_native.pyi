@@ -13,6 +13,12 @@ _Step = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
 VERSION: str
 
+def run_command(line: Sequence[str]) -> int:
+    """Runs the ``rollhouse`` command of that line, whose first word is the program's name, and gives its exit code.
+
+    The process belongs to it from then on: it takes over signals and stdout.
+    """
+
 def env_ids() -> list[str]:
     """The ids of all built-in envs, sorted."""
 
