@@ -301,6 +301,14 @@ impl NativeLanes {
         Ok(schema.renders)
     }
 
+    /// The names that `get_attr` knows, and of each whether `set_attr` takes it.
+    fn attributes(&self, py: Python<'_>) -> PyResult<Vec<(String, bool)>> {
+        let mut state = self.lock(py)?;
+        let inner = state.inner(py)?;
+        let schema = py.detach(|| inner.schema()).map_err(|error| of_method(py, &error))?;
+        Ok(schema.attributes.into_iter().map(|one| (one.name, one.writable)).collect())
+    }
+
     /// Lanes that were sent and not received.
     #[getter]
     fn outstanding(&self, py: Python<'_>) -> PyResult<usize> {

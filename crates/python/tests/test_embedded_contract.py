@@ -472,20 +472,18 @@ def test_attributes_of_lanes() -> None:
     assert envs.get_attr("sutton_barto_reward") == (True, False)
     assert envs.call("max_episode_steps") == (500, 500)
     assert envs.get_attr("observation_space") == (envs.single_observation_space,) * 2
-    with pytest.raises(AttributeError, match="gravity"):
-        envs.get_attr("gravity")
+    with pytest.raises(AttributeError, match="no attribute 'viscosity'; they have .*force_mag"):
+        envs.get_attr("viscosity")
     envs.set_attr("sutton_barto_reward", [False, True])
     assert envs.get_attr("sutton_barto_reward") == (False, True)
     envs.reset(seed=0)
     assert envs.step([0, 0])[1].tolist() == [1.0, 0.0]
     with pytest.raises(AttributeError, match="read only"):
         envs.set_attr("max_episode_steps", 7)
-    with pytest.raises(AttributeError, match="gravity"):
-        envs.set_attr("gravity", 1.0)
+    with pytest.raises(AttributeError, match="no attribute 'viscosity'"):
+        envs.set_attr("viscosity", 1.0)
     with pytest.raises(ValueError, match="Got `3` values for 2 environments"):
         envs.set_attr("sutton_barto_reward", [True] * 3)
-    with pytest.raises(NotImplementedError, match="np_random"):
-        _ = envs.np_random
 
 
 def test_a_state_that_is_set_is_where_lanes_go_on() -> None:

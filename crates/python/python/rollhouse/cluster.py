@@ -26,6 +26,7 @@ from rollhouse.native_env import (
     make_space,
     plain,
     positive,
+    render_metadata,
 )
 from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, parse_autoreset_mode
 
@@ -272,7 +273,7 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
             single_observation_space=make_space(spec["observation_space"]),
             single_action_space=make_space(spec["action_space"]),
             autoreset_mode=autoreset_mode,
-            metadata={"render_modes": ["rgb_array"] if renders else []},
+            metadata=render_metadata(renders),
             info_layout=info_layout,
             on_loss=on_loss or ("resume" if spec["deterministic"] else "raise"),
             render_mode=render_mode,

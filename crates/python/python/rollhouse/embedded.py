@@ -23,6 +23,7 @@ from rollhouse.native_env import (
     lane_options_of,
     make_space,
     positive,
+    render_metadata,
 )
 from rollhouse.vector import InfoLayout, VectorEnv
 
@@ -95,7 +96,7 @@ class EmbeddedVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
             single_observation_space=make_space(spec["observation_space"]),
             single_action_space=make_space(spec["action_space"]),
             autoreset_mode=autoreset_mode,
-            metadata={"render_modes": ["rgb_array"] if spec["renders"] else []},
+            metadata=render_metadata(spec["renders"]),
             info_layout=info_layout,
             on_loss=on_loss,
             render_mode=render_mode,

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from rollhouse.errors import ClosedError, ForkedError, ResetNeededError, SeedError, UnsupportedError
+from rollhouse.errors import ClosedError, ForkedError, ResetNeededError, SeedError
 
 if TYPE_CHECKING:
     from rollhouse.embedded import Recording
@@ -263,8 +263,8 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
     @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
-        """The generator of every lane, if its lanes have NumPy's."""
-        raise UnsupportedError("np_random: these lanes draw from generators of their own; see np_random_seed")
+        """A copy of every lane's generator, where it stands now: what is drawn from it changes no lane."""
+        raise NotImplementedError
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(
