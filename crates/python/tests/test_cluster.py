@@ -102,8 +102,8 @@ def test_views_stay_as_they_are_until_the_second_next_step(cluster: rollhouse.Cl
 
 
 def test_first_done_gives_each_lane_what_it_gets_embedded(cluster: rollhouse.Cluster) -> None:
-    here = rollhouse.make_vec("CartPole-v1", LANES, seed=9)
-    there = cluster.make_vec("CartPole-v1", LANES, seed=9)
+    here = rollhouse.make_vec("CartPole-v1", LANES, seed=9, valid="always")
+    there = cluster.make_vec("CartPole-v1", LANES, seed=9, valid="always")
     same(there.reset(), here.reset())
     for step in range(60):
         actions = (np.arange(LANES) + step) % 2

@@ -23,7 +23,7 @@ MODES = list(AutoresetMode)
 
 
 def make(lanes: int = 4, **arguments) -> rollhouse.VectorEnv:
-    return rollhouse.make_vec("CartPole-v1", lanes, **arguments)
+    return rollhouse.make_vec("CartPole-v1", lanes, **{"valid": "always", **arguments})
 
 
 def right(envs: rollhouse.VectorEnv) -> np.ndarray:
@@ -396,7 +396,7 @@ def test_infos_are_fresh_dicts() -> None:
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=lambda mode: mode.value)
 def test_info_channels_have_masks_and_terminal_infos_of_their_own(mode: AutoresetMode) -> None:
-    envs = rollhouse.make_vec("test/Noise-v0", 6, autoreset_mode=mode)
+    envs = rollhouse.make_vec("test/Noise-v0", 6, autoreset_mode=mode, valid="always")
     (name, dtype, _), *_ = rollhouse.env_spec("test/Noise-v0")["info_channels"]
     obs, infos = envs.reset(seed=0)
     assert infos == {}
