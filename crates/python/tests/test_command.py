@@ -24,7 +24,7 @@ WHEEL = "ROLLHOUSE_WHEEL"
 """The environment variable that names the wheel, which `cargo xtask python` sets."""
 
 MAX_WHEEL_BYTES = 16 << 20
-"""Of a release build; it was 4 MB before it carried the command."""
+"""Of the wheel that tests are run with; one that is optimised for users is smaller."""
 
 Line = list[str]
 
