@@ -107,7 +107,7 @@ fn what_may_be_done_twice_is_asked_again_and_nothing_else_is() {
     double.fail(0, [Fault::CutAfter]);
     let lost = pool.call::<ResetLanes>(0, &ResetParams::default()).unwrap_err();
     assert!(matches!(&lost, MethodError::Lost { node, method: "reset" } if node == "node-0"), "{lost}");
-    let refused = pool.get_attr("gravity").unwrap_err();
+    let refused = pool.get_attr("viscosity").unwrap_err();
     let MethodError::Refused { refusal, .. } = &refused else { panic!("{refused}") };
     assert_eq!(refusal.code, RefusalCode::BadRequest);
     // A refused command is over: the stream goes on.

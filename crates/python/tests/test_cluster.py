@@ -376,8 +376,8 @@ def test_what_lanes_of_a_cluster_cannot_do_is_refused_by_name(cluster: rollhouse
     with pytest.raises(errors.RefusedError, match="recorded lanes keep"):
         envs.reset(options={"low": 0.0})
     assert envs.get_attr("low") == (-0.05, -0.05)
-    with pytest.raises(AttributeError, match="gravity"):
-        envs.get_attr("gravity")
+    with pytest.raises(AttributeError, match="viscosity"):
+        envs.get_attr("viscosity")
     with pytest.raises(ValueError, match="has no renderer"):
         cluster.make_vec("CartPole-v1", 2, render_mode="rgb_array")
     envs.reset()

@@ -23,7 +23,8 @@ MODES = list(AutoresetMode)
 
 
 def make(lanes: int = 4, **arguments) -> rollhouse.VectorEnv:
-    return rollhouse.make_vec("CartPole-v1", lanes, **{"valid": "always", **arguments})
+    arguments.setdefault("valid", "needed" if "info_layout" in arguments else "always")
+    return rollhouse.make_vec("CartPole-v1", lanes, **arguments)
 
 
 def right(envs: rollhouse.VectorEnv) -> np.ndarray:
