@@ -134,13 +134,12 @@ class NativeVectorEnv(VectorEnv):
 
     def _draw_seeds(self) -> list[int]:
         """What the first reset seeds lanes with that are given no seed; drawn once."""
-        self._first_seeds = [
-            int.from_bytes(os.urandom(6), "little") if seed is None else seed for seed in self._first_seeds
-        ]
-        return self._first_seeds
+        drawn = [int.from_bytes(os.urandom(6), "little") if seed is None else seed for seed in self._first_seeds]
+        self._first_seeds = [*drawn]
+        return drawn
 
     @property  # type: ignore[misc]
-    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
+    def np_random_seed(self) -> tuple[int | None, ...]:  # type: ignore[override]
         """The seed that each lane was last given; before the first reset, the one that this will give it."""
         if None not in self._lane_seeds:
             return tuple(self._lane_seeds)
@@ -271,7 +270,9 @@ def _generator_at(
     bits = np.random.PCG64(seed_high << 32 | seed_low)
     bits.advance(words_high << 32 | words_low)
     if is_left:
-        bits.state = {**bits.state, "has_uint32": 1, "uinteger": half}
+        state = bits.state
+        state["has_uint32"], state["uinteger"] = 1, half
+        bits.state = state
     return np.random.Generator(bits)
 
 
