@@ -3,7 +3,6 @@
 use std::error::Error;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
-use std::process::ExitCode;
 
 /// The exit codes. They are part of the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,12 +21,6 @@ pub(crate) enum Status {
     Unavailable = 5,
     /// Ended early because of Ctrl-C, as shells expect it: 128 + SIGINT.
     Interrupted = 130,
-}
-
-impl From<Status> for ExitCode {
-    fn from(status: Status) -> Self {
-        Self::from(status as u8)
-    }
 }
 
 /// Why a command did not do what it was asked to.
@@ -70,8 +63,8 @@ impl Failure {
         self
     }
 
-    /// Prints it and gives its exit code.
-    pub(crate) fn report(&self) -> ExitCode {
+    /// Prints it and gives its status.
+    pub(crate) fn report(&self) -> Status {
         let mut err = io::stderr().lock();
         if !self.message.is_empty() {
             // Nobody is left to tell if stderr is gone too.
@@ -80,7 +73,7 @@ impl Failure {
         for hint in &self.hints {
             let _said = writeln!(err, "{hint}");
         }
-        self.status.into()
+        self.status
     }
 }
 

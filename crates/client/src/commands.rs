@@ -53,7 +53,7 @@ impl AsyncPool {
         answers.swap_remove(session).pop().ok_or(MethodError::NoSuchSession { session, sessions: 0 })
     }
 
-    /// An attribute of every lane: an option's name, `state` or `max_episode_steps`.
+    /// An attribute of every lane: an option's name, a constant's, `state`, `generator` or `max_episode_steps`.
     ///
     /// # Errors
     /// See [`MethodError`].

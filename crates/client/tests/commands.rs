@@ -47,7 +47,7 @@ fn options_of_a_reset_and_attributes_reach_the_lanes_they_name_on_every_node() {
     let mut pool = double.connect().open_pool(cart_pole(LANES as u32)).unwrap();
     let mut engine = engine("CartPole-v1", LANES);
     begin(&mut pool, &mut engine);
-    for name in ["low", "high", "state", "max_episode_steps"] {
+    for name in ["low", "high", "state", "max_episode_steps", "generator", "gravity"] {
         assert_eq!(pool.get_attr(name).unwrap(), values(&mut engine, name), "{name}");
     }
     let states = pool.get_attr("state").unwrap();
@@ -107,7 +107,7 @@ fn what_may_be_done_twice_is_asked_again_and_nothing_else_is() {
     double.fail(0, [Fault::CutAfter]);
     let lost = pool.call::<ResetLanes>(0, &ResetParams::default()).unwrap_err();
     assert!(matches!(&lost, MethodError::Lost { node, method: "reset" } if node == "node-0"), "{lost}");
-    let refused = pool.get_attr("gravity").unwrap_err();
+    let refused = pool.get_attr("viscosity").unwrap_err();
     let MethodError::Refused { refusal, .. } = &refused else { panic!("{refused}") };
     assert_eq!(refusal.code, RefusalCode::BadRequest);
     // A refused command is over: the stream goes on.

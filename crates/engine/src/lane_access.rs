@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rollhouse_core::Options;
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_env::{EnvEntry, Image, RenderError};
+use rollhouse_core::{Options, Start};
+use rollhouse_env::{EnvEntry, Image, RenderError, StateError};
 
 use crate::block::Remade;
 use crate::engine::Engine;
@@ -94,11 +94,16 @@ impl Engine {
     /// [`StepError::State`], and what [`Engine::options`] says.
     pub fn states(&mut self, lanes: Range<usize>) -> Result<Vec<Vec<f64>>, StepError> {
         let first = lanes.start;
-        let states = self.each_lane(lanes, |block, lane| block.state(lane))?;
-        let found = states.into_iter().enumerate();
-        found
-            .map(|(at, state)| state.map_err(|source| StepError::State { lane: first + at, source }))
-            .collect()
+        of_lanes(first, self.each_lane(lanes, |block, lane| block.state(lane))?)
+    }
+
+    /// Where the generators of those lanes stand.
+    ///
+    /// # Errors
+    /// As [`Engine::states`].
+    pub fn positions(&mut self, lanes: Range<usize>) -> Result<Vec<Start>, StepError> {
+        let first = lanes.start;
+        of_lanes(first, self.each_lane(lanes, |block, lane| block.position(lane))?)
     }
 
     /// Puts lanes into states: row i of `states` is for lane `lanes.start + i`. Observations show it after the next
@@ -167,6 +172,12 @@ impl Engine {
         self.refuse_outstanding()?;
         self.lockstep()
     }
+}
+
+/// What the lanes from `first` on gave, or the error of the first that gave none.
+fn of_lanes<T>(first: usize, found: Vec<Result<T, StateError>>) -> Result<Vec<T>, StepError> {
+    let found = found.into_iter().enumerate();
+    found.map(|(at, one)| one.map_err(|source| StepError::State { lane: first + at, source })).collect()
 }
 
 /// By their first rows.

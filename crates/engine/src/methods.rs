@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use rollhouse_core::{ColumnSpec, EnvSpec, OptionValue, Outcome};
+use rollhouse_core::{ColumnSpec, EnvSpec, OptionValue, Outcome, Start};
+use rollhouse_env::EnvEntry;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{CommandError, CommandLanes, Effect, METHODS, Method};
@@ -112,8 +113,8 @@ impl Method for Schema {
         let engine = &*lanes.engine;
         let spec = engine.entry().spec().clone();
         let columns = std::iter::once(spec.action_column()).chain(spec.obs_columns());
-        let attributes =
-            known(&spec).map(|(name, writable)| AttributeSpec { name, writable: writable && !recorded });
+        let attributes = known(engine.entry())
+            .map(|(name, writable)| AttributeSpec { name, writable: writable && !recorded });
         Ok(SchemaAnswer {
             lanes: engine.lanes() as u32,
             autoreset: engine.autoreset().name().to_owned(),
@@ -132,13 +133,15 @@ impl Method for Schema {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum AttributeValue {
-    /// Of an option; of `max_episode_steps` the limit, 0 for none.
+    /// Of an option or a constant; of `max_episode_steps` the limit, 0 for none.
     Scalar(OptionValue),
-    /// Of `state`: the exact state in an order the env documents.
+    /// Of `state`: the exact state in an order the env documents. Of `generator`: where the lane's generator stands, as
+    /// the lower and upper 32 bits of its seed, those of the number of 64-bit words drawn since, whether half a word is
+    /// left over (0 or 1), and that half.
     Vector(Vec<f64>),
 }
 
-/// Reads an attribute of lanes: an option's name, `state` or `max_episode_steps`.
+/// Reads an attribute of lanes: an option's name, a constant's, `state`, `generator` or `max_episode_steps`.
 #[derive(Debug, Clone, Copy)]
 pub struct GetAttributes;
 
@@ -171,7 +174,8 @@ impl Method for GetAttributes {
     ) -> Result<Attributes, CommandError> {
         let engine = &mut *lanes.engine;
         let range = range.range();
-        check_name(engine.entry().spec(), &name)?;
+        check_name(engine.entry(), &name)?;
+        let constant = engine.entry().constants().iter().find(|(constant, _)| *constant == name);
         let values = match name.as_str() {
             STATE => engine.states(range)?.into_iter().map(AttributeValue::Vector).collect(),
             MAX_EPISODE_STEPS => {
@@ -179,12 +183,19 @@ impl Method for GetAttributes {
                 let limit = OptionValue::Int(engine.time_limit().unwrap_or(0) as i64);
                 vec![AttributeValue::Scalar(limit); range.len()]
             }
-            option => {
-                let value =
-                    |options: rollhouse_core::Options| options.get(option).map(AttributeValue::Scalar);
-                // Every lane has a value for each option of its env.
-                engine.options(range)?.into_iter().filter_map(value).collect()
-            }
+            GENERATOR => engine.positions(range)?.into_iter().map(AttributeValue::of_position).collect(),
+            option => match constant {
+                Some((_, value)) => {
+                    engine.check_lanes(&range)?;
+                    vec![AttributeValue::Scalar(OptionValue::Float(*value)); range.len()]
+                }
+                None => {
+                    let value =
+                        |options: rollhouse_core::Options| options.get(option).map(AttributeValue::Scalar);
+                    // Every lane has a value for each option of its env.
+                    engine.options(range)?.into_iter().filter_map(value).collect()
+                }
+            },
         };
         Ok(Attributes { values })
     }
@@ -218,8 +229,7 @@ impl Method for SetAttributes {
         let recorded = lanes.are_recorded();
         let engine = &mut *lanes.engine;
         let range = range.range();
-        check_name(engine.entry().spec(), &name)?;
-        if name == MAX_EPISODE_STEPS {
+        if !check_name(engine.entry(), &name)? {
             return Err(CommandError::ReadOnly { name });
         }
         if recorded {
@@ -253,6 +263,12 @@ impl Method for SetAttributes {
 }
 
 impl AttributeValue {
+    fn of_position(Start { seed, words, half }: Start) -> Self {
+        let halves = |word: u64| [f64::from(word as u32), f64::from((word >> 32) as u32)];
+        let left = [half.is_some().into(), half.unwrap_or_default().into()];
+        Self::Vector([halves(seed), halves(words), left].concat())
+    }
+
     fn into_vector(self) -> Option<Vec<f64>> {
         match self {
             Self::Vector(values) => Some(values),
@@ -407,17 +423,23 @@ const STATE: &str = "state";
 /// The attribute with the time limit.
 const MAX_EPISODE_STEPS: &str = "max_episode_steps";
 
+/// The attribute with the place of a lane's generator.
+const GENERATOR: &str = "generator";
+
 /// Attributes of an env's lanes, and whether they can be set.
-fn known(spec: &EnvSpec) -> impl Iterator<Item = (String, bool)> {
-    let options = spec.options.iter().map(|option| (option.name.clone(), true));
-    options.chain([(STATE.to_owned(), true), (MAX_EPISODE_STEPS.to_owned(), false)])
+fn known(entry: &EnvEntry) -> impl Iterator<Item = (String, bool)> {
+    let options = entry.spec().options.iter().map(|option| (option.name.as_str(), true));
+    let lanes = [(STATE, true), (MAX_EPISODE_STEPS, false), (GENERATOR, false)];
+    let constants = entry.constants().iter().map(|(name, _)| (*name, false));
+    options.chain(lanes).chain(constants).map(|(name, writable)| (name.to_owned(), writable))
 }
 
-fn check_name(spec: &EnvSpec, name: &str) -> Result<(), CommandError> {
-    if known(spec).any(|(known, _)| known == name) {
-        return Ok(());
+/// Gives whether the attribute of that name can be set, or the error that there is none.
+fn check_name(entry: &EnvEntry, name: &str) -> Result<bool, CommandError> {
+    if let Some((_, writable)) = known(entry).find(|(known, _)| known == name) {
+        return Ok(writable);
     }
-    let known = known(spec).map(|(name, _)| name).collect();
+    let known = known(entry).map(|(name, _)| name).collect();
     let name = name.chars().take(MAX_ECHOED_CHARS).collect();
     Err(CommandError::UnknownAttribute { name, known })
 }

@@ -195,16 +195,20 @@ fn a_state_that_is_set_is_where_the_lane_goes_on() {
 #[test]
 fn attributes_are_refused_by_name_kind_and_lane() {
     let mut engine = engine("CartPole-v1", 4, 1);
-    let error = get(&mut engine, "gravity", 0, 1).unwrap_err();
+    let error = get(&mut engine, "viscosity", 0, 1).unwrap_err();
     assert!(
-        error.to_string().contains("`gravity`; they have sutton_barto_reward, low, high, state"),
+        error.to_string().contains("`viscosity`; they have sutton_barto_reward, low, high, state"),
         "{error}"
     );
     assert_eq!(error.fault(), CommandFault::Caller);
     let error = get(&mut engine, "low", 3, u32::MAX).unwrap_err();
     assert!(matches!(error, CommandError::Step(StepError::NoSuchLane { lanes: 4, .. })), "{error}");
-    let error = set(&mut engine, "max_episode_steps", 0, vec![float(1.0)], 4).unwrap_err();
-    assert_eq!(error.fault(), CommandFault::Unsupported);
+    for name in ["max_episode_steps", "generator", "gravity"] {
+        let error = set(&mut engine, name, 0, vec![float(1.0)], 4).unwrap_err();
+        assert_eq!(error, CommandError::ReadOnly { name: name.into() });
+        assert_eq!(error.fault(), CommandFault::Unsupported);
+    }
+    assert_eq!(get(&mut engine, "gravity", 1, 2).unwrap(), [float(9.8), float(9.8)]);
     let error = set(&mut engine, "state", 0, vec![float(1.0)], 4).unwrap_err();
     assert!(matches!(error, CommandError::Value { .. }), "{error}");
     let error = set(&mut engine, "low", 0, vec![float(0.0); 3], 4).unwrap_err();
@@ -213,6 +217,19 @@ fn attributes_are_refused_by_name_kind_and_lane() {
         get(&mut engine, "max_episode_steps", 0, 1).unwrap(),
         [AttributeValue::Scalar(OptionValue::Int(500))]
     );
+}
+
+#[test]
+fn a_generator_stands_where_its_seed_and_what_was_drawn_put_it() {
+    let mut engine = engine("CartPole-v1", 70, 1);
+    engine.reset(&Reset::seeded((1 << 33) + 5, 70)).unwrap();
+    // A reset of CartPole draws four words.
+    let stands =
+        |seed_low: f64, words: f64| AttributeValue::Vector(vec![seed_low, 2.0, words, 0.0, 0.0, 0.0]);
+    assert_eq!(get(&mut engine, "generator", 64, 2).unwrap(), [stands(69.0, 4.0), stands(70.0, 4.0)]);
+    let mask = (0..70).map(|lane| lane == 64).collect();
+    engine.reset(&Reset { mask, ..Reset::default() }).unwrap();
+    assert_eq!(get(&mut engine, "generator", 64, 2).unwrap(), [stands(69.0, 8.0), stands(70.0, 4.0)]);
 }
 
 #[test]
@@ -274,7 +291,10 @@ fn a_schema_says_what_the_lanes_are() {
     assert!(!schema.renders && !schema.recorded);
     assert_eq!(schema.methods, METHODS);
     let writable = schema.attributes.iter().map(|attribute| (attribute.name.as_str(), attribute.writable));
-    assert_eq!(writable.collect::<Vec<_>>(), [("state", true), ("max_episode_steps", false)]);
+    assert_eq!(
+        writable.collect::<Vec<_>>(),
+        [("state", true), ("max_episode_steps", false), ("generator", false)]
+    );
 }
 
 #[test]

@@ -95,6 +95,7 @@ pub struct EnvEntry {
     make: Box<MakeBlock>,
     bounded: bool,
     renders: bool,
+    constants: &'static [(&'static str, f64)],
 }
 
 impl EnvEntry {
@@ -104,7 +105,7 @@ impl EnvEntry {
         spec: EnvSpec,
         make: impl Fn(InstructionSet, &[Options]) -> Result<Box<dyn BatchEnv>, MakeError> + Send + Sync + 'static,
     ) -> Self {
-        Self { spec, make: Box::new(make), bounded: false, renders: false }
+        Self { spec, make: Box::new(make), bounded: false, renders: false, constants: &[] }
     }
 
     /// An entry whose lanes are made one by one; `make` is called again when a lane is revived.
@@ -135,6 +136,17 @@ impl EnvEntry {
     #[must_use]
     pub fn drawn(self) -> Self {
         Self { renders: true, ..self }
+    }
+
+    /// The same with numbers that its dynamics are compiled with, by the names that users know them by.
+    #[must_use]
+    pub fn with_constants(self, constants: &'static [(&'static str, f64)]) -> Self {
+        Self { constants, ..self }
+    }
+
+    /// Numbers that its dynamics are compiled with, by name: they can be looked at, and are the same for all lanes.
+    pub const fn constants(&self) -> &'static [(&'static str, f64)] {
+        self.constants
     }
 
     /// Whether the env draws itself.

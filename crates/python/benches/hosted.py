@@ -1,17 +1,21 @@
 """Python envs in worker processes, beside Gymnasium's own classes: env steps per second.
 
-    python benches/hosted.py [--json] [--env CartPole-v1] [--lanes 64] [--workers 2] [--repeats 9]
+    python benches/hosted.py [--json] [--env CartPole-v1] [--lanes 64] [--workers 2] [--keys 0] [--repeats 9] [--busy 1]
 
 All contestants are stepped in turns within one run, so that whatever else the machine does meets them alike. A ratio
-is the median of the ratios of the turns.
+is the median of the ratios of the turns. Every env's step adds ``--keys`` numbers to its infos. With ``--busy`` so many
+processes keep a core busy meanwhile. `pip install stable-baselines3` for its class beside them.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import json
 import statistics
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -21,6 +25,23 @@ import numpy as np
 import rollhouse
 
 SECONDS_PER_TURN = 0.4
+
+
+class Telling(gymnasium.Wrapper):
+    """Adds so many numbers to the infos of every step."""
+
+    def __init__(self, env: gymnasium.Env, keys: int):
+        super().__init__(env)
+        self.told = {f"number_{key}": float(key) for key in range(keys)}
+
+    def step(self, action: Any) -> Any:
+        *step, info = self.env.step(action)
+        return *step, {**info, **self.told}
+
+
+def make(env: str, keys: int) -> gymnasium.Env:
+    made = gymnasium.make(env)
+    return Telling(made, keys) if keys else made
 
 
 def measure(envs: Any, actions: list[np.ndarray]) -> float:
@@ -40,22 +61,44 @@ def main() -> None:
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--lanes", type=int, default=64)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--keys", type=int, default=0, help="numbers in the infos of every env's step")
     parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--busy", type=int, default=0, help="processes that keep a core busy")
     args = parser.parse_args()
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(args.busy)]
+    try:
+        result = contest(args)
+    finally:
+        for process in busy:
+            process.kill()
+    if args.json:
+        print(json.dumps(result))
+        return
+    for name, rate in result["steps_per_second"].items():
+        print(f"{name:20} {rate['min']:12,.0f} {rate['median']:12,.0f} {rate['max']:12,.0f}  steps/s (min median max)")
+    for name, ratio in result["hosted_over"].items():
+        print(f"hosted is {ratio:.2f} times {name}")
 
-    fns = [functools.partial(gymnasium.make, args.env)] * args.lanes
+
+def contest(args: argparse.Namespace) -> dict[str, Any]:
+    """Rates of all, and what ours come to beside others."""
+    fns = [functools.partial(make, args.env, args.keys)] * args.lanes
     contestants = {
         "hosted": rollhouse.vectorize(fns, workers=args.workers),
         "hosted copy=False": rollhouse.vectorize(fns, workers=args.workers, copy=False),
         "SyncVectorEnv": gymnasium.vector.SyncVectorEnv(fns),
         "AsyncVectorEnv": gymnasium.vector.AsyncVectorEnv(fns, shared_memory=True),
     }
+    with contextlib.suppress(ImportError):
+        from stable_baselines3.common.vec_env import DummyVecEnv
+
+        contestants["SB3 DummyVecEnv"] = DummyVecEnv(fns)
     space = contestants["hosted"].action_space
     space.seed(0)
     actions = [space.sample() for _ in range(16)]
     rates: dict[str, list[float]] = {name: [] for name in contestants}
     for envs in contestants.values():
-        envs.reset(seed=0)
+        envs.reset()
     for turn in range(args.repeats + 1):
         for name, envs in contestants.items():
             rate = measure(envs, actions)
@@ -64,26 +107,22 @@ def main() -> None:
                 rates[name].append(rate)
     for envs in contestants.values():
         envs.close()
-    result = {
+    return {
         "env": args.env,
         "lanes": args.lanes,
         "workers": args.workers,
+        "keys": args.keys,
+        "busy": args.busy,
         "gymnasium": gymnasium.__version__,
         "steps_per_second": {
             name: {"min": min(r), "median": statistics.median(r), "max": max(r)} for name, r in rates.items()
         },
         "hosted_over": {
             name: statistics.median(a / b for a, b in zip(rates["hosted"], rates[name], strict=True))
-            for name in ("SyncVectorEnv", "AsyncVectorEnv")
+            for name in contestants
+            if not name.startswith("hosted")
         },
     }
-    if args.json:
-        print(json.dumps(result))
-        return
-    for name, rate in result["steps_per_second"].items():
-        print(f"{name:20} {rate['min']:12,.0f} {rate['median']:12,.0f} {rate['max']:12,.0f}  steps/s (min median max)")
-    for name, ratio in result["hosted_over"].items():
-        print(f"hosted is {ratio:.2f} times {name}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 All contestants are stepped in turns within one run and, but for "default threads", on one thread, so that whatever else
 the machine does meets them alike. A ratio is the median of the ratios of the turns, and so is what one adds to a call.
 With ``--busy`` so many processes keep a core busy meanwhile, as a learner would. The wheel has to be a release build. Peers that are not
-installed are named and left out: `pip install envpool`; PufferLib 3.0.0 has to be built by hand with its Ocean envs.
+installed are named and left out: `pip install envpool stable-baselines3 pufferlib`.
 """
 
 from __future__ import annotations
@@ -53,6 +53,22 @@ def gymnasium_sync(lanes: int) -> Any:
     return gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make(ENV)] * lanes)
 
 
+def gymnasium_async(lanes: int) -> Any:
+    return gymnasium.vector.AsyncVectorEnv([lambda: gymnasium.make(ENV)] * lanes)
+
+
+def sb3_dummy(lanes: int) -> Any:
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    return DummyVecEnv([lambda: gymnasium.make(ENV)] * lanes)
+
+
+def sb3_ours(lanes: int) -> Any:
+    from rollhouse.sb3 import Sb3VecEnv
+
+    return Sb3VecEnv(ours(lanes, autoreset_mode="SameStep"))
+
+
 def envpool(lanes: int) -> Any:
     import envpool
 
@@ -75,13 +91,16 @@ CONTESTANTS: dict[str, Callable[[int], Any]] = {
     "rollhouse RecordEpisodeStatistics": lambda lanes: with_wrapper(ours(lanes, copy=False)),
     "rollhouse default threads": lambda lanes: rollhouse.make_vec(ENV, lanes, seed=0, copy=False),
     "Gymnasium CartPoleVectorEnv": gymnasium_numpy,
+    "rollhouse.sb3": sb3_ours,
     "Gymnasium SyncVectorEnv": gymnasium_sync,
+    "Gymnasium AsyncVectorEnv": gymnasium_async,
+    "SB3 DummyVecEnv": sb3_dummy,
     "EnvPool": envpool,
     "PufferLib Ocean": pufferlib,
 }
 
 # A turn of these takes longer than one of all others together.
-SMALL_ONLY = {"Gymnasium SyncVectorEnv"}
+SMALL_ONLY = {"Gymnasium SyncVectorEnv", "Gymnasium AsyncVectorEnv", "SB3 DummyVecEnv"}
 
 
 def turn(envs: Any, actions: list[np.ndarray]) -> float:

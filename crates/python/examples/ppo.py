@@ -6,8 +6,8 @@ It prints mean return and steps per second as it learns, then the greedy policy'
 episodes. The exit code is 0 only if that is at least 475. The same seed gives the same run on the same machine.
 
 The vector env is in NEXT_STEP mode, Gymnasium's default: the step after an episode's end begins the next episode
-and ignores the action, so that its row is no transition. ``infos["valid"]`` is False there, and such rows are left
-out of the loss. In return every row's next observation is the one the env gave, also at the end of an episode,
+and ignores the action, so that its row is no transition. ``infos["valid"]``, which it asks for in every step, is False
+there, and such rows are left out of the loss. In return every row's next observation is the one the env gave, also at the end of an episode,
 and the value of an episode that a time limit cut can be bootstrapped from it.
 """
 
@@ -159,7 +159,7 @@ def main() -> int:
     torch.manual_seed(args.seed)
     # The networks are small: threads would spend their time waiting for each other.
     torch.set_num_threads(1)
-    envs = rollhouse.make_vec("CartPole-v1", args.lanes, record=args.record)
+    envs = rollhouse.make_vec("CartPole-v1", args.lanes, record=args.record, valid="always")
     agent = Agent(envs.single_observation_space.shape[0], int(envs.single_action_space.n))
     optimizer = torch.optim.Adam(agent.parameters(), lr=1e-3, eps=1e-5)
     rollout = Rollout(envs, agent, args.rollout, args.seed)

@@ -21,6 +21,7 @@ use crate::engine::{NativeLanes, Rules};
 use crate::envs::{option_value, spec_dict};
 use crate::failure::{exception, of_connect, of_open, of_request};
 use crate::fork::Home;
+use crate::infos::ShowValid;
 use crate::lanes::Lanes;
 use crate::replays::Recordings;
 
@@ -122,7 +123,7 @@ impl NativeCluster {
     }
 
     /// Asks for lanes. The pool's run, the env's spec, and the lanes.
-    #[pyo3(signature = (id, *, lanes, autoreset, max_episode_steps, options, record, labels, spread, transport, copy, with_valid, on_loss, statistics, convert))]
+    #[pyo3(signature = (id, *, lanes, autoreset, max_episode_steps, options, record, labels, spread, transport, copy, show_valid, on_loss, statistics, convert))]
     #[expect(clippy::too_many_arguments, reason = "keywords, of one caller")]
     fn make<'py>(
         &self,
@@ -137,11 +138,12 @@ impl NativeCluster {
         spread: &str,
         transport: Option<&str>,
         copy: bool,
-        with_valid: bool,
+        show_valid: &str,
         on_loss: Option<&str>,
         statistics: bool,
         convert: &Bound<'py, PyAny>,
     ) -> PyResult<Made<'py>> {
+        let show_valid = ShowValid::of(show_valid)?;
         let mut request = PoolRequest::new(id, lanes);
         request.settings.autoreset = match autoreset {
             "NextStep" => AutoresetMode::NextStep,
@@ -180,7 +182,7 @@ impl NativeCluster {
         let spec = pool.spec().clone();
         let deterministic = spec.determinism == rollhouse_core::Determinism::Deterministic;
         let raise_on_loss = on_loss.map_or(!deterministic, |on_loss| on_loss == "raise");
-        let rules = Rules { same_step, copy, with_valid, raise_on_loss, statistics };
+        let rules = Rules { same_step, copy, show_valid, raise_on_loss, statistics };
         let dict = spec_dict(py, &spec)?;
         let convert = convert.call1((&dict,))?.unbind();
         let (run, count) = (pool.id().to_string(), pool.lanes());

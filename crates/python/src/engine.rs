@@ -22,7 +22,7 @@ use crate::envs::checked_options;
 use crate::failure::{exception, of_config, of_method, of_request, of_step, one_at_a_time};
 use crate::finals::Finals;
 use crate::fork::Home;
-use crate::infos::{InfoShapes, Rows};
+use crate::infos::{InfoShapes, Rows, ShowValid};
 use crate::lanes::{Lanes, Placement};
 use crate::recording::{Recording, figures};
 use crate::statistics::{Ends, EpisodeStatistics};
@@ -48,8 +48,7 @@ pub(crate) struct NativeLanes {
 pub(crate) struct Rules {
     pub(crate) same_step: bool,
     pub(crate) copy: bool,
-    /// Whether infos carry `valid` in every step.
-    pub(crate) with_valid: bool,
+    pub(crate) show_valid: ShowValid,
     pub(crate) raise_on_loss: bool,
     /// Whether infos tell what ended episodes came to.
     pub(crate) statistics: bool,
@@ -83,7 +82,7 @@ struct State {
 impl NativeLanes {
     /// Makes the lanes, without resetting them.
     #[new]
-    #[pyo3(signature = (id, *, lanes, threads, autoreset, max_episode_steps, options, copy, with_valid, raise_on_loss, statistics, convert, data, trace))]
+    #[pyo3(signature = (id, *, lanes, threads, autoreset, max_episode_steps, options, copy, show_valid, raise_on_loss, statistics, convert, data, trace))]
     #[expect(clippy::too_many_arguments, reason = "keywords, of one caller")]
     fn new(
         py: Python<'_>,
@@ -94,7 +93,7 @@ impl NativeLanes {
         max_episode_steps: Option<u32>,
         options: Vec<Bound<'_, PyDict>>,
         copy: bool,
-        with_valid: bool,
+        show_valid: &str,
         raise_on_loss: bool,
         statistics: bool,
         convert: Py<PyAny>,
@@ -122,7 +121,8 @@ impl NativeLanes {
         let made = py.detach(|| Engine::new(&entry, config, recording.as_ref().map(Recording::run)));
         let engine = made.map_err(|error| of_config(py, &error))?;
         let same_step = autoreset == Autoreset::SameStep;
-        let rules = Rules { same_step, copy, with_valid, raise_on_loss, statistics };
+        let show_valid = ShowValid::of(show_valid)?;
+        let rules = Rules { same_step, copy, show_valid, raise_on_loss, statistics };
         Self::of(py, spec, Lanes::Engine(Box::new(engine)), lanes, rules, convert, recording)
     }
 
@@ -299,6 +299,14 @@ impl NativeLanes {
         let inner = state.inner(py)?;
         let schema = py.detach(|| inner.schema()).map_err(|error| of_method(py, &error))?;
         Ok(schema.renders)
+    }
+
+    /// The names that `get_attr` knows, and of each whether `set_attr` takes it.
+    fn attributes(&self, py: Python<'_>) -> PyResult<Vec<(String, bool)>> {
+        let mut state = self.lock(py)?;
+        let inner = state.inner(py)?;
+        let schema = py.detach(|| inner.schema()).map_err(|error| of_method(py, &error))?;
+        Ok(schema.attributes.into_iter().map(|one| (one.name, one.writable)).collect())
     }
 
     /// Lanes that were sent and not received.
@@ -508,7 +516,7 @@ impl NativeLanes {
         infos.set_item(intern!(py, "env_id"), PyArray1::from_vec(py, ids))?;
         let every_row = || flags(py, count, |flags| flags.fill(1));
         infos.set_item(intern!(py, "_env_id"), every_row()?)?;
-        if self.rules.with_valid || !rows.lost.is_empty() {
+        if self.rules.show_valid.is_in(&received.reset, !rows.lost.is_empty()) {
             let valid: Vec<bool> = (0..count).map(|row| rows.is_valid(row)).collect();
             infos.set_item(intern!(py, "valid"), mask(py, &valid)?)?;
             infos.set_item(intern!(py, "_valid"), every_row()?)?;
@@ -624,7 +632,7 @@ impl State {
         self.look_where(py)?;
         let Some(inner) = &mut self.inner else { return Err(closed(py)) };
         let frame = inner.frame().map_err(|error| of_step(py, &error))?;
-        let with_valid = owner.rules.with_valid || !self.lost.is_empty();
+        let with_valid = owner.rules.show_valid.is_in(frame.reset(), !self.lost.is_empty());
         let mut arrays = if copy {
             Arrays::copied(py, frame, &owner.shapes.obs, &self.lost, with_valid)?
         } else {
@@ -711,7 +719,7 @@ fn every_row(py: Python<'_>, lanes: usize) -> PyResult<Py<PyAny>> {
 fn final_keys(py: Python<'_>, rules: Rules) -> PyResult<Py<PyDict>> {
     let keys = PyDict::new(py);
     let told = [
-        ("valid", rules.with_valid),
+        ("valid", rules.show_valid == ShowValid::Always),
         ("final_obs", true),
         ("final_info", true),
         ("episode", rules.statistics),

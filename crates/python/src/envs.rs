@@ -22,6 +22,11 @@ pub(crate) fn env_spec<'py>(py: Python<'py>, id: &str) -> PyResult<Bound<'py, Py
         Registry::builtin().get(id).map_err(|error| exception(py, "UnknownEnvError", error.to_string()))?;
     let dict = spec_dict(py, entry.spec())?;
     dict.set_item("renders", entry.renders())?;
+    let constants = PyDict::new(py);
+    for (name, value) in entry.constants() {
+        constants.set_item(name, value)?;
+    }
+    dict.set_item("constants", constants)?;
     Ok(dict)
 }
 

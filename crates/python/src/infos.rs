@@ -1,5 +1,6 @@
 //! Infos in Gymnasium's layout: for each key an array over the rows and, under `_key`, a mask.
 
+use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -21,6 +22,39 @@ pub(crate) struct Rows<'a> {
     pub(crate) lost: &'a [bool],
     /// How they were lost.
     pub(crate) losses: &'a [Option<&'static str>],
+}
+
+/// In which infos of steps `valid` is, which says of each row whether it is a transition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ShowValid {
+    /// In all.
+    Always,
+    /// In those of steps with a row that is none.
+    Needed,
+    /// In those of steps with a lost lane: rows that NEXT_STEP reset are told by what came before.
+    Lost,
+}
+
+impl ShowValid {
+    /// That of the word `VectorEnv` has for it.
+    pub(crate) fn of(word: &str) -> PyResult<Self> {
+        match word {
+            "always" => Ok(Self::Always),
+            "needed" => Ok(Self::Needed),
+            "lost" => Ok(Self::Lost),
+            other => Err(PyValueError::new_err(format!("show_valid: `{other}` is unknown"))),
+        }
+    }
+
+    /// Whether it is in the infos of a step with rows of which these were reset.
+    #[inline]
+    pub(crate) fn is_in(self, reset: &[u8], any_lost: bool) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Needed => any_lost || reset.iter().fold(0, |any, flag| any | flag) != 0,
+            Self::Lost => any_lost,
+        }
+    }
 }
 
 /// The columns that infos have, beside what every env has.

@@ -1,10 +1,12 @@
 //! The native half of the `rollhouse` Python package.
 //!
 //! Start reading in `python/rollhouse/__init__.py`: that is the interface. This crate holds what Python should
-//! not do itself: lanes here and on a cluster, the arrays over their memory, and recordings.
+//! not do itself: lanes here and on a cluster, the arrays over their memory, and recordings. It carries the `rollhouse`
+//! command as well.
 
 mod arrays;
 mod cluster;
+mod command;
 mod commands;
 mod cost;
 mod engine;
@@ -35,6 +37,8 @@ mod _native {
 
     #[pymodule_export]
     use super::cluster::NativeCluster;
+    #[pymodule_export]
+    use super::command::run_command;
     #[pymodule_export]
     use super::engine::NativeLanes;
     #[pymodule_export]

@@ -23,6 +23,7 @@ MODES = list(AutoresetMode)
 
 
 def make(lanes: int = 4, **arguments) -> rollhouse.VectorEnv:
+    arguments.setdefault("valid", "needed" if "info_layout" in arguments else "always")
     return rollhouse.make_vec("CartPole-v1", lanes, **arguments)
 
 
@@ -396,7 +397,7 @@ def test_infos_are_fresh_dicts() -> None:
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=lambda mode: mode.value)
 def test_info_channels_have_masks_and_terminal_infos_of_their_own(mode: AutoresetMode) -> None:
-    envs = rollhouse.make_vec("test/Noise-v0", 6, autoreset_mode=mode)
+    envs = rollhouse.make_vec("test/Noise-v0", 6, autoreset_mode=mode, valid="always")
     (name, dtype, _), *_ = rollhouse.env_spec("test/Noise-v0")["info_channels"]
     obs, infos = envs.reset(seed=0)
     assert infos == {}
@@ -472,20 +473,18 @@ def test_attributes_of_lanes() -> None:
     assert envs.get_attr("sutton_barto_reward") == (True, False)
     assert envs.call("max_episode_steps") == (500, 500)
     assert envs.get_attr("observation_space") == (envs.single_observation_space,) * 2
-    with pytest.raises(AttributeError, match="gravity"):
-        envs.get_attr("gravity")
+    with pytest.raises(AttributeError, match="no attribute 'viscosity'; they have .*force_mag"):
+        envs.get_attr("viscosity")
     envs.set_attr("sutton_barto_reward", [False, True])
     assert envs.get_attr("sutton_barto_reward") == (False, True)
     envs.reset(seed=0)
     assert envs.step([0, 0])[1].tolist() == [1.0, 0.0]
     with pytest.raises(AttributeError, match="read only"):
         envs.set_attr("max_episode_steps", 7)
-    with pytest.raises(AttributeError, match="gravity"):
-        envs.set_attr("gravity", 1.0)
+    with pytest.raises(AttributeError, match="no attribute 'viscosity'"):
+        envs.set_attr("viscosity", 1.0)
     with pytest.raises(ValueError, match="Got `3` values for 2 environments"):
         envs.set_attr("sutton_barto_reward", [True] * 3)
-    with pytest.raises(NotImplementedError, match="np_random"):
-        _ = envs.np_random
 
 
 def test_a_state_that_is_set_is_where_lanes_go_on() -> None:

@@ -16,7 +16,7 @@ import rollhouse
 
 
 def make(lanes: int, mode: str, copy: bool = False, id: str = "CartPole-v1") -> rollhouse.VectorEnv:
-    envs = rollhouse.make_vec(id, lanes, autoreset_mode=mode, copy=copy, threads=1)
+    envs = rollhouse.make_vec(id, lanes, autoreset_mode=mode, copy=copy, threads=1, valid="always")
     envs.reset(seed=0)
     return envs
 

@@ -15,7 +15,7 @@ from rollhouse import errors
 
 
 def make(lanes: int = 4, **arguments) -> rollhouse.VectorEnv:
-    envs = rollhouse.make_vec("CartPole-v1", lanes, **arguments)
+    envs = rollhouse.make_vec("CartPole-v1", lanes, valid="always", **arguments)
     envs.reset(seed=0)
     return envs
 

@@ -20,7 +20,7 @@ def play(envs: rollhouse.VectorEnv, steps: int) -> tuple[list[int], list[float]]
     envs.action_space.seed(0)
     for _ in range(steps):
         _, rewards, terminations, truncations, infos = envs.step(envs.action_space.sample())
-        lengths += infos["valid"]
+        lengths += infos.get("valid", 1)
         returns += rewards
         for lane in np.flatnonzero(terminations | truncations):
             ended[0].append(int(lengths[lane]))

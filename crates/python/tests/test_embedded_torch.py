@@ -16,8 +16,8 @@ torch = pytest.importorskip("torch")
 
 @pytest.mark.parametrize("copy", [True, False])
 def test_tensors_are_what_arrays_are(copy: bool) -> None:
-    view = rollhouse.make_vec("CartPole-v1", 4, copy=copy).torch()
-    arrays = rollhouse.make_vec("CartPole-v1", 4)
+    view = rollhouse.make_vec("CartPole-v1", 4, copy=copy, valid="always").torch()
+    arrays = rollhouse.make_vec("CartPole-v1", 4, valid="always")
     obs, _ = view.reset(seed=0)
     expected, _ = arrays.reset(seed=0)
     assert np.array_equal(obs.numpy(), expected)
@@ -47,7 +47,7 @@ def test_tensors_share_the_engines_memory_without_a_warning() -> None:
 
 
 def test_other_dtypes_masks_and_first_done() -> None:
-    view = rollhouse.make_vec("CartPole-v1", 4, autoreset_mode="Disabled").torch()
+    view = rollhouse.make_vec("CartPole-v1", 4, autoreset_mode="Disabled", valid="always").torch()
     view.reset(seed=0)
     view.step(torch.ones(4, dtype=torch.int32))
     with pytest.raises(errors.ActionTypeError, match="float32"):
@@ -75,7 +75,7 @@ def test_lost_lanes_do_not_leave_tensors_behind(capfd) -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_results_arrive_on_the_device() -> None:
-    view = rollhouse.make_vec("CartPole-v1", 256, copy=False).torch("cuda")
+    view = rollhouse.make_vec("CartPole-v1", 256, copy=False, valid="always").torch("cuda")
     assert view.pinned
     arrays = rollhouse.make_vec("CartPole-v1", 256)
     view.reset(seed=0)

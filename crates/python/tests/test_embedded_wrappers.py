@@ -64,7 +64,7 @@ def test_statistics_survive_a_partial_reset_of_other_lanes() -> None:
 
 
 def test_infos_become_lists_of_dicts() -> None:
-    envs = wrappers.DictInfoToList(rollhouse.make_vec("CartPole-v1", 2, autoreset_mode="SameStep"))
+    envs = wrappers.DictInfoToList(rollhouse.make_vec("CartPole-v1", 2, autoreset_mode="SameStep", valid="always"))
     envs.reset(seed=0)
     while True:
         *_, terminations, _, infos = envs.step(np.array([1, 1]))

@@ -28,7 +28,7 @@ FINE = np.zeros(4, np.int64)
 
 def four(**kwargs: Any) -> rollhouse.HostedVectorEnv:
     """Four counters in two workers: lanes 0, 1 and 2, 3."""
-    envs = rollhouse.vectorize([CountEnv] * 4, workers=2, **kwargs)
+    envs = rollhouse.vectorize([CountEnv] * 4, workers=2, valid="always", **kwargs)
     envs.reset(seed=0)
     return envs
 
@@ -260,7 +260,7 @@ class Spoiler(threading.Thread):
 def spoil(seconds: float, seed: int) -> None:
     """Steps under SIGKILL, SIGSTOP, sys.exit and exceptions; checks what is delivered and what is left behind."""
     processes, opened, shared = children(), descriptors(), set(os.listdir("/dev/shm"))
-    envs = rollhouse.vectorize([CountEnv] * 8, workers=4, on_loss="report", step_timeout=0.5)
+    envs = rollhouse.vectorize([CountEnv] * 8, workers=4, on_loss="report", valid="always", step_timeout=0.5)
     envs.reset(seed=seed)
     spoiler = Spoiler(workers_of(envs), seed, 0.4)
     rng = np.random.default_rng(seed)

@@ -94,6 +94,27 @@ def test_cleanrl_logs_returns_from_them() -> None:
     assert logged == [7.0]
 
 
+@pytest.mark.parametrize("hosted", [False, True])
+def test_what_episodes_came_to_is_in_them_too(hosted: bool) -> None:
+    arguments: dict = {"autoreset_mode": "SameStep", "info_layout": "0.29", "statistics": True}
+    if hosted:
+        envs = rollhouse.vectorize([lambda: gymnasium.make("CartPole-v1")] * 3, workers=1, **arguments)
+    else:
+        envs = rollhouse.make_vec("CartPole-v1", 3, **arguments)
+    envs.reset(seed=0)
+    lengths, ended = np.zeros(3, int), 0
+    for _ in range(60):
+        *_, terminations, _, infos = envs.step(np.ones(3, np.int64))
+        lengths += 1
+        for lane in np.flatnonzero(terminations):
+            episode = infos["final_info"][lane]["episode"]
+            assert (episode["r"], episode["l"]) == (lengths[lane], lengths[lane]) and set(episode) == {"r", "l", "t"}
+            assert infos["episode"]["l"][lane] == lengths[lane]
+            lengths[lane], ended = 0, ended + 1
+    assert ended > 10
+    envs.close()
+
+
 def test_an_unknown_layout_is_refused() -> None:
     with pytest.raises(ValueError, match="0.21"):
         rollhouse.make_vec("CartPole-v1", 1, info_layout="0.21")

@@ -43,7 +43,7 @@ def play(data: Path, env: str = "CartPole-v1", lanes: int = 5, steps: int = 120,
         observations, rewards, terminations, truncations, infos = envs.step(actions)
         for lane in range(lanes):
             episode = played[lane, number[lane]]
-            if not infos["valid"][lane]:
+            if "valid" in infos and not infos["valid"][lane]:
                 # NEXT_STEP: this row began the next episode.
                 number[lane] += 1
                 played[lane, number[lane]] = Played(observations[lane])

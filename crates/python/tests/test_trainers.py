@@ -1,19 +1,87 @@
-"""Trainers step and learn on built-in envs by the lines that their own documentation has, and on nothing else of ours."""
+"""Trainers step and learn on built-in envs by the lines that their own documentation has, and on nothing else of ours.
+
+So do the blocks of docs/trainers.md."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 
+from pages import TRAINERS, blocks, run
+
 import rollhouse
 
 DISCRETE, CONTINUOUS = "rollhouse/CartPole-v1", "rollhouse/Pendulum-v1"
+
+
+# The page
+
+
+@pytest.mark.parametrize("code", blocks(TRAINERS))
+def test_the_lines_of_the_page_run(code: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    run(code, tmp_path, request)
+
+
+# CleanRL
+
+
+@pytest.mark.adapters("torch")
+def test_a_script_in_cleanrls_manner_learns_and_logs_what_episodes_came_to() -> None:
+    import torch
+
+    torch.manual_seed(1)
+    lanes, length = 16, 64
+    envs = rollhouse.make_vec("CartPole-v1", lanes, autoreset_mode="SameStep", info_layout="0.29", statistics=True)
+    layers = [torch.nn.Linear(4, 32), torch.nn.Tanh(), torch.nn.Linear(32, 3)]
+    agent = torch.nn.Sequential(*layers)
+    optimizer = torch.optim.Adam(agent.parameters(), lr=5e-3, eps=1e-5)
+    observation = torch.Tensor(envs.reset(seed=1)[0])
+    running, logged, counted = np.zeros(lanes), [], []
+    for _ in range(30):
+        steps = []
+        for _ in range(length):
+            with torch.no_grad():
+                out = agent(observation)
+            chances = torch.distributions.Categorical(logits=out[:, :2])
+            action = chances.sample()
+            following, reward, terminations, truncations, infos = envs.step(action.numpy())
+            done = terminations | truncations
+            steps.append((observation, action, chances.log_prob(action), torch.Tensor(reward), torch.Tensor(done), out[:, 2]))
+            observation = torch.Tensor(following)
+            running += reward
+            counted += running[done].tolist()
+            running[done] = 0.0
+            if "final_info" in infos:
+                for info in infos["final_info"]:
+                    if info and "episode" in info:
+                        logged.append(float(info["episode"]["r"]))
+        observations, actions, old, rewards, dones, values = (torch.stack(column) for column in zip(*steps, strict=True))
+        with torch.no_grad():
+            ahead, value, advantages = torch.zeros(lanes), agent(observation)[:, 2], torch.zeros(length, lanes)
+            for t in reversed(range(length)):
+                error = rewards[t] + 0.99 * (1 - dones[t]) * value - values[t]
+                advantages[t] = ahead = error + 0.95 * 0.99 * (1 - dones[t]) * ahead
+                value = values[t]
+        returns, scaled = advantages + values, (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        for _ in range(4):
+            out = agent(observations)
+            chances = torch.distributions.Categorical(logits=out[..., :2])
+            ratio = (chances.log_prob(actions) - old).exp()
+            gain = torch.min(ratio * scaled, ratio.clamp(0.8, 1.2) * scaled).mean()
+            loss = 0.01 * (out[..., 2] - returns).pow(2).mean() - gain - 0.01 * chances.entropy().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    assert logged == counted and len(logged) > 100
+    assert np.mean(logged[-30:]) > 2 * np.mean(logged[:30])
+    envs.close()
 
 
 # Stable-Baselines3

@@ -32,6 +32,7 @@ mod encode;
 mod episode;
 mod events;
 mod extent;
+mod find;
 mod folder;
 mod handover;
 mod happened;

@@ -242,7 +242,7 @@ impl Replays {
     }
 
     /// Whether an episode of a segment is of those that are listed: set aside or not.
-    fn lists(&self, segment: &Segment, info: &EpisodeInfo) -> bool {
+    pub(crate) fn lists(&self, segment: &Segment, info: &EpisodeInfo) -> bool {
         self.lists_end(segment, info.place.offset, || EpisodeKey::of(info))
     }
 
@@ -250,6 +250,11 @@ impl Replays {
     pub(crate) fn lists_end(&self, segment: &Segment, offset: u64, key: impl FnOnce() -> EpisodeKey) -> bool {
         let aside = !segment.aside.is_empty() && segment.aside.has(offset, key());
         aside == (self.shows == Shows::SetAside)
+    }
+
+    /// Whether those that are set aside are listed, and no others.
+    pub(crate) fn shows_set_aside(&self) -> bool {
+        self.shows == Shows::SetAside
     }
 
     /// Whether no episode that ended in a segment is listed.
@@ -381,7 +386,7 @@ impl Replays {
 
     /// The episodes that were open where a run's recording ends, each with whether its beginning is gone. They are read
     /// once.
-    fn open_at_the_end(&self) -> Result<&[(EpisodeInfo, bool)], ReadError> {
+    pub(crate) fn open_at_the_end(&self) -> Result<&[(EpisodeInfo, bool)], ReadError> {
         if let Some(known) = self.open_ends.get() {
             return Ok(known);
         }
@@ -430,61 +435,6 @@ impl Replays {
             }
         }
         Ok(())
-    }
-
-    /// The episode of that name.
-    ///
-    /// # Errors
-    /// If there is none, its beginning is gone, several runs share the short id, or a file operation fails.
-    pub fn find(&self, name: EpisodeName) -> Result<EpisodeInfo, ReadError> {
-        let mut found: Vec<EpisodeInfo> = Vec::new();
-        let mut headless = None;
-        for segment in self.segments.values() {
-            for extent in &segment.index.extents {
-                let may_hold = extent.episodes() > 0
-                    && (extent.lanes.0..=extent.lanes.1).contains(&name.lane)
-                    && (extent.numbers.0..=extent.numbers.1).contains(&name.number)
-                    && extent
-                        .runs
-                        .iter()
-                        .any(|run| segment.runs.get(run).is_some_and(|run| run.run().short() == name.run));
-                if may_hold {
-                    let number = segment.index.number;
-                    self.each_chunk(segment, extent, &mut |run, decoder, offset, header, _| {
-                        let infos = infos(run, decoder, number, offset, header);
-                        for info in infos.filter(|info| info.name == name && self.lists(segment, info)) {
-                            if self.is_headless(header, &info) {
-                                headless = Some(info);
-                            } else {
-                                found.push(info);
-                            }
-                        }
-                    })?;
-                }
-            }
-        }
-        if found.is_empty() && self.shows != Shows::SetAside {
-            let open = self.open_at_the_end()?.iter().filter(|(info, _)| info.name == name);
-            for (info, is_headless) in open {
-                if *is_headless {
-                    headless = Some(info.clone());
-                } else {
-                    found.push(info.clone());
-                }
-            }
-        }
-        if let (Some(info), true) = (headless, found.is_empty()) {
-            // How much of it is missing is known by whoever tries to read it.
-            self.load(&info)?;
-        }
-        // A lane that came back after it was elsewhere may have the episode twice.
-        found.sort_by_key(|info| (info.run_id().as_u128(), std::cmp::Reverse(info.standing())));
-        found.dedup_by_key(|info| info.run_id());
-        if found.len() > 1 {
-            let runs = found.iter().map(|info| info.run_id().to_string()).collect();
-            return Err(ReadError::Ambiguous { name, runs });
-        }
-        found.pop().ok_or(ReadError::NoEpisode(name))
     }
 
     /// Cuts the catalogue's knowledge out of what was read: one index per sealed segment without damage.

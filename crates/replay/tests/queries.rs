@@ -88,6 +88,19 @@ fn packed_rows_give_the_episodes_that_chunks_give() {
     }
 }
 
+/// Symptom: reading an episode by name took 8.5 ms where reading it from a listing took 0.2. Cause: `find` decoded every
+/// chunk of the extents that may hold the name. Fix: it goes through the packed rows, as listings do.
+#[test]
+fn an_episode_is_found_by_its_name_without_reading_a_segment() {
+    let folder = recorded("found");
+    let replays = Replays::open(Arc::new(RealDisk), &folder.0).unwrap();
+    let listed = replays.list(&Query { all_outcomes: true, ..Query::default() }).unwrap();
+    fs::remove_dir_all(folder.0.join("segments")).unwrap();
+    for info in listed.iter().step_by(37) {
+        assert_eq!(replays.find(info.name).unwrap(), *info);
+    }
+}
+
 #[test]
 fn pages_joined_are_the_whole_listing() {
     let folder = recorded("pages");
@@ -115,6 +128,9 @@ fn check(dir: &Path, wanted: &[(Query, Vec<EpisodeInfo>)], what: &str) {
     let replays = Replays::open(Arc::new(RealDisk), dir).unwrap();
     for (query, wanted) in wanted {
         assert_eq!(replays.list(query).unwrap(), *wanted, "{what}: {query:?}");
+    }
+    for info in wanted.iter().flat_map(|(_, infos)| infos.iter().step_by(701)) {
+        assert_eq!(replays.find(info.name).unwrap(), *info, "{what}: {}", info.name);
     }
     let library = Library::open(Arc::new(RealDisk), dir).unwrap();
     let scanned = Library::open_scanning(Arc::new(RealDisk), dir).unwrap();

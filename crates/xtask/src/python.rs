@@ -31,7 +31,7 @@ pub(crate) fn tests(root: &Path) -> Outcome {
                 files: vec![root.join("crates/python/tests/requirements.txt")],
             };
             let python = environment.with(wheel)?;
-            found.push(format!("gymnasium {version}: {}", pytest(root, &python, TESTS, false)?));
+            found.push(format!("gymnasium {version}: {}", pytest(root, wheel, &python, TESTS, false)?));
         }
         Ok(found.join("; "))
     })
@@ -47,7 +47,7 @@ pub(crate) fn all_tests(root: &Path) -> Outcome {
             files: vec![tests.join("requirements.txt"), tests.join("requirements-all.txt")],
         };
         let python = environment.with(wheel)?;
-        let found = pytest(root, &python, TESTS, true)?;
+        let found = pytest(root, wheel, &python, TESTS, true)?;
         // Not at the root, where the sources lie in the way of the installed package.
         let mut mypy = Command::new(&python);
         let config = root.join("crates/python/pyproject.toml");
@@ -60,7 +60,7 @@ pub(crate) fn all_tests(root: &Path) -> Outcome {
             requirements: Vec::new(),
             files: vec![tests.join("requirements.txt"), tests.join("requirements-trainers.txt")],
         };
-        let learned = pytest(root, &environment.with(wheel)?, TRAINERS, true)?;
+        let learned = pytest(root, wheel, &environment.with(wheel)?, TRAINERS, true)?;
         from_source(root)?;
         Ok(format!("{found}; trainers: {learned}; types checked; installed from source"))
     })
@@ -194,7 +194,7 @@ impl Environment {
 }
 
 /// Runs the tests, those that take long only if all are wanted, and gives the line with which pytest closes.
-fn pytest(root: &Path, python: &Path, which: &str, all: bool) -> Result<String, Stop> {
+fn pytest(root: &Path, wheel: &Path, python: &Path, which: &str, all: bool) -> Result<String, Stop> {
     let mut tests = Command::new(python);
     tests
         .args(["-m", "pytest", "--quiet", "-rsfE", "-p", "no:cacheprovider", which])
@@ -202,6 +202,7 @@ fn pytest(root: &Path, python: &Path, which: &str, all: bool) -> Result<String, 
         .args(["-o", "faulthandler_timeout=300"])
         .current_dir(root)
         .env("ROLLHOUSE_PROGRAM", program_path(root))
+        .env("ROLLHOUSE_WHEEL", wheel)
         .env_remove("ROLLHOUSE_TEST_ALL");
     if all {
         tests.env("ROLLHOUSE_TEST_ALL", "1");
@@ -231,5 +232,7 @@ fn from_source(root: &Path) -> Result<(), Stop> {
     let program = "import rollhouse; envs = rollhouse.make_vec('CartPole-v1', 2); envs.reset(seed=0); \
                    envs.step([0, 1]); print('installed from source:', envs)";
     let mut smoke = Command::new(environment.python());
-    shown(smoke.args(["-c", program]).current_dir(&environment.path)).map_err(Stop::Failed)
+    shown(smoke.args(["-c", program]).current_dir(&environment.path)).map_err(Stop::Failed)?;
+    let mut command = Command::new(environment.path.join("bin/rollhouse"));
+    shown(command.arg("--version")).map_err(Stop::Failed)
 }

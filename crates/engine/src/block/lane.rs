@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use rollhouse_core::{Lanes, Options, panic_message};
+use rollhouse_core::{Lanes, Options, Start, panic_message};
 use rollhouse_env::{BatchEnv, Image, RenderError, StateError};
 
 use super::Block;
@@ -70,6 +70,14 @@ impl Block {
         };
         // A panic that only reads leaves the env as it was.
         catch_unwind(AssertUnwindSafe(|| env.state(lane))).unwrap_or(Err(StateError::Unsupported))
+    }
+
+    /// Where a lane's generator stands.
+    pub(crate) fn position(&self, lane: usize) -> Result<Start, StateError> {
+        let Some(env) = self.env.as_ref().filter(|_| !self.is_lost(lane)) else {
+            return Err(StateError::Lost);
+        };
+        catch_unwind(AssertUnwindSafe(|| Ok(env.position(lane)))).unwrap_or(Err(StateError::Unsupported))
     }
 
     /// Puts a lane into a state; its observation shows it after the next step.

@@ -14,6 +14,7 @@ type AcrobotBlock = Block<Acrobot, 4, 6>;
 /// The registry's entry.
 pub(crate) fn acrobot() -> EnvEntry {
     EnvEntry::soa(spec(), |target, options| Ok(AcrobotBlock::new(target, options.len(), params(options)?)))
+        .with_constants(CONSTANTS)
 }
 
 fn spec() -> EnvSpec {
@@ -237,3 +238,18 @@ const GRAVITY: f64 = 9.8;
 const DT: f64 = 0.2;
 /// Turns that are taken off one by one; from a state a step left, 40 are far more than enough.
 const MAX_TURNS: usize = 40;
+
+/// By the names they have in Gymnasium. Those of the links stand as literals in [`derivatives`], multiplied out.
+const CONSTANTS: &[(&str, f64)] = &[
+    ("dt", DT),
+    ("LINK_LENGTH_1", 1.0),
+    ("LINK_LENGTH_2", 1.0),
+    ("LINK_MASS_1", 1.0),
+    ("LINK_MASS_2", 1.0),
+    ("LINK_COM_POS_1", 0.5),
+    ("LINK_COM_POS_2", 0.5),
+    ("LINK_MOI", 1.0),
+    ("MAX_VEL_1", MAX_VELOCITY_1),
+    ("MAX_VEL_2", MAX_VELOCITY_2),
+    ("torque_noise_max", 0.0),
+];

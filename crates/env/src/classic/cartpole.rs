@@ -17,6 +17,7 @@ pub(crate) type CartPoleBlock = Block<CartPole, 4, 4>;
 /// The registry's entry.
 pub(crate) fn cartpole() -> EnvEntry {
     EnvEntry::soa(spec(), |target, options| Ok(CartPoleBlock::new(target, options.len(), params(options)?)))
+        .with_constants(CONSTANTS)
 }
 
 fn spec() -> EnvSpec {
@@ -194,6 +195,20 @@ const INVERSE_INERTIA: [f64; 3] =
     [1.500_016_502_288_928_7, 0.101_976_811_228_075_89, 0.007_745_074_270_486_776];
 const THETA_LIMIT: f64 = 12.0 * 2.0 * std::f64::consts::PI / 360.0;
 const X_LIMIT: f64 = 2.4;
+
+/// By the names they have in Gymnasium.
+const CONSTANTS: &[(&str, f64)] = &[
+    ("gravity", GRAVITY),
+    ("masscart", CART_MASS),
+    ("masspole", POLE_MASS),
+    ("total_mass", POLE_MASS + CART_MASS),
+    ("length", LENGTH),
+    ("polemass_length", POLE_MASS * LENGTH),
+    ("force_mag", FORCE),
+    ("tau", TAU),
+    ("theta_threshold_radians", THETA_LIMIT),
+    ("x_threshold", X_LIMIT),
+];
 
 #[cfg(test)]
 mod tests {

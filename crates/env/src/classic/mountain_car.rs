@@ -16,6 +16,7 @@ pub(crate) fn mountain_car() -> EnvEntry {
     EnvEntry::soa(spec(), |target, options| {
         Ok(MountainCarBlock::new(target, options.len(), params(options)?))
     })
+    .with_constants(CONSTANTS)
 }
 
 fn spec() -> EnvSpec {
@@ -155,3 +156,13 @@ const MAX_SPEED: f64 = 0.07;
 const GOAL_POSITION: f64 = 0.5;
 const FORCE: f64 = 0.001;
 const GRAVITY: f64 = 0.0025;
+
+/// By the names they have in Gymnasium.
+const CONSTANTS: &[(&str, f64)] = &[
+    ("min_position", MIN_POSITION),
+    ("max_position", MAX_POSITION),
+    ("max_speed", MAX_SPEED),
+    ("goal_position", GOAL_POSITION),
+    ("force", FORCE),
+    ("gravity", GRAVITY),
+];

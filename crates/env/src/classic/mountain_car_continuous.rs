@@ -22,6 +22,7 @@ pub(crate) fn mountain_car_continuous() -> EnvEntry {
     EnvEntry::soa(spec(), |target, options| {
         Ok(MountainCarContinuousBlock::new(target, options.len(), params(options)?))
     })
+    .with_constants(CONSTANTS)
 }
 
 fn spec() -> EnvSpec {
@@ -180,3 +181,14 @@ const MAX_POSITION: f64 = 0.6;
 const MAX_SPEED: f64 = 0.07;
 const GOAL_POSITION: f64 = 0.45;
 const POWER: f64 = 0.0015;
+
+/// By the names they have in Gymnasium.
+const CONSTANTS: &[(&str, f64)] = &[
+    ("min_action", -1.0),
+    ("max_action", 1.0),
+    ("min_position", MIN_POSITION),
+    ("max_position", MAX_POSITION),
+    ("max_speed", MAX_SPEED),
+    ("goal_position", GOAL_POSITION),
+    ("power", POWER),
+];

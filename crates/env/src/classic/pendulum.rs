@@ -14,6 +14,7 @@ type PendulumBlock = Block<Pendulum, 2, 3>;
 /// The registry's entry.
 pub(crate) fn pendulum() -> EnvEntry {
     EnvEntry::soa(spec(), |target, options| Ok(PendulumBlock::new(target, options.len(), params(options)?)))
+        .with_constants(CONSTANTS)
 }
 
 fn spec() -> EnvSpec {
@@ -174,3 +175,7 @@ const MAX_TORQUE: f32 = 2.0;
 const TORQUE_COST: f32 = 0.001;
 /// Seconds between two states.
 const DT: f64 = 0.05;
+
+/// By the names they have in Gymnasium. Mass and length are 1 and stand nowhere else.
+const CONSTANTS: &[(&str, f64)] =
+    &[("max_speed", MAX_SPEED), ("max_torque", MAX_TORQUE as f64), ("dt", DT), ("m", 1.0), ("l", 1.0)];

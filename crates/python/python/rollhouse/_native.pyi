@@ -13,6 +13,12 @@ _Step = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
 VERSION: str
 
+def run_command(line: Sequence[str]) -> int:
+    """Runs the ``rollhouse`` command of that line, whose first word is the program's name, and gives its exit code.
+
+    The process belongs to it from then on: it takes over signals and stdout.
+    """
+
 def env_ids() -> list[str]:
     """The ids of all built-in envs, sorted."""
 
@@ -21,6 +27,7 @@ def env_spec(id: str) -> dict[str, Any]:
 
     ``id``, ``summary``, ``observation_space``, ``action_space``, ``observation_names``, ``action_names``,
     ``max_episode_steps`` (None for no limit), ``deterministic``, ``options`` (default and summary by name),
+    ``constants`` (numbers that its dynamics are compiled with, by the names Gymnasium has for them),
     ``info_channels`` (name, dtype and shape of each), ``dynamics_hash`` and ``renders``.
 
     Raises:
@@ -41,7 +48,7 @@ class NativeLanes:
         max_episode_steps: int | None,
         options: Sequence[dict[str, Any]],
         copy: bool,
-        with_valid: bool,
+        show_valid: str,
         raise_on_loss: bool,
         statistics: bool,
         convert: Callable[[Any, int], np.ndarray],
@@ -72,6 +79,7 @@ class NativeLanes:
     def render(self) -> list[np.ndarray]: ...
     def statistics(self) -> str: ...
     def renders(self) -> bool: ...
+    def attributes(self) -> list[tuple[str, bool]]: ...
     def close(self) -> dict[str, float] | None: ...
 
 @final
@@ -107,7 +115,7 @@ class NativeCluster:
         spread: str,
         transport: str | None,
         copy: bool,
-        with_valid: bool,
+        show_valid: str,
         on_loss: str | None,
         statistics: bool,
         convert: Callable[[dict[str, Any]], Callable[[Any, int], np.ndarray]],

@@ -26,8 +26,9 @@ from rollhouse.native_env import (
     make_space,
     plain,
     positive,
+    render_metadata,
 )
-from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, parse_autoreset_mode
+from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, ShowValid, parse_autoreset_mode, show_valid
 
 Transport = Literal["auto", "shm", "quic"]
 
@@ -96,6 +97,7 @@ class Cluster:
         labels: Mapping[str, str] | None = None,
         spread: Literal["pack", "even", "single"] = "pack",
         info_layout: InfoLayout = "default",
+        valid: ShowValid = "needed",
         on_loss: Literal["resume", "raise", "report"] | None = None,
         render_mode: str | None = None,
         statistics: bool = False,
@@ -104,8 +106,8 @@ class Cluster:
         """Asks for lanes, waiting while the cluster is full, and makes a vector env of them.
 
         Args:
-            id, num_envs, seed, autoreset_mode, copy, max_episode_steps, info_layout, render_mode, statistics: As in
-                ``rollhouse.make_vec``.
+            id, num_envs, seed, autoreset_mode, copy, max_episode_steps, info_layout, valid, render_mode, statistics: As
+                in ``rollhouse.make_vec``.
             on_loss: What becomes of lanes whose node is lost. ``"resume"``, the default for deterministic envs: another
                 node does again what they did, and the step takes longer. ``"report"``: they are marked as lost, and
                 begin new episodes elsewhere. ``"raise"``, the default for others: ``LaneLostError``, and the lanes
@@ -142,6 +144,7 @@ class Cluster:
             labels=labels,
             spread=spread,
             info_layout=info_layout,
+            valid=valid,
             on_loss=on_loss,
             render_mode=render_mode,
             statistics=statistics,
@@ -223,6 +226,7 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         labels: Mapping[str, str] | None,
         spread: Literal["pack", "even", "single"],
         info_layout: InfoLayout,
+        valid: ShowValid,
         on_loss: Literal["resume", "raise", "report"] | None,
         render_mode: str | None,
         statistics: bool,
@@ -236,8 +240,7 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
             raise ValueError(f"record={record!r} must be False, True or 'trace'")
         if on_loss is not None and on_loss not in self.on_losses:
             raise ValueError(f"on_loss={on_loss!r} is not one of {', '.join(self.on_losses)}")
-        if info_layout not in self.info_layouts:
-            raise ValueError(f"info_layout={info_layout!r} is not one of {', '.join(self.info_layouts)}")
+        self.check_layout(info_layout, valid)
         self.num_envs = num_envs
         if seed is not None:
             self._parse_seeds(seed)
@@ -253,7 +256,7 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
             spread=spread,
             transport=transport,
             copy=bool(copy),
-            with_valid=info_layout == "default",
+            show_valid=show_valid(info_layout, valid),
             on_loss=on_loss,
             statistics=bool(statistics),
             convert=lambda spec: action_converter(make_space(spec["action_space"])),
@@ -272,8 +275,9 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
             single_observation_space=make_space(spec["observation_space"]),
             single_action_space=make_space(spec["action_space"]),
             autoreset_mode=autoreset_mode,
-            metadata={"render_modes": ["rgb_array"] if renders else []},
+            metadata=render_metadata(renders),
             info_layout=info_layout,
+            valid=valid,
             on_loss=on_loss or ("resume" if spec["deterministic"] else "raise"),
             render_mode=render_mode,
             statistics=statistics,

@@ -23,8 +23,9 @@ from rollhouse.native_env import (
     lane_options_of,
     make_space,
     positive,
+    render_metadata,
 )
-from rollhouse.vector import InfoLayout, VectorEnv
+from rollhouse.vector import InfoLayout, ShowValid, VectorEnv, show_valid
 
 DEFAULT_DATA = "./rollhouse-data"
 """The data folder of recordings, as the command line has it; ROLLHOUSE_DATA overrides it."""
@@ -67,6 +68,7 @@ class EmbeddedVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         copy: bool = True,
         max_episode_steps: int | None = None,
         info_layout: InfoLayout = "default",
+        valid: ShowValid = "needed",
         on_loss: Literal["raise", "report"] | None = None,
         lane_options: Sequence[Mapping[str, Any]] | None = None,
         options: Mapping[str, Any] | None = None,
@@ -95,8 +97,9 @@ class EmbeddedVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
             single_observation_space=make_space(spec["observation_space"]),
             single_action_space=make_space(spec["action_space"]),
             autoreset_mode=autoreset_mode,
-            metadata={"render_modes": ["rgb_array"] if spec["renders"] else []},
+            metadata=render_metadata(spec["renders"]),
             info_layout=info_layout,
+            valid=valid,
             on_loss=on_loss,
             render_mode=render_mode,
             statistics=statistics,
@@ -109,7 +112,7 @@ class EmbeddedVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
             max_episode_steps=max_episode_steps,
             options=checked,
             copy=bool(copy),
-            with_valid=info_layout == "default",
+            show_valid=show_valid(info_layout, valid),
             raise_on_loss=on_loss == "raise",
             statistics=self.episode_statistics,
             convert=action_converter(self.single_action_space),
@@ -170,7 +173,7 @@ def make_vec(
         data: The data folder; None for ``ROLLHOUSE_DATA`` or ``./rollhouse-data``.
         copy: False for views of the engine's memory, valid until the second next step.
         max_episode_steps: The time limit; None for the env's own, 0 for none.
-        **options: ``info_layout``, ``on_loss``, ``render_mode``, ``statistics`` and ``lane_options`` (one dict of options
+        **options: ``info_layout``, ``valid``, ``on_loss``, ``render_mode``, ``statistics`` and ``lane_options`` (one dict of options
             per lane), and what the env itself takes: ``rollhouse.env_spec(id)["options"]``.
 
     Raises:
@@ -209,7 +212,7 @@ def make_vec(
 _ARGUMENTS = tuple(EmbeddedVectorEnv.__init__.__kwdefaults__ or ())
 """Keywords of every env, one of which may be meant by what is no option."""
 
-OURS = ("info_layout", "on_loss", "lane_options", "render_mode", "statistics")
+OURS = ("info_layout", "valid", "on_loss", "lane_options", "render_mode", "statistics")
 """Keywords that are no options of envs."""
 
 

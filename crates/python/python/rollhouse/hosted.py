@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 from rollhouse.crew import EnvFn
 from rollhouse.hosted_env import LAUNCH_TIMEOUT, HostedVectorEnv
-from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout
+from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, ShowValid
 
 __all__ = ["HostedVectorEnv", "make_vec", "vectorize"]
 
@@ -29,6 +29,7 @@ def vectorize(
     on_loss: Literal["raise", "report"] | None = None,
     observation_mode: Any = "same",
     info_layout: InfoLayout = "default",
+    valid: ShowValid = "needed",
     statistics: bool = False,
     step_timeout: float | None = DEFAULT_TIMEOUT,
     reset_timeout: float | None = DEFAULT_TIMEOUT,
@@ -51,7 +52,7 @@ def vectorize(
         on_loss: ``"raise"`` (also None) or ``"report"``: what to do when an env is lost; see ``HostedVectorEnv``.
         observation_mode: ``"same"``, ``"different"`` (spaces that differ in their bounds only), or a tuple
             (batched space, single space).
-        info_layout, statistics: As ``VectorEnv`` has them.
+        info_layout, valid, statistics: As ``VectorEnv`` has them.
         step_timeout, reset_timeout, call_timeout: Seconds a worker has for a batch of its lanes; None for ever.
         launch_timeout: Seconds a worker has from its start until all of its envs are made; None for ever.
         record: True to record every episode in full: observations, actions, rewards. Observation and action have
@@ -73,6 +74,7 @@ def vectorize(
         on_loss=on_loss,
         observation_mode=observation_mode,
         info_layout=info_layout,
+        valid=valid,
         statistics=statistics,
         step_timeout=step_timeout,
         reset_timeout=reset_timeout,

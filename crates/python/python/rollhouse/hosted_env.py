@@ -21,7 +21,7 @@ from rollhouse.errors import (
     ResetNeededError,
 )
 from rollhouse.embedded import _RECORDING, Recording, _data_folder
-from rollhouse.hosted_infos import Said, add_lost, add_valid, batch_infos
+from rollhouse.hosted_infos import Said, add_lost, batch_infos, say_valid
 from rollhouse.hosted_lanes import HostedLanes
 from rollhouse.hosted_rows import Rows
 from rollhouse.losses import Losses
@@ -32,7 +32,7 @@ from rollhouse.observation_modes import (
     check_observation_space,
 )
 from rollhouse.pending_call import PendingCall
-from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, Step, VectorEnv, parse_autoreset_mode
+from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, ShowValid, Step, VectorEnv, parse_autoreset_mode, show_valid
 
 if TYPE_CHECKING:
     from rollhouse.hosted_recording import HostedRecorder
@@ -86,6 +86,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         on_loss: Literal["raise", "report"] | None = None,
         observation_mode: Any = "same",
         info_layout: InfoLayout = "default",
+        valid: ShowValid = "needed",
         statistics: bool = False,
         step_timeout: float | None = DEFAULT_TIMEOUT,
         reset_timeout: float | None = DEFAULT_TIMEOUT,
@@ -137,6 +138,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
                 autoreset_mode=mode,
                 metadata=dict(lanes[0][2]),
                 info_layout=info_layout,
+                valid=valid,
                 on_loss="raise" if on_loss is None else on_loss,
                 render_mode=lanes[0][3],
                 statistics=statistics,
@@ -149,6 +151,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             self._crew.end(0.0)
             raise
         self.copy = bool(copy)
+        self._show_valid = show_valid(info_layout, valid)
         self.observation_mode = observation_mode
         self._rows = Rows(self._mapping, Columns(single, self.num_envs), self.num_envs)
         self._actions = Actions(self.single_action_space, self.action_space, self.num_envs)
@@ -283,12 +286,10 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             mapping.truncations.copy(),
         )
         infos = batch_infos(self, self._all_lanes, said)
-        if self.info_layout == "default":
-            valid = ~self._over if self.autoreset_mode is AutoresetMode.NEXT_STEP else _ones(self.num_envs)
-            add_valid(infos, valid)
+        valid = ~self._over if self.autoreset_mode is AutoresetMode.NEXT_STEP else _ones(self.num_envs)
+        say_valid(infos, valid, self._show_valid)
         if self._episodes is not None:
-            begun = self._over if self.autoreset_mode is AutoresetMode.NEXT_STEP else ~_ones(self.num_envs)
-            self._episodes.step(infos, range(self.num_envs), rewards, terminations, truncations, begun)
+            self._episodes.step(infos, range(self.num_envs), rewards, terminations, truncations, ~valid)
         if self._recorder is not None:
             stepped, ends = _ones(self.num_envs), (rewards, terminations, truncations)
             finals = {lane: final[0] for lane, (final, _) in said.items() if final is not None}
@@ -348,8 +349,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             self._recorder.step_rows(lanes, how, said, self._over, *columns)
         self._over[index] = terminations | truncations
         infos = batch_infos(self, lanes, said)
-        if self.info_layout == "default":
-            add_valid(infos, valid)
+        say_valid(infos, valid, self._show_valid, are_lost=not stepped.all())
         if self._episodes is not None:
             self._episodes.step(infos, lanes, rewards, terminations, truncations, ~valid)
         lost = self._losses.take_told(lane for lane, kind in zip(lanes, how, strict=True) if kind == "lost")
@@ -362,8 +362,6 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             rows = [row_of[lane] for lane in lost]
             truncations[rows] = True
             add_lost(infos, rows, [loss.outcome for loss in lost.values()], len(lanes))
-            if self.info_layout != "default":
-                add_valid(infos, valid)
         if not stepped.any() and self._losses.all_failed():
             raise LaneLostError("every lane is lost for good", tuple(range(self.num_envs)))
         if self.info_layout == "0.29":
@@ -495,7 +493,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             add_lost(infos, list(lost), [loss.outcome for loss in lost.values()], self.num_envs)
             valid = _ones(self.num_envs)
             valid[missing] = False
-            add_valid(infos, valid)
+            say_valid(infos, valid, self._show_valid, are_lost=True)
         return observations, infos
 
     # Calls

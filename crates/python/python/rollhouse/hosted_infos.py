@@ -72,9 +72,17 @@ def batch_infos(envs: gymnasium.vector.VectorEnv, lanes: list[int], said: Said) 
     return infos
 
 
-def add_valid(infos: dict[str, Any], valid: np.ndarray) -> None:
-    """Adds which rows are transitions: ``valid``, bool [k]."""
-    infos["valid"], infos["_valid"] = valid, np.ones(len(valid), dtype=np.bool_)
+def say_valid(infos: dict[str, Any], valid: np.ndarray, show: str, *, are_lost: bool = False) -> None:
+    """Adds which rows are transitions, ``valid``, bool [k], where it is to be said.
+
+    Args:
+        infos: Added to.
+        valid: Of each row.
+        show: As ``rollhouse.vector.show_valid`` gives it.
+        are_lost: Whether lanes are.
+    """
+    if are_lost or show == "always" or (show == "needed" and not valid.all()):
+        infos["valid"], infos["_valid"] = valid, np.ones(len(valid), dtype=np.bool_)
 
 
 def add_lost(infos: dict[str, Any], rows: Iterable[int], outcomes: Iterable[str], count: int) -> None:

@@ -11,7 +11,8 @@ def infos_of_029(infos: dict[str, Any], num_envs: int) -> dict[str, Any]:
     """Infos of a step as Gymnasium 0.29 laid them out.
 
     ``final_obs`` becomes ``final_observation``, and ``final_info``, a dict of arrays with masks, becomes an object
-    array [N] with a dict per lane whose episode ended and None elsewhere. Everything else stays as it is.
+    array [N] with a dict per lane whose episode ended and None elsewhere, in which ``episode`` is too if it was told of the
+    batch. Everything else stays as it is.
 
     Args:
         infos: As ``VectorEnv.step`` gives them; not changed.
@@ -28,6 +29,9 @@ def infos_of_029(infos: dict[str, Any], num_envs: int) -> dict[str, Any]:
         final = np.full(num_envs, None, dtype=object)
         for lane in np.flatnonzero(mask).tolist():
             final[lane] = lane_info(infos.get("final_info", {}), lane)
+            if "episode" in infos and infos["_episode"][lane]:
+                # What `statistics` told; scripts look for it where 0.29's wrapper of single envs put it.
+                final[lane]["episode"] = {key: values[lane] for key, values in infos["episode"].items()}
         changed["final_info"], changed["_final_info"] = final, mask
     return changed
 

@@ -22,6 +22,10 @@ NAMESPACE = "rollhouse/"
 """What built-in envs are called in Gymnasium's registry, before their own id."""
 
 
+RENDER_FPS = 15
+"""Steps that make up a second in a video of an env."""
+
+
 class NativeVectorEnv(VectorEnv):
     """N lanes of a built-in env, whose arrays the native half makes.
 
@@ -33,13 +37,13 @@ class NativeVectorEnv(VectorEnv):
     A seeded run gives the same episodes wherever its lanes run. Lanes that were never seeded are seeded from the
     system's randomness by the first ``reset``; ``np_random_seed`` tells how.
 
-    ``render_mode="rgb_array"`` is there for envs that draw themselves (``env_spec(id)["renders"]``). Generators are
-    not NumPy's, so there is no ``np_random``.
+    ``render_mode="rgb_array"`` is there for envs that draw themselves (``env_spec(id)["renders"]``).
 
     Attributes of lanes (``get_attr``, ``set_attr``) are the env's options by name and ``state``, the exact state as a
     float64 array in an order that docs/envs.md gives or Gymnasium's own. An option that is set counts from the next
     step on; lanes that play go on in the state they are in. Recorded lanes keep their options and states, so that
-    their episodes can be recomputed.
+    their episodes can be recomputed. The numbers that the env's dynamics are compiled with can be read by the names that
+    Gymnasium has for them (``gravity``; ``env_spec(id)["constants"]``), and not set.
 
     ``reset(options={...})`` gives options to the lanes that are reset: one value for all, or an array or list of N.
     Unlike in Gymnasium they stay until others are given, also where autoreset begins an episode.
@@ -57,8 +61,9 @@ class NativeVectorEnv(VectorEnv):
     def _adopt(self, native: _native.NativeLanes, *, seed: int | Sequence[int] | None, copy: bool) -> None:
         """Takes the lanes over, once everything else of the env is there."""
         self.copies = bool(copy)
-        self._first_seeds = None if seed is None else self._parse_seeds(seed)
+        self._first_seeds = self._parse_seeds(seed)
         self._native = native
+        self._attributes: frozenset[str] | None = None
         self._own_actions: np.ndarray | None = None
         self._native_step: Callable[[Any], Step] = native.step
         if self.info_layout == "0.29":
@@ -119,12 +124,35 @@ class NativeVectorEnv(VectorEnv):
         self, seeds: list[int | None], mask: np.ndarray | None, options: dict[str, Any] | None
     ) -> tuple[Any, dict[str, Any]]:
         given = {} if options is None else self._reset_options(options)
-        for lane, known in enumerate(self._lane_seeds):
+        if None in self._lane_seeds:
             # A lane that was never seeded is, so that its episodes can be made again.
-            if known is None and seeds[lane] is None and (mask is None or mask[lane]):
-                first = self._first_seeds[lane] if self._first_seeds is not None else None
-                seeds[lane] = int.from_bytes(os.urandom(6), "little") if first is None else first
+            first = self._draw_seeds()
+            for lane, known in enumerate(self._lane_seeds):
+                if known is None and seeds[lane] is None and (mask is None or mask[lane]):
+                    seeds[lane] = first[lane]
         return self._native.reset(seeds, [] if mask is None else mask.tolist(), given)
+
+    def _draw_seeds(self) -> list[int]:
+        """What the first reset seeds lanes with that are given no seed; drawn once."""
+        drawn = [int.from_bytes(os.urandom(6), "little") if seed is None else seed for seed in self._first_seeds]
+        self._first_seeds = [*drawn]
+        return drawn
+
+    @property  # type: ignore[misc]
+    def np_random_seed(self) -> tuple[int | None, ...]:  # type: ignore[override]
+        """The seed that each lane was last given; before the first reset, the one that this will give it."""
+        if None not in self._lane_seeds:
+            return tuple(self._lane_seeds)
+        first = zip(self._lane_seeds, self._draw_seeds(), strict=True)
+        return tuple(drawn if known is None else known for known, drawn in first)
+
+    @property  # type: ignore[misc]
+    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
+        """A copy of every lane's generator, where it stands now: what is drawn from it changes no lane."""
+        self._check_usable()
+        if not self._reset_done:
+            return tuple(np.random.Generator(np.random.PCG64(seed)) for seed in self.np_random_seed)
+        return tuple(_generator_at(*(int(number) for number in at)) for at in self._native.get_attr("generator"))
 
     def _send(self, actions: Any, env_ids: Any) -> None:
         lanes = np.arange(self.num_envs) if env_ids is None else np.asarray(env_ids)
@@ -185,16 +213,37 @@ class NativeVectorEnv(VectorEnv):
             return (shared[name],) * self.num_envs
         if name == "np_random_seed":
             return self.np_random_seed
+        if name == "np_random":
+            return self.np_random
         if name not in self._writable():
-            known = ", ".join(sorted([*shared, "np_random_seed", *self._writable()]))
-            raise AttributeError(f"lanes of {self._env_spec['id']} have no attribute {name!r}; they have {known}")
+            self._check_attribute(name, [*shared, "np_random", "np_random_seed"])
         return tuple(self._native.get_attr(name))
 
     def _set_attr(self, name: str, values: list[Any]) -> None:
         if name not in self._writable():
             self._call(name, (), {})
-            raise AttributeError(f"attribute {name!r} of lanes of {self._env_spec['id']} can be read only")
+            id = self._env_spec["id"]
+            why = ""
+            if name in self._lane_attributes():
+                why = (
+                    f": the dynamics are compiled with it, and recordings recomputed; where it has to change, "
+                    f"rollhouse.make_vec('gymnasium:{id}', ...) runs Gymnasium's env"
+                )
+            raise AttributeError(f"attribute {name!r} of lanes of {id} can be read only{why}")
         self._native.set_attr(name, [plain(value) for value in values])
+
+    def _check_attribute(self, name: str, others: Iterable[str]) -> None:
+        if name not in self._lane_attributes():
+            known = ", ".join(sorted({*others, *self._writable(), *self._lane_attributes()}))
+            raise AttributeError(f"lanes of {self._env_spec['id']} have no attribute {name!r}; they have {known}")
+
+    def _lane_attributes(self) -> frozenset[str]:
+        """The names that lanes can be asked for; they are asked once, on a cluster by a round trip."""
+        if self._attributes is None:
+            known = (name for name, _ in self._native.attributes())
+            # The former is `np_random`, the latter is of the env.
+            self._attributes = frozenset(known) - {"generator", "max_episode_steps"}
+        return self._attributes
 
     def _writable(self) -> list[str]:
         return [*self._env_spec["options"], "state"]
@@ -212,6 +261,19 @@ class NativeVectorEnv(VectorEnv):
         # Forks are noticed by the native half.
         if self.closed:
             raise ClosedError(f"this {type(self).__name__} is closed")
+
+
+def _generator_at(
+    seed_low: int, seed_high: int, words_low: int, words_high: int, is_left: int, half: int
+) -> np.random.Generator:
+    """NumPy's generator of that seed, so many 64-bit words further on, with half a word left over or none."""
+    bits = np.random.PCG64(seed_high << 32 | seed_low)
+    bits.advance(words_high << 32 | words_low)
+    if is_left:
+        state = bits.state
+        state["has_uint32"], state["uinteger"] = 1, half
+        bits.state = state
+    return np.random.Generator(bits)
 
 
 def make_space(space: Mapping[str, Any]) -> gymnasium.Space:
@@ -302,6 +364,11 @@ def check_render_mode(id: str, render_mode: str | None, renders: bool) -> None:
         raise UnknownOptionError(message, "render_mode")
     if render_mode != "rgb_array":
         raise OptionsError(f"render_mode={render_mode!r} is neither None nor 'rgb_array'")
+
+
+def render_metadata(renders: bool) -> dict[str, Any]:
+    """What an env's ``metadata`` says of drawing it."""
+    return {"render_modes": ["rgb_array"], "render_fps": RENDER_FPS} if renders else {"render_modes": []}
 
 
 def plain(value: Any) -> Any:

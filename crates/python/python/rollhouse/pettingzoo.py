@@ -45,7 +45,7 @@ def vectorize(
     """
     wrapped = [functools.partial(ParallelEnvAdapter, env_fn) for env_fn in env_fns]
     envs = rollhouse.vectorize(
-        wrapped, seed=seed, autoreset_mode=autoreset_mode, info_layout="default", **arguments
+        wrapped, seed=seed, autoreset_mode=autoreset_mode, info_layout="default", valid="always", **arguments
     )
     return ParallelVectorEnv(envs)
 

@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode
 
 from rollhouse.embedded import EmbeddedVectorEnv
 from rollhouse.errors import UnknownOptionError
+from rollhouse.native_env import RENDER_FPS
 
 
 class SingleEnv(gymnasium.Env):
@@ -19,7 +20,7 @@ class SingleEnv(gymnasium.Env):
     microsecond more than a lane of a vector env.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 15}
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": RENDER_FPS}
 
     def __init__(self, env_id: str, render_mode: str | None = None, **options: Any):
         try:

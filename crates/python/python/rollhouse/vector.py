@@ -11,12 +11,13 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from rollhouse.errors import ClosedError, ForkedError, ResetNeededError, SeedError, UnsupportedError
+from rollhouse.errors import ClosedError, ForkedError, ResetNeededError, SeedError
 
 if TYPE_CHECKING:
     from rollhouse.embedded import Recording
 
 InfoLayout = Literal["default", "gymnasium", "0.29"]
+ShowValid = Literal["needed", "always"]
 Step = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
 DEFAULT_TIMEOUT = 60.0
@@ -40,11 +41,11 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     * infos: a fresh dict per call, in Gymnasium's layout: for each key an array [N] (or a nested dict, or an
       object array), and a bool mask [N] under ``"_" + key``.
 
-    ``infos["valid"]`` (bool [N]) is in the infos of every step, with its mask. It is False where the row is no
-    transition: where NEXT_STEP reset the lane instead of stepping it, and where the lane is lost. Learners drop
-    those rows. ``info_layout="gymnasium"`` gives exactly the keys that Gymnasium's own classes give, without
-    ``valid`` unless a lane is lost; ``"0.29"`` is that with the names of Gymnasium 0.29 (``final_observation``,
-    and ``final_info`` as an object array of dicts).
+    ``infos["valid"]`` (bool [N]), with its mask, is in the infos of each step with a row that is no transition, and
+    False there: where NEXT_STEP reset the lane instead of stepping it, and where the lane is lost. Learners drop those
+    rows. ``valid="always"`` puts it in the infos of all steps. ``info_layout="gymnasium"`` gives exactly the keys that
+    Gymnasium's own classes give, without ``valid`` unless a lane is lost or it is asked for; ``"0.29"`` is that with the
+    names of Gymnasium 0.29 (``final_observation``, and ``final_info`` as an object array of dicts).
 
     With ``statistics=True`` the infos of a step in which episodes ended have ``episode``, a dict of arrays [N]: ``r`` (float64,
     the sum of rewards), ``l`` (int64, steps), ``t`` (float64, seconds), and its mask, as Gymnasium's
@@ -65,6 +66,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         spec: Gymnasium's ``EnvSpec`` when it was made through Gymnasium, else None or what it was set to.
         render_mode: None unless the lanes render.
         info_layout: As given.
+        valid: As given.
         on_loss: As given.
         episode_statistics: As ``statistics`` was given.
         recording: Where this process records what the lanes play, if it does.
@@ -75,6 +77,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     closed: bool = True
     recording: Recording | None = None
     info_layouts: ClassVar[tuple[str, ...]] = ("default", "gymnasium", "0.29")
+    valids: ClassVar[tuple[str, ...]] = ("needed", "always")
     on_losses: ClassVar[tuple[str, ...]] = ("raise", "report")
 
     def __init__(
@@ -88,6 +91,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         metadata: dict[str, Any] | None = None,
         info_layout: InfoLayout = "default",
+        valid: ShowValid = "needed",
         on_loss: Literal["resume", "raise", "report"] = "raise",
         render_mode: str | None = None,
         statistics: bool = False,
@@ -104,9 +108,9 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self.autoreset_mode = parse_autoreset_mode(autoreset_mode)
         self.metadata = _copy.copy(metadata) if metadata else {}
         self.metadata["autoreset_mode"] = self.autoreset_mode
-        if info_layout not in self.info_layouts:
-            raise ValueError(f"info_layout={info_layout!r} is not one of {', '.join(self.info_layouts)}")
+        self.check_layout(info_layout, valid)
         self.info_layout = info_layout
+        self.valid = valid
         if on_loss not in self.on_losses:
             raise ValueError(f"on_loss={on_loss!r} is not one of {', '.join(self.on_losses)}")
         self.on_loss = on_loss
@@ -117,6 +121,14 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self.closed = False
         self._lane_seeds: list[int | None] = [None] * num_envs
         self._reset_done = False
+
+    @classmethod
+    def check_layout(cls, info_layout: str, valid: str) -> None:
+        """Raises ``ValueError`` unless infos can be laid out so."""
+        if info_layout not in cls.info_layouts:
+            raise ValueError(f"info_layout={info_layout!r} is not one of {', '.join(cls.info_layouts)}")
+        if valid not in cls.valids:
+            raise ValueError(f"valid={valid!r} is not one of {', '.join(cls.valids)}")
 
     # What Gymnasium asks for.
 
@@ -263,8 +275,8 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
     @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
-        """The generator of every lane, if its lanes have NumPy's."""
-        raise UnsupportedError("np_random: these lanes draw from generators of their own; see np_random_seed")
+        """A copy of every lane's generator, where it stands now: what is drawn from it changes no lane."""
+        raise NotImplementedError
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(
@@ -357,6 +369,13 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             )
         rest = {key: value for key, value in options.items() if key != "reset_mask"}
         return None if mask is None else mask.copy(), rest
+
+
+def show_valid(info_layout: str, valid: str) -> Literal["always", "needed", "lost"]:
+    """In which infos ``valid`` is: of all steps, of those with a row that is no transition, or with a lost lane."""
+    if valid == "always":
+        return "always"
+    return "needed" if info_layout == "default" else "lost"
 
 
 def parse_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:

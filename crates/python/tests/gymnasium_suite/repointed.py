@@ -1,44 +1,37 @@
-"""A pytest plugin that points Gymnasium's own tests of vector envs at ``HostedVectorEnv``.
+"""A pytest plugin that points Gymnasium's own tests of vector envs and their wrappers at one of our classes.
 
-Loaded by ``test_gymnasium_suite.py`` into a pytest run over Gymnasium's source tree. The tables say which of those
-tests are not run, and why.
+Loaded by ``test_gymnasium_suite.py`` into a pytest run over Gymnasium's source tree. ``ROLLHOUSE_SUITE_CLASS`` says which
+class; ``ROLLHOUSE_SUITE_CONNECT`` is the cluster's connection string. What is not run stands in ``skips.py``. A test that
+passes without having made an env of ours fails: it would show nothing.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib.util
+import os
+from collections.abc import Callable, Generator, Sequence
+from copy import deepcopy
+from typing import Any
 
+import gymnasium
 import gymnasium.vector
 import gymnasium.vector.async_vector_env
 import pytest
+import skips
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 import rollhouse
 
-NOT_RUN = {
-    "test_custom_space_async_vector_env_shared_memory": (
-        "wants an error for a custom space in shared memory; ours travels serialised beside it"
-    ),
-    "test_async_vector_subenv_error": (
-        "wants the log lines of AsyncVectorEnv's own workers; test_hosted_losses.py tests that the type of what an "
-        "env raised arrives, with its traceback"
-    ),
-    "test_metadata_sync_vector_env": "looks into SyncVectorEnv.envs; the metadata of ours is tested in test_hosted.py",
-    "test_check_spaces_sync_vector_env": "wants the name SyncVectorEnv in the message",
-    "test_vector_add_info": "tests the base class alone",
-}
-"""By name."""
+CLASS = os.environ["ROLLHOUSE_SUITE_CLASS"]
 
-NOT_RUN_1_2 = {
-    "test_partial_reset_failure": "1.2 raised AssertionError for bad masks; ours are 1.4's ValueError and TypeError",
-}
-"""By name, on Gymnasium 1.2."""
+Async, Sync = gymnasium.vector.AsyncVectorEnv, gymnasium.vector.SyncVectorEnv
 
-SYNC = "tests SyncVectorEnv itself"
-UNSHARED = "shared_memory=False: the hosted class has no such variant"
+PLAIN = (OrderEnforcing, PassiveEnvChecker, TimeLimit)
+"""Wrappers of ``gymnasium.make``, which ours do the work of."""
 
-MADE_OURS = ("test_same_step_final_obs", "test_sync_vector_env.py")
-"""Tests and files in which SyncVectorEnv is ours too."""
+asked: list[str] = []
+"""What a test has asked of ours since it began."""
 
 
 class HostedAsAsync(rollhouse.HostedVectorEnv):
@@ -46,55 +39,145 @@ class HostedAsAsync(rollhouse.HostedVectorEnv):
 
     def __init__(
         self,
-        env_fns,
-        shared_memory=True,
-        copy=True,
-        observation_mode="same",
-        autoreset_mode="NextStep",
+        env_fns: Sequence[Callable[[], gymnasium.Env]],
+        shared_memory: bool = True,
+        copy: bool = True,
+        observation_mode: Any = "same",
+        autoreset_mode: Any = "NextStep",
     ):
         env_fns = list(env_fns)
+        asked.append("hosted")
         super().__init__(
             env_fns,
             workers=1 if len(env_fns) < 8 else 2,
             copy=copy,
             observation_mode=observation_mode,
             autoreset_mode=autoreset_mode,
-            # These tests compare whole infos, so that `valid` would be one key too many.
+            # These tests compare whole infos.
             info_layout="gymnasium",
         )
         # Gymnasium's classes leave it to the env whether it can be stepped before a reset.
         self._reset_done = True
 
 
-Sync = gymnasium.vector.SyncVectorEnv
-gymnasium.vector.AsyncVectorEnv = HostedAsAsync
-gymnasium.vector.async_vector_env.AsyncVectorEnv = HostedAsAsync
+@functools.cache
+def cluster() -> rollhouse.Cluster:
+    """The cluster whose lanes are tested."""
+    return rollhouse.connect(os.environ["ROLLHOUSE_SUITE_CONNECT"])
+
+
+def built_in(
+    env_fns: Sequence[Callable[[], gymnasium.Env]],
+    shared_memory: bool = True,
+    copy: bool = True,
+    observation_mode: Any = "same",
+    autoreset_mode: Any = "NextStep",
+) -> gymnasium.vector.VectorEnv:
+    """Lanes of the built-in env that the functions make; skips the test if they make another one.
+
+    Where the functions wrap it, what is compared with ours is meant: that is Gymnasium's own class.
+    """
+    made = [env_fn() for env_fn in env_fns]
+    ids = {env.spec.id if env.spec else None for env in made}
+    env = made[0]
+    if not ids <= set(rollhouse.env_ids()) or len(ids) != 1:
+        pytest.skip(skips.NOT_BUILT_IN)
+    if env.render_mode is not None:
+        pytest.skip(skips.DRAWN)
+    if any(type(wrapper) not in PLAIN for wrapper in wrappers_of(env)):
+        return Sync(env_fns, copy=copy, observation_mode=observation_mode, autoreset_mode=autoreset_mode)
+    # A function may have seeded its env.
+    seeds = [one.unwrapped._np_random_seed for one in made]
+    where = cluster() if CLASS == skips.CLUSTER else rollhouse
+    asked.append(CLASS)
+    envs = where.make_vec(
+        env.spec.id,
+        len(made),
+        seed=None if None in seeds else seeds,
+        record=False,
+        copy=copy,
+        autoreset_mode=autoreset_mode,
+        # These tests compare whole infos.
+        info_layout="gymnasium",
+    )
+    # So may it have seeded the space of its actions.
+    envs.single_action_space._np_random = deepcopy(env.action_space.np_random)
+    envs.action_space = gymnasium.vector.utils.batch_space(envs.single_action_space, len(made))
+    for one in made:
+        one.close()
+    return envs
+
+
+def wrappers_of(env: gymnasium.Env) -> Generator[gymnasium.Wrapper]:
+    """The wrappers around an env."""
+    while isinstance(env, gymnasium.Wrapper):
+        yield env
+        env = env.env
+
+
+# Without it `make_vec` gives a class for CartPole alone.
+gymnasium.spec("CartPole-v1").vector_entry_point = None
+ours: Any = HostedAsAsync if CLASS == skips.HOSTED else built_in
+gymnasium.vector.AsyncVectorEnv = ours
+gymnasium.vector.async_vector_env.AsyncVectorEnv = ours
+if CLASS != skips.HOSTED:
+    gymnasium.vector.SyncVectorEnv = ours
+
+BESIDE_SYNC = ("test_autoreset_mode.py", "test_observation_mode.py", "test_vector_env.py", "test_vector_env_info.py")
+"""Files in which the hosted class stands beside SyncVectorEnv; in others it is made in its place."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Applies the tables."""
+    """Applies the table, and refuses rows of it that no test has."""
+    rows = [row for row in skips.ROWS if CLASS in row.classes and gymnasium.__version__.startswith(row.only)]
+    # A file may skip itself before it is collected.
+    stale = {test for row in rows for test in row.tests if not test.endswith(".py")}
     for item in items:
-        name = getattr(item, "originalname", item.name)
-        reason = NOT_RUN.get(name)
-        if gymnasium.__version__.startswith("1.2."):
-            reason = reason or NOT_RUN_1_2.get(name)
-        parameters = item.callspec.params if hasattr(item, "callspec") else {}
-        for key, value in parameters.items():
-            if value is Sync or str(value) == "VectorizeMode.SYNC":
-                reason = reason or SYNC
+        names = names_of(item)
+        reasons = [row.reason for row in rows if names.intersection(row.tests)]
+        stale -= names
+        for tests, packages in skips.PACKAGES:
+            missing = [name for name in packages if importlib.util.find_spec(name) is None]
+            if names.intersection(tests) and missing:
+                reasons.append(f"Gymnasium needs {', '.join(missing)} for it, not installed here")
+        for key, value in parameters_of(item).items():
+            if CLASS == skips.HOSTED and (value is Sync or str(value) == "VectorizeMode.SYNC"):
+                reasons.append(skips.SYNC)
             elif (key, value) == ("shared_memory", False) or (
                 isinstance(value, functools.partial) and value.keywords.get("shared_memory") is False
             ):
-                reason = reason or UNSHARED
-        if name == "test_sync_vector_env_seed" and importlib.util.find_spec("Box2D") is None:
-            reason = reason or "Box2D is not installed"
-        if reason:
-            item.add_marker(pytest.mark.skip(reason=reason))
+                reasons.append(skips.UNSHARED)
+        if reasons:
+            item.add_marker(pytest.mark.skip(reason=reasons[0]))
+    if stale:
+        raise pytest.UsageError(f"skips.py names what is not there: {', '.join(sorted(stale))}")
+
+
+def parameters_of(item: pytest.Item) -> dict[str, Any]:
+    """The parameters of a test, by name."""
+    return item.callspec.params if hasattr(item, "callspec") else {}
+
+
+def names_of(item: pytest.Item) -> set[str]:
+    """What a row can call a test: its name, its file, both, or the env it is run with."""
+    name, file = getattr(item, "originalname", item.name), item.path.name
+    return {name, file, f"{file}::{name}", str(parameters_of(item).get("env_id"))}
 
 
 @pytest.fixture(autouse=True)
-def ours(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Points SyncVectorEnv at ours where that is what a test makes."""
+def in_the_place_of_sync(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts the hosted class in the place of SyncVectorEnv where that is what a test makes."""
     name = getattr(request.node, "originalname", request.node.name)
-    if name in MADE_OURS or request.node.path.name in MADE_OURS:
-        monkeypatch.setattr(request.node.module, "SyncVectorEnv", HostedAsAsync)
+    if CLASS == skips.HOSTED and (request.path.name not in BESIDE_SYNC or name == "test_same_step_final_obs"):
+        monkeypatch.setattr(gymnasium.vector, "SyncVectorEnv", ours)
+        if hasattr(request.node.module, "SyncVectorEnv"):
+            monkeypatch.setattr(request.node.module, "SyncVectorEnv", ours)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """Fails a test that passed without ours."""
+    asked.clear()
+    result = yield
+    assert asked, "no env of ours was made: this test shows nothing, and belongs to the table in skips.py"
+    return result

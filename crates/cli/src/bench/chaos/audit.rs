@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use rollhouse_core::{EpisodeName, RunId};
 use serde::{Deserialize, Serialize};
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::failed;
 use super::trainer::{Ended, digest};
 use crate::failure::{Failure, Status};
+use crate::itself;
 
 /// What the store has of a run, beside what its trainer saw.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -158,8 +159,7 @@ struct Listed {
 
 /// The episodes of a store, as `replay ls` lists them to anybody.
 pub(super) fn list(connection: &Path) -> Result<Vec<Entry>, Failure> {
-    let program = std::env::current_exe().map_err(failed)?;
-    let mut command = Command::new(program);
+    let mut command = itself::command().map_err(failed)?;
     command.args(["replay", "ls", "--json", "--connect"]).arg(connection);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
     let mut entries = Vec::new();

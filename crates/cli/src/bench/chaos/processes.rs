@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use rollhouse_wire::{CertificateAuthority, NewToken, Role};
@@ -15,6 +15,7 @@ use super::links::Links;
 use super::plan::{Link, Target};
 use crate::certs::{authority_failure, private_folder, write_identity};
 use crate::failure::{Failure, Status};
+use crate::itself;
 use crate::token;
 
 /// The processes of a cluster. Killed when dropped.
@@ -357,9 +358,8 @@ impl Drop for Service {
 }
 
 pub(super) fn spawn(folder: &Path, name: &str, arguments: &[String]) -> Result<Child, Failure> {
-    let program = std::env::current_exe().map_err(failed)?;
+    let mut command = itself::command().map_err(failed)?;
     let log = File::options().create(true).append(true).open(log_of(folder, name)).map_err(failed)?;
-    let mut command = Command::new(program);
     command.args(arguments).current_dir(folder).stdin(Stdio::null());
     command.stdout(log.try_clone().map_err(failed)?).stderr(log);
     command.spawn().map_err(failed)

@@ -2,13 +2,14 @@
 
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::failure::{Failure, Status};
+use crate::itself;
 
 /// A coordinator and a node in a process of their own; ended when dropped.
 pub(super) struct Node {
@@ -19,8 +20,7 @@ pub(super) struct Node {
 impl Node {
     /// Starts it and waits until it answers.
     pub(super) fn start(data: &Path) -> Result<Self, Failure> {
-        let program = std::env::current_exe().map_err(failed)?;
-        let mut command = Command::new(program);
+        let mut command = itself::command().map_err(failed)?;
         command.arg("up").arg("--data").arg(data);
         for setting in SETTINGS {
             command.args(["--set", setting]);

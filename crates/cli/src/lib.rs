@@ -1,0 +1,80 @@
+//! The `rollhouse` command.
+//!
+//! Parses, hands over to the crates that do the work, and prints: data on stdout, talk on stderr. A library, so that the
+//! Python package has the command too; the binary does nothing but call [`run`]. Start reading at `args::Cli`, then at
+//! the file of a command. Not a goal: deciding anything a library should decide.
+#![forbid(unsafe_code)]
+
+mod args;
+mod bench;
+mod certs;
+mod close;
+mod connect;
+mod coordinator;
+mod credentials;
+mod envs;
+mod failure;
+mod human;
+mod itself;
+mod look;
+mod node;
+mod output;
+mod progress_bar;
+mod replay;
+mod rollout;
+mod service;
+mod settings;
+mod signals;
+mod table;
+mod token;
+mod up;
+
+use std::ffi::OsString;
+use std::io::Write;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+use failure::{Failure, Status};
+use output::Output;
+
+/// Runs the command that `line` asks for, whose first word is the program's name, and gives the exit code.
+///
+/// Blocks until the command has ended; where one catches Ctrl-C, a second one ends the process. To be called once in a
+/// process, which from then on belongs to the command: it takes over signals and stdout.
+pub fn run(line: impl IntoIterator<Item = OsString>) -> u8 {
+    let cli = match Cli::try_parse_from(line) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Nobody is left to tell if stdout or stderr is gone. What was asked for, as help, is no failure.
+            let _said = error.print();
+            return u8::try_from(error.exit_code()).unwrap_or(Status::Usage as u8);
+        }
+    };
+    let mut out = Output::stdout();
+    let done = execute(cli.command, &mut out);
+    let flushed = out.flush().map(|()| Status::Done).map_err(Failure::from);
+    let status = done.and_then(|status| flushed.map(|_| status));
+    status.unwrap_or_else(|failure| failure.report()) as u8
+}
+
+fn execute(command: Command, out: &mut Output) -> Result<Status, Failure> {
+    match command {
+        Command::Rollout(args) => rollout::run(&args, out),
+        Command::Envs(args) => envs::run(&args, out),
+        Command::Replay(args) => replay::run(args.what, out),
+        Command::Bench(args) => bench::run(&args, out),
+        Command::Node(args) => node::run(&args),
+        Command::Up(args) => up::run(&args, out),
+        Command::Coordinator(args) => coordinator::run(&args),
+        Command::Status(args) => look::status(&args, out),
+        Command::Nodes(args) => look::nodes(&args, out),
+        Command::Sessions(args) => look::sessions(&args, out),
+        Command::Close(args) => close::run(&args, out),
+        Command::Drain(args) => look::drain(&args, out),
+        Command::Undrain(args) => look::undrain(&args, out),
+        Command::Certs(args) => certs::run(&args.what, out),
+        Command::Token(args) => token::run(&args.what, out),
+        Command::Config(args) => settings::run(&args.what, out),
+    }
+}
