@@ -15,8 +15,8 @@ use rollhouse_replay::{RecordMode, Sort};
 
 pub(crate) use cluster::{
     CertsArgs, CertsInitArgs, CertsIssueArgs, CertsWhat, CloseArgs, ConfigArgs, ConfigCheckArgs,
-    ConfigShowArgs, ConfigWhat, ConnectArgs, CoordinatorArgs, DrainArgs, LookArgs, NodeArgs, ServiceArgs,
-    TokenArgs, TokenCreateArgs, TokenLsArgs, TokenRevokeArgs, TokenWhat, UndrainArgs, UpArgs,
+    ConfigShowArgs, ConfigWhat, ConnectArgs, CoordinatorArgs, DrainArgs, HealthArgs, LookArgs, NodeArgs,
+    ServiceArgs, TokenArgs, TokenCreateArgs, TokenLsArgs, TokenRevokeArgs, TokenWhat, UndrainArgs, UpArgs,
 };
 
 /// Steps reinforcement-learning environments and records every episode.
@@ -45,6 +45,8 @@ pub(crate) enum Command {
     Coordinator(CoordinatorArgs),
     /// Run a node: it joins a coordinator and hosts lanes
     Node(NodeArgs),
+    /// Ask the services of this machine whether they are well: what probes of containers run
+    Health(HealthArgs),
     /// Show a cluster at a glance
     Status(LookArgs),
     /// List the nodes of a cluster

@@ -13,8 +13,10 @@ mod coordinator;
 mod credentials;
 mod envs;
 mod failure;
+mod health;
 mod human;
 mod look;
+mod manager;
 mod node;
 mod output;
 mod progress_bar;
@@ -56,6 +58,7 @@ fn run(command: Command, out: &mut Output) -> Result<Status, Failure> {
         Command::Node(args) => node::run(&args),
         Command::Up(args) => up::run(&args, out),
         Command::Coordinator(args) => coordinator::run(&args),
+        Command::Health(args) => health::run(&args, out),
         Command::Status(args) => look::status(&args, out),
         Command::Nodes(args) => look::nodes(&args, out),
         Command::Sessions(args) => look::sessions(&args, out),
