@@ -67,15 +67,19 @@ pub(crate) fn all_tests(root: &Path) -> Outcome {
 }
 
 /// Why a step ends early.
-enum Stop {
+pub(crate) enum Stop {
     Skipped(String),
     Failed(String),
 }
 
 fn with_wheel(root: &Path, run: impl FnOnce(&Path, &Path) -> Result<String, Stop>) -> Outcome {
     let built = usable_python().and_then(|()| program(root)).and_then(|()| wheel(root));
-    let outcome = built.and_then(|wheel| run(root, &wheel));
-    match outcome {
+    outcome(built.and_then(|wheel| run(root, &wheel)))
+}
+
+/// How a step ended that found something or ended early.
+pub(crate) fn outcome(ended: Result<String, Stop>) -> Outcome {
+    match ended {
         Ok(found) => Outcome::Passed(found),
         Err(Stop::Skipped(why)) => Outcome::Skipped(why),
         Err(Stop::Failed(what)) => Outcome::Failed(what),
@@ -83,7 +87,7 @@ fn with_wheel(root: &Path, run: impl FnOnce(&Path, &Path) -> Result<String, Stop
 }
 
 /// Finds out whether `python3` is new enough and can make virtual environments.
-fn usable_python() -> Result<(), Stop> {
+pub(crate) fn usable_python() -> Result<(), Stop> {
     let program = "import sys, venv, ensurepip; print(sys.version_info[0] * 1000 + sys.version_info[1])";
     let output = Command::new("python3")
         .args(["-c", program])
@@ -102,7 +106,7 @@ fn usable_python() -> Result<(), Stop> {
 }
 
 /// Builds the binary, of which the tests start clusters.
-fn program(root: &Path) -> Result<(), Stop> {
+pub(crate) fn program(root: &Path) -> Result<(), Stop> {
     let mut build = cargo(root, &["build", "--quiet", "--locked", "--package", "rollhouse-cli"]);
     shown(&mut build).map_err(Stop::Failed)
 }
@@ -135,14 +139,15 @@ fn wheel(root: &Path) -> Result<PathBuf, Stop> {
 }
 
 /// A virtual environment and what is installed in it.
-struct Environment {
-    path: PathBuf,
-    requirements: Vec<String>,
-    files: Vec<PathBuf>,
+pub(crate) struct Environment {
+    pub(crate) path: PathBuf,
+    pub(crate) requirements: Vec<String>,
+    pub(crate) files: Vec<PathBuf>,
 }
 
 impl Environment {
-    fn python(&self) -> PathBuf {
+    /// Its interpreter.
+    pub(crate) fn python(&self) -> PathBuf {
         self.path.join("bin/python")
     }
 
@@ -156,7 +161,7 @@ impl Environment {
     }
 
     /// Makes it, unless it was made before from the same requirements.
-    fn make(&self) -> Result<(), Stop> {
+    pub(crate) fn make(&self) -> Result<(), Stop> {
         let stamp = self.path.join("made-from.txt");
         let wanted = self.wanted()?;
         if fs::read_to_string(&stamp).is_ok_and(|made_from| made_from == wanted) {
@@ -194,7 +199,7 @@ impl Environment {
 }
 
 /// Runs the tests, those that take long only if all are wanted, and gives the line with which pytest closes.
-fn pytest(root: &Path, python: &Path, which: &str, all: bool) -> Result<String, Stop> {
+pub(crate) fn pytest(root: &Path, python: &Path, which: &str, all: bool) -> Result<String, Stop> {
     let mut tests = Command::new(python);
     tests
         .args(["-m", "pytest", "--quiet", "-rsfE", "-p", "no:cacheprovider", which])
