@@ -232,9 +232,11 @@ def container_of(
     volumes = {volume["name"]: volume for volume in pod(workload)["volumes"]}
     for mount in container["volumeMounts"]:
         if mount["name"] not in volumes:
-            # A fresh volume of a claim, which fsGroup makes the group's.
-            options = f"{mount['mountPath']}:mode=2775,gid={outer['fsGroup']}"
-            line += ["--tmpfs", options]
+            # A fresh volume of a claim: root's, and the group's by fsGroup.
+            claim = folder / f"{name}-{mount['name']}"
+            claim.mkdir()
+            given(claim, outer["fsGroup"], 0o2775, 0o777)
+            line += ["--volume", f"{claim}:{mount['mountPath']}"]
             continue
         secret = volumes[mount["name"]]["secret"]
         files = folder / name
@@ -242,12 +244,16 @@ def container_of(
         for file, data in secrets[secret["secretName"]].items():
             path = files / file
             path.write_bytes(base64.b64decode(data))
-            # Who is not root cannot give it to the group; then everybody may read it.
-            path.chmod(secret["defaultMode"] if os.getuid() == 0 else 0o444)
-            if os.getuid() == 0:
-                os.chown(path, 0, outer["fsGroup"])
+            given(path, outer["fsGroup"], secret["defaultMode"], 0o444)
         line += ["--volume", f"{files}:{mount['mountPath']}:ro"]
     return line
+
+
+def given(path: Path, group: int, mode: int, otherwise: int) -> None:
+    """Gives a file to the group with that mode; who is not root cannot, and then everybody has another one."""
+    if os.getuid() == 0:
+        os.chown(path, 0, group)
+    path.chmod(mode if os.getuid() == 0 else otherwise)
 
 
 def probes(container: dict, started: str) -> None:
