@@ -1,13 +1,15 @@
 //! What managers of containers and machines ask and are told: health, readiness, secrets as files.
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
-use rollhouse_tests::{Cluster, Done, Service, rollhouse, run};
+use rollhouse_tests::{Cluster, Done, Folder, Service, rollhouse, run, succeed};
+use serde_json::Value;
 
 fn data() -> &'static Path {
     Path::new("/nonexistent")
@@ -123,4 +125,67 @@ fn expiry(page: &str) -> f64 {
     stream.read_to_string(&mut answer).unwrap();
     let named = "rollhouse_certificate_expiry_time_seconds ";
     answer.lines().find_map(|line| line.strip_prefix(named)).unwrap().parse().unwrap()
+}
+
+#[test]
+fn the_doctor_says_what_is_wrong_before_a_service_is_started_and_what_is_well_while_it_runs() {
+    let cluster = Cluster::new(&["one"]);
+    let line = ["coordinator", "--data", "coordinator", "--listen", "127.0.0.1:0"];
+    let mut coordinator = Service::start(cluster.folder(), &line);
+    let address = coordinator.hear("listens on ");
+    let page = page_of(&mut coordinator);
+    let found = |role: &str, settings: &[&str]| -> (Option<i32>, BTreeMap<String, String>) {
+        let mut command = rollhouse(data(), &format!("doctor --for {role} --json"));
+        for setting in settings {
+            command.args(["--set", setting]);
+        }
+        let done = Done::of(command.current_dir(cluster.folder()).output().unwrap());
+        let findings = done.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        (done.code, findings.map(|of| (text(&of["what"]), text(&of["found"]))).collect())
+    };
+    let coordinator_at = format!("node.coordinator={address}");
+    let node = ["node.data=one", "spool.limit=1 MB", "node.listen=127.0.0.1:0", "metrics.listen=127.0.0.1:0"];
+    let (code, findings) = found("node", &[&node[..], &[&*coordinator_at]].concat());
+    assert_eq!(code, Some(0), "{findings:?}");
+    for what in ["data folder", "certificate", "port for QUIC", "port for metrics", "coordinator", "clock"] {
+        assert_eq!(findings[what], "well", "{what}: {findings:?}");
+    }
+    // A port that is taken by the service itself is no fault, one that somebody else has is.
+    let (listen, metrics) = (format!("coordinator.listen={address}"), format!("metrics.listen={page}"));
+    let running = ["coordinator.data=coordinator", "store.budget=1 MB", "store.quarantine=1 MB", &listen];
+    let (code, findings) = found("coordinator", &[&running[..], &[&*metrics]].concat());
+    assert_eq!((code, &*findings["port for QUIC"]), (Some(0), "well"), "{findings:?}");
+    let (code, findings) = found("coordinator", &[&running[..], &["metrics.listen="]].concat());
+    assert_eq!((code, &*findings["port for QUIC"]), (Some(3), "wrong"), "{findings:?}");
+    assert!(coordinator.end().success());
+    let (code, findings) = found("node", &[&node[..], &[&*coordinator_at]].concat());
+    assert_eq!((code, &*findings["coordinator"]), (Some(3), "wrong"), "{findings:?}");
+    let (code, findings) = found("node", &["node.data=nowhere", &node[2], &node[3]]);
+    assert_eq!((code, &*findings["certificate"]), (Some(3), "wrong"), "{findings:?}");
+}
+
+#[test]
+fn the_version_says_from_which_commit_and_with_which_features_the_program_was_built() {
+    let version = run(data(), "--version").stdout;
+    let lines: Vec<&str> = version.lines().collect();
+    assert_eq!(lines[0], format!("rollhouse {}", env!("CARGO_PKG_VERSION")));
+    let commit = lines[1].strip_prefix("commit: ").unwrap();
+    assert!(commit == "unknown" || commit.chars().all(|c| c.is_ascii_hexdigit()), "{version}");
+    assert!(lines[2].starts_with("features: "), "{version}");
+    assert_eq!(run(data(), "-V").stdout.lines().count(), 1);
+}
+
+#[test]
+fn shells_complete_the_command_and_every_command_has_a_page() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = succeed(data(), &format!("completions {shell}"));
+        assert!(script.contains("coordinator"), "{shell}: {script}");
+    }
+    let folder = Folder::new();
+    succeed(data(), &format!("man {}", folder.path().display()));
+    for page in ["rollhouse.1", "rollhouse-node.1", "rollhouse-replay-ls.1"] {
+        let text = fs::read_to_string(folder.path().join(page)).unwrap();
+        assert!(text.contains(".SH NAME"), "{page}: {text}");
+    }
 }

@@ -43,6 +43,11 @@ pub(crate) fn run(args: &HealthArgs, out: &mut Output) -> Result<Status, Failure
     Ok(Status::Done)
 }
 
+/// Whether a service that listens there makes progress.
+pub(crate) fn lives(listen: SocketAddr) -> bool {
+    ask(reached_at(listen), "/healthz").is_ok_and(|answer| answer.well)
+}
+
 /// Where the services of this machine answer by environment and defaults: what a container's services were told, too.
 fn of_this_machine() -> Result<Vec<SocketAddr>, Failure> {
     fn set<C: Config>() -> Result<C, Failure> {

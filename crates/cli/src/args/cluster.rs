@@ -78,6 +78,25 @@ pub(crate) struct ServiceArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Which service is to run here
+    #[arg(long = "for", value_name = "ROLE", value_enum)]
+    pub(crate) role: DoctorRole,
+    #[command(flatten)]
+    pub(crate) service: ServiceArgs,
+    /// Print one JSON object a line instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The services that a machine is looked at for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum DoctorRole {
+    Coordinator,
+    Node,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct HealthArgs {
     /// Ask there instead of where coordinator and node of this machine answer [env: ROLLHOUSE_METRICS__LISTEN]
     /// [default: 127.0.0.1:7601 and 127.0.0.1:7611, those of the two that run]
