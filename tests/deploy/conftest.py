@@ -45,7 +45,15 @@ def need_docker() -> None:
     need("docker")
     asked = subprocess.run(["docker", "version", "--format", "{{.Server.Version}}"], capture_output=True, text=True)
     if asked.returncode != 0:
-        pytest.skip(f"no Docker engine answers: {asked.stderr.strip().splitlines()[-1]}")
+        pytest.skip(f"no Docker engine answers: {asked.stderr.strip()}")
+
+
+def need_packages() -> None:
+    """Skips the test unless apt knows where Debian's packages are, of which bases are made."""
+    need("apt-get")
+    asked = subprocess.run(["apt-get", "download", "--print-uris", "libc6"], capture_output=True, text=True)
+    if asked.returncode != 0:
+        pytest.skip(f"apt has no lists of packages here (apt-get update): {asked.stderr.strip()}")
 
 
 def run(*command: str | Path, **options: object) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import DEPLOY, get, heavy, keys_of, need, need_docker, program, run, size_of, until
+from conftest import DEPLOY, get, heavy, keys_of, need, need_docker, need_packages, program, run, size_of, until
 
 DOCKER = DEPLOY / "docker"
 COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text())
@@ -38,7 +38,7 @@ def services(*names: str) -> list[dict]:
 def images() -> Iterator[str]:
     """Both images, of the binary under test, with a tag of their own; gone after the tests, but for the bases."""
     need_docker()
-    need("apt-get")
+    need_packages()
     run(DOCKER / "build.sh", "--binary", program(), "--tag", NAME, "rollhouse")
     yield f"rollhouse:{NAME}"
     run("docker", "image", "rm", f"rollhouse:{NAME}")
