@@ -1,5 +1,4 @@
 //! Tells the program what it is built from: `$ROLLHOUSE_COMMIT`, else the commit that git names, else nothing is known.
-#![expect(clippy::print_stdout, reason = "printing is how a build script speaks")]
 
 use std::process::Command;
 

@@ -115,8 +115,9 @@ fn folder(data: &Path, kept: u64, keys: &str) -> Finding {
     let what = "data folder";
     let shown = data.display();
     // One that is not there yet is made in the nearest one that is.
-    let there = data.ancestors().map(|path| if path.as_os_str().is_empty() { Path::new(".") } else { path });
-    let Some(there) = there.into_iter().find(|path| path.is_dir()) else {
+    let mut above =
+        data.ancestors().map(|path| if path.as_os_str().is_empty() { Path::new(".") } else { path });
+    let Some(there) = above.find(|path| path.is_dir()) else {
         return wrong(what, format!("{shown} cannot be made"));
     };
     let probe = there.join(format!(".rollhouse-doctor-{}", std::process::id()));
@@ -242,7 +243,7 @@ fn attach(path: &Path) -> Finding {
             format!("its path has {bytes} bytes, at most {most} are possible: set attach.path"),
         );
     }
-    well(what, format!("{}", path.display()))
+    well(what, path.display().to_string())
 }
 
 /// What the system grants a socket; nothing where it does not tell.
