@@ -272,10 +272,24 @@ def probes(container: dict, started: str) -> None:
 
 
 @heavy
-def test_a_trainer_learns_on_the_cluster(running: Compose) -> None:
+def test_a_trainer_learns_on_the_cluster_which_prometheus_watches(running: Compose) -> None:
+    """With $ROLLHOUSE_WHEELS, a folder with the package and what it needs, nothing is compiled for the image."""
     need("debootstrap")
-    run(DOCKER / "build.sh", "--binary", program(), "--tag", NAME, "rollhouse-python", "prometheus")
-    running.environment |= {"ROLLHOUSE_PYTHON_IMAGE": f"rollhouse-python:{NAME}"}
-    running("up", "--detach", "node-1", "node-2")
+    wheels = os.environ.get("ROLLHOUSE_WHEELS")
+    given = ["--wheels", wheels] if wheels else []
+    run(DOCKER / "build.sh", "--binary", program(), *given, "--tag", NAME, "rollhouse-python", "prometheus")
+    running.environment |= {
+        "ROLLHOUSE_PYTHON_IMAGE": f"rollhouse-python:{NAME}",
+        "PROMETHEUS_IMAGE": f"rollhouse-prometheus:{NAME}",
+    }
+    running("up", "--detach", "node-1", "node-2", "prometheus")
     said = running("--profile", "trainer", "run", "--rm", "-T", "trainer")
     assert said.splitlines()[-1] == "learned", said
+
+    def watched() -> list:
+        status, body = get("http://127.0.0.1:9090/api/v1/query?query=up")
+        return json.loads(body)["data"]["result"] if status == 200 else []
+
+    until("all are scraped", lambda: [one["value"][1] for one in watched()] == ["1", "1", "1"])
+    running("stop", "prometheus")
+    run("docker", "image", "rm", "--force", f"rollhouse-python:{NAME}", f"rollhouse-prometheus:{NAME}")
