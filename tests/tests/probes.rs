@@ -161,7 +161,7 @@ fn the_doctor_says_what_is_wrong_before_a_service_is_started_and_what_is_well_wh
     assert!(coordinator.end().success());
     let (code, findings) = found("node", &[&node[..], &[&*coordinator_at]].concat());
     assert_eq!((code, &*findings["coordinator"]), (Some(3), "wrong"), "{findings:?}");
-    let (code, findings) = found("node", &["node.data=nowhere", &node[2], &node[3]]);
+    let (code, findings) = found("node", &["node.data=nowhere", node[2], node[3]]);
     assert_eq!((code, &*findings["certificate"]), (Some(3), "wrong"), "{findings:?}");
 }
 
