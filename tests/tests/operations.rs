@@ -1,5 +1,4 @@
 //! docs/operations.md does what it says, where it gives commands that need one machine alone.
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::fs;
 use std::os::unix::fs::symlink;
