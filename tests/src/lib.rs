@@ -64,6 +64,20 @@ pub fn rollhouse(data: &Path, line: &str) -> Command {
     command
 }
 
+/// The commands of all `console` blocks of a page, in their order.
+pub fn console_commands(page: &str) -> Vec<&str> {
+    let mut inside = false;
+    let mut found = Vec::new();
+    for line in page.lines() {
+        match line.strip_prefix("```") {
+            Some(language) => inside = language == "console",
+            None if inside => found.extend(line.strip_prefix("$ ")),
+            None => {}
+        }
+    }
+    found
+}
+
 /// What a command did.
 #[derive(Debug)]
 pub struct Done {

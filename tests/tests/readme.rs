@@ -3,21 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use rollhouse_tests::{Folder, Service, binary, workspace};
-
-/// The commands of all `console` blocks, in their order.
-fn commands(readme: &str) -> Vec<&str> {
-    let mut inside = false;
-    let mut found = Vec::new();
-    for line in readme.lines() {
-        match line.strip_prefix("```") {
-            Some(language) => inside = language == "console",
-            None if inside => found.extend(line.strip_prefix("$ ")),
-            None => {}
-        }
-    }
-    found
-}
+use rollhouse_tests::{Folder, Service, binary, console_commands, workspace};
 
 /// Every command runs as it stands, one after another in one folder, but for three things: what cargo would build
 /// and start is the binary under test; `up` runs in the background from where it stands, on free ports; and the
@@ -26,7 +12,7 @@ fn commands(readme: &str) -> Vec<&str> {
 #[test]
 fn every_command_of_the_readme_runs_and_succeeds() {
     let readme = fs::read_to_string(workspace().join("README.md")).unwrap();
-    let commands = commands(&readme);
+    let commands = console_commands(&readme);
     assert!(commands.len() >= 8, "{commands:?}");
     let folder = Folder::new();
     let mut up = None;

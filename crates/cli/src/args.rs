@@ -15,19 +15,35 @@ use rollhouse_replay::{RecordMode, Sort};
 
 pub(crate) use cluster::{
     CertsArgs, CertsInitArgs, CertsIssueArgs, CertsWhat, CloseArgs, ConfigArgs, ConfigCheckArgs,
-    ConfigShowArgs, ConfigWhat, ConnectArgs, CoordinatorArgs, DrainArgs, LookArgs, NodeArgs, ServiceArgs,
-    TokenArgs, TokenCreateArgs, TokenLsArgs, TokenRevokeArgs, TokenWhat, UndrainArgs, UpArgs,
+    ConfigShowArgs, ConfigWhat, ConnectArgs, CoordinatorArgs, DoctorArgs, DoctorRole, DrainArgs, HealthArgs,
+    LookArgs, NodeArgs, ServiceArgs, TokenArgs, TokenCreateArgs, TokenLsArgs, TokenRevokeArgs, TokenWhat,
+    UndrainArgs, UpArgs,
 };
 
 /// Steps reinforcement-learning environments and records every episode.
 #[derive(Debug, Parser)]
-#[command(name = "rollhouse", version, disable_help_subcommand = true, max_term_width = 100)]
+#[command(
+    name = "rollhouse",
+    version,
+    long_version = LONG_VERSION,
+    disable_help_subcommand = true,
+    max_term_width = 100
+)]
 #[command(after_help = "Exit codes: 0 done, 1 failed, 2 usage or config, 3 difference or damage found, \
                         4 refused, 5 unavailable, 130 ended by Ctrl-C.")]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
+
+/// What `--version` says beside the version, for whoever reports a bug.
+const LONG_VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\ncommit: ",
+    env!("ROLLHOUSE_COMMIT"),
+    "\nfeatures: ",
+    env!("ROLLHOUSE_FEATURES")
+);
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -45,6 +61,10 @@ pub(crate) enum Command {
     Coordinator(CoordinatorArgs),
     /// Run a node: it joins a coordinator and hosts lanes
     Node(NodeArgs),
+    /// Look at what a service needs of this machine, and say what to change
+    Doctor(DoctorArgs),
+    /// Ask the services of this machine whether they are well: what probes of containers run
+    Health(HealthArgs),
     /// Show a cluster at a glance
     Status(LookArgs),
     /// List the nodes of a cluster
@@ -63,6 +83,24 @@ pub(crate) enum Command {
     Token(TokenArgs),
     /// Check a service's settings, or show them with where each comes from
     Config(ConfigArgs),
+    /// Print what a shell completes this command by
+    Completions(CompletionsArgs),
+    /// Write the manual: a page for each command
+    Man(ManArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell: bash, elvish, fish, powershell or zsh
+    #[arg(value_name = "SHELL")]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// Folder for the pages; it is made if need be
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
 }
 
 #[derive(Debug, Args)]

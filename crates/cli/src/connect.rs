@@ -25,7 +25,7 @@ pub(crate) fn connect(args: &ConnectArgs) -> Result<Cluster, Failure> {
     let given = |flag: &Option<String>, variable| flag.clone().or_else(|| environment(variable));
     let ca = given(&args.ca, "ROLLHOUSE_CA").map(|text| trust(&text)).transpose()?;
     let options = ConnectOptions {
-        token: given(&args.token, "ROLLHOUSE_TOKEN"),
+        token: given(&args.token, "ROLLHOUSE_TOKEN").map_or_else(token_of_file, |token| Ok(Some(token)))?,
         ca,
         connect_timeout: CONNECT_TIMEOUT,
         ..ConnectOptions::default()
@@ -54,6 +54,17 @@ fn parse(text: &str) -> Result<Address, Failure> {
 
 fn trust(text: &str) -> Result<Trust, Failure> {
     trust_of(text).map_err(|error| Failure::of(Status::Usage, &error))
+}
+
+/// The token in the file that `$ROLLHOUSE_TOKEN_FILE` names, as secrets are given to containers.
+fn token_of_file() -> Result<Option<String>, Failure> {
+    let Some(path) = environment("ROLLHOUSE_TOKEN_FILE") else { return Ok(None) };
+    let held = fs::read_to_string(&path);
+    let token = held.map(|text| Some(text.trim().to_owned()));
+    token.map_err(|error| {
+        let what = format_args!("$ROLLHOUSE_TOKEN_FILE: {path} cannot be read: {error}");
+        Failure::new(Status::Usage, what)
+    })
 }
 
 fn environment(name: &str) -> Option<String> {

@@ -47,7 +47,7 @@ pub(crate) fn run(args: &CoordinatorArgs) -> Result<Status, Failure> {
     }
     let watch = Arc::new(CoordinatorWatch::new(coordinator, again));
     let metrics = serve_metrics(listener, vec![watch.clone()], watch.clone())?;
-    until_ended(&asked, || watch.look());
+    until_ended(&asked, &[&*watch], || watch.look());
     let stopped = watch.stop();
     // Last, so that probes and scrapes see it stop.
     drop(metrics);

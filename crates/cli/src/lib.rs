@@ -9,14 +9,18 @@ mod args;
 mod bench;
 mod certs;
 mod close;
+mod completions;
 mod connect;
 mod coordinator;
 mod credentials;
+mod doctor;
 mod envs;
 mod failure;
+mod health;
 mod human;
 mod itself;
 mod look;
+mod manager;
 mod node;
 mod output;
 mod progress_bar;
@@ -67,6 +71,8 @@ fn execute(command: Command, out: &mut Output) -> Result<Status, Failure> {
         Command::Node(args) => node::run(&args),
         Command::Up(args) => up::run(&args, out),
         Command::Coordinator(args) => coordinator::run(&args),
+        Command::Doctor(args) => doctor::run(&args, out),
+        Command::Health(args) => health::run(&args, out),
         Command::Status(args) => look::status(&args, out),
         Command::Nodes(args) => look::nodes(&args, out),
         Command::Sessions(args) => look::sessions(&args, out),
@@ -76,5 +82,7 @@ fn execute(command: Command, out: &mut Output) -> Result<Status, Failure> {
         Command::Certs(args) => certs::run(&args.what, out),
         Command::Token(args) => token::run(&args.what, out),
         Command::Config(args) => settings::run(&args.what, out),
+        Command::Completions(args) => completions::for_shell(&args, out),
+        Command::Man(args) => completions::pages(&args),
     }
 }

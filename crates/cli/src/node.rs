@@ -51,7 +51,7 @@ pub(crate) fn run(args: &NodeArgs) -> Result<Status, Failure> {
     info(&node.effective().to_string());
     let watch = Arc::new(NodeWatch::new(node, capacity));
     let metrics = serve_metrics(listener, vec![watch.clone()], watch.clone())?;
-    until_ended(&asked, || watch.look());
+    until_ended(&asked, &[&*watch], || watch.look());
     let stopped = watch.stop();
     // Last, so that probes and scrapes see it stop.
     drop(metrics);

@@ -14,6 +14,7 @@ use rollhouse_metrics::{
 use rollhouse_wire::{CertificateFiles, Identity, IdentityFileError, ResetKey, Settings, Trust};
 
 use crate::failure::{Failure, Status};
+use crate::manager::Manager;
 use crate::output::info;
 
 /// The identity in the files of a service; they are read again when they change.
@@ -72,11 +73,16 @@ pub(crate) fn serve_metrics(
 }
 
 /// Returns when somebody asked the process to end, or when `over` says that there is nothing left to do; it is
-/// asked every tenth of a second.
-pub(crate) fn until_ended(asked: &AtomicBool, mut over: impl FnMut() -> bool) {
+/// asked every tenth of a second. Meanwhile the manager that started the process is told that it serves and, while all of
+/// `healths` say so, that it lives.
+pub(crate) fn until_ended(asked: &AtomicBool, healths: &[&dyn Health], mut over: impl FnMut() -> bool) {
+    let mut manager = Manager::of_environment();
+    manager.ready();
     while !asked.load(Ordering::Relaxed) && !over() {
+        manager.beat(|| healths.iter().all(|health| health.live().is_ok()));
         park_timeout(LOOK_EVERY);
     }
+    manager.stopping();
 }
 
 /// How long a service takes at most to stop in order: less than the 30 s after which Kubernetes kills.

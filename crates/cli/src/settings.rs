@@ -110,6 +110,10 @@ fn failure(error: ConfigError) -> Failure {
         ConfigError::UnknownKey { .. } | ConfigError::Value { .. } => {
             failure.hint("`rollhouse config show --for ROLE` lists every key with its value")
         }
-        ConfigError::Read { .. } | ConfigError::NoText { .. } | ConfigError::Syntax { .. } => failure,
+        ConfigError::Read { .. }
+        | ConfigError::NoText { .. }
+        | ConfigError::VariableFile { .. }
+        | ConfigError::TwoVariables { .. }
+        | ConfigError::Syntax { .. } => failure,
     }
 }

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &UpArgs, out: &mut Output) -> Result<Status, Failure> {
     writeln!(out, "{connection}")?;
     out.flush()?;
     greet(&config, &folders, lanes, threads);
-    until_ended(&asked, || served.look() || hosting.look());
+    until_ended(&asked, &[&*served, &*hosting], || served.look() || hosting.look());
     let stopped = hosting.stop();
     let ended = served.stop();
     drop(metrics);

@@ -22,6 +22,20 @@ pub enum ConfigError {
         /// The file.
         path: PathBuf,
     },
+    /// A variable names a file that cannot be taken.
+    VariableFile {
+        /// The variable.
+        variable: String,
+        /// Why: [`Read`](Self::Read) or [`NoText`](Self::NoText).
+        source: Box<ConfigError>,
+    },
+    /// Two variables set one key.
+    TwoVariables {
+        /// One of them.
+        first: String,
+        /// The other.
+        second: String,
+    },
     /// The file is no TOML.
     Syntax {
         /// The file.
@@ -62,6 +76,10 @@ impl fmt::Display for ConfigError {
             Self::NoText { path } => {
                 write!(f, "{} is no text of at most {MAX_FILE_BYTES} bytes", path.display())
             }
+            Self::VariableFile { variable, .. } => write!(f, "${variable} names a file that cannot be taken"),
+            Self::TwoVariables { first, second } => {
+                write!(f, "${first} and ${second} set the same key: one of them has to go")
+            }
             Self::Syntax { path, line, message } => write!(f, "{}, line {line}: {message}", path.display()),
             Self::UnknownKey { key, origin, nearest } => {
                 write!(f, "{origin}: unknown key `{key}`")?;
@@ -83,7 +101,12 @@ impl std::error::Error for ConfigError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Read { source, .. } => Some(source),
-            Self::NoText { .. } | Self::Syntax { .. } | Self::UnknownKey { .. } | Self::Value { .. } => None,
+            Self::VariableFile { source, .. } => Some(&**source),
+            Self::NoText { .. }
+            | Self::TwoVariables { .. }
+            | Self::Syntax { .. }
+            | Self::UnknownKey { .. }
+            | Self::Value { .. } => None,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! A [`Config`] lists its keys with the field that holds each one's value, and that list is all there is: reading,
 //! checking, naming the nearest key, and showing where a value came from work on it. Keys that nobody knows and
 //! values that do not parse stop the start, with key, value, wanted type, place and nearest keys. The only I/O is
-//! reading the file.
+//! reading the file, and those that variables with `_FILE` behind their names name.
 //!
 //! Not a goal: changing a setting of a running process, and settings of what one command does, which are its flags.
 //! Start reading at [`load`], then [`NodeConfig`].

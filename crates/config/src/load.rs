@@ -1,7 +1,7 @@
 //! Flags over environment over file over default.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -33,7 +33,7 @@ pub enum Role {
 pub struct Sources {
     /// The file, if there is one.
     pub file: Option<PathBuf>,
-    /// The environment; only variables of the form `ROLLHOUSE_SECTION__KEY` are looked at.
+    /// The environment; only variables of the form `ROLLHOUSE_SECTION__KEY` are looked at, and those with `_FILE` behind.
     pub variables: Vec<(OsString, OsString)>,
     /// Keys that flags set: the flag's name, the key, the value. Later ones go over earlier ones.
     pub flags: Vec<(String, String, String)>,
@@ -82,7 +82,9 @@ pub struct Effective {
 /// A path in the file that is not absolute is meant in the file's folder, one in a variable or flag in the working folder.
 ///
 /// Variables that belong to another role are passed over: a machine may set those of a coordinator and of a node.
-/// So are variables without two underscores after the prefix, which belong to commands.
+/// So are variables without two underscores after the prefix, which belong to commands. A variable whose name ends in
+/// `_FILE` names a file that holds the value, as secrets are given to containers; the end of its last line is no part
+/// of it.
 ///
 /// # Errors
 /// The first fault there is, in the order file, environment, flags; see [`ConfigError`].
@@ -97,15 +99,16 @@ pub fn load<C: Config>(sources: &Sources) -> Result<Loaded<C>, ConfigError> {
         }
     }
     for (name, value) in &sources.variables {
-        if let Some((name, key)) = name.to_str().and_then(|name| Some((name, key_of(name)?)))
-            && (put.knows(&key) || !any_role_knows(&key))
-        {
-            put.set(
-                &key,
-                &Given::Word(value.to_string_lossy().into_owned()),
-                Origin::Variable(name.to_owned()),
-            )?;
+        let Some((name, key)) = name.to_str().and_then(|name| Some((name, key_of(name)?))) else { continue };
+        let (key, of_file) = match key.strip_suffix(OF_FILE).filter(|key| any_role_knows(key)) {
+            Some(key) => (key.to_owned(), true),
+            None => (key, false),
+        };
+        if !put.knows(&key) && any_role_knows(&key) {
+            continue;
         }
+        let given = if of_file { contents(name, value)? } else { value.to_string_lossy().into_owned() };
+        put.set_once(&key, &Given::Word(given), name)?;
     }
     for (flag, key, value) in &sources.flags {
         put.set(key, &Given::Word(value.clone()), Origin::Flag(flag.clone()))?;
@@ -130,6 +133,15 @@ fn key_of(name: &str) -> Option<String> {
     Some(format!("{}.{}", section.to_lowercase(), key.to_lowercase().replace("__", ".")))
 }
 
+/// What the file holds that a variable names, without the end of its last line.
+fn contents(variable: &str, path: &OsStr) -> Result<String, ConfigError> {
+    let text = read(Path::new(path)).map_err(|source| ConfigError::VariableFile {
+        variable: variable.to_owned(),
+        source: Box::new(source),
+    })?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
 fn any_role_knows(key: &str) -> bool {
     fn knows<C: Config>(key: &str) -> bool {
         C::default().settings().iter().any(|(known, _)| *known == key)
@@ -146,6 +158,16 @@ struct Layers<'a> {
 impl Layers<'_> {
     fn knows(&self, key: &str) -> bool {
         self.settings.iter().any(|(known, _)| *known == key)
+    }
+
+    /// Sets a key by a variable. Two that set the same key, one of them by a file, leave open which is meant.
+    fn set_once(&mut self, key: &str, given: &Given, variable: &str) -> Result<(), ConfigError> {
+        if let Some(Origin::Variable(other)) = self.origins.get(key) {
+            let [first, second] =
+                if other.as_str() < variable { [other, variable] } else { [variable, other] };
+            return Err(ConfigError::TwoVariables { first: first.to_owned(), second: second.to_owned() });
+        }
+        self.set(key, given, Origin::Variable(variable.to_owned()))
     }
 
     fn set(&mut self, key: &str, given: &Given, origin: Origin) -> Result<(), ConfigError> {
@@ -238,6 +260,9 @@ impl fmt::Display for Origin {
 }
 
 const PREFIX: &str = "ROLLHOUSE_";
+
+/// Behind a key: the value is what the file of that name holds. No key of ours ends so.
+const OF_FILE: &str = "_file";
 
 /// Edits between two short keys that are still taken for a slip.
 const NEAR_ENOUGH: usize = 3;

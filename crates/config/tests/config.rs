@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use rollhouse_config::{
-    Config, ConfigError, CoordinatorConfig, LocalConfig, NodeConfig, Origin, Role, Sources, load, variable,
+    Config, ConfigError, CoordinatorConfig, LocalConfig, NodeConfig, Origin, Role, Shown, Sources, load,
+    variable,
 };
 
 fn example(role: Role) -> PathBuf {
@@ -103,6 +104,56 @@ fn flags_go_over_variables_over_the_file_over_defaults() {
     assert_eq!(origin("node.threads"), Origin::Variable("ROLLHOUSE_NODE__THREADS".to_owned()));
     assert_eq!(origin("node.queue"), Origin::Flag("--set".to_owned()));
     assert_eq!(origin("node.lease"), Origin::Default);
+}
+
+#[test]
+fn every_key_of_every_role_can_be_set_by_a_variable_and_by_a_file_that_a_variable_names() {
+    for role in Role::ALL {
+        for setting in role.effective(&Sources::default()).unwrap() {
+            let value = match &setting.value {
+                Shown::Text(text) => text.clone(),
+                Shown::Integer(number) => number.to_string(),
+                Shown::Flag(flag) => flag.to_string(),
+                // Labels are empty by default, and so is what stands for none.
+                Shown::Table(_) => String::new(),
+            };
+            let name = variable(setting.key);
+            let file =
+                TextFile::new(&format!("secret-{}-{}", role.word(), setting.key), format!("{value}\n"));
+            let path = file.0.display().to_string();
+            for (name, given) in [(name.clone(), value), (format!("{name}_FILE"), path)] {
+                let sources = Sources {
+                    variables: variables(&[(name.as_str(), given.as_str())]),
+                    ..Sources::default()
+                };
+                let loaded = role.effective(&sources).unwrap();
+                let set = loaded.into_iter().find(|set| set.key == setting.key).unwrap();
+                assert_eq!((set.value, set.origin), (setting.value.clone(), Origin::Variable(name)));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_that_a_variable_names_is_read_whole_and_stops_the_start_if_it_cannot_be() {
+    let file = TextFile::new("labels", "zone=a,gpu=none\r\n");
+    let path = file.0.display().to_string();
+    let sources = |given: &[(&str, &str)]| Sources { variables: variables(given), ..Sources::default() };
+    let set = [("ROLLHOUSE_NODE__LABELS_FILE", &*path)];
+    let labels = load::<NodeConfig>(&sources(&set)).unwrap().config.worker.labels.0;
+    assert_eq!(labels.get("gpu").map(String::as_str), Some("none"));
+    // Of another role, and so not even read.
+    assert!(load::<CoordinatorConfig>(&sources(&[("ROLLHOUSE_NODE__LABELS_FILE", "/nowhere")])).is_ok());
+    let error = load::<NodeConfig>(&sources(&[("ROLLHOUSE_NODE__LABELS_FILE", "/nowhere")])).unwrap_err();
+    assert_eq!(error.to_string(), "$ROLLHOUSE_NODE__LABELS_FILE names a file that cannot be taken");
+    assert!(std::error::Error::source(&error).unwrap().to_string().contains("/nowhere"));
+    let twice = [("ROLLHOUSE_NODE__LABELS_FILE", &*path), ("ROLLHOUSE_NODE__LABELS", "zone=b")];
+    let error = load::<NodeConfig>(&sources(&twice)).unwrap_err();
+    let told =
+        "$ROLLHOUSE_NODE__LABELS and $ROLLHOUSE_NODE__LABELS_FILE set the same key: one of them has to go";
+    assert_eq!(error.to_string(), told);
+    let unknown = load::<NodeConfig>(&sources(&[("ROLLHOUSE_NODE__LABLES_FILE", &*path)])).unwrap_err();
+    assert!(matches!(unknown, ConfigError::UnknownKey { .. }), "{unknown}");
 }
 
 #[test]

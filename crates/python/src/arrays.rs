@@ -241,7 +241,6 @@ impl Spare {
         }
         Ok(array)
     }
-
 }
 
 /// Has `fill` write to an array that [`Spare::take_numbers`] gave; what it does not write is 0.

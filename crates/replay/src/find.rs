@@ -7,7 +7,8 @@ use rollhouse_core::EpisodeName;
 
 use crate::episode::EpisodeInfo;
 use crate::extent::Extent;
-use crate::replays::{ReadError, Replays, Segment, infos};
+use crate::read_error::ReadError;
+use crate::replays::{Replays, Segment, infos};
 use crate::rows::RowChunk;
 
 impl Replays {

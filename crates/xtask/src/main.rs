@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stderr, reason = "talking to the developer is all it does")]
 
+mod deploy;
 mod heavy;
 mod named_tests;
 mod plan;
@@ -31,6 +32,8 @@ fn main() -> ExitCode {
         ["test", "--all"] => Plan::everything(root),
         ["python"] => Plan::python(root),
         ["python", "--all"] => Plan::all_python(root),
+        ["deploy"] => Plan::deploy(root),
+        ["deploy", "--all"] => Plan::all_deploy(root),
         ["golden"] => Plan::golden(root),
         ["deny"] => Plan::deny(root),
         ["help" | "--help" | "-h"] => {
@@ -55,11 +58,12 @@ const USAGE: &str = "\
 usage: cargo xtask <command>
 
   ci           format, style, clippy, docs, tests: what a change must pass
-  test         the tests, those of the Python package included
+  test         the tests, those of the Python package and of deploy/ included
   test --all   the tests, longer, and what is too heavy for every change: process tests of the release
                build, the Python tests that need PyTorch and adapters, golden data made anew and compared,
                other architectures, licences and advisories of all dependencies
   python       of the tests, those of the Python package alone; with --all, the heavy ones too
+  deploy       of the tests, those of images, manifests, rules and dashboards alone; with --all, the heavy ones too
   golden       of these, the golden data alone
   deny         of these, licences and advisories alone
   style        the house rules a script can check

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::{heavy, python, style, tests_step};
+use crate::{deploy, heavy, python, style, tests_step};
 
 /// Steps in the order in which they run. The first that fails ends the plan.
 pub(crate) struct Plan {
@@ -32,7 +32,7 @@ pub(crate) enum Outcome {
 
 impl Plan {
     pub(crate) fn ci(root: PathBuf) -> Self {
-        Self { root, name: "ci", steps: vec![FORMAT, STYLE, CLIPPY, DOCS, TESTS, PYTHON] }
+        Self { root, name: "ci", steps: vec![FORMAT, STYLE, CLIPPY, DOCS, TESTS, PYTHON, DEPLOY] }
     }
 
     pub(crate) fn style(root: PathBuf) -> Self {
@@ -40,7 +40,15 @@ impl Plan {
     }
 
     pub(crate) fn test(root: PathBuf) -> Self {
-        Self { root, name: "test", steps: vec![TESTS, PYTHON] }
+        Self { root, name: "test", steps: vec![TESTS, PYTHON, DEPLOY] }
+    }
+
+    pub(crate) fn deploy(root: PathBuf) -> Self {
+        Self { root, name: "deploy", steps: vec![DEPLOY] }
+    }
+
+    pub(crate) fn all_deploy(root: PathBuf) -> Self {
+        Self { root, name: "deploy --all", steps: vec![ALL_DEPLOY] }
     }
 
     pub(crate) fn python(root: PathBuf) -> Self {
@@ -60,7 +68,17 @@ impl Plan {
     }
 
     pub(crate) fn everything(root: PathBuf) -> Self {
-        let steps = vec![LONG_TESTS, RELEASE, DECODERS, PYTHON, ALL_PYTHON, GOLDEN, AARCH64, DEPENDENCIES];
+        let steps = vec![
+            LONG_TESTS,
+            RELEASE,
+            DECODERS,
+            PYTHON,
+            ALL_PYTHON,
+            ALL_DEPLOY,
+            GOLDEN,
+            AARCH64,
+            DEPENDENCIES,
+        ];
         Self { root, name: "test --all", steps }
     }
 
@@ -158,6 +176,10 @@ const DECODERS: Step = Step { name: "decoders", run: heavy::decoders };
 const PYTHON: Step = Step { name: "python", run: python::tests };
 
 const ALL_PYTHON: Step = Step { name: "all of python", run: python::all_tests };
+
+const DEPLOY: Step = Step { name: "deploy", run: deploy::tests };
+
+const ALL_DEPLOY: Step = Step { name: "all of deploy", run: deploy::all_tests };
 
 const GOLDEN: Step = Step { name: "golden data", run: heavy::golden_data };
 

@@ -31,7 +31,7 @@ pub(crate) fn tests(root: &Path) -> Outcome {
                 files: vec![root.join("crates/python/tests/requirements.txt")],
             };
             let python = environment.with(wheel)?;
-            found.push(format!("gymnasium {version}: {}", pytest(root, wheel, &python, TESTS, false)?));
+            found.push(format!("gymnasium {version}: {}", pytest(root, Some(wheel), &python, TESTS, false)?));
         }
         Ok(found.join("; "))
     })
@@ -47,7 +47,7 @@ pub(crate) fn all_tests(root: &Path) -> Outcome {
             files: vec![tests.join("requirements.txt"), tests.join("requirements-all.txt")],
         };
         let python = environment.with(wheel)?;
-        let found = pytest(root, wheel, &python, TESTS, true)?;
+        let found = pytest(root, Some(wheel), &python, TESTS, true)?;
         // Not at the root, where the sources lie in the way of the installed package.
         let mut mypy = Command::new(&python);
         let config = root.join("crates/python/pyproject.toml");
@@ -60,22 +60,26 @@ pub(crate) fn all_tests(root: &Path) -> Outcome {
             requirements: Vec::new(),
             files: vec![tests.join("requirements.txt"), tests.join("requirements-trainers.txt")],
         };
-        let learned = pytest(root, wheel, &environment.with(wheel)?, TRAINERS, true)?;
+        let learned = pytest(root, Some(wheel), &environment.with(wheel)?, TRAINERS, true)?;
         from_source(root)?;
         Ok(format!("{found}; trainers: {learned}; types checked; installed from source"))
     })
 }
 
 /// Why a step ends early.
-enum Stop {
+pub(crate) enum Stop {
     Skipped(String),
     Failed(String),
 }
 
 fn with_wheel(root: &Path, run: impl FnOnce(&Path, &Path) -> Result<String, Stop>) -> Outcome {
     let built = usable_python().and_then(|()| program(root)).and_then(|()| wheel(root));
-    let outcome = built.and_then(|wheel| run(root, &wheel));
-    match outcome {
+    outcome(built.and_then(|wheel| run(root, &wheel)))
+}
+
+/// How a step ended that found something or ended early.
+pub(crate) fn outcome(ended: Result<String, Stop>) -> Outcome {
+    match ended {
         Ok(found) => Outcome::Passed(found),
         Err(Stop::Skipped(why)) => Outcome::Skipped(why),
         Err(Stop::Failed(what)) => Outcome::Failed(what),
@@ -83,7 +87,7 @@ fn with_wheel(root: &Path, run: impl FnOnce(&Path, &Path) -> Result<String, Stop
 }
 
 /// Finds out whether `python3` is new enough and can make virtual environments.
-fn usable_python() -> Result<(), Stop> {
+pub(crate) fn usable_python() -> Result<(), Stop> {
     let program = "import sys, venv, ensurepip; print(sys.version_info[0] * 1000 + sys.version_info[1])";
     let output = Command::new("python3")
         .args(["-c", program])
@@ -102,7 +106,7 @@ fn usable_python() -> Result<(), Stop> {
 }
 
 /// Builds the binary, of which the tests start clusters.
-fn program(root: &Path) -> Result<(), Stop> {
+pub(crate) fn program(root: &Path) -> Result<(), Stop> {
     let mut build = cargo(root, &["build", "--quiet", "--locked", "--package", "rollhouse-cli"]);
     shown(&mut build).map_err(Stop::Failed)
 }
@@ -135,14 +139,15 @@ fn wheel(root: &Path) -> Result<PathBuf, Stop> {
 }
 
 /// A virtual environment and what is installed in it.
-struct Environment {
-    path: PathBuf,
-    requirements: Vec<String>,
-    files: Vec<PathBuf>,
+pub(crate) struct Environment {
+    pub(crate) path: PathBuf,
+    pub(crate) requirements: Vec<String>,
+    pub(crate) files: Vec<PathBuf>,
 }
 
 impl Environment {
-    fn python(&self) -> PathBuf {
+    /// Its interpreter.
+    pub(crate) fn python(&self) -> PathBuf {
         self.path.join("bin/python")
     }
 
@@ -156,7 +161,7 @@ impl Environment {
     }
 
     /// Makes it, unless it was made before from the same requirements.
-    fn make(&self) -> Result<(), Stop> {
+    pub(crate) fn make(&self) -> Result<(), Stop> {
         let stamp = self.path.join("made-from.txt");
         let wanted = self.wanted()?;
         if fs::read_to_string(&stamp).is_ok_and(|made_from| made_from == wanted) {
@@ -193,8 +198,14 @@ impl Environment {
     }
 }
 
-/// Runs the tests, those that take long only if all are wanted, and gives the line with which pytest closes.
-fn pytest(root: &Path, wheel: &Path, python: &Path, which: &str, all: bool) -> Result<String, Stop> {
+/// Runs the tests, of which some look at the wheel, those that take long only if all are wanted, and gives the line with which pytest closes.
+pub(crate) fn pytest(
+    root: &Path,
+    wheel: Option<&Path>,
+    python: &Path,
+    which: &str,
+    all: bool,
+) -> Result<String, Stop> {
     let mut tests = Command::new(python);
     tests
         .args(["-m", "pytest", "--quiet", "-rsfE", "-p", "no:cacheprovider", which])
@@ -202,8 +213,10 @@ fn pytest(root: &Path, wheel: &Path, python: &Path, which: &str, all: bool) -> R
         .args(["-o", "faulthandler_timeout=300"])
         .current_dir(root)
         .env("ROLLHOUSE_PROGRAM", program_path(root))
-        .env("ROLLHOUSE_WHEEL", wheel)
         .env_remove("ROLLHOUSE_TEST_ALL");
+    if let Some(wheel) = wheel {
+        tests.env("ROLLHOUSE_WHEEL", wheel);
+    }
     if all {
         tests.env("ROLLHOUSE_TEST_ALL", "1");
     }

@@ -14,7 +14,7 @@ pub(crate) struct ConnectArgs {
     /// ROLLHOUSE_CONNECT]
     #[arg(long, value_name = "URL")]
     pub(crate) connect: Option<String>,
-    /// The token, if it is not in the URL [env: ROLLHOUSE_TOKEN]
+    /// The token, if it is not in the URL [env: ROLLHOUSE_TOKEN, or ROLLHOUSE_TOKEN_FILE, which names a file with it]
     #[arg(long, value_name = "TOKEN")]
     pub(crate) token: Option<String>,
     /// The cluster's authority, if it is not in the URL: a PEM file, or sha256: and its fingerprint [env:
@@ -75,6 +75,36 @@ pub(crate) struct ServiceArgs {
     /// Set any key, as in --set node.threads=4; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<Assignment>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Which service is to run here
+    #[arg(long = "for", value_name = "ROLE", value_enum)]
+    pub(crate) role: DoctorRole,
+    #[command(flatten)]
+    pub(crate) service: ServiceArgs,
+    /// Print one JSON object a line instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The services that a machine is looked at for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum DoctorRole {
+    Coordinator,
+    Node,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HealthArgs {
+    /// Ask there instead of where coordinator and node of this machine answer [env: ROLLHOUSE_METRICS__LISTEN]
+    /// [default: 127.0.0.1:7601 and 127.0.0.1:7611, those of the two that run]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) at: Option<String>,
+    /// Ask whether it makes progress (/healthz) instead of whether it takes new work (/readyz)
+    #[arg(long)]
+    pub(crate) live: bool,
 }
 
 #[derive(Debug, Args)]

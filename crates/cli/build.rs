@@ -1,0 +1,25 @@
+//! Tells the program what it is built from: `$ROLLHOUSE_COMMIT`, else the commit that git names, else nothing is known.
+
+use std::process::Command;
+
+fn main() {
+    println!("cargo::rerun-if-env-changed=ROLLHOUSE_COMMIT");
+    let given = std::env::var("ROLLHOUSE_COMMIT").ok().filter(|commit| !commit.is_empty());
+    let commit = given.or_else(|| {
+        // Each commit appends a line there.
+        if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
+            println!("cargo::rerun-if-changed={log}");
+        }
+        git(&["rev-parse", "--short=12", "HEAD"])
+    });
+    println!("cargo::rustc-env=ROLLHOUSE_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
+    let features = if std::env::var_os("CARGO_FEATURE_GRPC").is_some() { "grpc" } else { "none" };
+    println!("cargo::rustc-env=ROLLHOUSE_FEATURES={features}");
+}
+
+/// What git prints; `None` without git or a repository.
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned()).filter(|text| !text.is_empty())
+}

@@ -1,0 +1,30 @@
+//! `rollhouse completions` and `rollhouse man`: what the command line says of itself, for shells and for `man`.
+
+use std::fs;
+use std::io::Write;
+
+use clap::CommandFactory;
+
+use crate::args::{Cli, CompletionsArgs, ManArgs};
+use crate::failure::{Failure, Status};
+use crate::output::Output;
+
+/// Prints the script that a shell completes by.
+pub(crate) fn for_shell(args: &CompletionsArgs, out: &mut Output) -> Result<Status, Failure> {
+    // In memory first: it panics where it cannot write, as to `| head`.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), NAME, &mut script);
+    out.write_all(&script)?;
+    Ok(Status::Done)
+}
+
+/// Writes a page for each command, those that are hidden left out.
+pub(crate) fn pages(args: &ManArgs) -> Result<Status, Failure> {
+    let written = fs::create_dir_all(&args.folder)
+        .and_then(|()| clap_mangen::generate_to(Cli::command(), &args.folder));
+    written
+        .map(|()| Status::Done)
+        .map_err(|error| Failure::new(Status::Failed, format_args!("{}: {error}", args.folder.display())))
+}
+
+const NAME: &str = "rollhouse";

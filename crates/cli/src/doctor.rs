@@ -1,0 +1,293 @@
+//! `rollhouse doctor`: looks at what a service needs of its machine, and says what to change.
+
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rollhouse_config::{CoordinatorConfig, NodeConfig, Tls};
+use rollhouse_wire::limits::MAX_ATTACH_PATH_BYTES;
+use rollhouse_wire::{Dialer, Expected, Identity, Settings};
+use rustix::process::{Resource, getrlimit};
+use serde::Serialize;
+
+use crate::args::{DoctorArgs, DoctorRole};
+use crate::failure::{Failure, Status};
+use crate::human::{Bytes, Time, counted};
+use crate::output::Output;
+use crate::service::{self, PROGRAM};
+use crate::settings;
+use crate::table::{Align, Table};
+
+/// Ends with [`Status::Found`] if something would keep the service from its work.
+pub(crate) fn run(args: &DoctorArgs, out: &mut Output) -> Result<Status, Failure> {
+    let mut findings = match args.role {
+        DoctorRole::Coordinator => of_coordinator(&settings::of_service(&args.service, &[])?.config),
+        DoctorRole::Node => of_node(&settings::of_service(&args.service, &[])?.config),
+    };
+    findings.extend(of_machine());
+    let mut table = Table::new(&[("WHAT", Align::Left), ("FOUND", Align::Left), ("", Align::Left)]);
+    for finding in &findings {
+        if args.json {
+            out.json(finding)?;
+        } else {
+            table.row(vec![finding.what.to_owned(), finding.found.word().to_owned(), finding.words.clone()]);
+        }
+    }
+    if !args.json {
+        table.write(out)?;
+    }
+    let wrong = findings.iter().any(|finding| finding.found == Found::Wrong);
+    Ok(if wrong { Status::Found } else { Status::Done })
+}
+
+/// What was looked at; the field names are part of the interface.
+#[derive(Debug, Serialize)]
+struct Finding {
+    what: &'static str,
+    found: Found,
+    words: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Found {
+    /// As it should be.
+    Well,
+    /// The service works, and would work better.
+    Better,
+    /// The service does not work so.
+    Wrong,
+}
+
+impl Found {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Well => "well",
+            Self::Better => "could be better",
+            Self::Wrong => "wrong",
+        }
+    }
+}
+
+fn well(what: &'static str, words: impl Into<String>) -> Finding {
+    Finding { what, found: Found::Well, words: words.into() }
+}
+
+fn better(what: &'static str, words: impl Into<String>) -> Finding {
+    Finding { what, found: Found::Better, words: words.into() }
+}
+
+fn wrong(what: &'static str, words: impl Into<String>) -> Finding {
+    Finding { what, found: Found::Wrong, words: words.into() }
+}
+
+fn of_coordinator(config: &CoordinatorConfig) -> Vec<Finding> {
+    let kept = config.store.budget.0.saturating_add(config.store.quarantine.0);
+    let mut findings = vec![folder(&config.data, kept, "store.budget and store.quarantine")];
+    findings.extend(certificate(&config.tls, &config.data, "coordinator").1);
+    findings.extend(ports(config.listen, config.metrics));
+    findings
+}
+
+fn of_node(config: &NodeConfig) -> Vec<Finding> {
+    let mut findings = vec![folder(&config.data, config.spool.limit.0, "spool.limit")];
+    let (identity, found) = certificate(&config.tls, &config.data, "node");
+    findings.extend(found);
+    findings.extend(ports(config.listen, config.metrics));
+    findings.extend(identity.map(|identity| coordinator(identity, &config.coordinator.0)));
+    if config.attach.enabled {
+        findings.push(attach(config.attach.path.as_deref().unwrap_or(&config.data.join("attach.sock"))));
+    }
+    findings
+}
+
+/// What every service wants of a machine.
+fn of_machine() -> Vec<Finding> {
+    let buffers = ["rmem_max", "wmem_max"].map(|name| buffer(&format!("net.core.{name}"), name));
+    buffers.into_iter().flatten().chain([descriptors(), clock()]).collect()
+}
+
+/// A folder that can be written, on a disk with room for what is kept there.
+fn folder(data: &Path, kept: u64, keys: &str) -> Finding {
+    let what = "data folder";
+    let shown = data.display();
+    // One that is not there yet is made in the nearest one that is.
+    let mut above =
+        data.ancestors().map(|path| if path.as_os_str().is_empty() { Path::new(".") } else { path });
+    let Some(there) = above.find(|path| path.is_dir()) else {
+        return wrong(what, format!("{shown} cannot be made"));
+    };
+    let probe = there.join(format!(".rollhouse-doctor-{}", std::process::id()));
+    if let Err(error) = fs::write(&probe, b"") {
+        return wrong(what, format!("{} cannot be written: {error}", there.display()));
+    }
+    // It was there a moment ago.
+    let _removed = fs::remove_file(&probe);
+    let free = match rustix::fs::statvfs(there) {
+        Ok(disk) => disk.f_bavail.saturating_mul(disk.f_frsize),
+        Err(error) => return wrong(what, format!("{}: {error}", there.display())),
+    };
+    let used = folder_bytes(data);
+    if free.saturating_add(used) < kept {
+        let words = format!(
+            "{shown} has {} free for {} of {keys}: set them lower, or the disk is full before the oldest goes",
+            Bytes(free),
+            Bytes(kept)
+        );
+        return better(what, words);
+    }
+    well(what, format!("{shown} can be written, {} free", Bytes(free)))
+}
+
+/// Bytes of the files in a folder and below; what cannot be read counts as nothing.
+fn folder_bytes(folder: &Path) -> u64 {
+    let mut bytes = 0;
+    let mut waiting = vec![folder.to_owned()];
+    while let Some(folder) = waiting.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(of) if of.is_dir() => waiting.push(entry.path()),
+                Ok(of) => bytes += of.len(),
+                Err(_) => {}
+            }
+        }
+    }
+    bytes
+}
+
+/// The identity, if it can be taken, and what is to be said of it.
+fn certificate(tls: &Tls, data: &Path, role: &str) -> (Option<Arc<Identity>>, Vec<Finding>) {
+    let what = "certificate";
+    let identity = match service::identity(tls, data, role) {
+        Ok(identity) => identity,
+        Err(failure) => return (None, vec![wrong(what, failure.message())]),
+    };
+    let Some((of, validity)) = identity.certified().zip(identity.validity()) else {
+        return (None, vec![wrong(what, "it says neither role nor name")]);
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let left = validity.left(now).as_secs() / DAY;
+    let whose = format!("of the {} `{}`", of.role.word(), of.name);
+    let finding = if of.role.word() != role {
+        wrong(what, format!("{whose}; a {role} needs one of its own role"))
+    } else if i64::try_from(now.as_secs()).is_ok_and(|now| now < validity.not_before) {
+        wrong(what, format!("{whose}, which does not hold yet: is the clock right?"))
+    } else if left == 0 {
+        wrong(
+            what,
+            format!("{whose}, which has expired or does within a day: `rollhouse certs issue` makes another"),
+        )
+    } else if left < SOON_DAYS {
+        better(what, format!("{whose}, which expires in {}", counted(left, "day")))
+    } else {
+        well(what, format!("{whose}, holds {}", counted(left, "day")))
+    };
+    (Some(identity), vec![finding])
+}
+
+/// Whether the ports are free, or taken by a service that answers as ours do.
+fn ports(listen: SocketAddr, metrics: Option<SocketAddr>) -> Vec<Finding> {
+    let runs = metrics.is_some_and(crate::health::lives);
+    let of = |what, address: SocketAddr, bound: io::Result<()>| match bound {
+        Ok(()) => well(what, format!("{address} is free")),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && runs => {
+            well(what, format!("{address} is a running service's"))
+        }
+        Err(error) => wrong(what, format!("{address}: {error}")),
+    };
+    let udp = of("port for QUIC", listen, UdpSocket::bind(listen).map(drop));
+    let tcp = metrics.map(|address| of("port for metrics", address, TcpListener::bind(address).map(drop)));
+    std::iter::once(udp).chain(tcp).collect()
+}
+
+/// How long a coordinator takes to greet.
+fn coordinator(identity: Arc<Identity>, address: &str) -> Finding {
+    let what = "coordinator";
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return wrong(what, format!("no event loop: {error}")),
+    };
+    let dialer = Dialer::new(identity, Settings::default(), PROGRAM);
+    let began = Instant::now();
+    let dialled = runtime.block_on(async {
+        let dialled = dialer.dial(address, &Expected::COORDINATOR, None).await;
+        let took = began.elapsed();
+        dialled.map(|connection| (connection.figures().round_trip, took))
+    });
+    match dialled {
+        Ok((round_trip, took)) => {
+            let words = format!("{address} greets within {}, round trip {}", Time(took), Time(round_trip));
+            if round_trip > FAR {
+                better(what, format!("{words}: steps wait so long"))
+            } else {
+                well(what, words)
+            }
+        }
+        Err(error) => {
+            let failure = Failure::of(Status::Unavailable, &error);
+            wrong(what, format!("{}; a node goes on dialling", failure.message()))
+        }
+    }
+}
+
+fn attach(path: &Path) -> Finding {
+    let what = "attach socket";
+    let bytes = std::path::absolute(path).map_or(0, |path| path.as_os_str().len());
+    if bytes > MAX_ATTACH_PATH_BYTES {
+        let most = MAX_ATTACH_PATH_BYTES;
+        return better(
+            what,
+            format!("its path has {bytes} bytes, at most {most} are possible: set attach.path"),
+        );
+    }
+    well(what, path.display().to_string())
+}
+
+/// What the system grants a socket; nothing where it does not tell.
+fn buffer(key: &str, name: &str) -> Option<Finding> {
+    let what = "socket buffers";
+    let text = fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?;
+    let most: u64 = text.trim().parse().ok()?;
+    Some(if most < WANTED_BUFFER {
+        better(what, format!("{key} is {most}, and bursts are lost: `sysctl -w {key}={WANTED_BUFFER}`"))
+    } else {
+        well(what, format!("{key} is {most}"))
+    })
+}
+
+fn descriptors() -> Finding {
+    let what = "descriptors";
+    match getrlimit(Resource::Nofile).current {
+        Some(most) if most < WANTED_DESCRIPTORS => better(
+            what,
+            format!("{most} may be open, a busy service wants {WANTED_DESCRIPTORS}: `ulimit -n`"),
+        ),
+        Some(most) => well(what, format!("{most} may be open")),
+        None => well(what, "any number may be open"),
+    }
+}
+
+/// A clock before this program was written makes certificates look as if they did not hold yet.
+fn clock() -> Finding {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    if now < WRITTEN {
+        wrong("clock", "it is set before this program was written")
+    } else {
+        well("clock", "is set")
+    }
+}
+
+const DAY: u64 = 86_400;
+/// As the log warns first.
+const SOON_DAYS: u64 = 30;
+/// What `network.socket_buffer` asks for.
+const WANTED_BUFFER: u64 = 8 << 20;
+/// A session costs none, a connection by shared memory a few; segments that are read cost one each.
+const WANTED_DESCRIPTORS: u64 = 4096;
+/// Further away than another machine room of the same region.
+const FAR: Duration = Duration::from_millis(20);
+/// The start of 2026.
+const WRITTEN: u64 = 1_767_225_600;

@@ -1,0 +1,146 @@
+//! `rollhouse health`: asks services on this machine how they are, for containers that hold no other program.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use rollhouse_config::{Config, CoordinatorConfig, NodeConfig};
+
+use crate::args::{HealthArgs, ServiceArgs};
+use crate::failure::{Failure, Status};
+use crate::output::Output;
+use crate::settings;
+
+/// Each that answers has to be well, and one at least has to answer: a container runs a coordinator, a node or both, and
+/// need not say which.
+pub(crate) fn run(args: &HealthArgs, out: &mut Output) -> Result<Status, Failure> {
+    let addresses = match &args.at {
+        Some(host) => vec![resolved(host)?],
+        None => of_this_machine()?,
+    };
+    let path = if args.live { "/healthz" } else { "/readyz" };
+    let (mut answers, mut absent) = (Vec::new(), Vec::new());
+    for address in addresses {
+        match ask(address, path) {
+            Ok(answer) => answers.push((address, answer)),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                absent.push(address.to_string())
+            }
+            Err(error) => return Err(unwell(address, &error.to_string())),
+        }
+    }
+    for (address, answer) in &answers {
+        if !answer.well {
+            return Err(unwell(*address, &answer.words));
+        }
+        writeln!(out, "{address}: {}", answer.words)?;
+    }
+    if answers.is_empty() {
+        let absent = absent.join(" and ");
+        return Err(Failure::new(Status::Unavailable, format_args!("nobody listens on {absent}"))
+            .hint("--at HOST:PORT or $ROLLHOUSE_METRICS__LISTEN says where a service answers"));
+    }
+    Ok(Status::Done)
+}
+
+/// Whether a service that listens there makes progress.
+pub(crate) fn lives(listen: SocketAddr) -> bool {
+    ask(reached_at(listen), "/healthz").is_ok_and(|answer| answer.well)
+}
+
+/// Where the services of this machine answer by environment and defaults: what a container's services were told, too.
+fn of_this_machine() -> Result<Vec<SocketAddr>, Failure> {
+    fn set<C: Config>() -> Result<C, Failure> {
+        settings::of_service::<C>(&ServiceArgs::default(), &[]).map(|loaded| loaded.config)
+    }
+    let listen = [set::<CoordinatorConfig>()?.metrics, set::<NodeConfig>()?.metrics];
+    let mut addresses: Vec<SocketAddr> = listen.into_iter().flatten().map(reached_at).collect();
+    addresses.dedup();
+    if addresses.is_empty() {
+        let what = "metrics.listen is empty: no service answers such questions here";
+        return Err(Failure::new(Status::Usage, what));
+    }
+    Ok(addresses)
+}
+
+/// The first address of a host that is named.
+fn resolved(host: &str) -> Result<SocketAddr, Failure> {
+    let unknown = |why: &str| Failure::new(Status::Usage, format_args!("--at {host}: {why}"));
+    let mut found = host.to_socket_addrs().map_err(|error| unknown(&error.to_string()))?;
+    found.next().ok_or_else(|| unknown("it has no address"))
+}
+
+/// How a process of the same machine dials a listener: all addresses are no address.
+fn reached_at(listen: SocketAddr) -> SocketAddr {
+    let ip = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listen.port())
+}
+
+fn unwell(address: SocketAddr, why: &str) -> Failure {
+    Failure::new(Status::Unavailable, format_args!("{address}: {why}"))
+}
+
+/// What a service says of itself.
+#[derive(Debug, PartialEq, Eq)]
+struct Answer {
+    well: bool,
+    /// Its sentence.
+    words: String,
+}
+
+/// Asks once. Blocks for at most [`PATIENCE`] to connect, and for each part of the answer.
+fn ask(address: SocketAddr, path: &str) -> io::Result<Answer> {
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer)?;
+    parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, "what answers there is no service of rollhouse")
+    })
+}
+
+fn parse(answer: &str) -> Option<Answer> {
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let status = head.strip_prefix("HTTP/1.1 ")?.split(' ').next()?;
+    let well = match status {
+        "200" => true,
+        "503" => false,
+        _ => return None,
+    };
+    Some(Answer { well, words: body.trim().to_owned() })
+}
+
+/// Less than the time that probes have, so that they hear why.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// A head and a sentence.
+const MAX_ANSWER_BYTES: u64 = 8 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_service_says_is_told_from_what_others_say() {
+        let answer = |well, words: &str| Some(Answer { well, words: words.to_owned() });
+        assert_eq!(parse("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n"), answer(true, "ok"));
+        let draining = "HTTP/1.1 503 Service Unavailable\r\n\r\nthe node drains\n";
+        assert_eq!(parse(draining), answer(false, "the node drains"));
+        assert_eq!(parse("HTTP/1.1 404 Not Found\r\n\r\n"), None);
+        assert_eq!(parse("SSH-2.0-OpenSSH_9.2\r\n"), None);
+    }
+
+    #[test]
+    fn a_listener_on_all_addresses_is_dialled_on_the_loopback_one() {
+        for (listen, dialled) in
+            [("0.0.0.0:7601", "127.0.0.1:7601"), ("[::]:7601", "[::1]:7601"), ("10.0.0.7:1", "10.0.0.7:1")]
+        {
+            assert_eq!(reached_at(listen.parse().unwrap()).to_string(), dialled);
+        }
+    }
+}

@@ -1,0 +1,264 @@
+"""Makes the dashboards: tables of panels here, Grafana's JSON in dashboards/.
+
+    python3 deploy/grafana/make.py            writes dashboards/overview.json and dashboards/internals.json
+    python3 deploy/grafana/make.py --check    says whether they are as this makes them
+
+A panel is a title, a unit, one sentence of description, and queries with the name of what each shows. `$by` in a query
+stands for the chosen cluster and node, `$in` for the cluster alone.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+FOLDER = HERE / "dashboards"
+
+# Values of the variables at the head of a dashboard. A process of another scrape job is no process of ours.
+BY = 'cluster=~"$cluster", instance=~"$node"'
+IN = 'cluster=~"$cluster"'
+
+OVERVIEW = {
+    "Cluster": [
+        ("Nodes", "short", "Nodes by state, as the coordinator knows them.",
+         [("sum by (state) (rollhouse_nodes{$in})", "{{state}}")]),
+        ("Lanes", "short", "Lanes of open sessions, and how many all nodes take. Pools wait when they meet.",
+         [("sum(rollhouse_cluster_lanes{$in})", "taken"), ("sum(rollhouse_cluster_capacity_lanes{$in})", "capacity")]),
+        ("Pools and sessions", "short", "Open pools of trainers and rollouts, and the sessions they were split into.",
+         [("sum(rollhouse_pools{$in})", "pools"), ("sum(rollhouse_cluster_sessions{$in})", "sessions")]),
+        ("Pools opened", "short", "Pools opened in five minutes: trainers that begin, or begin again and again.",
+         [("sum(increase(rollhouse_pools_opened_total{$in}[5m]))", "pools")]),
+    ],
+    "Training": [
+        ("Steps", "ops", "Env steps a second of all lanes. Nothing while lanes are taken means that training stands still.",
+         [("sum(rate(rollhouse_steps_total{$by}[1m]))", "steps")]),
+        ("Episodes", "ops", "Episodes that ended a second, by outcome. Those that are not terminated or truncated were "
+         "interrupted.",
+         [("sum by (outcome) (rate(rollhouse_episodes_total{$by}[5m]))", "{{outcome}}")]),
+        ("Step time", "s", "Time of owners' steps on nodes, without the network: half and 99 % are below.",
+         [("histogram_quantile(0.5, sum by (le) (rate(rollhouse_step_seconds_bucket{$by}[5m])))", "median"),
+          ("histogram_quantile(0.99, sum by (le) (rate(rollhouse_step_seconds_bucket{$by}[5m])))", "99 %")]),
+        ("Longest round trip", "s", "The worst open connection of each role of peers.",
+         [("max by (peer) (rollhouse_quic_rtt_seconds{$by})", "{{peer}}")]),
+    ],
+    "Nodes": [
+        ("Steps by node", "ops", "Env steps a second of each node.",
+         [("sum by (instance) (rate(rollhouse_steps_total{$by}[1m]))", "{{instance}}")]),
+        ("Mean step by node", "s", "A pool steps as slowly as its slowest node.",
+         [("sum by (instance) (rate(rollhouse_step_seconds_sum{$by}[5m])) "
+           "/ sum by (instance) (rate(rollhouse_step_seconds_count{$by}[5m]))", "{{instance}}")]),
+        ("Lanes by node", "short", "Lanes of open sessions on each node.",
+         [("rollhouse_lanes{$by}", "{{instance}}")]),
+        ("Processor by process", "short", "Cores that each process uses.",
+         [("rate(process_cpu_seconds_total{$by, role=~\"coordinator|node\"}[1m])", "{{instance}}")]),
+    ],
+    "Recordings": [
+        ("Not in the store yet", "bytes", "What nodes have recorded and not shipped. It falls back to little again and again; "
+         "what only rises ends at spool.limit.",
+         [("rollhouse_spool_bytes{$by}", "{{instance}}")]),
+        ("Store", "bytes", "Bytes of all recordings in the store; at store.budget the oldest are dropped.",
+         [("sum(rollhouse_store_bytes{$in})", "bytes")]),
+        ("Into the store", "Bps", "Bytes a second that the store takes in.",
+         [("sum(rate(rollhouse_store_received_bytes_total{$in}[5m]))", "received")]),
+        ("Lost", "short", "Episodes of the last hour whose recordings are nowhere: a disk that failed, a spool that was full.",
+         [("sum(increase(rollhouse_recorder_lost_episodes_total{$by}[1h]))", "disk"),
+          ("sum(increase(rollhouse_spool_dropped_episodes_total{$by}[1h]))", "spool")]),
+    ],
+    "Trouble": [
+        ("Refused", "ops", "Requests a second that were refused, by the refusal's code.",
+         [("sum by (code) (rate(rollhouse_refusals_total{$by}[5m]))", "{{code}}")]),
+        ("Strangers", "ops", "Handshakes a second that were not completed, by reason.",
+         [("sum by (reason) (rate(rollhouse_quic_handshakes_refused_total{$by}[5m]))", "{{reason}}")]),
+        ("Certificates", "s", "Time until the certificate of each process ends.",
+         [("rollhouse_certificate_expiry_time_seconds{$by} - time()", "{{instance}}")]),
+        ("Running for", "s", "Time since each process was started.",
+         [("time() - process_start_time_seconds{$by, role=~\"coordinator|node\"}", "{{instance}}")]),
+    ],
+}
+
+INTERNALS = {
+    "Requests": [
+        ("Waiting for a thread", "s", "Time that owners' requests waited for a thread that steps: half and 99 % are below.",
+         [("histogram_quantile(0.5, sum by (le) (rate(rollhouse_queue_wait_seconds_bucket{$by}[5m])))", "median"),
+          ("histogram_quantile(0.99, sum by (le) (rate(rollhouse_queue_wait_seconds_bucket{$by}[5m])))", "99 %")]),
+        ("Queue", "short", "Requests that wait for a thread now.",
+         [("rollhouse_queue_requests{$by}", "{{instance}}")]),
+        ("Refused because the queue was full", "ops", "Requests a second.",
+         [("rate(rollhouse_busy_total{$by}[5m])", "{{instance}}")]),
+        ("Sends and resets", "s", "99 % of owners' steps of some lanes, and of their resets, take less.",
+         [("histogram_quantile(0.99, sum by (le) (rate(rollhouse_send_seconds_bucket{$by}[5m])))", "send"),
+          ("histogram_quantile(0.99, sum by (le) (rate(rollhouse_reset_seconds_bucket{$by}[5m])))", "reset")]),
+    ],
+    "Sessions": [
+        ("Open", "short", "Open sessions of each node.", [("rollhouse_sessions{$by}", "{{instance}}")]),
+        ("Opened", "ops", "Sessions opened a second.",
+         [("sum(rate(rollhouse_sessions_opened_total{$by}[5m]))", "opened")]),
+        ("Ended", "ops", "Sessions that ended a second, by cause.",
+         [("sum by (cause) (rate(rollhouse_sessions_ended_total{$by}[5m]))", "{{cause}}")]),
+        ("Attached", "ops", "Times a second that an owner attached, or attached again after its connection broke.",
+         [("sum(rate(rollhouse_owners_attached_total{$by}[5m]))", "attached")]),
+        ("Malformed streams", "short", "Streams of the last hour that ended because what came on them was no request.",
+         [("sum(increase(rollhouse_malformed_streams_total{$by}[1h]))", "streams")]),
+        ("Capacity", "short", "Lanes that each node takes.", [("rollhouse_capacity_lanes{$by}", "{{instance}}")]),
+    ],
+    "Faults": [
+        ("Lanes started again", "short", "Lanes of the last hour that were started again after a failure.",
+         [("sum by (instance) (increase(rollhouse_restarts_total{$by}[1h]))", "{{instance}}")]),
+        ("Parts made anew", "short", "Parts of nodes that ended by themselves, since their start. Each is a bug in Rollhouse.",
+         [("sum by (part, cause) (rollhouse_part_restarts_total{$by})", "{{part}} {{cause}}")]),
+        ("Abandoned threads", "short", "Threads that hung in a step and were given up, since the start of their node.",
+         [("rollhouse_abandoned_threads_total{$by}", "{{instance}}")]),
+        ("Coordinator lost", "short", "Times of the last hour that a node lost its coordinator.",
+         [("increase(rollhouse_coordinator_lost_total{$by}[1h])", "{{instance}}")]),
+        ("Registered", "bool_yes_no", "Whether a coordinator has the node.", [("rollhouse_registered{$by}", "{{instance}}")]),
+        ("Term", "short", "The coordinator's term, one more at each start; and how often its process made it anew.",
+         [("rollhouse_coordinator_term{$in}", "term"), ("sum(rollhouse_coordinator_restarts_total{$in})", "made anew")]),
+    ],
+    "Recorder": [
+        ("Recorded", "ops", "Episodes a second whose end was recorded, and of those that survive a power cut.",
+         [("sum(rate(rollhouse_recorder_episodes_total{$by}[5m]))", "recorded"),
+          ("sum(rate(rollhouse_recorder_durable_episodes_total{$by}[5m]))", "durable")]),
+        ("Written", "Bps", "Bytes of recordings a second.",
+         [("rate(rollhouse_recorder_bytes_total{$by}[5m])", "{{instance}}")]),
+        ("Writer busy", "percentunit", "Part of the time in which the recorder's writer works. At 1 stepping waits for it.",
+         [("rate(rollhouse_recorder_busy_seconds_total{$by}[5m])", "{{instance}}")]),
+        ("Stepping waits for the disk", "s", "Seconds a second, added up over threads.",
+         [("rate(rollhouse_recorder_stalled_seconds_total{$by}[5m])", "{{instance}}")]),
+        ("Disk fails", "bool_yes_no", "Whether the recorder's disk takes nothing now.",
+         [("rollhouse_recorder_failing{$by}", "{{instance}}")]),
+    ],
+    "Shipping": [
+        ("Waiting segments", "short", "Sealed segments that are not in the store yet.",
+         [("rollhouse_spool_segments{$by}", "{{instance}}")]),
+        ("Shipped", "ops", "Segments a second, by what the store did with them.",
+         [("sum by (result) (rate(rollhouse_spool_shipped_segments_total{$by}[5m]))", "{{result}}")]),
+        ("Shipped bytes", "Bps", "Bytes a second to the store.",
+         [("rate(rollhouse_spool_shipped_bytes_total{$by}[5m])", "{{instance}}")]),
+        ("Failed attempts", "short", "Attempts of the last hour that failed.",
+         [("increase(rollhouse_spool_failed_attempts_total{$by}[1h])", "{{instance}}")]),
+        ("Held", "bool_yes_no", "Whether the spool is full and stepping waits.",
+         [("rollhouse_spool_held{$by}", "{{instance}}")]),
+        ("Dropped", "short", "Segments of the last hour that a full spool was told to drop.",
+         [("increase(rollhouse_spool_dropped_segments_total{$by}[1h])", "{{instance}}")]),
+    ],
+    "Store": [
+        ("Segments", "short", "Segments in the store.", [("sum(rollhouse_store_segments{$in})", "segments")]),
+        ("Dropped", "short", "Segments of the last hour that were dropped to stay within store.budget.",
+         [("sum(increase(rollhouse_store_dropped_segments_total{$in}[1h]))", "segments")]),
+        ("Set aside", "short", "What is damaged or contradicts what the store has.",
+         [("sum(rollhouse_store_quarantined_segments{$in})", "segments"),
+          ("sum(rollhouse_store_set_aside_episodes{$in})", "episodes")]),
+    ],
+    "QUIC": [
+        ("Connections", "short", "Open connections by the role of the peer.",
+         [("sum by (peer) (rollhouse_quic_connections{$by})", "{{peer}}")]),
+        ("Handshakes", "ops", "Handshakes completed a second.",
+         [("sum by (instance) (rate(rollhouse_quic_handshakes_total{$by}[5m]))", "{{instance}}")]),
+        ("Packets lost", "percentunit", "Part of the packets sent that were taken for lost.",
+         [("sum by (instance) (rate(rollhouse_quic_packets_lost_total{$by}[5m])) "
+           "/ sum by (instance) (rate(rollhouse_quic_packets_sent_total{$by}[5m]))", "{{instance}}")]),
+        ("Smallest datagram", "bytes", "1,200 with rising black holes: the path does not carry what was probed.",
+         [("min by (instance) (rollhouse_quic_datagram_bytes{$by})", "{{instance}}")]),
+        ("Black holes", "short", "Times of the last hour that large datagrams stopped getting through.",
+         [("sum by (instance) (increase(rollhouse_quic_black_holes_total{$by}[1h]))", "{{instance}}")]),
+        ("Smallest window", "bytes", "Smallest congestion window of the open connections.",
+         [("min by (instance) (rollhouse_quic_congestion_window_bytes{$by})", "{{instance}}")]),
+        ("Socket buffers", "bytes", "What the system granted. Below 4 MiB bursts are lost.",
+         [("rollhouse_quic_socket_buffer_bytes{$by}", "{{instance}} {{direction}}")]),
+    ],
+    "Processes": [
+        ("Memory", "bytes", "Bytes that each process has in memory.",
+         [("process_resident_memory_bytes{$by, role=~\"coordinator|node\"}", "{{instance}}")]),
+        ("Threads", "short", "Threads of each process.", [("process_threads{$by, role=~\"coordinator|node\"}", "{{instance}}")]),
+        ("Descriptors", "short", "File descriptors that each process has open.",
+         [("process_open_fds{$by, role=~\"coordinator|node\"}", "{{instance}}")]),
+    ],
+}
+
+BOARDS = {"overview": ("Rollhouse: Overview", OVERVIEW), "internals": ("Rollhouse: Internals", INTERNALS)}
+
+# Panels of a row lie side by side in Grafana's grid of 24 columns.
+ACROSS, HEIGHT = 4, 7
+
+
+def panel(number: int, at: tuple[int, int], title: str, unit: str, description: str, queries: list) -> dict:
+    source = {"type": "prometheus", "uid": "${source}"}
+    targets = []
+    for index, (query, legend) in enumerate(queries):
+        expr = query.replace("$by", BY).replace("$in", IN)
+        targets.append({"refId": chr(ord("A") + index), "expr": expr, "legendFormat": legend, "datasource": source})
+    return {
+        "id": number,
+        "type": "timeseries",
+        "title": title,
+        "description": description,
+        "datasource": source,
+        "gridPos": {"x": at[0], "y": at[1], "w": 24 // ACROSS, "h": HEIGHT},
+        "fieldConfig": {"defaults": {"unit": unit, "min": 0, "custom": {"fillOpacity": 8}}, "overrides": []},
+        "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
+        "targets": targets,
+    }
+
+
+def variable(name: str, label: str, query: str) -> dict:
+    return {
+        "name": name,
+        "label": label,
+        "type": "query",
+        "datasource": {"type": "prometheus", "uid": "${source}"},
+        "query": {"query": query, "refId": name},
+        "refresh": 2,
+        "multi": True,
+        "includeAll": True,
+        # Also where there is one cluster and nothing has the label.
+        "allValue": ".*",
+        "current": {"text": "All", "value": "$__all"},
+        "sort": 1,
+    }
+
+
+def board(name: str) -> dict:
+    title, rows = BOARDS[name]
+    panels, y = [], 0
+    for row, cells in rows.items():
+        panels.append({"id": len(panels) + 1, "type": "row", "title": row, "collapsed": False,
+                       "gridPos": {"x": 0, "y": y, "w": 24, "h": 1}, "panels": []})
+        for index, cell in enumerate(cells):
+            at = (index % ACROSS * (24 // ACROSS), y + 1 + index // ACROSS * HEIGHT)
+            panels.append(panel(len(panels) + 1, at, *cell))
+        y += 1 + -(-len(cells) // ACROSS) * HEIGHT
+    source = {"name": "source", "label": "Data source", "type": "datasource", "query": "prometheus"}
+    node = 'label_values(process_start_time_seconds{role=~"coordinator|node", cluster=~"$cluster"}, instance)'
+    variables = [source, variable("cluster", "Cluster", "label_values(rollhouse_coordinator_term, cluster)"),
+                 variable("node", "Process", node)]
+    return {
+        "uid": f"rollhouse-{name}",
+        "title": title,
+        "tags": ["rollhouse"],
+        "schemaVersion": 39,
+        "editable": False,
+        "refresh": "10s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {"list": variables},
+        "links": [{"type": "dashboards", "tags": ["rollhouse"], "title": "Rollhouse", "asDropdown": False}],
+        "panels": panels,
+    }
+
+
+def main() -> int:
+    stale = []
+    for name in BOARDS:
+        path, text = FOLDER / f"{name}.json", json.dumps(board(name), indent=1) + "\n"
+        if "--check" in sys.argv[1:]:
+            stale += [] if path.is_file() and path.read_text() == text else [str(path)]
+        else:
+            path.write_text(text)
+    if stale:
+        print("not as make.py makes them:", *stale, file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
