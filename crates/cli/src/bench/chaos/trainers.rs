@@ -411,6 +411,7 @@ mod tests {
         assert_eq!(lost(&[harm(KILLED + 50_000, KILLED + 50_000)]), (2, 0, 1), "after that");
         assert_eq!(lost(&[harm(49_000, 49_000)]), (2, 0, 1), "a kill that its owner lived to see");
         assert_eq!(lost(&[harm(KILLED - 1_400, KILLED - 1_400)]), (1, 1, 0), "before all had answered");
-        assert_eq!(lost(&[harm(49_000, 49_500)]), (1, 1, 1), "a full disk");
+        assert_eq!(lost(&[harm(40_000, 40_500)]), (1, 1, 1), "a full disk while the first was open");
+        assert_eq!(lost(&[harm(49_000, 49_500)]), (0, 2, 1), "a full disk while one ended and one began");
     }
 }
