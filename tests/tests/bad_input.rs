@@ -100,9 +100,10 @@ fn a_disk_that_takes_no_more_is_an_error_that_says_what_is_safe() {
     let report: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
     let safe = report["recorded"]["episodes"].as_u64().unwrap();
     let kept = json_lines(data.path(), "replay ls --json");
-    // Where the recording broke off, episodes look crashed; those were not called safe.
+    // Where the recording broke off, episodes look crashed; those were not called safe. How much was depends on whether
+    // something had been synced before there was no more room.
     let finished = kept.iter().filter(|episode| episode["outcome"] != "crashed").count() as u64;
-    assert!(safe > 0 && finished >= safe, "{finished} of {safe} safe episodes are there");
+    assert!(finished > 0 && finished >= safe, "{finished} of {safe} safe episodes are there");
     assert_eq!(run(data.path(), "replay verify --all").code, Some(0));
     assert!(!segments(data.path()).is_empty());
 }
