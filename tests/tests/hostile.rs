@@ -122,7 +122,8 @@ fn connections_of_strangers_cost_a_node_little_memory_and_do_not_last() {
                 // One that was dropped on the way, because so many come, is dialled again.
                 known.extend(dialer.dial(&at, &Expected::node("one"), None).await);
             }
-            let grown = most_memory(node.id()) - before;
+            // The system's count is out by some pages.
+            let grown = most_memory(node.id()).saturating_sub(before);
             for connection in known {
                 connection.closed().await;
             }
