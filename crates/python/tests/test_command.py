@@ -48,7 +48,7 @@ def run(line: Line, **arguments) -> subprocess.CompletedProcess[str]:
 
 def test_the_command_needs_nothing_but_the_wheel(fresh: Path) -> None:
     done = run([str(fresh / "bin/rollhouse"), "--version"])
-    assert (done.returncode, done.stdout) == (0, f"rollhouse {rollhouse.__version__}\n"), done.stderr
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, f"rollhouse {rollhouse.__version__}"), done.stderr
     done = run([str(fresh / "bin/rollhouse"), "envs"])
     assert done.returncode == 0 and "CartPole-v1" in done.stdout, done.stderr
 
