@@ -22,7 +22,6 @@ use numpy::npyffi::{self, NPY_ARRAY_CARRAY, NPY_ARRAY_CARRAY_RO, NpyTypes, PY_AR
 use numpy::{Element, PyArrayDescr, PyArrayDescrMethods, dtype};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 use rollhouse_core::{ColumnMut, ColumnRef, DType};
 
 /// Base object of views: holds the memory they show.
@@ -63,7 +62,7 @@ impl RowShape {
     }
 
     /// The extents of `rows` rows, or of a single value.
-    fn dims(&self, rows: Option<usize>) -> ArrayVec<npy_intp, MAX_AXES> {
+    pub(crate) fn dims(&self, rows: Option<usize>) -> ArrayVec<npy_intp, MAX_AXES> {
         rows.iter().chain(&self.shape).map(|&extent| extent as npy_intp).collect()
     }
 
@@ -160,174 +159,6 @@ impl RowShape {
     }
 }
 
-/// An array that is filled again when whoever it was handed to has let go of it; else another one takes its place.
-#[derive(Default)]
-pub(crate) struct Spare(Option<Made>);
-
-/// An array that was made here.
-struct Made {
-    array: Py<PyAny>,
-    /// Address of its descriptor, which belongs to NumPy and lives as long as that.
-    descr: usize,
-}
-
-/// The same of an object array.
-#[derive(Default)]
-pub(crate) struct SpareObjects(Option<Made>);
-
-/// A number that arrays are made of.
-pub(crate) trait Number: Copy + Default {
-    const DTYPE: DType;
-}
-
-impl Number for f64 {
-    const DTYPE: DType = DType::F64;
-}
-
-impl Number for i64 {
-    const DTYPE: DType = DType::I64;
-}
-
-impl Spare {
-    /// A C-contiguous array of `rows` rows (or of a single value), of which nobody but `self` knows and which holds
-    /// whatever it held before.
-    pub(crate) fn take<'py>(
-        &mut self,
-        py: Python<'py>,
-        shape: &RowShape,
-        rows: Option<usize>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let mut dims = shape.dims(rows);
-        if let Some(made) = self.0.as_ref().filter(|made| made.is_free(1, &dims)) {
-            return Ok(made.array.bind(py).clone());
-        }
-        // SAFETY: memory of its own.
-        let array = unsafe { new_array(py, shape.dtype, &mut dims, ptr::null(), 0)? };
-        self.0 = Some(Made::of(&array));
-        Ok(array)
-    }
-
-    /// The same of `rows` numbers.
-    pub(crate) fn take_numbers<'py, T: Number>(
-        &mut self,
-        py: Python<'py>,
-        rows: usize,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        self.take(py, &RowShape::scalar(T::DTYPE), Some(rows))
-    }
-
-    /// The array of `rows` values, if it is there and all that know of it are `self` and as many `others`.
-    pub(crate) fn held<'py>(&self, py: Python<'py>, rows: usize, others: usize) -> Option<Bound<'py, PyAny>> {
-        let made = self.0.as_ref()?;
-        let free = made.is_free(others as ffi::Py_ssize_t + 1, &[rows as npy_intp]);
-        free.then(|| made.array.bind(py).clone())
-    }
-
-    /// An array of the shape of a single value, from `column` of one row.
-    pub(crate) fn copy<'py>(
-        &mut self,
-        py: Python<'py>,
-        shape: &RowShape,
-        column: ColumnRef<'_>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        assert_eq!(shape.elements(), column.len(), "a row has the values its shape says");
-        let array = self.take(py, shape, None)?;
-        // SAFETY: a C-contiguous array of as many elements of the same type as the column has; nobody else reads or
-        // writes it while the interpreter lock is held here.
-        unsafe {
-            let data = (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.data;
-            let bytes = column.len() * shape.dtype.size();
-            ptr::copy_nonoverlapping(address(column).cast::<u8>(), data.cast::<u8>(), bytes);
-        }
-        Ok(array)
-    }
-}
-
-/// Has `fill` write to an array that [`Spare::take_numbers`] gave; what it does not write is 0.
-pub(crate) fn fill_numbers<T: Number>(array: &Bound<'_, PyAny>, rows: usize, fill: impl FnOnce(&mut [T])) {
-    // SAFETY: a C-contiguous, aligned array of `rows` elements of the type `T`; nobody else reads or writes it while
-    // the interpreter lock is held here, and zero bytes are a value of `T`. `fill` cannot reach Python.
-    let numbers = unsafe {
-        let data = (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.data.cast::<T>();
-        ptr::write_bytes(data, 0, rows);
-        std::slice::from_raw_parts_mut(data, rows)
-    };
-    fill(numbers);
-}
-
-impl Made {
-    fn of(array: &Bound<'_, PyAny>) -> Self {
-        // SAFETY: an array.
-        let descr = unsafe { (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.descr } as usize;
-        Self { array: array.clone().unbind(), descr }
-    }
-
-    /// Whether so many know of it, this one included, and it is what it was made as: whoever held it may have changed its
-    /// shape, type or flags.
-    fn is_free(&self, holders: ffi::Py_ssize_t, dims: &[npy_intp]) -> bool {
-        // SAFETY: an array; NumPy keeps `nd` extents.
-        unsafe {
-            let fields = &(*self.array.as_ptr().cast::<npyffi::PyArrayObject>()).fields;
-            ffi::Py_REFCNT(self.array.as_ptr()) == holders
-                && fields.flags & OWN == OWN
-                && fields.descr as usize == self.descr
-                && fields.nd as usize == dims.len()
-                && std::slice::from_raw_parts(fields.dimensions, dims.len()) == dims
-        }
-    }
-}
-
-impl SpareObjects {
-    /// As [`objects`].
-    pub(crate) fn take<'py>(
-        &mut self,
-        py: Python<'py>,
-        rows: usize,
-        values: impl Iterator<Item = PyResult<(usize, Bound<'py, PyAny>)>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let free = self.0.as_ref().filter(|made| made.is_free(1, &[rows as npy_intp]));
-        let array = match free {
-            Some(made) => made.array.bind(py).clone(),
-            None => no_objects(py, rows)?,
-        };
-        if free.is_some() {
-            let none = py.None();
-            for row in 0..rows {
-                // SAFETY: a C-contiguous array of `rows` references that nobody else knows of.
-                let old = unsafe { *objects_of(&array).add(row) };
-                if old != none.as_ptr() {
-                    set_object(&array, row, none.bind(py).clone());
-                }
-            }
-        } else {
-            self.0 = Some(Made::of(&array));
-        }
-        for value in values {
-            let (row, value) = value?;
-            assert!(row < rows, "row {row} of {rows}");
-            set_object(&array, row, value);
-        }
-        Ok(array)
-    }
-}
-
-/// Whether a dict has these keys and values, the very same objects in the same order, and nothing else.
-pub(crate) fn holds_exactly(
-    dict: &Bound<'_, PyDict>,
-    held: &[(*mut ffi::PyObject, *mut ffi::PyObject)],
-) -> bool {
-    let (mut at, mut key, mut value) = (0, ptr::null_mut(), ptr::null_mut());
-    // SAFETY: nothing that changes the dict happens between two calls; what they give is borrowed and only compared.
-    let mut next = || unsafe {
-        let found = ffi::PyDict_Next(dict.as_ptr(), &mut at, &mut key, &mut value) != 0;
-        found.then_some((key, value))
-    };
-    held.iter().all(|pair| next() == Some(*pair)) && next().is_none()
-}
-
-/// In memory of its own, in order, aligned, to be written.
-const OWN: c_int = NPY_ARRAY_CARRAY | npyffi::NPY_ARRAY_OWNDATA;
-
 /// A fresh array with the rows of `column` where `mask` says so, and zeros elsewhere.
 pub(crate) fn copy_masked<'py>(
     py: Python<'py>,
@@ -389,27 +220,23 @@ pub(crate) fn fill_flags(array: &Bound<'_, PyAny>, rows: usize, fill: impl FnOnc
     fill(bytes);
 }
 
-/// The flags of such an array, which nobody is writing.
-#[inline]
-pub(crate) fn read_flags<'a>(array: &'a Bound<'_, PyAny>, rows: usize) -> &'a [u8] {
-    // SAFETY: as in `fill_flags`.
-    unsafe {
-        let data = (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.data.cast::<u8>();
-        std::slice::from_raw_parts(data, rows)
-    }
-}
-
 /// An object array with None in every row but those of `values`.
 pub(crate) fn objects<'py>(
     py: Python<'py>,
     rows: usize,
     values: impl Iterator<Item = PyResult<(usize, Bound<'py, PyAny>)>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    SpareObjects::default().take(py, rows, values)
+    let array = no_objects(py, rows)?;
+    for value in values {
+        let (row, value) = value?;
+        assert!(row < rows, "row {row} of {rows}");
+        set_object(&array, row, value);
+    }
+    Ok(array)
 }
 
 /// A fresh object array of None.
-fn no_objects(py: Python<'_>, rows: usize) -> PyResult<Bound<'_, PyAny>> {
+pub(crate) fn no_objects(py: Python<'_>, rows: usize) -> PyResult<Bound<'_, PyAny>> {
     let mut dims = [rows as npy_intp];
     // SAFETY: `PyArray_Empty` takes over the reference to the descriptor and fills object arrays with None.
     unsafe {
@@ -419,13 +246,13 @@ fn no_objects(py: Python<'_>, rows: usize) -> PyResult<Bound<'_, PyAny>> {
 }
 
 /// The references of an object array.
-fn objects_of(array: &Bound<'_, PyAny>) -> *mut *mut ffi::PyObject {
+pub(crate) fn objects_of(array: &Bound<'_, PyAny>) -> *mut *mut ffi::PyObject {
     // SAFETY: only called with object arrays made here.
     unsafe { (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.data.cast() }
 }
 
 /// Puts a value into a row, which the caller has checked, of an object array that nobody else knows of.
-fn set_object(array: &Bound<'_, PyAny>, row: usize, value: Bound<'_, PyAny>) {
+pub(crate) fn set_object(array: &Bound<'_, PyAny>, row: usize, value: Bound<'_, PyAny>) {
     // SAFETY: a C-contiguous array of references with such a row; the old one is given up and the new one handed over.
     unsafe {
         let old = objects_of(array).add(row).replace(value.into_ptr());
@@ -435,7 +262,7 @@ fn set_object(array: &Bound<'_, PyAny>, row: usize, value: Bound<'_, PyAny>) {
 
 /// # Safety
 /// `data` is null (memory is allocated then), or valid for what `dims` and the type say.
-unsafe fn new_array<'py>(
+pub(crate) unsafe fn new_array<'py>(
     py: Python<'py>,
     dtype: DType,
     dims: &mut [npy_intp],
@@ -471,7 +298,7 @@ pub(crate) fn descr(py: Python<'_>, dtype: DType) -> Bound<'_, PyArrayDescr> {
     }
 }
 
-fn address(column: ColumnRef<'_>) -> *const c_void {
+pub(crate) fn address(column: ColumnRef<'_>) -> *const c_void {
     match column {
         ColumnRef::U8(values) => values.as_ptr().cast(),
         ColumnRef::I32(values) => values.as_ptr().cast(),

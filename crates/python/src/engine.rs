@@ -8,7 +8,7 @@ use numpy::{PyArray1, PyArrayDyn, PyArrayMethods, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyDict, PyList, PyTuple};
 use rollhouse_client::{RequestError, StepError};
 use rollhouse_core::EnvSpec;
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, DType, Space};
@@ -18,14 +18,14 @@ use rollhouse_env::Registry;
 use crate::arrays::{KeepAlive, RowShape, constant_flags, fill_flags, flags, mask};
 use crate::commands::{attribute_list, attribute_value, image, lane_options};
 use crate::cost::Cost;
+use crate::endings::{Ended, Endings};
 use crate::envs::checked_options;
 use crate::failure::{exception, of_config, of_method, of_request, of_step, one_at_a_time};
-use crate::finals::Finals;
 use crate::fork::Home;
 use crate::infos::{InfoShapes, Rows, ShowValid};
 use crate::lanes::{Lanes, Placement};
 use crate::recording::{Recording, figures};
-use crate::statistics::{Ends, EpisodeStatistics};
+use crate::statistics::{Ends, EpisodeStatistics, any};
 use crate::views::{Arrays, Views};
 
 /// Lanes, the arrays over their memory, and the rules that Python's side relies on.
@@ -70,9 +70,7 @@ struct State {
     /// Lanes that are lost as far as Python was told, and how; empty when none is.
     lost: Vec<bool>,
     losses: Vec<Option<&'static str>>,
-    finals: Finals,
-    /// The keys of infos of a step in which an episode ended, in SAME_STEP.
-    final_keys: Py<PyDict>,
+    endings: Endings,
     statistics: Option<EpisodeStatistics>,
     cost: Cost,
     recording: Option<Recording>,
@@ -387,8 +385,7 @@ impl NativeLanes {
                 outstanding: 0,
                 lost: Vec::new(),
                 losses: Vec::new(),
-                finals: Finals::default(),
-                final_keys: final_keys(py, rules)?,
+                endings: Endings::default(),
                 statistics: rules.statistics.then(|| EpisodeStatistics::of(lanes)),
                 cost: Cost::new(inner.waits()),
                 recording,
@@ -478,7 +475,6 @@ impl NativeLanes {
     ) -> Rows<'a> {
         Rows {
             count: self.lanes,
-            final_obs: self.rules.same_step.then(|| frame.final_obs(0)),
             infos: (0..self.shapes.channels.len()).map(|channel| frame.info(channel)).collect(),
             terminated: frame.terminated(),
             truncated: frame.truncated(),
@@ -503,7 +499,6 @@ impl NativeLanes {
         let losses: Vec<_> = received.lanes.iter().map(loss).collect();
         let rows = Rows {
             count,
-            final_obs: received.final_obs.first().map(|column| column.as_ref()),
             infos: received.infos.iter().map(|column| column.as_ref()).collect(),
             terminated: &received.terminated,
             truncated: &received.truncated,
@@ -521,19 +516,18 @@ impl NativeLanes {
             infos.set_item(intern!(py, "valid"), mask(py, &valid)?)?;
             infos.set_item(intern!(py, "_valid"), every_row()?)?;
         }
-        rows.add_to(&infos, &self.shapes, &mut state.finals, rows.has_final())?;
+        let ended = rows.has_ended();
         if let Some(statistics) = &mut state.statistics {
-            statistics.step(
-                &infos,
-                Ends {
-                    lanes: Some(&received.lanes),
-                    rewards: &received.rewards,
-                    terminated: &received.terminated,
-                    truncated: &received.truncated,
-                    reset: &received.reset,
-                },
-            )?;
+            let (lanes, rewards, reset) = (Some(&*received.lanes), &*received.rewards, &*received.reset);
+            statistics.step(Ends { lanes, rewards, reset, ended });
         }
+        let last = received.final_obs.first().map(|column| (column.as_ref(), &self.shapes.obs));
+        if ended && (last.is_some() || state.statistics.is_some()) {
+            let statistics = state.statistics.as_mut().map(|statistics| (statistics, Some(&*received.lanes)));
+            let (terminated, truncated) = (&*received.terminated, &*received.truncated);
+            state.endings.add_to(&infos, Ended { terminated, truncated, last, statistics })?;
+        }
+        rows.add_to(&infos, &self.shapes)?;
         let obs = received.obs.first().map_or(ColumnRef::U8(&[]), |column| column.as_ref());
         let truncated = flags(py, count, |flags| {
             for ((flag, &truncated), &lane) in flags.iter_mut().zip(&received.truncated).zip(&received.lanes)
@@ -645,29 +639,27 @@ impl State {
                 newly_lost.iter().for_each(|&lane| flags[lane] = 1);
             })?;
         }
-        let speaks = owner.rules.same_step || !owner.shapes.channels.is_empty() || !self.lost.is_empty();
-        let rows = speaks.then(|| owner.rows_of(frame, &self.lost, &self.losses));
-        let has_final = rows.as_ref().is_some_and(Rows::has_final);
-        // A dict that has all of its keys does not grow.
-        let infos = if has_final { self.final_keys.bind(py).copy()? } else { PyDict::new(py) };
+        let rules = owner.rules;
+        let tells_ends = rules.same_step || rules.statistics;
+        let ended = tells_ends && (any(frame.terminated()) || any(frame.truncated()));
+        if let Some(statistics) = &mut self.statistics {
+            let (rewards, reset) = (frame.rewards(), frame.reset());
+            statistics.step(Ends { lanes: None, rewards, reset, ended });
+        }
+        let infos = if ended {
+            let (terminated, truncated) = (frame.terminated(), frame.truncated());
+            let last = rules.same_step.then(|| (frame.final_obs(0), &owner.shapes.obs));
+            let statistics = self.statistics.as_mut().map(|statistics| (statistics, None));
+            self.endings.infos(py, Ended { terminated, truncated, last, statistics })?
+        } else {
+            PyDict::new(py)
+        };
         if let Some(valid) = arrays.valid {
             infos.set_item(intern!(py, "valid"), valid)?;
             infos.set_item(intern!(py, "_valid"), &self.every_row)?;
         }
-        if let Some(rows) = rows {
-            rows.add_to(&infos, &owner.shapes, &mut self.finals, has_final)?;
-        }
-        if let Some(statistics) = &mut self.statistics {
-            statistics.step(
-                &infos,
-                Ends {
-                    lanes: None,
-                    rewards: frame.rewards(),
-                    terminated: frame.terminated(),
-                    truncated: frame.truncated(),
-                    reset: frame.reset(),
-                },
-            )?;
+        if !owner.shapes.channels.is_empty() || !self.lost.is_empty() {
+            owner.rows_of(frame, &self.lost, &self.losses).add_to(&infos, &owner.shapes)?;
         }
         (arrays.obs, arrays.rewards, arrays.terminated, arrays.truncated, infos).into_pyobject(py)
     }
@@ -685,9 +677,8 @@ impl State {
         let infos = PyDict::new(py);
         if !self.lost.is_empty() {
             // A reset has no infos of steps: only which lanes are lost.
-            let rows =
-                Rows { infos: Vec::new(), final_obs: None, ..owner.rows_of(frame, &self.lost, &self.losses) };
-            rows.add_to(&infos, &owner.shapes, &mut self.finals, false)?;
+            let rows = Rows { infos: Vec::new(), ..owner.rows_of(frame, &self.lost, &self.losses) };
+            rows.add_to(&infos, &owner.shapes)?;
         }
         (obs, infos).into_pyobject(py)
     }
@@ -713,22 +704,6 @@ fn every_row(py: Python<'_>, lanes: usize) -> PyResult<Py<PyAny>> {
     let every_row = constant_flags(py, lanes)?;
     fill_flags(&every_row, lanes, |flags| flags.fill(1));
     Ok(every_row.unbind())
-}
-
-/// A dict with the keys of every step of SAME_STEP in which an episode ended.
-fn final_keys(py: Python<'_>, rules: Rules) -> PyResult<Py<PyDict>> {
-    let keys = PyDict::new(py);
-    let told = [
-        ("valid", rules.show_valid == ShowValid::Always),
-        ("final_obs", true),
-        ("final_info", true),
-        ("episode", rules.statistics),
-    ];
-    for (name, _) in told.iter().filter(|(_, is_told)| *is_told) {
-        keys.set_item(PyString::intern(py, name), py.None())?;
-        keys.set_item(PyString::intern(py, &format!("_{name}")), py.None())?;
-    }
-    Ok(keys.unbind())
 }
 
 fn closed(py: Python<'_>) -> PyErr {

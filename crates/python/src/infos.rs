@@ -7,13 +7,11 @@ use pyo3::types::{PyDict, PyString};
 use rollhouse_core::ColumnRef;
 
 use crate::arrays::{RowShape, copy_masked, mask, objects};
-use crate::finals::Finals;
+use crate::statistics::any;
 
 /// What infos are made from: some rows of one step.
 pub(crate) struct Rows<'a> {
     pub(crate) count: usize,
-    /// Last observations of episodes that ended; SAME_STEP only.
-    pub(crate) final_obs: Option<ColumnRef<'a>>,
     pub(crate) infos: Vec<ColumnRef<'a>>,
     pub(crate) terminated: &'a [u8],
     pub(crate) truncated: &'a [u8],
@@ -51,7 +49,7 @@ impl ShowValid {
     pub(crate) fn is_in(self, reset: &[u8], any_lost: bool) -> bool {
         match self {
             Self::Always => true,
-            Self::Needed => any_lost || reset.iter().fold(0, |any, flag| any | flag) != 0,
+            Self::Needed => any_lost || any(reset),
             Self::Lost => any_lost,
         }
     }
@@ -78,54 +76,27 @@ impl Rows<'_> {
         self.reset[row] == 0 && !self.is_lost(row)
     }
 
-    /// Whether the last observation of an episode is to be told.
-    pub(crate) fn has_final(&self) -> bool {
-        let any = |flags: &[u8]| flags.iter().fold(0, |any, flag| any | flag) != 0;
-        self.final_obs.is_some() && (any(self.terminated) || any(self.truncated))
+    /// Whether an episode ended in one of them.
+    pub(crate) fn has_ended(&self) -> bool {
+        any(self.terminated) || any(self.truncated)
     }
 
-    /// Adds what the env and autoreset have to say, which in most steps of most envs is nothing. `has_final`: what
-    /// [`Rows::has_final`] says.
-    pub(crate) fn add_to(
-        &self,
-        infos: &Bound<'_, PyDict>,
-        shapes: &InfoShapes,
-        finals: &mut Finals,
-        has_final: bool,
-    ) -> PyResult<()> {
-        if let Some(last) = self.final_obs
-            && has_final
-        {
-            self.add_final(infos, last, shapes, finals)?;
-        }
+    /// Adds what the env has to say, which of most envs is nothing, and which lanes are lost. What it had to say in an
+    /// episode's last step goes into `final_info` if that is there, as in SAME_STEP.
+    pub(crate) fn add_to(&self, infos: &Bound<'_, PyDict>, shapes: &InfoShapes) -> PyResult<()> {
         if !self.infos.is_empty() {
-            // In SAME_STEP the infos of an episode's last step are in `final_info`; a reset has none.
-            let shown = |row| self.is_valid(row) && !(has_final && self.is_over(row));
+            let nested = infos.get_item(intern!(infos.py(), "final_info"))?;
+            if let Some(nested) = &nested {
+                self.add_channels(nested.cast::<PyDict>()?, shapes, |row| self.is_over(row))?;
+            }
+            // A reset has none.
+            let shown = |row| self.is_valid(row) && !(nested.is_some() && self.is_over(row));
             self.add_channels(infos, shapes, shown)?;
         }
         if !self.lost.is_empty() {
             self.add_lost(infos)?;
         }
         Ok(())
-    }
-
-    fn add_final(
-        &self,
-        infos: &Bound<'_, PyDict>,
-        last: ColumnRef<'_>,
-        shapes: &InfoShapes,
-        finals: &mut Finals,
-    ) -> PyResult<()> {
-        let py = infos.py();
-        let (array, mask) = finals.make(py, last, &shapes.obs, self.terminated, self.truncated)?;
-        let nested = PyDict::new(py);
-        if !self.infos.is_empty() {
-            self.add_channels(&nested, shapes, |row| self.is_over(row))?;
-        }
-        infos.set_item(intern!(py, "final_obs"), array)?;
-        infos.set_item(intern!(py, "_final_obs"), &mask)?;
-        infos.set_item(intern!(py, "final_info"), nested)?;
-        infos.set_item(intern!(py, "_final_info"), mask)
     }
 
     fn add_channels(

@@ -9,11 +9,11 @@ mod cluster;
 mod command;
 mod commands;
 mod cost;
+mod endings;
 mod engine;
 mod envs;
 mod episodes;
 mod failure;
-mod finals;
 mod fork;
 mod host;
 mod hosted_recording;
@@ -21,6 +21,7 @@ mod infos;
 mod lanes;
 mod recording;
 mod replays;
+mod spares;
 mod statistics;
 mod views;
 
@@ -52,7 +53,7 @@ mod _native {
     #[pymodule_export]
     use super::replays::Recordings;
     #[pymodule_export]
-    use super::statistics::EpisodeStatistics;
+    use super::statistics::HostedStatistics;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -149,3 +149,42 @@ def test_a_dict_that_was_changed_is_not_handed_out_again() -> None:
         assert infos["episode"]["l"].tolist() == [1] * 8 and infos["episode"]["t"].dtype == np.float64
         change(infos["episode"])
         del infos
+
+
+def test_infos_that_were_changed_or_are_kept_are_not_handed_out_again() -> None:
+    envs = rollhouse.make_vec("CartPole-v1", 8, statistics=True, autoreset_mode="SameStep", max_episode_steps=1)
+    envs.reset(seed=0)
+    expected = {"final_obs", "_final_obs", "final_info", "_final_info", "episode", "_episode"}
+    kept = []
+    for step in range(24):
+        observations, _, _, _, infos = envs.step(np.full(8, step % 2))
+        assert set(infos) == expected
+        assert infos["final_info"] == {} and set(infos["episode"]) == set("rlt")
+        assert np.array_equal(infos["episode"]["l"], np.ones(8)) and infos["_final_info"].all()
+        assert all(last.shape == (4,) for last in infos["final_obs"])
+        match step % 6:
+            case 0:
+                infos["mine"] = 1
+            case 1:
+                del infos["final_obs"]
+            case 2:
+                infos["episode"]["mine"] = 1
+            case 3:
+                infos["final_info"]["mine"] = 1
+            case 4:
+                kept.append((infos, np.stack(infos["final_obs"])))
+            case _:
+                infos["final_obs"] = infos["final_obs"][:3]
+        del infos
+    for infos, last in kept:
+        assert np.array_equal(np.stack(infos["final_obs"]), last)
+
+
+def test_infos_that_nobody_keeps_are_handed_out_again() -> None:
+    envs = rollhouse.make_vec("CartPole-v1", 8, statistics=True, autoreset_mode="SameStep", max_episode_steps=1)
+    envs.reset(seed=0)
+    seen = []
+    for _ in range(12):
+        infos = envs.step(np.zeros(8, np.int64))[4]
+        seen.append(id(infos))
+    assert len(set(seen[2:])) == 2

@@ -1,0 +1,233 @@
+//! What infos say of a step in which episodes ended: their last observations, as SAME_STEP tells them, and what they came
+//! to, as `statistics` does.
+//!
+//! A batch of short episodes has such a step almost every time, and making an array, or a dict and its keys, costs as much
+//! as stepping dozens of lanes. So what was handed out earlier, the dict of infos included, is filled anew once nobody
+//! holds it any more, which its reference count tells: whoever keeps something keeps what it says.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rollhouse_core::{ColumnRef, DType};
+
+use crate::arrays::RowShape;
+use crate::spares::{Spare, SpareDict, SpareObjects};
+use crate::statistics::EpisodeStatistics;
+
+/// Some rows of a step, in which at least one episode ended.
+pub(crate) struct Ended<'a> {
+    pub(crate) terminated: &'a [u8],
+    pub(crate) truncated: &'a [u8],
+    /// The last observations of the episodes that ended, and the shape of one; of SAME_STEP only.
+    pub(crate) last: Option<(ColumnRef<'a>, &'a RowShape)>,
+    /// What has taken note of the step, if its figures are to be told, and the lane of each row; no lanes mean all in
+    /// order.
+    pub(crate) statistics: Option<(&'a mut EpisodeStatistics, Option<&'a [u32]>)>,
+}
+
+/// What is handed out in turns, so that one step's may still be held while the next one's is made.
+#[derive(Default)]
+pub(crate) struct Endings {
+    turns: [Turn; 2],
+    newest: usize,
+    /// Rows in which an episode ended.
+    rows: Vec<usize>,
+}
+
+/// What was told of a step; nothing of it unless it was asked for.
+#[derive(Default)]
+struct Turn {
+    /// Holds all that follows.
+    infos: SpareDict,
+    over: Spare,
+    last: SpareObjects,
+    /// Observations in `last`: one for each episode that ended in the step with most of them so far.
+    last_rows: Vec<Spare>,
+    final_info: SpareDict,
+    /// Holds `figures`.
+    episode: SpareDict,
+    figures: Figures,
+}
+
+/// What the episodes came to: returns, lengths and seconds.
+#[derive(Default)]
+struct Figures {
+    returns: Spare,
+    lengths: Spare,
+    times: Spare,
+}
+
+/// The parts of infos, of which nobody but their [`Turn`] knows.
+struct Parts<'py> {
+    over: Bound<'py, PyAny>,
+    finals: Option<(Bound<'py, PyAny>, Bound<'py, PyDict>)>,
+    episode: Option<Bound<'py, PyDict>>,
+}
+
+impl Endings {
+    /// A dict with what there is to say of the step, to which more may be added.
+    pub(crate) fn infos<'py>(&mut self, py: Python<'py>, ended: Ended<'_>) -> PyResult<Bound<'py, PyDict>> {
+        self.newest ^= 1;
+        let turn = &mut self.turns[self.newest];
+        if let Some(infos) = turn.whole(py, &ended) {
+            turn.fill(py, ended, &mut self.rows)?;
+            return Ok(infos);
+        }
+        let infos = PyDict::new(py);
+        turn.make(py, &ended)?.add_to(&infos)?;
+        turn.fill(py, ended, &mut self.rows)?;
+        turn.infos.keep(&infos);
+        Ok(infos)
+    }
+
+    /// The same, into a dict that has other infos.
+    pub(crate) fn add_to(&mut self, infos: &Bound<'_, PyDict>, ended: Ended<'_>) -> PyResult<()> {
+        self.newest ^= 1;
+        let turn = &mut self.turns[self.newest];
+        turn.make(infos.py(), &ended)?.add_to(infos)?;
+        turn.fill(infos.py(), ended, &mut self.rows)
+    }
+}
+
+impl Turn {
+    /// The dict of infos, if nobody holds anything of it any more and nothing was changed in it.
+    fn whole<'py>(&self, py: Python<'py>, ended: &Ended<'_>) -> Option<Bound<'py, PyDict>> {
+        let infos = self.infos.held(py, 0)?;
+        let rows = ended.terminated.len();
+        let (finals, told) = (ended.last.is_some(), ended.statistics.is_some());
+        let masks = if finals { 2 } else { 0 } + usize::from(told);
+        let whole = self.over.is_free(rows, masks)
+            && (!finals || (self.last.is_free(rows, 1) && self.final_info.held(py, 1).is_some()))
+            && (!told || (self.episode.held(py, 1).is_some() && self.figures.are_free(rows)));
+        whole.then_some(infos)
+    }
+
+    /// The parts of infos, of which those that nobody holds any more are those of an earlier step.
+    fn make<'py>(&mut self, py: Python<'py>, ended: &Ended<'_>) -> PyResult<Parts<'py>> {
+        // It holds the others.
+        self.infos.forget();
+        let rows = ended.terminated.len();
+        let over = self.over.take(py, &RowShape::scalar(DType::Bool), Some(rows))?;
+        let finals = match ended.last {
+            Some(_) => Some((self.last.take(py, rows)?, self.final_info(py))),
+            None => None,
+        };
+        let episode = ended.statistics.is_some().then(|| self.episode(py, rows)).transpose()?;
+        Ok(Parts { over, finals, episode })
+    }
+
+    fn final_info<'py>(&mut self, py: Python<'py>) -> Bound<'py, PyDict> {
+        self.final_info.held(py, 0).unwrap_or_else(|| {
+            let dict = PyDict::new(py);
+            self.final_info.keep(&dict);
+            dict
+        })
+    }
+
+    fn episode<'py>(&mut self, py: Python<'py>, rows: usize) -> PyResult<Bound<'py, PyDict>> {
+        if let Some(episode) = self.episode.held(py, 0)
+            && self.figures.are_free(rows)
+        {
+            return Ok(episode);
+        }
+        // It holds the arrays.
+        self.episode.forget();
+        let episode = PyDict::new(py);
+        let Figures { returns, lengths, times } = &mut self.figures;
+        let (double, long) = (RowShape::scalar(DType::F64), RowShape::scalar(DType::I64));
+        episode.set_item(intern!(py, "r"), returns.take(py, &double, Some(rows))?)?;
+        episode.set_item(intern!(py, "l"), lengths.take(py, &long, Some(rows))?)?;
+        episode.set_item(intern!(py, "t"), times.take(py, &double, Some(rows))?)?;
+        self.episode.keep(&episode);
+        Ok(episode)
+    }
+
+    /// Writes what there is to say into what was made.
+    fn fill(&mut self, py: Python<'_>, ended: Ended<'_>, over_rows: &mut Vec<usize>) -> PyResult<()> {
+        let rows = ended.terminated.len();
+        self.over.write_flags(py, rows, |flags| {
+            let over = ended.terminated.iter().zip(ended.truncated);
+            flags.iter_mut().zip(over).for_each(|(flag, (a, b))| *flag = a | b);
+            set_rows(flags, over_rows);
+        });
+        if let Some((column, shape)) = ended.last {
+            let (elements, spares) = (shape.elements(), &mut self.last_rows);
+            let values = over_rows.iter().enumerate().map(|(nth, &row)| {
+                let column = column.slice(row * elements, (row + 1) * elements);
+                if shape.shape.is_empty() {
+                    return Ok((row, shape.copy_row(py, column)?));
+                }
+                if nth == spares.len() {
+                    spares.push(Spare::default());
+                }
+                Ok((row, spares[nth].copy(py, shape, column)?))
+            });
+            self.last.fill(py, values)?;
+        }
+        if let Some((statistics, lanes)) = ended.statistics {
+            self.figures.fill(py, rows, over_rows, statistics, lanes);
+        }
+        Ok(())
+    }
+}
+
+impl Figures {
+    /// Whether nobody but the episode's dict holds them.
+    fn are_free(&self, rows: usize) -> bool {
+        [&self.returns, &self.lengths, &self.times].iter().all(|figure| figure.is_free(rows, 1))
+    }
+
+    fn fill(
+        &mut self,
+        py: Python<'_>,
+        rows: usize,
+        over_rows: &[usize],
+        statistics: &mut EpisodeStatistics,
+        lanes: Option<&[u32]>,
+    ) {
+        let Self { returns, lengths, times } = self;
+        let ended = || over_rows.iter().map(|&row| (row, lanes.map_or(row, |lanes| lanes[row] as usize)));
+        returns.write_numbers(py, rows, |to: &mut [f64]| {
+            ended().for_each(|(row, lane)| to[row] = statistics.episode_return(lane));
+        });
+        lengths.write_numbers(py, rows, |to: &mut [i64]| {
+            ended().for_each(|(row, lane)| to[row] = statistics.episode_length(lane));
+        });
+        times.write_numbers(py, rows, |to: &mut [f64]| {
+            ended().for_each(|(row, lane)| to[row] = statistics.episode_seconds(lane));
+        });
+        ended().for_each(|(_, lane)| statistics.begin_lane(lane));
+    }
+}
+
+impl Parts<'_> {
+    fn add_to(self, infos: &Bound<'_, PyDict>) -> PyResult<()> {
+        let py = infos.py();
+        if let Some((last, final_info)) = self.finals {
+            infos.set_item(intern!(py, "final_obs"), last)?;
+            infos.set_item(intern!(py, "_final_obs"), &self.over)?;
+            infos.set_item(intern!(py, "final_info"), final_info)?;
+            infos.set_item(intern!(py, "_final_info"), &self.over)?;
+        }
+        if let Some(episode) = self.episode {
+            infos.set_item(intern!(py, "episode"), episode)?;
+            infos.set_item(intern!(py, "_episode"), self.over)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes the rows whose flag, 0 or 1, is set; of those that are not, eight are looked at together.
+pub(crate) fn set_rows(flags: &[u8], rows: &mut Vec<usize>) {
+    rows.clear();
+    for (at, eight) in flags.chunks(8).enumerate() {
+        let mut bytes = [0; 8];
+        bytes[..eight.len()].copy_from_slice(eight);
+        let mut word = u64::from_le_bytes(bytes);
+        while word != 0 {
+            rows.push(at * 8 + word.trailing_zeros() as usize / 8);
+            // No flag has more than its lowest bit.
+            word &= word - 1;
+        }
+    }
+}

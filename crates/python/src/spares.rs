@@ -1,0 +1,241 @@
+//! Arrays and dicts that are handed out again once nobody holds them any more, which their reference count tells.
+//!
+//! Each is used only if it is still what it was made as: whoever held it may have changed its shape, type or flags, or
+//! put something else into it.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use arrayvec::ArrayVec;
+use numpy::npyffi::{self, NPY_ARRAY_CARRAY, npy_intp};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rollhouse_core::{ColumnRef, DType};
+
+use crate::arrays::{RowShape, address, new_array, no_objects, objects_of, set_object};
+
+/// An array of numbers or flags.
+#[derive(Default)]
+pub(crate) struct Spare(Option<Made>);
+
+/// An object array.
+#[derive(Default)]
+pub(crate) struct SpareObjects(Option<Made>);
+
+/// A dict, and the keys and values that it had when it was kept. The values live as long as whoever keeps it holds them.
+#[derive(Default)]
+pub(crate) struct SpareDict(Option<(Py<PyDict>, ArrayVec<Item, MAX_KEYS>)>);
+
+/// Addresses of a key and its value.
+type Item = (usize, usize);
+
+/// An array that was made here.
+struct Made {
+    array: Py<PyAny>,
+    /// Address of its descriptor, which belongs to NumPy and lives as long as that.
+    descr: usize,
+    dtype: DType,
+    elements: usize,
+}
+
+/// A number that arrays are made of.
+pub(crate) trait Number: Copy + Default {
+    const DTYPE: DType;
+}
+
+impl Number for f64 {
+    const DTYPE: DType = DType::F64;
+}
+
+impl Number for i64 {
+    const DTYPE: DType = DType::I64;
+}
+
+impl Spare {
+    /// A C-contiguous array of `rows` rows (or of a single value), of which nobody but `self` knows and which holds
+    /// whatever it held before.
+    pub(crate) fn take<'py>(
+        &mut self,
+        py: Python<'py>,
+        shape: &RowShape,
+        rows: Option<usize>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut dims = shape.dims(rows);
+        if let Some(made) = self.0.as_ref().filter(|made| made.is_free(1, &dims)) {
+            return Ok(made.array.bind(py).clone());
+        }
+        // SAFETY: memory of its own.
+        let array = unsafe { new_array(py, shape.dtype, &mut dims, ptr::null(), 0)? };
+        self.0 = Some(Made::of(&array, shape.dtype, dims.iter().product::<npy_intp>() as usize));
+        Ok(array)
+    }
+
+    /// Whether it has `rows` values and all that know of it are `self` and as many `others`.
+    pub(crate) fn is_free(&self, rows: usize, others: usize) -> bool {
+        self.0.as_ref().is_some_and(|made| made.is_free(others + 1, &[rows as npy_intp]))
+    }
+
+    /// Has `fill` write the flags of the array that [`Spare::take`] gave last, 0 or 1 each.
+    ///
+    /// # Panics
+    /// If it gave none of `rows` flags.
+    pub(crate) fn write_flags(&mut self, _py: Python<'_>, rows: usize, fill: impl FnOnce(&mut [u8])) {
+        let data = self.data(DType::Bool, rows).cast();
+        // SAFETY: an array of so many bytes; nobody else reads or writes it while the interpreter lock is held here.
+        // `fill` cannot reach Python.
+        fill(unsafe { std::slice::from_raw_parts_mut(data, rows) });
+    }
+
+    /// The same of numbers; what `fill` does not write is 0.
+    ///
+    /// # Panics
+    /// If it gave none of `rows` such numbers.
+    pub(crate) fn write_numbers<T: Number>(
+        &mut self,
+        _py: Python<'_>,
+        rows: usize,
+        fill: impl FnOnce(&mut [T]),
+    ) {
+        let data = self.data(T::DTYPE, rows).cast::<T>();
+        // SAFETY: as above, aligned for its type; zero bytes are a value of `T`.
+        fill(unsafe {
+            ptr::write_bytes(data, 0, rows);
+            std::slice::from_raw_parts_mut(data, rows)
+        });
+    }
+
+    /// Where the array's elements are.
+    fn data(&self, dtype: DType, elements: usize) -> *mut c_void {
+        let made = self.0.as_ref().filter(|made| (made.dtype, made.elements) == (dtype, elements));
+        let made = made.expect("only what was taken is filled");
+        made.data()
+    }
+
+    /// An array of the shape of a single value, from `column` of one row.
+    pub(crate) fn copy<'py>(
+        &mut self,
+        py: Python<'py>,
+        shape: &RowShape,
+        column: ColumnRef<'_>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        assert_eq!(shape.elements(), column.len(), "a row has the values its shape says");
+        let array = self.take(py, shape, None)?;
+        let data = self.data(shape.dtype, column.len());
+        // SAFETY: a C-contiguous array of as many elements of the same type as the column has; nobody else reads or
+        // writes it while the interpreter lock is held here.
+        unsafe {
+            let bytes = column.len() * shape.dtype.size();
+            ptr::copy_nonoverlapping(address(column).cast::<u8>(), data.cast(), bytes);
+        }
+        Ok(array)
+    }
+}
+
+impl SpareObjects {
+    /// An array of `rows` objects, of which nobody but `self` knows.
+    pub(crate) fn take<'py>(&mut self, py: Python<'py>, rows: usize) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(made) = self.0.as_ref().filter(|made| made.is_free(1, &[rows as npy_intp])) {
+            return Ok(made.array.bind(py).clone());
+        }
+        let array = no_objects(py, rows)?;
+        self.0 = Some(Made::of(&array, DType::U8, rows));
+        Ok(array)
+    }
+
+    /// Whether it has `rows` objects and all that know of it are `self` and as many `others`.
+    pub(crate) fn is_free(&self, rows: usize, others: usize) -> bool {
+        self.0.as_ref().is_some_and(|made| made.is_free(others + 1, &[rows as npy_intp]))
+    }
+
+    /// Puts `values` into rows of the array that [`SpareObjects::take`] gave last, and None into all others.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub(crate) fn fill<'py>(
+        &mut self,
+        py: Python<'py>,
+        values: impl Iterator<Item = PyResult<(usize, Bound<'py, PyAny>)>>,
+    ) -> PyResult<()> {
+        let made = self.0.as_ref().expect("only what was taken is filled");
+        let (array, none) = (made.array.bind(py), py.None());
+        for row in 0..made.elements {
+            // SAFETY: a C-contiguous array of so many references that nobody reads or writes meanwhile.
+            let old = unsafe { *objects_of(array).add(row) };
+            if old != none.as_ptr() {
+                set_object(array, row, none.bind(py).clone());
+            }
+        }
+        for value in values {
+            let (row, value) = value?;
+            assert!(row < made.elements, "row {row} of {}", made.elements);
+            set_object(array, row, value);
+        }
+        Ok(())
+    }
+}
+
+impl SpareDict {
+    /// Keeps a dict, with what is in it now. One with too much in it is not kept.
+    pub(crate) fn keep(&mut self, dict: &Bound<'_, PyDict>) {
+        let mut items = ArrayVec::new();
+        let whole = items_of(dict).all(|item| items.try_push(item).is_ok());
+        self.0 = whole.then(|| (dict.clone().unbind(), items));
+    }
+
+    /// Lets go of it.
+    pub(crate) fn forget(&mut self) {
+        self.0 = None;
+    }
+
+    /// The dict, if all that know of it are `self` and as many `others`, and nothing was changed in it.
+    pub(crate) fn held<'py>(&self, py: Python<'py>, others: usize) -> Option<Bound<'py, PyDict>> {
+        let (dict, items) = self.0.as_ref()?;
+        // SAFETY: an object that is held here; the interpreter lock is held.
+        let holders = unsafe { ffi::Py_REFCNT(dict.as_ptr()) };
+        let dict = dict.bind(py);
+        let is_free = holders == others as ffi::Py_ssize_t + 1 && items_of(dict).eq(items.iter().copied());
+        is_free.then(|| dict.clone())
+    }
+}
+
+/// The keys and values of a dict in order, which must not change meanwhile.
+fn items_of<'a>(dict: &'a Bound<'_, PyDict>) -> impl Iterator<Item = Item> + 'a {
+    let (mut at, mut key, mut value) = (0, ptr::null_mut(), ptr::null_mut());
+    std::iter::from_fn(move || {
+        // SAFETY: what the call gives is borrowed and only its address is kept.
+        let found = unsafe { ffi::PyDict_Next(dict.as_ptr(), &mut at, &mut key, &mut value) != 0 };
+        found.then_some((key as usize, value as usize))
+    })
+}
+
+impl Made {
+    fn of(array: &Bound<'_, PyAny>, dtype: DType, elements: usize) -> Self {
+        // SAFETY: an array.
+        let descr = unsafe { (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.descr } as usize;
+        Self { array: array.clone().unbind(), descr, dtype, elements }
+    }
+
+    fn data(&self) -> *mut c_void {
+        // SAFETY: an array.
+        unsafe { (*self.array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.data.cast() }
+    }
+
+    /// Whether so many know of it, this one included, and it is what it was made as.
+    fn is_free(&self, holders: usize, dims: &[npy_intp]) -> bool {
+        // SAFETY: an array; NumPy keeps `nd` extents.
+        unsafe {
+            let fields = &(*self.array.as_ptr().cast::<npyffi::PyArrayObject>()).fields;
+            ffi::Py_REFCNT(self.array.as_ptr()) == holders as ffi::Py_ssize_t
+                && fields.flags & OWN == OWN
+                && fields.descr as usize == self.descr
+                && fields.nd as usize == dims.len()
+                && std::slice::from_raw_parts(fields.dimensions, dims.len()) == dims
+        }
+    }
+}
+
+/// In memory of its own, in order, aligned, to be written.
+const OWN: c_int = NPY_ARRAY_CARRAY | npyffi::NPY_ARRAY_OWNDATA;
+/// Keys of a dict that is handed out again.
+const MAX_KEYS: usize = 8;
