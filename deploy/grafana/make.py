@@ -24,8 +24,9 @@ OVERVIEW = {
     "Cluster": [
         ("Nodes", "short", "Nodes by state, as the coordinator knows them.",
          [("sum by (state) (rollhouse_nodes{$in})", "{{state}}")]),
-        ("Lanes", "short", "Lanes of open sessions, and how many all nodes take. Pools wait when they meet.",
-         [("sum(rollhouse_cluster_lanes{$in})", "taken"), ("sum(rollhouse_cluster_capacity_lanes{$in})", "capacity")]),
+        ("Lanes", "short", "Lanes of open sessions, how many all nodes take, and those that wait because no node has room.",
+         [("sum(rollhouse_cluster_lanes{$in})", "taken"), ("sum(rollhouse_cluster_capacity_lanes{$in})", "capacity"),
+          ("sum(rollhouse_cluster_waiting_lanes{$in})", "waiting")]),
         ("Pools and sessions", "short", "Open pools of trainers and rollouts, and the sessions they were split into.",
          [("sum(rollhouse_pools{$in})", "pools"), ("sum(rollhouse_cluster_sessions{$in})", "sessions")]),
         ("Pools opened", "short", "Pools opened in five minutes: trainers that begin, or begin again and again.",
