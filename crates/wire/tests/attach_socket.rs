@@ -258,6 +258,16 @@ async fn folders_in_which_others_could_replace_the_socket_are_refused_by_name() 
         std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(mode)).unwrap();
         drop(AttachListener::bind(&folder.socket(), &[]).unwrap());
     }
+    // What Kubernetes lets containers of a pod share, and a folder in it.
+    std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(0o2777)).unwrap();
+    let made = folder.0.join("node");
+    drop(AttachListener::bind(&made.join("attach.sock"), &[]).unwrap());
+    let mode = std::fs::metadata(&made).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "{mode:o}");
+    assert!(matches!(
+        AttachListener::bind(&folder.0.join("not/there/attach.sock"), &[]),
+        Err(AttachBindError::Io { .. })
+    ));
     // Only root can give a folder away.
     if std::os::unix::fs::chown(&folder.0, Some(12_345), None).is_ok() {
         let error = AttachListener::bind(&folder.socket(), &[]).unwrap_err().to_string();
