@@ -21,7 +21,7 @@ use crate::placements::{Key, Placements};
 use crate::pool::{Pool, Pools, Session, SessionState, Stage};
 use crate::roster::Awaited;
 use crate::shipping::Shipping;
-use crate::waiting::{Waiting, Want};
+use crate::waiting::Waiting;
 use crate::{Action, Event, LinkId, PortAsked, Reply, Roster, Ticket};
 
 /// Draws secrets. They must come from a cryptographic generator wherever strangers can reach a node.
