@@ -34,7 +34,7 @@ class Env(gymnasium.Env):
 
     def step(self, action: int) -> tuple:
         self.steps += 1
-        if self.hungry and self.steps == 50 and not EATEN.exists():
+        if self.hungry and self.steps == 30 and not EATEN.exists():
             EATEN.touch()
             while True:
                 self.meals.append(np.ones(1 << 20))
