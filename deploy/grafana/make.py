@@ -108,7 +108,9 @@ INTERNALS = {
         ("Lanes started again", "short", "Lanes of the last hour that were started again after a failure.",
          [("sum by (instance) (increase(rollhouse_restarts_total{$by}[1h]))", "{{instance}}")]),
         ("Parts made anew", "short", "Parts of nodes that ended by themselves, since their start. Each is a bug in Rollhouse.",
-         [("sum by (part, cause) (rollhouse_part_restarts_total{$by})", "{{part}} {{cause}}")]),
+         [("sum by (part, cause) (rollhouse_part_restarts_total{$by})", "{{part}} {{cause}}"),
+          # There before any has: a panel that is empty says nothing.
+          ("sum(rollhouse_part_restarts_total{$by}) or vector(0)", "all")]),
         ("Abandoned threads", "short", "Threads that hung in a step and were given up, since the start of their node.",
          [("rollhouse_abandoned_threads_total{$by}", "{{instance}}")]),
         ("Coordinator lost", "short", "Times of the last hour that a node lost its coordinator.",
