@@ -258,6 +258,18 @@ async fn folders_in_which_others_could_replace_the_socket_are_refused_by_name() 
         std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(mode)).unwrap();
         drop(AttachListener::bind(&folder.socket(), &[]).unwrap());
     }
+    // Only root can give a folder away.
+    if std::os::unix::fs::chown(&folder.0, Some(12_345), None).is_ok() {
+        let error = AttachListener::bind(&folder.socket(), &[]).unwrap_err().to_string();
+        assert!(error.ends_with("is user 12345's"), "{error}");
+    }
+}
+
+/// Symptom: nodes in pods refused to start with their socket in a volume that the pod's containers share. Cause: everybody may
+/// write to such a volume, and only a folder that was there was taken. Fix: a folder in it is made.
+#[tokio::test]
+async fn a_folder_that_is_not_there_is_made_for_the_nodes_user_alone() {
+    let folder = Folder::new();
     // What Kubernetes lets containers of a pod share, and a folder in it.
     std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(0o2777)).unwrap();
     let made = folder.0.join("node");
@@ -268,9 +280,4 @@ async fn folders_in_which_others_could_replace_the_socket_are_refused_by_name() 
         AttachListener::bind(&folder.0.join("not/there/attach.sock"), &[]),
         Err(AttachBindError::Io { .. })
     ));
-    // Only root can give a folder away.
-    if std::os::unix::fs::chown(&folder.0, Some(12_345), None).is_ok() {
-        let error = AttachListener::bind(&folder.socket(), &[]).unwrap_err().to_string();
-        assert!(error.ends_with("is user 12345's"), "{error}");
-    }
 }
