@@ -23,6 +23,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--lanes", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=60, help="give up after so many")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--label", action="append", default=[], help="NAME=VALUE that nodes have to have")
     return parser.parse_args()
 
 
@@ -41,7 +42,12 @@ def play(envs: rollhouse.VectorEnv, weights: np.ndarray, seed: int) -> np.ndarra
 def main() -> int:
     args = parse_args()
     random = np.random.default_rng(args.seed)
-    envs = rollhouse.connect(os.environ["ROLLHOUSE_CONNECT"]).make_vec("CartPole-v1", args.lanes)
+    cluster = rollhouse.connect(os.environ["ROLLHOUSE_CONNECT"])
+    labels = dict(label.split("=") for label in args.label)
+    envs = cluster.make_vec("CartPole-v1", args.lanes, labels=labels)
+    # Over a network, or through the memory of a node on this machine.
+    envs.reset()
+    print(f"steps by {envs.transport} on {', '.join(sorted({place.node for place in envs.placements}))}", flush=True)
     mean, spread = np.zeros(4), np.ones(4)
     for round_ in range(args.rounds):
         began = time.monotonic()

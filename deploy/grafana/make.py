@@ -24,8 +24,9 @@ OVERVIEW = {
     "Cluster": [
         ("Nodes", "short", "Nodes by state, as the coordinator knows them.",
          [("sum by (state) (rollhouse_nodes{$in})", "{{state}}")]),
-        ("Lanes", "short", "Lanes of open sessions, and how many all nodes take. Pools wait when they meet.",
-         [("sum(rollhouse_cluster_lanes{$in})", "taken"), ("sum(rollhouse_cluster_capacity_lanes{$in})", "capacity")]),
+        ("Lanes", "short", "Lanes of open sessions, how many all nodes take, and those that wait because no node has room.",
+         [("sum(rollhouse_cluster_lanes{$in})", "taken"), ("sum(rollhouse_cluster_capacity_lanes{$in})", "capacity"),
+          ("sum(rollhouse_cluster_waiting_lanes{$in})", "waiting")]),
         ("Pools and sessions", "short", "Open pools of trainers and rollouts, and the sessions they were split into.",
          [("sum(rollhouse_pools{$in})", "pools"), ("sum(rollhouse_cluster_sessions{$in})", "sessions")]),
         ("Pools opened", "short", "Pools opened in five minutes: trainers that begin, or begin again and again.",
@@ -107,7 +108,9 @@ INTERNALS = {
         ("Lanes started again", "short", "Lanes of the last hour that were started again after a failure.",
          [("sum by (instance) (increase(rollhouse_restarts_total{$by}[1h]))", "{{instance}}")]),
         ("Parts made anew", "short", "Parts of nodes that ended by themselves, since their start. Each is a bug in Rollhouse.",
-         [("sum by (part, cause) (rollhouse_part_restarts_total{$by})", "{{part}} {{cause}}")]),
+         [("sum by (part, cause) (rollhouse_part_restarts_total{$by})", "{{part}} {{cause}}"),
+          # There before any has: a panel that is empty says nothing.
+          ("sum(rollhouse_part_restarts_total{$by}) or vector(0)", "all")]),
         ("Abandoned threads", "short", "Threads that hung in a step and were given up, since the start of their node.",
          [("rollhouse_abandoned_threads_total{$by}", "{{instance}}")]),
         ("Coordinator lost", "short", "Times of the last hour that a node lost its coordinator.",

@@ -13,6 +13,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -152,6 +153,47 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         for process in filter(None, [rollout, up]):
             process.terminate()
             process.wait()
+
+
+@pytest.fixture(scope="session")
+def images() -> Iterator[str]:
+    """The image of the binary under test, with a tag of its own; gone after the tests, but for the bases."""
+    from composed import DOCKER, NAME
+
+    need_docker()
+    need_packages()
+    run(DOCKER / "build.sh", "--binary", program(), "--tag", NAME, "rollhouse")
+    yield f"rollhouse:{NAME}"
+    run("docker", "image", "rm", f"rollhouse:{NAME}")
+
+
+class Released(NamedTuple):
+    """Images of the release build."""
+
+    rollhouse: str
+    python: str
+    # What build.sh said of them.
+    said: str
+
+
+@pytest.fixture(scope="session")
+def released() -> Iterator[Released]:
+    """Images of the release build in $ROLLHOUSE_RELEASE; the package for the second is compiled, unless its wheel and what
+    it needs are in $ROLLHOUSE_WHEELS."""
+    from composed import DOCKER, NAME
+
+    need_docker()
+    need_packages()
+    need("debootstrap")
+    binary, wheels = os.environ.get("ROLLHOUSE_RELEASE"), os.environ.get("ROLLHOUSE_WHEELS")
+    if not binary or not Path(binary).exists():
+        pytest.skip("no release build is given: `cargo xtask deploy --all` makes one")
+    tag = f"{NAME}-release"
+    given = ["--binary", binary, *(["--wheels", wheels] if wheels else []), "--tag", tag]
+    said = run(DOCKER / "build.sh", *given, "rollhouse", "rollhouse-python")
+    images = Released(f"rollhouse:{tag}", f"rollhouse-python:{tag}", said)
+    yield images
+    run("docker", "image", "rm", "--force", images.rollhouse, images.python)
 
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -2,46 +2,23 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
-from conftest import DEPLOY, get, heavy, keys_of, need, need_docker, need_packages, program, run, size_of, until
+from composed import DOCKER, NAME, Compose, compose
+from conftest import DEPLOY, Released, get, heavy, keys_of, need, need_docker, program, run, size_of, until
 
-DOCKER = DEPLOY / "docker"
 COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text())
-# Of this run alone: images and containers of a user are not touched.
-NAME = f"rollhouse-test-{os.getpid()}"
-
-
-def compose() -> list[str]:
-    """Compose in the version that is here."""
-    if subprocess.run(["docker", "compose", "version"], capture_output=True).returncode == 0:
-        return ["docker", "compose"]
-    if shutil.which("docker-compose") is None:
-        pytest.skip("there is no Compose here (Debian's docker-compose)")
-    return ["docker-compose"]
 
 
 def services(*names: str) -> list[dict]:
     return [COMPOSE["services"][name] for name in names or COMPOSE["services"]]
-
-
-@pytest.fixture(scope="module")
-def images() -> Iterator[str]:
-    """Both images, of the binary under test, with a tag of their own; gone after the tests, but for the bases."""
-    need_docker()
-    need_packages()
-    run(DOCKER / "build.sh", "--binary", program(), "--tag", NAME, "rollhouse")
-    yield f"rollhouse:{NAME}"
-    run("docker", "image", "rm", f"rollhouse:{NAME}")
 
 
 @pytest.fixture(scope="module")
@@ -53,41 +30,6 @@ def running(images: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         yield cluster
     finally:
         cluster("down", "--volumes", "--timeout", "25")
-
-
-class Compose:
-    """The cluster of compose.yaml, in a folder and under a name of its own."""
-
-    def __init__(self, folder: Path, image: str) -> None:
-        self.line = [*compose(), "--project-name", NAME, "--file", str(folder / "docker" / "compose.yaml")]
-        self.folder = folder / "docker"
-        shutil.copytree(DOCKER, self.folder, ignore=shutil.ignore_patterns("secrets"))
-        for sibling in ["prometheus", "grafana"]:
-            shutil.copytree(DEPLOY / sibling, folder / sibling)
-        self.environment = dict(os.environ, ROLLHOUSE_IMAGE=image, COMPOSE=" ".join(self.line))
-
-    def __call__(self, *words: str) -> str:
-        return run(*self.line, *words, env=self.environment)
-
-    def prepare(self, *words: str, **variables: str) -> None:
-        run(self.folder / "prepare.sh", *words, env=self.environment | variables)
-
-    def container(self, service: str) -> str:
-        return self("ps", "--quiet", service).strip()
-
-    def rollhouse(self, *words: str) -> str:
-        """A command of a trainer's, in the network of the cluster."""
-        connection = (self.folder / "secrets" / "connection").read_text().strip()
-        line = ["docker", "run", "--rm", "--network", f"{NAME}_default", "--env", f"ROLLHOUSE_CONNECT={connection}"]
-        return run(*line, self.environment["ROLLHOUSE_IMAGE"], *words)
-
-    def nodes(self) -> dict[str, str]:
-        listed = map(json.loads, self.rollhouse("nodes", "--json").splitlines())
-        return {node["node"]: node["state"] for node in listed}
-
-    def health(self, service: str) -> str:
-        state = run("docker", "inspect", "--format", "{{json .State}}", self.container(service))
-        return json.loads(state)["Health"]["Status"]
 
 
 def test_every_service_has_limits_and_may_nothing() -> None:
@@ -189,86 +131,37 @@ def expiry(running: Compose, container: str) -> float:
 
 
 def test_pods_run_with_exactly_what_their_manifests_say(images: str, tmp_path: Path) -> None:
-    """What a kubelet would hand to the engine, by the rendered trial: user, rights, environment, volumes, probes."""
-    from test_kubernetes import pod, rendered, variables, workloads
+    from pods import Pods
 
-    rendered("trial")
-    environment = dict(os.environ, ROLLHOUSE=str(program()), AUTHORITY=str(tmp_path / "ca"), KUBECONFIG="/dev/null")
-    printed = run(DEPLOY / "k8s" / "secrets.sh", "1", env=environment)
-    secrets = {manifest["metadata"]["name"]: manifest["data"] for manifest in yaml.safe_load_all(printed)}
-    run("docker", "network", "create", NAME)
-    started = []
+    pods = Pods("trial", NAME, {"rollhouse": images}, tmp_path)
     try:
-        for workload in sorted(workloads("trial"), key=lambda w: w["metadata"]["name"]):
-            container = pod(workload)["containers"][0]
-            name = f"{workload['metadata']['name']}-0"
-            line = ["docker", "run", "--detach", "--name", f"{NAME}-{name}", "--network", NAME]
-            # The name of a headless Service.
-            line += ["--network-alias", f"{workload['spec']['serviceName']}.rollhouse.svc"]
-            line += container_of(workload, container, variables("trial", container), name, secrets, tmp_path)
-            started.append(run(*line, images, *container["args"]).strip())
-            probes(container, started[-1])
+        pods.start("rollhouse-coordinator")
+        pods.start("rollhouse-node")
     finally:
-        for container in reversed(started):
-            run("docker", "rm", "--force", "--volumes", container)
-        run("docker", "network", "rm", NAME)
+        pods.remove()
 
 
-def container_of(
-    workload: dict, container: dict, values: dict, name: str, secrets: dict, folder: Path
-) -> list[str]:
-    """Arguments of `docker run` for a container as its manifest has it."""
-    from test_kubernetes import pod
+@heavy
+def test_a_trainer_in_the_pod_of_a_node_steps_by_shared_memory(released: Released, tmp_path: Path) -> None:
+    from pods import Pods
 
-    outer, inner = pod(workload)["securityContext"], container["securityContext"]
-    line = ["--user", f"{outer['runAsUser']}:{outer['runAsGroup']}", "--group-add", str(outer["fsGroup"])]
-    line += ["--cap-drop", *inner["capabilities"]["drop"]]
-    line += ["--read-only"] if inner["readOnlyRootFilesystem"] else []
-    line += [] if inner["allowPrivilegeEscalation"] else ["--security-opt", "no-new-privileges:true"]
-    memory = int(size_of(container["resources"]["limits"]["memory"]))
-    line += ["--memory", str(memory), "--memory-swap", str(memory)]
-    for key, value in values.items():
-        line += ["--env", f"{key}={value.replace('$(POD_NAME)', name)}"]
-    volumes = {volume["name"]: volume for volume in pod(workload)["volumes"]}
-    for mount in container["volumeMounts"]:
-        if mount["name"] not in volumes:
-            # A fresh volume of a claim: root's, and the group's by fsGroup.
-            claim = folder / f"{name}-{mount['name']}"
-            claim.mkdir()
-            given(claim, outer["fsGroup"], 0o2775, 0o777)
-            line += ["--volume", f"{claim}:{mount['mountPath']}"]
-            continue
-        secret = volumes[mount["name"]]["secret"]
-        files = folder / name
-        files.mkdir(mode=0o755)
-        for file, data in secrets[secret["secretName"]].items():
-            path = files / file
-            path.write_bytes(base64.b64decode(data))
-            given(path, outer["fsGroup"], secret["defaultMode"], 0o444)
-        line += ["--volume", f"{files}:{mount['mountPath']}:ro"]
-    return line
+    pods = Pods("beside", f"{NAME}-beside", {"rollhouse": released.rollhouse, "rollhouse-python": released.python}, tmp_path)
+    try:
+        pods.start("rollhouse-coordinator")
+        pods.give_token()
+        pods.start("rollhouse-node")
 
+        def said() -> str:
+            logs = subprocess.run(["docker", "logs", pods.started["trainer"]], capture_output=True, text=True)
+            return logs.stdout + logs.stderr
 
-def given(path: Path, group: int, mode: int, otherwise: int) -> None:
-    """Gives a file to the group with that mode; who is not root cannot, and then everybody has another one."""
-    if os.getuid() == 0:
-        os.chown(path, 0, group)
-    path.chmod(mode if os.getuid() == 0 else otherwise)
-
-
-def probes(container: dict, started: str) -> None:
-    """Asks what a kubelet asks, from the machine, until the pod is ready."""
-    form = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
-    address = run("docker", "inspect", "--format", form, started).strip()
-    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    for probe in ["startupProbe", "livenessProbe", "readinessProbe"]:
-        asked = container[probe]["httpGet"]
-        url = f"http://{address}:{ports[asked['port']]}{asked['path']}"
-        try:
-            until(url, lambda url=url: get(url)[0] == 200)
-        except AssertionError as error:
-            said = subprocess.run(["docker", "logs", started], capture_output=True, text=True).stderr
-            raise AssertionError(f"{url}: {get(url)}\n{said}") from error
+        until("the trainer steps", lambda: "steps by" in said())
+        assert said() == "steps by shm on rollhouse-node-0\n"
+        line = ["docker", "exec", "--env", "ROLLHOUSE_CONNECT=/run/connection/connection", pods.started["trainer"]]
+        (session,) = map(json.loads, run(*line, "rollhouse", "sessions", "--json").splitlines())
+        assert (session["report"]["lanes"], session["report"]["transport"]) == (1024, "shm")
+    finally:
+        pods.remove()
 
 
 @heavy

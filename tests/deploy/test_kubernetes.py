@@ -14,11 +14,11 @@ import yaml
 from conftest import DEPLOY, keys_of, need, program, run, size_of
 
 K8S = DEPLOY / "k8s"
-OVERLAYS = ["trial", "production", "monitoring"]
+OVERLAYS = ["trial", "production", "monitoring", "beside", "elastic", "elastic-hpa", "certificates"]
 # The oldest that knows every field, one between, and the newest that the package has.
 VERSIONS = ["1.31", "1.34", "1.36"]
-# Of the Prometheus operator: Kubernetes has no schema for them.
-FOREIGN = {"PodMonitor", "PrometheusRule"}
+# Of the Prometheus operator, KEDA and cert-manager: Kubernetes has no schema for them.
+FOREIGN = {"PodMonitor", "PrometheusRule", "ScaledObject", "Issuer", "Certificate"}
 OLDEST_KUSTOMIZE = (5, 0)
 
 
@@ -43,6 +43,13 @@ def workloads(overlay: str) -> list[dict]:
 
 def pod(workload: dict) -> dict:
     return workload["spec"]["template"]["spec"]
+
+
+def services(workload: dict) -> list[dict]:
+    """Its containers but for a trainer's, which nobody dials or asks how it is."""
+    found = [container for container in pod(workload)["containers"] if container["name"] != "trainer"]
+    assert found and all(container["image"].startswith("rollhouse:") for container in found)
+    return found
 
 
 def labels(workload: dict) -> dict:
@@ -87,18 +94,19 @@ def test_containers_may_nothing_and_have_limits_and_probes(overlay: str) -> None
             assert security["capabilities"] == {"drop": ["ALL"]}
             assert {"cpu", "memory"} <= set(container["resources"]["requests"])
             assert "memory" in container["resources"]["limits"]
+            image = container["image"]
+            assert "@sha256:" in image or re.search(r":[^:/]+$", image) and not image.endswith(":latest"), image
+        for container in services(workload):
             ports = {port["name"]: port["containerPort"] for port in container["ports"]}
             for probe, path in [("startup", "/healthz"), ("readiness", "/readyz"), ("liveness", "/healthz")]:
                 asked = container[f"{probe}Probe"]["httpGet"]
                 assert asked["path"] == path and asked["port"] in ports
-            image = container["image"]
-            assert "@sha256:" in image or re.search(r":[^:/]+$", image) and not image.endswith(":latest"), image
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_program_knows_every_setting(overlay: str) -> None:
     for workload in workloads(overlay):
-        for container in pod(workload)["containers"]:
+        for container in services(workload):
             keys_of(container["args"][0], variables(overlay, container))
 
 
@@ -122,10 +130,10 @@ def test_policies_let_in_every_port_and_no_other(overlay: str) -> None:
     everybody = [policy for policy in policies if policy["podSelector"] == {} and "ingress" not in policy]
     assert any({"Ingress", "Egress"} == set(policy["policyTypes"]) and "egress" not in policy for policy in everybody)
     for workload in workloads(overlay):
-        has = {(port["protocol"], port["containerPort"]) for container in pod(workload)["containers"]
+        has = {(port["protocol"], port["containerPort"]) for container in services(workload)
                for port in container["ports"]}
         own = [policy for policy in policies if policy["podSelector"] and selects(policy["podSelector"], labels(workload))]
-        let_in = {(port["protocol"], port["port"]) for policy in own for rule in policy["ingress"]
+        let_in = {(port["protocol"], port["port"]) for policy in own for rule in policy.get("ingress", [])
                   for port in rule["ports"]}
         assert has == let_in, workload["metadata"]["name"]
 
@@ -144,7 +152,12 @@ def test_selectors_match_and_what_is_named_is_there(overlay: str) -> None:
     for workload in workloads(overlay):
         assert selects(workload["spec"]["selector"], labels(workload))
         secrets = {volume["secret"]["secretName"] for volume in pod(workload)["volumes"] if "secret" in volume}
-        assert secrets <= {"rollhouse-coordinator-tls", "rollhouse-node-tls"}
+        # The last is the trainer's, which its user makes.
+        assert secrets <= {"rollhouse-coordinator-tls", "rollhouse-node-tls", "rollhouse-trainer"}
+        volumes = {volume["name"] for volume in pod(workload)["volumes"]}
+        volumes |= {claim["metadata"]["name"] for claim in workload["spec"]["volumeClaimTemplates"]}
+        for container in pod(workload)["containers"]:
+            assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
         for constraint in pod(workload).get("topologySpreadConstraints", []):
             assert selects(constraint["labelSelector"], labels(workload))
     for budget in of_kind(overlay, "PodDisruptionBudget"):

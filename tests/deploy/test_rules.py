@@ -103,6 +103,19 @@ def test_dashboards_and_the_page_about_them_have_the_same_rows() -> None:
         assert re.findall(r"^\| ([A-Z]\w+) \|", section, re.MULTILINE) == rows
 
 
+def test_every_dashboard_has_its_picture_and_the_page_says_what_each_row_of_it_shows() -> None:
+    page = (ROOT / "docs" / "dashboards.md").read_text()
+    told = page.split("## What the pictures show\n", 1)[1]
+    rows = []
+    # Overview first.
+    for board in reversed(BOARDS):
+        picture = ROOT / "docs" / "pictures" / f"{board.stem}.png"
+        assert f"](pictures/{picture.name})" in page
+        assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" and picture.stat().st_size < 300_000
+        rows += [panel["title"] for panel in json.loads(board.read_text())["panels"] if panel["type"] == "row"]
+    assert re.findall(r"^\| ([A-Z]\w+) \|", told, re.MULTILINE) == rows
+
+
 def test_the_operators_rules_are_those_of_prometheus() -> None:
     manifest = yaml.safe_load((DEPLOY / "k8s" / "overlays" / "monitoring" / "rules.yaml").read_text())
     assert manifest["spec"] == yaml.safe_load(RULES.read_text())

@@ -262,6 +262,7 @@ impl Figures for CoordinatorWatch {
         let CoordinatorFigures {
             status,
             pools_opened,
+            waiting_lanes,
             store,
             arrivals,
             effective,
@@ -274,6 +275,7 @@ impl Figures for CoordinatorWatch {
             status,
             restarts,
             pools_opened,
+            waiting_lanes,
             stored_bytes: store.received_bytes,
             store_dropped_segments: store.dropped_segments,
         }

@@ -240,7 +240,8 @@ impl CoordinatorActor {
     }
 
     fn publish(&self) {
-        self.published.put(self.status(), self.cluster.pools_opened());
+        let waiting_lanes = self.cluster.waiting_lanes(self.began.elapsed());
+        self.published.put(self.status(), self.cluster.pools_opened(), waiting_lanes);
     }
 
     fn status(&self) -> ClusterStatus {

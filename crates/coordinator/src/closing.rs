@@ -28,6 +28,7 @@ impl Cluster {
         let Some(pool) = self.pools.get_mut(&id) else {
             let refusal = self.unknown_pool(now, id);
             if refusal.code == RefusalCode::NotFound {
+                self.waiting.closed(id);
                 self.pools.close_unseen(id, &asker.owner);
             }
             return out.refuse(ticket, refusal);
@@ -55,6 +56,7 @@ impl Cluster {
         waiter: Option<Ticket>,
         out: &mut Actions,
     ) {
+        self.waiting.closed(id);
         let Some(pool) = self.pools.get_mut(&id) else { return };
         for waiter in std::mem::replace(&mut pool.waiters, waiter.into_iter().collect()) {
             out.refuse(waiter, stale(id, "was closed while it opened"));

@@ -21,6 +21,7 @@ use crate::placements::{Key, Placements};
 use crate::pool::{Pool, Pools, Session, SessionState, Stage};
 use crate::roster::Awaited;
 use crate::shipping::Shipping;
+use crate::waiting::Waiting;
 use crate::{Action, Event, LinkId, PortAsked, Reply, Roster, Ticket};
 
 /// Draws secrets. They must come from a cryptographic generator wherever strangers can reach a node.
@@ -45,6 +46,7 @@ pub struct Cluster {
     pub(crate) closing: VecDeque<(Duration, RunId)>,
     /// Pools that end when their owner is not heard of, and when it was.
     pub(crate) kept: BTreeMap<RunId, Duration>,
+    pub(crate) waiting: Waiting,
     pools_opened: u64,
     /// Nodes of an earlier coordinator that have not been heard of.
     awaited: Awaited,
@@ -73,6 +75,7 @@ impl Cluster {
             shipping: Shipping::default(),
             closing: VecDeque::new(),
             kept: BTreeMap::new(),
+            waiting: Waiting::default(),
             pools_opened: 0,
             awaited: Awaited::new(roster),
         }
@@ -531,6 +534,7 @@ impl Cluster {
         }
         self.end_patience(now, out);
         self.end_unkept(now, out);
+        self.waiting.tick(now);
     }
 
     /// A node is silent: sessions on it are lost unless it comes back, and what is just opening goes elsewhere.

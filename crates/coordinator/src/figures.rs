@@ -19,6 +19,8 @@ pub struct CoordinatorFigures {
     pub status: ClusterStatus,
     /// Pools opened and granted since its start.
     pub pools_opened: u64,
+    /// Lanes that were refused for want of room and are expected to be asked for again; at most a second old.
+    pub waiting_lanes: u64,
     /// What the store has done since its start.
     pub store: StoreCounts,
     /// How strangers fared.
@@ -49,6 +51,7 @@ pub(crate) struct Published {
 struct State {
     status: Option<(ClusterStatus, Instant)>,
     pools_opened: u64,
+    waiting_lanes: u64,
     /// The greatest of a node's sessions that is above ours, plus one, and the node.
     wanted_term: Option<(u64, String)>,
     arrivals: ArrivalCounts,
@@ -62,6 +65,7 @@ impl Published {
         let state = State {
             status: None,
             pools_opened: 0,
+            waiting_lanes: 0,
             wanted_term: None,
             arrivals: ArrivalCounts::default(),
             refusals: RefusalLog::new(LOG_EVERY),
@@ -71,10 +75,11 @@ impl Published {
         Self { state: Mutex::new(state), began: Instant::now(), learns }
     }
 
-    pub(crate) fn put(&self, status: ClusterStatus, pools_opened: u64) {
+    pub(crate) fn put(&self, status: ClusterStatus, pools_opened: u64, waiting_lanes: u64) {
         let mut state = self.lock();
         state.status = Some((status, Instant::now()));
         state.pools_opened = pools_opened;
+        state.waiting_lanes = waiting_lanes;
     }
 
     /// A node has told of a term while ours is another; kept if we learn from it.
@@ -120,6 +125,7 @@ impl Published {
         let figures = CoordinatorFigures {
             status,
             pools_opened: state.pools_opened,
+            waiting_lanes: state.waiting_lanes,
             store,
             arrivals: state.arrivals.clone(),
             effective,

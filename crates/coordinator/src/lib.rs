@@ -48,6 +48,7 @@ mod shipping;
 mod standings;
 mod store;
 mod views;
+mod waiting;
 
 pub use cluster::{Cluster, SecretSource};
 pub use coordinator::{Coordinator, CoordinatorConfig, CoordinatorError, Stopped};

@@ -64,6 +64,10 @@ pub const ENDED_POOL_WEIGHT: usize = 64;
 pub const MAX_UNSHIPPED: usize = 1 << 18;
 /// Pools that were closed while nothing was known of them. Whoever has closed most has its oldest forgotten first.
 pub const MAX_CLOSED_UNSEEN: usize = 4096;
+/// What waits for room and is counted. Beyond, the figure is too small, and large enough to tell that there is no room.
+pub const MAX_WAITING: usize = 16_384;
+/// What was refused for want of room counts as waiting for so long: longer than a client takes to ask again, 3 s.
+pub const WAITS_FOR: Duration = Duration::from_secs(5);
 /// Requests that wait for one pool to open or close.
 pub const MAX_WAITERS: usize = 16;
 /// Nodes a session is tried on before its pool is refused.

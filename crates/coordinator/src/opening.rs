@@ -103,9 +103,11 @@ impl Cluster {
         let held = self.pools.held_by(&asker.owner);
         let more = More { pools: 1, sessions: 0, lanes: request.lanes };
         check_share(asker, held, more)?;
-        let (dynamics, shares) = self.choose(now, &asker.owner, &request)?;
-        check_share(asker, held, More { sessions: shares.len(), ..more })?;
         let id = request.pool;
+        let chosen = self.choose(now, &asker.owner, &request);
+        let (dynamics, shares) = chosen.inspect_err(|why| self.waits(now, (id, None), request.lanes, why))?;
+        check_share(asker, held, More { sessions: shares.len(), ..more })?;
+        self.waiting.placed((id, None));
         if request.settings.collect.as_ref().is_some_and(|collect| collect.leased) {
             self.kept.insert(id, now);
         }

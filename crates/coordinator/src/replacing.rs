@@ -187,8 +187,11 @@ impl Cluster {
         let node = another(&before).or_else(|| if moving { None } else { another(&[]) });
         let Some(node) = node else {
             let message = format!("no room for the {lanes} lanes of session {session} now");
-            return Err(Refusal::busy(message, RETRY_AFTER.as_millis() as u64));
+            let refusal = Refusal::busy(message, RETRY_AFTER.as_millis() as u64);
+            self.waits(now, (id, Some(index)), lanes, &refusal);
+            return Err(refusal);
         };
+        self.waiting.placed((id, Some(index)));
         // From here on it has a place: what is kept of it stands for something.
         if self.pools.get(&id).is_none() {
             self.pools.insert(id, Pool::told_of(&asker.owner, &request.open));

@@ -13,6 +13,8 @@ pub struct CoordinatorSample {
     pub restarts: u64,
     /// Pools opened since its start.
     pub pools_opened: u64,
+    /// Lanes that wait for room on a node.
+    pub waiting_lanes: u64,
     /// Bytes of recordings taken into the store since its start.
     pub stored_bytes: u64,
     /// Segments dropped to stay within the store's budget.
@@ -27,6 +29,7 @@ impl CoordinatorSample {
         NODES,
         CAPACITY,
         LANES,
+        WAITING_LANES,
         POOLS,
         POOLS_OPENED,
         SESSIONS,
@@ -49,6 +52,7 @@ impl CoordinatorSample {
         }
         page.value(&CAPACITY, f64::from(status.capacity));
         page.value(&LANES, f64::from(status.lanes));
+        page.value(&WAITING_LANES, self.waiting_lanes as f64);
         page.value(&POOLS, f64::from(status.pools));
         page.value(&POOLS_OPENED, self.pools_opened as f64);
         page.value(&SESSIONS, f64::from(status.sessions));
@@ -88,6 +92,10 @@ const NODES: Family =
 const CAPACITY: Family =
     gauge("rollhouse_cluster_capacity_lanes", "Lanes that all nodes that are alive take.");
 const LANES: Family = gauge("rollhouse_cluster_lanes", "Lanes of open sessions on all nodes.");
+const WAITING_LANES: Family = gauge(
+    "rollhouse_cluster_waiting_lanes",
+    "Lanes that were asked for and wait because no node has room for them.",
+);
 const POOLS: Family = gauge("rollhouse_pools", "Open pools.");
 const POOLS_OPENED: Family = counter("rollhouse_pools_opened_total", "Pools that were opened.");
 const SESSIONS: Family = gauge("rollhouse_cluster_sessions", "Open sessions on all nodes.");

@@ -75,6 +75,7 @@ fn coordinator() -> CoordinatorSample {
         },
         restarts: 1,
         pools_opened: 9,
+        waiting_lanes: 48,
         stored_bytes: 1,
         store_dropped_segments: 0,
     }

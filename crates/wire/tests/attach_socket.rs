@@ -264,3 +264,20 @@ async fn folders_in_which_others_could_replace_the_socket_are_refused_by_name() 
         assert!(error.ends_with("is user 12345's"), "{error}");
     }
 }
+
+/// Symptom: nodes in pods refused to start with their socket in a volume that the pod's containers share. Cause: everybody may
+/// write to such a volume, and only a folder that was there was taken. Fix: a folder in it is made.
+#[tokio::test]
+async fn a_folder_that_is_not_there_is_made_for_the_nodes_user_alone() {
+    let folder = Folder::new();
+    // What Kubernetes lets containers of a pod share, and a folder in it.
+    std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(0o2777)).unwrap();
+    let made = folder.0.join("node");
+    drop(AttachListener::bind(&made.join("attach.sock"), &[]).unwrap());
+    let mode = std::fs::metadata(&made).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "{mode:o}");
+    assert!(matches!(
+        AttachListener::bind(&folder.0.join("not/there/attach.sock"), &[]),
+        Err(AttachBindError::Io { .. })
+    ));
+}

@@ -2,6 +2,9 @@
 //!
 //! `ROLLHOUSE_WRITE_GOLDEN=1 cargo test -p rollhouse-wire --test golden` writes them. Once a version is released
 //! its files stay as they are: what they hold must be read forever.
+//!
+//! `previous/` has the messages of the version before this one, which processes of both say to each other during an upgrade
+//! and a roll-back. `ROLLHOUSE_WRITE_PREVIOUS=1` makes today's the previous ones, once after each release.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests outside of test functions")]
 
 mod messagepack;
@@ -36,9 +39,12 @@ struct Sample {
     bytes: Vec<u8>,
     /// Whether these bytes, without a length word, are the message.
     reads: Box<Reads>,
+    /// What these bytes, without a length word, mean to this version, as it says it itself.
+    said_again: Box<SaidAgain>,
 }
 
 type Reads = dyn Fn(&[u8]) -> Result<bool, String>;
+type SaidAgain = dyn Fn(&[u8]) -> Result<Vec<u8>, String>;
 
 fn sample<T>(name: &'static str, message: T) -> Sample
 where
@@ -50,7 +56,13 @@ where
         Ok(read) => Ok(read == message),
         Err(error) => Err(error.to_string()),
     };
-    Sample { name, bytes, reads: Box::new(reads) }
+    let said_again = |bytes: &[u8]| {
+        let read = control::decode::<T>(bytes).map_err(|error| error.to_string())?;
+        let mut again = Vec::new();
+        control::encode(&read, &mut again).map_err(|error| error.to_string())?;
+        Ok(again.split_off(4))
+    };
+    Sample { name, bytes, reads: Box::new(reads), said_again: Box::new(said_again) }
 }
 
 fn answer<T>(name: &'static str, value: T) -> Sample
@@ -604,4 +616,85 @@ fn every_request_has_a_golden_message_and_a_word() {
     let names: Vec<&str> = requests().iter().map(|sample| sample.name).collect();
     let words: Vec<String> = Request::WORDS.iter().map(|word| format!("request-{word}")).collect();
     assert_eq!(names, words);
+}
+
+/// The messages of the previous version, by name and without their length words.
+fn previous() -> BTreeMap<String, Vec<u8>> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("previous");
+    if std::env::var_os("ROLLHOUSE_WRITE_PREVIOUS").is_some() {
+        for sample in samples() {
+            std::fs::write(folder.join(format!("{}.bin", sample.name)), &sample.bytes).unwrap();
+        }
+    }
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let messages = files.filter(|path| path.extension().is_some_and(|extension| extension == "bin"));
+    let read = messages.map(|path| {
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        (name, std::fs::read(path).unwrap().split_off(4))
+    });
+    read.collect()
+}
+
+/// Where a reader that knows `older` and passes over fields that it does not know finds something missing in `newer`, or
+/// something of another kind, or, if values are to be the same, another value.
+fn misses(older: &Value, newer: &Value, same_values: bool) -> Option<String> {
+    match (older, newer) {
+        (Value::Map(older), Value::Map(newer)) => older.iter().find_map(|(key, value)| {
+            let Some((_, found)) = newer.iter().find(|(name, _)| name == key) else {
+                return Some(format!("{key} is missing"));
+            };
+            misses(value, found, same_values).map(|what| format!("{key}: {what}"))
+        }),
+        (Value::List(older), Value::List(newer)) => {
+            if same_values && older.len() != newer.len() {
+                return Some(format!("{} values, not {}", newer.len(), older.len()));
+            }
+            older.iter().zip(newer).find_map(|(older, newer)| misses(older, newer, same_values))
+        }
+        // A number takes the shortest form that holds it.
+        (Value::Unsigned(_) | Value::Signed(_), Value::Unsigned(_) | Value::Signed(_)) if !same_values => {
+            None
+        }
+        // A word is a name for one of several things, and is read by its name.
+        _ if older == newer => None,
+        _ if !same_values && std::mem::discriminant(older) == std::mem::discriminant(newer) => None,
+        _ => Some(format!("{newer} in place of {older}")),
+    }
+}
+
+/// Rules of docs/protocol.md for what may change within a version of the protocol: fields may be added, none may vanish or
+/// change its kind or its meaning.
+#[test]
+fn messages_of_the_previous_version_mean_what_they_meant_and_it_reads_ours() {
+    let (previous, samples) = (previous(), samples());
+    assert!(previous.len() >= 60, "{} messages", previous.len());
+    for (name, bytes) in &previous {
+        let ours = samples.iter().find(|sample| sample.name == name);
+        let ours = ours.unwrap_or_else(|| panic!("nothing says {name} any more"));
+        let theirs = Value::read(bytes).unwrap();
+        let again = (ours.said_again)(bytes).unwrap_or_else(|error| panic!("{name} is not read: {error}"));
+        let again = Value::read(&again).unwrap();
+        assert_eq!(misses(&theirs, &again, true), None, "{name} has another meaning");
+        let said = Value::read(&ours.bytes[4..]).unwrap();
+        assert_eq!(misses(&theirs, &said, false), None, "{name} is not what the previous version reads");
+    }
+}
+
+#[test]
+fn a_field_that_vanished_or_changed_its_kind_is_found_and_one_that_was_added_is_not() {
+    let field = |name: &str, value| (Value::Text(name.into()), value);
+    let message = |fields: &[(Value, Value)]| Value::Map(fields.to_vec());
+    let older = message(&[field("a", Value::Unsigned(1)), field("b", message(&[field("c", Value::Nil)]))]);
+    let added = message(&[
+        field("new", Value::Nil),
+        field("a", Value::Unsigned(300)),
+        field("b", message(&[field("c", Value::Nil), field("d", Value::Nil)])),
+    ]);
+    assert_eq!(misses(&older, &added, false), None);
+    assert!(misses(&older, &added, true).is_some(), "another number");
+    let vanished = message(&[field("a", Value::Unsigned(1)), field("b", message(&[]))]);
+    assert!(misses(&older, &vanished, false).is_some());
+    let changed =
+        message(&[field("a", Value::Text("1".into())), field("b", message(&[field("c", Value::Nil)]))]);
+    assert!(misses(&older, &changed, false).is_some());
 }

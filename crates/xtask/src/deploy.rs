@@ -1,8 +1,9 @@
 //! Testing what deploys the program: images, manifests, rules, dashboards, units. Python reads YAML and drives the tools.
 
 use std::path::Path;
+use std::process::Command;
 
-use crate::plan::Outcome;
+use crate::plan::{Outcome, shown};
 use crate::python::{self, Environment, Stop};
 
 /// What `deploy/` is tested with.
@@ -10,25 +11,41 @@ const TESTS: &str = "tests/deploy";
 
 /// Everything that takes a minute or two. A test whose tool is not there says so and is skipped.
 pub(crate) fn tests(root: &Path) -> Outcome {
-    run(root, false)
+    python::outcome(run(root, false))
 }
 
-/// The same, and what takes longer: the image with Python, and a trainer that learns.
+/// The same, and what takes longer, with the images of the release build: trainers on clusters of containers to which
+/// something happens.
 pub(crate) fn all_tests(root: &Path) -> Outcome {
-    run(root, true)
+    python::outcome(run(root, true))
 }
 
-fn run(root: &Path, all: bool) -> Outcome {
-    let ran = || -> Result<String, Stop> {
-        python::usable_python()?;
-        python::program(root)?;
-        let environment = Environment {
-            path: root.join("target/python/deploy"),
-            requirements: Vec::new(),
-            files: vec![root.join(TESTS).join("requirements.txt")],
-        };
-        environment.make()?;
-        python::pytest(root, None, &environment.python(), TESTS, all)
-    };
-    python::outcome(ran())
+fn run(root: &Path, all: bool) -> Result<String, Stop> {
+    python::usable_python()?;
+    python::program(root)?;
+    let files = vec![root.join(TESTS).join("requirements.txt")];
+    let environment =
+        Environment { path: root.join("target/python/deploy"), requirements: Vec::new(), files };
+    environment.make()?;
+    if all {
+        python::release(root)?;
+        // Some tests step from outside of containers.
+        environment.with(&python::wheel(root)?)?;
+    }
+    python::pytest(root, None, &environment.python(), TESTS, all)
+}
+
+/// Compiles what a release consists of, puts it together in `target/dist`, and tries each part.
+pub(crate) fn dist(root: &Path) -> Outcome {
+    python::outcome(make_dist(root))
+}
+
+fn make_dist(root: &Path) -> Result<String, Stop> {
+    python::usable_python()?;
+    let binary = python::release(root)?;
+    let wheel = python::wheel_of(root, "release", "target/python/release-wheels")?;
+    let mut make = Command::new("python3");
+    make.arg(root.join("deploy/dist.py")).arg("--binary").arg(binary).arg("--wheel").arg(wheel);
+    shown(make.current_dir(root)).map_err(Stop::Failed)?;
+    Ok("target/dist has it; what could not be tried stands above".to_owned())
 }

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         ["python", "--all"] => Plan::all_python(root),
         ["deploy"] => Plan::deploy(root),
         ["deploy", "--all"] => Plan::all_deploy(root),
+        ["dist"] => Plan::dist(root),
         ["golden"] => Plan::golden(root),
         ["deny"] => Plan::deny(root),
         ["help" | "--help" | "-h"] => {
@@ -64,6 +65,7 @@ usage: cargo xtask <command>
                other architectures, licences and advisories of all dependencies
   python       of the tests, those of the Python package alone; with --all, the heavy ones too
   deploy       of the tests, those of images, manifests, rules and dashboards alone; with --all, the heavy ones too
+  dist         what a release consists of, in target/dist: each part tried where nothing else is installed
   golden       of these, the golden data alone
   deny         of these, licences and advisories alone
   style        the house rules a script can check

@@ -51,6 +51,10 @@ impl Plan {
         Self { root, name: "deploy --all", steps: vec![ALL_DEPLOY] }
     }
 
+    pub(crate) fn dist(root: PathBuf) -> Self {
+        Self { root, name: "dist", steps: vec![DIST] }
+    }
+
     pub(crate) fn python(root: PathBuf) -> Self {
         Self { root, name: "python", steps: vec![PYTHON] }
     }
@@ -180,6 +184,8 @@ const ALL_PYTHON: Step = Step { name: "all of python", run: python::all_tests };
 const DEPLOY: Step = Step { name: "deploy", run: deploy::tests };
 
 const ALL_DEPLOY: Step = Step { name: "all of deploy", run: deploy::all_tests };
+
+const DIST: Step = Step { name: "dist", run: deploy::dist };
 
 const GOLDEN: Step = Step { name: "golden data", run: heavy::golden_data };
 

@@ -111,26 +111,46 @@ pub(crate) fn program(root: &Path) -> Result<(), Stop> {
     shown(&mut build).map_err(Stop::Failed)
 }
 
+/// Builds the binary that users get.
+pub(crate) fn release(root: &Path) -> Result<PathBuf, Stop> {
+    let arguments = ["build", "--quiet", "--release", "--locked", "--package", "rollhouse-cli"];
+    shown(&mut cargo(root, &arguments)).map_err(Stop::Failed)?;
+    Ok(release_path(root))
+}
+
 /// Where [`program`] puts it.
 fn program_path(root: &Path) -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    root.join(target).join("debug/rollhouse")
+    target(root).join("debug/rollhouse")
+}
+
+/// Where [`release`] puts it.
+fn release_path(root: &Path) -> PathBuf {
+    target(root).join("release/rollhouse")
+}
+
+fn target(root: &Path) -> PathBuf {
+    root.join(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from))
 }
 
 /// Builds the wheel with the profile of the other tests, in the same target directory.
-fn wheel(root: &Path) -> Result<PathBuf, Stop> {
+pub(crate) fn wheel(root: &Path) -> Result<PathBuf, Stop> {
+    wheel_of(root, "dev", "target/python/wheels")
+}
+
+/// Builds the wheel with that profile, alone in that folder.
+pub(crate) fn wheel_of(root: &Path, profile: &str, folder: &str) -> Result<PathBuf, Stop> {
     let environment = Environment {
         path: root.join("target/python/build"),
         requirements: vec![MATURIN.to_owned()],
         files: Vec::new(),
     };
     environment.make()?;
-    let wheels = root.join("target/python/wheels");
+    let wheels = root.join(folder);
     // The newest is not told from older ones by its name.
     let _absent = fs::remove_dir_all(&wheels);
     let mut build = Command::new(environment.path.join("bin/maturin"));
     build
-        .args(["build", "--quiet", "--profile", "dev", "--locked", "--out"])
+        .args(["build", "--quiet", "--profile", profile, "--locked", "--out"])
         .arg(&wheels)
         .current_dir(root.join("crates/python"));
     shown(&mut build).map_err(Stop::Failed)?;
@@ -152,7 +172,7 @@ impl Environment {
     }
 
     /// Installs the wheel into it and gives its interpreter.
-    fn with(&self, wheel: &Path) -> Result<PathBuf, Stop> {
+    pub(crate) fn with(&self, wheel: &Path) -> Result<PathBuf, Stop> {
         self.make()?;
         self.pip(&["--force-reinstall".as_ref(), "--no-deps".as_ref(), wheel])?;
         // Of what the wheel requires, only what is not there yet.
@@ -219,6 +239,7 @@ pub(crate) fn pytest(
     }
     if all {
         tests.env("ROLLHOUSE_TEST_ALL", "1");
+        tests.env("ROLLHOUSE_RELEASE", release_path(root));
     }
     let mut last = String::new();
     let ended = watch(&mut tests, PATIENCE, |text| {

@@ -9,3 +9,4 @@ mod replacing;
 mod revoking;
 mod stage;
 mod tenants;
+mod waiting;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::path::{Path, PathBuf};
 
@@ -39,7 +39,8 @@ impl AttachListener {
     /// Binds a socket at `path` for processes of these users; who runs this process and root always may. A file
     /// that a process that is no more has left there is replaced. Needs a tokio runtime.
     ///
-    /// The file may be used by its owner only, or by its group as well if other users are named.
+    /// The file may be used by its owner only, or by its group as well if other users are named. So may its folder, which is
+    /// made if it is not there: what containers share lets everybody write to it, and a folder in it does not.
     ///
     /// # Errors
     /// See [`AttachBindError`].
@@ -48,12 +49,14 @@ impl AttachListener {
         if bytes == 0 || bytes > MAX_ATTACH_PATH_BYTES {
             return Err(AttachBindError::Length { path: path.to_owned(), bytes });
         }
-        check_folder(path)?;
-        remove_stale(path)?;
         let own = geteuid().as_raw();
         let mut allowed = vec![own, 0];
         allowed.extend_from_slice(uids);
         let others = uids.iter().any(|uid| ![own, 0].contains(uid));
+        let folder = folder_of(path);
+        make_folder(folder, if others { 0o750 } else { 0o700 })?;
+        check_folder(folder)?;
+        remove_stale(path)?;
         let failed = |source| AttachBindError::Io { path: path.to_owned(), source };
         let listener = UnixListener::bind(path).map_err(failed)?;
         // Who connects before this is looked at like anybody else.
@@ -98,12 +101,25 @@ impl Drop for AttachListener {
     }
 }
 
-/// Whoever may write to the folder, or owns it, could put another socket in this one's place.
-fn check_folder(path: &Path) -> Result<(), AttachBindError> {
-    let folder = match path.parent() {
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
-    };
+    }
+}
+
+/// Makes the folder unless it is there; what it is to lie in has to be.
+fn make_folder(folder: &Path, mode: u32) -> Result<(), AttachBindError> {
+    match std::fs::DirBuilder::new().mode(mode).create(folder) {
+        Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
+            Err(AttachBindError::Io { path: folder.to_owned(), source })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whoever may write to the folder, or owns it, could put another socket in this one's place.
+fn check_folder(folder: &Path) -> Result<(), AttachBindError> {
     let failed = |source| AttachBindError::Io { path: folder.to_owned(), source };
     let found = std::fs::metadata(folder).map_err(failed)?;
     let (mode, owner) = (found.mode() & 0o7777, found.uid());

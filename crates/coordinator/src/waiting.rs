@@ -1,0 +1,104 @@
+//! Lanes that wait for room: what they were asked for was refused because no node has any, and will be asked for again.
+//!
+//! Who waits is nobody's state but the asker's, who asks until it has its lanes or gives up. So it counts as waiting for a
+//! little longer than a client takes to ask again. Autoscalers go by the sum: each waiting lane wants a place on a node that
+//! is not there yet.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rollhouse_core::RunId;
+use rollhouse_wire::{Refusal, RefusalCode};
+
+use crate::Cluster;
+use crate::limits::{MAX_WAITING, WAITS_FOR};
+
+/// A pool that is to be opened, or one of its sessions (by index) that is to have another place.
+pub(crate) type Want = (RunId, Option<u32>);
+
+/// What was last refused for want of room, and when.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    refused: BTreeMap<Want, Refused>,
+}
+
+#[derive(Debug)]
+struct Refused {
+    at: Duration,
+    lanes: u32,
+}
+
+impl Waiting {
+    /// It was refused for want of room. Beyond [`MAX_WAITING`] that have not been given up, another is not counted.
+    pub(crate) fn refused(&mut self, now: Duration, want: Want, lanes: u32) {
+        if self.refused.len() >= MAX_WAITING {
+            self.tick(now);
+        }
+        if self.refused.len() < MAX_WAITING || self.refused.contains_key(&want) {
+            self.refused.insert(want, Refused { at: now, lanes });
+        }
+    }
+
+    /// It has its place.
+    pub(crate) fn placed(&mut self, want: Want) {
+        self.refused.remove(&want);
+    }
+
+    /// Nobody wants the pool any more, nor places for its sessions.
+    pub(crate) fn closed(&mut self, pool: RunId) {
+        let of_pool = self.refused.range((pool, None)..=(pool, Some(u32::MAX)));
+        let wants: Vec<Want> = of_pool.map(|(&want, _)| want).collect();
+        for want in wants {
+            self.refused.remove(&want);
+        }
+    }
+
+    /// Forgets who has not asked again.
+    pub(crate) fn tick(&mut self, now: Duration) {
+        self.refused.retain(|_, refused| refused.waits(now));
+    }
+
+    /// Lanes that wait.
+    pub(crate) fn lanes(&self, now: Duration) -> u64 {
+        let waiting = self.refused.values().filter(|refused| refused.waits(now));
+        waiting.map(|refused| u64::from(refused.lanes)).sum()
+    }
+}
+
+impl Cluster {
+    /// Lanes that were refused because no node has room, and whose askers are expected to ask again.
+    pub fn waiting_lanes(&self, now: Duration) -> u64 {
+        self.waiting.lanes(now)
+    }
+
+    /// Counts lanes as waiting if they were refused for want of room. What is not known yet may be placed already.
+    pub(crate) fn waits(&mut self, now: Duration, want: Want, lanes: u32, why: &Refusal) {
+        if why.code == RefusalCode::Busy && self.settles(now).is_none() {
+            self.waiting.refused(now, want, lanes);
+        }
+    }
+}
+
+impl Refused {
+    fn waits(&self, now: Duration) -> bool {
+        now.saturating_sub(self.at) < WAITS_FOR
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_is_full_of_who_has_given_up_takes_who_waits() {
+        let mut waiting = Waiting::default();
+        for pool in 0..MAX_WAITING as u128 {
+            waiting.refused(Duration::ZERO, (RunId::from_u128(pool), None), 1);
+        }
+        let late = (RunId::from_u128(u128::MAX), None);
+        waiting.refused(Duration::ZERO, late, 1);
+        assert_eq!(waiting.lanes(Duration::ZERO), MAX_WAITING as u64, "one more is not counted");
+        waiting.refused(WAITS_FOR, late, 8);
+        assert_eq!(waiting.lanes(WAITS_FOR), 8);
+    }
+}
