@@ -201,6 +201,30 @@ fn what_is_damaged_or_missing_at_the_target_is_named_and_never_imported() {
     assert!(run(data.path(), &verify).stdout.contains("manifests/"));
 }
 
+/// A folder that has taken something in is a store beside what was recorded into it: each part keeps its name.
+#[test]
+fn a_folder_that_was_recorded_into_and_has_taken_something_in_is_exported_as_both() {
+    let (data, first, second, other) = (Folder::new(), Folder::new(), Folder::new(), Folder::new());
+    record(data.path(), 2);
+    succeed(data.path(), &format!("store export --all --to {}", first.path().display()));
+    let here = other.path().join("here");
+    // As processes of one program record side by side, under a name that a store's folder could have.
+    let beside = here.join("worker-00000001");
+    record(&here, 1);
+    record(&beside, 1);
+    succeed(&here, &format!("store import --from {} --data {}", first.path().display(), here.display()));
+    let told =
+        json_lines(&here, &format!("store export --all --json --to {}", second.path().display())).remove(0);
+    assert_eq!(told["segments"], 4);
+    let folders = fs::read_dir(second.path().join("segments")).unwrap();
+    let folders: BTreeSet<String> =
+        folders.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(folders.len() == 3 && folders.iter().all(|name| name.starts_with("local-")), "{folders:?}");
+    let again = other.path().join("again");
+    succeed(&here, &format!("store import --from {} --data {}", second.path().display(), again.display()));
+    assert_eq!(listed(&again), listed(&here));
+}
+
 #[test]
 fn a_damaged_segment_is_not_exported_and_the_command_says_so() {
     let (data, target) = (Folder::new(), Folder::new());

@@ -26,7 +26,7 @@ impl Server {
         fs::create_dir(root.path().join("recordings")).unwrap();
         let program = std::env::var_os("ROLLHOUSE_S3_SERVER").expect("$ROLLHOUSE_S3_SERVER names the server");
         let mut command = Command::new(program);
-        command.args(["--host", "127.0.0.1", "--port", "0", "--access-key", "KEY", "--secret-key", "SECRET"]);
+        command.args(["--host", "127.0.0.1", "--port", "0", "--access-key", "KEY", "--secret-key", "hidden"]);
         command.arg(root.path()).env("RUST_LOG", "info").stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -43,7 +43,7 @@ impl Server {
     /// A command line with credentials, that reaches it at a port.
     fn command(&self, data: &Path, port: u16, line: &str) -> Command {
         let mut command = rollhouse(data, line);
-        command.env("AWS_ACCESS_KEY_ID", "KEY").env("AWS_SECRET_ACCESS_KEY", "SECRET");
+        command.env("AWS_ACCESS_KEY_ID", "KEY").env("AWS_SECRET_ACCESS_KEY", "hidden");
         command.env("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{port}")).env("AWS_REGION", "us-east-1");
         command.env("AWS_ALLOW_HTTP", "true");
         command
@@ -120,7 +120,7 @@ fn recordings_go_to_object_storage_and_back() {
 fn wrong_credentials_a_bucket_that_is_missing_and_plain_http_that_nobody_asked_for_are_told() {
     let (server, data) = (Server::start(), Folder::new());
     record(data.path(), 1);
-    for (key, secret) in [("KEY", "WRONG"), ("NOBODY", "SECRET")] {
+    for (key, secret) in [("KEY", "mistaken"), ("NOBODY", "hidden")] {
         let mut command = server.command(data.path(), server.port, EXPORT);
         let done = Done::of(
             command.env("AWS_ACCESS_KEY_ID", key).env("AWS_SECRET_ACCESS_KEY", secret).output().unwrap(),

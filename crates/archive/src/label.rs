@@ -177,7 +177,9 @@ impl Label {
             && label.folder == id.folder
             && label.number == id.number
             && label.crc32c == format!("{:08x}", id.crc)
-            && label.runs.len() <= MAX_RUNS;
+            && label.runs.len() <= MAX_RUNS
+            // A field whose name was changed would count as absent.
+            && label.encode() == text;
         same.then_some(label)
     }
 

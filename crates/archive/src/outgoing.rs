@@ -45,14 +45,9 @@ pub struct Carried {
     pub unsealed: u64,
 }
 
-/// Why it is not known what to carry.
+/// A folder has no name yet among those that are carried elsewhere, and cannot be given one.
 #[derive(Debug)]
-pub enum OutgoingError {
-    /// A folder has no name yet among those that are carried elsewhere, and cannot be given one.
-    Name(DiskError),
-    /// The store has a folder of a name that none of its folders has.
-    Folder(String),
-}
+pub struct OutgoingError(DiskError);
 
 impl Carried {
     /// What is to be carried of the library that was opened at `root`. A folder that is no store's is given a name if it
@@ -70,8 +65,11 @@ impl Carried {
             if sealed.peek().is_none() {
                 continue;
             }
-            let in_store = is_store && here.dir() != root;
-            let folder = if in_store { stored_name(here)? } else { own_name(disk, here)? };
+            let stored = if is_store && here.dir() != root { stored_name(disk, here) } else { None };
+            let folder = match stored {
+                Some(name) => name,
+                None => own_name(disk, here)?,
+            };
             sealed.for_each(|sealed| carried.add(here, &folder, sealed, which));
         }
         carried.segments.sort_by(|a, b| (a.number, &a.folder).cmp(&(b.number, &b.folder)));
@@ -138,37 +136,33 @@ fn wants(which: &Which, sealed: &SealedHere) -> bool {
     }
 }
 
-/// A store's folder has its name already.
-fn stored_name(here: &Replays) -> Result<String, OutgoingError> {
-    let name = here.dir().file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let known = name.rsplit_once('-').is_some_and(|(node, spool)| !node.is_empty() && is_spool_name(spool));
-    if known { Ok(name) } else { Err(OutgoingError::Folder(name)) }
+/// The name of a store's folder, which it has already; `None` of one beside it that was recorded into.
+fn stored_name(disk: &dyn Disk, here: &Replays) -> Option<String> {
+    let name = here.dir().file_name()?.to_str()?.to_owned();
+    let (node, spool) = name.rsplit_once('-')?;
+    let inside = disk.list(here.dir()).unwrap_or_default();
+    let recorded = inside.iter().any(|name| name == WRITER_LOCK);
+    (!node.is_empty() && is_spool_name(spool) && !recorded).then_some(name)
 }
 
 fn own_name(disk: &dyn Disk, here: &Replays) -> Result<String, OutgoingError> {
-    let spool = name_of_folder(disk, here.dir()).map_err(OutgoingError::Name)?;
+    let spool = name_of_folder(disk, here.dir()).map_err(OutgoingError)?;
     Ok(format!("{LOCAL}-{spool}"))
 }
 
 impl std::fmt::Display for OutgoingError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Name(_) => {
-                f.write_str("a folder of recordings cannot be given the name under which it is exported")
-            }
-            Self::Folder(name) => write!(f, "{name:?} is no name of a folder of a store"),
-        }
+        f.write_str("a folder of recordings cannot be given the name under which it is exported")
     }
 }
 
 impl std::error::Error for OutgoingError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Name(error) => Some(error),
-            Self::Folder(_) => None,
-        }
+        Some(&self.0)
     }
 }
 
+/// The lock of a folder that is recorded into: no store's folder has one.
+const WRITER_LOCK: &str = "writer.lock";
 /// What stands in the place of a node in the names of folders that no node has.
 pub const LOCAL: &str = "local";

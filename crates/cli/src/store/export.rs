@@ -143,10 +143,6 @@ fn every_run_is_there(asked: &BTreeSet<u64>, runs: &BTreeSet<RunId>) -> Result<(
 }
 
 fn outgoing_failure(error: &OutgoingError) -> Failure {
-    let failure = Failure::of(Status::Failed, error);
-    match error {
-        OutgoingError::Name(_) => failure
-            .hint("it is written once to the file `spool` in the folder, which has to be writable for that"),
-        OutgoingError::Folder(_) => failure,
-    }
+    let hint = "it is written once to the file `spool` in the folder, which has to be writable for that";
+    Failure::of(Status::Failed, error).hint(hint)
 }
