@@ -1,6 +1,7 @@
 //! What can be typed.
 
 mod cluster;
+mod store;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -19,6 +20,7 @@ pub(crate) use cluster::{
     LookArgs, NodeArgs, ServiceArgs, TokenArgs, TokenCreateArgs, TokenLsArgs, TokenRevokeArgs, TokenWhat,
     UndrainArgs, UpArgs,
 };
+pub(crate) use store::{StoreArgs, StoreExportArgs, StoreImportArgs, StoreVerifyArgs, StoreWhat, TargetArgs};
 
 /// Steps reinforcement-learning environments and records every episode.
 #[derive(Debug, Parser)]
@@ -53,6 +55,8 @@ pub(crate) enum Command {
     Envs(EnvsArgs),
     /// Look at recordings, verify, export and repair them
     Replay(ReplayArgs),
+    /// Carry recordings to a folder or to object storage, and back
+    Store(StoreArgs),
     /// Measure how fast this machine is
     Bench(BenchArgs),
     /// Start a cluster on this machine: a coordinator and a node in one process

@@ -29,6 +29,7 @@ mod rollout;
 mod service;
 mod settings;
 mod signals;
+mod store;
 mod table;
 mod token;
 mod up;
@@ -67,6 +68,7 @@ fn execute(command: Command, out: &mut Output) -> Result<Status, Failure> {
         Command::Rollout(args) => rollout::run(&args, out),
         Command::Envs(args) => envs::run(&args, out),
         Command::Replay(args) => replay::run(args.what, out),
+        Command::Store(args) => store::run(&args.what, out),
         Command::Bench(args) => bench::run(&args, out),
         Command::Node(args) => node::run(&args),
         Command::Up(args) => up::run(&args, out),

@@ -5,7 +5,7 @@ mod ls;
 mod quarantine;
 mod repair;
 mod show;
-mod source;
+pub(crate) mod source;
 mod stats;
 mod verify;
 
@@ -40,7 +40,7 @@ fn subfolder(data: &Path, dir: &Path) -> Option<String> {
     inside.map(|inside| inside.display().to_string())
 }
 
-fn read_failure(error: ReadError) -> Failure {
+pub(crate) fn read_failure(error: ReadError) -> Failure {
     let status = match &error {
         ReadError::NoFolder(_)
         | ReadError::NoEpisode(_)

@@ -14,8 +14,8 @@ use rollhouse_core::RunId;
 use rollhouse_env::Registry;
 use rollhouse_replay::testing::{Faults, FaultyDisk};
 use rollhouse_replay::{
-    Disk, Library, LibraryEpisode, OpenError, Query, RealDisk, Recorder, RecorderConfig, Replays, rows_path,
-    segment_path, summary_path,
+    Disk, Library, LibraryEpisode, OpenError, Query, RealDisk, Recorder, RecorderConfig, Replays, SetAside,
+    rows_path, segment_path, summary_path,
 };
 use rollhouse_wire::limits::MAX_SHIP_BYTES;
 use rollhouse_wire::{PoolStatus, RefusalCode, Ship, Shipped};

@@ -67,6 +67,11 @@ impl SetAside {
         disk.sync_dir(dir)
     }
 
+    /// Adds all that are in another list.
+    pub fn extend(&mut self, other: &Self) {
+        self.episodes.extend(&other.episodes);
+    }
+
     /// Adds an episode.
     pub fn insert(&mut self, episode: AsideEpisode) {
         self.episodes.insert(episode);
@@ -92,7 +97,8 @@ impl SetAside {
         self.episodes.contains(&AsideEpisode { offset, key })
     }
 
-    fn encode(&self) -> Vec<u8> {
+    /// As it stands in its file.
+    pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; 4];
         for AsideEpisode { offset, key } in &self.episodes {
             bytes.extend_from_slice(&offset.to_le_bytes());
@@ -105,7 +111,11 @@ impl SetAside {
         bytes
     }
 
-    fn decode(bytes: &[u8]) -> io::Result<Self> {
+    /// What stands in such a file.
+    ///
+    /// # Errors
+    /// If it is damaged: of kind `InvalidData`.
+    pub fn decode(bytes: &[u8]) -> io::Result<Self> {
         let Some((crc, rest)) = bytes.split_first_chunk::<4>() else {
             return Err(damaged("it is too short"));
         };

@@ -305,7 +305,7 @@ pub(crate) struct LastChunk {
 }
 
 /// The file name of a segment.
-pub(crate) fn segment_name(number: u64) -> String {
+pub fn segment_name(number: u64) -> String {
     format!("{number:010}.seg")
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rollhouse_core::RunId;
+use rollhouse_core::{RunId, split_mix64};
 
 use crate::disk::{Disk, DiskFile};
 use crate::folder::segments_dir;
@@ -68,39 +68,7 @@ impl Spool {
     /// # Errors
     /// If a file operation fails.
     pub fn name(&self) -> Result<String, DiskError> {
-        let path = self.dir.join("spool");
-        let failed = |operation, path: &Path, error| DiskError::new(operation, path, error);
-        match self.disk.open(&path) {
-            Ok(file) => {
-                let bytes = read_range(&*file, 0, MAX_NAME_BYTES).map_err(|e| failed("read", &path, e))?;
-                let name = String::from_utf8_lossy(&bytes).trim().to_owned();
-                // Anything else was not written here, and no store would take it.
-                if is_spool_name(&name) {
-                    return Ok(name);
-                }
-                Err(failed("read", &path, io::Error::new(io::ErrorKind::InvalidData, "no name of a spool")))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => self.draw_name(&path),
-            Err(error) => Err(failed("open", &path, error)),
-        }
-    }
-
-    fn draw_name(&self, path: &Path) -> Result<String, DiskError> {
-        let drawn = rollhouse_core::EpisodeName { run: RunId::generate().short(), lane: 0, number: 0 };
-        let name: String = drawn.to_string().chars().take(8).collect();
-        let new = path.with_extension("new");
-        let failed = |operation, error| DiskError::new(operation, path, error);
-        // Left by a crash between creating and renaming it.
-        match self.disk.remove(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("remove", error)),
-            _ => {}
-        }
-        let file = self.disk.create(&new).map_err(|e| failed("create", e))?;
-        file.append_all(name.as_bytes()).map_err(|e| failed("append", e))?;
-        file.sync_data().map_err(|e| failed("sync", e))?;
-        self.disk.rename(&new, path).map_err(|e| failed("rename", e))?;
-        self.disk.sync_dir(&self.dir).map_err(|e| failed("sync", e))?;
-        Ok(name)
+        name_of_folder(&*self.disk, &self.dir)
     }
 
     /// The sealed segments that were not taken away, oldest first. Does not block.
@@ -258,10 +226,67 @@ pub(crate) fn numbers_set_aside(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<u
     }
 }
 
+/// The name of a folder of recordings among all folders whose segments are carried elsewhere, shipped or exported: drawn
+/// when it is first asked for and kept in the file `spool`. Durable on return. Blocks for the disk.
+///
+/// # Errors
+/// If a file operation fails.
+pub fn name_of_folder(disk: &dyn Disk, dir: &Path) -> Result<String, DiskError> {
+    let path = dir.join("spool");
+    let failed = |operation, path: &Path, error| DiskError::new(operation, path, error);
+    match disk.open(&path) {
+        Ok(file) => {
+            let bytes = read_range(&*file, 0, MAX_NAME_BYTES).map_err(|e| failed("read", &path, e))?;
+            let name = String::from_utf8_lossy(&bytes).trim().to_owned();
+            // Anything else was not written here, and no store would take it.
+            if is_spool_name(&name) {
+                return Ok(name);
+            }
+            Err(failed("read", &path, io::Error::new(io::ErrorKind::InvalidData, "no name of a spool")))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => draw_name(disk, dir, &path),
+        Err(error) => Err(failed("open", &path, error)),
+    }
+}
+
+fn draw_name(disk: &dyn Disk, dir: &Path, path: &Path) -> Result<String, DiskError> {
+    let drawn = rollhouse_core::EpisodeName { run: RunId::generate().short(), lane: 0, number: 0 };
+    let name: String = drawn.to_string().chars().take(8).collect();
+    let new = path.with_extension("new");
+    let failed = |operation, error| DiskError::new(operation, path, error);
+    // Left by a crash between creating and renaming it.
+    match disk.remove(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("remove", error)),
+        _ => {}
+    }
+    let file = disk.create(&new).map_err(|e| failed("create", e))?;
+    file.append_all(name.as_bytes()).map_err(|e| failed("append", e))?;
+    file.sync_data().map_err(|e| failed("sync", e))?;
+    disk.rename(&new, path).map_err(|e| failed("rename", e))?;
+    disk.sync_dir(dir).map_err(|e| failed("sync", e))?;
+    Ok(name)
+}
+
+/// The name under which the part of a folder goes that is about one run ([`part_of_run`](crate::part_of_run)): it always
+/// is the same, and another one than the folder's, because the segments have the same numbers and other contents.
+pub fn name_of_part(spool: &str, run: RunId) -> String {
+    let (high, low) = ((run.as_u128() >> 64) as u64, run.as_u128() as u64);
+    let seed = split_mix64(high ^ split_mix64(low));
+    let mut left = spool.bytes().fold(seed, |sum, byte| split_mix64(sum ^ u64::from(byte)));
+    let letter = |left: &mut u64| {
+        let letter = LETTERS[(*left % LETTERS.len() as u64) as usize];
+        *left /= LETTERS.len() as u64;
+        char::from(letter)
+    };
+    (0..8).map(|_| letter(&mut left)).collect()
+}
+
 /// Whether that can be the name of a spool: 8 ASCII letters and digits.
 pub fn is_spool_name(name: &str) -> bool {
     name.len() == 8 && name.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
+/// What names are drawn from.
+const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// Bytes of the file `spool` that are looked at.
 const MAX_NAME_BYTES: u64 = 64;

@@ -233,7 +233,8 @@ impl SegmentSummary {
         Ok(Self::of(number, &read_all(file)?))
     }
 
-    fn of(number: u64, bytes: &[u8]) -> Self {
+    /// The same of a segment's bytes.
+    pub fn of(number: u64, bytes: &[u8]) -> Self {
         let scan = scan_bytes_with_rows(number, bytes);
         let opened = match Records::new(bytes, 0).next() {
             Some(Found::Record(0, header, _)) if header.kind == Kind::Segment => Some(header),
@@ -313,6 +314,11 @@ impl SegmentSummary {
     pub fn numbers(&self) -> Option<(u64, u64)> {
         let extents = self.entry.index.extents.iter().filter(|extent| extent.episodes() > 0);
         extents.map(|extent| extent.numbers).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+    }
+
+    /// The runs of which something stands in it, each once, in the order of their ids.
+    pub fn runs(&self) -> BTreeSet<RunId> {
+        self.runs.iter().map(|(_, run)| run.run()).collect()
     }
 
     /// The lanes that have chunks in it, by run, placement and block.

@@ -80,6 +80,33 @@ pub(crate) fn decoders(root: &Path) -> Outcome {
     Outcome::Passed("what reads bytes from outside passes its tests as users get it".to_owned())
 }
 
+/// Carries recordings to a real server of S3-compatible object storage and back: the program `s3s-fs`, under
+/// `target/tools`.
+pub(crate) fn objects(root: &Path) -> Outcome {
+    let tools = root.join("target/tools");
+    let server = tools.join("bin/s3s-fs");
+    if !server.exists() {
+        let package = ["install", "--locked", "s3s-fs@0.14.1", "--features", "binary", "--root"];
+        if let Err(why) = shown(cargo(root, &package).arg(&tools)) {
+            return Outcome::Skipped(format!("s3s-fs cannot be installed here: {why}"));
+        }
+    }
+    // A folder of its own: the binary beside the other tests has no object storage.
+    let target = root.join("target/s3");
+    let build = ["build", "--quiet", "--locked", "-p", "rollhouse-cli", "--features", "s3", "--target-dir"];
+    if let Err(what) = shown(cargo(root, &build).arg(&target)) {
+        return Outcome::Failed(what);
+    }
+    let test =
+        ["test", "--quiet", "--locked", "-p", "rollhouse-tests", "--features", "s3", "--test", "objects"];
+    let mut tests = cargo(root, &test);
+    tests.env("ROLLHOUSE_S3_SERVER", &server).env("ROLLHOUSE_BIN", target.join("debug/rollhouse"));
+    match shown(&mut tests) {
+        Ok(()) => Outcome::Passed("recordings go to object storage and come back as they were".to_owned()),
+        Err(what) => Outcome::Failed(what),
+    }
+}
+
 /// How many files were made, and the names of those that are not committed with the same bytes.
 fn differing_files(committed: &Path, fresh: &Path) -> Result<(usize, Vec<String>), String> {
     let entries = fs::read_dir(fresh).map_err(|e| format!("cannot list {}: {e}", fresh.display()))?;

@@ -62,6 +62,7 @@ usage: cargo xtask <command>
   test         the tests, those of the Python package and of deploy/ included
   test --all   the tests, longer, and what is too heavy for every change: process tests of the release
                build, the Python tests that need PyTorch and adapters, golden data made anew and compared,
+               object storage (a server that crates.io brings),
                other architectures, licences and advisories of all dependencies
   python       of the tests, those of the Python package alone; with --all, the heavy ones too
   deploy       of the tests, those of images, manifests, rules and dashboards alone; with --all, the heavy ones too

@@ -76,6 +76,7 @@ impl Plan {
             LONG_TESTS,
             RELEASE,
             DECODERS,
+            OBJECTS,
             PYTHON,
             ALL_PYTHON,
             ALL_DEPLOY,
@@ -176,6 +177,8 @@ const LONG_TESTS: Step = Step { name: "long tests", run: |root| tests_step::run(
 const RELEASE: Step = Step { name: "release build", run: heavy::release };
 
 const DECODERS: Step = Step { name: "decoders", run: heavy::decoders };
+
+const OBJECTS: Step = Step { name: "object storage", run: heavy::objects };
 
 const PYTHON: Step = Step { name: "python", run: python::tests };
 

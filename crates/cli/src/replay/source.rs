@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::replay::read_failure;
 
 /// A folder on this machine, or the store of a cluster.
-pub(super) struct Source {
+pub(crate) struct Source {
     disk: Arc<dyn Disk>,
     root: PathBuf,
     shown: String,
@@ -20,7 +20,7 @@ pub(super) struct Source {
 
 impl Source {
     /// The one that is meant. Connects if that is a cluster.
-    pub(super) fn of(args: &DataArgs) -> Result<Self, Failure> {
+    pub(crate) fn of(args: &DataArgs) -> Result<Self, Failure> {
         match args.place() {
             Place::Folder(root) => {
                 Ok(Self { disk: Arc::new(RealDisk), shown: root.display().to_string(), root })
@@ -33,7 +33,7 @@ impl Source {
     }
 
     /// What to call the one that is meant. Connects to nothing.
-    pub(super) fn shown_of(args: &DataArgs) -> String {
+    pub(crate) fn shown_of(args: &DataArgs) -> String {
         match args.place() {
             Place::Folder(root) => root.display().to_string(),
             Place::Cluster => SHOWN_STORE.to_owned(),
@@ -41,32 +41,37 @@ impl Source {
     }
 
     /// Opens it for reading, whoever may be writing there.
-    pub(super) fn open(&self) -> Result<Library, Failure> {
+    pub(crate) fn open(&self) -> Result<Library, Failure> {
         Library::open(Arc::clone(&self.disk), &self.root).map_err(read_failure)
     }
 
     /// As [`Source::open`], trusting no catalogue: what is damaged is to be found.
-    pub(super) fn open_scanning(&self) -> Result<Library, Failure> {
+    pub(crate) fn open_scanning(&self) -> Result<Library, Failure> {
         Library::open_scanning(Arc::clone(&self.disk), &self.root).map_err(read_failure)
     }
 
     /// Opens what it has set aside.
-    pub(super) fn open_set_aside(&self) -> Result<Library, Failure> {
+    pub(crate) fn open_set_aside(&self) -> Result<Library, Failure> {
         Library::open_set_aside(&self.disk, &self.root).map_err(read_failure)
     }
 
     /// What to call a folder inside it; `None` is itself.
-    pub(super) fn subfolder(&self, dir: &Path) -> Option<String> {
+    pub(crate) fn subfolder(&self, dir: &Path) -> Option<String> {
         super::subfolder(&self.root, dir)
     }
 
     /// Whether it is a folder, which one run at a time is recorded into.
-    pub(super) fn is_folder(&self) -> bool {
+    pub(crate) fn is_folder(&self) -> bool {
         !self.root.as_os_str().is_empty()
     }
 
+    /// What its files are read by.
+    pub(crate) fn disk(&self) -> &dyn Disk {
+        &*self.disk
+    }
+
     /// What to call it.
-    pub(super) fn shown(&self) -> &str {
+    pub(crate) fn shown(&self) -> &str {
         &self.shown
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
 use rollhouse_core::RunId;
-use rollhouse_replay::limits::MAX_STORE_FOLDERS;
+use rollhouse_replay::limits::{MAX_SEGMENT_BYTES, MAX_STORE_FOLDERS};
 use rollhouse_replay::{
     AsideEpisode, BlockRange, Disk, DiskFile, EpisodeKey, FinishedEpisode, QUARANTINE, SegmentSummary,
     SetAside, aside_path, segment_path,
@@ -39,6 +39,8 @@ pub struct Receiving {
     file: Option<Box<dyn DiskFile>>,
     bytes: u64,
     crc: u32,
+    /// Episodes of it that are set aside whatever the store has: they were where it comes from.
+    aside: SetAside,
     answered: bool,
 }
 
@@ -48,8 +50,33 @@ impl Store {
     /// # Errors
     /// If its name, number or length cannot be, too many are being received, or a file operation fails.
     pub fn receive(&self, node: &str, ship: &Ship) -> Result<Receive, StoreError> {
+        self.announce(node, ship, MAX_SHIP_BYTES)
+    }
+
+    /// Takes in a segment that was kept elsewhere, with the episodes of it that are set aside, as if its node shipped it.
+    /// What it answers is durable.
+    ///
+    /// # Errors
+    /// If its name, number or length cannot be, or a file operation fails.
+    pub fn take_in(
+        &self,
+        node: &str,
+        ship: &Ship,
+        bytes: &[u8],
+        aside: &SetAside,
+    ) -> Result<Shipped, StoreError> {
+        let mut receiving = match self.announce(node, ship, MAX_SEGMENT_BYTES)? {
+            Receive::Answer(answer) => return Ok(answer),
+            Receive::Bytes(receiving) => receiving,
+        };
+        receiving.aside = aside.clone();
+        receiving.write(bytes)?;
+        receiving.finish()
+    }
+
+    fn announce(&self, node: &str, ship: &Ship, most_bytes: u64) -> Result<Receive, StoreError> {
         let folder = folder_of(node, &ship.spool)?;
-        let bounds = [("length", ship.bytes, MAX_SHIP_BYTES), ("number", ship.segment, MAX_SEGMENT_NUMBER)];
+        let bounds = [("length", ship.bytes, most_bytes), ("number", ship.segment, MAX_SEGMENT_NUMBER)];
         if let Some((what, given, most)) = bounds.into_iter().find(|(_, given, most)| given > most) {
             return Err(StoreError::Segment { what, given, most });
         }
@@ -93,6 +120,7 @@ impl Store {
             file: None,
             bytes: 0,
             crc: crc32c::crc32c(&[]),
+            aside: SetAside::default(),
             answered: false,
         };
         let made = self.inner.disk.create(&receiving.path);
@@ -156,9 +184,10 @@ impl Receiving {
         Ok(Shipped::Durable)
     }
 
-    /// Episodes of the segment that are in the store with other contents, or stand earlier in the segment itself.
+    /// Episodes of the segment that are in the store with other contents, or stand earlier in the segment itself; and
+    /// those that were set aside where it comes from.
     fn contradictions(&self, summary: &SegmentSummary, file: &dyn DiskFile) -> Result<SetAside, StoreError> {
-        let mut aside = SetAside::default();
+        let mut aside = self.aside.clone();
         let rivals = self.store.shelf().rivals(&self.folder, summary);
         if rivals.is_empty() && !repeats(summary) {
             return Ok(aside);
@@ -174,6 +203,9 @@ impl Receiving {
             }
         }
         for FinishedEpisode { key, offset, digest } in ours {
+            if self.aside.has(offset, key) {
+                continue;
+            }
             if *first.entry(key).or_insert(digest) != digest {
                 aside.insert(AsideEpisode { offset, key });
             }

@@ -159,3 +159,35 @@ fn a_number_that_comes_with_other_bytes_is_kept_aside() {
     assert_eq!(ship(&store, &other[0]).unwrap(), Shipped::Quarantined);
     assert_eq!(listed(&disk), before);
 }
+
+/// What is taken in from elsewhere keeps what was set aside there, in whatever order it comes, and is known when it comes
+/// again.
+#[test]
+fn what_was_set_aside_elsewhere_stays_so_when_it_is_taken_in() {
+    let disk = FaultyDisk::new();
+    let store = open(&disk);
+    let mean = Play { max_steps: 9, ..cart_pole() };
+    for parcel in recorded("node-a", &cart_pole()) {
+        assert_eq!(ship(&store, &parcel).unwrap(), Shipped::Durable);
+    }
+    let other = recorded("node-b", &mean).remove(0);
+    assert_eq!(ship(&store, &other).unwrap(), Shipped::Durable);
+    let aside = SetAside::load(&disk, Path::new("/store/node-b-aaaaaaaa"), 1).unwrap();
+    assert!(!aside.is_empty());
+    let before = listed(&disk);
+    let there = FaultyDisk::new();
+    let restored = open(&there);
+    let none = SetAside::default();
+    let take =
+        |parcel: &Parcel, aside| restored.take_in(parcel.node, &parcel.ship, &parcel.bytes, aside).unwrap();
+    assert_eq!(take(&other, &aside), Shipped::Durable, "the one that came last comes first");
+    for parcel in recorded("node-a", &cart_pole()) {
+        assert_eq!(take(&parcel, &none), Shipped::Durable);
+        assert_eq!(take(&parcel, &none), Shipped::Known);
+    }
+    assert_eq!(take(&other, &aside), Shipped::Known);
+    assert_eq!(listed(&there), before);
+    assert_eq!(restored.status().set_aside, aside.len() as u64);
+    let left = SetAside::load(&there, Path::new("/store/node-b-aaaaaaaa"), 1).unwrap();
+    assert_eq!(left, aside, "nothing else is set aside");
+}

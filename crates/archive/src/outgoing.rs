@@ -1,0 +1,168 @@
+//! What an export carries: the sealed segments of a folder or a store, or what stands in them of some runs.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use rollhouse_core::RunId;
+use rollhouse_replay::{
+    Disk, DiskError, Library, ReadError, Replays, STORE_LOCK, SealedHere, is_spool_name, name_of_folder,
+    name_of_part, part_of_run,
+};
+
+use crate::label::Checked;
+
+/// A segment that is to be carried to a target, or the part of it that is about one run.
+#[derive(Debug, Clone)]
+pub struct Outgoing {
+    /// Under which folder it goes.
+    pub folder: String,
+    /// Its number there and here.
+    pub number: u64,
+    /// Bytes of the segment it is taken from.
+    pub bytes: u64,
+    sealed: SealedHere,
+    run: Option<RunId>,
+    here: Arc<Replays>,
+}
+
+/// Which recordings are to be carried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Which {
+    /// All: each segment goes as it is.
+    All,
+    /// Those of these runs, by their short ids: each goes in segments of its own.
+    Runs(BTreeSet<u64>),
+}
+
+/// What is to be carried of a library.
+#[derive(Debug, Clone, Default)]
+pub struct Carried {
+    /// The segments, in about the order in which they were written.
+    pub segments: Vec<Outgoing>,
+    /// The runs of which something is among them.
+    pub runs: BTreeSet<RunId>,
+    /// Segments without a seal, of which nothing is carried.
+    pub unsealed: u64,
+}
+
+/// A folder has no name yet among those that are carried elsewhere, and cannot be given one.
+#[derive(Debug)]
+pub struct OutgoingError(DiskError);
+
+impl Carried {
+    /// What is to be carried of the library that was opened at `root`. A folder that is no store's is given a name if it
+    /// has none: the file `spool` in it. Blocks for the disk.
+    ///
+    /// # Errors
+    /// If a folder cannot be named.
+    pub fn of(disk: &dyn Disk, library: &Library, which: &Which) -> Result<Self, OutgoingError> {
+        let mut carried = Self::default();
+        let root = library.folders().first().map(|folder| folder.dir().to_path_buf()).unwrap_or_default();
+        let is_store = disk.list(&root).is_ok_and(|names| names.iter().any(|name| name == STORE_LOCK));
+        for here in library.folders() {
+            carried.unsealed += here.unsealed_here();
+            let mut sealed = here.sealed_here().filter(|sealed| wants(which, sealed)).peekable();
+            if sealed.peek().is_none() {
+                continue;
+            }
+            let stored = if is_store && here.dir() != root { stored_name(disk, here) } else { None };
+            let folder = match stored {
+                Some(name) => name,
+                None => own_name(disk, here)?,
+            };
+            sealed.for_each(|sealed| carried.add(here, &folder, sealed, which));
+        }
+        carried.segments.sort_by(|a, b| (a.number, &a.folder).cmp(&(b.number, &b.folder)));
+        Ok(carried)
+    }
+
+    fn add(&mut self, here: &Arc<Replays>, folder: &str, sealed: SealedHere, which: &Which) {
+        let runs: Vec<Option<RunId>> = match which {
+            Which::All => {
+                self.runs.extend(&sealed.runs);
+                vec![None]
+            }
+            Which::Runs(asked) => {
+                let of_them = sealed.runs.iter().filter(|run| asked.contains(&run.short()));
+                self.runs.extend(of_them.clone());
+                of_them.map(|run| Some(*run)).collect()
+            }
+        };
+        for run in runs {
+            let folder = match (run, folder.rsplit_once('-')) {
+                (Some(run), Some((node, spool))) => format!("{node}-{}", name_of_part(spool, run)),
+                _ => folder.to_owned(),
+            };
+            let (number, bytes) = (sealed.number, sealed.bytes);
+            self.segments.push(Outgoing {
+                folder,
+                number,
+                bytes,
+                sealed: sealed.clone(),
+                run,
+                here: here.clone(),
+            });
+        }
+    }
+}
+
+impl Outgoing {
+    /// Reads the segment and checks it in every byte; `None` if it is damaged. Blocks for the disk; takes as much memory
+    /// as the segment has bytes, and as much again for a part of it.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn read(&self) -> Result<Option<Checked>, ReadError> {
+        let bytes = self.here.segment_bytes(self.number)?;
+        let aside = &self.sealed.aside;
+        let Some(run) = self.run else {
+            return Ok(Checked::of(&self.folder, self.number, bytes, aside.clone()));
+        };
+        let part = part_of_run(&bytes, run, aside);
+        drop(bytes);
+        Ok(part.and_then(|(bytes, aside)| Checked::of(&self.folder, self.number, bytes, aside)))
+    }
+
+    /// The folder here.
+    pub fn here(&self) -> &Replays {
+        &self.here
+    }
+}
+
+fn wants(which: &Which, sealed: &SealedHere) -> bool {
+    match which {
+        Which::All => true,
+        Which::Runs(asked) => sealed.runs.iter().any(|run| asked.contains(&run.short())),
+    }
+}
+
+/// The name of a store's folder, which it has already; `None` of one beside it that was recorded into.
+fn stored_name(disk: &dyn Disk, here: &Replays) -> Option<String> {
+    let name = here.dir().file_name()?.to_str()?.to_owned();
+    let (node, spool) = name.rsplit_once('-')?;
+    let inside = disk.list(here.dir()).unwrap_or_default();
+    let recorded = inside.iter().any(|name| name == WRITER_LOCK);
+    (!node.is_empty() && is_spool_name(spool) && !recorded).then_some(name)
+}
+
+fn own_name(disk: &dyn Disk, here: &Replays) -> Result<String, OutgoingError> {
+    let spool = name_of_folder(disk, here.dir()).map_err(OutgoingError)?;
+    Ok(format!("{LOCAL}-{spool}"))
+}
+
+impl std::fmt::Display for OutgoingError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a folder of recordings cannot be given the name under which it is exported")
+    }
+}
+
+impl std::error::Error for OutgoingError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+/// The lock of a folder that is recorded into: no store's folder has one.
+const WRITER_LOCK: &str = "writer.lock";
+/// What stands in the place of a node in the names of folders that no node has.
+pub const LOCAL: &str = "local";

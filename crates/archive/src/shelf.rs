@@ -1,0 +1,161 @@
+//! Segments at a target: put there, found there, taken out again.
+
+use std::collections::BTreeSet;
+
+use rollhouse_replay::limits::MAX_SEGMENT_BYTES;
+
+use crate::error::{Flaw, TargetError, TargetFault};
+use crate::label::{Checked, LABELS, Label, SegmentId};
+use crate::limits::{MAX_LABEL_BYTES, MAX_MANIFEST_BYTES, MAX_SEGMENTS};
+use crate::manifest::{MANIFESTS, Manifest};
+use crate::target::Target;
+
+/// The segments of a target. All methods may block, as the target's do.
+#[derive(Debug)]
+pub struct Shelf {
+    target: Target,
+}
+
+/// What became of a segment that was to be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// It was there already.
+    Present,
+    /// It was sent, and is there.
+    Sent,
+}
+
+impl Shelf {
+    /// That of a target.
+    pub const fn new(target: Target) -> Self {
+        Self { target }
+    }
+
+    /// The target.
+    pub const fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Keeps a segment. What is there with the same checksum and length is not sent again; on return it is durable
+    /// there, and its size was read back. Interrupted at any place, it leaves a segment without a label, which counts
+    /// for nothing and is taken up by the next attempt.
+    ///
+    /// # Errors
+    /// See [`TargetFault`].
+    pub fn keep(&self, checked: &Checked) -> Result<Kept, TargetError> {
+        let label = Label::of(checked);
+        let text = label.encode();
+        if self.has(&checked.id, &label)? && self.label_text(&checked.id)?.as_ref() == Some(&text) {
+            return Ok(Kept::Present);
+        }
+        let object = checked.id.segment_object();
+        if self.target.len(&object)? != Some(label.bytes) {
+            self.target.put(&object, checked.bytes.clone())?;
+            if self.target.len(&object)? != Some(label.bytes) {
+                let what = format!("{object} has another size at the target than was sent");
+                return Err(TargetError::new(TargetFault::Failed, what));
+            }
+        }
+        if label.has_aside() {
+            self.target.put(&checked.id.aside_object(), checked.aside.encode())?;
+        }
+        self.target.put(&checked.id.label_object(), text)?;
+        Ok(Kept::Sent)
+    }
+
+    /// Whether the segment that the label is of is there, by its size.
+    fn has(&self, id: &SegmentId, label: &Label) -> Result<bool, TargetError> {
+        let segment = self.target.len(&id.segment_object())? == Some(label.bytes);
+        Ok(segment && (!label.has_aside() || self.target.len(&id.aside_object())?.is_some()))
+    }
+
+    fn label_text(&self, id: &SegmentId) -> Result<Option<Vec<u8>>, TargetError> {
+        self.target.get(&id.label_object(), MAX_LABEL_BYTES)
+    }
+
+    /// The segments that have a label, in about the order in which they were written.
+    ///
+    /// # Errors
+    /// See [`TargetFault`]; also if there are more than [`MAX_SEGMENTS`].
+    pub fn segments(&self) -> Result<BTreeSet<SegmentId>, TargetError> {
+        let (mut found, mut more) = (BTreeSet::new(), false);
+        self.target.list(LABELS, &mut |name| {
+            if let Some(id) = SegmentId::of_label(name) {
+                more |= found.len() == MAX_SEGMENTS;
+                if !more {
+                    found.insert(id);
+                }
+            }
+        })?;
+        if more {
+            let what = format!("{} has more than {MAX_SEGMENTS} segments", self.target.shown());
+            return Err(TargetError::new(TargetFault::Failed, what));
+        }
+        Ok(found)
+    }
+
+    /// Takes a segment out, checked in every byte.
+    ///
+    /// # Errors
+    /// If the target fails. What is wrong with the segment is the value.
+    pub fn fetch(&self, id: &SegmentId) -> Result<Result<Checked, Flaw>, TargetError> {
+        let object = id.label_object();
+        let Some(text) = self.label_text(id)? else { return Ok(Err(Flaw::Missing { object })) };
+        let Some(label) = Label::decode(id, &text) else {
+            return Ok(Err(Flaw::Content { object, what: "it is no label of that segment" }));
+        };
+        if label.bytes > MAX_SEGMENT_BYTES {
+            return Ok(Err(Flaw::Content { object, what: "no segment has so many bytes" }));
+        }
+        // One that is longer than its label says is told with its length.
+        let object = id.segment_object();
+        let found = self.target.len(&object)?;
+        if let Some(found) = found.filter(|found| *found > label.bytes) {
+            let labelled = (label.bytes, id.crc);
+            return Ok(Err(Flaw::Bytes { object, labelled, found: (found, 0) }));
+        }
+        let bytes = self.target.get(&object, label.bytes)?;
+        let aside = match label.has_aside() {
+            true => self.target.get(&id.aside_object(), MAX_ASIDE_BYTES)?,
+            false => None,
+        };
+        Ok(label.check(id, bytes, aside))
+    }
+
+    /// Puts the manifest of an export there; gives its name.
+    ///
+    /// # Errors
+    /// See [`TargetFault`].
+    pub fn conclude(&self, manifest: &Manifest) -> Result<String, TargetError> {
+        let (name, text) = manifest.encode();
+        if self.target.len(&name)? != Some(text.len() as u64) {
+            self.target.put(&name, text)?;
+        }
+        Ok(name)
+    }
+
+    /// Reads all manifests, one after another; `None` for one that is damaged.
+    ///
+    /// # Errors
+    /// See [`TargetFault`].
+    pub fn manifests(&self, mut visit: impl FnMut(&str, Option<Manifest>)) -> Result<(), TargetError> {
+        let mut names = BTreeSet::new();
+        self.target.list(MANIFESTS, &mut |name| {
+            if names.len() < MAX_SEGMENTS {
+                names.insert(name.to_owned());
+            }
+        })?;
+        for name in names {
+            let object = format!("{MANIFESTS}/{name}");
+            let text = self.target.get(&object, MAX_MANIFEST_BYTES)?;
+            // One that is gone was deleted since.
+            if let Some(text) = text {
+                visit(&object, Manifest::decode(&name, &text));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of the list of a segment's episodes that are set aside.
+const MAX_ASIDE_BYTES: u64 = rollhouse_replay::limits::MAX_ASIDE_BYTES;

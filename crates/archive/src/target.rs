@@ -1,0 +1,132 @@
+//! A place in which objects stand under names.
+
+use std::path::PathBuf;
+
+use crate::error::{TargetError, TargetFault};
+use crate::folder::Folder;
+#[cfg(feature = "s3")]
+use crate::objects::Objects;
+
+/// A folder, or a bucket of object storage with what all names in it begin with. Objects are put whole or not at all and
+/// are never changed in place. All methods may block for the disk or the network, and are not to be called on a thread
+/// of an async runtime.
+#[derive(Debug)]
+pub struct Target {
+    place: Place,
+    shown: String,
+}
+
+#[derive(Debug)]
+enum Place {
+    Folder(Folder),
+    #[cfg(feature = "s3")]
+    Objects(Box<Objects>),
+}
+
+/// How object storage is reached, beside what its name and the usual variables of the environment say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TargetOptions {
+    /// Its URL, where that is not Amazon's; over `AWS_ENDPOINT_URL`.
+    pub endpoint: Option<String>,
+    /// Whether it may be reached without TLS; also if `AWS_ALLOW_HTTP` is `true`.
+    pub allow_http: bool,
+}
+
+impl Target {
+    /// The target that is meant by a path, `file://PATH` or `s3://BUCKET/PREFIX`. A folder need not be there; object
+    /// storage is not asked yet.
+    ///
+    /// # Errors
+    /// If that names no target, or one of a kind that this program was built without.
+    pub fn named(text: &str, options: &TargetOptions) -> Result<Self, TargetError> {
+        let shown = text.to_owned();
+        let place = match text.split_once("://") {
+            None if !text.is_empty() => Place::Folder(Folder::new(PathBuf::from(text))),
+            Some(("file", path)) if path.starts_with('/') => Place::Folder(Folder::new(PathBuf::from(path))),
+            Some(("s3", rest)) => objects(rest, options)?,
+            _ => {
+                let what =
+                    format!("{text:?} names no target: a folder, file:///FOLDER or s3://BUCKET/PREFIX");
+                return Err(TargetError::new(TargetFault::Name, what));
+            }
+        };
+        Ok(Self { place, shown })
+    }
+
+    /// What to call it.
+    pub fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Makes ready what objects are to be put into. A folder is made if it is not there; a bucket has to be.
+    ///
+    /// # Errors
+    /// See [`TargetFault`].
+    pub fn prepare(&self) -> Result<(), TargetError> {
+        match &self.place {
+            Place::Folder(folder) => folder.prepare(),
+            #[cfg(feature = "s3")]
+            Place::Objects(objects) => objects.prepare(),
+        }
+    }
+
+    /// Puts an object under a name, in place of what may stand there. On return it is durable: on the disk, or taken by
+    /// the storage with the checksum of what was sent. After an error the name has what it had, or the new object.
+    ///
+    /// # Errors
+    /// See [`TargetFault`].
+    pub fn put(&self, name: &str, bytes: Vec<u8>) -> Result<(), TargetError> {
+        match &self.place {
+            Place::Folder(folder) => folder.put(name, &bytes),
+            #[cfg(feature = "s3")]
+            Place::Objects(objects) => objects.put(name, bytes),
+        }
+    }
+
+    /// The object of that name; `None` if there is none.
+    ///
+    /// # Errors
+    /// See [`TargetFault`]; also if it has more than `most` bytes, of which none is read then.
+    pub fn get(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, TargetError> {
+        match &self.place {
+            Place::Folder(folder) => folder.get(name, most),
+            #[cfg(feature = "s3")]
+            Place::Objects(objects) => objects.get(name, most),
+        }
+    }
+
+    /// Bytes of the object of that name; `None` if there is none.
+    ///
+    /// # Errors
+    /// See [`TargetFault`].
+    pub fn len(&self, name: &str) -> Result<Option<u64>, TargetError> {
+        match &self.place {
+            Place::Folder(folder) => folder.len(name),
+            #[cfg(feature = "s3")]
+            Place::Objects(objects) => objects.len(name),
+        }
+    }
+
+    /// The names that begin with `folder` and `/`, in no order; each is shown to `visit` without that.
+    ///
+    /// # Errors
+    /// See [`TargetFault`]; [`TargetFault::Name`] if there is no such target.
+    pub fn list(&self, folder: &str, visit: &mut dyn FnMut(&str)) -> Result<(), TargetError> {
+        match &self.place {
+            Place::Folder(place) => place.list(folder, visit),
+            #[cfg(feature = "s3")]
+            Place::Objects(objects) => objects.list(folder, visit),
+        }
+    }
+}
+
+#[cfg(feature = "s3")]
+fn objects(rest: &str, options: &TargetOptions) -> Result<Place, TargetError> {
+    Ok(Place::Objects(Box::new(Objects::named(rest, options)?)))
+}
+
+#[cfg(not(feature = "s3"))]
+fn objects(_: &str, _: &TargetOptions) -> Result<Place, TargetError> {
+    let what = "this program was built without object storage; `cargo build --features s3` has it";
+    Err(TargetError::new(TargetFault::Name, what))
+}
