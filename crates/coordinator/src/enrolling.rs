@@ -55,11 +55,20 @@ impl Office {
         Self { config, identity, tokens, began: Instant::now(), given: Mutex::default() }
     }
 
+    /// Whether it is looked at what that peer asks with, now that others ask as well.
+    fn pace(&self, peer: &Peer) -> Result<(), Refusal> {
+        self.given().ask(self.began.elapsed(), &peer.owner())
+    }
+
+    /// The node is there, and has its name by that.
+    pub(crate) fn registers(&self, node: &str) {
+        self.given().registers(node);
+    }
+
     /// Decides whether that peer may be given what it asks for, but for what the disk knows.
     fn admit(&self, peer: &Peer, enroll: &Enroll) -> Result<Asked, Refusal> {
         let bad = |error: &dyn std::fmt::Display| Refusal::new(RefusalCode::BadRequest, error.to_string());
         let (now, node) = (self.began.elapsed(), enroll.node.clone());
-        self.given().ask(now, &peer.owner())?;
         if peer.role == Role::Node {
             if peer.name != node {
                 let message = format!("the certificate is for node `{}`, not for the name given", peer.name);
@@ -142,30 +151,25 @@ impl Service {
         enroll: Enroll,
         responder: Responder,
     ) -> Result<(), StreamLost> {
-        let given = match self.office.admit(peer, &enroll) {
-            Ok(asked) => self.give(peer, asked).await,
-            Err(refusal) => Err(refusal),
-        };
-        match given {
+        match self.give(peer, &enroll).await {
             Ok(enrolled) => responder.respond(Ok(enrolled)).await,
             Err(refusal) => self.refuse(responder, refusal).await,
         }
     }
 
-    async fn give(self: &Arc<Self>, peer: &Peer, asked: Asked) -> Result<Enrolled, Refusal> {
+    async fn give(self: &Arc<Self>, peer: &Peer, enroll: &Enroll) -> Result<Enrolled, Refusal> {
         let joins = peer.role == Role::Join;
+        self.office.pace(peer)?;
+        if joins {
+            self.name_is_free(&enroll.node).await?;
+        }
+        let asked = self.office.admit(peer, enroll)?;
         let (node, key) = (asked.node.clone(), asked.key.digest());
-        let free = if joins { self.name_is_free(&node).await } else { Ok(()) };
-        let issued = match free {
-            Ok(()) => {
-                let service = Arc::clone(self);
-                // Task: file operation.
-                let issuing = tokio::task::spawn_blocking(move || service.office.issue(&asked));
-                let failed = |_| Refusal::new(RefusalCode::Internal, "making the certificate failed");
-                issuing.await.map_err(failed).flatten()
-            }
-            Err(refusal) => Err(refusal),
-        };
+        let service = Arc::clone(self);
+        // Task: file operation.
+        let issuing = tokio::task::spawn_blocking(move || service.office.issue(&asked));
+        let failed = |_| Refusal::new(RefusalCode::Internal, "making the certificate failed");
+        let issued = issuing.await.map_err(failed).flatten();
         let (enrolled, issued) = issued.inspect_err(|_| self.office.given().failed(&node, key))?;
         let verb = if joins { "joins by the token of" } else { "renews its certificate as" };
         let left = days_left(issued.validity);

@@ -73,6 +73,11 @@ impl Enrolments {
         }
     }
 
+    /// The node is there, and has its name by that.
+    pub(crate) fn registers(&mut self, node: &str) {
+        self.names.remove(node);
+    }
+
     /// Nothing was given in the end: another key may have the name, if no token has counted it.
     pub(crate) fn failed(&mut self, node: &str, key: [u8; 32]) {
         if self.names.get(node).is_some_and(|given| given.key == key && !given.is_counted) {
@@ -177,6 +182,8 @@ mod tests {
         given.counted("n", [2; 32]);
         given.failed("n", [2; 32]);
         assert!(given.join(SECOND, "n", [1; 32]).is_err());
+        given.registers("n");
+        assert!(given.join(SECOND, "n", [1; 32]).is_ok());
     }
 
     #[test]

@@ -265,6 +265,7 @@ async fn answer(
     }
     let asked = match request {
         Request::Register(register) => {
+            service.office.registers(&connection.peer().name);
             Asked::Register { link, connection: connection.clone(), register: Box::new(register) }
         }
         Request::Heartbeat(heartbeat) => Asked::Heartbeat { link, heartbeat: Box::new(heartbeat) },

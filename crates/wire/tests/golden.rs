@@ -261,12 +261,12 @@ fn requests() -> Vec<Sample> {
         sample("request-store_list", Request::StoreList(list)),
         sample("request-store_read", Request::StoreRead(read)),
         sample("request-store_repair", Request::StoreRepair(repair)),
+        sample("request-store_query", Request::StoreQuery(query)),
+        sample("request-store_stats", Request::StoreStats),
         sample(
             "request-enroll",
             Request::Enroll(Enroll { node: "n1".into(), request: vec![0x30, 0x03, 1, 2, 3] }),
         ),
-        sample("request-store_query", Request::StoreQuery(query)),
-        sample("request-store_stats", Request::StoreStats),
     ]
 }
 
