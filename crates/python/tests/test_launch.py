@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -68,7 +69,7 @@ def test_nodes_are_launched_used_and_gone(common: dict[str, Any], tmp_path: Path
             nodes = cluster.nodes()
             assert sorted(node["node"] for node in nodes) == [f"{cluster.prefix}0", f"{cluster.prefix}1"]
             assert all((node["threads"], node["labels"]) == (1, {"zone": "a"}) for node in nodes)
-            with cluster.make_vec("CartPole-v1", num_envs=16) as envs:
+            with contextlib.closing(cluster.make_vec("CartPole-v1", num_envs=16)) as envs:
                 step(envs)
             prefix = cluster.prefix
             assert len(running(prefix)) > 0
@@ -119,7 +120,7 @@ def test_nodes_of_another_launch_join_the_coordinator_of_the_first_by_a_token(co
         with rollhouse.launch.local(nodes=1, join=join, connect=first.address, name="more", **common) as second:
             assert len(second.nodes()) == 1 and second.prefix.startswith("more-")
             assert len(second.connection.nodes()) == 2
-            with second.make_vec("CartPole-v1", num_envs=8) as envs:
+            with contextlib.closing(second.make_vec("CartPole-v1", num_envs=8)) as envs:
                 step(envs)
         assert [node["state"] for node in first.nodes()] == ["alive"]
         # The token was for one node.
@@ -179,7 +180,7 @@ def test_nodes_on_hosts_behind_ssh_join_and_end_with_their_connection(
     remote = {"remote_program": common["program"][0], "options": options, "host": "127.0.0.1", "settings": settings}
     with rollhouse.launch.ssh([destination, destination], **remote, **common) as cluster:
         assert len(cluster.nodes()) == 2
-        with cluster.make_vec("CartPole-v1", num_envs=8) as envs:
+        with contextlib.closing(cluster.make_vec("CartPole-v1", num_envs=8)) as envs:
             step(envs)
         prefix = cluster.prefix
     assert running(prefix) == []
@@ -202,13 +203,12 @@ def test_nodes_on_hosts_behind_ssh_join_and_end_with_their_connection(
 def test_nodes_as_actors_of_ray_take_its_resources_and_end_with_their_actors(common: dict[str, Any]) -> None:
     import ray
 
-    paths = os.pathsep.join(path for path in sys.path if path)
-    ray.init(num_cpus=3, include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": paths}})
+    ray.init(num_cpus=3, include_dashboard=False)
     try:
         with rollhouse.launch.ray(nodes=2, cpus_per_node=1, host="127.0.0.1", **common) as cluster:
             assert [node["threads"] for node in cluster.nodes()] == [1, 1]
             until("Ray has given them their CPUs", lambda: ray.available_resources().get("CPU") == 1.0)
-            with cluster.make_vec("CartPole-v1", num_envs=64, spread="even") as envs:
+            with contextlib.closing(cluster.make_vec("CartPole-v1", num_envs=64, spread="even")) as envs:
                 step(envs)
             prefix = cluster.prefix
         assert running(prefix) == []
@@ -216,7 +216,7 @@ def test_nodes_as_actors_of_ray_take_its_resources_and_end_with_their_actors(com
 
         # An actor that Ray ends takes its node with it, and the lanes go on at the other.
         cluster = rollhouse.launch.ray(nodes=2, cpus_per_node=1, host="127.0.0.1", **common)
-        with cluster.make_vec("CartPole-v1", num_envs=8) as envs:
+        with contextlib.closing(cluster.make_vec("CartPole-v1", num_envs=8)) as envs:
             step(envs)
             placed = envs.placements[0].node
             gone = int(placed.removeprefix(cluster.prefix))

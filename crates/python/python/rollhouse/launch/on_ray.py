@@ -61,10 +61,9 @@ class Actors:
 
     def wait(self, until: float) -> None:
         left = max(0.1, until - time.monotonic())
-        try:
-            self._ray.get(self._group.ready(), timeout=left)
-        except self._ray.exceptions.GetTimeoutError:
-            raise LaunchError(f"Ray has no room for {self._bundles} within {left:.0f} s") from None
+        # Its `ready` would be a task, for which there has to be a worker besides.
+        if not self._group.wait(timeout_seconds=max(1, int(left))):
+            raise LaunchError(f"Ray has no room for {self._bundles} within {left:.0f} s")
         left = max(0.1, until - time.monotonic())
         waiting = [actor.wait.remote(left) for actor in self.actors]
         try:
