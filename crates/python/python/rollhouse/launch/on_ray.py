@@ -43,6 +43,7 @@ class Actors:
         self._ray, self._bundles, self._strategy = ray, bundles, strategy
         self._environment, self._program = environment, program
         self._group: Any = None
+        self._is_placed = False
         self.actors: list[Any] = []
 
     def start(self, join: str, prefix: str) -> None:
@@ -64,6 +65,7 @@ class Actors:
         # Its `ready` would be a task, for which there has to be a worker besides.
         if not self._group.wait(timeout_seconds=max(1, int(left))):
             raise LaunchError(f"Ray has no room for {self._bundles} within {left:.0f} s")
+        self._is_placed = True
         left = max(0.1, until - time.monotonic())
         waiting = [actor.wait.remote(left) for actor in self.actors]
         try:
@@ -76,10 +78,12 @@ class Actors:
 
     def stop(self) -> None:
         wrong = []
-        stopping = [actor.stop.remote() for actor in self.actors]
+        # One that never had a place does not answer.
+        stopping = [actor.stop.remote() for actor in self.actors] if self._is_placed else []
+        end = time.monotonic() + PATIENCE + 5
         for number, stopped in enumerate(stopping):
             try:
-                code, said = self._ray.get(stopped, timeout=PATIENCE + 5)
+                code, said = self._ray.get(stopped, timeout=max(0.1, end - time.monotonic()))
             except self._ray.exceptions.RayError as error:
                 # An actor that Ray has ended took its node with it.
                 code, said = None, str(error)
