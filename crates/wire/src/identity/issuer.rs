@@ -186,7 +186,7 @@ mod tests {
         let pinned = Authorities::Pinned(authority.fingerprint());
         let known = Authorities::Known(vec![authority.certificate().clone()]);
         let found = known.certify(&chain, Side::Client, UnixTime::now());
-        assert_eq!(pinned.certify(&chain, Side::Server, UnixTime::now()), found);
+        assert_eq!(pinned.certify(&chain, Side::Client, UnixTime::now()), found);
         found
     }
 
