@@ -15,10 +15,10 @@ use rollhouse_policy::Builtin;
 use rollhouse_replay::{RecordMode, Sort};
 
 pub(crate) use cluster::{
-    CertsArgs, CertsInitArgs, CertsIssueArgs, CertsWhat, CloseArgs, ConfigArgs, ConfigCheckArgs,
-    ConfigShowArgs, ConfigWhat, ConnectArgs, CoordinatorArgs, DoctorArgs, DoctorRole, DrainArgs, HealthArgs,
-    LookArgs, NodeArgs, ServiceArgs, TokenArgs, TokenCreateArgs, TokenLsArgs, TokenRevokeArgs, TokenWhat,
-    UndrainArgs, UpArgs,
+    CertsArgs, CertsInitArgs, CertsIssueArgs, CertsIssuerArgs, CertsWhat, CloseArgs, ConfigArgs,
+    ConfigCheckArgs, ConfigShowArgs, ConfigWhat, ConnectArgs, CoordinatorArgs, DoctorArgs, DoctorRole,
+    DrainArgs, HealthArgs, LookArgs, NodeArgs, ServiceArgs, TokenArgs, TokenCreateArgs, TokenLsArgs,
+    TokenRevokeArgs, TokenWhat, UndrainArgs, UpArgs,
 };
 pub(crate) use store::{StoreArgs, StoreExportArgs, StoreImportArgs, StoreVerifyArgs, StoreWhat, TargetArgs};
 

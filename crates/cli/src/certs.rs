@@ -7,12 +7,12 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rollhouse_wire::{
-    AuthorityError, CA_CERTIFICATE, CertificateAuthority, Readers, Role, ShownCertificate, replace_file,
-    show_certificates,
+    AuthorityError, CA_CERTIFICATE, CertificateAuthority, NodeIssuer, Readers, Role, ShownCertificate,
+    replace_file, show_certificates,
 };
 use serde::Serialize;
 
-use crate::args::{CertsInitArgs, CertsIssueArgs, CertsWhat};
+use crate::args::{CertsInitArgs, CertsIssueArgs, CertsIssuerArgs, CertsWhat};
 use crate::failure::{Failure, Status};
 use crate::human::{When, counted, rfc3339};
 use crate::output::{Output, say};
@@ -21,6 +21,7 @@ pub(crate) fn run(what: &CertsWhat, out: &mut Output) -> Result<Status, Failure>
     match what {
         CertsWhat::Init(args) => init(args, out),
         CertsWhat::Issue(args) => issue(args, out),
+        CertsWhat::Issuer(args) => issuer(args, out),
         CertsWhat::Show(args) => show(&args.dir, args.json, out),
         CertsWhat::Fingerprint(args) => {
             let shown = shown(&args.dir.join(CA_CERTIFICATE))?;
@@ -34,8 +35,12 @@ pub(crate) fn run(what: &CertsWhat, out: &mut Output) -> Result<Status, Failure>
 
 /// Says whose the certificates of a folder are, and how long they hold.
 fn show(dir: &Path, json: bool, out: &mut Output) -> Result<Status, Failure> {
-    let own = dir.join("cert.pem");
-    let path = if own.exists() { own } else { dir.join(CA_CERTIFICATE) };
+    let held = ["cert.pem", "identity.pem"].map(|name| dir.join(name)).into_iter().find(|path| path.exists());
+    let path = match held {
+        _ if dir.is_file() => dir.to_owned(),
+        Some(path) => path,
+        None => dir.join(CA_CERTIFICATE),
+    };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     for ShownCertificate { fingerprint, certified, validity } in shown(&path)? {
         let of = certified
@@ -86,13 +91,34 @@ fn init(args: &CertsInitArgs, out: &mut Output) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-fn issue(args: &CertsIssueArgs, out: &mut Output) -> Result<Status, Failure> {
-    let authority = CertificateAuthority::load(&args.dir).map_err(|error| match error {
+/// Makes what a coordinator lets nodes in by.
+fn issuer(args: &CertsIssuerArgs, out: &mut Output) -> Result<Status, Failure> {
+    let authority = load(&args.dir)?;
+    if let Some(folder) = args.output.parent() {
+        private_folder(folder)?;
+    }
+    NodeIssuer::create(&authority, days(args.days), &args.output).map_err(authority_failure)?;
+    if args.json {
+        return show(&args.output, true, out);
+    }
+    say(&format!("made an issuer of nodes' certificates, which holds {} days", args.days));
+    say(&format!("  {}  for the coordinator, and nobody else", args.output.display()));
+    say("next: a token for each machine that is to be a node");
+    say("  rollhouse token create --role join --address HOST:7600");
+    Ok(Status::Done)
+}
+
+fn load(dir: &Path) -> Result<CertificateAuthority, Failure> {
+    CertificateAuthority::load(dir).map_err(|error| match error {
         AuthorityError::Read { .. } => {
             authority_failure(error).hint("`rollhouse certs init` makes an authority")
         }
         other => authority_failure(other),
-    })?;
+    })
+}
+
+fn issue(args: &CertsIssueArgs, out: &mut Output) -> Result<Status, Failure> {
+    let authority = load(&args.dir)?;
     let folder = match &args.output {
         Some(folder) => folder.clone(),
         None => args.dir.join(format!("{}-{}", args.role.word(), args.name)),
@@ -180,7 +206,10 @@ pub(crate) fn authority_failure(error: AuthorityError) -> Failure {
         AuthorityError::Read { .. } | AuthorityError::BadKey { .. } | AuthorityError::NoCertificate(_) => {
             Status::Usage
         }
-        AuthorityError::Write { .. } | AuthorityError::Make(_) | AuthorityError::Useless(_) => Status::Failed,
+        AuthorityError::Write { .. }
+        | AuthorityError::Make(_)
+        | AuthorityError::Useless(_)
+        | AuthorityError::Request(_) => Status::Failed,
     };
     Failure::of(status, &error)
 }

@@ -40,7 +40,7 @@ pub(crate) fn url(args: &ConnectArgs) -> Option<String> {
 }
 
 /// A URL, or the contents of the file of that name.
-fn parse(text: &str) -> Result<Address, Failure> {
+pub(crate) fn parse(text: &str) -> Result<Address, Failure> {
     let text = text.trim();
     if text.contains("://") || !Path::new(text).is_file() {
         return text.parse().map_err(|error: AddressError| Failure::of(Status::Usage, &error).hint(FORM));

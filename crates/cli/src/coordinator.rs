@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rollhouse_config::{CoordinatorConfig, Store};
+use rollhouse_config::{CoordinatorConfig, Enrolment, Store};
 use rollhouse_coordinator::{
-    Coordinator, CoordinatorError, CoordinatorFigures, DataError, Stopped, StoreConfig,
+    Coordinator, CoordinatorError, CoordinatorFigures, DataError, EnrolmentConfig, Stopped, StoreConfig,
 };
 use rollhouse_core::{BackOff, RestartDecision};
 use rollhouse_metrics::{CoordinatorSample, Family, Figures, Health, Page, TransportSample};
@@ -33,7 +33,10 @@ pub(crate) fn run(args: &CoordinatorArgs) -> Result<Status, Failure> {
     let quic = service::quic(&config.network, &config.data)?;
     let again: Again = {
         let (data, store) = (config.data.clone(), config.store.clone());
-        Box::new(move |listen, least| start((listen, least), &data, Arc::clone(&identity), &store, quic))
+        let enrolment = enrolment(&config.enrolment, &config.data);
+        Box::new(move |listen, least| {
+            start((listen, least), &data, Arc::clone(&identity), enrolment.clone(), &store, quic)
+        })
     };
     // Before a term is used up.
     let listener = listen_for_metrics(config.metrics)?;
@@ -54,11 +57,19 @@ pub(crate) fn run(args: &CoordinatorArgs) -> Result<Status, Failure> {
     stopped
 }
 
+/// By what a coordinator with these settings lets nodes in.
+pub(crate) fn enrolment(enrolment: &Enrolment, data: &Path) -> EnrolmentConfig {
+    let of_folder = EnrolmentConfig::in_folder(data);
+    let issuer = enrolment.issuer.clone().unwrap_or(of_folder.issuer);
+    EnrolmentConfig { issuer, validity: enrolment.node_validity.0 }
+}
+
 /// Starts a coordinator that listens there and has at least that term.
 pub(crate) fn start(
     (listen, least_term): (SocketAddr, u64),
     data: &Path,
     identity: Arc<Identity>,
+    enrolment: EnrolmentConfig,
     store: &Store,
     quic: Settings,
 ) -> Result<Coordinator, Failure> {
@@ -69,6 +80,7 @@ pub(crate) fn start(
         listen,
         identity,
         tokens: Arc::new(token::open(data)?),
+        enrolment,
         store: StoreConfig { budget_bytes: store.budget.0, quarantine_bytes: store.quarantine.0 },
         quic,
         program: PROGRAM.to_owned(),
@@ -349,6 +361,7 @@ mod tests {
                 listen,
                 identity: Arc::clone(&identity),
                 tokens: Arc::new(token::open(&data)?),
+                enrolment: EnrolmentConfig::in_folder(&data),
                 store: StoreConfig { budget_bytes: 1 << 30, quarantine_bytes: 1 << 20 },
                 quic: Settings::default(),
                 program: PROGRAM.to_owned(),

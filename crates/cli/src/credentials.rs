@@ -12,6 +12,8 @@ use crate::failure::{Failure, Status};
 #[derive(Debug, Default)]
 pub(crate) struct CredentialsWatch {
     expiry: Expiry,
+    /// The process renews its certificate: only what should have been renewed is told of.
+    renews: bool,
     files: [Option<String>; 2],
 }
 
@@ -28,6 +30,11 @@ enum Expiry {
 }
 
 impl CredentialsWatch {
+    /// Of a node that has its certificate renewed, if it does.
+    pub(crate) fn of_node(renews: bool) -> Self {
+        Self { renews, ..Self::default() }
+    }
+
     /// What has changed, in sentences. Looks at the metadata of the files.
     pub(crate) fn look(&mut self, identity: &Identity, tokens: Option<&TokenStore>) -> Vec<(Level, String)> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -45,14 +52,24 @@ impl CredentialsWatch {
     /// What is to be said of a certificate that holds so long.
     fn expire(&mut self, validity: Validity, now: Duration) -> Option<(Level, String)> {
         let left = validity.left(now);
+        let (mut soon, mut pressing) = (SOON, PRESSING);
+        if self.renews {
+            // The next one was asked for when a third was left.
+            let all = validity.not_after.saturating_sub(validity.not_before);
+            let all = Duration::from_secs(u64::try_from(all).unwrap_or(0));
+            (soon, pressing) = (soon.min(all / 4), pressing.min(all / 12));
+        }
         let expiry = match left {
             Duration::ZERO => Expiry::Over,
-            left if left < PRESSING => Expiry::Pressing,
-            left if left < SOON => Expiry::Soon,
+            left if left < pressing => Expiry::Pressing,
+            left if left < soon => Expiry::Soon,
             _ => Expiry::Far,
         };
         let before = std::mem::replace(&mut self.expiry, expiry);
-        let advice = "`rollhouse certs issue` into the same folder replaces it while this runs";
+        let advice = match self.renews {
+            true => "the coordinator has not renewed it; after its end a join token is needed",
+            false => "`rollhouse certs issue` into the same folder replaces it while this runs",
+        };
         match expiry {
             now if now == before => None,
             Expiry::Far => Some((Level::Info, "the certificate holds for long again".to_owned())),
@@ -110,6 +127,16 @@ mod tests {
         assert!(told[2].1.contains("has expired"), "{told:?}");
         let new = Validity { not_after: 400 * 86_400, ..validity };
         assert!(watch.expire(new, Duration::from_secs(101 * 86_400)).is_some(), "a new one is told of");
+    }
+
+    #[test]
+    fn of_a_certificate_that_is_renewed_only_what_should_have_been_is_told_of() {
+        let validity = Validity { not_before: 0, not_after: 30 * 86_400 };
+        let mut watch = CredentialsWatch::of_node(true);
+        let told: Vec<u64> = (0..30 * 24)
+            .filter(|hour| watch.expire(validity, Duration::from_secs(hour * 3600)).is_some())
+            .collect();
+        assert_eq!(told, [22 * 24 + 13, 27 * 24 + 13], "a quarter and a twelfth are left");
     }
 
     #[test]

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rollhouse_config::{CoordinatorConfig, NodeConfig, Tls};
 use rollhouse_wire::limits::MAX_ATTACH_PATH_BYTES;
-use rollhouse_wire::{Dialer, Expected, Identity, Settings};
+use rollhouse_wire::{Dialer, Expected, Identity, NodeIssuer, Settings};
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
 use crate::args::{DoctorArgs, DoctorRole};
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Time, counted};
+use crate::joining::{self, Standing};
 use crate::output::Output;
 use crate::service::{self, PROGRAM};
 use crate::settings;
@@ -88,16 +89,17 @@ fn of_coordinator(config: &CoordinatorConfig) -> Vec<Finding> {
     let kept = config.store.budget.0.saturating_add(config.store.quarantine.0);
     let mut findings = vec![folder(&config.data, kept, "store.budget and store.quarantine")];
     findings.extend(certificate(&config.tls, &config.data, "coordinator").1);
+    findings.push(issuer(&crate::coordinator::enrolment(&config.enrolment, &config.data).issuer));
     findings.extend(ports(config.listen, config.metrics));
     findings
 }
 
 fn of_node(config: &NodeConfig) -> Vec<Finding> {
     let mut findings = vec![folder(&config.data, config.spool.limit.0, "spool.limit")];
-    let (identity, found) = certificate(&config.tls, &config.data, "node");
+    let (identity, found) = node_certificate(config);
     findings.extend(found);
     findings.extend(ports(config.listen, config.metrics));
-    findings.extend(identity.map(|identity| coordinator(identity, &config.coordinator.0)));
+    findings.extend(identity.map(|(identity, address)| coordinator(identity, &address)));
     if config.attach.enabled {
         findings.push(attach(config.attach.path.as_deref().unwrap_or(&config.data.join("attach.sock"))));
     }
@@ -158,10 +160,61 @@ fn folder_bytes(folder: &Path) -> u64 {
     bytes
 }
 
-/// The identity, if it can be taken, and what is to be said of it.
-fn certificate(tls: &Tls, data: &Path, role: &str) -> (Option<Arc<Identity>>, Vec<Finding>) {
+/// The identity of a node, which may have joined, with its coordinator, and what is to be said of it.
+fn node_certificate(config: &NodeConfig) -> (Option<(Arc<Identity>, String)>, Vec<Finding>) {
     let what = "certificate";
-    let identity = match service::identity(tls, data, role) {
+    let (identity, joined) = match joining::standing(config) {
+        Ok(Standing::Certified) => (service::identity(&config.tls, &config.data, "node"), None),
+        Ok(Standing::Joined(folder)) => {
+            let loaded = folder.load().map_err(|error| Failure::of(Status::Usage, &error));
+            (loaded, Some(folder))
+        }
+        Ok(Standing::Joins(folder, _)) => {
+            return match joining::will_join(config, folder.path()) {
+                Ok(words) => (None, vec![well(what, words)]),
+                Err(failure) => (None, vec![wrong(what, failure.message())]),
+            };
+        }
+        Err(failure) => return (None, vec![wrong(what, failure.message())]),
+    };
+    let (identity, findings) = certificate_of(identity, "node");
+    (identity.map(|identity| (identity, joining::coordinator(config, joined.as_ref()))), findings)
+}
+
+/// What a coordinator lets nodes in by.
+fn issuer(path: &Path) -> Finding {
+    let what = "issuer of nodes";
+    if !path.exists() {
+        return well(what, "none: join tokens let nobody in, `rollhouse certs issuer` changes that");
+    }
+    match NodeIssuer::load(path) {
+        Ok(issuer) => {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            match issuer.validity().left(now).as_secs() / DAY {
+                0 => {
+                    wrong(what, "it has expired or does within a day: `rollhouse certs issuer` makes another")
+                }
+                left if left < SOON_DAYS => {
+                    better(what, format!("it, and what it signs, expires in {}", counted(left, "day")))
+                }
+                left => well(what, format!("{}, holds {}", path.display(), counted(left, "day"))),
+            }
+        }
+        Err(error) => wrong(what, Failure::of(Status::Usage, &error).message()),
+    }
+}
+
+fn certificate(tls: &Tls, data: &Path, role: &str) -> (Option<Arc<Identity>>, Vec<Finding>) {
+    certificate_of(service::identity(tls, data, role), role)
+}
+
+/// The identity, if it can be taken, and what is to be said of it.
+fn certificate_of(
+    identity: Result<Arc<Identity>, Failure>,
+    role: &str,
+) -> (Option<Arc<Identity>>, Vec<Finding>) {
+    let what = "certificate";
+    let identity = match identity {
         Ok(identity) => identity,
         Err(failure) => return (None, vec![wrong(what, failure.message())]),
     };

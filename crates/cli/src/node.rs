@@ -12,7 +12,7 @@ use rollhouse_metrics::{
 };
 use rollhouse_node::{
     AttachConfig, ClusterNode, ClusterNodeConfig, ClusterNodeError, ConnectionFigures, Histogram, LinkState,
-    NodeFigures, PartsHealth, ServeError, ShipFigures, WhenFull,
+    NodeFigures, PartsHealth, RenewalState, ServeError, ShipFigures, WhenFull,
 };
 use rollhouse_replay::OpenError;
 use rollhouse_wire::limits::MAX_ATTACH_PATH_BYTES;
@@ -23,6 +23,7 @@ use crate::certs::private_folder;
 use crate::credentials::CredentialsWatch;
 use crate::failure::{Failure, Status};
 use crate::human::counted;
+use crate::joining::{self, Standing};
 use crate::look::cause_word;
 use crate::output::{error, info, log, warn};
 use crate::service::{self, PROGRAM, STOP_DEADLINE, listen_for_metrics, serve_metrics, until_ended};
@@ -31,15 +32,22 @@ use crate::{settings, signals};
 pub(crate) fn run(args: &NodeArgs) -> Result<Status, Failure> {
     let flags = [
         ("--coordinator", "node.coordinator", &args.coordinator),
+        ("--name", "node.name", &args.name),
+        ("--join", "node.join", &args.join),
         ("--listen", "node.listen", &args.listen),
         ("--data", "node.data", &args.data),
     ];
     let config = settings::of_service::<NodeConfig>(&args.service, &flags)?.config;
     let asked = signals::ending_of_service()?;
-    let identity = service::identity(&config.tls, &config.data, "node")?;
-    private_folder(&config.data)?;
+    let standing = joining::standing(&config)?;
+    if !matches!(standing, Standing::Certified) {
+        private_folder(&config.data)?;
+    }
     let quic = service::quic(&config.network, &config.data)?;
-    let mut started = ClusterNodeConfig::new(identity, config.coordinator.0.clone(), PROGRAM);
+    let Some(own) = joining::identity(&config, standing, quic, &asked)? else { return Ok(Status::Done) };
+    let coordinator = own.coordinator;
+    let mut started = ClusterNodeConfig::new(own.identity, coordinator.clone(), PROGRAM);
+    started.renew = own.renew;
     started.listen = config.listen;
     started.advertise = config.advertise.map(|address| address.0);
     configure(&mut started, &config.worker, &config.spool, quic, &config.data)?;
@@ -47,7 +55,7 @@ pub(crate) fn run(args: &NodeArgs) -> Result<Status, Failure> {
     let capacity = started.capacity;
     let listener = listen_for_metrics(config.metrics)?;
     let node = start(started)?;
-    info(&format!("node {} listens on {} and joins {}", node.name(), node.address(), config.coordinator.0));
+    info(&format!("node {} listens on {} and joins {coordinator}", node.name(), node.address()));
     info(&node.effective().to_string());
     let watch = Arc::new(NodeWatch::new(node, capacity));
     let metrics = serve_metrics(listener, vec![watch.clone()], watch.clone())?;
@@ -148,6 +156,8 @@ struct State {
     health: PartsHealth,
     /// What kept it from taking sessions then.
     unfit: Option<Unfit>,
+    /// How its certificate's renewal fared then.
+    renewal: RenewalState,
     credentials: CredentialsWatch,
 }
 
@@ -156,11 +166,13 @@ impl NodeWatch {
     pub(crate) fn new(node: ClusterNode, capacity: u32) -> Self {
         let (figures, effective) = (Arc::clone(node.figures()), node.effective());
         let (link, health) = (LinkState::Dialling, PartsHealth::default());
+        let credentials = CredentialsWatch::of_node(node.renews());
         let state = Mutex::new(State {
             link,
             health,
             unfit: None,
-            credentials: CredentialsWatch::default(),
+            renewal: RenewalState::default(),
+            credentials,
             running: Some(node),
         });
         Self { figures, effective, capacity, state }
@@ -175,7 +187,7 @@ impl NodeWatch {
         let lines = credentials.look(node.identity(), None);
         lines.iter().for_each(|(level, line)| log(*level, line));
         let (link, drained, health) = (node.link(), node.is_drained(), node.health());
-        let unfit = node.unfit();
+        let (unfit, renewal) = (node.unfit(), node.renewal());
         if let Some(mishap) =
             health.last.as_ref().filter(|_| health.all_restarts() > state.health.all_restarts())
         {
@@ -198,6 +210,13 @@ impl NodeWatch {
             }
         }
         state.unfit = unfit;
+        let before = std::mem::replace(&mut state.renewal, renewal.clone());
+        if renewal.renewed > before.renewed {
+            info("the certificate was renewed");
+        }
+        if let Some(why) = renewal.failed.filter(|why| before.failed.as_ref() != Some(why)) {
+            warn(&format!("the certificate could not be renewed: {why}; asking on"));
+        }
         if drained {
             info("drained: the last session has ended");
         }

@@ -4,7 +4,10 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use rollhouse_wire::{NewToken, TokenFileError, TokenRecord, TokenRefused, TokenStore};
+use rollhouse_client::Address;
+use rollhouse_wire::{
+    JoinTerms, NewToken, Role, TokenFileError, TokenRecord, TokenRefused, TokenStore, show_certificates,
+};
 use serde::Serialize;
 
 use crate::args::{TokenCreateArgs, TokenLsArgs, TokenRevokeArgs, TokenWhat};
@@ -33,26 +36,81 @@ fn create(args: &TokenCreateArgs, out: &mut Output) -> Result<Status, Failure> {
     } else {
         existing(&args.folder.data)?;
     }
-    let new = NewToken {
-        name: args.name.clone(),
-        role: args.role,
-        max_lanes: args.max_lanes,
-        lifetime: args.days.map(|days| Duration::from_secs(u64::from(days) * 86_400)),
-    };
+    let new = asked(args)?;
     let now = SystemTime::now();
+    // Before there is a token that nobody is shown.
+    let ca = args.address.as_ref().map(|_| fingerprint(&args.folder.data)).transpose()?;
     let (record, token) = open(&args.folder.data)?.create(&new, now).map_err(failure)?;
+    let connect = args.address.as_ref().zip(ca).map(|(address, ca)| connection(address, &token, &ca));
+    let connect = connect.transpose()?;
     if args.json {
-        out.json(&Created { token: &token, listed: Listed::of(&record, now) })?;
+        let listed = Listed::of(&record, now);
+        out.json(&Created { token: &token, connect: connect.as_deref(), listed })?;
         return Ok(Status::Done);
     }
-    say(&format!(
-        "made the token {} of the {} `{}`; it is shown only now:",
-        record.id,
-        record.role.word(),
-        record.name
-    ));
-    writeln!(out, "{token}")?;
+    let (id, role, name) = (&record.id, record.role.word(), &record.name);
+    match &record.join {
+        Some(terms) => say(&format!(
+            "made the token {id} {terms}, {} of them; it is shown only now:",
+            Count(terms.uses.into())
+        )),
+        None => say(&format!("made the token {id} of the {role} `{name}`; it is shown only now:")),
+    }
+    writeln!(out, "{}", connect.as_ref().unwrap_or(&token))?;
+    if record.join.is_some() && !args.folder.data.join(ISSUER).exists() {
+        say(
+            "note: without an issuer in the coordinator's folder, or where coordinator.issuer says, it lets nobody in:",
+        );
+        say(&format!("  rollhouse certs issuer --output {}", args.folder.data.join(ISSUER).display()));
+    }
     Ok(Status::Done)
+}
+
+/// What was typed, as a whole: what join tokens say others do not, and the other way round.
+fn asked(args: &TokenCreateArgs) -> Result<NewToken, Failure> {
+    let usage = |what: &str| Err(Failure::new(Status::Usage, what));
+    let days = args.days.map(|days| Duration::from_secs(u64::from(days) * 86_400));
+    let lifetime = args.expires.or(days);
+    let joins = args.role == Role::Join;
+    if joins && args.max_lanes.is_some() {
+        return usage("--max-lanes is said of who opens pools, a join token opens none");
+    }
+    if !joins && (args.node.is_some() || args.name_prefix.is_some() || args.uses.is_some()) {
+        return usage("--node, --name-prefix and --uses are said of join tokens only");
+    }
+    let name = match &args.name {
+        Some(name) => name.clone(),
+        None if joins => Role::Join.word().to_owned(),
+        None => return usage("--name says who its holder is"),
+    };
+    let join = joins.then(|| JoinTerms {
+        node: args.node.clone(),
+        name_prefix: args.name_prefix.clone(),
+        ..JoinTerms::new(args.uses.unwrap_or(1))
+    });
+    let lifetime = lifetime.or(joins.then_some(JOIN_LIFETIME));
+    Ok(NewToken { name, role: args.role, max_lanes: args.max_lanes, lifetime, join })
+}
+
+/// By what the coordinator of that folder is known: its certificate's chain ends with its authority.
+fn fingerprint(data: &Path) -> Result<String, Failure> {
+    let path = data.join("tls").join("cert.pem");
+    let shown = show_certificates(&path).map_err(|error| Failure::of(Status::Usage, &error))?;
+    let authority = shown.iter().rev().find(|certificate| certificate.certified.is_none());
+    let found = authority.map(|certificate| certificate.fingerprint.to_string());
+    found.ok_or_else(|| {
+        let what = format_args!("{} does not end with the authority's certificate", path.display());
+        Failure::new(Status::Usage, what)
+    })
+}
+
+/// The connection string of a coordinator that is dialled there.
+fn connection(address: &str, token: &str, ca: &str) -> Result<String, Failure> {
+    let line = format!("rollhouse://{address}?token={token}&ca={ca}");
+    match line.parse::<Address>() {
+        Ok(_) => Ok(line),
+        Err(error) => Err(Failure::new(Status::Usage, format_args!("--address {address}: {error}"))),
+    }
 }
 
 fn revoke(args: &TokenRevokeArgs, out: &mut Output) -> Result<Status, Failure> {
@@ -86,6 +144,7 @@ fn list(args: &TokenLsArgs, out: &mut Output) -> Result<Status, Failure> {
         ("NAME", Align::Left),
         ("ROLE", Align::Left),
         ("MAX LANES", Align::Right),
+        ("LET IN", Align::Right),
         ("STATE", Align::Left),
         ("MADE (UTC)", Align::Left),
         ("EXPIRES (UTC)", Align::Left),
@@ -95,7 +154,12 @@ fn list(args: &TokenLsArgs, out: &mut Output) -> Result<Status, Failure> {
             token.id.clone(),
             token.name.clone(),
             token.role.word().to_owned(),
-            token.max_lanes.map_or_else(|| "any".to_owned(), |lanes| Count(lanes.into()).to_string()),
+            match token.max_lanes {
+                _ if token.join.is_some() => String::new(),
+                Some(lanes) => Count(lanes.into()).to_string(),
+                None => "any".to_owned(),
+            },
+            token.join.as_ref().map_or_else(String::new, |terms| format!("{} of {}", terms.used, terms.uses)),
             state(token, now).to_owned(),
             When(token.created * 1000).to_string(),
             token.expires.map_or_else(|| "never".to_owned(), |at| When(at * 1000).to_string()),
@@ -131,11 +195,16 @@ struct Listed<'a> {
     state: &'static str,
     created: String,
     expires: Option<String>,
+    /// Of join tokens: what they let in, and how often they have.
+    join: Option<&'a JoinTerms>,
 }
 
 #[derive(Debug, Serialize)]
 struct Created<'a> {
     token: &'a str,
+    /// The connection string, if it was asked where the coordinator is dialled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connect: Option<&'a str>,
     #[serde(flatten)]
     listed: Listed<'a>,
 }
@@ -150,12 +219,14 @@ impl<'a> Listed<'a> {
             state: state(record, now),
             created: rfc3339(record.created * 1000),
             expires: record.expires.map(|at| rfc3339(at * 1000)),
+            join: record.join.as_ref(),
         }
     }
 }
 
 fn state(record: &TokenRecord, now: SystemTime) -> &'static str {
     match record.check(now) {
+        Ok(()) if record.join.as_ref().is_some_and(|terms| terms.used >= terms.uses) => "used up",
         Ok(()) => "valid",
         Err(TokenRefused::Revoked) => "revoked",
         Err(TokenRefused::Expired { .. }) => "expired",
@@ -165,7 +236,10 @@ fn state(record: &TokenRecord, now: SystemTime) -> &'static str {
 
 pub(crate) fn failure(error: TokenFileError) -> Failure {
     let status = match error {
-        TokenFileError::Unknown(_) | TokenFileError::Role(_) | TokenFileError::Name(_) => Status::Usage,
+        TokenFileError::Unknown(_)
+        | TokenFileError::Role(_)
+        | TokenFileError::Name(_)
+        | TokenFileError::Terms => Status::Usage,
         TokenFileError::TooMany => Status::Refused,
         TokenFileError::Read { .. }
         | TokenFileError::Parse { .. }
@@ -177,5 +251,9 @@ pub(crate) fn failure(error: TokenFileError) -> Failure {
     if unknown { failure.hint("`rollhouse token ls` lists the tokens there are") } else { failure }
 }
 
+/// How long a join token holds unless it is said: machines are set up meanwhile.
+const JOIN_LIFETIME: Duration = Duration::from_secs(3600);
+/// The file of what nodes are let in by, unless coordinator.issuer names another.
+const ISSUER: &str = "issuer.pem";
 /// Name of the file in a coordinator's data folder.
 pub(crate) const TOKENS: &str = "tokens.json";

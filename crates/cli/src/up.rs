@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DATA/ca/           the authority, which signs further nodes, too
-//! DATA/coordinator/  term, tokens, store; tls/
+//! DATA/coordinator/  term, tokens, store; tls/; what further nodes are let in by
 //! DATA/node/         spool; tls/
 //! DATA/connection    the connection string; with its token (0600)
 //! ```
@@ -18,7 +18,7 @@ use rollhouse_client::Address;
 use rollhouse_config::{LocalConfig, Tls};
 use rollhouse_coordinator::Coordinator;
 use rollhouse_node::{ClusterNode, ClusterNodeConfig};
-use rollhouse_wire::{CertificateAuthority, Identity, NewToken, Role, TokenStore};
+use rollhouse_wire::{CertificateAuthority, Identity, NewToken, NodeIssuer, Role, TokenStore};
 
 use crate::args::UpArgs;
 use crate::certs::{authority_failure, private_folder, write_identity, write_private};
@@ -106,8 +106,10 @@ fn coordinator_in(
     let identity = folders.identity(authority, Role::Coordinator, &folders.coordinator)?;
     let quic = service::quic(&config.network, &folders.coordinator)?;
     let (data, store) = (folders.coordinator.clone(), config.store.clone());
+    let enrolment = coordinator::enrolment(&config.enrolment, &data);
+    folders.issuer(authority, &enrolment.issuer)?;
     Ok(Box::new(move |listen, least| {
-        coordinator::start((listen, least), &data, Arc::clone(&identity), &store, quic)
+        coordinator::start((listen, least), &data, Arc::clone(&identity), enrolment.clone(), &store, quic)
     }))
 }
 
@@ -193,6 +195,19 @@ impl Folders {
         load()
     }
 
+    /// Makes what further nodes are let in by, if there is none that holds for long enough.
+    fn issuer(&self, authority: &CertificateAuthority, path: &Path) -> Result<(), Failure> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let holds = NodeIssuer::load(path).is_ok_and(|issuer| issuer.validity().left(now) > RENEW_BEFORE);
+        if !holds {
+            if let Some(folder) = path.parent() {
+                private_folder(folder)?;
+            }
+            NodeIssuer::create(authority, AUTHORITY_VALIDITY, path).map_err(authority_failure)?;
+        }
+        Ok(())
+    }
+
     /// The connection string, which is also kept in its file. The token in there is used again as long as it
     /// holds: what was copied out of an earlier run stays good.
     fn connection(&self, address: SocketAddr, authority: &CertificateAuthority) -> Result<String, Failure> {
@@ -210,7 +225,8 @@ impl Folders {
 }
 
 fn make_token(tokens: &TokenStore) -> Result<String, Failure> {
-    let new = NewToken { name: NAME.to_owned(), role: Role::Admin, max_lanes: None, lifetime: None };
+    let new =
+        NewToken { name: NAME.to_owned(), role: Role::Admin, max_lanes: None, lifetime: None, join: None };
     Ok(tokens.create(&new, SystemTime::now()).map_err(token::failure)?.1)
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::shared::{Network, Store, Tls};
+use crate::shared::{Enrolment, Network, Store, Tls};
 use crate::{Config, Setting};
 
 /// What a coordinator is told. `config/coordinator.toml` shows every key at its default.
@@ -13,6 +13,8 @@ pub struct CoordinatorConfig {
     pub listen: SocketAddr,
     /// Folder of its term, tokens and store. A second coordinator on it is refused.
     pub data: PathBuf,
+    /// By what it lets nodes in.
+    pub enrolment: Enrolment,
     /// Its certificates.
     pub tls: Tls,
     /// What it keeps of recordings.
@@ -28,6 +30,7 @@ impl Default for CoordinatorConfig {
         Self {
             listen: SocketAddr::from(([0, 0, 0, 0], COORDINATOR_PORT)),
             data: "./rollhouse-coordinator".into(),
+            enrolment: Enrolment::default(),
             tls: Tls::default(),
             store: Store::default(),
             metrics: Some(SocketAddr::from(([0, 0, 0, 0], COORDINATOR_METRICS_PORT))),
@@ -40,6 +43,7 @@ impl Config for CoordinatorConfig {
     fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
         let mut settings: Vec<(&'static str, &mut dyn Setting)> =
             vec![("coordinator.listen", &mut self.listen), ("coordinator.data", &mut self.data)];
+        settings.extend(self.enrolment.settings());
         settings.extend(self.tls.settings());
         settings.extend(self.store.settings());
         settings.push(("metrics.listen", &mut self.metrics));

@@ -28,7 +28,7 @@ pub use local::LocalConfig;
 pub use node::NodeConfig;
 pub use quantity::{Bytes, Time};
 pub use setting::{
-    Bounded, Given, HostPort, Labels, MAX_LABELS, MAX_NAME_BYTES, MAX_TEXT_BYTES, MAX_UIDS, Setting, Shown,
-    Uids,
+    Bounded, Concealed, Given, HostPort, Labels, MAX_LABELS, MAX_NAME_BYTES, MAX_TEXT_BYTES, MAX_UIDS,
+    Setting, Shown, Uids,
 };
-pub use shared::{AttachSettings, Network, Spool, Store, Tls, WhenFull, Worker};
+pub use shared::{AttachSettings, Enrolment, Network, Spool, Store, Tls, WhenFull, Worker};

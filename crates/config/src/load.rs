@@ -184,7 +184,7 @@ impl Layers<'_> {
             }
             Err(detail) => Err(ConfigError::Value {
                 key: known,
-                value: given.quoted(),
+                value: if setting.conceals() { "(not shown)".to_owned() } else { given.quoted() },
                 wanted: setting.wanted(),
                 detail,
                 origin,

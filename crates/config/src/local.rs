@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::coordinator::{COORDINATOR_METRICS_PORT, COORDINATOR_PORT};
 use crate::node::{NODE_METRICS_PORT, NODE_PORT};
-use crate::shared::{AttachSettings, Network, Spool, Store, Worker};
+use crate::shared::{AttachSettings, Enrolment, Network, Spool, Store, Worker};
 use crate::{Config, Setting};
 
 /// What `rollhouse up` is told. `config/local.toml` shows every key at its default. It makes its own certificates.
@@ -15,6 +15,8 @@ pub struct LocalConfig {
     pub data: PathBuf,
     /// Where clients and further nodes dial in (UDP). Default this machine only.
     pub coordinator_listen: SocketAddr,
+    /// By what the coordinator lets further nodes in; it makes the issuer itself.
+    pub enrolment: Enrolment,
     /// Where trainers reach the node (UDP). Default this machine only.
     pub node_listen: SocketAddr,
     /// How the node steps.
@@ -39,6 +41,7 @@ impl Default for LocalConfig {
         Self {
             data: "./rollhouse-cluster".into(),
             coordinator_listen: local(COORDINATOR_PORT),
+            enrolment: Enrolment::default(),
             node_listen: local(NODE_PORT),
             worker: Worker::default(),
             attach: AttachSettings::default(),
@@ -53,11 +56,10 @@ impl Default for LocalConfig {
 
 impl Config for LocalConfig {
     fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
-        let mut settings: Vec<(&'static str, &mut dyn Setting)> = vec![
-            ("local.data", &mut self.data),
-            ("coordinator.listen", &mut self.coordinator_listen),
-            ("node.listen", &mut self.node_listen),
-        ];
+        let mut settings: Vec<(&'static str, &mut dyn Setting)> =
+            vec![("local.data", &mut self.data), ("coordinator.listen", &mut self.coordinator_listen)];
+        settings.extend(self.enrolment.settings());
+        settings.push(("node.listen", &mut self.node_listen));
         settings.extend(self.worker.settings());
         settings.extend(self.attach.settings());
         settings.extend(self.spool.settings());

@@ -3,15 +3,21 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::setting::HostPort;
+use crate::setting::{Concealed, HostPort};
 use crate::shared::{AttachSettings, Network, Spool, Tls, Worker};
 use crate::{Config, Setting};
 
 /// What a node is told. Its name is the one in its certificate. `config/node.toml` shows every key at its default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeConfig {
-    /// The coordinator it joins.
-    pub coordinator: HostPort,
+    /// Its name, when it joins; `None` is the host's. Later it goes by the name in its certificate, which a name that is
+    /// set has to be.
+    pub name: Option<String>,
+    /// A connection string with a join token, or a file that holds one: what a machine without a certificate becomes a
+    /// node by. Not used by one that has a certificate.
+    pub join: Option<Concealed>,
+    /// The coordinator that it dials; `None` is the one that it joined, else the one of this machine.
+    pub coordinator: Option<HostPort>,
     /// Where trainers dial in (UDP). Default port 7610 on all addresses.
     pub listen: SocketAddr,
     /// What trainers are told to dial; `None` is the address from which the coordinator is reached, with the
@@ -36,7 +42,9 @@ pub struct NodeConfig {
 impl Default for NodeConfig {
     fn default() -> Self {
         Self {
-            coordinator: HostPort("127.0.0.1:7600".to_owned()),
+            name: None,
+            join: None,
+            coordinator: None,
             listen: SocketAddr::from(([0, 0, 0, 0], NODE_PORT)),
             advertise: None,
             data: "./rollhouse-node".into(),
@@ -53,6 +61,8 @@ impl Default for NodeConfig {
 impl Config for NodeConfig {
     fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
         let mut settings: Vec<(&'static str, &mut dyn Setting)> = vec![
+            ("node.name", &mut self.name),
+            ("node.join", &mut self.join),
             ("node.coordinator", &mut self.coordinator),
             ("node.listen", &mut self.listen),
             ("node.advertise", &mut self.advertise),

@@ -52,6 +52,11 @@ pub trait Setting {
     /// Its present value.
     fn show(&self) -> Shown;
 
+    /// Whether its value is a secret, of which nothing may be quoted.
+    fn conceals(&self) -> bool {
+        false
+    }
+
     /// It was given in a file of that folder, in which a path is meant that is not absolute. Nothing else changes.
     fn given_in(&mut self, _folder: &Path) {}
 }
@@ -177,6 +182,10 @@ impl<T: Setting + FromEmpty> Setting for Option<T> {
         self.as_ref().map_or_else(|| Shown::Text(String::new()), Setting::show)
     }
 
+    fn conceals(&self) -> bool {
+        T::empty().conceals()
+    }
+
     fn given_in(&mut self, folder: &Path) {
         if let Some(value) = self {
             value.given_in(folder);
@@ -190,6 +199,18 @@ pub trait FromEmpty {
     fn empty() -> Self;
 }
 
+impl FromEmpty for String {
+    fn empty() -> Self {
+        Self::new()
+    }
+}
+
+impl FromEmpty for Concealed {
+    fn empty() -> Self {
+        Self(String::new())
+    }
+}
+
 impl FromEmpty for PathBuf {
     fn empty() -> Self {
         Self::new()
@@ -199,6 +220,34 @@ impl FromEmpty for PathBuf {
 impl FromEmpty for SocketAddr {
     fn empty() -> Self {
         Self::from(([0, 0, 0, 0], 0))
+    }
+}
+
+/// A string that carries a secret: it is neither shown nor quoted.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Concealed(pub String);
+
+impl std::fmt::Debug for Concealed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Concealed(..)")
+    }
+}
+
+impl Setting for Concealed {
+    fn wanted(&self) -> String {
+        self.0.wanted()
+    }
+
+    fn set(&mut self, given: &Given) -> Result<(), String> {
+        self.0.set(given)
+    }
+
+    fn show(&self) -> Shown {
+        Shown::Text("(not shown)".to_owned())
+    }
+
+    fn conceals(&self) -> bool {
+        true
     }
 }
 

@@ -68,6 +68,17 @@ pub enum WhenFull {
     Drop,
 }
 
+/// By what a coordinator lets machines in as nodes, by join tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enrolment {
+    /// The file of the issuer of nodes' certificates; `None` is `issuer.pem` in the data folder. While there is none,
+    /// nobody joins by a token, and nobody's certificate is renewed.
+    pub issuer: Option<PathBuf>,
+    /// How long certificates of nodes hold that join or renew theirs; nodes ask for the next one after two thirds of it.
+    /// Default 720 h: a coordinator may be away for a week.
+    pub node_validity: Time,
+}
+
 /// What a coordinator keeps of the recordings it is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Store {
@@ -155,6 +166,12 @@ impl Spool {
     }
 }
 
+impl Enrolment {
+    pub(crate) fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
+        vec![("coordinator.issuer", &mut self.issuer), ("coordinator.node_validity", &mut self.node_validity)]
+    }
+}
+
 impl Store {
     pub(crate) fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
         vec![("store.budget", &mut self.budget), ("store.quarantine", &mut self.quarantine)]
@@ -208,6 +225,12 @@ impl Default for Spool {
             bandwidth: Bytes(0),
             seal_after: Time(Duration::from_secs(5)),
         }
+    }
+}
+
+impl Default for Enrolment {
+    fn default() -> Self {
+        Self { issuer: None, node_validity: Time(Duration::from_secs(720 * 3600)) }
     }
 }
 

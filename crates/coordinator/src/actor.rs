@@ -76,6 +76,8 @@ pub(crate) enum Looked {
     Status,
     Nodes,
     Sessions,
+    /// Whether a machine that joins may have that name.
+    Name(String),
     /// By `keeper`, if that is an owner who looks because the pool is still wanted.
     Pool {
         pool: RunId,
@@ -88,6 +90,7 @@ pub(crate) enum View {
     Nodes(NodeList),
     Sessions(SessionList),
     Pool(Result<PoolStatus, Refusal>),
+    Name(Result<(), Refusal>),
 }
 
 /// The thread ends: nothing is decided any more. An actor that is dropped instead is polled once more outside of the
@@ -317,6 +320,7 @@ impl Handler<Look> for CoordinatorActor {
             Looked::Status => View::Status(self.status()),
             Looked::Nodes => View::Nodes(self.cluster.nodes(now)),
             Looked::Sessions => View::Sessions(self.cluster.sessions()),
+            Looked::Name(name) => View::Name(self.cluster.name_is_free(now, &name)),
             Looked::Pool { pool, .. } => View::Pool(self.cluster.pool_status(now, pool)),
         };
         // Who asked may have gone.

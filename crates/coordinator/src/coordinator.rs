@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 
 use crate::actor::{CoordinatorActor, Leave};
 use crate::data::{DataError, DataFolder, learns_terms};
+use crate::enrolling::{EnrolmentConfig, Office};
 use crate::figures::{CoordinatorFigures, Level, Log, Published};
 use crate::limits::MAX_UNACKNOWLEDGED_BYTES;
 use crate::owners::Owners;
@@ -40,6 +41,8 @@ pub struct CoordinatorConfig {
     pub identity: Arc<Identity>,
     /// Whom it knows without a certificate.
     pub tokens: Arc<TokenStore>,
+    /// By what it lets nodes in.
+    pub enrolment: EnrolmentConfig,
     /// How much its store keeps.
     pub store: StoreConfig,
     /// What is asked of QUIC.
@@ -241,7 +244,8 @@ async fn run(
     stopped: oneshot::Receiver<Duration>,
 ) -> Ended {
     let Parts { config, term, roster, secrets, store, published } = parts;
-    let CoordinatorConfig { data, listen, identity, tokens, quic, program, log, .. } = config;
+    let CoordinatorConfig { data, listen, identity, tokens, enrolment, quic, program, log, .. } = config;
+    let office = Office::new(enrolment, Arc::clone(&identity), Arc::clone(&tokens));
     let authenticating = Arc::clone(&tokens);
     let authenticate = move |hello: &Hello, stranger: &Stranger| {
         authenticating.introduce(hello, stranger, std::time::SystemTime::now())
@@ -269,7 +273,7 @@ async fn run(
         Arc::clone(&log),
     )
     .start();
-    let service = Arc::new(Service::new(actor, store, tokens, published, log));
+    let service = Arc::new(Service::new(actor, store, tokens, published, office, log));
     if ready.send(Ok(listener.effective())).is_err() {
         let _left = service.actor.send(Leave).await;
         return Ended::Asked;

@@ -86,6 +86,18 @@ pub const MISLED_FOR: Duration = Duration::from_secs(60);
 pub const UNREACHED_FOR: Duration = Duration::from_secs(600);
 /// Nodes whose faults a refusal names.
 pub const MAX_UNFIT_TOLD: usize = 3;
+/// How often one holder of a join token, or one node, is given a certificate when it asks without a pause; all together
+/// are given them twice as often. Each is a signature and, of a token, a file that is synced.
+pub const ENROL_EVERY: Duration = Duration::from_millis(100);
+/// So many are given at once before that pace begins: a launcher's nodes come together.
+pub const ENROL_BURST: u32 = 64;
+/// Holders of tokens and nodes whose paces are kept, each for as long as it lasts.
+pub const MAX_ENROLLERS: usize = 4096;
+/// A name that was given to a machine is not given to another for so long, which is longer than the first takes to
+/// register.
+pub const NAME_KEPT_FOR: Duration = Duration::from_secs(30);
+/// Names that are kept so.
+pub const MAX_ENROLLED_NAMES: usize = 4096;
 /// Envs of one node.
 pub const MAX_ENVS: usize = 4096;
 /// Bytes of the address under which a node is reached.

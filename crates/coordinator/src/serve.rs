@@ -18,6 +18,7 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::actor::{Ask, Asked, CoordinatorActor, LinkDown, LinkEnd, Look, Looked, View};
+use crate::enrolling::Office;
 use crate::figures::{Level, Log, Published};
 use crate::store::{Reader, Reads};
 use crate::{Asker, LinkId, Reply, Store, owners};
@@ -29,6 +30,8 @@ pub(crate) struct Service {
     pub(crate) tokens: Arc<TokenStore>,
     pub(crate) published: Arc<Published>,
     pub(crate) log: Log,
+    /// By what nodes are let in.
+    pub(crate) office: Office,
     /// Who may read the store's disk, and when.
     pub(crate) reads: Reads,
     /// Questions about the store's episodes that are answered at a time.
@@ -59,6 +62,7 @@ impl Service {
         store: Store,
         tokens: Arc<TokenStore>,
         published: Arc<Published>,
+        office: Office,
         log: Log,
     ) -> Self {
         Self {
@@ -67,6 +71,7 @@ impl Service {
             tokens,
             published,
             log,
+            office,
             reads: Reads::new(),
             queries: Semaphore::new(MAX_QUERIES),
             repairs: Semaphore::new(1),
@@ -250,13 +255,17 @@ async fn answer(
         let message = format!("pool: {} is not an id of `{}`", open.pool, connection.peer().owner());
         return service.refuse(responder, Refusal::new(RefusalCode::BadRequest, message)).await;
     }
-    let going = matches!(request, Request::OpenPool(_) | Request::Ship(_) | Request::Register(_));
+    let going = matches!(
+        request,
+        Request::OpenPool(_) | Request::Ship(_) | Request::Register(_) | Request::Enroll(_)
+    );
     if going && service.is_stopping() {
         let refusal = Refusal::new(RefusalCode::Draining, "the coordinator is going away");
         return service.refuse(responder, refusal).await;
     }
     let asked = match request {
         Request::Register(register) => {
+            service.office.registers(&connection.peer().name);
             Asked::Register { link, connection: connection.clone(), register: Box::new(register) }
         }
         Request::Heartbeat(heartbeat) => Asked::Heartbeat { link, heartbeat: Box::new(heartbeat) },
@@ -281,6 +290,7 @@ async fn answer(
         Request::Ship(ship) => {
             return service.ship(&connection.peer().name, ship, responder).await;
         }
+        Request::Enroll(enroll) => return service.enroll(connection.peer(), enroll, responder).await,
         Request::StoreList(list) => return service.store_list(list, responder).await,
         Request::StoreRead(read) => return service.store_read(read, reader, responder).await,
         Request::StoreQuery(query) => return service.store_query(query, responder).await,
@@ -345,7 +355,10 @@ async fn look(service: &Service, what: Looked, responder: Responder) -> Result<(
             };
             responder.respond(Ok(status)).await
         }
-        Ok(View::Pool(Err(refusal))) | Err(refusal) => service.refuse(responder, refusal).await,
+        Ok(View::Name(Ok(()))) => responder.respond(Ok(Done {})).await,
+        Ok(View::Pool(Err(refusal)) | View::Name(Err(refusal))) | Err(refusal) => {
+            service.refuse(responder, refusal).await
+        }
     }
 }
 
@@ -356,11 +369,11 @@ fn asker(connection: &Connection) -> (Asker, Option<PeerCertificate>) {
     (asker, connection.certificate().cloned())
 }
 
-fn going_away() -> Refusal {
+pub(crate) fn going_away() -> Refusal {
     Refusal::new(RefusalCode::Draining, "the coordinator is going away")
 }
 
-fn no_room<M>(error: &SendError<M>) -> Refusal
+pub(crate) fn no_room<M>(error: &SendError<M>) -> Refusal
 where
     M: Message,
     CoordinatorActor: Handler<M>,

@@ -16,7 +16,7 @@ use rollhouse_replay::{
 };
 use rollhouse_wire::limits::{MAX_LABELS, MAX_SHIP_BYTES};
 use rollhouse_wire::{
-    ArrivalCounts, Connection, Dialer, Effective, Identity, NodeLoad, Role, Settings, Unfit,
+    ArrivalCounts, Connection, Dialer, Effective, Identity, JoinedFolder, NodeLoad, Role, Settings, Unfit,
 };
 use tokio::sync::mpsc::{self, channel as bounded};
 use tokio::sync::{Mutex, watch};
@@ -24,7 +24,8 @@ use tokio::sync::{Mutex, watch};
 use crate::executor::Executor;
 use crate::fitness::Fitness;
 use crate::hosting::{Hosting, HostingSettings};
-use crate::link::{Card, Link, LinkParts, SpoolLoad};
+use crate::joining::Renewing;
+use crate::link::{Card, Link, LinkParts, RenewalState, SpoolLoad};
 use crate::parts::{Mishap, Part, PartExit, PartsHealth};
 use crate::pulse::Pulse;
 use crate::serve::{Served, Serving};
@@ -38,6 +39,8 @@ use crate::{
 pub struct ClusterNodeConfig {
     /// Its certificate, which names it, and whom it believes.
     pub identity: Arc<Identity>,
+    /// Where its certificate is kept that it was given by a join token, and has renewed; `None` if somebody else renews it.
+    pub renew: Option<JoinedFolder>,
     /// Host and port of the coordinator.
     pub coordinator: String,
     /// Where owners dial in (UDP); port 0 for any.
@@ -80,6 +83,7 @@ impl ClusterNodeConfig {
         let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         Self {
             identity,
+            renew: None,
             coordinator: coordinator.into(),
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             advertise: None,
@@ -121,6 +125,8 @@ pub struct ClusterNode {
     recorder: Option<Arc<Recorder>>,
     shipping: Option<Arc<Shipping>>,
     state: watch::Receiver<LinkState>,
+    renewal: watch::Receiver<RenewalState>,
+    renews: bool,
     joined: watch::Receiver<Option<Connection>>,
     stop_link: mpsc::Sender<SyncSender<()>>,
     // Dropped in this order: owners first, then the control thread with the link and the rollouts.
@@ -227,7 +233,13 @@ impl ClusterNode {
         };
         let serving = Serving::start(served, node.parts()).map_err(ClusterNodeError::Serve)?;
         let (state, seen_state) = watch::channel(LinkState::default());
+        let (renewal, seen_renewal) = watch::channel(RenewalState::default());
         let (joined, seen_joined) = watch::channel(None);
+        let renewing = config.renew.clone().map(|folder| Renewing {
+            identity: Arc::clone(&config.identity),
+            folder,
+            node: name.clone(),
+        });
         let link = LinkParts {
             hosting: Arc::clone(&hosting),
             dialer: Arc::new(Dialer::new(Arc::clone(&config.identity), config.quic, config.program.clone())),
@@ -235,6 +247,8 @@ impl ClusterNode {
             card: card(&name, &config, serving.effective().address),
             spool_load: spool_load(shipping.clone()),
             state,
+            renewing,
+            renewal,
             joined,
         };
         let (stop_link, stopped) = bounded(1);
@@ -253,6 +267,8 @@ impl ClusterNode {
             recorder,
             shipping,
             state: seen_state,
+            renewal: seen_renewal,
+            renews: config.renew.is_some(),
             joined: seen_joined,
             stop_link,
             serving,
@@ -283,6 +299,16 @@ impl ClusterNode {
     /// How it stands with the coordinator.
     pub fn link(&self) -> LinkState {
         self.state.borrow().clone()
+    }
+
+    /// Whether it has its certificate renewed.
+    pub const fn renews(&self) -> bool {
+        self.renews
+    }
+
+    /// How its certificate's renewal fares.
+    pub fn renewal(&self) -> RenewalState {
+        self.renewal.borrow().clone()
     }
 
     /// Waits at most `timeout` until the coordinator knows the node.

@@ -66,6 +66,8 @@ fn a_link_that_panics_is_made_anew_and_the_coordinator_hears_of_the_node_again()
         // Asked with each heartbeat.
         spool_load: Arc::new(move |_| assert!(!asked.swap(false, Ordering::Relaxed), "in a heartbeat")),
         state,
+        renewing: None,
+        renewal: Default::default(),
         joined,
     };
     let (stop, stopped) = bounded(1);

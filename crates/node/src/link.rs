@@ -5,13 +5,13 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rollhouse_wire::limits::MAX_HEARTBEAT_REPORTS;
 use rollhouse_wire::{
     CallError, CloseCode, CloseSession, Connection, ConnectionLost, DialError, Dialer, EndCause, Expected,
     Heartbeat, HeartbeatTaken, Refusal, RefusalCode, Register, Registered, ReportLog, Request, Requests,
-    Responder, SessionEnd,
+    Responder, SessionEnd, Validity,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -19,7 +19,9 @@ use tokio::task::JoinSet;
 use crate::NodeFigures;
 use crate::hosted::Gone;
 use crate::hosting::{Hosting, ReportsVersion};
+use crate::joining::{JoinError, Renewing};
 use crate::registration::{ANSWER_DEADLINE, LinkAction, LinkEvent, Registration};
+use crate::renewal::{Renewal, RenewalAction, RenewalEvent};
 
 /// What a node says of itself whenever it registers.
 #[derive(Debug, Clone)]
@@ -56,6 +58,15 @@ pub enum LinkState {
     },
 }
 
+/// How a node fares that renews its certificate.
+#[derive(Debug, Clone, Default)]
+pub struct RenewalState {
+    /// How often it was given another since its start.
+    pub renewed: u64,
+    /// Why it was not given another when it asked last.
+    pub failed: Option<Arc<str>>,
+}
+
 /// Adds what the spool knows to what is reported of a node's load.
 pub(crate) type SpoolLoad = Arc<dyn Fn(&mut rollhouse_wire::NodeLoad) + Send + Sync>;
 
@@ -75,6 +86,9 @@ pub(crate) struct Link {
     began: Instant,
     connection: Option<(Connection, Requests)>,
     state: watch::Sender<LinkState>,
+    /// When to ask for the next certificate, and by what; `None` if somebody else sees to that.
+    renewing: Option<(Renewal, Renewing)>,
+    renewal: watch::Sender<RenewalState>,
     /// The connection once the coordinator knows the node: what else is sent over it waits for that.
     joined: watch::Sender<Option<Connection>>,
     asking: JoinSet<Told>,
@@ -86,6 +100,7 @@ enum Told {
     Dialled(Result<Connection, DialError>),
     Registered(usize, Result<Registered, CallError>),
     Beat { connection: usize, told: Beat, taken: Result<HeartbeatTaken, CallError> },
+    Renewed(Result<Validity, JoinError>),
 }
 
 /// What a heartbeat told.
@@ -106,13 +121,19 @@ pub(crate) struct LinkParts {
     pub(crate) card: Card,
     pub(crate) spool_load: SpoolLoad,
     pub(crate) state: watch::Sender<LinkState>,
+    pub(crate) renewing: Option<Renewing>,
+    pub(crate) renewal: watch::Sender<RenewalState>,
     pub(crate) joined: watch::Sender<Option<Connection>>,
 }
 
 impl Link {
     pub(crate) fn new(parts: LinkParts) -> Self {
-        let LinkParts { hosting, dialer, coordinator, card, spool_load, state, joined } = parts;
+        let LinkParts { hosting, dialer, coordinator, card, spool_load, state, renewing, renewal, joined } =
+            parts;
+        let renewing = renewing.and_then(|by| Some((Renewal::new(card.boot, by.identity.validity()?), by)));
         Self {
+            renewing,
+            renewal,
             hosting,
             dialer,
             coordinator,
@@ -135,7 +156,9 @@ impl Link {
     /// answers that it has. The sender's end going away is a stop without good-bye.
     pub(crate) async fn run(mut self, stop: &mut mpsc::Receiver<SyncSender<()>>) {
         loop {
+            self.look_at_certificate();
             let wake = self.registration.wake_at().map(|at| self.began + at);
+            let wake = wake.into_iter().chain(self.renewal_due()).min();
             let event = tokio::select! {
                 Some(told) = self.asking.join_next() => match told {
                     Ok(told) => self.told(told),
@@ -169,12 +192,13 @@ impl Link {
 
     fn act(&mut self, action: LinkAction) {
         match action {
-            LinkAction::Dial => {
-                let (dialer, coordinator) = (Arc::clone(&self.dialer), self.coordinator.clone());
-                // Task: call of the link.
-                self.asking.spawn(async move {
-                    Told::Dialled(dialer.dial(&coordinator, &Expected::COORDINATOR, None).await)
-                });
+            LinkAction::Dial => self.dial(),
+            LinkAction::Redial => {
+                self.joined.send_replace(None);
+                if let Some((connection, _)) = self.connection.take() {
+                    connection.close(CloseCode::Finished, "the node dials anew with its new certificate");
+                }
+                self.dial();
             }
             LinkAction::Register => {
                 let Some((connection, _)) = &self.connection else { return };
@@ -192,6 +216,56 @@ impl Link {
                     connection.close(CloseCode::Finished, "the node dials anew");
                     self.hosting.figures.coordinator_lost.add(1);
                 }
+            }
+        }
+    }
+
+    fn dial(&mut self) {
+        let (dialer, coordinator) = (Arc::clone(&self.dialer), self.coordinator.clone());
+        // Task: call of the link.
+        self.asking.spawn(async move {
+            Told::Dialled(dialer.dial(&coordinator, &Expected::COORDINATOR, None).await)
+        });
+    }
+
+    /// Asks for the next certificate if it is time to, and takes notice of one that somebody has put there.
+    fn look_at_certificate(&mut self) {
+        let Some((renewal, by)) = &mut self.renewing else { return };
+        let now = since_1970();
+        let held = by.identity.validity().filter(|held| *held != renewal.validity());
+        if let Some(held) = held {
+            renewal.handle(now, RenewalEvent::Given(held));
+        }
+        let Some(connection) = self.joined.borrow().clone() else { return };
+        if renewal.handle(now, RenewalEvent::Tick) == Some(RenewalAction::Ask) {
+            let by = by.clone();
+            // Task: call of the link.
+            self.asking.spawn(async move { Told::Renewed(by.renew(connection).await) });
+        }
+    }
+
+    /// When the next certificate is to be asked for, if there is somebody to ask.
+    fn renewal_due(&self) -> Option<Instant> {
+        let due = self.renewing.as_ref()?.0.wake_at()?;
+        self.joined.borrow().as_ref()?;
+        Some(Instant::now() + due.saturating_sub(since_1970()))
+    }
+
+    fn renewed(&mut self, given: Result<Validity, JoinError>) -> Option<LinkEvent> {
+        let (renewal, _) = self.renewing.as_mut()?;
+        match given {
+            Ok(validity) => {
+                renewal.handle(since_1970(), RenewalEvent::Given(validity));
+                self.renewal.send_modify(|state| {
+                    *state = RenewalState { renewed: state.renewed + 1, failed: None };
+                });
+                Some(LinkEvent::Renewed)
+            }
+            Err(error) => {
+                renewal.handle(since_1970(), RenewalEvent::Failed);
+                let why = crate::owned::with_causes(&error);
+                self.renewal.send_modify(|state| state.failed = Some(why.into()));
+                None
             }
         }
     }
@@ -267,6 +341,7 @@ impl Link {
                     _ => LinkEvent::Lost,
                 })
             }
+            Told::Renewed(given) => self.renewed(given),
             // Of a connection that was given up meanwhile.
             Told::Registered(of, _) | Told::Beat { connection: of, .. } if current != Some(of) => None,
             Told::Registered(_, Ok(registered)) => {
@@ -369,6 +444,10 @@ async fn next_request(
         Some((_, requests)) => requests.next().await.map_err(|lost| lost.to_string()),
         None => std::future::pending().await,
     }
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 async fn sleep_until(at: Option<Instant>) {

@@ -4,6 +4,7 @@
 //! away --time--> dialling --connected--> registering --registered--> joined --a beat a second--> joined
 //!   ^---failed-------'                        |                          |
 //!   ^---refused, lost, no answer--------------'--------------------------'
+//!           dialling <--another certificate---'--------------------------'
 //! ```
 //!
 //! One whose host says that nobody listens there is dialled again sooner: to be told so costs next to nothing.
@@ -60,6 +61,8 @@ pub enum LinkEvent {
     },
     /// It could not be dialled, refused the node or a beat, or the connection was lost.
     Lost,
+    /// The node has another certificate, by which it wants to be known.
+    Renewed,
     /// As [`LinkEvent::Lost`]: nobody listens at its port, its host says.
     PortClosed,
     /// Time has passed.
@@ -80,6 +83,8 @@ pub enum LinkAction {
     },
     /// Give the connection up.
     Drop,
+    /// Give the connection up, and connect to the coordinator again at once.
+    Redial,
 }
 
 impl Registration {
@@ -114,6 +119,10 @@ impl Registration {
                 Some(LinkAction::Dial)
             }
             (State::Joined(_), LinkEvent::Tick) => self.beat(now),
+            (State::Registering | State::Joined(_), LinkEvent::Renewed) => {
+                self.state = State::Dialling;
+                Some(LinkAction::Redial)
+            }
             (State::Dialling | State::Registering | State::Joined(_), LinkEvent::Lost) => {
                 self.go_away(now, LONGEST_PAUSE);
                 Some(LinkAction::Drop)
@@ -279,10 +288,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_node_with_another_certificate_dials_anew_at_once_and_one_that_dials_anyway_goes_on() {
+        let mut link = joined(Duration::ZERO);
+        assert_eq!(link.handle(SECOND, LinkEvent::Renewed), Some(LinkAction::Redial));
+        assert_eq!(link.handle(SECOND, LinkEvent::Renewed), None);
+        assert_eq!(link.handle(SECOND, LinkEvent::Connected), Some(LinkAction::Register));
+        let first = link.handle(SECOND, LinkEvent::Registered { heartbeat: SECOND });
+        assert_eq!(first, Some(LinkAction::Beat { number: 1 }));
+    }
+
     proptest! {
         #[test]
         fn whatever_happens_it_never_dials_twice_and_always_comes_back(
-            events in prop::collection::vec((0u64..3_000, 0u8..6), 1..200)
+            events in prop::collection::vec((0u64..3_000, 0u8..7), 1..200)
         ) {
             let mut link = Registration::new(1);
             let (mut now, mut connections) = (Duration::ZERO, 0i32);
@@ -294,6 +313,7 @@ mod tests {
                     2 => LinkEvent::Taken { number: 1, more: wait % 2 == 0 },
                     3 => LinkEvent::Lost,
                     4 => LinkEvent::PortClosed,
+                    5 => LinkEvent::Renewed,
                     _ => LinkEvent::Tick,
                 };
                 match link.handle(now, event) {

@@ -214,15 +214,21 @@ impl Node {
                 let asked = Asked::Beat { deadline, ends, since: heartbeat.changes.since, more };
                 self.ask(Question::Heartbeat(Box::new(heartbeat)), asked, ctx);
             }
-            Some(LinkAction::Drop) => {
-                if let Some((conn, _)) = self.link.take() {
-                    ctx.close(conn);
-                }
-                self.asks.clear();
-                self.spool.disconnected(ctx);
+            Some(LinkAction::Drop) => self.hang_up(ctx),
+            Some(LinkAction::Redial) => {
+                self.hang_up(ctx);
+                self.link = Some((ctx.dial(Site::Coordinator), false));
             }
             None => {}
         }
+    }
+
+    fn hang_up(&mut self, ctx: &mut Context<'_>) {
+        if let Some((conn, _)) = self.link.take() {
+            ctx.close(conn);
+        }
+        self.asks.clear();
+        self.spool.disconnected(ctx);
     }
 
     fn ask(&mut self, question: Question, asked: Asked, ctx: &mut Context<'_>) {

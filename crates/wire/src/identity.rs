@@ -5,7 +5,11 @@
 //! `Hello`, so that a refusal can say why; until then a connection can do nothing.
 
 mod authority;
+mod der;
 mod files;
+mod issuer;
+mod joined;
+mod key_request;
 mod peer_certificate;
 mod reload;
 mod tls;
@@ -15,6 +19,9 @@ mod validity;
 pub use authority::{AuthorityError, CA_CERTIFICATE, CA_KEY, CertificateAuthority, Issued};
 pub(crate) use files::{Kept, Stamp, read as read_file};
 pub use files::{Readers, replace as replace_file};
+pub use issuer::{IssuedToNode, NodeIssuer};
+pub use joined::{JoinedError, JoinedFolder};
+pub use key_request::{KeyRequest, KeyRequestError, RequestedKey};
 pub use peer_certificate::PeerCertificate;
 pub use reload::{CertificateFiles, Identity, IdentityFileError, ShownCertificate, Trust, show_certificates};
 pub(crate) use tls::{client as tls_client, server as tls_server};

@@ -26,6 +26,7 @@ mod frame;
 mod hex;
 mod identity;
 pub mod ids;
+mod join;
 mod layout;
 pub mod limits;
 mod member;
@@ -60,10 +61,12 @@ pub use failpoint::failpoint;
 pub use frame::{FrameError, FrameHeader, FrameKind, HEADER_BYTES};
 pub use identity::{
     AuthorityError, CA_CERTIFICATE, CA_KEY, CertificateAuthority, CertificateFiles, Certified, Expected,
-    Fingerprint, FingerprintError, Identity, IdentityError, IdentityFileError, Issued, PeerCertificate,
-    Readers, ShownCertificate, Trust, Validity, is_name, replace_file, show_certificates,
+    Fingerprint, FingerprintError, Identity, IdentityError, IdentityFileError, Issued, IssuedToNode,
+    JoinedError, JoinedFolder, KeyRequest, KeyRequestError, NodeIssuer, PeerCertificate, Readers,
+    RequestedKey, ShownCertificate, Trust, Validity, is_name, replace_file, show_certificates,
 };
 pub use ids::{Incarnation, Secret, SessionId, is_pool_of, new_pool_id};
+pub use join::{Enroll, Enrolled, JoinRefused, JoinTerms};
 pub use layout::{ActionPlaces, BatchPlaces, ColumnBuffer, FrameLayout, column_bytes, column_bytes_mut};
 pub use member::{
     EndCause, Heartbeat, HeartbeatTaken, NodeLoad, Register, Registered, SessionCounts, SessionEnd,

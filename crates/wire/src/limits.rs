@@ -23,6 +23,10 @@ pub const MAX_METHOD_BYTES: usize = 64;
 pub const MAX_OUTSTANDING_COMMANDS: usize = 64;
 /// Certificates of one chain: the holder's, its authority's, and a few between them.
 pub const MAX_CHAIN: usize = 8;
+/// Bytes of a request for a certificate: those that nodes make have about 250, OpenSSL's with a long subject under 1,000.
+pub const MAX_CERTIFICATE_REQUEST_BYTES: usize = 2 << 10;
+/// Bytes of the certificates that a node is given when it joins, and of the authorities it is to trust, each.
+pub const MAX_CERTIFICATES_BYTES: usize = 64 << 10;
 /// Sessions one pool may be split into.
 pub const MAX_POOL_SESSIONS: usize = 4096;
 /// Labels of a node, and labels a pool may ask for.

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attach, AttachMemory, ClosePool, CloseSession, Drain, Heartbeat, OpenCommands, OpenPool, OpenSession,
-    PoolStatusRequest, Refusal, Register, ReplaceSession, Ship, StoreList, StoreQuery, StoreRead,
-    StoreRepair, Undrain, Versions,
+    Attach, AttachMemory, ClosePool, CloseSession, Drain, Enroll, Heartbeat, OpenCommands, OpenPool,
+    OpenSession, PoolStatusRequest, Refusal, Register, ReplaceSession, Ship, StoreList, StoreQuery,
+    StoreRead, StoreRepair, Undrain, Versions,
 };
 
 /// The first message on every stream; who opens the stream asks, the other side answers with [`Answer`].
@@ -58,6 +58,9 @@ pub enum Request {
     StoreStats,
     /// Admin to coordinator. Answer: [`StoreRepaired`](crate::StoreRepaired).
     StoreRepair(StoreRepair),
+    /// A node that is to be, or a node that renews its certificate, to coordinator. Answer:
+    /// [`Enrolled`](crate::Enrolled).
+    Enroll(Enroll),
 }
 
 /// Who speaks, and which versions.
@@ -97,6 +100,8 @@ pub enum Role {
     Viewer,
     /// Opens and steps pools, and looks.
     Trainer,
+    /// Is let in as a new node, and does nothing else.
+    Join,
     /// Hosts sessions.
     Node,
     /// Everything a trainer may, and drains nodes.
@@ -148,6 +153,7 @@ impl Role {
             Self::Anonymous => "anonymous",
             Self::Viewer => "viewer",
             Self::Trainer => "trainer",
+            Self::Join => "join",
             Self::Node => "node",
             Self::Admin => "admin",
             Self::Coordinator => "coordinator",
@@ -157,14 +163,15 @@ impl Role {
     /// Whether a peer of this role may ask for that. `Hello` comes before there is a role.
     pub const fn may(self, request: &Request) -> bool {
         use Request::{
-            Attach, AttachMemory, ClosePool, CloseSession, Commands, Drain, Heartbeat, Hello, Nodes,
+            Attach, AttachMemory, ClosePool, CloseSession, Commands, Drain, Enroll, Heartbeat, Hello, Nodes,
             OpenPool, OpenSession, PoolStatus, Register, ReplaceSession, Sessions, Ship, Status, StoreList,
             StoreQuery, StoreRead, StoreRepair, StoreStats, Undrain,
         };
         match request {
             Hello(_) => false,
             // The session's secret decides.
-            Attach(_) | AttachMemory(_) | Commands(_) => true,
+            Attach(_) | AttachMemory(_) | Commands(_) => !matches!(self, Self::Join),
+            Enroll(_) => matches!(self, Self::Join | Self::Node),
             Status | Nodes | Sessions | PoolStatus(_) | StoreList(_) | StoreRead(_) | StoreQuery(_)
             | StoreStats => {
                 matches!(self, Self::Viewer | Self::Trainer | Self::Admin)
@@ -179,7 +186,7 @@ impl Role {
 
 impl Request {
     /// Every word a request of this version can have.
-    pub const WORDS: [&'static str; 23] = [
+    pub const WORDS: [&'static str; 24] = [
         "hello",
         "open_pool",
         "close_pool",
@@ -203,6 +210,7 @@ impl Request {
         "store_repair",
         "store_query",
         "store_stats",
+        "enroll",
     ];
 
     /// The word in messages and metrics, which is also its `type` on the wire.
@@ -231,6 +239,7 @@ impl Request {
             Self::StoreRepair(_) => "store_repair",
             Self::StoreQuery(_) => "store_query",
             Self::StoreStats => "store_stats",
+            Self::Enroll(_) => "enroll",
         }
     }
 }

@@ -16,7 +16,9 @@ use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 
 use crate::identity::{Kept, Readers, Stamp, read_file, replace_file};
-use crate::{Credential, Hello, Peer, Refusal, RefusalCode, Role, Stranger, hex, is_name};
+use crate::{
+    Credential, Hello, JoinRefused, JoinTerms, Peer, Refusal, RefusalCode, Role, Stranger, hex, is_name,
+};
 
 /// A token as the file keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,13 +28,16 @@ pub struct TokenRecord {
     pub id: String,
     /// Whose it is, for people; need not be unique.
     pub name: String,
-    /// What its holder may do: viewer, trainer or admin.
+    /// What its holder may do: viewer, trainer, admin, or join.
     pub role: Role,
     /// SHA-256 of the secret, in hexadecimal digits.
     secret_sha256: String,
     /// Lanes its holders may have open at a time, all together; absent is without bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_lanes: Option<u32>,
+    /// What it lets in; of join tokens, and only of those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub join: Option<JoinTerms>,
     /// When it was made, in seconds since 1970.
     pub created: u64,
     /// From when on it no longer holds, in seconds since 1970; absent is never.
@@ -67,12 +72,14 @@ impl TokenRecord {
 pub struct NewToken {
     /// Whose it is.
     pub name: String,
-    /// What its holder may do: viewer, trainer or admin.
+    /// What its holder may do: viewer, trainer, admin, or join.
     pub role: Role,
     /// Lanes its holders may have open at a time.
     pub max_lanes: Option<u32>,
-    /// How long it holds; `None` until it is revoked.
+    /// How long it holds; `None` until it is revoked, which join tokens may not.
     pub lifetime: Option<Duration>,
+    /// What it lets in; of join tokens, and only of those.
+    pub join: Option<JoinTerms>,
 }
 
 /// The tokens of a cluster: a JSON file (0600), replaced whole and durably, read again whenever it has changed.
@@ -149,6 +156,9 @@ impl TokenStore {
         if !is_name(&new.name) {
             return Err(TokenFileError::Name(new.name.chars().take(200).collect()));
         }
+        if (new.role == Role::Join) != new.join.is_some() || (new.join.is_some() && new.lifetime.is_none()) {
+            return Err(TokenFileError::Terms);
+        }
         let (mut id_bytes, mut secret_bytes) = ([0; ID_BYTES], [0; SECRET_BYTES]);
         let random = SystemRandom::new();
         random.fill(&mut id_bytes).map_err(|_| TokenFileError::NoRandomness)?;
@@ -164,12 +174,15 @@ impl TokenStore {
             role: new.role,
             secret_sha256,
             max_lanes: new.max_lanes,
+            join: new.join.clone().map(|terms| JoinTerms { used: 0, ..terms }),
             created: seconds(now),
             expires: new.lifetime.map(|lifetime| seconds(now).saturating_add(lifetime.as_secs())),
             revoked: None,
         };
         let text = format!("{PREFIX}{}_{secret}", record.id);
         self.change(|tokens| {
+            let long_ago = seconds(now).saturating_sub(JOIN_TOKENS_KEPT.as_secs());
+            tokens.retain(|token| token.join.is_none() || token.expires.is_none_or(|at| at > long_ago));
             if tokens.len() >= MAX_TOKENS {
                 return Err(TokenFileError::TooMany);
             }
@@ -190,6 +203,23 @@ impl TokenStore {
             let record = record.ok_or_else(|| TokenFileError::Unknown(id.chars().take(64).collect()))?;
             record.revoked.get_or_insert(seconds(now));
             Ok(record.clone())
+        })
+    }
+
+    /// Has the join token with that id let in a node of that name: that it has is on the disk when this returns. Blocks on
+    /// the disk.
+    ///
+    /// # Errors
+    /// See [`JoinRefused`]; the token has let in nobody then.
+    pub fn join(&self, id: &str, node: &str, now: SystemTime) -> Result<(), JoinRefused> {
+        self.change(|tokens| {
+            let record = tokens.iter_mut().find(|token| token.id == id);
+            let record = record.ok_or(JoinRefused::Token(TokenRefused::NotValid))?;
+            record.check(now).map_err(JoinRefused::Token)?;
+            let terms = record.join.as_mut().ok_or(JoinRefused::Token(TokenRefused::NotValid))?;
+            terms.admit(node)?;
+            terms.used += 1;
+            Ok(())
         })
     }
 
@@ -295,10 +325,10 @@ impl TokenStore {
         state
     }
 
-    fn change<T>(
+    fn change<T, E: From<TokenFileError>>(
         &self,
-        change: impl FnOnce(&mut Vec<TokenRecord>) -> Result<T, TokenFileError>,
-    ) -> Result<T, TokenFileError> {
+        change: impl FnOnce(&mut Vec<TokenRecord>) -> Result<T, E>,
+    ) -> Result<T, E> {
         let _lock = self.lock_file()?;
         let mut tokens = read(&self.path)?;
         let changed = change(&mut tokens)?;
@@ -384,6 +414,8 @@ pub enum TokenFileError {
     Role(Role),
     /// That is no name.
     Name(String),
+    /// A join token without an end or terms, or another one with terms.
+    Terms,
     /// There are [`MAX_TOKENS`] already.
     TooMany,
     /// The operating system's generator gave nothing.
@@ -405,6 +437,9 @@ impl fmt::Display for TokenFileError {
                 "`{name}` is no name; one has 1 to {} letters, digits, `.`, `_` or `-`",
                 crate::limits::MAX_NAME_BYTES
             ),
+            Self::Terms => {
+                f.write_str("a join token says how long and how many nodes it lets in, and no other does")
+            }
             Self::TooMany => write!(f, "there are {MAX_TOKENS} tokens already, the most that are kept"),
             Self::NoRandomness => f.write_str("the operating system gave no random bytes"),
         }
@@ -416,7 +451,12 @@ impl std::error::Error for TokenFileError {
         match self {
             Self::Read { source, .. } | Self::Write { source, .. } => Some(source),
             Self::Parse { source, .. } => Some(source),
-            Self::Unknown(_) | Self::Role(_) | Self::Name(_) | Self::TooMany | Self::NoRandomness => None,
+            Self::Unknown(_)
+            | Self::Role(_)
+            | Self::Name(_)
+            | Self::Terms
+            | Self::TooMany
+            | Self::NoRandomness => None,
         }
     }
 }
@@ -453,7 +493,9 @@ fn seconds(time: SystemTime) -> u64 {
 /// Tokens one file may hold.
 pub const MAX_TOKENS: usize = 4096;
 /// Roles that a token can give.
-pub(crate) const TOKEN_ROLES: [Role; 3] = [Role::Viewer, Role::Trainer, Role::Admin];
+pub(crate) const TOKEN_ROLES: [Role; 4] = [Role::Viewer, Role::Trainer, Role::Admin, Role::Join];
+/// How long join tokens are listed after their end; launchers make many.
+const JOIN_TOKENS_KEPT: Duration = Duration::from_secs(7 * 86_400);
 const PREFIX: &str = "rh_";
 const ID_BYTES: usize = 5;
 const SECRET_BYTES: usize = 32;
@@ -470,7 +512,52 @@ mod tests {
     const DAY: Duration = Duration::from_secs(86_400);
 
     fn trainer(lifetime: Option<Duration>) -> NewToken {
-        NewToken { name: "ada".into(), role: Role::Trainer, max_lanes: Some(64), lifetime }
+        NewToken { name: "ada".into(), role: Role::Trainer, max_lanes: Some(64), lifetime, join: None }
+    }
+
+    fn joining(uses: u32) -> NewToken {
+        let join = Some(JoinTerms { name_prefix: Some("n".into()), ..JoinTerms::new(uses) });
+        NewToken { role: Role::Join, max_lanes: None, join, ..trainer(Some(DAY)) }
+    }
+
+    #[test]
+    fn a_join_token_lets_in_as_many_as_it_says_whoever_counts_and_no_others() {
+        let folder = TestFolder::new("tokens-join");
+        let path = folder.path().join("tokens.json");
+        let (ours, theirs) = (TokenStore::open(&path).unwrap(), TokenStore::open(&path).unwrap());
+        let now = SystemTime::now();
+        let (record, text) = ours.create(&joining(2), now).unwrap();
+        let (other, _) = ours.create(&trainer(None), now).unwrap();
+        assert_eq!(ours.authenticate(&text, now).unwrap().role, Role::Join);
+        assert!(matches!(ours.join(&record.id, "m1", now), Err(JoinRefused::Name { .. })));
+        ours.join(&record.id, "n1", now).unwrap();
+        theirs.join(&record.id, "n2", now).unwrap();
+        assert!(matches!(ours.join(&record.id, "n3", now), Err(JoinRefused::UsedUp { uses: 2 })));
+        let late = ours.join(&record.id, "n3", now + DAY);
+        assert!(matches!(late, Err(JoinRefused::Token(TokenRefused::Expired { .. }))));
+        let wrong = ours.join(&other.id, "n3", now);
+        assert!(matches!(wrong, Err(JoinRefused::Token(TokenRefused::NotValid))));
+        assert_eq!(TokenStore::open(&path).unwrap().list()[0].join.as_ref().unwrap().used, 2);
+    }
+
+    #[test]
+    fn a_join_token_has_an_end_and_terms_and_is_forgotten_a_week_after_it() {
+        let folder = TestFolder::new("tokens-join-end");
+        let store = TokenStore::open(folder.path().join("tokens.json")).unwrap();
+        let now = SystemTime::now();
+        for wrong in [
+            NewToken { lifetime: None, ..joining(1) },
+            NewToken { join: None, ..joining(1) },
+            NewToken { role: Role::Admin, ..joining(1) },
+        ] {
+            assert!(matches!(store.create(&wrong, now), Err(TokenFileError::Terms)));
+        }
+        store.create(&joining(1), now).unwrap();
+        store.create(&trainer(Some(DAY)), now + 8 * DAY - Duration::from_secs(5)).unwrap();
+        assert_eq!(store.list().len(), 2);
+        store.create(&joining(1), now + 8 * DAY + Duration::from_secs(5)).unwrap();
+        let roles: Vec<Role> = store.list().iter().map(|token| token.role).collect();
+        assert_eq!(roles, [Role::Trainer, Role::Join]);
     }
 
     #[test]

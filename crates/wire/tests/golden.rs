@@ -20,15 +20,15 @@ use rollhouse_core::{
 };
 use rollhouse_wire::{
     Answer, Attach, AttachMemory, Attached, AutoresetMode, Began, Changes, ClosePool, CloseSession,
-    ClusterStatus, Collect, CollectGoal, CommandsOpened, Done, Drain, EndCause, Envelope, FrameHeader,
-    FrameKind, GoneSession, Grant, Heartbeat, HeartbeatTaken, Hello, Incarnation, LaneSettings, LostLane,
-    MemoryAttached, NodeList, NodeLoad, NodeState, NodeStatus, Notes, OpenCommands, OpenPool, OpenSession,
-    PoolOpened, PoolStatus, PoolStatusRequest, RecordRule, Refusal, RefusalCode, Register, Registered,
-    ReplaceSession, Request, ResetLanes, Role, Secret, SeedRule, SessionCounts, SessionEnd, SessionId,
-    SessionList, SessionOpened, SessionReplaced, SessionReport, SessionStatus, Ship, Shipped, Spread,
-    StoreCount, StoreDamage, StoreData, StoreEntry, StoreEpisode, StoreEpisodes, StoreList, StoreListing,
-    StoreQuery, StoreRead, StoreRepair, StoreRepaired, StoreStats, StoreStatus, Takes, Undrain, Unfit,
-    Versions, Welcome, control,
+    ClusterStatus, Collect, CollectGoal, CommandsOpened, Done, Drain, EndCause, Enroll, Enrolled, Envelope,
+    FrameHeader, FrameKind, GoneSession, Grant, Heartbeat, HeartbeatTaken, Hello, Incarnation, LaneSettings,
+    LostLane, MemoryAttached, NodeList, NodeLoad, NodeState, NodeStatus, Notes, OpenCommands, OpenPool,
+    OpenSession, PoolOpened, PoolStatus, PoolStatusRequest, RecordRule, Refusal, RefusalCode, Register,
+    Registered, ReplaceSession, Request, ResetLanes, Role, Secret, SeedRule, SessionCounts, SessionEnd,
+    SessionId, SessionList, SessionOpened, SessionReplaced, SessionReport, SessionStatus, Ship, Shipped,
+    Spread, StoreCount, StoreDamage, StoreData, StoreEntry, StoreEpisode, StoreEpisodes, StoreList,
+    StoreListing, StoreQuery, StoreRead, StoreRepair, StoreRepaired, StoreStats, StoreStatus, Takes, Undrain,
+    Unfit, Versions, Welcome, control,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -275,6 +275,10 @@ fn requests() -> Vec<Sample> {
         sample("request-store_repair", Request::StoreRepair(repair)),
         sample("request-store_query", Request::StoreQuery(query)),
         sample("request-store_stats", Request::StoreStats),
+        sample(
+            "request-enroll",
+            Request::Enroll(Enroll { node: "n1".into(), request: vec![0x30, 0x03, 1, 2, 3] }),
+        ),
     ]
 }
 
@@ -434,6 +438,13 @@ fn answers() -> Vec<Sample> {
         answer("answer-store_list", StoreListing { entries: vec![entry], more: false }),
         answer("answer-store_read", StoreData { bytes: 65_536, file_bytes: 1 << 20 }),
         answer("answer-store_repair", StoreRepaired { bytes: 65_536, damaged: true }),
+        answer(
+            "answer-enroll",
+            Enrolled {
+                certificate: "-----BEGIN CERTIFICATE-----\n".into(),
+                authorities: "-----BEGIN CERTIFICATE-----\n".into(),
+            },
+        ),
         answer("answer-store_query", episodes()),
         answer("answer-store_stats", stats()),
         sample("refused", Answer::<Done>::Refused(Refusal::busy("the queue of 64 batches is full", 20))),

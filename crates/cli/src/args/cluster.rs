@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use rollhouse_config::Role as ConfigRole;
+use rollhouse_config::{Given, Role as ConfigRole, Setting, Time};
 use rollhouse_wire::Role;
 
 /// Which cluster is meant, and by what it is told who asks.
@@ -133,9 +134,16 @@ pub(crate) struct CoordinatorArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct NodeArgs {
-    /// The coordinator it joins [default: 127.0.0.1:7600]
+    /// The coordinator it dials [default: where it joined, else 127.0.0.1:7600]
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) coordinator: Option<String>,
+    /// The name under which it joins; later it goes by the name in its certificate [default: the host's]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// What it joins by while it has no certificate: a connection string with a join token, or a file that holds one,
+    /// which does not show in `ps` [env: ROLLHOUSE_NODE__JOIN, or ROLLHOUSE_NODE__JOIN_FILE]
+    #[arg(long, value_name = "URL")]
+    pub(crate) join: Option<String>,
     /// IP address and UDP port where trainers dial in [default: 0.0.0.0:7610]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
@@ -194,6 +202,8 @@ pub(crate) enum CertsWhat {
     Init(CertsInitArgs),
     /// Make a certificate for a coordinator, a node or a person
     Issue(CertsIssueArgs),
+    /// Make what a coordinator lets nodes in by that show a join token
+    Issuer(CertsIssuerArgs),
     /// Show whose a certificate is and how long it holds
     Show(CertsShowArgs),
     /// Print the authority's fingerprint, by which clients know the cluster
@@ -214,8 +224,24 @@ pub(crate) struct CertsInitArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct CertsIssuerArgs {
+    /// Folder of the authority, which signs it
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_AUTHORITY)]
+    pub(crate) dir: PathBuf,
+    /// The file; one that is there is replaced, and a running coordinator takes the new one
+    #[arg(short, long, value_name = "FILE", default_value = "./rollhouse-coordinator/issuer.pem")]
+    pub(crate) output: PathBuf,
+    /// How long it holds, and what it signs
+    #[arg(long, value_name = "DAYS", default_value_t = 3650, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub(crate) days: u32,
+    /// Print what `certs show --json` prints of it instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct CertsShowArgs {
-    /// Folder of a certificate, with cert.pem, or of an authority, with ca.pem
+    /// Folder of a certificate, with cert.pem, or of an authority, with ca.pem; or a file of certificates
     #[arg(value_name = "DIR", default_value = DEFAULT_AUTHORITY)]
     pub(crate) dir: PathBuf,
     /// Print one JSON object a certificate
@@ -271,18 +297,33 @@ pub(crate) enum TokenWhat {
 
 #[derive(Debug, Args)]
 pub(crate) struct TokenCreateArgs {
-    /// What its holder may do: trainer, viewer or admin
+    /// What its holder may do: trainer, viewer or admin; or join: become a node, and nothing else
     #[arg(long, value_name = "ROLE", value_parser = token_role)]
     pub(crate) role: Role,
-    /// Who its holder is, for listings
+    /// Who its holder is, for listings [default of a join token: join]
     #[arg(long, value_name = "NAME")]
-    pub(crate) name: String,
+    pub(crate) name: Option<String>,
     /// Lanes its holder may have at a time [default: any number]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_lanes: Option<u32>,
     /// How long it holds [default: until it is revoked]
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub(crate) days: Option<u32>,
+    /// The same with a unit, as in "30 min" or "12 h" [default of a join token: 1 h]
+    #[arg(long, value_name = "TIME", conflicts_with = "days", value_parser = lifetime)]
+    pub(crate) expires: Option<Duration>,
+    /// The only node that a join token lets in
+    #[arg(long, value_name = "NAME", conflicts_with = "name_prefix")]
+    pub(crate) node: Option<String>,
+    /// With what the names of nodes begin that a join token lets in [default: any name]
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) name_prefix: Option<String>,
+    /// How many nodes a join token lets in [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) uses: Option<u32>,
+    /// Where the coordinator is dialled: print the connection string instead of the token alone
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) address: Option<String>,
     /// Make the folder if it is not there or is no coordinator's
     #[arg(long)]
     pub(crate) new: bool,
@@ -354,10 +395,20 @@ fn certified_role(text: &str) -> Result<Role, String> {
 }
 
 fn token_role(text: &str) -> Result<Role, String> {
-    let role = [Role::Trainer, Role::Viewer, Role::Admin].into_iter().find(|role| role.word() == text);
+    let roles = [Role::Trainer, Role::Viewer, Role::Admin, Role::Join];
+    let role = roles.into_iter().find(|role| role.word() == text);
     role.ok_or_else(|| {
-        "known are trainer, viewer and admin; nodes and coordinators need certificates".to_owned()
+        "known are trainer, viewer, admin and join; nodes and coordinators need certificates".to_owned()
     })
+}
+
+fn lifetime(text: &str) -> Result<Duration, String> {
+    let mut time = Time(Duration::ZERO);
+    match time.set(&Given::Word(text.to_owned())) {
+        Ok(()) if time.0 < Duration::from_secs(1) => Err("at least 1 s".to_owned()),
+        Ok(()) => Ok(time.0),
+        Err(why) => Err(format!("wanted is {}; {why}", time.wanted())),
+    }
 }
 
 const DEFAULT_AUTHORITY: &str = "./rollhouse-ca";

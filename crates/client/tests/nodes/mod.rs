@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rollhouse_client::{Address, Cluster, ConnectOptions};
-use rollhouse_coordinator::{Coordinator, CoordinatorConfig, StoreConfig};
+use rollhouse_coordinator::{Coordinator, CoordinatorConfig, EnrolmentConfig, StoreConfig};
 use rollhouse_node::{AttachConfig, ClusterNode, ClusterNodeConfig, HANG_DEADLINE};
 use rollhouse_wire::{CertificateAuthority, CertificateFiles, Identity, Role, Settings, TokenStore, Trust};
 
@@ -58,6 +58,7 @@ impl Nodes {
             listen: ([127, 0, 0, 1], 0).into(),
             identity: identity(&folder, &authority, Role::Coordinator, "main"),
             tokens: Arc::new(TokenStore::open(folder.join("tokens")).unwrap()),
+            enrolment: EnrolmentConfig::in_folder(&folder),
             store: StoreConfig { budget_bytes: 1 << 30, quarantine_bytes: 1 << 20 },
             quic: Settings::default(),
             program: "test".to_owned(),

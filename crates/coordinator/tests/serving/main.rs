@@ -1,6 +1,7 @@
 //! The coordinator over loopback: what peers ask and are answered.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used)]
 
+mod enrolling;
 mod revoking;
 mod stage;
 
@@ -13,9 +14,9 @@ use rollhouse_coordinator::{CoordinatorError, DataError, Level, Stopped};
 use rollhouse_core::RunId;
 use rollhouse_wire::{
     Attach, CallError, CloseCode, ClosePool, CloseSession, ClusterStatus, ConnectionLost, Done, Drain,
-    Incarnation, NodeList, NodeState, PoolOpened, PoolStatus, PoolStatusRequest, RefusalCode, ReplaceSession,
-    Request, Role, Secret, SessionId, SessionList, SessionReplaced, Ship, Shipped, StoreData, StoreList,
-    StoreListing, StoreRead, StoreRepair,
+    Incarnation, JoinTerms, NodeList, NodeState, PoolOpened, PoolStatus, PoolStatusRequest, RefusalCode,
+    ReplaceSession, Request, Role, Secret, SessionId, SessionList, SessionReplaced, Ship, Shipped, StoreData,
+    StoreList, StoreListing, StoreRead, StoreRepair,
 };
 use stage::{PATIENCE, Stage, pool_of, spec};
 
@@ -84,9 +85,13 @@ fn every_role_may_ask_for_what_it_may_and_for_nothing_else() {
     ];
     let mut refused_for_role = 0;
     on_a_runtime(async {
-        for role in [Role::Viewer, Role::Trainer, Role::Admin, Role::Node] {
+        for role in [Role::Viewer, Role::Trainer, Role::Admin, Role::Node, Role::Join] {
             let peer = match role {
                 Role::Node => None,
+                Role::Join => {
+                    let (_, token) = stage.join_token(JoinTerms::new(1));
+                    Some(stage.connect(coordinator.address(), &token).await)
+                }
                 _ => Some(stage.holder(coordinator.address(), role).await),
             };
             let node = stage.node(coordinator.address(), "node-a").await;

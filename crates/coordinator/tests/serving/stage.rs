@@ -7,14 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-use rollhouse_coordinator::{Coordinator, CoordinatorConfig, CoordinatorError, Level, StoreConfig};
+use rollhouse_coordinator::{
+    Coordinator, CoordinatorConfig, CoordinatorError, EnrolmentConfig, Level, StoreConfig,
+};
 use rollhouse_core::EnvSpec;
 use rollhouse_env::Registry;
 use rollhouse_wire::{
     CallError, CertificateAuthority, CertificateFiles, Changes, Connection, Dialer, EndCause, Expected,
-    Heartbeat, HeartbeatTaken, Identity, LaneSettings, NewToken, NodeLoad, OpenPool, OpenSession, Refusal,
-    Register, Registered, Request, Role, SessionCounts, SessionEnd, SessionOpened, SessionReport, Settings,
-    Spread, TokenStore, Trust, new_pool_id,
+    Heartbeat, HeartbeatTaken, Identity, JoinTerms, LaneSettings, NewToken, NodeIssuer, NodeLoad, OpenPool,
+    OpenSession, Refusal, Register, Registered, Request, Role, SessionCounts, SessionEnd, SessionOpened,
+    SessionReport, Settings, Spread, TokenStore, Trust, new_pool_id,
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -83,6 +85,10 @@ impl Stage {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             identity: self.certified(Role::Coordinator, "coordinator"),
             tokens: Arc::clone(&self.tokens),
+            enrolment: EnrolmentConfig {
+                issuer: self.folder.join("issuer.pem"),
+                validity: Duration::from_secs(600),
+            },
             store: StoreConfig { budget_bytes: 1 << 30, quarantine_bytes: 1 << 20 },
             quic: Settings::default(),
             program: "coordinator under test".to_owned(),
@@ -103,9 +109,27 @@ impl Stage {
         lifetime: Option<Duration>,
     ) -> (String, String) {
         let name = role.word().to_owned();
-        let new = NewToken { name, role, max_lanes, lifetime };
+        let new = NewToken { name, role, max_lanes, lifetime, join: None };
         let (record, text) = self.tokens.create(&new, SystemTime::now()).unwrap();
         (record.id, text)
+    }
+
+    /// A new join token's id and text.
+    pub fn join_token(&self, terms: JoinTerms) -> (String, String) {
+        let (name, lifetime) = ("join".to_owned(), Some(Duration::from_secs(3600)));
+        let new = NewToken { name, role: Role::Join, max_lanes: None, lifetime, join: Some(terms) };
+        let (record, text) = self.tokens.create(&new, SystemTime::now()).unwrap();
+        (record.id, text)
+    }
+
+    /// Makes what the coordinator lets nodes in by.
+    pub fn issuer(&self) {
+        NodeIssuer::create(&self.authority, Duration::from_secs(3600), &self.folder.join("issuer.pem"))
+            .unwrap();
+    }
+
+    pub fn authority(&self) -> &CertificateAuthority {
+        &self.authority
     }
 
     /// Connects with a token of its own.

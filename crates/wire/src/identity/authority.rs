@@ -7,12 +7,13 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, SanType,
+    KeyPair, KeyUsagePurpose, PublicKeyData, SanType,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
 
 use super::files::{self, Readers};
+use super::key_request::KeyRequestError;
 use super::reload::MAX_FILE_BYTES;
 use super::trust::{Authorities, CERTIFIED_ROLES, Certified, Fingerprint, IdentityError, Side, is_name};
 use crate::Role;
@@ -40,7 +41,8 @@ impl CertificateAuthority {
         }
         let key = KeyPair::generate().map_err(AuthorityError::Make)?;
         let mut parameters = parameters(validity);
-        parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        // It may let an issuer of nodes sign below it, and nobody below that.
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(1));
         parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         parameters.distinguished_name = name_of_authority();
         let certificate = parameters.self_signed(&key).map_err(AuthorityError::Make)?;
@@ -93,20 +95,8 @@ impl CertificateAuthority {
         }
         let certified = Certified { role, name: name.to_string() };
         let key = KeyPair::generate().map_err(AuthorityError::Make)?;
-        let mut parameters = parameters(validity);
-        parameters.distinguished_name.push(DnType::CommonName, certified.to_string());
-        let uri = certified.uri().try_into().map_err(AuthorityError::Make)?;
-        parameters.subject_alt_names = vec![SanType::URI(uri)];
-        parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        if matches!(role, Role::Node | Role::Coordinator) {
-            parameters.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
-        }
-        parameters.use_authority_key_identifier_extension = true;
-        let mut ours = CertificateParams::default();
-        ours.distinguished_name = name_of_authority();
-        let issuer = Issuer::from_params(&ours, &self.key);
-        let certificate = parameters.signed_by(&key, &issuer).map_err(AuthorityError::Make)?;
+        let parameters = holder_parameters(&certified, validity)?;
+        let certificate = self.sign(&parameters, &key)?;
         // An authority that another program made may bear another name, and nobody would believe the result.
         let known = Authorities::Known(vec![self.certificate.clone()]);
         known
@@ -116,6 +106,21 @@ impl CertificateAuthority {
             certificate_pem: format!("{}{}", certificate.pem(), self.pem),
             key_pem: key.serialize_pem(),
         })
+    }
+
+    /// Its certificate.
+    pub(super) const fn certificate(&self) -> &CertificateDer<'static> {
+        &self.certificate
+    }
+
+    pub(super) fn sign(
+        &self,
+        parameters: &CertificateParams,
+        key: &impl PublicKeyData,
+    ) -> Result<rcgen::Certificate, AuthorityError> {
+        let mut ours = CertificateParams::default();
+        ours.distinguished_name = name_of_authority();
+        parameters.signed_by(key, &Issuer::from_params(&ours, &self.key)).map_err(AuthorityError::Make)
     }
 }
 
@@ -187,6 +192,8 @@ pub enum AuthorityError {
     Make(rcgen::Error),
     /// The certificate was made and would not be believed.
     Useless(IdentityError),
+    /// What was asked for a certificate with is no request.
+    Request(KeyRequestError),
 }
 
 impl fmt::Display for AuthorityError {
@@ -211,6 +218,7 @@ impl fmt::Display for AuthorityError {
             Self::Useless(_) => {
                 f.write_str("the certificate would not be believed by this authority's cluster")
             }
+            Self::Request(error) => error.fmt(f),
         }
     }
 }
@@ -221,19 +229,39 @@ impl std::error::Error for AuthorityError {
             Self::Read { source, .. } | Self::Write { source, .. } => Some(source),
             Self::BadKey { source, .. } | Self::Make(source) => Some(source),
             Self::Useless(source) => Some(source),
-            Self::Exists(_) | Self::NoCertificate(_) | Self::Role(_) | Self::Name(_) => None,
+            Self::Exists(_) | Self::NoCertificate(_) | Self::Role(_) | Self::Name(_) | Self::Request(_) => {
+                None
+            }
         }
     }
 }
 
-/// What all our certificates have in common.
-fn parameters(validity: Duration) -> CertificateParams {
+/// What all our certificates have in common. Short ones begin as much sooner as a tenth of their time.
+pub(super) fn parameters(validity: Duration) -> CertificateParams {
     let now = SystemTime::now();
     let mut parameters = CertificateParams::default();
-    parameters.not_before = (now - BACKDATED).into();
+    parameters.not_before = (now - BACKDATED.min(validity / 10)).into();
     parameters.not_after = (now + validity.min(LONGEST_VALIDITY)).into();
     parameters.distinguished_name = DistinguishedName::new();
     parameters
+}
+
+/// What the certificate of somebody who does something in a cluster says.
+pub(super) fn holder_parameters(
+    certified: &Certified,
+    validity: Duration,
+) -> Result<CertificateParams, AuthorityError> {
+    let mut parameters = parameters(validity);
+    parameters.distinguished_name.push(DnType::CommonName, certified.to_string());
+    let uri = certified.uri().try_into().map_err(AuthorityError::Make)?;
+    parameters.subject_alt_names = vec![SanType::URI(uri)];
+    parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    if matches!(certified.role, Role::Node | Role::Coordinator) {
+        parameters.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+    }
+    parameters.use_authority_key_identifier_extension = true;
+    Ok(parameters)
 }
 
 /// The same for every cluster, so that a key alone suffices to issue; clusters differ by their keys.
@@ -243,18 +271,17 @@ fn name_of_authority() -> DistinguishedName {
     name
 }
 
-fn belongs(certificate: &CertificateDer<'_>, key: &KeyPair) -> bool {
-    use rcgen::PublicKeyData;
+pub(super) fn belongs(certificate: &CertificateDer<'_>, key: &KeyPair) -> bool {
     webpki::EndEntityCert::try_from(certificate)
         .is_ok_and(|parsed| parsed.subject_public_key_info().as_ref() == key.subject_public_key_info())
 }
 
-fn write(path: &Path, contents: &[u8], readers: Readers) -> Result<(), AuthorityError> {
+pub(super) fn write(path: &Path, contents: &[u8], readers: Readers) -> Result<(), AuthorityError> {
     files::replace(path, contents, readers)
         .map_err(|source| AuthorityError::Write { path: path.to_path_buf(), source })
 }
 
-fn text(path: &Path) -> Result<String, AuthorityError> {
+pub(super) fn text(path: &Path) -> Result<String, AuthorityError> {
     let error = |source| AuthorityError::Read { path: path.to_path_buf(), source };
     let bytes = files::read(path, MAX_FILE_BYTES).map_err(error)?;
     String::from_utf8(bytes).map_err(|bad| error(io::Error::new(io::ErrorKind::InvalidData, bad)))
@@ -264,7 +291,7 @@ fn text(path: &Path) -> Result<String, AuthorityError> {
 pub const CA_CERTIFICATE: &str = "ca.pem";
 /// Name of the authority's key in its folder.
 pub const CA_KEY: &str = "ca.key";
-const END_OF_CERTIFICATE: &str = "-----END CERTIFICATE-----";
+pub(super) const END_OF_CERTIFICATE: &str = "-----END CERTIFICATE-----";
 /// How far clocks of peers may be behind ours.
 const BACKDATED: Duration = Duration::from_secs(3600);
 /// A hundred years: keeps the year within what a certificate can say.

@@ -14,6 +14,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use super::files::{self, Stamp};
+use super::issuer::certificates_in;
 use super::trust::{Authorities, Certified, Fingerprint, IdentityError, Side};
 use super::validity::Validity;
 
@@ -93,6 +94,35 @@ impl Identity {
     pub fn trouble(&self) -> Option<Arc<IdentityFileError>> {
         self.current();
         self.lock().trouble.clone()
+    }
+
+    /// Has the files looked at again now, however short a time ago they were: they have just been replaced.
+    pub fn read_again(&self) {
+        let mut state = self.lock();
+        state.checked = state.checked.checked_sub(RECHECK).unwrap_or(state.checked);
+        drop(state);
+        self.current();
+    }
+
+    /// Whom a chain of certificates, as PEM, speaks for, if those who trust whom we do believe it now.
+    ///
+    /// # Errors
+    /// See [`IdentityError`].
+    pub fn believes(&self, chain_pem: &str) -> Result<Certified, IdentityError> {
+        let chain: Vec<_> =
+            CertificateDer::pem_slice_iter(chain_pem.as_bytes()).filter_map(Result::ok).collect();
+        self.certify(&chain, Side::Client, UnixTime::now())
+    }
+
+    /// The certificates of the authorities that we trust, as PEM; `None` if they are known by a fingerprint only. Blocks
+    /// on the disk.
+    ///
+    /// # Errors
+    /// [`IdentityFileError::Read`] or [`IdentityFileError::Empty`].
+    pub fn authorities_pem(&self) -> Result<Option<String>, IdentityFileError> {
+        let Trust::File(path) = &self.trust else { return Ok(None) };
+        let pem = certificates_in(&String::from_utf8_lossy(&contents(path)?));
+        if pem.is_empty() { Err(IdentityFileError::Empty(path.clone())) } else { Ok(Some(pem)) }
     }
 
     pub(crate) fn certify(

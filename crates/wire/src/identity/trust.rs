@@ -182,13 +182,20 @@ impl Authorities {
             Side::Client => KeyUsage::client_auth(),
         };
         let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms.all;
-        certificate
+        let path = certificate
             .verify_for_usage(algorithms, &anchors, others, now, usage, None, None)
             .map_err(IdentityError::from_chain)?;
         let mut named = certificate.valid_uri_names().filter_map(Certified::parse);
-        match (named.next(), named.next()) {
-            (Some(certified), None) => Ok(certified),
-            _ => Err(IdentityError::NoRole),
+        let certified = match (named.next(), named.next()) {
+            (Some(certified), None) => certified,
+            _ => return Err(IdentityError::NoRole),
+        };
+        // An issuer of one role certifies nobody of another.
+        let mut limits = path.intermediate_certificates().flat_map(|issuer| issuer.valid_uri_names());
+        let word = certified.role.word();
+        match limits.any(|uri| uri.strip_prefix(ISSUER_URN).is_some_and(|role| role != word)) {
+            true => Err(IdentityError::WrongIssuer { found: certified }),
+            false => Ok(certified),
         }
     }
 
@@ -233,6 +240,11 @@ pub enum IdentityError {
     Foreign(webpki::Error),
     /// It names no role or more than one.
     NoRole,
+    /// Who signed it may not certify somebody of that role.
+    WrongIssuer {
+        /// Whom it would speak for.
+        found: Certified,
+    },
     /// Its holder has another role.
     WrongRole {
         /// Whose it is.
@@ -272,6 +284,7 @@ impl IdentityError {
             Self::NotYet { .. } => "not_yet",
             Self::Foreign(_) => "foreign",
             Self::NoRole => "no_role",
+            Self::WrongIssuer { .. } => "wrong_issuer",
             Self::WrongRole { .. } => "wrong_role",
             Self::WrongName { .. } => "wrong_name",
         }
@@ -290,6 +303,9 @@ impl fmt::Display for IdentityError {
             Self::NotYet { until } => write!(f, "the certificate becomes valid in {} s", until.as_secs()),
             Self::Foreign(_) => f.write_str("the certificate was not issued by this cluster for this use"),
             Self::NoRole => write!(f, "the certificate does not name one role as {URN}<role>:<name>"),
+            Self::WrongIssuer { found } => {
+                write!(f, "the certificate is that of {found}, signed by an issuer of another role's")
+            }
             Self::WrongRole { found, expected } => {
                 write!(f, "the certificate is that of {found}, expected the role {}", expected.word())
             }
@@ -313,6 +329,8 @@ impl std::error::Error for IdentityError {
 pub(crate) const CERTIFIED_ROLES: [Role; 5] =
     [Role::Viewer, Role::Trainer, Role::Node, Role::Admin, Role::Coordinator];
 const URN: &str = "urn:rollhouse:";
+/// Before the word of the only role that an issuer below an authority may certify.
+pub(crate) const ISSUER_URN: &str = "urn:rollhouse:issuer:";
 const FINGERPRINT_PREFIX: &str = "sha256:";
 
 #[cfg(test)]

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use rustls::pki_types::UnixTime;
 
+use super::der::{Der, INTEGER, SEQUENCE};
+
 /// From when to when a certificate holds, both ends included, in seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validity {
@@ -51,32 +53,7 @@ impl Validity {
     }
 }
 
-/// The rest of some DER.
-struct Der<'a>(&'a [u8]);
-
-impl<'a> Der<'a> {
-    /// The contents of the next value, which must have that tag.
-    fn take(&mut self, tag: u8) -> Option<&'a [u8]> {
-        let (&found, rest) = self.0.split_first()?;
-        let (&first, mut rest) = rest.split_first()?;
-        let mut length = usize::from(first);
-        if first & 0x80 != 0 {
-            let digits = usize::from(first & 0x7f);
-            if digits == 0 || digits > 4 || rest.len() < digits {
-                return None;
-            }
-            let (bytes, after) = rest.split_at(digits);
-            length = bytes.iter().fold(0, |sum, &byte| sum << 8 | usize::from(byte));
-            rest = after;
-        }
-        if found != tag || rest.len() < length {
-            return None;
-        }
-        let (value, after) = rest.split_at(length);
-        self.0 = after;
-        Some(value)
-    }
-
+impl Der<'_> {
     /// The next value as a time: `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`.
     fn time(&mut self) -> Option<i64> {
         let long = self.0.first() == Some(&GENERALIZED_TIME);
@@ -107,8 +84,6 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + day_of_year - 719_468
 }
 
-const SEQUENCE: u8 = 0x30;
-const INTEGER: u8 = 0x02;
 const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;

@@ -1,0 +1,222 @@
+//! Certificates are given: to machines that join, by their tokens, and to nodes that renew theirs.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use rollhouse_wire::{
+    AuthorityError, Credential, Enroll, Enrolled, Identity, IssuedToNode, JoinRefused, NodeIssuer, Peer,
+    Refusal, RefusalCode, RequestedKey, Responder, Role, StreamLost, TokenStore, Validity,
+};
+use tokio::sync::oneshot;
+
+use crate::actor::{Look, Looked, View};
+use crate::enrolments::Enrolments;
+use crate::figures::Level;
+use crate::serve::{Service, going_away, no_room};
+
+/// By what a coordinator lets nodes in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnrolmentConfig {
+    /// The file of the issuer of nodes' certificates; while it is not there nobody is let in by a token. It is read
+    /// whenever a certificate is asked for.
+    pub issuer: PathBuf,
+    /// How long nodes' certificates hold.
+    pub validity: Duration,
+}
+
+impl EnrolmentConfig {
+    /// The issuer in a coordinator's data folder, and certificates that hold for 30 days.
+    pub fn in_folder(data: &Path) -> Self {
+        Self { issuer: data.join(ISSUER), validity: VALIDITY }
+    }
+}
+
+/// What giving certificates needs.
+pub(crate) struct Office {
+    config: EnrolmentConfig,
+    identity: Arc<Identity>,
+    tokens: Arc<TokenStore>,
+    began: Instant,
+    given: Mutex<Enrolments>,
+}
+
+/// Who asks, and for what.
+#[derive(Debug, Clone)]
+struct Asked {
+    node: String,
+    key: RequestedKey,
+    /// The id of his join token, which is to count it; `None` if it has, or if a node asks.
+    token: Option<String>,
+}
+
+impl Office {
+    pub(crate) fn new(config: EnrolmentConfig, identity: Arc<Identity>, tokens: Arc<TokenStore>) -> Self {
+        Self { config, identity, tokens, began: Instant::now(), given: Mutex::default() }
+    }
+
+    /// Whether it is looked at what that peer asks with, now that others ask as well.
+    fn pace(&self, peer: &Peer) -> Result<(), Refusal> {
+        self.given().ask(self.began.elapsed(), &peer.owner())
+    }
+
+    /// The node is there, and has its name by that.
+    pub(crate) fn registers(&self, node: &str) {
+        self.given().registers(node);
+    }
+
+    /// Decides whether that peer may be given what it asks for, but for what the disk knows.
+    fn admit(&self, peer: &Peer, enroll: &Enroll) -> Result<Asked, Refusal> {
+        let bad = |error: &dyn std::fmt::Display| Refusal::new(RefusalCode::BadRequest, error.to_string());
+        let (now, node) = (self.began.elapsed(), enroll.node.clone());
+        if peer.role == Role::Node {
+            if peer.name != node {
+                let message = format!("the certificate is for node `{}`, not for the name given", peer.name);
+                return Err(Refusal::new(RefusalCode::Forbidden, message));
+            }
+            let key = RequestedKey::read(&enroll.request).map_err(|error| bad(&error))?;
+            return Ok(Asked { node, key, token: None });
+        }
+        let Credential::Token(id) = &peer.credential else {
+            return Err(Refusal::new(RefusalCode::Forbidden, "a machine joins by a join token"));
+        };
+        let record = self.tokens.list().into_iter().find(|token| token.id == *id);
+        let terms = record.and_then(|token| token.join).ok_or_else(|| token_gone(id))?;
+        let key = RequestedKey::read(&enroll.request).map_err(|error| bad(&error))?;
+        let admitted = self.given().join(now, &node, key.digest())?;
+        if admitted.is_counted {
+            return Ok(Asked { node, key, token: None });
+        }
+        match terms.admit(&node) {
+            Ok(()) => Ok(Asked { node, key, token: Some(id.clone()) }),
+            Err(refused) => {
+                self.given().failed(&node, key.digest());
+                Err(refusal_of(&refused))
+            }
+        }
+    }
+
+    /// Has the token count it and makes the certificate. Blocks on the disk.
+    fn issue(&self, asked: &Asked) -> Result<(Enrolled, IssuedToNode), Refusal> {
+        let issuer = NodeIssuer::load(&self.config.issuer).map_err(|error| self.no_issuer(&error))?;
+        let faulty = |what: String| Refusal::new(RefusalCode::Internal, what);
+        let authorities = self.identity.authorities_pem().map_err(|error| faulty(error.to_string()))?;
+        let authorities = authorities
+            .ok_or_else(|| faulty("the coordinator knows its authority by a fingerprint only".to_owned()))?;
+        let issued = issuer
+            .issue(&asked.key, &asked.node, self.config.validity)
+            .map_err(|error| faulty(error.to_string()))?;
+        if let Err(error) = self.identity.believes(&issued.certificate_pem) {
+            let path = self.config.issuer.display();
+            return Err(faulty(format!(
+                "the coordinator does not believe what the issuer {path} signs: {error}"
+            )));
+        }
+        // Last, so that nothing that fails costs a use.
+        if let Some(token) = &asked.token {
+            let used = self.tokens.join(token, &asked.node, SystemTime::now());
+            used.map_err(|refused| refusal_of(&refused))?;
+            self.given().counted(&asked.node, asked.key.digest());
+        }
+        let certificate = issued.certificate_pem.clone();
+        Ok((Enrolled { certificate, authorities }, issued))
+    }
+
+    fn no_issuer(&self, error: &AuthorityError) -> Refusal {
+        let path = self.config.issuer.display();
+        match error {
+            AuthorityError::Read { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+                Refusal::new(
+                    RefusalCode::Unsupported,
+                    format!(
+                        "this coordinator gives no certificates, for it has no issuer: `rollhouse certs issuer --output \
+                     {path}` makes one"
+                    ),
+                )
+            }
+            other => Refusal::new(RefusalCode::Internal, format!("the issuer cannot be used: {other}")),
+        }
+    }
+
+    fn given(&self) -> MutexGuard<'_, Enrolments> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Service {
+    /// Gives a certificate, or says why not.
+    pub(crate) async fn enroll(
+        self: &Arc<Self>,
+        peer: &Peer,
+        enroll: Enroll,
+        responder: Responder,
+    ) -> Result<(), StreamLost> {
+        match self.give(peer, &enroll).await {
+            Ok(enrolled) => responder.respond(Ok(enrolled)).await,
+            Err(refusal) => self.refuse(responder, refusal).await,
+        }
+    }
+
+    async fn give(self: &Arc<Self>, peer: &Peer, enroll: &Enroll) -> Result<Enrolled, Refusal> {
+        let joins = peer.role == Role::Join;
+        self.office.pace(peer)?;
+        if joins {
+            self.name_is_free(&enroll.node).await?;
+        }
+        let asked = self.office.admit(peer, enroll)?;
+        let (node, key) = (asked.node.clone(), asked.key.digest());
+        let service = Arc::clone(self);
+        // Task: file operation.
+        let issuing = tokio::task::spawn_blocking(move || service.office.issue(&asked));
+        let failed = |_| Refusal::new(RefusalCode::Internal, "making the certificate failed");
+        let issued = issuing.await.map_err(failed).flatten();
+        let (enrolled, issued) = issued.inspect_err(|_| self.office.given().failed(&node, key))?;
+        let verb = if joins { "joins by the token of" } else { "renews its certificate as" };
+        let left = days_left(issued.validity);
+        (self.log)(Level::Info, &format!("node {node} {verb} {peer}: it holds {left}"));
+        if issued.is_cut_short {
+            let what = "a node's certificate holds shorter than coordinator.node_validity, because the issuer's does; \
+                        `rollhouse certs issuer` makes another";
+            (self.log)(Level::Warning, what);
+        }
+        Ok(enrolled)
+    }
+
+    async fn name_is_free(&self, node: &str) -> Result<(), Refusal> {
+        let (reply, heard) = oneshot::channel();
+        let what = Looked::Name(node.to_owned());
+        self.actor.try_send(Look { what, reply }).map_err(|error| no_room(&error))?;
+        match heard.await {
+            Ok(View::Name(free)) => free,
+            _ => Err(going_away()),
+        }
+    }
+}
+
+/// The issuer's file in a coordinator's data folder.
+const ISSUER: &str = "issuer.pem";
+/// Long enough for a coordinator that is away for a week; a node asks for its next one after 20 days.
+const VALIDITY: Duration = Duration::from_secs(30 * 86_400);
+
+fn days_left(validity: Validity) -> String {
+    let now = SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let left = validity.left(now).as_secs();
+    match left / 86_400 {
+        0 => format!("{left} s"),
+        days => format!("{days} days"),
+    }
+}
+
+fn token_gone(id: &str) -> Refusal {
+    Refusal::new(RefusalCode::Unauthenticated, format!("the token {id} is no join token any more"))
+}
+
+fn refusal_of(refused: &JoinRefused) -> Refusal {
+    let code = match refused {
+        JoinRefused::Name { .. } => RefusalCode::Forbidden,
+        JoinRefused::UsedUp { .. } => RefusalCode::Quota,
+        JoinRefused::Token(_) => RefusalCode::Unauthenticated,
+        JoinRefused::File(_) => RefusalCode::Internal,
+    };
+    Refusal::new(code, refused.to_string())
+}

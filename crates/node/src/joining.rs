@@ -1,0 +1,141 @@
+//! How a machine becomes a node: with a join token it is given its first certificate, and its link renews that.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_wire::{
+    AuthorityError, CallError, CloseCode, Connection, DialError, Dialer, Enroll, Enrolled, Expected,
+    Identity, IdentityFileError, JoinedError, JoinedFolder, KeyRequest, Request, Settings, Trust, Validity,
+};
+
+/// A machine that wants to be a node.
+#[derive(Debug, Clone)]
+pub struct Joining {
+    /// Host and port of the coordinator.
+    pub coordinator: String,
+    /// By what the coordinator is known.
+    pub trust: Trust,
+    /// The name under which the node is to go.
+    pub node: String,
+    /// Where what it is given is kept.
+    pub folder: JoinedFolder,
+    /// What is asked of QUIC.
+    pub quic: Settings,
+    /// Name and version of the program.
+    pub program: String,
+}
+
+/// Why a machine is not a node yet, or a node has no newer certificate.
+#[derive(Debug)]
+pub enum JoinError {
+    /// The coordinator cannot be verified, because the files by which it is known cannot be read.
+    Trust(IdentityFileError),
+    /// There is no connection to the coordinator.
+    Dial(DialError),
+    /// The coordinator refused, or did not answer.
+    Call(CallError),
+    /// No key can be made.
+    Key(AuthorityError),
+    /// What was given is of no use or cannot be kept.
+    Keep(JoinedError),
+    /// The machine has no thread for what blocks.
+    Thread,
+}
+
+impl Joining {
+    /// Dials the coordinator, has it certify the key of `request`, and keeps what it gives. Asking again with the same
+    /// request costs the token no further use if the coordinator has answered a short time ago. Blocks on the disk for a
+    /// moment; needs a tokio runtime with time and I/O.
+    ///
+    /// # Errors
+    /// See [`JoinError`]; it is joined or as before then.
+    pub async fn join(&self, token: &str, request: &KeyRequest) -> Result<Validity, JoinError> {
+        let identity = Identity::load(self.trust.clone(), None).map_err(JoinError::Trust)?;
+        let dialer = Dialer::new(identity, self.quic, self.program.clone());
+        let connection = dialer
+            .dial(&self.coordinator, &Expected::COORDINATOR, Some(token))
+            .await
+            .map_err(JoinError::Dial)?;
+        let enrolled = enroll(&connection, &self.node, request).await?;
+        connection.close(CloseCode::Finished, "the node has its certificate");
+        // The coordinator is told, or finds out by itself.
+        let _told = tokio::time::timeout(LINGER, dialer.closed()).await;
+        self.folder.keep(request, &enrolled, &self.node).map_err(JoinError::Keep)
+    }
+}
+
+impl JoinError {
+    /// Whether trying again may help without anybody changing anything.
+    pub const fn is_transient(&self) -> bool {
+        match self {
+            Self::Dial(error) => error.is_transient(),
+            Self::Call(CallError::Refused(refusal)) => refusal.code.is_transient(),
+            Self::Call(CallError::Lost(_) | CallError::TimedOut { .. }) => true,
+            Self::Call(CallError::Malformed(_))
+            | Self::Trust(_)
+            | Self::Key(_)
+            | Self::Keep(_)
+            | Self::Thread => false,
+        }
+    }
+}
+
+/// By what a node has its certificate renewed.
+#[derive(Debug, Clone)]
+pub(crate) struct Renewing {
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) folder: JoinedFolder,
+    pub(crate) node: String,
+}
+
+impl Renewing {
+    /// Has a new key certified over the node's own connection, and puts it in the place of the one before; who dials or
+    /// is dialled from now on is shown the new certificate.
+    pub(crate) async fn renew(self, connection: Connection) -> Result<Validity, JoinError> {
+        let request = KeyRequest::make().map_err(JoinError::Key)?;
+        let enrolled = enroll(&connection, &self.node, &request).await?;
+        let Self { identity, folder, node } = self;
+        // Task: file operation.
+        let kept = tokio::task::spawn_blocking(move || folder.keep(&request, &enrolled, &node));
+        let validity = kept.await.map_err(|_| JoinError::Thread)?.map_err(JoinError::Keep)?;
+        identity.read_again();
+        Ok(validity)
+    }
+}
+
+async fn enroll(connection: &Connection, node: &str, request: &KeyRequest) -> Result<Enrolled, JoinError> {
+    let asked = Request::Enroll(Enroll { node: node.to_owned(), request: request.request().to_vec() });
+    connection.call(&asked, DEADLINE).await.map_err(JoinError::Call)
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Trust(error) => error.fmt(f),
+            Self::Dial(error) => error.fmt(f),
+            Self::Call(error) => error.fmt(f),
+            Self::Key(error) => error.fmt(f),
+            Self::Keep(error) => error.fmt(f),
+            Self::Thread => f.write_str("the system refuses a thread"),
+        }
+    }
+}
+
+impl std::error::Error for JoinError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Trust(error) => error.source(),
+            Self::Dial(error) => error.source(),
+            Self::Call(error) => error.source(),
+            Self::Key(error) => error.source(),
+            Self::Keep(error) => error.source(),
+            Self::Thread => None,
+        }
+    }
+}
+
+/// How long the coordinator may take to sign: its disk syncs the token's use.
+const DEADLINE: Duration = Duration::from_secs(15);
+/// How long the coordinator is given to hear that the connection is over.
+const LINGER: Duration = Duration::from_millis(500);

@@ -1,0 +1,10 @@
+"""What goes wrong while nodes are brought up."""
+
+from __future__ import annotations
+
+
+class LaunchError(RuntimeError):
+    """A cluster could not be brought up, or not taken down in order; the message has the last lines of what failed."""
+
+    def __init__(self, what: str, said: str = ""):
+        super().__init__(f"{what}:\n{said}" if said else what)

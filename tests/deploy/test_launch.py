@@ -1,0 +1,99 @@
+"""What `rollhouse.launch` hands to Kubernetes and Slurm, which need more than the package's own tests have."""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+from conftest import ROOT, keys_of, need, program, run, until
+
+PACKAGE = ROOT / "crates" / "python" / "python"
+VERSIONS = ["1.31", "1.34", "1.36"]
+JOIN = "rollhouse://coordinator.rollhouse.svc:7600?token=rh_1_2&ca=sha256:" + "0a" * 32
+
+# The part of the package that launches needs nothing but Python: not its extension module, which is not built here.
+ALONE = f"""
+import sys, types
+package = types.ModuleType("rollhouse")
+package.__path__ = [{str(PACKAGE / "rollhouse")!r}]
+sys.modules["rollhouse"] = package
+import rollhouse.launch
+"""
+
+
+def launch() -> types.ModuleType:
+    exec(ALONE, {})
+    return importlib.import_module("rollhouse.launch")
+
+
+def test_the_manifest_of_a_job_of_nodes_is_what_kubernetes_takes_and_a_node_knows() -> None:
+    rendered = launch().manifest("train-1", 3, "registry.example/rollhouse:0.1", JOIN, namespace="ml", cpus=2,
+                                 settings={"node.labels": "zone=a"})  # fmt: skip
+    secret, job = rendered["items"]
+    for version in VERSIONS:
+        for item in (secret, job):
+            kubernetes_validate.validate(item, version, strict=True)
+    assert base64.b64decode(secret["data"]["join"]).decode() == JOIN
+    spec, pod = job["spec"], job["spec"]["template"]["spec"]
+    assert (spec["completions"], spec["parallelism"], spec["completionMode"]) == (3, 3, "Indexed")
+    (container,) = pod["containers"]
+    variables = {variable["name"]: variable.get("value", "") for variable in container["env"]}
+    assert variables["ROLLHOUSE_NODE__NAME"] == "train-1-$(INDEX)"
+    variables["ROLLHOUSE_NODE__NAME"] = "train-1-0"
+    known = {name: value for name, value in variables.items() if name.startswith("ROLLHOUSE_")}
+    assert known.pop("ROLLHOUSE_NODE__JOIN_FILE") == f"{container['volumeMounts'][1]['mountPath']}/join"
+    keys_of("node", known)
+    assert "token" not in json.dumps(job), "the Job itself carries no secret"
+    assert pod["securityContext"]["runAsNonRoot"] and container["securityContext"]["readOnlyRootFilesystem"]
+    assert pod["terminationGracePeriodSeconds"] > 20, "a node takes so long to end in order"
+
+
+def test_kubectl_takes_the_manifest(tmp_path: Path) -> None:
+    need("kubectl")
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(launch().manifest("train-1", 2, "image", JOIN)))
+    kustomization = tmp_path / "kustomization.yaml"
+    kustomization.write_text("resources: [job.json]\n")
+    rendered = run("kubectl", "kustomize", tmp_path)
+    assert re.findall(r"^kind: (\w+)$", rendered, re.MULTILINE) == ["Secret", "Job"]
+
+
+SCRIPT = """
+import subprocess
+with rollhouse.launch.slurm(nodes=1, host="127.0.0.1", program=[sys.argv[1]], data="launched",
+                            settings={"node.listen": "127.0.0.1:0"}) as cluster:
+    line = [sys.argv[1], "rollout", "--connect", cluster.address, "--env", "CartPole-v1", "--lanes", "16"]
+    subprocess.run([*line, "--episodes", "200", "--json"], check=True)
+"""
+
+
+def test_an_allocation_of_slurm_is_brought_up_and_taken_down_by_a_script_in_it(tmp_path: Path) -> None:
+    if shutil.which("sbatch") is None or subprocess.run(["sinfo"], capture_output=True).returncode != 0:
+        pytest.skip("no Slurm answers here (Debian's slurmctld and slurmd, configured and running)")
+    script = tmp_path / "train.py"
+    script.write_text(ALONE + SCRIPT)
+    words = [sys.executable, str(script), str(program().absolute())]
+    wrapped = "--wrap=exec " + " ".join(f"'{word}'" for word in words)
+    submitted = run("sbatch", "--parsable", "--cpus-per-task=1", wrapped, cwd=tmp_path, env=dict(os.environ))
+    number = submitted.strip().split(";")[0]
+
+    def state() -> str:
+        return run("scontrol", "show", "job", number).split("JobState=")[1].split()[0]
+
+    until("the job ends", lambda: state() not in {"PENDING", "RUNNING", "COMPLETING"})
+    said = (tmp_path / f"slurm-{number}.out").read_text()
+    assert state() == "COMPLETED", said
+    report = next(json.loads(line) for line in said.splitlines() if line.startswith("{"))
+    assert report["episodes"] == 200 and report["stored"] is True
+    stats = json.loads(run(program(), "replay", "stats", "--json", "--data", tmp_path / "launched/coordinator/store"))
+    assert stats["episodes"] == 200
