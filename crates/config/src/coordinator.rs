@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::log::Log;
 use crate::shared::{Network, Store, Tls};
 use crate::{Config, Setting};
 
@@ -21,6 +22,8 @@ pub struct CoordinatorConfig {
     pub metrics: Option<SocketAddr>,
     /// How datagrams travel.
     pub network: Network,
+    /// How it speaks of itself.
+    pub log: Log,
 }
 
 impl Default for CoordinatorConfig {
@@ -32,6 +35,7 @@ impl Default for CoordinatorConfig {
             store: Store::default(),
             metrics: Some(SocketAddr::from(([0, 0, 0, 0], COORDINATOR_METRICS_PORT))),
             network: Network::default(),
+            log: Log::default(),
         }
     }
 }
@@ -44,6 +48,7 @@ impl Config for CoordinatorConfig {
         settings.extend(self.store.settings());
         settings.push(("metrics.listen", &mut self.metrics));
         settings.extend(self.network.settings());
+        settings.extend(self.log.settings());
         settings
     }
 }
