@@ -19,6 +19,7 @@ mod failure;
 mod health;
 mod human;
 mod itself;
+mod logging;
 mod look;
 mod manager;
 mod node;

@@ -16,9 +16,10 @@ use rollhouse_wire::{
 };
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
+use tracing::warn;
 
 use crate::actor::{Ask, Asked, CoordinatorActor, LinkDown, LinkEnd, Look, Looked, View};
-use crate::figures::{Level, Log, Published};
+use crate::figures::Published;
 use crate::store::{Reader, Reads};
 use crate::{Asker, LinkId, Reply, Store, owners};
 
@@ -28,7 +29,6 @@ pub(crate) struct Service {
     pub(crate) store: Store,
     pub(crate) tokens: Arc<TokenStore>,
     pub(crate) published: Arc<Published>,
-    pub(crate) log: Log,
     /// Who may read the store's disk, and when.
     pub(crate) reads: Reads,
     /// Questions about the store's episodes that are answered at a time.
@@ -59,14 +59,12 @@ impl Service {
         store: Store,
         tokens: Arc<TokenStore>,
         published: Arc<Published>,
-        log: Log,
     ) -> Self {
         Self {
             actor,
             store,
             tokens,
             published,
-            log,
             reads: Reads::new(),
             queries: Semaphore::new(MAX_QUERIES),
             repairs: Semaphore::new(1),
@@ -117,8 +115,7 @@ impl Service {
     /// Counts a refusal that was made before anybody was asked.
     fn note(&self, word: &'static str, what: &dyn fmt::Display) {
         if let Some(line) = self.published.refused(word) {
-            let what = format!("refused a request: {word}: {what}{}", unshown(line.suppressed));
-            (self.log)(Level::Warning, &what);
+            warn!(code = word, "refused a request: {word}: {what}{}", unshown(line.suppressed));
         }
     }
 
@@ -127,7 +124,7 @@ impl Service {
         // That something is not there concerns who asked, and nobody else.
         if let Some(line) = line.filter(|_| refusal.code != RefusalCode::NotFound) {
             let (whom, more) = (responder.peer(), unshown(line.suppressed));
-            (self.log)(Level::Warning, &format!("refused a request of {whom}: {refusal}{more}"));
+            warn!(code = refusal.code.word(), "refused a request of {whom}: {refusal}{more}");
         }
         responder.refuse(refusal).await
     }
@@ -163,8 +160,8 @@ pub(crate) async fn accept(
                 }
                 Some(Arrival::TurnedAway(away)) => {
                     if let Some(line) = service.published.refused(away.reason.word()) {
-                        let what = format!("{away}{}", unshown(line.suppressed));
-                        (service.log)(Level::Warning, &what);
+                        let more = unshown(line.suppressed);
+                        warn!(reason = away.reason.word(), "{away}{more}");
                     }
                 }
                 None => return Ended::Asked,
