@@ -23,10 +23,10 @@ impl Service {
         Self::start_with(folder, line, &[])
     }
 
-    /// The same with variables of its own; those that are empty are not set.
+    /// The same with variables of its own; those that are empty are not set. Its log is text unless they say otherwise.
     pub fn start_with(folder: &Path, line: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new(binary());
-        command.args(line).current_dir(folder);
+        command.args(line).current_dir(folder).env("ROLLHOUSE_LOG__FORMAT", "text");
         command.envs(variables.iter().filter(|(_, value)| !value.is_empty()).copied());
         for (key, address) in FREE_PORTS {
             command.env(key, address);
@@ -91,6 +91,13 @@ impl Service {
         self.heard.extend(self.stderr.iter());
         println!("{}", self.heard.join("\n"));
         status.code()
+    }
+
+    /// Waits for its end, and gives its exit code and each line that it said.
+    pub fn ended(mut self) -> (Option<i32>, Vec<String>) {
+        let status = self.child.wait().expect("a child can be waited for");
+        self.heard.extend(self.stderr.iter());
+        (status.code(), std::mem::take(&mut self.heard))
     }
 
     /// Asks it to end, as an operator does, and waits for that. Fails the test if it panicked.

@@ -258,8 +258,61 @@ fn a_metrics_port_that_is_taken_is_refused_by_name_before_a_term_is_used_up() {
     assert!(coordinator.end().success());
 }
 
+/// A service's file changes while it runs: what the log says changes with it, what needs a restart is said to, and a
+/// file that is wrong changes nothing.
+#[test]
+fn on_sighup_a_service_reads_its_files_again_and_says_what_counts_and_what_needs_a_restart() {
+    let cluster = Cluster::new(&["one"]);
+    let file = cluster.path("coordinator.toml");
+    let settings = |level: &str, budget: &str| {
+        let text = format!("[log]\nlevel = \"{level}\"\n[store]\nbudget = \"{budget}\"\n");
+        fs::write(&file, text).unwrap();
+    };
+    settings("warn", "5 GB");
+    let line = ["coordinator", "--data", "coordinator", "--config", "coordinator.toml"];
+    let mut coordinator = Service::start(cluster.folder(), &line);
+    settings("info", "6 GB");
+    // Nothing is heard of it before it says something, and a signal that comes too early ends it.
+    while !cluster.path("coordinator").join("reset.key").exists() {
+        std::thread::yield_now();
+    }
+    coordinator.signal("HUP");
+    let said = coordinator.hear("settings read again: log.level is ");
+    assert!(said.starts_with("\"info\" by ") && said.ends_with("line 2, it was \"warn\""), "{said}");
+    let said = coordinator.hear("warn  settings read again: store.budget is ");
+    assert!(said.ends_with("it was \"5 GB\"; that needs a restart"), "{said}");
+    coordinator.hear("the certificate holds for ");
+    coordinator.hear("tokens read again: there are 0");
+    settings("loud", "5 GB");
+    coordinator.signal("HUP");
+    let said = coordinator.hear("error the settings cannot be read again, those before stay in force: ");
+    assert!(said.contains("log.level = `loud`, wanted is one of off, error, "), "{said}");
+    settings("info", "5 GB");
+    coordinator.signal("HUP");
+    coordinator.hear("settings read again: none has changed");
+    assert!(coordinator.end().success());
+}
+
+#[test]
+fn where_nobody_watches_a_terminal_lines_are_objects_of_json_and_so_is_why_a_service_does_not_start() {
+    let cluster = Cluster::new(&[]);
+    let line = ["coordinator", "--data", "coordinator"];
+    let format = [("ROLLHOUSE_LOG__FORMAT", "auto")];
+    let mut coordinator = Service::start_with(cluster.folder(), &line, &format);
+    let rest = coordinator.hear("{\"timestamp\":\"");
+    let first: Value = serde_json::from_str(&format!("{{\"timestamp\":\"{rest}")).unwrap();
+    assert_eq!((&first["level"], &first["target"]), (&"INFO".into(), &"rollhouse_cli::coordinator".into()));
+    assert!(first["message"].as_str().unwrap().starts_with("coordinator, term 1, listens on "), "{first}");
+    assert_eq!(first["term"], 1, "what a sentence says is also a field");
+    let second = Service::start_with(cluster.folder(), &line, &format);
+    let (code, said) = second.ended();
+    let last: Value = serde_json::from_str(said.last().unwrap()).unwrap();
+    assert_eq!((code, &last["level"]), (Some(4), &"ERROR".into()), "{said:?}");
+    assert!(coordinator.end().success());
+}
+
 /// Symptom: SIGHUP, which asks many services to read their files again, ended a coordinator, a node and their sessions.
-/// Cause: nobody caught it. Fix: services let it pass; they read their files again by themselves.
+/// Cause: nobody caught it. Fix: services catch it.
 #[test]
 fn services_outlive_their_terminal_and_signals_that_ask_for_files_to_be_read_again() {
     let cluster = Cluster::new(&["one"]);

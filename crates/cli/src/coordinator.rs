@@ -13,21 +13,34 @@ use rollhouse_core::{BackOff, RestartDecision};
 use rollhouse_metrics::{CoordinatorSample, Family, Figures, Health, Page, TransportSample};
 use rollhouse_replay::OpenError;
 use rollhouse_wire::{Identity, Settings, Validity};
+use tracing::{error, info, warn};
 
 use crate::args::CoordinatorArgs;
 use crate::certs::private_folder;
 use crate::credentials::CredentialsWatch;
 use crate::failure::{Failure, Status};
 use crate::human::counted;
-use crate::output::{error, info, log, say, warn};
+use crate::logging::{self, Logging};
 use crate::service::{self, PROGRAM, STOP_DEADLINE, listen_for_metrics, serve_metrics, until_ended};
-use crate::{settings, signals, token};
+use crate::settings::{self, Live};
+use crate::{signals, token};
 
 pub(crate) fn run(args: &CoordinatorArgs) -> Result<Status, Failure> {
     let flags =
         [("--listen", "coordinator.listen", &args.listen), ("--data", "coordinator.data", &args.data)];
-    let config = settings::of_service::<CoordinatorConfig>(&args.service, &flags)?.config;
-    let asked = signals::ending_of_service()?;
+    let settings = settings::live::<CoordinatorConfig>(&args.service, &flags)?;
+    let logging = Logging::begin(&settings.config.log)?;
+    let done = serve(args.least_term, settings, &logging);
+    logging.end(done)
+}
+
+fn serve(
+    least_term: u64,
+    mut settings: Live<CoordinatorConfig>,
+    logging: &Logging,
+) -> Result<Status, Failure> {
+    let config = settings.config.clone();
+    let asked = signals::of_service()?;
     let identity = service::identity(&config.tls, &config.data, "coordinator")?;
     private_folder(&config.data)?;
     let quic = service::quic(&config.network, &config.data)?;
@@ -40,17 +53,24 @@ pub(crate) fn run(args: &CoordinatorArgs) -> Result<Status, Failure> {
     };
     // Before a term is used up.
     let listener = listen_for_metrics(config.metrics)?;
-    let coordinator = again(config.listen, args.least_term)?;
-    info(&format!("coordinator, term {}, listens on {}", coordinator.term(), coordinator.address()));
-    info(&coordinator.effective().to_string());
+    let coordinator = again(config.listen, least_term)?;
+    let (term, address) = (coordinator.term(), coordinator.address());
+    info!(term, %address, "coordinator, term {term}, listens on {address}");
+    info!("{}", coordinator.effective());
     if token::open(&config.data)?.list().is_empty() {
-        let data = config.data.display();
-        say("nobody has a token yet; this makes one:");
-        say(&format!("  rollhouse token create --role trainer --name NAME --data {data}"));
+        let makes =
+            format!("rollhouse token create --role trainer --name NAME --data {}", config.data.display());
+        info!("nobody has a token yet; `{makes}` makes one");
     }
     let watch = Arc::new(CoordinatorWatch::new(coordinator, again));
     let metrics = serve_metrics(listener, vec![watch.clone()], watch.clone())?;
-    until_ended(&asked, &[&*watch], || watch.look());
+    until_ended(&asked, logging, &[&*watch], || {
+        if asked.wants_reread() {
+            settings.reread(logging);
+            watch.reread();
+        }
+        watch.look()
+    });
     let stopped = watch.stop();
     // Last, so that probes and scrapes see it stop.
     drop(metrics);
@@ -84,7 +104,6 @@ pub(crate) fn start(
         store: StoreConfig { budget_bytes: store.budget.0, quarantine_bytes: store.quarantine.0 },
         quic,
         program: PROGRAM.to_owned(),
-        log: Arc::new(log),
     };
     Coordinator::start(config).map_err(|error| {
         let status = match &error {
@@ -162,12 +181,11 @@ impl CoordinatorWatch {
             let State { running, credentials, dropped, .. } = &mut *state;
             if let Some(coordinator) = running {
                 let lines = credentials.look(coordinator.identity(), Some(coordinator.tokens()));
-                lines.iter().for_each(|(level, line)| log(*level, line));
+                lines.iter().for_each(|(level, line)| logging::line(*level, line));
                 let now = coordinator.figures().map_or(*dropped, |figures| figures.store.dropped_segments);
                 if now > *dropped {
                     let more = counted(now - *dropped, "segment");
-                    let what = format!("the store dropped the oldest {more} to stay within store.budget");
-                    warn(&what);
+                    warn!("the store dropped the oldest {more} to stay within store.budget");
                 }
                 // Another coordinator counts from 0.
                 *dropped = now;
@@ -189,7 +207,8 @@ impl CoordinatorWatch {
         let mut state = self.state();
         match made {
             Ok(coordinator) => {
-                info(&format!("coordinator, term {}, listens again", coordinator.term()));
+                let term = coordinator.term();
+                info!(term, "coordinator, term {term}, listens again");
                 state.running = Some(coordinator);
                 state.restarts += 1;
                 state.retry_at = None;
@@ -201,15 +220,23 @@ impl CoordinatorWatch {
         failed || state.failed
     }
 
+    /// Has certificate, key, authority and tokens looked at now.
+    pub(crate) fn reread(&self) {
+        if let Some(coordinator) = &self.state().running {
+            CredentialsWatch::read_again(coordinator.identity(), Some(coordinator.tokens()));
+        }
+    }
+
     /// Stops it if a node has told of a greater term that it learns from; it is made anew at once.
     fn learn_term(&self) {
         let wanted = self.state().running.as_ref().and_then(Coordinator::wanted_term);
         let Some((term, node)) = wanted else { return };
-        warn(&format!(
+        warn!(
+            %node,
             "node {node} has sessions of term {}, and this coordinator's folder is new: an earlier one was lost. It goes \
              on with term {term}; its tokens and recordings are those of the new folder",
             term - 1
-        ));
+        );
         // Not held meanwhile: probes go on asking.
         let taken = self.state().running.take();
         // How it stopped is the same to the next one.
@@ -222,11 +249,11 @@ impl CoordinatorWatch {
     fn note(&self, state: &mut State, what: &str) {
         match state.back_off.failed(self.began.elapsed()) {
             RestartDecision::RetryAfter(wait) => {
-                error(&format!("{what}; it is made anew in {} ms", wait.as_millis()));
+                error!("{what}; it is made anew in {} ms", wait.as_millis());
                 state.retry_at = Some(self.began.elapsed() + wait);
             }
             RestartDecision::GiveUp => {
-                error(&format!("{what}; it is not made anew any more"));
+                error!("{what}; it is not made anew any more");
                 state.retry_at = None;
                 state.failed = true;
             }
@@ -245,7 +272,7 @@ impl CoordinatorWatch {
             ));
         }
         if stopped == Some(Stopped::CutOff) {
-            warn("segments that were still coming in were cut off; their nodes ship them again");
+            warn!("segments that were still coming in were cut off; their nodes ship them again");
         }
         Ok(Status::Done)
     }
@@ -335,8 +362,10 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use rollhouse_coordinator::{Level, Log};
     use rollhouse_wire::{CertificateAuthority, CertificateFiles, Dialer, Expected, Role, Trust};
+    use tracing::{Event, Subscriber, dispatcher};
+    use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+    use tracing_subscriber::registry::Registry;
 
     const DAY: Duration = Duration::from_secs(86_400);
 
@@ -345,7 +374,7 @@ mod tests {
     }
 
     /// Makes coordinators in a new folder, with a certificate that holds so long.
-    fn starting(folder: &Path, holds: Duration, log: Log) -> Again {
+    fn starting(folder: &Path, holds: Duration) -> Again {
         private_folder(folder).unwrap();
         let authority = CertificateAuthority::create(folder, DAY).unwrap();
         let files = CertificateFiles { certificate: folder.join("main.pem"), key: folder.join("main.key") };
@@ -365,7 +394,6 @@ mod tests {
                 store: StoreConfig { budget_bytes: 1 << 30, quarantine_bytes: 1 << 20 },
                 quic: Settings::default(),
                 program: PROGRAM.to_owned(),
-                log: Arc::clone(&log),
             };
             Coordinator::start(config).map_err(|error| Failure::of(Status::Failed, &error))
         })
@@ -374,7 +402,7 @@ mod tests {
     #[test]
     fn a_coordinator_whose_certificate_has_expired_is_not_ready_and_lives() {
         let folder = std::env::temp_dir().join(format!("rollhouse-expired-{}", std::process::id()));
-        let again = starting(&folder, Duration::ZERO, Arc::new(|_, _| ()));
+        let again = starting(&folder, Duration::ZERO);
         let started = again(SocketAddr::from(([127, 0, 0, 1], 0)), 0).unwrap();
         let watch = CoordinatorWatch::new(started, again);
         while watch.figures().is_none() {
@@ -386,14 +414,26 @@ mod tests {
         let _gone = std::fs::remove_dir_all(folder);
     }
 
+    /// Panics where it is first heard that somebody is turned away: in the task that accepts.
+    struct Panics(AtomicBool);
+
+    impl<S: Subscriber> Layer<S> for Panics {
+        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+            if event.metadata().target().starts_with("rollhouse_coordinator") {
+                assert!(!self.0.swap(false, Ordering::Relaxed), "while it accepts");
+            }
+        }
+    }
+
     #[test]
     fn a_coordinator_that_fails_is_made_anew_on_its_address_with_a_greater_term() {
+        let heard = Registry::default().with(Panics(AtomicBool::new(true)));
+        dispatcher::with_default(&heard.into(), fail_and_be_made_anew);
+    }
+
+    fn fail_and_be_made_anew() {
         let folder = std::env::temp_dir().join(format!("rollhouse-watch-{}", std::process::id()));
-        let panics = AtomicBool::new(true);
-        // Told of whoever is turned away, by the task that accepts.
-        let log =
-            move |_: Level, _: &str| assert!(!panics.swap(false, Ordering::Relaxed), "while it accepts");
-        let again = starting(&folder, DAY, Arc::new(log));
+        let again = starting(&folder, DAY);
         let first = again(SocketAddr::from(([127, 0, 0, 1], 0)), 0).unwrap();
         let (address, term) = (first.address(), first.term());
         let watch = CoordinatorWatch::new(first, again);

@@ -3,8 +3,8 @@
 use std::error::Error;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rollhouse_coordinator::Level;
 use rollhouse_wire::{Identity, TokenStore, Validity};
+use tracing::{Level, info};
 
 use crate::failure::{Failure, Status};
 
@@ -49,6 +49,20 @@ impl CredentialsWatch {
         expiry.into_iter().chain(files).collect()
     }
 
+    /// Has the files looked at now, and says what is in force of them; what is wrong with them [`CredentialsWatch::look`]
+    /// says.
+    pub(crate) fn read_again(identity: &Identity, tokens: Option<&TokenStore>) {
+        identity.look_again();
+        if let Some(validity) = identity.validity() {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let days = validity.left(now).as_secs() / 86_400;
+            info!("certificate, key and authority read again: the certificate holds for {days} more days");
+        }
+        if let Some(tokens) = tokens {
+            info!("tokens read again: there are {}", tokens.list().len());
+        }
+    }
+
     /// What is to be said of a certificate that holds so long.
     fn expire(&mut self, validity: Validity, now: Duration) -> Option<(Level, String)> {
         let left = validity.left(now);
@@ -72,16 +86,16 @@ impl CredentialsWatch {
         };
         match expiry {
             now if now == before => None,
-            Expiry::Far => Some((Level::Info, "the certificate holds for long again".to_owned())),
+            Expiry::Far => Some((Level::INFO, "the certificate holds for long again".to_owned())),
             Expiry::Over => {
                 let what = format!("the certificate has expired: nobody believes it any more; {advice}");
-                Some((Level::Error, what))
+                Some((Level::ERROR, what))
             }
             Expiry::Soon | Expiry::Pressing => {
                 let hours = left.as_secs() / 3600;
                 let (days, hours) = (hours / 24, hours % 24);
                 let what = format!("the certificate expires in {days} days and {hours} hours; {advice}");
-                Some((Level::Warning, what))
+                Some((Level::WARN, what))
             }
         }
     }
@@ -95,9 +109,9 @@ impl CredentialsWatch {
         Some(match trouble {
             Some(why) => {
                 let what = "cannot be read again, what was read before stays in force";
-                (Level::Warning, format!("the {of} {what}: {why}"))
+                (Level::WARN, format!("the {of} {what}: {why}"))
             }
-            None => (Level::Info, format!("the {of} can be read again")),
+            None => (Level::INFO, format!("the {of} can be read again")),
         })
     }
 }

@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
 
+use tracing::{error, info};
+
 /// The exit codes. They are part of the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
@@ -21,6 +23,20 @@ pub(crate) enum Status {
     Unavailable = 5,
     /// Ended early because of Ctrl-C, as shells expect it: 128 + SIGINT.
     Interrupted = 130,
+}
+
+impl Status {
+    /// Every one, in the order of their codes.
+    #[cfg(test)]
+    const ALL: [Self; 7] = [
+        Self::Done,
+        Self::Failed,
+        Self::Usage,
+        Self::Found,
+        Self::Refused,
+        Self::Unavailable,
+        Self::Interrupted,
+    ];
 }
 
 /// Why a command did not do what it was asked to.
@@ -63,6 +79,16 @@ impl Failure {
         self
     }
 
+    /// Says it as lines of the log: nothing is left to be printed.
+    pub(crate) fn log(self) -> Self {
+        let Self { status, message, hints } = self;
+        if !message.is_empty() {
+            error!("{message}");
+        }
+        hints.iter().for_each(|hint| info!("{hint}"));
+        Self { status, message: String::new(), hints: Vec::new() }
+    }
+
     /// Prints it and gives its status.
     pub(crate) fn report(&self) -> Status {
         let mut err = io::stderr().lock();
@@ -85,5 +111,21 @@ impl From<io::Error> for Failure {
         } else {
             Self::new(Status::Failed, format_args!("writing to stdout failed: {error}"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_exit_codes_has_each_code_in_its_order() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let table = page.split("## Exit codes").nth(1).unwrap().split("\n## ").next().unwrap();
+        let rows = table.lines().filter_map(|line| line.strip_prefix("| ")?.split(' ').next()?.parse().ok());
+        let by_signal = 128 + signal_hook::consts::SIGTERM;
+        let codes = Status::ALL.map(|status| status as i32).into_iter().chain([by_signal]);
+        assert_eq!(rows.collect::<Vec<i32>>(), codes.collect::<Vec<_>>());
     }
 }

@@ -13,10 +13,10 @@ use rollhouse_wire::{
     CallError, Certified, DialError, Identity, IdentityFileError, JoinedFolder, KeyRequest, Readers,
     Settings, is_name, replace_file,
 };
+use tracing::{info, warn};
 
 use crate::connect;
 use crate::failure::{Failure, Status};
-use crate::output::{info, warn};
 use crate::service::{self, PROGRAM};
 
 /// Where a node has its certificate from.
@@ -140,7 +140,7 @@ fn join(
         quic,
         program: PROGRAM.to_owned(),
     };
-    info(&format!("joins {coordinator} as the node {}", joining.node));
+    info!("joins {coordinator} as the node {}", joining.node);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime =
         runtime.map_err(|error| Failure::new(Status::Failed, format_args!("no event loop: {error}")))?;
@@ -162,7 +162,7 @@ fn join(
         };
         let why = Failure::of(Status::Unavailable, &error).message().to_owned();
         if said.as_ref() != Some(&why) {
-            warn(&format!("cannot join yet: {why}; trying on"));
+            warn!("cannot join yet: {why}; trying on");
             said = Some(why);
         }
         let pause = pause(&error, failures);

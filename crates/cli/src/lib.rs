@@ -20,6 +20,7 @@ mod health;
 mod human;
 mod itself;
 mod joining;
+mod logging;
 mod look;
 mod manager;
 mod node;

@@ -17,6 +17,7 @@ use rollhouse_node::{
 use rollhouse_replay::OpenError;
 use rollhouse_wire::limits::MAX_ATTACH_PATH_BYTES;
 use rollhouse_wire::{Effective, Role, Settings, Takes, Unfit};
+use tracing::{error, info, warn};
 
 use crate::args::NodeArgs;
 use crate::certs::private_folder;
@@ -24,10 +25,11 @@ use crate::credentials::CredentialsWatch;
 use crate::failure::{Failure, Status};
 use crate::human::counted;
 use crate::joining::{self, Standing};
+use crate::logging::{self, Logging};
 use crate::look::cause_word;
-use crate::output::{error, info, log, warn};
 use crate::service::{self, PROGRAM, STOP_DEADLINE, listen_for_metrics, serve_metrics, until_ended};
-use crate::{settings, signals};
+use crate::settings::{self, Live};
+use crate::signals;
 
 pub(crate) fn run(args: &NodeArgs) -> Result<Status, Failure> {
     let flags = [
@@ -37,8 +39,15 @@ pub(crate) fn run(args: &NodeArgs) -> Result<Status, Failure> {
         ("--listen", "node.listen", &args.listen),
         ("--data", "node.data", &args.data),
     ];
-    let config = settings::of_service::<NodeConfig>(&args.service, &flags)?.config;
-    let asked = signals::ending_of_service()?;
+    let settings = settings::live::<NodeConfig>(&args.service, &flags)?;
+    let logging = Logging::begin(&settings.config.log)?;
+    let done = serve(settings, &logging);
+    logging.end(done)
+}
+
+fn serve(mut settings: Live<NodeConfig>, logging: &Logging) -> Result<Status, Failure> {
+    let config = settings.config.clone();
+    let asked = signals::of_service()?;
     let standing = joining::standing(&config)?;
     if !matches!(standing, Standing::Certified) {
         private_folder(&config.data)?;
@@ -55,11 +64,18 @@ pub(crate) fn run(args: &NodeArgs) -> Result<Status, Failure> {
     let capacity = started.capacity;
     let listener = listen_for_metrics(config.metrics)?;
     let node = start(started)?;
-    info(&format!("node {} listens on {} and joins {coordinator}", node.name(), node.address()));
-    info(&node.effective().to_string());
+    let (name, address) = (node.name(), node.address());
+    info!(node = name, %address, "node {name} listens on {address} and joins {coordinator}");
+    info!("{}", node.effective());
     let watch = Arc::new(NodeWatch::new(node, capacity));
     let metrics = serve_metrics(listener, vec![watch.clone()], watch.clone())?;
-    until_ended(&asked, &[&*watch], || watch.look());
+    until_ended(&asked, logging, &[&*watch], || {
+        if asked.wants_reread() {
+            settings.reread(logging);
+            watch.reread();
+        }
+        watch.look()
+    });
     let stopped = watch.stop();
     // Last, so that probes and scrapes see it stop.
     drop(metrics);
@@ -108,10 +124,10 @@ pub(crate) fn attach_socket(settings: &AttachSettings, data: &Path) -> Result<Op
     })?;
     let bytes = path.as_os_str().len();
     if settings.path.is_none() && bytes > MAX_ATTACH_PATH_BYTES {
-        warn(&format!(
+        warn!(
             "no shared memory for trainers on this machine: the path of the attach socket has {bytes} bytes, at most \
              {MAX_ATTACH_PATH_BYTES} are possible; attach.path sets another"
-        ));
+        );
         return Ok(None);
     }
     // Bounded by the type of the setting.
@@ -185,42 +201,49 @@ impl NodeWatch {
         let State { running, credentials, .. } = &mut *state;
         let Some(node) = running else { return true };
         let lines = credentials.look(node.identity(), None);
-        lines.iter().for_each(|(level, line)| log(*level, line));
+        lines.iter().for_each(|(level, line)| logging::line(*level, line));
         let (link, drained, health) = (node.link(), node.is_drained(), node.health());
         let (unfit, renewal) = (node.unfit(), node.renewal());
         if let Some(mishap) =
             health.last.as_ref().filter(|_| health.all_restarts() > state.health.all_restarts())
         {
-            error(&format!("{mishap}; it is made anew, which is a bug in rollhouse"));
+            error!("{mishap}; it is made anew, which is a bug in rollhouse");
         }
         let over = drained || health.failed.is_some();
         state.health = health;
         match (&state.link, &link) {
             (LinkState::Joined { term: old }, LinkState::Joined { term }) if old == term => {}
-            (_, LinkState::Joined { term }) => info(&format!("joined the coordinator, term {term}")),
+            (_, LinkState::Joined { term }) => info!(term, "joined the coordinator, term {term}"),
             (LinkState::Away { reason: old }, LinkState::Away { reason }) if old == reason => {}
-            (_, LinkState::Away { reason }) => warn(&format!("without coordinator: {reason}; dialling on")),
+            (_, LinkState::Away { reason }) => warn!("without coordinator: {reason}; dialling on"),
             (_, LinkState::Dialling) => {}
         }
         state.link = link;
         if unfit.as_ref().map(|unfit| unfit.takes) != state.unfit.as_ref().map(|unfit| unfit.takes) {
             match &unfit {
-                Some(Unfit { takes, why }) => warn(&format!("{takes}: {why}")),
-                None => info("takes sessions again as any other node"),
+                Some(Unfit { takes, why }) => warn!("{takes}: {why}"),
+                None => info!("takes sessions again as any other node"),
             }
         }
         state.unfit = unfit;
         let before = std::mem::replace(&mut state.renewal, renewal.clone());
         if renewal.renewed > before.renewed {
-            info("the certificate was renewed");
+            info!("the certificate was renewed");
         }
         if let Some(why) = renewal.failed.filter(|why| before.failed.as_ref() != Some(why)) {
-            warn(&format!("the certificate could not be renewed: {why}; asking on"));
+            warn!("the certificate could not be renewed: {why}; asking on");
         }
         if drained {
-            info("drained: the last session has ended");
+            info!("drained: the last session has ended");
         }
         over
+    }
+
+    /// Has certificate, key and authority looked at now.
+    pub(crate) fn reread(&self) {
+        if let Some(node) = &self.state().running {
+            CredentialsWatch::read_again(node.identity(), None);
+        }
     }
 
     /// Takes what it is now as said: only what changes is.
@@ -240,7 +263,7 @@ impl NodeWatch {
         let sessions = node.sessions() as u64;
         if sessions > 0 {
             let verb = if sessions == 1 { "ends" } else { "end" };
-            info(&format!("stopping; {} {verb} early", counted(sessions, "session")));
+            info!("stopping; {} {verb} early", counted(sessions, "session"));
         }
         let report = node.stop(STOP_DEADLINE);
         if report.left > 0 {
@@ -251,7 +274,7 @@ impl NodeWatch {
             ));
         }
         if !report.shipped && failed.as_ref().is_none_or(|mishap| mishap.is_bug()) {
-            warn("not all recordings are in the store yet; the node ships the rest when it starts again");
+            warn!("not all recordings are in the store yet; the node ships the rest when it starts again");
         }
         if let Some(mishap) = failed {
             let what = if mishap.is_bug() {

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::park_timeout;
 use std::time::Duration;
 
@@ -12,10 +11,12 @@ use rollhouse_metrics::{
     Exporter, ExporterError, Figures, Health, MetricsListener, MetricsServer, ProcessFigures,
 };
 use rollhouse_wire::{CertificateFiles, Identity, IdentityFileError, ResetKey, Settings, Trust};
+use tracing::info;
 
 use crate::failure::{Failure, Status};
+use crate::logging::Logging;
 use crate::manager::Manager;
-use crate::output::info;
+use crate::signals::Asked;
 
 /// The identity in the files of a service; they are read again when they change.
 pub(crate) fn identity(tls: &Tls, data: &Path, role: &str) -> Result<Arc<Identity>, Failure> {
@@ -68,17 +69,23 @@ pub(crate) fn serve_metrics(
         exporter.add(each).map_err(|error: ExporterError| Failure::of(Status::Failed, &error))?;
     }
     let server = listener.serve(exporter, health).map_err(|error| Failure::of(Status::Failed, &error))?;
-    info(&format!("metrics and health on http://{}", server.address()));
+    info!("metrics and health on http://{}", server.address());
     Ok(Some(server))
 }
 
 /// Returns when somebody asked the process to end, or when `over` says that there is nothing left to do; it is
 /// asked every tenth of a second. Meanwhile the manager that started the process is told that it serves and, while all of
 /// `healths` say so, that it lives.
-pub(crate) fn until_ended(asked: &AtomicBool, healths: &[&dyn Health], mut over: impl FnMut() -> bool) {
+pub(crate) fn until_ended(
+    asked: &Asked,
+    logging: &Logging,
+    healths: &[&dyn Health],
+    mut over: impl FnMut() -> bool,
+) {
     let mut manager = Manager::of_environment();
     manager.ready();
-    while !asked.load(Ordering::Relaxed) && !over() {
+    while !asked.wants_end() && !over() {
+        logging.look();
         manager.beat(|| healths.iter().all(|health| health.live().is_ok()));
         park_timeout(LOOK_EVERY);
     }

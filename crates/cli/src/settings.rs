@@ -1,13 +1,18 @@
-//! `rollhouse config`, and how services come by their settings.
+//! `rollhouse config`, and how services come by their settings, also again while they run.
 
 use std::collections::BTreeMap;
 
-use rollhouse_config::{Config, ConfigError, Effective, Loaded, Origin, Shown, Sources, load, variable};
+use rollhouse_config::{
+    Config, ConfigError, CoordinatorConfig, Effective, Loaded, LocalConfig, Log, NodeConfig, Origin, Shown,
+    Sources, load, variable,
+};
 use serde::Serialize;
+use tracing::{error, info, warn};
 
 use crate::args::{ConfigCheckArgs, ConfigShowArgs, ConfigWhat, ServiceArgs};
 use crate::failure::{Failure, Status};
 use crate::human::counted;
+use crate::logging::Logging;
 use crate::output::{Output, say};
 use crate::table::{Align, Table};
 
@@ -23,13 +28,99 @@ pub(crate) fn of_service<C: Config>(
     args: &ServiceArgs,
     flags: &[(&str, &str, &Option<String>)],
 ) -> Result<Loaded<C>, Failure> {
-    let mut sources = sources(args);
+    load(&with_flags(sources(args), flags)).map_err(failure)
+}
+
+/// The same, to be read again while the service runs.
+pub(crate) fn live<C: Service>(
+    args: &ServiceArgs,
+    flags: &[(&str, &str, &Option<String>)],
+) -> Result<Live<C>, Failure> {
+    let sources = with_flags(sources(args), flags);
+    let Loaded { config, effective } = load(&sources).map_err(failure)?;
+    Ok(Live { config, effective, sources })
+}
+
+/// The settings of a running service.
+#[derive(Debug)]
+pub(crate) struct Live<C> {
+    /// As they were at its start, but for what changes while it runs.
+    pub(crate) config: C,
+    /// What is in force, key by key.
+    effective: Vec<Effective>,
+    sources: Sources,
+}
+
+/// The configuration of a service that may run for long.
+pub(crate) trait Service: Config {
+    /// What is in force as soon as it is read again.
+    fn log(&mut self) -> &mut Log;
+}
+
+impl Service for CoordinatorConfig {
+    fn log(&mut self) -> &mut Log {
+        &mut self.log
+    }
+}
+
+impl Service for NodeConfig {
+    fn log(&mut self) -> &mut Log {
+        &mut self.log
+    }
+}
+
+impl Service for LocalConfig {
+    fn log(&mut self) -> &mut Log {
+        &mut self.log
+    }
+}
+
+impl<C: Service> Live<C> {
+    /// Reads all sources again. What can be changed while the service runs is, and what cannot is said, key by key.
+    /// Blocks for the files.
+    pub(crate) fn reread(&mut self, logging: &Logging) {
+        let mut loaded = match load::<C>(&self.sources) {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                let why = Failure::of(Status::Usage, &error);
+                error!("the settings cannot be read again, those before stay in force: {}", why.message());
+                return;
+            }
+        };
+        let (mut counts, mut waits) = (Vec::new(), Vec::new());
+        for (running, read) in self.effective.iter_mut().zip(loaded.effective) {
+            if running.value == read.value {
+                continue;
+            }
+            let (key, value) = (read.key, read.value.toml());
+            let what = format!("{key} is {value} by {}, it was {}", read.origin, running.value.toml());
+            if key.starts_with(RELOADED) {
+                counts.push(what);
+                *running = read;
+            } else {
+                waits.push(what);
+            }
+        }
+        std::mem::swap(self.config.log(), loaded.config.log());
+        logging.change(self.config.log());
+        if counts.is_empty() && waits.is_empty() {
+            info!("settings read again: none has changed");
+        }
+        counts.iter().for_each(|what| info!("settings read again: {what}"));
+        waits.iter().for_each(|what| warn!("settings read again: {what}; that needs a restart"));
+    }
+}
+
+/// Keys of what changes while a service runs.
+const RELOADED: &str = "log.";
+
+fn with_flags(mut sources: Sources, flags: &[(&str, &str, &Option<String>)]) -> Sources {
     for (flag, key, value) in flags {
         if let Some(value) = value {
             sources.flags.push(((*flag).to_owned(), (*key).to_owned(), value.clone()));
         }
     }
-    load(&sources).map_err(failure)
+    sources
 }
 
 /// A file alone: the environment of whoever checks it is not that of whoever will use it.
@@ -97,11 +188,11 @@ impl<'a> ShownSetting<'a> {
 }
 
 fn sources(args: &ServiceArgs) -> Sources {
-    Sources {
-        file: args.config.clone(),
-        variables: std::env::vars_os().collect(),
-        flags: args.set.iter().map(|set| ("--set".to_owned(), set.key.clone(), set.value.clone())).collect(),
-    }
+    let set = args.set.iter().map(|set| ("--set".to_owned(), set.key.clone(), set.value.clone()));
+    let (file, variables) = (args.config.clone(), std::env::vars_os().collect());
+    let sources = Sources { file, variables, flags: set.collect() };
+    let of_log = [("--log", "log.level", &args.log), ("--log-format", "log.format", &args.log_format)];
+    with_flags(sources, &of_log)
 }
 
 fn failure(error: ConfigError) -> Failure {

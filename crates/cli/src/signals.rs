@@ -1,26 +1,46 @@
-//! Ctrl-C: the first asks, the second ends. Writing beyond a limit of file sizes does neither, nor do signals that ask
-//! other services to read their files again, which these do by themselves.
+//! Ctrl-C: the first asks, the second ends. SIGHUP asks a service to read its files again. Writing beyond a limit of file
+//! sizes ends nothing, nor do signals by which other services reopen theirs.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 
 use crate::failure::{Failure, Status};
 
-/// As [`ending`], for services: they outlive the terminal they were started from, and signals that many services read
-/// their files again by do not end them.
-pub(crate) fn ending_of_service() -> Result<Arc<AtomicBool>, Failure> {
-    for signal in [SIGHUP, SIGUSR1, SIGUSR2] {
-        ignore(signal)?;
-    }
-    ending()
+/// What signals ask a service for.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    end: Arc<AtomicBool>,
+    reread: Arc<AtomicBool>,
 }
 
-/// Has a signal do nothing; by default it ends the process.
-fn ignore(signal: i32) -> Result<(), Failure> {
-    let caught = signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)));
-    caught.map(drop).map_err(|error| {
+impl Asked {
+    /// Whether it is to end.
+    pub(crate) fn wants_end(&self) -> bool {
+        self.end.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is to read its files again; what was asked so is forgotten.
+    pub(crate) fn wants_reread(&self) -> bool {
+        self.reread.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// As [`ending`], for services: they outlive the terminal they were started from, and signals by which many services
+/// reopen their files do not end them.
+pub(crate) fn of_service() -> Result<Asked, Failure> {
+    for signal in [SIGUSR1, SIGUSR2] {
+        catch(signal)?;
+    }
+    Ok(Asked { reread: catch(SIGHUP)?, end: ending()? })
+}
+
+/// Has a signal raise a flag and do nothing else; by default it ends the process.
+fn catch(signal: i32) -> Result<Arc<AtomicBool>, Failure> {
+    let flag = Arc::new(AtomicBool::new(false));
+    let caught = signal_hook::flag::register(signal, Arc::clone(&flag));
+    caught.map(|_| flag).map_err(|error| {
         Failure::new(Status::Failed, format_args!("cannot catch the signal {signal}: {error}"))
     })
 }
@@ -34,6 +54,6 @@ pub(crate) fn ending() -> Result<Arc<AtomicBool>, Failure> {
             .map_err(|error| Failure::new(Status::Failed, format_args!("cannot catch Ctrl-C: {error}")))?;
     }
     // So that such a write fails as on a full disk.
-    ignore(SIGXFSZ)?;
+    catch(SIGXFSZ)?;
     Ok(flag)
 }

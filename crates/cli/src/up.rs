@@ -26,15 +26,24 @@ use crate::connect::CONNECTION;
 use crate::coordinator::{Again, CoordinatorWatch};
 use crate::failure::{Failure, Status};
 use crate::human::{Count, counted};
+use crate::logging::Logging;
 use crate::node::NodeWatch;
 use crate::output::{Output, say};
 use crate::service::{self, PROGRAM, listen_for_metrics, serve_metrics, until_ended};
-use crate::{coordinator, node, settings, signals, token};
+use crate::settings::{self, Live};
+use crate::{coordinator, node, signals, token};
 
 pub(crate) fn run(args: &UpArgs, out: &mut Output) -> Result<Status, Failure> {
     let flags = [("--data", "local.data", &args.data)];
-    let config = settings::of_service::<LocalConfig>(&args.service, &flags)?.config;
-    let asked = signals::ending_of_service()?;
+    let settings = settings::live::<LocalConfig>(&args.service, &flags)?;
+    let logging = Logging::begin(&settings.config.log)?;
+    let done = serve(settings, &logging, out);
+    logging.end(done)
+}
+
+fn serve(mut settings: Live<LocalConfig>, logging: &Logging, out: &mut Output) -> Result<Status, Failure> {
+    let config = settings.config.clone();
+    let asked = signals::of_service()?;
     let listeners =
         [listen_for_metrics(config.coordinator_metrics)?, listen_for_metrics(config.node_metrics)?];
     let Local { coordinator, again, node, connection, lanes, threads, joined, folders } =
@@ -53,7 +62,14 @@ pub(crate) fn run(args: &UpArgs, out: &mut Output) -> Result<Status, Failure> {
     writeln!(out, "{connection}")?;
     out.flush()?;
     greet(&config, &folders, lanes, threads);
-    until_ended(&asked, &[&*served, &*hosting], || served.look() || hosting.look());
+    until_ended(&asked, logging, &[&*served, &*hosting], || {
+        if asked.wants_reread() {
+            settings.reread(logging);
+            served.reread();
+            hosting.reread();
+        }
+        served.look() || hosting.look()
+    });
     let stopped = hosting.stop();
     let ended = served.stop();
     drop(metrics);

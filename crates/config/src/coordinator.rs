@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::log::Log;
 use crate::shared::{Enrolment, Network, Store, Tls};
 use crate::{Config, Setting};
 
@@ -23,6 +24,8 @@ pub struct CoordinatorConfig {
     pub metrics: Option<SocketAddr>,
     /// How datagrams travel.
     pub network: Network,
+    /// How it speaks of itself.
+    pub log: Log,
 }
 
 impl Default for CoordinatorConfig {
@@ -35,6 +38,7 @@ impl Default for CoordinatorConfig {
             store: Store::default(),
             metrics: Some(SocketAddr::from(([0, 0, 0, 0], COORDINATOR_METRICS_PORT))),
             network: Network::default(),
+            log: Log::default(),
         }
     }
 }
@@ -48,6 +52,7 @@ impl Config for CoordinatorConfig {
         settings.extend(self.store.settings());
         settings.push(("metrics.listen", &mut self.metrics));
         settings.extend(self.network.settings());
+        settings.extend(self.log.settings());
         settings
     }
 }

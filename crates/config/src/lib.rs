@@ -6,7 +6,8 @@
 //! values that do not parse stop the start, with key, value, wanted type, place and nearest keys. The only I/O is
 //! reading the file, and those that variables with `_FILE` behind their names name.
 //!
-//! Not a goal: changing a setting of a running process, and settings of what one command does, which are its flags.
+//! Not a goal: putting a setting into force in a running process, which who asks does by loading again and comparing, and
+//! settings of what one command does, which are its flags.
 //! Start reading at [`load`], then [`NodeConfig`].
 #![forbid(unsafe_code)]
 
@@ -15,6 +16,7 @@ mod error;
 mod file;
 mod load;
 mod local;
+mod log;
 mod node;
 mod quantity;
 mod setting;
@@ -25,6 +27,7 @@ pub use error::ConfigError;
 pub use file::MAX_FILE_BYTES;
 pub use load::{Config, Effective, Loaded, Origin, Role, Sources, load, variable};
 pub use local::LocalConfig;
+pub use log::{Log, LogFormat, LogLevel, LogLevels};
 pub use node::NodeConfig;
 pub use quantity::{Bytes, Time};
 pub use setting::{

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use crate::coordinator::{COORDINATOR_METRICS_PORT, COORDINATOR_PORT};
+use crate::log::Log;
 use crate::node::{NODE_METRICS_PORT, NODE_PORT};
 use crate::shared::{AttachSettings, Enrolment, Network, Spool, Store, Worker};
 use crate::{Config, Setting};
@@ -33,6 +34,8 @@ pub struct LocalConfig {
     pub node_metrics: Option<SocketAddr>,
     /// How datagrams travel.
     pub network: Network,
+    /// How it speaks of itself.
+    pub log: Log,
 }
 
 impl Default for LocalConfig {
@@ -50,6 +53,7 @@ impl Default for LocalConfig {
             coordinator_metrics: Some(local(COORDINATOR_METRICS_PORT)),
             node_metrics: Some(local(NODE_METRICS_PORT)),
             network: Network::default(),
+            log: Log::default(),
         }
     }
 }
@@ -67,6 +71,7 @@ impl Config for LocalConfig {
         settings.push(("metrics.coordinator", &mut self.coordinator_metrics));
         settings.push(("metrics.node", &mut self.node_metrics));
         settings.extend(self.network.settings());
+        settings.extend(self.log.settings());
         settings
     }
 }

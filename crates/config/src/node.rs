@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::log::Log;
 use crate::setting::{Concealed, HostPort};
 use crate::shared::{AttachSettings, Network, Spool, Tls, Worker};
 use crate::{Config, Setting};
@@ -37,6 +38,8 @@ pub struct NodeConfig {
     pub metrics: Option<SocketAddr>,
     /// How datagrams travel.
     pub network: Network,
+    /// How it speaks of itself.
+    pub log: Log,
 }
 
 impl Default for NodeConfig {
@@ -54,6 +57,7 @@ impl Default for NodeConfig {
             tls: Tls::default(),
             metrics: Some(SocketAddr::from(([0, 0, 0, 0], NODE_METRICS_PORT))),
             network: Network::default(),
+            log: Log::default(),
         }
     }
 }
@@ -74,6 +78,7 @@ impl Config for NodeConfig {
         settings.extend(self.tls.settings());
         settings.push(("metrics.listen", &mut self.metrics));
         settings.extend(self.network.settings());
+        settings.extend(self.log.settings());
         settings
     }
 }

@@ -14,8 +14,9 @@ use rollhouse_wire::{
     port_is_closed,
 };
 use tokio::sync::oneshot;
+use tracing::warn;
 
-use crate::figures::{Level, Log, Published};
+use crate::figures::Published;
 use crate::limits::{PUBLISH_EVERY, TICK};
 use crate::owners::Owners;
 use crate::standings::Standings;
@@ -29,7 +30,6 @@ pub(crate) struct CoordinatorActor {
     program: String,
     store: Store,
     published: Arc<Published>,
-    log: Log,
     standings: Standings,
     owners: Owners,
     /// Connections of nodes that have asked to be known.
@@ -126,7 +126,6 @@ impl CoordinatorActor {
         store: Store,
         published: Arc<Published>,
         owners: Owners,
-        log: Log,
     ) -> Self {
         Self {
             cluster,
@@ -135,7 +134,6 @@ impl CoordinatorActor {
             program,
             store,
             published,
-            log,
             standings: Standings::default(),
             owners,
             links: BTreeMap::new(),
@@ -222,8 +220,7 @@ impl CoordinatorActor {
         let written = write.into_actor(self).map(|written, actor: &mut Self, ctx| {
             actor.keeper.is_writing = false;
             if let Ok(Err(error)) = written {
-                let what = format!("the nodes' names could not be kept for the next start: {error}");
-                (actor.log)(Level::Warning, &what);
+                warn!("the nodes' names could not be kept for the next start: {error}");
             }
             actor.keep_roster(ctx);
         });
@@ -234,11 +231,11 @@ impl CoordinatorActor {
     fn tick(&mut self, ctx: &mut Context<Self>) {
         self.tell(Event::Tick, ctx);
         for (owner, why) in self.owners.refused(self.cluster.owners(), SystemTime::now()) {
-            (self.log)(Level::Warning, &format!("the pools of `{owner}` are closed: {why}"));
+            warn!(%owner, "the pools of `{owner}` are closed: {why}");
             self.tell(Event::Revoked { owner, why }, ctx);
         }
-        for (level, change) in self.standings.update(self.cluster.standings(self.began.elapsed())) {
-            (self.log)(level, &change);
+        for change in self.standings.update(self.cluster.standings(self.began.elapsed())) {
+            change.log();
         }
     }
 

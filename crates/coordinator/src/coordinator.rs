@@ -18,11 +18,12 @@ use rollhouse_wire::{
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
+use tracing::{dispatcher, error};
 
 use crate::actor::{CoordinatorActor, Leave};
 use crate::data::{DataError, DataFolder, learns_terms};
 use crate::enrolling::{EnrolmentConfig, Office};
-use crate::figures::{CoordinatorFigures, Level, Log, Published};
+use crate::figures::{CoordinatorFigures, Published};
 use crate::limits::MAX_UNACKNOWLEDGED_BYTES;
 use crate::owners::Owners;
 use crate::serve::{Ended, Service, accept};
@@ -49,8 +50,6 @@ pub struct CoordinatorConfig {
     pub quic: Settings,
     /// Name and version of the program.
     pub program: String,
-    /// What the operator is told.
-    pub log: Log,
 }
 
 /// A coordinator, in this process: one thread, and threads of the store while it blocks for the disk. Dropping it
@@ -104,7 +103,8 @@ pub enum Stopped {
 
 impl Coordinator {
     /// Raises the term, opens the store and listens. When it returns, peers can connect. Blocks for the disk; a store
-    /// whose segments the catalogue does not know is read first.
+    /// whose segments the catalogue does not know is read first. What it has to say goes to the caller's `tracing`
+    /// subscriber: who was refused, what failed; that is called on the thread that decides and must not block for long.
     ///
     /// # Errors
     /// See [`CoordinatorError`].
@@ -127,9 +127,11 @@ impl Coordinator {
         let (identity, tokens) = (Arc::clone(&config.identity), Arc::clone(&config.tokens));
         let parts =
             Parts { config, term, roster, secrets, store: store.clone(), published: Arc::clone(&published) };
+        let heard = dispatcher::get_default(Clone::clone);
         // Task: coordinator.
         let thread = std::thread::Builder::new().name("rollhouse-coordinator".to_owned()).spawn(move || {
-            let how = System::new().block_on(run(parts, &ready, stopped));
+            let run = run(parts, &ready, stopped);
+            let how = dispatcher::with_default(&heard, || System::new().block_on(run));
             // Room for the one word; the coordinator may have been dropped.
             let _told = end.try_send(how);
         });
@@ -244,7 +246,7 @@ async fn run(
     stopped: oneshot::Receiver<Duration>,
 ) -> Ended {
     let Parts { config, term, roster, secrets, store, published } = parts;
-    let CoordinatorConfig { data, listen, identity, tokens, enrolment, quic, program, log, .. } = config;
+    let CoordinatorConfig { data, listen, identity, tokens, enrolment, quic, program, .. } = config;
     let office = Office::new(enrolment, Arc::clone(&identity), Arc::clone(&tokens));
     let authenticating = Arc::clone(&tokens);
     let authenticate = move |hello: &Hello, stranger: &Stranger| {
@@ -263,17 +265,9 @@ async fn run(
     let cluster = Cluster::new(term, roster, secrets);
     let owners = Owners::new(Arc::clone(&tokens));
     // Task: actor of the cluster.
-    let actor = CoordinatorActor::new(
-        cluster,
-        data,
-        program,
-        store.clone(),
-        Arc::clone(&published),
-        owners,
-        Arc::clone(&log),
-    )
-    .start();
-    let service = Arc::new(Service::new(actor, store, tokens, published, office, log));
+    let actor =
+        CoordinatorActor::new(cluster, data, program, store.clone(), Arc::clone(&published), owners).start();
+    let service = Arc::new(Service::new(actor, store, tokens, published, office));
     if ready.send(Ok(listener.effective())).is_err() {
         let _left = service.actor.send(Leave).await;
         return Ended::Asked;
@@ -287,7 +281,7 @@ async fn run(
     };
     let ended = accept(&mut listener, &service, &mut connections, stop).await;
     if ended == Ended::Failed {
-        (service.log)(Level::Error, "the coordinator has failed: what decides is gone");
+        error!("the coordinator has failed: what decides is gone");
     }
     service.stopping.store(true, Ordering::Relaxed);
     let stored = tokio::time::timeout(patience, service.nothing_received()).await;

@@ -9,10 +9,10 @@ use rollhouse_wire::{
     Refusal, RefusalCode, RequestedKey, Responder, Role, StreamLost, TokenStore, Validity,
 };
 use tokio::sync::oneshot;
+use tracing::{info, warn};
 
 use crate::actor::{Look, Looked, View};
 use crate::enrolments::Enrolments;
-use crate::figures::Level;
 use crate::serve::{Service, going_away, no_room};
 
 /// By what a coordinator lets nodes in.
@@ -173,11 +173,11 @@ impl Service {
         let (enrolled, issued) = issued.inspect_err(|_| self.office.given().failed(&node, key))?;
         let verb = if joins { "joins by the token of" } else { "renews its certificate as" };
         let left = days_left(issued.validity);
-        (self.log)(Level::Info, &format!("node {node} {verb} {peer}: it holds {left}"));
+        info!(node, "node {node} {verb} {peer}: it holds {left}");
         if issued.is_cut_short {
             let what = "a node's certificate holds shorter than coordinator.node_validity, because the issuer's does; \
                         `rollhouse certs issuer` makes another";
-            (self.log)(Level::Warning, what);
+            warn!("{what}");
         }
         Ok(enrolled)
     }

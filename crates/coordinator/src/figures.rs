@@ -1,7 +1,7 @@
 //! What a coordinator shows of itself to other threads.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rollhouse_wire::{
@@ -156,21 +156,6 @@ fn added(before: LinkFigures, last: LinkFigures) -> LinkFigures {
         black_holes: before.black_holes + last.black_holes,
         ..last
     }
-}
-
-/// What the operator is told, one sentence at a time: who was refused, what failed. Called on the thread that serves
-/// connections; must not block for long.
-pub type Log = Arc<dyn Fn(Level, &str) + Send + Sync>;
-
-/// What a line of the log asks of whoever reads it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// Nothing.
-    Info,
-    /// To see whether it goes on.
-    Warning,
-    /// To do something.
-    Error,
 }
 
 /// At most one line per kind of refusal in that time.

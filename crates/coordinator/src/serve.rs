@@ -16,10 +16,11 @@ use rollhouse_wire::{
 };
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
+use tracing::warn;
 
 use crate::actor::{Ask, Asked, CoordinatorActor, LinkDown, LinkEnd, Look, Looked, View};
 use crate::enrolling::Office;
-use crate::figures::{Level, Log, Published};
+use crate::figures::Published;
 use crate::store::{Reader, Reads};
 use crate::{Asker, LinkId, Reply, Store, owners};
 
@@ -29,7 +30,6 @@ pub(crate) struct Service {
     pub(crate) store: Store,
     pub(crate) tokens: Arc<TokenStore>,
     pub(crate) published: Arc<Published>,
-    pub(crate) log: Log,
     /// By what nodes are let in.
     pub(crate) office: Office,
     /// Who may read the store's disk, and when.
@@ -63,14 +63,12 @@ impl Service {
         tokens: Arc<TokenStore>,
         published: Arc<Published>,
         office: Office,
-        log: Log,
     ) -> Self {
         Self {
             actor,
             store,
             tokens,
             published,
-            log,
             office,
             reads: Reads::new(),
             queries: Semaphore::new(MAX_QUERIES),
@@ -122,8 +120,7 @@ impl Service {
     /// Counts a refusal that was made before anybody was asked.
     fn note(&self, word: &'static str, what: &dyn fmt::Display) {
         if let Some(line) = self.published.refused(word) {
-            let what = format!("refused a request: {word}: {what}{}", unshown(line.suppressed));
-            (self.log)(Level::Warning, &what);
+            warn!(code = word, "refused a request: {word}: {what}{}", unshown(line.suppressed));
         }
     }
 
@@ -132,7 +129,7 @@ impl Service {
         // That something is not there concerns who asked, and nobody else.
         if let Some(line) = line.filter(|_| refusal.code != RefusalCode::NotFound) {
             let (whom, more) = (responder.peer(), unshown(line.suppressed));
-            (self.log)(Level::Warning, &format!("refused a request of {whom}: {refusal}{more}"));
+            warn!(code = refusal.code.word(), "refused a request of {whom}: {refusal}{more}");
         }
         responder.refuse(refusal).await
     }
@@ -168,8 +165,8 @@ pub(crate) async fn accept(
                 }
                 Some(Arrival::TurnedAway(away)) => {
                     if let Some(line) = service.published.refused(away.reason.word()) {
-                        let what = format!("{away}{}", unshown(line.suppressed));
-                        (service.log)(Level::Warning, &what);
+                        let more = unshown(line.suppressed);
+                        warn!(reason = away.reason.word(), "{away}{more}");
                     }
                 }
                 None => return Ended::Asked,

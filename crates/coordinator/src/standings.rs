@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rollhouse_wire::{NodeState, Takes, Unfit};
-
-use crate::figures::Level;
+use tracing::{info, warn};
 
 /// How a node stands.
 #[derive(Debug)]
@@ -23,39 +22,57 @@ pub(crate) struct Standings {
     nodes: BTreeMap<Arc<str>, (NodeState, Option<Takes>)>,
 }
 
+/// What has changed, in a sentence.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// Empty if it is not about one.
+    node: Arc<str>,
+    is_warning: bool,
+    what: String,
+}
+
+impl Change {
+    pub(crate) fn log(&self) {
+        let Self { node, is_warning, what } = self;
+        if *is_warning { warn!(%node, "{what}") } else { info!(%node, "{what}") }
+    }
+}
+
 impl Standings {
-    /// The nodes stand like this now: what has changed, in sentences, the first [`MAX_LINES`] of them.
-    pub(crate) fn update<'a>(&mut self, now: impl Iterator<Item = Standing<'a>>) -> Vec<(Level, String)> {
+    /// The nodes stand like this now: what has changed, the first [`MAX_LINES`] of it.
+    pub(crate) fn update<'a>(&mut self, now: impl Iterator<Item = Standing<'a>>) -> Vec<Change> {
         let mut before = std::mem::take(&mut self.nodes);
         let mut changes = Vec::new();
+        let mut note = |node: &Arc<str>, is_warning, what| {
+            changes.push(Change { node: Arc::clone(node), is_warning, what });
+        };
         for Standing { node, address, state, unfit } in now {
             let takes = unfit.as_ref().map(|unfit| unfit.takes);
             let known = before.remove(node);
             match known {
                 Some((known, _)) if known == state => {}
                 Some((known, _)) => {
-                    let level = if state == NodeState::Lost { Level::Warning } else { Level::Info };
                     let what = format!("node {node} is {}, it was {}", word(state), word(known));
-                    changes.push((level, what));
+                    note(node, state == NodeState::Lost, what);
                 }
                 None => {
-                    let what = format!("node {node} has joined: {}, at {address}", word(state));
-                    changes.push((Level::Info, what));
+                    note(node, false, format!("node {node} has joined: {}, at {address}", word(state)));
                 }
             }
             if known.and_then(|(_, takes)| takes) != takes {
-                changes.push(match &unfit {
-                    Some(unfit) => (Level::Warning, format!("node {node} {}: {}", unfit.takes, unfit.why)),
-                    None => (Level::Info, format!("node {node} takes sessions again as any other")),
-                });
+                match &unfit {
+                    Some(unfit) => note(node, true, format!("node {node} {}: {}", unfit.takes, unfit.why)),
+                    None => note(node, false, format!("node {node} takes sessions again as any other")),
+                }
             }
             self.nodes.insert(Arc::clone(node), (state, takes));
         }
-        changes.extend(before.into_keys().map(|node| (Level::Info, format!("node {node} has gone"))));
+        before.into_keys().for_each(|node| note(&node, false, format!("node {node} has gone")));
         if changes.len() > MAX_LINES {
             let more = changes.len() - MAX_LINES;
             changes.truncate(MAX_LINES);
-            changes.push((Level::Warning, format!("{more} more changes of nodes")));
+            let what = format!("{more} more changes of nodes");
+            changes.push(Change { node: "".into(), is_warning: true, what });
         }
         changes
     }
@@ -91,7 +108,7 @@ mod tests {
             let unfit = unfit.as_ref().map(Cow::Borrowed);
             Standing { node, address: "h:1", state, unfit }
         });
-        standings.update(all).into_iter().map(|(_, line)| line).collect()
+        standings.update(all).into_iter().map(|change| change.what).collect()
     }
 
     #[test]

@@ -76,6 +76,14 @@ pub(crate) struct ServiceArgs {
     /// Set any key, as in --set node.threads=4; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<Assignment>,
+    /// The least that is said on stderr, log.level: off, error, warn, info, debug or trace, or as in info,node=debug
+    /// [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) log: Option<String>,
+    /// What a line on stderr is, log.format: text, json, or auto, which is text on a terminal and else JSON
+    /// [default: auto]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log_format: Option<String>,
 }
 
 #[derive(Debug, Args)]

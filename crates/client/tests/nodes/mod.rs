@@ -62,7 +62,6 @@ impl Nodes {
             store: StoreConfig { budget_bytes: 1 << 30, quarantine_bytes: 1 << 20 },
             quic: Settings::default(),
             program: "test".to_owned(),
-            log: Arc::new(|_, _| {}),
         });
         let coordinator = coordinator.unwrap();
         let node = |index| {

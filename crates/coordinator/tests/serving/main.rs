@@ -6,11 +6,11 @@ mod revoking;
 mod stage;
 
 use std::future::Future;
+use std::sync::Mutex;
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use rollhouse_coordinator::{CoordinatorError, DataError, Level, Stopped};
+use rollhouse_coordinator::{CoordinatorError, DataError, Stopped};
 use rollhouse_core::RunId;
 use rollhouse_wire::{
     Attach, CallError, CloseCode, ClosePool, CloseSession, ClusterStatus, ConnectionLost, Done, Drain,
@@ -19,6 +19,7 @@ use rollhouse_wire::{
     StoreList, StoreListing, StoreRead, StoreRepair,
 };
 use stage::{PATIENCE, Stage, pool_of, spec};
+use tracing::Level;
 
 fn on_a_runtime(test: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
@@ -321,7 +322,7 @@ mod play;
 fn a_panic_in_what_decides_ends_the_coordinator_as_failed_and_the_next_one_takes_a_greater_term() {
     let stage = Stage::new("actor-panics");
     let panics = |_: Level, line: &str| assert!(!line.contains("has joined"), "in the actor of the cluster");
-    let coordinator = stage.start_telling(Arc::new(panics)).unwrap();
+    let coordinator = stage.start_telling(panics).unwrap();
     on_a_runtime(async {
         let node = stage.node(coordinator.address(), "node-a").await;
         node.register(8).await.unwrap();
@@ -348,7 +349,7 @@ fn while_what_decides_is_stuck_figures_say_so_and_afterwards_what_was_asked_is_a
             go.lock().unwrap().recv().unwrap();
         }
     };
-    let coordinator = stage.start_telling(Arc::new(stuck)).unwrap();
+    let coordinator = stage.start_telling(stuck).unwrap();
     on_a_runtime(async {
         let mut node = stage.node(coordinator.address(), "node-a").await;
         node.register(8).await.unwrap();
@@ -370,7 +371,7 @@ fn a_panic_while_a_request_is_answered_costs_that_request_alone() {
     let stage = Stage::new("request-panics");
     let panics =
         |_: Level, line: &str| assert!(!line.contains("refused a request"), "while a request is answered");
-    let coordinator = stage.start_telling(Arc::new(panics)).unwrap();
+    let coordinator = stage.start_telling(panics).unwrap();
     on_a_runtime(async {
         let node = stage.node(coordinator.address(), "node-a").await;
         node.register(8).await.unwrap();
@@ -431,7 +432,7 @@ fn a_line_of_the_log_about_a_refusal_says_whose_request_it_was() {
     let stage = Stage::new("whose");
     let (told, lines) = sync_channel(64);
     let tell = move |level: Level, line: &str| drop(told.try_send((level, line.to_owned())));
-    let coordinator = stage.start_telling(Arc::new(tell)).unwrap();
+    let coordinator = stage.start_telling(tell).unwrap();
     on_a_runtime(async {
         let trainer = stage.holder(coordinator.address(), Role::Trainer).await;
         let large = Request::OpenPool(trainer.pool(1 << 20));
@@ -439,7 +440,7 @@ fn a_line_of_the_log_about_a_refusal_says_whose_request_it_was() {
         assert!(matches!(asked, Err(CallError::Refused(_))), "{asked:?}");
     });
     let (level, line) = lines.iter().find(|(_, line)| line.contains("refused a request")).unwrap();
-    assert_eq!(level, Level::Warning);
+    assert_eq!(level, Level::WARN);
     assert!(line.contains("request of trainer `") && line.contains("` at 127.0.0.1:"), "{line}");
 }
 

@@ -1,14 +1,13 @@
 //! Those who are not admitted any more lose what they have, without asking for anything.
 
-use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, SystemTime};
 
-use rollhouse_coordinator::Level;
 use rollhouse_wire::{
     CloseCode, ClusterStatus, ConnectionLost, PoolOpened, PoolStatus, PoolStatusRequest, Request, Role,
     StoreList, StoreListing,
 };
+use tracing::Level;
 
 use crate::on_a_runtime;
 use crate::stage::{Peer, Stage};
@@ -84,7 +83,7 @@ fn an_expired_certificate_ends_what_its_holder_has_whatever_its_role() {
     let stage = Stage::new("expired-certificate");
     let (told, lines) = sync_channel(64);
     let tell = move |_: Level, line: &str| drop(told.try_send(line.to_owned()));
-    let coordinator = stage.start_telling(Arc::new(tell)).unwrap();
+    let coordinator = stage.start_telling(tell).unwrap();
     on_a_runtime(async {
         let at = coordinator.address();
         let node = stage.node(at, "node-a").await;

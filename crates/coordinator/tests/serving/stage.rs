@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-use rollhouse_coordinator::{
-    Coordinator, CoordinatorConfig, CoordinatorError, EnrolmentConfig, Level, StoreConfig,
-};
+use rollhouse_coordinator::{Coordinator, CoordinatorConfig, CoordinatorError, EnrolmentConfig, StoreConfig};
 use rollhouse_core::EnvSpec;
 use rollhouse_env::Registry;
 use rollhouse_wire::{
@@ -20,9 +18,15 @@ use rollhouse_wire::{
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber, dispatcher};
 
-/// Called with each line of a coordinator's log.
-pub type Log = dyn Fn(Level, &str) + Send + Sync;
+/// Hears each line of a coordinator's log.
+struct Ear<F>(F);
+
+/// What a line says.
+struct Said(String);
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -74,11 +78,18 @@ impl Stage {
     }
 
     pub fn start(&self) -> Result<Coordinator, CoordinatorError> {
-        self.start_telling(Arc::new(|_, _| ()))
+        self.start_telling(|_, _| ())
     }
 
     /// One that tells its operator what happens by `log`.
-    pub fn start_telling(&self, log: Arc<Log>) -> Result<Coordinator, CoordinatorError> {
+    pub fn start_telling(
+        &self,
+        log: impl Fn(Level, &str) + Send + Sync + 'static,
+    ) -> Result<Coordinator, CoordinatorError> {
+        dispatcher::with_default(&Dispatch::new(Ear(log)), || self.start_heard())
+    }
+
+    fn start_heard(&self) -> Result<Coordinator, CoordinatorError> {
         Coordinator::start(CoordinatorConfig {
             least_term: 0,
             data: self.folder.join("data"),
@@ -92,7 +103,6 @@ impl Stage {
             store: StoreConfig { budget_bytes: 1 << 30, quarantine_bytes: 1 << 20 },
             quic: Settings::default(),
             program: "coordinator under test".to_owned(),
-            log,
         })
     }
 
@@ -344,5 +354,37 @@ pub fn pool_of(owner: &str, lanes: u32) -> OpenPool {
         },
         labels: BTreeMap::new(),
         spread: Spread::Pack,
+    }
+}
+
+impl<F: Fn(Level, &str) + Send + Sync + 'static> Subscriber for Ear<F> {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && metadata.target().starts_with("rollhouse_coordinator")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut said = Said(String::new());
+        event.record(&mut said);
+        (self.0)(*event.metadata().level(), &said.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+impl Visit for Said {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" {
+            self.0 = format!("{value:?}");
+        }
     }
 }

@@ -134,9 +134,19 @@ impl Identity {
         self.current().authorities.certify(chain, side, now)
     }
 
+    /// Looks at the files now, whenever that was done last. Blocks on the disk.
+    pub fn look_again(&self) {
+        self.looked_at(Duration::ZERO);
+    }
+
     pub(super) fn current(&self) -> Arc<Loaded> {
+        self.looked_at(RECHECK)
+    }
+
+    /// What is in force after a look at the files, unless the last one was less than `every` ago.
+    fn looked_at(&self, every: Duration) -> Arc<Loaded> {
         let mut state = self.lock();
-        if state.checked.elapsed() >= RECHECK {
+        if state.checked.elapsed() >= every {
             state.checked = Instant::now();
             let stamps = stamps(&self.trust, self.files.as_ref());
             if stamps != state.stamps {

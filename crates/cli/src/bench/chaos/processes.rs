@@ -373,7 +373,7 @@ pub(super) fn spawn(folder: &Path, name: &str, arguments: &[String]) -> Result<C
 }
 
 fn arguments(line: &[&str]) -> Vec<String> {
-    let rest = ["--set", "metrics.listen="];
+    let rest = ["--set", "metrics.listen=", "--log-format", "text"];
     line.iter().chain(&rest).map(|&argument| argument.to_owned()).collect()
 }
 
