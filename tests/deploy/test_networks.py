@@ -62,9 +62,11 @@ def commands(heading: str) -> list[tuple[str, str]]:
 class Network:
     """Hosts that reach each other as they say, and nobody else."""
 
-    def __init__(self, folder: Path, hosts: dict[str, dict[str, str]]) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder, self.made, self.running = folder, [], []
-        self.switch = self.make("switch")
+
+    def build(self, hosts: dict[str, dict[str, str]]) -> None:
+        self.make("switch")
         for network in sorted({network for networks in hosts.values() for network in networks}):
             self.inside("switch", f"ip link add {network} type bridge && ip link set {network} up")
         for host, networks in hosts.items():
@@ -112,8 +114,9 @@ class Network:
 def network(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Network]:
     if shutil.which("ip") is None or os.getuid() != 0:
         pytest.skip("network namespaces want root and `ip` (Debian's iproute2)")
-    made = Network(tmp_path, HOSTS[request.param])
+    made = Network(tmp_path)
     try:
+        made.build(HOSTS[request.param])
         yield made
     finally:
         made.remove()
