@@ -94,7 +94,7 @@ fn init(args: &CertsInitArgs, out: &mut Output) -> Result<Status, Failure> {
 /// Makes what a coordinator lets nodes in by.
 fn issuer(args: &CertsIssuerArgs, out: &mut Output) -> Result<Status, Failure> {
     let authority = load(&args.dir)?;
-    if let Some(folder) = args.output.parent() {
+    if let Some(folder) = args.output.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         private_folder(folder)?;
     }
     NodeIssuer::create(&authority, days(args.days), &args.output).map_err(authority_failure)?;

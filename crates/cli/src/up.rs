@@ -216,7 +216,7 @@ impl Folders {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let holds = NodeIssuer::load(path).is_ok_and(|issuer| issuer.validity().left(now) > RENEW_BEFORE);
         if !holds {
-            if let Some(folder) = path.parent() {
+            if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
                 private_folder(folder)?;
             }
             NodeIssuer::create(authority, AUTHORITY_VALIDITY, path).map_err(authority_failure)?;
