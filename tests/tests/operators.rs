@@ -294,6 +294,28 @@ fn on_sighup_a_service_reads_its_files_again_and_says_what_counts_and_what_needs
 }
 
 #[test]
+fn one_id_goes_from_a_trainers_call_to_the_lines_of_the_coordinator_and_the_node() {
+    let cluster = Cluster::new(&["one"]);
+    let (mut coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let mut node = cluster.node("one", &address);
+    let connection = fs::read_to_string(cluster.connection("trainer", &address)).unwrap();
+    let connection = connection.trim().parse::<Address>().unwrap();
+    let client = Client::connect(&connection, ConnectOptions::default(), None).unwrap();
+    let pool = client.open_pool(PoolRequest::new("CartPole-v1", 2)).unwrap();
+    let call = |said: &str| said.split_once(" call=").unwrap().1.chars().take(8).collect::<String>();
+    let opened = call(&coordinator.hear(" of 2 lanes is open for `"));
+    assert_eq!(call(&node.hear(" of 2 lanes is open for `")), opened);
+    pool.close().unwrap();
+    let closed = call(&coordinator.hear(" is closed, as `"));
+    assert_eq!(call(&node.hear(" has ended: closed")), closed);
+    assert_ne!(opened, closed, "two calls");
+    let refused = client.open_pool(PoolRequest::new("CartPole-v1", u32::MAX)).unwrap_err();
+    call(&coordinator.hear("refused a request of trainer `"));
+    assert!(refused.to_string().contains("lanes"), "{refused}");
+    assert!(node.end().success() && coordinator.end().success());
+}
+
+#[test]
 fn where_nobody_watches_a_terminal_lines_are_objects_of_json_and_so_is_why_a_service_does_not_start() {
     let cluster = Cluster::new(&[]);
     let line = ["coordinator", "--data", "coordinator"];

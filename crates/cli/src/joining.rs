@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rollhouse_client::Address;
@@ -18,6 +17,7 @@ use tracing::{info, warn};
 use crate::connect;
 use crate::failure::{Failure, Status};
 use crate::service::{self, PROGRAM};
+use crate::signals::Asked;
 
 /// Where a node has its certificate from.
 pub(crate) enum Standing {
@@ -58,7 +58,7 @@ pub(crate) fn identity(
     config: &NodeConfig,
     standing: Standing,
     quic: Settings,
-    asked: &AtomicBool,
+    asked: &Asked,
 ) -> Result<Option<NodeIdentity>, Failure> {
     let found = match standing {
         Standing::Certified => {
@@ -125,7 +125,7 @@ fn join(
     folder: &JoinedFolder,
     address: &Address,
     coordinator: &str,
-    asked: &AtomicBool,
+    asked: &Asked,
 ) -> Result<bool, Failure> {
     let usage = |what: &str| Err(Failure::new(Status::Usage, what).hint(FORM));
     let Some(token) = &address.token else { return usage("the connection string to join by has no token") };
@@ -147,7 +147,7 @@ fn join(
     // The same one each time: the token counts it once.
     let request = KeyRequest::make().map_err(|error| Failure::of(Status::Failed, &error))?;
     let (mut failures, mut said) = (0u32, None);
-    while !asked.load(Ordering::Relaxed) {
+    while !asked.wants_end() {
         let joined = runtime.block_on(async {
             tokio::select! {
                 joined = joining.join(token, &request) => Some(joined),
@@ -191,8 +191,8 @@ fn pause(error: &JoinError, failures: u32) -> Duration {
     pause + (pause / 4).mul_f64((split_mix64(seed) % 1000) as f64 / 1000.0)
 }
 
-async fn until_asked(asked: &AtomicBool) {
-    while !asked.load(Ordering::Relaxed) {
+async fn until_asked(asked: &Asked) {
+    while !asked.wants_end() {
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use rollhouse_wire::{ClusterStatus, EndCause, NodeState, NodeStatus, SessionStatus, Unfit};
+use rollhouse_wire::{ClusterStatus, NodeState, NodeStatus, SessionStatus, Unfit};
 use serde::Serialize;
 
 use crate::args::{DrainArgs, LookArgs, UndrainArgs};
@@ -246,17 +246,5 @@ pub(crate) const fn state_word(state: NodeState) -> &'static str {
         NodeState::Suspect => "suspect",
         NodeState::Lost => "lost",
         NodeState::Draining => "draining",
-    }
-}
-
-pub(crate) const fn cause_word(cause: EndCause) -> &'static str {
-    match cause {
-        EndCause::Finished => "finished",
-        EndCause::Closed => "closed",
-        EndCause::LeaseEnded => "lease_ended",
-        EndCause::Drained => "drained",
-        EndCause::NodeLost => "node_lost",
-        EndCause::Hung => "hung",
-        EndCause::Failed => "failed",
     }
 }

@@ -26,7 +26,6 @@ use crate::failure::{Failure, Status};
 use crate::human::counted;
 use crate::joining::{self, Standing};
 use crate::logging::{self, Logging};
-use crate::look::cause_word;
 use crate::service::{self, PROGRAM, STOP_DEADLINE, listen_for_metrics, serve_metrics, until_ended};
 use crate::settings::{self, Live};
 use crate::signals;
@@ -316,7 +315,7 @@ impl NodeWatch {
             malformed_streams: figures.malformed.get(),
             lanes: load.lanes.into(),
             capacity: self.capacity.into(),
-            sessions_ended: causes.map(|(cause, count)| (cause_word(*cause), count.get())).collect(),
+            sessions_ended: causes.map(|(cause, count)| (cause.word(), count.get())).collect(),
             restarts: figures.lane_restarts.get(),
             part_restarts: part_restarts.map(|(&(part, how), &count)| (part.word(), how, count)).collect(),
             coordinator_lost: figures.coordinator_lost.get(),

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use rollhouse_core::{RunId, split_mix64};
 use rollhouse_wire::{
-    CallError, CertificateFiles, CloseCode, ClosePool, ClusterStatus, Connection, DialError, Dialer, Done,
-    Drain, Identity, NodeList, OpenPool, PoolOpened, PoolStatus, PoolStatusRequest, RefusalCode, Request,
-    SessionList, Settings, Trust, Undrain, new_pool_id,
+    CallError, CallId, CertificateFiles, CloseCode, ClosePool, ClusterStatus, Connection, DialError, Dialer,
+    Done, Drain, Identity, NodeList, OpenPool, PoolOpened, PoolStatus, PoolStatusRequest, RefusalCode,
+    Request, SessionList, Settings, Trust, Undrain, new_pool_id,
 };
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
@@ -230,17 +230,19 @@ impl AsyncCluster {
     }
 
     /// Asks the coordinator, which is dialled anew if the connection was lost; asks again while it is busy. Every
-    /// request here does the same whether it is done once or twice.
+    /// request here does the same whether it is done once or twice. All attempts are one call with one [`CallId`], which
+    /// stands in what the logs of the coordinator and of nodes say of it.
     ///
     /// # Errors
     /// See [`RequestError`].
     pub async fn request<T: DeserializeOwned>(&self, request: &Request) -> Result<T, RequestError> {
         let deadline = Instant::now() + self.shared.timeout;
+        let call = Some(CallId::generate());
         let mut attempt = 0;
         loop {
             let connection = self.coordinator().await.map_err(RequestError::Dial)?;
             let left = deadline.saturating_duration_since(Instant::now());
-            let error = match connection.call(request, left).await {
+            let error = match connection.call_for(request, call, left).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };

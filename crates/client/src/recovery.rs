@@ -16,8 +16,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use rollhouse_core::{EnvSpec, Interruption, Outcome};
 use rollhouse_wire::{
-    CallError, DialError, FrameHeader, FrameKind, Grant, LostLane, Notes, OpenPool, RecordRule, Refusal,
-    RefusalCode, ReplaceSession, Request, SessionReplaced,
+    CallError, CallId, DialError, FrameHeader, FrameKind, Grant, LostLane, Notes, OpenPool, RecordRule,
+    Refusal, RefusalCode, ReplaceSession, Request, SessionReplaced,
 };
 use tokio::time::Instant;
 
@@ -476,7 +476,9 @@ async fn ask_for_place(way: &Way<'_>, request: &Request) -> Result<SessionReplac
             }
             _ => NoPlace::Busy(COORDINATOR_AWAY),
         })?;
-        connection.call::<SessionReplaced>(request, PLACE_WITHIN).await.map_err(|error| match error {
+        let call = Some(CallId::generate());
+        let asked = connection.call_for::<SessionReplaced>(request, call, PLACE_WITHIN);
+        asked.await.map_err(|error| match error {
             CallError::Refused(refusal) => match refusal.code {
                 RefusalCode::Busy | RefusalCode::Draining => {
                     let wait = refusal.retry_after_ms.map_or(COORDINATOR_AWAY, Duration::from_millis);

@@ -9,9 +9,9 @@ use actix::prelude::*;
 use rollhouse_core::RunId;
 use rollhouse_replay::RealDisk;
 use rollhouse_wire::{
-    CallError, CloseCode, ClusterStatus, Connection, Heartbeat, NodeList, OpenPool, PeerCertificate,
-    PoolStatus, Refusal, Register, ReplaceSession, Request, SessionEnd, SessionList, SessionOpened,
-    port_is_closed,
+    CallError, CallId, CloseCode, ClusterStatus, Connection, Heartbeat, NodeList, OpenPool, PeerCertificate,
+    PoolStatus, Refusal, Register, ReplaceSession, Request, SessionEnd, SessionId, SessionList,
+    SessionOpened, port_is_closed,
 };
 use tokio::sync::oneshot;
 use tracing::warn;
@@ -34,9 +34,21 @@ pub(crate) struct CoordinatorActor {
     owners: Owners,
     /// Connections of nodes that have asked to be known.
     links: BTreeMap<LinkId, Connection>,
-    waiting: BTreeMap<Ticket, oneshot::Sender<Reply>>,
+    waiting: BTreeMap<Ticket, Waiting>,
+    /// For which call nodes are asked about a pool or one of its sessions, and whose ticket that is.
+    calls: BTreeMap<Subject, (Ticket, CallId)>,
     tickets: u64,
 }
+
+/// Who waits for an answer.
+struct Waiting {
+    reply: oneshot::Sender<Reply>,
+    /// What his call is about, if it has an id.
+    about: Option<Subject>,
+}
+
+/// A pool, or one session of it.
+type Subject = (RunId, Option<u32>);
 
 /// Has the nodes' names kept, one write at a time.
 struct RosterKeeper {
@@ -50,6 +62,8 @@ struct RosterKeeper {
 #[rtype(result = "()")]
 pub(crate) struct Ask {
     pub(crate) what: Asked,
+    /// The client's call that it is part of.
+    pub(crate) call: Option<CallId>,
     pub(crate) reply: oneshot::Sender<Reply>,
 }
 
@@ -61,6 +75,38 @@ pub(crate) enum Asked {
     ReplaceSession { asker: Asker, certificate: Option<PeerCertificate>, request: Box<ReplaceSession> },
     Drain { node: String },
     Undrain { node: String },
+}
+
+impl Asked {
+    /// What nodes are asked about because of it.
+    fn subject(&self) -> Option<Subject> {
+        match self {
+            Self::OpenPool { request, .. } => Some((request.pool, None)),
+            Self::ClosePool { pool, .. } => Some((*pool, None)),
+            Self::ReplaceSession { request, .. } => Some((request.open.pool, Some(request.index))),
+            Self::Register { .. } | Self::Heartbeat { .. } | Self::Drain { .. } | Self::Undrain { .. } => {
+                None
+            }
+        }
+    }
+
+    /// What the log says once it is done; nothing of what is asked all the time.
+    pub(crate) fn told(&self) -> Option<String> {
+        Some(match self {
+            Self::OpenPool { asker, request, .. } => {
+                let OpenPool { pool, lanes, .. } = **request;
+                format!("pool {pool} of {lanes} lanes is open for `{}`", asker.owner)
+            }
+            Self::ClosePool { asker, pool } => format!("pool {pool} is closed, as `{}` asked", asker.owner),
+            Self::ReplaceSession { asker, request, .. } => {
+                let session = SessionId { pool: request.open.pool, index: request.index };
+                format!("session {session} of `{}` has another place", asker.owner)
+            }
+            Self::Drain { node } => format!("node {node} is to drain"),
+            Self::Undrain { node } => format!("node {node} is to drain no more"),
+            Self::Register { .. } | Self::Heartbeat { .. } => return None,
+        })
+    }
 }
 
 /// A request to see something.
@@ -138,6 +184,7 @@ impl CoordinatorActor {
             owners,
             links: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            calls: BTreeMap::new(),
             tickets: 0,
         }
     }
@@ -151,7 +198,10 @@ impl CoordinatorActor {
     fn act(&mut self, action: Action, ctx: &mut Context<Self>) {
         match action {
             Action::Answer { ticket, reply } => {
-                if let Some(waiting) = self.waiting.remove(&ticket) {
+                if let Some(Waiting { reply: waiting, about }) = self.waiting.remove(&ticket) {
+                    if let Some(about) = about.filter(|about| self.is_asked_by(about, ticket)) {
+                        self.calls.remove(&about);
+                    }
                     // Who asked may have gone.
                     let _told = waiting.send(reply);
                 }
@@ -181,6 +231,7 @@ impl CoordinatorActor {
                 let asked = call::<SessionOpened>(
                     self.links.get(&link).cloned(),
                     Request::OpenSession(*request),
+                    self.call_about(session),
                     OPEN_DEADLINE,
                 );
                 let told = asked.into_actor(self).map(move |result, actor, ctx| {
@@ -195,6 +246,7 @@ impl CoordinatorActor {
                 let asked = call::<SessionEnd>(
                     self.links.get(&link).cloned(),
                     Request::CloseSession(request),
+                    self.call_about(session),
                     CLOSE_DEADLINE,
                 );
                 let told = asked.into_actor(self).map(move |result, actor, ctx| {
@@ -205,6 +257,16 @@ impl CoordinatorActor {
                 ctx.spawn(told);
             }
         }
+    }
+
+    fn is_asked_by(&self, about: &Subject, ticket: Ticket) -> bool {
+        self.calls.get(about).is_some_and(|(of, _)| *of == ticket)
+    }
+
+    /// For which call something is asked about a session now; of several, the newest.
+    fn call_about(&self, session: SessionId) -> Option<CallId> {
+        let of_session = self.calls.get(&(session.pool, Some(session.index)));
+        of_session.or_else(|| self.calls.get(&(session.pool, None))).map(|(_, call)| *call)
     }
 
     /// Writes the newest roster, unless an older one is being written; that is followed by this then.
@@ -253,10 +315,11 @@ impl CoordinatorActor {
 async fn call<T: serde::de::DeserializeOwned>(
     node: Option<Connection>,
     request: Request,
+    call: Option<CallId>,
     deadline: Duration,
 ) -> Result<T, CallFailure> {
     let Some(node) = node else { return Err(CallFailure::Unknown) };
-    node.call(&request, deadline).await.map_err(|error| match error {
+    node.call_for(&request, call, deadline).await.map_err(|error| match error {
         CallError::Refused(refusal) => CallFailure::Refused(refusal),
         CallError::Lost(_) | CallError::Malformed(_) | CallError::TimedOut { .. } => CallFailure::Unknown,
     })
@@ -277,10 +340,14 @@ impl Actor for CoordinatorActor {
 impl Handler<Ask> for CoordinatorActor {
     type Result = ();
 
-    fn handle(&mut self, Ask { what, reply }: Ask, ctx: &mut Self::Context) {
+    fn handle(&mut self, Ask { what, call, reply }: Ask, ctx: &mut Self::Context) {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        self.waiting.insert(ticket, reply);
+        let about = call.and_then(|call| Some((what.subject()?, call)));
+        if let Some((about, call)) = about {
+            self.calls.insert(about, (ticket, call));
+        }
+        self.waiting.insert(ticket, Waiting { reply, about: about.map(|(about, _)| about) });
         let event = match what {
             Asked::Register { link, connection, register } => {
                 let node = connection.peer().name.clone();

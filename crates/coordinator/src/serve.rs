@@ -16,7 +16,7 @@ use rollhouse_wire::{
 };
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
-use tracing::warn;
+use tracing::{Instrument, Span, error_span, info, warn};
 
 use crate::actor::{Ask, Asked, CoordinatorActor, LinkDown, LinkEnd, Look, Looked, View};
 use crate::enrolling::Office;
@@ -219,17 +219,27 @@ async fn serve_requests(connection: &Connection, service: &Arc<Service>, link: L
             next = requests.next() => match next {
                 Ok((request, responder)) => {
                     let (connection, service) = (connection.clone(), Arc::clone(service));
-                    let reader = Arc::clone(&reader);
-                    // Task: request.
-                    answering.spawn(async move {
+                    let (reader, span) = (Arc::clone(&reader), span(&request, &responder));
+                    let answered = async move {
                         // Whether the peer still wants to hear it is its affair.
                         let _told = answer(&connection, &service, &reader, link, request, responder).await;
-                    });
+                    };
+                    // Task: request.
+                    answering.spawn(answered.instrument(span));
                 }
                 Err(lost) => return lost,
             },
             Some(_) = answering.join_next() => {}
         }
+    }
+}
+
+/// What is logged while a request is answered names the client's call that it is part of. Of the level of errors, so that
+/// no line is without it.
+fn span(request: &Request, responder: &Responder) -> Span {
+    match responder.call() {
+        Some(call) => error_span!("call", %call, request = request.word()),
+        None => Span::none(),
     }
 }
 
@@ -309,14 +319,20 @@ async fn answer(
 /// Has the cluster decide. An asker who no longer waits is forgotten; what he asked for is decided all the same.
 async fn ask(service: &Service, what: Asked, mut responder: Responder) -> Result<(), StreamLost> {
     let closed = if let Asked::ClosePool { pool, .. } = &what { Some(*pool) } else { None };
+    let (told, call) = (what.told(), responder.call());
     let (reply, heard) = oneshot::channel();
-    let replied = match service.actor.try_send(Ask { what, reply }) {
+    let replied = match service.actor.try_send(Ask { what, call, reply }) {
         Ok(()) => tokio::select! {
             replied = heard => replied.map_err(|_| going_away()),
             () = responder.abandoned() => return Ok(()),
         },
         Err(error) => Err(no_room(&error)),
     };
+    if let (Some(told), Ok(reply)) = (told, &replied)
+        && !matches!(reply, Reply::Refused(_))
+    {
+        info!("{told}");
+    }
     match replied {
         Ok(Reply::Registered(registered)) => responder.respond(Ok(registered)).await,
         Ok(Reply::HeartbeatTaken(taken)) => responder.respond(Ok(taken)).await,

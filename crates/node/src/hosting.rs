@@ -13,6 +13,7 @@ use rollhouse_wire::{
     Refusal, RefusalCode, SessionEnd, SessionId, SessionOpened, SessionReport, Takes, Unfit,
 };
 use tokio::sync::watch;
+use tracing::info;
 
 use crate::entry::Transport;
 use crate::executor::{Executor, JobError};
@@ -278,6 +279,8 @@ impl Hosting {
         std::mem::forget(ending);
         self.figures.session_ended(gone.cause);
         let Gone { cause, detail } = gone;
+        let why = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+        info!(cause = cause.word(), "session {id} has ended: {}{why}", cause.word());
         let (done, report, unreached) = (hosted.counts(), None, self.table().is_unreached(id));
         let end = SessionEnd { session: id, incarnation, cause, detail, done, report, unreached };
         self.table().ended(end.clone());

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rollhouse_wire::limits::MAX_HEARTBEAT_REPORTS;
 use rollhouse_wire::{
     CallError, CloseCode, CloseSession, Connection, ConnectionLost, DialError, Dialer, EndCause, Expected,
-    Heartbeat, HeartbeatTaken, Refusal, RefusalCode, Register, Registered, ReportLog, Request, Requests,
-    Responder, SessionEnd, Validity,
+    Heartbeat, HeartbeatTaken, OpenSession, Refusal, RefusalCode, Register, Registered, ReportLog, Request,
+    Requests, Responder, SessionEnd, Validity,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tracing::{Instrument, Span, error_span, info, warn};
 
 use crate::NodeFigures;
 use crate::hosted::Gone;
@@ -392,12 +393,20 @@ impl Link {
     /// Does what the coordinator asks; as many at a time as the connection lets be unanswered.
     fn answer(&mut self, request: Request, responder: Responder) {
         let hosting = Arc::clone(&self.hosting);
-        // Task: call of the link.
-        self.answering.spawn(async move {
+        // What is logged meanwhile names the client's call that it is for. Of the level of errors, so that no line is without.
+        let span = match responder.call() {
+            Some(call) => error_span!("call", %call, request = request.word()),
+            None => Span::none(),
+        };
+        let answered = async move {
             // Whether the coordinator still wants to hear it is its affair.
             let _told = match request {
                 Request::OpenSession(open) => {
                     let opened = hosting.open(&open).await;
+                    if opened.is_ok() {
+                        let OpenSession { session, lanes, owner, .. } = &open;
+                        info!("session {session} of {lanes} lanes is open for `{owner}`");
+                    }
                     responder.respond(counted(&hosting.figures, opened)).await
                 }
                 Request::CloseSession(close) => {
@@ -410,7 +419,9 @@ impl Link {
                     responder.respond(counted(&hosting.figures, refused)).await
                 }
             };
-        });
+        };
+        // Task: call of the link.
+        self.answering.spawn(answered.instrument(span));
     }
 
     fn away(&self, reason: &str) {
@@ -433,7 +444,10 @@ impl Link {
 }
 
 fn counted<T>(figures: &NodeFigures, answer: Result<T, Refusal>) -> Result<T, Refusal> {
-    answer.inspect_err(|refusal| figures.refusals.add(refusal.code.word()))
+    answer.inspect_err(|refusal| {
+        figures.refusals.add(refusal.code.word());
+        warn!(code = refusal.code.word(), "refused a request of the coordinator: {refusal}");
+    })
 }
 
 /// The next request of the coordinator; waits for ever while there is no connection. Cancellation-safe.

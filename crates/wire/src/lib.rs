@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod attach_socket;
+mod call_id;
 mod command;
 pub mod control;
 mod endpoint;
@@ -49,6 +50,7 @@ mod version;
 pub use attach_socket::{
     AttachBindError, AttachCallError, AttachListener, AttachSocket, LocalArrival, OwnerSocket,
 };
+pub use call_id::{CallId, NoCallId};
 pub use command::{CommandsOpened, Envelope, EnvelopeError, OpenCommands};
 pub use endpoint::{
     Arrival, ArrivalCounts, Authenticate, BindError, ByteReceiver, ByteSender, Call, CallError, CloseCode,

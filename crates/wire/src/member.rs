@@ -228,6 +228,19 @@ pub enum EndCause {
 }
 
 impl EndCause {
+    /// The word in messages, listings and metrics.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Closed => "closed",
+            Self::LeaseEnded => "lease_ended",
+            Self::Drained => "drained",
+            Self::NodeLost => "node_lost",
+            Self::Hung => "hung",
+            Self::Failed => "failed",
+        }
+    }
+
     /// How the episodes end that were open in the session's lanes, as their owner sees it.
     pub const fn interruption(self) -> Interruption {
         match self {

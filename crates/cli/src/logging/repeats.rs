@@ -82,8 +82,7 @@ mod tests {
     #[test]
     fn lines_beyond_the_bound_are_counted_and_told_when_their_window_is_over() {
         let mut repeats = Repeats::default();
-        let mut note =
-            |repeats: &mut Repeats<u8>, now, kind| repeats.note(now, kind, || "no room".to_owned());
+        let note = |repeats: &mut Repeats<u8>, now, kind| repeats.note(now, kind, || "no room".to_owned());
         for _ in 0..MOST_LINES {
             assert!(note(&mut repeats, SECOND, 1));
         }

@@ -28,7 +28,6 @@ use crate::args::RolloutArgs;
 use crate::connect::{connect, request_failure};
 use crate::failure::{Failure, Status};
 use crate::human::{Count, Real, Si, Time, counted};
-use crate::look::cause_word;
 use crate::output::{Output, say};
 use crate::progress_bar::ProgressBar;
 use crate::signals;
@@ -308,7 +307,7 @@ impl<'a> Summed<'a> {
             total_reward: Mean { mean: progress(&played.status).mean_return },
             seconds,
             steps_per_second: done.steps as f64 / seconds.max(f64::MIN_POSITIVE),
-            ended: played.status.ended.iter().map(|(cause, count)| (cause_word(*cause), *count)).collect(),
+            ended: played.status.ended.iter().map(|(cause, count)| (cause.word(), *count)).collect(),
             stored: args.record.0.is_some().then_some(stored.all),
             settled: stored.settled,
             set_aside: stored.set_aside,

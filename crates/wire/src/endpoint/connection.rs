@@ -18,11 +18,12 @@ use super::requests::Requests;
 use super::settings::Path;
 use super::stream::{ByteReceiver, ByteSender, MessageError};
 use super::{EnvelopeReader, EnvelopeWriter, FrameReader, FrameWriter};
+use crate::call_id::Called;
 use crate::control::ControlError;
 use crate::limits::{MAX_OPEN_REQUESTS, MAX_SESSION_STREAMS};
 use crate::{
-    Answer, Attach, Attached, CommandsOpened, OpenCommands, PeerCertificate, Refusal, RefusalCode, Request,
-    Role,
+    Answer, Attach, Attached, CallId, CommandsOpened, OpenCommands, PeerCertificate, Refusal, RefusalCode,
+    Request, Role,
 };
 
 /// A connection after `Hello`. Clones are handles to the same one; it closes when the last is dropped.
@@ -186,8 +187,21 @@ impl Connection {
         request: &Request,
         deadline: Duration,
     ) -> Result<T, CallError> {
+        self.call_for(request, None, deadline).await
+    }
+
+    /// The same as part of a client's call, which the peer is told.
+    ///
+    /// # Errors
+    /// As [`Connection::call`].
+    pub async fn call_for<T: DeserializeOwned>(
+        &self,
+        request: &Request,
+        call: Option<CallId>,
+        deadline: Duration,
+    ) -> Result<T, CallError> {
         let asked = async {
-            let mut call = self.open(request).await?;
+            let mut call = self.open_for(request, call).await?;
             call.finish()?;
             call.answer().await
         };
@@ -203,9 +217,16 @@ impl Connection {
     /// # Errors
     /// See [`CallError`].
     pub async fn open(&self, request: &Request) -> Result<Call, CallError> {
+        self.open_for(request, None).await
+    }
+
+    async fn open_for(&self, request: &Request, of: Option<CallId>) -> Result<Call, CallError> {
         let (send, receive) = self.inner().open_bi().await.map_err(StreamLost::from)?;
         let mut call = Call { send: ByteSender(send), receive: ByteReceiver(receive) };
-        call.send.message(request).await?;
+        match of {
+            Some(of) => call.send.message(&Called::new(request, of)).await?,
+            None => call.send.message(request).await?,
+        }
         Ok(call)
     }
 

@@ -15,7 +15,7 @@ use super::stream::{ByteReceiver, ByteSender, MessageError};
 use super::{EnvelopeReader, EnvelopeWriter, FrameReader, FrameWriter};
 use crate::control::{self, ControlError};
 use crate::limits::{MAX_CONTROL_BYTES, MAX_OPEN_REQUESTS, MAX_STRANGER_BYTES};
-use crate::{Refusal, RefusalCode, Request, Role};
+use crate::{CallId, Refusal, RefusalCode, Request, Role};
 
 /// Reads the requests of one connection. Those the peer's role may not make are refused here; what is no request
 /// at all closes the connection; a stream on which no whole request comes within [`REQUEST_DEADLINE`] is given up.
@@ -82,7 +82,7 @@ impl Requests {
         };
         let connection = self.connection.clone();
         let refused = self.refused.clone();
-        let responder = Responder { send, receive, permit, connection: connection.clone() };
+        let responder = Responder { send, receive, permit, call: None, connection: connection.clone() };
         // Task: reading of a request.
         self.reading.spawn(async move {
             let read = read(&connection, responder, refused.as_ref());
@@ -137,7 +137,10 @@ async fn read(
         Err(MessageError::Control(error)) => return close(code_of(&error), &error.to_string()),
     };
     let refusal = match parse(&bytes) {
-        Ok(request) if connection.peer().role.may(&request) => return Some((request, responder)),
+        Ok(request) if connection.peer().role.may(&request) => {
+            responder.call = CallId::of(&bytes);
+            return Some((request, responder));
+        }
         Ok(Request::Hello(_)) => {
             return close(CloseCode::OutOfOrder, "hello comes once, on the first stream");
         }
@@ -194,6 +197,7 @@ pub struct Responder {
     send: ByteSender,
     receive: ByteReceiver,
     permit: OwnedSemaphorePermit,
+    call: Option<CallId>,
     connection: Connection,
 }
 
@@ -201,6 +205,11 @@ impl Responder {
     /// Who asked.
     pub fn peer(&self) -> &Peer {
         self.connection.peer()
+    }
+
+    /// The client's call that the request is part of, if it says so.
+    pub const fn call(&self) -> Option<CallId> {
+        self.call
     }
 
     /// Answers, and ends the stream. Not cancellation-safe.

@@ -1,0 +1,113 @@
+//! Which call of a client something was done for, from process to process.
+
+use std::fmt;
+use std::str::FromStr;
+
+use rollhouse_core::{EpisodeName, RunId};
+use serde::{Deserialize, Serialize};
+
+use crate::{Request, control};
+
+/// Names one call of a client: 40 random bits, printed like a run's short id, `k3f9q2tz`. Any request may carry one; who
+/// asks others on behalf of it passes it on, and lines of the log name it. It decides nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallId(u64);
+
+impl CallId {
+    /// A new one from the operating system's randomness.
+    pub fn generate() -> Self {
+        Self(RunId::generate().short())
+    }
+
+    /// That of a request as it came; `None` if it carries none, or none that is an id.
+    pub(crate) fn of(request: &[u8]) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Any {
+            #[serde(default)]
+            call: Option<String>,
+        }
+        control::decode::<Any>(request).ok()?.call?.parse().ok()
+    }
+}
+
+impl fmt::Display for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = EpisodeName { run: self.0, lane: 0, number: 0 }.to_string();
+        f.write_str(name.split('-').next().unwrap_or_default())
+    }
+}
+
+/// Text that is no call's id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoCallId;
+
+impl fmt::Display for NoCallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a call's id is 8 letters and digits, as in k3f9q2tz")
+    }
+}
+
+impl std::error::Error for NoCallId {}
+
+impl FromStr for CallId {
+    type Err = NoCallId;
+
+    fn from_str(text: &str) -> Result<Self, NoCallId> {
+        let name = format!("{text}-0-0").parse::<EpisodeName>();
+        name.map(|name| Self(name.run)).map_err(|_| NoCallId)
+    }
+}
+
+/// A request and the call it is part of, as they are sent.
+#[derive(Serialize)]
+pub(crate) struct Called<'a> {
+    #[serde(flatten)]
+    request: &'a Request,
+    call: String,
+}
+
+impl<'a> Called<'a> {
+    pub(crate) fn new(request: &'a Request, call: CallId) -> Self {
+        Self { request, call: call.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ClosePool, Drain, PoolStatusRequest};
+
+    fn encoded(message: &impl Serialize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        control::encode(message, &mut bytes).unwrap();
+        bytes.split_off(4)
+    }
+
+    #[test]
+    fn a_request_is_read_the_same_with_its_call_and_without() {
+        let (pool, node) = (RunId::generate(), "node-1".to_owned());
+        for request in [
+            Request::Status,
+            Request::ClosePool(ClosePool { pool }),
+            Request::Drain(Drain { node }),
+            Request::PoolStatus(PoolStatusRequest { pool, keep: true }),
+        ] {
+            let call = CallId::generate();
+            let (with, without) = (encoded(&Called::new(&request, call)), encoded(&request));
+            assert_eq!(control::decode::<Request>(&with).unwrap(), request);
+            assert_eq!(control::decode::<Request>(&without).unwrap(), request);
+            assert_eq!((CallId::of(&with), CallId::of(&without)), (Some(call), None));
+        }
+    }
+
+    #[test]
+    fn what_is_no_id_counts_as_none_and_ids_are_read_as_they_are_printed() {
+        let call: CallId = "k3f9q2tz".parse().unwrap();
+        assert_eq!(call.to_string(), "k3f9q2tz");
+        for text in ["", "k3f9q2t", "k3f9q2tz0", "K3F9Q2TZ", "k3f9q2t\n", "-0-0"] {
+            assert_eq!(text.parse::<CallId>(), Err(NoCallId), "{text}");
+        }
+        let odd = std::collections::BTreeMap::from([("type", "status"), ("call", "a\nb")]);
+        assert_eq!(CallId::of(&encoded(&odd)), None);
+    }
+}
