@@ -271,11 +271,12 @@ fn on_sighup_a_service_reads_its_files_again_and_says_what_counts_and_what_needs
     settings("warn", "5 GB");
     let line = ["coordinator", "--data", "coordinator", "--config", "coordinator.toml"];
     let mut coordinator = Service::start(cluster.folder(), &line);
-    settings("info", "6 GB");
-    // Nothing is heard of it before it says something, and a signal that comes too early ends it.
+    // Nothing is heard of it before it says something, and a signal that comes too early ends it. It has read its
+    // settings when it makes this file.
     while !cluster.path("coordinator").join("reset.key").exists() {
         std::thread::yield_now();
     }
+    settings("info", "6 GB");
     coordinator.signal("HUP");
     let said = coordinator.hear("settings read again: log.level is ");
     assert!(said.starts_with("\"info\" by ") && said.ends_with("line 2, it was \"warn\""), "{said}");

@@ -9,11 +9,12 @@ use rollhouse_config::NodeConfig;
 use rollhouse_core::split_mix64;
 use rollhouse_node::{JoinError, Joining};
 use rollhouse_wire::{
-    CallError, Certified, DialError, Identity, IdentityFileError, JoinedFolder, KeyRequest, Readers,
-    Settings, is_name, replace_file,
+    CallError, Certified, DialError, Identity, IdentityFileError, JoinedFolder, KeyRequest, Readers, is_name,
+    replace_file,
 };
 use tracing::{info, warn};
 
+use crate::certs::private_folder;
 use crate::connect;
 use crate::failure::{Failure, Status};
 use crate::service::{self, PROGRAM};
@@ -57,7 +58,6 @@ pub(crate) fn standing(config: &NodeConfig) -> Result<Standing, Failure> {
 pub(crate) fn identity(
     config: &NodeConfig,
     standing: Standing,
-    quic: Settings,
     asked: &Asked,
 ) -> Result<Option<NodeIdentity>, Failure> {
     let found = match standing {
@@ -74,7 +74,8 @@ pub(crate) fn identity(
         },
         Standing::Joins(folder, address) => {
             let place = config.coordinator.as_ref().map_or_else(|| host_port(&address), |own| own.0.clone());
-            if !join(config, quic, &folder, &address, &place, asked)? {
+            private_folder(&config.data)?;
+            if !join(config, &folder, &address, &place, asked)? {
                 return Ok(None);
             }
             let kept = folder.path().join(COORDINATOR);
@@ -121,7 +122,6 @@ pub(crate) fn name(config: &NodeConfig) -> Result<String, Failure> {
 /// Joins, however often it takes; false if the process is to end first.
 fn join(
     config: &NodeConfig,
-    quic: Settings,
     folder: &JoinedFolder,
     address: &Address,
     coordinator: &str,
@@ -137,7 +137,7 @@ fn join(
         trust: trust.clone(),
         node: name(config)?,
         folder: folder.clone(),
-        quic,
+        quic: service::quic(&config.network, &config.data)?,
         program: PROGRAM.to_owned(),
     };
     info!("joins {coordinator} as the node {}", joining.node);

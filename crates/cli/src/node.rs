@@ -24,7 +24,7 @@ use crate::certs::private_folder;
 use crate::credentials::CredentialsWatch;
 use crate::failure::{Failure, Status};
 use crate::human::counted;
-use crate::joining::{self, Standing};
+use crate::joining;
 use crate::logging::{self, Logging};
 use crate::service::{self, PROGRAM, STOP_DEADLINE, listen_for_metrics, serve_metrics, until_ended};
 use crate::settings::{self, Live};
@@ -48,11 +48,9 @@ fn serve(mut settings: Live<NodeConfig>, logging: &Logging) -> Result<Status, Fa
     let config = settings.config.clone();
     let asked = signals::of_service()?;
     let standing = joining::standing(&config)?;
-    if !matches!(standing, Standing::Certified) {
-        private_folder(&config.data)?;
-    }
+    let Some(own) = joining::identity(&config, standing, &asked)? else { return Ok(Status::Done) };
+    private_folder(&config.data)?;
     let quic = service::quic(&config.network, &config.data)?;
-    let Some(own) = joining::identity(&config, standing, quic, &asked)? else { return Ok(Status::Done) };
     let coordinator = own.coordinator;
     let mut started = ClusterNodeConfig::new(own.identity, coordinator.clone(), PROGRAM);
     started.renew = own.renew;
