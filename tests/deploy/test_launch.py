@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 import kubernetes_validate
@@ -29,6 +30,14 @@ package.__path__ = [{str(PACKAGE / "rollhouse")!r}]
 sys.modules["rollhouse"] = package
 import rollhouse.launch
 """
+
+
+@pytest.fixture(autouse=True)
+def not_for_other_tests() -> Iterator[None]:
+    """Forgets the package without its extension module, which others would take for the one that is installed."""
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "rollhouse"]:
+        del sys.modules[name]
 
 
 def launch() -> types.ModuleType:

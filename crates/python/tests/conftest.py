@@ -69,7 +69,8 @@ class TwoNodes:
         line = [str(self._program), role, "--data", name, *(f"--set={key}=127.0.0.1:0" for key in ports)]
         if coordinator is not None:
             line += ["--coordinator", coordinator]
-        process = subprocess.Popen(line, cwd=self._folder, stderr=subprocess.PIPE, text=True)
+        environment = {**os.environ, "ROLLHOUSE_LOG__FORMAT": "text"}
+        process = subprocess.Popen(line, cwd=self._folder, env=environment, stderr=subprocess.PIPE, text=True)
         self._processes[name] = process
         assert process.stderr is not None
         said = []

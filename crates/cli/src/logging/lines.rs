@@ -12,19 +12,25 @@ use tracing_subscriber::fmt::format::{Format, FormatEvent, Json, JsonFields, Wri
 use tracing_subscriber::fmt::{FmtContext, FormattedFields};
 use tracing_subscriber::registry::LookupSpan;
 
+use super::Withholding;
 use crate::human::rfc3339;
 
-/// Lines as text or JSON, as the flag says when one is written.
+/// Lines as text or JSON, as the flag says when one is written, but for those that are withheld.
 #[derive(Debug)]
 pub(super) struct Lines {
     as_json: Arc<AtomicBool>,
+    withholding: Withholding,
     json: Format<Json>,
 }
 
 impl Lines {
-    pub(super) fn new(as_json: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(as_json: Arc<AtomicBool>, withholding: Withholding) -> Self {
         let json = tracing_subscriber::fmt::format().json();
-        Self { as_json, json: json.flatten_event(true).with_current_span(true).with_span_list(false) }
+        Self {
+            as_json,
+            withholding,
+            json: json.flatten_event(true).with_current_span(true).with_span_list(false),
+        }
     }
 }
 
@@ -38,6 +44,9 @@ where
         mut out: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
+        if !self.withholding.lets_through(event) {
+            return Ok(());
+        }
         if self.as_json.load(Ordering::Relaxed) {
             return self.json.format_event(context, out, event);
         }

@@ -77,7 +77,8 @@ class Tied:
         # Ctrl-C in a terminal is for the launcher, which ends the others in order.
         self._process = subprocess.Popen(
             list(command),
-            env={**os.environ, **environment},
+            # Its last lines are shown to whoever launched it.
+            env={**os.environ, "ROLLHOUSE_LOG__FORMAT": "text", **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
