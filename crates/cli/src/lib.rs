@@ -33,6 +33,7 @@ mod settings;
 mod signals;
 mod store;
 mod table;
+mod terminal_line;
 mod token;
 mod up;
 

@@ -1,44 +1,40 @@
 //! One line on the terminal that shows how far a rollout is.
 
-use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use rollhouse_node::{Goal, ProgressSnapshot};
-use rustix::termios::tcgetwinsize;
 
 use crate::human::{Count, Real, Si};
+use crate::terminal_line::TerminalLine;
 
 /// Draws on stderr if that is a terminal, else does nothing.
 pub(crate) struct ProgressBar {
     title: String,
     goal: Goal,
     lanes: u64,
-    shown: bool,
+    terminal: TerminalLine,
     last: Option<(Instant, u64)>,
     rate: f64,
 }
 
 impl ProgressBar {
     pub(crate) fn new(title: &str, goal: Goal, lanes: usize) -> Self {
-        let shown = io::stderr().is_terminal();
-        Self { title: title.to_owned(), goal, lanes: lanes as u64, shown, last: None, rate: 0.0 }
+        let terminal = TerminalLine::new();
+        Self { title: title.to_owned(), goal, lanes: lanes as u64, terminal, last: None, rate: 0.0 }
     }
 
     /// Draws the line anew over itself.
     pub(crate) fn draw(&mut self, now: ProgressSnapshot) {
-        if self.shown {
+        if self.terminal.is_shown() {
             self.note_rate(Instant::now(), now.steps);
-            let line = line(&self.title, self.goal, self.lanes, self.rate, now, columns());
-            // A terminal that is gone is noticed by the signal it sends.
-            let _drawn = write!(io::stderr().lock(), "\r{CLEAR}{line}");
+            let Self { title, goal, lanes, rate, .. } = self;
+            self.terminal.draw(|room| line(title, *goal, *lanes, *rate, now, room));
         }
     }
 
     /// Takes the line away.
     pub(crate) fn clear(&self) {
-        if self.shown {
-            let _cleared = write!(io::stderr().lock(), "\r{CLEAR}");
-        }
+        self.terminal.clear();
     }
 
     fn note_rate(&mut self, at: Instant, steps: u64) {
@@ -53,15 +49,8 @@ impl ProgressBar {
     }
 }
 
-/// Returns how wide the terminal on stderr is now; one that does not say is taken to be as wide as most.
-fn columns() -> usize {
-    let told = tcgetwinsize(io::stderr()).map_or(0, |size| usize::from(size.ws_col));
-    if told == 0 { USUAL_COLUMNS } else { told }
-}
-
-/// The line in less than `columns` columns, so that it never begins a second one. Where not all fits, first the bar
-/// shrinks and goes, then what stands at the end.
-fn line(title: &str, goal: Goal, lanes: u64, rate: f64, now: ProgressSnapshot, columns: usize) -> String {
+/// The line in at most `room` columns. Where not all fits, first the bar shrinks and goes, then what stands at the end.
+fn line(title: &str, goal: Goal, lanes: u64, rate: f64, now: ProgressSnapshot, room: usize) -> String {
     let (done, all, noun) = match goal {
         Goal::Episodes(episodes) => (now.episodes, episodes, "episodes"),
         Goal::Batches(batches) => (now.steps, batches.saturating_mul(lanes), "steps"),
@@ -73,8 +62,6 @@ fn line(title: &str, goal: Goal, lanes: u64, rate: f64, now: ProgressSnapshot, c
         format!("  {} steps/s", Si(rate)),
     ];
     parts.extend(now.mean_return.map(|mean| format!("  mean return {}", Real(mean))));
-    // A terminal whose last column is written to may begin a new line.
-    let room = columns.saturating_sub(1);
     let width = |parts: &[String]| title.chars().count() + 1 + parts.concat().chars().count();
     while parts.len() > 1 && width(&parts) > room {
         parts.pop();
@@ -93,14 +80,9 @@ fn bar(share: f64, room: usize) -> String {
     format!("[{}{}] ", "=".repeat(filled), " ".repeat(width - filled))
 }
 
-/// Erases to the end of the line.
-const CLEAR: &str = "\x1b[K";
-
 const BAR_WIDTH: usize = 24;
 
 const LEAST_BAR_WIDTH: usize = 4;
-
-const USUAL_COLUMNS: usize = 80;
 
 /// Over which the rate is measured: shorter ones flicker.
 const RATE_WINDOW: Duration = Duration::from_millis(400);
@@ -112,8 +94,8 @@ mod tests {
     const HALF: ProgressSnapshot =
         ProgressSnapshot { beats: 9, steps: 44_000, episodes: 500, mean_return: Some(22.25) };
 
-    fn half(columns: usize) -> String {
-        line("CartPole-v1", Goal::Episodes(1000), 64, 3.1e6, HALF, columns)
+    fn half(room: usize) -> String {
+        line("CartPole-v1", Goal::Episodes(1000), 64, 3.1e6, HALF, room)
     }
 
     #[test]
@@ -129,17 +111,17 @@ mod tests {
     /// Fix: it has less columns than the terminal, whatever they are.
     #[test]
     fn the_line_fits_a_terminal_of_any_width() {
-        for columns in 0..200 {
-            let line = half(columns);
-            assert!(line.chars().count() <= columns.saturating_sub(1), "{columns}: {line}");
+        for room in 0..200 {
+            let line = half(room);
+            assert!(line.chars().count() <= room, "{room}: {line}");
         }
         assert_eq!(
-            half(90),
+            half(89),
             "CartPole-v1 [=====      ]  50 %  500 of 1,000 episodes  3.10 M steps/s  mean return 22.25"
         );
-        assert_eq!(half(60), "CartPole-v1  50 %  500 of 1,000 episodes  3.10 M steps/s");
-        assert_eq!(half(30), "CartPole-v1 [====     ]  50 %");
-        assert_eq!(half(20), "CartPole-v1  50 %");
+        assert_eq!(half(59), "CartPole-v1  50 %  500 of 1,000 episodes  3.10 M steps/s");
+        assert_eq!(half(29), "CartPole-v1 [====     ]  50 %");
+        assert_eq!(half(19), "CartPole-v1  50 %");
     }
 
     #[test]

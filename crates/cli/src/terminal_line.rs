@@ -1,0 +1,49 @@
+//! One line on the terminal that is drawn over itself.
+
+use std::io::{self, IsTerminal, Write};
+
+use rustix::termios::tcgetwinsize;
+
+/// Draws on stderr if that is a terminal, else does nothing.
+pub(crate) struct TerminalLine {
+    shown: bool,
+}
+
+impl TerminalLine {
+    pub(crate) fn new() -> Self {
+        Self { shown: io::stderr().is_terminal() }
+    }
+
+    /// Whether anything is drawn.
+    pub(crate) const fn is_shown(&self) -> bool {
+        self.shown
+    }
+
+    /// Draws what `line` makes of the columns that there are for it, and no more of it than fits: it never begins a
+    /// second line.
+    pub(crate) fn draw(&self, line: impl FnOnce(usize) -> String) {
+        if self.shown {
+            // A terminal whose last column is written to may begin a new line.
+            let room = columns().saturating_sub(1);
+            let line: String = line(room).chars().take(room).collect();
+            // A terminal that is gone is noticed by the signal it sends.
+            let _drawn = write!(io::stderr().lock(), "\r{CLEAR}{line}");
+        }
+    }
+
+    /// Takes the line away.
+    pub(crate) fn clear(&self) {
+        self.draw(|_| String::new());
+    }
+}
+
+/// Returns how wide the terminal on stderr is now; one that does not say is taken to be as wide as most.
+fn columns() -> usize {
+    let told = tcgetwinsize(io::stderr()).map_or(0, |size| usize::from(size.ws_col));
+    if told == 0 { USUAL_COLUMNS } else { told }
+}
+
+/// Erases to the end of the line.
+const CLEAR: &str = "\x1b[K";
+
+const USUAL_COLUMNS: usize = 80;
