@@ -98,7 +98,7 @@ pub use run_record::RunInfo;
 pub use sealed::SealedHere;
 pub use segment::{segment_name, segment_number};
 pub use simulate::SimulateError;
-pub use spool::{SealedSegment, Spool, is_spool_name, name_of_folder, name_of_part};
+pub use spool::{SealedSegment, Spool, is_spool_name, kept_name_of_folder, name_of_folder, name_of_part};
 pub use stats::FolderStats;
 pub use summary::{BlockRange, EpisodeKey, FinishedEpisode, SegmentSummary, segment_path, summary_path};
 pub use verify::Verification;

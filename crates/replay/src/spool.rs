@@ -232,21 +232,31 @@ pub(crate) fn numbers_set_aside(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<u
 /// # Errors
 /// If a file operation fails.
 pub fn name_of_folder(disk: &dyn Disk, dir: &Path) -> Result<String, DiskError> {
-    let path = dir.join("spool");
-    let failed = |operation, path: &Path, error| DiskError::new(operation, path, error);
-    match disk.open(&path) {
-        Ok(file) => {
-            let bytes = read_range(&*file, 0, MAX_NAME_BYTES).map_err(|e| failed("read", &path, e))?;
-            let name = String::from_utf8_lossy(&bytes).trim().to_owned();
-            // Anything else was not written here, and no store would take it.
-            if is_spool_name(&name) {
-                return Ok(name);
-            }
-            Err(failed("read", &path, io::Error::new(io::ErrorKind::InvalidData, "no name of a spool")))
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => draw_name(disk, dir, &path),
-        Err(error) => Err(failed("open", &path, error)),
+    match kept_name_of_folder(disk, dir)? {
+        Some(name) => Ok(name),
+        None => draw_name(disk, dir, &dir.join(NAME)),
     }
+}
+
+/// The same; `None` if it was never asked for. Blocks for the disk.
+///
+/// # Errors
+/// If a file operation fails, or the file holds something else.
+pub fn kept_name_of_folder(disk: &dyn Disk, dir: &Path) -> Result<Option<String>, DiskError> {
+    let path = dir.join(NAME);
+    let failed = |operation, error| DiskError::new(operation, &path, error);
+    let file = match disk.open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed("open", error)),
+    };
+    let bytes = read_range(&*file, 0, MAX_NAME_BYTES).map_err(|e| failed("read", e))?;
+    let name = String::from_utf8_lossy(&bytes).trim().to_owned();
+    // Anything else was not written here, and no store would take it.
+    if is_spool_name(&name) {
+        return Ok(Some(name));
+    }
+    Err(failed("read", io::Error::new(io::ErrorKind::InvalidData, "no name of a spool")))
 }
 
 fn draw_name(disk: &dyn Disk, dir: &Path, path: &Path) -> Result<String, DiskError> {
@@ -288,5 +298,7 @@ pub fn is_spool_name(name: &str) -> bool {
 
 /// What names are drawn from.
 const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-/// Bytes of the file `spool` that are looked at.
+/// The file that holds a folder's name.
+const NAME: &str = "spool";
+/// Bytes of it that are looked at.
 const MAX_NAME_BYTES: u64 = 64;

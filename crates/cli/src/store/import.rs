@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rollhouse_archive::{Checked, LOCAL, SegmentId};
 use rollhouse_coordinator::{Store, StoreConfig, StoreError};
-use rollhouse_replay::{OpenError, RealDisk, SegmentSummary, is_spool_name, segment_path};
+use rollhouse_replay::{OpenError, RealDisk, SegmentSummary, kept_name_of_folder, segment_path};
 use rollhouse_wire::{Ship, Shipped};
 use serde::Serialize;
 
@@ -118,11 +118,7 @@ fn take_in(store: &Store, checked: &Checked, import: &mut Import) -> Result<u64,
 fn own_folders(data: &Path) -> BTreeMap<String, PathBuf> {
     let inside = std::fs::read_dir(data).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
     let dirs = std::iter::once(data.to_owned()).chain(inside);
-    let named = dirs.filter_map(|dir| {
-        let name = std::fs::read_to_string(dir.join("spool")).ok()?;
-        Some((name.trim().to_owned(), dir))
-    });
-    named.filter(|(name, _)| is_spool_name(name)).collect()
+    dirs.filter_map(|dir| Some((kept_name_of_folder(&RealDisk, &dir).ok()??, dir))).collect()
 }
 
 /// Whether a folder that was recorded into here has the segment itself: it is restored beside what is left of it.
