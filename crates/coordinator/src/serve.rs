@@ -16,7 +16,7 @@ use rollhouse_wire::{
 };
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
-use tracing::{Instrument, Span, error_span, info, warn};
+use tracing::{Instrument, info, warn};
 
 use crate::actor::{Ask, Asked, CoordinatorActor, LinkDown, LinkEnd, Look, Looked, View};
 use crate::enrolling::Office;
@@ -219,7 +219,7 @@ async fn serve_requests(connection: &Connection, service: &Arc<Service>, link: L
             next = requests.next() => match next {
                 Ok((request, responder)) => {
                     let (connection, service) = (connection.clone(), Arc::clone(service));
-                    let (reader, span) = (Arc::clone(&reader), span(&request, &responder));
+                    let (reader, span) = (Arc::clone(&reader), responder.span(&request));
                     let answered = async move {
                         // Whether the peer still wants to hear it is its affair.
                         let _told = answer(&connection, &service, &reader, link, request, responder).await;
@@ -231,15 +231,6 @@ async fn serve_requests(connection: &Connection, service: &Arc<Service>, link: L
             },
             Some(_) = answering.join_next() => {}
         }
-    }
-}
-
-/// What is logged while a request is answered names the client's call that it is part of. Of the level of errors, so that
-/// no line is without it.
-fn span(request: &Request, responder: &Responder) -> Span {
-    match responder.call() {
-        Some(call) => error_span!("call", %call, request = request.word()),
-        None => Span::none(),
     }
 }
 

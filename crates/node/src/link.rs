@@ -15,7 +15,7 @@ use rollhouse_wire::{
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tracing::{Instrument, Span, error_span, info, warn};
+use tracing::{Instrument, info, warn};
 
 use crate::NodeFigures;
 use crate::hosted::Gone;
@@ -393,11 +393,7 @@ impl Link {
     /// Does what the coordinator asks; as many at a time as the connection lets be unanswered.
     fn answer(&mut self, request: Request, responder: Responder) {
         let hosting = Arc::clone(&self.hosting);
-        // What is logged meanwhile names the client's call that it is for. Of the level of errors, so that no line is without.
-        let span = match responder.call() {
-            Some(call) => error_span!("call", %call, request = request.word()),
-            None => Span::none(),
-        };
+        let span = responder.span(&request);
         let answered = async move {
             // Whether the coordinator still wants to hear it is its affair.
             let _told = match request {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
+use tracing::{Span, error_span};
 
 use super::connection::{AnswerRef, Connection};
 use super::lost::{CloseCode, ConnectionLost, StreamLost};
@@ -210,6 +211,15 @@ impl Responder {
     /// The client's call that the request is part of, if it says so.
     pub const fn call(&self) -> Option<CallId> {
         self.call
+    }
+
+    /// What is logged while `request`, which this answers, is carried out names the call that it is part of. Of the level
+    /// of errors, so that no line is without it.
+    pub fn span(&self, request: &Request) -> Span {
+        match self.call {
+            Some(call) => error_span!("call", %call, request = request.word()),
+            None => Span::none(),
+        }
     }
 
     /// Answers, and ends the stream. Not cancellation-safe.
