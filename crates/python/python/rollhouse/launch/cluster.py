@@ -140,6 +140,11 @@ def address_here() -> str:
             return "127.0.0.1"
 
 
+def scratch_node(settings: Mapping[str, object]) -> dict[str, str]:
+    """Variables of a node that is tied to its launcher and keeps nothing once it has ended."""
+    return {**settings_of(settings), "ROLLHOUSE_SCRATCH": "yes"}
+
+
 def settings_of(settings: Mapping[str, object]) -> dict[str, str]:
     """Settings of nodes (``{"node.threads": 4}``) as variables."""
 

@@ -7,7 +7,7 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 
-from rollhouse.launch.cluster import DEFAULT_DATA, JOIN_PATIENCE, LaunchedCluster, launch, settings_of
+from rollhouse.launch.cluster import DEFAULT_DATA, JOIN_PATIENCE, LaunchedCluster, launch, scratch_node
 from rollhouse.launch.coordinator import own_program
 from rollhouse.launch.errors import LaunchError
 from rollhouse.launch.tied import PATIENCE, Tied, quoted, tied
@@ -87,13 +87,10 @@ def local(
         LaunchError: Something did not start or join; what was started is ended then.
     """
     given = {"node.listen": "127.0.0.1:0", "metrics.listen": "", **(settings or {})}
-    environment = {**settings_of(given), "ROLLHOUSE_SCRATCH": "yes"}
+    environment = scratch_node(given)
     start = list(program or own_program())
     commands = {
-        f"node {number}": (
-            tied([*start, "node", "--name", f"{PREFIX}{number}"]),
-            environment,
-        )
+        f"node {number}": (tied([*start, "node", "--name", f"{PREFIX}{number}"]), environment)
         for number in range(nodes)
     }
     return launch(lambda: Processes(commands), nodes, host="127.0.0.1", data=data, join=join, connect=connect,
@@ -127,7 +124,7 @@ def ssh(
     Raises:
         LaunchError: As ``local``.
     """
-    environment = {**settings_of({**ANY_PORTS, **(settings or {})}), "ROLLHOUSE_SCRATCH": "yes"}
+    environment = scratch_node({**ANY_PORTS, **(settings or {})})
     commands = {}
     for number, destination in enumerate(hosts):
         if destination.startswith("-"):
@@ -176,7 +173,7 @@ def slurm(
     line += [] if cpus_per_node is None else [f"--cpus-per-task={cpus_per_node}"]
     # A node goes by the number of its task, which only the task knows.
     start = ["sh", "-c", 'exec "$@" --name "$0$SLURM_PROCID"', PREFIX, *(program or own_program()), "node"]
-    environment = {**settings_of({**ANY_PORTS, **(settings or {})}), "ROLLHOUSE_SCRATCH": "yes"}
+    environment = scratch_node({**ANY_PORTS, **(settings or {})})
     commands = {"srun": ([*line, *options, *tied(start)], environment)}
     return launch(lambda: Processes(commands, count), count, host=host, data=data, join=join, connect=connect,
                   program=program, timeout=timeout, name=name)  # fmt: skip

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rollhouse.launch.cluster import DEFAULT_DATA, JOIN_PATIENCE, LaunchedCluster, launch, settings_of
+from rollhouse.launch.cluster import DEFAULT_DATA, JOIN_PATIENCE, LaunchedCluster, launch, scratch_node
 from rollhouse.launch.coordinator import own_program
 from rollhouse.launch.errors import LaunchError
 from rollhouse.launch.hosts import ANY_PORTS, JOINED
@@ -142,8 +142,7 @@ def ray(
     bundle = {key: float(value) for key, value in {"CPU": cpus_per_node, "GPU": gpus_per_node}.items() if value}
     bundle.update(resources or {})
     threads = {"node.threads": max(1, int(cpus_per_node))}
-    environment = settings_of({**ANY_PORTS, **threads, **(settings or {})})
-    environment["ROLLHOUSE_SCRATCH"] = "yes"
+    environment = scratch_node({**ANY_PORTS, **threads, **(settings or {})})
     own = host or str(library.util.get_node_ip_address())
     given = list(program) if program is not None else None
     return launch(lambda: Actors(library, [dict(bundle) for _ in range(nodes)], strategy, environment, given), nodes,

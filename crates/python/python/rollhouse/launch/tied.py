@@ -20,7 +20,8 @@ LINES = 50
 """Lines of a process that are kept for a message."""
 
 # $1 is how many seconds to wait after the end of stdin. The first line of stdin is the join string, or empty: a secret that
-# stands on no command line and in no file. What starts a process in the background gives it /dev/null as stdin.
+# stands on no command line and in no file. The log is text, because its last lines are shown to whoever launched what says
+# them. What starts a process in the background gives it /dev/null as stdin.
 SCRIPT = r"""
 exec 3<&0 </dev/null
 grace=$1; shift
@@ -33,6 +34,7 @@ if [ "${ROLLHOUSE_SCRATCH-}" = yes ]; then
     export ROLLHOUSE_NODE__DATA="$scratch"
 fi
 unset ROLLHOUSE_SCRATCH join
+export ROLLHOUSE_LOG__FORMAT=text
 "$@" 3<&- &
 served=$!
 (
@@ -77,8 +79,7 @@ class Tied:
         # Ctrl-C in a terminal is for the launcher, which ends the others in order.
         self._process = subprocess.Popen(
             list(command),
-            # Its last lines are shown to whoever launched it.
-            env={**os.environ, "ROLLHOUSE_LOG__FORMAT": "text", **environment},
+            env={**os.environ, **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
