@@ -65,17 +65,30 @@ struct Parts<'py> {
 }
 
 impl Endings {
-    /// A dict with what there is to say of the step, to which more may be added.
-    pub(crate) fn infos<'py>(&mut self, py: Python<'py>, ended: Ended<'_>) -> PyResult<Bound<'py, PyDict>> {
+    /// A dict with what there is to say of the step, and `valid` with its mask if that is given; more may be added.
+    pub(crate) fn infos<'py>(
+        &mut self,
+        py: Python<'py>,
+        ended: Ended<'_>,
+        valid: Option<(Bound<'py, PyAny>, &Py<PyAny>)>,
+    ) -> PyResult<Bound<'py, PyDict>> {
         self.newest ^= 1;
         let turn = &mut self.turns[self.newest];
-        if let Some(infos) = turn.whole(py, &ended) {
-            turn.fill(py, ended, &mut self.rows)?;
-            return Ok(infos);
-        }
-        let infos = PyDict::new(py);
-        turn.make(py, &ended)?.add_to(&infos)?;
+        let infos = match turn.whole(py, &ended) {
+            Some(infos) => infos,
+            None => {
+                let infos = PyDict::new(py);
+                turn.make(py, &ended)?.add_to(&infos)?;
+                infos
+            }
+        };
         turn.fill(py, ended, &mut self.rows)?;
+        if let Some((valid, every_row)) = valid {
+            say_valid(&infos, valid, every_row)?;
+        } else if infos.contains(intern!(py, "valid"))? {
+            infos.del_item(intern!(py, "valid"))?;
+            infos.del_item(intern!(py, "_valid"))?;
+        }
         turn.infos.keep(&infos);
         Ok(infos)
     }
@@ -215,6 +228,17 @@ impl Parts<'_> {
         }
         Ok(())
     }
+}
+
+/// Says which rows are transitions; `every_row` is the mask of an info that all have.
+pub(crate) fn say_valid(
+    infos: &Bound<'_, PyDict>,
+    valid: Bound<'_, PyAny>,
+    every_row: &Py<PyAny>,
+) -> PyResult<()> {
+    let py = infos.py();
+    infos.set_item(intern!(py, "valid"), valid)?;
+    infos.set_item(intern!(py, "_valid"), every_row)
 }
 
 /// Writes the rows whose flag, 0 or 1, is set; of those that are not, eight are looked at together.

@@ -18,7 +18,7 @@ use rollhouse_env::Registry;
 use crate::arrays::{KeepAlive, RowShape, constant_flags, fill_flags, flags, mask};
 use crate::commands::{attribute_list, attribute_value, image, lane_options};
 use crate::cost::Cost;
-use crate::endings::{Ended, Endings};
+use crate::endings::{Ended, Endings, say_valid};
 use crate::envs::checked_options;
 use crate::failure::{exception, of_config, of_method, of_request, of_step, one_at_a_time};
 use crate::fork::Home;
@@ -646,18 +646,19 @@ impl State {
             let (rewards, reset) = (frame.rewards(), frame.reset());
             statistics.step(Ends { lanes: None, rewards, reset, ended });
         }
+        let valid = arrays.valid.map(|valid| (valid, &self.every_row));
         let infos = if ended {
             let (terminated, truncated) = (frame.terminated(), frame.truncated());
             let last = rules.same_step.then(|| (frame.final_obs(0), &owner.shapes.obs));
             let statistics = self.statistics.as_mut().map(|statistics| (statistics, None));
-            self.endings.infos(py, Ended { terminated, truncated, last, statistics })?
+            self.endings.infos(py, Ended { terminated, truncated, last, statistics }, valid)?
         } else {
-            PyDict::new(py)
+            let infos = PyDict::new(py);
+            if let Some((valid, every_row)) = valid {
+                say_valid(&infos, valid, every_row)?;
+            }
+            infos
         };
-        if let Some(valid) = arrays.valid {
-            infos.set_item(intern!(py, "valid"), valid)?;
-            infos.set_item(intern!(py, "_valid"), &self.every_row)?;
-        }
         if !owner.shapes.channels.is_empty() || !self.lost.is_empty() {
             owner.rows_of(frame, &self.lost, &self.losses).add_to(&infos, &owner.shapes)?;
         }

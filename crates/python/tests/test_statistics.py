@@ -180,11 +180,32 @@ def test_infos_that_were_changed_or_are_kept_are_not_handed_out_again() -> None:
         assert np.array_equal(np.stack(infos["final_obs"]), last)
 
 
-def test_infos_that_nobody_keeps_are_handed_out_again() -> None:
-    envs = rollhouse.make_vec("CartPole-v1", 8, statistics=True, autoreset_mode="SameStep", max_episode_steps=1)
+@pytest.mark.parametrize("mode", ["SameStep", "NextStep"])
+def test_infos_that_nobody_keeps_are_handed_out_again(mode: str) -> None:
+    envs = rollhouse.make_vec("CartPole-v1", 64, statistics=True, autoreset_mode=mode)
     envs.reset(seed=0)
+    # Lanes end at different times, so that in NEXT_STEP nearly every step has ends and lanes that began again.
     seen = []
-    for _ in range(12):
-        infos = envs.step(np.zeros(8, np.int64))[4]
-        seen.append(id(infos))
-    assert len(set(seen[2:])) == 2
+    for step in range(200):
+        infos = envs.step(np.arange(64) // 8 * step % 2)[4]
+        if "episode" in infos:
+            seen.append(id(infos["episode"]))
+            seen.append(id(infos))
+    assert len(seen) > 100
+    assert len(set(seen[8:])) == 4
+
+
+def test_infos_that_are_handed_out_again_say_what_is_valid_where_others_do() -> None:
+    ours = rollhouse.make_vec("CartPole-v1", 8, statistics=True)
+    plain = rollhouse.make_vec("CartPole-v1", 8)
+    ours.reset(seed=0)
+    plain.reset(seed=0)
+    told = set()
+    for step in range(300):
+        actions = np.full(8, step // 3 % 2)
+        infos, expected = ours.step(actions)[4], plain.step(actions)[4]
+        told.add(("valid" in infos, "episode" in infos))
+        assert set(infos) - {"episode", "_episode"} == set(expected)
+        for key, value in expected.items():
+            np.testing.assert_array_equal(infos[key], value)
+    assert len(told) == 4
