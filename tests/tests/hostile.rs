@@ -159,7 +159,7 @@ impl Bare {
         let link = dialer.dial(&grant.address, &Expected::node(&grant.node), None).await.unwrap();
         let Grant { index, incarnation, secret, .. } = *grant;
         let attach = Attach { pool: open.pool, index, incarnation, secret, log: false };
-        let (attached, reader, writer) = link.attach(attach, 1 << 20).await.unwrap();
+        let (attached, reader, writer) = link.attach(attach, None, 1 << 20).await.unwrap();
         Self { number: attached.last, reader, writer, _link: link }
     }
 

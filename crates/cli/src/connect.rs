@@ -92,7 +92,7 @@ fn connect_failure(error: &ConnectError, address: &str) -> Failure {
 pub(crate) fn request_failure(error: &RequestError) -> Failure {
     let status = match error {
         RequestError::Dial(error) => dial_status(error),
-        RequestError::Call(CallError::Refused(refusal)) => refusal_status(refusal.code),
+        RequestError::Call { error: CallError::Refused(refusal), .. } => refusal_status(refusal.code),
         RequestError::Interrupted => Status::Interrupted,
         _ => Status::Unavailable,
     };

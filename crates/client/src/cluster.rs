@@ -237,18 +237,18 @@ impl AsyncCluster {
     /// See [`RequestError`].
     pub async fn request<T: DeserializeOwned>(&self, request: &Request) -> Result<T, RequestError> {
         let deadline = Instant::now() + self.shared.timeout;
-        let call = Some(CallId::generate());
+        let call = CallId::generate();
         let mut attempt = 0;
         loop {
             let connection = self.coordinator().await.map_err(RequestError::Dial)?;
             let left = deadline.saturating_duration_since(Instant::now());
-            let error = match connection.call_for(request, call, left).await {
+            let error = match connection.call_for(request, Some(call), left).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
             match ask_again(&error, attempt, deadline.saturating_duration_since(Instant::now())) {
                 Some(wait) => tokio::time::sleep(wait).await,
-                None => return Err(RequestError::Call(error)),
+                None => return Err(RequestError::Call { call, error }),
             }
             attempt += 1;
         }

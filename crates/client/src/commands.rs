@@ -12,7 +12,7 @@ use rollhouse_engine::{
 };
 use rollhouse_wire::limits::MAX_OUTSTANDING_COMMANDS;
 use rollhouse_wire::{
-    CallError, CloseCode, Connection, Envelope, EnvelopeFault, EnvelopeReader, EnvelopeWriter, Grant,
+    CallError, CallId, CloseCode, Connection, Envelope, EnvelopeFault, EnvelopeReader, EnvelopeWriter, Grant,
     Incarnation, OpenCommands, RecordRule, Refusal, RefusalCode,
 };
 use serde::Serialize;
@@ -360,9 +360,11 @@ impl Commander {
         let lost = Trouble::Lost { written: false };
         let Ok(connection) = network.node(grant).await else { return Err(lost) };
         let Grant { index, incarnation, secret, .. } = *grant;
-        match connection.commands(OpenCommands { pool, index, incarnation, secret }).await {
+        let call = CallId::generate();
+        let open = OpenCommands { pool, index, incarnation, secret };
+        match connection.commands(open, Some(call)).await {
             Ok((_, reader, writer)) => Ok(CommandStream { connection, incarnation, reader, writer }),
-            Err(CallError::Refused(refusal)) => Err(Trouble::Refused(refusal)),
+            Err(CallError::Refused(refusal)) => Err(Trouble::Refused(refusal.of_call(call))),
             Err(_) => Err(lost),
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rollhouse_arena::ArenaError;
 use rollhouse_engine::CommandError;
-use rollhouse_wire::{CallError, DialError, EnvelopeFault, IdentityFileError, Refusal, RefusalCode};
+use rollhouse_wire::{CallError, CallId, DialError, EnvelopeFault, IdentityFileError, Refusal, RefusalCode};
 
 use crate::address::AddressError;
 
@@ -35,7 +35,12 @@ pub enum RequestError {
     /// It cannot be reached any more. Asking again dials again.
     Dial(DialError),
     /// It did not answer, or refused.
-    Call(CallError),
+    Call {
+        /// Under which id the logs of the coordinator and of nodes tell of it.
+        call: CallId,
+        /// What it came to.
+        error: CallError,
+    },
     /// The caller wanted to be let out.
     Interrupted,
 }
@@ -159,8 +164,16 @@ impl RequestError {
     /// The code, if the coordinator refused.
     pub const fn refusal(&self) -> Option<RefusalCode> {
         match self {
-            Self::Call(error) => error.refusal(),
+            Self::Call { error, .. } => error.refusal(),
             Self::Dial(DialError::Refused(refusal)) => Some(refusal.code),
+            Self::Dial(_) | Self::Interrupted => None,
+        }
+    }
+
+    /// The call that it was; `None` if nothing was asked.
+    pub const fn call(&self) -> Option<CallId> {
+        match self {
+            Self::Call { call, .. } => Some(*call),
             Self::Dial(_) | Self::Interrupted => None,
         }
     }
@@ -230,7 +243,7 @@ impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Dial(_) => f.write_str("the coordinator cannot be reached"),
-            Self::Call(error) => error.fmt(f),
+            Self::Call { call, error } => write!(f, "{error} (call={call})"),
             Self::Interrupted => f.write_str("interrupted"),
         }
     }
@@ -241,7 +254,7 @@ impl std::error::Error for RequestError {
         match self {
             Self::Dial(source) => Some(source),
             // Its own words are this error's.
-            Self::Call(source) => source.source().filter(|cause| cause.to_string() != source.to_string()),
+            Self::Call { error, .. } => error.source().filter(|cause| cause.to_string() != error.to_string()),
             Self::Interrupted => None,
         }
     }

@@ -11,8 +11,8 @@ use rollhouse_arena::{
 use rollhouse_core::{ColumnData, ColumnMut, EnvSpec};
 use rollhouse_engine::Autoreset;
 use rollhouse_wire::{
-    AttachCallError, AttachMemory, Attached, AutoresetMode, Began, ColumnBuffer, FrameKind, FrameLayout,
-    Grant, LostLane, Notes, OwnerSocket, Refusal, RefusalCode, ResetLanes, control, failpoint,
+    AttachCallError, AttachMemory, Attached, AutoresetMode, Began, CallId, ColumnBuffer, FrameKind,
+    FrameLayout, Grant, LostLane, Notes, OwnerSocket, Refusal, RefusalCode, ResetLanes, control, failpoint,
 };
 
 use crate::check::check_notes;
@@ -103,19 +103,24 @@ impl Shape {
 }
 
 impl MemoryLink {
-    /// Asks at the socket for the session's memory, which `earlier` has lost if it is given: then it stays where it is.
-    /// What the node says of the session. Cancellation-safe.
+    /// Asks at the socket for the session's memory, which `earlier` has lost if it is given: then it stays where it is. It is
+    /// part of the call `of`. What the node says of the session. Cancellation-safe.
     pub(crate) async fn attach(
         earlier: &mut Option<Box<Self>>,
         socket: &Path,
         anybody: bool,
-        asked: AttachMemory,
+        (asked, of): (AttachMemory, CallId),
         grant: &Grant,
         shape: &Shape,
     ) -> Result<Attached, LinkError> {
         failpoint("client.attach.asking");
-        let call = OwnerSocket::attach(socket, anybody, asked);
-        let (socket, attached, [outputs, inputs]) = call.await.map_err(LinkError::Call)?;
+        let call = OwnerSocket::attach(socket, anybody, asked, Some(of));
+        let (socket, attached, [outputs, inputs]) = call.await.map_err(|error| match error {
+            AttachCallError::Refused(refusal) => {
+                LinkError::Call(AttachCallError::Refused(refusal.of_call(of)))
+            }
+            error => LinkError::Call(error),
+        })?;
         failpoint("client.attach.answered");
         if attached.lanes != grant.lanes {
             return Err(LinkError::Lanes(attached.lanes));

@@ -476,15 +476,15 @@ async fn ask_for_place(way: &Way<'_>, request: &Request) -> Result<SessionReplac
             }
             _ => NoPlace::Busy(COORDINATOR_AWAY),
         })?;
-        let call = Some(CallId::generate());
-        let asked = connection.call_for::<SessionReplaced>(request, call, PLACE_WITHIN);
+        let call = CallId::generate();
+        let asked = connection.call_for::<SessionReplaced>(request, Some(call), PLACE_WITHIN);
         asked.await.map_err(|error| match error {
             CallError::Refused(refusal) => match refusal.code {
                 RefusalCode::Busy | RefusalCode::Draining => {
                     let wait = refusal.retry_after_ms.map_or(COORDINATOR_AWAY, Duration::from_millis);
                     NoPlace::Busy(wait.min(LONGEST_WAIT))
                 }
-                _ => NoPlace::Never(refusal.message),
+                _ => NoPlace::Never(refusal.of_call(call).message),
             },
             _ => NoPlace::Busy(COORDINATOR_AWAY),
         })

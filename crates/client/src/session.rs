@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rollhouse_core::{Interruption, Outcome, RunId};
 use rollhouse_wire::{
-    Attach, AttachCallError, AttachMemory, Attached, CallError, CloseCode, ColumnBuffer, Connection,
+    Attach, AttachCallError, AttachMemory, Attached, CallError, CallId, CloseCode, ColumnBuffer, Connection,
     ConnectionLost, DialError, EndCause, FrameHeader, FrameKind, FrameReader, FrameWriter, Grant, Notes,
     Refusal, RefusalCode, SessionId, VERSION, control,
 };
@@ -522,6 +522,7 @@ impl Session {
         let Grant { index, incarnation, secret, .. } = self.grant;
         let asked = AttachMemory { version: VERSION, pool: self.pool, index, incarnation, secret, log: true };
         let anybody = network.attach().anybody();
+        let asked = (asked, CallId::generate());
         let attach = MemoryLink::attach(&mut self.memory, &socket, anybody, asked, &self.grant, &self.shape);
         let attached = tokio::time::timeout(ATTACH_DEADLINE, attach).await;
         let Attached { last, logs, .. } = attached.map_err(|_| LinkError::TimedOut)??;
@@ -568,7 +569,9 @@ impl Session {
         self.port_closed = false;
         let Grant { index, incarnation, secret, .. } = self.grant;
         let attach = Attach { pool: self.pool, index, incarnation, secret, log: true };
-        match tokio::time::timeout(ATTACH_DEADLINE, connection.attach(attach, self.max_columns)).await {
+        let call = CallId::generate();
+        let attached = connection.attach(attach, Some(call), self.max_columns);
+        match tokio::time::timeout(ATTACH_DEADLINE, attached).await {
             Ok(Ok((attached, reader, writer))) if attached.lanes == self.grant.lanes => {
                 self.transport = Transport::Quic;
                 self.trouble = None;
@@ -581,6 +584,7 @@ impl Session {
                 RetryEvent::Unreachable
             }
             Ok(Err(CallError::Refused(refusal))) => {
+                let refusal = refusal.of_call(call);
                 let retry_after = refusal.retry_after_ms.map(Duration::from_millis);
                 let event = RetryEvent::AttachRefused { code: refusal.code, retry_after };
                 self.ended = refusal.ended;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rollhouse_wire::control::ControlError;
 use rollhouse_wire::{
-    CallError, Connection, RefusalCode, Request, StoreData, StoreEpisodes, StoreList, StoreListing,
+    CallError, CallId, Connection, RefusalCode, Request, StoreData, StoreEpisodes, StoreList, StoreListing,
     StoreQuery, StoreRead, StoreRepair, StoreRepaired, StoreStats,
 };
 use tokio::time::{Instant, timeout_at};
@@ -66,11 +66,12 @@ impl AsyncCluster {
         let most = read.bytes;
         let request = Request::StoreRead(read);
         let deadline = Instant::now() + self.timeout();
+        let call = CallId::generate();
         let mut attempt = 0;
         loop {
             let connection = self.coordinator().await.map_err(RequestError::Dial)?;
             let timed_out = CallError::TimedOut { request: request.word(), after: self.timeout() };
-            let fetched = timeout_at(deadline, fetch(&connection, &request, most)).await;
+            let fetched = timeout_at(deadline, fetch(&connection, &request, call, most)).await;
             let error = match fetched.unwrap_or(Err(timed_out)) {
                 Ok(fetched) => return Ok(fetched),
                 Err(error) => error,
@@ -78,15 +79,20 @@ impl AsyncCluster {
             let left: Duration = deadline.saturating_duration_since(Instant::now());
             match ask_again(&error, attempt, left) {
                 Some(wait) => tokio::time::sleep(wait).await,
-                None => return Err(RequestError::Call(error)),
+                None => return Err(RequestError::Call { call, error }),
             }
             attempt += 1;
         }
     }
 }
 
-async fn fetch(connection: &Connection, request: &Request, most: u32) -> Result<(Vec<u8>, u64), CallError> {
-    let mut call = connection.open(request).await?;
+async fn fetch(
+    connection: &Connection,
+    request: &Request,
+    of: CallId,
+    most: u32,
+) -> Result<(Vec<u8>, u64), CallError> {
+    let mut call = connection.open_for(request, Some(of)).await?;
     call.finish()?;
     let StoreData { bytes, file_bytes } = call.answer().await?;
     if bytes > most {

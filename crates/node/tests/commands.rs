@@ -57,7 +57,8 @@ struct Commands<'a> {
 
 impl<'a> Commands<'a> {
     fn open(owner: &'a Owner, open: &OpenSession) -> Self {
-        let (opened, reader, writer) = owner.block_on(owner.connection.commands(commands_of(open))).unwrap();
+        let (opened, reader, writer) =
+            owner.block_on(owner.connection.commands(commands_of(open), None)).unwrap();
         assert_eq!(opened.lanes, open.lanes);
         Self { owner, reader, writer }
     }
@@ -204,7 +205,7 @@ fn nobody_else_may_command_a_session() {
     let open = session(1, "CartPole-v1", 2);
     cluster.coordinator.open(&open).unwrap();
     let owner = cluster.owner();
-    let refused = |asked: OpenCommands| match owner.block_on(owner.connection.commands(asked)) {
+    let refused = |asked: OpenCommands| match owner.block_on(owner.connection.commands(asked, None)) {
         Err(CallError::Refused(refusal)) => refusal.code,
         other => panic!("{other:?}"),
     };

@@ -4,9 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use rollhouse_core::{EpisodeName, RunId};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use crate::{Request, control};
+use crate::Request;
 
 /// Names one call of a client: 40 random bits, printed like a run's short id, `k3f9q2tz`. Any request may carry one; who
 /// asks others on behalf of it passes it on, and lines of the log name it. It decides nothing.
@@ -17,16 +18,6 @@ impl CallId {
     /// A new one from the operating system's randomness.
     pub fn generate() -> Self {
         Self(RunId::generate().short())
-    }
-
-    /// That of a request as it came; `None` if it carries none, or none that is an id.
-    pub(crate) fn of(request: &[u8]) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct Any {
-            #[serde(default)]
-            call: Option<String>,
-        }
-        control::decode::<Any>(request).ok()?.call?.parse().ok()
     }
 }
 
@@ -72,9 +63,37 @@ impl<'a> Called<'a> {
     }
 }
 
+/// A request and the call it is part of, as they come.
+#[derive(Deserialize)]
+pub(crate) struct Received {
+    #[serde(flatten)]
+    pub(crate) request: Request,
+    #[serde(default)]
+    call: Option<Named>,
+}
+
+/// What stands where a call's id does.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Named {
+    Text(String),
+    Other(IgnoredAny),
+}
+
+impl Received {
+    /// The call; `None` if the request carries none, or none that is an id.
+    pub(crate) fn call(&self) -> Option<CallId> {
+        match &self.call {
+            Some(Named::Text(text)) => text.parse().ok(),
+            Some(Named::Other(IgnoredAny)) | None => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control;
     use crate::{ClosePool, Drain, PoolStatusRequest};
 
     fn encoded(message: &impl Serialize) -> Vec<u8> {
@@ -94,9 +113,9 @@ mod tests {
         ] {
             let call = CallId::generate();
             let (with, without) = (encoded(&Called::new(&request, call)), encoded(&request));
-            assert_eq!(control::decode::<Request>(&with).unwrap(), request);
-            assert_eq!(control::decode::<Request>(&without).unwrap(), request);
-            assert_eq!((CallId::of(&with), CallId::of(&without)), (Some(call), None));
+            let [with, without] = [with, without].map(|bytes| control::decode::<Received>(&bytes).unwrap());
+            assert_eq!((with.call(), without.call()), (Some(call), None));
+            assert_eq!((with.request, without.request), (request.clone(), request));
         }
     }
 
@@ -107,7 +126,14 @@ mod tests {
         for text in ["", "k3f9q2t", "k3f9q2tz0", "K3F9Q2TZ", "k3f9q2t\n", "-0-0"] {
             assert_eq!(text.parse::<CallId>(), Err(NoCallId), "{text}");
         }
+        let call_of = |bytes: &[u8]| control::decode::<Received>(bytes).unwrap().call();
         let odd = std::collections::BTreeMap::from([("type", "status"), ("call", "a\nb")]);
-        assert_eq!(CallId::of(&encoded(&odd)), None);
+        assert_eq!(call_of(&encoded(&odd)), None);
+        #[derive(Serialize)]
+        struct Numbered {
+            r#type: &'static str,
+            call: u32,
+        }
+        assert_eq!(call_of(&encoded(&Numbered { r#type: "status", call: 7 })), None);
     }
 }

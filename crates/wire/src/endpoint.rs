@@ -32,6 +32,7 @@ pub use listener::{Arrival, ArrivalCounts, Authenticate, BindError, Listener, Tu
 pub use lost::{CloseCode, ConnectionLost, MAX_REASON_BYTES, StreamLost};
 pub use peer::{Credential, Peer, Stranger};
 pub use port::port_is_closed;
+pub(crate) use requests::span_of;
 pub use requests::{REQUEST_DEADLINE, Refused, Requests, Responder};
 pub use reset_key::ResetKey;
 pub use settings::{Effective, LARGEST_DATAGRAM, Path, Settings};

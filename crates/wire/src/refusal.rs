@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::EndCause;
+use crate::{CallId, EndCause};
 
 /// A typed refusal: what went wrong, for programs and for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +82,12 @@ impl Refusal {
     /// A refusal without a time to try again.
     pub fn new(code: RefusalCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), retry_after_ms: None, ended: None }
+    }
+
+    /// The same, which says of which call it is: the logs of coordinator and nodes name that.
+    #[must_use]
+    pub fn of_call(self, call: CallId) -> Self {
+        Self { message: format!("{} (call={call})", self.message), ..self }
     }
 
     /// "Try again after so many milliseconds."

@@ -93,7 +93,7 @@ async fn an_owner_gets_both_descriptors_in_order_and_either_side_sees_the_other_
             socket
         };
         let path = folder.socket();
-        let (mut socket, attached) = tokio::join!(serve, OwnerSocket::attach(&path, false, asked()));
+        let (mut socket, attached) = tokio::join!(serve, OwnerSocket::attach(&path, false, asked(), None));
         let (owner, attached, [outputs, inputs]) = attached.unwrap();
         assert_eq!(attached, ATTACHED);
         assert_eq!((text_of(outputs).as_str(), text_of(inputs).as_str()), ("outputs", "inputs"));
@@ -119,7 +119,7 @@ async fn a_refusal_is_heard_by_name() {
         socket.refuse(refusal.clone()).await;
     };
     let path = folder.socket();
-    let ((), attached) = tokio::join!(serve, OwnerSocket::attach(&path, false, asked()));
+    let ((), attached) = tokio::join!(serve, OwnerSocket::attach(&path, false, asked(), None));
     assert!(matches!(attached, Err(AttachCallError::Refused(heard)) if heard == refusal));
 }
 
@@ -200,7 +200,7 @@ fn another_number_of_descriptors_than_two_is_refused() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| answer_with(&listener, &given));
-            let attached = runtime.block_on(OwnerSocket::attach(&path, false, asked()));
+            let attached = runtime.block_on(OwnerSocket::attach(&path, false, asked(), None));
             let Err(AttachCallError::Descriptors { given: seen }) = attached else {
                 panic!("{count} descriptors were taken");
             };

@@ -68,7 +68,7 @@ async fn session(
         assert_eq!(request, Request::Attach(attach()));
         responder.accept_frames(Attached { lanes: 1, last: 0, logs: false }, max_columns).await.unwrap()
     };
-    let (attached, served) = tokio::join!(owner.attach(attach(), max_columns), serve);
+    let (attached, served) = tokio::join!(owner.attach(attach(), None, max_columns), serve);
     let (_, reader, writer) = attached.unwrap();
     ((reader, writer), served)
 }

@@ -45,7 +45,7 @@ async fn over_quic(plan: &Plan, dialer: &Dialer) -> Figures {
             secret: Secret::from_bytes([0; 16]),
             log: false,
         };
-        let (_, reader, writer) = connection.attach(attach, 1 << 20).await.expect("it answers");
+        let (_, reader, writer) = connection.attach(attach, None, 1 << 20).await.expect("it answers");
         attached.push((reader, writer));
     }
     let mut sessions = JoinSet::new();

@@ -289,7 +289,8 @@ struct Framed {
 
 impl Framed {
     async fn open(connection: &Connection, kind: u32, payload: Vec<u8>) -> Result<Self, Failure> {
-        let (_, reader, writer) = connection.attach(attach(kind, 0), MAX_COLUMNS).await.map_err(failed)?;
+        let (_, reader, writer) =
+            connection.attach(attach(kind, 0), None, MAX_COLUMNS).await.map_err(failed)?;
         Ok(Self { reader, writer, payload, piece: vec![7; PIECE_BYTES], number: 0 })
     }
 

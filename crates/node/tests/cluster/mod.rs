@@ -366,7 +366,8 @@ impl Owner {
         let entry = rollhouse_env::Registry::builtin().get(&open.settings.env).unwrap();
         let layout = FrameLayout::of(entry.spec());
         let most = layout.rows(open.lanes as usize, true).unwrap().bytes;
-        let (attached, reader, writer) = self.block_on(self.connection.attach(attach_of(open), most))?;
+        let (attached, reader, writer) =
+            self.block_on(self.connection.attach(attach_of(open), None, most))?;
         Ok(Stepper { owner: self, layout, lanes: open.lanes as usize, attached, reader, writer })
     }
 

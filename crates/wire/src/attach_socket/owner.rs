@@ -12,9 +12,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 
 use super::request::{bounded_length, encoded};
+use crate::call_id::Called;
 use crate::control::{self, ControlError};
 use crate::limits::{ATTACH_DESCRIPTORS, MAX_ATTACH_PATH_BYTES};
-use crate::{Answer, AttachMemory, MemoryAttached, Refusal, Request};
+use crate::{Answer, AttachMemory, CallId, MemoryAttached, Refusal, Request};
 
 /// A connection to a node's attach socket. While it is open, the owner is attached.
 #[derive(Debug)]
@@ -25,7 +26,7 @@ pub struct OwnerSocket {
 impl OwnerSocket {
     /// Connects to the socket at `path` and asks for a session's memory, which comes as two descriptors: what the
     /// node writes, and what the owner does. Nothing is sent to a process of another user than our own and root,
-    /// unless `anybody` is believed. Needs a tokio runtime; cancellation-safe: dropped, the node is told.
+    /// unless `anybody` is believed. It is part of the client's call `of`, if there is one. Needs a tokio runtime; cancellation-safe: dropped, the node is told.
     ///
     /// # Errors
     /// See [`AttachCallError`].
@@ -33,6 +34,7 @@ impl OwnerSocket {
         path: &Path,
         anybody: bool,
         asked: AttachMemory,
+        of: Option<CallId>,
     ) -> Result<(Self, MemoryAttached, [OwnedFd; ATTACH_DESCRIPTORS]), AttachCallError> {
         let bytes = path.as_os_str().len();
         if bytes > MAX_ATTACH_PATH_BYTES {
@@ -43,7 +45,12 @@ impl OwnerSocket {
         if !anybody && uid != geteuid().as_raw() && uid != 0 {
             return Err(AttachCallError::Stranger { uid });
         }
-        let request = encoded(&Request::AttachMemory(asked)).map_err(AttachCallError::Lost)?;
+        let request = Request::AttachMemory(asked);
+        let request = match of {
+            Some(of) => encoded(&Called::new(&request, of)),
+            None => encoded(&request),
+        };
+        let request = request.map_err(AttachCallError::Lost)?;
         // A node that turns us away has answered before it reads, and may have closed its end.
         let _written = stream.write_all(&request).await;
         let (answer, descriptors) = read_answer(&mut stream).await?;

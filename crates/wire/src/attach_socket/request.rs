@@ -8,20 +8,35 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
+use tracing::Span;
 
+use crate::call_id::Received;
 use crate::control::{self, ControlError};
+use crate::endpoint::span_of;
 use crate::limits::{ATTACH_DEADLINE, ATTACH_DESCRIPTORS, MAX_ATTACH_MESSAGE_BYTES};
-use crate::{Answer, AttachMemory, MemoryAttached, Refusal, RefusalCode, Request, Versions};
+use crate::{Answer, AttachMemory, CallId, MemoryAttached, Refusal, RefusalCode, Request, Versions};
 
 /// A process that is connected to the attach socket and may attach. Closed when dropped.
 #[derive(Debug)]
 pub struct AttachSocket {
     stream: UnixStream,
+    call: Option<CallId>,
+    span: Span,
 }
 
 impl AttachSocket {
     pub(super) const fn new(stream: UnixStream) -> Self {
-        Self { stream }
+        Self { stream, call: None, span: Span::none() }
+    }
+
+    /// The client's call that what was asked for is part of, if it said so.
+    pub const fn call(&self) -> Option<CallId> {
+        self.call
+    }
+
+    /// What is logged in it names that call.
+    pub const fn span(&self) -> &Span {
+        &self.span
     }
 
     /// What it asks for. Waits at most [`ATTACH_DEADLINE`].
@@ -32,8 +47,14 @@ impl AttachSocket {
     pub async fn request(&mut self) -> Result<AttachMemory, Option<Refusal>> {
         let read = tokio::time::timeout(ATTACH_DEADLINE, self.read_message()).await;
         let bytes = read.map_err(|_| None)?.map_err(|_| None)?;
-        match control::decode::<Request>(&bytes) {
-            Ok(Request::AttachMemory(asked)) => {
+        let received = match control::decode::<Received>(&bytes) {
+            Ok(received) => received,
+            Err(error) => return Err(Some(Refusal::new(RefusalCode::BadRequest, error.to_string()))),
+        };
+        self.call = received.call();
+        self.span = span_of(self.call, &received.request);
+        match received.request {
+            Request::AttachMemory(asked) => {
                 let theirs = Versions { oldest: asked.version, newest: asked.version };
                 if Versions::OURS.common(theirs).is_some() {
                     return Ok(asked);
@@ -42,11 +63,10 @@ impl AttachSocket {
                 let message = format!("version {} is not from {oldest} to {newest}", asked.version);
                 Err(Some(Refusal::new(RefusalCode::Version, message)))
             }
-            Ok(other) => {
+            other => {
                 let message = format!("the attach socket does not answer {}", other.word());
                 Err(Some(Refusal::new(RefusalCode::Unsupported, message)))
             }
-            Err(error) => Err(Some(Refusal::new(RefusalCode::BadRequest, error.to_string()))),
         }
     }
 

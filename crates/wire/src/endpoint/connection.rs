@@ -220,7 +220,11 @@ impl Connection {
         self.open_for(request, None).await
     }
 
-    async fn open_for(&self, request: &Request, of: Option<CallId>) -> Result<Call, CallError> {
+    /// The same as part of a client's call, which the peer is told.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn open_for(&self, request: &Request, of: Option<CallId>) -> Result<Call, CallError> {
         let (send, receive) = self.inner().open_bi().await.map_err(StreamLost::from)?;
         let mut call = Call { send: ByteSender(send), receive: ByteReceiver(receive) };
         match of {
@@ -230,30 +234,32 @@ impl Connection {
         Ok(call)
     }
 
-    /// Attaches to a session: its stream's two directions. Frames of the node have at most `max_columns` bytes
-    /// of columns.
+    /// Attaches to a session, as part of a client's call if there is one: its stream's two directions. Frames of the node
+    /// have at most `max_columns` bytes of columns.
     ///
     /// # Errors
     /// See [`CallError`].
     pub async fn attach(
         &self,
         attach: Attach,
+        of: Option<CallId>,
         max_columns: usize,
     ) -> Result<(Attached, FrameReader, FrameWriter), CallError> {
-        let mut call = self.open(&Request::Attach(attach)).await?;
+        let mut call = self.open_for(&Request::Attach(attach), of).await?;
         let attached = call.answer().await?;
         Ok((attached, FrameReader::new(call.receive, max_columns), FrameWriter::new(call.send)))
     }
 
-    /// Opens the command stream of a session: its two directions.
+    /// Opens the command stream of a session, as part of a client's call if there is one: its two directions.
     ///
     /// # Errors
     /// See [`CallError`].
     pub async fn commands(
         &self,
         open: OpenCommands,
+        of: Option<CallId>,
     ) -> Result<(CommandsOpened, EnvelopeReader, EnvelopeWriter), CallError> {
-        let mut call = self.open(&Request::Commands(open)).await?;
+        let mut call = self.open_for(&Request::Commands(open), of).await?;
         let opened = call.answer().await?;
         Ok((opened, EnvelopeReader::new(call.receive), EnvelopeWriter::new(call.send)))
     }

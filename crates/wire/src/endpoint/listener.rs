@@ -18,6 +18,7 @@ use super::peer::{Peer, Stranger};
 use super::requests::{Unreadable, code_of, parse};
 use super::settings::{Effective, Path, Settings, endpoint_config};
 use super::stream::{ByteReceiver, ByteSender, MessageError};
+use crate::call_id::Received;
 use crate::identity::{Side, tls_server};
 use crate::limits::MAX_STRANGER_BYTES;
 use crate::{Hello, Identity, PeerCertificate, Refusal, RefusalCode, Request, Versions, Welcome};
@@ -367,10 +368,10 @@ async fn hello(receive: &mut ByteReceiver) -> Result<Hello, NoHello> {
         Err(MessageError::Control(error)) => return Err(NoHello::Bad(code_of(&error), error.to_string())),
     };
     match parse(&bytes) {
-        Ok(Request::Hello(hello)) => Ok(hello),
+        Ok(Received { request: Request::Hello(hello), .. }) => Ok(hello),
         Ok(other) => Err(NoHello::Bad(
             CloseCode::OutOfOrder,
-            format!("the first request of a connection is hello, not {}", other.word()),
+            format!("the first request of a connection is hello, not {}", other.request.word()),
         )),
         Err(Unreadable::Unknown(word)) => Err(NoHello::Bad(
             CloseCode::OutOfOrder,

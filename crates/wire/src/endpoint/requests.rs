@@ -14,6 +14,7 @@ use super::lost::{CloseCode, ConnectionLost, StreamLost};
 use super::peer::Peer;
 use super::stream::{ByteReceiver, ByteSender, MessageError};
 use super::{EnvelopeReader, EnvelopeWriter, FrameReader, FrameWriter};
+use crate::call_id::Received;
 use crate::control::{self, ControlError};
 use crate::limits::{MAX_CONTROL_BYTES, MAX_OPEN_REQUESTS, MAX_STRANGER_BYTES};
 use crate::{CallId, Refusal, RefusalCode, Request, Role};
@@ -138,14 +139,14 @@ async fn read(
         Err(MessageError::Control(error)) => return close(code_of(&error), &error.to_string()),
     };
     let refusal = match parse(&bytes) {
-        Ok(request) if connection.peer().role.may(&request) => {
-            responder.call = CallId::of(&bytes);
-            return Some((request, responder));
+        Ok(received) if connection.peer().role.may(&received.request) => {
+            responder.call = received.call();
+            return Some((received.request, responder));
         }
-        Ok(Request::Hello(_)) => {
+        Ok(Received { request: Request::Hello(_), .. }) => {
             return close(CloseCode::OutOfOrder, "hello comes once, on the first stream");
         }
-        Ok(request) => forbidden(connection.peer().role, request.word()),
+        Ok(received) => forbidden(connection.peer().role, received.request.word()),
         Err(Unreadable::Unknown(word)) => Refusal::new(
             RefusalCode::Unsupported,
             format!("`{word}` is no request of version {}", connection.version()),
@@ -171,7 +172,7 @@ pub(crate) enum Unreadable {
 }
 
 /// Reads a request, and tells one of a newer version from rubbish.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Request, Unreadable> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<Received, Unreadable> {
     /// What every request has.
     #[derive(Deserialize)]
     struct Any {
@@ -190,6 +191,14 @@ pub(crate) const fn code_of(error: &ControlError) -> CloseCode {
         ControlError::TooLong { .. } => CloseCode::TooLong,
         ControlError::Encode(_) => CloseCode::Internal,
         ControlError::Decode(_) | ControlError::LeftOver { .. } => CloseCode::Malformed,
+    }
+}
+
+/// What is logged in it names the call that `request` is part of. Of the level of errors, so that no line is without it.
+pub(crate) fn span_of(call: Option<CallId>, request: &Request) -> Span {
+    match call {
+        Some(call) => error_span!("call", %call, request = request.word()),
+        None => Span::none(),
     }
 }
 
@@ -213,13 +222,9 @@ impl Responder {
         self.call
     }
 
-    /// What is logged while `request`, which this answers, is carried out names the call that it is part of. Of the level
-    /// of errors, so that no line is without it.
+    /// What is logged while `request`, which this answers, is carried out names the call that it is part of.
     pub fn span(&self, request: &Request) -> Span {
-        match self.call {
-            Some(call) => error_span!("call", %call, request = request.word()),
-            None => Span::none(),
-        }
+        span_of(self.call, request)
     }
 
     /// Answers, and ends the stream. Not cancellation-safe.

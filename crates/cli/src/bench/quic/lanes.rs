@@ -124,7 +124,7 @@ impl Sized {
     ) -> Result<Self, Failure> {
         let StepBytes { request, answer } = bytes;
         let attach = attach(if awake { SIZED_AWAKE } else { SIZED }, answer as u32);
-        let (_, reader, writer) = connection.attach(attach, MAX_COLUMNS).await.map_err(failed)?;
+        let (_, reader, writer) = connection.attach(attach, None, MAX_COLUMNS).await.map_err(failed)?;
         let eagerness = awake.then(Eagerness::default);
         Ok(Self { reader, writer, payload: vec![7; request], answer, number: 0, eagerness })
     }
