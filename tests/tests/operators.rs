@@ -302,17 +302,21 @@ fn one_id_goes_from_a_trainers_call_to_the_lines_of_the_coordinator_and_the_node
     let connection = fs::read_to_string(cluster.connection("trainer", &address)).unwrap();
     let connection = connection.trim().parse::<Address>().unwrap();
     let client = Client::connect(&connection, ConnectOptions::default(), None).unwrap();
-    let pool = client.open_pool(PoolRequest::new("CartPole-v1", 2)).unwrap();
+    let mut pool = client.open_pool(PoolRequest::new("CartPole-v1", 2)).unwrap();
     let call = |said: &str| said.split_once(" call=").unwrap().1.chars().take(8).collect::<String>();
     let opened = call(&coordinator.hear(" of 2 lanes is open for `"));
     assert_eq!(call(&node.hear(" of 2 lanes is open for `")), opened);
+    pool.reset(&Reset::all()).unwrap();
+    let attached = call(&node.hear(" is let in (attach"));
+    assert_ne!(attached, opened, "two calls");
     pool.close().unwrap();
     let closed = call(&coordinator.hear(" is closed, as `"));
     assert_eq!(call(&node.hear(" has ended: closed")), closed);
     assert_ne!(opened, closed, "two calls");
     let refused = client.open_pool(PoolRequest::new("CartPole-v1", u32::MAX)).unwrap_err();
-    call(&coordinator.hear("refused a request of trainer `"));
+    let named = call(&coordinator.hear("refused a request of trainer `"));
     assert!(refused.to_string().contains("lanes"), "{refused}");
+    assert!(refused.to_string().ends_with(&format!(" (call={named})")), "{refused}");
     assert!(node.end().success() && coordinator.end().success());
 }
 

@@ -306,6 +306,8 @@ impl Figures for CoordinatorWatch {
             arrivals,
             effective,
             refusals,
+            enrolments,
+            calls,
             links,
             closed_links,
             ..
@@ -317,12 +319,17 @@ impl Figures for CoordinatorWatch {
             waiting_lanes,
             stored_bytes: store.received_bytes,
             store_dropped_segments: store.dropped_segments,
+            enrolments: enrolments
+                .iter()
+                .map(|(&(kind, result), &count)| (kind.word(), result, count))
+                .collect(),
         }
         .put(page);
         let mut transport = TransportSample {
             arrivals: Some(arrivals),
             effective: Some(effective),
             refusals,
+            calls,
             certificate_expires: self.certificate().map(|validity| validity.not_after),
             ..TransportSample::default()
         };

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use rollhouse_config::{AttachSettings, NodeConfig, Spool, Worker};
 use rollhouse_metrics::{
-    Family, Figures, Health, Links, NodeSample, Page, RecorderSample, SpoolSample, TransportSample,
+    EnvSample, Family, Figures, Health, Links, NodeSample, Page, RecorderSample, SpoolSample, TransportSample,
 };
 use rollhouse_node::{
-    AttachConfig, ClusterNode, ClusterNodeConfig, ClusterNodeError, ConnectionFigures, Histogram, LinkState,
-    NodeFigures, PartsHealth, RenewalState, ServeError, ShipFigures, WhenFull,
+    AttachConfig, ClusterNode, ClusterNodeConfig, ClusterNodeError, ConnectionFigures, EnvFigures, Histogram,
+    LinkState, NodeFigures, PartsHealth, RenewalState, ServeError, ShipFigures, Transport, WhenFull,
 };
 use rollhouse_replay::OpenError;
 use rollhouse_wire::limits::MAX_ATTACH_PATH_BYTES;
@@ -293,16 +293,13 @@ impl NodeWatch {
 
     fn sample(&self, node: &ClusterNode) -> NodeSample {
         let (figures, load) = (&self.figures, node.load());
-        let requests = &figures.requests;
         let causes = NodeFigures::END_CAUSES.iter().zip(&figures.sessions_ended);
-        let health = node.health();
+        let (health, renewal) = (node.health(), node.renewal());
         let part_restarts = health.restarts.iter();
         NodeSample {
             steps: figures.steps.get(),
             episodes: std::array::from_fn(|outcome| figures.episodes[outcome].get()),
-            step_times: histogram(&requests.step),
-            send_times: histogram(&requests.send),
-            reset_times: histogram(&requests.reset),
+            envs: figures.envs.all().iter().map(|(env, figures)| env_sample(env, figures)).collect(),
             queue_waits: histogram(&figures.queue_wait),
             queued: load.queued.into(),
             busy: figures.busy.get(),
@@ -310,6 +307,7 @@ impl NodeWatch {
             sessions: node.sessions() as u64,
             sessions_opened: figures.sessions_opened.get(),
             attached: figures.attached.get(),
+            attached_sessions: attached_sessions(&node.attached()),
             malformed_streams: figures.malformed.get(),
             lanes: load.lanes.into(),
             capacity: self.capacity.into(),
@@ -318,6 +316,8 @@ impl NodeWatch {
             part_restarts: part_restarts.map(|(&(part, how), &count)| (part.word(), how, count)).collect(),
             coordinator_lost: figures.coordinator_lost.get(),
             registered: matches!(node.link(), LinkState::Joined { .. }),
+            renewals: renewal.renewed,
+            renewal_failing: renewal.failed.is_some(),
             recorder: node.recorder().as_ref().map(recorder).unwrap_or_default(),
             spool: node.shipping().as_ref().map(spool).unwrap_or_default(),
         }
@@ -337,6 +337,7 @@ impl Figures for NodeWatch {
             arrivals: Some(node.arrivals()),
             effective: Some(self.effective),
             refusals: self.figures.refusals.counts(),
+            calls: self.figures.calls.histograms(),
             links: links(&node.connections()),
             certificate_expires: node.identity().validity().map(|validity| validity.not_after),
         }
@@ -373,11 +374,29 @@ impl Health for NodeWatch {
     }
 }
 
+fn env_sample(env: &str, figures: &EnvFigures) -> EnvSample {
+    let requests = &figures.requests;
+    EnvSample {
+        env: env.to_owned(),
+        steps: figures.steps.get(),
+        step_times: histogram(&requests.step),
+        send_times: histogram(&requests.send),
+        reset_times: histogram(&requests.reset),
+    }
+}
+
+/// Of every transport, also of one that nobody is attached by.
+fn attached_sessions(attached: &BTreeMap<Transport, u64>) -> Vec<(&'static str, u64)> {
+    let of = |by: Transport| (by.word(), attached.get(&by).copied().unwrap_or_default());
+    Transport::ALL.map(of).to_vec()
+}
+
 fn histogram(times: &Histogram) -> rollhouse_metrics::Histogram {
     rollhouse_metrics::Histogram {
         bounds: Histogram::BOUNDS.to_vec(),
         counts: times.counts().to_vec(),
         sum: times.sum().as_secs_f64(),
+        exemplars: Vec::new(),
     }
 }
 
@@ -391,6 +410,7 @@ fn spool(shipping: &ShipFigures) -> SpoolSample {
         quarantined_segments: counts.aside.segments,
         dropped_segments: counts.dropped.segments,
         dropped_episodes: counts.dropped_episodes,
+        oldest: shipping.oldest,
         failed_attempts: counts.failed,
         held: shipping.held,
     }

@@ -13,6 +13,7 @@ use tracing::{info, warn};
 
 use crate::actor::{Look, Looked, View};
 use crate::enrolments::Enrolments;
+use crate::figures::CertificateFor;
 use crate::serve::{Service, going_away, no_room};
 
 /// By what a coordinator lets nodes in.
@@ -151,7 +152,10 @@ impl Service {
         enroll: Enroll,
         responder: Responder,
     ) -> Result<(), StreamLost> {
-        match self.give(peer, &enroll).await {
+        let given = self.give(peer, &enroll).await;
+        let what = if peer.role == Role::Join { CertificateFor::Join } else { CertificateFor::Renewal };
+        self.published.enrolled(what, given.as_ref().err().map(|refusal| refusal.code));
+        match given {
             Ok(enrolled) => responder.respond(Ok(enrolled)).await,
             Err(refusal) => self.refuse(responder, refusal).await,
         }

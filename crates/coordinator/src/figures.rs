@@ -5,7 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rollhouse_wire::{
-    ArrivalCounts, ClusterStatus, Connection, Effective, LinkFigures, LogLine, RefusalLog, Role,
+    ArrivalCounts, CallHistogram, CallTimes, ClusterStatus, Connection, Effective, LinkFigures, LogLine,
+    RefusalCode, RefusalLog, Role,
 };
 
 use crate::StoreCounts;
@@ -27,8 +28,12 @@ pub struct CoordinatorFigures {
     pub arrivals: ArrivalCounts,
     /// What came of the settings of its socket.
     pub effective: Effective,
-    /// Requests that were refused, by code, and strangers who were turned away, by reason.
-    pub refusals: BTreeMap<&'static str, u64>,
+    /// Requests that were refused, by code, and strangers who were turned away, by reason; by the role of whom they met.
+    pub refusals: BTreeMap<(&'static str, Role), u64>,
+    /// Certificates that were asked for, by what for and what came of it.
+    pub enrolments: BTreeMap<(CertificateFor, &'static str), u64>,
+    /// Times of requests.
+    pub calls: BTreeMap<&'static str, CallHistogram>,
     /// Each connection that is open, with its peer's role.
     pub links: Vec<(Role, LinkFigures)>,
     /// Bytes, packets and events of connections that are no more, added up by role; what else there is of them is
@@ -38,6 +43,13 @@ pub struct CoordinatorFigures {
     pub alive: bool,
 }
 
+impl CoordinatorFigures {
+    /// How often that code or reason met somebody, whatever his role.
+    pub fn refused(&self, word: &str) -> u64 {
+        self.refusals.iter().filter(|((of, _), _)| *of == word).map(|(_, count)| count).sum()
+    }
+}
+
 /// What the coordinator's thread leaves here for others to read at any time.
 #[derive(Debug)]
 pub(crate) struct Published {
@@ -45,6 +57,27 @@ pub(crate) struct Published {
     began: Instant,
     /// Whether greater terms are learned from nodes.
     learns: bool,
+    /// Times of requests.
+    pub(crate) calls: CallTimes,
+}
+
+/// What a certificate is asked for for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CertificateFor {
+    /// A machine joins.
+    Join,
+    /// A node's next one.
+    Renewal,
+}
+
+impl CertificateFor {
+    /// The word in metrics.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Join => "join",
+            Self::Renewal => "renewal",
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -56,6 +89,8 @@ struct State {
     wanted_term: Option<(u64, String)>,
     arrivals: ArrivalCounts,
     refusals: RefusalLog,
+    refused: BTreeMap<(&'static str, Role), u64>,
+    enrolments: BTreeMap<(CertificateFor, &'static str), u64>,
     connections: BTreeMap<usize, Connection>,
     closed: BTreeMap<Role, LinkFigures>,
 }
@@ -69,10 +104,15 @@ impl Published {
             wanted_term: None,
             arrivals: ArrivalCounts::default(),
             refusals: RefusalLog::new(LOG_EVERY),
+            refused: BTreeMap::new(),
+            // Counted from nothing: the first that is refused is to be seen as one more.
+            enrolments: [CertificateFor::Join, CertificateFor::Renewal]
+                .map(|what| ((what, Self::GIVEN), 0))
+                .into(),
             connections: BTreeMap::new(),
             closed: BTreeMap::new(),
         };
-        Self { state: Mutex::new(state), began: Instant::now(), learns }
+        Self { state: Mutex::new(state), began: Instant::now(), learns, calls: CallTimes::default() }
     }
 
     pub(crate) fn put(&self, status: ClusterStatus, pools_opened: u64, waiting_lanes: u64) {
@@ -100,9 +140,19 @@ impl Published {
     }
 
     /// Counts a refusal or somebody who was turned away; says whether it gets a line in the log.
-    pub(crate) fn refused(&self, word: &'static str) -> Option<LogLine> {
-        self.lock().refusals.note(self.began.elapsed(), word)
+    pub(crate) fn refused(&self, word: &'static str, whom: Role) -> Option<LogLine> {
+        let mut state = self.lock();
+        *state.refused.entry((word, whom)).or_default() += 1;
+        state.refusals.note(self.began.elapsed(), word)
     }
+
+    /// A certificate was given, or refused with that code.
+    pub(crate) fn enrolled(&self, what: CertificateFor, refused: Option<RefusalCode>) {
+        let result = refused.map_or(Self::GIVEN, RefusalCode::word);
+        *self.lock().enrolments.entry((what, result)).or_default() += 1;
+    }
+
+    const GIVEN: &str = "given";
 
     pub(crate) fn connected(&self, connection: &Connection) {
         self.lock().connections.insert(connection.id(), connection.clone());
@@ -129,7 +179,9 @@ impl Published {
             store,
             arrivals: state.arrivals.clone(),
             effective,
-            refusals: state.refusals.counts().collect(),
+            refusals: state.refused.clone(),
+            enrolments: state.enrolments.clone(),
+            calls: self.calls.histograms(),
             links: Vec::new(),
             closed_links: state.closed.clone(),
             alive: at.elapsed() < STUCK_AFTER,

@@ -57,6 +57,6 @@ pub use coordinator::{Coordinator, CoordinatorConfig, CoordinatorError, Stopped}
 pub use data::{DataError, DataFolder, MAX_TERM};
 pub use enrolling::EnrolmentConfig;
 pub use event::{Action, Asker, CallFailure, Event, LinkId, PortAsked, Reply, Ticket};
-pub use figures::CoordinatorFigures;
+pub use figures::{CertificateFor, CoordinatorFigures};
 pub use roster::Roster;
 pub use store::{Receive, Receiving, Store, StoreConfig, StoreCounts, StoreError};

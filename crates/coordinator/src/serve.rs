@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use actix::Addr;
 use actix::dev::{SendError, ToEnvelope};
@@ -110,7 +110,8 @@ impl Service {
             }
             let refusal = owners::refusal(connection, &tokens, now);
             if let Some(why) = &refusal {
-                self.note(RefusalCode::Unauthenticated.word(), &format_args!("{}: {why}", connection.peer()));
+                let (word, peer) = (RefusalCode::Unauthenticated.word(), connection.peer());
+                self.note(word, peer.role, &format_args!("{peer}: {why}"));
                 connection.close(CloseCode::Refused, why);
             }
             refusal.is_none()
@@ -118,14 +119,14 @@ impl Service {
     }
 
     /// Counts a refusal that was made before anybody was asked.
-    fn note(&self, word: &'static str, what: &dyn fmt::Display) {
-        if let Some(line) = self.published.refused(word) {
+    fn note(&self, word: &'static str, whom: Role, what: &dyn fmt::Display) {
+        if let Some(line) = self.published.refused(word, whom) {
             warn!(code = word, "refused a request: {word}: {what}{}", unshown(line.suppressed));
         }
     }
 
     pub(crate) async fn refuse(&self, responder: Responder, refusal: Refusal) -> Result<(), StreamLost> {
-        let line = self.published.refused(refusal.code.word());
+        let line = self.published.refused(refusal.code.word(), responder.peer().role);
         // That something is not there concerns who asked, and nobody else.
         if let Some(line) = line.filter(|_| refusal.code != RefusalCode::NotFound) {
             let (whom, more) = (responder.peer(), unshown(line.suppressed));
@@ -164,7 +165,7 @@ pub(crate) async fn accept(
                     connections.spawn(serve(connection, Arc::clone(service)));
                 }
                 Some(Arrival::TurnedAway(away)) => {
-                    if let Some(line) = service.published.refused(away.reason.word()) {
+                    if let Some(line) = service.published.refused(away.reason.word(), Role::Anonymous) {
                         let more = unshown(line.suppressed);
                         warn!(reason = away.reason.word(), "{away}{more}");
                     }
@@ -210,8 +211,9 @@ async fn serve(connection: Connection, service: Arc<Service>) {
 
 /// Answers requests, each in a task of its own, until the connection is lost.
 async fn serve_requests(connection: &Connection, service: &Arc<Service>, link: LinkId) -> ConnectionLost {
-    let noting = Arc::clone(service);
-    let mut requests = connection.requests().telling(Arc::new(move |word, what| noting.note(word, what)));
+    let (noting, role) = (Arc::clone(service), connection.peer().role);
+    let mut requests =
+        connection.requests().telling(Arc::new(move |word, what| noting.note(word, role, what)));
     let reader = Arc::new(service.reads.reader(connection.peer().owner()));
     let mut answering = JoinSet::new();
     loop {
@@ -220,9 +222,11 @@ async fn serve_requests(connection: &Connection, service: &Arc<Service>, link: L
                 Ok((request, responder)) => {
                     let (connection, service) = (connection.clone(), Arc::clone(service));
                     let (reader, span) = (Arc::clone(&reader), responder.span(&request));
+                    let (began, word, call) = (Instant::now(), request.word(), responder.call());
                     let answered = async move {
                         // Whether the peer still wants to hear it is its affair.
                         let _told = answer(&connection, &service, &reader, link, request, responder).await;
+                        service.published.calls.note(word, call, began.elapsed(), SystemTime::now());
                     };
                     // Task: request.
                     answering.spawn(answered.instrument(span));

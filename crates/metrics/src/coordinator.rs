@@ -19,6 +19,8 @@ pub struct CoordinatorSample {
     pub stored_bytes: u64,
     /// Segments dropped to stay within the store's budget.
     pub store_dropped_segments: u64,
+    /// Certificates asked for: for what, what came of it, how often.
+    pub enrolments: Vec<(&'static str, &'static str, u64)>,
 }
 
 impl CoordinatorSample {
@@ -39,6 +41,7 @@ impl CoordinatorSample {
         SET_ASIDE,
         STORED_BYTES,
         DROPPED,
+        ENROLMENTS,
     ];
 
     /// Puts the figures on a page.
@@ -62,6 +65,9 @@ impl CoordinatorSample {
         page.value(&SET_ASIDE, status.store.set_aside as f64);
         page.value(&STORED_BYTES, self.stored_bytes as f64);
         page.value(&DROPPED, self.store_dropped_segments as f64);
+        for &(kind, result, count) in &self.enrolments {
+            page.labelled(&ENROLMENTS, &[kind, result], count as f64);
+        }
     }
 }
 
@@ -115,3 +121,9 @@ const DROPPED: Family = counter(
     "rollhouse_store_dropped_segments_total",
     "Segments dropped from the store to stay within its budget.",
 );
+const ENROLMENTS: Family = Family {
+    name: "rollhouse_enrolments_total",
+    help: "Certificates of nodes that were asked for, by what for and what came of it.",
+    kind: Kind::Counter,
+    labels: &["kind", "result"],
+};

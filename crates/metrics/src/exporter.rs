@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus::core::{Collector, Desc};
 use prometheus::{Registry, TextEncoder, proto};
 
 use crate::family::{Family, Page};
+use crate::open_metrics::{self, Exemplars};
 
 /// Something that has figures. Asked once per scrape, on the thread of the server: it must not block.
 pub trait Figures: Send + Sync {
@@ -22,6 +23,8 @@ pub trait Figures: Send + Sync {
 #[derive(Debug, Default)]
 pub struct Exporter {
     registry: Registry,
+    /// Those of the last time that figures were asked for, which the registry does not know.
+    exemplars: Arc<Mutex<Exemplars>>,
 }
 
 /// Why figures were not taken in, or not printed.
@@ -49,7 +52,8 @@ impl Exporter {
             Desc::new(family.name.to_owned(), family.help.to_owned(), labels, HashMap::new())
         };
         let descs = figures.families().into_iter().map(desc).collect::<Result<_, _>>();
-        let source = Source { figures, descs: descs.map_err(ExporterError::Register)? };
+        let exemplars = Arc::clone(&self.exemplars);
+        let source = Source { figures, descs: descs.map_err(ExporterError::Register)?, exemplars };
         self.registry.register(Box::new(source)).map_err(ExporterError::Register)
     }
 
@@ -62,8 +66,19 @@ impl Exporter {
     }
 }
 
+impl Exporter {
+    /// The present figures in OpenMetrics, version 1.0: the same, with units and exemplars.
+    pub fn print_open(&self) -> String {
+        let exemplars = || self.exemplars.lock().unwrap_or_else(PoisonError::into_inner);
+        exemplars().clear();
+        let families = self.registry.gather();
+        open_metrics::print(&families, &exemplars())
+    }
+}
+
 /// Figures as the registry takes them.
 struct Source {
+    exemplars: Arc<Mutex<Exemplars>>,
     figures: Arc<dyn Figures>,
     descs: Vec<Desc>,
 }
@@ -76,7 +91,9 @@ impl Collector for Source {
     fn collect(&self) -> Vec<proto::MetricFamily> {
         let mut page = Page::default();
         self.figures.put(&mut page);
-        page.into_families()
+        let (families, exemplars) = page.into_parts();
+        self.exemplars.lock().unwrap_or_else(PoisonError::into_inner).extend(exemplars);
+        families
     }
 }
 

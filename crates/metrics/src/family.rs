@@ -2,6 +2,8 @@
 
 use prometheus::proto;
 
+use crate::open_metrics::Exemplars;
+
 /// One metric: a name, and a series for each combination of its labels' values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Family {
@@ -35,12 +37,26 @@ pub struct Histogram {
     pub counts: Vec<u64>,
     /// Sum of all observations.
     pub sum: f64,
+    /// An observation of each bucket that tells of more; as many as counts, or none. They are shown in OpenMetrics.
+    pub exemplars: Vec<Option<Exemplar>>,
+}
+
+/// An observation, and what tells more of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exemplar {
+    /// By what logs and traces name what was observed; at most 100 characters.
+    pub trace_id: String,
+    /// What was observed, in the metric's unit.
+    pub value: f64,
+    /// When, in seconds since 1970.
+    pub at: f64,
 }
 
 /// Figures of one moment.
 #[derive(Debug, Default)]
 pub struct Page {
     families: Vec<proto::MetricFamily>,
+    exemplars: Exemplars,
 }
 
 impl Page {
@@ -70,8 +86,11 @@ impl Page {
         self.push(family, metric);
     }
 
-    /// Puts a histogram on the page.
-    pub fn histogram(&mut self, family: &Family, histogram: &Histogram) {
+    /// Puts one series of a histogram on the page; `labels` are the values of the family's labels.
+    ///
+    /// # Panics
+    /// In debug builds, if there are not as many values as labels.
+    pub fn histogram(&mut self, family: &Family, labels: &[&str], histogram: &Histogram) {
         let mut added = 0;
         let buckets = histogram.bounds.iter().zip(&histogram.counts).map(|(&bound, &count)| {
             added += count;
@@ -84,9 +103,13 @@ impl Page {
         out.set_bucket(buckets.collect());
         out.set_sample_count(histogram.counts.iter().sum());
         out.set_sample_sum(histogram.sum);
-        let mut metric = proto::Metric::from_label(pairs(family, &[]));
+        let mut metric = proto::Metric::from_label(pairs(family, labels));
         metric.set_histogram(out);
         self.push(family, metric);
+        if histogram.exemplars.iter().any(Option::is_some) {
+            let values = labels.iter().map(|value| (*value).to_owned()).collect();
+            self.exemplars.insert((family.name.to_owned(), values), histogram.exemplars.clone());
+        }
     }
 
     fn push(&mut self, family: &Family, metric: proto::Metric) {
@@ -108,8 +131,8 @@ impl Page {
         self.families[index].mut_metric().push(metric);
     }
 
-    pub(crate) fn into_families(self) -> Vec<proto::MetricFamily> {
-        self.families
+    pub(crate) fn into_parts(self) -> (Vec<proto::MetricFamily>, Exemplars) {
+        (self.families, self.exemplars)
     }
 }
 

@@ -8,6 +8,8 @@ pub(crate) struct Asked {
     pub(crate) what: What,
     /// Only the head of the answer is wanted.
     pub(crate) head_only: bool,
+    /// Metrics are wanted in OpenMetrics rather than in the text of Prometheus.
+    pub(crate) open_metrics: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +34,24 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Asked> {
         Ok(Status::Complete(_)) => what(request.method, request.path),
         Err(_) => What::Malformed,
     };
-    Some(Asked { what, head_only: request.method == Some("HEAD") })
+    let accepts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("accept"));
+    let accepts: Vec<&str> = accepts.filter_map(|header| std::str::from_utf8(header.value).ok()).collect();
+    let wanted = |kind| accepts.iter().map(|accept| weight(accept, kind)).fold(0.0, f64::max);
+    let open = wanted("application/openmetrics-text");
+    let open_metrics = open > 0.0 && open >= wanted("text/plain");
+    Some(Asked { what, head_only: request.method == Some("HEAD"), open_metrics })
+}
+
+/// How much a media type is wanted by an `Accept` header, from 0 to 1; 0 if it is not named.
+fn weight(accept: &str, kind: &str) -> f64 {
+    let weights = accept.split(',').filter_map(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        parts.next().filter(|named| named.eq_ignore_ascii_case(kind))?;
+        let quality = parts.find_map(|part| part.strip_prefix("q="));
+        // What cannot be read says nothing against it.
+        Some(quality.and_then(|quality| quality.parse().ok()).unwrap_or(1.0))
+    });
+    weights.fold(0.0, f64::max)
 }
 
 fn what(method: Option<&str>, path: Option<&str>) -> What {
@@ -65,6 +84,21 @@ mod tests {
         assert_eq!(what_of("GET /metrics/ HTTP/1.1\r\n\r\n"), Some(What::Elsewhere));
         assert_eq!(what_of("POST /metrics HTTP/1.1\r\n\r\n"), Some(What::OtherMethod));
         assert!(parse(b"HEAD /readyz HTTP/1.1\r\n\r\n").is_some_and(|asked| asked.head_only));
+    }
+
+    #[test]
+    fn open_metrics_are_given_to_whoever_wants_them_no_less_than_text() {
+        let open = |accept: &str| {
+            let head = format!("GET /metrics HTTP/1.1\r\nACCEPT: {accept}\r\n\r\n");
+            parse(head.as_bytes()).is_some_and(|asked| asked.open_metrics)
+        };
+        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;\
+            q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+        assert!(open(prometheus));
+        assert!(open("application/openmetrics-text"));
+        assert!(!open("text/plain;version=0.0.4;q=0.6,application/openmetrics-text;version=1.0.0;q=0.5"));
+        assert!(!open("application/openmetrics-text;q=0, text/plain"));
+        assert!(!open("*/*") && !open("text/html"));
     }
 
     #[test]

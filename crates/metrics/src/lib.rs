@@ -2,7 +2,7 @@
 //!
 //! Every metric is a [`Family`] in a table of its subject; a process states its figures as plain numbers when it
 //! is asked ([`NodeSample`], [`CoordinatorSample`], [`TransportSample`], [`ProcessFigures`]), and an [`Exporter`] holds them in a registry of the
-//! `prometheus` crate and prints them. A [`MetricsServer`] answers `/metrics`, `/healthz` and `/readyz` over plain
+//! `prometheus` crate and prints them, as Prometheus' text or as OpenMetrics, whichever is asked for. A [`MetricsServer`] answers `/metrics`, `/healthz` and `/readyz` over plain
 //! HTTP, read-only, on a thread of its own, so that it answers while every worker is inside a step.
 //! `docs/metrics.md` lists each metric with its meaning.
 //!
@@ -20,14 +20,15 @@ mod exporter;
 mod family;
 mod head;
 mod node;
+mod open_metrics;
 mod process;
 mod server;
 mod transport;
 
 pub use coordinator::CoordinatorSample;
 pub use exporter::{Exporter, ExporterError, Figures};
-pub use family::{Family, Histogram, Kind, Page};
-pub use node::{NodeSample, RecorderSample, SpoolSample};
+pub use family::{Exemplar, Family, Histogram, Kind, Page};
+pub use node::{EnvSample, NodeSample, RecorderSample, SpoolSample};
 pub use process::{ProcessFigures, ProcessSample};
 pub use server::{Health, MetricsListener, MetricsServer, ServeError};
 pub use transport::{Links, TransportSample};

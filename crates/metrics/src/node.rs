@@ -12,12 +12,8 @@ pub struct NodeSample {
     pub steps: u64,
     /// Episodes that ended, by [`Outcome::ALL`].
     pub episodes: [u64; Outcome::ALL.len()],
-    /// Seconds that owners' steps of all lanes of a session took.
-    pub step_times: Histogram,
-    /// Seconds that their steps of some lanes took.
-    pub send_times: Histogram,
-    /// Seconds that their resets took.
-    pub reset_times: Histogram,
+    /// What was done for owners, by env.
+    pub envs: Vec<EnvSample>,
     /// Seconds that their requests waited for a thread.
     pub queue_waits: Histogram,
     /// Requests waiting for a thread now.
@@ -34,6 +30,8 @@ pub struct NodeSample {
     pub attached: u64,
     /// Streams that ended because what came on them was no request.
     pub malformed_streams: u64,
+    /// Sessions that an owner is attached to, by transport.
+    pub attached_sessions: Vec<(&'static str, u64)>,
     /// Lanes of open sessions.
     pub lanes: u64,
     /// Lanes it takes.
@@ -48,10 +46,29 @@ pub struct NodeSample {
     pub coordinator_lost: u64,
     /// Whether a coordinator has it registered.
     pub registered: bool,
+    /// How often it was given another certificate.
+    pub renewals: u64,
+    /// Whether it was refused another one, or had no answer, when it asked last.
+    pub renewal_failing: bool,
     /// What was recorded.
     pub recorder: RecorderSample,
     /// What waits to be shipped.
     pub spool: SpoolSample,
+}
+
+/// What was done for the owners of one env's sessions.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct EnvSample {
+    /// The env; of very many, those beyond a bound together under one name.
+    pub env: String,
+    /// Env steps.
+    pub steps: u64,
+    /// Seconds that steps of all lanes of a session took.
+    pub step_times: Histogram,
+    /// Seconds that steps of some lanes took.
+    pub send_times: Histogram,
+    /// Seconds that resets took.
+    pub reset_times: Histogram,
 }
 
 /// What a recorder has written.
@@ -90,6 +107,8 @@ pub struct SpoolSample {
     pub dropped_segments: u64,
     /// Episodes that ended in them.
     pub dropped_episodes: u64,
+    /// How long the oldest of the waiting segments has been waiting.
+    pub oldest: Duration,
     /// Attempts to ship that failed.
     pub failed_attempts: u64,
     /// Whether the spool is full and stepping waits.
@@ -100,6 +119,7 @@ impl NodeSample {
     /// Every metric of a node.
     pub const FAMILIES: &'static [Family] = &[
         STEPS,
+        OWNER_STEPS,
         EPISODES,
         STEP_TIMES,
         SEND_TIMES,
@@ -111,6 +131,7 @@ impl NodeSample {
         SESSIONS,
         SESSIONS_OPENED,
         ATTACHED,
+        ATTACHED_SESSIONS,
         MALFORMED,
         LANES,
         CAPACITY,
@@ -119,6 +140,8 @@ impl NodeSample {
         PART_RESTARTS,
         COORDINATOR_LOST,
         REGISTERED,
+        RENEWALS,
+        RENEWAL_FAILING,
         RECORDED,
         RECORDED_DURABLY,
         RECORDED_BYTES,
@@ -128,6 +151,7 @@ impl NodeSample {
         FAILING,
         SPOOL_BYTES,
         SPOOL_SEGMENTS,
+        SPOOL_OLDEST,
         SHIPPED,
         SHIPPED_BYTES,
         DROPPED,
@@ -140,16 +164,23 @@ impl NodeSample {
     pub fn put(&self, page: &mut Page) {
         page.value(&STEPS, self.steps as f64);
         self.put_episodes(page);
-        page.histogram(&STEP_TIMES, &self.step_times);
-        page.histogram(&SEND_TIMES, &self.send_times);
-        page.histogram(&RESET_TIMES, &self.reset_times);
-        page.histogram(&QUEUE_WAITS, &self.queue_waits);
+        for of in &self.envs {
+            let env = [of.env.as_str()];
+            page.labelled(&OWNER_STEPS, &env, of.steps as f64);
+            page.histogram(&STEP_TIMES, &env, &of.step_times);
+            page.histogram(&SEND_TIMES, &env, &of.send_times);
+            page.histogram(&RESET_TIMES, &env, &of.reset_times);
+        }
+        page.histogram(&QUEUE_WAITS, &[], &self.queue_waits);
         page.value(&QUEUED, self.queued as f64);
         page.value(&BUSY, self.busy as f64);
         page.value(&ABANDONED, self.abandoned_threads as f64);
         page.value(&SESSIONS, self.sessions as f64);
         page.value(&SESSIONS_OPENED, self.sessions_opened as f64);
         page.value(&ATTACHED, self.attached as f64);
+        for &(transport, count) in &self.attached_sessions {
+            page.labelled(&ATTACHED_SESSIONS, &[transport], count as f64);
+        }
         page.value(&MALFORMED, self.malformed_streams as f64);
         page.value(&LANES, self.lanes as f64);
         page.value(&CAPACITY, self.capacity as f64);
@@ -162,6 +193,8 @@ impl NodeSample {
         }
         page.value(&COORDINATOR_LOST, self.coordinator_lost as f64);
         page.value(&REGISTERED, f64::from(u8::from(self.registered)));
+        page.value(&RENEWALS, self.renewals as f64);
+        page.value(&RENEWAL_FAILING, f64::from(u8::from(self.renewal_failing)));
         self.recorder.put(page);
         self.spool.put(page);
     }
@@ -195,6 +228,7 @@ impl SpoolSample {
     fn put(&self, page: &mut Page) {
         page.value(&SPOOL_BYTES, self.waiting_bytes as f64);
         page.value(&SPOOL_SEGMENTS, self.waiting_segments as f64);
+        page.value(&SPOOL_OLDEST, self.oldest.as_secs_f64());
         page.labelled(&SHIPPED, &["stored"], self.shipped_segments as f64);
         page.labelled(&SHIPPED, &["quarantined"], self.quarantined_segments as f64);
         page.value(&SHIPPED_BYTES, self.shipped_bytes as f64);
@@ -224,16 +258,26 @@ const fn by(label: &'static [&'static str], family: Family) -> Family {
 const STEPS: Family = counter("rollhouse_steps_total", "Env steps of all lanes.");
 const EPISODES: Family =
     by(&["outcome"], counter("rollhouse_episodes_total", "Episodes that ended, by outcome."));
-const STEP_TIMES: Family = times(
-    "rollhouse_step_seconds",
-    "Time of owners' steps of all lanes of a session, with the encoding of the answer.",
+const OWNER_STEPS: Family =
+    by(&["env"], counter("rollhouse_owner_steps_total", "Env steps of sessions that owners step."));
+const STEP_TIMES: Family = by(
+    &["env"],
+    times(
+        "rollhouse_step_seconds",
+        "Time of owners' steps of all lanes of a session, with the encoding of the answer.",
+    ),
 );
-const SEND_TIMES: Family = times(
-    "rollhouse_send_seconds",
-    "Time of owners' steps of some lanes of a session, with the encoding of the answer.",
+const SEND_TIMES: Family = by(
+    &["env"],
+    times(
+        "rollhouse_send_seconds",
+        "Time of owners' steps of some lanes of a session, with the encoding of the answer.",
+    ),
 );
-const RESET_TIMES: Family =
-    times("rollhouse_reset_seconds", "Time of owners' resets, with the encoding of the answer.");
+const RESET_TIMES: Family = by(
+    &["env"],
+    times("rollhouse_reset_seconds", "Time of owners' resets, with the encoding of the answer."),
+);
 const QUEUE_WAITS: Family =
     times("rollhouse_queue_wait_seconds", "Time that owners' requests waited for a thread that steps.");
 const QUEUED: Family = gauge("rollhouse_queue_requests", "Requests that wait for a thread that steps.");
@@ -249,6 +293,8 @@ const ATTACHED: Family = counter(
     "rollhouse_owners_attached_total",
     "Times that an owner attached to a session, or attached again.",
 );
+const ATTACHED_SESSIONS: Family =
+    by(&["transport"], gauge("rollhouse_attached_sessions", "Sessions that an owner is attached to."));
 const MALFORMED: Family = counter(
     "rollhouse_malformed_streams_total",
     "Sessions' streams that ended because what came on them was no request.",
@@ -270,6 +316,14 @@ const COORDINATOR_LOST: Family =
     counter("rollhouse_coordinator_lost_total", "Times that the connection to the coordinator was lost.");
 const REGISTERED: Family =
     gauge("rollhouse_registered", "1 while a coordinator has the node registered, else 0.");
+const RENEWALS: Family = counter(
+    "rollhouse_certificate_renewals_total",
+    "Times that the node was given its next certificate by the coordinator.",
+);
+const RENEWAL_FAILING: Family = gauge(
+    "rollhouse_certificate_renewal_failing",
+    "1 while the node's next certificate was asked for and not given, else 0.",
+);
 const RECORDED: Family = counter("rollhouse_recorder_episodes_total", "Episodes whose end was recorded.");
 const RECORDED_DURABLY: Family = counter(
     "rollhouse_recorder_durable_episodes_total",
@@ -291,6 +345,10 @@ const SPOOL_BYTES: Family =
     gauge("rollhouse_spool_bytes", "Bytes of recordings that are not in the store yet.");
 const SPOOL_SEGMENTS: Family =
     gauge("rollhouse_spool_segments", "Sealed segments that are not in the store yet.");
+const SPOOL_OLDEST: Family = gauge(
+    "rollhouse_spool_oldest_age_seconds",
+    "How long the oldest sealed segment that is not in the store has been waiting, at most since the start; 0 if none waits.",
+);
 const SHIPPED: Family = by(
     &["result"],
     counter("rollhouse_spool_shipped_segments_total", "Segments shipped, by what the store did with them."),

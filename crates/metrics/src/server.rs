@@ -20,6 +20,7 @@ use tokio::task::AbortHandle;
 
 use crate::Exporter;
 use crate::head::{Asked, What, parse};
+use crate::open_metrics;
 
 /// Whether a process lives and is ready. Asked on the server's thread: it must not block.
 pub trait Health: Send + Sync {
@@ -173,7 +174,7 @@ async fn serve(mut stream: TcpStream, answers: &Answers) -> io::Result<()> {
             break asked;
         }
         if head.len() >= MAX_HEAD_BYTES {
-            break Asked { what: What::Malformed, head_only: false };
+            break Asked { what: What::Malformed, head_only: false, open_metrics: false };
         }
         let room = (MAX_HEAD_BYTES - head.len()) as u64;
         if (&mut stream).take(room).read_buf(&mut head).await? == 0 {
@@ -190,7 +191,10 @@ impl Answers {
             Ok(()) => ("200 OK", "ok\n".to_owned()),
             Err(why) => ("503 Service Unavailable", format!("{why}\n")),
         };
+        let open = asked.open_metrics && asked.what == What::Metrics;
+        let content = if open { open_metrics::CONTENT_TYPE } else { CONTENT_TYPE };
         let (status, body) = match asked.what {
+            What::Metrics if open => ("200 OK", self.exporter.print_open()),
             What::Metrics => match self.exporter.print() {
                 Ok(page) => ("200 OK", page),
                 Err(error) => ("500 Internal Server Error", format!("{error}\n")),
@@ -203,7 +207,7 @@ impl Answers {
         };
         let allow = if asked.what == What::OtherMethod { "Allow: GET, HEAD\r\n" } else { "" };
         let head = format!(
-            "HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {}\r\n{allow}Connection: close\r\n\r\n",
+            "HTTP/1.1 {status}\r\nContent-Type: {content}\r\nContent-Length: {}\r\n{allow}Connection: close\r\n\r\n",
             body.len()
         );
         let mut out = head.into_bytes();
@@ -300,6 +304,10 @@ mod tests {
         for line in ["# TYPE beans_total counter", "beans_total{colour=\"white\"} 3"] {
             assert!(metrics.lines().any(|l| l == line), "{metrics}");
         }
+        let open = b"GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text\r\n\r\n";
+        let open = ask(&server, open);
+        assert!(open.contains("\r\nContent-Type: application/openmetrics-text; version=1.0.0;"), "{open}");
+        assert!(open.ends_with("beans_total{colour=\"white\"} 3\n# EOF\n"), "{open}");
         assert!(ask(&server, b"GET /healthz HTTP/1.1\r\n\r\n").ends_with("\r\n\r\nok\n"));
         let ready = ask(&server, b"GET /readyz HTTP/1.1\r\n\r\n");
         assert!(ready.starts_with("HTTP/1.1 503 ") && ready.ends_with("draining\n"), "{ready}");

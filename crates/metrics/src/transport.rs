@@ -1,11 +1,11 @@
 //! Figures of QUIC.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rollhouse_wire::{ArrivalCounts, Effective, LinkFigures, Role};
+use rollhouse_wire::{ArrivalCounts, CallHistogram, CallTimes, Effective, LinkFigures, Role, TimedCall};
 
-use crate::family::{Family, Kind, Page};
+use crate::family::{Exemplar, Family, Histogram, Kind, Page};
 
 /// What an endpoint has done, and how its connections are now.
 #[derive(Debug, Clone, Default)]
@@ -14,8 +14,10 @@ pub struct TransportSample {
     pub arrivals: Option<ArrivalCounts>,
     /// What the system gave the socket; `None` if it is not known.
     pub effective: Option<Effective>,
-    /// Requests that were refused, by code.
-    pub refusals: BTreeMap<&'static str, u64>,
+    /// Requests that were refused, by code and the role of who asked.
+    pub refusals: BTreeMap<(&'static str, Role), u64>,
+    /// Times of requests, by word.
+    pub calls: BTreeMap<&'static str, CallHistogram>,
     /// Connections by the role of the peer.
     pub links: BTreeMap<Role, Links>,
     /// When its certificate, or one that links it to the authority, expires, in seconds since 1970.
@@ -63,6 +65,7 @@ impl TransportSample {
         ACCEPTED,
         REFUSED,
         REFUSALS,
+        CALLS,
         CONNECTIONS,
         RTT,
         DATAGRAM,
@@ -84,8 +87,11 @@ impl TransportSample {
                 page.labelled(&REFUSED, &[reason], count as f64);
             }
         }
-        for (code, &count) in &self.refusals {
-            page.labelled(&REFUSALS, &[code], count as f64);
+        for ((code, role), &count) in &self.refusals {
+            page.labelled(&REFUSALS, &[code, role.word()], count as f64);
+        }
+        for (request, times) in &self.calls {
+            page.histogram(&CALLS, &[request], &histogram(times));
         }
         for (role, link) in &self.links {
             let peer = [role.word()];
@@ -109,6 +115,21 @@ impl TransportSample {
     }
 }
 
+fn histogram(times: &CallHistogram) -> Histogram {
+    let since_1970 = |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let exemplar = |timed: TimedCall| Exemplar {
+        trace_id: timed.call.to_string(),
+        value: timed.took.as_secs_f64(),
+        at: since_1970(timed.at),
+    };
+    Histogram {
+        bounds: CallTimes::BOUNDS.to_vec(),
+        counts: times.counts.to_vec(),
+        sum: times.sum.as_secs_f64(),
+        exemplars: times.newest.iter().map(|newest| newest.map(exemplar)).collect(),
+    }
+}
+
 const fn family(
     name: &'static str,
     kind: Kind,
@@ -129,8 +150,14 @@ const REFUSED: Family = family(
 const REFUSALS: Family = family(
     "rollhouse_refusals_total",
     Kind::Counter,
-    &["code"],
+    &["code", "peer"],
     "Requests that were refused, by the refusal's code, and connections closed for what came on them, by reason.",
+);
+const CALLS: Family = family(
+    "rollhouse_call_seconds",
+    Kind::Histogram,
+    &["request"],
+    "Time from a request other than a step to the end of its answer, by what was asked.",
 );
 const CONNECTIONS: Family = family(
     "rollhouse_quic_connections",

@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rollhouse_metrics::{
-    CoordinatorSample, Exporter, Family, Figures, Histogram, Kind, Links, NodeSample, Page, ProcessFigures,
-    TransportSample,
+    CoordinatorSample, EnvSample, Exporter, Family, Figures, Histogram, Kind, Links, NodeSample, Page,
+    ProcessFigures, TransportSample,
 };
-use rollhouse_wire::{ArrivalCounts, ClusterStatus, Effective, LinkFigures, Role};
+use rollhouse_wire::{
+    ArrivalCounts, CallHistogram, CallTimes, ClusterStatus, Effective, LinkFigures, Request, Role,
+};
 
 struct Node(NodeSample);
 struct Coordinator(CoordinatorSample);
@@ -51,7 +53,11 @@ fn node() -> NodeSample {
     let mut figures = NodeSample { steps: 12, ..NodeSample::default() };
     // Terminated is one word for two finished outcomes.
     figures.episodes = std::array::from_fn(|index| 10 + index as u64);
-    figures.step_times = Histogram { bounds: vec![0.001, 0.01], counts: vec![5, 2, 1], sum: 0.5 };
+    let step_times =
+        Histogram { bounds: vec![0.001, 0.01], counts: vec![5, 2, 1], sum: 0.5, exemplars: Vec::new() };
+    figures.envs =
+        vec![EnvSample { env: "CartPole-v1".to_owned(), steps: 8, step_times, ..Default::default() }];
+    figures.attached_sessions = vec![("quic", 2)];
     figures.sessions_ended = vec![("finished", 3)];
     figures.part_restarts = vec![("link", "panicked", 2)];
     figures
@@ -78,6 +84,7 @@ fn coordinator() -> CoordinatorSample {
         waiting_lanes: 48,
         stored_bytes: 1,
         store_dropped_segments: 0,
+        enrolments: vec![("join", "given", 1)],
     }
 }
 
@@ -97,10 +104,21 @@ fn transport() -> TransportSample {
     TransportSample {
         arrivals: Some(arrivals),
         effective: Some(effective),
-        refusals: [("forbidden", 2)].into(),
+        refusals: [(("forbidden", Role::Viewer), 2)].into(),
+        calls: calls(&["open_pool"]),
         links: [(Role::Node, links)].into(),
         certificate_expires: Some(4_000_000_000),
     }
+}
+
+/// Of a request of each kind that took 20 ms.
+fn calls(requests: &[&'static str]) -> BTreeMap<&'static str, CallHistogram> {
+    let times = CallTimes::default();
+    let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    for request in requests {
+        times.note(request, "k3f9q2tz".parse().ok(), Duration::from_millis(20), at);
+    }
+    times.histograms()
 }
 
 fn link(datagram: u16, micros: u64) -> LinkFigures {
@@ -119,11 +137,71 @@ fn link(datagram: u16, micros: u64) -> LinkFigures {
 }
 
 fn printed(figures: [Arc<dyn Figures>; 2]) -> String {
+    exporter(figures).print().unwrap()
+}
+
+fn exporter(figures: [Arc<dyn Figures>; 2]) -> Exporter {
     let mut exporter = Exporter::new();
     for each in figures.into_iter().chain([Arc::new(ProcessFigures::new()) as Arc<dyn Figures>]) {
         exporter.add(each).unwrap();
     }
-    exporter.print().unwrap()
+    exporter
+}
+
+#[test]
+fn open_metrics_name_the_call_of_a_slow_request_and_each_unit() {
+    let text =
+        exporter([Arc::new(Coordinator(coordinator())), Arc::new(Transport(transport()))]).print_open();
+    for line in [
+        "rollhouse_call_seconds_bucket{request=\"open_pool\",le=\"0.05\"} 1 # {trace_id=\"k3f9q2tz\"} 0.02 1700000000.000",
+        "rollhouse_call_seconds_bucket{request=\"open_pool\",le=\"0.01\"} 0",
+        "# UNIT rollhouse_call_seconds seconds",
+        "# TYPE rollhouse_pools_opened counter",
+        "rollhouse_pools_opened_total 9",
+        "# UNIT rollhouse_store_received_bytes bytes",
+    ] {
+        assert!(text.lines().any(|l| l == line), "no `{line}` in\n{text}");
+    }
+    assert!(text.ends_with("\n# EOF\n"));
+}
+
+/// Nothing that is counted is named after a session, an owner or a node: what labels can say is what the worst page has,
+/// whether there are ten sessions or ten thousand.
+#[test]
+fn a_page_with_every_value_of_every_label_has_under_ten_thousand_series() {
+    const ENVS: usize = 65;
+    let times = || Histogram { bounds: vec![1.0; 13], counts: vec![1; 14], sum: 1.0, exemplars: Vec::new() };
+    let env = |number| EnvSample {
+        env: format!("env-{number}"),
+        steps: 1,
+        step_times: times(),
+        send_times: times(),
+        reset_times: times(),
+    };
+    let node = NodeSample { envs: (0..ENVS).map(env).collect(), queue_waits: times(), ..node() };
+    let roles = [
+        Role::Anonymous,
+        Role::Viewer,
+        Role::Trainer,
+        Role::Join,
+        Role::Node,
+        Role::Admin,
+        Role::Coordinator,
+    ];
+    let words: Vec<&'static str> = Request::WORDS.to_vec();
+    // More than there are codes and reasons of refusals.
+    let reasons = (0..64).map(|number| &*format!("reason-{number}").leak());
+    let refusals = reasons.flat_map(|reason| roles.map(|role| ((reason, role), 1)));
+    let links = roles.map(|role| (role, transport().links[&Role::Node]));
+    let transport = TransportSample {
+        refusals: refusals.collect(),
+        calls: calls(&words),
+        links: links.into(),
+        ..transport()
+    };
+    let text = printed([Arc::new(Node(node)), Arc::new(Transport(transport))]);
+    let series = text.lines().filter(|line| !line.starts_with('#')).count();
+    assert!(series > 3 * ENVS * 16 && series < 10_000, "{series} series");
 }
 
 #[test]
@@ -150,11 +228,13 @@ fn every_metric_is_exported_with_the_type_it_has() {
 fn worst_links_show_and_buckets_add_up_and_outcomes_of_one_word_are_one_series() {
     let text = printed([Arc::new(Node(node())), Arc::new(Transport(transport()))]);
     for line in [
-        "rollhouse_step_seconds_bucket{le=\"0.001\"} 5",
-        "rollhouse_step_seconds_bucket{le=\"0.01\"} 7",
-        "rollhouse_step_seconds_bucket{le=\"+Inf\"} 8",
-        "rollhouse_step_seconds_count 8",
-        "rollhouse_step_seconds_sum 0.5",
+        "rollhouse_step_seconds_bucket{env=\"CartPole-v1\",le=\"0.001\"} 5",
+        "rollhouse_step_seconds_bucket{env=\"CartPole-v1\",le=\"0.01\"} 7",
+        "rollhouse_step_seconds_bucket{env=\"CartPole-v1\",le=\"+Inf\"} 8",
+        "rollhouse_step_seconds_count{env=\"CartPole-v1\"} 8",
+        "rollhouse_step_seconds_sum{env=\"CartPole-v1\"} 0.5",
+        "rollhouse_refusals_total{code=\"forbidden\",peer=\"viewer\"} 2",
+        "rollhouse_call_seconds_bucket{request=\"open_pool\",le=\"0.05\"} 1",
         "rollhouse_quic_rtt_seconds{peer=\"node\"} 0.00025",
         "rollhouse_quic_datagram_bytes{peer=\"node\"} 1200",
         "rollhouse_quic_packets_lost_total{peer=\"node\"} 3",

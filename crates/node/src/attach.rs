@@ -59,7 +59,7 @@ async fn accept(listener: AttachListener, hosting: Arc<Hosting>, sessions: usize
                     serving.spawn(attached::serve(Arc::clone(&hosting), socket, Arc::clone(&places)));
                 }
                 Ok(LocalArrival::TurnedAway { .. }) => {
-                    hosting.figures.refusals.add(RefusalCode::Forbidden.word());
+                    hosting.figures.refusals.add_owner(RefusalCode::Forbidden.word());
                 }
                 // Descriptors come when others are given back.
                 Err(_) => tokio::time::sleep(RETRY_AFTER).await,

@@ -20,8 +20,9 @@ use std::time::{Duration, Instant};
 
 use rollhouse_arena::{ServeError, ServingRemote};
 use rollhouse_core::panic_message;
-use rollhouse_wire::{AttachSocket, EndCause, MemoryAttached, Refusal, RefusalCode, failpoint};
+use rollhouse_wire::{AttachSocket, EndCause, MemoryAttached, Refusal, RefusalCode, Request, failpoint};
 use tokio::sync::{Semaphore, oneshot, watch};
+use tracing::Instrument;
 
 use crate::entry::Transport;
 use crate::executor::{JobError, Waits};
@@ -34,6 +35,7 @@ use crate::{Cancel, HangWatch, NodeFigures, Verdict};
 /// Serves one process that connected to the attach socket, until it goes, another takes over, or the session ends.
 pub(crate) async fn serve(hosting: Arc<Hosting>, mut socket: AttachSocket, places: Arc<Semaphore>) {
     failpoint("node.attach.accepted");
+    let began = Instant::now();
     let asked = match socket.request().await {
         Ok(asked) => asked,
         Err(Some(refusal)) => return refuse(&hosting, &mut socket, refusal).await,
@@ -44,19 +46,23 @@ pub(crate) async fn serve(hosting: Arc<Hosting>, mut socket: AttachSocket, place
         let message = "as many owners are attached by memory as attach.sessions allows";
         return refuse(&hosting, &mut socket, Refusal::busy(message, ROOM_RETRY_MS)).await;
     };
-    let place = match hosting.attach(&asked.attach(), Transport::SharedMemory).await {
+    let attach = asked.attach();
+    let attached = hosting.attach(&attach, Transport::SharedMemory).instrument(socket.span().clone()).await;
+    let place = match attached {
         Ok(place) => place,
         Err(refusal) => return refuse(&hosting, &mut socket, refusal).await,
     };
+    let word = Request::AttachMemory(asked).word();
+    socket.span().in_scope(|| hosting.answers_owner(word, socket.call(), began, Ok(place.session.id)));
     let gone = serve_place(&hosting, &place, &mut socket).await;
     if let Some(gone) = gone {
         hosting.end(place.session.id, place.session.incarnation, gone).await;
     }
 }
 
-/// Answers with a refusal, which is counted like one on a stream.
+/// Answers with a refusal, which is counted and logged like one on a stream.
 async fn refuse(hosting: &Hosting, socket: &mut AttachSocket, refusal: Refusal) {
-    hosting.figures.refusals.add(refusal.code.word());
+    socket.span().in_scope(|| hosting.refuses_owner(&refusal));
     socket.refuse(refusal).await;
 }
 
@@ -375,7 +381,7 @@ mod tests {
             told: Arc::default(),
             figures: Arc::default(),
         };
-        let mut home = Home::new(cartpole(2, AutoresetMode::NextStep));
+        let mut home = Home::new(cartpole(2, AutoresetMode::NextStep), Arc::default());
         let (hand, handed) = oneshot::channel();
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| desk.serve(&mut home, hand));

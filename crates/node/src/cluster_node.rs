@@ -21,6 +21,7 @@ use rollhouse_wire::{
 use tokio::sync::mpsc::{self, channel as bounded};
 use tokio::sync::{Mutex, watch};
 
+use crate::entry::Transport;
 use crate::executor::Executor;
 use crate::fitness::Fitness;
 use crate::hosting::{Hosting, HostingSettings};
@@ -372,6 +373,11 @@ impl ClusterNode {
     /// Sessions here, whatever their stage.
     pub fn sessions(&self) -> usize {
         self.hosting.sessions()
+    }
+
+    /// Sessions that an owner steps now, by how.
+    pub fn attached(&self) -> BTreeMap<Transport, u64> {
+        self.hosting.attached()
     }
 
     /// What the spool's recorder has written; `None` without a spool.

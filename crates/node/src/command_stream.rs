@@ -1,9 +1,10 @@
 //! The command stream of a session: envelopes of its owner in, answers out, one after the other.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use rollhouse_wire::{
-    CloseCode, CommandsOpened, Connection, EnvelopeReader, EnvelopeWriter, OpenCommands, Responder,
+    CloseCode, CommandsOpened, Connection, EnvelopeReader, EnvelopeWriter, OpenCommands, Request, Responder,
 };
 
 use crate::hosted::{Gone, Owned};
@@ -20,7 +21,13 @@ pub(crate) async fn serve(
     open: OpenCommands,
     responder: Responder,
 ) {
-    let session = match hosting.session_of(&open) {
+    let (began, asked, call) = (Instant::now(), Request::Commands(open), responder.call());
+    let session = hosting.session_of(&open);
+    responder.span(&asked).in_scope(|| {
+        let of = session.as_ref().map(|session| session.id);
+        hosting.answers_owner(asked.word(), call, began, of);
+    });
+    let session = match session {
         Ok(session) => session,
         Err(refusal) => {
             // Whether he still wants to hear it is his affair.

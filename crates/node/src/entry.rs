@@ -26,7 +26,7 @@ pub(crate) enum Stage<H> {
 }
 
 /// By what an owner steps its session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Transport {
     /// A stream.
     Quic,
@@ -35,8 +35,11 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The word in reports.
-    const fn word(self) -> &'static str {
+    /// Every one.
+    pub const ALL: [Self; 2] = [Self::Quic, Self::SharedMemory];
+
+    /// The word in reports and metrics.
+    pub const fn word(self) -> &'static str {
         match self {
             Self::Quic => "quic",
             Self::SharedMemory => "shm",

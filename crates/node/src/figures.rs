@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rollhouse_core::Outcome;
+use rollhouse_wire::{CallTimes, Role};
 
 /// Counters of a node since its start; each is exact by itself and read without stopping anything.
 #[derive(Debug, Default)]
@@ -18,8 +19,10 @@ pub struct NodeFigures {
     pub lane_restarts: Counter,
     /// Tallies of sessions that told something new. Not shown: a node says again only what may have changed.
     pub(crate) tallies: Counter,
-    /// Requests of owners that were answered, by what was asked.
-    pub requests: RequestFigures,
+    /// What was done for owners, by env.
+    pub envs: Envs,
+    /// Times of requests of the coordinator, and of owners that attach.
+    pub calls: CallTimes,
     /// How long requests waited for a worker thread; those stepped on the data thread wait for none.
     pub queue_wait: Histogram,
     /// Requests that were refused because the work queue was full.
@@ -40,6 +43,20 @@ pub struct NodeFigures {
     pub coordinator_lost: Counter,
 }
 
+/// What is counted by env: of the first [`Envs::MOST`] that sessions were opened of, the others together as
+/// [`Envs::OTHERS`].
+#[derive(Debug, Default)]
+pub struct Envs(Mutex<BTreeMap<String, Arc<EnvFigures>>>);
+
+/// What was done for the owners of one env's sessions. Sessions that play by themselves count in none of it.
+#[derive(Debug, Default)]
+pub struct EnvFigures {
+    /// Env steps.
+    pub steps: Counter,
+    /// Requests that were answered, by what was asked.
+    pub requests: RequestFigures,
+}
+
 /// Times of requests, the env's part and the encoding of the answer included.
 #[derive(Debug, Default)]
 pub struct RequestFigures {
@@ -51,9 +68,11 @@ pub struct RequestFigures {
     pub send: Histogram,
 }
 
-/// Counts of refusals by word: a refusal's code, or the reason for which a connection was closed.
+/// Counts of refusals by word (a refusal's code, or the reason for which a connection was closed) and by whom they met.
 #[derive(Debug, Default)]
-pub struct Refusals(Mutex<BTreeMap<&'static str, u64>>);
+pub struct Refusals(Mutex<RefusalCounts>);
+
+type RefusalCounts = BTreeMap<(&'static str, Role), u64>;
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -87,18 +106,48 @@ impl NodeFigures {
     }
 }
 
-impl Refusals {
-    /// Each word that was met, with its count.
-    pub fn counts(&self) -> BTreeMap<&'static str, u64> {
-        self.lock().clone()
+impl Envs {
+    /// Envs that are counted apart.
+    pub const MOST: usize = 64;
+    /// As what the others are counted.
+    pub const OTHERS: &'static str = "others";
+
+    /// Each that was met, with its figures.
+    pub fn all(&self) -> Vec<(String, Arc<EnvFigures>)> {
+        self.lock().iter().map(|(env, figures)| (env.clone(), Arc::clone(figures))).collect()
     }
 
-    pub(crate) fn add(&self, word: &'static str) {
-        *self.lock().entry(word).or_default() += 1;
+    /// The figures of that env.
+    pub(crate) fn of(&self, env: &str) -> Arc<EnvFigures> {
+        let mut envs = self.lock();
+        let full = envs.len() >= Self::MOST && !envs.contains_key(env);
+        let name = if full { Self::OTHERS } else { env };
+        Arc::clone(envs.entry(name.to_owned()).or_default())
     }
 
     /// Held for moments only.
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, u64>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<EnvFigures>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Refusals {
+    /// Each word and role that was met, with its count.
+    pub fn counts(&self) -> RefusalCounts {
+        self.lock().clone()
+    }
+
+    pub(crate) fn add(&self, word: &'static str, whom: Role) {
+        *self.lock().entry((word, whom)).or_default() += 1;
+    }
+
+    /// Owners of sessions need not say who they are.
+    pub(crate) fn add_owner(&self, word: &'static str) {
+        self.add(word, Role::Anonymous);
+    }
+
+    /// Held for moments only.
+    fn lock(&self) -> MutexGuard<'_, RefusalCounts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -142,6 +191,18 @@ impl Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn envs_beyond_the_first_are_counted_together() {
+        let envs = Envs::default();
+        for number in 0..Envs::MOST + 10 {
+            envs.of(&format!("env-{number}")).steps.add(1);
+        }
+        envs.of("env-3").steps.add(1);
+        let all: BTreeMap<String, Arc<EnvFigures>> = envs.all().into_iter().collect();
+        assert_eq!(all.len(), Envs::MOST + 1);
+        assert_eq!((all["env-3"].steps.get(), all[Envs::OTHERS].steps.get()), (2, 10));
+    }
 
     #[test]
     fn a_duration_falls_into_the_bucket_whose_bound_it_does_not_exceed() {

@@ -17,7 +17,7 @@ use crate::executor::{Executor, Full, JobError, Waits};
 use crate::owned::{FrameRequest, MemoryFault, OwnedSession, RecordingWatch, RequestFault};
 use crate::tally::Told;
 use crate::turn::{Turn, TurnOver};
-use crate::{Cancel, Exit, NodeFigures, Progress};
+use crate::{Cancel, EnvFigures, Exit, NodeFigures, Progress};
 
 /// One session.
 #[derive(Debug, Clone)]
@@ -81,6 +81,8 @@ enum Seat {
 #[derive(Debug)]
 pub(crate) struct Home {
     session: OwnedSession,
+    /// Where its requests are timed.
+    env: Arc<EnvFigures>,
     costs: Costs,
     /// When the tally was last taken, if anything was stepped since.
     stale_since: Option<Instant>,
@@ -127,14 +129,14 @@ struct Worked {
 
 impl Owned {
     pub(crate) fn new(
-        id: SessionId,
-        incarnation: Incarnation,
+        (id, incarnation): (SessionId, Incarnation),
         cancel: Cancel,
         max_columns: usize,
         session: OwnedSession,
+        env: Arc<EnvFigures>,
     ) -> Self {
         let lanes = session.lanes() as u32;
-        let home = Home::new(session);
+        let home = Home::new(session, Arc::clone(&env));
         Self {
             id,
             incarnation,
@@ -146,7 +148,7 @@ impl Owned {
             seat: Mutex::new(Seat::Home(Box::new(home))),
             lent: AtomicBool::new(false),
             stirred: AtomicBool::new(false),
-            told: Arc::default(),
+            told: Arc::new(Told::of_owner(env)),
         }
     }
 
@@ -256,7 +258,7 @@ impl Owned {
                 figures.busy.add(1);
                 *request = asked;
                 let refusal = busy(retry_after);
-                figures.refusals.add(refusal.code.word());
+                figures.refusals.add_owner(refusal.code.word());
                 let answer = given.session.refuse(header.number, &refusal);
                 *seat = Seat::Home(given);
                 return Ok(answer);
@@ -315,7 +317,7 @@ impl Owned {
                 figures.busy.add(1);
                 *seat = Seat::Home(home);
                 let refusal = busy(retry_after);
-                figures.refusals.add(refusal.code.word());
+                figures.refusals.add_owner(refusal.code.word());
                 return Ok(asked.answered::<()>(Err(refusal)));
             }
         };
@@ -394,8 +396,8 @@ impl Lent<'_> {
 }
 
 impl Home {
-    pub(crate) fn new(session: OwnedSession) -> Self {
-        Self { session, costs: Costs::default(), stale_since: None, unflushed_since: None }
+    pub(crate) fn new(session: OwnedSession, env: Arc<EnvFigures>) -> Self {
+        Self { session, env, costs: Costs::default(), stale_since: None, unflushed_since: None }
     }
 
     /// The session.
@@ -417,14 +419,14 @@ impl Home {
         let served = self.session.serve(end, request, alive);
         let took = began.elapsed();
         match request {
-            MemoryRequest::Step => figures.requests.step.observe(took),
-            MemoryRequest::Reset => figures.requests.reset.observe(took),
-            MemoryRequest::Lanes => figures.requests.send.observe(took),
+            MemoryRequest::Step => self.env.requests.step.observe(took),
+            MemoryRequest::Reset => self.env.requests.reset.observe(took),
+            MemoryRequest::Lanes => self.env.requests.send.observe(took),
             MemoryRequest::Command => return served,
         }
         self.unflushed_since = Some(began);
         if let Some(code) = self.session.take_refused() {
-            figures.refusals.add(code.word());
+            figures.refusals.add_owner(code.word());
         }
         if began.duration_since(*self.stale_since.get_or_insert(began)) >= TELL_EVERY {
             self.tell(told, figures);
@@ -472,12 +474,12 @@ impl Home {
         self.stale_since.get_or_insert(began);
         self.unflushed_since = Some(began);
         if let Some(code) = self.session.take_refused() {
-            figures.refusals.add(code.word());
+            figures.refusals.add_owner(code.word());
         }
         match header.kind {
-            FrameKind::Reset => figures.requests.reset.observe(took),
-            FrameKind::Send => figures.requests.send.observe(took),
-            _ => figures.requests.step.observe(took),
+            FrameKind::Reset => self.env.requests.reset.observe(took),
+            FrameKind::Send => self.env.requests.send.observe(took),
+            _ => self.env.requests.step.observe(took),
         }
         answer
     }
@@ -690,7 +692,7 @@ mod tests {
         };
         let plan = SessionPlan::of(&open, &Registry::builtin(), "test 1").unwrap();
         let session = OwnedSession::make(Arc::new(plan), None).unwrap();
-        Owned::new(open.session, open.incarnation, Cancel::default(), 64, session)
+        Owned::new((open.session, open.incarnation), Cancel::default(), 64, session, Arc::default())
     }
 
     /// Holds the only worker until it is let go.

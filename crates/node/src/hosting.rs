@@ -1,19 +1,20 @@
 //! The sessions of the cluster on this node: opened, attached to, ended. Shared by the control thread, which
 //! talks to the coordinator, and the data thread, which talks to owners.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rollhouse_env::Registry;
 use rollhouse_replay::Recorder;
 use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{
-    Attach, CloseSession, Eagerness, EndCause, FrameLayout, Incarnation, NodeLoad, OpenCommands, OpenSession,
-    Refusal, RefusalCode, SessionEnd, SessionId, SessionOpened, SessionReport, Takes, Unfit,
+    Attach, CallId, CloseSession, Eagerness, EndCause, FrameLayout, Incarnation, NodeLoad, OpenCommands,
+    OpenSession, Refusal, RefusalCode, SessionEnd, SessionId, SessionOpened, SessionReport, Takes, Unfit,
 };
 use tokio::sync::watch;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::entry::Transport;
 use crate::executor::{Executor, JobError};
@@ -69,6 +70,13 @@ pub(crate) struct Place {
     pub(crate) last: u32,
     /// Whether answers say what a log needs.
     pub(crate) logs: bool,
+}
+
+impl Place {
+    /// Of which session.
+    pub(crate) fn session(&self) -> SessionId {
+        self.session.id
+    }
 }
 
 impl Hosting {
@@ -180,7 +188,9 @@ impl Hosting {
             Ok(made) => made.map_err(|error: JobError| internal(format!("the lanes: {error}")))??,
             Err(_) => return Err(Refusal::new(RefusalCode::Draining, "the node is going away")),
         };
-        let owned = Owned::new(open.session, open.incarnation, cancel, max_columns, session);
+        let placed = (open.session, open.incarnation);
+        let env = self.figures.envs.of(&open.settings.env);
+        let owned = Owned::new(placed, cancel, max_columns, session, env);
         Ok(Hosted::Owned(Arc::new(owned)))
     }
 
@@ -236,6 +246,37 @@ impl Hosting {
                 Err(Refusal { ended: Some(gone.cause), ..Refusal::new(RefusalCode::NotFound, message) })
             }
         }
+    }
+
+    /// Counts and logs what was answered to an owner who asked for a session: that session, or why not.
+    pub(crate) fn answers_owner(
+        &self,
+        request: &'static str,
+        call: Option<CallId>,
+        began: Instant,
+        answer: Result<SessionId, &Refusal>,
+    ) {
+        self.figures.calls.note(request, call, began.elapsed(), SystemTime::now());
+        match answer {
+            Ok(session) => info!("the owner of session {session} is let in ({request})"),
+            Err(refusal) => self.refuses_owner(refusal),
+        }
+    }
+
+    /// Counts and logs that an owner was refused what he asked for.
+    pub(crate) fn refuses_owner(&self, refusal: &Refusal) {
+        let code = refusal.code.word();
+        self.figures.refusals.add_owner(code);
+        // That something is not there concerns who asked, and nobody else.
+        match refusal.code {
+            RefusalCode::NotFound => info!(code, "refused a request of an owner: {refusal}"),
+            _ => warn!(code, "refused a request of an owner: {refusal}"),
+        }
+    }
+
+    /// Sessions that an owner steps now, by how.
+    pub(crate) fn attached(&self) -> BTreeMap<Transport, u64> {
+        self.table().attached()
     }
 
     /// The session an owner may give commands to. Neither changes who is attached nor keeps the lease.

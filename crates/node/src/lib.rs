@@ -95,7 +95,7 @@ pub use cluster_node::{ClusterNode, ClusterNodeConfig, ClusterNodeError, MOVE_PA
 pub use connections::ConnectionFigures;
 pub use entry::Transport;
 pub use exit::{Exit, RolloutError};
-pub use figures::{Counter, Histogram, NodeFigures, Refusals, RequestFigures};
+pub use figures::{Counter, EnvFigures, Envs, Histogram, NodeFigures, Refusals, RequestFigures};
 pub use joining::{JoinError, Joining};
 pub use link::{LinkState, RenewalState};
 pub use node::{BeginError, MAX_ROLLOUTS, Node, RolloutHandle, StartError};

@@ -11,7 +11,7 @@ use rollhouse_wire::limits::MAX_HEARTBEAT_REPORTS;
 use rollhouse_wire::{
     CallError, CloseCode, CloseSession, Connection, ConnectionLost, DialError, Dialer, EndCause, Expected,
     Heartbeat, HeartbeatTaken, OpenSession, Refusal, RefusalCode, Register, Registered, ReportLog, Request,
-    Requests, Responder, SessionEnd, Validity,
+    Requests, Responder, Role, SessionEnd, Validity,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -331,7 +331,8 @@ impl Link {
             Told::Dialled(Ok(connection)) => {
                 let figures = Arc::clone(&self.hosting.figures);
                 let requests = connection.requests();
-                let requests = requests.telling(Arc::new(move |word, _| figures.refusals.add(word)));
+                let requests =
+                    requests.telling(Arc::new(move |word, _| figures.refusals.add(word, Role::Coordinator)));
                 self.connection = Some((connection, requests));
                 Some(LinkEvent::Connected)
             }
@@ -394,6 +395,7 @@ impl Link {
     fn answer(&mut self, request: Request, responder: Responder) {
         let hosting = Arc::clone(&self.hosting);
         let span = responder.span(&request);
+        let (began, word, call) = (Instant::now(), request.word(), responder.call());
         let answered = async move {
             // Whether the coordinator still wants to hear it is its affair.
             let _told = match request {
@@ -415,6 +417,7 @@ impl Link {
                     responder.respond(counted(&hosting.figures, refused)).await
                 }
             };
+            hosting.figures.calls.note(word, call, began.elapsed(), SystemTime::now());
         };
         // Task: call of the link.
         self.answering.spawn(answered.instrument(span));
@@ -441,7 +444,7 @@ impl Link {
 
 fn counted<T>(figures: &NodeFigures, answer: Result<T, Refusal>) -> Result<T, Refusal> {
     answer.inspect_err(|refusal| {
-        figures.refusals.add(refusal.code.word());
+        figures.refusals.add(refusal.code.word(), Role::Coordinator);
         warn!(code = refusal.code.word(), "refused a request of the coordinator: {refusal}");
     })
 }

@@ -259,7 +259,8 @@ async fn accept(
 /// Serves what one peer asks. Its sessions' streams end with it.
 async fn serve_connection(connection: &Connection, hosting: Arc<Hosting>) {
     let figures = Arc::clone(&hosting.figures);
-    let mut requests = connection.requests().telling(Arc::new(move |word, _| figures.refusals.add(word)));
+    let mut requests =
+        connection.requests().telling(Arc::new(move |word, _| figures.refusals.add_owner(word)));
     let mut streams = JoinSet::new();
     let mut patience = pin!(tokio::time::sleep(STRANGER_PATIENCE));
     let mut strange = true;
@@ -284,7 +285,7 @@ async fn serve_connection(connection: &Connection, hosting: Arc<Hosting>) {
                 Ok((other, responder)) => {
                     let message = format!("a node does not answer {}", other.word());
                     let refusal = Refusal::new(RefusalCode::Unsupported, message);
-                    hosting.figures.refusals.add(refusal.code.word());
+                    hosting.figures.refusals.add_owner(refusal.code.word());
                     // Whether he still wants to hear it is his affair.
                     let _told = responder.refuse(refusal).await;
                 }

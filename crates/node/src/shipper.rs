@@ -171,6 +171,8 @@ pub struct Amount {
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     segment: SealedSegment,
+    /// When it was first told of.
+    since: Duration,
     in_flight: bool,
 }
 
@@ -233,7 +235,7 @@ impl Shipper {
                 // Whoever held the recorder has let it go.
                 self.held = false;
             }
-            ShipEvent::Spooled(segment) => self.spooled(segment),
+            ShipEvent::Spooled(segment) => self.spooled(now, segment),
             ShipEvent::Open { bytes } => self.open_bytes = bytes,
             ShipEvent::FoundAside { bytes } => self.found_aside = bytes,
             ShipEvent::Answered { number, answer } => self.answered(number, answer, actions),
@@ -277,6 +279,12 @@ impl Shipper {
         self.counts.waiting.bytes + self.open_bytes
     }
 
+    /// Since when the oldest sealed segment waits that is not in the store, by the first event that told of it; `None` if
+    /// none does.
+    pub fn oldest_since(&self) -> Option<Duration> {
+        self.waiting.values().map(|waiting| waiting.since).min()
+    }
+
     /// Whether everything that was sealed is in the store, set aside or dropped.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
@@ -292,7 +300,7 @@ impl Shipper {
         self.waiting.values_mut().for_each(|waiting| waiting.in_flight = false);
     }
 
-    fn spooled(&mut self, segment: SealedSegment) {
+    fn spooled(&mut self, now: Duration, segment: SealedSegment) {
         let number = segment.number;
         if self.waiting.contains_key(&number) || self.leaving.contains_key(&number) {
             return;
@@ -301,7 +309,7 @@ impl Shipper {
             self.left.retain(|left| *left != number);
             self.counts.offered_again += segment.bytes;
         }
-        self.waiting.insert(number, Waiting { segment, in_flight: false });
+        self.waiting.insert(number, Waiting { segment, since: now, in_flight: false });
         self.counts.offered.add(segment.bytes);
         self.counts.waiting.add(segment.bytes);
     }

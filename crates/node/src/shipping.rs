@@ -48,6 +48,9 @@ pub struct ShipFigures {
     pub counts: ShipCounts,
     /// Bytes that are recorded and neither in the store nor dropped.
     pub unshipped_bytes: u64,
+    /// How long the oldest sealed segment has been waiting to be shipped, at most since the start of the node; nothing if
+    /// none waits.
+    pub oldest: Duration,
     /// Whether the spool is full and stepping waits.
     pub held: bool,
     /// The last attempt or removal that failed, in one sentence.
@@ -225,6 +228,7 @@ impl Task<'_> {
         let figures = ShipFigures {
             counts: shipper.counts(),
             unshipped_bytes: shipper.unshipped_bytes(),
+            oldest: shipper.oldest_since().map_or(Duration::ZERO, |since| self.now().saturating_sub(since)),
             held: shipper.is_held(),
             last_failure: self.last_failure.clone(),
         };

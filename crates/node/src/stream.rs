@@ -2,11 +2,13 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rollhouse_wire::FrameHeader;
 use rollhouse_wire::{Attach, Attached};
-use rollhouse_wire::{CloseCode, Connection, FrameReader, FrameWriter, Responder, StreamLost};
+use rollhouse_wire::{CloseCode, Connection, FrameReader, FrameWriter, Request, Responder, StreamLost};
 use tokio::sync::watch;
+use tracing::Instrument;
 
 use crate::entry::Transport;
 use crate::hosted::{Gone, Unanswered};
@@ -22,10 +24,14 @@ pub(crate) async fn serve(
     attach: Attach,
     responder: Responder,
 ) {
-    let place = match hosting.attach(&attach, Transport::Quic).await {
+    let (began, asked, call) = (Instant::now(), Request::Attach(attach), responder.call());
+    // Of what comes then, steps, no line is written.
+    let span = responder.span(&asked);
+    let attached = hosting.attach(&attach, Transport::Quic).instrument(span.clone()).await;
+    span.in_scope(|| hosting.answers_owner(asked.word(), call, began, attached.as_ref().map(Place::session)));
+    let place = match attached {
         Ok(place) => place,
         Err(refusal) => {
-            hosting.figures.refusals.add(refusal.code.word());
             // Whether he still wants to hear it is his affair.
             let _told = responder.refuse(refusal).await;
             return;

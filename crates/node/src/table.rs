@@ -349,6 +349,15 @@ impl<H: Clone> SessionTable<H> {
         self.entries.len()
     }
 
+    /// Sessions that an owner steps now, by how.
+    pub fn attached(&self) -> BTreeMap<Transport, u64> {
+        let mut attached = BTreeMap::new();
+        for entry in self.entries.values().filter(|entry| entry.owned() && entry.lease.is_held()) {
+            *attached.entry(entry.transport).or_default() += 1;
+        }
+        attached
+    }
+
     /// Grows whenever what is reported may have changed, but for what sessions have done.
     pub const fn version(&self) -> u64 {
         self.version

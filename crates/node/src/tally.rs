@@ -1,12 +1,12 @@
 //! What a session has done, as far as it has been told.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rollhouse_core::Outcome;
 use rollhouse_engine::Stats;
 use rollhouse_wire::SessionCounts;
 
-use crate::NodeFigures;
+use crate::{EnvFigures, NodeFigures};
 
 /// Steps and episodes of one session.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -49,18 +49,35 @@ impl From<&Stats> for Tally {
 
 /// The newest tally of a session; what is new in it is added to the node's figures.
 #[derive(Debug, Default)]
-pub(crate) struct Told(Mutex<Tally>);
+pub(crate) struct Told {
+    tally: Mutex<Tally>,
+    /// Of its env; `None` of a session that plays by itself.
+    env: Option<Arc<EnvFigures>>,
+}
 
 impl Told {
+    /// Of a session that an owner steps.
+    pub(crate) fn of_owner(env: Arc<EnvFigures>) -> Self {
+        Self { tally: Mutex::default(), env: Some(env) }
+    }
+
     /// The newest tally.
     pub(crate) fn tally(&self) -> Tally {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a newer tally in.
     pub(crate) fn update(&self, new: Tally, figures: &NodeFigures) {
-        let mut old = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        figures.steps.add(new.steps.saturating_sub(old.steps));
+        let mut old = self.lock();
+        let steps = new.steps.saturating_sub(old.steps);
+        figures.steps.add(steps);
+        if let Some(env) = &self.env {
+            env.steps.add(steps);
+        }
         for ((counter, new), old) in figures.episodes.iter().zip(new.outcomes).zip(old.outcomes) {
             counter.add(new.saturating_sub(old));
         }

@@ -13,7 +13,7 @@ use cluster::{Answered, Authority, Coordinator, Heard, Owner, Stepper, session};
 use rollhouse_core::{ColumnRef, Interruption, OptionValue, Outcome, RunId, SeedSchedule, random_bits};
 use rollhouse_engine::{Autoreset, Engine, EngineConfig, Reset};
 use rollhouse_env::Registry;
-use rollhouse_node::{ClusterNode, ClusterNodeConfig};
+use rollhouse_node::{ClusterNode, ClusterNodeConfig, Histogram, Transport};
 use rollhouse_replay::{Library, Query, RealDisk, Verification};
 use rollhouse_wire::limits::MAX_SHIP_BYTES;
 use rollhouse_wire::{
@@ -186,7 +186,7 @@ fn wrong_secrets_other_placements_and_unknown_sessions_are_refused() {
     assert_eq!(owner.block_on(asked).unwrap_err().refusal(), Some(RefusalCode::Forbidden));
     let counts = cluster.node.figures().refusals.counts();
     let words = ["forbidden", "not_found", "stale", "unauthenticated"];
-    assert_eq!(counts, words.map(|word| (word, 1)).into());
+    assert_eq!(counts, words.map(|word| ((word, Role::Anonymous), 1)).into());
 }
 
 #[test]
@@ -398,6 +398,33 @@ fn closing_tells_what_was_done_ends_the_stream_and_is_answered_the_same_again() 
     let mut unknown = open.clone();
     unknown.session.index = 3;
     assert_eq!(cluster.coordinator.close(&unknown).unwrap_err().code, RefusalCode::NotFound);
+}
+
+#[test]
+fn what_is_done_for_owners_is_counted_and_timed_by_env_and_so_is_how_they_are_attached() {
+    let cluster = Cluster::start(|_| ());
+    let opens = [session(1, "CartPole-v1", 3), session(2, "Acrobot-v1", 2)];
+    opens.iter().for_each(|open| drop(cluster.coordinator.open(open).unwrap()));
+    let owner = cluster.owner();
+    assert!(cluster.node.attached().is_empty(), "nobody is attached yet");
+    let mut steppers = opens.each_ref().map(|open| owner.attach(open));
+    assert_eq!(cluster.node.attached(), [(Transport::Quic, 2)].into());
+    for (stepper, actions) in steppers.iter_mut().zip([&[0, 1, 0][..], &[0, 1]]) {
+        stepper.reset(1);
+        (2..10).for_each(|number| drop(stepper.step(number, actions)));
+    }
+    opens.iter().for_each(|open| drop(cluster.coordinator.close(open).unwrap()));
+    assert!(cluster.node.attached().is_empty());
+    let figures = cluster.node.figures();
+    let times = |histogram: &Histogram| histogram.counts().iter().sum::<u64>();
+    let seen = figures.envs.all().into_iter().map(|(env, of)| {
+        (env, of.steps.get(), times(&of.requests.reset), times(&of.requests.step), times(&of.requests.send))
+    });
+    let wanted = [("Acrobot-v1", 16, 1, 8, 0), ("CartPole-v1", 24, 1, 8, 0)];
+    let wanted = wanted.map(|(env, steps, resets, asked, sent)| (env.to_owned(), steps, resets, asked, sent));
+    assert_eq!(seen.collect::<Vec<_>>(), wanted);
+    let calls = figures.calls.histograms();
+    assert_eq!(calls["attach"].counts.iter().sum::<u64>(), 2);
 }
 
 #[test]

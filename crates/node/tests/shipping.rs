@@ -290,6 +290,30 @@ fn back_pressure_holds_the_recorder_until_there_is_room_again() {
 }
 
 #[test]
+fn a_segment_waits_from_when_it_was_first_told_of_until_the_store_has_it() {
+    let mut shipper =
+        Shipper::new(ShipperConfig { spool_bytes: 1000, when_full: WhenFull::BackPressure, seed: 1 });
+    let seconds = Duration::from_secs;
+    let mut tell = |at, event| {
+        shipper.handle(seconds(at), event, &mut Vec::new());
+        shipper.oldest_since()
+    };
+    let spooled = |number| ShipEvent::Spooled(SealedSegment { number, bytes: 1, episodes: None });
+    let durable = |number| ShipEvent::Answered { number, answer: Shipped::Durable };
+    assert_eq!(tell(1, ShipEvent::Connected), None);
+    assert_eq!(tell(2, spooled(1)), Some(seconds(2)));
+    assert_eq!(tell(3, spooled(2)), Some(seconds(2)));
+    assert_eq!(tell(4, spooled(1)), Some(seconds(2)), "told of again");
+    assert_eq!(
+        tell(5, ShipEvent::Disconnected),
+        Some(seconds(2)),
+        "an attempt that failed begins nothing anew"
+    );
+    assert_eq!(tell(6, durable(1)), Some(seconds(3)));
+    assert_eq!(tell(7, durable(2)), None);
+}
+
+#[test]
 fn failures_are_retried_later_and_later_and_a_new_connection_at_once() {
     let config = ShipperConfig { spool_bytes: 1000, when_full: WhenFull::Drop, seed: 9 };
     let mut shipper = Shipper::new(config);

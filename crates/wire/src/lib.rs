@@ -19,6 +19,7 @@
 
 mod attach_socket;
 mod call_id;
+mod call_times;
 mod command;
 pub mod control;
 mod endpoint;
@@ -51,6 +52,7 @@ pub use attach_socket::{
     AttachBindError, AttachCallError, AttachListener, AttachSocket, LocalArrival, OwnerSocket,
 };
 pub use call_id::{CallId, NoCallId};
+pub use call_times::{CallHistogram, CallTimes, TimedCall};
 pub use command::{CommandsOpened, Envelope, EnvelopeError, OpenCommands};
 pub use endpoint::{
     Arrival, ArrivalCounts, Authenticate, BindError, ByteReceiver, ByteSender, Call, CallError, CloseCode,

@@ -42,6 +42,16 @@ fn a_join_token_is_given_certificates_for_as_many_machines_as_it_says_and_each_m
         assert_eq!(other.code, RefusalCode::Busy, "a name that was just given, with another key: {other}");
         assert_eq!(stage.tokens.list()[0].join.as_ref().unwrap().used, 2);
     });
+    let figures = loop {
+        match coordinator.figures() {
+            Some(figures) => break figures,
+            None => std::thread::yield_now(),
+        }
+    };
+    let asked = figures.enrolments.iter().map(|(&(what, result), &count)| (what.word(), result, count));
+    let wanted = [("join", "busy", 1), ("join", "given", 5), ("join", "quota", 1), ("renewal", "given", 0)];
+    assert_eq!(asked.collect::<Vec<_>>(), wanted);
+    assert_eq!(figures.refusals[&("quota", Role::Join)], 1);
 }
 
 #[test]

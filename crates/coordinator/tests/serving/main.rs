@@ -111,7 +111,7 @@ fn every_role_may_ask_for_what_it_may_and_for_nothing_else() {
             }
         }
     });
-    assert_eq!(coordinator.figures().unwrap().refusals.get("forbidden"), Some(&refused_for_role));
+    assert_eq!(coordinator.figures().unwrap().refused("forbidden"), refused_for_role);
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn quotas_hold_for_each_token_and_a_revoked_one_is_of_no_more_use() {
     });
     let figures = coordinator.figures().unwrap();
     for code in ["busy", "quota", "forbidden", "unauthenticated"] {
-        assert_eq!(figures.refusals.get(code), Some(&1), "{code}");
+        assert_eq!(figures.refused(code), 1, "{code}");
     }
 }
 
