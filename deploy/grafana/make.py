@@ -41,6 +41,11 @@ OVERVIEW = {
         ("Step time", "s", "Time of owners' steps on nodes, without the network: half and 99 % are below.",
          [("histogram_quantile(0.5, sum by (le) (rate(rollhouse_step_seconds_bucket{$by}[5m])))", "median"),
           ("histogram_quantile(0.99, sum by (le) (rate(rollhouse_step_seconds_bucket{$by}[5m])))", "99 %")]),
+        ("Nodes at work", "percentunit", "Part of the time in which sessions that trainers are attached to are stepped or wait for a "
+         "thread. Near 1: trainers wait for that node. Near 0 on all of them: nodes wait for actions.",
+         [("(sum by (instance) (rate(rollhouse_step_seconds_sum{$by}[5m]) + rate(rollhouse_send_seconds_sum{$by}[5m]) "
+           "+ rate(rollhouse_reset_seconds_sum{$by}[5m])) + sum by (instance) (rate(rollhouse_queue_wait_seconds_sum{$by}[5m]))) "
+           "/ (sum by (instance) (avg_over_time(rollhouse_attached_sessions{$by}[5m])) > 0)", "{{instance}}")]),
         ("Longest round trip", "s", "The worst open connection of each role of peers.",
          [("max by (peer) (rollhouse_quic_rtt_seconds{$by})", "{{peer}}")]),
     ],
@@ -50,6 +55,10 @@ OVERVIEW = {
         ("Mean step by node", "s", "A pool steps as slowly as its slowest node.",
          [("sum by (instance) (rate(rollhouse_step_seconds_sum{$by}[5m])) "
            "/ sum by (instance) (rate(rollhouse_step_seconds_count{$by}[5m]))", "{{instance}}")]),
+        ("Cost of an env step", "s", "Time of owners' steps for each lane's step: the same on all nodes that have the same env, "
+         "whatever the size of their sessions. More on one: that node is slow.",
+         [("sum by (instance, env) (rate(rollhouse_step_seconds_sum{$by}[5m]) + rate(rollhouse_send_seconds_sum{$by}[5m])) "
+           "/ (sum by (instance, env) (rate(rollhouse_owner_steps_total{$by}[5m])) > 0)", "{{instance}} {{env}}")]),
         ("Lanes by node", "short", "Lanes of open sessions on each node.",
          [("rollhouse_lanes{$by}", "{{instance}}")]),
         ("Processor by process", "short", "Cores that each process uses.",
@@ -59,6 +68,12 @@ OVERVIEW = {
         ("Not in the store yet", "bytes", "What nodes have recorded and not shipped. It falls back to little again and again; "
          "what only rises ends at spool.limit.",
          [("rollhouse_spool_bytes{$by}", "{{instance}}")]),
+        ("Oldest that waits", "s", "How long the oldest sealed segment of each node has waited for the store. Seconds are ordinary; "
+         "what only rises is stuck.",
+         [("rollhouse_spool_oldest_age_seconds{$by}", "{{instance}}")]),
+        ("Recorded and shipped", "Bps", "Bytes a second that nodes record and that they ship. Over minutes they are the same.",
+         [("sum(rate(rollhouse_recorder_bytes_total{$by}[5m]))", "recorded"),
+          ("sum(rate(rollhouse_spool_shipped_bytes_total{$by}[5m]))", "shipped")]),
         ("Store", "bytes", "Bytes of all recordings in the store; at store.budget the oldest are dropped.",
          [("sum(rollhouse_store_bytes{$in})", "bytes")]),
         ("Into the store", "Bps", "Bytes a second that the store takes in.",
@@ -68,12 +83,17 @@ OVERVIEW = {
           ("sum(increase(rollhouse_spool_dropped_episodes_total{$by}[1h]))", "spool")]),
     ],
     "Trouble": [
-        ("Refused", "ops", "Requests a second that were refused, by the refusal's code.",
-         [("sum by (code) (rate(rollhouse_refusals_total{$by}[5m]))", "{{code}}")]),
+        ("Refused", "ops", "Requests a second that were refused, by the refusal's code and the role of who asked.",
+         [("sum by (code, peer) (rate(rollhouse_refusals_total{$by}[5m]))", "{{code}} {{peer}}")]),
         ("Strangers", "ops", "Handshakes a second that were not completed, by reason.",
          [("sum by (reason) (rate(rollhouse_quic_handshakes_refused_total{$by}[5m]))", "{{reason}}")]),
         ("Certificates", "s", "Time until the certificate of each process ends.",
          [("rollhouse_certificate_expiry_time_seconds{$by} - time()", "{{instance}}")]),
+        ("Certificates asked for", "short", "Certificates of the last hour that machines which join and nodes that renew theirs "
+         "were given, or refused with that code.",
+         [("sum by (kind, result) (increase(rollhouse_enrolments_total{$in}[1h]))", "{{kind}} {{result}}")]),
+        ("Renewal fails", "bool_yes_no", "Whether a node asked for its next certificate and was not given it.",
+         [("rollhouse_certificate_renewal_failing{$by}", "{{instance}}")]),
         ("Running for", "s", "Time since each process was started.",
          [("time() - process_start_time_seconds{$by, role=~\"coordinator|node\"}", "{{instance}}")]),
     ],
@@ -88,6 +108,9 @@ INTERNALS = {
          [("rollhouse_queue_requests{$by}", "{{instance}}")]),
         ("Refused because the queue was full", "ops", "Requests a second.",
          [("rate(rollhouse_busy_total{$by}[5m])", "{{instance}}")]),
+        ("Control calls", "s", "99 % of the requests other than steps take less, by what was asked. Exemplars name the call, which logs "
+         "name too.",
+         [("histogram_quantile(0.99, sum by (le, request) (rate(rollhouse_call_seconds_bucket{$by}[5m])))", "{{request}}")]),
         ("Sends and resets", "s", "99 % of owners' steps of some lanes, and of their resets, take less.",
          [("histogram_quantile(0.99, sum by (le) (rate(rollhouse_send_seconds_bucket{$by}[5m])))", "send"),
           ("histogram_quantile(0.99, sum by (le) (rate(rollhouse_reset_seconds_bucket{$by}[5m])))", "reset")]),
@@ -100,6 +123,8 @@ INTERNALS = {
          [("sum by (cause) (rate(rollhouse_sessions_ended_total{$by}[5m]))", "{{cause}}")]),
         ("Attached", "ops", "Times a second that an owner attached, or attached again after its connection broke.",
          [("sum(rate(rollhouse_owners_attached_total{$by}[5m]))", "attached")]),
+        ("Owners attached", "short", "Sessions that an owner is attached to, by transport.",
+         [("sum by (transport) (rollhouse_attached_sessions{$by})", "{{transport}}")]),
         ("Malformed streams", "short", "Streams of the last hour that ended because what came on them was no request.",
          [("sum(increase(rollhouse_malformed_streams_total{$by}[1h]))", "streams")]),
         ("Capacity", "short", "Lanes that each node takes.", [("rollhouse_capacity_lanes{$by}", "{{instance}}")]),
@@ -155,6 +180,8 @@ INTERNALS = {
           ("sum(rollhouse_store_set_aside_episodes{$in})", "episodes")]),
     ],
     "QUIC": [
+        ("Certificates renewed", "short", "Certificates of the last day that nodes were given in place of theirs.",
+         [("sum by (instance) (increase(rollhouse_certificate_renewals_total{$by}[1d]))", "{{instance}}")]),
         ("Connections", "short", "Open connections by the role of the peer.",
          [("sum by (peer) (rollhouse_quic_connections{$by})", "{{peer}}")]),
         ("Handshakes", "ops", "Handshakes completed a second.",
@@ -191,7 +218,9 @@ def panel(number: int, at: tuple[int, int], title: str, unit: str, description: 
     targets = []
     for index, (query, legend) in enumerate(queries):
         expr = query.replace("$by", BY).replace("$in", IN)
-        targets.append({"refId": chr(ord("A") + index), "expr": expr, "legendFormat": legend, "datasource": source})
+        target = {"refId": chr(ord("A") + index), "expr": expr, "legendFormat": legend, "datasource": source}
+        # The one histogram that has exemplars.
+        targets.append(target | ({"exemplar": True} if "rollhouse_call_seconds" in expr else {}))
     return {
         "id": number,
         "type": "timeseries",

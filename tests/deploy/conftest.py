@@ -111,10 +111,10 @@ def until(what: str, reached: Callable[[], object], patience: float = 60.0) -> o
         time.sleep(0.1)
 
 
-def get(url: str) -> tuple[int, str]:
+def get(url: str, **headers: str) -> tuple[int, str]:
     """Status and body of a page, (0, why) if nobody answers."""
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=5) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -131,7 +131,7 @@ def free_port() -> int:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """A coordinator and a node in one process, which play: connection string and addresses of both pages."""
+    """A coordinator and a node in one process, which play: connection string, addresses of both pages, file of the log."""
     folder = tmp_path_factory.mktemp("cluster")
     ports = {"coordinator": free_port(), "node": free_port()}
     environment = dict(os.environ, ROLLHOUSE_SPOOL__SEAL_AFTER="500 ms")
@@ -139,8 +139,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         environment[f"ROLLHOUSE_{section}__{key}"] = "127.0.0.1:0"
     for role, port in ports.items():
         environment[f"ROLLHOUSE_METRICS__{role.upper()}"] = f"127.0.0.1:{port}"
-    up = subprocess.Popen([program(), "up"], cwd=folder, env=environment, stdout=subprocess.PIPE,
-                          stderr=subprocess.DEVNULL, text=True)
+    with open(folder / "log", "w") as log:
+        up = subprocess.Popen([program(), "up"], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
     rollout = None
     try:
         connection = up.stdout.readline().strip()
@@ -148,7 +148,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         line = [program(), "rollout", "--connect", connection, "--env", "CartPole-v1", "--lanes", "16"]
         rollout = subprocess.Popen([*line, "--steps", "1000000000000"], cwd=folder, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL)
-        yield {"connection": connection, **{role: f"127.0.0.1:{port}" for role, port in ports.items()}}
+        yield {"connection": connection, "log": str(folder / "log"), **{role: f"127.0.0.1:{port}" for role, port in ports.items()}}
     finally:
         for process in filter(None, [rollout, up]):
             process.terminate()

@@ -6,11 +6,13 @@ import json
 import re
 import subprocess
 import sys
+import time
 import urllib.parse
 from pathlib import Path
 
 import yaml
 from conftest import DEPLOY, ROOT, free_port, get, metrics, metrics_in, need, run, until
+from prometheus_client.openmetrics import parser
 
 RULES = DEPLOY / "prometheus" / "rules.yml"
 TESTS = DEPLOY / "prometheus" / "rules_test.yml"
@@ -130,11 +132,33 @@ def test_the_program_exports_what_prometheus_calls_well_formed(cluster: dict[str
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_open_metrics_pass_a_strict_parser_and_are_the_same_figures(cluster: dict[str, str]) -> None:
+    for role in ["coordinator", "node"]:
+        status, page = get(f"http://{cluster[role]}/metrics", Accept="application/openmetrics-text; version=1.0.0")
+        assert status == 200 and page.endswith("\n# EOF\n")
+        families = {family.name: family for family in parser.text_string_to_metric_families(page)}
+        names = {name if family.type != "counter" else f"{name}_total" for name, family in families.items()}
+        # What the other format has is here too; what is counted in between may be new.
+        text = get(f"http://{cluster[role]}/metrics")[1]
+        assert set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE)) - names <= NOT_YET
+        for name, family in families.items():
+            assert family.documentation.endswith("."), name
+            assert family.unit == next((unit for unit in ["seconds", "bytes"] if name.endswith(f"_{unit}")), ""), name
+        exemplars = [sample.exemplar for sample in families["rollhouse_call_seconds"].samples if sample.exemplar]
+        assert exemplars, f"no call on the page of the {role}"
+        log = Path(cluster["log"]).read_text()
+        for exemplar in exemplars:
+            assert re.fullmatch("[0-9a-z]{8}", exemplar.labels["trace_id"]) and float(exemplar.timestamp) > 1.7e9, exemplar
+        # Of the rollout, which both have opened and told of.
+        assert any(exemplar.labels["trace_id"] in log for exemplar in exemplars), (exemplars, log)
+
+
 # Series that are there only after what they count has happened, which does not in a cluster that is well.
 NOT_YET = {
     "rollhouse_part_restarts_total",
     "rollhouse_refusals_total",
     # Observed on steps of some lanes, and on requests of owners: a rollout's lanes have none.
+    "rollhouse_owner_steps_total",
     "rollhouse_send_seconds",
     "rollhouse_step_seconds",
     "rollhouse_reset_seconds",
@@ -152,6 +176,7 @@ def test_a_real_prometheus_finds_series_for_every_expression(cluster: dict[str, 
     (tmp_path / "prometheus.yml").write_text(configuration)
     port = free_port()
     line = ["prometheus", f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data"]
+    line.append("--enable-feature=exemplar-storage")
     with open(tmp_path / "log", "w") as log:
         server = subprocess.Popen([*line, f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log)
     try:
@@ -172,6 +197,15 @@ def test_a_real_prometheus_finds_series_for_every_expression(cluster: dict[str, 
         for rule in rules():
             for name in metrics_in(rule["expr"]) - NOT_YET:
                 assert ask(f"{name}"), f"no series {name}"
+        # The calls of slow requests are asked for as Grafana does.
+        asked = urllib.parse.urlencode({"query": "rollhouse_call_seconds_bucket", "start": time.time() - 600,
+                                        "end": time.time() + 60})
+        found = json.loads(get(f"http://127.0.0.1:{port}/api/v1/query_exemplars?{asked}")[1])["data"]
+        calls = {request: {exemplar["labels"]["trace_id"] for series in found for exemplar in series["exemplars"]
+                           if series["seriesLabels"]["request"] == request} for request in ["open_pool", "open_session"]}
+        # The trainer's one call is that of the node too.
+        assert len(calls["open_pool"]) == 1 and calls["open_pool"] == calls["open_session"], found
+        assert calls["open_pool"].pop() in Path(cluster["log"]).read_text()
         pages = [alert["labels"] for alert in ask('ALERTS{alertstate="firing",severity="page"}')]
         assert not pages, pages
     finally:
