@@ -10,6 +10,8 @@ use rollhouse_node::ClusterNode;
 use rollhouse_wire::{FrameKind, RecordRule};
 
 const SESSIONS: u128 = 1_000;
+/// Threads or descriptors that are few beside that.
+const FEW: usize = 10;
 
 /// Threads, descriptors, resident bytes.
 fn costs() -> (usize, usize, u64) {
@@ -49,8 +51,9 @@ fn a_thousand_attached_sessions_cost_no_thread_and_no_descriptor_and_little_memo
     let opened = costs();
     let mut steppers: Vec<_> = opens[1..].iter().map(|open| owner.attach(open)).collect();
     let attached = costs();
-    assert!(attached.0 <= before.0, "threads: {before:?} {attached:?}");
-    assert!(attached.1 <= before.1, "descriptors: {before:?} {attached:?}");
+    // What the process itself opens meanwhile, as for a segment, is no matter of how many sessions there are.
+    assert!(attached.0 < before.0 + FEW, "threads: {before:?} {attached:?}");
+    assert!(attached.1 < before.1 + FEW, "descriptors: {before:?} {attached:?}");
     let each =
         |now: (usize, usize, u64), then: (usize, usize, u64)| now.2.saturating_sub(then.2) / SESSIONS as u64;
     assert!(each(opened, before) < 64 << 10, "bytes: {before:?} {opened:?}");

@@ -30,6 +30,13 @@ fn main() -> ExitCode {
         ["style"] => Plan::style(root),
         ["test"] => Plan::test(root),
         ["test", "--all"] => Plan::everything(root),
+        ["test", "--all", "--from", step] => match Plan::everything(root).from(step) {
+            Some(plan) => plan,
+            None => {
+                eprintln!("test --all has no step `{step}`");
+                return ExitCode::from(2);
+            }
+        },
         ["python"] => Plan::python(root),
         ["python", "--all"] => Plan::all_python(root),
         ["deploy"] => Plan::deploy(root),
@@ -63,7 +70,7 @@ usage: cargo xtask <command>
   test --all   the tests, longer, and what is too heavy for every change: process tests of the release
                build, the Python tests that need PyTorch and adapters, golden data made anew and compared,
                object storage (a server that crates.io brings),
-               other architectures, licences and advisories of all dependencies
+               other architectures, licences and advisories of all dependencies; with --from STEP, from that one on
   python       of the tests, those of the Python package alone; with --all, the heavy ones too
   deploy       of the tests, those of images, manifests, rules and dashboards alone; with --all, the heavy ones too
   dist         what a release consists of, in target/dist: each part tried where nothing else is installed

@@ -87,6 +87,12 @@ impl Plan {
         Self { root, name: "test --all", steps }
     }
 
+    /// The same from the step of that name on; `None` if there is none.
+    pub(crate) fn from(self, name: &str) -> Option<Self> {
+        let first = self.steps.iter().position(|step| step.name == name)?;
+        Some(Self { steps: self.steps.into_iter().skip(first).collect(), ..self })
+    }
+
     /// Runs every step and says how each ended. Returns whether none failed.
     pub(crate) fn run(self) -> bool {
         let began = Instant::now();
