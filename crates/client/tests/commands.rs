@@ -90,7 +90,7 @@ fn images_come_for_the_lanes_asked_for_and_more_than_may_be_unanswered_at_a_time
     let images = pool.render(3..149).unwrap();
     assert_eq!(images.len(), 146);
     for (lane, image) in (3..149).zip(images) {
-        assert_eq!(image.pixels, engine.render(lane).unwrap().into_pixels(), "lane {lane}");
+        assert_eq!(image.pixels, engine.render(lane, None).unwrap().into_pixels(), "lane {lane}");
     }
     assert!(matches!(pool.render(140..151), Err(MethodError::Lanes(_))));
 }

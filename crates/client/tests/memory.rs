@@ -570,7 +570,7 @@ fn commands_through_memory_are_done_between_steps_as_an_engine_does_them() {
         }
         let images = pool.render(0..LANES).unwrap();
         for (lane, image) in images.into_iter().enumerate() {
-            assert_eq!(image.pixels, engine.render(lane).unwrap().into_pixels(), "lane {lane}");
+            assert_eq!(image.pixels, engine.render(lane, None).unwrap().into_pixels(), "lane {lane}");
         }
         let turned: Vec<_> = states(&mut engine).into_iter().rev().collect();
         pool.set_attr("state", &turned).unwrap();

@@ -341,7 +341,7 @@ impl Method for Render {
         lanes: &mut CommandLanes<'_>,
         RenderParams { lane }: RenderParams,
     ) -> Result<RenderAnswer, CommandError> {
-        let image = lanes.engine.render(lane as usize)?;
+        let image = lanes.engine.render(lane as usize, None)?;
         let (height, width) = (image.height() as u32, image.width() as u32);
         Ok(RenderAnswer { height, width, pixels: image.into_pixels() })
     }

@@ -29,7 +29,7 @@ pub use batch::{BatchEnv, BlockStep, Ended, StateError};
 pub use dispatch::{InstructionSet, Kernel, Target, UnknownInstructionSet, fetch_to_write};
 pub use dynamics::{DYNAMICS_STEPS, dynamics_hash};
 pub use generator::Generator;
-pub use image::{Image, MAX_IMAGE_SIDE, RenderError};
+pub use image::{Image, ImageSize, MAX_IMAGE_SIDE, MAX_RENDER_PIXELS, RenderError};
 pub use per_lane::PerLane;
 pub use registry::{EnvEntry, MakeError, NEAREST, RegisterError, Registry, UnknownEnv, is_for_tests};
 pub use single::{Env, StepResult};

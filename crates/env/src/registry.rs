@@ -8,7 +8,7 @@ use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
 use rollhouse_core::{EnvSpec, Options};
 
 use crate::dispatch::Target;
-use crate::{BatchEnv, Env, InstructionSet, PerLane, classic, echo, grid, test_envs};
+use crate::{BatchEnv, Env, ImageSize, InstructionSet, PerLane, classic, echo, grid, test_envs};
 
 /// Envs by id. Cheap to share; reading and registering may be done from any thread.
 #[derive(Debug, Default)]
@@ -94,7 +94,7 @@ pub struct EnvEntry {
     spec: EnvSpec,
     make: Box<MakeBlock>,
     bounded: bool,
-    renders: bool,
+    render_size: Option<ImageSize>,
     constants: &'static [(&'static str, f64)],
 }
 
@@ -105,7 +105,7 @@ impl EnvEntry {
         spec: EnvSpec,
         make: impl Fn(InstructionSet, &[Options]) -> Result<Box<dyn BatchEnv>, MakeError> + Send + Sync + 'static,
     ) -> Self {
-        Self { spec, make: Box::new(make), bounded: false, renders: false, constants: &[] }
+        Self { spec, make: Box::new(make), bounded: false, render_size: None, constants: &[] }
     }
 
     /// An entry whose lanes are made one by one; `make` is called again when a lane is revived.
@@ -132,10 +132,11 @@ impl EnvEntry {
         Self { bounded: true, ..entry }
     }
 
-    /// The same of an env that draws itself: [`BatchEnv::render`](crate::BatchEnv::render) gives images.
+    /// The same of an env that draws itself: [`BatchEnv::render`](crate::BatchEnv::render) gives images, of that size
+    /// where no other is asked for.
     #[must_use]
-    pub fn drawn(self) -> Self {
-        Self { renders: true, ..self }
+    pub fn drawn(self, size: ImageSize) -> Self {
+        Self { render_size: Some(size), ..self }
     }
 
     /// The same with numbers that its dynamics are compiled with, by the names that users know them by.
@@ -151,7 +152,12 @@ impl EnvEntry {
 
     /// Whether the env draws itself.
     pub const fn renders(&self) -> bool {
-        self.renders
+        self.render_size.is_some()
+    }
+
+    /// The size of an image of the env where no other is asked for; None if the env does not draw itself.
+    pub const fn render_size(&self) -> Option<ImageSize> {
+        self.render_size
     }
 
     /// Whether a step of a lane never waits for anything and takes a bounded time: true of the built-in kernels.

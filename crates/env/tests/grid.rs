@@ -121,7 +121,7 @@ fn a_probability_outside_0_to_1_is_refused() {
 #[test]
 fn an_image_of_the_game_shows_each_thing_in_its_cell() {
     let driver = breakout(&[4.0, 5.0, 1.0, 1.0, 3.0, 4.0, 2.0, 1.0, 0.0]);
-    let image = driver.block.render(0).unwrap();
+    let image = driver.block.render(0, driver.entry.render_size().unwrap()).unwrap();
     assert_eq!((image.height(), image.width()), (160, 160));
     let pixel = |column: usize, row: usize| {
         let start = (row * 160 + column) * 3;
@@ -138,7 +138,7 @@ fn an_image_of_the_game_shows_each_thing_in_its_cell() {
     colours.dedup();
     assert_eq!(colours.len(), things.len(), "each thing has its colour");
     let cartpole = Driver::new("CartPole-v1", 1, InstructionSet::best(), &[]);
-    assert_eq!(cartpole.block.render(0), Err(RenderError::Unsupported));
+    assert_eq!(cartpole.block.render(0, image.size()), Err(RenderError::Unsupported));
 }
 
 #[test]

@@ -17,11 +17,13 @@ use rollhouse_core::{
 use super::game::{BOTTOM, BRICK_ROWS, Game, Move, SIDE, STATE};
 use crate::bounds::float;
 use crate::image::Painter;
-use crate::{BatchEnv, BlockStep, Ended, EnvEntry, Generator, Image, MakeError, RenderError, StateError};
+use crate::{
+    BatchEnv, BlockStep, Ended, EnvEntry, Generator, Image, ImageSize, MakeError, RenderError, StateError,
+};
 
 /// The registry's entry.
 pub(crate) fn breakout() -> EnvEntry {
-    EnvEntry::soa(spec(), |_, options| Breakout::new(options)).drawn()
+    EnvEntry::soa(spec(), |_, options| Breakout::new(options)).drawn(RENDER_SIZE)
 }
 
 fn spec() -> EnvSpec {
@@ -163,12 +165,15 @@ impl BatchEnv for Breakout {
         Ok(())
     }
 
-    /// 160 x 160 pixels: 16 for each cell.
-    fn render(&self, lane: usize) -> Result<Image, RenderError> {
+    fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
         let game = &self.games[lane];
-        let mut painter = Painter::new(SIDE * CELL, SIDE * CELL, BACKGROUND);
+        let mut painter = Painter::new(size, BACKGROUND);
+        let (width, height) = (size.width(), size.height());
         let mut cell = |(column, row): (u8, u8), colour| {
-            painter.rectangle(usize::from(column) * CELL, usize::from(row) * CELL, CELL, CELL, colour);
+            let (column, row) = (usize::from(column), usize::from(row));
+            let (left, top) = (column * width / SIDE, row * height / SIDE);
+            let (right, bottom) = ((column + 1) * width / SIDE, (row + 1) * height / SIDE);
+            painter.rectangle(left, top, right - left, bottom - top, colour);
         };
         for row in BRICK_ROWS {
             for column in (0..SIDE as u8).filter(|&column| game.has_brick(column, row as u8)) {
@@ -182,8 +187,11 @@ impl BatchEnv for Breakout {
     }
 }
 
-/// Pixels of a cell's side in a rendered image.
-const CELL: usize = 16;
+/// 16 pixels for each side of a cell.
+const RENDER_SIZE: ImageSize = match ImageSize::new(16 * SIDE, 16 * SIDE) {
+    Ok(size) => size,
+    Err(_) => panic!("no image has that size"),
+};
 const BACKGROUND: [u8; 3] = [18, 18, 24];
 const BRICK_COLOUR: [u8; 3] = [196, 88, 64];
 const TRAIL_COLOUR: [u8; 3] = [92, 92, 104];
