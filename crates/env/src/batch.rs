@@ -106,6 +106,15 @@ pub trait BatchEnv: Send {
         let _ = (lane, size);
         Err(RenderError::Unsupported)
     }
+
+    /// The lane's state in one line of at most `columns` ASCII characters, for terminals. Allocates.
+    ///
+    /// # Errors
+    /// As [`BatchEnv::render`].
+    fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
+        let _ = (lane, columns);
+        Err(RenderError::Unsupported)
+    }
 }
 
 /// What one step of a block reads and writes.

@@ -138,39 +138,3 @@ impl fmt::Display for RenderError {
 }
 
 impl std::error::Error for RenderError {}
-
-/// Draws an [`Image`].
-pub(crate) struct Painter {
-    image: Image,
-}
-
-impl Painter {
-    /// An image of one colour.
-    pub(crate) fn new(size: ImageSize, colour: [u8; 3]) -> Self {
-        let pixels = colour.iter().copied().cycle().take(size.bytes()).collect();
-        Self { image: Image { size, pixels } }
-    }
-
-    /// Fills a rectangle; what lies outside the image is left out.
-    pub(crate) fn rectangle(
-        &mut self,
-        left: usize,
-        top: usize,
-        width: usize,
-        height: usize,
-        colour: [u8; 3],
-    ) {
-        let Image { size: ImageSize { width: columns, height: rows }, pixels } = &mut self.image;
-        for row in top..(top + height).min(*rows) {
-            let (start, end) = (left.min(*columns), (left + width).min(*columns));
-            for pixel in pixels[(row * *columns + start) * 3..(row * *columns + end) * 3].chunks_exact_mut(3)
-            {
-                pixel.copy_from_slice(&colour);
-            }
-        }
-    }
-
-    pub(crate) fn finish(self) -> Image {
-        self.image
-    }
-}

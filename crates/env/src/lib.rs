@@ -14,6 +14,7 @@ mod block;
 mod bounds;
 mod classic;
 mod dispatch;
+mod draw;
 mod dynamics;
 mod echo;
 mod generator;

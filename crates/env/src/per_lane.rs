@@ -154,6 +154,10 @@ impl<E: Env> BatchEnv for PerLane<E> {
     fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
         self.lanes[lane].env.as_ref().ok_or(RenderError::Lost)?.render(size)
     }
+
+    fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
+        self.lanes[lane].env.as_ref().ok_or(RenderError::Lost)?.text(columns)
+    }
 }
 
 /// One lane's row of each column, without allocating.

@@ -47,6 +47,15 @@ pub trait Env: Send {
         let _ = size;
         Err(RenderError::Unsupported)
     }
+
+    /// The state in one line of at most `columns` ASCII characters, for terminals.
+    ///
+    /// # Errors
+    /// As [`Env::render`].
+    fn text(&self, columns: usize) -> Result<String, RenderError> {
+        let _ = columns;
+        Err(RenderError::Unsupported)
+    }
 }
 
 /// What a step of one lane gave beside the observation.

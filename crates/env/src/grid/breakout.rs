@@ -16,14 +16,14 @@ use rollhouse_core::{
 
 use super::game::{BOTTOM, BRICK_ROWS, Game, Move, SIDE, STATE};
 use crate::bounds::float;
-use crate::image::Painter;
+use crate::draw::Scene;
 use crate::{
     BatchEnv, BlockStep, Ended, EnvEntry, Generator, Image, ImageSize, MakeError, RenderError, StateError,
 };
 
 /// The registry's entry.
 pub(crate) fn breakout() -> EnvEntry {
-    EnvEntry::soa(spec(), |_, options| Breakout::new(options)).drawn(RENDER_SIZE)
+    EnvEntry::soa(spec(), |_, options| Breakout::new(options)).drawn(Game::SIZE, Game::FPS)
 }
 
 fn spec() -> EnvSpec {
@@ -166,37 +166,13 @@ impl BatchEnv for Breakout {
     }
 
     fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
-        let game = &self.games[lane];
-        let mut painter = Painter::new(size, BACKGROUND);
-        let (width, height) = (size.width(), size.height());
-        let mut cell = |(column, row): (u8, u8), colour| {
-            let (column, row) = (usize::from(column), usize::from(row));
-            let (left, top) = (column * width / SIDE, row * height / SIDE);
-            let (right, bottom) = ((column + 1) * width / SIDE, (row + 1) * height / SIDE);
-            painter.rectangle(left, top, right - left, bottom - top, colour);
-        };
-        for row in BRICK_ROWS {
-            for column in (0..SIDE as u8).filter(|&column| game.has_brick(column, row as u8)) {
-                cell((column, row as u8), BRICK_COLOUR);
-            }
-        }
-        cell(game.trail, TRAIL_COLOUR);
-        cell((game.paddle, BOTTOM as u8), PADDLE_COLOUR);
-        cell(game.ball, BALL_COLOUR);
-        Ok(painter.finish())
+        Ok(Game::picture(&self.games[lane], size))
+    }
+
+    fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
+        Ok(Game::text(&self.games[lane], columns))
     }
 }
-
-/// 16 pixels for each side of a cell.
-const RENDER_SIZE: ImageSize = match ImageSize::new(16 * SIDE, 16 * SIDE) {
-    Ok(size) => size,
-    Err(_) => panic!("no image has that size"),
-};
-const BACKGROUND: [u8; 3] = [18, 18, 24];
-const BRICK_COLOUR: [u8; 3] = [196, 88, 64];
-const TRAIL_COLOUR: [u8; 3] = [92, 92, 104];
-const PADDLE_COLOUR: [u8; 3] = [80, 152, 216];
-const BALL_COLOUR: [u8; 3] = [244, 240, 224];
 
 /// The rows of the one observation column.
 ///
