@@ -298,7 +298,7 @@ fn a_schema_says_what_the_lanes_are() {
     let columns: Vec<_> =
         schema.columns.iter().map(|column| (column.path.as_str(), column.elements())).collect();
     assert_eq!(columns, [("", 12), ("", 100), ("steps", 1)]);
-    assert!(!schema.renders && !schema.recorded);
+    assert!(schema.renders && !schema.recorded);
     assert_eq!(schema.methods, METHODS);
     let writable = schema.attributes.iter().map(|attribute| (attribute.name.as_str(), attribute.writable));
     assert_eq!(
