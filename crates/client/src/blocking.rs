@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use rollhouse_arena::Frame;
 use rollhouse_core::{ColumnMut, ColumnRef, EnvSpec, Outcome, RunId};
-use rollhouse_engine::{
-    AttributeValue, Method, Received, RenderAnswer, Reset, SchemaAnswer, StatisticsAnswer,
-};
+use rollhouse_engine::Image;
+use rollhouse_engine::{AttributeValue, Method, Received, Reset, SchemaAnswer, StatisticsAnswer};
 use rollhouse_wire::{
     ClusterStatus, NodeList, OpenPool, PoolOpened, PoolStatus, Request, SessionList, StoreRepaired,
 };
@@ -343,12 +342,16 @@ impl Pool {
         self.ask_with(async |pool| pool.set_attr(name, values).await)
     }
 
-    /// Images of those lanes as they are now, in their order.
+    /// Images of those lanes as they are now: see [`AsyncPool::render`].
     ///
     /// # Errors
     /// See [`MethodError`].
-    pub fn render(&mut self, lanes: Range<usize>) -> Result<Vec<RenderAnswer>, MethodError> {
-        self.ask_with(async |pool| pool.render(lanes).await)
+    pub fn render(
+        &mut self,
+        lanes: Range<usize>,
+        size: Option<(u32, u32)>,
+    ) -> Result<Vec<Image>, MethodError> {
+        self.ask_with(async |pool| pool.render(lanes, size).await)
     }
 
     /// What the lanes of each session have done, and where the time went.

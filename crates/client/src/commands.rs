@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use rollhouse_core::{OptionValue, RunId};
+use rollhouse_engine::Image;
 use rollhouse_engine::{
     AttributeValue, Effect, GetAttributes, GetParams, LaneRange, Method, Nothing, Render, RenderAnswer,
     RenderParams, Reset, SchemaAnswer, SetAttributes, SetOptions, SetOptionsParams, SetParams, Statistics,
@@ -91,29 +92,30 @@ impl AsyncPool {
         self.call_all::<SetAttributes, _>(asked).await.map(drop)
     }
 
-    /// Images of those lanes as they are now, in their order.
+    /// Images of those lanes as they are now, in their order, of `size` (columns and rows) or of the env's own. One
+    /// whose bytes do not pack into [`MAX_COMMAND_BYTES`](rollhouse_wire::limits::MAX_COMMAND_BYTES) is refused by its node.
     ///
     /// # Errors
     /// See [`MethodError`].
-    pub async fn render(&mut self, lanes: Range<usize>) -> Result<Vec<RenderAnswer>, MethodError> {
+    pub async fn render(
+        &mut self,
+        lanes: Range<usize>,
+        size: Option<(u32, u32)>,
+    ) -> Result<Vec<Image>, MethodError> {
         self.check_nothing_outstanding()?;
         if lanes.end > self.lanes() {
             return Err(Rules::NoSuchLane { lane: lanes.end - 1, lanes: self.lanes() }.into());
         }
         let part = |own: &Range<usize>| {
             let rows = lanes.start.max(own.start)..lanes.end.min(own.end);
-            rows.map(|row| RenderParams { lane: (row - own.start) as u32 }).collect()
+            rows.map(|row| RenderParams { lane: (row - own.start) as u32, size, packed: true }).collect()
         };
         let asked = self.sessions.iter().map(|site| part(site.session.lanes())).collect();
         let images = self.call_all::<Render, _>(asked).await?;
-        let images: Vec<_> = images.into_iter().flatten().collect();
-        let sound = |image: &RenderAnswer| {
-            image.pixels.len() as u64 == u64::from(image.height) * u64::from(image.width) * 3
-        };
-        match images.iter().all(sound) {
-            true => Ok(images),
-            false => Err(MethodError::Answer { what: "an image of another size than it says".to_owned() }),
-        }
+        let unpacked = images.into_iter().flatten().map(RenderAnswer::image);
+        unpacked
+            .collect::<Result<_, _>>()
+            .map_err(|error| MethodError::Answer { what: format!("an image that is none: {error}") })
     }
 
     /// What the lanes of each session have done, and where the time went.

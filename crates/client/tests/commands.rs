@@ -12,7 +12,7 @@ use rollhouse_engine::{
     AttributeValue, CommandLanes, Engine, EngineConfig, GetAttributes, GetParams, LaneOptions, LaneRange,
     Method, OptionsError, Reset, ResetLanes, ResetParams, StepError as Rules,
 };
-use rollhouse_env::Registry;
+use rollhouse_env::{ImageSize, Registry};
 use rollhouse_wire::RefusalCode;
 
 const LANES: usize = 7;
@@ -87,12 +87,12 @@ fn images_come_for_the_lanes_asked_for_and_more_than_may_be_unanswered_at_a_time
     let mut engine = engine("GridBreakout-v0", 150);
     pool.reset(&Reset::seeded(1, 150)).unwrap();
     engine.reset(&Reset::seeded(1, 150)).unwrap();
-    let images = pool.render(3..149).unwrap();
+    let images = pool.render(3..149, Some((64, 48))).unwrap();
     assert_eq!(images.len(), 146);
     for (lane, image) in (3..149).zip(images) {
-        assert_eq!(image.pixels, engine.render(lane).unwrap().into_pixels(), "lane {lane}");
+        assert_eq!(image, engine.render(lane, Some(ImageSize::new(64, 48).unwrap())).unwrap(), "lane {lane}");
     }
-    assert!(matches!(pool.render(140..151), Err(MethodError::Lanes(_))));
+    assert!(matches!(pool.render(140..151, None), Err(MethodError::Lanes(_))));
 }
 
 #[test]

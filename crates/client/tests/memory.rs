@@ -15,7 +15,7 @@ use rollhouse_engine::{
     AttributeValue, Autoreset, Engine, EngineConfig, Frame, LaneOptions, Received, Reset, ResetLanes,
     ResetParams, StepError as Rules,
 };
-use rollhouse_env::Registry;
+use rollhouse_env::{ImageSize, Registry};
 use rollhouse_wire::{AutoresetMode, RecordRule, RefusalCode, Spread};
 
 const LANES: usize = 70;
@@ -568,9 +568,13 @@ fn commands_through_memory_are_done_between_steps_as_an_engine_does_them() {
             assert_eq!(shown(pool.step().unwrap(), false), here, "step {step}");
             assert_eq!(pool.get_attr("state").unwrap(), states(&mut engine), "step {step}");
         }
-        let images = pool.render(0..LANES).unwrap();
+        let images = pool.render(0..LANES, Some((64, 48))).unwrap();
         for (lane, image) in images.into_iter().enumerate() {
-            assert_eq!(image.pixels, engine.render(lane).unwrap().into_pixels(), "lane {lane}");
+            assert_eq!(
+                image,
+                engine.render(lane, Some(ImageSize::new(64, 48).unwrap())).unwrap(),
+                "lane {lane}"
+            );
         }
         let turned: Vec<_> = states(&mut engine).into_iter().rev().collect();
         pool.set_attr("state", &turned).unwrap();

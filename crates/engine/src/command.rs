@@ -10,7 +10,8 @@ use serde::de::DeserializeOwned;
 
 use crate::engine::Engine;
 use crate::error::StepError;
-use crate::methods::{GetAttributes, Render, ResetLanes, Schema, SetAttributes, SetOptions, Statistics};
+use crate::methods::{GetAttributes, ResetLanes, Schema, SetAttributes, SetOptions, Statistics};
+use crate::render::Render;
 
 /// Something that can be asked of lanes between two steps.
 pub trait Method: 'static {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{Options, Start};
-use rollhouse_env::{EnvEntry, Image, RenderError, StateError};
+use rollhouse_env::{EnvEntry, Image, ImageSize, RenderError, StateError};
 
 use crate::block::Remade;
 use crate::engine::Engine;
@@ -132,12 +132,12 @@ impl Engine {
         }
     }
 
-    /// An image of a lane as it is now.
+    /// An image of a lane as it is now, of that size or of the env's own.
     ///
     /// # Errors
     /// [`StepError::Render`], and what [`Engine::options`] says.
-    pub fn render(&mut self, lane: usize) -> Result<Image, StepError> {
-        let drawn = self.each_lane(lane..lane + 1, |block, lane| block.render(lane))?;
+    pub fn render(&mut self, lane: usize, size: Option<ImageSize>) -> Result<Image, StepError> {
+        let drawn = self.each_lane(lane..lane + 1, move |block, lane| block.render(lane, size))?;
         let drawn = drawn.into_iter().next().unwrap_or(Err(RenderError::Lost));
         drawn.map_err(|source| StepError::Render { lane, source })
     }

@@ -36,6 +36,7 @@ mod lane_access;
 mod methods;
 mod options;
 mod past;
+mod render;
 mod restart;
 mod setup;
 mod stats;
@@ -51,12 +52,14 @@ pub use engine::{Engine, Reset};
 pub use error::{BadAction, ConfigError, StepError};
 pub use first_done::Received;
 pub use methods::{
-    AttributeSpec, AttributeValue, Attributes, GetAttributes, GetParams, LaneRange, Nothing, Render,
-    RenderAnswer, RenderParams, ResetLanes, ResetParams, Schema, SchemaAnswer, SetAttributes, SetOptions,
-    SetOptionsParams, SetParams, Statistics, StatisticsAnswer, SummaryAnswer,
+    AttributeSpec, AttributeValue, Attributes, GetAttributes, GetParams, LaneRange, Nothing, ResetLanes,
+    ResetParams, Schema, SchemaAnswer, SetAttributes, SetOptions, SetOptionsParams, SetParams, Statistics,
+    StatisticsAnswer, SummaryAnswer,
 };
 pub use options::{LaneOptions, OptionsError};
 pub use past::{Happened, LogEvent, Past, ResumeError};
+pub use render::{Render, RenderAnswer, RenderParams, UnpackError};
 pub use rollhouse_arena::Frame;
+pub use rollhouse_env::Image;
 pub use stats::{Stats, Summary};
 pub use timings::{SAMPLE_EVERY, Samples, Timings};

@@ -84,7 +84,7 @@ pub struct SchemaAnswer {
     pub columns: Vec<ColumnSpec>,
     /// What [`GetAttributes`] knows.
     pub attributes: Vec<AttributeSpec>,
-    /// Whether [`Render`] draws them.
+    /// Whether [`Render`](crate::Render) draws them.
     pub renders: bool,
     /// Whether their episodes are recorded, so that options and states stay as they are.
     pub recorded: bool,
@@ -304,46 +304,6 @@ impl Method for SetOptions {
         }
         lanes.engine.set_options_where(params.mask, params.options)?;
         Ok(Nothing {})
-    }
-}
-
-/// Draws a lane.
-#[derive(Debug, Clone, Copy)]
-pub struct Render;
-
-/// Params of [`Render`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RenderParams {
-    /// The lane.
-    pub lane: u32,
-}
-
-/// Answer of [`Render`]: an RGB image.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RenderAnswer {
-    /// Rows.
-    pub height: u32,
-    /// Columns.
-    pub width: u32,
-    /// `height x width x 3` bytes, row-major, top row first.
-    #[serde(with = "serde_bytes")]
-    pub pixels: Vec<u8>,
-}
-
-impl Method for Render {
-    const NAME: &'static str = "render";
-    const REPEATABLE: bool = true;
-    const EFFECT: Effect = Effect::None;
-    type Params = RenderParams;
-    type Answer = RenderAnswer;
-
-    fn run(
-        lanes: &mut CommandLanes<'_>,
-        RenderParams { lane }: RenderParams,
-    ) -> Result<RenderAnswer, CommandError> {
-        let image = lanes.engine.render(lane as usize)?;
-        let (height, width) = (image.height() as u32, image.width() as u32);
-        Ok(RenderAnswer { height, width, pixels: image.into_pixels() })
     }
 }
 

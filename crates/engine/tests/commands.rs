@@ -245,15 +245,25 @@ fn lanes_that_are_under_way_cannot_be_looked_at_and_stay_under_way() {
 }
 
 #[test]
-fn an_env_draws_itself_or_says_that_it_does_not() {
-    let mut drawn = engine("GridBreakout-v0", 3, 1);
+fn an_env_draws_itself_in_any_size_or_says_that_it_does_not() {
+    let mut drawn = engine("CartPole-v1", 3, 1);
     drawn.reset(&Reset::seeded(1, 3)).unwrap();
-    let image = run::<Render>(&mut drawn, RenderParams { lane: 2 }).unwrap();
-    assert_eq!((image.height, image.width, image.pixels.len()), (160, 160, 160 * 160 * 3));
-    let error = run::<Render>(&mut drawn, RenderParams { lane: 3 }).unwrap_err();
+    let params = RenderParams { lane: 2, ..RenderParams::default() };
+    let image = run::<Render>(&mut drawn, params).unwrap();
+    assert_eq!((image.height, image.width, image.pixels.len()), (400, 600, 600 * 400 * 3));
+    let packed = run::<Render>(&mut drawn, RenderParams { packed: true, ..params }).unwrap();
+    assert!(packed.pixels.len() < image.pixels.len() / 50, "{packed:?}");
+    assert_eq!(packed.image().unwrap(), image.image().unwrap());
+    let small = run::<Render>(&mut drawn, RenderParams { size: Some((64, 48)), ..params }).unwrap();
+    assert_eq!((small.height, small.width, small.pixels.len()), (48, 64, 48 * 64 * 3));
+    let error = run::<Render>(&mut drawn, RenderParams { size: Some((0, 48)), ..params }).unwrap_err();
+    let source = RenderError::Size { width: 0, height: 48 };
+    assert_eq!(error, CommandError::Step(StepError::Render { lane: 2, source }));
+    assert_eq!(error.fault(), CommandFault::Caller);
+    let error = run::<Render>(&mut drawn, RenderParams { lane: 3, ..params }).unwrap_err();
     assert!(matches!(error, CommandError::Step(StepError::NoSuchLane { .. })), "{error}");
-    let mut plain = engine("CartPole-v1", 1, 1);
-    let error = run::<Render>(&mut plain, RenderParams { lane: 0 }).unwrap_err();
+    let mut plain = engine("test/Faulty-v0", 1, 1);
+    let error = run::<Render>(&mut plain, RenderParams::default()).unwrap_err();
     assert_eq!(error, CommandError::Step(StepError::Render { lane: 0, source: RenderError::Unsupported }));
     assert_eq!(error.fault(), CommandFault::Unsupported);
 }
@@ -288,7 +298,7 @@ fn a_schema_says_what_the_lanes_are() {
     let columns: Vec<_> =
         schema.columns.iter().map(|column| (column.path.as_str(), column.elements())).collect();
     assert_eq!(columns, [("", 12), ("", 100), ("steps", 1)]);
-    assert!(!schema.renders && !schema.recorded);
+    assert!(schema.renders && !schema.recorded);
     assert_eq!(schema.methods, METHODS);
     let writable = schema.attributes.iter().map(|attribute| (attribute.name.as_str(), attribute.writable));
     assert_eq!(

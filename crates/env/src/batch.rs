@@ -4,7 +4,7 @@ use std::fmt;
 
 use rollhouse_core::{ColumnMut, ColumnRef, Lanes, Start, lane_bits, limits::BLOCK_LANES};
 
-use crate::{Image, RenderError};
+use crate::{Image, ImageSize, RenderError};
 
 /// A block of up to [`BLOCK_LANES`] lanes of one env, as structure of arrays.
 ///
@@ -98,12 +98,21 @@ pub trait BatchEnv: Send {
         Err(StateError::Unsupported)
     }
 
-    /// An image of the lane's state, for people to look at. Allocates.
+    /// An image of the lane's state, of that size, for people to look at. Allocates.
     ///
     /// # Errors
     /// The env does not draw itself, or the lane is lost.
-    fn render(&self, lane: usize) -> Result<Image, RenderError> {
-        let _ = lane;
+    fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
+        let _ = (lane, size);
+        Err(RenderError::Unsupported)
+    }
+
+    /// The lane's state in one line of at most `columns` ASCII characters, for terminals. Allocates.
+    ///
+    /// # Errors
+    /// As [`BatchEnv::render`].
+    fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
+        let _ = (lane, columns);
         Err(RenderError::Unsupported)
     }
 }

@@ -4,7 +4,8 @@ use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnMut, ColumnRef, Lanes, Start, StateHasher, lane_bits};
 
 use crate::dispatch::{Kernel, Target};
-use crate::{BatchEnv, BlockStep, Ended, Generator, StateError};
+use crate::draw::Scene;
+use crate::{BatchEnv, BlockStep, Ended, Generator, Image, ImageSize, RenderError, StateError};
 
 /// One number of each lane of a block.
 pub(crate) type Row = [f64; BLOCK_LANES];
@@ -15,7 +16,7 @@ pub(crate) type Row = [f64; BLOCK_LANES];
 /// libm and no `mul_add`. For the loops over lanes to become vector code they must be free of branches, and
 /// what they write must come as separate `&mut` arguments of a function, which the compiler may then take
 /// not to overlap.
-pub(crate) trait Dynamics<const STATE: usize, const OBS: usize>: Send {
+pub(crate) trait Dynamics<const STATE: usize, const OBS: usize>: Scene<[f64; STATE]> + Send {
     /// Element of the action column.
     type Action: Action;
 
@@ -179,6 +180,16 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> BatchEnv for
         let state = state.try_into().map_err(|_| StateError::Length { given: state.len(), wanted: STATE })?;
         self.lanes.set_lane(lane, state);
         Ok(())
+    }
+
+    fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
+        assert!(lane < self.lanes(), "lane {lane} of a block of {}", self.lanes());
+        Ok(D::picture(&self.lanes.lane(lane), size))
+    }
+
+    fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
+        assert!(lane < self.lanes(), "lane {lane} of a block of {}", self.lanes());
+        Ok(D::text(&self.lanes.lane(lane), columns))
     }
 }
 

@@ -5,7 +5,8 @@ use rollhouse_core::{
 };
 
 use crate::dispatch::{Kernel, Target};
-use crate::{BatchEnv, BlockStep, Ended, EnvEntry, Generator, StateError};
+use crate::draw::Scene;
+use crate::{BatchEnv, BlockStep, Ended, EnvEntry, Generator, Image, ImageSize, RenderError, StateError};
 
 /// The registry's entry.
 ///
@@ -14,7 +15,7 @@ use crate::{BatchEnv, BlockStep, Ended, EnvEntry, Generator, StateError};
 /// so that a reader can tell by it which action was stepped and how often. After a reset all of it is 0. The info
 /// channel `steps` counts the steps of the episode. Rewards are the step's first action.
 pub(crate) fn echo() -> EnvEntry {
-    EnvEntry::soa(spec(), |target, options| Ok(Echo::new(target, options.len())))
+    EnvEntry::soa(spec(), |target, options| Ok(Echo::new(target, options.len()))).drawn(Echo::SIZE, Echo::FPS)
 }
 
 fn spec() -> EnvSpec {
@@ -48,13 +49,13 @@ const DYNAMICS_HASH: u64 = 0x3cc3_1c8c_dcd9_3ab5;
 const OBS: usize = 100;
 
 /// Elements of an action.
-const ACTIONS: usize = 12;
+pub(crate) const ACTIONS: usize = 12;
 
 /// The step count in observations starts over here: sums stay exact in singles.
 const COUNT: u64 = 1 << 16;
 
 /// A block of lanes.
-struct Echo {
+pub(crate) struct Echo {
     target: Target,
     lanes: Vec<Lane>,
 }
@@ -162,6 +163,16 @@ impl BatchEnv for Echo {
         let lane = &mut self.lanes[lane];
         (lane.steps, lane.action) = (*steps as u64, action.map(|value| value as f32));
         Ok(())
+    }
+
+    fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
+        let Lane { steps, action, .. } = self.lanes[lane];
+        Ok(Self::picture(&(steps, action), size))
+    }
+
+    fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
+        let Lane { steps, action, .. } = self.lanes[lane];
+        Ok(<Self as Scene<_>>::text(&(steps, action), columns))
     }
 }
 

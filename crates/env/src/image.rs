@@ -5,32 +5,35 @@ use std::fmt;
 /// An RGB image of one lane: `height x width x 3` bytes, row-major, top row first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
-    height: usize,
-    width: usize,
+    size: ImageSize,
     pixels: Vec<u8>,
 }
 
 impl Image {
-    /// An image of `height * width * 3` bytes.
+    /// An image of three bytes a pixel.
     ///
     /// # Errors
-    /// Another number of bytes, or a side of 0 or more than [`MAX_IMAGE_SIDE`].
-    pub fn new(height: usize, width: usize, pixels: Vec<u8>) -> Result<Self, RenderError> {
-        let sides = 1..=MAX_IMAGE_SIDE;
-        if !sides.contains(&height) || !sides.contains(&width) || pixels.len() != height * width * 3 {
-            return Err(RenderError::Size { height, width, bytes: pixels.len() });
+    /// [`RenderError::Bytes`] of another number of bytes.
+    pub fn new(size: ImageSize, pixels: Vec<u8>) -> Result<Self, RenderError> {
+        match pixels.len() == size.bytes() {
+            true => Ok(Self { size, pixels }),
+            false => Err(RenderError::Bytes { size, bytes: pixels.len() }),
         }
-        Ok(Self { height, width, pixels })
+    }
+
+    /// Columns and rows.
+    pub const fn size(&self) -> ImageSize {
+        self.size
     }
 
     /// Rows.
     pub const fn height(&self) -> usize {
-        self.height
+        self.size.height
     }
 
     /// Columns.
     pub const fn width(&self) -> usize {
-        self.width
+        self.size.width
     }
 
     /// The bytes: red, green, blue of each pixel.
@@ -44,8 +47,56 @@ impl Image {
     }
 }
 
+/// A size that an [`Image`] may have: each side 1 to [`MAX_IMAGE_SIDE`] pixels, at most [`MAX_RENDER_PIXELS`] together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ImageSize {
+    width: usize,
+    height: usize,
+}
+
 /// Pixels of the longest side of an [`Image`].
 pub const MAX_IMAGE_SIDE: usize = 4096;
+
+/// Pixels of an [`Image`]: a little more than 3840 x 2160. One takes 24 MiB, and 32 MiB more while it is drawn.
+pub const MAX_RENDER_PIXELS: usize = 8 << 20;
+
+impl ImageSize {
+    /// A size in pixels.
+    ///
+    /// # Errors
+    /// [`RenderError::Size`] of one that is out of bounds.
+    pub const fn new(width: usize, height: usize) -> Result<Self, RenderError> {
+        match is_side(width) && is_side(height) && width * height <= MAX_RENDER_PIXELS {
+            true => Ok(Self { width, height }),
+            false => Err(RenderError::Size { width, height }),
+        }
+    }
+
+    /// Columns.
+    pub const fn width(self) -> usize {
+        self.width
+    }
+
+    /// Rows.
+    pub const fn height(self) -> usize {
+        self.height
+    }
+
+    /// Bytes of an image of that size.
+    pub const fn bytes(self) -> usize {
+        self.width * self.height * 3
+    }
+}
+
+const fn is_side(pixels: usize) -> bool {
+    1 <= pixels && pixels <= MAX_IMAGE_SIDE
+}
+
+impl fmt::Display for ImageSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}", self.width, self.height)
+    }
+}
 
 /// Why an env has no image of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,12 +105,17 @@ pub enum RenderError {
     Unsupported,
     /// The lane is lost.
     Lost,
-    /// Height, width and bytes do not belong together, or a side is out of bounds.
+    /// No image has that size.
     Size {
-        /// Rows.
-        height: usize,
         /// Columns.
         width: usize,
+        /// Rows.
+        height: usize,
+    },
+    /// An image of that size has another number of bytes.
+    Bytes {
+        /// Its size.
+        size: ImageSize,
         /// Bytes given.
         bytes: usize,
     },
@@ -70,52 +126,15 @@ impl fmt::Display for RenderError {
         match self {
             Self::Unsupported => f.write_str("the env does not draw itself"),
             Self::Lost => f.write_str("the lane is lost"),
-            Self::Size { height, width, bytes } => write!(
+            Self::Size { width, height } => write!(
                 f,
-                "{bytes} bytes are no RGB image of {height} x {width} pixels, each side 1 to {MAX_IMAGE_SIDE}"
+                "no image has {width} x {height} pixels: each side has 1 to {MAX_IMAGE_SIDE}, all have at most {MAX_RENDER_PIXELS}"
             ),
+            Self::Bytes { size, bytes } => {
+                write!(f, "{bytes} bytes given of an RGB image of {size} pixels, which has {}", size.bytes())
+            }
         }
     }
 }
 
 impl std::error::Error for RenderError {}
-
-/// Draws an [`Image`].
-pub(crate) struct Painter {
-    image: Image,
-}
-
-impl Painter {
-    /// An image of one colour.
-    ///
-    /// # Panics
-    /// If a side is 0 or more than [`MAX_IMAGE_SIDE`].
-    pub(crate) fn new(height: usize, width: usize, colour: [u8; 3]) -> Self {
-        assert!((1..=MAX_IMAGE_SIDE).contains(&height) && (1..=MAX_IMAGE_SIDE).contains(&width));
-        let pixels = colour.iter().copied().cycle().take(height * width * 3).collect();
-        Self { image: Image { height, width, pixels } }
-    }
-
-    /// Fills a rectangle; what lies outside the image is left out.
-    pub(crate) fn rectangle(
-        &mut self,
-        left: usize,
-        top: usize,
-        width: usize,
-        height: usize,
-        colour: [u8; 3],
-    ) {
-        let Image { height: rows, width: columns, pixels } = &mut self.image;
-        for row in top..(top + height).min(*rows) {
-            let (start, end) = (left.min(*columns), (left + width).min(*columns));
-            for pixel in pixels[(row * *columns + start) * 3..(row * *columns + end) * 3].chunks_exact_mut(3)
-            {
-                pixel.copy_from_slice(&colour);
-            }
-        }
-    }
-
-    pub(crate) fn finish(self) -> Image {
-        self.image
-    }
-}

@@ -5,7 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use rollhouse_core::limits::MAX_OBS_COLUMNS;
 use rollhouse_core::{ColumnMut, Lanes, Options, Start, lane_bits};
 
-use crate::{BatchEnv, BlockStep, Ended, Env, Generator, Image, MakeError, RenderError, StateError};
+use crate::{
+    BatchEnv, BlockStep, Ended, Env, Generator, Image, ImageSize, MakeError, RenderError, StateError,
+};
 
 /// A block of separate [`Env`]s, each with its own generator.
 ///
@@ -149,8 +151,12 @@ impl<E: Env> BatchEnv for PerLane<E> {
         self.lanes[lane].env.as_mut().ok_or(StateError::Lost)?.set_state(state)
     }
 
-    fn render(&self, lane: usize) -> Result<Image, RenderError> {
-        self.lanes[lane].env.as_ref().ok_or(RenderError::Lost)?.render()
+    fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
+        self.lanes[lane].env.as_ref().ok_or(RenderError::Lost)?.render(size)
+    }
+
+    fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
+        self.lanes[lane].env.as_ref().ok_or(RenderError::Lost)?.text(columns)
     }
 }
 

@@ -8,7 +8,7 @@ use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
 use rollhouse_core::{EnvSpec, Options};
 
 use crate::dispatch::Target;
-use crate::{BatchEnv, Env, InstructionSet, PerLane, classic, echo, grid, test_envs};
+use crate::{BatchEnv, Env, ImageSize, InstructionSet, PerLane, classic, echo, grid, test_envs};
 
 /// Envs by id. Cheap to share; reading and registering may be done from any thread.
 #[derive(Debug, Default)]
@@ -94,8 +94,15 @@ pub struct EnvEntry {
     spec: EnvSpec,
     make: Box<MakeBlock>,
     bounded: bool,
-    renders: bool,
+    drawn: Option<Drawn>,
     constants: &'static [(&'static str, f64)],
+}
+
+/// How an env is drawn.
+#[derive(Debug, Clone, Copy)]
+struct Drawn {
+    size: ImageSize,
+    images_per_second: u32,
 }
 
 impl EnvEntry {
@@ -105,7 +112,7 @@ impl EnvEntry {
         spec: EnvSpec,
         make: impl Fn(InstructionSet, &[Options]) -> Result<Box<dyn BatchEnv>, MakeError> + Send + Sync + 'static,
     ) -> Self {
-        Self { spec, make: Box::new(make), bounded: false, renders: false, constants: &[] }
+        Self { spec, make: Box::new(make), bounded: false, drawn: None, constants: &[] }
     }
 
     /// An entry whose lanes are made one by one; `make` is called again when a lane is revived.
@@ -132,10 +139,11 @@ impl EnvEntry {
         Self { bounded: true, ..entry }
     }
 
-    /// The same of an env that draws itself: [`BatchEnv::render`](crate::BatchEnv::render) gives images.
+    /// The same of an env that draws itself: [`BatchEnv::render`](crate::BatchEnv::render) gives images, of `size` where
+    /// no other is asked for, and that many of them, one for each step, make up a second of a video.
     #[must_use]
-    pub fn drawn(self) -> Self {
-        Self { renders: true, ..self }
+    pub fn drawn(self, size: ImageSize, images_per_second: u32) -> Self {
+        Self { drawn: Some(Drawn { size, images_per_second }), ..self }
     }
 
     /// The same with numbers that its dynamics are compiled with, by the names that users know them by.
@@ -151,7 +159,23 @@ impl EnvEntry {
 
     /// Whether the env draws itself.
     pub const fn renders(&self) -> bool {
-        self.renders
+        self.drawn.is_some()
+    }
+
+    /// The size of an image of the env where no other is asked for; None if the env does not draw itself.
+    pub const fn render_size(&self) -> Option<ImageSize> {
+        match self.drawn {
+            Some(Drawn { size, .. }) => Some(size),
+            None => None,
+        }
+    }
+
+    /// How many images of the env, one for each step, make up a second of a video; None if it does not draw itself.
+    pub const fn render_fps(&self) -> Option<u32> {
+        match self.drawn {
+            Some(Drawn { images_per_second, .. }) => Some(images_per_second),
+            None => None,
+        }
     }
 
     /// Whether a step of a lane never waits for anything and takes a bounded time: true of the built-in kernels.

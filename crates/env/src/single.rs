@@ -2,7 +2,7 @@
 
 use rollhouse_core::{ColumnMut, ColumnRef};
 
-use crate::{Generator, Image, RenderError, StateError};
+use crate::{Generator, Image, ImageSize, RenderError, StateError};
 
 /// One instance of an env. A panic loses this lane only.
 pub trait Env: Send {
@@ -39,11 +39,21 @@ pub trait Env: Send {
         Err(StateError::Unsupported)
     }
 
-    /// An image of the state, for people to look at.
+    /// An image of the state, of that size, for people to look at.
     ///
     /// # Errors
     /// The env does not draw itself.
-    fn render(&self) -> Result<Image, RenderError> {
+    fn render(&self, size: ImageSize) -> Result<Image, RenderError> {
+        let _ = size;
+        Err(RenderError::Unsupported)
+    }
+
+    /// The state in one line of at most `columns` ASCII characters, for terminals.
+    ///
+    /// # Errors
+    /// As [`Env::render`].
+    fn text(&self, columns: usize) -> Result<String, RenderError> {
+        let _ = columns;
         Err(RenderError::Unsupported)
     }
 }

@@ -136,8 +136,17 @@ fn a_lane_is_drawn_and_a_schema_told_over_the_stream() {
     cluster.coordinator.open(&open).unwrap();
     let owner = cluster.owner();
     let mut commands = Commands::open(&owner, &open);
-    let RenderAnswer { height, width, pixels } = commands.call::<Render>(&RenderParams { lane: 1 }).unwrap();
-    assert_eq!((height, width, pixels.len()), (160, 160, 160 * 160 * 3));
+    let params = RenderParams { lane: 1, packed: true, ..RenderParams::default() };
+    let packed = commands.call::<Render>(&params).unwrap();
+    let image = packed.image().unwrap();
+    assert_eq!((image.height(), image.width()), (400, 400));
+    // Who reads no packed pixels gets what fits as it is, and is told what does not.
+    let small = RenderParams { size: Some((64, 48)), packed: false, ..params };
+    let RenderAnswer { height, width, pixels, packed } = commands.call::<Render>(&small).unwrap();
+    assert_eq!((height, width, pixels.len(), packed), (48, 64, 48 * 64 * 3, false));
+    let error = commands.call::<Render>(&RenderParams { packed: false, ..params }).unwrap_err();
+    assert_eq!(error.code, RefusalCode::Unsupported);
+    assert!(error.message.contains("bytes, at most 131072 are taken"), "{error}");
     let schema: SchemaAnswer = commands.call::<Schema>(&Nothing {}).unwrap();
     assert!(schema.renders && !schema.recorded);
     assert_eq!(schema.columns[1].shape, [10, 10, 4]);
@@ -146,7 +155,7 @@ fn a_lane_is_drawn_and_a_schema_told_over_the_stream() {
 #[test]
 fn what_cannot_be_done_is_refused_by_name_and_the_stream_goes_on() {
     let cluster = Cluster::start(|_| ());
-    let open = session(1, "CartPole-v1", 2);
+    let open = session(1, "test/Faulty-v0", 2);
     cluster.coordinator.open(&open).unwrap();
     let owner = cluster.owner();
     let mut commands = Commands::open(&owner, &open);
@@ -158,7 +167,7 @@ fn what_cannot_be_done_is_refused_by_name_and_the_stream_goes_on() {
     let error = commands.hear().error.unwrap();
     assert_eq!(error.code, RefusalCode::BadRequest);
     assert!(error.message.starts_with("params of `render`"), "{error}");
-    let error = commands.call::<Render>(&RenderParams { lane: 0 }).unwrap_err();
+    let error = commands.call::<Render>(&RenderParams::default()).unwrap_err();
     assert_eq!(error.code, RefusalCode::Unsupported);
     let error = commands.call::<GetAttributes>(&states(3)).unwrap_err();
     assert_eq!(error.code, RefusalCode::BadRequest);

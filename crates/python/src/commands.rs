@@ -6,11 +6,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rollhouse_core::OptionValue;
 use rollhouse_engine::{
-    AttributeValue, CommandLanes, GetAttributes, GetParams, LaneOptions, LaneRange, Method, Nothing, Render,
-    RenderAnswer, RenderParams, SchemaAnswer, SetAttributes, SetParams, Statistics, StatisticsAnswer,
+    AttributeValue, CommandError, CommandLanes, GetAttributes, GetParams, LaneOptions, LaneRange, Method,
+    Nothing, SchemaAnswer, SetAttributes, SetParams, Statistics, StatisticsAnswer,
 };
 
 use rollhouse_client::MethodError;
+use rollhouse_env::{Image, ImageSize};
 
 use crate::envs::{option_value, plain};
 use crate::lanes::Lanes;
@@ -37,14 +38,18 @@ impl Lanes {
         }
     }
 
-    pub(crate) fn render(&mut self) -> Result<Vec<RenderAnswer>, MethodError> {
+    /// An image of every lane, of that size or of the env's own.
+    pub(crate) fn render(&mut self, size: Option<ImageSize>) -> Result<Vec<Image>, MethodError> {
         match self {
             Self::Engine(engine) => {
-                let lanes = 0..engine.lanes() as u32;
-                let draw = |lane| Render::run(&mut CommandLanes::of(engine), RenderParams { lane });
+                let lanes = 0..engine.lanes();
+                let draw = |lane| engine.render(lane, size).map_err(CommandError::Step);
                 Ok(lanes.map(draw).collect::<Result<_, _>>()?)
             }
-            Self::Pool(pool) => pool.render(0..pool.lanes()),
+            Self::Pool(pool) => {
+                let size = size.map(|size| (size.width() as u32, size.height() as u32));
+                pool.render(0..pool.lanes(), size)
+            }
         }
     }
 
@@ -110,8 +115,8 @@ pub(crate) fn lane_options(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyRes
 }
 
 /// An image as a uint8 array `[height, width, 3]`.
-pub(crate) fn image<'py>(py: Python<'py>, image: RenderAnswer) -> PyResult<Bound<'py, PyAny>> {
-    let RenderAnswer { height, width, pixels } = image;
-    let array = PyArray1::from_vec(py, pixels).reshape([height as usize, width as usize, 3]);
+pub(crate) fn image<'py>(py: Python<'py>, image: Image) -> PyResult<Bound<'py, PyAny>> {
+    let shape = [image.height(), image.width(), 3];
+    let array = PyArray1::from_vec(py, image.into_pixels()).reshape(shape);
     array.map(Bound::into_any).map_err(|error| PyValueError::new_err(error.to_string()))
 }

@@ -19,7 +19,7 @@ use crate::arrays::{KeepAlive, RowShape, constant_flags, fill_flags, flags, mask
 use crate::commands::{attribute_list, attribute_value, image, lane_options};
 use crate::cost::Cost;
 use crate::endings::{Ended, Endings, say_valid};
-use crate::envs::checked_options;
+use crate::envs::{checked_options, image_size};
 use crate::failure::{exception, of_config, of_method, of_request, of_step, one_at_a_time};
 use crate::fork::Home;
 use crate::infos::{InfoShapes, Rows, ShowValid};
@@ -269,12 +269,14 @@ impl NativeLanes {
         py.detach(|| inner.set_attr(name, values)).map_err(|error| of_method(py, &error))
     }
 
-    /// An image of every lane, uint8 `[height, width, 3]` each.
-    fn render<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+    /// An image of every lane, uint8 `[height, width, 3]` each; `size` is (width, height), the env's own without.
+    #[pyo3(signature = (size=None))]
+    fn render<'py>(&self, py: Python<'py>, size: Option<(usize, usize)>) -> PyResult<Bound<'py, PyList>> {
+        let size = size.map(|size| image_size(py, size)).transpose()?;
         let mut state = self.lock(py)?;
         state.refuse_outstanding(py)?;
         let inner = state.inner(py)?;
-        let images = py.detach(|| inner.render()).map_err(|error| of_method(py, &error))?;
+        let images = py.detach(|| inner.render(size)).map_err(|error| of_method(py, &error))?;
         let list = PyList::empty(py);
         for one in images {
             list.append(image(py, one)?)?;

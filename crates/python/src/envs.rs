@@ -5,7 +5,7 @@ use pyo3::types::{PyDict, PyList};
 use rollhouse_core::{
     ColumnSpec, CompositeSpace, Determinism, EnvSpec, ObservationSpace, OptionValue, Options, Space,
 };
-use rollhouse_env::Registry;
+use rollhouse_env::{ImageSize, Registry};
 
 use crate::failure::exception;
 
@@ -22,12 +22,25 @@ pub(crate) fn env_spec<'py>(py: Python<'py>, id: &str) -> PyResult<Bound<'py, Py
         Registry::builtin().get(id).map_err(|error| exception(py, "UnknownEnvError", error.to_string()))?;
     let dict = spec_dict(py, entry.spec())?;
     dict.set_item("renders", entry.renders())?;
+    dict.set_item("render_size", entry.render_size().map(|size| (size.width(), size.height())))?;
+    dict.set_item("render_fps", entry.render_fps())?;
     let constants = PyDict::new(py);
     for (name, value) in entry.constants() {
         constants.set_item(name, value)?;
     }
     dict.set_item("constants", constants)?;
     Ok(dict)
+}
+
+/// Raises `OptionsError` unless an image can have that size.
+#[pyfunction]
+pub(crate) fn check_render_size(py: Python<'_>, width: usize, height: usize) -> PyResult<()> {
+    image_size(py, (width, height)).map(drop)
+}
+
+/// A size of an image, width first.
+pub(crate) fn image_size(py: Python<'_>, (width, height): (usize, usize)) -> PyResult<ImageSize> {
+    ImageSize::new(width, height).map_err(|error| exception(py, "OptionsError", error.to_string()))
 }
 
 /// An env's spec as plain Python values.

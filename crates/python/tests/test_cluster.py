@@ -359,6 +359,7 @@ def test_options_attributes_and_images_are_those_of_embedded_lanes(cluster: roll
         same(there.get_attr("state"), here.get_attr("state"))
     same(there.get_attr("sticky_action_probability"), here.get_attr("sticky_action_probability"))
     same(there.render(), here.render())
+    assert there.metadata == here.metadata
     states = here.get_attr("state")[::-1]
     for one in (here, there):
         one.set_attr("state", states)
@@ -379,9 +380,23 @@ def test_what_lanes_of_a_cluster_cannot_do_is_refused_by_name(cluster: rollhouse
     with pytest.raises(AttributeError, match="viscosity"):
         envs.get_attr("viscosity")
     with pytest.raises(ValueError, match="has no renderer"):
-        cluster.make_vec("CartPole-v1", 2, render_mode="rgb_array")
+        cluster.make_vec("test/Noise-v0", 2, render_mode="rgb_array")
+    with pytest.raises(ValueError, match="no image has 5000 x 3 pixels"):
+        cluster.make_vec("CartPole-v1", 2, render_mode="rgb_array", render_size=(5000, 3))
     envs.reset()
     envs.close()
+
+
+@pytest.mark.parametrize("transport", ["shm", "quic"])
+def test_every_env_is_drawn_on_a_cluster_as_it_is_here(cluster: rollhouse.Cluster, transport: Any) -> None:
+    for id in rollhouse.env_ids():
+        for size in (None, (640, 480)):
+            drawn = {"seed": 3, "render_mode": "rgb_array", "render_size": size}
+            here = rollhouse.make_vec(id, 3, **drawn)
+            there = cluster.make_vec(id, 3, transport=transport, record=False, **drawn)
+            same(there.reset(), here.reset())
+            same(there.render(), here.render())
+            there.close()
 
 
 @pytest.mark.parametrize("copy", [True, False], ids=["copies", "views"])

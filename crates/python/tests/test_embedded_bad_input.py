@@ -93,6 +93,9 @@ def test_box_actions_of_other_dtypes_and_out_of_bounds_go_to_the_env() -> None:
         assert np.allclose(ours.step(actions)[0], theirs.step(np.asarray(actions, dtype=np.float32))[0], atol=1e-5)
 
 
+DRAWN = {"render_mode": "rgb_array"}
+
+
 @pytest.mark.parametrize(
     ("id", "arguments", "error", "text"),
     [
@@ -110,8 +113,14 @@ def test_box_actions_of_other_dtypes_and_out_of_bounds_go_to_the_env() -> None:
         ("CartPole-v1", {"on_loss": "ignore"}, ValueError, "on_loss='ignore'"),
         ("CartPole-v1", {"sutton": True}, ValueError, "unknown option 'sutton'; did you mean 'sutton_barto_reward'"),
         ("CartPole-v1", {"recrod": True}, TypeError, "unknown option 'recrod'; did you mean 'record'"),
-        ("CartPole-v1", {"render_mode": "rgb_array"}, TypeError, "CartPole-v1 has no renderer"),
+        ("test/Noise-v0", {"render_mode": "rgb_array"}, TypeError, "test/Noise-v0 has no renderer"),
         ("GridBreakout-v0", {"render_mode": "human"}, ValueError, "render_mode='human' is neither"),
+        ("CartPole-v1", {"render_size": (64, 64)}, ValueError, "is used only with render_mode='rgb_array'"),
+        ("CartPole-v1", {**DRAWN, "render_size": 64}, ValueError, "render_size=64 must be a width and a height"),
+        ("CartPole-v1", {**DRAWN, "render_size": (64, 0)}, ValueError, "render_size=0 must be at least 1"),
+        ("CartPole-v1", {**DRAWN, "render_size": (64, 2.5)}, TypeError, "render_size=2.5 must be an integer"),
+        ("CartPole-v1", {**DRAWN, "render_size": (4097, 1)}, ValueError, "no image has 4097 x 1 pixels"),
+        ("CartPole-v1", {**DRAWN, "render_size": (4096, 4096)}, ValueError, "all have at most 8388608"),
         ("MountainCar-v1", {}, gymnasium.error.NameNotFound, "nearest are MountainCar-v0"),
         ("LunarLander-v3", {}, gymnasium.error.NameNotFound, "'gymnasium:LunarLander-v3' runs it in worker processes"),
         ("CartPole-v1", {"zzz": True}, ValueError, "unknown option 'zzz'; CartPole-v1 takes sutton_barto_reward"),

@@ -114,10 +114,8 @@ def test_specs_of_registered_envs_are_data() -> None:
 
 @pytest.mark.parametrize("make_one", [gymnasium.make, gymnasium.make_vec])
 def test_what_an_env_does_not_know_is_a_type_error_as_of_any_function(make_one) -> None:
-    # Trainers try `render_mode="rgb_array"` first, and go without where that raises a TypeError.
-    for unknown in ({"render_mode": "rgb_array"}, {"sutton": True}):
-        with pytest.raises(TypeError):
-            make_one("rollhouse/CartPole-v1", **unknown)
+    with pytest.raises(TypeError):
+        make_one("rollhouse/CartPole-v1", sutton=True)
 
 
 def test_gymnasium_passes_keywords_and_time_limits() -> None:
@@ -135,6 +133,8 @@ def test_gymnasium_passes_keywords_and_time_limits() -> None:
 def test_a_single_env_passes_gymnasiums_checker() -> None:
     env = gymnasium.make("rollhouse/CartPole-v1", disable_env_checker=True).unwrapped
     check_env(env, skip_render_check=True)
+    drawn = gymnasium.make("rollhouse/CartPole-v1", render_mode="rgb_array", disable_env_checker=True).unwrapped
+    check_env(drawn)
 
 
 def test_a_single_env_plays_as_gymnasiums() -> None:
@@ -536,16 +536,42 @@ def test_statistics_count_steps_and_episodes() -> None:
     assert session["returns"]["mean"] == session["lengths"]["mean"]
 
 
-def test_an_env_that_draws_itself_is_rendered() -> None:
-    envs = rollhouse.make_vec("GridBreakout-v0", 2, render_mode="rgb_array")
-    assert envs.render_mode == "rgb_array" and envs.metadata["render_modes"] == ["rgb_array"]
+@pytest.mark.parametrize("id", rollhouse.env_ids())
+def test_every_env_draws_itself(id: str) -> None:
+    spec = rollhouse.env_spec(id)
+    width, height = spec["render_size"]
+    envs = rollhouse.make_vec(id, 2, render_mode="rgb_array")
+    assert envs.render_mode == "rgb_array"
+    assert envs.metadata["render_modes"] == ["rgb_array"] and envs.metadata["render_fps"] == spec["render_fps"]
     envs.reset(seed=0)
     frames = envs.render()
-    assert [(frame.shape, frame.dtype) for frame in frames] == [((160, 160, 3), np.uint8)] * 2
-    single = gymnasium.make("rollhouse/GridBreakout-v0", render_mode="rgb_array")
+    assert [(frame.shape, frame.dtype) for frame in frames] == [((height, width, 3), np.uint8)] * 2
+    single = gymnasium.make(f"rollhouse/{id}", render_mode="rgb_array")
+    assert single.metadata["render_fps"] == spec["render_fps"]
     single.reset(seed=0)
     assert np.array_equal(single.render(), frames[0])
-    with pytest.raises(ValueError, match="'human' is neither"):
+    small = rollhouse.make_vec(id, 2, render_mode="rgb_array", render_size=(64, 48))
+    small.reset(seed=0)
+    for _ in range(3):
+        actions = small.action_space.sample()
+        small.step(actions)
+        envs.step(actions)
+    assert [frame.shape for frame in small.render()] == [(48, 64, 3)] * 2
+    # Drawing changed nothing of what was drawn.
+    assert np.array_equal(envs.get_attr("state"), small.get_attr("state"))
+
+
+@pytest.mark.parametrize("id", ["CartPole-v1", "MountainCarContinuous-v0", "MountainCar-v0", "Pendulum-v1", "Acrobot-v1"])
+def test_images_have_the_size_and_the_speed_of_gymnasiums(id: str) -> None:
+    ours, theirs = rollhouse.env_spec(id), gymnasium.make(id).unwrapped
+    assert ours["render_fps"] == theirs.metadata["render_fps"]
+    names = ("screen_width", "screen_height") if hasattr(theirs, "screen_width") else ("screen_dim", "SCREEN_DIM")
+    sides = [getattr(theirs, name) for name in names if hasattr(theirs, name)]
+    assert ours["render_size"] == (sides[0], sides[-1])
+
+
+def test_a_window_is_refused_with_what_to_do_instead() -> None:
+    with pytest.raises(ValueError, match="'human' is neither None nor 'rgb_array'; .*HumanRendering"):
         rollhouse.make_vec("GridBreakout-v0", 2, render_mode="human")
 
 
@@ -555,7 +581,7 @@ def test_nothing_is_rendered() -> None:
     assert envs.render_mode is None
     assert envs.render() is None
     with pytest.raises(ValueError, match="render_mode"):
-        make(2, render_mode="rgb_array")
+        rollhouse.make_vec("test/Noise-v0", 2, render_mode="rgb_array")
 
 
 # Copies and views.

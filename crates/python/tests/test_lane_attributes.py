@@ -112,5 +112,6 @@ def test_before_the_first_reset_the_seeds_are_those_it_will_give(where: Any) -> 
 
 
 def test_what_draws_itself_says_how_fast() -> None:
-    envs = rollhouse.make_vec("GridBreakout-v0", 2, render_mode="rgb_array")
-    assert envs.metadata["render_modes"] == ["rgb_array"] and envs.metadata["render_fps"] == 15
+    for id, fps in (("GridBreakout-v0", 15), ("CartPole-v1", 50)):
+        envs = rollhouse.make_vec(id, 2, render_mode="rgb_array")
+        assert envs.metadata["render_modes"] == ["rgb_array"] and envs.metadata["render_fps"] == fps

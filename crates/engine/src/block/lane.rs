@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rollhouse_core::{Lanes, Options, Start, panic_message};
-use rollhouse_env::{BatchEnv, Image, RenderError, StateError};
+use rollhouse_env::{BatchEnv, Image, ImageSize, RenderError, StateError};
 
 use super::Block;
 use crate::options::{Change, OptionsError};
@@ -95,12 +95,13 @@ impl Block {
         }
     }
 
-    /// An image of a lane.
-    pub(crate) fn render(&self, lane: usize) -> Result<Image, RenderError> {
+    /// An image of a lane, of that size or of the env's own.
+    pub(crate) fn render(&self, lane: usize, size: Option<ImageSize>) -> Result<Image, RenderError> {
         let Some(env) = self.env.as_ref().filter(|_| !self.is_lost(lane)) else {
             return Err(RenderError::Lost);
         };
-        catch_unwind(AssertUnwindSafe(|| env.render(lane))).unwrap_or(Err(RenderError::Unsupported))
+        let size = size.or(self.maker.entry.render_size()).ok_or(RenderError::Unsupported)?;
+        catch_unwind(AssertUnwindSafe(|| env.render(lane, size))).unwrap_or(Err(RenderError::Unsupported))
     }
 
     const fn is_lost(&self, lane: usize) -> bool {

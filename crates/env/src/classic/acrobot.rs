@@ -4,6 +4,7 @@ use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, Options, Space};
 
 use crate::block::{Block, Dynamics, Row};
 use crate::bounds::{ResetBounds, reset_bound_options};
+use crate::draw::Scene;
 use crate::trig;
 use crate::{EnvEntry, Generator, MakeError};
 
@@ -15,6 +16,7 @@ type AcrobotBlock = Block<Acrobot, 4, 6>;
 pub(crate) fn acrobot() -> EnvEntry {
     EnvEntry::soa(spec(), |target, options| Ok(AcrobotBlock::new(target, options.len(), params(options)?)))
         .with_constants(CONSTANTS)
+        .drawn(Acrobot::SIZE, Acrobot::FPS)
 }
 
 fn spec() -> EnvSpec {
@@ -49,7 +51,7 @@ fn params(options: &[Options]) -> Result<ResetBounds, MakeError> {
     ResetBounds::of(options)
 }
 
-struct Acrobot;
+pub(crate) struct Acrobot;
 
 impl Dynamics<4, 6> for Acrobot {
     type Action = i64;

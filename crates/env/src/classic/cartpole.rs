@@ -7,6 +7,7 @@ use rollhouse_core::{
 
 use crate::block::{Block, Dynamics, Row};
 use crate::bounds::{ResetBounds, reset_bound_options};
+use crate::draw::Scene;
 use crate::trig::{self, Range};
 use crate::{EnvEntry, Generator, MakeError};
 
@@ -18,6 +19,7 @@ pub(crate) type CartPoleBlock = Block<CartPole, 4, 4>;
 pub(crate) fn cartpole() -> EnvEntry {
     EnvEntry::soa(spec(), |target, options| Ok(CartPoleBlock::new(target, options.len(), params(options)?)))
         .with_constants(CONSTANTS)
+        .drawn(CartPole::SIZE, CartPole::FPS)
 }
 
 fn spec() -> EnvSpec {
@@ -183,7 +185,7 @@ const CART_MASS: f64 = 1.0;
 const POLE_MASS: f64 = 0.1;
 const MASS_RATIO: f64 = POLE_MASS / (POLE_MASS + CART_MASS);
 /// Half the pole's.
-const LENGTH: f64 = 0.5;
+pub(crate) const LENGTH: f64 = 0.5;
 const FORCE: f64 = 10.0;
 /// Seconds between two states.
 const TAU: f64 = 0.02;
@@ -193,8 +195,8 @@ const PUSH: f64 = TAU * FORCE / (POLE_MASS + CART_MASS);
 const SWING: f64 = TAU * LENGTH * MASS_RATIO;
 const INVERSE_INERTIA: [f64; 3] =
     [1.500_016_502_288_928_7, 0.101_976_811_228_075_89, 0.007_745_074_270_486_776];
-const THETA_LIMIT: f64 = 12.0 * 2.0 * std::f64::consts::PI / 360.0;
-const X_LIMIT: f64 = 2.4;
+pub(crate) const THETA_LIMIT: f64 = 12.0 * 2.0 * std::f64::consts::PI / 360.0;
+pub(crate) const X_LIMIT: f64 = 2.4;
 
 /// By the names they have in Gymnasium.
 const CONSTANTS: &[(&str, f64)] = &[

@@ -1,10 +1,10 @@
 //! Gymnasium's classic control envs.
 
-mod acrobot;
-mod cartpole;
-mod mountain_car;
-mod mountain_car_continuous;
-mod pendulum;
+pub(crate) mod acrobot;
+pub(crate) mod cartpole;
+pub(crate) mod mountain_car;
+pub(crate) mod mountain_car_continuous;
+pub(crate) mod pendulum;
 
 pub(crate) use acrobot::acrobot;
 pub(crate) use cartpole::cartpole;

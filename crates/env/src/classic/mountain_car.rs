@@ -5,6 +5,7 @@ use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, OptionSpec, OptionValue, Op
 
 use crate::block::{Block, Dynamics, Row};
 use crate::bounds::{ResetBounds, float, reset_bound_options};
+use crate::draw::Scene;
 use crate::trig::{self, Range};
 use crate::{EnvEntry, Generator, MakeError};
 
@@ -17,6 +18,7 @@ pub(crate) fn mountain_car() -> EnvEntry {
         Ok(MountainCarBlock::new(target, options.len(), params(options)?))
     })
     .with_constants(CONSTANTS)
+    .drawn(MountainCar::SIZE, MountainCar::FPS)
 }
 
 fn spec() -> EnvSpec {
@@ -45,7 +47,7 @@ fn spec() -> EnvSpec {
 /// Recomputed by a test.
 const DYNAMICS_HASH: u64 = 0x8b92_885c_dc52_8b57;
 
-struct Params {
+pub(crate) struct Params {
     bounds: ResetBounds,
     goal_velocity: Row,
 }
@@ -58,7 +60,7 @@ fn params(options: &[Options]) -> Result<Params, MakeError> {
     Ok(Params { bounds: ResetBounds::of(options)?, goal_velocity })
 }
 
-struct MountainCar;
+pub(crate) struct MountainCar;
 
 impl Dynamics<2, 2> for MountainCar {
     type Action = i64;
@@ -150,10 +152,10 @@ fn finish(
     terminated
 }
 
-const MIN_POSITION: f64 = -1.2;
-const MAX_POSITION: f64 = 0.6;
+pub(crate) const MIN_POSITION: f64 = -1.2;
+pub(crate) const MAX_POSITION: f64 = 0.6;
 const MAX_SPEED: f64 = 0.07;
-const GOAL_POSITION: f64 = 0.5;
+pub(crate) const GOAL_POSITION: f64 = 0.5;
 const FORCE: f64 = 0.001;
 const GRAVITY: f64 = 0.0025;
 

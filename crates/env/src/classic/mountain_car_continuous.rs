@@ -11,6 +11,7 @@ use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, OptionSpec, OptionValue, Op
 
 use crate::block::{Block, Dynamics, Row};
 use crate::bounds::{ResetBounds, float, reset_bound_options};
+use crate::draw::Scene;
 use crate::trig::{self, Range};
 use crate::{EnvEntry, Generator, MakeError};
 
@@ -23,6 +24,7 @@ pub(crate) fn mountain_car_continuous() -> EnvEntry {
         Ok(MountainCarContinuousBlock::new(target, options.len(), params(options)?))
     })
     .with_constants(CONSTANTS)
+    .drawn(MountainCarContinuous::SIZE, MountainCarContinuous::FPS)
 }
 
 fn spec() -> EnvSpec {
@@ -51,7 +53,7 @@ fn spec() -> EnvSpec {
 /// Recomputed by a test.
 const DYNAMICS_HASH: u64 = 0xfa5d_b290_a561_ae45;
 
-struct Params {
+pub(crate) struct Params {
     bounds: ResetBounds,
     goal_velocity: Row,
 }
@@ -64,7 +66,7 @@ fn params(options: &[Options]) -> Result<Params, MakeError> {
     Ok(Params { bounds: ResetBounds::of(options)?, goal_velocity })
 }
 
-struct MountainCarContinuous;
+pub(crate) struct MountainCarContinuous;
 
 impl Dynamics<3, 2> for MountainCarContinuous {
     type Action = f32;
@@ -179,7 +181,7 @@ fn rounded_if(single: bool, value: f64) -> f64 {
 const MIN_POSITION: f64 = -1.2;
 const MAX_POSITION: f64 = 0.6;
 const MAX_SPEED: f64 = 0.07;
-const GOAL_POSITION: f64 = 0.45;
+pub(crate) const GOAL_POSITION: f64 = 0.45;
 const POWER: f64 = 0.0015;
 
 /// By the names they have in Gymnasium.

@@ -5,6 +5,7 @@ use rollhouse_core::{Determinism, EnvSpec, OptionSpec, OptionValue, Options, Spa
 
 use crate::block::{Block, Dynamics, Row};
 use crate::bounds::float;
+use crate::draw::Scene;
 use crate::trig::{self, Range};
 use crate::{EnvEntry, Generator, MakeError};
 
@@ -15,6 +16,7 @@ type PendulumBlock = Block<Pendulum, 2, 3>;
 pub(crate) fn pendulum() -> EnvEntry {
     EnvEntry::soa(spec(), |target, options| Ok(PendulumBlock::new(target, options.len(), params(options)?)))
         .with_constants(CONSTANTS)
+        .drawn(Pendulum::SIZE, Pendulum::FPS)
 }
 
 fn spec() -> EnvSpec {
@@ -46,7 +48,7 @@ fn spec() -> EnvSpec {
 /// Recomputed by a test.
 const DYNAMICS_HASH: u64 = 0x805d_4808_0cd2_7db1;
 
-struct Params {
+pub(crate) struct Params {
     /// Angular acceleration of a horizontal pendulum, `3 g / (2 l)`.
     fall: Row,
     angle: Row,
@@ -74,7 +76,7 @@ fn bound(options: &Options, lane: usize, name: &'static str) -> Result<f64, Make
     }
 }
 
-struct Pendulum;
+pub(crate) struct Pendulum;
 
 impl Dynamics<2, 3> for Pendulum {
     type Action = f32;

@@ -16,12 +16,14 @@ use rollhouse_core::{
 
 use super::game::{BOTTOM, BRICK_ROWS, Game, Move, SIDE, STATE};
 use crate::bounds::float;
-use crate::image::Painter;
-use crate::{BatchEnv, BlockStep, Ended, EnvEntry, Generator, Image, MakeError, RenderError, StateError};
+use crate::draw::Scene;
+use crate::{
+    BatchEnv, BlockStep, Ended, EnvEntry, Generator, Image, ImageSize, MakeError, RenderError, StateError,
+};
 
 /// The registry's entry.
 pub(crate) fn breakout() -> EnvEntry {
-    EnvEntry::soa(spec(), |_, options| Breakout::new(options)).drawn()
+    EnvEntry::soa(spec(), |_, options| Breakout::new(options)).drawn(Game::SIZE, Game::FPS)
 }
 
 fn spec() -> EnvSpec {
@@ -163,32 +165,14 @@ impl BatchEnv for Breakout {
         Ok(())
     }
 
-    /// 160 x 160 pixels: 16 for each cell.
-    fn render(&self, lane: usize) -> Result<Image, RenderError> {
-        let game = &self.games[lane];
-        let mut painter = Painter::new(SIDE * CELL, SIDE * CELL, BACKGROUND);
-        let mut cell = |(column, row): (u8, u8), colour| {
-            painter.rectangle(usize::from(column) * CELL, usize::from(row) * CELL, CELL, CELL, colour);
-        };
-        for row in BRICK_ROWS {
-            for column in (0..SIDE as u8).filter(|&column| game.has_brick(column, row as u8)) {
-                cell((column, row as u8), BRICK_COLOUR);
-            }
-        }
-        cell(game.trail, TRAIL_COLOUR);
-        cell((game.paddle, BOTTOM as u8), PADDLE_COLOUR);
-        cell(game.ball, BALL_COLOUR);
-        Ok(painter.finish())
+    fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
+        Ok(Game::picture(&self.games[lane], size))
+    }
+
+    fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
+        Ok(Game::text(&self.games[lane], columns))
     }
 }
-
-/// Pixels of a cell's side in a rendered image.
-const CELL: usize = 16;
-const BACKGROUND: [u8; 3] = [18, 18, 24];
-const BRICK_COLOUR: [u8; 3] = [196, 88, 64];
-const TRAIL_COLOUR: [u8; 3] = [92, 92, 104];
-const PADDLE_COLOUR: [u8; 3] = [80, 152, 216];
-const BALL_COLOUR: [u8; 3] = [244, 240, 224];
 
 /// The rows of the one observation column.
 ///

@@ -1,6 +1,6 @@
 //! Games on a grid whose observation is an image.
 
 mod breakout;
-mod game;
+pub(crate) mod game;
 
 pub(crate) use breakout::breakout;

@@ -22,13 +22,17 @@ def run_command(line: Sequence[str]) -> int:
 def env_ids() -> list[str]:
     """The ids of all built-in envs, sorted."""
 
+def check_render_size(width: int, height: int) -> None:
+    """Raises ``OptionsError`` unless an image can have that size."""
+
 def env_spec(id: str) -> dict[str, Any]:
     """What a built-in env says of itself.
 
     ``id``, ``summary``, ``observation_space``, ``action_space``, ``observation_names``, ``action_names``,
     ``max_episode_steps`` (None for no limit), ``deterministic``, ``options`` (default and summary by name),
     ``constants`` (numbers that its dynamics are compiled with, by the names Gymnasium has for them),
-    ``info_channels`` (name, dtype and shape of each), ``dynamics_hash`` and ``renders``.
+    ``info_channels`` (name, dtype and shape of each), ``dynamics_hash``, ``renders``, and of an env that draws itself
+    ``render_size`` (width and height of an image in pixels, unless another is asked for) and ``render_fps``.
 
     Raises:
         UnknownEnvError: There is none; the message names the nearest.
@@ -76,7 +80,7 @@ class NativeLanes:
     def recv(self, least: int | None, timeout: float | None) -> _Step: ...
     def get_attr(self, name: str) -> list[Any]: ...
     def set_attr(self, name: str, values: Sequence[Any]) -> None: ...
-    def render(self) -> list[np.ndarray]: ...
+    def render(self, size: tuple[int, int] | None = None) -> list[np.ndarray]: ...
     def statistics(self) -> str: ...
     def renders(self) -> bool: ...
     def attributes(self) -> list[tuple[str, bool]]: ...

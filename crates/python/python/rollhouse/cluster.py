@@ -27,6 +27,7 @@ from rollhouse.native_env import (
     plain,
     positive,
     render_metadata,
+    render_size_of,
 )
 from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, ShowValid, parse_autoreset_mode, show_valid
 
@@ -100,14 +101,15 @@ class Cluster:
         valid: ShowValid = "needed",
         on_loss: Literal["resume", "raise", "report"] | None = None,
         render_mode: str | None = None,
+        render_size: Sequence[int] | None = None,
         statistics: bool = False,
         **options: Any,
     ) -> ClusterVectorEnv:
         """Asks for lanes, waiting while the cluster is full, and makes a vector env of them.
 
         Args:
-            id, num_envs, seed, autoreset_mode, copy, max_episode_steps, info_layout, valid, render_mode, statistics: As
-                in ``rollhouse.make_vec``.
+            id, num_envs, seed, autoreset_mode, copy, max_episode_steps, info_layout, valid, render_mode, render_size,
+                statistics: As in ``rollhouse.make_vec``.
             on_loss: What becomes of lanes whose node is lost. ``"resume"``, the default for deterministic envs: another
                 node does again what they did, and the step takes longer. ``"report"``: they are marked as lost, and
                 begin new episodes elsewhere. ``"raise"``, the default for others: ``LaneLostError``, and the lanes
@@ -147,6 +149,7 @@ class Cluster:
             valid=valid,
             on_loss=on_loss,
             render_mode=render_mode,
+            render_size=render_size,
             statistics=statistics,
             options=options,
         )
@@ -229,6 +232,7 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         valid: ShowValid,
         on_loss: Literal["resume", "raise", "report"] | None,
         render_mode: str | None,
+        render_size: Sequence[int] | None,
         statistics: bool,
         options: Mapping[str, Any],
     ):
@@ -241,6 +245,7 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         if on_loss is not None and on_loss not in self.on_losses:
             raise ValueError(f"on_loss={on_loss!r} is not one of {', '.join(self.on_losses)}")
         self.check_layout(info_layout, valid)
+        self._render_size = render_size_of(render_mode, render_size)
         self.num_envs = num_envs
         if seed is not None:
             self._parse_seeds(seed)
@@ -275,7 +280,7 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
             single_observation_space=make_space(spec["observation_space"]),
             single_action_space=make_space(spec["action_space"]),
             autoreset_mode=autoreset_mode,
-            metadata=render_metadata(renders),
+            metadata=render_metadata(id, renders),
             info_layout=info_layout,
             valid=valid,
             on_loss=on_loss or ("resume" if spec["deterministic"] else "raise"),

@@ -24,6 +24,7 @@ from rollhouse.native_env import (
     make_space,
     positive,
     render_metadata,
+    render_size_of,
 )
 from rollhouse.vector import InfoLayout, ShowValid, VectorEnv, show_valid
 
@@ -73,11 +74,13 @@ class EmbeddedVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         lane_options: Sequence[Mapping[str, Any]] | None = None,
         options: Mapping[str, Any] | None = None,
         render_mode: str | None = None,
+        render_size: Sequence[int] | None = None,
         statistics: bool = False,
     ):
         id = id.removeprefix(NAMESPACE)
         spec = _spec_of(id)
         check_render_mode(id, render_mode, spec["renders"])
+        self._render_size = render_size_of(render_mode, render_size)
         num_envs = positive("num_envs", num_envs)
         if threads is not None:
             threads = positive("threads", threads)
@@ -97,7 +100,7 @@ class EmbeddedVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
             single_observation_space=make_space(spec["observation_space"]),
             single_action_space=make_space(spec["action_space"]),
             autoreset_mode=autoreset_mode,
-            metadata=render_metadata(spec["renders"]),
+            metadata=render_metadata(id, spec["renders"]),
             info_layout=info_layout,
             valid=valid,
             on_loss=on_loss,
@@ -173,8 +176,9 @@ def make_vec(
         data: The data folder; None for ``ROLLHOUSE_DATA`` or ``./rollhouse-data``.
         copy: False for views of the engine's memory, valid until the second next step.
         max_episode_steps: The time limit; None for the env's own, 0 for none.
-        **options: ``info_layout``, ``valid``, ``on_loss``, ``render_mode``, ``statistics`` and ``lane_options`` (one dict of options
-            per lane), and what the env itself takes: ``rollhouse.env_spec(id)["options"]``.
+        **options: ``info_layout``, ``valid``, ``on_loss``, ``render_mode``, ``render_size`` (width and height of images in
+            pixels), ``statistics`` and ``lane_options`` (one dict of options per lane), and what the env itself takes:
+            ``rollhouse.env_spec(id)["options"]``.
 
     Raises:
         UnknownEnvError, OptionsError, ValueError: The message names the argument, its value and what was wanted.
@@ -212,7 +216,7 @@ def make_vec(
 _ARGUMENTS = tuple(EmbeddedVectorEnv.__init__.__kwdefaults__ or ())
 """Keywords of every env, one of which may be meant by what is no option."""
 
-OURS = ("info_layout", "valid", "on_loss", "lane_options", "render_mode", "statistics")
+OURS = ("info_layout", "valid", "on_loss", "lane_options", "render_mode", "render_size", "statistics")
 """Keywords that are no options of envs."""
 
 

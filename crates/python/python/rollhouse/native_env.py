@@ -23,7 +23,7 @@ NAMESPACE = "rollhouse/"
 
 
 RENDER_FPS = 15
-"""Steps that make up a second in a video of an env."""
+"""Steps that make up a second in a video of an env that is not built in here."""
 
 
 class NativeVectorEnv(VectorEnv):
@@ -37,7 +37,9 @@ class NativeVectorEnv(VectorEnv):
     A seeded run gives the same episodes wherever its lanes run. Lanes that were never seeded are seeded from the
     system's randomness by the first ``reset``; ``np_random_seed`` tells how.
 
-    ``render_mode="rgb_array"`` is there for envs that draw themselves (``env_spec(id)["renders"]``).
+    ``render_mode="rgb_array"`` is there for envs that draw themselves, as all built-in ones do
+    (``env_spec(id)["renders"]``): ``render`` draws every lane as it is then, after the state that a step left, and costs
+    steps nothing. ``render_size`` is the width and height of the images in pixels.
 
     Attributes of lanes (``get_attr``, ``set_attr``) are the env's options by name and ``state``, the exact state as a
     float64 array in an order that docs/envs.md gives or Gymnasium's own. An option that is set counts from the next
@@ -57,6 +59,7 @@ class NativeVectorEnv(VectorEnv):
     # Set before `_adopt`.
     _env_spec: Mapping[str, Any]
     _max_episode_steps: int | None
+    _render_size: tuple[int, int] | None
 
     def _adopt(self, native: _native.NativeLanes, *, seed: int | Sequence[int] | None, copy: bool) -> None:
         """Takes the lanes over, once everything else of the env is there."""
@@ -198,7 +201,7 @@ class NativeVectorEnv(VectorEnv):
 
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if name == "render":
-            return (None,) * self.num_envs if self.render_mode is None else tuple(self._native.render())
+            return (None,) * self.num_envs if self.render_mode is None else tuple(self._native.render(self._render_size))
         if args or kwargs or name.startswith("_"):
             raise AttributeError(f"lanes of {self._env_spec['id']} have no method {name!r}")
         shared = {
@@ -363,12 +366,31 @@ def check_render_mode(id: str, render_mode: str | None, renders: bool) -> None:
         message = f"render_mode={render_mode!r}: {id} has no renderer, so it must be None"
         raise UnknownOptionError(message, "render_mode")
     if render_mode != "rgb_array":
-        raise OptionsError(f"render_mode={render_mode!r} is neither None nor 'rgb_array'")
+        raise OptionsError(
+            f"render_mode={render_mode!r} is neither None nor 'rgb_array'; "
+            "gymnasium.wrappers.vector.HumanRendering shows the images of 'rgb_array' in a window"
+        )
 
 
-def render_metadata(renders: bool) -> dict[str, Any]:
+def render_size_of(render_mode: str | None, size: Sequence[int] | None) -> tuple[int, int] | None:
+    """The size of images as asked for, checked."""
+    if size is None:
+        return None
+    if render_mode is None:
+        raise OptionsError(f"render_size={size!r} is used only with render_mode='rgb_array'")
+    if not isinstance(size, Sequence) or len(size) != 2:
+        raise OptionsError(f"render_size={size!r} must be a width and a height in pixels")
+    width, height = (positive("render_size", side) for side in size)
+    _native.check_render_size(width, height)
+    return width, height
+
+
+def render_metadata(id: str, renders: bool) -> dict[str, Any]:
     """What an env's ``metadata`` says of drawing it."""
-    return {"render_modes": ["rgb_array"], "render_fps": RENDER_FPS} if renders else {"render_modes": []}
+    if not renders:
+        return {"render_modes": []}
+    known = _native.env_spec(id) if id in _native.env_ids() else {}
+    return {"render_modes": ["rgb_array"], "render_fps": known.get("render_fps") or RENDER_FPS}
 
 
 def plain(value: Any) -> Any:

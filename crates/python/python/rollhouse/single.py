@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -22,7 +23,7 @@ class SingleEnv(gymnasium.Env):
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": RENDER_FPS}
 
-    def __init__(self, env_id: str, render_mode: str | None = None, **options: Any):
+    def __init__(self, env_id: str, render_mode: str | None = None, render_size: Sequence[int] | None = None, **options: Any):
         try:
             self._envs = EmbeddedVectorEnv(
                 env_id,
@@ -34,12 +35,14 @@ class SingleEnv(gymnasium.Env):
                 on_loss="raise",
                 options=options,
                 render_mode=render_mode,
+                render_size=render_size,
             )
         except UnknownOptionError as error:
             # In the words by which trainers know that they can go without it.
             message = f"__init__() got an unexpected keyword argument {error.keyword!r}: {error}"
             raise UnknownOptionError(message, error.keyword) from None
-        self.metadata = {**self.metadata, "render_modes": self._envs.metadata["render_modes"]}
+        drawn = ("render_modes", "render_fps")
+        self.metadata = {**self.metadata, **{key: self._envs.metadata[key] for key in drawn if key in self._envs.metadata}}
         self.observation_space = self._envs.single_observation_space
         self.action_space = self._envs.single_action_space
         self.render_mode = render_mode

@@ -1,0 +1,162 @@
+//! The method that draws a lane.
+
+use std::fmt;
+
+use miniz_oxide::deflate::compress_to_vec_zlib;
+use miniz_oxide::inflate::{TINFLStatus, decompress_to_vec_zlib_with_limit};
+use rollhouse_env::{Image, ImageSize, RenderError};
+use serde::{Deserialize, Serialize};
+
+use crate::command::{CommandError, CommandLanes, Effect, Method};
+use crate::error::StepError;
+
+/// Draws a lane.
+#[derive(Debug, Clone, Copy)]
+pub struct Render;
+
+/// Params of [`Render`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RenderParams {
+    /// The lane.
+    pub lane: u32,
+    /// Columns and rows; the env's own size without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<(u32, u32)>,
+    /// Whether the asker reads [packed](RenderAnswer::packed) pixels.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub packed: bool,
+}
+
+/// Answer of [`Render`]: an RGB image.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenderAnswer {
+    /// Rows.
+    pub height: u32,
+    /// Columns.
+    pub width: u32,
+    /// `height x width x 3` bytes, row-major, top row first.
+    #[serde(with = "serde_bytes")]
+    pub pixels: Vec<u8>,
+    /// Whether `pixels` are those bytes compressed, as a zlib stream (RFC 1950).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub packed: bool,
+}
+
+impl Method for Render {
+    const NAME: &'static str = "render";
+    const REPEATABLE: bool = true;
+    const EFFECT: Effect = Effect::None;
+    type Params = RenderParams;
+    type Answer = RenderAnswer;
+
+    fn run(lanes: &mut CommandLanes<'_>, params: RenderParams) -> Result<RenderAnswer, CommandError> {
+        let RenderParams { lane, size, packed } = params;
+        let lane = lane as usize;
+        let size = size.map(|(width, height)| ImageSize::new(width as usize, height as usize)).transpose();
+        let size = size.map_err(|source| StepError::Render { lane, source })?;
+        let answer = RenderAnswer::of(lanes.engine.render(lane, size)?);
+        Ok(if packed { answer.pack() } else { answer })
+    }
+}
+
+impl RenderAnswer {
+    fn of(image: Image) -> Self {
+        let (height, width) = (image.height() as u32, image.width() as u32);
+        Self { height, width, pixels: image.into_pixels(), packed: false }
+    }
+
+    fn pack(self) -> Self {
+        Self { pixels: compress_to_vec_zlib(&self.pixels, LEVEL), packed: true, ..self }
+    }
+
+    /// The image, unpacked if it is packed. Never more than the bytes of the size that it says are allocated.
+    ///
+    /// # Errors
+    /// No image has that size, or its pixels are others.
+    pub fn image(self) -> Result<Image, UnpackError> {
+        let size = ImageSize::new(self.width as usize, self.height as usize).map_err(UnpackError::Image)?;
+        let pixels = match self.packed {
+            true => decompress_to_vec_zlib_with_limit(&self.pixels, size.bytes())
+                .map_err(|error| UnpackError::Packed(error.status))?,
+            false => self.pixels,
+        };
+        Image::new(size, pixels).map_err(UnpackError::Image)
+    }
+}
+
+impl fmt::Debug for RenderAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { height, width, pixels, packed } = self;
+        let mut shown = f.debug_struct("RenderAnswer");
+        shown.field("height", height).field("width", width).field("bytes", &pixels.len());
+        shown.field("packed", packed).finish()
+    }
+}
+
+/// Why an answer is no image.
+#[derive(Debug)]
+pub enum UnpackError {
+    /// No image has its size, or that number of bytes.
+    Image(RenderError),
+    /// Its pixels are no zlib stream, or one of more bytes than the image has.
+    Packed(TINFLStatus),
+}
+
+impl fmt::Display for UnpackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Image(error) => error.fmt(f),
+            Self::Packed(status) => {
+                write!(f, "packed pixels are no zlib stream of an image of that size: {status:?}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for UnpackError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Image(error) => error.source(),
+            Self::Packed(_) => None,
+        }
+    }
+}
+
+/// Of zlib's levels the one for speed: drawings have few colours, and pack to about a hundredth.
+const LEVEL: u8 = 1;
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(width: u32, height: u32, pixels: Vec<u8>, packed: bool) -> RenderAnswer {
+        RenderAnswer { height, width, pixels, packed }
+    }
+
+    #[test]
+    fn a_packed_image_is_the_same_image() {
+        let pixels: Vec<u8> = (0..64 * 48 * 3).map(|at| (at / 1000) as u8).collect();
+        let packed = answer(64, 48, pixels.clone(), false).pack();
+        assert!(packed.packed && packed.pixels.len() < pixels.len() / 10);
+        assert_eq!(packed.image().unwrap().into_pixels(), pixels);
+    }
+
+    #[test]
+    fn what_is_no_image_of_its_size_is_refused_before_more_is_allocated() {
+        // A thousandth of what it says it is unpacked to.
+        let bomb = compress_to_vec_zlib(&vec![0; 16 << 20], 6);
+        assert!(matches!(answer(64, 48, bomb, true).image(), Err(UnpackError::Packed(_))));
+        let short = compress_to_vec_zlib(&[0; 12], 6);
+        assert!(matches!(answer(64, 48, short, true).image(), Err(UnpackError::Image(_))));
+        assert!(matches!(answer(2, 2, vec![1, 2, 3], true).image(), Err(UnpackError::Packed(_))));
+        assert!(matches!(answer(2, 2, vec![0; 11], false).image(), Err(UnpackError::Image(_))));
+        for (width, height) in [(0, 1), (1, 0), (u32::MAX, u32::MAX)] {
+            assert!(matches!(answer(width, height, Vec::new(), true).image(), Err(UnpackError::Image(_))));
+        }
+    }
+}
