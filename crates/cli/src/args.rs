@@ -311,9 +311,9 @@ pub(crate) struct ShowArgs {
 #[cfg(feature = "viewer")]
 #[derive(Debug, Args)]
 pub(crate) struct PlayArgs {
-    /// The episode, as `replay ls` prints it, e.g. k3f9q2tz-17-203
+    /// The episode, as `replay ls` prints it, e.g. k3f9q2tz-17-203 [default: chosen from a list]
     #[arg(value_name = "NAME")]
-    pub(crate) name: EpisodeName,
+    pub(crate) name: Option<EpisodeName>,
     /// Begin at this step instead of 0
     #[arg(long, value_name = "STEP", default_value_t = 0)]
     pub(crate) at: u64,

@@ -42,6 +42,14 @@ impl ScreenGuard {
         Ok(guard)
     }
 
+    /// Rows of the terminal as it is now.
+    ///
+    /// # Errors
+    /// If it does not say.
+    pub(crate) fn height(&self) -> io::Result<u16> {
+        self.terminal.size().map(|size| size.height)
+    }
+
     /// Draws a frame, of which only what has changed is sent.
     ///
     /// # Errors

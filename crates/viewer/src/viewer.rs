@@ -1,5 +1,6 @@
 //! The viewer: one thread that reads keys, lets time pass, and draws.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,10 +8,12 @@ use std::time::{Duration, Instant};
 
 use crossterm::event::{self, Event as TerminalEvent, KeyCode, KeyEventKind, KeyModifiers};
 use rollhouse_env::Registry;
-use rollhouse_replay::{EpisodeInfo, Library, LibraryEpisode, Query, ReadError, Sort, SortKey};
+use rollhouse_replay::{Episode, EpisodeInfo, Library, LibraryEpisode, Query, ReadError, Sort, SortKey};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use crate::browser::{Browser, Choice};
 use crate::keys::{Event, Key};
+use crate::list_screen::{draw_list, rows_of};
 use crate::look::Look;
 use crate::numbers::plain;
 use crate::player::{Ask, Player};
@@ -21,6 +24,8 @@ use crate::screen_guard::ScreenGuard;
 pub struct Viewing<'a> {
     /// Where episodes are read from.
     pub library: &'a Library,
+    /// What to call that.
+    pub place: &'a str,
     /// The envs that they are recomputed with.
     pub registry: &'a Registry,
     /// What the terminal can show.
@@ -42,79 +47,147 @@ pub enum ViewError {
     Read(ReadError),
 }
 
-/// Shows an episode, and others from there, until the person or a signal ends it.
+/// Shows an episode, or a list to choose one from, and others from there, until the person or a signal ends it.
 ///
 /// Blocks, and takes the terminal on stdout for as long; it is as before when this returns. A SIGTERM, SIGHUP or
 /// SIGINT restores it and then does what it does by default: the process ends.
 ///
 /// # Errors
-/// If the first episode cannot be read, or the terminal cannot be used.
-pub fn view(viewing: &Viewing<'_>, first: &LibraryEpisode) -> Result<(), ViewError> {
+/// If the first episode or what there is to choose from cannot be read, or the terminal cannot be used.
+pub fn view(viewing: &Viewing<'_>, first: Option<&LibraryEpisode>) -> Result<(), ViewError> {
     let signal = Signal::catch().map_err(ViewError::Terminal)?;
-    let episode = first.folder.load(&first.info).map_err(ViewError::Read)?;
-    let mut player = Player::new(viewing.registry, episode, viewing.at, viewing.speed);
-    let mut screen = ScreenGuard::take().map_err(ViewError::Terminal)?;
-    let done = loop {
-        match show(&mut player, viewing, &mut screen, &signal) {
-            Ok(None | Some(Ask::Quit | Ask::Leave)) => break Ok(()),
-            Ok(Some(Ask::Next)) => turn(&mut player, viewing, false),
-            Ok(Some(Ask::Previous)) => turn(&mut player, viewing, true),
-            Err(error) => break Err(ViewError::Terminal(error)),
+    let (player, browser) = match first {
+        Some(first) => {
+            let episode = first.folder.load(&first.info).map_err(ViewError::Read)?;
+            (Some(Player::new(viewing.registry, episode, viewing.at, viewing.speed)), None)
+        }
+        None => {
+            let stats = viewing.library.stats().map_err(ViewError::Read)?;
+            let envs: BTreeSet<String> = stats.episodes.into_keys().map(|(env, _)| env).collect();
+            (None, Some(Browser::new(envs.into_iter().collect())))
         }
     };
+    let screen = ScreenGuard::take().map_err(ViewError::Terminal)?;
+    let mut viewer = Viewer { viewing, browser, screen, signal };
+    let done = viewer.run(player).map_err(ViewError::Terminal);
+    let Viewer { screen, signal, .. } = viewer;
     drop(screen);
     signal.obey();
     done
 }
 
-/// Shows an episode until it asks for something; `None` after a signal.
-fn show(
-    player: &mut Player<'_>,
-    viewing: &Viewing<'_>,
-    screen: &mut ScreenGuard,
-    signal: &Signal,
-) -> io::Result<Option<Ask>> {
-    let mut last = Instant::now();
-    let mut has_changed = true;
-    while signal.caught().is_none() {
-        if has_changed {
-            screen.draw(|buffer| screen::draw(player, viewing.look, viewing.when, buffer))?;
-        }
-        let begun = Instant::now();
-        let mut has_passed = player.pass(0);
-        has_changed = !has_passed;
-        while !has_passed && begun.elapsed() < PASS_SLICE {
-            has_passed = player.pass(PASS_STEPS);
-        }
-        let moves = player.is_playing() || !has_passed;
-        let mut wait = if moves { FRAME.saturating_sub(last.elapsed()) } else { IDLE };
-        // Everything that is waiting is taken before it is drawn again.
-        while event::poll(wait)? {
-            has_changed = true;
-            let asked = key_of(&event::read()?).and_then(|key| player.on(Event::Key(key)));
-            if asked.is_some() {
-                return Ok(asked);
-            }
-            wait = Duration::ZERO;
-        }
-        let now = Instant::now();
-        has_changed |= player.is_playing();
-        let _never = player.on(Event::Tick(now - last));
-        last = now;
-    }
-    Ok(None)
+/// A terminal with what it shows.
+struct Viewer<'a, 'v> {
+    viewing: &'v Viewing<'a>,
+    /// The list that episodes are chosen from, if it was asked for one.
+    browser: Option<Browser>,
+    screen: ScreenGuard,
+    signal: Signal,
 }
 
-/// Goes on to the next episode, or the one before; where there is none, it says so.
-fn turn<'a>(player: &mut Player<'a>, viewing: &Viewing<'a>, back: bool) {
-    let found = neighbour(viewing.library, player.info(), back);
-    let loaded = found.and_then(|found| found.map(|found| found.folder.load(&found.info)).transpose());
-    match loaded {
-        Ok(Some(episode)) => *player = Player::new(viewing.registry, episode, 0, player.speed()),
-        Ok(None) if back => player.say("this is the first episode"),
-        Ok(None) => player.say("this is the last episode"),
-        Err(error) => player.say(plain(&error.to_string())),
+impl<'a> Viewer<'a, '_> {
+    fn run(&mut self, mut player: Option<Player<'a>>) -> io::Result<()> {
+        loop {
+            let Some(shown) = &mut player else {
+                match self.choose()? {
+                    Some(found) => player = Some(found),
+                    None => return Ok(()),
+                }
+                continue;
+            };
+            match self.show(shown)? {
+                Some(Ask::Leave) if self.browser.is_some() => player = None,
+                None | Some(Ask::Quit | Ask::Leave) => return Ok(()),
+                Some(Ask::Next) => self.turn(shown, false),
+                Some(Ask::Previous) => self.turn(shown, true),
+            }
+        }
     }
+
+    /// Shows the list until an episode is chosen; `None` if it is to end.
+    fn choose(&mut self) -> io::Result<Option<Player<'a>>> {
+        let Self { viewing, browser: Some(browser), screen, signal } = self else { return Ok(None) };
+        while signal.caught().is_none() {
+            browser.set_height(rows_of(screen.height()?));
+            browser.fill(viewing.library);
+            screen.draw(|buffer| draw_list(browser, viewing.place, viewing.look, viewing.when, buffer))?;
+            let mut wait = IDLE;
+            while event::poll(wait)? {
+                match key_of(&event::read()?).and_then(|key| browser.on(key)) {
+                    None => {}
+                    Some(Choice::Quit) => return Ok(None),
+                    Some(Choice::Show) => match browser.chosen().map(load) {
+                        Some(Ok(episode)) => {
+                            let (at, speed) = (viewing.at, viewing.speed);
+                            return Ok(Some(Player::new(viewing.registry, episode, at, speed)));
+                        }
+                        Some(Err(error)) => browser.complain(plain(&error.to_string())),
+                        None => {}
+                    },
+                }
+                wait = Duration::ZERO;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Shows an episode until it asks for something; `None` after a signal.
+    fn show(&mut self, player: &mut Player<'_>) -> io::Result<Option<Ask>> {
+        let Self { viewing, screen, signal, .. } = self;
+        let mut last = Instant::now();
+        let mut has_changed = true;
+        while signal.caught().is_none() {
+            if has_changed {
+                screen.draw(|buffer| screen::draw(player, viewing.look, viewing.when, buffer))?;
+            }
+            let begun = Instant::now();
+            let mut has_passed = player.pass(0);
+            has_changed = !has_passed;
+            while !has_passed && begun.elapsed() < PASS_SLICE {
+                has_passed = player.pass(PASS_STEPS);
+            }
+            let moves = player.is_playing() || has_changed;
+            let mut wait = if moves { FRAME.saturating_sub(last.elapsed()) } else { IDLE };
+            // Everything that is waiting is taken before it is drawn again.
+            while event::poll(wait)? {
+                has_changed = true;
+                let asked = key_of(&event::read()?).and_then(|key| player.on(Event::Key(key)));
+                if asked.is_some() {
+                    return Ok(asked);
+                }
+                wait = Duration::ZERO;
+            }
+            let now = Instant::now();
+            has_changed |= player.is_playing();
+            let _never = player.on(Event::Tick(now - last));
+            last = now;
+        }
+        Ok(None)
+    }
+
+    /// Goes on to the next episode of the list, else of the order of names, or to the one before; where there is none,
+    /// it says so.
+    fn turn(&mut self, player: &mut Player<'a>, back: bool) {
+        let (viewing, speed) = (self.viewing, player.speed());
+        let found = match &mut self.browser {
+            Some(browser) => {
+                let there_is = if back { browser.go_back() } else { browser.go_on() };
+                browser.fill(viewing.library);
+                Ok(browser.chosen().filter(|_| there_is).cloned())
+            }
+            None => neighbour(viewing.library, player.info(), back),
+        };
+        match found.and_then(|found| found.as_ref().map(load).transpose()) {
+            Ok(Some(episode)) => *player = Player::new(viewing.registry, episode, 0, speed),
+            Ok(None) if back => player.say("this is the first episode"),
+            Ok(None) => player.say("this is the last episode"),
+            Err(error) => player.say(plain(&error.to_string())),
+        }
+    }
+}
+
+fn load(found: &LibraryEpisode) -> Result<Episode, ReadError> {
+    found.folder.load(&found.info)
 }
 
 /// The episode that comes after another in the order of names, or before it.

@@ -15,8 +15,8 @@ use ratatui_core::terminal::Terminal;
 use rollhouse_core::split_mix64;
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_replay::{Episode, Query, RecordMode, Replays};
-use rollhouse_viewer::{Ask, Event, Key, Look, Player, draw};
+use rollhouse_replay::{Episode, Library, Query, RecordMode, Replays};
+use rollhouse_viewer::{Ask, Browser, Choice, Event, Key, Look, Player, draw, draw_list, rows_of};
 use stage::{Play, play};
 
 static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::builtin);
@@ -66,19 +66,22 @@ fn assert_screen(player: &Player<'_>, wanted: &str) {
 #[test]
 fn a_game_is_shown_with_its_picture_values_and_timeline() {
     let player = player(recorded(&Play { lanes: 4, ..Play::new("GridBreakout-v0", 60) }), 7);
-    assert_screen(&player, "");
+    assert_screen(&player, GAME);
 }
 
 #[test]
 fn an_env_without_a_picture_says_so_and_shows_its_numbers() {
-    let player = player(recorded(&Play { lanes: 2, ..Play::new("Echo-v0", 60) }), 30);
-    assert_screen(&player, "");
+    let player = player(recorded(&Play { lanes: 2, ..Play::new("test/Faulty-v0", 60) }), 12);
+    assert_screen(&player, NUMBERS);
 }
 
 #[test]
 fn a_recording_in_full_is_shown_from_what_was_recorded() {
-    let player = player(recorded(&Play { lanes: 2, ..Play::new("test/Noise-v0", 60) }), 3);
-    assert_screen(&player, "");
+    let episode = recorded(&Play { lanes: 2, ..Play::new("test/Noise-v0", 60) });
+    let position = episode.steps.as_ref().unwrap().obs[0].number(2);
+    let shown = screen(&player(episode, 3), 80, 24).join("\n");
+    assert!(shown.contains("what was recorded") || shown.contains("this is what was\n"), "{shown}");
+    assert!(shown.contains(&format!("position        {position:.4}")), "{shown}");
 }
 
 #[test]
@@ -200,6 +203,102 @@ fn an_element_is_shown_at_the_same_step_the_same_whichever_way_it_was_come_to() 
     assert_eq!(screen(&forward, 120, 40), screen(&back, 120, 40));
 }
 
+fn library() -> Library {
+    let (disk, dir) = (FaultyDisk::new(), Path::new("/data"));
+    for (env, seed) in [("CartPole-v1", 1), ("Pendulum-v1", 2), ("Acrobot-v1", 3)] {
+        play(Arc::new(disk.clone()), dir, &Play { lanes: 7, seed, ..Play::new(env, 300) });
+    }
+    Library::open(Arc::new(disk), dir).unwrap()
+}
+
+fn browser(library: &Library, height: usize) -> Browser {
+    let mut browser = Browser::new(["Acrobot-v1", "CartPole-v1", "Pendulum-v1"].map(String::from).to_vec());
+    browser.set_height(height);
+    browser.fill(library);
+    browser
+}
+
+fn tap(browser: &mut Browser, library: &Library, keys: impl IntoIterator<Item = Key>) -> Option<Choice> {
+    let tapped = keys.into_iter().filter_map(|key| {
+        let choice = browser.on(key);
+        browser.fill(library);
+        choice
+    });
+    tapped.last()
+}
+
+#[test]
+fn going_down_and_up_a_list_shows_every_episode_in_its_order_whatever_fits() {
+    let library = library();
+    let sort = "-return".parse().unwrap();
+    let all = library.list(&Query { sort, all_outcomes: true, ..Query::default() }).unwrap();
+    let names: Vec<String> = all.iter().map(|row| row.info.name.to_string()).collect();
+    assert!(names.len() > 40, "{}", names.len());
+    for height in [1, 2, 7, 1000] {
+        let mut browser = browser(&library, height);
+        tap(&mut browser, &library, [Key::Tab]);
+        let name = |browser: &Browser| browser.chosen().unwrap().info.name.to_string();
+        let mut down = vec![name(&browser)];
+        for _ in 1..names.len() {
+            tap(&mut browser, &library, [Key::Down]);
+            down.push(name(&browser));
+        }
+        assert_eq!(down, names, "{height}");
+        tap(&mut browser, &library, [Key::Down]);
+        assert_eq!(name(&browser), names[names.len() - 1]);
+        let mut up = vec![name(&browser)];
+        for _ in 1..names.len() {
+            tap(&mut browser, &library, [Key::Up]);
+            up.push(name(&browser));
+        }
+        up.reverse();
+        assert_eq!(up, names, "{height}");
+        tap(&mut browser, &library, [Key::PageDown, Key::PageDown, Key::PageUp, Key::PageUp, Key::Up]);
+        assert_eq!(name(&browser), names[0]);
+    }
+}
+
+#[test]
+fn a_list_is_narrowed_by_what_is_typed_and_says_where_nothing_is_like_it() {
+    let library = library();
+    let mut browser = browser(&library, 5);
+    tap(&mut browser, &library, "pend".chars().map(Key::Char));
+    assert_eq!(browser.chosen().unwrap().info.env(), "Pendulum-v1");
+    tap(&mut browser, &library, " zebra".chars().map(Key::Char));
+    assert!(browser.chosen().is_none());
+    assert_eq!(tap(&mut browser, &library, [Key::Enter]), None);
+    let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
+    draw_list(&browser, "a\u{1b}[2Jfolder", Look::Plain, &|ms| ms.to_string(), &mut buffer);
+    let text: String = buffer.content().iter().map(|cell| cell.symbol()).collect();
+    assert!(text.contains("no env, outcome or run is like `zebra`"), "{text}");
+    assert!(text.contains("a\\u{1b}[2Jfolder") && !text.contains('\u{1b}'), "{text}");
+    assert_eq!(tap(&mut browser, &library, [Key::Escape, Key::Enter]), Some(Choice::Show));
+    assert_eq!(tap(&mut browser, &library, [Key::Escape]), Some(Choice::Quit));
+}
+
+#[test]
+fn whatever_is_pressed_in_a_list_of_whatever_height_nothing_panics() {
+    let library = library();
+    let mut browser = browser(&library, 5);
+    let keys =
+        [Key::Up, Key::Down, Key::PageUp, Key::PageDown, Key::Tab, Key::BackTab, Key::Home, Key::Backspace];
+    let keys: Vec<Key> =
+        keys.into_iter().chain("cpt >1-ré".chars().map(Key::Char)).chain([Key::Escape]).collect();
+    let mut seed = 3;
+    for turn in 0..600 {
+        seed = split_mix64(seed);
+        browser.on(keys[(seed >> 8) as usize % keys.len()]);
+        if turn % 5 == 0 {
+            let area = Rect::new(0, 0, (seed >> 20) as u16 % 200 + 1, (seed >> 40) as u16 % 60 + 1);
+            browser.set_height(rows_of(area.height));
+            draw_list(&browser, "/data", Look::Colour, &|ms| ms.to_string(), &mut Buffer::empty(area));
+        }
+        if turn % 3 == 0 {
+            browser.fill(&library);
+        }
+    }
+}
+
 /// Every env, random keys, random sizes.
 #[test]
 fn whatever_is_pressed_on_whatever_screen_nothing_panics_and_the_step_is_one_of_the_episode() {
@@ -239,3 +338,56 @@ fn whatever_is_pressed_on_whatever_screen_nothing_panics_and_the_step_is_one_of_
         }
     }
 }
+
+const GAME: &str = "
+93xyd363-0-2  GridBreakout-v0  terminated  return 1  16 steps
+recorded at 1700000000000 UTC by policy random, version 1, stage
+
+                                        step            7 of 16 (43.8 %)
+     ++++++++++++++++++++++++++++       action          0 none
+     ++++++++++++++++++++++++++++       return          0
+     ++++++++++++++++++++++++++++       reward          0            ▅▅▅▅▅▅▅
+     ++++++++++++++++++++++++++++
+     ++++++++++++++++++++++++++++
+
+
+                        o@@
+                     ···o@@
+                     ·++·
+
+                   oo+
+                   oo+
+return 0 to 1   reward 0 to 1
+                                  │          ███████████████████████████████████
+                                  │          ███████████████████████████████████
+▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁███████████████████████████████████
+▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁█████▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
+├─────────────────────────────────▲────────────────────────────────────────────■
+ ‖ paused      1x  ? help  q quit  space play  ←→ step  +- speed  g go to  n p e";
+
+const NUMBERS: &str = "
+13wjy3vc-0-0  test/Faulty-v0  cancelled  return 59  59 steps
+recorded at 1700000000000 UTC by policy random, version 1, stage
+
+                                        step            12 of 59 (20.3 %)
+                                        action          1 right
+                                        return          12
+                                        reward          1           ▅▅▅▅▅▅▅▅▅▅▅▅
+
+                                        position        2.1432      ▂▄▂▁▃▅▇▅▃▅▆█
+  test/Faulty-v0 draws no picture of
+                itself.
+
+
+
+
+
+
+return 1 to 59   reward 1 to 1
+                │                                      ▁▁▂▂▂▂▂▃▃▄▄▄▄▅▅▅▆▆▆▆▇▇▇██
+                │         ▁▁▁▁▂▂▂▃▃▃▃▄▄▄▅▅▅▅▆▆▆▆▇▇▇█████████████████████████████
+▁▁▁▂▂▂▃▃▃▃▄▄▄▅▅▅▅▆▆▇▇▇▇▇████████████████████████████████████████████████████████
+▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅
+├───────────────▲──────────────────────────────────────────────────────────────✗
+ ‖ paused      1x  ? help  q quit  space play  ←→ step  +- speed  g go to  n p e
+";
