@@ -314,7 +314,7 @@ pub(crate) struct PlayArgs {
     /// The episode, as `replay ls` prints it, e.g. k3f9q2tz-17-203 [default: chosen from a list]
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<EpisodeName>,
-    /// Begin at this step instead of 0
+    /// Begin at this step instead of 0; at the last one if there are fewer
     #[arg(long, value_name = "STEP", default_value_t = 0)]
     pub(crate) at: u64,
     /// How fast at first: 1/16, 1/8, 1/4, 1/2, 1, 2, 4, 8, 16, 32 or 64 times 30 steps a second

@@ -11,7 +11,7 @@ use crate::look::Look;
 pub(crate) fn fitted(area: Rect, natural: ImageSize) -> Option<ImageSize> {
     let (width, height) = (usize::from(area.width), usize::from(area.height) * 2);
     let (form_width, form_height) = (natural.width(), natural.height());
-    let wide = (width, (width * form_height / form_width).max(1));
+    let wide = (width, (width * form_height / form_width).max(2));
     let (width, height) =
         if wide.1 <= height { wide } else { ((height * form_width / form_height).max(1), height) };
     ImageSize::new(width * FINER, height / 2 * 2 * FINER).ok()

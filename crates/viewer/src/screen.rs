@@ -21,8 +21,9 @@ pub fn draw(player: &Player<'_>, look: Look, when: &dyn Fn(u64) -> String, buffe
         return too_small(area, buffer);
     }
     let (left, right) = (area.x, area.right());
-    let side = Rect::new(right - SIDE, area.y + TITLE, SIDE, area.height - TITLE - BELOW);
-    let view = Rect::new(left, side.y, area.width - SIDE - 1, side.height);
+    let width = (area.width / 3).clamp(SIDE, WIDEST_SIDE);
+    let side = Rect::new(right - width, area.y + TITLE, width, area.height - TITLE - BELOW);
+    let view = Rect::new(left, side.y, area.width - width - 1, side.height);
     title(player, look, when, area, buffer);
     picture_of(player, look, view, buffer);
     values(player, look, side, buffer);
@@ -111,6 +112,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 
 fn values(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
     let (x, right) = (area.x, area.right());
+    let spark = area.width - NAME - VALUE - 1;
     let step = player.step();
     let mut y = area.y;
     let mut line = |name: &str, value: &str, style: Style| {
@@ -135,7 +137,7 @@ fn values(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
         put(buffer, x + NAME + 1 + VALUE, area.y + 3, right, ended, look.strong());
     } else {
         let rewards = player.history().iter().map(|moment| moment.reward);
-        sparkline(rewards, Rect::new(x + NAME + VALUE + 1, area.y + 3, SPARK, 1), look.reward(), buffer);
+        sparkline(rewards, Rect::new(x + NAME + VALUE + 1, area.y + 3, spark, 1), look.reward(), buffer);
     }
     let rows = usize::from(area.height) - 5;
     let (all, first) = (player.elements(), player.scrolled());
@@ -147,7 +149,7 @@ fn values(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
         put(buffer, x + NAME + 1, y, right, &value, look.obs());
         let values =
             player.history().iter().map(|moment| moment.values.get(index).copied().unwrap_or(f64::NAN));
-        sparkline(values, Rect::new(x + NAME + VALUE + 1, y, SPARK, 1), look.obs(), buffer);
+        sparkline(values, Rect::new(x + NAME + VALUE + 1, y, spark, 1), look.obs(), buffer);
     }
     let left = all.len() - first - shown;
     if left > 0 || first > 0 {
@@ -288,14 +290,14 @@ const HELP: [(&str, &str); 12] = [
 const TITLE: u16 = 3;
 /// Rows below it: the timeline and the bar at the bottom.
 const BELOW: u16 = 7;
-/// Columns of what stands beside it.
+/// Columns of what stands beside it, a third of wider terminals up to [`WIDEST_SIDE`].
 const SIDE: u16 = 40;
+/// The most of them: wide enough for all steps that are remembered.
+const WIDEST_SIDE: u16 = 92;
 /// Columns of a name.
 const NAME: u16 = 15;
 /// Columns of a value, with the space before it.
 const VALUE: u16 = 12;
-/// Columns of a sparkline.
-const SPARK: u16 = SIDE - NAME - VALUE - 1;
 
 #[cfg(test)]
 mod tests {
