@@ -2,13 +2,16 @@
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::process::Stdio;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
 
-use rollhouse_tests::{Folder, rollhouse};
+use rollhouse_tests::{Folder, binary, json_lines, rollhouse, run, succeed};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 /// A terminal of so many columns: the side that a program writes to, and the side that shows what it wrote.
 fn terminal(columns: u16) -> (File, File) {
@@ -53,4 +56,121 @@ fn progress_stays_on_one_line_of_terminals_of_any_width() {
             );
         }
     }
+}
+
+/// `rollhouse replay play` on a terminal of its own.
+struct Viewer {
+    child: Child,
+    /// The program's side, which is kept so that its modes can be looked at in the end.
+    written: File,
+    shown: File,
+    /// What has been shown since keys were pressed last.
+    text: String,
+}
+
+impl Viewer {
+    fn start(data: &Path, line: &str) -> Self {
+        let (written, shown) = terminal(100);
+        let side = || Stdio::from(written.try_clone().expect("it is open"));
+        // In a session of its own: the terminal that a person runs the tests on has another size.
+        let mut command = Command::new("setsid");
+        command.arg(binary()).args(line.split_whitespace()).arg("--data").arg(data);
+        command.env("COLORTERM", "truecolor").env_remove("NO_COLOR").env_remove("ROLLHOUSE_CONNECT");
+        let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().expect("setsid starts");
+        Self { child, written, shown, text: String::new() }
+    }
+
+    /// Reads until something is shown.
+    fn wait_for(&mut self, wanted: &str) {
+        let mut part = [0; 4096];
+        while !self.text.contains(wanted) {
+            let read = self.shown.read(&mut part).expect("the terminal is there");
+            self.text.push_str(&String::from_utf8_lossy(&part[..read]));
+        }
+    }
+
+    /// Presses keys, and waits for what they have shown.
+    fn press(&mut self, keys: &str, wanted: &str) {
+        self.text.clear();
+        self.shown.write_all(keys.as_bytes()).expect("the terminal is there");
+        self.wait_for(wanted);
+    }
+
+    /// How it ended; the terminal is as it was before.
+    fn ended(mut self) -> ExitStatus {
+        // The cursor is shown, and the first screen.
+        self.wait_for("\x1b[?25h\x1b[?1049l");
+        let status = self.child.wait().expect("it was started");
+        let modes = tcgetattr(&self.written).expect("it is a terminal").local_modes;
+        assert!(modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG), "{modes:?}");
+        status
+    }
+}
+
+/// A folder with some episodes, and the name of the longest.
+fn recorded() -> (Folder, String) {
+    let data = Folder::new();
+    succeed(data.path(), "rollout --env GridBreakout-v0 --lanes 4 --episodes 12 --seed 5");
+    let longest = json_lines(data.path(), "replay ls --sort -length --limit 1 --json");
+    let name = longest[0]["id"].as_str().expect("it has a name").to_owned();
+    (data, name)
+}
+
+#[test]
+fn keys_go_through_an_episode_and_the_terminal_is_as_before_when_it_is_left() {
+    let (data, name) = recorded();
+    let mut viewer = Viewer::start(data.path(), &format!("replay play {name} --at 2 --speed 1/16"));
+    viewer.wait_for("\x1b[?1049h");
+    viewer.wait_for(&name);
+    // The picture: half cells in 24-bit colour.
+    viewer.wait_for("▀▀▀▀");
+    assert!(viewer.text.contains("\x1b[38;2;"), "{:?}", viewer.text);
+    viewer.wait_for("playing");
+    // What has not changed is not sent again: here the first letter of `paused`.
+    viewer.press(" ", "aused");
+    viewer.press("\x1b[F", "terminated");
+    viewer.press("?", "go to a step");
+    // The picture that the help lay on.
+    viewer.press("q", "▀▀▀▀");
+    viewer.press("q", "\x1b[?1049l");
+    assert_eq!(viewer.ended().code(), Some(0));
+}
+
+#[test]
+fn an_episode_is_chosen_from_a_list() {
+    let (data, _) = recorded();
+    let mut viewer = Viewer::start(data.path(), "replay play");
+    viewer.wait_for("filter:");
+    viewer.press("zz", "no env, outcome or run is like");
+    viewer.press("\x7f\x7fgrid\r", "recorded");
+    viewer.press("\x03", "\x1b[?1049l");
+    assert_eq!(viewer.ended().code(), Some(0));
+}
+
+#[test]
+fn a_signal_ends_the_viewer_as_it_ends_any_program_and_the_terminal_is_as_before() {
+    let (data, name) = recorded();
+    for signal in [Signal::TERM, Signal::HUP] {
+        let mut viewer = Viewer::start(data.path(), &format!("replay play {name}"));
+        viewer.wait_for("? help");
+        kill_process(Pid::from_child(&viewer.child), signal).expect("it runs");
+        assert_eq!(viewer.ended().signal(), Some(signal.as_raw()));
+    }
+}
+
+#[test]
+fn without_a_terminal_the_viewer_names_what_shows_an_episode_as_text() {
+    let (data, name) = recorded();
+    let done = run(data.path(), &format!("replay play {name}"));
+    assert_eq!((done.code, &*done.stdout), (Some(2), ""));
+    assert!(done.stderr.contains("`rollhouse replay show NAME`"), "{}", done.stderr);
+}
+
+#[test]
+fn a_name_that_no_episode_has_is_refused_before_the_terminal_is_taken() {
+    let (data, _) = recorded();
+    let mut viewer = Viewer::start(data.path(), "replay play k3f9q2tz-17-203");
+    viewer.wait_for("k3f9q2tz-17-203");
+    assert_eq!(viewer.child.wait().expect("it was started").code(), Some(2));
+    assert!(!viewer.text.contains("\x1b[?1049h"), "{}", viewer.text);
 }

@@ -212,6 +212,9 @@ pub(crate) enum ReplayWhat {
     Ls(LsArgs),
     /// Say everything that is known of one episode
     Show(ShowArgs),
+    /// Watch an episode in the terminal: play, pause, step and seek, forward and back
+    #[cfg(feature = "viewer")]
+    Play(PlayArgs),
     /// Live through episodes again and compare them with what was recorded
     Verify(VerifyArgs),
     /// Write an episode out step by step
@@ -304,6 +307,27 @@ pub(crate) struct ShowArgs {
     #[arg(long)]
     pub(crate) json: bool,
 }
+
+#[cfg(feature = "viewer")]
+#[derive(Debug, Args)]
+pub(crate) struct PlayArgs {
+    /// The episode, as `replay ls` prints it, e.g. k3f9q2tz-17-203 [default: chosen from a list]
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<EpisodeName>,
+    /// Begin at this step instead of 0; at the last one if there are fewer
+    #[arg(long, value_name = "STEP", default_value_t = 0)]
+    pub(crate) at: u64,
+    /// How fast at first: 1/16, 1/8, 1/4, 1/2, 1, 2, 4, 8, 16, 32 or 64 times 30 steps a second
+    #[arg(long, value_name = "X", default_value = "1", value_parser = speed)]
+    pub(crate) speed: Speed,
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
+}
+
+/// How fast an episode is played: a power of two.
+#[cfg(feature = "viewer")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Speed(pub(crate) i32);
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
@@ -523,6 +547,15 @@ fn short_run(text: &str) -> Result<u64, String> {
     name.map(|name| name.run).map_err(|_| format!("`{text}` is not what an episode's name begins with"))
 }
 
+#[cfg(feature = "viewer")]
+fn speed(text: &str) -> Result<Speed, String> {
+    let number = text.strip_suffix('x').unwrap_or(text);
+    let (number, sign) = number.strip_prefix("1/").map_or((number, 1), |number| (number, -1));
+    let power = number.parse::<u64>().ok().filter(|n| n.is_power_of_two()).map(|n| sign * n.ilog2() as i32);
+    let power = power.filter(|power| (rollhouse_viewer::SLOWEST..=rollhouse_viewer::FASTEST).contains(power));
+    power.map(Speed).ok_or_else(|| "a power of two from 1/16 to 64 is wanted".to_owned())
+}
+
 fn finite(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok().filter(|n| n.is_finite());
     number.ok_or_else(|| "a number is wanted".to_owned())
@@ -545,6 +578,17 @@ mod tests {
     #[test]
     fn the_definition_of_the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[cfg(feature = "viewer")]
+    #[test]
+    fn speeds_are_powers_of_two_within_their_bounds() {
+        for (text, power) in [("1", 0), ("2x", 1), ("64", 6), ("1/16", -4), ("1/2x", -1)] {
+            assert_eq!(speed(text), Ok(Speed(power)), "{text}");
+        }
+        for bad in ["", "0", "3", "128", "1/32", "-1", "1/", "2/4", "x"] {
+            assert!(speed(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 mod export;
 mod ls;
+#[cfg(feature = "viewer")]
+mod play;
 mod quarantine;
 mod repair;
 mod show;
@@ -26,6 +28,8 @@ pub(crate) fn run(what: ReplayWhat, out: &mut Output) -> Result<Status, Failure>
     match what {
         ReplayWhat::Ls(args) => ls::run(&args, out),
         ReplayWhat::Show(args) => show::run(&args, out),
+        #[cfg(feature = "viewer")]
+        ReplayWhat::Play(args) => play::run(&args),
         ReplayWhat::Verify(args) => verify::run(&args, out),
         ReplayWhat::Export(args) => export::run(&args, out),
         ReplayWhat::Repair(args) => repair::run(&args, out),

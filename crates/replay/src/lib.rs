@@ -3,8 +3,8 @@
 //! A [`Recorder`] writes the episodes of a run to a folder while they are stepped: stepping threads append to
 //! buffers ([`BlockRecorder`]), a writer thread codes them as chunks and appends those to segment files.
 //! [`Replays`] reads a folder, also while a writer writes to it: lists ([`Query`]), finds and loads episodes,
-//! goes through their steps ([`Playback`]) and verifies them by living through them again. A [`Library`] reads a
-//! folder together with those directly in it, as several processes record into them.
+//! goes through their steps ([`Playback`], and back too: [`Seeker`]) and verifies them by living through them again.
+//! A [`Library`] reads a folder together with those directly in it, as several processes record into them.
 //!
 //! | thread or task | runs on | on cancel | on error |
 //! |---|---|---|---|
@@ -36,8 +36,10 @@ mod find;
 mod folder;
 mod handover;
 mod happened;
+mod head;
 mod heads;
 mod index;
+mod keyframes;
 mod lanes;
 mod library;
 pub mod limits;
@@ -60,6 +62,7 @@ mod rows;
 mod run;
 mod run_record;
 mod sealed;
+mod seeker;
 mod segment;
 mod segments;
 mod select;
@@ -69,6 +72,7 @@ mod stats;
 mod summary;
 mod syncer;
 pub mod testing;
+mod timeline;
 mod verify;
 mod walk;
 mod writer;
@@ -81,6 +85,7 @@ pub use divergence::{Divergence, Value};
 pub use episode::{Episode, EpisodeInfo, Steps};
 pub use folder::{RepairReport, STORE_LOCK, WriterLock, lock_store};
 pub use index::{Damage, DamageCause};
+pub use keyframes::SeekBounds;
 pub use library::{Library, LibraryEpisode, QUARANTINE};
 pub use order::Rank;
 pub use part::part_of_run;
@@ -96,9 +101,11 @@ pub use rows::rows_path;
 pub use run::{PolicyInfo, RecordKind, RecordMode, RunHeader};
 pub use run_record::RunInfo;
 pub use sealed::SealedHere;
+pub use seeker::Seeker;
 pub use segment::{segment_name, segment_number};
 pub use simulate::SimulateError;
 pub use spool::{SealedSegment, Spool, is_spool_name, kept_name_of_folder, name_of_folder, name_of_part};
 pub use stats::FolderStats;
 pub use summary::{BlockRange, EpisodeKey, FinishedEpisode, SegmentSummary, segment_path, summary_path};
+pub use timeline::{Bucket, Timeline};
 pub use verify::Verification;

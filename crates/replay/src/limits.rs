@@ -53,3 +53,11 @@ pub const MAX_STORE_FOLDERS: usize = 65_536;
 pub const MAX_ASIDE_BYTES: u64 = 512 << 20;
 /// Bytes of a segment's entry in the catalogue; the segment is scanned instead of keeping a larger one.
 pub const MAX_SUMMARY_BYTES: u64 = 16 << 20;
+/// Keyframes kept of an episode that is sought in: two of 1,000,000 steps are 256 apart.
+pub const SEEK_KEYFRAMES: usize = 4096;
+/// Bytes of all of them together.
+pub const SEEK_KEYFRAME_BYTES: usize = 64 << 20;
+/// Steps between two of them before their number reaches its bound.
+pub const SEEK_SPACING: u64 = 16;
+/// Buckets of an episode's timeline: more than any terminal has columns.
+pub const TIMELINE_BUCKETS: usize = 4096;

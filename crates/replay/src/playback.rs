@@ -1,28 +1,19 @@
 //! Going through an episode step by step: recomputed from an action log, read from a full recording.
 
-use rollhouse_core::ColumnSpec;
+use rollhouse_core::ColumnData;
 use rollhouse_env::Registry;
 
-use crate::episode::{Episode, Steps};
+use crate::episode::Episode;
+use crate::head::Head;
 use crate::run::RecordKind;
 use crate::simulate::{SimulateError, Simulator};
-use rollhouse_core::ColumnData;
 
-/// An episode being gone through. Step 0 is what the reset gave; step t is what the t-th action gave.
+/// An episode being gone through, forward. Step 0 is what the reset gave; step t is what the t-th action gave.
+/// [`Seeker`](crate::Seeker) goes back too.
 #[derive(Debug)]
 pub struct Playback<'a> {
     episode: &'a Episode,
-    obs_columns: Vec<ColumnSpec>,
-    action_elements: usize,
-    source: Source<'a>,
-    /// Steps given so far; `None` before step 0.
-    at: Option<u64>,
-}
-
-#[derive(Debug)]
-enum Source<'a> {
-    Simulated(Box<Simulator>),
-    Recorded(&'a Steps),
+    head: Head,
 }
 
 /// One step of an episode.
@@ -34,6 +25,8 @@ pub struct PlayedStep {
     pub action: Option<ColumnData>,
     /// What it gave.
     pub reward: Option<f64>,
+    /// The sum of rewards until here.
+    pub total_reward: f64,
     /// The observation after it: one row of each column.
     pub obs: Vec<ColumnData>,
     /// Whether the env reached a terminal state here.
@@ -50,15 +43,11 @@ impl<'a> Playback<'a> {
     /// # Errors
     /// If the env is needed and cannot be made.
     pub fn new(registry: &Registry, episode: &'a Episode) -> Result<Self, SimulateError> {
-        let info = &episode.info;
-        let spec = &info.run.spec;
-        let source = match &episode.steps {
-            Some(steps) => Source::Recorded(steps),
-            None if info.recorded() == RecordKind::Full => return Err(SimulateError::NotRecorded),
-            None => Source::Simulated(Box::new(Simulator::new(registry, spec, &info.options(), 1)?)),
+        let simulator = match &episode.steps {
+            Some(_) => None,
+            None => Some(simulator_of(registry, episode)?),
         };
-        let action_elements = spec.action_column().elements();
-        Ok(Self { episode, obs_columns: spec.obs_columns(), action_elements, source, at: None })
+        Ok(Self { episode, head: Head::new(episode, simulator) })
     }
 
     /// The next step; `None` after the last.
@@ -66,81 +55,18 @@ impl<'a> Playback<'a> {
     /// # Errors
     /// If the env panics.
     pub fn next_step(&mut self) -> Result<Option<PlayedStep>, SimulateError> {
-        let info = &self.episode.info;
-        let Some(done) = self.at else {
-            let obs = self.first_obs()?;
-            self.at = Some(0);
-            let state = self.state();
-            return Ok(Some(PlayedStep {
-                t: 0,
-                action: None,
-                reward: None,
-                obs,
-                terminated: false,
-                truncated: false,
-                state,
-            }));
-        };
-        if done >= info.length {
-            return Ok(None);
+        match self.head.at() {
+            None => self.head.begin(self.episode)?,
+            Some(done) if done >= self.episode.info.length => return Ok(None),
+            Some(done) => self.head.advance(self.episode, done + 1, |_| {})?,
         }
-        let row = done as usize;
-        let mut action = ColumnData::zeros(self.action_dtype(), self.action_elements);
-        action.copy_row(0, &self.episode.actions, row, self.action_elements);
-        let (reward, obs) = match &mut self.source {
-            Source::Recorded(steps) => {
-                let reward = steps.rewards.get(row).copied().unwrap_or(0.0);
-                (reward, rows_of(&steps.obs, &self.obs_columns, row))
-            }
-            Source::Simulated(simulator) => {
-                simulator.actions.copy_row(0, &action, 0, self.action_elements);
-                let ended = simulator.step(1).filter(|ended| ended.lost & 1 == 0);
-                ended.ok_or(SimulateError::Panicked { steps: done })?;
-                (simulator.rewards[0], rows_of(&simulator.obs, &self.obs_columns, 0))
-            }
-        };
-        let t = done + 1;
-        self.at = Some(t);
-        let (terminated, truncated) = if t == info.length { info.outcome.flags() } else { (false, false) };
-        let state = self.state();
-        Ok(Some(PlayedStep {
-            t,
-            action: Some(action),
-            reward: Some(reward),
-            obs,
-            terminated,
-            truncated,
-            state,
-        }))
-    }
-
-    fn first_obs(&mut self) -> Result<Vec<ColumnData>, SimulateError> {
-        match &mut self.source {
-            Source::Recorded(steps) => Ok(steps.first_obs.clone()),
-            Source::Simulated(simulator) => {
-                simulator.restore(0, self.episode.info.start);
-                match simulator.reset(1) {
-                    Some(0) => Ok(rows_of(&simulator.obs, &self.obs_columns, 0)),
-                    _ => Err(SimulateError::Panicked { steps: 0 }),
-                }
-            }
-        }
-    }
-
-    fn state(&self) -> Option<Vec<f64>> {
-        match &self.source {
-            Source::Simulated(simulator) => simulator.state(0),
-            Source::Recorded(_) => None,
-        }
-    }
-
-    fn action_dtype(&self) -> rollhouse_core::DType {
-        self.episode.info.run.spec.action_space.dtype()
+        Ok(Some(self.head.shown(self.episode)))
     }
 }
 
 impl Episode {
-    /// The episode as it was at step `step`; 0 is the reset. An action log is recomputed up to there.
+    /// The episode as it was at step `step`; 0 is the reset. An action log is recomputed up to there;
+    /// [`Seeker`](crate::Seeker) keeps what it takes to come to further steps at once.
     ///
     /// # Errors
     /// If the episode is shorter, or the env is needed and cannot be made or panics.
@@ -150,24 +76,17 @@ impl Episode {
             return Err(SimulateError::NoSuchStep { step, length });
         }
         let mut playback = Playback::new(registry, self)?;
-        if self.steps.is_some() && step > 0 {
-            playback.at = Some(step - 1);
-        }
-        loop {
-            match playback.next_step()? {
-                Some(found) if found.t == step => return Ok(found),
-                Some(_) => {}
-                None => return Err(SimulateError::NoSuchStep { step, length }),
-            }
-        }
+        playback.head.begin(self)?;
+        playback.head.advance(self, step, |_| {})?;
+        Ok(playback.head.shown(self))
     }
 }
 
-fn rows_of(columns: &[ColumnData], specs: &[ColumnSpec], row: usize) -> Vec<ColumnData> {
-    let rows = columns.iter().zip(specs).map(|(column, spec)| {
-        let mut out = ColumnData::zeros(spec.dtype, spec.elements());
-        out.copy_row(0, column, row, spec.elements());
-        out
-    });
-    rows.collect()
+/// One lane of the episode's env, with its options.
+pub(crate) fn simulator_of(registry: &Registry, episode: &Episode) -> Result<Box<Simulator>, SimulateError> {
+    let info = &episode.info;
+    if info.recorded() == RecordKind::Full {
+        return Err(SimulateError::NotRecorded);
+    }
+    Ok(Box::new(Simulator::new(registry, &info.run.spec, &info.options(), 1)?))
 }

@@ -40,10 +40,7 @@ impl Episode {
     /// If the env is not there, is another one now, panics, or gives something else than was recorded.
     pub fn recompute(&self, registry: &Registry) -> Result<Steps, RecomputeError> {
         let spec = &self.info.run.spec;
-        let now = registry.get(&spec.id).map_err(SimulateError::Unknown)?.spec().dynamics_hash;
-        if now != spec.dynamics_hash {
-            return Err(RecomputeError::Dynamics { recorded: spec.dynamics_hash, now });
-        }
+        self.is_of_now(registry)?;
         let mut simulator = Simulator::new(registry, spec, &self.info.options(), 1)?;
         simulator.restore(0, self.info.start);
         if simulator.reset(1) != Some(0) {
@@ -79,6 +76,16 @@ impl Episode {
         }
         self.check_return(&steps)?;
         Ok(steps)
+    }
+
+    /// Whether this program's env is the recorded one.
+    pub(crate) fn is_of_now(&self, registry: &Registry) -> Result<(), RecomputeError> {
+        let spec = &self.info.run.spec;
+        let now = registry.get(&spec.id).map_err(SimulateError::Unknown)?.spec().dynamics_hash;
+        if now != spec.dynamics_hash {
+            return Err(RecomputeError::Dynamics { recorded: spec.dynamics_hash, now });
+        }
+        Ok(())
     }
 
     fn check_return(&self, steps: &Steps) -> Result<(), RecomputeError> {

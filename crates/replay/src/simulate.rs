@@ -1,12 +1,16 @@
 //! Stepping an env again with recorded actions.
 
 use std::fmt;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{EnvSpec, Options, Start, lane_bits};
-use rollhouse_env::{BatchEnv, BlockStep, Ended, MakeError, Registry, UnknownEnv};
+use rollhouse_env::{
+    BatchEnv, BlockStep, Ended, Image, ImageSize, MakeError, Registry, RenderError, UnknownEnv,
+};
 
+use crate::keyframes::Keyframe;
 use rollhouse_core::ColumnData;
 
 /// A block of lanes of one env with one set of options, and the columns it works on.
@@ -113,6 +117,54 @@ impl Simulator {
         };
         let env = &mut self.env;
         catch_unwind(AssertUnwindSafe(|| env.step(step))).ok()
+    }
+
+    /// Steps the only lane with the actions in `rows`, one after another, and shows each row with its reward; false if
+    /// the env panicked on the way. Allocates nothing for a step.
+    pub(crate) fn run(
+        &mut self,
+        actions: &ColumnData,
+        rows: Range<usize>,
+        mut each: impl FnMut(usize, f64, &dyn BatchEnv, Ended),
+    ) -> bool {
+        let mut obs: Vec<_> = self.obs.iter_mut().map(ColumnData::as_mut).collect();
+        let mut infos: Vec<_> = self.infos.iter_mut().map(ColumnData::as_mut).collect();
+        let rewards = &mut self.rewards;
+        for row in rows {
+            let Some(action) = actions.row(row, self.action_elements) else { return false };
+            let env = &mut self.env;
+            let step = BlockStep {
+                skip: 0,
+                reset: 0,
+                actions: action,
+                obs: &mut obs,
+                infos: &mut infos,
+                rewards: &mut *rewards,
+            };
+            match catch_unwind(AssertUnwindSafe(|| env.step(step))) {
+                Ok(ended) if ended.lost & 1 == 0 => each(row, rewards[0], &**env, ended),
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// Puts the only lane to a keyframe; false if it does not come into the very state that was kept. The lane has
+    /// been reset before.
+    pub(crate) fn resume(&mut self, keyframe: &Keyframe) -> bool {
+        let env = &mut self.env;
+        let set = catch_unwind(AssertUnwindSafe(|| {
+            let set = env.set_state(0, &keyframe.state).is_ok();
+            env.restore(0, keyframe.position);
+            set && env.state_hash(0) == keyframe.hash && env.position(0) == keyframe.position
+        }));
+        set.unwrap_or(false)
+    }
+
+    /// A picture of the lane.
+    pub(crate) fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
+        let env = &self.env;
+        catch_unwind(AssertUnwindSafe(|| env.render(lane, size))).unwrap_or(Err(RenderError::Lost))
     }
 
     /// Fills in the hashes of `lanes`.

@@ -1,0 +1,164 @@
+//! Where the playing of an episode stands: the machine under [`Playback`](crate::Playback) and
+//! [`Seeker`](crate::Seeker).
+
+use rollhouse_core::{ColumnData, ColumnSpec};
+use rollhouse_env::{BatchEnv, Ended};
+
+use crate::episode::Episode;
+use crate::keyframes::Keyframe;
+use crate::playback::PlayedStep;
+use crate::simulate::{SimulateError, Simulator};
+
+/// A place in an episode. It does not hold the episode: whoever has it shows it the same one each time.
+///
+/// Observations and rewards come from the recording where it has them, else from the simulator.
+#[derive(Debug)]
+pub(crate) struct Head {
+    simulator: Option<Box<Simulator>>,
+    obs_columns: Vec<ColumnSpec>,
+    action: ColumnSpec,
+    /// Steps taken; `None` before the reset.
+    at: Option<u64>,
+    reward: f64,
+    total_reward: f64,
+}
+
+/// A step that was just taken.
+pub(crate) struct Taken<'a> {
+    /// Which one; the first is 1.
+    pub(crate) t: u64,
+    pub(crate) reward: f64,
+    /// The return until here.
+    pub(crate) total_reward: f64,
+    /// The env that took it, and which flags it gave; `None` where nothing is simulated.
+    pub(crate) env: Option<(&'a dyn BatchEnv, Ended)>,
+}
+
+impl Head {
+    /// Before the reset. A simulator has one lane.
+    pub(crate) fn new(episode: &Episode, simulator: Option<Box<Simulator>>) -> Self {
+        let spec = &episode.info.run.spec;
+        Self {
+            simulator,
+            obs_columns: spec.obs_columns(),
+            action: spec.action_column(),
+            at: None,
+            reward: 0.0,
+            total_reward: 0.0,
+        }
+    }
+
+    /// Steps taken; `None` before the reset.
+    pub(crate) const fn at(&self) -> Option<u64> {
+        self.at
+    }
+
+    pub(crate) const fn simulator(&self) -> Option<&Simulator> {
+        match &self.simulator {
+            Some(simulator) => Some(simulator),
+            None => None,
+        }
+    }
+
+    /// Comes to step 0.
+    pub(crate) fn begin(&mut self, episode: &Episode) -> Result<(), SimulateError> {
+        self.at = None;
+        if let Some(simulator) = &mut self.simulator {
+            simulator.restore(0, episode.info.start);
+            if simulator.reset(1) != Some(0) {
+                return Err(SimulateError::Panicked { steps: 0 });
+            }
+        }
+        (self.at, self.reward, self.total_reward) = (Some(0), 0.0, 0.0);
+        Ok(())
+    }
+
+    /// Comes to a keyframe, of which there is no observation until a step has been taken; false if the env did not
+    /// come into the very state that was kept.
+    pub(crate) fn resume(&mut self, episode: &Episode, keyframe: &Keyframe) -> Result<bool, SimulateError> {
+        // Only a lane that was reset may be stepped, and one in a terminal state has to be.
+        self.begin(episode)?;
+        let Some(simulator) = &mut self.simulator else { return Ok(false) };
+        if !simulator.resume(keyframe) {
+            self.at = None;
+            return Ok(false);
+        }
+        (self.at, self.total_reward) = (Some(keyframe.at), keyframe.total_reward);
+        Ok(true)
+    }
+
+    /// Goes on to step `to`, which is neither behind it nor past the end, and shows each step on the way. Allocates
+    /// nothing for a step.
+    pub(crate) fn advance(
+        &mut self,
+        episode: &Episode,
+        to: u64,
+        mut each: impl FnMut(&Taken<'_>),
+    ) -> Result<(), SimulateError> {
+        let Some(at) = self.at else { return Ok(()) };
+        let rewards = episode.steps.as_ref().map(|steps| &*steps.rewards);
+        let (mut t, mut last, mut total_reward) = (at, self.reward, self.total_reward);
+        let mut take = |row: usize, simulated: f64, env: Option<(&dyn BatchEnv, Ended)>| {
+            last = rewards.map_or(simulated, |rewards| rewards.get(row).copied().unwrap_or(0.0));
+            total_reward += last;
+            t += 1;
+            each(&Taken { t, reward: last, total_reward, env });
+        };
+        let (from, end) = (at as usize, to as usize);
+        let done = match &mut self.simulator {
+            None => {
+                (from..end).for_each(|row| take(row, 0.0, None));
+                true
+            }
+            Some(simulator) => simulator.run(&episode.actions, from..end, |row, reward, env, ended| {
+                take(row, reward, Some((env, ended)));
+            }),
+        };
+        if !done {
+            self.at = None;
+            return Err(SimulateError::Panicked { steps: t });
+        }
+        (self.at, self.reward, self.total_reward) = (Some(t), last, total_reward);
+        Ok(())
+    }
+
+    /// The step it stands at. Not right after [`Head::resume`], nor before the reset.
+    pub(crate) fn shown(&self, episode: &Episode) -> PlayedStep {
+        let t = self.at.unwrap_or(0);
+        let row = (t as usize).checked_sub(1);
+        let obs = match (&episode.steps, &self.simulator, row) {
+            (Some(steps), _, None) => steps.first_obs.clone(),
+            (Some(steps), _, Some(row)) => rows_of(&steps.obs, &self.obs_columns, row),
+            (None, Some(simulator), _) => rows_of(&simulator.obs, &self.obs_columns, 0),
+            (None, None, _) => Vec::new(),
+        };
+        let action = row.map(|row| {
+            let elements = self.action.elements();
+            let mut action = ColumnData::zeros(self.action.dtype, elements);
+            action.copy_row(0, &episode.actions, row, elements);
+            action
+        });
+        let info = &episode.info;
+        let (terminated, truncated) =
+            if t == info.length && t > 0 { info.outcome.flags() } else { (false, false) };
+        PlayedStep {
+            t,
+            action,
+            reward: row.map(|_| self.reward),
+            total_reward: self.total_reward,
+            obs,
+            terminated,
+            truncated,
+            state: self.simulator.as_ref().and_then(|simulator| simulator.state(0)),
+        }
+    }
+}
+
+fn rows_of(columns: &[ColumnData], specs: &[ColumnSpec], row: usize) -> Vec<ColumnData> {
+    let rows = columns.iter().zip(specs).map(|(column, spec)| {
+        let mut out = ColumnData::zeros(spec.dtype, spec.elements());
+        out.copy_row(0, column, row, spec.elements());
+        out
+    });
+    rows.collect()
+}

@@ -1,0 +1,255 @@
+//! Coming to any step of an episode, forward and back.
+
+use std::sync::Arc;
+
+use rollhouse_env::{Image, ImageSize, Registry, RenderError};
+
+use crate::divergence::{Divergence, Ending, Replayed, panicked, went_on};
+use crate::episode::Episode;
+use crate::head::{Head, Taken};
+use crate::keyframes::{Keyframes, SeekBounds};
+use crate::playback::{PlayedStep, simulator_of};
+use crate::recompute::RecomputeError;
+use crate::simulate::SimulateError;
+use crate::timeline::Timeline;
+
+/// An episode of which any step can be come to, each exactly as a pass from the first step on gives it.
+///
+/// Steps are passed for the first time in their order: by [`Seeker::pass`], or on the way to a step further on. That
+/// compares the recorded hashes, adds up the [`Timeline`] and keeps keyframes (state and generator position) within
+/// [`SeekBounds`]; from then on a step costs what it takes from the keyframe before it. Each keyframe that is used is
+/// checked against the hash that its state had. Where an env does not show its state, or does not come into it again,
+/// steps behind are recomputed from the first one on. What was recorded in full is read at its place, and recomputed
+/// beside it only where the env can be, for its picture.
+#[derive(Debug)]
+pub struct Seeker<'a> {
+    registry: &'a Registry,
+    episode: Arc<Episode>,
+    /// Where it is looked.
+    head: Head,
+    /// How far it was passed.
+    scout: Head,
+    passed: Passed,
+    /// Why nothing is recomputed.
+    refused: Option<RecomputeError>,
+}
+
+/// What is known of the steps that were passed.
+#[derive(Debug)]
+struct Passed {
+    keyframes: Keyframes,
+    timeline: Timeline,
+    checks: Checks,
+    /// The env panicked after so many steps: there are no further ones.
+    lost_after: Option<u64>,
+}
+
+/// What of the recording is compared as it is passed.
+#[derive(Debug)]
+struct Checks {
+    /// The time limit, 0 if there is none.
+    limit: u64,
+    next_window: usize,
+    /// The last step at which a hash agreed.
+    agreed: u64,
+    found: Option<Divergence>,
+}
+
+impl<'a> Seeker<'a> {
+    /// Stands before the first step. Nothing is passed yet.
+    ///
+    /// # Errors
+    /// If the steps are not recorded, and the env cannot be made or is another one than was recorded.
+    pub fn new(
+        registry: &'a Registry,
+        episode: Arc<Episode>,
+        bounds: &SeekBounds,
+    ) -> Result<Self, RecomputeError> {
+        let made = episode
+            .is_of_now(registry)
+            .and_then(|()| Ok((simulator_of(registry, &episode)?, simulator_of(registry, &episode)?)));
+        let (simulators, refused) = match made {
+            Ok((shown, passing)) => ((Some(shown), Some(passing)), None),
+            Err(error) if episode.steps.is_some() => ((None, None), Some(error)),
+            Err(error) => return Err(error),
+        };
+        let passed = Passed {
+            keyframes: Keyframes::new(bounds),
+            timeline: Timeline::new(bounds.buckets),
+            checks: Checks::new(&episode),
+            lost_after: None,
+        };
+        let (head, scout) = (Head::new(&episode, simulators.0), Head::new(&episode, simulators.1));
+        Ok(Self { registry, episode, head, scout, passed, refused })
+    }
+
+    /// The episode.
+    pub const fn episode(&self) -> &Arc<Episode> {
+        &self.episode
+    }
+
+    /// Why nothing is recomputed, though steps can be come to: there is no picture then.
+    pub const fn refused(&self) -> Option<&RecomputeError> {
+        self.refused.as_ref()
+    }
+
+    /// Steps passed so far.
+    pub fn passed(&self) -> u64 {
+        self.passed.lost_after.or_else(|| self.scout.at()).unwrap_or(0)
+    }
+
+    /// Whether there is nothing left to pass.
+    pub fn has_passed_all(&self) -> bool {
+        self.passed.lost_after.is_some() || self.scout.at() == Some(self.episode.info.length)
+    }
+
+    /// Rewards and return of the steps passed so far.
+    pub const fn timeline(&self) -> &Timeline {
+        &self.passed.timeline
+    }
+
+    /// The first difference from the recording among the steps passed so far, a panic of the env included.
+    pub const fn divergence(&self) -> Option<&Divergence> {
+        self.passed.checks.found.as_ref()
+    }
+
+    /// How many keyframes there are, and how many steps lie between two.
+    pub const fn keyframes(&self) -> (usize, u64) {
+        self.passed.keyframes.extent()
+    }
+
+    /// Passes at most `most` further steps for the first time; true when there are no more. That the env panics is a
+    /// divergence, and the end of the pass.
+    pub fn pass(&mut self, most: u64) -> bool {
+        let to = self.passed().saturating_add(most).min(self.episode.info.length);
+        self.pass_to(to);
+        self.has_passed_all()
+    }
+
+    fn pass_to(&mut self, to: u64) {
+        let Self { episode, scout, passed, .. } = self;
+        if passed.lost_after.is_some() {
+            return;
+        }
+        let begun = if scout.at().is_none() { scout.begin(episode) } else { Ok(()) };
+        let done = begun.and_then(|()| match scout.at() {
+            Some(at) if at < to => scout.advance(episode, to, |taken| passed.add(episode, taken)),
+            _ => Ok(()),
+        });
+        if let Err(SimulateError::Panicked { steps }) = done {
+            passed.lost_after = Some(steps);
+            passed.checks.found.get_or_insert_with(|| panicked(steps));
+        }
+    }
+
+    /// Comes to step `t`; 0 is the reset. Steps that were not passed yet are passed on the way.
+    ///
+    /// # Errors
+    /// If the episode is shorter, or the env panics before that step. Another step can be come to then.
+    pub fn seek(&mut self, t: u64) -> Result<PlayedStep, SimulateError> {
+        let length = self.episode.info.length;
+        if t > length {
+            return Err(SimulateError::NoSuchStep { step: t, length });
+        }
+        self.pass_to(t);
+        match self.passed.lost_after {
+            Some(steps) if t > steps || steps == 0 => return Err(SimulateError::Panicked { steps }),
+            _ => {}
+        }
+        if let Err(error) = self.bring_to(t) {
+            // What panicked is never called again.
+            let simulator = simulator_of(self.registry, &self.episode).ok();
+            self.head = Head::new(&self.episode, simulator);
+            return Err(error);
+        }
+        Ok(self.head.shown(&self.episode))
+    }
+
+    fn bring_to(&mut self, t: u64) -> Result<(), SimulateError> {
+        let Self { episode, head, passed, .. } = self;
+        // At a keyframe itself there is no observation: the one before the step is taken.
+        let keyframe = passed.keyframes.before(t);
+        let goes_on = |at: u64| at == t || at < t && keyframe.is_none_or(|keyframe| keyframe.at <= at);
+        if !head.at().is_some_and(goes_on) {
+            let resumed = match keyframe {
+                Some(keyframe) => head.resume(episode, keyframe)?,
+                None => false,
+            };
+            if !resumed {
+                if keyframe.is_some() {
+                    passed.keyframes.give_up();
+                }
+                head.begin(episode)?;
+            }
+        }
+        head.advance(episode, t, |_| {})
+    }
+
+    /// A picture of the step that was come to last.
+    ///
+    /// # Errors
+    /// If the env does not draw itself, is not recomputed, or no step was come to.
+    pub fn render(&self, size: ImageSize) -> Result<Image, RenderError> {
+        match (self.head.at(), self.head.simulator()) {
+            (Some(_), Some(simulator)) => simulator.render(0, size),
+            (_, None) => Err(RenderError::Unsupported),
+            (None, _) => Err(RenderError::Lost),
+        }
+    }
+}
+
+impl Passed {
+    fn add(&mut self, episode: &Episode, taken: &Taken<'_>) {
+        self.timeline.add(taken.reward, taken.total_reward);
+        let Some((env, ended)) = taken.env else { return };
+        let flags = (ended.terminated & 1 == 1, ended.truncated & 1 == 1);
+        if self.checks.is_due(episode, taken.t, flags) {
+            self.checks.look(episode, taken, flags, env.state_hash(0));
+        }
+        if taken.t == self.keyframes.due() {
+            self.keyframes.keep(taken.t, taken.total_reward, env);
+        }
+    }
+}
+
+impl Checks {
+    fn new(episode: &Episode) -> Self {
+        let limit = episode.info.run.max_episode_steps.map_or(0, u64::from);
+        Self { limit, next_window: 0, agreed: 0, found: None }
+    }
+
+    /// Whether something may differ at step `t`.
+    fn is_due(&self, episode: &Episode, t: u64, flags: (bool, bool)) -> bool {
+        self.found.is_none()
+            && (flags.0
+                || flags.1
+                || t == self.limit
+                || t == episode.info.length
+                || episode.windows.get(self.next_window).is_some_and(|&(age, _)| age == t))
+    }
+
+    fn look(&mut self, episode: &Episode, taken: &Taken<'_>, flags: (bool, bool), hash: u32) {
+        let (t, info) = (taken.t, &episode.info);
+        let replayed = Replayed {
+            terminated: flags.0,
+            truncated: flags.1 || self.limit > 0 && t >= self.limit,
+            hash,
+            total_reward: taken.total_reward,
+        };
+        if let Some(&(_, recorded)) = episode.windows.get(self.next_window).filter(|&&(age, _)| age == t) {
+            self.next_window += 1;
+            self.found = replayed.state_differs(self.agreed, t, recorded);
+            if self.found.is_some() {
+                return;
+            }
+            self.agreed = t;
+        }
+        self.found = if t < info.length {
+            went_on(self.agreed, t, &replayed)
+        } else {
+            let (outcome, total_reward) = (info.outcome, info.total_reward);
+            Ending { length: t, outcome, hash: episode.end_hash, total_reward }
+                .differs(self.agreed, &replayed)
+        };
+    }
+}

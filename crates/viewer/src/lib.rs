@@ -1,0 +1,32 @@
+//! How recorded episodes are looked at in a terminal.
+//!
+//! [`view`] takes the terminal and shows an episode, or a list to choose one from. Keys go to a [`Player`], which plays,
+//! seeks and steps back exactly (`rollhouse_replay::Seeker`), or to a [`Browser`], which holds a page of the list at a
+//! time; neither knows of terminals. [`draw`] and [`draw_list`] draw them into a grid of cells, of which what has
+//! changed is sent. All of it is one thread.
+//!
+//! Not a goal: moving pictures faster than a terminal shows them, and pictures by the protocols of single terminals.
+//! Start reading at [`Player`].
+#![forbid(unsafe_code)]
+
+mod browser;
+mod filter;
+mod keys;
+mod list_screen;
+mod look;
+mod marks;
+mod numbers;
+mod picture;
+mod player;
+mod plot;
+mod screen;
+mod screen_guard;
+mod viewer;
+
+pub use browser::{Browser, Choice};
+pub use keys::{Event, Key};
+pub use list_screen::{draw_list, rows_of};
+pub use look::Look;
+pub use player::{Ask, FASTEST, Player, SLOWEST};
+pub use screen::{LEAST, draw};
+pub use viewer::{ViewError, Viewing, view};

@@ -1,0 +1,48 @@
+//! Steps of an episode that are worth going to.
+
+use rollhouse_core::Outcome;
+use rollhouse_replay::{Divergence, EpisodeInfo};
+
+/// A step that is marked on the timeline.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) at: u64,
+    pub(crate) kind: MarkKind,
+}
+
+/// Why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MarkKind {
+    /// The reset.
+    Start,
+    /// The recording and what was recomputed part here.
+    Divergence,
+    /// The env came to an end.
+    End,
+    /// The episode was cut from outside.
+    Loss,
+}
+
+impl MarkKind {
+    /// What stands for it, in the width of one column.
+    pub(crate) const fn sign(self) -> &'static str {
+        match self {
+            Self::Start => "├",
+            Self::Divergence => "≠",
+            Self::End => "■",
+            Self::Loss => "✗",
+        }
+    }
+}
+
+/// The marks of an episode, in the order of their steps.
+pub(crate) fn marks_of(info: &EpisodeInfo, divergence: Option<&Divergence>) -> Vec<Mark> {
+    let end = match info.outcome {
+        Outcome::Finished { .. } => MarkKind::End,
+        Outcome::Interrupted(_) => MarkKind::Loss,
+    };
+    let mut marks = vec![Mark { at: 0, kind: MarkKind::Start }, Mark { at: info.length, kind: end }];
+    marks.extend(divergence.map(|found| Mark { at: found.to.min(info.length), kind: MarkKind::Divergence }));
+    marks.sort_by_key(|mark| mark.at);
+    marks
+}

@@ -1,0 +1,70 @@
+//! Numbers and foreign text as they stand on the screen.
+
+use std::fmt::Write as _;
+
+/// A whole number with its thousands parted.
+pub(crate) fn count(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A reward or another float, with as many decimals as help.
+pub(crate) fn real(value: f64) -> String {
+    match value {
+        v if v == v.trunc() && v.abs() < 1e9 => format!("{v:.0}"),
+        v if v.abs() >= 1e6 || (v != 0.0 && v.abs() < 1e-3) => format!("{v:.3e}"),
+        v if v.abs() < 10.0 => format!("{v:.4}"),
+        v => format!("{v:.2}"),
+    }
+}
+
+/// Text from a recording. What a terminal could take for a command is written out: `\u{1b}`.
+pub(crate) fn plain(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for char in text.chars() {
+        if char.is_control() || is_direction(char) {
+            // Writing to a string cannot fail.
+            let _written = write!(shown, "{}", char.escape_unicode());
+        } else {
+            shown.push(char);
+        }
+    }
+    shown
+}
+
+/// Whether a character turns round what stands beside it.
+const fn is_direction(char: char) -> bool {
+    matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_written_out() {
+        assert_eq!(plain("a\u{1b}[31mb\u{202e}"), "a\\u{1b}[31mb\\u{202e}");
+        assert_eq!(plain("grün 緑"), "grün 緑");
+    }
+
+    #[test]
+    fn floats_have_as_many_decimals_as_help() {
+        for (value, text) in [
+            (500.0, "500"),
+            (0.0123, "0.0123"),
+            (1e-5, "1.000e-5"),
+            (22.321, "22.32"),
+            (3e7 + 0.5, "3.000e7"),
+        ] {
+            assert_eq!(real(value), text);
+        }
+        assert_eq!(count(1_234_567), "1,234,567");
+    }
+}

@@ -1,0 +1,455 @@
+//! One episode that is looked at: where it stands, and what keys and time do to that.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_core::{ColumnSpec, Space};
+use rollhouse_env::{Image, ImageSize, Registry, RenderError};
+use rollhouse_replay::{
+    Divergence, Episode, EpisodeInfo, PlayedStep, RecomputeError, SeekBounds, Seeker, SimulateError, Timeline,
+};
+
+use crate::keys::{Event, Key};
+use crate::marks::{Mark, marks_of};
+use crate::numbers::{count, plain, real};
+
+/// An episode that is played, paused and sought in.
+///
+/// Nothing of a terminal is in it: it is told [`Event`]s, and a screen is drawn from it. Between two events it wants
+/// [`Player::pass`] to be called until that gives true.
+#[derive(Debug)]
+pub struct Player<'a> {
+    info: EpisodeInfo,
+    /// What can be come to; else why nothing can.
+    seeker: Result<Seeker<'a>, String>,
+    /// The form of the env's picture, if it draws itself.
+    form: Option<ImageSize>,
+    elements: Vec<Element>,
+    action: Actions,
+    /// What the last steps looked like, the newest last.
+    history: VecDeque<Moment>,
+    step: Option<PlayedStep>,
+    t: u64,
+    is_playing: bool,
+    /// Powers of two.
+    speed: i32,
+    /// Steps that are due and not whole yet.
+    due: f64,
+    /// What is typed of a step to go to.
+    prompt: Option<String>,
+    shows_help: bool,
+    message: Option<String>,
+    /// The first element that is shown.
+    scrolled: usize,
+}
+
+/// What of the elements of an observation is shown in a line.
+#[derive(Debug)]
+pub(crate) struct Element {
+    pub(crate) name: String,
+    column: usize,
+    index: usize,
+}
+
+/// How actions are called.
+#[derive(Debug)]
+enum Actions {
+    /// By these names, of which the first stands for that number; those beyond them by their number.
+    Named(i64, Vec<String>),
+    /// As numbers.
+    Numbers(ColumnSpec),
+}
+
+/// A step as the sparklines need it.
+#[derive(Debug)]
+pub(crate) struct Moment {
+    t: u64,
+    pub(crate) reward: f64,
+    pub(crate) values: Vec<f64>,
+}
+
+/// What a player cannot do itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    /// End.
+    Quit,
+    /// Go back to where the episode was chosen, if it was, else end.
+    Leave,
+    /// Play the next episode.
+    Next,
+    /// Play the one before.
+    Previous,
+}
+
+impl<'a> Player<'a> {
+    /// Stands at step `at`, or at the last if there are less, and plays unless that is the last.
+    pub fn new(registry: &'a Registry, episode: Episode, at: u64, speed: i32) -> Self {
+        let info = episode.info.clone();
+        let spec = &info.run.spec;
+        let action = match &spec.action_space {
+            Space::Discrete(space) if !spec.action_names.is_empty() => {
+                Actions::Named(space.start, spec.action_names.iter().map(|name| plain(name)).collect())
+            }
+            _ => Actions::Numbers(spec.action_column()),
+        };
+        let form = registry.get(&spec.id).ok().and_then(|entry| entry.render_size());
+        let elements = elements_of(&spec.obs_columns());
+        let seeker = Seeker::new(registry, Arc::new(episode), &SeekBounds::default());
+        let t = at.min(info.length);
+        let mut player = Self {
+            seeker: seeker.map_err(|error| plain(&error.to_string())),
+            form,
+            elements,
+            action,
+            history: VecDeque::new(),
+            step: None,
+            t,
+            is_playing: t < info.length,
+            speed: speed.clamp(SLOWEST, FASTEST),
+            due: 0.0,
+            prompt: None,
+            shows_help: false,
+            message: None,
+            scrolled: 0,
+            info,
+        };
+        player.is_playing &= player.seeker.is_ok();
+        player.come_to(t);
+        player
+    }
+
+    /// Passes at most `most` steps for the first time, which fills the timeline; true once there are no more.
+    pub fn pass(&mut self, most: u64) -> bool {
+        self.seeker.as_mut().is_ok_and(|seeker| seeker.pass(most)) || self.seeker.is_err()
+    }
+
+    /// Takes in what happened; what it gives is for whoever has the player.
+    pub fn on(&mut self, event: Event) -> Option<Ask> {
+        match event {
+            Event::Tick(passed) => self.tick(passed),
+            Event::Key(key) => {
+                self.message = None;
+                return self.key(key);
+            }
+        }
+        None
+    }
+
+    fn tick(&mut self, passed: Duration) {
+        if !self.is_playing {
+            return;
+        }
+        self.due += passed.as_secs_f64() * STEPS_PER_SECOND * 2f64.powi(self.speed);
+        let whole = self.due.floor();
+        self.due -= whole;
+        if whole >= 1.0 {
+            self.come_to(self.t.saturating_add(whole as u64).min(self.info.length));
+            self.is_playing &= self.t < self.info.length;
+        }
+    }
+
+    fn key(&mut self, key: Key) -> Option<Ask> {
+        if key == Key::Ctrl('c') {
+            return Some(Ask::Quit);
+        }
+        if self.prompt.is_some() {
+            self.type_in(key);
+            return None;
+        }
+        if std::mem::take(&mut self.shows_help) && matches!(key, Key::Escape | Key::Char('?' | 'q')) {
+            return None;
+        }
+        let length = self.info.length;
+        match key {
+            Key::Char('q') => return Some(Ask::Quit),
+            Key::Escape => return Some(Ask::Leave),
+            Key::Char('n') => return Some(Ask::Next),
+            Key::Char('p') => return Some(Ask::Previous),
+            Key::Char('?') => self.shows_help = true,
+            Key::Char(' ') => self.play_or_pause(),
+            Key::Char('+' | '=') => self.speed = (self.speed + 1).min(FASTEST),
+            Key::Char('-') => self.speed = (self.speed - 1).max(SLOWEST),
+            Key::Char('g' | ':') => self.prompt = Some(String::new()),
+            Key::Right | Key::Char('l') => self.jump(self.t.saturating_add(1)),
+            Key::Left | Key::Char('h') => self.jump(self.t.saturating_sub(1)),
+            Key::PageDown => self.jump(self.t.saturating_add((length / 10).max(1))),
+            Key::PageUp => self.jump(self.t.saturating_sub((length / 10).max(1))),
+            Key::Home => self.jump(0),
+            Key::End => self.jump(length),
+            Key::Char(']') => self.jump_to_mark(self.marks().iter().find(|mark| mark.at > self.t).cloned()),
+            Key::Char('[') => {
+                self.jump_to_mark(self.marks().iter().rev().find(|mark| mark.at < self.t).cloned());
+            }
+            Key::Down => self.scrolled = (self.scrolled + 1).min(self.elements.len().saturating_sub(1)),
+            Key::Up => self.scrolled = self.scrolled.saturating_sub(1),
+            _ => {}
+        }
+        None
+    }
+
+    fn play_or_pause(&mut self) {
+        self.is_playing = !self.is_playing && self.seeker.is_ok();
+        self.due = 0.0;
+        if self.is_playing && self.t == self.info.length {
+            self.come_to(0);
+        }
+    }
+
+    /// Comes to a step and stays there.
+    fn jump(&mut self, t: u64) {
+        self.is_playing = false;
+        self.come_to(t.min(self.info.length));
+    }
+
+    fn jump_to_mark(&mut self, mark: Option<Mark>) {
+        match mark {
+            Some(mark) => self.jump(mark.at),
+            None => self.message = Some("no further mark in that direction".into()),
+        }
+    }
+
+    /// A key while a step is typed.
+    fn type_in(&mut self, key: Key) {
+        let Some(typed) = &mut self.prompt else { return };
+        match key {
+            Key::Escape => self.prompt = None,
+            Key::Backspace => {
+                typed.pop();
+            }
+            Key::Char(char) if typed.len() < MAX_TYPED && (char.is_ascii_digit() || ".,%".contains(char)) => {
+                typed.push(char);
+            }
+            Key::Enter => {
+                let typed = std::mem::take(typed);
+                self.prompt = None;
+                match place_of(&typed, self.info.length) {
+                    Some(t) => self.jump(t),
+                    None if typed.is_empty() => {}
+                    None => self.message = Some(format!("`{typed}` is neither a step nor a percentage")),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Comes to a step that there is, with what the sparklines show of the steps before it.
+    fn come_to(&mut self, t: u64) {
+        let Ok(seeker) = &mut self.seeker else { return };
+        let first = t.saturating_sub(HISTORY - 1);
+        let goes_on = self.history.back().map(|last| last.t + 1).filter(|next| (first..=t).contains(next));
+        if goes_on.is_none() {
+            self.history.clear();
+        }
+        for at in goes_on.unwrap_or(first)..=t {
+            match seeker.seek(at) {
+                Ok(step) => {
+                    let values = self.elements.iter().map(|element| element.value(&step)).collect();
+                    let reward = step.reward.unwrap_or(f64::NAN);
+                    if self.history.len() as u64 >= HISTORY {
+                        self.history.pop_front();
+                    }
+                    self.history.push_back(Moment { t: at, reward, values });
+                    (self.t, self.step) = (at, Some(step));
+                }
+                Err(error) => {
+                    self.message = Some(plain(&error.to_string()));
+                    self.is_playing = false;
+                    break;
+                }
+            }
+        }
+        // Where it could not come, what is shown is still what it shows.
+        if let (Some(step), Some(last)) = (&self.step, self.history.back())
+            && last.t != step.t
+        {
+            self.history.clear();
+        }
+        self.t = self.step.as_ref().map_or(0, |step| step.t);
+    }
+
+    /// What is said of the episode.
+    pub const fn info(&self) -> &EpisodeInfo {
+        &self.info
+    }
+
+    /// The step it stands at.
+    pub const fn at(&self) -> u64 {
+        self.t
+    }
+
+    /// Powers of two by which it is faster than 30 steps a second.
+    pub const fn speed(&self) -> i32 {
+        self.speed
+    }
+
+    /// Says something until the next key.
+    pub fn say(&mut self, message: impl Into<String>) {
+        self.message = Some(message.into());
+    }
+
+    pub(crate) const fn is_playing(&self) -> bool {
+        self.is_playing
+    }
+
+    pub(crate) const fn step(&self) -> Option<&PlayedStep> {
+        self.step.as_ref()
+    }
+
+    pub(crate) const fn elements(&self) -> &Vec<Element> {
+        &self.elements
+    }
+
+    pub(crate) const fn scrolled(&self) -> usize {
+        self.scrolled
+    }
+
+    pub(crate) const fn history(&self) -> &VecDeque<Moment> {
+        &self.history
+    }
+
+    pub(crate) const fn shows_help(&self) -> bool {
+        self.shows_help
+    }
+
+    pub(crate) fn prompt(&self) -> Option<&str> {
+        self.prompt.as_deref()
+    }
+
+    pub(crate) fn message(&self) -> Option<&str> {
+        self.message.as_deref()
+    }
+
+    /// Why the episode is not recomputed: there is no picture then, and maybe nothing at all.
+    pub(crate) fn refused(&self) -> Option<String> {
+        match &self.seeker {
+            Ok(seeker) => seeker.refused().map(|error| match error {
+                RecomputeError::Simulate(SimulateError::NotRecorded) => {
+                    "the env is not deterministic, and this is what was recorded".into()
+                }
+                error => plain(&error.to_string()),
+            }),
+            Err(error) => Some(error.clone()),
+        }
+    }
+
+    pub(crate) fn timeline(&self) -> Option<&Timeline> {
+        self.seeker.as_ref().ok().map(Seeker::timeline)
+    }
+
+    /// The steps that were passed, if that are not all yet.
+    pub(crate) fn passing(&self) -> Option<u64> {
+        let seeker = self.seeker.as_ref().ok()?;
+        (!seeker.has_passed_all()).then(|| seeker.passed())
+    }
+
+    pub(crate) fn divergence(&self) -> Option<&Divergence> {
+        self.seeker.as_ref().ok()?.divergence()
+    }
+
+    pub(crate) fn marks(&self) -> Vec<Mark> {
+        marks_of(&self.info, self.divergence())
+    }
+
+    /// The form of the env's picture.
+    pub(crate) const fn form(&self) -> Option<ImageSize> {
+        self.form
+    }
+
+    pub(crate) fn render(&self, size: ImageSize) -> Result<Image, RenderError> {
+        self.seeker.as_ref().map_or(Err(RenderError::Unsupported), |seeker| seeker.render(size))
+    }
+
+    /// The action that led to the step.
+    pub(crate) fn action(&self) -> String {
+        let Some(action) = self.step.as_ref().and_then(|step| step.action.as_ref()) else {
+            return "-".into();
+        };
+        match &self.action {
+            Actions::Named(start, names) => {
+                let number = action.number(0);
+                let named = usize::try_from(number as i64 - start).ok().and_then(|index| names.get(index));
+                named.map_or_else(|| real(number), |name| format!("{number} {name}"))
+            }
+            Actions::Numbers(column) => {
+                let elements = column.elements();
+                let mut shown: Vec<String> =
+                    (0..elements.min(MAX_ACTION)).map(|at| real(action.number(at))).collect();
+                if elements > MAX_ACTION {
+                    shown.push(format!("… {} more", elements - MAX_ACTION));
+                }
+                shown.join(" ")
+            }
+        }
+    }
+}
+
+impl Element {
+    pub(crate) fn value(&self, step: &PlayedStep) -> f64 {
+        step.obs.get(self.column).map_or(f64::NAN, |column| column.number(self.index))
+    }
+}
+
+/// The elements that are shown: those of columns that are no images, the first of many.
+fn elements_of(columns: &[ColumnSpec]) -> Vec<Element> {
+    let columns = columns.iter().enumerate().filter(|(_, spec)| spec.shape.len() < 2);
+    let all = columns.flat_map(|(column, spec)| {
+        (0..spec.elements()).map(move |index| {
+            let path = if spec.path.is_empty() || spec.names.is_empty() { "" } else { &spec.path };
+            let dot = if path.is_empty() { "" } else { "." };
+            Element { name: plain(&format!("{path}{dot}{}", spec.element_name(index))), column, index }
+        })
+    });
+    all.take(MAX_ELEMENTS).collect()
+}
+
+/// The step that is meant by a number, or by a percentage of the episode.
+fn place_of(typed: &str, length: u64) -> Option<u64> {
+    match typed.strip_suffix('%') {
+        Some(percent) => {
+            let part = percent.parse::<f64>().ok().filter(|part| (0.0..=100.0).contains(part))?;
+            Some((length as f64 * part / 100.0).round() as u64)
+        }
+        None => typed.replace(',', "").parse().ok(),
+    }
+}
+
+/// How fast it is, as it is shown: `1/16x` to `64x`.
+pub(crate) fn speed_word(speed: i32) -> String {
+    if speed < 0 { format!("1/{}x", count(1 << -speed)) } else { format!("{}x", count(1 << speed)) }
+}
+
+/// At speed 1x; recordings do not say how long a step takes.
+pub(crate) const STEPS_PER_SECOND: f64 = 30.0;
+/// The slowest speed: 1/16x.
+pub const SLOWEST: i32 = -4;
+/// The fastest: 64x.
+pub const FASTEST: i32 = 6;
+/// Steps that sparklines show.
+const HISTORY: u64 = 64;
+/// Elements of an observation that can be shown.
+const MAX_ELEMENTS: usize = 256;
+/// Elements of an action that are shown.
+const MAX_ACTION: usize = 8;
+/// Characters of a step that is typed.
+const MAX_TYPED: usize = 24;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_step_or_a_percentage() {
+        let cases = [("12", Some(12)), ("1,000", Some(1000)), ("50%", Some(100)), ("0.5%", Some(1))];
+        for (typed, wanted) in
+            cases.into_iter().chain([("", None), ("%", None), ("101%", None), ("1.5", None)])
+        {
+            assert_eq!(place_of(typed, 200), wanted, "{typed}");
+        }
+    }
+
+    #[test]
+    fn speeds_are_shown_as_people_say_them() {
+        assert_eq!([-4, 0, 6].map(speed_word), ["1/16x", "1x", "64x"]);
+    }
+}

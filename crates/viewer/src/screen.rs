@@ -1,0 +1,311 @@
+//! An episode on the screen.
+
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::{Modifier, Style};
+use rollhouse_env::RenderError;
+
+use crate::look::Look;
+use crate::marks::MarkKind;
+use crate::numbers::{count, plain, real};
+use crate::player::{Player, STEPS_PER_SECOND, speed_word};
+use crate::{picture, plot};
+
+/// Columns and rows of the smallest screen that anything is drawn on.
+pub const LEAST: (u16, u16) = (80, 24);
+
+/// Draws a player; `when` says how a moment in milliseconds since 1970 is shown.
+pub fn draw(player: &Player<'_>, look: Look, when: &dyn Fn(u64) -> String, buffer: &mut Buffer) {
+    let area = buffer.area;
+    if area.width < LEAST.0 || area.height < LEAST.1 {
+        return too_small(area, buffer);
+    }
+    let (left, right) = (area.x, area.right());
+    let width = (area.width / 3).clamp(SIDE, WIDEST_SIDE);
+    let side = Rect::new(right - width, area.y + TITLE, width, area.height - TITLE - BELOW);
+    let view = Rect::new(left, side.y, area.width - width - 1, side.height);
+    title(player, look, when, area, buffer);
+    picture_of(player, look, view, buffer);
+    values(player, look, side, buffer);
+    timeline(player, look, Rect::new(left, side.bottom(), area.width, BELOW - 1), buffer);
+    status(player, look, Rect::new(left, area.bottom() - 1, area.width, 1), buffer);
+    if player.shows_help() {
+        help(look, area, buffer);
+    }
+}
+
+/// Says so on a terminal that nothing fits on.
+pub(crate) fn too_small(area: Rect, buffer: &mut Buffer) {
+    let (width, height) = LEAST;
+    let line = format!("{}x{} is too small: {width}x{height} is wanted", area.width, area.height);
+    put(buffer, area.x, area.y, area.right(), &line, Style::new());
+}
+
+/// Writes a line as far as it fits before `right`; gives where it ended.
+pub(crate) fn put(buffer: &mut Buffer, x: u16, y: u16, right: u16, text: &str, style: Style) -> u16 {
+    if x >= right || y >= buffer.area.bottom() {
+        return x;
+    }
+    buffer.set_stringn(x, y, text, usize::from(right - x), style).0
+}
+
+fn title(player: &Player<'_>, look: Look, when: &dyn Fn(u64) -> String, area: Rect, buffer: &mut Buffer) {
+    let (info, right) = (player.info(), area.right());
+    let strong = look.strong().add_modifier(Modifier::BOLD);
+    let x = put(buffer, area.x, area.y, right, &format!("{}  ", info.name), strong);
+    let x = put(buffer, x, area.y, right, &format!("{}  ", plain(info.env())), Style::new());
+    let outcome = if info.outcome.is_finished() { Style::new() } else { look.bad() };
+    let x = put(buffer, x, area.y, right, &format!("{}  ", info.outcome.word()), outcome);
+    let total = info
+        .total_reward
+        .map_or_else(|| "return not known".into(), |total| format!("return {}", real(total)));
+    let x = put(buffer, x, area.y, right, &format!("{total}  "), look.total());
+    put(buffer, x, area.y, right, &format!("{} steps", count(info.length)), Style::new());
+    let policy = info.policy();
+    let by = format!(
+        "recorded {} UTC by policy {}, version {}, {}",
+        when(info.started_ms),
+        plain(&policy.name),
+        policy.version,
+        plain(&info.run.program)
+    );
+    put(buffer, area.x, area.y + 1, right, &by, look.faint());
+}
+
+fn picture_of(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
+    let drawn = player.form().and_then(|form| picture::fitted(area, form)).map(|size| player.render(size));
+    let why = match (player.refused(), drawn) {
+        (Some(why), _) => format!("Not recomputed: {why}."),
+        (None, Some(Ok(image))) => return picture::draw(&image, area, look, buffer),
+        (None, Some(Err(error))) if error != RenderError::Unsupported => format!("No picture: {error}."),
+        (None, _) => format!("{} draws no picture of itself.", plain(player.info().env())),
+    };
+    let lines = wrapped(&why, usize::from(area.width.saturating_sub(4)));
+    let top = area.y + area.height.saturating_sub(lines.len() as u16) / 2;
+    for (line, y) in lines.iter().zip(top..area.bottom()) {
+        let x = area.x + area.width.saturating_sub(line.chars().count() as u16) / 2;
+        put(buffer, x, y, area.right(), line, look.faint());
+    }
+}
+
+/// Text in lines of at most `width` characters, broken at spaces where there are any.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let mut word: Vec<char> = word.chars().collect();
+        loop {
+            let Some(line) = lines.last_mut() else { return lines };
+            let used = line.chars().count();
+            let space = usize::from(used > 0);
+            if used + space + word.len() <= width || used == 0 {
+                line.extend((space > 0).then_some(' '));
+                line.extend(word.drain(..word.len().min(width.max(1))));
+                if word.is_empty() {
+                    break;
+                }
+            }
+            lines.push(String::new());
+        }
+    }
+    lines
+}
+
+fn values(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
+    let (x, right) = (area.x, area.right());
+    let spark = area.width - NAME - VALUE - 1;
+    let step = player.step();
+    let mut y = area.y;
+    let mut line = |name: &str, value: &str, style: Style| {
+        put(buffer, x, y, x + NAME, name, look.faint());
+        put(buffer, x + NAME + 1, y, right, value, style);
+        y += 1;
+    };
+    let length = player.info().length;
+    let part = if length == 0 { 100.0 } else { player.at() as f64 * 100.0 / length as f64 };
+    line("step", &format!("{} of {} ({part:.1} %)", count(player.at()), count(length)), look.strong());
+    line("action", &player.action(), Style::new());
+    line("return", &step.map_or_else(|| "-".into(), |step| real(step.total_reward)), look.total());
+    let ended = match step.map(|step| (step.terminated, step.truncated)) {
+        Some((true, true)) => "terminated, truncated",
+        Some((true, false)) => "terminated",
+        Some((false, true)) => "truncated",
+        _ => "",
+    };
+    let reward = step.and_then(|step| step.reward);
+    line("reward", &reward.map_or_else(|| "-".into(), real), look.reward());
+    if !ended.is_empty() {
+        put(buffer, x + NAME + 1 + VALUE, area.y + 3, right, ended, look.strong());
+    } else {
+        let rewards = player.history().iter().map(|moment| moment.reward);
+        sparkline(rewards, Rect::new(x + NAME + VALUE + 1, area.y + 3, spark, 1), look.reward(), buffer);
+    }
+    let rows = usize::from(area.height) - 5;
+    let (all, first) = (player.elements(), player.scrolled());
+    let shown = rows.min(all.len().saturating_sub(first));
+    for (row, (index, element)) in all.iter().enumerate().skip(first).take(shown).enumerate() {
+        let y = area.y + 5 + row as u16;
+        put(buffer, x, y, x + NAME, &element.name, look.faint());
+        let value = step.map_or_else(|| "-".into(), |step| real(element.value(step)));
+        put(buffer, x + NAME + 1, y, right, &value, look.obs());
+        let values =
+            player.history().iter().map(|moment| moment.values.get(index).copied().unwrap_or(f64::NAN));
+        sparkline(values, Rect::new(x + NAME + VALUE + 1, y, spark, 1), look.obs(), buffer);
+    }
+    let left = all.len() - first - shown;
+    if left > 0 || first > 0 {
+        let more = format!("↑↓ {} of {} elements", shown, all.len());
+        put(buffer, x, area.y + 4, right, &more, look.faint());
+    }
+}
+
+/// The newest of the values, as many as fit.
+fn sparkline(
+    values: impl DoubleEndedIterator<Item = f64> + ExactSizeIterator + Clone,
+    area: Rect,
+    style: Style,
+    buffer: &mut Buffer,
+) {
+    let hidden = values.len().saturating_sub(area.width.into());
+    plot::bars(values.skip(hidden), area, style, buffer);
+}
+
+fn timeline(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
+    let (length, width) = (player.info().length, area.width);
+    let Some(timeline) = player.timeline() else { return };
+    let columns = plot::columns(timeline, length, width);
+    let totals = columns.iter().map(|bucket| bucket.map_or(f64::NAN, |bucket| bucket.total_reward));
+    // The reward of several steps that is farthest from 0.
+    let rewards = columns.iter().map(|bucket| {
+        bucket.map_or(f64::NAN, |bucket| if bucket.most > -bucket.least { bucket.most } else { bucket.least })
+    });
+    let (head, right) = (area.y, area.right());
+    let (least, most) = plot::range(totals.clone());
+    let (low, high) = plot::range(rewards.clone());
+    let said = |low: f64, high: f64| {
+        if low <= high { format!("{} to {}", real(low), real(high)) } else { String::new() }
+    };
+    let x = put(buffer, area.x, head, right, &format!("return {}   ", said(least, most)), look.total());
+    let x = put(buffer, x, head, right, &format!("reward {}   ", said(low, high)), look.reward());
+    if let Some(found) = player.divergence() {
+        let where_ = if found.from == found.to {
+            count(found.to)
+        } else {
+            format!("{} to {}", count(found.from), count(found.to))
+        };
+        put(
+            buffer,
+            x,
+            head,
+            right,
+            &format!("≠ {} differs in step {where_}", plain(&found.field)),
+            look.bad(),
+        );
+    } else if let Some(passed) = player.passing() {
+        put(
+            buffer,
+            x,
+            head,
+            right,
+            &format!("reading: {} of {} steps", count(passed), count(length)),
+            look.faint(),
+        );
+    }
+    plot::bars(totals, Rect::new(area.x, head + 1, width, 3), look.total(), buffer);
+    plot::bars(rewards, Rect::new(area.x, head + 4, width, 1), look.reward(), buffer);
+    let marks = head + 5;
+    put(buffer, area.x, marks, right, &"─".repeat(width.into()), look.faint());
+    for mark in player.marks() {
+        let style = match mark.kind {
+            MarkKind::Divergence | MarkKind::Loss => look.bad(),
+            MarkKind::Start | MarkKind::End => look.strong(),
+        };
+        let x = area.x + plot::column_of(mark.at, length, width);
+        put(buffer, x, marks, right, mark.kind.sign(), style);
+    }
+    let x = area.x + plot::column_of(player.at(), length, width);
+    put(buffer, x, marks, right, "▲", look.strong().add_modifier(Modifier::BOLD));
+    for y in head + 1..marks {
+        if let Some(cell) = buffer.cell_mut((x, y)).filter(|cell| cell.symbol() == " ") {
+            cell.set_symbol("│").set_style(look.faint());
+        }
+    }
+}
+
+fn status(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
+    buffer.set_style(area, look.chosen());
+    let (y, right) = (area.y, area.right());
+    if let Some(typed) = player.prompt() {
+        let line = format!(" go to step or percent: {typed}▏");
+        put(buffer, area.x, y, right, &line, look.chosen());
+        return;
+    }
+    let sign = if player.is_playing() { "▶ playing" } else { "‖ paused " };
+    let x = put(
+        buffer,
+        area.x,
+        y,
+        right,
+        &format!(" {sign}  {:>5}  ", speed_word(player.speed())),
+        look.chosen(),
+    );
+    let keys = "? help  q quit  space play  ←→ step  +- speed  g go to  n p episode";
+    let line = player.message().unwrap_or(keys);
+    put(buffer, x, y, right, line, look.chosen());
+}
+
+fn help(look: Look, area: Rect, buffer: &mut Buffer) {
+    let width = 58.min(area.width);
+    let height = (HELP.len() as u16 + 4).min(area.height);
+    let left = area.x + (area.width - width) / 2;
+    let top = area.y + (area.height - height) / 2;
+    let window = Rect::new(left, top, width, height);
+    for y in window.top()..window.bottom() {
+        put(buffer, left, y, window.right(), &" ".repeat(width.into()), Style::reset());
+    }
+    buffer.set_style(window, look.chosen());
+    let fast = format!("Speed 1x is {STEPS_PER_SECOND} steps a second.");
+    for ((key, what), y) in HELP.iter().zip(top + 1..) {
+        put(buffer, left + 2, y, window.right(), key, look.chosen().add_modifier(Modifier::BOLD));
+        put(buffer, left + 18, y, window.right(), what, look.chosen());
+    }
+    put(buffer, left + 2, window.bottom() - 2, window.right(), &fast, look.chosen());
+}
+
+const HELP: [(&str, &str); 12] = [
+    ("space", "play or pause"),
+    ("← →, h l", "one step back, forward"),
+    ("PgUp PgDn", "a tenth of the episode back, forward"),
+    ("Home End", "the first, the last step"),
+    ("g", "go to a step (120) or a percentage (50%)"),
+    ("[ ]", "the mark before, the next mark"),
+    ("+ -", "twice, half as fast: 1/16x to 64x"),
+    ("n p", "the next, the previous episode"),
+    ("↑ ↓", "further elements of the observation"),
+    ("marks", "├ start  ■ end  ✗ loss  ≠ divergence"),
+    ("?", "this help"),
+    ("q, Esc, Ctrl-C", "quit"),
+];
+
+/// Rows above the picture.
+const TITLE: u16 = 3;
+/// Rows below it: the timeline and the bar at the bottom.
+const BELOW: u16 = 7;
+/// Columns of what stands beside it, a third of wider terminals up to [`WIDEST_SIDE`].
+const SIDE: u16 = 40;
+/// The most of them: wide enough for all steps that are remembered.
+const WIDEST_SIDE: u16 = 92;
+/// Columns of a name.
+const NAME: u16 = 15;
+/// Columns of a value, with the space before it.
+const VALUE: u16 = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_text_is_broken_at_spaces_and_long_words_anywhere() {
+        assert_eq!(wrapped("a bc def", 4), ["a bc", "def"]);
+        assert_eq!(wrapped("abcdefg h", 3), ["abc", "def", "g h"]);
+    }
+}

@@ -1,0 +1,400 @@
+//! What stands on the screen, and what keys do to it.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+#[path = "../../replay/tests/stage/mod.rs"]
+mod stage;
+
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use ratatui_core::backend::TestBackend;
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::terminal::Terminal;
+use rollhouse_core::split_mix64;
+use rollhouse_env::{EnvEntry, Registry};
+use rollhouse_replay::testing::FaultyDisk;
+use rollhouse_replay::{Episode, Library, Query, RecordMode, Replays};
+use rollhouse_viewer::{Ask, Browser, Choice, Event, Key, Look, Player, draw, draw_list, rows_of};
+use stage::{Play, play};
+
+static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::builtin);
+
+/// The longest episode of a play.
+fn recorded(one: &Play) -> Episode {
+    let (disk, dir) = (FaultyDisk::new(), Path::new("/data"));
+    play(Arc::new(disk.clone()), dir, one);
+    let replays = Replays::open(Arc::new(disk), dir).unwrap();
+    let sort = "-length".parse().unwrap();
+    let query = Query { sort, all_outcomes: true, limit: Some(1), ..Query::default() };
+    replays.load(&replays.list(&query).unwrap()[0]).unwrap()
+}
+
+/// A paused player of an episode that was passed as a whole.
+fn player(episode: Episode, at: u64) -> Player<'static> {
+    let mut player = Player::new(&REGISTRY, episode, at, 0);
+    if at < player.info().length {
+        press(&mut player, [Key::Char(' ')]);
+    }
+    assert!(player.pass(u64::MAX));
+    player
+}
+
+fn press(player: &mut Player<'_>, keys: impl IntoIterator<Item = Key>) -> Option<Ask> {
+    keys.into_iter().filter_map(|key| player.on(Event::Key(key))).last()
+}
+
+fn typed(text: &str) -> impl Iterator<Item = Key> {
+    text.chars().map(Key::Char).chain([Key::Enter])
+}
+
+/// The screen as text, without what is empty at the right.
+fn screen(player: &Player<'_>, width: u16, height: u16) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(player, Look::Plain, &|ms| format!("at {ms}"), frame.buffer_mut())).unwrap();
+    let buffer: &Buffer = terminal.backend().buffer();
+    let row = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+    (0..height).map(row).collect()
+}
+
+fn assert_screen(player: &Player<'_>, wanted: &str) {
+    let found = screen(player, 80, 24).join("\n");
+    assert_eq!(found.trim_end(), wanted.trim_start_matches('\n').trim_end(), "\n{found}");
+}
+
+#[test]
+fn a_game_is_shown_with_its_picture_values_and_timeline() {
+    let player = player(recorded(&Play { lanes: 4, ..Play::new("GridBreakout-v0", 60) }), 7);
+    let mut found = screen(&player, 80, 24);
+    // How the env draws itself is its own matter.
+    let rows = &mut found[3..17];
+    let picture: Vec<String> = rows.iter().map(|row| row.chars().take(39).collect()).collect();
+    assert!(picture.iter().filter(|row| row.trim() != "").count() > 5, "{picture:#?}");
+    rows.iter_mut().for_each(|row| *row = row.chars().skip(40).collect());
+    assert_eq!(found.join("\n"), GAME.trim_start_matches('\n').trim_end());
+}
+
+#[test]
+fn an_env_without_a_picture_says_so_and_shows_its_numbers() {
+    let player = player(recorded(&Play { lanes: 2, ..Play::new("test/Faulty-v0", 60) }), 12);
+    assert_screen(&player, NUMBERS);
+}
+
+#[test]
+fn a_recording_in_full_is_shown_from_what_was_recorded() {
+    let episode = recorded(&Play { lanes: 2, ..Play::new("test/Noise-v0", 60) });
+    let position = episode.steps.as_ref().unwrap().obs[0].number(2);
+    let shown = screen(&player(episode, 3), 80, 24).join("\n");
+    assert!(shown.contains("what was recorded") || shown.contains("this is what was\n"), "{shown}");
+    assert!(shown.contains(&format!("position        {position:.4}")), "{shown}");
+}
+
+#[test]
+fn help_lies_over_the_screen_and_any_key_takes_it_away() {
+    let mut player = player(recorded(&Play { lanes: 2, ..Play::new("test/Noise-v0", 60) }), 3);
+    let before = screen(&player, 80, 24);
+    press(&mut player, [Key::Char('?')]);
+    let help = screen(&player, 80, 24).join("\n");
+    assert!(help.contains("go to a step (120) or a percentage (50%)"), "{help}");
+    assert_eq!(press(&mut player, [Key::Escape]), None);
+    assert_eq!(screen(&player, 80, 24), before);
+}
+
+#[test]
+fn a_screen_that_is_too_small_says_what_is_wanted() {
+    let player = player(recorded(&Play { lanes: 2, ..Play::new("CartPole-v1", 60) }), 0);
+    for (width, height) in [(79, 24), (80, 23), (79, 1)] {
+        let found = screen(&player, width, height);
+        assert_eq!(found[0], format!("{width}x{height} is too small: 80x24 is wanted"));
+        assert!(found[1..].iter().all(String::is_empty));
+    }
+    screen(&player, 1, 1);
+}
+
+#[test]
+fn an_env_of_other_dynamics_is_not_recomputed_and_both_hashes_are_shown() {
+    let changed = Registry::empty();
+    let original = REGISTRY.get("CartPole-v1").unwrap();
+    let mut spec = original.spec().clone();
+    spec.dynamics_hash ^= 1;
+    let hashes = [original.spec().dynamics_hash, spec.dynamics_hash].map(|hash| format!("{hash:016x}"));
+    changed.register(EnvEntry::new(spec, move |set, options| original.make_block_on(set, options))).unwrap();
+    for registry in [&changed, &Registry::empty()] {
+        for mode in [RecordMode::All, RecordMode::Trace] {
+            let episode = recorded(&Play { mode, ..Play::new("CartPole-v1", 100) });
+            let name = episode.info.name.to_string();
+            let mut player = Player::new(registry, episode, 0, 0);
+            assert!(player.pass(u64::MAX));
+            press(&mut player, [Key::Right]);
+            assert_eq!(player.at(), u64::from(mode == RecordMode::Trace));
+            let shown = screen(&player, 120, 24).join(" ");
+            assert!(shown.contains(&name) && shown.contains("Not recomputed"), "{shown}");
+            if registry.get("CartPole-v1").is_ok() {
+                assert!(hashes.iter().all(|hash| shown.contains(hash)), "{shown}");
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_play_pause_step_and_jump() {
+    let episode = recorded(&Play { lanes: 2, ..Play::new("Pendulum-v1", 150) });
+    let length = episode.info.length;
+    assert_eq!(length, 149);
+    let mut player = player(episode, 0);
+    let mut at = |keys: &[Key]| {
+        press(&mut player, keys.iter().copied());
+        player.at()
+    };
+    assert_eq!(at(&[Key::Right, Key::Char('l'), Key::Right]), 3);
+    assert_eq!(at(&[Key::Left]), 2);
+    assert_eq!(at(&[Key::Char('h'), Key::Left, Key::Left]), 0);
+    assert_eq!(at(&[Key::PageDown]), length / 10);
+    assert_eq!(at(&[Key::End, Key::Right]), length);
+    assert_eq!(at(&[Key::PageUp]), length - length / 10);
+    assert_eq!(at(&[Key::Home]), 0);
+    assert_eq!(at(&[Key::Char(']')]), length);
+    assert_eq!(at(&[Key::Char('[')]), 0);
+    press(&mut player, [Key::Char('g')].into_iter().chain(typed("120")));
+    assert_eq!(player.at(), 120);
+    press(&mut player, [Key::Char('g')].into_iter().chain(typed("50%")));
+    assert_eq!(player.at(), 75);
+    press(&mut player, [Key::Char('g'), Key::Char('9'), Key::Escape, Key::Char(' ')]);
+    assert_eq!(player.on(Event::Tick(Duration::from_millis(500))), None);
+    assert_eq!(player.at(), 75 + 15);
+    press(&mut player, [Key::Char('+')]);
+    player.on(Event::Tick(Duration::from_millis(500)));
+    assert_eq!(player.at(), 90 + 30);
+    press(&mut player, [Key::Char('-'); 9]);
+    player.on(Event::Tick(Duration::from_secs(1)));
+    assert_eq!((player.at(), player.speed()), (121, -4));
+    press(&mut player, [Key::Char('+'); 20]);
+    player.on(Event::Tick(Duration::from_secs(1)));
+    assert_eq!((player.at(), player.speed()), (length, 6));
+    // At the end it has stopped, and plays from the beginning again.
+    player.on(Event::Tick(Duration::from_secs(1)));
+    press(&mut player, [Key::Char(' ')]);
+    assert_eq!(player.at(), 0);
+    for (key, ask) in [
+        (Key::Char('q'), Ask::Quit),
+        (Key::Ctrl('c'), Ask::Quit),
+        (Key::Escape, Ask::Leave),
+        (Key::Char('n'), Ask::Next),
+        (Key::Char('p'), Ask::Previous),
+    ] {
+        assert_eq!(press(&mut player, [key]), Some(ask));
+    }
+}
+
+#[test]
+fn a_divergence_is_marked_named_and_can_be_gone_to() {
+    let lie = Play { lie_from: Some(70), ..Play::new("MountainCar-v0", 400) };
+    let mut player = player(recorded(&lie), 0);
+    press(&mut player, [Key::Char(']')]);
+    assert_eq!(player.at(), 128);
+    let shown = screen(&player, 100, 30).join("\n");
+    assert!(shown.contains("≠ state differs in step 65 to 128"), "{shown}");
+}
+
+#[test]
+fn an_element_is_shown_at_the_same_step_the_same_whichever_way_it_was_come_to() {
+    let episode = recorded(&Play { lanes: 2, ..Play::new("Acrobot-v1", 250) });
+    let mut forward = player(episode.clone(), 0);
+    press(&mut forward, [Key::Right; 130]);
+    let mut back = player(episode, 0);
+    press(&mut back, [Key::End].into_iter().chain([Key::Left; 19]).chain([Key::Home, Key::Char('g')]));
+    press(&mut back, typed("131").chain([Key::Left]));
+    assert_eq!((forward.at(), back.at()), (130, 130));
+    assert_eq!(screen(&forward, 120, 40), screen(&back, 120, 40));
+}
+
+fn library() -> Library {
+    let (disk, dir) = (FaultyDisk::new(), Path::new("/data"));
+    for (env, seed) in [("CartPole-v1", 1), ("Pendulum-v1", 2), ("Acrobot-v1", 3)] {
+        play(Arc::new(disk.clone()), dir, &Play { lanes: 7, seed, ..Play::new(env, 300) });
+    }
+    Library::open(Arc::new(disk), dir).unwrap()
+}
+
+fn browser(library: &Library, height: usize) -> Browser {
+    let mut browser = Browser::new(["Acrobot-v1", "CartPole-v1", "Pendulum-v1"].map(String::from).to_vec());
+    browser.set_height(height);
+    browser.fill(library);
+    browser
+}
+
+fn tap(browser: &mut Browser, library: &Library, keys: impl IntoIterator<Item = Key>) -> Option<Choice> {
+    let tapped = keys.into_iter().filter_map(|key| {
+        let choice = browser.on(key);
+        browser.fill(library);
+        choice
+    });
+    tapped.last()
+}
+
+#[test]
+fn going_down_and_up_a_list_shows_every_episode_in_its_order_whatever_fits() {
+    let library = library();
+    let sort = "-return".parse().unwrap();
+    let all = library.list(&Query { sort, all_outcomes: true, ..Query::default() }).unwrap();
+    let names: Vec<String> = all.iter().map(|row| row.info.name.to_string()).collect();
+    assert!(names.len() > 40, "{}", names.len());
+    for height in [1, 2, 7, 1000] {
+        let mut browser = browser(&library, height);
+        tap(&mut browser, &library, [Key::Tab]);
+        let name = |browser: &Browser| browser.chosen().unwrap().info.name.to_string();
+        let mut down = vec![name(&browser)];
+        for _ in 1..names.len() {
+            tap(&mut browser, &library, [Key::Down]);
+            down.push(name(&browser));
+        }
+        assert_eq!(down, names, "{height}");
+        tap(&mut browser, &library, [Key::Down]);
+        assert_eq!(name(&browser), names[names.len() - 1]);
+        let mut up = vec![name(&browser)];
+        for _ in 1..names.len() {
+            tap(&mut browser, &library, [Key::Up]);
+            up.push(name(&browser));
+        }
+        up.reverse();
+        assert_eq!(up, names, "{height}");
+        tap(&mut browser, &library, [Key::PageDown, Key::PageDown, Key::PageUp, Key::PageUp, Key::Up]);
+        assert_eq!(name(&browser), names[0]);
+    }
+}
+
+#[test]
+fn a_list_is_narrowed_by_what_is_typed_and_says_where_nothing_is_like_it() {
+    let library = library();
+    let mut browser = browser(&library, 5);
+    tap(&mut browser, &library, "pend".chars().map(Key::Char));
+    assert_eq!(browser.chosen().unwrap().info.env(), "Pendulum-v1");
+    tap(&mut browser, &library, " zebra".chars().map(Key::Char));
+    assert!(browser.chosen().is_none());
+    assert_eq!(tap(&mut browser, &library, [Key::Enter]), None);
+    let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
+    draw_list(&browser, "a\u{1b}[2Jfolder", Look::Plain, &|ms| ms.to_string(), &mut buffer);
+    let text: String = buffer.content().iter().map(|cell| cell.symbol()).collect();
+    assert!(text.contains("no env, outcome or run is like `zebra`"), "{text}");
+    assert!(text.contains("a\\u{1b}[2Jfolder") && !text.contains('\u{1b}'), "{text}");
+    assert_eq!(tap(&mut browser, &library, [Key::Escape, Key::Enter]), Some(Choice::Show));
+    assert_eq!(tap(&mut browser, &library, [Key::Escape]), Some(Choice::Quit));
+}
+
+#[test]
+fn whatever_is_pressed_in_a_list_of_whatever_height_nothing_panics() {
+    let library = library();
+    let mut browser = browser(&library, 5);
+    let keys =
+        [Key::Up, Key::Down, Key::PageUp, Key::PageDown, Key::Tab, Key::BackTab, Key::Home, Key::Backspace];
+    let keys: Vec<Key> =
+        keys.into_iter().chain("cpt >1-ré".chars().map(Key::Char)).chain([Key::Escape]).collect();
+    let mut seed = 3;
+    for turn in 0..600 {
+        seed = split_mix64(seed);
+        browser.on(keys[(seed >> 8) as usize % keys.len()]);
+        if turn % 5 == 0 {
+            let area = Rect::new(0, 0, (seed >> 20) as u16 % 200 + 1, (seed >> 40) as u16 % 60 + 1);
+            browser.set_height(rows_of(area.height));
+            draw_list(&browser, "/data", Look::Colour, &|ms| ms.to_string(), &mut Buffer::empty(area));
+        }
+        if turn % 3 == 0 {
+            browser.fill(&library);
+        }
+    }
+}
+
+/// Every env, random keys, random sizes.
+#[test]
+fn whatever_is_pressed_on_whatever_screen_nothing_panics_and_the_step_is_one_of_the_episode() {
+    let keys = [
+        [Key::Left, Key::Right, Key::Up, Key::Down, Key::PageUp, Key::PageDown, Key::Home, Key::End],
+        [
+            Key::Enter,
+            Key::Escape,
+            Key::Backspace,
+            Key::Tab,
+            Key::BackTab,
+            Key::Ctrl('l'),
+            Key::Char('é'),
+            Key::Char('?'),
+        ],
+        ['g', '5', '%', '9', ' ', '+', '-', ','].map(Key::Char),
+        ['[', ']', 'n', 'p', 'h', 'l', ':', '0'].map(Key::Char),
+    ];
+    let keys: Vec<Key> = keys.into_iter().flatten().collect();
+    for id in REGISTRY.ids() {
+        let episode = recorded(&Play { lanes: 3, ..Play::new(id.clone().leak(), 120) });
+        let mut player = Player::new(&REGISTRY, episode, 0, 0);
+        let mut seed = 7;
+        for turn in 0..400 {
+            seed = split_mix64(seed);
+            let key = keys[(seed >> 8) as usize % keys.len()];
+            player.on(Event::Key(key));
+            player.on(Event::Tick(Duration::from_millis(seed >> 56)));
+            player.pass(seed % 5);
+            assert!(player.at() <= player.info().length, "{id}: {turn}");
+            if turn % 8 == 0 {
+                let area = Rect::new(0, 0, (seed >> 20) as u16 % 200 + 1, (seed >> 40) as u16 % 60 + 1);
+                for look in [Look::Colour, Look::Plain] {
+                    draw(&player, look, &|ms| ms.to_string(), &mut Buffer::empty(area));
+                }
+            }
+        }
+    }
+}
+
+const GAME: &str = "
+93xyd363-0-2  GridBreakout-v0  terminated  return 1  16 steps
+recorded at 1700000000000 UTC by policy random, version 1, stage
+
+step            7 of 16 (43.8 %)
+action          0 none
+return          0
+reward          0            ▅▅▅▅▅▅▅
+
+
+
+
+
+
+
+
+
+
+return 0 to 1   reward 0 to 1
+                                  │          ███████████████████████████████████
+                                  │          ███████████████████████████████████
+▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁███████████████████████████████████
+▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁█████▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
+├─────────────────────────────────▲────────────────────────────────────────────■
+ ‖ paused      1x  ? help  q quit  space play  ←→ step  +- speed  g go to  n p e
+";
+
+const NUMBERS: &str = "
+13wjy3vc-0-0  test/Faulty-v0  cancelled  return 59  59 steps
+recorded at 1700000000000 UTC by policy random, version 1, stage
+
+                                        step            12 of 59 (20.3 %)
+                                        action          1 right
+                                        return          12
+                                        reward          1           ▅▅▅▅▅▅▅▅▅▅▅▅
+
+                                        position        2.1432      ▂▄▂▁▃▅▇▅▃▅▆█
+  test/Faulty-v0 draws no picture of
+                itself.
+
+
+
+
+
+
+return 1 to 59   reward 1 to 1
+                │                                      ▁▁▂▂▂▂▂▃▃▄▄▄▄▅▅▅▆▆▆▆▇▇▇██
+                │         ▁▁▁▁▂▂▂▃▃▃▃▄▄▄▅▅▅▅▆▆▆▆▇▇▇█████████████████████████████
+▁▁▁▂▂▂▃▃▃▃▄▄▄▅▅▅▅▆▆▇▇▇▇▇████████████████████████████████████████████████████████
+▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅
+├───────────────▲──────────────────────────────────────────────────────────────✗
+ ‖ paused      1x  ? help  q quit  space play  ←→ step  +- speed  g go to  n p e
+";
