@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_metrics::{
-    CoordinatorSample, Exporter, Family, Figures, Histogram, Kind, Links, NodeSample, Page, ProcessFigures,
+    ArchiveSample, CoordinatorSample, Exporter, Family, Figures, Histogram, Kind, Links, NodeSample, Page, ProcessFigures,
     TransportSample,
 };
 use rollhouse_wire::{ArrivalCounts, ClusterStatus, Effective, LinkFigures, Role};
 
 struct Node(NodeSample);
 struct Coordinator(CoordinatorSample);
+struct Archive(ArchiveSample);
 struct Transport(TransportSample);
 
 impl Figures for Node {
@@ -30,6 +31,16 @@ impl Figures for Node {
 impl Figures for Coordinator {
     fn families(&self) -> Vec<&'static Family> {
         CoordinatorSample::FAMILIES.iter().collect()
+    }
+
+    fn put(&self, page: &mut Page) {
+        self.0.put(page);
+    }
+}
+
+impl Figures for Archive {
+    fn families(&self) -> Vec<&'static Family> {
+        ArchiveSample::FAMILIES.iter().collect()
     }
 
     fn put(&self, page: &mut Page) {
@@ -118,7 +129,7 @@ fn link(datagram: u16, micros: u64) -> LinkFigures {
     }
 }
 
-fn printed(figures: [Arc<dyn Figures>; 2]) -> String {
+fn printed<const N: usize>(figures: [Arc<dyn Figures>; N]) -> String {
     let mut exporter = Exporter::new();
     for each in figures.into_iter().chain([Arc::new(ProcessFigures::new()) as Arc<dyn Figures>]) {
         exporter.add(each).unwrap();
@@ -131,8 +142,12 @@ fn every_metric_is_exported_with_the_type_it_has() {
     for (text, families) in [
         (printed([Arc::new(Node(node())), Arc::new(Transport(transport()))]), NodeSample::FAMILIES),
         (
-            printed([Arc::new(Coordinator(coordinator())), Arc::new(Transport(transport()))]),
-            CoordinatorSample::FAMILIES,
+            printed([
+                Arc::new(Coordinator(coordinator())),
+                Arc::new(Archive(ArchiveSample::default())),
+                Arc::new(Transport(transport())),
+            ]),
+            &[CoordinatorSample::FAMILIES, ArchiveSample::FAMILIES].concat(),
         ),
     ] {
         let families = || families.iter().chain(TransportSample::FAMILIES).chain(ProcessFigures::FAMILIES);
@@ -204,6 +219,7 @@ fn the_page_of_metrics_lists_each_with_type_labels_and_meaning() {
 
 fn all() -> impl Iterator<Item = &'static Family> {
     let cluster = NodeSample::FAMILIES.iter().chain(CoordinatorSample::FAMILIES);
+    let cluster = cluster.chain(ArchiveSample::FAMILIES);
     cluster.chain(TransportSample::FAMILIES).chain(ProcessFigures::FAMILIES)
 }
 
