@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_metrics::{
-    ArchiveSample, CoordinatorSample, Exporter, Family, Figures, Histogram, Kind, Links, NodeSample, Page, ProcessFigures,
-    TransportSample,
+    ArchiveSample, CoordinatorSample, Exporter, Family, Figures, Histogram, Kind, Links, NodeSample, Page,
+    ProcessFigures, TransportSample,
 };
 use rollhouse_wire::{ArrivalCounts, ClusterStatus, Effective, LinkFigures, Role};
 
