@@ -67,8 +67,8 @@ fn what_left_for_the_archive_is_listed_verified_and_exported_through_the_coordin
 {
     let (cluster, archive) = (Cluster::new(&["node-a"]), Folder::new());
     let target = format!("archive.target={}", archive.path().display());
-    // As much as two or three of the segments.
-    let settings = [target.as_str(), "store.budget=20 kB", "archive.cache=10 kB"];
+    // As much as two of the segments.
+    let settings = [target.as_str(), "store.budget=10 kB", "archive.cache=10 kB"];
     let (coordinator, address) = cluster.coordinator_with("127.0.0.1:0", &settings, &[]);
     let node = cluster.node("node-a", &address);
     let connect = cluster.connection("admin", &address);
@@ -89,7 +89,7 @@ fn what_left_for_the_archive_is_listed_verified_and_exported_through_the_coordin
     assert_eq!(stats()["segments"], segments);
     succeed(cluster.folder(), &format!("replay verify --all {from}"));
     let first: Value = serde_json::from_str(all.first().unwrap()).unwrap();
-    let name = first["episode"].as_str().unwrap();
+    let name = first["id"].as_str().unwrap();
     succeed(cluster.folder(), &format!("replay show {name} {from}"));
     succeed(cluster.folder(), &format!("store verify {}", archive.path().display()));
     // Beside the coordinator nobody is shown a part for the whole.
@@ -146,11 +146,10 @@ fn a_coordinator_that_is_killed_at_any_moment_while_it_archives_loses_nothing_an
     // For a while the archive is away.
     let away = archive.path().join("away");
     fs::rename(&to, &away).unwrap();
-    let extra = stocked(&cluster, 0);
-    assert!(extra.is_empty());
     let (mut coordinator, _) = cluster.coordinator_with(&address, &settings, &[]);
     assert_eq!(listed(cluster.folder(), &from), all, "listings do not need it");
-    if files(&away.join("labels"), "json").len() < runs {
+    let is_unfinished = files(&away.join("labels"), "json").len() < runs;
+    if is_unfinished {
         coordinator.hear("archiving waits");
     }
     fs::rename(&away, &to).unwrap();
@@ -162,7 +161,8 @@ fn a_coordinator_that_is_killed_at_any_moment_while_it_archives_loses_nothing_an
     succeed(cluster.folder(), &format!("replay verify --all {from}"));
     assert_eq!(files(&to.join("segments"), "seg").len(), runs);
     succeed(cluster.folder(), &format!("store verify {}", to.display()));
-    assert_eq!(fs::read_dir(to.join("parts")).unwrap().count(), 0, "nothing half written is left");
+    let left = fs::read_dir(to.join("parts")).unwrap().count();
+    assert!(!is_unfinished || left == 0, "what was half written is removed by whoever goes on");
 }
 
 #[test]

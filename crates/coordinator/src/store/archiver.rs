@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -66,6 +67,8 @@ pub(crate) struct Archive {
     log: Mutex<Lines>,
     /// Nothing was ever noted of this archive: it may have to be made.
     is_new: bool,
+    /// Whether it was seen since the store was opened, and what an earlier process left half written there was removed.
+    is_seen: AtomicBool,
     wakes: Mutex<Wakes>,
     woken: Condvar,
     began: Instant,
@@ -106,6 +109,7 @@ impl Archive {
             fetched,
             log: Mutex::new(Lines::new(dir, ARCHIVED)),
             is_new,
+            is_seen: AtomicBool::new(false),
             wakes: Mutex::default(),
             woken: Condvar::new(),
             began: Instant::now(),
@@ -383,6 +387,12 @@ fn archive_next(store: &Weak<Inner>, now: Duration) -> Option<Next> {
 
 /// Does it. The store is held only while its disk is at work.
 fn perform(store: &Weak<Inner>, archive: &Archive, task: &Task) -> Result<(), Trouble> {
+    if !archive.is_seen.load(Ordering::Relaxed) {
+        let target = archive.target.target();
+        let ready = if archive.is_new { target.prepare() } else { target.is_there() };
+        ready.map_err(|error| ArchiveError::of(target.shown(), &error))?;
+        archive.is_seen.store(true, Ordering::Relaxed);
+    }
     match task {
         Task::List => list(store, archive),
         Task::Adopt(id) => adopt(store, archive, id),
@@ -392,8 +402,7 @@ fn perform(store: &Weak<Inner>, archive: &Archive, task: &Task) -> Result<(), Tr
 
 fn list(store: &Weak<Inner>, archive: &Archive) -> Result<(), Trouble> {
     let (shelf, target) = (&archive.target, archive.target.target());
-    let ready = if archive.is_new { target.prepare() } else { target.is_there() };
-    let there = ready.and_then(|()| shelf.segments());
+    let there = shelf.segments();
     let there = there.map_err(|error| ArchiveError::of(target.shown(), &error))?;
     let Some(inner) = store.upgrade() else { return Ok(()) };
     let store = Store { inner };

@@ -68,7 +68,9 @@ pub(crate) struct Archiving {
     unfit: BTreeSet<u64>,
     amounts: [Amount; 4],
     lists: bool,
-    adopts: BTreeMap<SegmentId, u64>,
+    /// What is to be taken in: how often it was tried, and its bytes, 0 if those are not known.
+    adopts: BTreeMap<SegmentId, (u32, u64)>,
+    adopt_turns: BTreeSet<(u32, SegmentId)>,
     back_off: BackOff,
     retry_at: Option<Duration>,
     failures: u64,
@@ -93,6 +95,7 @@ impl Archiving {
             amounts: [Amount::default(); 4],
             lists,
             adopts: BTreeMap::new(),
+            adopt_turns: BTreeSet::new(),
             back_off: BackOff::new(0),
             retry_at: None,
             failures: 0,
@@ -123,14 +126,14 @@ impl Archiving {
 
     /// What is to be done now. Asked again before it was told what became of it, it says the same.
     pub(crate) fn next(&self, now: Duration) -> Next {
-        let task = if self.lists {
-            Task::List
-        } else if let Some(id) = self.adopts.keys().next() {
-            Task::Adopt(id.clone())
-        } else if let Some((_, order)) = self.turns.first() {
-            Task::Send(*order)
-        } else {
-            return Next::Wait(None);
+        let task = match (self.turns.first(), self.adopt_turns.first()) {
+            _ if self.lists => Task::List,
+            // What is on this disk alone goes first; what fails holds up nothing.
+            (Some((tried, order)), adopt) if adopt.is_none_or(|(more, _)| tried <= more) => {
+                Task::Send(*order)
+            }
+            (_, Some((_, id))) => Task::Adopt(id.clone()),
+            (_, None) => return Next::Wait(None),
         };
         match self.retry_at {
             Some(at) if at > now => Next::Wait(Some(at - now)),
@@ -143,7 +146,11 @@ impl Archiving {
         (self.back_off, self.retry_at) = (BackOff::new(self.failures), None);
         match task {
             Task::List => self.lists = false,
-            Task::Adopt(id) => drop(self.adopts.remove(id)),
+            Task::Adopt(id) => {
+                if let Some((tried, _)) = self.adopts.remove(id) {
+                    self.adopt_turns.remove(&(tried, id.clone()));
+                }
+            }
             // What became of it is told apart.
             Task::Send(_) => {}
         }
@@ -157,24 +164,35 @@ impl Archiving {
             RestartDecision::GiveUp => LONGEST_PAUSE,
         };
         self.retry_at = Some(now + pause);
-        if let Task::Send(order) = task {
-            self.leave(*order);
-            if let Some(kept) = self.segments.get_mut(order) {
-                kept.attempts += 1;
+        match task {
+            Task::List => {}
+            Task::Adopt(id) => {
+                if let Some((tried, _)) = self.adopts.get_mut(id) {
+                    self.adopt_turns.remove(&(*tried, id.clone()));
+                    *tried += 1;
+                    self.adopt_turns.insert((*tried, id.clone()));
+                }
             }
-            self.enter(*order);
+            Task::Send(order) => {
+                self.leave(*order);
+                if let Some(kept) = self.segments.get_mut(order) {
+                    kept.attempts += 1;
+                }
+                self.enter(*order);
+            }
         }
     }
 
     /// The archive has a segment of which nothing is known here but its bytes, 0 if those are not known either.
     pub(crate) fn adopts(&mut self, id: SegmentId, bytes: u64) {
-        let known = self.adopts.entry(id).or_default();
+        let (tried, known) = self.adopts.entry(id.clone()).or_default();
         *known = bytes.max(*known);
+        self.adopt_turns.insert((*tried, id));
     }
 
     /// What the archive has, is not listed, and was known to be there.
     pub(crate) fn unlisted(&self) -> impl Iterator<Item = (&SegmentId, u64)> {
-        self.adopts.iter().filter(|(_, bytes)| **bytes > 0).map(|(id, bytes)| (id, *bytes))
+        self.adopts.iter().filter(|(_, (_, bytes))| *bytes > 0).map(|(id, (_, bytes))| (id, *bytes))
     }
 
     /// Whether all that the archive has is known here.
@@ -394,8 +412,7 @@ mod tests {
             }
             archiving.done(&task);
         }
-        let sent = [1, 2, 1].map(Task::Send);
-        assert_eq!(tried, [vec![Task::List, Task::Adopt(id)], sent.to_vec()].concat());
+        assert_eq!(tried, [Task::List, Task::Send(1), Task::Send(2), Task::Adopt(id), Task::Send(1)]);
         assert_eq!((archiving.failures(), archiving.is_settled()), (1, true));
     }
 }
