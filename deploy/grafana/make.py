@@ -205,6 +205,26 @@ INTERNALS = {
         ("Descriptors", "short", "File descriptors that each process has open.",
          [("process_open_fds{$by, role=~\"coordinator|node\"}", "{{instance}}")]),
     ],
+    "Archive": [
+        ("Waiting for the archive", "bytes", "What is on the store's disk and not known to be in the archive. It comes back to "
+         "nothing; what only rises fills store.budget, and nodes keep the rest.",
+         [("sum(rollhouse_archive_waiting_bytes{$in})", "bytes")]),
+        ("Longest wait", "s", "How long the segment waits that has waited longest.",
+         [("max(rollhouse_archive_waiting_seconds{$in})", "longest")]),
+        ("Segments", "short", "Where segments are: waiting, in the archive, of those not on the store's disk any more, and damaged "
+         "on it, so that they are not archived.",
+         [("sum(rollhouse_archive_waiting_segments{$in})", "waiting"), ("sum(rollhouse_archive_segments{$in})", "archived"),
+          ("sum(rollhouse_archive_away_segments{$in})", "archived alone"),
+          ("sum(rollhouse_archive_unfit_segments{$in})", "damaged here")]),
+        ("Bytes", "bytes", "What the archive has, and what of it is not on the store's disk any more.",
+         [("sum(rollhouse_archive_bytes{$in})", "archived"), ("sum(rollhouse_archive_away_bytes{$in})", "archived alone")]),
+        ("Archive failures", "short", "Times of the last hour that the archive did not do what was asked, and segments that did not "
+         "come from it when they were read.",
+         [("sum(increase(rollhouse_archive_failures_total{$in}[1h]))", "archiving"),
+          ("sum(increase(rollhouse_archive_failed_reads_total{$in}[1h]))", "reading")]),
+        ("Reads from the archive", "ops", "Reads a second of what is there alone, by whether it was fetched already.",
+         [("sum by (cache) (rate(rollhouse_archive_reads_total{$in}[5m]))", "{{cache}}")]),
+    ],
 }
 
 BOARDS = {"overview": ("Rollhouse: Overview", OVERVIEW), "internals": ("Rollhouse: Internals", INTERNALS)}

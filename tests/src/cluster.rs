@@ -45,8 +45,21 @@ impl Cluster {
 
     /// Starts the coordinator there, and gives its address.
     pub fn coordinator(&self, listen: &str) -> (Service, String) {
-        let line = ["coordinator", "--data", "coordinator", "--listen", listen];
-        let mut coordinator = Service::start(self.folder.path(), &line);
+        self.coordinator_with(listen, &[], &[])
+    }
+
+    /// The same with more settings, each `SECTION.KEY=VALUE`, and environment variables.
+    pub fn coordinator_with(
+        &self,
+        listen: &str,
+        settings: &[&str],
+        variables: &[(&str, &str)],
+    ) -> (Service, String) {
+        let mut line = vec!["coordinator", "--data", "coordinator", "--listen", listen];
+        for setting in settings {
+            line.extend(["--set", setting]);
+        }
+        let mut coordinator = Service::start_with(self.folder.path(), &line, variables);
         let address = coordinator.hear("listens on ");
         (coordinator, address)
     }

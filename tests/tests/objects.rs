@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rollhouse_tests::{Done, Folder, json_lines, rollhouse, succeed};
+use rollhouse_tests::{Cluster, Done, Folder, json_lines, rollhouse, segments, succeed};
 use serde_json::Value;
 
 /// The server, with a bucket `recordings` in a folder; killed at the end of the test.
@@ -114,6 +114,54 @@ fn recordings_go_to_object_storage_and_back() {
         format!("store import --json --from s3://recordings/daily/one --data {}", other.path().display());
     assert_eq!(server.told(data.path(), &import)["episodes"], 180);
     assert_eq!(listed(other.path()), listed(data.path()));
+}
+
+#[test]
+fn a_coordinator_archives_into_object_storage_and_reads_from_there_what_left_its_disk() {
+    let (server, cluster, data, carried) = (Server::start(), Cluster::new(&[]), Folder::new(), Folder::new());
+    record(data.path(), 6);
+    succeed(data.path(), &format!("store export --all --to {}", carried.path().display()));
+    let store = cluster.path("coordinator/store");
+    let import = format!("store import --from {} --data {}", carried.path().display(), store.display());
+    succeed(data.path(), &import);
+    let endpoint = format!("http://127.0.0.1:{}", server.port);
+    let variables = [
+        ("AWS_ACCESS_KEY_ID", "KEY"),
+        ("AWS_SECRET_ACCESS_KEY", "hidden"),
+        ("AWS_ENDPOINT_URL", &endpoint),
+        ("AWS_REGION", "us-east-1"),
+        ("AWS_ALLOW_HTTP", "true"),
+    ];
+    let settings = ["archive.target=s3://recordings/cluster", "store.budget=1 kB"];
+    let (coordinator, address) = cluster.coordinator_with("127.0.0.1:0", &settings, &variables);
+    let from = format!("--connect {}", cluster.connection("admin", &address));
+    let folder = fs::read_dir(&store).unwrap().map(|entry| entry.unwrap().path());
+    let folder = folder.filter(|path| path.join("segments").is_dir()).next().unwrap();
+    while server.objects(".json").len() < 6 || segments(&folder).len() > 1 {
+        std::thread::yield_now();
+    }
+    let told = |from: &str| -> Vec<String> {
+        let mut told: Vec<String> = json_lines(data.path(), &format!("replay ls --json {from}"))
+            .iter()
+            .map(Value::to_string)
+            .collect();
+        told.sort();
+        told
+    };
+    let all = told(&format!("--data {}", data.path().display()));
+    assert_eq!(told(&from), all);
+    succeed(data.path(), &format!("replay verify --all {from}"));
+    assert_eq!(server.told(data.path(), "store verify --json s3://recordings/cluster")["segments"], 6);
+    // Another coordinator with nothing but the archive has all of it.
+    coordinator.kill();
+    fs::remove_dir_all(&store).unwrap();
+    let (mut coordinator, _) = cluster.coordinator_with(&address, &settings, &variables);
+    coordinator.hear("are taken into the listing");
+    while told(&from).len() < all.len() {
+        std::thread::yield_now();
+    }
+    assert_eq!(told(&from), all);
+    succeed(data.path(), &format!("replay verify --all {from}"));
 }
 
 #[test]

@@ -27,6 +27,15 @@ impl Folder {
     pub(crate) fn prepare(&self) -> Result<(), TargetError> {
         let parts = self.root.join(PARTS);
         fs::create_dir_all(&parts).map_err(|error| failed("making", &parts, error))?;
+        self.is_there()
+    }
+
+    /// Sees that it was made, and removes what others left half written.
+    pub(crate) fn is_there(&self) -> Result<(), TargetError> {
+        let parts = self.root.join(PARTS);
+        if !parts.is_dir() {
+            return Err(self.is_missing());
+        }
         let entries = fs::read_dir(&parts).map_err(|error| failed("listing", &parts, error))?;
         for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
             // One that is locked is being written; one that is gone has been put, or was removed by somebody else.
@@ -42,12 +51,12 @@ impl Folder {
         let part = self.root.join(PARTS).join(format!("{}-{number}", std::process::id()));
         let path = self.root.join(name);
         let dir = path.parent().unwrap_or(&self.root);
-        self.make_durable_dir(dir)?;
-        let written = write_locked(&part, bytes);
-        if let Err(error) = written {
+        // First: one that is not there any more must not be made anew, in the place where it was mounted.
+        if let Err(error) = write_locked(&part, bytes) {
             let _gone = fs::remove_file(&part);
             return Err(failed("writing", &part, error));
         }
+        self.make_durable_dir(dir)?;
         let placed = fs::rename(&part, &path).and_then(|()| sync_dir(dir));
         placed.map_err(|error| failed("placing", &path, error))
     }
@@ -91,10 +100,14 @@ impl Folder {
         }
     }
 
+    fn is_missing(&self) -> TargetError {
+        let what = format!("there is no folder {} that objects were put into", self.root.display());
+        TargetError::new(TargetFault::Name, what)
+    }
+
     pub(crate) fn list(&self, folder: &str, visit: &mut dyn FnMut(&str)) -> Result<(), TargetError> {
         if !self.root.is_dir() {
-            let what = format!("there is no folder {}", self.root.display());
-            return Err(TargetError::new(TargetFault::Name, what));
+            return Err(self.is_missing());
         }
         list(&self.root.join(folder), "", DEPTH, visit)
     }

@@ -184,7 +184,7 @@ impl Label {
     }
 
     /// Whether some of the segment's episodes are set aside.
-    pub(crate) const fn has_aside(&self) -> bool {
+    pub const fn has_aside(&self) -> bool {
         self.aside.is_some()
     }
 

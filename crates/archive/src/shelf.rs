@@ -48,19 +48,47 @@ impl Shelf {
         if self.has(&checked.id, &label)? && self.label_text(&checked.id)?.as_ref() == Some(&text) {
             return Ok(Kept::Present);
         }
-        let object = checked.id.segment_object();
-        if self.target.len(&object)? != Some(label.bytes) {
-            self.target.put(&object, checked.bytes.clone())?;
-            if self.target.len(&object)? != Some(label.bytes) {
-                let what = format!("{object} has another size at the target than was sent");
-                return Err(TargetError::new(TargetFault::Failed, what));
-            }
+        if self.target.len(&checked.id.segment_object())? != Some(label.bytes) {
+            self.send(checked, &label)?;
         }
+        self.vouch(checked, &label, text)?;
+        Ok(Kept::Sent)
+    }
+
+    /// Keeps a segment as [`Shelf::keep`] does, and sends it whatever is there: what was found damaged is put right.
+    ///
+    /// # Errors
+    /// See [`TargetFault`].
+    pub fn keep_anew(&self, checked: &Checked) -> Result<(), TargetError> {
+        let label = Label::of(checked);
+        self.send(checked, &label)?;
+        self.vouch(checked, &label, label.encode())
+    }
+
+    fn send(&self, checked: &Checked, label: &Label) -> Result<(), TargetError> {
+        let object = checked.id.segment_object();
+        self.target.put(&object, checked.bytes.clone())?;
+        if self.target.len(&object)? != Some(label.bytes) {
+            let what = format!("{object} has another size at the target than was sent");
+            return Err(TargetError::new(TargetFault::Failed, what));
+        }
+        Ok(())
+    }
+
+    /// Puts beside a segment what makes it count.
+    fn vouch(&self, checked: &Checked, label: &Label, text: Vec<u8>) -> Result<(), TargetError> {
         if label.has_aside() {
             self.target.put(&checked.id.aside_object(), checked.aside.encode())?;
         }
-        self.target.put(&checked.id.label_object(), text)?;
-        Ok(Kept::Sent)
+        self.target.put(&checked.id.label_object(), text)
+    }
+
+    /// What the label of a segment says; `None` if there is none that can be read.
+    ///
+    /// # Errors
+    /// See [`TargetFault`].
+    pub fn label(&self, id: &SegmentId) -> Result<Option<Label>, TargetError> {
+        Ok(self.label_text(id)?.and_then(|text| Label::decode(id, &text)))
     }
 
     /// Whether the segment that the label is of is there, by its size.

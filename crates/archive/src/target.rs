@@ -70,8 +70,22 @@ impl Target {
         }
     }
 
+    /// Sees that what was made ready is still there: that a folder is not gone, or the empty place where a file system was
+    /// mounted. Removes what others left half written.
+    ///
+    /// # Errors
+    /// See [`TargetFault`].
+    pub fn is_there(&self) -> Result<(), TargetError> {
+        match &self.place {
+            Place::Folder(folder) => folder.is_there(),
+            #[cfg(feature = "s3")]
+            Place::Objects(objects) => objects.prepare(),
+        }
+    }
+
     /// Puts an object under a name, in place of what may stand there. On return it is durable: on the disk, or taken by
-    /// the storage with the checksum of what was sent. After an error the name has what it had, or the new object.
+    /// the storage with the checksum of what was sent. After an error the name has what it had, or the new object. A
+    /// folder that was not made ready takes none.
     ///
     /// # Errors
     /// See [`TargetFault`].

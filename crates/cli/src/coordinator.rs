@@ -7,10 +7,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rollhouse_config::{CoordinatorConfig, Enrolment, Store};
 use rollhouse_coordinator::{
-    Coordinator, CoordinatorError, CoordinatorFigures, DataError, EnrolmentConfig, Stopped, StoreConfig,
+    ArchiveSettings, Coordinator, CoordinatorError, CoordinatorFigures, DataError, EnrolmentConfig, Stopped,
+    StoreConfig,
 };
 use rollhouse_core::{BackOff, RestartDecision};
-use rollhouse_metrics::{CoordinatorSample, Family, Figures, Health, Page, TransportSample};
+use rollhouse_metrics::{ArchiveSample, CoordinatorSample, Family, Figures, Health, Page, TransportSample};
 use rollhouse_replay::OpenError;
 use rollhouse_wire::{Identity, Settings, Validity};
 use tracing::{error, info, warn};
@@ -102,6 +103,12 @@ pub(crate) fn start(
         tokens: Arc::new(token::open(data)?),
         enrolment,
         store: StoreConfig { budget_bytes: store.budget.0, quarantine_bytes: store.quarantine.0 },
+        archive: store
+            .archive
+            .target
+            .0
+            .clone()
+            .map(|target| ArchiveSettings { target, cache_bytes: store.archive.cache.0 }),
         quic,
         program: PROGRAM.to_owned(),
     };
@@ -109,7 +116,9 @@ pub(crate) fn start(
         let status = match &error {
             CoordinatorError::Data(DataError::Held { .. })
             | CoordinatorError::Store(OpenError::Locked { .. }) => Status::Refused,
-            CoordinatorError::Identity { .. } | CoordinatorError::Data(DataError::Term(_)) => Status::Usage,
+            CoordinatorError::Identity { .. }
+            | CoordinatorError::Archive(_)
+            | CoordinatorError::Data(DataError::Term(_)) => Status::Usage,
             _ => Status::Failed,
         };
         let failure = Failure::of(status, &error);
@@ -292,7 +301,8 @@ impl CoordinatorWatch {
 
 impl Figures for CoordinatorWatch {
     fn families(&self) -> Vec<&'static Family> {
-        CoordinatorSample::FAMILIES.iter().chain(TransportSample::FAMILIES).collect()
+        let families = CoordinatorSample::FAMILIES.iter().chain(ArchiveSample::FAMILIES);
+        families.chain(TransportSample::FAMILIES).collect()
     }
 
     fn put(&self, page: &mut Page) {
@@ -310,6 +320,7 @@ impl Figures for CoordinatorWatch {
             calls,
             links,
             closed_links,
+            archive,
             ..
         } = figures;
         CoordinatorSample {
@@ -323,6 +334,22 @@ impl Figures for CoordinatorWatch {
                 .iter()
                 .map(|(&(kind, result), &count)| (kind.word(), result, count))
                 .collect(),
+        }
+        .put(page);
+        let archive = archive.unwrap_or_default();
+        ArchiveSample {
+            waiting_segments: archive.waiting.segments,
+            waiting_bytes: archive.waiting.bytes,
+            longest_wait: archive.longest_wait,
+            segments: archive.both.segments + archive.away.segments,
+            bytes: archive.both.bytes + archive.away.bytes,
+            away_segments: archive.away.segments,
+            away_bytes: archive.away.bytes,
+            unfit_segments: archive.unfit.segments,
+            failures: archive.failures,
+            hits: archive.fetches.hits,
+            misses: archive.fetches.misses,
+            failed: archive.fetches.failed,
         }
         .put(page);
         let mut transport = TransportSample {
@@ -399,6 +426,7 @@ mod tests {
                 tokens: Arc::new(token::open(&data)?),
                 enrolment: EnrolmentConfig::in_folder(&data),
                 store: StoreConfig { budget_bytes: 1 << 30, quarantine_bytes: 1 << 20 },
+                archive: None,
                 quic: Settings::default(),
                 program: PROGRAM.to_owned(),
             };

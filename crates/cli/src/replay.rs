@@ -49,7 +49,8 @@ pub(crate) fn read_failure(error: ReadError) -> Failure {
         ReadError::NoFolder(_)
         | ReadError::NoEpisode(_)
         | ReadError::Ambiguous { .. }
-        | ReadError::InSeveralFolders { .. } => Status::Usage,
+        | ReadError::InSeveralFolders { .. }
+        | ReadError::Archived { .. } => Status::Usage,
         ReadError::Incomplete { .. } | ReadError::Malformed { .. } => Status::Found,
         ReadError::TooManyFolders { .. } | ReadError::Disk(_) => Status::Failed,
     };
@@ -71,6 +72,11 @@ pub(crate) fn read_failure(error: ReadError) -> Failure {
         ReadError::Incomplete { .. } | ReadError::Malformed { .. } => {
             failure.hint("`rollhouse replay stats` lists what is damaged")
         }
+        ReadError::Archived { dir, target, .. } => failure.hint(format!(
+            "--connect asks the coordinator, which reads them from there; with none at work, `rollhouse store import \
+             --from {target} --data {}` brings them back",
+            dir.display()
+        )),
         ReadError::InSeveralFolders { .. } => failure.hint("name one of the folders with --data DIR"),
         ReadError::TooManyFolders { .. } => {
             failure.hint("name one of the folders with --data DIR, or move some of them elsewhere")

@@ -31,7 +31,7 @@ pub use log::{Log, LogFormat, LogLevel, LogLevels};
 pub use node::NodeConfig;
 pub use quantity::{Bytes, Time};
 pub use setting::{
-    Bounded, Concealed, Given, HostPort, Labels, MAX_LABELS, MAX_NAME_BYTES, MAX_TEXT_BYTES, MAX_UIDS,
+    Bounded, Concealed, Given, HostPort, Labels, MAX_LABELS, MAX_NAME_BYTES, MAX_TEXT_BYTES, MAX_UIDS, Place,
     Setting, Shown, Uids,
 };
-pub use shared::{AttachSettings, Enrolment, Network, Spool, Store, Tls, WhenFull, Worker};
+pub use shared::{Archive, AttachSettings, Enrolment, Network, Spool, Store, Tls, WhenFull, Worker};

@@ -119,6 +119,32 @@ impl Setting for String {
     }
 }
 
+/// A folder or something that a URL names, as `s3://BUCKET/PREFIX` does; `None` if it is empty.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Place(pub Option<String>);
+
+impl Setting for Place {
+    fn wanted(&self) -> String {
+        "a folder or s3://BUCKET/PREFIX".to_owned()
+    }
+
+    fn set(&mut self, given: &Given) -> Result<(), String> {
+        let place = text(given)?;
+        self.0 = (!place.is_empty()).then(|| place.to_owned());
+        Ok(())
+    }
+
+    fn show(&self) -> Shown {
+        Shown::Text(self.0.clone().unwrap_or_default())
+    }
+
+    fn given_in(&mut self, folder: &Path) {
+        if let Some(place) = self.0.as_mut().filter(|place| !place.contains("://")) {
+            *place = folder.join(&*place).display().to_string();
+        }
+    }
+}
+
 impl Setting for PathBuf {
     fn wanted(&self) -> String {
         "a path".to_owned()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rollhouse_core::limits::{MAX_LANES, MAX_THREADS};
 
 use crate::quantity::{Bytes, Time};
-use crate::setting::{Bounded, Given, Labels, Setting, Shown, Uids, text};
+use crate::setting::{Bounded, Given, Labels, Place, Setting, Shown, Uids, text};
 
 /// How a node steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,6 +87,19 @@ pub struct Store {
     /// Bytes on disk of segments that contradict others and were set aside for the operator, at which the oldest
     /// of them are dropped. Default 1 GB.
     pub quarantine: Bytes,
+    /// Where all of it is kept beside.
+    pub archive: Archive,
+}
+
+/// Where a coordinator keeps recordings beside its store. What is there leaves the store's disk to keep its budget, and
+/// is listed and read as before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Archive {
+    /// A folder, or `s3://BUCKET/PREFIX` in object storage. Default nowhere: what the store's budget does not hold is
+    /// dropped. Of one store alone.
+    pub target: Place,
+    /// Bytes on disk of what was fetched from there to be read; the segment read longest ago goes first. Default 10 GB.
+    pub cache: Bytes,
 }
 
 /// Files with the certificates of this process, in PEM; read again when they change. Each that is not set is
@@ -174,7 +187,12 @@ impl Enrolment {
 
 impl Store {
     pub(crate) fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
-        vec![("store.budget", &mut self.budget), ("store.quarantine", &mut self.quarantine)]
+        vec![
+            ("store.budget", &mut self.budget),
+            ("store.quarantine", &mut self.quarantine),
+            ("archive.target", &mut self.archive.target),
+            ("archive.cache", &mut self.archive.cache),
+        ]
     }
 }
 
@@ -236,7 +254,8 @@ impl Default for Enrolment {
 
 impl Default for Store {
     fn default() -> Self {
-        Self { budget: Bytes(100_000_000_000), quarantine: Bytes(1_000_000_000) }
+        let archive = Archive { target: Place::default(), cache: Bytes(10_000_000_000) };
+        Self { budget: Bytes(100_000_000_000), quarantine: Bytes(1_000_000_000), archive }
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use actix::prelude::*;
 use ring::rand::{SecureRandom, SystemRandom};
+use rollhouse_archive::{Target, TargetError, TargetOptions};
 use rollhouse_replay::{OpenError, RealDisk};
 use rollhouse_wire::{
     BindError, CloseCode, Effective, Hello, Identity, Listener, Role, Secret, Settings, Stranger, TokenStore,
@@ -27,7 +28,8 @@ use crate::figures::{CoordinatorFigures, Published};
 use crate::limits::MAX_UNACKNOWLEDGED_BYTES;
 use crate::owners::Owners;
 use crate::serve::{Ended, Service, accept};
-use crate::{Cluster, Roster, SecretSource, Store, StoreConfig};
+use crate::store::Archiver;
+use crate::{ArchiveConfig, Cluster, Roster, SecretSource, Store, StoreConfig};
 
 /// What a coordinator is started with.
 #[derive(Clone)]
@@ -46,13 +48,24 @@ pub struct CoordinatorConfig {
     pub enrolment: EnrolmentConfig,
     /// How much its store keeps.
     pub store: StoreConfig,
+    /// Where what is stored is kept beside it, and leaves its disk for; `None` is nowhere.
+    pub archive: Option<ArchiveSettings>,
     /// What is asked of QUIC.
     pub quic: Settings,
     /// Name and version of the program.
     pub program: String,
 }
 
-/// A coordinator, in this process: one thread, and threads of the store while it blocks for the disk. Dropping it
+/// The archive of a coordinator's store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArchiveSettings {
+    /// A folder, or `s3://BUCKET/PREFIX` if the program was built with object storage.
+    pub target: String,
+    /// Bytes of segments that are kept here after they were fetched to be read.
+    pub cache_bytes: u64,
+}
+
+/// A coordinator, in this process: one thread, threads of the store while it blocks for the disk, and one that archives. Dropping it
 /// ends it without ceremony; see [`Coordinator::stop`]. Sessions on nodes go on in either case.
 #[derive(Debug)]
 pub struct Coordinator {
@@ -65,6 +78,7 @@ pub struct Coordinator {
     stop: Option<oneshot::Sender<Duration>>,
     ended: Receiver<Ended>,
     thread: Option<JoinHandle<()>>,
+    archiver: Option<Archiver>,
     _data: DataFolder,
 }
 
@@ -80,6 +94,8 @@ pub enum CoordinatorError {
     Data(DataError),
     /// The store cannot be opened.
     Store(OpenError),
+    /// Its archive is none that can be had.
+    Archive(TargetError),
     /// Its thread could not be started.
     Thread(io::Error),
     /// It cannot listen.
@@ -114,10 +130,13 @@ impl Coordinator {
             other => return Err(CoordinatorError::Identity { role: other.map(|certified| certified.role) }),
         }
         let secrets = secrets()?;
+        let archive = config.archive.as_ref().map(ArchiveSettings::open).transpose();
+        let archive = archive.map_err(CoordinatorError::Archive)?;
         let data = DataFolder::open_from(&RealDisk, &config.data, config.least_term)
             .map_err(CoordinatorError::Data)?;
         let dir = config.data.join(STORE);
-        let store = Store::open(Arc::new(RealDisk), &dir, config.store).map_err(CoordinatorError::Store)?;
+        let store = Store::open_with(Arc::new(RealDisk), &dir, config.store, archive);
+        let store = store.map_err(CoordinatorError::Store)?;
         let term = data.term();
         let roster = Roster::read(&RealDisk, &config.data);
         let published = Arc::new(Published::new(learns_terms(term, config.least_term)));
@@ -141,6 +160,7 @@ impl Coordinator {
             Err(_) => return Err(CoordinatorError::Ended),
         };
         let thread = Some(thread);
+        let archiver = Archiver::start(&store).map_err(CoordinatorError::Thread)?;
         Ok(Self {
             effective,
             term,
@@ -151,6 +171,7 @@ impl Coordinator {
             stop: Some(stop),
             ended,
             thread,
+            archiver,
             _data: data,
         })
     }
@@ -193,7 +214,7 @@ impl Coordinator {
 
     /// Its figures; `None` before it has begun to decide. Does not block, whatever the coordinator does.
     pub fn figures(&self) -> Option<CoordinatorFigures> {
-        self.published.figures(self.store.counts(), self.effective)
+        self.published.figures(&self.store, self.effective)
     }
 
     /// Waits at most `timeout` for it to fail; true if it has. It then answers nothing more and is to be started
@@ -226,6 +247,8 @@ impl Drop for Coordinator {
             // A thread that panicked has said so by itself.
             let _ended = thread.join();
         }
+        // While its store is still there, for what it has in hand.
+        self.archiver = None;
     }
 }
 
@@ -285,6 +308,8 @@ async fn run(
     }
     service.stopping.store(true, Ordering::Relaxed);
     let stored = tokio::time::timeout(patience, service.nothing_received()).await;
+    // Who waits for the archive does so on a thread that would be waited for.
+    service.store.stop_archiving();
     listener.close(CloseCode::ShuttingDown, "the coordinator is going away");
     let _told = tokio::time::timeout(LINGER, listener.closed()).await;
     // One that panicked has left already.
@@ -307,12 +332,20 @@ fn secrets() -> Result<SecretSource, CoordinatorError> {
     Ok(Box::new(move || draw().expect("the system's generator gave bytes at the start")))
 }
 
+impl ArchiveSettings {
+    fn open(&self) -> Result<ArchiveConfig, TargetError> {
+        let target = Target::named(&self.target, &TargetOptions::default())?;
+        Ok(ArchiveConfig { target, cache_bytes: self.cache_bytes })
+    }
+}
+
 impl fmt::Debug for CoordinatorConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CoordinatorConfig")
             .field("data", &self.data)
             .field("listen", &self.listen)
             .field("store", &self.store)
+            .field("archive", &self.archive)
             .field("quic", &self.quic)
             .field("program", &self.program)
             .finish_non_exhaustive()
@@ -330,6 +363,7 @@ impl fmt::Display for CoordinatorError {
             Self::Identity { role: None } => f.write_str("a coordinator needs a certificate"),
             Self::Data(error) => error.fmt(f),
             Self::Store(error) => write!(f, "the store: {error}"),
+            Self::Archive(error) => write!(f, "archive.target: {error}"),
             Self::Thread(_) => f.write_str("the coordinator's thread could not be started"),
             Self::Bind(error) => error.fmt(f),
             Self::NoRandomness => f.write_str("the operating system gives no random bytes"),
@@ -343,6 +377,7 @@ impl std::error::Error for CoordinatorError {
         match self {
             Self::Data(error) => error.source(),
             Self::Store(error) => error.source(),
+            Self::Archive(error) => error.source(),
             Self::Thread(error) => Some(error),
             Self::Bind(error) => error.source(),
             Self::Identity { .. } | Self::NoRandomness | Self::Ended => None,

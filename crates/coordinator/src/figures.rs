@@ -9,9 +9,9 @@ use rollhouse_wire::{
     RefusalCode, RefusalLog, Role,
 };
 
-use crate::StoreCounts;
 use crate::data::learned_term;
 use crate::limits::TICK;
+use crate::{ArchiveFigures, Store, StoreCounts};
 
 /// A coordinator's figures.
 #[derive(Debug, Clone)]
@@ -24,6 +24,8 @@ pub struct CoordinatorFigures {
     pub waiting_lanes: u64,
     /// What the store has done since its start.
     pub store: StoreCounts,
+    /// What its archive has; `None` without one.
+    pub archive: Option<ArchiveFigures>,
     /// How strangers fared.
     pub arrivals: ArrivalCounts,
     /// What came of the settings of its socket.
@@ -168,7 +170,7 @@ impl Published {
     }
 
     /// The figures; `None` before the first tick.
-    pub(crate) fn figures(&self, store: StoreCounts, effective: Effective) -> Option<CoordinatorFigures> {
+    pub(crate) fn figures(&self, store: &Store, effective: Effective) -> Option<CoordinatorFigures> {
         let state = self.lock();
         let (status, at) = state.status.clone()?;
         let connections: Vec<Connection> = state.connections.values().cloned().collect();
@@ -176,7 +178,8 @@ impl Published {
             status,
             pools_opened: state.pools_opened,
             waiting_lanes: state.waiting_lanes,
-            store,
+            store: store.counts(),
+            archive: store.archive_figures(),
             arrivals: state.arrivals.clone(),
             effective,
             refusals: state.refused.clone(),

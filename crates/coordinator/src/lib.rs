@@ -16,6 +16,8 @@
 //! | connection | coordinator | ends with it | closed, and its node told to the cluster as cut off |
 //! | request | its connection's task | its stream is given up; the cluster decides all the same | the peer sees the stream end |
 //! | file operation | tokio's threads for what blocks | runs to its end | its request is refused |
+//! | archive | own thread `rollhouse-archive` | ends after what the archive lets it end, within a second, else it is left behind: what it was at counts for nothing | tried again with back-off, for as long as the coordinator lives; so after a panic |
+//! | fetch from the archive | own threads `rollhouse-fetch`, at most two | runs to its end; who waits for it is told that the coordinator goes away | who reads the segment is told why |
 //!
 //! Not a goal: carrying steps. Data goes straight between trainer and node, and a coordinator's absence ends no
 //! session. Nor does it move sessions by itself: their owner asks for another place, and resumes them there.
@@ -53,10 +55,13 @@ mod views;
 mod waiting;
 
 pub use cluster::{Cluster, SecretSource};
-pub use coordinator::{Coordinator, CoordinatorConfig, CoordinatorError, Stopped};
+pub use coordinator::{ArchiveSettings, Coordinator, CoordinatorConfig, CoordinatorError, Stopped};
 pub use data::{DataError, DataFolder, MAX_TERM};
 pub use enrolling::EnrolmentConfig;
 pub use event::{Action, Asker, CallFailure, Event, LinkId, PortAsked, Reply, Ticket};
 pub use figures::{CertificateFor, CoordinatorFigures};
 pub use roster::Roster;
-pub use store::{Receive, Receiving, Store, StoreConfig, StoreCounts, StoreError};
+pub use store::{
+    Amount, ArchiveConfig, ArchiveFigures, FetchCounts, Receive, Receiving, Store, StoreConfig, StoreCounts,
+    StoreError,
+};

@@ -36,6 +36,8 @@ pub(crate) struct Service {
     pub(crate) reads: Reads,
     /// Questions about the store's episodes that are answered at a time.
     pub(crate) queries: Semaphore,
+    /// Requests that wait for the archive at a time.
+    pub(crate) fetches: Semaphore,
     /// Segments that are read again at a time.
     pub(crate) repairs: Semaphore,
     /// No new pools and no new segments from now on.
@@ -72,6 +74,7 @@ impl Service {
             office,
             reads: Reads::new(),
             queries: Semaphore::new(MAX_QUERIES),
+            fetches: Semaphore::new(MAX_FETCHES),
             repairs: Semaphore::new(1),
             stopping: AtomicBool::new(false),
             links: AtomicU64::new(0),
@@ -398,6 +401,8 @@ where
 
 /// Questions about the store's episodes that are answered at a time; each has a part of a segment in memory.
 const MAX_QUERIES: usize = 2;
+/// Requests that wait for the archive at a time, each on a thread for what blocks: several may want the same segment.
+const MAX_FETCHES: usize = 16;
 /// How fresh counts of strangers are, and how soon it is noticed that a peer is no longer to be believed, or a panic.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// About as long as a full mailbox takes.

@@ -3,9 +3,11 @@
 //! ```text
 //! <store>/store.lock                        held while the store is open
 //! <store>/arrivals                          in which order segments came
+//! <store>/archived                          which segments the archive has, if there is one
 //! <store>/<node>-<spool>/segments/          one folder per spool, read by `Library` like any other
 //! <store>/<node>-<spool>/summaries/         what stands in each segment; a cache
 //! <store>/<node>-<spool>/aside/             which episodes of a segment contradict what was there before
+//! <store>/fetched/                          segments of the archive that are being read; emptied when the store is opened
 //! <store>/incoming/                         segments while they are received; emptied when the store is opened
 //! <store>/quarantine/<node>-<spool>.<number>-<crc>/segments/
 //!                                           a segment that is damaged, or came under a number that was taken
@@ -19,8 +21,15 @@
 //! its segment: the segment is kept whole, and what stands beside it, durable before the segment has its name, says
 //! which of its episodes readers leave out. Equal copies are kept and read once. What is set aside is never told as
 //! stored ([`Store::confirm`]). Everything here blocks for the disk.
+//!
+//! With an archive every segment goes there as soon as it came, and is read back; what is there leaves this disk to keep
+//! the budget, the oldest first, and is listed and read as before. Nothing else leaves it, whatever comes.
 
+mod archiver;
+mod archiving;
 mod arrivals;
+mod away;
+mod fetched;
 mod querying;
 mod reads;
 mod receiving;
@@ -29,6 +38,10 @@ mod shelf;
 mod stock;
 mod streaming;
 
+pub(crate) use archiver::Archiver;
+pub use archiver::{ArchiveConfig, ArchiveFigures};
+pub use archiving::Amount;
+pub use fetched::FetchCounts;
 pub(crate) use reads::{Reader, Reads};
 pub use receiving::{Receive, Receiving};
 
@@ -45,7 +58,9 @@ use rollhouse_replay::{
 use rollhouse_wire::limits::MAX_NAME_BYTES;
 use rollhouse_wire::{PoolStatus, Refusal, RefusalCode, StoreStatus};
 
+use archiver::Archive;
 use arrivals::Arrivals;
+use fetched::ArchiveError;
 use shelf::{Shelf, Taken};
 use stock::{quarantine_dir, remove_emptied};
 
@@ -84,6 +99,12 @@ pub struct StoreCounts {
     pub dropped_segments: u64,
     /// Their bytes.
     pub dropped_bytes: u64,
+    /// Segments that left the disk to keep the budget and are in the archive.
+    pub left_segments: u64,
+    /// Their bytes.
+    pub left_bytes: u64,
+    /// Segments that the archive had and were listed again.
+    pub adopted: u64,
     /// Segments that were damaged when the store was opened.
     pub damaged: u64,
     /// Segments whose bytes did not all arrive, or not as they were sent, or could not be written.
@@ -92,6 +113,7 @@ pub struct StoreCounts {
 
 #[derive(Debug)]
 struct Inner {
+    /// With what is in the archive.
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     config: StoreConfig,
@@ -103,6 +125,7 @@ struct Inner {
     known: Mutex<querying::Known>,
     /// Held while the catalogue is gathered.
     gathering: Mutex<()>,
+    archive: Option<Arc<Archive>>,
     _lock: WriterLock,
 }
 
@@ -145,6 +168,19 @@ impl Store {
     /// # Errors
     /// If somebody else has it, or a file operation fails. Damage is no error.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, config: StoreConfig) -> Result<Self, OpenError> {
+        Self::open_with(disk, dir, config, None)
+    }
+
+    /// As [`Store::open`], with an archive beside it. Does not wait for that.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_with(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        config: StoreConfig,
+        archive: Option<ArchiveConfig>,
+    ) -> Result<Self, OpenError> {
         let lock = lock_store(&*disk, dir)?;
         for inside in [INCOMING, QUARANTINE] {
             let path = dir.join(inside);
@@ -156,11 +192,19 @@ impl Store {
             let path = incoming.join(name);
             disk.remove(&path).map_err(|e| opening("remove", &path, e))?;
         }
+        let archive = archive.map(|archive| Archive::open(disk.clone(), dir, archive)).transpose()?;
+        let away = archive.as_ref().map(|(archive, _)| archive.away.clone());
+        let disk = away.as_ref().map_or(disk, |away| away.clone());
         let mut arrivals = Arrivals::new(dir);
-        let shelf = Mutex::new(stock::take(&*disk, dir, &mut arrivals)?);
+        let mut shelf = stock::take(&*disk, dir, &mut arrivals, away.as_deref())?;
+        if let Some((archive, noted)) = &archive {
+            archive.take_stock(noted, &mut shelf, dir)?;
+        }
+        let (shelf, archive) = (Mutex::new(shelf), archive.map(|(archive, _)| Arc::new(archive)));
         let (placing, known) = (Mutex::new(Placing { arrivals, unsure: None }), Mutex::default());
         let gathering = Mutex::default();
-        let inner = Inner { disk, dir: dir.into(), config, shelf, placing, known, gathering, _lock: lock };
+        let dir = dir.into();
+        let inner = Inner { disk, dir, config, shelf, placing, known, gathering, archive, _lock: lock };
         let store = Self { inner: Arc::new(inner) };
         store.keep_budget();
         Ok(store)
@@ -203,10 +247,29 @@ impl Store {
         PoolStatus { shipped, settled: status.shipped, set_aside, ..status }
     }
 
-    /// Drops the segments that came first while all together exceed the budget. One that cannot be removed is
-    /// forgotten all the same and found again when the store is next opened.
+    /// Has nobody wait for the archive any more, and the thread that archives end.
+    pub(crate) fn stop_archiving(&self) {
+        if let Some(archive) = &self.inner.archive {
+            archive.stop();
+        }
+    }
+
+    /// Removes the segments that came first while all together exceed the budget: those that the archive has, which stay
+    /// listed, or without one for good. One that cannot be removed is forgotten all the same and found again when the
+    /// store is next opened.
     fn keep_budget(&self) {
         let Inner { disk, dir, config, .. } = &*self.inner;
+        loop {
+            let Some(leaving) = self.shelf().let_oldest_leave(config.budget_bytes) else { break };
+            let path = segment_path(&dir.join(&*leaving.folder), leaving.number);
+            let removed =
+                disk.remove(&path).and_then(|()| path.parent().map_or(Ok(()), |d| disk.sync_dir(d)));
+            if removed.is_ok() {
+                let mut shelf = self.shelf();
+                shelf.counts.left_segments += 1;
+                shelf.counts.left_bytes += leaving.bytes;
+            }
+        }
         loop {
             let Some(taken) = self.shelf().take_oldest(config.budget_bytes) else { break };
             let Taken { folder, number, bytes, emptied } = taken;
@@ -305,6 +368,18 @@ pub enum StoreError {
     },
     /// A question about episodes that makes no sense.
     Query(String),
+    /// The budget is used up by what the archive has not taken yet.
+    Full {
+        /// The archive.
+        archive: String,
+    },
+    /// A segment that is in the archive cannot be read.
+    Archive {
+        /// Why.
+        what: String,
+        /// Whether it may later, without anybody changing anything here.
+        is_away: bool,
+    },
     /// A file operation failed.
     Disk(DiskError),
 }
@@ -320,6 +395,10 @@ impl StoreError {
                 RefusalCode::BadRequest
             }
             Self::TooManyFolders { .. } => RefusalCode::Quota,
+            Self::Full { .. } | Self::Archive { is_away: true, .. } => {
+                return Refusal::busy(self.to_string(), FULL_RETRY_MS);
+            }
+            Self::Archive { .. } => RefusalCode::Internal,
             Self::NotFound(_) => RefusalCode::NotFound,
             // There may be room later.
             Self::Disk(error) if error.is_full() => return Refusal::busy(self.to_string(), FULL_RETRY_MS),
@@ -329,6 +408,9 @@ impl StoreError {
     }
 
     fn disk(operation: &'static str, path: &Path, error: io::Error) -> Self {
+        if let Some(ArchiveError { what, is_away }) = ArchiveError::behind(&error) {
+            return Self::Archive { what: what.clone(), is_away: *is_away };
+        }
         Self::Disk(DiskError::new(operation, path, error))
     }
 }
@@ -354,7 +436,10 @@ impl fmt::Display for StoreError {
                 "{bytes} bytes asked for at a time, at most {}",
                 rollhouse_wire::limits::MAX_STORE_READ_BYTES
             ),
-            Self::Query(what) => f.write_str(what),
+            Self::Query(what) | Self::Archive { what, .. } => f.write_str(what),
+            Self::Full { archive } => {
+                write!(f, "the store is full of what the archive {archive} has not taken yet")
+            }
             Self::Disk(error) => error.fmt(f),
         }
     }

@@ -1,8 +1,9 @@
 //! What an operator's tools ask a process: its metrics, whether it lives, and whether it is ready.
 //!
 //! Every metric is a [`Family`] in a table of its subject; a process states its figures as plain numbers when it
-//! is asked ([`NodeSample`], [`CoordinatorSample`], [`TransportSample`], [`ProcessFigures`]), and an [`Exporter`] holds them in a registry of the
-//! `prometheus` crate and prints them, as Prometheus' text or as OpenMetrics, whichever is asked for. A [`MetricsServer`] answers `/metrics`, `/healthz` and `/readyz` over plain
+//! is asked ([`NodeSample`], [`CoordinatorSample`], [`ArchiveSample`], [`TransportSample`], [`ProcessFigures`]), and an
+//! [`Exporter`] holds them in a registry of the `prometheus` crate and prints them, as Prometheus' text or as OpenMetrics,
+//! whichever is asked for. A [`MetricsServer`] answers `/metrics`, `/healthz` and `/readyz` over plain
 //! HTTP, read-only, on a thread of its own, so that it answers while every worker is inside a step.
 //! `docs/metrics.md` lists each metric with its meaning.
 //!
@@ -15,6 +16,7 @@
 //! here; nor pushing them anywhere. Start reading at [`Exporter`].
 #![forbid(unsafe_code)]
 
+mod archive;
 mod coordinator;
 mod exporter;
 mod family;
@@ -25,6 +27,7 @@ mod process;
 mod server;
 mod transport;
 
+pub use archive::ArchiveSample;
 pub use coordinator::CoordinatorSample;
 pub use exporter::{Exporter, ExporterError, Figures};
 pub use family::{Exemplar, Family, Histogram, Kind, Page};

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rollhouse_metrics::{
-    CoordinatorSample, EnvSample, Exporter, Family, Figures, Histogram, Kind, Links, NodeSample, Page,
-    ProcessFigures, TransportSample,
+    ArchiveSample, CoordinatorSample, EnvSample, Exporter, Family, Figures, Histogram, Kind, Links,
+    NodeSample, Page, ProcessFigures, TransportSample,
 };
 use rollhouse_wire::{
     ArrivalCounts, CallHistogram, CallTimes, ClusterStatus, Effective, LinkFigures, Request, Role,
@@ -17,6 +17,7 @@ use rollhouse_wire::{
 
 struct Node(NodeSample);
 struct Coordinator(CoordinatorSample);
+struct Archive(ArchiveSample);
 struct Transport(TransportSample);
 
 impl Figures for Node {
@@ -32,6 +33,16 @@ impl Figures for Node {
 impl Figures for Coordinator {
     fn families(&self) -> Vec<&'static Family> {
         CoordinatorSample::FAMILIES.iter().collect()
+    }
+
+    fn put(&self, page: &mut Page) {
+        self.0.put(page);
+    }
+}
+
+impl Figures for Archive {
+    fn families(&self) -> Vec<&'static Family> {
+        ArchiveSample::FAMILIES.iter().collect()
     }
 
     fn put(&self, page: &mut Page) {
@@ -136,11 +147,11 @@ fn link(datagram: u16, micros: u64) -> LinkFigures {
     }
 }
 
-fn printed(figures: [Arc<dyn Figures>; 2]) -> String {
+fn printed<const N: usize>(figures: [Arc<dyn Figures>; N]) -> String {
     exporter(figures).print().unwrap()
 }
 
-fn exporter(figures: [Arc<dyn Figures>; 2]) -> Exporter {
+fn exporter<const N: usize>(figures: [Arc<dyn Figures>; N]) -> Exporter {
     let mut exporter = Exporter::new();
     for each in figures.into_iter().chain([Arc::new(ProcessFigures::new()) as Arc<dyn Figures>]) {
         exporter.add(each).unwrap();
@@ -209,8 +220,12 @@ fn every_metric_is_exported_with_the_type_it_has() {
     for (text, families) in [
         (printed([Arc::new(Node(node())), Arc::new(Transport(transport()))]), NodeSample::FAMILIES),
         (
-            printed([Arc::new(Coordinator(coordinator())), Arc::new(Transport(transport()))]),
-            CoordinatorSample::FAMILIES,
+            printed([
+                Arc::new(Coordinator(coordinator())),
+                Arc::new(Archive(ArchiveSample::default())),
+                Arc::new(Transport(transport())),
+            ]),
+            &[CoordinatorSample::FAMILIES, ArchiveSample::FAMILIES].concat(),
         ),
     ] {
         let families = || families.iter().chain(TransportSample::FAMILIES).chain(ProcessFigures::FAMILIES);
@@ -284,6 +299,7 @@ fn the_page_of_metrics_lists_each_with_type_labels_and_meaning() {
 
 fn all() -> impl Iterator<Item = &'static Family> {
     let cluster = NodeSample::FAMILIES.iter().chain(CoordinatorSample::FAMILIES);
+    let cluster = cluster.chain(ArchiveSample::FAMILIES);
     cluster.chain(TransportSample::FAMILIES).chain(ProcessFigures::FAMILIES)
 }
 

@@ -218,7 +218,9 @@ impl Failure {
             Self::Read(ReadError::Incomplete { .. } | ReadError::Malformed { .. }) => "DamagedRecordingError",
             Self::Read(ReadError::Disk(_)) => "ReplayDiskError",
             Self::Recompute(_) => "RecomputeError",
-            Self::Read(ReadError::TooManyFolders { .. }) | Self::Nothing => "ReplayError",
+            Self::Read(ReadError::TooManyFolders { .. } | ReadError::Archived { .. }) | Self::Nothing => {
+                "ReplayError"
+            }
         }
     }
 

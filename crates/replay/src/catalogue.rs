@@ -17,7 +17,6 @@ use std::io::{self, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
 
 use rollhouse_core::split_mix64;
 
@@ -27,7 +26,7 @@ use crate::index::SegmentIndex;
 use crate::limits::{GATHERED_FROM, MAX_CATALOGUE_BYTES};
 use crate::rows::rows_path;
 use crate::run_record::KnownRuns;
-use crate::summary::{Entry, SegmentSummary, segment_path, summary_path};
+use crate::summary::{Entry, SegmentSummary, summary_path};
 
 /// A segment in a folder of recordings or of a store: the folder's name there, empty for the folder itself, and its
 /// number.
@@ -321,13 +320,6 @@ fn collect(path: &Path, depth: usize, files: &mut Vec<PathBuf>) -> io::Result<()
         }
     }
     Ok(())
-}
-
-/// When a segment was last changed, in nanoseconds since 1970; 0 if that is not known.
-pub(crate) fn modified_ns(dir: &Path, number: u64) -> u64 {
-    let modified = fs::metadata(segment_path(dir, number)).and_then(|file| file.modified());
-    let since = modified.ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-    since.and_then(|since| u64::try_from(since.as_nanos()).ok()).unwrap_or_default()
 }
 
 fn sled_path(root: &Path) -> PathBuf {

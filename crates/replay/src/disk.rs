@@ -5,6 +5,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 /// The file operations that recording and reading need. Every one may block.
 ///
@@ -55,6 +56,11 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Whether paths of this disk are the operating system's, so that a cache beside it can live there.
     fn has_real_paths(&self) -> bool {
         false
+    }
+
+    /// When a file was last changed, in nanoseconds since 1970, and 0 if it is not there; `None` where that is not known.
+    fn modified_ns(&self, _path: &Path) -> Option<u64> {
+        None
     }
 }
 
@@ -196,6 +202,12 @@ impl Disk for RealDisk {
 
     fn has_real_paths(&self) -> bool {
         true
+    }
+
+    fn modified_ns(&self, path: &Path) -> Option<u64> {
+        let modified = std::fs::metadata(path).and_then(|file| file.modified());
+        let since = modified.ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        Some(since.and_then(|since| u64::try_from(since.as_nanos()).ok()).unwrap_or_default())
     }
 }
 

@@ -396,7 +396,7 @@ pub(crate) fn decoder_of(run: &RunInfo) -> Decoder {
 }
 
 /// Reads a file from front to end, as far as it goes.
-pub(crate) fn read_all(file: &dyn DiskFile) -> io::Result<Vec<u8>> {
+pub fn read_all(file: &dyn DiskFile) -> io::Result<Vec<u8>> {
     let len = file.len()?;
     if len > 2 * MAX_SEGMENT_BYTES {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "segment larger than any writer makes"));

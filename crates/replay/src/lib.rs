@@ -17,6 +17,7 @@
 //! `docs/replay-format.md`.
 #![forbid(unsafe_code)]
 
+mod archived;
 mod aside;
 mod block;
 mod buffer;
@@ -43,6 +44,7 @@ mod keyframes;
 mod lanes;
 mod library;
 pub mod limits;
+mod lines;
 mod load;
 mod order;
 mod outage;
@@ -77,6 +79,7 @@ mod verify;
 mod walk;
 mod writer;
 
+pub use archived::{ARCHIVED, Archived, ArchivedSegment};
 pub use aside::{AsideEpisode, SetAside, aside_path};
 pub use block::{BlockRecorder, End, Finish, Row};
 pub use catalogue::{Catalogue, SegmentPlace, forget_gathered, gather};
@@ -84,9 +87,10 @@ pub use disk::{Disk, DiskFile, Locking, RealDisk};
 pub use divergence::{Divergence, Value};
 pub use episode::{Episode, EpisodeInfo, Steps};
 pub use folder::{RepairReport, STORE_LOCK, WriterLock, lock_store};
-pub use index::{Damage, DamageCause};
+pub use index::{Damage, DamageCause, read_all};
 pub use keyframes::SeekBounds;
 pub use library::{Library, LibraryEpisode, QUARANTINE};
+pub use lines::{Lines, LinesRead};
 pub use order::Rank;
 pub use part::part_of_run;
 pub use playback::{Playback, PlayedStep};

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use rollhouse_core::EpisodeName;
 use rollhouse_env::Registry;
 
+use crate::archived::none_is_away;
 use crate::aside::asides_dir;
 use crate::catalogue::Catalogue;
 use crate::copies::{Copies, SharedLanes};
@@ -147,7 +148,11 @@ impl Library {
                 Err(error) => return Err(error),
             }
         }
-        let shared = SharedLanes::of(&folders.iter().map(|folder| &**folder).collect::<Vec<_>>());
+        let opened: Vec<&Replays> = folders.iter().map(|folder| &**folder).collect();
+        if disk.has_real_paths() {
+            none_is_away(&**disk, dir, &opened)?;
+        }
+        let shared = SharedLanes::of(&opened);
         Ok(Self { folders, shared: Arc::new(shared), copies: OnceLock::new(), runs })
     }
 

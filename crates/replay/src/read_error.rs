@@ -31,6 +31,15 @@ pub enum ReadError {
         /// How many may.
         most: usize,
     },
+    /// Segments of a store are in its archive only.
+    Archived {
+        /// The store.
+        dir: PathBuf,
+        /// How many.
+        segments: u64,
+        /// The archive.
+        target: String,
+    },
     /// Several runs of the folder share the name's short id; their full ids.
     Ambiguous {
         /// The name.
@@ -83,6 +92,9 @@ impl fmt::Display for ReadError {
             }
             Self::TooManyFolders { dir, most } => {
                 write!(f, "{} holds more than {most} folders of recordings", dir.display())
+            }
+            Self::Archived { dir, segments, target } => {
+                write!(f, "{segments} of the segments of {} are in the archive {target} only", dir.display())
             }
             Self::Incomplete { name, missing_steps } => {
                 write!(f, "the first {missing_steps} steps of {name} cannot be read")

@@ -18,7 +18,6 @@ use rollhouse_core::{Outcome, RunId, split_mix64};
 use serde::{Deserialize, Serialize};
 
 use crate::buffer::EndEvent;
-use crate::catalogue::modified_ns;
 use crate::chunk::Part;
 use crate::codec::Cursor;
 use crate::disk::{Disk, DiskFile};
@@ -106,9 +105,9 @@ impl Entry {
     /// If a file operation fails.
     pub(crate) fn store(&mut self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
         let number = self.index.number;
-        if disk.has_real_paths() {
-            self.index.modified_ns = modified_ns(dir, number);
-            if self.index.modified_ns == 0 {
+        if let Some(modified_ns) = disk.modified_ns(&segment_path(dir, number)) {
+            self.index.modified_ns = modified_ns;
+            if modified_ns == 0 {
                 // The segment was removed, maybe with its folder, which is not to come back.
                 return Ok(());
             }
@@ -141,8 +140,9 @@ impl Entry {
     /// is damaged: a scan says where.
     pub(crate) fn fits(&self, disk: &dyn Disk, dir: &Path, number: u64) -> bool {
         let SegmentIndex { number: of, bytes, modified_ns: at, .. } = self.index;
-        let unchanged = || !disk.has_real_paths() || modified_ns(dir, number) == at;
-        let len = || disk.open(&segment_path(dir, number)).and_then(|file| file.len());
+        let path = segment_path(dir, number);
+        let unchanged = || disk.modified_ns(&path).is_none_or(|changed| changed == at);
+        let len = || disk.open(&path).and_then(|file| file.len());
         of == number && unchanged() && len().is_ok_and(|len| len == bytes)
     }
 }

@@ -1,22 +1,20 @@
 //! In which order segments came to the store, durably: the order in which they are dropped when it is full.
 //!
 //! Times that stand in segments are those of nodes' clocks, which may be wrong by years; the coordinator's own clock
-//! may go back. So the store counts. The file `arrivals` has a line for each segment, the oldest first:
+//! may go back. So the store counts. The file `arrivals` has a line ([`Lines`]) for each segment, the oldest first:
 //!
 //! ```text
-//! <CRC-32C of the rest> <folder> <number> <CRC-32C of the segment>
+//! <folder> <number> <CRC-32C of the segment>
 //! ```
 //!
 //! A line is durable before its segment has its name; one without a segment means nothing. A line that cannot be read
 //! is left out, and a segment without a line, as stores of earlier versions have them, is older than those with one.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
-use rollhouse_replay::{Disk, DiskError, DiskFile};
+use rollhouse_replay::{Disk, DiskError, Lines};
 
 /// Which segment came: folder, number and CRC-32C over its bytes.
 pub(crate) type Arrival = (Arc<str>, u64, u32);
@@ -24,41 +22,20 @@ pub(crate) type Arrival = (Arc<str>, u64, u32);
 /// The file, while the store is open.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
-    dir: PathBuf,
-    /// `None` after a failed operation: what is in the file is not known then, and it is written anew.
-    file: Option<Box<dyn DiskFile>>,
-    lines: usize,
+    lines: Lines,
 }
 
 impl Arrivals {
     /// Of the store in `dir`; nothing can be noted before it is written anew.
     pub(crate) fn new(dir: &Path) -> Self {
-        Self { dir: dir.into(), file: None, lines: 0 }
+        Self { lines: Lines::new(dir, ARRIVALS) }
     }
 
     /// What stands in the file: each segment's place in the order, counted from 1. Blocks for the disk.
     pub(crate) fn load(&self, disk: &dyn Disk) -> Result<BTreeMap<Arrival, u64>, DiskError> {
-        let path = self.path();
-        let failed = |error| DiskError::new("read", &path, error);
-        let file = match disk.open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-            Err(error) => return Err(failed(error)),
-        };
-        let len = file.len().map_err(failed)?.min(MAX_BYTES);
-        let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-        let mut filled = 0;
-        while filled < bytes.len() {
-            match file.read_at(&mut bytes[filled..], filled as u64) {
-                Ok(0) => break,
-                Ok(read) => filled += read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(failed(error)),
-            }
-        }
-        let lines = bytes[..filled].split(|&byte| byte == b'\n');
+        let read = self.lines.read(disk)?;
         // Of a segment that came again after it was dropped, the last line counts.
-        Ok((1..).zip(lines).filter_map(|(at, line)| Some((decode(line)?, at))).collect())
+        Ok(read.lines.iter().filter_map(|(at, line)| Some((decode(line)?, *at))).collect())
     }
 
     /// Notes that a segment comes now. Durable on return. `known` are those that are there, the oldest first, for when
@@ -70,61 +47,24 @@ impl Arrivals {
         known: impl FnOnce() -> Vec<Arrival>,
         there: usize,
     ) -> Result<(), DiskError> {
-        if self.file.is_none() || self.lines > 2 * there + SPARE_LINES {
+        if self.lines.is_unsure() || self.lines.count() > 2 * there + SPARE_LINES {
             self.rewrite(disk, &known())?;
         }
-        let path = self.path();
-        // Put back when it has worked.
-        let Some(file) = self.file.take() else { return Ok(()) };
-        file.append_all(encode(arrival).as_bytes()).map_err(|e| DiskError::new("append", &path, e))?;
-        file.sync_data().map_err(|e| DiskError::new("sync", &path, e))?;
-        self.file = Some(file);
-        self.lines += 1;
-        Ok(())
+        self.lines.add(&encode(arrival))
     }
 
     /// Makes the file have just these lines, durably.
     pub(crate) fn rewrite(&mut self, disk: &dyn Disk, known: &[Arrival]) -> Result<(), DiskError> {
-        self.file = None;
-        let (path, new) = (self.path(), self.dir.join(NEW));
-        let failed = |operation| {
-            let new = new.clone();
-            move |error| DiskError::new(operation, &new, error)
-        };
-        match disk.remove(&new) {
-            // Left by an attempt that failed.
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("remove")(error)),
-            _ => {}
-        }
-        let file = disk.create(&new).map_err(failed("create"))?;
-        let lines: String = known.iter().map(encode).collect();
-        file.append_all(lines.as_bytes()).map_err(failed("append"))?;
-        file.sync_data().map_err(failed("sync"))?;
-        disk.rename(&new, &path).map_err(failed("rename"))?;
-        disk.sync_dir(&self.dir).map_err(|e| DiskError::new("sync", &self.dir, e))?;
-        (self.file, self.lines) = (Some(file), known.len());
-        Ok(())
-    }
-
-    fn path(&self) -> PathBuf {
-        self.dir.join(ARRIVALS)
+        self.lines.rewrite(disk, known.iter().map(encode))
     }
 }
 
 fn encode((folder, number, crc): &Arrival) -> String {
-    let mut rest = format!("{folder} {number} {crc:08x}");
-    let sum = crc32c::crc32c(rest.as_bytes());
-    rest.insert_str(0, &format!("{sum:08x} "));
-    let _never = rest.write_char('\n');
-    rest
+    format!("{folder} {number} {crc:08x}")
 }
 
-fn decode(line: &[u8]) -> Option<Arrival> {
-    let (sum, rest) = std::str::from_utf8(line).ok()?.split_once(' ')?;
-    if u32::from_str_radix(sum, 16).ok()? != crc32c::crc32c(rest.as_bytes()) {
-        return None;
-    }
-    let mut parts = rest.split(' ');
+fn decode(line: &str) -> Option<Arrival> {
+    let mut parts = line.split(' ');
     let (folder, number, crc) = (parts.next()?, parts.next()?, parts.next()?);
     Some((folder.into(), number.parse().ok()?, u32::from_str_radix(crc, 16).ok()?))
 }
@@ -141,17 +81,9 @@ pub(crate) fn sorted<T>(
     segments
 }
 
-/// Names in the store's folder that are no folders of spools.
-pub(crate) fn own_files() -> BTreeSet<&'static str> {
-    BTreeSet::from([ARRIVALS, NEW])
-}
-
 const ARRIVALS: &str = "arrivals";
-const NEW: &str = "arrivals.new";
 /// Lines beyond twice as many as there are segments at which the file is written anew.
-const SPARE_LINES: usize = 4_096;
-/// Bytes of the file that are looked at: some ten million lines.
-const MAX_BYTES: u64 = 1 << 30;
+pub(crate) const SPARE_LINES: usize = 4_096;
 
 #[cfg(test)]
 mod tests {
@@ -193,7 +125,7 @@ mod tests {
         arrivals.rewrite(&disk, &[]).unwrap();
         for number in 0..20_000 {
             arrivals.note(&disk, &arrival(number), || vec![arrival(number - 1)], 1).unwrap();
-            assert!(arrivals.lines <= SPARE_LINES + 4);
+            assert!(arrivals.lines.count() <= SPARE_LINES + 4);
         }
         let order = arrivals.load(&disk).unwrap();
         assert!(order.contains_key(&arrival(19_999)) && order.len() <= SPARE_LINES + 4);

@@ -17,8 +17,8 @@ use rollhouse_wire::{StoreCount, StoreDamage, StoreEpisode, StoreEpisodes, Store
 
 use super::{Store, StoreError};
 
-/// How many segments had come, gone and been set aside.
-type Changes = (u64, u64, u64);
+/// How many segments had come, gone, been set aside and been listed again.
+type Changes = (u64, u64, u64, u64);
 
 /// What the store has, as it was after so many changes.
 #[derive(Debug, Default)]
@@ -131,7 +131,7 @@ impl Store {
 
     fn changes(&self) -> Changes {
         let counts = self.counts();
-        (counts.received, counts.dropped_segments, counts.quarantined)
+        (counts.received, counts.dropped_segments, counts.quarantined, counts.adopted)
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

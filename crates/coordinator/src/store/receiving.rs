@@ -14,7 +14,9 @@ use rollhouse_replay::{
 use rollhouse_wire::limits::MAX_SHIP_BYTES;
 use rollhouse_wire::{Ship, Shipped};
 
+use super::archiving::Standing;
 use super::arrivals::{Arrival, Arrivals};
+use super::fetched::ArchiveError;
 use super::shelf::Held;
 use super::stock::{look_at, quarantine_dir};
 use super::{INCOMING, Inner, Placing, Store, StoreError, folder_of};
@@ -98,6 +100,10 @@ impl Store {
                 {
                     return Err(StoreError::TooManyFolders { folders, most });
                 }
+            }
+            let budget = self.inner.config.budget_bytes;
+            if shelf.archiving.as_ref().is_some_and(|archiving| archiving.has_no_room(ship.bytes, budget)) {
+                return Err(StoreError::Full { archive: self.archive_name() });
             }
             let own = shelf.receiving.get(node).copied().unwrap_or(0);
             let all: usize = shelf.receiving.values().sum();
@@ -220,6 +226,10 @@ impl Receiving {
         let dir = dir.join(&**folder);
         match finished_in(&**disk, &dir, number) {
             Ok(finished) => Ok(finished),
+            // What is in the archive is waited for: nothing is placed beside what it may contradict unseen.
+            Err(error) if ArchiveError::behind(&error).is_some_and(|error| error.is_away) => {
+                Err(StoreError::disk("read", &segment_path(&dir, number), error))
+            }
             Err(_) if self.store.shelf().give_up_reading(folder, number) => Ok(Vec::new()),
             Err(error) => Err(StoreError::disk("read", &segment_path(&dir, number), error)),
         }
@@ -248,10 +258,14 @@ impl Receiving {
         let _cache = summary.store(&**disk, &folder);
         let mut shelf = self.store.shelf();
         let folder = shelf.folder(&self.folder);
-        shelf.add(&folder, Held::of(summary, aside));
+        let order = shelf.add(&folder, Held::of(summary, aside));
         shelf.counts.received += 1;
         shelf.counts.received_bytes += self.bytes;
         shelf.counts.set_aside += aside.len() as u64;
+        if let (Some(archive), Some(archiving)) = (&self.store.inner.archive, &mut shelf.archiving) {
+            archiving.add(order, self.bytes, Standing::Waiting, archive.now());
+            archive.wake();
+        }
         Ok(())
     }
 

@@ -5,7 +5,8 @@
 
 use std::io;
 use std::ops::Bound;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rollhouse_replay::{
     DiskFile, QUARANTINE, STORE_LOCK, SegmentSummary, aside_path, forget_gathered, rows_path, segment_number,
@@ -14,6 +15,8 @@ use rollhouse_replay::{
 use rollhouse_wire::limits::{MAX_STORE_ENTRIES, MAX_STORE_READ_BYTES};
 use rollhouse_wire::{StoreEntry, StoreListing, StoreRepaired};
 
+use super::archiver::Archive;
+use super::away::id_of;
 use super::shelf::{Held, Shelf};
 use super::stock::{quarantine_name, quarantined_name};
 use super::{Store, StoreError};
@@ -88,6 +91,9 @@ impl Store {
         }
         let not_found = || StoreError::NotFound(path.to_owned());
         let path = self.file(path).ok_or_else(not_found)?;
+        if bytes > 0 {
+            self.fetch(&path)?;
+        }
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::NotFound => not_found(),
             _ => StoreError::disk("read", &path, error),
@@ -97,6 +103,25 @@ impl Store {
         // At most `bytes`.
         let bytes = u64::from(bytes).min(file_bytes.saturating_sub(offset)) as u32;
         Ok(StoreFile { file, path, offset, bytes, file_bytes })
+    }
+
+    /// Whether the file at a path has to be fetched before it is read.
+    pub(crate) fn is_to_fetch(&self, path: &str) -> bool {
+        let away = |archive: &Arc<Archive>| archive.away.away(&self.file(path)?);
+        self.inner.archive.as_ref().and_then(away).is_some()
+    }
+
+    /// Fetches a file of the store if it is in the archive only. Blocks for that.
+    fn fetch(&self, path: &Path) -> Result<(), StoreError> {
+        let Some(archive) = &self.inner.archive else { return Ok(()) };
+        let Some(segment) = archive.away.away(path) else { return Ok(()) };
+        let fetched = archive.fetched.get(&id_of(&segment));
+        fetched.map(drop).map_err(|error| StoreError::disk("fetch", path, error))
+    }
+
+    /// Fetches the file at a path of the store, as [`Store::is_to_fetch`] says. Blocks for the archive.
+    pub(crate) fn fetch_file(&self, path: &str) -> Result<(), StoreError> {
+        self.file(path).map_or(Ok(()), |path| self.fetch(&path))
     }
 
     /// Reads a segment again, every byte of it, and makes its summary anew; a damaged one is left without, so that

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rollhouse_replay::{BlockRange, SegmentSummary, SetAside};
 use rollhouse_wire::StoreStatus;
 
 use super::StoreCounts;
+use super::archiving::{Archiving, Standing};
 use super::arrivals::Arrival;
 
 /// The stock.
@@ -25,6 +27,9 @@ pub(crate) struct Shelf {
     set_aside: BTreeMap<u128, u64>,
     /// In how many damaged segments that are set aside something of a run stands, by the low bits of its id.
     damaged: BTreeMap<u32, u64>,
+    /// Which of the segments an archive has, if there is one.
+    pub(crate) archiving: Option<Archiving>,
+    /// Of the segments that are on this disk.
     bytes: u64,
     quarantined_bytes: u64,
     pub(crate) counts: StoreCounts,
@@ -46,7 +51,8 @@ pub(crate) struct Held {
     ranges: Vec<LaneRange>,
     /// Episodes of it that are set aside, by run.
     aside: BTreeMap<u128, u64>,
-    order: u64,
+    /// Its place among all that came.
+    pub(crate) order: u64,
 }
 
 /// A segment that is set aside as a whole.
@@ -67,6 +73,14 @@ pub(crate) struct Taken {
     pub(crate) bytes: u64,
     /// Nothing is left in its folder.
     pub(crate) emptied: bool,
+}
+
+/// A segment that leaves this disk for the archive.
+#[derive(Debug)]
+pub(crate) struct Leaving {
+    pub(crate) folder: Arc<str>,
+    pub(crate) number: u64,
+    pub(crate) bytes: u64,
 }
 
 /// One recording of a run: what a recorder wrote of it under one placement. It never has an episode twice.
@@ -98,6 +112,10 @@ impl Held {
             aside: by_run(aside.episodes().map(|aside| aside.key.run)),
             order: 0,
         }
+    }
+
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
     }
 
     pub(crate) fn has_aside(&self) -> bool {
@@ -149,8 +167,8 @@ impl Shelf {
         self.folders.get(folder)?.get(&number)
     }
 
-    /// Adds a segment that comes after all that are there.
-    pub(crate) fn add(&mut self, folder: &Arc<str>, held: Held) {
+    /// Adds a segment that comes after all that are there; gives its place among them.
+    pub(crate) fn add(&mut self, folder: &Arc<str>, held: Held) -> u64 {
         self.came += 1;
         let held = Held { order: self.came, ..held };
         self.bytes += held.bytes;
@@ -161,15 +179,54 @@ impl Shelf {
             writers.entry(writer).or_default().insert(held.number);
         }
         add_all(&mut self.set_aside, &held.aside);
+        let order = held.order;
         self.folders.entry(folder.clone()).or_default().insert(held.number, held);
+        order
+    }
+
+    /// All segments, the oldest first, each with its place in the order and its folder.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u64, &Arc<str>, &Held)> {
+        self.order
+            .iter()
+            .filter_map(|(order, (folder, number))| Some((*order, folder, self.get(folder, *number)?)))
+    }
+
+    /// The segment at a place in the order.
+    pub(crate) fn at(&self, order: u64) -> Option<(&Arc<str>, &Held)> {
+        let (folder, number) = self.order.get(&order)?;
+        Some((folder, self.get(folder, *number)?))
+    }
+
+    /// Says which of the segments an archive has, of all that are there: each has its place in the order, and whether
+    /// it is on this disk.
+    pub(crate) fn archive(&mut self, archiving: Archiving) {
+        self.bytes -= archiving.amount(Standing::Away).bytes;
+        self.archiving = Some(archiving);
+    }
+
+    /// A segment that was added is in the archive only.
+    pub(crate) fn is_away(&mut self, order: u64) {
+        let bytes = self.at(order).map_or(0, |(_, held)| held.bytes);
+        self.bytes -= bytes;
+        if let Some(archiving) = &mut self.archiving {
+            archiving.add(order, bytes, Standing::Away, Duration::ZERO);
+        }
+    }
+
+    /// Has the segment leave this disk that came first of those the archive has, if all here together exceed `budget`. It
+    /// stays listed.
+    pub(crate) fn let_oldest_leave(&mut self, budget: u64) -> Option<Leaving> {
+        let order = self.archiving.as_ref().filter(|_| self.bytes > budget)?.leaves()?;
+        let (folder, held) = self.at(order)?;
+        let leaving = Leaving { folder: folder.clone(), number: held.number, bytes: held.bytes };
+        self.bytes -= leaving.bytes;
+        self.archiving.as_mut()?.becomes(order, Standing::Away);
+        Some(leaving)
     }
 
     /// All segments, the oldest first, and those that are set aside, likewise.
     pub(crate) fn arrivals(&self) -> Vec<Arrival> {
-        let held = self
-            .order
-            .values()
-            .filter_map(|(folder, number)| Some((folder.clone(), *number, self.get(folder, *number)?.crc)));
+        let held = self.all().map(|(_, folder, held)| (folder.clone(), held.number, held.crc));
         self.quarantine_order.values().cloned().chain(held).collect()
     }
 
@@ -213,13 +270,21 @@ impl Shelf {
         over
     }
 
-    /// Takes the segment out that came first if all together exceed `budget` and it is not the only one; its folder,
-    /// too, if that was its last.
+    /// Takes the segment out that came first if all here together exceed `budget` and it is not the only one; its
+    /// folder, too, if that was its last. With an archive, of those alone that it does not take.
     pub(crate) fn take_oldest(&mut self, budget: u64) -> Option<Taken> {
         if self.bytes <= budget || self.order.len() < 2 {
             return None;
         }
-        let (_, (folder, number)) = self.order.pop_first()?;
+        let order = match &mut self.archiving {
+            None => *self.order.first_key_value()?.0,
+            Some(archiving) => {
+                let order = archiving.given_up()?;
+                archiving.remove(order);
+                order
+            }
+        };
+        let (folder, number) = self.order.remove(&order)?;
         let segments = self.folders.get_mut(&folder)?;
         let held = segments.remove(&number)?;
         let emptied = segments.is_empty();
@@ -293,8 +358,9 @@ impl Shelf {
     }
 
     pub(crate) fn status(&self) -> StoreStatus {
+        let away = self.archiving.as_ref().map_or(0, |archiving| archiving.amount(Standing::Away).segments);
         StoreStatus {
-            segments: self.order.len() as u64,
+            segments: self.order.len() as u64 - away,
             bytes: self.bytes,
             quarantined: self.quarantined.len() as u64,
             set_aside: self.set_aside.values().sum(),

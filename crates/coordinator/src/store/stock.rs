@@ -10,24 +10,30 @@ use rollhouse_replay::{
     rows_path, segment_number, segment_path, summary_path,
 };
 
-use super::arrivals::{Arrival, Arrivals, own_files, sorted};
+use super::arrivals::{Arrival, Arrivals, sorted};
+use super::away::AwayDisk;
 use super::receiving::finished_in;
 use super::shelf::{Held, Quarantined, Shelf, by_run};
 use super::{INCOMING, is_name, opening};
 
-/// Reads what is in the store, and writes anew in which order it came.
-pub(super) fn take(disk: &dyn Disk, dir: &Path, arrivals: &mut Arrivals) -> Result<Shelf, OpenError> {
+/// Reads what is in the store, and writes anew in which order it came. Of what is `away`, which is part of the disk, it
+/// takes what the catalogue knows, and has the rest not shown any more.
+pub(super) fn take(
+    disk: &dyn Disk,
+    dir: &Path,
+    arrivals: &mut Arrivals,
+    away: Option<&AwayDisk>,
+) -> Result<Shelf, OpenError> {
     let mut shelf = Shelf::default();
     let order = arrivals.load(disk).map_err(OpenError::Disk)?;
     let mut names = disk.list(dir).map_err(|e| opening("list", dir, e))?;
     names.sort_unstable();
-    let (own, mut found) = (own_files(), Vec::new());
-    let is_folder = |name: &&String| {
-        is_name(name) && ![INCOMING, QUARANTINE].contains(&name.as_str()) && !own.contains(name.as_str())
-    };
+    let mut found = Vec::new();
+    // Files are none either, which is found when they are listed.
+    let is_folder = |name: &&String| is_name(name) && ![INCOMING, QUARANTINE].contains(&name.as_str());
     let catalogue = Catalogue::open(disk, dir);
     for name in names.iter().filter(is_folder) {
-        take_folder(disk, dir, name, &catalogue, &mut shelf, &mut found)?;
+        take_folder((disk, away), dir, name, &catalogue, &mut shelf, &mut found)?;
     }
     drop(catalogue);
     for ((folder, ..), _, held) in sorted(found, &order) {
@@ -43,7 +49,7 @@ pub(super) fn take(disk: &dyn Disk, dir: &Path, arrivals: &mut Arrivals) -> Resu
 
 /// Finds a folder's segments. Those without a byte that makes sense are none of ours.
 fn take_folder(
-    disk: &dyn Disk,
+    (disk, away): (&dyn Disk, Option<&AwayDisk>),
     dir: &Path,
     name: &str,
     catalogue: &Catalogue,
@@ -66,7 +72,15 @@ fn take_folder(
     let folder = shelf.folder(name);
     numbers.sort_unstable();
     for number in numbers {
-        let summary = match catalogue.summary(disk, &dir, number) {
+        let known = catalogue.summary(disk, &dir, number);
+        if let Some((away, elsewhere)) =
+            away.and_then(|away| Some((away, away.away(&segment_path(&dir, number))?)))
+            && known.as_ref().is_none_or(|summary| summary.crc() != elsewhere.crc)
+        {
+            away.remove(name, number);
+            continue;
+        }
+        let summary = match known {
             Some(summary) => summary,
             None => {
                 let path = segment_path(&dir, number);

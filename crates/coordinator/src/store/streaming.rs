@@ -66,6 +66,17 @@ impl Service {
         responder: Responder,
     ) -> Result<(), StreamLost> {
         let _answer = reader.answer().await;
+        if self.store.is_to_fetch(&read.path) {
+            // Before there is a place at the disk: who waits for the archive holds up nobody who reads what is here.
+            let (store, path) = (self.store.clone(), read.path.clone());
+            let fetched = {
+                let _permit = self.fetches.acquire().await;
+                blocking(move || store.fetch_file(&path)).await
+            };
+            if let Err(refusal) = fetched {
+                return self.refuse(responder, refusal).await;
+            }
+        }
         let store = self.store.clone();
         let opened = {
             let _turn = self.reads.turn(reader).await;
