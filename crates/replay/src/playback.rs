@@ -41,7 +41,7 @@ impl<'a> Playback<'a> {
     /// Starts before step 0.
     ///
     /// # Errors
-    /// If the env is needed and cannot be made.
+    /// If the env is needed and cannot be made, or has other dynamics now.
     pub fn new(registry: &Registry, episode: &'a Episode) -> Result<Self, SimulateError> {
         let simulator = match &episode.steps {
             Some(_) => None,
@@ -82,11 +82,12 @@ impl Episode {
     }
 }
 
-/// One lane of the episode's env, with its options.
+/// One lane of the episode's env, with its options; refused if its dynamics are other ones now.
 pub(crate) fn simulator_of(registry: &Registry, episode: &Episode) -> Result<Box<Simulator>, SimulateError> {
     let info = &episode.info;
     if info.recorded() == RecordKind::Full {
         return Err(SimulateError::NotRecorded);
     }
+    episode.is_of_now(registry)?;
     Ok(Box::new(Simulator::new(registry, &info.run.spec, &info.options(), 1)?))
 }

@@ -14,13 +14,6 @@ use rollhouse_core::ColumnData;
 pub enum RecomputeError {
     /// The env cannot be made or panics.
     Simulate(SimulateError),
-    /// The env's dynamics are other ones now.
-    Dynamics {
-        /// Hash of those that were recorded.
-        recorded: u64,
-        /// Hash of this program's.
-        now: u64,
-    },
     /// What comes out is not what was recorded.
     Differs {
         /// The episode.
@@ -79,11 +72,11 @@ impl Episode {
     }
 
     /// Whether this program's env is the recorded one.
-    pub(crate) fn is_of_now(&self, registry: &Registry) -> Result<(), RecomputeError> {
+    pub(crate) fn is_of_now(&self, registry: &Registry) -> Result<(), SimulateError> {
         let spec = &self.info.run.spec;
         let now = registry.get(&spec.id).map_err(SimulateError::Unknown)?.spec().dynamics_hash;
         if now != spec.dynamics_hash {
-            return Err(RecomputeError::Dynamics { recorded: spec.dynamics_hash, now });
+            return Err(SimulateError::Dynamics { recorded: spec.dynamics_hash, now });
         }
         Ok(())
     }
@@ -126,9 +119,6 @@ impl fmt::Display for RecomputeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Simulate(error) => error.fmt(f),
-            Self::Dynamics { recorded, now } => {
-                write!(f, "the env's dynamics have changed since: {recorded:016x} then, {now:016x} now")
-            }
             Self::Differs { name, field, step } => {
                 write!(f, "recomputing {name} gives another {field} at step {step} than was recorded")
             }
@@ -140,7 +130,7 @@ impl std::error::Error for RecomputeError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Simulate(error) => error.source(),
-            Self::Dynamics { .. } | Self::Differs { .. } => None,
+            Self::Differs { .. } => None,
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::head::{Head, Taken};
 use crate::keyframes::{Keyframes, SeekBounds};
 use crate::playback::{PlayedStep, simulator_of};
 use crate::recompute::RecomputeError;
-use crate::simulate::SimulateError;
+use crate::simulate::{SimulateError, Simulator};
 use crate::timeline::Timeline;
 
 /// An episode of which any step can be come to, each exactly as a pass from the first step on gives it.
@@ -65,13 +65,11 @@ impl<'a> Seeker<'a> {
         episode: Arc<Episode>,
         bounds: &SeekBounds,
     ) -> Result<Self, RecomputeError> {
-        let made = episode
-            .is_of_now(registry)
-            .and_then(|()| Ok((simulator_of(registry, &episode)?, simulator_of(registry, &episode)?)));
-        let (simulators, refused) = match made {
+        let make = || simulator_of(registry, &episode);
+        let (simulators, refused) = match make().and_then(|shown| Ok((shown, make()?))) {
             Ok((shown, passing)) => ((Some(shown), Some(passing)), None),
-            Err(error) if episode.steps.is_some() => ((None, None), Some(error)),
-            Err(error) => return Err(error),
+            Err(error) if episode.steps.is_some() => ((None, None), Some(error.into())),
+            Err(error) => return Err(error.into()),
         };
         let passed = Passed {
             keyframes: Keyframes::new(bounds),
@@ -190,8 +188,20 @@ impl<'a> Seeker<'a> {
     /// # Errors
     /// If the env does not draw itself, is not recomputed, or no step was come to.
     pub fn render(&self, size: ImageSize) -> Result<Image, RenderError> {
+        self.simulated()?.render(0, size)
+    }
+
+    /// The env's state at that step, in one line of at most `columns` ASCII characters.
+    ///
+    /// # Errors
+    /// As [`Seeker::render`].
+    pub fn text(&self, columns: usize) -> Result<String, RenderError> {
+        self.simulated()?.text(0, columns)
+    }
+
+    fn simulated(&self) -> Result<&Simulator, RenderError> {
         match (self.head.at(), self.head.simulator()) {
-            (Some(_), Some(simulator)) => simulator.render(0, size),
+            (Some(_), Some(simulator)) => Ok(simulator),
             (_, None) => Err(RenderError::Unsupported),
             (None, _) => Err(RenderError::Lost),
         }

@@ -35,6 +35,13 @@ pub enum SimulateError {
         /// Its id.
         env: String,
     },
+    /// The env's dynamics are other ones now.
+    Dynamics {
+        /// Hash of those that were recorded.
+        recorded: u64,
+        /// Hash of this program's.
+        now: u64,
+    },
     /// The env could not be made with the recorded options.
     Make(MakeError),
     /// The env panicked.
@@ -167,6 +174,12 @@ impl Simulator {
         catch_unwind(AssertUnwindSafe(|| env.render(lane, size))).unwrap_or(Err(RenderError::Lost))
     }
 
+    /// The lane in one line of text.
+    pub(crate) fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
+        let env = &self.env;
+        catch_unwind(AssertUnwindSafe(|| env.text(lane, columns))).unwrap_or(Err(RenderError::Lost))
+    }
+
     /// Fills in the hashes of `lanes`.
     pub(crate) fn hash(&mut self, lanes: u64) {
         self.env.state_hashes(lanes, &mut self.hashes);
@@ -198,6 +211,9 @@ impl fmt::Display for SimulateError {
             Self::Unknown(error) => error.fmt(f),
             Self::Changed { env } => {
                 write!(f, "{env} has other actions or observations than when it was recorded")
+            }
+            Self::Dynamics { recorded, now } => {
+                write!(f, "the env's dynamics have changed since: {recorded:016x} then, {now:016x} now")
             }
             Self::Make(_) => f.write_str("the env cannot be made with the recorded options"),
             Self::Panicked { steps } => write!(f, "the env panicked after {steps} steps"),

@@ -10,8 +10,8 @@ use rollhouse_core::{ColumnData, Determinism, Outcome, SeedSchedule};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
-    Divergence, EpisodeInfo, Playback, Query, RecomputeError, RecordKind, RecordMode, Replays, Value,
-    Verification,
+    Divergence, EpisodeInfo, Playback, Query, RecomputeError, RecordKind, RecordMode, Replays, SimulateError,
+    Value, Verification,
 };
 use stage::{Play, play};
 
@@ -238,7 +238,7 @@ fn recomputing_refuses_what_is_not_the_recorded_episode() {
     spec.dynamics_hash ^= 1;
     changed.register(EnvEntry::new(spec, move |set, options| original.make_block_on(set, options))).unwrap();
     let error = lie.load(&list(&lie)[0]).unwrap().recompute(&changed).unwrap_err();
-    assert!(matches!(error, RecomputeError::Dynamics { .. }), "{error}");
+    assert!(matches!(error, RecomputeError::Simulate(SimulateError::Dynamics { .. })), "{error}");
 }
 
 #[test]

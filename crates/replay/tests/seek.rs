@@ -133,14 +133,18 @@ fn an_env_with_other_dynamics_is_refused_unless_its_steps_are_recorded() {
     for (mode, is_refused) in [(RecordMode::All, true), (RecordMode::Trace, false)] {
         let episode = recorded(&Play { mode, ..Play::new("MountainCar-v0", 100) }).remove(0);
         match Seeker::new(&changed, Arc::clone(&episode), &SeekBounds::default()) {
-            Err(RecomputeError::Dynamics { recorded, now }) => {
+            Err(RecomputeError::Simulate(SimulateError::Dynamics { recorded, now })) => {
                 assert!(is_refused);
                 assert_eq!(recorded ^ 1, now);
+                assert!(matches!(Playback::new(&changed, &episode), Err(SimulateError::Dynamics { .. })));
             }
             Err(error) => panic!("{error}"),
             Ok(mut seeker) => {
                 assert!(!is_refused);
-                assert!(matches!(seeker.refused(), Some(RecomputeError::Dynamics { .. })));
+                assert!(matches!(
+                    seeker.refused(),
+                    Some(RecomputeError::Simulate(SimulateError::Dynamics { .. }))
+                ));
                 assert_eq!(seeker.seek(50).unwrap().obs, straight(&REGISTRY, &episode)[50].obs);
                 assert!(seeker.render(ImageSize::new(8, 8).unwrap()).is_err());
             }
