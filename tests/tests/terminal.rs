@@ -147,6 +147,20 @@ fn an_episode_is_chosen_from_a_list() {
     assert_eq!(viewer.ended().code(), Some(0));
 }
 
+/// Symptom: a viewer whose terminal was closed went on for ever, with a core of its own.
+/// Cause: crossterm reads on at the end of its file, and no signal that is only noted is looked at there.
+/// Fix: who is still there a second after a signal is ended by it.
+#[test]
+fn a_viewer_whose_terminal_is_closed_ends() {
+    let (data, name) = recorded();
+    let mut viewer = Viewer::start(data.path(), &format!("replay play {name}"));
+    viewer.wait_for("? help");
+    let Viewer { mut child, written, shown, .. } = viewer;
+    drop((written, shown));
+    kill_process(Pid::from_child(&child), Signal::HUP).expect("it runs");
+    assert_eq!(child.wait().expect("it was started").signal(), Some(Signal::HUP.as_raw()));
+}
+
 #[test]
 fn a_signal_ends_the_viewer_as_it_ends_any_program_and_the_terminal_is_as_before() {
     let (data, name) = recorded();

@@ -3,7 +3,11 @@
 //! [`view`] takes the terminal and shows an episode, or a list to choose one from. Keys go to a [`Player`], which plays,
 //! seeks and steps back exactly (`rollhouse_replay::Seeker`), or to a [`Browser`], which holds a page of the list at a
 //! time; neither knows of terminals. [`draw`] and [`draw_list`] draw them into a grid of cells, of which what has
-//! changed is sent. All of it is one thread.
+//! changed is sent. All of that is the caller's thread.
+//!
+//! | thread or task | runs on | on cancel | on error |
+//! |---|---|---|---|
+//! | signals of the viewer | own thread `signals`: gives the terminal back and ends the process if the caller's thread has not | ends with the viewer | - |
 //!
 //! Not a goal: moving pictures faster than a terminal shows them, and pictures by the protocols of single terminals.
 //! Start reading at [`Player`].

@@ -360,6 +360,10 @@ impl<'a> Player<'a> {
         self.seeker.as_ref().map_or(Err(RenderError::Unsupported), |seeker| seeker.render(size))
     }
 
+    pub(crate) fn text(&self, columns: usize) -> Result<String, RenderError> {
+        self.seeker.as_ref().map_or(Err(RenderError::Unsupported), |seeker| seeker.text(columns))
+    }
+
     /// The action that led to the step.
     pub(crate) fn action(&self) -> String {
         let Some(action) = self.step.as_ref().and_then(|step| step.action.as_ref()) else {

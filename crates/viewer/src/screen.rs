@@ -72,7 +72,21 @@ fn title(player: &Player<'_>, look: Look, when: &dyn Fn(u64) -> String, area: Re
     put(buffer, area.x, area.y + 1, right, &by, look.faint());
 }
 
+/// The env's picture; without colours, of which it has to be made of characters, with what a line of text says under it.
 fn picture_of(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
+    if look == Look::Plain
+        && area.height > 1
+        && let Ok(text) = player.text(usize::from(area.width))
+    {
+        let above = Rect { height: area.height - 1, ..area };
+        let x = area.x + area.width.saturating_sub(text.len() as u16) / 2;
+        put(buffer, x, above.bottom(), area.right(), &text, look.strong());
+        return pixels_of(player, look, above, buffer);
+    }
+    pixels_of(player, look, area, buffer);
+}
+
+fn pixels_of(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
     let drawn = player.form().and_then(|form| picture::fitted(area, form)).map(|size| player.render(size));
     let why = match (player.refused(), drawn) {
         (Some(why), _) => format!("Not recomputed: {why}."),

@@ -59,12 +59,17 @@ impl ScreenGuard {
     }
 }
 
+/// Leaves the terminal as it was before.
+pub(crate) fn give_back() {
+    let mut out = io::stdout();
+    // A terminal that is gone needs nothing.
+    let _left = queue!(out, Show, LeaveAlternateScreen).and_then(|()| out.flush());
+    let _cooked = disable_raw_mode();
+}
+
 impl Drop for ScreenGuard {
     fn drop(&mut self) {
-        let mut out = io::stdout();
-        // A terminal that is gone needs nothing.
-        let _left = queue!(out, Show, LeaveAlternateScreen).and_then(|()| out.flush());
-        let _cooked = disable_raw_mode();
+        give_back();
         if std::thread::panicking() {
             // A hook cannot be changed while unwinding; the process ends.
             if let Some(said) = &*self.said.lock().unwrap_or_else(PoisonError::into_inner) {

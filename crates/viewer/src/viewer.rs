@@ -3,13 +3,16 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crossterm::event::{self, Event as TerminalEvent, KeyCode, KeyEventKind, KeyModifiers};
 use rollhouse_env::Registry;
 use rollhouse_replay::{Episode, EpisodeInfo, Library, LibraryEpisode, Query, ReadError, Sort, SortKey};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+use signal_hook::low_level::emulate_default_handler;
 
 use crate::browser::{Browser, Choice};
 use crate::keys::{Event, Key};
@@ -18,7 +21,7 @@ use crate::look::Look;
 use crate::numbers::plain;
 use crate::player::{Ask, Player};
 use crate::screen;
-use crate::screen_guard::ScreenGuard;
+use crate::screen_guard::{self, ScreenGuard};
 
 /// How episodes are shown.
 pub struct Viewing<'a> {
@@ -226,32 +229,50 @@ fn key_of(event: &TerminalEvent) -> Option<Key> {
 /// A signal that asks the process to end.
 struct Signal {
     /// Its number; 0 while there is none.
-    number: Arc<AtomicUsize>,
+    number: Arc<AtomicI32>,
+    catching: Handle,
 }
 
 impl Signal {
     fn catch() -> io::Result<Self> {
-        let number = Arc::new(AtomicUsize::new(0));
-        for signal in [SIGHUP, SIGINT, SIGTERM] {
-            signal_hook::flag::register_usize(signal, Arc::clone(&number), signal as usize)?;
-        }
-        Ok(Self { number })
+        let number = Arc::new(AtomicI32::new(0));
+        let caught = Arc::clone(&number);
+        let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+        let catching = signals.handle();
+        // Task: signals of the viewer.
+        thread::Builder::new().name("signals".into()).spawn(move || {
+            for signal in &mut signals {
+                caught.store(signal, Ordering::Relaxed);
+                // The other thread obeys, unless it reads for ever from a terminal that is gone: crossterm does.
+                thread::sleep(GRACE);
+                screen_guard::give_back();
+                let _ended = emulate_default_handler(signal);
+            }
+        })?;
+        Ok(Self { number, catching })
     }
 
     fn caught(&self) -> Option<i32> {
-        let number = self.number.load(Ordering::Relaxed);
-        i32::try_from(number).ok().filter(|&number| number > 0)
+        Some(self.number.load(Ordering::Relaxed)).filter(|&number| number > 0)
     }
 
     /// Ends the process as the signal does that was caught, if one was.
     fn obey(&self) {
         if let Some(signal) = self.caught() {
             // It does not return for these.
-            let _ended = signal_hook::low_level::emulate_default_handler(signal);
+            let _ended = emulate_default_handler(signal);
         }
     }
 }
 
+impl Drop for Signal {
+    fn drop(&mut self) {
+        self.catching.close();
+    }
+}
+
+/// How long after a signal the process ends at the latest.
+const GRACE: Duration = Duration::from_secs(1);
 /// Between two frames of what moves.
 const FRAME: Duration = Duration::from_millis(33);
 /// How long it is waited for a key where nothing moves: the latest that a signal is noticed.
