@@ -11,7 +11,7 @@ use pyo3::types::PyDict;
 use rollhouse_core::{ColumnRef, DType};
 
 use crate::arrays::RowShape;
-use crate::spares::{Spare, SpareDict, SpareObjects};
+use crate::spares::{Spare, SpareDict, SpareRows};
 use crate::statistics::EpisodeStatistics;
 
 /// Some rows of a step, in which at least one episode ended.
@@ -40,9 +40,7 @@ struct Turn {
     /// Holds all that follows.
     infos: SpareDict,
     over: Spare,
-    last: SpareObjects,
-    /// Observations in `last`: one for each episode that ended in the step with most of them so far.
-    last_rows: Vec<Spare>,
+    last: SpareRows,
     final_info: SpareDict,
     /// Holds `figures`.
     episode: SpareDict,
@@ -164,18 +162,7 @@ impl Turn {
             set_rows(flags, over_rows);
         });
         if let Some((column, shape)) = ended.last {
-            let (elements, spares) = (shape.elements(), &mut self.last_rows);
-            let values = over_rows.iter().enumerate().map(|(nth, &row)| {
-                let column = column.slice(row * elements, (row + 1) * elements);
-                if shape.shape.is_empty() {
-                    return Ok((row, shape.copy_row(py, column)?));
-                }
-                if nth == spares.len() {
-                    spares.push(Spare::default());
-                }
-                Ok((row, spares[nth].copy(py, shape, column)?))
-            });
-            self.last.fill(py, values)?;
+            self.last.fill(py, column, shape, over_rows)?;
         }
         if let Some((statistics, lanes)) = ended.statistics {
             self.figures.fill(py, rows, over_rows, statistics, lanes);
@@ -244,14 +231,15 @@ pub(crate) fn say_valid(
 /// Writes the rows whose flag, 0 or 1, is set; of those that are not, eight are looked at together.
 pub(crate) fn set_rows(flags: &[u8], rows: &mut Vec<usize>) {
     rows.clear();
-    for (at, eight) in flags.chunks(8).enumerate() {
-        let mut bytes = [0; 8];
-        bytes[..eight.len()].copy_from_slice(eight);
-        let mut word = u64::from_le_bytes(bytes);
+    let (eights, rest) = flags.as_chunks::<8>();
+    for (at, eight) in eights.iter().enumerate() {
+        let mut word = u64::from_le_bytes(*eight);
         while word != 0 {
             rows.push(at * 8 + word.trailing_zeros() as usize / 8);
             // No flag has more than its lowest bit.
             word &= word - 1;
         }
     }
+    let first = eights.len() * 8;
+    rows.extend(rest.iter().enumerate().filter(|(_, flag)| **flag != 0).map(|(at, _)| first + at));
 }

@@ -3,6 +3,7 @@
 //! Each is used only if it is still what it was made as: whoever held it may have changed its shape, type or flags, or
 //! put something else into it.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
@@ -19,9 +20,13 @@ use crate::arrays::{RowShape, address, new_array, no_objects, objects_of, set_ob
 #[derive(Default)]
 pub(crate) struct Spare(Option<Made>);
 
-/// An object array.
+/// An object array, None but where it has rows of a column, each an array of its own.
 #[derive(Default)]
-pub(crate) struct SpareObjects(Option<Made>);
+pub(crate) struct SpareRows {
+    objects: Option<Made>,
+    /// As many as the step had that had most of them so far.
+    rows: Vec<Spare>,
+}
 
 /// A dict, and the keys and values that it had when it was kept. The values live as long as whoever keeps it holds them.
 #[derive(Default)]
@@ -61,13 +66,22 @@ impl Spare {
         shape: &RowShape,
         rows: Option<usize>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let mut dims = shape.dims(rows);
-        if let Some(made) = self.0.as_ref().filter(|made| made.is_free(1, &dims)) {
+        self.take_of(py, shape.dtype, &shape.dims(rows))
+    }
+
+    #[inline]
+    fn take_of<'py>(
+        &mut self,
+        py: Python<'py>,
+        dtype: DType,
+        dims: &[npy_intp],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(made) = self.0.as_ref().filter(|made| made.is_free(1, dims)) {
             return Ok(made.array.bind(py).clone());
         }
         // SAFETY: memory of its own.
-        let array = unsafe { new_array(py, shape.dtype, &mut dims, ptr::null(), 0)? };
-        self.0 = Some(Made::of(&array, shape.dtype, dims.iter().product::<npy_intp>() as usize));
+        let array = unsafe { new_array(py, dtype, &mut dims.to_vec(), ptr::null(), 0)? };
+        self.0 = Some(Made::of(&array, dtype, dims.iter().product::<npy_intp>() as usize));
         Ok(array)
     }
 
@@ -112,66 +126,88 @@ impl Spare {
         made.data()
     }
 
-    /// An array of the shape of a single value, from `column` of one row.
-    pub(crate) fn copy<'py>(
+    /// An array of these extents, from `column`, which has as many elements.
+    #[inline]
+    fn copy<'py>(
         &mut self,
         py: Python<'py>,
-        shape: &RowShape,
+        dims: &[npy_intp],
         column: ColumnRef<'_>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        assert_eq!(shape.elements(), column.len(), "a row has the values its shape says");
-        let array = self.take(py, shape, None)?;
-        let data = self.data(shape.dtype, column.len());
+        let array = self.take_of(py, column.dtype(), dims)?;
+        let data = self.data(column.dtype(), column.len());
         // SAFETY: a C-contiguous array of as many elements of the same type as the column has; nobody else reads or
         // writes it while the interpreter lock is held here.
         unsafe {
-            let bytes = column.len() * shape.dtype.size();
+            let bytes = column.len() * column.dtype().size();
             ptr::copy_nonoverlapping(address(column).cast::<u8>(), data.cast(), bytes);
         }
         Ok(array)
     }
 }
 
-impl SpareObjects {
+impl SpareRows {
     /// An array of `rows` objects, of which nobody but `self` knows.
     pub(crate) fn take<'py>(&mut self, py: Python<'py>, rows: usize) -> PyResult<Bound<'py, PyAny>> {
-        if let Some(made) = self.0.as_ref().filter(|made| made.is_free(1, &[rows as npy_intp])) {
+        if let Some(made) = self.objects.as_ref().filter(|made| made.is_free(1, &[rows as npy_intp])) {
             return Ok(made.array.bind(py).clone());
         }
         let array = no_objects(py, rows)?;
-        self.0 = Some(Made::of(&array, DType::U8, rows));
+        self.objects = Some(Made::of(&array, DType::U8, rows));
         Ok(array)
     }
 
     /// Whether it has `rows` objects and all that know of it are `self` and as many `others`.
     pub(crate) fn is_free(&self, rows: usize, others: usize) -> bool {
-        self.0.as_ref().is_some_and(|made| made.is_free(others + 1, &[rows as npy_intp]))
+        self.objects.as_ref().is_some_and(|made| made.is_free(others + 1, &[rows as npy_intp]))
     }
 
-    /// Puts `values` into rows of the array that [`SpareObjects::take`] gave last, and None into all others.
+    /// Puts copies of some rows of `column` into the array that [`SpareRows::take`] gave last, and None into all others.
     ///
     /// # Panics
     /// If there is no such row.
-    pub(crate) fn fill<'py>(
+    pub(crate) fn fill(
         &mut self,
-        py: Python<'py>,
-        values: impl Iterator<Item = PyResult<(usize, Bound<'py, PyAny>)>>,
+        py: Python<'_>,
+        column: ColumnRef<'_>,
+        shape: &RowShape,
+        rows: &[usize],
     ) -> PyResult<()> {
-        let made = self.0.as_ref().expect("only what was taken is filled");
-        let (array, none) = (made.array.bind(py), py.None());
-        for row in 0..made.elements {
-            // SAFETY: a C-contiguous array of so many references that nobody reads or writes meanwhile.
-            let old = unsafe { *objects_of(array).add(row) };
-            if old != none.as_ptr() {
-                set_object(array, row, none.bind(py).clone());
-            }
-        }
-        for value in values {
-            let (row, value) = value?;
+        let made = self.objects.as_ref().expect("only what was taken is filled");
+        let objects = made.array.bind(py);
+        clear(objects, made.elements);
+        self.rows.resize_with(self.rows.len().max(rows.len()), Spare::default);
+        let (dims, elements) = (shape.dims(None), shape.elements());
+        for (&row, spare) in rows.iter().zip(&mut self.rows) {
             assert!(row < made.elements, "row {row} of {}", made.elements);
-            set_object(array, row, value);
+            let column = column.slice(row * elements, (row + 1) * elements);
+            let value = match dims.as_slice() {
+                [] => shape.copy_row(py, column)?,
+                dims => spare.copy(py, dims, column)?,
+            };
+            set_object(objects, row, value);
         }
         Ok(())
+    }
+}
+
+/// Puts None into each of the `elements` rows of an object array.
+fn clear(objects: &Bound<'_, PyAny>, elements: usize) {
+    let none = objects.py().None();
+    // SAFETY: a C-contiguous array of so many references, which nobody else reads or writes meanwhile.
+    let cells: &[Cell<*mut ffi::PyObject>] =
+        unsafe { std::slice::from_raw_parts(objects_of(objects).cast(), elements) };
+    // Most are None, so that eight are looked at together.
+    for (nth, eight) in cells.chunks(8).enumerate() {
+        let differing =
+            eight.iter().fold(0, |bits, cell| bits | (cell.get() as usize ^ none.as_ptr() as usize));
+        if differing != 0 {
+            for (at, cell) in eight.iter().enumerate() {
+                if cell.get() != none.as_ptr() {
+                    set_object(objects, nth * 8 + at, none.bind(objects.py()).clone());
+                }
+            }
+        }
     }
 }
 
