@@ -1,5 +1,7 @@
 //! An episode on the screen.
 
+use std::borrow::Cow;
+
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::{Modifier, Style};
@@ -102,6 +104,16 @@ fn pixels_of(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
     }
 }
 
+/// A name in at most `width` characters: its beginning and its end, in which those of one env differ.
+fn shortened(name: &str, width: usize) -> Cow<'_, str> {
+    let chars: Vec<char> = name.chars().collect();
+    if chars.len() <= width {
+        return name.into();
+    }
+    let (first, last) = (width / 2, width.saturating_sub(width / 2 + 1));
+    chars[..first].iter().chain(&['…']).chain(&chars[chars.len() - last..]).collect::<String>().into()
+}
+
 /// Text in lines of at most `width` characters, broken at spaces where there are any.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
@@ -158,7 +170,7 @@ fn values(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
     let shown = rows.min(all.len().saturating_sub(first));
     for (row, (index, element)) in all.iter().enumerate().skip(first).take(shown).enumerate() {
         let y = area.y + 5 + row as u16;
-        put(buffer, x, y, x + NAME, &element.name, look.faint());
+        put(buffer, x, y, x + NAME, &shortened(&element.name, usize::from(NAME)), look.faint());
         let value = step.map_or_else(|| "-".into(), |step| real(element.value(step)));
         put(buffer, x + NAME + 1, y, right, &value, look.obs());
         let values =
@@ -316,6 +328,12 @@ const VALUE: u16 = 12;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_names_keep_their_beginning_and_their_end() {
+        assert_eq!(shortened("sin_angle_2", 11), "sin_angle_2");
+        assert_eq!(shortened("angular_velocity_2", 15), "angular…ocity_2");
+    }
 
     #[test]
     fn long_text_is_broken_at_spaces_and_long_words_anywhere() {
