@@ -29,8 +29,10 @@ cd "$here/../.."
 out=target/docker
 mkdir -p "$out/wheels"
 
+# Prints the id of a base, which is made if it is not there. (Of an image that is not there docker prints an empty line.)
 base() {
-    docker image inspect --format '{{.Id}}' "rollhouse-base:$1" 2>/dev/null || "$here/make-base.sh" "$1"
+    id=$(docker image inspect --format '{{.Id}}' "rollhouse-base:$1" 2>/dev/null) || id=$("$here/make-base.sh" "$1")
+    echo "$id"
 }
 
 if [ "$targets" != " prometheus" ]; then
