@@ -26,6 +26,8 @@ OPTIONAL = {
     "tianshou": r"tianshou",
     "torch": r"import torch",
     "torchrl": r"torchrl",
+    # Comes with ray[rllib] and not with Ray alone.
+    "tree": r"ray\.rllib",
 }
 
 

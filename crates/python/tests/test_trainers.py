@@ -167,7 +167,8 @@ def ray() -> Iterator[Any]:
         ray.shutdown()
 
 
-@pytest.mark.adapters("ray", "torch")
+# `tree` comes with ray[rllib] and not with Ray alone.
+@pytest.mark.adapters("ray", "tree", "torch")
 @pytest.mark.parametrize("runners", [0, 1], ids=["here", "remote"])
 @pytest.mark.parametrize("mode", ["sync", "vector_entry_point"])
 def test_rllibs_runners_sample_and_learn(ray: Any, mode: str, runners: int) -> None:
