@@ -39,6 +39,8 @@ pub(crate) struct Endings {
 struct Turn {
     /// Holds all that follows.
     infos: SpareDict,
+    /// Whether it has `valid` too.
+    says_valid: bool,
     over: Spare,
     last: SpareRows,
     final_info: SpareDict,
@@ -72,8 +74,9 @@ impl Endings {
     ) -> PyResult<Bound<'py, PyDict>> {
         self.newest ^= 1;
         let turn = &mut self.turns[self.newest];
-        let infos = match turn.whole(py, &ended) {
-            Some(infos) => infos,
+        let kept = turn.whole(py, &ended);
+        let infos = match &kept {
+            Some(infos) => infos.clone(),
             None => {
                 let infos = PyDict::new(py);
                 turn.make(py, &ended)?.add_to(&infos)?;
@@ -81,13 +84,17 @@ impl Endings {
             }
         };
         turn.fill(py, ended, &mut self.rows)?;
+        let (said, says) = (kept.is_some() && turn.says_valid, valid.is_some());
         if let Some((valid, every_row)) = valid {
             say_valid(&infos, valid, every_row)?;
-        } else if infos.contains(intern!(py, "valid"))? {
+        } else if said {
             infos.del_item(intern!(py, "valid"))?;
             infos.del_item(intern!(py, "_valid"))?;
         }
-        turn.infos.keep(&infos);
+        if kept.is_none() || said || says {
+            turn.infos.keep(&infos);
+            turn.says_valid = says;
+        }
         Ok(infos)
     }
 
