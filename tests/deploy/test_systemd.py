@@ -111,7 +111,10 @@ def test_installed_as_the_page_says_the_services_serve_and_systemd_tells_a_crash
     token = machine.run("rollhouse token create --role admin --name test --data /var/lib/rollhouse/coordinator").strip()
     connection = f"rollhouse://coordinator.example:7600?token={token}&ca=/root/rollhouse-ca/ca.pem"
     machine.run(f"printf 'export ROLLHOUSE_CONNECT=\"%s\"\\n' '{connection}' >connection")
-    nodes = lambda: machine.run(". ./connection; rollhouse nodes --json")  # noqa: E731
+
+    def nodes() -> str:
+        return machine.run(". ./connection; rollhouse nodes --json")
+
     until("the node has joined", lambda: '"alive"' in nodes())
     rollout = machine.run(". ./connection; rollhouse rollout --env CartPole-v1 --lanes 8 --episodes 50 --json")
     report = json.loads(rollout)

@@ -1,6 +1,6 @@
 //! A coordinator with an archive: recordings go there by themselves, leave the store's disk, and are listed and read as
 //! before, whatever happens on the way.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used, reason = "test code")]
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,5 @@
 //! A store with an archive: what is there leaves the disk and is listed and read as before, whatever happens between.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used, reason = "test code")]
 
 #[path = "../../replay/tests/stage/mod.rs"]
 mod stage;

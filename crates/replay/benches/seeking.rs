@@ -1,7 +1,7 @@
 //! Coming to any step of an episode of 1,000,000 steps, beside verifying it.
 //!
 //! `cargo bench -p rollhouse-replay --bench seeking`
-#![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints what it finds")]
 
 #[path = "../tests/stage/mod.rs"]
 mod stage;

@@ -1,5 +1,5 @@
 //! What stands on the screen, and what keys do to it.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used, reason = "test code")]
 
 #[path = "../../replay/tests/stage/mod.rs"]
 mod stage;
