@@ -40,7 +40,7 @@ struct Turn {
     /// Holds all that follows.
     infos: SpareDict,
     /// Whether it has `valid` too.
-    says_valid: bool,
+    has_valid: bool,
     over: Spare,
     last: SpareRows,
     final_info: SpareDict,
@@ -84,16 +84,16 @@ impl Endings {
             }
         };
         turn.fill(py, ended, &mut self.rows)?;
-        let (said, says) = (kept.is_some() && turn.says_valid, valid.is_some());
+        let (had_valid, has_valid) = (kept.is_some() && turn.has_valid, valid.is_some());
         if let Some((valid, every_row)) = valid {
             say_valid(&infos, valid, every_row)?;
-        } else if said {
+        } else if had_valid {
             infos.del_item(intern!(py, "valid"))?;
             infos.del_item(intern!(py, "_valid"))?;
         }
-        if kept.is_none() || said || says {
+        if kept.is_none() || had_valid || has_valid {
             turn.infos.keep(&infos);
-            turn.says_valid = says;
+            turn.has_valid = has_valid;
         }
         Ok(infos)
     }

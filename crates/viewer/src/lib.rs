@@ -9,7 +9,8 @@
 //! |---|---|---|---|
 //! | signals of the viewer | own thread `signals`: gives the terminal back and ends the process if the caller's thread has not | ends with the viewer | - |
 //!
-//! Not a goal: moving pictures faster than a terminal shows them, and pictures by the protocols of single terminals.
+//! Not a goal: moving pictures faster than a terminal shows them. To come: pictures by the protocols of single terminals
+//! (kitty, iTerm2, sixel).
 //! Start reading at [`Player`].
 #![forbid(unsafe_code)]
 
