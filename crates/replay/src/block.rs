@@ -499,7 +499,7 @@ const CHUNK_TARGET: u32 = CHUNK_TARGET_BYTES as u32;
 const LEAST_ROW_ESTIMATE: usize = CHUNK_TARGET_BYTES / CHUNK_ROWS;
 
 /// Whether the env still had a state to hash when its episode ended so.
-const fn has_state(outcome: Outcome) -> bool {
+pub(crate) const fn has_state(outcome: Outcome) -> bool {
     !matches!(
         outcome,
         Outcome::Interrupted(Interruption::Crashed | Interruption::Hung | Interruption::NodeLost)

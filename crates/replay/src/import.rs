@@ -1,0 +1,126 @@
+//! Taking episodes that came as files into a folder.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rollhouse_core::EpisodeName;
+
+use crate::catalogue;
+use crate::disk::Disk;
+use crate::folder::{STORE_LOCK, WriterLock, lock_folder, recover, segment_numbers, segments_dir, wall_ms};
+use crate::index::scan_bytes_with_rows;
+use crate::library::Library;
+use crate::portable::Portable;
+use crate::read_error::ReadError;
+use crate::record_error::{DiskError, OpenError};
+use crate::segment::segment_name;
+
+/// The one writer of a folder, which adds episodes to it; each becomes a segment.
+#[derive(Debug)]
+pub struct Importer {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    library: Library,
+    _lock: WriterLock,
+}
+
+/// Why an episode was not taken in.
+#[derive(Debug)]
+pub enum ImportError {
+    /// The folder could not be opened for writing; a writer that has it is named.
+    Open(OpenError),
+    /// The folder could not be read.
+    Read(ReadError),
+    /// The folder is a store, or in one: what stands there is its coordinator's to say.
+    Store(PathBuf),
+    /// An episode of that name is there already.
+    Present(EpisodeName),
+    /// A file operation failed.
+    Disk(DiskError),
+}
+
+impl Importer {
+    /// Takes the folder's writer lock, makes the folder if it is not there, and seals what a crash has left unsealed.
+    /// Blocks for the disk.
+    ///
+    /// # Errors
+    /// If it belongs to a store, somebody else has the lock, or a file operation fails.
+    pub fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<Self, ImportError> {
+        let has_store_lock = |dir: &Path| disk.open(&dir.join(STORE_LOCK)).is_ok();
+        if has_store_lock(dir) || dir.parent().is_some_and(has_store_lock) {
+            return Err(ImportError::Store(dir.into()));
+        }
+        let lock = lock_folder(&*disk, dir, wall_ms()).map_err(ImportError::Open)?;
+        recover(&*disk, dir).map_err(ImportError::Disk)?;
+        let library = Library::open(disk.clone(), dir).map_err(ImportError::Read)?;
+        Ok(Self { disk, dir: dir.into(), library, _lock: lock })
+    }
+
+    /// Adds an episode as the newest segment, durably. Blocks for the disk.
+    ///
+    /// # Errors
+    /// If the folder, or one directly in it, has an episode of that name, or a file operation fails: the episode is there
+    /// as a whole or not at all then.
+    pub fn add(&mut self, episode: &Portable) -> Result<(), ImportError> {
+        let name = episode.info().name;
+        match self.library.find(name) {
+            // Of one whose beginning is gone this is the rest.
+            Err(ReadError::NoEpisode(_) | ReadError::Incomplete { .. }) => {}
+            Ok(_) | Err(ReadError::Ambiguous { .. } | ReadError::InSeveralFolders { .. }) => {
+                return Err(ImportError::Present(name));
+            }
+            Err(error) => return Err(ImportError::Read(error)),
+        }
+        let segments = segments_dir(&self.dir);
+        let failed = |operation, path: &Path| {
+            let path = path.to_path_buf();
+            move |error: io::Error| ImportError::Disk(DiskError::new(operation, &path, error))
+        };
+        let mut numbers = segment_numbers(&*self.disk, &self.dir).map_err(failed("list", &segments))?;
+        let number = numbers.last().map_or(1, |last| last + 1);
+        let bytes = episode.numbered(number);
+        let path = segments.join(segment_name(number));
+        // What is cut short is removed by whoever opens the folder next.
+        let new = path.with_extension("new");
+        match self.disk.remove(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(failed("remove", &new)(error));
+            }
+            _ => {}
+        }
+        let file = self.disk.create(&new).map_err(failed("create", &new))?;
+        file.append_all(&bytes).map_err(failed("append", &new))?;
+        file.sync_data().map_err(failed("sync", &new))?;
+        self.disk.rename(&new, &path).map_err(failed("rename", &new))?;
+        self.disk.sync_dir(&segments).map_err(failed("sync", &segments))?;
+        numbers.push(number);
+        catalogue::add(&*self.disk, &self.dir, vec![scan_bytes_with_rows(number, &bytes).index], &numbers);
+        self.library = self.library.opened_again().map_err(ImportError::Read)?;
+        Ok(())
+    }
+}
+
+impl fmt::Display for ImportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open(error) => error.fmt(f),
+            Self::Read(error) => error.fmt(f),
+            Self::Store(dir) => write!(f, "{} belongs to a coordinator's store", dir.display()),
+            Self::Present(name) => write!(f, "an episode {name} is there already"),
+            Self::Disk(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ImportError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Open(error) => error.source(),
+            Self::Read(error) => error.source(),
+            Self::Disk(error) => error.source(),
+            Self::Store(_) | Self::Present(_) => None,
+        }
+    }
+}
