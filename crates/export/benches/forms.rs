@@ -1,0 +1,84 @@
+//! How fast episodes are written out, on one core, into memory that is thrown away.
+//!
+//! `cargo bench -p rollhouse-export --bench forms`
+#![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints what it finds")]
+
+#[path = "../../replay/tests/stage/mod.rs"]
+mod stage;
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rollhouse_env::Registry;
+use rollhouse_export::{Format, Settings, write};
+use rollhouse_replay::testing::FaultyDisk;
+use rollhouse_replay::{Episode, Query, Replays};
+use stage::{Play, play};
+
+const REPETITIONS: usize = 7;
+
+fn main() {
+    for env in ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "Echo-v0"] {
+        let steps = if env == "Echo-v0" { 10_000 } else { 200_000 };
+        for format in [Format::Jsonl, Format::Npz, Format::Rhr] {
+            measure(format, &episode(env, steps));
+        }
+    }
+    for env in ["CartPole-v1", "Pendulum-v1", "GridBreakout-v0", "MountainCar-v0"] {
+        for format in [Format::Gif, Format::Html] {
+            measure(format, &episode(env, 400));
+        }
+    }
+}
+
+/// An episode of so many steps, or of as many as the env has by itself.
+fn episode(env: &'static str, steps: u64) -> Arc<Episode> {
+    let disk = FaultyDisk::new();
+    let one = Play { lanes: 1, max_steps: steps, ..Play::new(env, steps + 1) };
+    play(Arc::new(disk.clone()), Path::new("/data"), &one);
+    let replays = Replays::open(Arc::new(disk), Path::new("/data")).unwrap();
+    let infos = replays.list(&Query { sort: "-length".parse().unwrap(), ..Query::default() }).unwrap();
+    Arc::new(replays.load(&infos[0]).unwrap())
+}
+
+fn measure(format: Format, episode: &Arc<Episode>) {
+    let registry = Registry::builtin();
+    let mut times = Vec::new();
+    let mut counted = Counted(0);
+    for _ in 0..REPETITIONS {
+        counted.0 = 0;
+        let begun = Instant::now();
+        write(&Settings::new(format), &registry, episode, &mut counted, &mut |_| true).unwrap();
+        times.push(begun.elapsed());
+    }
+    times.sort_unstable();
+    let rate = |time: Duration, amount: u64| amount as f64 / time.as_secs_f64();
+    let (median, worst) = (times[REPETITIONS / 2], times[REPETITIONS - 1]);
+    println!(
+        "{:<6} {:<14} {:>7} steps  {:>9.1?}  {:>6.1} MB/s (worst {:.1})  {:>9.0} steps/s  {} bytes",
+        format.extension(),
+        episode.info.env(),
+        episode.info.length,
+        median,
+        rate(median, counted.0) / 1e6,
+        rate(worst, counted.0) / 1e6,
+        rate(median, episode.info.length),
+        counted.0,
+    );
+}
+
+/// Bytes that were written.
+struct Counted(u64);
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,37 @@
+//! What an episode can be written out as.
+
+/// A form that an episode is written out in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// One JSON object a line, the first one what the reset gave.
+    Jsonl,
+    /// A film of its pictures.
+    Gif,
+    /// One of its pictures.
+    Png,
+    /// A page that plays it.
+    Html,
+    /// NumPy arrays.
+    Npz,
+    /// The recording itself.
+    Rhr,
+}
+
+impl Format {
+    /// How names of such files end, without the dot.
+    pub const fn extension(self) -> &'static str {
+        match self {
+            Self::Jsonl => "jsonl",
+            Self::Gif => "gif",
+            Self::Png => "png",
+            Self::Html => "html",
+            Self::Npz => "npz",
+            Self::Rhr => "rhr",
+        }
+    }
+
+    /// Whether people can read it as it is.
+    pub const fn is_text(self) -> bool {
+        matches!(self, Self::Jsonl | Self::Html)
+    }
+}

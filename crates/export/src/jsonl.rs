@@ -1,0 +1,106 @@
+//! Steps as lines of JSON.
+
+use std::io::{self, Write};
+
+use rollhouse_core::{ColumnData, ColumnSpec};
+use rollhouse_env::Registry;
+use rollhouse_replay::{Episode, Playback, PlayedStep};
+use serde::{Serialize, Serializer};
+
+use crate::error::ExportError;
+use crate::write::{Watch, tell};
+
+pub(crate) fn write(
+    registry: &Registry,
+    episode: &Episode,
+    out: &mut dyn Write,
+    watch: &mut Watch<'_>,
+) -> Result<(), ExportError> {
+    let spec = &episode.info.run.spec;
+    let (obs, action) = (spec.obs_columns(), spec.action_column());
+    let mut playback = Playback::new(registry, episode)?;
+    let mut lines = Vec::with_capacity(2 * LINES_BYTES);
+    while let Some(step) = playback.next_step()? {
+        serde_json::to_writer(&mut lines, &line(&step, &obs, &action)).map_err(io::Error::from)?;
+        lines.push(b'\n');
+        if lines.len() >= LINES_BYTES {
+            out.write_all(&lines)?;
+            lines.clear();
+        }
+        tell(watch, step.t)?;
+    }
+    Ok(out.write_all(&lines)?)
+}
+
+/// Bytes of lines that are written at once.
+const LINES_BYTES: usize = 1 << 16;
+
+/// The fields of one line, in their order: `t` and `obs` of the reset, all of them of a step.
+fn line<'a>(step: &'a PlayedStep, obs: &'a [ColumnSpec], action: &'a ColumnSpec) -> Line<'a> {
+    Line {
+        t: step.t,
+        action: step.action.as_ref().map(|data| Row { data, spec: action }),
+        reward: step.reward,
+        obs: Observation { specs: obs, columns: &step.obs },
+        ended: (step.t > 0).then_some(Flags { terminated: step.terminated, truncated: step.truncated }),
+    }
+}
+
+/// One line; the field names are part of the interface.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    t: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    action: Option<Row<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reward: Option<f64>,
+    obs: Observation<'a>,
+    #[serde(flatten)]
+    ended: Option<Flags>,
+}
+
+#[derive(Debug, Serialize)]
+struct Flags {
+    terminated: bool,
+    truncated: bool,
+}
+
+/// The only column of a plain space, or a map from path to column.
+#[derive(Debug)]
+struct Observation<'a> {
+    specs: &'a [ColumnSpec],
+    columns: &'a [ColumnData],
+}
+
+impl Serialize for Observation<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match (self.specs, self.columns) {
+            ([spec], [data]) if spec.path.is_empty() => Row { data, spec }.serialize(serializer),
+            (specs, columns) => serializer
+                .collect_map(specs.iter().zip(columns).map(|(spec, data)| (&spec.path, Row { data, spec }))),
+        }
+    }
+}
+
+/// One row of a column: a number for a scalar, else the elements in row-major order, each with as many digits
+/// as its type needs. What is not finite is null.
+#[derive(Debug)]
+struct Row<'a> {
+    data: &'a ColumnData,
+    spec: &'a ColumnSpec,
+}
+
+impl Serialize for Row<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if !self.spec.shape.is_empty() {
+            return self.data.serialize(serializer);
+        }
+        match self.data {
+            ColumnData::U8(row) => row.first().serialize(serializer),
+            ColumnData::I32(row) => row.first().serialize(serializer),
+            ColumnData::I64(row) => row.first().serialize(serializer),
+            ColumnData::F32(row) => row.first().serialize(serializer),
+            ColumnData::F64(row) => row.first().serialize(serializer),
+        }
+    }
+}

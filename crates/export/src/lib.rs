@@ -1,0 +1,28 @@
+//! How recorded episodes are written out for other programs.
+//!
+//! [`write()`] goes through an episode a few times, each from its first step on, and writes what a [`Format`] has of each
+//! step into anything that takes bytes. Nothing is sought in what was written, so that a pipe will do, and what is held in
+//! memory does not grow with the episode beyond its recording: pictures come and go one by one.
+//!
+//! Not a goal: choosing episodes, naming files and showing progress; those are the caller's. Start reading at
+//! [`write()`].
+#![forbid(unsafe_code)]
+
+mod error;
+mod film;
+mod format;
+mod gif;
+mod html;
+mod jsonl;
+mod npz;
+mod palette;
+mod pictures;
+mod png;
+mod settings;
+mod write;
+mod zip;
+
+pub use error::ExportError;
+pub use format::Format;
+pub use settings::{MAX_FPS, Settings};
+pub use write::{Watch, write};

@@ -1,0 +1,207 @@
+//! An episode as NumPy arrays.
+//!
+//! An archive of `.npy` files, as `numpy.savez` writes it. The columns stand one after another, so that the episode is gone
+//! through once for each of them: nothing has to be kept or sought.
+
+use std::io::{self, Write};
+
+use rollhouse_core::{ColumnData, ColumnSpec, DType};
+use rollhouse_env::Registry;
+use rollhouse_replay::{Episode, Playback, PlayedStep};
+use serde::Serialize;
+
+use crate::error::ExportError;
+use crate::write::{Watch, tell};
+use crate::zip::{Entry, Zip};
+
+pub(crate) fn write(
+    registry: &Registry,
+    episode: &Episode,
+    out: &mut dyn Write,
+    watch: &mut Watch<'_>,
+) -> Result<(), ExportError> {
+    let spec = &episode.info.run.spec;
+    let steps = episode.info.length;
+    let obs = spec.obs_columns();
+    let mut zip = Zip::new(out);
+    put_meta(&mut zip, episode)?;
+    let mut pass = Pass { registry, episode, number: 0, of: obs.len() as u64 + 1, watch };
+    for (index, column) in obs.iter().enumerate() {
+        let bytes = (steps + 1) * column.row_bytes() as u64;
+        let mut array =
+            begin(&mut zip, &name_of(index, &obs), column.dtype, &shape(steps + 1, column), bytes)?;
+        pass.go(|step, row| {
+            step.obs.get(index).into_iter().for_each(|data| append_le(data, row));
+            array.put(row)
+        })?;
+        array.end()?;
+    }
+    let action = spec.action_column();
+    let bytes = steps * action.row_bytes() as u64;
+    let mut array = begin(&mut zip, "action", action.dtype, &shape(steps, &action), bytes)?;
+    let mut row = Vec::new();
+    for at in 0..steps as usize {
+        row.clear();
+        if let Some(data) = episode.actions.row(at, action.elements()) {
+            append_le(&ColumnData::from(data), &mut row);
+        }
+        array.put(&row)?;
+    }
+    array.end()?;
+    let mut array = begin(&mut zip, "reward", DType::F64, &[steps], steps * size_of::<f64>() as u64)?;
+    pass.go(|step, row| {
+        row.extend(step.reward.into_iter().flat_map(f64::to_le_bytes));
+        array.put(row)
+    })?;
+    array.end()?;
+    let (terminated, truncated) = episode.info.outcome.flags();
+    for (name, flag) in [("terminated", terminated), ("truncated", truncated)] {
+        let mut array = begin(&mut zip, name, DType::Bool, &[steps], steps)?;
+        for step in 1..=steps {
+            array.put(&[u8::from(flag && step == steps)])?;
+        }
+        array.end()?;
+    }
+    Ok(zip.finish()?)
+}
+
+/// A way through the episode for one column.
+struct Pass<'a, 'w> {
+    registry: &'a Registry,
+    episode: &'a Episode,
+    number: u64,
+    of: u64,
+    watch: &'a mut Watch<'w>,
+}
+
+impl Pass<'_, '_> {
+    /// Shows each step, with empty memory for the bytes of a row.
+    fn go(
+        &mut self,
+        mut each: impl FnMut(&PlayedStep, &mut Vec<u8>) -> io::Result<()>,
+    ) -> Result<(), ExportError> {
+        let mut playback = Playback::new(self.registry, self.episode)?;
+        let mut row = Vec::new();
+        while let Some(step) = playback.next_step()? {
+            row.clear();
+            each(&step, &mut row)?;
+            if step.t.is_multiple_of(self.of) {
+                tell(self.watch, (self.number * self.episode.info.length + step.t) / self.of)?;
+            }
+        }
+        self.number += 1;
+        Ok(())
+    }
+}
+
+/// What an observation's column is called: `obs`, or `obs/` and its path, if that is one that may stand in an archive.
+fn name_of(index: usize, columns: &[ColumnSpec]) -> String {
+    let path = &columns[index].path;
+    let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains(['\\', '\0', ':']);
+    match path.split('/').all(is_plain) {
+        _ if path.is_empty() && columns.len() == 1 => "obs".to_owned(),
+        true if path.len() <= MAX_NAME_BYTES => format!("obs/{path}"),
+        _ => format!("obs/column {index}"),
+    }
+}
+
+/// Bytes of a path that is a name in the archive.
+const MAX_NAME_BYTES: usize = 1024;
+
+fn shape(rows: u64, column: &ColumnSpec) -> Vec<u64> {
+    std::iter::once(rows).chain(column.shape.iter().map(|&side| side as u64)).collect()
+}
+
+/// Begins an array of so many bytes of elements.
+fn begin<'z, 'a>(
+    zip: &'z mut Zip<'a>,
+    name: &str,
+    dtype: DType,
+    shape: &[u64],
+    bytes: u64,
+) -> io::Result<Entry<'z, 'a>> {
+    let header = header(dtype_word(dtype), shape);
+    let mut array = zip.file(&format!("{name}.npy"), header.len() as u64 + bytes)?;
+    array.put(&header)?;
+    Ok(array)
+}
+
+/// What stands before an array's elements: NumPy's format 1.0 (numpy/lib/format.py).
+fn header(dtype: &str, shape: &[u64]) -> Vec<u8> {
+    // A comma behind the only one makes a tuple of it.
+    let sides: String = shape.iter().map(|side| format!("{side},")).collect();
+    let mut text = format!("{{'descr': '{dtype}', 'fortran_order': False, 'shape': ({sides}), }}");
+    let unpadded = MAGIC.len() + size_of::<u16>() + text.len() + 1;
+    text.extend(std::iter::repeat_n(' ', unpadded.next_multiple_of(ALIGNED) - unpadded));
+    text.push('\n');
+    [MAGIC, &(text.len() as u16).to_le_bytes(), text.as_bytes()].concat()
+}
+
+const MAGIC: &[u8] = b"\x93NUMPY\x01\x00";
+/// Elements begin at a multiple of it.
+const ALIGNED: usize = 64;
+
+const fn dtype_word(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Bool => "|b1",
+        DType::U8 => "|u1",
+        DType::I32 => "<i4",
+        DType::I64 => "<i8",
+        DType::F32 => "<f4",
+        DType::F64 => "<f8",
+    }
+}
+
+fn append_le(data: &ColumnData, out: &mut Vec<u8>) {
+    match data {
+        ColumnData::U8(values) => out.extend(values),
+        ColumnData::I32(values) => out.extend(values.iter().copied().flat_map(i32::to_le_bytes)),
+        ColumnData::I64(values) => out.extend(values.iter().copied().flat_map(i64::to_le_bytes)),
+        ColumnData::F32(values) => out.extend(values.iter().copied().flat_map(f32::to_le_bytes)),
+        ColumnData::F64(values) => out.extend(values.iter().copied().flat_map(f64::to_le_bytes)),
+    }
+}
+
+/// What is known of the episode beside its columns; the field names are part of the interface.
+#[derive(Debug, Serialize)]
+struct Meta<'a> {
+    id: String,
+    env: &'a str,
+    length: u64,
+    #[serde(rename = "return")]
+    total_reward: Option<f64>,
+    outcome: &'a str,
+    seed: Option<u64>,
+    policy: &'a str,
+    policy_version: u64,
+    started_ms: u64,
+    dynamics: String,
+    observation_names: &'a [String],
+    action_names: &'a [String],
+}
+
+/// Writes it as JSON in an array of one string, which `str(array)` gives.
+fn put_meta(zip: &mut Zip<'_>, episode: &Episode) -> Result<(), ExportError> {
+    let info = &episode.info;
+    let meta = Meta {
+        id: info.name.to_string(),
+        env: info.env(),
+        length: info.length,
+        total_reward: info.total_reward,
+        outcome: info.outcome.word(),
+        seed: info.seed(),
+        policy: &info.policy().name,
+        policy_version: info.policy().version,
+        started_ms: info.started_ms,
+        dynamics: format!("{:016x}", info.dynamics()),
+        observation_names: &info.run.spec.observation_names,
+        action_names: &info.run.spec.action_names,
+    };
+    let json = serde_json::to_string(&meta).map_err(io::Error::from)?;
+    let letters: Vec<u8> = json.chars().flat_map(|letter| u32::from(letter).to_le_bytes()).collect();
+    let header = header(&format!("<U{}", letters.len() / size_of::<u32>()), &[]);
+    let mut array = zip.file("meta.npy", (header.len() + letters.len()) as u64)?;
+    array.put(&header)?;
+    array.put(&letters)?;
+    Ok(array.end()?)
+}
