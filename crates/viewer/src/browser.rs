@@ -148,6 +148,15 @@ impl Browser {
         has_less
     }
 
+    /// Chooses a row that is pointed at; what is chosen already is shown.
+    pub fn point(&mut self, row: usize) -> Option<Choice> {
+        if self.is_stale || row >= self.rows.len() {
+            return None;
+        }
+        let is_chosen = std::mem::replace(&mut self.chosen, row) == row;
+        is_chosen.then_some(Choice::Show)
+    }
+
     fn turn_on(&mut self) {
         if let Some(last) = self.rows.last().filter(|_| self.has_more && !self.is_stale) {
             self.starts.push(Some(self.sort.rank_of(&last.info)));

@@ -7,6 +7,8 @@ use std::time::Duration;
 pub enum Event {
     /// A key was pressed.
     Key(Key),
+    /// A step was pointed at.
+    Point(u64),
     /// So much time has passed since the last one.
     Tick(Duration),
 }

@@ -9,29 +9,43 @@
 //! |---|---|---|---|
 //! | signals of the viewer | own thread `signals`: gives the terminal back and ends the process if the caller's thread has not | ends with the viewer | - |
 //!
-//! Not a goal: moving pictures faster than a terminal shows them. To come: pictures by the protocols of single terminals
-//! (kitty, iTerm2, sixel).
+//! A terminal that says that it takes pictures of pixels (kitty, iTerm2, sixel) is sent the env's picture that way, and
+//! again only when it has changed.
+//!
+//! Not a goal: moving pictures faster than a terminal shows them.
 //! Start reading at [`Player`].
 #![forbid(unsafe_code)]
 
+mod asked;
 mod browser;
 mod filter;
+mod graphics;
 mod keys;
 mod list_screen;
 mod look;
 mod marks;
 mod numbers;
+mod overview;
+mod pair;
 mod picture;
 mod player;
 mod plot;
 mod screen;
 mod screen_guard;
+mod sixel;
+mod snapshot;
+mod svg;
 mod viewer;
 
 pub use browser::{Browser, Choice};
+pub use graphics::Protocol;
 pub use keys::{Event, Key};
 pub use list_screen::{draw_list, rows_of};
 pub use look::Look;
+pub use overview::{Screen, overview_screen};
+pub use pair::{Pair, draw_pair};
 pub use player::{Ask, FASTEST, Player, SLOWEST};
 pub use screen::{LEAST, draw};
-pub use viewer::{ViewError, Viewing, view};
+pub use screen_guard::Pictures;
+pub use snapshot::snapshot;
+pub use viewer::{ViewError, Viewing, view, view_pair};

@@ -15,6 +15,11 @@ pub fn rows_of(height: u16) -> usize {
     height.saturating_sub(HEAD + FOOT).into()
 }
 
+/// The row of the list that stands at a line of the screen.
+pub(crate) fn row_at(line: u16) -> Option<usize> {
+    line.checked_sub(HEAD).map(usize::from)
+}
+
 /// Draws a list of what is called `place`; `when` says how a moment in milliseconds since 1970 is shown.
 pub fn draw_list(
     browser: &Browser,

@@ -15,7 +15,7 @@ pub(crate) struct Mark {
 pub(crate) enum MarkKind {
     /// The reset.
     Start,
-    /// The recording and what was recomputed part here.
+    /// The recording and what was recomputed part here, or the episode and the one that it is compared with.
     Divergence,
     /// The env came to an end.
     End,
@@ -35,14 +35,20 @@ impl MarkKind {
     }
 }
 
-/// The marks of an episode, in the order of their steps.
-pub(crate) fn marks_of(info: &EpisodeInfo, divergence: Option<&Divergence>) -> Vec<Mark> {
+/// The marks of an episode, in the order of their steps; `difference` is where another one that it is compared with parts
+/// from it.
+pub(crate) fn marks_of(
+    info: &EpisodeInfo,
+    divergence: Option<&Divergence>,
+    difference: Option<u64>,
+) -> Vec<Mark> {
     let end = match info.outcome {
         Outcome::Finished { .. } => MarkKind::End,
         Outcome::Interrupted(_) => MarkKind::Loss,
     };
     let mut marks = vec![Mark { at: 0, kind: MarkKind::Start }, Mark { at: info.length, kind: end }];
-    marks.extend(divergence.map(|found| Mark { at: found.to.min(info.length), kind: MarkKind::Divergence }));
+    let parts = divergence.map(|found| found.to).into_iter().chain(difference);
+    marks.extend(parts.map(|at| Mark { at: at.min(info.length), kind: MarkKind::Divergence }));
     marks.sort_by_key(|mark| mark.at);
     marks
 }

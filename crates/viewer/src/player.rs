@@ -11,7 +11,7 @@ use rollhouse_replay::{
 };
 
 use crate::keys::{Event, Key};
-use crate::marks::{Mark, marks_of};
+use crate::marks::{Mark, MarkKind, marks_of};
 use crate::numbers::{count, plain, real};
 
 /// An episode that is played, paused and sought in.
@@ -42,6 +42,8 @@ pub struct Player<'a> {
     message: Option<String>,
     /// The first element that is shown.
     scrolled: usize,
+    /// The step at which it parts from another episode that it is compared with.
+    difference: Option<u64>,
 }
 
 /// What of the elements of an observation is shown in a line.
@@ -112,6 +114,7 @@ impl<'a> Player<'a> {
             shows_help: false,
             message: None,
             scrolled: 0,
+            difference: None,
             info,
         };
         player.is_playing &= player.seeker.is_ok();
@@ -128,6 +131,7 @@ impl<'a> Player<'a> {
     pub fn on(&mut self, event: Event) -> Option<Ask> {
         match event {
             Event::Tick(passed) => self.tick(passed),
+            Event::Point(t) => self.jump(t),
             Event::Key(key) => {
                 self.message = None;
                 return self.key(key);
@@ -180,6 +184,13 @@ impl<'a> Player<'a> {
             Key::Char(']') => self.jump_to_mark(self.marks().iter().find(|mark| mark.at > self.t).cloned()),
             Key::Char('[') => {
                 self.jump_to_mark(self.marks().iter().rev().find(|mark| mark.at < self.t).cloned());
+            }
+            Key::Char('d') => {
+                let differs = self.marks().iter().find(|mark| mark.kind == MarkKind::Divergence).cloned();
+                match differs {
+                    Some(mark) => self.jump(mark.at),
+                    None => self.message = Some("nothing that was passed differs".into()),
+                }
             }
             Key::Down => self.scrolled = (self.scrolled + 1).min(self.elements.len().saturating_sub(1)),
             Key::Up => self.scrolled = self.scrolled.saturating_sub(1),
@@ -348,7 +359,20 @@ impl<'a> Player<'a> {
     }
 
     pub(crate) fn marks(&self) -> Vec<Mark> {
-        marks_of(&self.info, self.divergence())
+        marks_of(&self.info, self.divergence(), self.difference)
+    }
+
+    /// Marks the step at which it parts from another one.
+    pub(crate) const fn mark_difference(&mut self, step: Option<u64>) {
+        self.difference = step;
+    }
+
+    /// Comes to the step at which another one stands, or to the last if there are less.
+    pub(crate) fn follow(&mut self, t: u64) {
+        let t = t.min(self.info.length);
+        if t != self.t {
+            self.jump(t);
+        }
     }
 
     /// The form of the env's picture.

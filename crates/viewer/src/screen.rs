@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 
 use ratatui_core::buffer::Buffer;
-use ratatui_core::layout::Rect;
+use ratatui_core::layout::{Position, Rect, Size};
 use ratatui_core::style::{Modifier, Style};
-use rollhouse_env::RenderError;
+use rollhouse_env::{Image, RenderError};
 
+use crate::graphics::Graphics;
 use crate::look::Look;
 use crate::marks::MarkKind;
 use crate::numbers::{count, plain, real};
@@ -18,22 +19,55 @@ pub const LEAST: (u16, u16) = (80, 24);
 
 /// Draws a player; `when` says how a moment in milliseconds since 1970 is shown.
 pub fn draw(player: &Player<'_>, look: Look, when: &dyn Fn(u64) -> String, buffer: &mut Buffer) {
+    let _none = draw_for(player, look, when, None, buffer);
+}
+
+/// The same on a terminal that takes pictures of pixels, if there are `graphics`: the picture is given instead of being
+/// drawn, with the cells that are left empty for it.
+pub(crate) fn draw_for(
+    player: &Player<'_>,
+    look: Look,
+    when: &dyn Fn(u64) -> String,
+    graphics: Option<&Graphics>,
+    buffer: &mut Buffer,
+) -> Option<(Image, Rect)> {
     let area = buffer.area;
     if area.width < LEAST.0 || area.height < LEAST.1 {
-        return too_small(area, buffer);
+        too_small(area, buffer);
+        return None;
     }
     let (left, right) = (area.x, area.right());
     let width = (area.width / 3).clamp(SIDE, WIDEST_SIDE);
     let side = Rect::new(right - width, area.y + TITLE, width, area.height - TITLE - BELOW);
     let view = Rect::new(left, side.y, area.width - width - 1, side.height);
     title(player, look, when, area, buffer);
-    picture_of(player, look, view, buffer);
+    // Help lies over the picture, for which it has to be made of cells.
+    let apart =
+        graphics.filter(|_| !player.shows_help()).and_then(|graphics| pixels_for(player, graphics, view));
+    if apart.is_none() {
+        picture_of(player, look, view, buffer);
+    }
     values(player, look, side, buffer);
     timeline(player, look, Rect::new(left, side.bottom(), area.width, BELOW - 1), buffer);
     status(player, look, Rect::new(left, area.bottom() - 1, area.width, 1), buffer);
     if player.shows_help() {
         help(look, area, buffer);
     }
+    apart
+}
+
+/// The step of an episode of `length` steps that stands at a place of a screen of that size, if the timeline is there.
+pub(crate) fn step_at(screen: Size, length: u64, place: Position) -> Option<u64> {
+    let last = screen.width.checked_sub(1).filter(|_| (screen.width, screen.height) >= LEAST)?;
+    let rows = screen.height.checked_sub(BELOW)?..screen.height - 1;
+    let at = u128::from(place.x) * u128::from(length) + u128::from(last / 2);
+    (rows.contains(&place.y) && place.x <= last).then(|| (at / u128::from(last)) as u64)
+}
+
+/// The picture of pixels, and its place in `area`.
+fn pixels_for(player: &Player<'_>, graphics: &Graphics, area: Rect) -> Option<(Image, Rect)> {
+    let (cells, size) = graphics.fitted(area, player.form()?)?;
+    player.refused().is_none().then(|| player.render(size).ok())?.map(|image| (image, cells))
 }
 
 /// Says so on a terminal that nothing fits on.
@@ -51,7 +85,13 @@ pub(crate) fn put(buffer: &mut Buffer, x: u16, y: u16, right: u16, text: &str, s
     buffer.set_stringn(x, y, text, usize::from(right - x), style).0
 }
 
-fn title(player: &Player<'_>, look: Look, when: &dyn Fn(u64) -> String, area: Rect, buffer: &mut Buffer) {
+pub(crate) fn title(
+    player: &Player<'_>,
+    look: Look,
+    when: &dyn Fn(u64) -> String,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
     let (info, right) = (player.info(), area.right());
     let strong = look.strong().add_modifier(Modifier::BOLD);
     let x = put(buffer, area.x, area.y, right, &format!("{}  ", info.name), strong);
@@ -75,7 +115,7 @@ fn title(player: &Player<'_>, look: Look, when: &dyn Fn(u64) -> String, area: Re
 }
 
 /// The env's picture; without colours, of which it has to be made of characters, with what a line of text says under it.
-fn picture_of(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
+pub(crate) fn picture_of(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
     if look == Look::Plain
         && area.height > 1
         && let Ok(text) = player.text(usize::from(area.width))
@@ -195,7 +235,7 @@ fn sparkline(
     plot::bars(values.skip(hidden), area, style, buffer);
 }
 
-fn timeline(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
+pub(crate) fn timeline(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
     let (length, width) = (player.info().length, area.width);
     let Some(timeline) = player.timeline() else { return };
     let columns = plot::columns(timeline, length, width);
@@ -257,7 +297,7 @@ fn timeline(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-fn status(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
+pub(crate) fn status(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
     buffer.set_style(area, look.chosen());
     let (y, right) = (area.y, area.right());
     if let Some(typed) = player.prompt() {
@@ -279,7 +319,7 @@ fn status(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
     put(buffer, x, y, right, line, look.chosen());
 }
 
-fn help(look: Look, area: Rect, buffer: &mut Buffer) {
+pub(crate) fn help(look: Look, area: Rect, buffer: &mut Buffer) {
     let width = 58.min(area.width);
     let height = (HELP.len() as u16 + 4).min(area.height);
     let left = area.x + (area.width - width) / 2;
@@ -297,13 +337,14 @@ fn help(look: Look, area: Rect, buffer: &mut Buffer) {
     put(buffer, left + 2, window.bottom() - 2, window.right(), &fast, look.chosen());
 }
 
-const HELP: [(&str, &str); 12] = [
+const HELP: [(&str, &str); 13] = [
     ("space", "play or pause"),
     ("← →, h l", "one step back, forward"),
     ("PgUp PgDn", "a tenth of the episode back, forward"),
     ("Home End", "the first, the last step"),
     ("g", "go to a step (120) or a percentage (50%)"),
     ("[ ]", "the mark before, the next mark"),
+    ("d", "where it differs first"),
     ("+ -", "twice, half as fast: 1/16x to 64x"),
     ("n p", "the next, the previous episode"),
     ("↑ ↓", "further elements of the observation"),
@@ -315,7 +356,7 @@ const HELP: [(&str, &str); 12] = [
 /// Rows above the picture.
 const TITLE: u16 = 3;
 /// Rows below it: the timeline and the bar at the bottom.
-const BELOW: u16 = 7;
+pub(crate) const BELOW: u16 = 7;
 /// Columns of what stands beside it, a third of wider terminals up to [`WIDEST_SIDE`].
 const SIDE: u16 = 40;
 /// The most of them: wide enough for all steps that are remembered.
@@ -339,5 +380,14 @@ mod tests {
     fn long_text_is_broken_at_spaces_and_long_words_anywhere() {
         assert_eq!(wrapped("a bc def", 4), ["a bc", "def"]);
         assert_eq!(wrapped("abcdefg h", 3), ["abc", "def", "g h"]);
+    }
+
+    #[test]
+    fn what_is_pointed_at_in_the_timeline_is_a_step_of_the_whole_episode() {
+        let at = |x, y, length| step_at(Size::new(100, 24), length, Position::new(x, y));
+        assert_eq!([at(0, 17, 500), at(99, 22, 500), at(50, 20, 500)], [Some(0), Some(500), Some(253)]);
+        assert_eq!([at(0, 16, 500), at(0, 23, 500), at(100, 20, 500), at(0, 99, 500)], [None; 4]);
+        assert_eq!([at(49, 20, 0), at(99, 20, u64::MAX)], [Some(0), Some(u64::MAX)]);
+        assert_eq!(step_at(Size::new(79, 24), 5, Position::new(3, 20)), None);
     }
 }

@@ -1,23 +1,48 @@
 //! The terminal while it is drawn on: taken, and given back whatever happens.
 
-use std::io::{self, Stdout, Write};
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::panic::{self, PanicHookInfo};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use crossterm::cursor::{Hide, Show};
+use crossterm::event;
+use crossterm::style::Print;
 use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
 use crossterm::{execute, queue};
+use ratatui_core::backend::Backend;
 use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::{Rect, Size};
 use ratatui_core::terminal::Terminal;
 use ratatui_crossterm::CrosstermBackend;
+use rollhouse_env::Image;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::asked::{QUESTION, graphics_of, read_answers};
+use crate::graphics::{Graphics, Protocol};
 
 /// The terminal on stdout, in raw mode and on its other screen until this is dropped: at the end, after an error, and
 /// when a panic unwinds. What panics say meanwhile is kept off the screen; what ends the program says it afterwards.
 pub(crate) struct ScreenGuard {
     terminal: Terminal<CrosstermBackend<Stdout>>,
+    /// What takes pictures of pixels, if the terminal does.
+    graphics: Option<Graphics>,
+    /// The screen that was drawn last.
+    area: Rect,
     /// What the last panic said.
     said: Arc<Mutex<Option<String>>>,
     hook: Option<Box<Hook>>,
+}
+
+/// What pictures are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pictures {
+    /// Pixels, if the terminal says that it takes them, else cells.
+    Asked,
+    /// Cells: half blocks or characters.
+    Cells,
+    /// Pixels, without asking.
+    Pixels(Protocol),
 }
 
 type Hook = dyn Fn(&PanicHookInfo<'_>) + Send + Sync + 'static;
@@ -27,7 +52,7 @@ impl ScreenGuard {
     ///
     /// # Errors
     /// If it cannot be put into raw mode or written to; it is as before then.
-    pub(crate) fn take() -> io::Result<Self> {
+    pub(crate) fn take(pictures: Pictures) -> io::Result<Self> {
         let terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
         let said = Arc::new(Mutex::new(None));
         let hook = panic::take_hook();
@@ -36,34 +61,100 @@ impl ScreenGuard {
             *heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic.to_string());
         }));
         // From here on dropping it undoes what has been done.
-        let guard = Self { terminal, said, hook: Some(hook) };
+        let mut guard = Self { terminal, graphics: None, area: Rect::ZERO, said, hook: Some(hook) };
         enable_raw_mode()?;
-        execute!(io::stdout(), EnterAlternateScreen, Hide)?;
+        guard.graphics = match pictures {
+            Pictures::Asked => ask()?,
+            Pictures::Cells => None,
+            Pictures::Pixels(protocol) => Some(Graphics::new(protocol, None)),
+        };
+        execute!(io::stdout(), EnterAlternateScreen, Hide, Print(MOUSE))?;
         Ok(guard)
     }
 
-    /// Rows of the terminal as it is now.
+    /// Columns and rows of the terminal as it is now.
     ///
     /// # Errors
     /// If it does not say.
-    pub(crate) fn height(&self) -> io::Result<u16> {
-        self.terminal.size().map(|size| size.height)
+    pub(crate) fn size(&self) -> io::Result<Size> {
+        self.terminal.size()
     }
 
-    /// Draws a frame, of which only what has changed is sent.
+    /// Draws a frame, of which only what has changed is sent. Where the terminal takes pictures of pixels, `draw` is told
+    /// so, and may give one to show in cells that it has left empty.
     ///
     /// # Errors
     /// If the terminal cannot be written to.
-    pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) -> io::Result<()> {
-        self.terminal.draw(|frame| draw(frame.buffer_mut())).map(|_| ())
+    pub(crate) fn draw(
+        &mut self,
+        draw: impl Fn(Option<&Graphics>, &mut Buffer) -> Option<(Image, Rect)>,
+    ) -> io::Result<()> {
+        let Self { terminal, graphics, area, .. } = self;
+        let mut picture = None;
+        let was = *area;
+        terminal.draw(|frame| {
+            *area = frame.area();
+            picture = draw(graphics.as_ref(), frame.buffer_mut());
+        })?;
+        let Some(graphics) = graphics else { return Ok(()) };
+        if *area != was {
+            // It was cleared.
+            graphics.forget();
+        }
+        if graphics.leaves_rest(picture.as_ref().map(|(_, cells)| *cells)) {
+            graphics.forget();
+            // `Terminal::clear` would ask the terminal where the cursor is, and wait for its answer.
+            terminal.backend_mut().clear()?;
+            terminal.swap_buffers();
+            terminal.draw(|frame| picture = draw(Some(graphics), frame.buffer_mut()))?;
+        }
+        let mut out = BufWriter::new(io::stdout());
+        match picture {
+            Some((image, cells)) => graphics.show(image, cells, &mut out)?,
+            None => graphics.hide(&mut out)?,
+        }
+        out.flush()
     }
+}
+
+/// Waits until something may have been typed, for at most `wait`.
+///
+/// # Errors
+/// If the terminal is gone: crossterm, which reads what is typed, would look for it there for ever.
+pub(crate) fn wait_for_input(wait: Duration) -> io::Result<()> {
+    let terminal = io::stdin();
+    if !terminal.is_terminal() {
+        // Then it reads from another file; that it waits is enough.
+        return event::poll(wait).map(|_| ());
+    }
+    let mut polled = [PollFd::new(&terminal, PollFlags::IN)];
+    let wait = Timespec::try_from(wait).map_err(io::Error::other)?;
+    match poll(&mut polled, Some(&wait)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    match polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
+        true => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it was closed")),
+        false => Ok(()),
+    }
+}
+
+/// Asks the terminal on stdin and stdout, which is in raw mode, what pictures of pixels it takes.
+fn ask() -> io::Result<Option<Graphics>> {
+    let (mut out, terminal) = (io::stdout(), io::stdin());
+    if !terminal.is_terminal() {
+        return Ok(None);
+    }
+    out.write_all(QUESTION)?;
+    out.flush()?;
+    Ok(graphics_of(&read_answers(terminal)?))
 }
 
 /// Leaves the terminal as it was before.
 pub(crate) fn give_back() {
     let mut out = io::stdout();
     // A terminal that is gone needs nothing.
-    let _left = queue!(out, Show, LeaveAlternateScreen).and_then(|()| out.flush());
+    let _left = queue!(out, Print(NO_MOUSE), Show, LeaveAlternateScreen).and_then(|()| out.flush());
     let _cooked = disable_raw_mode();
 }
 
@@ -80,3 +171,7 @@ impl Drop for ScreenGuard {
         }
     }
 }
+
+/// Has the terminal tell what the mouse's buttons and wheel do, but not each of its moves.
+const MOUSE: &str = "\x1b[?1000h\x1b[?1002h\x1b[?1006h";
+const NO_MOUSE: &str = "\x1b[?1006l\x1b[?1002l\x1b[?1000l";

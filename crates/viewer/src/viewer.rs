@@ -7,21 +7,31 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossterm::event::{self, Event as TerminalEvent, KeyCode, KeyEventKind, KeyModifiers};
-use rollhouse_env::Registry;
-use rollhouse_replay::{Episode, EpisodeInfo, Library, LibraryEpisode, Query, ReadError, Sort, SortKey};
+use crossterm::event::{
+    self, Event as TerminalEvent, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent,
+    MouseEventKind,
+};
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Position;
+use ratatui_core::layout::Rect;
+use rollhouse_env::{Image, Registry};
+use rollhouse_replay::{
+    CompareError, Comparison, Episode, EpisodeInfo, Library, LibraryEpisode, Query, ReadError, Sort, SortKey,
+};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use signal_hook::low_level::emulate_default_handler;
 
 use crate::browser::{Browser, Choice};
+use crate::graphics::Graphics;
 use crate::keys::{Event, Key};
-use crate::list_screen::{draw_list, rows_of};
+use crate::list_screen::{draw_list, row_at, rows_of};
 use crate::look::Look;
 use crate::numbers::plain;
+use crate::pair::{Pair, draw_pair};
 use crate::player::{Ask, Player};
 use crate::screen;
-use crate::screen_guard::{self, ScreenGuard};
+use crate::screen_guard::{self, Pictures, ScreenGuard, wait_for_input};
 
 /// How episodes are shown.
 pub struct Viewing<'a> {
@@ -35,6 +45,8 @@ pub struct Viewing<'a> {
     pub look: Look,
     /// How a moment in milliseconds since 1970 is shown.
     pub when: &'a dyn Fn(u64) -> String,
+    /// What pictures are made of.
+    pub pictures: Pictures,
     /// The step at which the first episode is shown first.
     pub at: u64,
     /// The speed at first: powers of two.
@@ -48,6 +60,8 @@ pub enum ViewError {
     Terminal(io::Error),
     /// An episode could not be read.
     Read(ReadError),
+    /// Two episodes could not be compared.
+    Compare(CompareError),
 }
 
 /// Shows an episode, or a list to choose one from, and others from there, until the person or a signal ends it.
@@ -70,13 +84,98 @@ pub fn view(viewing: &Viewing<'_>, first: Option<&LibraryEpisode>) -> Result<(),
             (None, Some(Browser::new(envs.into_iter().collect())))
         }
     };
-    let screen = ScreenGuard::take().map_err(ViewError::Terminal)?;
+    let screen = ScreenGuard::take(viewing.pictures).map_err(ViewError::Terminal)?;
     let mut viewer = Viewer { viewing, browser, screen, signal };
     let done = viewer.run(player).map_err(ViewError::Terminal);
     let Viewer { screen, signal, .. } = viewer;
     drop(screen);
     signal.obey();
     done
+}
+
+/// Shows two episodes side by side, until the person or a signal ends it. Blocks and takes the terminal as [`view`] does,
+/// after it has found where they part.
+///
+/// # Errors
+/// If one of them cannot be read, they cannot be compared, or the terminal cannot be used.
+pub fn view_pair(viewing: &Viewing<'_>, episodes: [&LibraryEpisode; 2]) -> Result<(), ViewError> {
+    let signal = Signal::catch().map_err(ViewError::Terminal)?;
+    let [left, right] = episodes.map(load);
+    let (left, right) = (left.map_err(ViewError::Read)?, right.map_err(ViewError::Read)?);
+    let difference = Comparison::new(viewing.registry, &left, &right)
+        .and_then(|mut both| both.first_difference())
+        .map_err(ViewError::Compare)?;
+    let player = |episode| Player::new(viewing.registry, episode, viewing.at, viewing.speed);
+    let mut pair = Pair::new(player(left), player(right), difference);
+    let screen = ScreenGuard::take(Pictures::Cells).map_err(ViewError::Terminal)?;
+    let mut viewer = Viewer { viewing, browser: None, screen, signal };
+    let done = viewer.show(&mut pair).map(|_| ()).map_err(ViewError::Terminal);
+    let Viewer { screen, signal, .. } = viewer;
+    drop(screen);
+    signal.obey();
+    done
+}
+
+/// What a person looks at.
+trait Shown {
+    /// Passes at most `most` steps for the first time; true once there are no more.
+    fn pass(&mut self, most: u64) -> bool;
+    fn on(&mut self, event: Event) -> Option<Ask>;
+    /// The episode whose timeline is on the screen.
+    fn leader(&self) -> &Player<'_>;
+    fn draw(
+        &self,
+        viewing: &Viewing<'_>,
+        graphics: Option<&Graphics>,
+        buffer: &mut Buffer,
+    ) -> Option<(Image, Rect)>;
+}
+
+impl Shown for Player<'_> {
+    fn pass(&mut self, most: u64) -> bool {
+        self.pass(most)
+    }
+
+    fn on(&mut self, event: Event) -> Option<Ask> {
+        self.on(event)
+    }
+
+    fn leader(&self) -> &Player<'_> {
+        self
+    }
+
+    fn draw(
+        &self,
+        viewing: &Viewing<'_>,
+        graphics: Option<&Graphics>,
+        buffer: &mut Buffer,
+    ) -> Option<(Image, Rect)> {
+        screen::draw_for(self, viewing.look, viewing.when, graphics, buffer)
+    }
+}
+
+impl Shown for Pair<'_> {
+    fn pass(&mut self, most: u64) -> bool {
+        self.pass(most)
+    }
+
+    fn on(&mut self, event: Event) -> Option<Ask> {
+        self.on(event)
+    }
+
+    fn leader(&self) -> &Player<'_> {
+        self.longer()
+    }
+
+    fn draw(
+        &self,
+        viewing: &Viewing<'_>,
+        _: Option<&Graphics>,
+        buffer: &mut Buffer,
+    ) -> Option<(Image, Rect)> {
+        draw_pair(self, viewing.look, viewing.when, buffer);
+        None
+    }
 }
 
 /// A terminal with what it shows.
@@ -110,13 +209,32 @@ impl<'a> Viewer<'a, '_> {
     /// Shows the list until an episode is chosen; `None` if it is to end.
     fn choose(&mut self) -> io::Result<Option<Player<'a>>> {
         let Self { viewing, browser: Some(browser), screen, signal } = self else { return Ok(None) };
+        let mut has_changed = true;
         while signal.caught().is_none() {
-            browser.set_height(rows_of(screen.height()?));
-            browser.fill(viewing.library);
-            screen.draw(|buffer| draw_list(browser, viewing.place, viewing.look, viewing.when, buffer))?;
-            let mut wait = IDLE;
-            while event::poll(wait)? {
-                match key_of(&event::read()?).and_then(|key| browser.on(key)) {
+            if std::mem::take(&mut has_changed) {
+                browser.set_height(rows_of(screen.size()?.height));
+                browser.fill(viewing.library);
+                screen.draw(|_, buffer| {
+                    draw_list(browser, viewing.place, viewing.look, viewing.when, buffer);
+                    None
+                })?;
+            }
+            wait_for_input(IDLE)?;
+            while event::poll(Duration::ZERO)? {
+                has_changed = true;
+                let input = input_of(&event::read()?);
+                if !matches!(input, Some(Input::Key(Key::Char(_) | Key::Backspace))) {
+                    // It is done to what was typed before it; between letters nothing has to be read.
+                    browser.fill(viewing.library);
+                }
+                let choice = match input {
+                    Some(Input::Key(key)) => browser.on(key),
+                    Some(Input::Point(place)) => row_at(place.y).and_then(|row| browser.point(row)),
+                    Some(Input::Wheel { back: true }) => browser.on(Key::Up),
+                    Some(Input::Wheel { back: false }) => browser.on(Key::Down),
+                    Some(Input::Drag(_)) | None => None,
+                };
+                match choice {
                     None => {}
                     Some(Choice::Quit) => return Ok(None),
                     Some(Choice::Show) => match browser.chosen().map(load) {
@@ -128,41 +246,48 @@ impl<'a> Viewer<'a, '_> {
                         None => {}
                     },
                 }
-                wait = Duration::ZERO;
             }
         }
         Ok(None)
     }
 
-    /// Shows an episode until it asks for something; `None` after a signal.
-    fn show(&mut self, player: &mut Player<'_>) -> io::Result<Option<Ask>> {
+    /// Shows an episode, or two, until it asks for something; `None` after a signal.
+    fn show(&mut self, shown: &mut impl Shown) -> io::Result<Option<Ask>> {
         let Self { viewing, screen, signal, .. } = self;
         let mut last = Instant::now();
         let mut has_changed = true;
         while signal.caught().is_none() {
             if has_changed {
-                screen.draw(|buffer| screen::draw(player, viewing.look, viewing.when, buffer))?;
+                screen.draw(|graphics, buffer| shown.draw(viewing, graphics, buffer))?;
             }
             let begun = Instant::now();
-            let mut has_passed = player.pass(0);
+            let mut has_passed = shown.pass(0);
             has_changed = !has_passed;
             while !has_passed && begun.elapsed() < PASS_SLICE {
-                has_passed = player.pass(PASS_STEPS);
+                has_passed = shown.pass(PASS_STEPS);
             }
-            let moves = player.is_playing() || has_changed;
-            let mut wait = if moves { FRAME.saturating_sub(last.elapsed()) } else { IDLE };
+            let moves = shown.leader().is_playing() || has_changed;
+            wait_for_input(if moves { FRAME.saturating_sub(last.elapsed()) } else { IDLE })?;
             // Everything that is waiting is taken before it is drawn again.
-            while event::poll(wait)? {
+            while event::poll(Duration::ZERO)? {
                 has_changed = true;
-                let asked = key_of(&event::read()?).and_then(|key| player.on(Event::Key(key)));
+                let event = match input_of(&event::read()?) {
+                    Some(Input::Key(key)) => Some(Event::Key(key)),
+                    Some(Input::Point(place) | Input::Drag(place)) => {
+                        screen::step_at(screen.size()?, shown.leader().info().length, place).map(Event::Point)
+                    }
+                    Some(Input::Wheel { back: true }) => Some(Event::Key(Key::Left)),
+                    Some(Input::Wheel { back: false }) => Some(Event::Key(Key::Right)),
+                    None => None,
+                };
+                let asked = event.and_then(|event| shown.on(event));
                 if asked.is_some() {
                     return Ok(asked);
                 }
-                wait = Duration::ZERO;
             }
             let now = Instant::now();
-            has_changed |= player.is_playing();
-            let _never = player.on(Event::Tick(now - last));
+            has_changed |= shown.leader().is_playing();
+            let _never = shown.on(Event::Tick(now - last));
             last = now;
         }
         Ok(None)
@@ -200,9 +325,39 @@ fn neighbour(library: &Library, info: &EpisodeInfo, back: bool) -> Result<Option
     Ok(library.list(&query)?.pop())
 }
 
+/// What a person did.
+enum Input {
+    Key(Key),
+    /// A button of the mouse was pressed there.
+    Point(Position),
+    /// The mouse is there with its button held.
+    Drag(Position),
+    /// The wheel was turned.
+    Wheel {
+        back: bool,
+    },
+}
+
 /// What a terminal's event means here; what is drawn anew anyway means nothing.
-fn key_of(event: &TerminalEvent) -> Option<Key> {
-    let TerminalEvent::Key(key) = event else { return None };
+fn input_of(event: &TerminalEvent) -> Option<Input> {
+    match event {
+        TerminalEvent::Key(key) => key_of(key).map(Input::Key),
+        TerminalEvent::Mouse(mouse) => match mouse.kind {
+            MouseEventKind::Down(MouseButton::Left) => Some(Input::Point(place_of(mouse))),
+            MouseEventKind::Drag(MouseButton::Left) => Some(Input::Drag(place_of(mouse))),
+            MouseEventKind::ScrollUp => Some(Input::Wheel { back: true }),
+            MouseEventKind::ScrollDown => Some(Input::Wheel { back: false }),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+const fn place_of(mouse: &MouseEvent) -> Position {
+    Position::new(mouse.column, mouse.row)
+}
+
+fn key_of(key: &KeyEvent) -> Option<Key> {
     if key.kind == KeyEventKind::Release {
         return None;
     }
@@ -243,7 +398,7 @@ impl Signal {
         thread::Builder::new().name("signals".into()).spawn(move || {
             for signal in &mut signals {
                 caught.store(signal, Ordering::Relaxed);
-                // The other thread obeys, unless it reads for ever from a terminal that is gone: crossterm does.
+                // The other thread obeys, unless it is kept by something else: a disk, or a terminal that takes nothing.
                 thread::sleep(GRACE);
                 screen_guard::give_back();
                 let _ended = emulate_default_handler(signal);
@@ -287,6 +442,7 @@ impl std::fmt::Display for ViewError {
         match self {
             Self::Terminal(_) => f.write_str("the terminal cannot be used"),
             Self::Read(error) => error.fmt(f),
+            Self::Compare(error) => error.fmt(f),
         }
     }
 }
@@ -296,6 +452,7 @@ impl std::error::Error for ViewError {
         match self {
             Self::Terminal(error) => Some(error),
             Self::Read(error) => error.source(),
+            Self::Compare(error) => error.source(),
         }
     }
 }

@@ -15,8 +15,10 @@ use ratatui_core::terminal::Terminal;
 use rollhouse_core::split_mix64;
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_replay::{Episode, Library, Query, RecordMode, Replays};
-use rollhouse_viewer::{Ask, Browser, Choice, Event, Key, Look, Player, draw, draw_list, rows_of};
+use rollhouse_replay::{Comparison, Episode, Library, Query, RecordMode, Replays};
+use rollhouse_viewer::{
+    Ask, Browser, Choice, Event, Key, Look, Pair, Player, draw, draw_list, draw_pair, rows_of,
+};
 use stage::{Play, play};
 
 static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::builtin);
@@ -88,6 +90,36 @@ fn a_recording_in_full_is_shown_from_what_was_recorded() {
     let shown = screen(&player(episode, 3), 80, 24).join("\n");
     assert!(shown.contains("what was recorded") || shown.contains("this is what was\n"), "{shown}");
     assert!(shown.contains(&format!("position        {position:.4}")), "{shown}");
+}
+
+#[test]
+fn two_episodes_are_shown_at_the_same_step_and_where_they_part_is_marked_and_can_be_gone_to() {
+    let play = Play { lanes: 1, ..Play::new("Pendulum-v1", 40) };
+    let (a, b) = (recorded(&play), recorded(&Play { lie_from: Some(9), rows: 30, ..play }));
+    let mut both = Comparison::new(&REGISTRY, &a, &b).unwrap();
+    let found = both.first_difference().unwrap().unwrap();
+    assert_eq!(found.step, 9);
+    let mut pair = Pair::new(Player::new(&REGISTRY, a, 0, 0), Player::new(&REGISTRY, b, 0, 0), Some(found));
+    assert!(pair.pass(u64::MAX));
+    let shown = |pair: &Pair<'_>| {
+        let mut terminal = Terminal::new(TestBackend::new(100, 30)).unwrap();
+        terminal
+            .draw(|frame| draw_pair(pair, Look::Plain, &|ms| ms.to_string(), frame.buffer_mut()))
+            .unwrap();
+        let buffer = terminal.backend().buffer();
+        let row = |y| (0..100).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+        (0..30).map(row).collect::<Vec<_>>().join("\n")
+    };
+    pair.on(Event::Key(Key::Char(' ')));
+    pair.on(Event::Key(Key::Char('d')));
+    let screen = shown(&pair);
+    assert!(screen.contains("step 9 of 39") && screen.contains("step 9 of 29"), "{screen}");
+    assert!(screen.contains("≠ they part at step 9: torque "), "{screen}");
+    pair.on(Event::Key(Key::End));
+    let screen = shown(&pair);
+    assert!(screen.contains("step 39 of 39") && screen.contains("step 29 of 29"), "{screen}");
+    assert_eq!(pair.on(Event::Key(Key::Char('n'))), None);
+    assert_eq!(pair.on(Event::Key(Key::Char('q'))), Some(Ask::Quit));
 }
 
 #[test]

@@ -1,0 +1,144 @@
+//! How the episodes of each env went, as plots.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::{Color, Modifier, Style};
+use rollhouse_replay::EnvOverview;
+
+use crate::look::Look;
+use crate::numbers::{count, plain, real};
+use crate::plot::{bars, range};
+use crate::screen::put;
+use crate::svg::svg_of;
+
+/// Draws returns and lengths over the episodes, and outcomes, of each env, on `columns` columns; for a terminal, or as an
+/// SVG file.
+pub fn overview_screen(envs: &BTreeMap<String, EnvOverview>, columns: u16, look: Look) -> Screen {
+    let columns = columns.clamp(LEAST_COLUMNS, MOST_COLUMNS);
+    let height = |env: &EnvOverview| RETURN + LENGTH + 3 + env.outcomes.len() as u16 + 1;
+    let shown: Vec<_> = envs.iter().take(MOST_ENVS).collect();
+    let rows = shown.iter().map(|(_, env)| height(env)).sum::<u16>().saturating_sub(1);
+    let mut buffer = Buffer::empty(Rect::new(0, 0, columns, rows));
+    let mut top = 0;
+    for (id, env) in shown {
+        draw_env(id, env, Rect::new(0, top, columns, height(env) - 1), look, &mut buffer);
+        top += height(env);
+    }
+    Screen(buffer)
+}
+
+/// Something that was drawn.
+#[derive(Debug)]
+pub struct Screen(Buffer);
+
+impl Screen {
+    /// The lines; each ends with a line feed. With what a terminal takes for colours and letters if they are to be
+    /// `styled`.
+    pub fn text(&self, styled: bool) -> String {
+        let area = self.0.area;
+        let mut text = String::new();
+        for y in area.top()..area.bottom() {
+            let cells: Vec<_> = (area.left()..area.right()).map(|x| &self.0[(x, y)]).collect();
+            let used = cells.iter().rposition(|cell| cell.symbol() != " ").map_or(0, |last| last + 1);
+            let mut style = (Color::Reset, Modifier::empty());
+            for cell in &cells[..used] {
+                if styled && (cell.fg, cell.modifier) != style {
+                    style = (cell.fg, cell.modifier);
+                    text.push_str("\x1b[0m");
+                    if let Color::Rgb(red, green, blue) = cell.fg {
+                        // Writing to a string cannot fail.
+                        let _written = write!(text, "\x1b[38;2;{red};{green};{blue}m");
+                    }
+                    for (modifier, code) in [(Modifier::BOLD, "\x1b[1m"), (Modifier::DIM, "\x1b[2m")] {
+                        text.push_str(if cell.modifier.contains(modifier) { code } else { "" });
+                    }
+                }
+                text.push_str(cell.symbol());
+            }
+            text.push_str(if style == (Color::Reset, Modifier::empty()) { "\n" } else { "\x1b[0m\n" });
+        }
+        text
+    }
+
+    /// The same as an SVG file.
+    pub fn svg(&self) -> String {
+        svg_of(&self.0)
+    }
+}
+
+fn draw_env(id: &str, env: &EnvOverview, area: Rect, look: Look, buffer: &mut Buffer) {
+    let right = area.right();
+    let total: u64 = env.outcomes.values().sum();
+    let x = put(buffer, area.x, area.y, right, &plain(id), look.strong());
+    let groups = env.in_groups(area.width.into());
+    let mut said = format!(": {}", episodes(total));
+    let largest = groups.iter().map(|group| group.count).max().unwrap_or(0);
+    if largest > 1 {
+        // Writing to a string cannot fail.
+        let _written =
+            write!(said, "; a column is the mean of up to {} that came to their end", count(largest));
+    }
+    put(buffer, x, area.y, right, &said, Style::new());
+    let column = |at: u16| groups.get(usize::from(at) * groups.len() / usize::from(area.width));
+    let spread = |values: &mut dyn Iterator<Item = f64>| {
+        let (least, most) = range(values);
+        if least > most {
+            "none came to its end".to_owned()
+        } else {
+            format!("{} to {}", real(least), real(most))
+        }
+    };
+    let returns = (0..area.width).map(|at| column(at).map_or(f64::NAN, |group| group.mean_return));
+    let each = &mut groups.iter().flat_map(|group| [group.least_return, group.most_return]);
+    let mut head = format!("return {}", spread(each));
+    if largest > 1 {
+        // As above.
+        let _written = write!(head, ", its mean {}", spread(&mut returns.clone()));
+    }
+    put(buffer, area.x, area.y + 1, right, &head, look.total());
+    bars(returns, Rect { y: area.y + 2, height: RETURN, ..area }, look.total(), buffer);
+    let lengths = (0..area.width).map(|at| column(at).map_or(f64::NAN, |group| group.mean_length));
+    let y = area.y + 2 + RETURN;
+    put(
+        buffer,
+        area.x,
+        y,
+        right,
+        &format!(
+            "{} {}",
+            if largest > 1 { "steps, their mean" } else { "steps" },
+            spread(&mut lengths.clone())
+        ),
+        look.obs(),
+    );
+    bars(lengths, Rect { y: y + 1, height: LENGTH, ..area }, look.obs(), buffer);
+    for ((word, &number), y) in env.outcomes.iter().zip(y + 1 + LENGTH..area.bottom()) {
+        put(buffer, area.x, y, right, word, look.faint());
+        let part = number as f64 / total.max(1) as f64;
+        let said = format!("{:>6.1} %  {}", part * 100.0, episodes(number));
+        put(buffer, area.x + WORD, y, right, &said, Style::new());
+        let from = (area.x + BAR).min(right);
+        let width = (f64::from(right - from) * part).ceil() as u16;
+        put(buffer, from, y, right, &"▪".repeat(width.into()), look.reward());
+    }
+}
+
+fn episodes(number: u64) -> String {
+    format!("{} episode{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+/// Rows of the plot of returns.
+const RETURN: u16 = 6;
+/// Rows of the plot of lengths.
+const LENGTH: u16 = 3;
+/// Where it stands how many episodes had an outcome.
+const WORD: u16 = 14;
+/// Where the bar of an outcome begins.
+const BAR: u16 = 42;
+const LEAST_COLUMNS: u16 = 60;
+const MOST_COLUMNS: u16 = 200;
+/// Envs that are shown.
+const MOST_ENVS: usize = 100;
