@@ -151,6 +151,71 @@ fn an_export_tells_the_episode_step_by_step() {
 }
 
 /// Everything about an episode that a seed decides, by lane and number.
+#[test]
+fn episodes_are_compared_step_by_step_and_where_they_part_is_named() {
+    let data = Folder::new();
+    for seed in [3, 3, 4] {
+        succeed(data.path(), &format!("rollout --env CartPole-v1 --lanes 1 --episodes 1 --seed {seed}"));
+    }
+    let listed = json_lines(data.path(), "replay ls --json --sort started");
+    let names: Vec<&str> = listed.iter().map(|episode| episode["id"].as_str().unwrap()).collect();
+    let [a, b, other] = names[..] else { panic!("{listed:?}") };
+    let done = run(data.path(), &format!("replay diff {a} {b}"));
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    assert!(done.stdout.starts_with("they are the same: "), "{}", done.stdout);
+
+    let done = run(data.path(), &format!("replay diff {a} {other}"));
+    assert_eq!(done.code, Some(3), "{}", done.stderr);
+    assert!(done.stdout.starts_with("they differ from the reset on:") && done.stdout.contains("position"));
+    let done = run(data.path(), &format!("replay diff {a} {other} --json"));
+    let compared: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!(keys(&compared), ["a", "b", "first_difference", "same_steps"]);
+    assert_eq!(compared["first_difference"]["step"], 0);
+    assert_eq!(keys(&compared["first_difference"]["fields"][0]), ["a", "b", "field"]);
+
+    succeed(data.path(), "rollout --env Pendulum-v1 --lanes 1 --episodes 1");
+    let pendulum = json_lines(data.path(), "replay ls --json --env Pendulum-v1");
+    let done = run(data.path(), &format!("replay diff {a} {}", pendulum[0]["id"].as_str().unwrap()));
+    assert_eq!((done.code, &*done.stdout), (Some(1), ""));
+    assert!(done.stderr.contains("one is of CartPole-v1, the other of Pendulum-v1"), "{}", done.stderr);
+}
+
+#[test]
+fn the_viewers_screen_is_written_as_a_picture_where_there_is_no_terminal() {
+    let data = Folder::new();
+    succeed(data.path(), "rollout --env CartPole-v1 --lanes 1 --episodes 1 --seed 3");
+    let listed = json_lines(data.path(), "replay ls --json");
+    let (name, length) = (listed[0]["id"].as_str().unwrap(), &listed[0]["length"]);
+    let path = data.path().join("screen.svg");
+    let line = format!("replay play {name} --at 5 --size 90x26 --svg {}", path.display());
+    assert_eq!(succeed(data.path(), &line), "");
+    let svg = std::fs::read_to_string(&path).unwrap();
+    assert!(
+        svg.starts_with("<svg ") && svg.contains(name) && svg.contains(&format!("5 of {length}")),
+        "{svg}"
+    );
+    let done = run(data.path(), &format!("replay play {name} --svg /nowhere/screen.svg"));
+    assert_eq!(done.code, Some(1));
+    assert!(done.stderr.contains("writing /nowhere/screen.svg failed"), "{}", done.stderr);
+}
+
+#[test]
+fn statistics_are_drawn_as_text_where_there_is_no_terminal_and_as_a_picture() {
+    let data = Folder::new();
+    succeed(data.path(), "rollout --env CartPole-v1 --lanes 8 --episodes 300 --seed 3");
+    succeed(data.path(), "rollout --env Pendulum-v1 --lanes 2 --episodes 2 --seed 3");
+    let drawn = succeed(data.path(), "replay stats --plot");
+    assert!(drawn.contains("CartPole-v1: 300 episodes; a column is the mean of up to "), "{drawn}");
+    assert!(drawn.contains("\nPendulum-v1: 2 episodes\n") && drawn.contains("█"), "{drawn}");
+    assert!(drawn.contains("terminated     100.0 %  300 episodes") && !drawn.contains('\x1b'), "{drawn}");
+    let path = data.path().join("plot.svg");
+    assert_eq!(succeed(data.path(), &format!("replay stats --plot --svg {}", path.display())), "");
+    assert!(std::fs::read_to_string(path).unwrap().contains(">Pendulum-v1</text>"));
+    let empty = run(Folder::new().path(), "replay stats --plot");
+    assert_eq!((empty.code, &*empty.stdout), (Some(0), ""));
+    assert!(empty.stderr.contains("no episodes to draw in "), "{}", empty.stderr);
+}
+
 fn episodes(data: &Folder) -> BTreeMap<(u64, u64), (Value, Value, Value, String)> {
     let found = json_lines(data.path(), "replay ls --json");
     let of = |episode: &Value| {

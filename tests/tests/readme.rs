@@ -3,12 +3,12 @@
 use std::fs;
 use std::process::Command;
 
-use rollhouse_tests::{Folder, Service, binary, console_commands, workspace};
+use rollhouse_tests::{Folder, Service, binary, console_commands, json_lines, run, workspace};
 
 /// Every command runs as it stands, one after another in one folder, but for three things: what cargo would build
 /// and start is the binary under test; `up` runs in the background from where it stands, on free ports; and the
-/// commands that start these very tests and that install the Python package are only looked up: the Python tests
-/// install it, and run what the README shows of it.
+/// commands that start these very tests, that install the Python package and that want a terminal are only looked up: the
+/// Python tests install it, and run what the README shows of it, and the tests of terminals watch the samples.
 #[test]
 fn every_command_of_the_readme_runs_and_succeeds() {
     let readme = fs::read_to_string(workspace().join("README.md")).unwrap();
@@ -28,6 +28,10 @@ fn every_command_of_the_readme_runs_and_succeeds() {
             assert!(ci.contains("[\"test\"] =>"), "cargo xtask has no command `test`");
             continue;
         }
+        if let Some(samples) = command.strip_prefix("cargo run --release -- replay play --data ") {
+            assert!(workspace().join(samples).is_dir(), "{command}");
+            continue;
+        }
         if let Some(package) = command.strip_prefix("pip install ./") {
             assert!(workspace().join(package).join("pyproject.toml").is_file(), "{command}");
             continue;
@@ -44,11 +48,27 @@ fn every_command_of_the_readme_runs_and_succeeds() {
             .unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{command}: {said}");
-        assert!(!output.stdout.is_empty() || command.contains("-o best.jsonl"), "{command} prints nothing");
+        assert!(!output.stdout.is_empty(), "{command} prints nothing");
     }
-    let exported = fs::read_to_string(folder.path().join("best.jsonl")).unwrap();
-    assert!(exported.lines().count() > 8);
+    let exported: Vec<_> = fs::read_dir(folder.path().join("best")).unwrap().map(Result::unwrap).collect();
+    assert_eq!(exported.len(), 10);
+    for file in exported {
+        assert!(fs::read_to_string(file.path()).unwrap().lines().count() > 8, "{file:?}");
+    }
     assert!(up.expect("the README shows how to start a cluster").end().success());
+}
+
+#[test]
+fn the_sample_replays_are_as_recorded_and_their_page_names_each_with_its_env() {
+    let samples = workspace().join("replays/samples");
+    let listed = json_lines(&samples, "replay ls --json --all-outcomes");
+    let page = fs::read_to_string(workspace().join("replays/README.md")).unwrap();
+    let named = page.lines().filter(|line| line.contains("-0-0 |")).count();
+    assert_eq!((named, run(&samples, "replay verify --all").code), (listed.len(), Some(0)));
+    for episode in listed {
+        let (name, env) = (episode["id"].as_str().unwrap(), episode["env"].as_str().unwrap());
+        assert!(page.contains(&format!("| {name} | {env} |")), "{name}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use rollhouse_tests::{Folder, binary, json_lines, rollhouse, run, succeed};
+use rollhouse_tests::{Folder, binary, json_lines, rollhouse, run, succeed, workspace};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
@@ -69,7 +69,20 @@ struct Viewer {
 }
 
 impl Viewer {
+    /// On a terminal that takes no pictures of pixels.
     fn start(data: &Path, line: &str) -> Self {
+        Self::start_on(data, line, "\x1b[?62;22c")
+    }
+
+    /// On a terminal that answers so when it is asked what it is.
+    fn start_on(data: &Path, line: &str, answer: &str) -> Self {
+        let mut viewer = Self::spawn(data, line);
+        viewer.wait_for("\x1b[c");
+        viewer.shown.write_all(answer.as_bytes()).expect("the terminal is there");
+        viewer
+    }
+
+    fn spawn(data: &Path, line: &str) -> Self {
         let (written, shown) = terminal(100);
         let side = || Stdio::from(written.try_clone().expect("it is open"));
         // In a session of its own: the terminal that a person runs the tests on has another size.
@@ -136,6 +149,53 @@ fn keys_go_through_an_episode_and_the_terminal_is_as_before_when_it_is_left() {
     assert_eq!(viewer.ended().code(), Some(0));
 }
 
+/// What a terminal with each of the protocols answers, and what it is then sent.
+const PROTOCOLS: [(&str, &str); 3] = [
+    ("\x1b_Gi=31;OK\x1b\\\x1bP>|kitty(0.40.0)\x1b\\\x1b[6;18;9t\x1b[?62;c", "\x1b_Ga=T,f=100,"),
+    ("\x1bP>|iTerm2 3.5.10\x1b\\\x1b[?62;c", "\x1b]1337;File=inline=1;"),
+    ("\x1bP>|XTerm(390)\x1b\\\x1b[?64;4c", "\x1bP0;1;0q\"1;1;"),
+];
+
+#[test]
+fn a_terminal_that_says_that_it_takes_pictures_is_sent_the_envs_picture_as_one() {
+    let (data, name) = recorded();
+    for (answer, picture) in PROTOCOLS {
+        let mut viewer = Viewer::start_on(data.path(), &format!("replay play {name} --speed 1/16"), answer);
+        viewer.wait_for(picture);
+        assert!(!viewer.text.contains("▀▀▀▀"), "{:?}", viewer.text);
+        viewer.press(" ", "aused");
+        viewer.press("\x1b[F", picture);
+        // Help lies on a picture of cells.
+        viewer.press("?", "▀▀▀▀");
+        viewer.press("q", picture);
+        viewer.press("q", "\x1b[?1049l");
+        assert_eq!(viewer.ended().code(), Some(0));
+    }
+}
+
+#[test]
+fn the_mouse_points_at_steps_and_episodes() {
+    let (data, _) = recorded();
+    let mut viewer = Viewer::start(data.path(), "replay play --speed 1/16");
+    viewer.wait_for("\x1b[?1000h");
+    viewer.wait_for("filter:");
+    // The second row, and again; terminals count from 1.
+    viewer.press("\x1b[<0;5;5M\x1b[<0;5;5m\x1b[<0;5;5M\x1b[<0;5;5m", "recorded");
+    viewer.press("\x1b[<0;100;20M", "terminated");
+    viewer.press("q", "\x1b[?1000l");
+    assert_eq!(viewer.ended().code(), Some(0));
+}
+
+#[test]
+fn a_terminal_that_is_not_to_be_asked_is_not() {
+    let (data, name) = recorded();
+    let mut viewer = Viewer::spawn(data.path(), &format!("replay play {name} --pictures kitty"));
+    viewer.wait_for("\x1b_Ga=T");
+    assert!(!viewer.text.contains("\x1b[c"), "{:?}", viewer.text);
+    viewer.press("q", "\x1b[?1049l");
+    assert_eq!(viewer.ended().code(), Some(0));
+}
+
 #[test]
 fn an_episode_is_chosen_from_a_list() {
     let (data, _) = recorded();
@@ -147,18 +207,49 @@ fn an_episode_is_chosen_from_a_list() {
     assert_eq!(viewer.ended().code(), Some(0));
 }
 
+#[test]
+fn the_samples_are_shown_as_the_readme_says() {
+    let mut viewer = Viewer::start(&workspace().join("replays/samples"), "replay play");
+    viewer.wait_for("GridBreakout-v0");
+    viewer.press("cart\r", "recorded");
+    viewer.press("q", "\x1b[?1049l");
+    assert_eq!(viewer.ended().code(), Some(0));
+}
+
+#[test]
+fn two_episodes_are_played_side_by_side() {
+    let data = Folder::new();
+    succeed(data.path(), "rollout --env CartPole-v1 --lanes 2 --episodes 2 --seed 5");
+    succeed(data.path(), "rollout --env Pendulum-v1 --lanes 1 --episodes 1 --seed 5");
+    let listed = json_lines(data.path(), "replay ls --json --sort name");
+    let of = |env: &str| {
+        let found = listed.iter().filter(|episode| episode["env"] == env);
+        found.map(|episode| episode["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let (poles, pendulum) = (of("CartPole-v1"), of("Pendulum-v1"));
+    let mut viewer = Viewer::spawn(data.path(), &format!("replay play {} --compare {}", poles[0], poles[1]));
+    viewer.wait_for("≠ they part at step 0: ");
+    viewer.press("q", "\x1b[?1049l");
+    assert_eq!(viewer.ended().code(), Some(0));
+    let mut viewer =
+        Viewer::spawn(data.path(), &format!("replay play {} --compare {}", poles[0], pendulum[0]));
+    viewer.wait_for("other observations or actions");
+    assert_eq!(viewer.child.wait().expect("it was started").code(), Some(1));
+}
+
 /// Symptom: a viewer whose terminal was closed went on for ever, with a core of its own.
-/// Cause: crossterm reads on at the end of its file, and no signal that is only noted is looked at there.
-/// Fix: who is still there a second after a signal is ended by it.
+/// Cause: crossterm reads on at the end of its file; only a signal could end it, which not everybody is sent.
+/// Fix: it is asked for keys only while the terminal is there.
 #[test]
 fn a_viewer_whose_terminal_is_closed_ends() {
     let (data, name) = recorded();
-    let mut viewer = Viewer::start(data.path(), &format!("replay play {name}"));
-    viewer.wait_for("? help");
-    let Viewer { mut child, written, shown, .. } = viewer;
-    drop((written, shown));
-    kill_process(Pid::from_child(&child), Signal::HUP).expect("it runs");
-    assert_eq!(child.wait().expect("it was started").signal(), Some(Signal::HUP.as_raw()));
+    for line in [format!("replay play {name}"), "replay play".to_owned()] {
+        let mut viewer = Viewer::start(data.path(), &line);
+        viewer.wait_for("\x1b[?1000h");
+        let Viewer { mut child, written, shown, .. } = viewer;
+        drop((written, shown));
+        assert_eq!(child.wait().expect("it was started").code(), Some(1));
+    }
 }
 
 #[test]
@@ -183,7 +274,7 @@ fn without_a_terminal_the_viewer_names_what_shows_an_episode_as_text() {
 #[test]
 fn a_name_that_no_episode_has_is_refused_before_the_terminal_is_taken() {
     let (data, _) = recorded();
-    let mut viewer = Viewer::start(data.path(), "replay play k3f9q2tz-17-203");
+    let mut viewer = Viewer::spawn(data.path(), "replay play k3f9q2tz-17-203");
     viewer.wait_for("k3f9q2tz-17-203");
     assert_eq!(viewer.child.wait().expect("it was started").code(), Some(2));
     assert!(!viewer.text.contains("\x1b[?1049h"), "{}", viewer.text);

@@ -1,18 +1,21 @@
 //! What can be typed.
 
 mod cluster;
+mod export;
+#[cfg(feature = "viewer")]
+mod play;
 mod store;
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand};
+use rollhouse_core::EpisodeName;
 use rollhouse_core::limits::{MAX_LANES, MAX_THREADS};
-use rollhouse_core::{EpisodeName, Outcome};
 use rollhouse_engine::Autoreset;
 use rollhouse_env::InstructionSet;
 use rollhouse_policy::Builtin;
-use rollhouse_replay::{RecordMode, Sort};
+use rollhouse_replay::RecordMode;
 
 pub(crate) use cluster::{
     CertsArgs, CertsInitArgs, CertsIssueArgs, CertsIssuerArgs, CertsWhat, CloseArgs, ConfigArgs,
@@ -20,6 +23,9 @@ pub(crate) use cluster::{
     DrainArgs, HealthArgs, LookArgs, NodeArgs, ServiceArgs, TokenArgs, TokenCreateArgs, TokenLsArgs,
     TokenRevokeArgs, TokenWhat, UndrainArgs, UpArgs,
 };
+pub(crate) use export::{ExportArgs, FilterArgs, ImportArgs};
+#[cfg(feature = "viewer")]
+pub(crate) use play::PlayArgs;
 pub(crate) use store::{StoreArgs, StoreExportArgs, StoreImportArgs, StoreVerifyArgs, StoreWhat, TargetArgs};
 
 /// Steps reinforcement-learning environments and records every episode.
@@ -175,16 +181,18 @@ pub(crate) enum Place {
 
 impl DataArgs {
     pub(crate) fn place(&self) -> Place {
-        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         match &self.data {
             Some(folder) => Place::Folder(folder.clone()),
             None if crate::connect::url(&self.cluster).is_some() => Place::Cluster,
-            None => {
-                let folder = variable("ROLLHOUSE_DATA").map(PathBuf::from);
-                Place::Folder(folder.unwrap_or_else(|| crate::rollout::DEFAULT_DATA.into()))
-            }
+            None => Place::Folder(usual_folder()),
         }
     }
+}
+
+/// The folder of recordings where none is named.
+fn usual_folder() -> PathBuf {
+    let folder = std::env::var_os("ROLLHOUSE_DATA").filter(|value| !value.is_empty());
+    folder.map_or_else(|| crate::rollout::DEFAULT_DATA.into(), PathBuf::from)
 }
 
 #[derive(Debug, Args)]
@@ -217,8 +225,12 @@ pub(crate) enum ReplayWhat {
     Play(PlayArgs),
     /// Live through episodes again and compare them with what was recorded
     Verify(VerifyArgs),
-    /// Write an episode out step by step
+    /// Say where two episodes part, and in what
+    Diff(DiffArgs),
+    /// Write episodes out for other programs
     Export(ExportArgs),
+    /// Take episodes in that `replay export --format rhr` has written
+    Import(ImportArgs),
     /// Cut off what a crash left half written, list damage, make the catalogue anew
     Repair(RepairArgs),
     /// Say what the folder holds; reads all of it and lists damage
@@ -267,28 +279,8 @@ pub(crate) struct QuarantineReadArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
-    /// Only episodes of this environment
-    #[arg(long, value_name = "ID")]
-    pub(crate) env: Option<String>,
-    /// Only episodes that ended so: terminated, truncated, crashed, hung, node_lost, evicted, cancelled or
-    /// disconnected
-    #[arg(long, value_name = "O")]
-    pub(crate) outcome: Option<Outcome>,
-    /// Also interrupted episodes where the order is by return or length, which has only those that came to their end
-    #[arg(long)]
-    pub(crate) all_outcomes: bool,
-    /// Only episodes with at least this return
-    #[arg(long, value_name = "R", allow_negative_numbers = true, value_parser = finite)]
-    pub(crate) min_return: Option<f64>,
-    /// Only episodes of this run: what stands first in their names, e.g. k3f9q2tz
-    #[arg(long, value_name = "RUN", value_parser = short_run)]
-    pub(crate) run: Option<u64>,
-    /// Order by return, length, started or name; with - in front, the largest first
-    #[arg(long, value_name = "[-]KEY", default_value = "name", allow_hyphen_values = true)]
-    pub(crate) sort: Sort,
-    /// At most this many
-    #[arg(long, value_name = "N")]
-    pub(crate) limit: Option<usize>,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
     #[command(flatten)]
     pub(crate) data: DataArgs,
     /// Print one JSON object a line instead of a table
@@ -308,26 +300,20 @@ pub(crate) struct ShowArgs {
     pub(crate) json: bool,
 }
 
-#[cfg(feature = "viewer")]
 #[derive(Debug, Args)]
-pub(crate) struct PlayArgs {
-    /// The episode, as `replay ls` prints it, e.g. k3f9q2tz-17-203 [default: chosen from a list]
-    #[arg(value_name = "NAME")]
-    pub(crate) name: Option<EpisodeName>,
-    /// Begin at this step instead of 0; at the last one if there are fewer
-    #[arg(long, value_name = "STEP", default_value_t = 0)]
-    pub(crate) at: u64,
-    /// How fast at first: 1/16, 1/8, 1/4, 1/2, 1, 2, 4, 8, 16, 32 or 64 times 30 steps a second
-    #[arg(long, value_name = "X", default_value = "1", value_parser = speed)]
-    pub(crate) speed: Speed,
+pub(crate) struct DiffArgs {
+    /// One episode, as `replay ls` prints it, e.g. k3f9q2tz-17-203
+    #[arg(value_name = "A")]
+    pub(crate) a: EpisodeName,
+    /// The other one
+    #[arg(value_name = "B")]
+    pub(crate) b: EpisodeName,
     #[command(flatten)]
     pub(crate) data: DataArgs,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
-
-/// How fast an episode is played: a power of two.
-#[cfg(feature = "viewer")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Speed(pub(crate) i32);
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
@@ -345,27 +331,6 @@ pub(crate) struct VerifyArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ExportArgs {
-    /// The episode, as `replay ls` prints it, e.g. k3f9q2tz-17-203
-    #[arg(value_name = "NAME")]
-    pub(crate) name: EpisodeName,
-    /// jsonl: one JSON object a line, the first one what the reset gave
-    #[arg(long, value_enum, default_value_t = ExportFormat::Jsonl)]
-    pub(crate) format: ExportFormat,
-    /// Write into this file instead of to stdout
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) data: DataArgs,
-}
-
-/// What an episode can be written out as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum ExportFormat {
-    Jsonl,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct RepairArgs {
     #[command(flatten)]
     pub(crate) data: DataArgs,
@@ -375,6 +340,14 @@ pub(crate) struct RepairArgs {
 pub(crate) struct StatsArgs {
     #[command(flatten)]
     pub(crate) data: DataArgs,
+    /// Draw returns and lengths over the episodes, and how they ended, of each env
+    #[cfg(feature = "viewer")]
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) plot: bool,
+    /// Write that drawing into this file as an SVG picture
+    #[cfg(feature = "viewer")]
+    #[arg(long, value_name = "FILE", requires = "plot")]
+    pub(crate) svg: Option<PathBuf>,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
@@ -547,15 +520,6 @@ fn short_run(text: &str) -> Result<u64, String> {
     name.map(|name| name.run).map_err(|_| format!("`{text}` is not what an episode's name begins with"))
 }
 
-#[cfg(feature = "viewer")]
-fn speed(text: &str) -> Result<Speed, String> {
-    let number = text.strip_suffix('x').unwrap_or(text);
-    let (number, sign) = number.strip_prefix("1/").map_or((number, 1), |number| (number, -1));
-    let power = number.parse::<u64>().ok().filter(|n| n.is_power_of_two()).map(|n| sign * n.ilog2() as i32);
-    let power = power.filter(|power| (rollhouse_viewer::SLOWEST..=rollhouse_viewer::FASTEST).contains(power));
-    power.map(Speed).ok_or_else(|| "a power of two from 1/16 to 64 is wanted".to_owned())
-}
-
 fn finite(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok().filter(|n| n.is_finite());
     number.ok_or_else(|| "a number is wanted".to_owned())
@@ -578,17 +542,6 @@ mod tests {
     #[test]
     fn the_definition_of_the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[cfg(feature = "viewer")]
-    #[test]
-    fn speeds_are_powers_of_two_within_their_bounds() {
-        for (text, power) in [("1", 0), ("2x", 1), ("64", 6), ("1/16", -4), ("1/2x", -1)] {
-            assert_eq!(speed(text), Ok(Speed(power)), "{text}");
-        }
-        for bad in ["", "0", "3", "128", "1/32", "-1", "1/", "2/4", "x"] {
-            assert!(speed(bad).is_err(), "{bad}");
-        }
     }
 
     #[test]

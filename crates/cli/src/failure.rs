@@ -74,6 +74,11 @@ impl Failure {
         &self.message
     }
 
+    /// The exit code it stands for.
+    pub(crate) const fn status(&self) -> Status {
+        self.status
+    }
+
     pub(crate) fn hint(mut self, hint: impl fmt::Display) -> Self {
         self.hints.push(hint.to_string());
         self

@@ -1,9 +1,13 @@
 //! `rollhouse replay`: looking at recordings.
 
+mod diff;
 mod export;
+mod import;
 mod ls;
 #[cfg(feature = "viewer")]
 mod play;
+#[cfg(feature = "viewer")]
+mod plot;
 mod quarantine;
 mod repair;
 mod show;
@@ -31,7 +35,9 @@ pub(crate) fn run(what: ReplayWhat, out: &mut Output) -> Result<Status, Failure>
         #[cfg(feature = "viewer")]
         ReplayWhat::Play(args) => play::run(&args),
         ReplayWhat::Verify(args) => verify::run(&args, out),
+        ReplayWhat::Diff(args) => diff::run(&args, out),
         ReplayWhat::Export(args) => export::run(&args, out),
+        ReplayWhat::Import(args) => import::run(&args, out),
         ReplayWhat::Repair(args) => repair::run(&args, out),
         ReplayWhat::Stats(args) => stats::run(&args, out),
         ReplayWhat::Quarantine(args) => quarantine::run(&args.what, out),

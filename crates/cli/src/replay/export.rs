@@ -1,45 +1,63 @@
 //! `rollhouse replay export`.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::Path;
+mod chosen;
+mod progress;
+mod whole_file;
 
-use rollhouse_core::{ColumnData, ColumnSpec, EnvSpec};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rollhouse_core::EpisodeName;
 use rollhouse_env::Registry;
-use rollhouse_replay::{LibraryEpisode, Playback, PlayedStep};
-use serde::{Serialize, Serializer};
+use rollhouse_export::{ExportError, Format, Settings, write};
+use rollhouse_replay::LibraryEpisode;
 
 use crate::args::ExportArgs;
 use crate::failure::{Failure, Status};
-use crate::output::Output;
+use crate::human::{Bytes, Time, counted};
+use crate::output::{Output, say};
 use crate::replay::read_failure;
 use crate::replay::source::Source;
+use crate::signals;
+use chosen::Chosen;
+use progress::Progress;
+use whole_file::WholeFile;
 
 pub(super) fn run(args: &ExportArgs, out: &mut Output) -> Result<Status, Failure> {
-    let found = Source::of(&args.data)?.open()?.find(args.name).map_err(read_failure)?;
-    write_out(&found, args.output.as_deref(), out)
+    let settings = args.settings();
+    let mut chosen = Chosen::of(args, Source::of(&args.data)?.open()?)?;
+    match &args.into {
+        Some(dir) => into_folder(&mut chosen, &settings, dir, out),
+        None => write_out(&chosen.only()?, &settings, args.output.as_deref(), out),
+    }
 }
 
-/// Writes an episode out step by step, to a file if one is named.
+/// Writes an episode out, to a file if one is named.
 pub(super) fn write_out(
     found: &LibraryEpisode,
+    settings: &Settings,
     output: Option<&Path>,
     out: &mut Output,
 ) -> Result<Status, Failure> {
-    let episode = found.folder.load(&found.info).map_err(read_failure)?;
-    let playback =
-        Playback::new(&Registry::builtin(), &episode).map_err(|error| Failure::of(Status::Failed, &error))?;
     match output {
-        None => write(playback, &episode.info.run.spec, out)?,
         Some(path) => {
-            let failed = |error| {
-                Failure::new(Status::Failed, format_args!("writing {} failed: {error}", path.display()))
-            };
-            let mut file = BufWriter::new(File::create(path).map_err(failed)?);
-            write(playback, &episode.info.run.spec, &mut file).and_then(|()| Ok(file.flush()?)).map_err(
+            let (ending, mut progress) = (signals::ending()?, Progress::new(Some(1)));
+            let written = write_file(found, settings, path, &ending, &mut progress);
+            progress.clear();
+            written.map_err(|error| error.of_file(path))?;
+        }
+        None => {
+            if !settings.format.is_text() && io::stdout().is_terminal() {
+                let what = format!("a {} is not for a terminal to show", settings.format.extension());
+                return Err(Failure::new(Status::Usage, what).hint("-o FILE writes it into a file"));
+            }
+            let episode = found.folder.load(&found.info).map_err(read_failure)?;
+            write(settings, &Registry::builtin(), &Arc::new(episode), out, &mut |_| true).map_err(
                 |error| match error {
-                    WriteError::Disk(error) => failed(error),
-                    other => other.into(),
+                    ExportError::Write(error) => error.into(),
+                    error => Failure::of(Status::Failed, &error),
                 },
             )?;
         }
@@ -47,103 +65,150 @@ pub(super) fn write_out(
     Ok(Status::Done)
 }
 
-fn write(mut playback: Playback<'_>, spec: &EnvSpec, out: &mut impl Write) -> Result<(), WriteError> {
-    let (obs, action) = (spec.obs_columns(), spec.action_column());
-    while let Some(step) = playback.next_step().map_err(WriteError::Simulate)? {
-        serde_json::to_writer(&mut *out, &line(&step, &obs, &action)).map_err(io::Error::from)?;
-        out.write_all(b"\n")?;
-    }
-    Ok(())
-}
-
-/// The fields of one line, in their order: `t` and `obs` of the reset, all of them of a step.
-fn line<'a>(step: &'a PlayedStep, obs: &'a [ColumnSpec], action: &'a ColumnSpec) -> Line<'a> {
-    Line {
-        t: step.t,
-        action: step.action.as_ref().map(|data| Row { data, spec: action }),
-        reward: step.reward,
-        obs: Observation { specs: obs, columns: &step.obs },
-        ended: (step.t > 0).then_some(Flags { terminated: step.terminated, truncated: step.truncated }),
-    }
-}
-
-/// One line; the field names are part of the interface.
-#[derive(Debug, Serialize)]
-struct Line<'a> {
-    t: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    action: Option<Row<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reward: Option<f64>,
-    obs: Observation<'a>,
-    #[serde(flatten)]
-    ended: Option<Flags>,
-}
-
-#[derive(Debug, Serialize)]
-struct Flags {
-    terminated: bool,
-    truncated: bool,
-}
-
-/// The only column of a plain space, or a map from path to column.
-#[derive(Debug)]
-struct Observation<'a> {
-    specs: &'a [ColumnSpec],
-    columns: &'a [ColumnData],
-}
-
-impl Serialize for Observation<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match (self.specs, self.columns) {
-            ([spec], [data]) if spec.path.is_empty() => Row { data, spec }.serialize(serializer),
-            (specs, columns) => serializer
-                .collect_map(specs.iter().zip(columns).map(|(spec, data)| (&spec.path, Row { data, spec }))),
+/// Writes a file of each episode.
+fn into_folder(
+    chosen: &mut Chosen,
+    settings: &Settings,
+    dir: &Path,
+    out: &mut Output,
+) -> Result<Status, Failure> {
+    std::fs::create_dir_all(dir).map_err(|error| {
+        Failure::new(Status::Failed, format_args!("{} cannot be made: {error}", dir.display()))
+    })?;
+    let ending = signals::ending()?;
+    let mut done = Done::default();
+    let mut progress = Progress::new(None);
+    while let Some(page) = chosen.next_page()? {
+        progress.expect(chosen.total());
+        for found in &page {
+            let path = dir.join(file_name(&found.info.name, settings));
+            let added = done.add(found, settings, &path, &ending, &mut progress);
+            if added.is_err() {
+                progress.clear();
+            }
+            added?;
         }
     }
+    progress.clear();
+    done.print(dir, progress.elapsed(), out)
 }
 
-/// One row of a column: a number for a scalar, else the elements in row-major order, each with as many digits
-/// as its type needs. What is not finite is null.
-#[derive(Debug)]
-struct Row<'a> {
-    data: &'a ColumnData,
-    spec: &'a ColumnSpec,
-}
-
-impl Serialize for Row<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if !self.spec.shape.is_empty() {
-            return self.data.serialize(serializer);
-        }
-        match self.data {
-            ColumnData::U8(row) => row.first().serialize(serializer),
-            ColumnData::I32(row) => row.first().serialize(serializer),
-            ColumnData::I64(row) => row.first().serialize(serializer),
-            ColumnData::F32(row) => row.first().serialize(serializer),
-            ColumnData::F64(row) => row.first().serialize(serializer),
-        }
+/// What the file of an episode is called: pictures of several steps have different names.
+fn file_name(name: &EpisodeName, settings: &Settings) -> String {
+    let extension = settings.format.extension();
+    match settings.at.filter(|_| settings.format == Format::Png) {
+        Some(at) => format!("{name}.{at}.{extension}"),
+        None => format!("{name}.{extension}"),
     }
 }
 
-/// Why an episode could not be written out.
-#[derive(Debug)]
-enum WriteError {
-    Simulate(rollhouse_replay::SimulateError),
-    Disk(io::Error),
+/// What came of several episodes.
+#[derive(Debug, Default)]
+struct Done {
+    written: u64,
+    bytes: u64,
+    /// Those whose file was there.
+    present: u64,
+    left_out: u64,
 }
 
-impl From<io::Error> for WriteError {
-    fn from(error: io::Error) -> Self {
-        Self::Disk(error)
+impl Done {
+    /// Writes one more, unless its file is there. Only what ends all of it is an error.
+    fn add(
+        &mut self,
+        found: &LibraryEpisode,
+        settings: &Settings,
+        path: &Path,
+        ending: &AtomicBool,
+        progress: &mut Progress,
+    ) -> Result<(), Failure> {
+        if path.exists() {
+            self.present += 1;
+            progress.next(0);
+            return Ok(());
+        }
+        match write_file(found, settings, path, ending, progress) {
+            Ok(bytes) => {
+                (self.written, self.bytes) = (self.written + 1, self.bytes + bytes);
+                progress.next(bytes);
+            }
+            Err(error @ (WriteError::File(_) | WriteError::Export(ExportError::Stopped))) => {
+                let written = counted(self.written, "episode");
+                let hint = format!("{written} written; the same command goes on from there");
+                return Err(error.of_file(path).hint(hint));
+            }
+            Err(error) => {
+                progress.clear();
+                say(&format!("{} is left out: {}", found.info.name, error.of_file(path).message()));
+                self.left_out += 1;
+                progress.next(0);
+            }
+        }
+        Ok(())
+    }
+
+    fn print(&self, dir: &Path, took: std::time::Duration, out: &mut Output) -> Result<Status, Failure> {
+        let Self { written, bytes, present, left_out } = *self;
+        if written + present + left_out == 0 {
+            return Err(Failure::new(Status::Usage, "no episode is chosen")
+                .hint("`rollhouse replay ls` with the same filters lists those that would be"));
+        }
+        let (shown, size) = (counted(written, "episode"), Bytes(bytes));
+        writeln!(out, "{shown} written into {} ({size} in {})", dir.display(), Time(took))?;
+        if present > 0 {
+            writeln!(out, "{} there already", counted(present, "file"))?;
+        }
+        if left_out > 0 {
+            writeln!(out, "{} left out", counted(left_out, "episode"))?;
+        }
+        Ok(if left_out > 0 { Status::Failed } else { Status::Done })
     }
 }
 
-impl From<WriteError> for Failure {
-    fn from(error: WriteError) -> Self {
+/// Writes an episode into a file that has its name once it is whole; gives its bytes.
+fn write_file(
+    found: &LibraryEpisode,
+    settings: &Settings,
+    path: &Path,
+    ending: &AtomicBool,
+    progress: &mut Progress,
+) -> Result<u64, WriteError> {
+    let episode = found.folder.load(&found.info).map_err(|error| WriteError::Read(read_failure(error)))?;
+    let length = episode.info.length;
+    let mut watch = |step| {
+        progress.at(&found.info.name, step, length);
+        !ending.load(Ordering::Relaxed)
+    };
+    let mut file = BufWriter::new(WholeFile::create(path).map_err(WriteError::File)?);
+    write(settings, &Registry::builtin(), &Arc::new(episode), &mut file, &mut watch).map_err(|error| {
         match error {
-            WriteError::Simulate(error) => Self::of(Status::Failed, &error),
-            WriteError::Disk(error) => error.into(),
+            ExportError::Write(error) => WriteError::File(error),
+            error => WriteError::Export(error),
+        }
+    })?;
+    let file = file.into_inner().map_err(|error| WriteError::File(error.into_error()))?;
+    file.finish().map_err(WriteError::File)
+}
+
+/// Why a file was not written.
+enum WriteError {
+    Read(Failure),
+    Export(ExportError),
+    File(io::Error),
+}
+
+impl WriteError {
+    fn of_file(self, path: &Path) -> Failure {
+        match self {
+            Self::Read(failure) => failure,
+            Self::Export(ExportError::Stopped) => Failure::new(
+                Status::Interrupted,
+                format_args!("{} is not whole and was removed", path.display()),
+            ),
+            Self::Export(error) => Failure::of(Status::Failed, &error),
+            Self::File(error) => {
+                Failure::new(Status::Failed, format_args!("writing {} failed: {error}", path.display()))
+            }
         }
     }
 }

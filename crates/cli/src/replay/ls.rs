@@ -6,7 +6,7 @@
 use std::io;
 
 use rollhouse_client::Cluster;
-use rollhouse_replay::{Query, SortKey};
+use rollhouse_replay::{Sort, SortKey};
 use rollhouse_wire::limits::MAX_STORE_EPISODES;
 use rollhouse_wire::{RefusalCode, StoreEpisodes, StoreQuery};
 
@@ -36,17 +36,18 @@ pub(super) fn run(args: &LsArgs, out: &mut Output) -> Result<Status, Failure> {
 
 /// Has the coordinator look, and prints what it finds; how many that are. `None` if it cannot: it is an older one.
 fn stored(args: &LsArgs, cluster: &Cluster, out: &mut Output) -> Result<Option<usize>, Failure> {
+    let filter = &args.filter;
     let mut query = StoreQuery {
-        env: args.env.clone(),
-        outcome: args.outcome.map(|outcome| outcome.word().to_owned()),
-        all_outcomes: args.all_outcomes,
-        min_return: args.min_return,
-        run: args.run,
-        sort: sort_of(args),
+        env: filter.env.clone(),
+        outcome: filter.outcome.map(|outcome| outcome.word().to_owned()),
+        all_outcomes: filter.all_outcomes,
+        min_return: filter.min_return,
+        run: filter.run,
+        sort: sort_of(filter.sort),
         ..StoreQuery::default()
     };
     let mut printer = Printer::new(args.json);
-    let mut left = args.limit.unwrap_or(usize::MAX);
+    let mut left = args.filter.limit.unwrap_or(usize::MAX);
     while left > 0 {
         query.limit = left.min(MAX_STORE_EPISODES) as u32;
         let page: StoreEpisodes = match cluster.query_store(&query) {
@@ -69,17 +70,9 @@ fn stored(args: &LsArgs, cluster: &Cluster, out: &mut Output) -> Result<Option<u
 /// Reads and prints; gives how many.
 fn read(args: &LsArgs, out: &mut Output) -> Result<usize, Failure> {
     let library = Source::of(&args.data)?.open()?;
-    let mut query = Query {
-        env: args.env.clone(),
-        outcome: args.outcome,
-        all_outcomes: args.all_outcomes,
-        min_return: args.min_return,
-        run: args.run,
-        sort: args.sort,
-        ..Query::default()
-    };
+    let mut query = args.filter.query();
     let mut printer = Printer::new(args.json);
-    let mut left = args.limit.unwrap_or(usize::MAX);
+    let mut left = args.filter.limit.unwrap_or(usize::MAX);
     while left > 0 {
         let page = left.min(PAGE);
         query.limit = Some(page);
@@ -87,7 +80,7 @@ fn read(args: &LsArgs, out: &mut Output) -> Result<usize, Failure> {
         printer.print(episodes.iter().map(|episode| Listed::of(&episode.info)), out)?;
         left -= episodes.len();
         match episodes.last() {
-            Some(last) if episodes.len() == page => query.after = Some(args.sort.rank_of(&last.info)),
+            Some(last) if episodes.len() == page => query.after = Some(query.sort.rank_of(&last.info)),
             _ => break,
         }
     }
@@ -144,14 +137,14 @@ impl Printer {
     }
 }
 
-fn sort_of(args: &LsArgs) -> String {
-    let key = match args.sort.key {
+fn sort_of(sort: Sort) -> String {
+    let key = match sort.key {
         SortKey::Name => "name",
         SortKey::Return => "return",
         SortKey::Length => "length",
         SortKey::Started => "started",
     };
-    if args.sort.descending { format!("-{key}") } else { key.to_owned() }
+    if sort.descending { format!("-{key}") } else { key.to_owned() }
 }
 
 /// Episodes of a folder that are in memory at a time: some 8 MB. Each page costs a look at what is packed of those

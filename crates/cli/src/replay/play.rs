@@ -1,9 +1,11 @@
 //! `rollhouse replay play`.
 
 use std::io::{self, IsTerminal};
+use std::path::Path;
 
+use rollhouse_core::EpisodeName;
 use rollhouse_env::Registry;
-use rollhouse_viewer::{Look, ViewError, Viewing, view};
+use rollhouse_viewer::{Look, Pictures, Player, ViewError, Viewing, snapshot, view, view_pair};
 
 use crate::args::PlayArgs;
 use crate::failure::{Failure, Status};
@@ -12,6 +14,9 @@ use crate::replay::read_failure;
 use crate::replay::source::Source;
 
 pub(super) fn run(args: &PlayArgs) -> Result<Status, Failure> {
+    if let (Some(path), Some(name)) = (&args.svg, args.name) {
+        return write_svg(args, name, path);
+    }
     if !io::stdout().is_terminal() {
         let failure = Failure::new(Status::Usage, "an episode is played on a terminal, and stdout is none");
         return Err(failure.hint(
@@ -21,18 +26,43 @@ pub(super) fn run(args: &PlayArgs) -> Result<Status, Failure> {
     let source = Source::of(&args.data)?;
     let library = source.open()?;
     let first = args.name.map(|name| library.find(name)).transpose().map_err(read_failure)?;
+    let variable = |name: &str| std::env::var(name).ok();
+    let minds_colour = variable("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let pictures = match args.pictures {
+        Pictures::Asked if minds_colour => Pictures::Cells,
+        pictures => pictures,
+    };
     let viewing = Viewing {
         library: &library,
         place: source.shown(),
         registry: &Registry::builtin(),
-        look: Look::of(|name| std::env::var(name).ok()),
+        look: Look::of(variable),
         when: &|ms| When(ms).to_string(),
+        pictures,
         at: args.at,
         speed: args.speed.0,
     };
-    view(&viewing, first.as_ref()).map_err(|error| match error {
+    let second = args.compare.map(|name| library.find(name)).transpose().map_err(read_failure)?;
+    let viewed = match (&first, &second) {
+        (Some(first), Some(second)) => view_pair(&viewing, [first, second]),
+        (first, _) => view(&viewing, first.as_ref()),
+    };
+    viewed.map_err(|error| match error {
         ViewError::Read(error) => read_failure(error),
-        ViewError::Terminal(_) => Failure::of(Status::Failed, &error),
+        ViewError::Terminal(_) | ViewError::Compare(_) => Failure::of(Status::Failed, &error),
+    })?;
+    Ok(Status::Done)
+}
+
+/// Writes a picture of the screen.
+fn write_svg(args: &PlayArgs, name: EpisodeName, path: &Path) -> Result<Status, Failure> {
+    let found = Source::of(&args.data)?.open()?.find(name).map_err(read_failure)?;
+    let episode = found.folder.load(&found.info).map_err(read_failure)?;
+    let registry = Registry::builtin();
+    let player = Player::new(&registry, episode, args.at, args.speed.0);
+    let svg = snapshot(player, &|ms| When(ms).to_string(), args.size);
+    std::fs::write(path, svg).map_err(|error| {
+        Failure::new(Status::Failed, format_args!("writing {} failed: {error}", path.display()))
     })?;
     Ok(Status::Done)
 }

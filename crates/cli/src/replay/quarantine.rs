@@ -1,5 +1,6 @@
 //! `rollhouse replay quarantine`.
 
+use rollhouse_export::{Format, Settings};
 use rollhouse_replay::{LibraryEpisode, QUARANTINE, Query, Replays};
 use serde::Serialize;
 
@@ -72,7 +73,7 @@ fn read(args: &QuarantineReadArgs, out: &mut Output) -> Result<Status, Failure> 
         found.retain(|episode| folder(&source, episode) == *wanted);
     }
     match found.as_slice() {
-        [one] => export::write_out(one, args.output.as_deref(), out),
+        [one] => export::write_out(one, &Settings::new(Format::Jsonl), args.output.as_deref(), out),
         [] => {
             let failure = Failure::new(Status::Usage, format_args!("no episode {} is set aside", args.name));
             Err(failure.hint("`rollhouse replay quarantine ls` lists those that are"))

@@ -18,6 +18,10 @@ use crate::replay::source::Source;
 use crate::table::{Align, Table};
 
 pub(super) fn run(args: &StatsArgs, out: &mut Output) -> Result<Status, Failure> {
+    #[cfg(feature = "viewer")]
+    if args.plot {
+        return super::plot::run(args, out);
+    }
     if args.data.place() == Place::Cluster
         && let Some(status) = stored(args, out)?
     {

@@ -138,7 +138,8 @@ fn sentence(divergence: &Divergence) -> String {
     format!("{field} differs {place}: recorded {}, replayed {}", words(recorded), words(replayed))
 }
 
-fn words(value: &Value) -> String {
+/// What is said of a value.
+pub(super) fn words(value: &Value) -> String {
     match value {
         Value::Nothing => "nothing".to_owned(),
         Value::Flag(flag) => flag.to_string(),

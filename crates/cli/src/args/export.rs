@@ -1,0 +1,166 @@
+//! What can be typed of `rollhouse replay export`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use rollhouse_core::{EpisodeName, Outcome};
+use rollhouse_env::ImageSize;
+use rollhouse_export::{Format, MAX_FPS, Settings};
+use rollhouse_replay::{Query, Sort};
+
+use super::{DataArgs, finite, short_run, usual_folder};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Without NAME it is every episode that `rollhouse replay ls` lists with the same filters.\n\
+                        docs/exports.md has what each form is for and what is in it."
+)]
+pub(crate) struct ExportArgs {
+    /// The episodes, as `replay ls` prints them, e.g. k3f9q2tz-17-203
+    #[arg(value_name = "NAME", conflicts_with_all = ["env", "outcome", "all_outcomes", "min_return", "run", "sort", "limit", "best"])]
+    pub(crate) names: Vec<EpisodeName>,
+    /// What to write
+    #[arg(long, value_enum, default_value_t = ExportFormat::Jsonl)]
+    pub(crate) format: ExportFormat,
+    /// Write the one episode into this file instead of to stdout
+    #[arg(short, long, value_name = "FILE", conflicts_with = "into")]
+    pub(crate) output: Option<PathBuf>,
+    /// Write a file of each episode into this folder, which is made if need be; episodes whose file is there are skipped
+    #[arg(long, value_name = "DIR")]
+    pub(crate) into: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
+    /// Only the N with the highest return that came to their end
+    #[arg(long, value_name = "N", conflicts_with_all = ["sort", "limit"])]
+    pub(crate) best: Option<usize>,
+    #[command(flatten)]
+    pub(crate) pictures: PictureArgs,
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
+}
+
+impl ExportArgs {
+    /// The form with all that was chosen of it.
+    pub(crate) fn settings(&self) -> Settings {
+        let PictureArgs { every, size, fps, at } = self.pictures;
+        Settings { format: self.format.format(), every, size, fps, at }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// The files, each with one episode
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Folder of the recordings, which is made if need be [env: ROLLHOUSE_DATA] [default: ./rollhouse-data]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// Print one JSON object a line instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl ImportArgs {
+    /// The folder that is meant.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.data.clone().unwrap_or_else(usual_folder)
+    }
+}
+
+/// How pictures are made.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Pictures")]
+pub(crate) struct PictureArgs {
+    /// In films, a picture of every N-th step
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) every: u64,
+    /// Size in pixels, e.g. 300x200 [default: the env's own]
+    #[arg(long, value_name = "WxH", value_parser = size)]
+    pub(crate) size: Option<ImageSize>,
+    /// Pictures a second of a film, 1 to 50 [default: so that the env has its own speed]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_FPS)))]
+    pub(crate) fps: Option<u32>,
+    /// The step of a single picture, 0 is the reset [default: the last]
+    #[arg(long, value_name = "STEP")]
+    pub(crate) at: Option<u64>,
+}
+
+fn size(text: &str) -> Result<ImageSize, String> {
+    let sides = text.split_once(['x', 'X']);
+    let sides = sides.and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
+    let (width, height) = sides.ok_or("WIDTHxHEIGHT is wanted, e.g. 300x200")?;
+    ImageSize::new(width, height).map_err(|error| error.to_string())
+}
+
+/// Which episodes of a folder are meant, and in which order.
+#[derive(Debug, Args)]
+pub(crate) struct FilterArgs {
+    /// Only episodes of this environment
+    #[arg(long, value_name = "ID")]
+    pub(crate) env: Option<String>,
+    /// Only episodes that ended so: terminated, truncated, crashed, hung, node_lost, evicted, cancelled or
+    /// disconnected
+    #[arg(long, value_name = "O")]
+    pub(crate) outcome: Option<Outcome>,
+    /// Also interrupted episodes where the order is by return or length, which has only those that came to their end
+    #[arg(long)]
+    pub(crate) all_outcomes: bool,
+    /// Only episodes with at least this return
+    #[arg(long, value_name = "R", allow_negative_numbers = true, value_parser = finite)]
+    pub(crate) min_return: Option<f64>,
+    /// Only episodes of this run: what stands first in their names, e.g. k3f9q2tz
+    #[arg(long, value_name = "RUN", value_parser = short_run)]
+    pub(crate) run: Option<u64>,
+    /// Order by return, length, started or name; with - in front, the largest first
+    #[arg(long, value_name = "[-]KEY", default_value = "name", allow_hyphen_values = true)]
+    pub(crate) sort: Sort,
+    /// At most this many
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+}
+
+impl FilterArgs {
+    /// The query that is meant, without its limit.
+    pub(crate) fn query(&self) -> Query {
+        Query {
+            env: self.env.clone(),
+            outcome: self.outcome,
+            all_outcomes: self.all_outcomes,
+            min_return: self.min_return,
+            run: self.run,
+            sort: self.sort,
+            ..Query::default()
+        }
+    }
+}
+
+/// What an episode can be written out as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// A JSON object a line and step, for scripts
+    Jsonl,
+    /// A film, for pages and chats
+    Gif,
+    /// A picture of one step
+    Png,
+    /// A page that plays it, to open in a browser: one file, no network
+    Html,
+    /// NumPy arrays, for `numpy.load`
+    Npz,
+    /// The recording itself, in a file that `replay import` takes in again
+    Rhr,
+}
+
+impl ExportFormat {
+    /// The form that is meant.
+    pub(crate) const fn format(self) -> Format {
+        match self {
+            Self::Jsonl => Format::Jsonl,
+            Self::Gif => Format::Gif,
+            Self::Png => Format::Png,
+            Self::Html => Format::Html,
+            Self::Npz => Format::Npz,
+            Self::Rhr => Format::Rhr,
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Which episodes are written out.
+
+use rollhouse_replay::{Library, LibraryEpisode, Query, Rank, Sort, SortKey};
+
+use crate::args::ExportArgs;
+use crate::failure::{Failure, Status};
+use crate::human::counted;
+use crate::replay::read_failure;
+
+/// The episodes that were asked for, a page at a time: memory is bounded however many there are.
+pub(super) struct Chosen {
+    library: Library,
+    of: Of,
+    /// How many there are, where that is known.
+    total: Option<u64>,
+}
+
+enum Of {
+    /// Episodes that were named, until they are given out.
+    Named(Vec<LibraryEpisode>),
+    Listed {
+        query: Query,
+        left: usize,
+        after: Option<Rank>,
+    },
+}
+
+impl Chosen {
+    /// Finds those that are named, else what the filters let through.
+    pub(super) fn of(args: &ExportArgs, library: Library) -> Result<Self, Failure> {
+        if args.names.is_empty() {
+            let mut query = args.filter.query();
+            let left = args.best.or(args.filter.limit).unwrap_or(usize::MAX);
+            if args.best.is_some() {
+                query.sort = Sort { key: SortKey::Return, descending: true };
+            }
+            return Ok(Self { library, of: Of::Listed { query, left, after: None }, total: None });
+        }
+        let found = args.names.iter().map(|&name| library.find(name)).collect::<Result<Vec<_>, _>>();
+        let found = found.map_err(read_failure)?;
+        let total = Some(found.len() as u64);
+        Ok(Self { library, of: Of::Named(found), total })
+    }
+
+    /// The next of them in their order; `None` after the last.
+    pub(super) fn next_page(&mut self) -> Result<Option<Vec<LibraryEpisode>>, Failure> {
+        let (query, left, after) = match &mut self.of {
+            Of::Named(found) => return Ok(Some(std::mem::take(found)).filter(|found| !found.is_empty())),
+            Of::Listed { query, left, after } => (query, left, after),
+        };
+        let page = (*left).min(PAGE);
+        query.limit = Some(page);
+        query.after = after.take();
+        let episodes = if page == 0 { Vec::new() } else { self.library.list(query).map_err(read_failure)? };
+        let is_last = episodes.len() < page || page == *left;
+        if is_last && self.total.is_none() && query.after.is_none() {
+            self.total = Some(episodes.len() as u64);
+        }
+        *left = if is_last { 0 } else { *left - episodes.len() };
+        *after = episodes.last().map(|last| query.sort.rank_of(&last.info));
+        Ok(Some(episodes).filter(|episodes| !episodes.is_empty()))
+    }
+
+    /// The only one of them.
+    pub(super) fn only(&mut self) -> Result<LibraryEpisode, Failure> {
+        if let Of::Listed { left, .. } = &mut self.of {
+            // A second one would be one too many.
+            *left = (*left).min(2);
+        }
+        let mut page = self.next_page()?.unwrap_or_default();
+        match (page.pop(), page.len()) {
+            (Some(only), 0) => Ok(only),
+            (None, _) => Err(Failure::new(Status::Usage, "no episode is chosen")
+                .hint("`rollhouse replay ls` with the same filters lists those that would be")),
+            (Some(_), _) => {
+                let what = match &self.of {
+                    Of::Named(_) => format!("{} are named", counted(page.len() as u64 + 1, "episode")),
+                    Of::Listed { .. } => "several episodes are chosen".to_owned(),
+                };
+                let failure = Failure::new(Status::Usage, format!("{what}, and there is one file for them"));
+                Err(failure.hint("--into DIR writes a file of each; --best 1 or --limit 1 chooses one"))
+            }
+        }
+    }
+
+    /// How many there are, if that is known yet.
+    pub(super) const fn total(&self) -> Option<u64> {
+        self.total
+    }
+}
+
+/// Episodes of a folder that are in memory at a time: some 8 MB.
+const PAGE: usize = 32_768;
