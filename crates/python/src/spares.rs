@@ -76,9 +76,14 @@ impl Spare {
         dtype: DType,
         dims: &[npy_intp],
     ) -> PyResult<Bound<'py, PyAny>> {
-        if let Some(made) = self.0.as_ref().filter(|made| made.is_free(1, dims)) {
-            return Ok(made.array.bind(py).clone());
+        match &self.0 {
+            Some(made) if made.is_free(1, dims) => Ok(made.array.bind(py).clone()),
+            _ => self.make(py, dtype, dims),
         }
+    }
+
+    #[cold]
+    fn make<'py>(&mut self, py: Python<'py>, dtype: DType, dims: &[npy_intp]) -> PyResult<Bound<'py, PyAny>> {
         // SAFETY: memory of its own.
         let array = unsafe { new_array(py, dtype, &mut dims.to_vec(), ptr::null(), 0)? };
         self.0 = Some(Made::of(&array, dtype, dims.iter().product::<npy_intp>() as usize));
@@ -123,26 +128,7 @@ impl Spare {
     fn data(&self, dtype: DType, elements: usize) -> *mut c_void {
         let made = self.0.as_ref().filter(|made| (made.dtype, made.elements) == (dtype, elements));
         let made = made.expect("only what was taken is filled");
-        made.data()
-    }
-
-    /// An array of these extents, from `column`, which has as many elements.
-    #[inline]
-    fn copy<'py>(
-        &mut self,
-        py: Python<'py>,
-        dims: &[npy_intp],
-        column: ColumnRef<'_>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let array = self.take_of(py, column.dtype(), dims)?;
-        let data = self.data(column.dtype(), column.len());
-        // SAFETY: a C-contiguous array of as many elements of the same type as the column has; nobody else reads or
-        // writes it while the interpreter lock is held here.
-        unsafe {
-            let bytes = column.len() * column.dtype().size();
-            ptr::copy_nonoverlapping(address(column).cast::<u8>(), data.cast(), bytes);
-        }
-        Ok(array)
+        data_of(&made.array)
     }
 }
 
@@ -178,12 +164,24 @@ impl SpareRows {
         clear(objects, made.elements);
         self.rows.resize_with(self.rows.len().max(rows.len()), Spare::default);
         let (dims, elements) = (shape.dims(None), shape.elements());
+        let (bytes, first) = (elements * shape.dtype.size(), address(column).cast::<u8>());
         for (&row, spare) in rows.iter().zip(&mut self.rows) {
-            assert!(row < made.elements, "row {row} of {}", made.elements);
-            let column = column.slice(row * elements, (row + 1) * elements);
+            assert!(row < made.elements && (row + 1) * elements <= column.len(), "row {row}");
             let value = match dims.as_slice() {
-                [] => shape.copy_row(py, column)?,
-                dims => spare.copy(py, dims, column)?,
+                [] => shape.copy_row(py, column.slice(row * elements, (row + 1) * elements))?,
+                dims => {
+                    let array = spare.take_of(py, shape.dtype, dims)?;
+                    // SAFETY: a C-contiguous array of one row; the column has the row and its type. Nobody else reads
+                    // or writes the array while the interpreter lock is held here.
+                    unsafe {
+                        ptr::copy_nonoverlapping(
+                            first.add(row * bytes),
+                            data_of(array.as_unbound()).cast(),
+                            bytes,
+                        )
+                    };
+                    array
+                }
             };
             set_object(objects, row, value);
         }
@@ -194,22 +192,26 @@ impl SpareRows {
 /// Puts None into each of the `elements` rows of an object array.
 fn clear(objects: &Bound<'_, PyAny>, elements: usize) {
     let none = objects.py().None();
+    let nothing = none.as_ptr() as usize;
     // SAFETY: a C-contiguous array of so many references, which nobody else reads or writes meanwhile.
-    let cells: &[Cell<*mut ffi::PyObject>] =
-        unsafe { std::slice::from_raw_parts(objects_of(objects).cast(), elements) };
-    // Most are None, so that eight are looked at together.
-    for (nth, eight) in cells.chunks(8).enumerate() {
-        let differing =
-            eight.iter().fold(0, |bits, cell| bits | (cell.get() as usize ^ none.as_ptr() as usize));
-        if differing != 0 {
-            for (at, cell) in eight.iter().enumerate() {
-                if cell.get() != none.as_ptr() {
-                    set_object(objects, nth * 8 + at, none.bind(objects.py()).clone());
-                }
-            }
+    let cells: &[Cell<usize>] = unsafe { std::slice::from_raw_parts(objects_of(objects).cast(), elements) };
+    // Most are None, so that some are looked at together.
+    let (groups, rest) = cells.as_chunks::<GROUP>();
+    let set_none = |cells: &[Cell<usize>], first: usize| {
+        for (at, _) in cells.iter().enumerate().filter(|(_, cell)| cell.get() != nothing) {
+            set_object(objects, first + at, none.bind(objects.py()).clone());
+        }
+    };
+    for (nth, group) in groups.iter().enumerate() {
+        if group.iter().fold(0, |bits, cell| bits | (cell.get() ^ nothing)) != 0 {
+            set_none(group, nth * GROUP);
         }
     }
+    set_none(rest, groups.len() * GROUP);
 }
+
+/// Rows that are looked at together.
+const GROUP: usize = 8;
 
 impl SpareDict {
     /// Keeps a dict, with what is in it now. One with too much in it is not kept.
@@ -252,12 +254,8 @@ impl Made {
         Self { array: array.clone().unbind(), descr, dtype, elements }
     }
 
-    fn data(&self) -> *mut c_void {
-        // SAFETY: an array.
-        unsafe { (*self.array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.data.cast() }
-    }
-
     /// Whether so many know of it, this one included, and it is what it was made as.
+    #[inline]
     fn is_free(&self, holders: usize, dims: &[npy_intp]) -> bool {
         // SAFETY: an array; NumPy keeps `nd` extents.
         unsafe {
@@ -269,6 +267,12 @@ impl Made {
                 && std::slice::from_raw_parts(fields.dimensions, dims.len()) == dims
         }
     }
+}
+
+/// Where an array's elements are.
+fn data_of(array: &Py<PyAny>) -> *mut c_void {
+    // SAFETY: only called with arrays made here.
+    unsafe { (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.data.cast() }
 }
 
 /// In memory of its own, in order, aligned, to be written.
