@@ -1,7 +1,6 @@
 //! The owner's and the shares' sides of a batch's memory.
 
 use std::any::Any;
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -490,30 +489,21 @@ impl<'a> Frame<'a> {
 }
 
 /// Why an arena could not be made.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArenaError {
     /// More columns than [`MAX_OBS_COLUMNS`].
+    #[error("{0} columns, at most {MAX_OBS_COLUMNS} are taken")]
     Columns(usize),
     /// The range overlaps another, or does not lie in the batch.
+    #[error("lanes {0:?} overlap another share or leave the batch")]
     Ranges(Range<usize>),
     /// Larger than [`MAX_ARENA_BYTES`].
+    #[error("the batch needs more than {MAX_ARENA_BYTES} bytes")]
     Size,
     /// The memory was laid out for other columns or another number of lanes.
+    #[error("the shared memory was laid out for another batch")]
     Placement,
 }
-
-impl fmt::Display for ArenaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Columns(count) => write!(f, "{count} columns, at most {MAX_OBS_COLUMNS} are taken"),
-            Self::Ranges(range) => write!(f, "lanes {range:?} overlap another share or leave the batch"),
-            Self::Size => write!(f, "the batch needs more than {MAX_ARENA_BYTES} bytes"),
-            Self::Placement => f.write_str("the shared memory was laid out for another batch"),
-        }
-    }
-}
-
-impl std::error::Error for ArenaError {}
 
 /// Bytes one arena may have.
 pub const MAX_ARENA_BYTES: usize = 16 << 30;

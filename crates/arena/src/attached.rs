@@ -1,7 +1,6 @@
 //! The trainer's half of an attached session.
 
 use std::any::Any;
-use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -91,24 +90,29 @@ struct FileId {
 }
 
 /// Why a trainer got no answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainerError {
     /// The deadline passed. What was asked for is still under way: wait again.
+    #[error("the node did not answer in time")]
     TimedOut,
     /// `alive` said that the node is gone.
+    #[error("the node is gone")]
     Gone,
     /// The node serves this session no more.
+    #[error("the node serves this session no more (reason {code})")]
     Closed {
         /// Why, in the node's numbering.
         code: u64,
     },
     /// Another trainer was attached to the session.
+    #[error("attachment {generation} has taken the session over")]
     TakenOver {
         /// The attachment that is served now.
         generation: u64,
     },
     /// The node answered what was not asked.
+    #[error("`{word}` of the node is {value} where it is {wanted} at most")]
     Answer {
         /// Which word is wrong.
         word: &'static str,
@@ -118,7 +122,8 @@ pub enum TrainerError {
         wanted: u64,
     },
     /// A ring of commands is damaged, or the command is too long.
-    Ring(RingError),
+    #[error("a ring of commands cannot be used")]
+    Ring(#[source] RingError),
 }
 
 impl AttachedArena {
@@ -590,30 +595,6 @@ impl TrainerError {
             Unmet::TimedOut => Self::TimedOut,
             Unmet::Gone => Self::Gone,
             Unmet::Failed(error) => error,
-        }
-    }
-}
-
-impl fmt::Display for TrainerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TimedOut => f.write_str("the node did not answer in time"),
-            Self::Gone => f.write_str("the node is gone"),
-            Self::Closed { code } => write!(f, "the node serves this session no more (reason {code})"),
-            Self::TakenOver { generation } => write!(f, "attachment {generation} has taken the session over"),
-            Self::Answer { word, value, wanted } => {
-                write!(f, "`{word}` of the node is {value} where it is {wanted} at most")
-            }
-            Self::Ring(_) => f.write_str("a ring of commands cannot be used"),
-        }
-    }
-}
-
-impl std::error::Error for TrainerError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Ring(source) => Some(source),
-            _ => None,
         }
     }
 }

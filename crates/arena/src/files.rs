@@ -1,7 +1,6 @@
 //! The two files of an attached session: where everything in them lies, how a node writes that down, and how a
 //! trainer checks it.
 
-use std::fmt;
 use std::io;
 use std::ops::Range;
 
@@ -314,10 +313,11 @@ pub(crate) fn most_input_bytes(expected: &Expected<'_>) -> Option<usize> {
 }
 
 /// Why a trainer does not take a pair of files.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachError {
     /// The file cannot be mapped, or lacks a seal.
+    #[error("the {file} file cannot be mapped")]
     Map {
         /// Which of the two.
         file: &'static str,
@@ -325,6 +325,7 @@ pub enum AttachError {
         source: io::Error,
     },
     /// A word of the header is not what it has to be.
+    #[error("`{word}` of the {file} file is {value}, {wanted} is wanted")]
     Word {
         /// Which file.
         file: &'static str,
@@ -336,6 +337,7 @@ pub enum AttachError {
         wanted: u64,
     },
     /// A part of the file is not aligned, does not lie where it may, or overlaps another.
+    #[error("`{what}` of the {file} file cannot be the {bytes} bytes at {offset}")]
     Place {
         /// Which file.
         file: &'static str,
@@ -347,6 +349,7 @@ pub enum AttachError {
         bytes: u64,
     },
     /// An entry of the column table is not what the env's columns ask for.
+    #[error("{what} of column {column} is {value:#x}, {wanted:#x} is wanted")]
     Column {
         /// Its number in the table.
         column: usize,
@@ -358,11 +361,14 @@ pub enum AttachError {
         wanted: u64,
     },
     /// A later attachment of a session brought another memory than the first.
+    #[error("the session is no longer in the memory it was in")]
     OtherMemory,
     /// The columns are larger than an arena may be.
+    #[error("the columns are larger than an arena may be")]
     Size,
     /// The cursors of a ring do not fit together.
-    Ring(crate::ring::RingError),
+    #[error("the cursors of a command ring do not fit together")]
+    Ring(#[source] crate::ring::RingError),
 }
 
 /// Whether the node's file says that it serves that attachment.
@@ -540,36 +546,6 @@ pub(crate) const fn dtype_code(dtype: DType) -> u64 {
         DType::I64 => 3,
         DType::F32 => 4,
         DType::F64 => 5,
-    }
-}
-
-impl fmt::Display for AttachError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Map { file, .. } => write!(f, "the {file} file cannot be mapped"),
-            Self::Word { file, word, value, wanted } => {
-                write!(f, "`{word}` of the {file} file is {value}, {wanted} is wanted")
-            }
-            Self::Place { file, what, offset, bytes } => {
-                write!(f, "`{what}` of the {file} file cannot be the {bytes} bytes at {offset}")
-            }
-            Self::Column { column, what, value, wanted } => {
-                write!(f, "{what} of column {column} is {value:#x}, {wanted:#x} is wanted")
-            }
-            Self::OtherMemory => f.write_str("the session is no longer in the memory it was in"),
-            Self::Size => f.write_str("the columns are larger than an arena may be"),
-            Self::Ring(_) => f.write_str("the cursors of a command ring do not fit together"),
-        }
-    }
-}
-
-impl std::error::Error for AttachError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Map { source, .. } => Some(source),
-            Self::Ring(source) => Some(source),
-            _ => None,
-        }
     }
 }
 

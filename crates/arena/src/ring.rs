@@ -7,8 +7,6 @@
 //! The other side may be hostile: whatever its cursor or a length says, nothing outside the ring is reached and each
 //! call ends after at most two looks.
 
-use std::fmt;
-
 use crate::mapping::WORD;
 use crate::words::{Words, WordsMut};
 
@@ -44,9 +42,10 @@ pub(crate) struct RingReader {
 }
 
 /// What is wrong with the other side's part of a ring, or with what was to be written.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
     /// The caller's fault: a record of more bytes than this ring takes.
+    #[error("a record of {bytes} bytes, at most {most} fit the ring")]
     TooLong {
         /// Bytes given.
         bytes: usize,
@@ -54,6 +53,7 @@ pub enum RingError {
         most: usize,
     },
     /// The peer's cursor went backwards, too far ahead, or is no multiple of 8.
+    #[error("a ring cursor of {cursor}, {least} to {most} in steps of {WORD} can be")]
     Cursor {
         /// What the peer says.
         cursor: u64,
@@ -63,6 +63,7 @@ pub enum RingError {
         most: u64,
     },
     /// A record is longer than what the peer has written, or than a record may be.
+    #[error("a record of {length} bytes where a ring has {available}")]
     Length {
         /// What the peer says.
         length: u32,
@@ -235,24 +236,6 @@ const fn record_size(bytes: usize) -> usize {
 fn length_of(first: [u8; WORD]) -> u32 {
     u32::from_le_bytes([first[0], first[1], first[2], first[3]])
 }
-
-impl fmt::Display for RingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong { bytes, most } => {
-                write!(f, "a record of {bytes} bytes, at most {most} fit the ring")
-            }
-            Self::Cursor { cursor, least, most } => {
-                write!(f, "a ring cursor of {cursor}, {least} to {most} in steps of {WORD} can be")
-            }
-            Self::Length { length, available } => {
-                write!(f, "a record of {length} bytes where a ring has {available}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for RingError {}
 
 /// A ring that has passed that many bytes on is taken for a damaged one: at 10 GB/s after 29 years.
 const MOST_WRITTEN: u64 = 1 << 63;

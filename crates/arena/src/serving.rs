@@ -1,6 +1,5 @@
 //! The node's half of an attached session.
 
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
@@ -57,20 +56,24 @@ pub enum Request {
 }
 
 /// Why a node stops waiting for requests, or cannot go on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ServeError {
     /// The deadline passed.
+    #[error("nothing came from the trainer in time")]
     TimedOut,
     /// `alive` said that the trainer is gone or the session is to end.
+    #[error("the trainer is gone")]
     Gone,
     /// The trainer broke the protocol: the attachment is over.
-    Peer(PeerError),
+    #[error("the trainer broke the protocol of the shared memory")]
+    Peer(#[source] PeerError),
 }
 
 /// What a trainer did that the protocol does not allow.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
     /// A request whose number does not follow that of the last one.
+    #[error("request {given} after {answered} was answered")]
     RequestNumber {
         /// As given.
         given: u64,
@@ -78,8 +81,10 @@ pub enum PeerError {
         answered: u64,
     },
     /// A request of a kind there is not.
+    #[error("a request of kind {0}, {STEP} and {RESET} are known")]
     RequestKind(u64),
     /// A lane was sent under a number that does not follow its last one.
+    #[error("lane {lane} sent as number {given} after number {taken}")]
     LaneNumber {
         /// The lane.
         lane: usize,
@@ -89,6 +94,7 @@ pub enum PeerError {
         taken: u64,
     },
     /// The cursor of the ring of ready lanes is none that can be.
+    #[error("a cursor of {cursor} in a ring of ready lanes with {written} written")]
     ReadyCursor {
         /// As given.
         cursor: u64,
@@ -96,6 +102,7 @@ pub enum PeerError {
         written: u64,
     },
     /// A ring of commands is damaged.
+    #[error("the ring of commands has {0}")]
     Ring(RingError),
 }
 
@@ -351,45 +358,6 @@ pub(crate) fn wake(outputs: &SharedMemory) {
     let count = (outputs.load(TRAINER_BELL.wake) as u32).wrapping_add(1);
     outputs.store_release(TRAINER_BELL.wake, u64::from(count));
     outputs.wake_on(TRAINER_BELL.wake);
-}
-
-impl fmt::Display for PeerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::RequestNumber { given, answered } => {
-                write!(f, "request {given} after {answered} was answered")
-            }
-            Self::RequestKind(kind) => write!(f, "a request of kind {kind}, {STEP} and {RESET} are known"),
-            Self::LaneNumber { lane, given, taken } => {
-                write!(f, "lane {lane} sent as number {given} after number {taken}")
-            }
-            Self::ReadyCursor { cursor, written } => {
-                write!(f, "a cursor of {cursor} in a ring of ready lanes with {written} written")
-            }
-            Self::Ring(error) => write!(f, "the ring of commands has {error}"),
-        }
-    }
-}
-
-impl std::error::Error for PeerError {}
-
-impl fmt::Display for ServeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TimedOut => f.write_str("nothing came from the trainer in time"),
-            Self::Gone => f.write_str("the trainer is gone"),
-            Self::Peer(_) => f.write_str("the trainer broke the protocol of the shared memory"),
-        }
-    }
-}
-
-impl std::error::Error for ServeError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Peer(source) => Some(source),
-            Self::TimedOut | Self::Gone => None,
-        }
-    }
 }
 
 /// Kinds of requests.

@@ -158,74 +158,47 @@ fn percent_decoded(text: &str) -> Option<String> {
 }
 
 /// Why text is no connection string. Never contains the token.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// Longer than any connection string.
+    #[error("a connection string of {bytes} bytes, at most {MAX_ADDRESS_BYTES} are taken")]
     TooLong {
         /// Its bytes.
         bytes: usize,
     },
     /// It does not begin with `rollhouse://`.
+    #[error("a connection string begins with {SCHEME}")]
     Scheme,
     /// No host, or characters no host has.
+    #[error("a connection string has a host, as in {SCHEME}HOST:{DEFAULT_PORT}")]
     Host,
     /// Not a port from 1 to 65535. It is not shown: who forgets the `?` has the token there.
+    #[error("the port in a connection string is not a number from 1 to 65535")]
     Port,
     /// A word that is no transport.
+    #[error("{0}")]
     Transport(UnknownTransport),
     /// A key other than `token`, `ca`, `transport` and `attach`.
+    #[error("unknown key `{0}` in a connection string; known are token, ca, transport, attach")]
     Key(String),
     /// A key without `=` and a value. It is not shown: it may be the token.
+    #[error("what follows the `?` of a connection string is KEY=VALUE, more of them after `&`")]
     NoValue,
     /// The same key twice.
+    #[error("key `{0}` stands twice in a connection string")]
     Twice(String),
     /// A value whose percent-encoding is broken.
+    #[error("the value of `{key}` is not percent-encoded text")]
     Encoding {
         /// Its key.
         key: String,
     },
     /// A fingerprint that is none.
-    Fingerprint(FingerprintError),
+    #[error("ca: {0}")]
+    Fingerprint(#[source] FingerprintError),
     /// `ca` without a value.
+    #[error("ca is empty; {FINGERPRINT} and 64 hexadecimal digits, or a PEM file, are wanted")]
     EmptyCa,
-}
-
-impl fmt::Display for AddressError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong { bytes } => {
-                write!(f, "a connection string of {bytes} bytes, at most {MAX_ADDRESS_BYTES} are taken")
-            }
-            Self::Scheme => write!(f, "a connection string begins with {SCHEME}"),
-            Self::Host => write!(f, "a connection string has a host, as in {SCHEME}HOST:{DEFAULT_PORT}"),
-            Self::Port => f.write_str("the port in a connection string is not a number from 1 to 65535"),
-            Self::NoValue => f.write_str(
-                "what follows the `?` of a connection string is KEY=VALUE, more of them after `&`",
-            ),
-            Self::Key(key) => {
-                write!(
-                    f,
-                    "unknown key `{key}` in a connection string; known are token, ca, transport, attach"
-                )
-            }
-            Self::Transport(error) => error.fmt(f),
-            Self::Twice(key) => write!(f, "key `{key}` stands twice in a connection string"),
-            Self::Encoding { key } => write!(f, "the value of `{key}` is not percent-encoded text"),
-            Self::Fingerprint(error) => write!(f, "ca: {error}"),
-            Self::EmptyCa => {
-                write!(f, "ca is empty; {FINGERPRINT} and 64 hexadecimal digits, or a PEM file, are wanted")
-            }
-        }
-    }
-}
-
-impl std::error::Error for AddressError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Fingerprint(source) => Some(source),
-            _ => None,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -11,20 +11,28 @@ use rollhouse_wire::{CallError, CallId, DialError, EnvelopeFault, IdentityFileEr
 use crate::address::AddressError;
 
 /// Why there is no connection to a cluster.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The connection string is none.
+    #[error("{0}")]
     Address(AddressError),
     /// Nothing says by what the cluster is known.
+    #[error(
+        "ca is missing: sha256: and the fingerprint of the cluster's authority, or its PEM file, is wanted"
+    )]
     NoCa,
     /// A certificate or key cannot be used.
-    Identity(IdentityFileError),
+    #[error("a certificate or key cannot be used")]
+    Identity(#[source] IdentityFileError),
     /// The coordinator cannot be reached, or did not admit us.
-    Dial(DialError),
+    #[error("the coordinator cannot be reached")]
+    Dial(#[source] DialError),
     /// No runtime or thread can be made.
-    Runtime(io::Error),
+    #[error("no runtime can be made")]
+    Runtime(#[source] io::Error),
     /// The caller wanted to be let out.
+    #[error("interrupted")]
     Interrupted,
 }
 
@@ -46,19 +54,23 @@ pub enum RequestError {
 }
 
 /// Why there is no pool. If one was opened, it was asked to be closed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The coordinator did not give it.
+    #[error(transparent)]
     Request(RequestError),
     /// What the coordinator gave are not the lanes that were asked for.
+    #[error("the coordinator gave other lanes than were asked for: {what}")]
     Grants {
         /// What is wrong with them.
         what: String,
     },
     /// The batch cannot be laid out.
-    Arena(ArenaError),
+    #[error("the batch cannot be laid out")]
+    Arena(#[source] ArenaError),
     /// A session cannot be stepped through shared memory, which was asked for.
+    #[error("transport=shm: node {node}: {refusal}", refusal = .refusal.message)]
     NoMemory {
         /// Its node.
         node: String,
@@ -66,11 +78,13 @@ pub enum OpenError {
         refusal: Refusal,
     },
     /// Lanes of that env cannot be resumed on another node, which was asked for.
+    #[error("on_loss: lanes of `{env}` cannot be resumed, it is not deterministic")]
     CannotResume {
         /// The env.
         env: String,
     },
     /// A session's batch is larger than a frame may be.
+    #[error("a batch of {lanes} lanes is larger than a frame may be")]
     TooLarge {
         /// Its lanes.
         lanes: usize,
@@ -78,26 +92,32 @@ pub enum OpenError {
 }
 
 /// Why a reset, step, send or receive of a pool failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepError {
     /// The caller's fault, or a limit: what an engine in this process would say. Nothing has moved.
+    #[error("{0}")]
     Rules(rollhouse_engine::StepError),
     /// A node refused. Its lanes have not moved; if those of other nodes have, the pool has to be reset.
+    #[error("node {node} refused: {refusal}")]
     Refused {
         /// The node's name.
         node: String,
         /// Why.
+        #[source]
         refusal: Refusal,
     },
     /// Not all answers came in time. The pool has to be reset.
+    #[error("{0}; reset the pool to go on")]
     TimedOut(Unanswered),
     /// Every session of the pool is gone.
+    #[error("all lanes of the pool are lost: {reason}")]
     AllLost {
         /// Why the first of them is.
         reason: String,
     },
     /// The caller wanted to be let out. The pool has to be reset; in first-done mode the lanes stay outstanding.
+    #[error("interrupted")]
     Interrupted,
 }
 
@@ -115,19 +135,23 @@ pub struct Unanswered {
 }
 
 /// Why something that was asked of lanes between two steps has no answer.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MethodError {
     /// What an engine in this process would say.
-    Lanes(CommandError),
+    #[error(transparent)]
+    Lanes(#[from] CommandError),
     /// A node refused; in its session nothing has changed, unless it says so.
+    #[error("node {node} refused: {refusal}")]
     Refused {
         /// The node's name.
         node: String,
         /// Why.
+        #[source]
         refusal: Refusal,
     },
     /// The pool has no such session.
+    #[error("session {session} of a pool of {sessions}")]
     NoSuchSession {
         /// As given.
         session: usize,
@@ -135,12 +159,14 @@ pub enum MethodError {
         sessions: usize,
     },
     /// A session of these lanes is gone.
+    #[error("{reason}")]
     Gone {
         /// Why.
         reason: String,
     },
     /// The connection was lost before the answer came, and the method is not one to be done twice: it may or may not
     /// have been done.
+    #[error("the connection to node {node} was lost; `{method}` may or may not have been done")]
     Lost {
         /// The node's name.
         node: String,
@@ -148,15 +174,19 @@ pub enum MethodError {
         method: &'static str,
     },
     /// Params that are longer than an envelope may be.
+    #[error(transparent)]
     TooLong(EnvelopeFault),
     /// An answer that is none.
+    #[error("{what}")]
     Answer {
         /// What is wrong with it.
         what: String,
     },
     /// Not all answers came in time; what was asked may or may not have been done.
+    #[error("{0}")]
     TimedOut(Unanswered),
     /// The caller wanted to be let out; what was asked may or may not have been done.
+    #[error("interrupted")]
     Interrupted,
 }
 
@@ -207,38 +237,6 @@ impl From<MethodError> for StepError {
     }
 }
 
-impl From<CommandError> for MethodError {
-    fn from(error: CommandError) -> Self {
-        Self::Lanes(error)
-    }
-}
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Address(error) => error.fmt(f),
-            Self::NoCa => f.write_str(
-                "ca is missing: sha256: and the fingerprint of the cluster's authority, or its PEM file, is wanted",
-            ),
-            Self::Identity(_) => f.write_str("a certificate or key cannot be used"),
-            Self::Dial(_) => f.write_str("the coordinator cannot be reached"),
-            Self::Runtime(_) => f.write_str("no runtime can be made"),
-            Self::Interrupted => f.write_str("interrupted"),
-        }
-    }
-}
-
-impl std::error::Error for ConnectError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Identity(source) => Some(source),
-            Self::Dial(source) => Some(source),
-            Self::Runtime(source) => Some(source),
-            Self::Address(_) | Self::NoCa | Self::Interrupted => None,
-        }
-    }
-}
-
 impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -260,36 +258,6 @@ impl std::error::Error for RequestError {
     }
 }
 
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Request(error) => error.fmt(f),
-            Self::Grants { what } => {
-                write!(f, "the coordinator gave other lanes than were asked for: {what}")
-            }
-            Self::Arena(_) => f.write_str("the batch cannot be laid out"),
-            Self::NoMemory { node, refusal } => write!(f, "transport=shm: node {node}: {}", refusal.message),
-            Self::CannotResume { env } => {
-                write!(f, "on_loss: lanes of `{env}` cannot be resumed, it is not deterministic")
-            }
-            Self::TooLarge { lanes } => write!(f, "a batch of {lanes} lanes is larger than a frame may be"),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Request(source) => source.source(),
-            Self::Arena(source) => Some(source),
-            Self::Grants { .. }
-            | Self::CannotResume { .. }
-            | Self::NoMemory { .. }
-            | Self::TooLarge { .. } => None,
-        }
-    }
-}
-
 impl fmt::Display for Unanswered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { after, node, address, last } = self;
@@ -297,58 +265,6 @@ impl fmt::Display for Unanswered {
         match last {
             Some(last) => write!(f, ", last: {last}"),
             None => Ok(()),
-        }
-    }
-}
-
-impl fmt::Display for StepError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rules(error) => error.fmt(f),
-            Self::Refused { node, refusal } => write!(f, "node {node} refused: {refusal}"),
-            Self::TimedOut(unanswered) => write!(f, "{unanswered}; reset the pool to go on"),
-            Self::AllLost { reason } => write!(f, "all lanes of the pool are lost: {reason}"),
-            Self::Interrupted => f.write_str("interrupted"),
-        }
-    }
-}
-
-impl std::error::Error for StepError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Refused { refusal, .. } => Some(refusal),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for MethodError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lanes(error) => error.fmt(f),
-            Self::Refused { node, refusal } => write!(f, "node {node} refused: {refusal}"),
-            Self::NoSuchSession { session, sessions } => {
-                write!(f, "session {session} of a pool of {sessions}")
-            }
-            Self::Gone { reason } => f.write_str(reason),
-            Self::Lost { node, method } => {
-                write!(f, "the connection to node {node} was lost; `{method}` may or may not have been done")
-            }
-            Self::TooLong(fault) => fault.fmt(f),
-            Self::Answer { what } => f.write_str(what),
-            Self::TimedOut(unanswered) => unanswered.fmt(f),
-            Self::Interrupted => f.write_str("interrupted"),
-        }
-    }
-}
-
-impl std::error::Error for MethodError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Lanes(error) => error.source(),
-            Self::Refused { refusal, .. } => Some(refusal),
-            Self::TooLong(fault) => fault.source(),
-            _ => None,
         }
     }
 }

@@ -50,16 +50,9 @@ impl fmt::Display for Transport {
 }
 
 /// No word for a transport.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("transport `{0}` is none of auto, shm, quic")]
 pub struct UnknownTransport(String);
-
-impl fmt::Display for UnknownTransport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "transport `{}` is none of auto, shm, quic", self.0)
-    }
-}
-
-impl std::error::Error for UnknownTransport {}
 
 /// Where attach sockets are looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]

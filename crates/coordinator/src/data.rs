@@ -81,11 +81,13 @@ fn term_of(name: &str) -> Option<u64> {
 }
 
 /// Why a coordinator cannot have its folder.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// A term that is asked for is too great.
+    #[error("term {0} is asked for, at most {MAX_TERM} is taken")]
     Term(u64),
     /// Another one has it.
+    #[error("{dir} belongs to a coordinator that runs ({holder})", dir = .dir.display())]
     Held {
         /// The folder.
         dir: PathBuf,
@@ -93,6 +95,7 @@ pub enum DataError {
         holder: String,
     },
     /// A file operation failed.
+    #[error("cannot {operation} {path}", path = .path.display())]
     Disk {
         /// Which operation.
         operation: &'static str,
@@ -101,27 +104,6 @@ pub enum DataError {
         /// Why.
         source: io::Error,
     },
-}
-
-impl fmt::Display for DataError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Held { dir, holder } => {
-                write!(f, "{} belongs to a coordinator that runs ({holder})", dir.display())
-            }
-            Self::Term(term) => write!(f, "term {term} is asked for, at most {MAX_TERM} is taken"),
-            Self::Disk { operation, path, .. } => write!(f, "cannot {operation} {}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for DataError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Disk { source, .. } => Some(source),
-            Self::Held { .. } | Self::Term(_) => None,
-        }
-    }
 }
 
 const LOCK: &str = "coordinator.lock";

@@ -6,7 +6,6 @@
 //! any -> backoff -> launching;  backoff -> failed;  over|playing -> cleanup -> idle
 //! ```
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::split_mix64;
@@ -64,7 +63,8 @@ pub enum LaneEvent {
 }
 
 /// An event that the state does not allow; the state stays as it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a lane that is {from} cannot take {event:?}", from = .from.word())]
 pub struct IllegalTransition {
     /// The state.
     pub from: LaneState,
@@ -141,14 +141,6 @@ impl LaneState {
         }
     }
 }
-
-impl fmt::Display for IllegalTransition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a lane that is {} cannot take {:?}", self.from.word(), self.event)
-    }
-}
-
-impl std::error::Error for IllegalTransition {}
 
 /// Restarts of one thing that fails: 1 s doubling to 60 s, less jitter, at most 5 in any 5 minutes.
 ///

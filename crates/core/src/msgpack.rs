@@ -1,7 +1,5 @@
 //! Reading msgpack that comes from outside of a process.
 
-use std::fmt;
-
 use serde::Deserialize;
 
 use crate::limits::MAX_CONTROL_DEPTH;
@@ -26,9 +24,10 @@ pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8], limit: usize) -> Result<T
 }
 
 /// Why bytes are not the message that was expected.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
     /// More bytes than such a message may have.
+    #[error("a message of {bytes} bytes, at most {limit} are taken")]
     TooLong {
         /// Its bytes.
         bytes: usize,
@@ -36,33 +35,14 @@ pub enum DecodeError {
         limit: usize,
     },
     /// It is not what was expected, or is nested too deeply.
-    Malformed(rmp_serde::decode::Error),
+    #[error("a message cannot be read: {0}")]
+    Malformed(#[source] rmp_serde::decode::Error),
     /// Bytes follow it.
+    #[error("{bytes} bytes follow a message")]
     LeftOver {
         /// How many.
         bytes: usize,
     },
-}
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong { bytes, limit } => {
-                write!(f, "a message of {bytes} bytes, at most {limit} are taken")
-            }
-            Self::Malformed(error) => write!(f, "a message cannot be read: {error}"),
-            Self::LeftOver { bytes } => write!(f, "{bytes} bytes follow a message"),
-        }
-    }
-}
-
-impl std::error::Error for DecodeError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Malformed(error) => Some(error),
-            Self::TooLong { .. } | Self::LeftOver { .. } => None,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -99,16 +99,9 @@ fn plain_number(text: &str) -> Option<u64> {
 }
 
 /// Text that is not an episode's name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not an episode name; one looks like k3f9q2tz-17-203 (run, lane, number)")]
 pub struct NameError(String);
-
-impl fmt::Display for NameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is not an episode name; one looks like k3f9q2tz-17-203 (run, lane, number)", self.0)
-    }
-}
-
-impl std::error::Error for NameError {}
 
 /// Crockford's base 32 in lower case: no i, l, o, u.
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";

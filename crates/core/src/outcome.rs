@@ -114,21 +114,12 @@ impl FromStr for Outcome {
 }
 
 /// A word that names no outcome.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "unknown outcome `{0}`; known are terminated, truncated, crashed, hung, node_lost, evicted, \
+     cancelled, disconnected"
+)]
 pub struct UnknownOutcome(String);
-
-impl fmt::Display for UnknownOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "unknown outcome `{}`; known are terminated, truncated, crashed, hung, node_lost, evicted, \
-             cancelled, disconnected",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for UnknownOutcome {}
 
 #[cfg(test)]
 mod tests {

@@ -3,8 +3,6 @@
 //! A method is one struct with a [`Method`] impl and its name in [`dispatch`]. How params and answers travel is the
 //! affair of those who carry them: this crate hands types to a [`Dispatch`].
 
-use std::fmt;
-
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -107,12 +105,14 @@ macro_rules! methods {
 methods![GetAttributes, Render, ResetLanes, Schema, SetAttributes, SetOptions, Statistics];
 
 /// Why a command was not done. Nothing has changed, unless it says so.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
     /// The engine refused.
-    Step(StepError),
+    #[error(transparent)]
+    Step(#[from] StepError),
     /// The lanes have no attribute of that name.
+    #[error("the lanes have no attribute `{name}`; they have {known}", known = .known.join(", "))]
     UnknownAttribute {
         /// As given.
         name: String,
@@ -120,11 +120,13 @@ pub enum CommandError {
         known: Vec<String>,
     },
     /// The attribute can be read only.
+    #[error("attribute `{name}` can be read only")]
     ReadOnly {
         /// Its name.
         name: String,
     },
     /// A value is not of the attribute's kind.
+    #[error("attribute `{name}` takes {wanted}")]
     Value {
         /// The attribute.
         name: String,
@@ -132,6 +134,7 @@ pub enum CommandError {
         wanted: &'static str,
     },
     /// Neither one value nor one for each lane.
+    #[error("{given} values of `{name}` given, 1 or one for each of {lanes} lanes is wanted")]
     Length {
         /// The attribute.
         name: String,
@@ -141,6 +144,7 @@ pub enum CommandError {
         lanes: usize,
     },
     /// The recording could not be begun.
+    #[error("{message}")]
     Recording {
         /// Why.
         message: String,
@@ -193,38 +197,6 @@ impl CommandError {
         match self {
             Self::Step(StepError::Busy { retry_after_ms }) => Some(*retry_after_ms),
             Self::Recording { retry_after_ms, .. } => *retry_after_ms,
-            _ => None,
-        }
-    }
-}
-
-impl From<StepError> for CommandError {
-    fn from(error: StepError) -> Self {
-        Self::Step(error)
-    }
-}
-
-impl fmt::Display for CommandError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Step(error) => error.fmt(f),
-            Self::UnknownAttribute { name, known } => {
-                write!(f, "the lanes have no attribute `{name}`; they have {}", known.join(", "))
-            }
-            Self::ReadOnly { name } => write!(f, "attribute `{name}` can be read only"),
-            Self::Value { name, wanted } => write!(f, "attribute `{name}` takes {wanted}"),
-            Self::Length { name, given, lanes } => {
-                write!(f, "{given} values of `{name}` given, 1 or one for each of {lanes} lanes is wanted")
-            }
-            Self::Recording { message, .. } => f.write_str(message),
-        }
-    }
-}
-
-impl std::error::Error for CommandError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Step(error) => error.source(),
             _ => None,
         }
     }

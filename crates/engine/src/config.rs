@@ -1,6 +1,5 @@
 //! What an engine is made with.
 
-use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -53,16 +52,9 @@ impl FromStr for Autoreset {
 }
 
 /// A name that is no autoreset mode.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown autoreset mode `{0}`; known are NextStep, SameStep, Disabled")]
 pub struct UnknownAutoreset(String);
-
-impl fmt::Display for UnknownAutoreset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown autoreset mode `{}`; known are NextStep, SameStep, Disabled", self.0)
-    }
-}
-
-impl std::error::Error for UnknownAutoreset {}
 
 /// What an engine is made with.
 #[derive(Debug, Clone)]

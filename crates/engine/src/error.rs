@@ -9,12 +9,14 @@ use rollhouse_env::{MakeError, RenderError, StateError};
 use crate::options::OptionsError;
 
 /// Why an engine could not be made.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// Not 1 to [`MAX_LANES`] lanes.
+    #[error("{0} lanes asked for; a session has 1 to {MAX_LANES}")]
     Lanes(usize),
     /// The run would have more lanes than can be numbered.
+    #[error("{lanes} lanes from lane {first_lane} on are more than can be numbered")]
     FirstLane {
         /// Lane of the run that row 0 was to be.
         first_lane: u32,
@@ -22,8 +24,10 @@ pub enum ConfigError {
         lanes: usize,
     },
     /// Not 1 to [`MAX_THREADS`] threads.
+    #[error("{0} threads asked for; an engine has 1 to {MAX_THREADS}")]
     Threads(usize),
     /// Neither one set of options nor one per lane.
+    #[error("{given} sets of options given; one for all or one for each of {lanes} lanes is wanted")]
     Options {
         /// Sets given.
         given: usize,
@@ -31,13 +35,17 @@ pub enum ConfigError {
         lanes: usize,
     },
     /// The env refused its options.
-    Make(MakeError),
+    #[error("the environment could not be made")]
+    Make(#[source] MakeError),
     /// The env panicked while it was made.
+    #[error("the environment panicked while it was made: {0}")]
     MakePanicked(String),
     /// The batch cannot be laid out.
-    Arena(ArenaError),
+    #[error("the batch cannot be laid out")]
+    Arena(#[source] ArenaError),
     /// A thread could not be started.
-    Thread(std::io::Error),
+    #[error("a stepping thread could not be started")]
+    Thread(#[source] std::io::Error),
 }
 
 /// Why a step, a reset, a send or a receive was refused. Nothing has moved, unless it says so.
@@ -126,43 +134,6 @@ pub struct BadAction {
     pub value: String,
     /// What the space takes.
     pub wanted: String,
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lanes(given) => write!(f, "{given} lanes asked for; a session has 1 to {MAX_LANES}"),
-            Self::FirstLane { first_lane, lanes } => {
-                write!(f, "{lanes} lanes from lane {first_lane} on are more than can be numbered")
-            }
-            Self::Threads(given) => write!(f, "{given} threads asked for; an engine has 1 to {MAX_THREADS}"),
-            Self::Options { given, lanes } => {
-                write!(
-                    f,
-                    "{given} sets of options given; one for all or one for each of {lanes} lanes is wanted"
-                )
-            }
-            Self::Make(_) => f.write_str("the environment could not be made"),
-            Self::MakePanicked(message) => write!(f, "the environment panicked while it was made: {message}"),
-            Self::Arena(_) => f.write_str("the batch cannot be laid out"),
-            Self::Thread(_) => f.write_str("a stepping thread could not be started"),
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Make(source) => Some(source),
-            Self::Arena(source) => Some(source),
-            Self::Thread(source) => Some(source),
-            Self::Lanes(_)
-            | Self::FirstLane { .. }
-            | Self::Threads(_)
-            | Self::Options { .. }
-            | Self::MakePanicked(_) => None,
-        }
-    }
 }
 
 impl fmt::Display for BadAction {

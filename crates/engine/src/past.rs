@@ -4,8 +4,6 @@
 //! time to time. Whoever keeps that together with the actions can have another engine do the same again
 //! ([`Engine::replay`](crate::Engine::replay)): its lanes then stand where those of the first stood.
 
-use std::fmt;
-
 use rollhouse_core::{ColumnData, Start};
 
 use crate::error::{BadAction, StepError};
@@ -68,12 +66,14 @@ pub enum Happened {
 }
 
 /// Why lanes could not be put where they stood. The engine is of no further use.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResumeError {
     /// As any other call; [`StepError::Begun`] if the engine has stepped or reset lanes by itself.
+    #[error("{0}")]
     Engine(StepError),
     /// A lane the batch does not have.
+    #[error("the past of lane {lane} of a batch of {lanes}")]
     NoSuchLane {
         /// As given.
         lane: usize,
@@ -81,13 +81,16 @@ pub enum ResumeError {
         lanes: usize,
     },
     /// Actions of another type or width than the env's.
+    #[error("past actions of lane {lane} are not those of the env")]
     Column {
         /// The lane.
         lane: usize,
     },
     /// An action that the space does not contain. Its lane is that of the batch.
+    #[error("past {0}")]
     Action(BadAction),
     /// Something happened that needs an open episode, and none was.
+    #[error("lane {lane} is said to have played on before its episode {next} began")]
     NotPlaying {
         /// The lane.
         lane: usize,
@@ -95,6 +98,7 @@ pub enum ResumeError {
         next: u64,
     },
     /// The lane came to another state than it did elsewhere.
+    #[error("lane {lane} has state {found:08x} after step {step} of episode {number}, it had {wanted:08x}")]
     Differs {
         /// The lane.
         lane: usize,
@@ -108,6 +112,7 @@ pub enum ResumeError {
         found: u32,
     },
     /// The env failed on the way.
+    #[error("the env of lane {lane} failed while episode {number} was played again")]
     Crashed {
         /// The lane.
         lane: usize,
@@ -115,29 +120,6 @@ pub enum ResumeError {
         number: u64,
     },
 }
-
-impl fmt::Display for ResumeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Engine(error) => error.fmt(f),
-            Self::NoSuchLane { lane, lanes } => write!(f, "the past of lane {lane} of a batch of {lanes}"),
-            Self::Column { lane } => write!(f, "past actions of lane {lane} are not those of the env"),
-            Self::Action(bad) => write!(f, "past {bad}"),
-            Self::NotPlaying { lane, next } => {
-                write!(f, "lane {lane} is said to have played on before its episode {next} began")
-            }
-            Self::Differs { lane, number, step, wanted, found } => write!(
-                f,
-                "lane {lane} has state {found:08x} after step {step} of episode {number}, it had {wanted:08x}"
-            ),
-            Self::Crashed { lane, number } => {
-                write!(f, "the env of lane {lane} failed while episode {number} was played again")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ResumeError {}
 
 impl From<StepError> for ResumeError {
     fn from(error: StepError) -> Self {

@@ -94,32 +94,14 @@ impl fmt::Debug for RenderAnswer {
 }
 
 /// Why an answer is no image.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
     /// No image has its size, or that number of bytes.
+    #[error(transparent)]
     Image(RenderError),
     /// Its pixels are no zlib stream, or one of more bytes than the image has.
+    #[error("packed pixels are no zlib stream of an image of that size: {0:?}")]
     Packed(TINFLStatus),
-}
-
-impl fmt::Display for UnpackError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Image(error) => error.fmt(f),
-            Self::Packed(status) => {
-                write!(f, "packed pixels are no zlib stream of an image of that size: {status:?}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for UnpackError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Image(error) => error.source(),
-            Self::Packed(_) => None,
-        }
-    }
 }
 
 /// Of zlib's levels the one for speed: drawings have few colours, and pack to about a hundredth.

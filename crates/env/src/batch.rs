@@ -1,7 +1,5 @@
 //! A block of lanes that are stepped together.
 
-use std::fmt;
-
 use rollhouse_core::{ColumnMut, ColumnRef, Lanes, Start, lane_bits, limits::BLOCK_LANES};
 
 use crate::{Image, ImageSize, RenderError};
@@ -147,13 +145,16 @@ pub struct Ended {
 }
 
 /// Why a lane's state could not be read or put back.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum StateError {
     /// The env does not show its state as doubles.
+    #[error("the env does not show its state")]
     Unsupported,
     /// The lane is lost.
+    #[error("the lane is lost")]
     Lost,
     /// The state has another length.
+    #[error("state has {given} doubles, must have {wanted}")]
     Length {
         /// Doubles given.
         given: usize,
@@ -161,6 +162,7 @@ pub enum StateError {
         wanted: usize,
     },
     /// No state has that number in that place.
+    #[error("no state has {given} as its double number {index}")]
     Value {
         /// Its place.
         index: usize,
@@ -168,16 +170,3 @@ pub enum StateError {
         given: f64,
     },
 }
-
-impl fmt::Display for StateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unsupported => f.write_str("the env does not show its state"),
-            Self::Lost => f.write_str("the lane is lost"),
-            Self::Length { given, wanted } => write!(f, "state has {given} doubles, must have {wanted}"),
-            Self::Value { index, given } => write!(f, "no state has {given} as its double number {index}"),
-        }
-    }
-}
-
-impl std::error::Error for StateError {}

@@ -99,13 +99,18 @@ impl fmt::Display for ImageSize {
 }
 
 /// Why an env has no image of itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
     /// The env does not draw itself.
+    #[error("the env does not draw itself")]
     Unsupported,
     /// The lane is lost.
+    #[error("the lane is lost")]
     Lost,
     /// No image has that size.
+    #[error(
+        "no image has {width} x {height} pixels: each side has 1 to {MAX_IMAGE_SIDE}, all have at most {MAX_RENDER_PIXELS}"
+    )]
     Size {
         /// Columns.
         width: usize,
@@ -113,6 +118,7 @@ pub enum RenderError {
         height: usize,
     },
     /// An image of that size has another number of bytes.
+    #[error("{bytes} bytes given of an RGB image of {size} pixels, which has {wanted}", wanted = .size.bytes())]
     Bytes {
         /// Its size.
         size: ImageSize,
@@ -120,21 +126,3 @@ pub enum RenderError {
         bytes: usize,
     },
 }
-
-impl fmt::Display for RenderError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unsupported => f.write_str("the env does not draw itself"),
-            Self::Lost => f.write_str("the lane is lost"),
-            Self::Size { width, height } => write!(
-                f,
-                "no image has {width} x {height} pixels: each side has 1 to {MAX_IMAGE_SIDE}, all have at most {MAX_RENDER_PIXELS}"
-            ),
-            Self::Bytes { size, bytes } => {
-                write!(f, "{bytes} bytes given of an RGB image of {size} pixels, which has {}", size.bytes())
-            }
-        }
-    }
-}
-
-impl std::error::Error for RenderError {}

@@ -221,14 +221,16 @@ impl fmt::Debug for EnvEntry {
 }
 
 /// Why a block could not be made. All but [`MakeError::Refused`] are the caller's fault.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum MakeError {
     /// Not 1 to [`BLOCK_LANES`] lanes.
+    #[error("{given} lanes asked of a block, it has 1 to {BLOCK_LANES}")]
     Lanes {
         /// As given.
         given: usize,
     },
     /// An option's value is not one the env can work with.
+    #[error("option `{name}` of lane {lane} is {value}, must be {wanted}")]
     Option {
         /// Lane of the block.
         lane: usize,
@@ -240,6 +242,7 @@ pub enum MakeError {
         wanted: String,
     },
     /// The options were checked against another env's schema.
+    #[error("options of lane {lane} have no `{name}`")]
     Missing {
         /// Lane of the block.
         lane: usize,
@@ -247,11 +250,13 @@ pub enum MakeError {
         name: &'static str,
     },
     /// This machine has not got the instruction set.
+    #[error("this machine has no {set}")]
     InstructionSet {
         /// As given.
         set: InstructionSet,
     },
     /// The env itself failed to start.
+    #[error("the env could not be made")]
     Refused {
         /// Its reason.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -270,29 +275,6 @@ impl MakeError {
 
     pub(crate) const fn option(lane: usize, name: &'static str, value: f64, wanted: String) -> Self {
         Self::Option { lane, name, value, wanted }
-    }
-}
-
-impl fmt::Display for MakeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lanes { given } => write!(f, "{given} lanes asked of a block, it has 1 to {BLOCK_LANES}"),
-            Self::Option { lane, name, value, wanted } => {
-                write!(f, "option `{name}` of lane {lane} is {value}, must be {wanted}")
-            }
-            Self::Missing { lane, name } => write!(f, "options of lane {lane} have no `{name}`"),
-            Self::InstructionSet { set } => write!(f, "this machine has no {set}"),
-            Self::Refused { .. } => f.write_str("the env could not be made"),
-        }
-    }
-}
-
-impl std::error::Error for MakeError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Refused { source } => Some(&**source),
-            _ => None,
-        }
     }
 }
 
@@ -346,37 +328,24 @@ fn spelling_distance(a: &str, b: &str) -> usize {
 }
 
 /// Why an env was not registered.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError {
     /// There is an env of that id.
+    #[error("env id `{id}` is taken")]
     Taken {
         /// The id.
         id: String,
     },
     /// The id is empty or longer than [`MAX_ENV_ID_BYTES`].
+    #[error("env id has {bytes} bytes, must have 1 to {MAX_ENV_ID_BYTES}")]
     Length {
         /// Its length.
         bytes: usize,
     },
     /// More observation columns or info channels than [`MAX_OBS_COLUMNS`].
+    #[error("env has {count} columns of one kind, may have {MAX_OBS_COLUMNS}")]
     Columns {
         /// How many.
         count: usize,
     },
 }
-
-impl fmt::Display for RegisterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Taken { id } => write!(f, "env id `{id}` is taken"),
-            Self::Length { bytes } => {
-                write!(f, "env id has {bytes} bytes, must have 1 to {MAX_ENV_ID_BYTES}")
-            }
-            Self::Columns { count } => {
-                write!(f, "env has {count} columns of one kind, may have {MAX_OBS_COLUMNS}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for RegisterError {}

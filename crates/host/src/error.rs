@@ -1,59 +1,34 @@
 //! What can go wrong between a host and its workers.
 
-use std::fmt;
 use std::io;
 
 use crate::config::MAX_WORKERS;
 use crate::message::MAX_MESSAGE_BYTES;
 
 /// Why the host could not do what it was asked. The loss of a worker is no error but an event.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// Too many workers, or none.
+    #[error("{0} workers; 1 to {MAX_WORKERS} are possible")]
     Workers(usize),
     /// A message is longer than [`MAX_MESSAGE_BYTES`].
+    #[error("a message of {0} bytes is longer than the limit of {MAX_MESSAGE_BYTES} bytes")]
     TooLong(usize),
     /// The worker is not idle, so that it cannot be given a command.
+    #[error("worker {0} is not idle")]
     NotIdle(usize),
     /// A process could not be started.
-    Spawn(io::Error),
+    #[error("a worker process could not be started")]
+    Spawn(#[source] io::Error),
     /// The operating system refused something else: memory, descriptors, waiting.
-    Os(io::Error),
+    #[error("the operating system refused what hosting workers needs")]
+    Os(#[from] io::Error),
     /// The host has been ended.
+    #[error("the workers have been ended")]
     Ended,
     /// This is a forked child of the process that started the workers.
+    #[error("workers were started by the parent of this forked process")]
     Forked,
-}
-
-impl fmt::Display for HostError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Workers(workers) => write!(f, "{workers} workers; 1 to {MAX_WORKERS} are possible"),
-            Self::TooLong(bytes) => {
-                write!(f, "a message of {bytes} bytes is longer than the limit of {MAX_MESSAGE_BYTES} bytes")
-            }
-            Self::NotIdle(worker) => write!(f, "worker {worker} is not idle"),
-            Self::Spawn(_) => f.write_str("a worker process could not be started"),
-            Self::Os(_) => f.write_str("the operating system refused what hosting workers needs"),
-            Self::Ended => f.write_str("the workers have been ended"),
-            Self::Forked => f.write_str("workers were started by the parent of this forked process"),
-        }
-    }
-}
-
-impl std::error::Error for HostError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Spawn(source) | Self::Os(source) => Some(source),
-            _ => None,
-        }
-    }
-}
-
-impl From<io::Error> for HostError {
-    fn from(source: io::Error) -> Self {
-        Self::Os(source)
-    }
 }
 
 impl From<rustix::io::Errno> for HostError {
@@ -63,44 +38,20 @@ impl From<rustix::io::Errno> for HostError {
 }
 
 /// Why a worker's end of the link failed. A worker cannot go on after any of them.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// The host closed the connection or is gone.
+    #[error("the host is gone")]
     HostGone,
     /// A message is longer than [`MAX_MESSAGE_BYTES`].
+    #[error("a message of {0} bytes is longer than the limit of {MAX_MESSAGE_BYTES} bytes")]
     TooLong(u64),
     /// The host said what makes no sense at this point; the text says what.
+    #[error("the link broke: {0}")]
     Protocol(&'static str),
     /// The operating system refused something.
-    Os(io::Error),
-}
-
-impl fmt::Display for LinkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::HostGone => f.write_str("the host is gone"),
-            Self::TooLong(bytes) => {
-                write!(f, "a message of {bytes} bytes is longer than the limit of {MAX_MESSAGE_BYTES} bytes")
-            }
-            Self::Protocol(what) => write!(f, "the link broke: {what}"),
-            Self::Os(_) => f.write_str("the operating system refused what the link needs"),
-        }
-    }
-}
-
-impl std::error::Error for LinkError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Os(source) => Some(source),
-            _ => None,
-        }
-    }
-}
-
-impl From<io::Error> for LinkError {
-    fn from(source: io::Error) -> Self {
-        Self::Os(source)
-    }
+    #[error("the operating system refused what the link needs")]
+    Os(#[from] io::Error),
 }
 
 impl From<rustix::io::Errno> for LinkError {

@@ -1,7 +1,5 @@
 //! The one trait of everything that chooses actions on a node.
 
-use std::fmt;
-
 use rollhouse_core::{ColumnMut, ColumnRef, DType};
 
 /// Chooses actions for a batch of lanes.
@@ -35,14 +33,16 @@ pub struct Act<'a> {
 }
 
 /// Why a policy could not act.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ActError {
     /// The action column has another element type.
+    #[error("the action column is not of type {wanted}")]
     DType {
         /// What the policy writes.
         wanted: DType,
     },
     /// The action column does not hold a whole number of rows.
+    #[error("{given} action elements are not a whole number of actions of {elements}")]
     Rows {
         /// Elements of one action.
         elements: usize,
@@ -51,23 +51,11 @@ pub enum ActError {
     },
 }
 
-impl fmt::Display for ActError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::DType { wanted } => write!(f, "the action column is not of type {wanted}"),
-            Self::Rows { elements, given } => {
-                write!(f, "{given} action elements are not a whole number of actions of {elements}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ActError {}
-
 /// Why a policy cannot play in an action space.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SpaceError {
     /// An element has no finite bound on one side, so there is no uniform distribution over it.
+    #[error("action element {element} ranges over [{low}, {high}], which has no uniform distribution")]
     Unbounded {
         /// Which element, row-major.
         element: usize,
@@ -77,6 +65,7 @@ pub enum SpaceError {
         high: f64,
     },
     /// No value of the element's type lies between its bounds.
+    #[error("action element {element} has no value in [{low}, {high}]")]
     Empty {
         /// Which element, row-major.
         element: usize,
@@ -86,6 +75,7 @@ pub enum SpaceError {
         high: f64,
     },
     /// The space has no value at all, or its bounds and shape disagree.
+    #[error("an action space of {elements} elements has {bounds} bounds")]
     Malformed {
         /// Elements its shape calls for.
         elements: usize,
@@ -93,24 +83,3 @@ pub enum SpaceError {
         bounds: usize,
     },
 }
-
-impl fmt::Display for SpaceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unbounded { element, low, high } => {
-                write!(
-                    f,
-                    "action element {element} ranges over [{low}, {high}], which has no uniform distribution"
-                )
-            }
-            Self::Empty { element, low, high } => {
-                write!(f, "action element {element} has no value in [{low}, {high}]")
-            }
-            Self::Malformed { elements, bounds } => {
-                write!(f, "an action space of {elements} elements has {bounds} bounds")
-            }
-        }
-    }
-}
-
-impl std::error::Error for SpaceError {}

@@ -4,7 +4,6 @@
 //! is emptied when the store is opened: nothing in it was ever synced.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -55,7 +54,8 @@ pub struct FetchCounts {
 }
 
 /// Why the archive did not give or take a segment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
 pub(crate) struct ArchiveError {
     pub(crate) what: String,
     /// Whether it may later, without anybody changing anything.
@@ -233,14 +233,6 @@ impl ArchiveError {
         error.get_ref()?.downcast_ref()
     }
 }
-
-impl fmt::Display for ArchiveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
-    }
-}
-
-impl std::error::Error for ArchiveError {}
 
 impl From<ArchiveError> for io::Error {
     fn from(error: ArchiveError) -> Self {
