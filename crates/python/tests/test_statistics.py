@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import operator
 import queue
+import sys
 import threading
 import types
 import weakref
@@ -336,3 +338,63 @@ def test_valid_is_the_steps_own_where_the_rest_is_handed_out_again(copied: bool)
     assert told > 300
     envs.close()
     plain.close()
+
+
+def test_rows_that_were_moved_or_kept_are_not_filled_again() -> None:
+    envs = rollhouse.make_vec("CartPole-v1", 64, autoreset_mode="SameStep", seed=0)
+    apart = rollhouse.make_vec("CartPole-v1", 64, autoreset_mode="SameStep", seed=0, copy=False)
+    envs.reset()
+    apart.reset()
+    rng = np.random.default_rng(0)
+    kept: list[tuple[np.ndarray, np.ndarray]] = []
+    for step in range(400):
+        actions = rng.integers(0, 2, 64)
+        *_, terminations, truncations, infos = envs.step(actions)
+        expected = apart.step(actions)[4]
+        over = terminations | truncations
+        assert ("final_obs" in infos) == over.any()
+        if not over.any():
+            continue
+        rows = infos["final_obs"]
+        assert [row is not None for row in rows] == over.tolist()
+        assert all(np.array_equal(rows[lane], expected["final_obs"][lane]) for lane in np.flatnonzero(over))
+        first = int(np.flatnonzero(over)[0])
+        match step % 6:
+            case 0:
+                kept.append((rows[first], rows[first].copy()))
+            case 1:
+                rows[[first, first - 1]] = rows[[first - 1, first]]
+            case 2:
+                rows.fill(rows[first])
+            case 3:
+                rows[first] = None
+            case 4:
+                rows[first - 1] = kept[-1][0] if kept else None
+        del infos, expected, rows
+    assert len(kept) > 30
+    for row, seen in kept:
+        np.testing.assert_array_equal(row, seen)
+    envs.close()
+    apart.close()
+
+
+def test_rows_leave_no_reference_behind() -> None:
+    envs = rollhouse.make_vec("CartPole-v1", 64, autoreset_mode="SameStep", seed=0)
+    envs.reset()
+    rng = np.random.default_rng(0)
+    actions = [rng.integers(0, 2, 64) for _ in range(64)]
+    for batch in actions * 4:
+        envs.step(batch)
+    before = sys.getrefcount(None)
+    for batch in actions * 40:
+        envs.step(batch)
+    # As many as two steps hold, which is two arrays of 64 at most.
+    assert abs(sys.getrefcount(None) - before) <= 300
+    *_, infos = envs.step(actions[0])
+    while "final_obs" not in infos:
+        *_, infos = envs.step(actions[0])
+    row = weakref.ref(next(row for row in infos["final_obs"] if row is not None))
+    envs.close()
+    del infos, envs
+    gc.collect()
+    assert row() is None
