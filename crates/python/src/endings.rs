@@ -39,8 +39,8 @@ pub(crate) struct Endings {
 struct Turn {
     /// Holds all that follows.
     infos: SpareDict,
-    /// Whether it has `valid` too.
-    has_valid: bool,
+    /// What it says of `valid`, if it has that too.
+    valid: Option<Py<PyAny>>,
     over: Spare,
     last: SpareRows,
     final_info: SpareDict,
@@ -84,16 +84,20 @@ impl Endings {
             }
         };
         turn.fill(py, ended, &mut self.rows)?;
-        let (had_valid, has_valid) = (kept.is_some() && turn.has_valid, valid.is_some());
-        if let Some((valid, every_row)) = valid {
-            say_valid(&infos, valid, every_row)?;
-        } else if had_valid {
-            infos.del_item(intern!(py, "valid"))?;
-            infos.del_item(intern!(py, "_valid"))?;
+        let had = turn.valid.take().filter(|_| kept.is_some());
+        // Views of a slot are the same in each of its steps: nothing is to be changed then.
+        let says_so = had.as_ref().map(Py::as_ptr) == valid.as_ref().map(|(valid, _)| valid.as_ptr());
+        turn.valid = valid.as_ref().map(|(valid, _)| valid.clone().unbind());
+        match valid {
+            _ if says_so => {}
+            Some((valid, every_row)) => say_valid(&infos, valid, every_row)?,
+            None => {
+                infos.del_item(intern!(py, "valid"))?;
+                infos.del_item(intern!(py, "_valid"))?;
+            }
         }
-        if kept.is_none() || had_valid || has_valid {
+        if kept.is_none() || !says_so {
             turn.infos.keep(&infos);
-            turn.has_valid = has_valid;
         }
         Ok(infos)
     }

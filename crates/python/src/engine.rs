@@ -628,7 +628,8 @@ impl State {
         self.look_where(py)?;
         let Some(inner) = &mut self.inner else { return Err(closed(py)) };
         let frame = inner.frame().map_err(|error| of_step(py, &error))?;
-        let with_valid = owner.rules.show_valid.is_in(frame.reset(), !self.lost.is_empty());
+        let (terminated, truncated, reset) = (frame.terminated(), frame.truncated(), frame.reset());
+        let with_valid = owner.rules.show_valid.is_in(reset, !self.lost.is_empty());
         let mut arrays = if copy {
             Arrays::copied(py, frame, &owner.shapes.obs, &self.lost, with_valid)?
         } else {
@@ -637,20 +638,18 @@ impl State {
         };
         if !newly_lost.is_empty() {
             arrays.truncated = flags(py, owner.lanes, |flags| {
-                flags.copy_from_slice(frame.truncated());
+                flags.copy_from_slice(truncated);
                 newly_lost.iter().for_each(|&lane| flags[lane] = 1);
             })?;
         }
         let rules = owner.rules;
         let tells_ends = rules.same_step || rules.statistics;
-        let ended = tells_ends && (any(frame.terminated()) || any(frame.truncated()));
+        let ended = tells_ends && (any(terminated) || any(truncated));
         if let Some(statistics) = &mut self.statistics {
-            let (rewards, reset) = (frame.rewards(), frame.reset());
-            statistics.step(Ends { lanes: None, rewards, reset, ended });
+            statistics.step(Ends { lanes: None, rewards: frame.rewards(), reset, ended });
         }
         let valid = arrays.valid.map(|valid| (valid, &self.every_row));
         let infos = if ended {
-            let (terminated, truncated) = (frame.terminated(), frame.truncated());
             let last = rules.same_step.then(|| (frame.final_obs(0), &owner.shapes.obs));
             let statistics = self.statistics.as_mut().map(|statistics| (statistics, None));
             self.endings.infos(py, Ended { terminated, truncated, last, statistics }, valid)?

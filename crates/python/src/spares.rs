@@ -232,7 +232,9 @@ impl SpareDict {
         // SAFETY: an object that is held here; the interpreter lock is held.
         let holders = unsafe { ffi::Py_REFCNT(dict.as_ptr()) };
         let dict = dict.bind(py);
-        let is_free = holders == others as ffi::Py_ssize_t + 1 && items_of(dict).eq(items.iter().copied());
+        let is_free = holders == others as ffi::Py_ssize_t + 1
+            && dict.len() == items.len()
+            && items.iter().zip(items_of(dict)).all(|(kept, item)| item == *kept);
         is_free.then(|| dict.clone())
     }
 }
@@ -254,7 +256,7 @@ impl Made {
         Self { array: array.clone().unbind(), descr, dtype, elements }
     }
 
-    /// Whether so many know of it, this one included, and it is what it was made as.
+    /// Whether so many know of it, this one included and nobody weakly, and it is what it was made as.
     #[inline]
     fn is_free(&self, holders: usize, dims: &[npy_intp]) -> bool {
         // SAFETY: an array; NumPy keeps `nd` extents.
@@ -263,8 +265,11 @@ impl Made {
             ffi::Py_REFCNT(self.array.as_ptr()) == holders as ffi::Py_ssize_t
                 && fields.flags & OWN == OWN
                 && fields.descr as usize == self.descr
+                // Whoever knows of it weakly could see it come back.
+                && fields.weakreflist.is_null()
                 && fields.nd as usize == dims.len()
-                && std::slice::from_raw_parts(fields.dimensions, dims.len()) == dims
+                // Not as slices, which calls a function for what is mostly one number.
+                && dims.iter().enumerate().all(|(axis, &extent)| *fields.dimensions.add(axis) == extent)
         }
     }
 }

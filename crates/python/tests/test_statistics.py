@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import gc
+import operator
+import queue
+import sys
+import threading
+import types
+import weakref
 from functools import partial
 
 import gymnasium
@@ -209,3 +217,184 @@ def test_infos_that_are_handed_out_again_say_what_is_valid_where_others_do() -> 
         for key, value in expected.items():
             np.testing.assert_array_equal(infos[key], value)
     assert len(told) == 4
+
+
+def made_again(**arguments) -> rollhouse.VectorEnv:
+    """Whose every step ends all episodes, so that what one hands out the second next one may hand out again."""
+    envs = rollhouse.make_vec("CartPole-v1", 8, statistics=True, max_episode_steps=1, seed=0, **arguments)
+    envs.reset()
+    return envs
+
+
+def seen_of(infos: dict) -> dict:
+    """A copy that shares nothing with it."""
+    return {key: seen_of(value) if isinstance(value, dict) else value.copy() for key, value in infos.items()}
+
+
+def same(one: dict, other: dict) -> bool:
+    def alike(a, b) -> bool:
+        if isinstance(a, dict):
+            return same(a, b)
+        if a.dtype == object:
+            return all(x is None and y is None or np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+        return np.array_equal(a, b)
+
+    return list(one) == list(other) and all(alike(one[key], other[key]) for key in one)
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [copy.copy, dict, lambda infos: {**infos}, lambda infos: types.MappingProxyType(infos), operator.methodcaller("copy")],
+    ids=["copy", "dict", "unpacked", "proxy", "method"],
+)
+def test_a_shallow_copy_keeps_what_it_was_made_from(keep) -> None:
+    envs = made_again(autoreset_mode="SameStep", valid="always", copy=True)
+    kept = []
+    for _ in range(6):
+        *_, infos = envs.step(np.zeros(8, np.int64))
+        kept.append((keep(infos), seen_of(infos)))
+        del infos
+    assert all(same(dict(copied), seen) for copied, seen in kept)
+    envs.close()
+
+
+@pytest.mark.parametrize("part", ["final_obs", "episode.t", "row"])
+def test_what_only_a_weak_reference_knows_of_is_gone_when_its_step_is(part: str) -> None:
+    envs = made_again(autoreset_mode="SameStep")
+    for _ in range(6):
+        *_, infos = envs.step(np.zeros(8, np.int64))
+        parts = {**infos, "episode.t": infos["episode"]["t"], "row": infos["final_obs"][3]}
+        known = weakref.ref(parts[part])
+        seen = parts[part].copy()
+        del infos, parts
+        for _ in range(2):
+            envs.step(np.zeros(8, np.int64))
+        # Not the array of a later step under the same name.
+        assert known() is None or np.array_equal(known(), seen)
+    envs.close()
+
+
+def test_a_view_or_a_buffer_keeps_the_array_it_is_of() -> None:
+    envs = made_again(autoreset_mode="SameStep")
+    kept = []
+    for _ in range(6):
+        *_, infos = envs.step(np.zeros(8, np.int64))
+        row, times = infos["final_obs"][2], infos["episode"]["t"]
+        kept.append((row[1:], memoryview(row), times[::2], row[1:].copy(), row.copy(), times[::2].copy()))
+        del infos, row, times
+    for rows, buffer, times, *seen in kept:
+        np.testing.assert_array_equal(rows, seen[0])
+        np.testing.assert_array_equal(np.asarray(buffer), seen[1])
+        np.testing.assert_array_equal(times, seen[2])
+    envs.close()
+
+
+def test_another_thread_keeps_what_it_was_handed() -> None:
+    envs = made_again(autoreset_mode="SameStep", valid="always")
+    handed: queue.Queue = queue.Queue()
+    wrong = []
+
+    def look() -> None:
+        while (one := handed.get()) is not None:
+            infos, seen = one
+            if not same(infos, seen):
+                wrong.append((infos, seen))
+            del infos, seen, one
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for _ in range(300):
+        *_, infos = envs.step(np.zeros(8, np.int64))
+        handed.put((infos, seen_of(infos)))
+        del infos
+    handed.put(None)
+    reader.join()
+    assert not wrong
+    envs.close()
+
+
+@pytest.mark.parametrize("copied", [True, False], ids=["copies", "views"])
+def test_valid_is_the_steps_own_where_the_rest_is_handed_out_again(copied: bool) -> None:
+    # Of so many lanes some end and some begin an episode in most steps.
+    envs = rollhouse.make_vec("CartPole-v1", 64, statistics=True, copy=copied, seed=0)
+    plain = rollhouse.make_vec("CartPole-v1", 64, copy=copied, seed=0)
+    envs.reset()
+    plain.reset()
+    rng = np.random.default_rng(0)
+    told = 0
+    for step in range(300):
+        actions = rng.integers(0, 2, 64)
+        *_, terminations, truncations, infos = envs.step(actions)
+        expected = plain.step(actions)[4]
+        keys = ["episode", "_episode"] if (terminations | truncations).any() else []
+        assert sorted(infos) == sorted([*keys, *expected])
+        for key in expected:
+            told += 1
+            np.testing.assert_array_equal(infos[key], expected[key])
+        if "valid" in infos and step % 7 == 0:
+            # Whatever is done to it, the next ones have it.
+            change = [infos.clear, lambda: infos.pop("valid"), lambda: infos.update(valid=None, _valid=1)]
+            change[step % 3]()
+    assert told > 300
+    envs.close()
+    plain.close()
+
+
+def test_rows_that_were_moved_or_kept_are_not_filled_again() -> None:
+    envs = rollhouse.make_vec("CartPole-v1", 64, autoreset_mode="SameStep", seed=0)
+    apart = rollhouse.make_vec("CartPole-v1", 64, autoreset_mode="SameStep", seed=0, copy=False)
+    envs.reset()
+    apart.reset()
+    rng = np.random.default_rng(0)
+    kept: list[tuple[np.ndarray, np.ndarray]] = []
+    for step in range(400):
+        actions = rng.integers(0, 2, 64)
+        *_, terminations, truncations, infos = envs.step(actions)
+        expected = apart.step(actions)[4]
+        over = terminations | truncations
+        assert ("final_obs" in infos) == over.any()
+        if not over.any():
+            continue
+        rows = infos["final_obs"]
+        assert [row is not None for row in rows] == over.tolist()
+        assert all(np.array_equal(rows[lane], expected["final_obs"][lane]) for lane in np.flatnonzero(over))
+        first = int(np.flatnonzero(over)[0])
+        match step % 6:
+            case 0:
+                kept.append((rows[first], rows[first].copy()))
+            case 1:
+                rows[[first, first - 1]] = rows[[first - 1, first]]
+            case 2:
+                rows.fill(rows[first])
+            case 3:
+                rows[first] = None
+            case 4:
+                rows[first - 1] = kept[-1][0] if kept else None
+        del infos, expected, rows
+    assert len(kept) > 30
+    for row, seen in kept:
+        np.testing.assert_array_equal(row, seen)
+    envs.close()
+    apart.close()
+
+
+def test_rows_leave_no_reference_behind() -> None:
+    envs = rollhouse.make_vec("CartPole-v1", 64, autoreset_mode="SameStep", seed=0)
+    envs.reset()
+    rng = np.random.default_rng(0)
+    actions = [rng.integers(0, 2, 64) for _ in range(64)]
+    for batch in actions * 4:
+        envs.step(batch)
+    before = sys.getrefcount(None)
+    for batch in actions * 40:
+        envs.step(batch)
+    # As many as two steps hold, which is two arrays of 64 at most.
+    assert abs(sys.getrefcount(None) - before) <= 300
+    *_, infos = envs.step(actions[0])
+    while "final_obs" not in infos:
+        *_, infos = envs.step(actions[0])
+    row = weakref.ref(next(row for row in infos["final_obs"] if row is not None))
+    envs.close()
+    del infos, envs
+    gc.collect()
+    assert row() is None
