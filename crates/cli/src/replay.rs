@@ -17,7 +17,7 @@ mod verify;
 
 use std::path::Path;
 
-use rollhouse_core::EpisodeName;
+use rollhouse_core::{EpisodeName, Parent};
 use rollhouse_replay::{EpisodeInfo, ReadError};
 use rollhouse_wire::StoreEpisode;
 use serde::Serialize;
@@ -107,6 +107,22 @@ struct Listed<'a> {
     policy: &'a str,
     dynamics: String,
     bytes: u64,
+    /// Only of forks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent: Option<ListedParent>,
+}
+
+/// What an episode was forked from.
+#[derive(Debug, Serialize)]
+struct ListedParent {
+    id: String,
+    step: u64,
+}
+
+impl From<Parent> for ListedParent {
+    fn from(parent: Parent) -> Self {
+        Self { id: parent.name().to_string(), step: parent.step }
+    }
 }
 
 impl<'a> Listed<'a> {
@@ -123,6 +139,7 @@ impl<'a> Listed<'a> {
             policy: &info.policy().name,
             dynamics: dynamics(info.dynamics()),
             bytes: info.bytes,
+            parent: info.parent().map(ListedParent::from),
         }
     }
 
@@ -141,6 +158,7 @@ impl<'a> Listed<'a> {
             policy: &episode.policy,
             dynamics: dynamics(episode.dynamics),
             bytes: episode.bytes,
+            parent: episode.parent.map(ListedParent::from),
         }
     }
 }

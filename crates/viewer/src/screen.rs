@@ -104,8 +104,9 @@ pub(crate) fn title(
     let x = put(buffer, x, area.y, right, &format!("{total}  "), look.total());
     put(buffer, x, area.y, right, &format!("{} steps", count(info.length)), Style::new());
     let policy = info.policy();
+    let fork = info.parent().map_or_else(String::new, |parent| format!("fork of {parent}, "));
     let by = format!(
-        "recorded {} UTC by policy {}, version {}, {}",
+        "{fork}recorded {} UTC by policy {}, version {}, {}",
         when(info.started_ms),
         plain(&policy.name),
         policy.version,
@@ -283,7 +284,7 @@ pub(crate) fn timeline(player: &Player<'_>, look: Look, area: Rect, buffer: &mut
     for mark in player.marks() {
         let style = match mark.kind {
             MarkKind::Divergence | MarkKind::Loss => look.bad(),
-            MarkKind::Start | MarkKind::End => look.strong(),
+            MarkKind::Start | MarkKind::Fork | MarkKind::End => look.strong(),
         };
         let x = area.x + plot::column_of(mark.at, length, width);
         put(buffer, x, marks, right, mark.kind.sign(), style);
