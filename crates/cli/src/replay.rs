@@ -2,8 +2,10 @@
 
 mod diff;
 mod export;
+mod fork;
 mod import;
 mod ls;
+mod nearest;
 #[cfg(feature = "viewer")]
 mod play;
 #[cfg(feature = "viewer")]
@@ -27,6 +29,7 @@ use crate::envs::dynamics;
 use crate::failure::{Failure, Status};
 use crate::human::{When, rfc3339};
 use crate::output::Output;
+use crate::rollout::DEFAULT_DATA;
 
 pub(crate) fn run(what: ReplayWhat, out: &mut Output) -> Result<Status, Failure> {
     match what {
@@ -34,6 +37,7 @@ pub(crate) fn run(what: ReplayWhat, out: &mut Output) -> Result<Status, Failure>
         ReplayWhat::Show(args) => show::run(&args, out),
         #[cfg(feature = "viewer")]
         ReplayWhat::Play(args) => play::run(&args),
+        ReplayWhat::Fork(args) => fork::run(&args, out),
         ReplayWhat::Verify(args) => verify::run(&args, out),
         ReplayWhat::Diff(args) => diff::run(&args, out),
         ReplayWhat::Export(args) => export::run(&args, out),
@@ -48,6 +52,11 @@ pub(crate) fn run(what: ReplayWhat, out: &mut Output) -> Result<Status, Failure>
 fn subfolder(data: &Path, dir: &Path) -> Option<String> {
     let inside = dir.strip_prefix(data).ok().filter(|inside| !inside.as_os_str().is_empty());
     inside.map(|inside| inside.display().to_string())
+}
+
+/// What has to be typed for another folder than the usual one.
+pub(crate) fn data_option(dir: &Path) -> String {
+    if dir == Path::new(DEFAULT_DATA) { String::new() } else { format!(" --data {}", dir.display()) }
 }
 
 pub(crate) fn read_failure(error: ReadError) -> Failure {

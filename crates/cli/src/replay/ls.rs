@@ -133,7 +133,9 @@ impl Printer {
                 episode.policy.to_owned(),
                 episode.seed.map_or_else(|| "-".to_owned(), |seed| seed.to_string()),
                 episode.shown_started,
-                episode.parent.map_or_else(String::new, |parent| format!("fork of {} at {}", parent.id, parent.step)),
+                episode
+                    .parent
+                    .map_or_else(String::new, |parent| format!("fork of {} at {}", parent.id, parent.step)),
             ]);
         }
         table.write(out)

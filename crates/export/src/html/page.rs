@@ -152,8 +152,7 @@ impl Page<'_> {
         let mut marks =
             vec![Mark { at: 0, what: "start".into() }, Mark { at: info.length, what: end.to_owned() }];
         marks.extend(
-            info.parent()
-                .map(|parent| Mark { at: parent.step.min(info.length), what: "fork".to_owned() }),
+            info.parent().map(|parent| Mark { at: parent.step.min(info.length), what: "fork".to_owned() }),
         );
         let found = self.seeker.divergence();
         marks.extend(
