@@ -117,9 +117,9 @@ impl Hand {
             self.is_playing = false;
             let how = match outcome {
                 Outcome::Interrupted(Interruption::Crashed) => "the env failed".to_owned(),
-                outcome => format!("the episode is over: {}", outcome.word()),
+                outcome => format!("over: {}", outcome.word()),
             };
-            let next = if self.can_begin_anew { "r begins the next one, q ends" } else { "q ends" };
+            let next = if self.can_begin_anew { "r next episode, q ends" } else { "q ends" };
             self.message = Some(format!("{how} after {} steps; {next}", count(stands.step.t)));
         }
         self.stands = stands;

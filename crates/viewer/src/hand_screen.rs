@@ -151,7 +151,8 @@ fn bars(sliders: &Sliders, look: Look, area: Rect, buffer: &mut Buffer) {
     } else {
         String::new()
     };
-    let keys = format!("←→ push   ↑↓ another element   0 nothing   Home End least, most{more}");
+    let another = if sliders.len() > 1 { "↑↓ another element   " } else { "" };
+    let keys = format!("←→ push   {another}0 nothing   Home End least, most{more}");
     put(buffer, area.x, area.bottom() - 1, area.right(), &keys, look.faint());
 }
 
@@ -172,12 +173,12 @@ fn status(hand: &Hand, look: Look, area: Rect, buffer: &mut Buffer) {
 fn help(hand: &Hand, look: Look, area: Rect, buffer: &mut Buffer) {
     let actions: &[(&str, &str)] = match hand.controls() {
         Controls::Choice(_) => &[
-            ("arrows, 0 to 9", "choose an action, which stays chosen; a step while"),
-            ("", "paused"),
+            ("arrows, 0 to 9", "choose an action, which stays chosen;"),
+            ("", "while paused, take a step with it"),
             ("Tab, Shift-Tab", "the next, the previous action"),
         ],
         Controls::Sliders(_) => &[
-            ("← →", "push an element of the action, which stays there"),
+            ("← →", "push an element of the action; it stays there"),
             ("↑ ↓", "another element"),
             ("Home End 0", "the least, the most, nothing"),
         ],
