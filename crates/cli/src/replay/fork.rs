@@ -329,3 +329,72 @@ fn print(told: &Forked, played: &PlayedEpisode, dir: &Path, out: &mut Output) ->
 
 /// What is recorded as the policy of actions from a file.
 const FROM_FILE: &str = "file";
+
+#[cfg(test)]
+mod tests {
+    use rollhouse_policy::Builtin;
+    use rollhouse_replay::testing::FaultyDisk;
+    use rollhouse_replay::{Query, RecorderConfig, Replays};
+
+    use super::*;
+
+    /// An episode that a policy has played to its end.
+    fn recorded(env: &str) -> Arc<Episode> {
+        let (disk, dir) = (FaultyDisk::new(), Path::new("/data"));
+        let recorder = Recorder::open(Arc::new(disk.clone()), dir, RecorderConfig::default()).unwrap();
+        let entry = Registry::builtin().get(env).unwrap();
+        let config = EngineConfig { schedule: SeedSchedule::PerEpisode { run_seed: 5 }, ..OneLane::config() };
+        let header = header_of(&entry, config.clone(), "random", None);
+        let run = header.run;
+        let mut lane = OneLane::new(&entry, config, recorder.begin_run(header).unwrap(), run).unwrap();
+        lane.begin().unwrap();
+        let mut policy = Builtin::Random.make(&entry.spec().action_space, 5).unwrap();
+        while lane.outcome().is_none() {
+            lane.step_by(&mut *policy).unwrap();
+        }
+        drop(lane);
+        recorder.finish().unwrap();
+        let replays = Replays::open(Arc::new(disk), dir).unwrap();
+        let found = replays.list(&Query::default()).unwrap();
+        Arc::new(replays.load(&found[0]).unwrap())
+    }
+
+    fn refusal(registry: &Registry, parent: &Arc<Episode>, at: u64) -> (Status, String) {
+        match Fork::of(registry, parent, at) {
+            Ok(_) => panic!("step {at} is refused"),
+            Err(failure) => (failure.status(), failure.message().to_owned()),
+        }
+    }
+
+    #[test]
+    fn an_env_with_other_dynamics_is_refused_with_both_hashes() {
+        let parent = recorded("CartPole-v1");
+        let builtin = Registry::builtin();
+        let original = builtin.get("CartPole-v1").unwrap();
+        let mut spec = original.spec().clone();
+        spec.dynamics_hash ^= 1;
+        let hashes = [original.spec().dynamics_hash, spec.dynamics_hash].map(|hash| format!("{hash:016x}"));
+        let registry = Registry::empty();
+        registry
+            .register(EnvEntry::new(spec, move |set, options| original.make_block_on(set, options)))
+            .unwrap();
+        let (status, message) = refusal(&registry, &parent, 3);
+        assert_eq!(status, Status::Failed);
+        assert!(hashes.iter().all(|hash| message.contains(hash)), "{message}");
+    }
+
+    #[test]
+    fn a_prefix_that_is_not_what_was_recorded_is_refused_and_what_differs_later_is_not() {
+        let mut parent = Arc::unwrap_or_clone(recorded("MountainCar-v0"));
+        assert_eq!(parent.info.length, 200);
+        let ColumnData::I64(actions) = &mut parent.actions else { panic!("they are numbers") };
+        actions[99] = (actions[99] + 1) % 3;
+        let (registry, parent) = (Registry::builtin(), Arc::new(parent));
+        for at in [70, 99, 128, 199] {
+            let (status, message) = refusal(&registry, &parent, at);
+            assert_eq!(status, Status::Found, "{at}");
+            assert!(message.contains("between steps 65 and 128: its state was hash"), "{message}");
+        }
+        assert!(Fork::of(&registry, &parent, 64).is_ok());
+    }
+}
