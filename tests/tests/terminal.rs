@@ -15,7 +15,9 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 /// A terminal of so many columns: the side that a program writes to, and the side that shows what it wrote.
 fn terminal(columns: u16) -> (File, File) {
-    let shown = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal can be made");
+    // A terminal is gone for a program only when no other program has been left with its other side.
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let shown = openpt(flags).expect("a terminal can be made");
     grantpt(&shown).and_then(|()| unlockpt(&shown)).expect("it is ours");
     let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     tcsetwinsize(&shown, size).expect("it has a size");

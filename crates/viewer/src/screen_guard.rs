@@ -1,6 +1,7 @@
 //! The terminal while it is drawn on: taken, and given back whatever happens.
 
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::mem::ManuallyDrop;
 use std::panic::{self, PanicHookInfo};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,7 +25,9 @@ use crate::graphics::{Graphics, Protocol};
 /// The terminal on stdout, in raw mode and on its other screen until this is dropped: at the end, after an error, and
 /// when a panic unwinds. What panics say meanwhile is kept off the screen; what ends the program says it afterwards.
 pub(crate) struct ScreenGuard {
-    terminal: Terminal<CrosstermBackend<Stdout>>,
+    /// Dropped, it would panic where the terminal is gone: it shows the cursor and says on stderr that it cannot. What it
+    /// holds is two screens of cells, once in a program.
+    terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
     /// What takes pictures of pixels, if the terminal does.
     graphics: Option<Graphics>,
     /// The screen that was drawn last.
@@ -53,7 +56,7 @@ impl ScreenGuard {
     /// # Errors
     /// If it cannot be put into raw mode or written to; it is as before then.
     pub(crate) fn take(pictures: Pictures) -> io::Result<Self> {
-        let terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+        let terminal = ManuallyDrop::new(Terminal::new(CrosstermBackend::new(io::stdout()))?);
         let said = Arc::new(Mutex::new(None));
         let hook = panic::take_hook();
         let heard = Arc::clone(&said);
