@@ -9,8 +9,8 @@ use rollhouse_env::EnvEntry;
 use rollhouse_policy::{Act, ActError, Policy};
 use rollhouse_replay::{PlayedStep, RunRecorder};
 
-/// A lane of an engine of its own, which records into a run of one lane. The episode that is open when it is dropped ends
-/// as `cancelled`.
+/// A lane of an engine of its own, which records into a run of one lane. An episode that is open when it is dropped without
+/// [`OneLane::close`] is listed as `crashed`.
 pub(crate) struct OneLane {
     engine: Engine,
     _recording: RunRecorder,

@@ -74,11 +74,11 @@ impl ForkArgs {
 #[cfg(feature = "viewer")]
 #[derive(Debug, Args)]
 pub(crate) struct HandArgs {
-    /// By hand: steps a second [default: as the env is usually shown, else 30]
+    /// Steps a second when it is played by hand [default: as the env is usually shown, else 30]
     #[arg(long, value_name = "X", value_parser = steps_per_second)]
     pub(crate) fps: Option<f64>,
-    /// By hand: what the env's picture is made of, pixels by a terminal's protocol or its cells; by default the terminal
-    /// is asked
+    /// What the env's picture is made of then, pixels by a terminal's protocol or its cells; by default the terminal is
+    /// asked
     #[arg(long, value_name = "HOW", default_value = "asked", value_parser = pictures())]
     pub(crate) pictures: Pictures,
 }
