@@ -178,7 +178,7 @@ fn help(hand: &Hand, look: Look, area: Rect, buffer: &mut Buffer) {
             ("Tab, Shift-Tab", "the next, the previous action"),
         ],
         Controls::Sliders(_) => &[
-            ("← →", "push an element of the action; it stays there"),
+            ("← →", "push an element of the action, to stay"),
             ("↑ ↓", "another element"),
             ("Home End 0", "the least, the most, nothing"),
         ],

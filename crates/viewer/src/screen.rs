@@ -327,7 +327,7 @@ pub(crate) fn help(look: Look, area: Rect, buffer: &mut Buffer) {
 
 /// A window in the middle with keys, what they do, and a last line.
 pub(crate) fn help_window(lines: &[(&str, &str)], last: &str, look: Look, area: Rect, buffer: &mut Buffer) {
-    let width = 64.min(area.width);
+    let width = 58.min(area.width);
     let height = (lines.len() as u16 + 4).min(area.height);
     let left = area.x + (area.width - width) / 2;
     let top = area.y + (area.height - height) / 2;
@@ -354,7 +354,7 @@ const HELP: [(&str, &str); 13] = [
     ("+ -", "twice, half as fast: 1/16x to 64x"),
     ("n p", "the next, the previous episode"),
     ("↑ ↓", "further elements of the observation"),
-    ("marks", "├ start  ┬ fork  ■ end  ✗ loss  ≠ divergence"),
+    ("marks", "├ start ┬ fork ■ end ✗ loss ≠ divergence"),
     ("?", "this help"),
     ("q, Esc, Ctrl-C", "quit"),
 ];
