@@ -281,3 +281,109 @@ fn a_name_that_no_episode_has_is_refused_before_the_terminal_is_taken() {
     assert_eq!(viewer.child.wait().expect("it was started").code(), Some(2));
     assert!(!viewer.text.contains("\x1b[?1049h"), "{}", viewer.text);
 }
+
+/// What a person has typed and seen until a game was over, and what was printed then.
+fn finished(mut game: Viewer) -> (ExitStatus, String) {
+    game.wait_for("\x1b[?25h\x1b[?1049l");
+    let status = game.child.wait().expect("it was started");
+    drop(game.written);
+    let text = game.text.split("\x1b[?1049l").last().unwrap_or_default().to_owned();
+    (status, text + &read_all(game.shown))
+}
+
+#[test]
+fn an_env_is_played_with_the_keyboard_and_recorded() {
+    let data = Folder::new();
+    let mut game = Viewer::start(data.path(), "play MountainCar-v0 --seed 7");
+    game.wait_for("played by hand, seed 7");
+    game.wait_for("▀▀▀▀");
+    game.wait_for("right");
+    // Paused, each key is a step: left, then right twice, and once more. Then time goes on, as fast as it can be told to,
+    // to the time limit.
+    game.press("\x1b[D\x1b[C\x1b[C.++++++ ", "truncated");
+    game.press("r", "? help");
+    game.press("?", "Tab,");
+    game.press("qq", "\x1b[?1049l");
+    let (status, printed) = finished(game);
+    assert_eq!(status.code(), Some(0), "{printed}");
+    let listed = json_lines(data.path(), "replay ls --json");
+    assert_eq!(listed.len(), 2);
+    let name = listed[0]["id"].as_str().expect("it has a name");
+    assert!(printed.contains(name) && printed.contains("rollhouse replay play "), "{printed}");
+    assert_eq!((&listed[0]["length"], &listed[0]["policy"]), (&200.into(), &"hand".into()));
+    assert_eq!((&listed[1]["length"], &listed[1]["outcome"]), (&0.into(), &"cancelled".into()));
+    let actions: Vec<i64> = json_lines(data.path(), &format!("replay export {name} --format jsonl"))[1..]
+        .iter()
+        .map(|step| step["action"].as_i64().expect("it is a number"))
+        .collect();
+    assert_eq!(actions[..5], [0, 2, 2, 2, 2]);
+    succeed(data.path(), "replay verify");
+}
+
+#[test]
+fn a_fork_is_played_by_hand_from_its_step_on() {
+    let data = Folder::new();
+    succeed(data.path(), "rollout --env Pendulum-v1 --lanes 1 --episodes 1 --seed 5");
+    let parent = json_lines(data.path(), "replay ls --json")[0]["id"].as_str().expect("a name").to_owned();
+    let mut game = Viewer::start(data.path(), &format!("replay fork {parent} --at 20 --by-hand"));
+    game.wait_for(&format!("fork of {parent} at step 20, played by hand"));
+    game.wait_for("torque");
+    game.press("\x1b[C\x1b[C.r", "there");
+    game.press("q", "\x1b[?1049l");
+    assert_eq!(finished(game).0.code(), Some(0));
+    let listed = json_lines(data.path(), "replay ls --json");
+    let fork = listed.iter().find(|listed| listed["policy"] == "hand").expect("it is recorded");
+    assert_eq!(fork["parent"], serde_json::json!({"id": parent, "step": 20}));
+    assert_eq!(fork["length"], 21);
+    let steps =
+        json_lines(data.path(), &format!("replay export {} --format jsonl", fork["id"].as_str().unwrap()));
+    assert_eq!(steps[21]["action"], serde_json::json!([0.4]));
+    succeed(data.path(), "replay verify");
+}
+
+#[test]
+fn a_signal_ends_a_game_as_it_ends_any_program_and_what_was_played_has_its_end() {
+    for signal in [Signal::TERM, Signal::HUP] {
+        let data = Folder::new();
+        let mut game = Viewer::start(data.path(), "play CartPole-v1 --seed 7");
+        game.wait_for("? help");
+        // Help comes when the keys before it have done what they do.
+        game.press("\x1b[D\x1b[C?", "Tab,");
+        kill_process(Pid::from_child(&game.child), signal).expect("it runs");
+        assert_eq!(game.ended().signal(), Some(signal.as_raw()));
+        let listed = json_lines(data.path(), "replay ls --json");
+        assert_eq!((&listed[0]["length"], &listed[0]["outcome"]), (&2.into(), &"cancelled".into()));
+        assert_eq!(listed[0]["return"], 2.0);
+    }
+}
+
+#[test]
+fn a_game_whose_terminal_is_closed_ends_and_is_recorded() {
+    let data = Folder::new();
+    let mut game = Viewer::start(data.path(), "play CartPole-v1 --seed 7");
+    game.wait_for("? help");
+    game.press("\x1b[D?", "Tab,");
+    let Viewer { mut child, written, shown, .. } = game;
+    drop((written, shown));
+    assert_eq!(child.wait().expect("it was started").code(), Some(1));
+    assert_eq!(json_lines(data.path(), "replay ls --json")[0]["length"], 1);
+}
+
+#[test]
+fn what_is_no_terminal_or_too_small_a_one_is_refused_before_anything_is_recorded() {
+    let data = Folder::new();
+    let done = run(data.path(), "play CartPole-v1");
+    assert_eq!((done.code, &*done.stdout), (Some(2), ""));
+    assert!(done.stderr.contains("stdout is none"), "{}", done.stderr);
+    let done = run(data.path(), "play CartPol-v1");
+    assert!(done.code == Some(2) && done.stderr.contains("nearest are CartPole-v1"), "{}", done.stderr);
+    let (written, shown) = terminal(79);
+    let side = || Stdio::from(written.try_clone().expect("it is open"));
+    let mut command = rollhouse(data.path(), "play CartPole-v1");
+    let mut child = command.stdin(side()).stdout(side()).stderr(side()).spawn().expect("the binary starts");
+    assert_eq!(child.wait().expect("it was started").code(), Some(2));
+    drop((command, written));
+    let said = read_all(shown);
+    assert!(said.contains("79 columns and 24 rows, 80 and 24 are wanted"), "{said}");
+    assert!(!data.path().join("segments").exists());
+}

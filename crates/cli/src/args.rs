@@ -2,6 +2,7 @@
 
 mod cluster;
 mod export;
+mod hand;
 #[cfg(feature = "viewer")]
 mod play;
 mod store;
@@ -24,6 +25,9 @@ pub(crate) use cluster::{
     TokenRevokeArgs, TokenWhat, UndrainArgs, UpArgs,
 };
 pub(crate) use export::{ExportArgs, FilterArgs, ImportArgs};
+pub(crate) use hand::ForkArgs;
+#[cfg(feature = "viewer")]
+pub(crate) use hand::{HandArgs, PlayEnvArgs};
 #[cfg(feature = "viewer")]
 pub(crate) use play::PlayArgs;
 pub(crate) use store::{StoreArgs, StoreExportArgs, StoreImportArgs, StoreVerifyArgs, StoreWhat, TargetArgs};
@@ -57,6 +61,9 @@ const LONG_VERSION: &str = concat!(
 pub(crate) enum Command {
     /// Play episodes with a built-in policy and record them, here or on a cluster
     Rollout(RolloutArgs),
+    /// Play an environment with the keyboard, and record it
+    #[cfg(feature = "viewer")]
+    Play(PlayEnvArgs),
     /// List the environments, or describe one
     Envs(EnvsArgs),
     /// Look at recordings, verify, export and repair them
@@ -223,6 +230,8 @@ pub(crate) enum ReplayWhat {
     /// Watch an episode in the terminal: play, pause, step and seek, forward and back
     #[cfg(feature = "viewer")]
     Play(PlayArgs),
+    /// Go on from a step of an episode otherwise: by a policy, by actions from a file, by hand
+    Fork(ForkArgs),
     /// Live through episodes again and compare them with what was recorded
     Verify(VerifyArgs),
     /// Say where two episodes part, and in what

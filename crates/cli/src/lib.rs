@@ -24,8 +24,12 @@ mod logging;
 mod look;
 mod manager;
 mod node;
+mod one_lane;
 mod output;
+#[cfg(feature = "viewer")]
+mod play;
 mod progress_bar;
+mod recording;
 mod replay;
 mod rollout;
 mod service;
@@ -69,6 +73,8 @@ pub fn run(line: impl IntoIterator<Item = OsString>) -> u8 {
 fn execute(command: Command, out: &mut Output) -> Result<Status, Failure> {
     match command {
         Command::Rollout(args) => rollout::run(&args, out),
+        #[cfg(feature = "viewer")]
+        Command::Play(args) => play::run(&args, out),
         Command::Envs(args) => envs::run(&args, out),
         Command::Replay(args) => replay::run(args.what, out),
         Command::Store(args) => store::run(&args.what, out),

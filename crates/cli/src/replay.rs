@@ -2,8 +2,10 @@
 
 mod diff;
 mod export;
+mod fork;
 mod import;
 mod ls;
+mod nearest;
 #[cfg(feature = "viewer")]
 mod play;
 #[cfg(feature = "viewer")]
@@ -17,7 +19,7 @@ mod verify;
 
 use std::path::Path;
 
-use rollhouse_core::EpisodeName;
+use rollhouse_core::{EpisodeName, Parent};
 use rollhouse_replay::{EpisodeInfo, ReadError};
 use rollhouse_wire::StoreEpisode;
 use serde::Serialize;
@@ -27,6 +29,7 @@ use crate::envs::dynamics;
 use crate::failure::{Failure, Status};
 use crate::human::{When, rfc3339};
 use crate::output::Output;
+use crate::rollout::DEFAULT_DATA;
 
 pub(crate) fn run(what: ReplayWhat, out: &mut Output) -> Result<Status, Failure> {
     match what {
@@ -34,6 +37,7 @@ pub(crate) fn run(what: ReplayWhat, out: &mut Output) -> Result<Status, Failure>
         ReplayWhat::Show(args) => show::run(&args, out),
         #[cfg(feature = "viewer")]
         ReplayWhat::Play(args) => play::run(&args),
+        ReplayWhat::Fork(args) => fork::run(&args, out),
         ReplayWhat::Verify(args) => verify::run(&args, out),
         ReplayWhat::Diff(args) => diff::run(&args, out),
         ReplayWhat::Export(args) => export::run(&args, out),
@@ -48,6 +52,11 @@ pub(crate) fn run(what: ReplayWhat, out: &mut Output) -> Result<Status, Failure>
 fn subfolder(data: &Path, dir: &Path) -> Option<String> {
     let inside = dir.strip_prefix(data).ok().filter(|inside| !inside.as_os_str().is_empty());
     inside.map(|inside| inside.display().to_string())
+}
+
+/// What has to be typed for another folder than the usual one.
+pub(crate) fn data_option(dir: &Path) -> String {
+    if dir == Path::new(DEFAULT_DATA) { String::new() } else { format!(" --data {}", dir.display()) }
 }
 
 pub(crate) fn read_failure(error: ReadError) -> Failure {
@@ -107,6 +116,22 @@ struct Listed<'a> {
     policy: &'a str,
     dynamics: String,
     bytes: u64,
+    /// Only of forks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent: Option<ListedParent>,
+}
+
+/// What an episode was forked from.
+#[derive(Debug, Serialize)]
+struct ListedParent {
+    id: String,
+    step: u64,
+}
+
+impl From<Parent> for ListedParent {
+    fn from(parent: Parent) -> Self {
+        Self { id: parent.name().to_string(), step: parent.step }
+    }
 }
 
 impl<'a> Listed<'a> {
@@ -123,6 +148,7 @@ impl<'a> Listed<'a> {
             policy: &info.policy().name,
             dynamics: dynamics(info.dynamics()),
             bytes: info.bytes,
+            parent: info.parent().map(ListedParent::from),
         }
     }
 
@@ -141,6 +167,7 @@ impl<'a> Listed<'a> {
             policy: &episode.policy,
             dynamics: dynamics(episode.dynamics),
             bytes: episode.bytes,
+            parent: episode.parent.map(ListedParent::from),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rollhouse_core::Outcome;
 use rollhouse_core::RunId;
@@ -15,7 +15,7 @@ use rollhouse_core::limits::{MAX_THREADS, PER_EPISODE_SEED_BOUND};
 use rollhouse_engine::{Autoreset, EngineConfig, Summary, Timings};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_node::{Cancel, Exit, Goal, Node, Report, Rollout, RolloutError};
-use rollhouse_replay::{OpenError, RealDisk, RecordError, RecordMode, Recorded, Recorder, RecorderConfig};
+use rollhouse_replay::{RecordError, RecordMode, Recorded, Recorder};
 use serde::Serialize;
 
 use crate::args::{Place, RolloutArgs};
@@ -23,6 +23,8 @@ use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, Real, Si, Time, counted};
 use crate::output::{Output, say};
 use crate::progress_bar::ProgressBar;
+use crate::recording::{open_recorder, wall_ms};
+use crate::service::PROGRAM;
 use crate::signals;
 
 pub(crate) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failure> {
@@ -47,7 +49,10 @@ fn local(args: &RolloutArgs, dir: &Path, out: &mut Output) -> Result<Status, Fai
     rollout.policy.make(space, rollout.seed).map_err(|error| Failure::of(Status::Usage, &error))?;
     let cancel = Cancel::shared(signals::ending()?);
     let mut recorder = match args.record.0 {
-        Some(_) => Some(open_recorder(dir)?),
+        Some(_) => {
+            let way_out = "choose another --data folder, or play without recording: --record none";
+            Some(open_recorder(dir, "--data", way_out)?)
+        }
         None => None,
     };
     let exit = play(&rollout, recorder.as_ref(), args.record.0, cancel)?;
@@ -61,7 +66,7 @@ fn plan(args: &RolloutArgs, env: Arc<EnvEntry>) -> Result<Rollout, Failure> {
     let threads = args.threads.unwrap_or_else(|| cores.min(MAX_THREADS));
     // SAME_STEP: every lane takes a step in every batch, so that whole batches are whole steps.
     let engine = EngineConfig { threads, autoreset: Autoreset::SameStep, ..EngineConfig::new(args.lanes) };
-    Ok(Rollout::new(env, engine, seed(args), args.policy, goal))
+    Ok(Rollout::new(env, engine, seed_or_drawn(args.seed), args.policy, goal))
 }
 
 fn goal(args: &RolloutArgs) -> Result<Goal, Failure> {
@@ -73,21 +78,8 @@ fn goal(args: &RolloutArgs) -> Result<Goal, Failure> {
 }
 
 /// The one that was asked for, else drawn.
-fn seed(args: &RolloutArgs) -> u64 {
-    args.seed.unwrap_or_else(|| RandomState::new().hash_one("seed") % PER_EPISODE_SEED_BOUND)
-}
-
-fn open_recorder(dir: &Path) -> Result<Recorder, Failure> {
-    Recorder::open(Arc::new(RealDisk), dir, RecorderConfig::default()).map_err(|error| {
-        let status = if matches!(error, OpenError::Locked { .. }) { Status::Refused } else { Status::Failed };
-        let failure = Failure::of(status, &error);
-        match error {
-            OpenError::Locked { .. } => {
-                failure.hint("wait for it to end, or record into another --data folder")
-            }
-            _ => failure.hint("choose another --data folder, or play without recording: --record none"),
-        }
-    })
+pub(crate) fn seed_or_drawn(seed: Option<u64>) -> u64 {
+    seed.unwrap_or_else(|| RandomState::new().hash_one("seed") % PER_EPISODE_SEED_BOUND)
 }
 
 /// Runs it on a node of this process and shows how far it is.
@@ -327,15 +319,8 @@ fn print(
     writeln!(out, "\nThe best of them: rollhouse replay ls --sort -return --limit 5{data}")
 }
 
-fn wall_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
-}
-
 /// Where recordings go when nothing else is said.
 pub(crate) const DEFAULT_DATA: &str = "./rollhouse-data";
-
-/// What recordings say they were made by.
-const PROGRAM: &str = concat!("rollhouse ", env!("CARGO_PKG_VERSION"));
 
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 

@@ -18,6 +18,7 @@ mod name;
 mod options;
 mod outcome;
 mod panic;
+mod parent;
 mod seed;
 mod space;
 mod space_reader;
@@ -33,6 +34,7 @@ pub use name::{EpisodeName, NameError, RunId};
 pub use options::{OptionError, OptionSpec, OptionValue, Options};
 pub use outcome::{Interruption, Outcome};
 pub use panic::{contained, panic_message};
+pub use parent::Parent;
 pub use seed::{
     SeedSchedule, Start, per_episode_seed, random_bits, random_bits_keyed, random_key, split_mix64,
 };

@@ -142,6 +142,16 @@ impl Engine {
         drawn.map_err(|source| StepError::Render { lane, source })
     }
 
+    /// A lane as it is now, in one line of at most `columns` ASCII characters.
+    ///
+    /// # Errors
+    /// As [`Engine::render`].
+    pub fn text(&mut self, lane: usize, columns: usize) -> Result<String, StepError> {
+        let said = self.each_lane(lane..lane + 1, move |block, lane| block.text(lane, columns))?;
+        let said = said.into_iter().next().unwrap_or(Err(RenderError::Lost));
+        said.map_err(|source| StepError::Render { lane, source })
+    }
+
     /// What `look` gives for each of those lanes, in their order.
     fn each_lane<T: Send + 'static>(
         &mut self,

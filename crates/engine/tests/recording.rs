@@ -57,6 +57,7 @@ fn header(entry: &EnvEntry, config: &EngineConfig, mode: RecordMode) -> RunHeade
         mode,
         program: "test".into(),
         started_ms: 0,
+        parent: None,
         spec,
     }
 }

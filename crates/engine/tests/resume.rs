@@ -367,6 +367,7 @@ fn header(game: &Game, run: RunId, mode: RecordMode) -> RunHeader {
         mode,
         program: "test".into(),
         started_ms: 0,
+        parent: None,
         spec,
     }
 }

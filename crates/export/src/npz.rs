@@ -178,6 +178,9 @@ struct Meta<'a> {
     dynamics: String,
     observation_names: &'a [String],
     action_names: &'a [String],
+    /// What it was forked from, and at which step; null if it was not.
+    parent: Option<String>,
+    parent_step: Option<u64>,
 }
 
 /// Writes it as JSON in an array of one string, which `str(array)` gives.
@@ -196,6 +199,8 @@ fn put_meta(zip: &mut Zip<'_>, episode: &Episode) -> Result<(), ExportError> {
         dynamics: format!("{:016x}", info.dynamics()),
         observation_names: &info.run.spec.observation_names,
         action_names: &info.run.spec.action_names,
+        parent: info.parent().map(|parent| parent.name().to_string()),
+        parent_step: info.parent().map(|parent| parent.step),
     };
     let json = serde_json::to_string(&meta).map_err(io::Error::from)?;
     let letters: Vec<u8> = json.chars().flat_map(|letter| u32::from(letter).to_le_bytes()).collect();

@@ -107,6 +107,7 @@ impl SessionPlan {
             mode: self.record?,
             program: self.program.clone(),
             started_ms: run_began_ms(self.pool),
+            parent: None,
             spec,
         })
     }

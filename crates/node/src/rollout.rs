@@ -84,6 +84,7 @@ impl Rollout {
             mode,
             program,
             started_ms,
+            parent: None,
             spec,
         }
     }

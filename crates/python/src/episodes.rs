@@ -161,6 +161,12 @@ impl EpisodeInfo {
         &self.0.info.run.program
     }
 
+    /// Name of the episode that it was forked from, and the step up to which both are the same; None if it was not.
+    #[getter]
+    fn parent(&self) -> Option<(String, u64)> {
+        self.0.info.parent().map(|parent| (parent.name().to_string(), parent.step))
+    }
+
     /// The folder it is in.
     #[getter]
     fn folder(&self) -> PathBuf {

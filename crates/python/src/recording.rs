@@ -84,6 +84,7 @@ impl Recording {
             mode: if trace { RecordMode::Trace } else { RecordMode::All },
             program: PROGRAM.to_owned(),
             started_ms: wall_ms(),
+            parent: None,
             spec: spec.clone(),
         };
         let begun = py.detach(|| {

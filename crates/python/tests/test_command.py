@@ -68,6 +68,12 @@ def test_the_module_is_the_command(fresh: Path, tmp_path: Path) -> None:
     assert listed.returncode == 0 and len(episodes) == 8, listed.stderr
     # The same files as those of the Python side.
     assert {info.id for info in rollhouse.replays.open(tmp_path)} == {episode["id"] for episode in episodes}
+    fork = ["replay", "fork", episodes[0]["id"], "--at", "3", "--policy", "noop", "--json", "--data", str(tmp_path)]
+    forked = run([*python, *fork])
+    assert forked.returncode == 0, forked.stderr
+    parents = {info.id: info.parent for info in rollhouse.replays.open(tmp_path)}
+    assert parents[json.loads(forked.stdout)["id"]] == (episodes[0]["id"], 3)
+    assert parents[episodes[0]["id"]] is None
 
 
 @pytest.fixture(params=["script", "module"])

@@ -109,6 +109,7 @@ def test_a_listing_has_the_fields_of_the_command_line(cartpoles: Path) -> None:
     assert info.bytes > 0
     assert info.options == {"high": 0.05, "low": -0.05, "sutton_barto_reward": False}
     assert info.max_episode_steps == 500
+    assert info.parent is None
     assert info.observation_space == rollhouse.make_vec("CartPole-v1", 1).single_observation_space
     assert info.id in repr(info)
 

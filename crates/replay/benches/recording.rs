@@ -46,6 +46,7 @@ fn header(lanes: u32, schedule: SeedSchedule) -> RunHeader {
         mode: RecordMode::All,
         program: "bench".into(),
         started_ms: 0,
+        parent: None,
     }
 }
 

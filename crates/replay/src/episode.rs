@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use rollhouse_core::{
-    EpisodeName, GameResult, Options, Outcome, RunId, SeedSchedule, Start, per_episode_seed,
+    EpisodeName, GameResult, Options, Outcome, Parent, RunId, SeedSchedule, Start, per_episode_seed,
 };
 
 use crate::run::{PolicyInfo, RecordKind};
@@ -71,6 +71,11 @@ impl EpisodeInfo {
     /// Hash of the env's dynamics when it was recorded.
     pub fn dynamics(&self) -> u64 {
         self.run.spec.dynamics_hash
+    }
+
+    /// The episode it was forked from, if it was, and at which step.
+    pub fn parent(&self) -> Option<Parent> {
+        self.run.parent
     }
 
     /// How much of it is kept.

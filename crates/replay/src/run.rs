@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rollhouse_core::{Determinism, EnvSpec, Options, RunId, SeedSchedule, split_mix64};
+use rollhouse_core::{Determinism, EnvSpec, Options, Parent, RunId, SeedSchedule, split_mix64};
 use serde::{Deserialize, Serialize};
 
 /// Everything about a run that its episodes share.
@@ -30,6 +30,8 @@ pub struct RunHeader {
     pub program: String,
     /// Wall clock at the start of the run, milliseconds since 1970.
     pub started_ms: u64,
+    /// What every episode of the run is a fork of, if they are forks.
+    pub parent: Option<Parent>,
 }
 
 /// Who chose the actions.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rollhouse_core::limits::MAX_LANES;
 use rollhouse_core::msgpack::{self, DecodeError};
-use rollhouse_core::{EnvSpec, Options, RunId, SeedSchedule, Space, bounded_list};
+use rollhouse_core::{EnvSpec, Options, Parent, RunId, SeedSchedule, Space, bounded_list};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::MAX_RUN_BYTES;
@@ -42,6 +42,9 @@ pub struct RunInfo {
     pub program: String,
     /// Wall clock at the start of the run, milliseconds since 1970.
     pub started_ms: u64,
+    /// What every episode of the run is a fork of, if they are forks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Parent>,
     /// Tells recordings of the same lanes apart that were moved from one recorder to another, and maybe back.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) placement: u64,
@@ -91,6 +94,7 @@ impl RunInfo {
             },
             program: header.program.clone(),
             started_ms: header.started_ms,
+            parent: header.parent,
             placement: 0,
         }
     }

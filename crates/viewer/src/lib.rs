@@ -1,4 +1,4 @@
-//! How recorded episodes are looked at in a terminal.
+//! How recorded episodes are looked at in a terminal, and envs played by hand.
 //!
 //! [`view`] takes the terminal and shows an episode, or a list to choose one from. Keys go to a [`Player`], which plays,
 //! seeks and steps back exactly (`rollhouse_replay::Seeker`), or to a [`Browser`], which holds a page of the list at a
@@ -9,6 +9,9 @@
 //! |---|---|---|---|
 //! | signals of the viewer | own thread `signals`: gives the terminal back and ends the process if the caller's thread has not | ends with the viewer | - |
 //!
+//! [`play_by_hand`] has a person play an env with the keyboard: keys go to a [`Hand`], and what it wants done to a [`Game`],
+//! which is stepped and recorded elsewhere.
+//!
 //! A terminal that says that it takes pictures of pixels (kitty, iTerm2, sixel) is sent the env's picture that way, and
 //! again only when it has changed.
 //!
@@ -18,8 +21,13 @@
 
 mod asked;
 mod browser;
+mod by_hand;
+mod controls;
+mod drawn;
 mod filter;
 mod graphics;
+mod hand;
+mod hand_screen;
 mod keys;
 mod list_screen;
 mod look;
@@ -38,7 +46,10 @@ mod svg;
 mod viewer;
 
 pub use browser::{Browser, Choice};
+pub use by_hand::{Game, GameError, HandError, play_by_hand};
 pub use graphics::Protocol;
+pub use hand::{Deed, Hand, Standing, Table};
+pub use hand_screen::draw_hand;
 pub use keys::{Event, Key};
 pub use list_screen::{draw_list, rows_of};
 pub use look::Look;

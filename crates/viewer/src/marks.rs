@@ -17,6 +17,8 @@ pub(crate) enum MarkKind {
     Start,
     /// The recording and what was recomputed part here, or the episode and the one that it is compared with.
     Divergence,
+    /// What it was forked from goes on otherwise from here.
+    Fork,
     /// The env came to an end.
     End,
     /// The episode was cut from outside.
@@ -29,6 +31,7 @@ impl MarkKind {
         match self {
             Self::Start => "├",
             Self::Divergence => "≠",
+            Self::Fork => "┬",
             Self::End => "■",
             Self::Loss => "✗",
         }
@@ -48,6 +51,7 @@ pub(crate) fn marks_of(
     };
     let mut marks = vec![Mark { at: 0, kind: MarkKind::Start }, Mark { at: info.length, kind: end }];
     let parts = divergence.map(|found| found.to).into_iter().chain(difference);
+    marks.extend(info.parent().map(|parent| Mark { at: parent.step.min(info.length), kind: MarkKind::Fork }));
     marks.extend(parts.map(|at| Mark { at: at.min(info.length), kind: MarkKind::Divergence }));
     marks.sort_by_key(|mark| mark.at);
     marks

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{ColumnSpec, Space};
+use rollhouse_core::{ColumnData, ColumnSpec, EnvSpec, Space};
 use rollhouse_env::{Image, ImageSize, Registry, RenderError};
 use rollhouse_replay::{
     Divergence, Episode, EpisodeInfo, PlayedStep, RecomputeError, SeekBounds, Seeker, SimulateError, Timeline,
@@ -56,7 +56,7 @@ pub(crate) struct Element {
 
 /// How actions are called.
 #[derive(Debug)]
-enum Actions {
+pub(crate) enum Actions {
     /// By these names, of which the first stands for that number; those beyond them by their number.
     Named(i64, Vec<String>),
     /// As numbers.
@@ -89,12 +89,7 @@ impl<'a> Player<'a> {
     pub fn new(registry: &'a Registry, episode: Episode, at: u64, speed: i32) -> Self {
         let info = episode.info.clone();
         let spec = &info.run.spec;
-        let action = match &spec.action_space {
-            Space::Discrete(space) if !spec.action_names.is_empty() => {
-                Actions::Named(space.start, spec.action_names.iter().map(|name| plain(name)).collect())
-            }
-            _ => Actions::Numbers(spec.action_column()),
-        };
+        let action = Actions::of(spec);
         let form = registry.get(&spec.id).ok().and_then(|entry| entry.render_size());
         let elements = elements_of(&spec.obs_columns());
         let seeker = Seeker::new(registry, Arc::new(episode), &SeekBounds::default());
@@ -393,13 +388,29 @@ impl<'a> Player<'a> {
         let Some(action) = self.step.as_ref().and_then(|step| step.action.as_ref()) else {
             return "-".into();
         };
-        match &self.action {
-            Actions::Named(start, names) => {
+        self.action.name(action)
+    }
+}
+
+impl Actions {
+    pub(crate) fn of(spec: &EnvSpec) -> Self {
+        match &spec.action_space {
+            Space::Discrete(space) if !spec.action_names.is_empty() => {
+                Self::Named(space.start, spec.action_names.iter().map(|name| plain(name)).collect())
+            }
+            _ => Self::Numbers(spec.action_column()),
+        }
+    }
+
+    /// What an action is called.
+    pub(crate) fn name(&self, action: &ColumnData) -> String {
+        match self {
+            Self::Named(start, names) => {
                 let number = action.number(0);
                 let named = usize::try_from(number as i64 - start).ok().and_then(|index| names.get(index));
                 named.map_or_else(|| real(number), |name| format!("{number} {name}"))
             }
-            Actions::Numbers(column) => {
+            Self::Numbers(column) => {
                 let elements = column.elements();
                 let mut shown: Vec<String> =
                     (0..elements.min(MAX_ACTION)).map(|at| real(action.number(at))).collect();
@@ -419,7 +430,7 @@ impl Element {
 }
 
 /// The elements that are shown: those of columns that are no images, the first of many.
-fn elements_of(columns: &[ColumnSpec]) -> Vec<Element> {
+pub(crate) fn elements_of(columns: &[ColumnSpec]) -> Vec<Element> {
     let columns = columns.iter().enumerate().filter(|(_, spec)| spec.shape.len() < 2);
     let all = columns.flat_map(|(column, spec)| {
         (0..spec.elements()).map(move |index| {

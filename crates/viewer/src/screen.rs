@@ -7,6 +7,7 @@ use ratatui_core::layout::{Position, Rect, Size};
 use ratatui_core::style::{Modifier, Style};
 use rollhouse_env::{Image, RenderError};
 
+use crate::drawn::Drawn;
 use crate::graphics::Graphics;
 use crate::look::Look;
 use crate::marks::MarkKind;
@@ -65,9 +66,9 @@ pub(crate) fn step_at(screen: Size, length: u64, place: Position) -> Option<u64>
 }
 
 /// The picture of pixels, and its place in `area`.
-fn pixels_for(player: &Player<'_>, graphics: &Graphics, area: Rect) -> Option<(Image, Rect)> {
-    let (cells, size) = graphics.fitted(area, player.form()?)?;
-    player.refused().is_none().then(|| player.render(size).ok())?.map(|image| (image, cells))
+pub(crate) fn pixels_for(drawn: &impl Drawn, graphics: &Graphics, area: Rect) -> Option<(Image, Rect)> {
+    let (cells, size) = graphics.fitted(area, drawn.form()?)?;
+    drawn.refused().is_none().then(|| drawn.render(size).ok())?.map(|image| (image, cells))
 }
 
 /// Says so on a terminal that nothing fits on.
@@ -104,8 +105,9 @@ pub(crate) fn title(
     let x = put(buffer, x, area.y, right, &format!("{total}  "), look.total());
     put(buffer, x, area.y, right, &format!("{} steps", count(info.length)), Style::new());
     let policy = info.policy();
+    let fork = info.parent().map_or_else(String::new, |parent| format!("fork of {parent}, "));
     let by = format!(
-        "recorded {} UTC by policy {}, version {}, {}",
+        "{fork}recorded {} UTC by policy {}, version {}, {}",
         when(info.started_ms),
         plain(&policy.name),
         policy.version,
@@ -115,26 +117,26 @@ pub(crate) fn title(
 }
 
 /// The env's picture; without colours, of which it has to be made of characters, with what a line of text says under it.
-pub(crate) fn picture_of(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
+pub(crate) fn picture_of(drawn: &impl Drawn, look: Look, area: Rect, buffer: &mut Buffer) {
     if look == Look::Plain
         && area.height > 1
-        && let Ok(text) = player.text(usize::from(area.width))
+        && let Ok(text) = drawn.text(usize::from(area.width))
     {
         let above = Rect { height: area.height - 1, ..area };
         let x = area.x + area.width.saturating_sub(text.len() as u16) / 2;
         put(buffer, x, above.bottom(), area.right(), &text, look.strong());
-        return pixels_of(player, look, above, buffer);
+        return pixels_of(drawn, look, above, buffer);
     }
-    pixels_of(player, look, area, buffer);
+    pixels_of(drawn, look, area, buffer);
 }
 
-fn pixels_of(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
-    let drawn = player.form().and_then(|form| picture::fitted(area, form)).map(|size| player.render(size));
-    let why = match (player.refused(), drawn) {
+fn pixels_of(drawn: &impl Drawn, look: Look, area: Rect, buffer: &mut Buffer) {
+    let image = drawn.form().and_then(|form| picture::fitted(area, form)).map(|size| drawn.render(size));
+    let why = match (drawn.refused(), image) {
         (Some(why), _) => format!("Not recomputed: {why}."),
         (None, Some(Ok(image))) => return picture::draw(&image, area, look, buffer),
         (None, Some(Err(error))) if error != RenderError::Unsupported => format!("No picture: {error}."),
-        (None, _) => format!("{} draws no picture of itself.", plain(player.info().env())),
+        (None, _) => format!("{} draws no picture of itself.", plain(drawn.env())),
     };
     let lines = wrapped(&why, usize::from(area.width.saturating_sub(4)));
     let top = area.y + area.height.saturating_sub(lines.len() as u16) / 2;
@@ -145,7 +147,7 @@ fn pixels_of(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
 }
 
 /// A name in at most `width` characters: its beginning and its end, in which those of one env differ.
-fn shortened(name: &str, width: usize) -> Cow<'_, str> {
+pub(crate) fn shortened(name: &str, width: usize) -> Cow<'_, str> {
     let chars: Vec<char> = name.chars().collect();
     if chars.len() <= width {
         return name.into();
@@ -225,7 +227,7 @@ fn values(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
 }
 
 /// The newest of the values, as many as fit.
-fn sparkline(
+pub(crate) fn sparkline(
     values: impl DoubleEndedIterator<Item = f64> + ExactSizeIterator + Clone,
     area: Rect,
     style: Style,
@@ -283,7 +285,7 @@ pub(crate) fn timeline(player: &Player<'_>, look: Look, area: Rect, buffer: &mut
     for mark in player.marks() {
         let style = match mark.kind {
             MarkKind::Divergence | MarkKind::Loss => look.bad(),
-            MarkKind::Start | MarkKind::End => look.strong(),
+            MarkKind::Start | MarkKind::Fork | MarkKind::End => look.strong(),
         };
         let x = area.x + plot::column_of(mark.at, length, width);
         put(buffer, x, marks, right, mark.kind.sign(), style);
@@ -320,8 +322,13 @@ pub(crate) fn status(player: &Player<'_>, look: Look, area: Rect, buffer: &mut B
 }
 
 pub(crate) fn help(look: Look, area: Rect, buffer: &mut Buffer) {
+    help_window(&HELP, &format!("Speed 1x is {STEPS_PER_SECOND} steps a second."), look, area, buffer);
+}
+
+/// A window in the middle with keys, what they do, and a last line.
+pub(crate) fn help_window(lines: &[(&str, &str)], last: &str, look: Look, area: Rect, buffer: &mut Buffer) {
     let width = 58.min(area.width);
-    let height = (HELP.len() as u16 + 4).min(area.height);
+    let height = (lines.len() as u16 + 4).min(area.height);
     let left = area.x + (area.width - width) / 2;
     let top = area.y + (area.height - height) / 2;
     let window = Rect::new(left, top, width, height);
@@ -329,12 +336,11 @@ pub(crate) fn help(look: Look, area: Rect, buffer: &mut Buffer) {
         put(buffer, left, y, window.right(), &" ".repeat(width.into()), Style::reset());
     }
     buffer.set_style(window, look.chosen());
-    let fast = format!("Speed 1x is {STEPS_PER_SECOND} steps a second.");
-    for ((key, what), y) in HELP.iter().zip(top + 1..) {
+    for ((key, what), y) in lines.iter().zip(top + 1..) {
         put(buffer, left + 2, y, window.right(), key, look.chosen().add_modifier(Modifier::BOLD));
         put(buffer, left + 18, y, window.right(), what, look.chosen());
     }
-    put(buffer, left + 2, window.bottom() - 2, window.right(), &fast, look.chosen());
+    put(buffer, left + 2, window.bottom() - 2, window.right(), last, look.chosen());
 }
 
 const HELP: [(&str, &str); 13] = [
@@ -348,19 +354,19 @@ const HELP: [(&str, &str); 13] = [
     ("+ -", "twice, half as fast: 1/16x to 64x"),
     ("n p", "the next, the previous episode"),
     ("↑ ↓", "further elements of the observation"),
-    ("marks", "├ start  ■ end  ✗ loss  ≠ divergence"),
+    ("marks", "├ start ┬ fork ■ end ✗ loss ≠ divergence"),
     ("?", "this help"),
     ("q, Esc, Ctrl-C", "quit"),
 ];
 
 /// Rows above the picture.
-const TITLE: u16 = 3;
+pub(crate) const TITLE: u16 = 3;
 /// Rows below it: the timeline and the bar at the bottom.
 pub(crate) const BELOW: u16 = 7;
 /// Columns of what stands beside it, a third of wider terminals up to [`WIDEST_SIDE`].
-const SIDE: u16 = 40;
+pub(crate) const SIDE: u16 = 40;
 /// The most of them: wide enough for all steps that are remembered.
-const WIDEST_SIDE: u16 = 92;
+pub(crate) const WIDEST_SIDE: u16 = 92;
 /// Columns of a name.
 const NAME: u16 = 15;
 /// Columns of a value, with the space before it.

@@ -357,7 +357,7 @@ const fn place_of(mouse: &MouseEvent) -> Position {
     Position::new(mouse.column, mouse.row)
 }
 
-fn key_of(key: &KeyEvent) -> Option<Key> {
+pub(crate) fn key_of(key: &KeyEvent) -> Option<Key> {
     if key.kind == KeyEventKind::Release {
         return None;
     }
@@ -382,14 +382,14 @@ fn key_of(key: &KeyEvent) -> Option<Key> {
 }
 
 /// A signal that asks the process to end.
-struct Signal {
+pub(crate) struct Signal {
     /// Its number; 0 while there is none.
     number: Arc<AtomicI32>,
     catching: Handle,
 }
 
 impl Signal {
-    fn catch() -> io::Result<Self> {
+    pub(crate) fn catch() -> io::Result<Self> {
         let number = Arc::new(AtomicI32::new(0));
         let caught = Arc::clone(&number);
         let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
@@ -407,12 +407,12 @@ impl Signal {
         Ok(Self { number, catching })
     }
 
-    fn caught(&self) -> Option<i32> {
+    pub(crate) fn caught(&self) -> Option<i32> {
         Some(self.number.load(Ordering::Relaxed)).filter(|&number| number > 0)
     }
 
     /// Ends the process as the signal does that was caught, if one was.
-    fn obey(&self) {
+    pub(crate) fn obey(&self) {
         if let Some(signal) = self.caught() {
             // It does not return for these.
             let _ended = emulate_default_handler(signal);
@@ -431,7 +431,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Between two frames of what moves.
 const FRAME: Duration = Duration::from_millis(33);
 /// How long it is waited for a key where nothing moves: the latest that a signal is noticed.
-const IDLE: Duration = Duration::from_millis(100);
+pub(crate) const IDLE: Duration = Duration::from_millis(100);
 /// For how long steps are passed for the first time between two frames.
 const PASS_SLICE: Duration = Duration::from_millis(20);
 /// Steps that are passed between two looks at the clock.

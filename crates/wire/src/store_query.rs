@@ -1,6 +1,6 @@
 //! Questions that a coordinator answers about the episodes of its store, so that nobody has to fetch them to know.
 
-use rollhouse_core::RunId;
+use rollhouse_core::{Parent, RunId};
 use serde::{Deserialize, Serialize};
 
 /// Lists episodes of the store, a page at a time.
@@ -70,6 +70,9 @@ pub struct StoreEpisode {
     pub dynamics: u64,
     /// Its share of the bytes on disk.
     pub bytes: u64,
+    /// What it was forked from, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Parent>,
 }
 
 /// What a store holds, added up.

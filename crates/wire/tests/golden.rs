@@ -547,6 +547,7 @@ fn episodes() -> StoreEpisodes {
         policy: "random".into(),
         dynamics: 0x1122_3344_5566_7788,
         bytes: 60,
+        parent: None,
     };
     StoreEpisodes { episodes: vec![episode], after: vec![1, 2, 3, 4, 5], more: true }
 }

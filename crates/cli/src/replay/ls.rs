@@ -106,6 +106,8 @@ impl Printer {
                 ("POLICY", Align::Left),
                 ("SEED", Align::Right),
                 ("STARTED (UTC)", Align::Left),
+                // What it is a fork of, which few are.
+                ("", Align::Left),
             ])
         };
         Self { table: (!json).then(table), printed: 0 }
@@ -131,6 +133,9 @@ impl Printer {
                 episode.policy.to_owned(),
                 episode.seed.map_or_else(|| "-".to_owned(), |seed| seed.to_string()),
                 episode.shown_started,
+                episode
+                    .parent
+                    .map_or_else(String::new, |parent| format!("fork of {} at {}", parent.id, parent.step)),
             ]);
         }
         table.write(out)

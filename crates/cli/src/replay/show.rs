@@ -100,6 +100,9 @@ fn print(info: &EpisodeInfo, folder: Option<String>, out: &mut Output) -> io::Re
         line("score", Real(score).to_string())?;
     }
     line("policy", format!("{}, version {}", info.policy().name, info.policy().version))?;
+    if let Some(parent) = info.parent() {
+        line("fork of", format!("{}, step {}: the same up to there", parent.name(), Count(parent.step)))?;
+    }
     line("started", format!("{} UTC", When(info.started_ms)))?;
     match info.seed() {
         Some(seed) => line("seed", format!("{seed}: reset(seed) gives its first state"))?,

@@ -23,7 +23,7 @@ use rollhouse_wire::{
 };
 use serde::Serialize;
 
-use super::{goal, seed};
+use super::{goal, seed_or_drawn};
 use crate::args::RolloutArgs;
 use crate::connect::{connect, request_failure};
 use crate::failure::{Failure, Status};
@@ -34,7 +34,7 @@ use crate::signals;
 
 pub(super) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failure> {
     let goal = goal(args)?;
-    let seed = seed(args);
+    let seed = seed_or_drawn(args.seed);
     let asked = signals::ending()?;
     let cluster = connect(&args.data.cluster)?;
     let pool = cluster.new_pool_id().map_err(|error| request_failure(&error))?;

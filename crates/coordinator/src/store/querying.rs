@@ -90,6 +90,7 @@ impl Store {
                 policy: info.policy().name.clone(),
                 dynamics: info.dynamics(),
                 bytes: info.bytes,
+                parent: info.parent(),
             });
         }
         Ok(page)

@@ -104,6 +104,14 @@ impl Block {
         catch_unwind(AssertUnwindSafe(|| env.render(lane, size))).unwrap_or(Err(RenderError::Unsupported))
     }
 
+    /// A lane in one line of text.
+    pub(crate) fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
+        let Some(env) = self.env.as_ref().filter(|_| !self.is_lost(lane)) else {
+            return Err(RenderError::Lost);
+        };
+        catch_unwind(AssertUnwindSafe(|| env.text(lane, columns))).unwrap_or(Err(RenderError::Unsupported))
+    }
+
     const fn is_lost(&self, lane: usize) -> bool {
         self.restarts.lost() >> lane & 1 == 1
     }

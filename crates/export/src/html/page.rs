@@ -137,6 +137,7 @@ impl Page<'_> {
             ("policy", Fact::Text(format!("{}, version {}", info.policy().name, info.policy().version))),
             ("started", Fact::Time { ms: info.started_ms }),
         ];
+        facts.extend(info.parent().map(|parent| ("fork of", Fact::Text(parent.to_string()))));
         facts.extend(info.seed().map(|seed| ("seed", Fact::Text(seed.to_string()))));
         facts
     }
@@ -150,6 +151,9 @@ impl Page<'_> {
         };
         let mut marks =
             vec![Mark { at: 0, what: "start".into() }, Mark { at: info.length, what: end.to_owned() }];
+        marks.extend(
+            info.parent().map(|parent| Mark { at: parent.step.min(info.length), what: "fork".to_owned() }),
+        );
         let found = self.seeker.divergence();
         marks.extend(
             found.map(|found| Mark {

@@ -280,6 +280,9 @@ class EpisodeInfo:
     def program(self) -> str:
         """Name and version of the program that recorded it."""
     @property
+    def parent(self) -> tuple[str, int] | None:
+        """Name of the episode that it was forked from, and the step up to which both are the same."""
+    @property
     def folder(self) -> Path:
         """The folder it is in."""
     @property

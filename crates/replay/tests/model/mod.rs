@@ -117,6 +117,7 @@ impl Shape {
             mode: self.mode,
             program: "model".into(),
             started_ms: 5,
+            parent: None,
         }
     }
 }

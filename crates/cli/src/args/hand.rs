@@ -1,0 +1,127 @@
+//! What can be typed of `rollhouse replay fork` and `rollhouse play`.
+
+use std::path::PathBuf;
+
+use clap::{Args, value_parser};
+use rollhouse_core::EpisodeName;
+use rollhouse_policy::Builtin;
+#[cfg(feature = "viewer")]
+use rollhouse_viewer::Pictures;
+
+#[cfg(feature = "viewer")]
+use super::play::pictures;
+use super::{DataArgs, Place, usual_folder};
+
+#[derive(Debug, Args)]
+pub(crate) struct ForkArgs {
+    /// The episode, as `replay ls` prints it, e.g. k3f9q2tz-17-203
+    #[arg(value_name = "NAME")]
+    pub(crate) name: EpisodeName,
+    /// The last step that the new episode has in common with it; 0 is the reset
+    #[arg(long, value_name = "STEP")]
+    pub(crate) at: u64,
+    #[command(flatten)]
+    pub(crate) way: WayArgs,
+    /// Seed of the policy; the same seed gives the same fork [default: drawn and shown]
+    #[arg(long, value_name = "S", requires = "policy")]
+    pub(crate) seed: Option<u64>,
+    /// Take at most this many steps from there; without it the episode goes on to its end, or its time limit
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    #[cfg_attr(feature = "viewer", arg(conflicts_with = "by_hand"))]
+    pub(crate) steps: Option<u64>,
+    /// Folder that the fork is recorded into [default: that of --data; of a cluster's episodes $ROLLHOUSE_DATA, else
+    /// ./rollhouse-data]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) into: Option<PathBuf>,
+    #[cfg(feature = "viewer")]
+    #[command(flatten)]
+    pub(crate) hand: HandArgs,
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Who chooses the actions after the fork.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct WayArgs {
+    /// A built-in policy: random or noop
+    #[arg(long, value_name = "NAME")]
+    pub(crate) policy: Option<Builtin>,
+    /// A file: a JSON line for each step, an action or an object that has one as `action`, as `replay export` writes
+    /// them; of lines that say their step as `t`, those up to --at are passed over. `-` is stdin
+    #[arg(long, value_name = "FILE")]
+    pub(crate) actions: Option<PathBuf>,
+    /// You, with the keyboard
+    #[cfg(feature = "viewer")]
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) by_hand: bool,
+}
+
+impl ForkArgs {
+    /// The folder that is recorded into.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.into.clone().unwrap_or_else(|| match self.data.place() {
+            Place::Folder(folder) => folder,
+            Place::Cluster => usual_folder(),
+        })
+    }
+}
+
+/// How playing by hand is shown.
+#[cfg(feature = "viewer")]
+#[derive(Debug, Args)]
+pub(crate) struct HandArgs {
+    /// Steps a second when it is played by hand [default: as the env is usually shown, else 30]
+    #[arg(long, value_name = "X", value_parser = steps_per_second)]
+    pub(crate) fps: Option<f64>,
+    /// What the env's picture is made of then, pixels by a terminal's protocol or its cells; by default the terminal is
+    /// asked
+    #[arg(long, value_name = "HOW", default_value = "asked", value_parser = pictures())]
+    pub(crate) pictures: Pictures,
+}
+
+#[cfg(feature = "viewer")]
+#[derive(Debug, Args)]
+pub(crate) struct PlayEnvArgs {
+    /// The env; `rollhouse envs` lists them
+    #[arg(value_name = "ENV")]
+    pub(crate) env: String,
+    /// Seed of the episodes: the same seed begins the same ones [default: drawn and shown]
+    #[arg(long, value_name = "S")]
+    pub(crate) seed: Option<u64>,
+    #[command(flatten)]
+    pub(crate) hand: HandArgs,
+    /// Folder that is recorded into [env: ROLLHOUSE_DATA] [default: ./rollhouse-data]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+}
+
+#[cfg(feature = "viewer")]
+impl PlayEnvArgs {
+    /// The folder that is recorded into.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.data.clone().unwrap_or_else(usual_folder)
+    }
+}
+
+#[cfg(feature = "viewer")]
+fn steps_per_second(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| (0.1..=240.0).contains(number));
+    number.ok_or_else(|| "0.1 to 240 steps a second are wanted".to_owned())
+}
+
+#[cfg(all(test, feature = "viewer"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_a_second_are_within_what_a_person_can_follow() {
+        assert_eq!(steps_per_second("12.5"), Ok(12.5));
+        for bad in ["", "0", "0.09", "241", "-1", "nan", "inf"] {
+            assert!(steps_per_second(bad).is_err(), "{bad}");
+        }
+    }
+}

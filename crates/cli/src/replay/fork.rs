@@ -1,0 +1,400 @@
+//! `rollhouse replay fork`: an episode goes on otherwise from one of its steps.
+//!
+//! The new one begins where its parent began and does what that did up to the step, checked against what was recorded, so
+//! that it is whole by itself; its run says what it was forked from.
+
+mod actions;
+#[cfg(feature = "viewer")]
+mod by_hand;
+
+use std::fs::File;
+use std::io::{self, BufReader, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use rollhouse_core::{ColumnData, Interruption, Outcome, Parent, SeedSchedule};
+use rollhouse_engine::{EngineConfig, Happened, Past};
+use rollhouse_env::{EnvEntry, Registry};
+use rollhouse_policy::Policy;
+use rollhouse_replay::{Episode, RecordKind, Recorder, SeekBounds, Seeker, SimulateError};
+use serde::Serialize;
+
+use crate::args::ForkArgs;
+use crate::failure::{Failure, Status};
+use crate::human::{Count, Real, counted};
+use crate::one_lane::{LaneError, OneLane, PlayedEpisode};
+use crate::output::{Output, say};
+use crate::recording::{header_of, open_recorder, record_failure, refuse_store};
+use crate::replay::nearest::find_or_nearest;
+use crate::replay::source::Source;
+use crate::replay::verify::words;
+use crate::replay::{ListedParent, data_option, read_failure};
+use crate::rollout::seed_or_drawn;
+use crate::signals;
+use actions::read_actions;
+
+pub(super) fn run(args: &ForkArgs, out: &mut Output) -> Result<Status, Failure> {
+    #[cfg(feature = "viewer")]
+    match (args.way.by_hand, args.hand.fps) {
+        (true, _) => crate::play::refuse_terminal()?,
+        (false, Some(_)) => return Err(Failure::new(Status::Usage, "--fps is for --by-hand")),
+        (false, None) => {}
+    }
+    let library = Source::of(&args.data)?.open()?;
+    let found = find_or_nearest(&library, args.name)?;
+    let parent = Arc::new(found.folder.load(&found.info).map_err(read_failure)?);
+    let registry = Registry::builtin();
+    let fork = Fork::of(&registry, &parent, args.at)?;
+    #[cfg(feature = "viewer")]
+    if args.way.by_hand {
+        return by_hand::run(args, &fork, out);
+    }
+    let mut way = Way::of(args, &fork)?;
+    let recorder = open(args)?;
+    let mut lane = fork.begin(&recorder, way.name())?;
+    let ended = way.go(&mut lane, args.steps);
+    let closed = lane.close();
+    let played = lane.played();
+    drop(lane);
+    recorder.finish().map_err(|error| record_failure(&error))?;
+    let status = ended?;
+    closed.map_err(|error| Failure::of(Status::Failed, &error))?;
+    if status == Status::Interrupted {
+        say("ended early, as asked; what was played until then is kept");
+    }
+    let told = Forked::of(&fork, &played, &way);
+    if args.json {
+        out.json(&told)?;
+    } else {
+        print(&told, &played, &args.folder(), out)?;
+    }
+    Ok(status)
+}
+
+/// Opens the folder that a fork is recorded into.
+fn open(args: &ForkArgs) -> Result<Recorder, Failure> {
+    let (dir, way_out) = (args.folder(), "--into DIR records into another folder");
+    refuse_store(&dir, way_out)?;
+    open_recorder(&dir, "--into", way_out)
+}
+
+/// A place in an episode at which it can go on.
+struct Fork<'a> {
+    parent: &'a Episode,
+    entry: Arc<EnvEntry>,
+    /// The step.
+    at: u64,
+    /// The return until there.
+    total_reward: f64,
+    /// The action that led there.
+    action: Option<ColumnData>,
+}
+
+impl<'a> Fork<'a> {
+    /// Lives through the parent up to there and on to the next hash that was recorded, which has to be that of the state it
+    /// comes to.
+    fn of(registry: &Registry, parent: &'a Arc<Episode>, at: u64) -> Result<Self, Failure> {
+        let info = &parent.info;
+        let (name, length) = (info.name, info.length);
+        if at > length {
+            let message = SimulateError::NoSuchStep { step: at, length };
+            return Err(
+                Failure::of(Status::Usage, &message).hint(format_args!("{name} has steps 0 to {length}"))
+            );
+        }
+        if info.recorded() == RecordKind::Full {
+            let message = format!("{name} cannot be brought back to a step: its env is not deterministic");
+            return Err(Failure::new(Status::Failed, message));
+        }
+        if at == length && info.outcome.is_finished() {
+            let how = info.outcome.word();
+            let message = format!("{name} is over at step {at}: it is {how} there, and does not go on");
+            let failure = Failure::new(Status::Usage, message);
+            return Err(match length.checked_sub(1) {
+                Some(last) => {
+                    failure.hint(format_args!("--at {last} is the last step that it can go on from"))
+                }
+                None => failure,
+            });
+        }
+        let refused = |error: &dyn std::error::Error| Failure::of(Status::Failed, error);
+        let entry = registry.get(info.env()).map_err(|error| refused(&error))?;
+        let mut seeker = Seeker::new(registry, Arc::clone(parent), &SeekBounds::default())
+            .map_err(|error| refused(&error))?;
+        if let Some(error) = seeker.refused() {
+            // A trace shows its steps all the same, and is not lived through.
+            return Err(refused(error));
+        }
+        let checked = parent.windows.iter().map(|&(age, _)| age).find(|&age| age >= at).unwrap_or(length);
+        seeker.seek(checked.min(length)).map_err(|error| refused(&error))?;
+        if let Some(found) = seeker.divergence().filter(|found| found.from <= at) {
+            let (from, to) = (Count(found.from), Count(found.to));
+            let (recorded, now) = (words(&found.recorded), words(&found.replayed));
+            let message = format!(
+                "{name} differs from what was recorded between steps {from} and {to}: its {} was {recorded} and is {now}",
+                found.field
+            );
+            return Err(Failure::new(Status::Found, message).hint("nothing was recorded"));
+        }
+        let step = seeker.seek(at).map_err(|error| refused(&error))?;
+        Ok(Self { parent, entry, at, total_reward: step.total_reward, action: step.action })
+    }
+
+    /// The episode that it was forked from, and the step.
+    fn parent(&self) -> Parent {
+        let info = &self.parent.info;
+        Parent::new(info.run_id(), info.name.lane, info.name.number, self.at)
+    }
+
+    /// A lane that stands at the step, with all of it recorded; `policy` is said to choose the actions that follow.
+    fn begin(&self, recorder: &Recorder, policy: &str) -> Result<OneLane, Failure> {
+        let config = self.config();
+        let header = header_of(&self.entry, config.clone(), policy, Some(self.parent()));
+        let run = header.run;
+        let recording = recorder.begin_run(header).map_err(|error| Failure::of(Status::Failed, &error))?;
+        let mut lane = OneLane::new(&self.entry, config, recording, run)
+            .map_err(|error| Failure::of(Status::Failed, &error))?;
+        lane.resume(self.past(), self.at, self.total_reward, self.action.clone())
+            .map_err(|error| Failure::of(Status::Found, &error))?;
+        Ok(lane)
+    }
+
+    /// As the parent was stepped.
+    fn config(&self) -> EngineConfig {
+        let info = &self.parent.info;
+        EngineConfig {
+            options: vec![info.options()],
+            max_episode_steps: Some(info.run.max_episode_steps.unwrap_or(0)),
+            schedule: SeedSchedule::Continue,
+            ..OneLane::config()
+        }
+    }
+
+    /// What the parent did until the step, with the hashes its states had.
+    fn past(&self) -> Vec<Past> {
+        let Episode { info, actions, windows, .. } = self.parent;
+        let elements = info.run.spec.action_space.elements();
+        let mut past = vec![Happened::Began { number: 0, start: info.start }];
+        let mut from = 0;
+        let hashes = windows.iter().filter(|(age, _)| *age <= self.at);
+        let ends = hashes.map(|&(age, hash)| (age, Some(hash))).chain([(self.at, None)]);
+        for (to, hash) in ends {
+            let (first, last) = (from as usize * elements, to as usize * elements);
+            past.push(Happened::Played(actions.as_ref().slice(first, last).into()));
+            past.extend(hash.map(Happened::Stood));
+            from = to;
+        }
+        past.into_iter().map(|what| Past { lane: 0, what }).collect()
+    }
+
+    /// The step at which it is cut at the latest.
+    fn limit(&self) -> Option<u32> {
+        self.parent.info.run.max_episode_steps
+    }
+}
+
+/// Who chooses the actions.
+enum Way {
+    Policy { policy: Box<dyn Policy>, seed: u64 },
+    Actions { rows: ColumnData, elements: usize },
+}
+
+impl Way {
+    /// The one that is asked for, which is known to suit the env.
+    fn of(args: &ForkArgs, fork: &Fork<'_>) -> Result<Self, Failure> {
+        let spec = fork.entry.spec();
+        if let Some(path) = &args.way.actions {
+            let (space, column) = (&spec.action_space, spec.action_column());
+            let cannot = |error: io::Error| {
+                Failure::new(Status::Usage, format_args!("{} cannot be read: {error}", path.display()))
+            };
+            let read = if path == Path::new("-") {
+                read_actions(io::stdin().lock(), space, &column, fork.at)
+            } else {
+                let file = File::open(path).map_err(cannot)?;
+                read_actions(BufReader::new(file), space, &column, fork.at)
+            };
+            let rows = read.map_err(|error| Failure::of(Status::Usage, &error))?;
+            return Ok(Self::Actions { rows, elements: column.elements().max(1) });
+        }
+        if fork.limit().is_none() && args.steps.is_none() {
+            let message = format!("{} has no time limit here, and a policy may play it for ever", spec.id);
+            return Err(Failure::new(Status::Usage, message).hint("--steps N says how far it goes"));
+        }
+        let seed = seed_or_drawn(args.seed);
+        // One of the ways is asked for.
+        let policy = args.way.policy.unwrap_or(rollhouse_policy::Builtin::Random);
+        let policy =
+            policy.make(&spec.action_space, seed).map_err(|error| Failure::of(Status::Usage, &error))?;
+        Ok(Self::Policy { policy, seed })
+    }
+
+    /// What is recorded as its name.
+    fn name(&self) -> &str {
+        match self {
+            Self::Policy { policy, .. } => policy.name(),
+            Self::Actions { .. } => FROM_FILE,
+        }
+    }
+
+    /// Steps until the episode is over, there is no further action, `most` steps were taken, or the end is asked for.
+    fn go(&mut self, lane: &mut OneLane, most: Option<u64>) -> Result<Status, Failure> {
+        let ending = signals::ending()?;
+        let mut taken = 0;
+        while lane.outcome().is_none() && most.is_none_or(|most| taken < most) {
+            if ending.load(std::sync::atomic::Ordering::Relaxed) {
+                return Ok(Status::Interrupted);
+            }
+            let stepped = match self {
+                Self::Policy { policy, .. } => lane.step_by(&mut **policy),
+                Self::Actions { rows, elements } => match rows.row(taken as usize, *elements) {
+                    Some(action) => lane.step(action).map_err(LaneError::Step),
+                    None => return Ok(Status::Done),
+                },
+            };
+            stepped.map_err(|error| Failure::of(Status::Failed, &error))?;
+            taken += 1;
+        }
+        if lane.outcome() == Some(Outcome::Interrupted(Interruption::Crashed)) {
+            let message =
+                format!("the env failed after step {}; what was played until then is kept", lane.steps());
+            return Err(Failure::new(Status::Failed, message));
+        }
+        self.tell_unused(taken, lane);
+        Ok(Status::Done)
+    }
+
+    /// Says how many actions of a file came too late.
+    fn tell_unused(&self, taken: u64, lane: &OneLane) {
+        let Self::Actions { rows, elements } = self else { return };
+        let left = (rows.len() / elements) as u64 - taken;
+        if left > 0 && lane.outcome().is_some() {
+            let left = counted(left, "action");
+            say(&format!(
+                "note: the episode ended at step {}, {left} of the file were not taken",
+                lane.steps()
+            ));
+        }
+    }
+}
+
+/// What `--json` prints; the field names are part of the interface.
+#[derive(Debug, Serialize)]
+struct Forked {
+    id: String,
+    env: String,
+    parent: ListedParent,
+    policy: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<u64>,
+    length: u64,
+    #[serde(rename = "return")]
+    total_reward: f64,
+    outcome: &'static str,
+}
+
+impl Forked {
+    fn of(fork: &Fork<'_>, played: &PlayedEpisode, way: &Way) -> Self {
+        Self {
+            id: played.name.to_string(),
+            env: fork.entry.spec().id.clone(),
+            parent: fork.parent().into(),
+            policy: way.name().to_owned(),
+            seed: match way {
+                Way::Policy { seed, .. } => Some(*seed),
+                Way::Actions { .. } => None,
+            },
+            length: played.steps,
+            total_reward: played.total_reward,
+            outcome: played.outcome.word(),
+        }
+    }
+}
+
+fn print(told: &Forked, played: &PlayedEpisode, dir: &Path, out: &mut Output) -> io::Result<()> {
+    let Forked { id, parent, .. } = told;
+    writeln!(out, "{id}: {} from step {} of {} on\n", told.env, Count(parent.step), parent.id)?;
+    let PlayedEpisode { steps, total_reward, outcome, .. } = *played;
+    let new = Count(steps.saturating_sub(parent.step));
+    writeln!(out, "  steps     {}, of them {new} new", Count(steps))?;
+    writeln!(out, "  return    {}", Real(total_reward))?;
+    writeln!(out, "  outcome   {}", outcome.word())?;
+    writeln!(out, "  policy    {}", told.policy)?;
+    if let Some(seed) = told.seed {
+        writeln!(out, "  seed      {seed} (the same seed gives the same fork)")?;
+    }
+    writeln!(out, "  recorded  in {}", dir.display())?;
+    writeln!(out, "\nWatch it: rollhouse replay play {id} --at {}{}", parent.step, data_option(dir))
+}
+
+/// What is recorded as the policy of actions from a file.
+const FROM_FILE: &str = "file";
+
+#[cfg(test)]
+mod tests {
+    use rollhouse_policy::Builtin;
+    use rollhouse_replay::testing::FaultyDisk;
+    use rollhouse_replay::{Query, RecorderConfig, Replays};
+
+    use super::*;
+
+    /// An episode that a policy has played to its end.
+    fn recorded(env: &str) -> Arc<Episode> {
+        let (disk, dir) = (FaultyDisk::new(), Path::new("/data"));
+        let recorder = Recorder::open(Arc::new(disk.clone()), dir, RecorderConfig::default()).unwrap();
+        let entry = Registry::builtin().get(env).unwrap();
+        let config = EngineConfig { schedule: SeedSchedule::PerEpisode { run_seed: 5 }, ..OneLane::config() };
+        let header = header_of(&entry, config.clone(), "random", None);
+        let run = header.run;
+        let mut lane = OneLane::new(&entry, config, recorder.begin_run(header).unwrap(), run).unwrap();
+        lane.begin().unwrap();
+        let mut policy = Builtin::Random.make(&entry.spec().action_space, 5).unwrap();
+        while lane.outcome().is_none() {
+            lane.step_by(&mut *policy).unwrap();
+        }
+        drop(lane);
+        recorder.finish().unwrap();
+        let replays = Replays::open(Arc::new(disk), dir).unwrap();
+        let found = replays.list(&Query::default()).unwrap();
+        Arc::new(replays.load(&found[0]).unwrap())
+    }
+
+    fn refusal(registry: &Registry, parent: &Arc<Episode>, at: u64) -> (Status, String) {
+        match Fork::of(registry, parent, at) {
+            Ok(_) => panic!("step {at} is refused"),
+            Err(failure) => (failure.status(), failure.message().to_owned()),
+        }
+    }
+
+    #[test]
+    fn an_env_with_other_dynamics_is_refused_with_both_hashes() {
+        let parent = recorded("CartPole-v1");
+        let builtin = Registry::builtin();
+        let original = builtin.get("CartPole-v1").unwrap();
+        let mut spec = original.spec().clone();
+        spec.dynamics_hash ^= 1;
+        let hashes = [original.spec().dynamics_hash, spec.dynamics_hash].map(|hash| format!("{hash:016x}"));
+        let registry = Registry::empty();
+        registry
+            .register(EnvEntry::new(spec, move |set, options| original.make_block_on(set, options)))
+            .unwrap();
+        let (status, message) = refusal(&registry, &parent, 3);
+        assert_eq!(status, Status::Failed);
+        assert!(hashes.iter().all(|hash| message.contains(hash)), "{message}");
+    }
+
+    #[test]
+    fn a_prefix_that_is_not_what_was_recorded_is_refused_and_what_differs_later_is_not() {
+        let mut parent = Arc::unwrap_or_clone(recorded("MountainCar-v0"));
+        assert_eq!(parent.info.length, 200);
+        let ColumnData::I64(actions) = &mut parent.actions else { panic!("they are numbers") };
+        actions[99] = (actions[99] + 1) % 3;
+        let (registry, parent) = (Registry::builtin(), Arc::new(parent));
+        for at in [70, 99, 128, 199] {
+            let (status, message) = refusal(&registry, &parent, at);
+            assert_eq!(status, Status::Found, "{at}");
+            assert!(message.contains("between steps 65 and 128: its state was hash"), "{message}");
+        }
+        assert!(Fork::of(&registry, &parent, 64).is_ok());
+    }
+}

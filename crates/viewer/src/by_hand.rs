@@ -1,0 +1,163 @@
+//! Playing by hand on a terminal: one thread that reads keys, lets time pass, has steps taken, and draws.
+
+use std::cell::RefCell;
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::time::{Duration, Instant};
+
+use crossterm::event::{self, Event as TerminalEvent};
+use rollhouse_core::ColumnData;
+use rollhouse_env::{Image, ImageSize, RenderError};
+
+use crate::drawn::Played;
+use crate::hand::{Deed, Hand, Standing};
+use crate::hand_screen::draw_hand_for;
+use crate::keys::Event;
+use crate::look::Look;
+use crate::screen::LEAST;
+use crate::screen_guard::{Pictures, ScreenGuard, wait_for_input};
+use crate::viewer::{IDLE, Signal, key_of};
+
+/// One lane of an env, in the hands of whoever steps and records it.
+pub trait Game {
+    /// Takes a step with an action: one row of the action column.
+    ///
+    /// # Errors
+    /// If no step can be taken any more. That the env fails is an end of its episode, and no error.
+    fn step(&mut self, action: &ColumnData) -> Result<Standing, GameError>;
+
+    /// Ends the episode, if it is open, and begins the next one.
+    ///
+    /// # Errors
+    /// If there can be none.
+    fn begin_anew(&mut self) -> Result<Standing, GameError>;
+
+    /// A picture of the state that it stands in.
+    ///
+    /// # Errors
+    /// If the env does not draw itself, or has failed.
+    fn render(&mut self, size: ImageSize) -> Result<Image, RenderError>;
+
+    /// The state in one line of at most `columns` characters.
+    ///
+    /// # Errors
+    /// As [`Game::render`].
+    fn text(&mut self, columns: usize) -> Result<String, RenderError>;
+
+    /// Ends it: nothing is called afterwards. The terminal is as before by then, and the process may end when this returns.
+    fn close(&mut self);
+}
+
+/// Why a game cannot go on.
+pub type GameError = Box<dyn Error + Send + Sync>;
+
+/// Why a game is not played any more.
+#[derive(Debug)]
+pub enum HandError {
+    /// The terminal could not be taken, read or written to.
+    Terminal(io::Error),
+    /// The game cannot go on.
+    Game(GameError),
+}
+
+/// Has a person play a game on the terminal on stdout, until the person or a signal ends it. It is paused at first.
+///
+/// Blocks, and takes the terminal for as long; it is as before when this returns. A SIGTERM, SIGHUP or SIGINT restores it,
+/// closes the game and then does what it does by default: the process ends.
+///
+/// # Errors
+/// If the terminal cannot be used, or the game cannot go on. It is closed then too.
+pub fn play_by_hand(
+    mut hand: Hand,
+    game: &mut dyn Game,
+    look: Look,
+    pictures: Pictures,
+) -> Result<(), HandError> {
+    let signal = Signal::catch().map_err(HandError::Terminal)?;
+    let done = ScreenGuard::take(pictures)
+        .map_err(HandError::Terminal)
+        .and_then(|mut screen| go_on(&mut hand, game, look, &mut screen, &signal));
+    game.close();
+    signal.obey();
+    done
+}
+
+fn go_on(
+    hand: &mut Hand,
+    game: &mut dyn Game,
+    look: Look,
+    screen: &mut ScreenGuard,
+    signal: &Signal,
+) -> Result<(), HandError> {
+    let (mut last, mut has_changed) = (Instant::now(), true);
+    let mut drawn: Option<Instant> = None;
+    while signal.caught().is_none() {
+        let rest = drawn.map_or(Duration::ZERO, |drawn| FRAME.saturating_sub(drawn.elapsed()));
+        if has_changed && (rest.is_zero() || !hand.is_playing()) {
+            draw(hand, game, look, screen).map_err(HandError::Terminal)?;
+            (drawn, has_changed) = (Some(Instant::now()), false);
+        }
+        let step = hand.wait().map_or(IDLE, |wait| wait.saturating_sub(last.elapsed()));
+        wait_for_input(if has_changed { step.min(rest) } else { step.min(IDLE) })
+            .map_err(HandError::Terminal)?;
+        // Everything that is waiting is taken before time goes on.
+        while event::poll(Duration::ZERO).map_err(HandError::Terminal)? {
+            has_changed = true;
+            let TerminalEvent::Key(key) = event::read().map_err(HandError::Terminal)? else { continue };
+            let deed = key_of(&key).and_then(|key| hand.on(Event::Key(key)));
+            if !carry_out(deed, hand, game)? {
+                return Ok(());
+            }
+        }
+        let now = Instant::now();
+        let deed = hand.on(Event::Tick(now - last));
+        last = now;
+        has_changed |= deed.is_some();
+        carry_out(deed, hand, game)?;
+    }
+    Ok(())
+}
+
+/// Does to the game what is to be done; false if that is to end it.
+fn carry_out(deed: Option<Deed>, hand: &mut Hand, game: &mut dyn Game) -> Result<bool, HandError> {
+    let stands = match deed {
+        None => return Ok(true),
+        Some(Deed::Quit) => return Ok(false),
+        Some(Deed::Step) => game.step(&hand.action()),
+        Some(Deed::BeginAnew) => game.begin_anew(),
+    };
+    hand.come_to(stands.map_err(HandError::Game)?);
+    Ok(true)
+}
+
+fn draw(hand: &mut Hand, game: &mut dyn Game, look: Look, screen: &mut ScreenGuard) -> io::Result<()> {
+    let size = screen.size()?;
+    if size.width < LEAST.0 || size.height < LEAST.1 {
+        // Nothing is seen of what would go on.
+        hand.pause();
+    }
+    let played = Played { hand, game: RefCell::new(game) };
+    screen.draw(|graphics, buffer| draw_hand_for(&played, look, graphics, buffer))
+}
+
+/// Between two drawings of what moves, at least.
+const FRAME: Duration = Duration::from_millis(15);
+
+impl fmt::Display for HandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Terminal(_) => f.write_str("the terminal cannot be used"),
+            Self::Game(_) => f.write_str("the game cannot go on"),
+        }
+    }
+}
+
+impl Error for HandError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Terminal(error) => Some(error),
+            Self::Game(error) => Some(&**error),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What the part of a screen that shows an env's picture is drawn from.
+
+use std::cell::RefCell;
+
+use rollhouse_env::{Image, ImageSize, RenderError};
+
+use crate::by_hand::Game;
+use crate::hand::Hand;
+use crate::player::Player;
+
+/// An env in a state of which there may be a picture.
+pub(crate) trait Drawn {
+    /// The env's id, as it is recorded.
+    fn env(&self) -> &str;
+    /// The form of the picture, if there is one.
+    fn form(&self) -> Option<ImageSize>;
+    /// Why the state is not there to be drawn.
+    fn refused(&self) -> Option<String>;
+    fn render(&self, size: ImageSize) -> Result<Image, RenderError>;
+    /// The state in one line of at most `columns` characters.
+    fn text(&self, columns: usize) -> Result<String, RenderError>;
+}
+
+impl Drawn for Player<'_> {
+    fn env(&self) -> &str {
+        self.info().env()
+    }
+
+    fn form(&self) -> Option<ImageSize> {
+        self.form()
+    }
+
+    fn refused(&self) -> Option<String> {
+        self.refused()
+    }
+
+    fn render(&self, size: ImageSize) -> Result<Image, RenderError> {
+        self.render(size)
+    }
+
+    fn text(&self, columns: usize) -> Result<String, RenderError> {
+        self.text(columns)
+    }
+}
+
+/// A game that is played by hand, as it stands.
+pub(crate) struct Played<'a, 'g> {
+    pub(crate) hand: &'a Hand,
+    /// Who draws has no other access to it.
+    pub(crate) game: RefCell<&'a mut (dyn Game + 'g)>,
+}
+
+impl Drawn for Played<'_, '_> {
+    fn env(&self) -> &str {
+        self.hand.env()
+    }
+
+    fn form(&self) -> Option<ImageSize> {
+        self.hand.form()
+    }
+
+    fn refused(&self) -> Option<String> {
+        None
+    }
+
+    fn render(&self, size: ImageSize) -> Result<Image, RenderError> {
+        self.game.borrow_mut().render(size)
+    }
+
+    fn text(&self, columns: usize) -> Result<String, RenderError> {
+        self.game.borrow_mut().text(columns)
+    }
+}

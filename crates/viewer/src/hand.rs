@@ -1,0 +1,280 @@
+//! An env that is played by hand: what keys and time do to it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rollhouse_core::{ColumnData, EnvSpec, EpisodeName, Interruption, Outcome};
+use rollhouse_env::ImageSize;
+use rollhouse_replay::PlayedStep;
+
+use crate::controls::{Controls, Pressed};
+use crate::keys::{Event, Key};
+use crate::numbers::{count, plain};
+use crate::player::{Actions, Element, FASTEST, SLOWEST, elements_of};
+
+/// Where a game stands.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    /// Its episode.
+    pub name: EpisodeName,
+    /// The step that it has come to.
+    pub step: PlayedStep,
+    /// How the episode ended, once it has.
+    pub outcome: Option<Outcome>,
+}
+
+/// A game in the hands of a person.
+///
+/// Nothing of a terminal and of the env is in it: it is told [`Event`]s and where the game stands, says what is to be done
+/// to the game, and a screen is drawn from it.
+#[derive(Debug)]
+pub struct Hand {
+    env: String,
+    /// A line about what is played and where it is recorded.
+    about: String,
+    form: Option<ImageSize>,
+    controls: Controls,
+    actions: Actions,
+    elements: Vec<Element>,
+    stands: Standing,
+    /// Rewards and observations of the last steps, the newest last.
+    history: VecDeque<(f64, Vec<f64>)>,
+    steps_per_second: f64,
+    /// Powers of two.
+    speed: i32,
+    is_playing: bool,
+    /// The part of the next step that is due.
+    due: f64,
+    can_begin_anew: bool,
+    shows_help: bool,
+    message: Option<String>,
+    scrolled: usize,
+}
+
+/// What is to be done to the game.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deed {
+    /// Take a step with [`Hand::action`].
+    Step,
+    /// End the episode and begin the next one.
+    BeginAnew,
+    /// End.
+    Quit,
+}
+
+/// What is played, for [`Hand::new`].
+#[derive(Debug)]
+pub struct Table<'a> {
+    /// The env.
+    pub spec: &'a EnvSpec,
+    /// The form of its pictures, if it draws itself.
+    pub form: Option<ImageSize>,
+    /// A line about what is played and where it is recorded.
+    pub about: &'a str,
+    /// How many steps are a second at speed 1x.
+    pub steps_per_second: f64,
+    /// Whether there can be another episode after this one.
+    pub can_begin_anew: bool,
+}
+
+impl Hand {
+    /// Is paused where the game stands.
+    pub fn new(table: &Table<'_>, stands: Standing) -> Self {
+        let Table { spec, form, about, steps_per_second, can_begin_anew } = *table;
+        let mut hand = Self {
+            env: plain(&spec.id),
+            about: plain(about),
+            form,
+            controls: Controls::new(&spec.action_space, &spec.action_names),
+            actions: Actions::of(spec),
+            elements: elements_of(&spec.obs_columns()),
+            stands: stands.clone(),
+            history: VecDeque::new(),
+            steps_per_second,
+            speed: 0,
+            is_playing: false,
+            due: 0.0,
+            can_begin_anew,
+            shows_help: false,
+            message: None,
+            scrolled: 0,
+        };
+        hand.come_to(stands);
+        hand
+    }
+
+    /// Takes in where the game stands after what was done to it.
+    pub fn come_to(&mut self, stands: Standing) {
+        if stands.step.t == 0 {
+            self.history.clear();
+        }
+        let values = self.elements.iter().map(|element| element.value(&stands.step)).collect();
+        if self.history.len() >= HISTORY {
+            self.history.pop_front();
+        }
+        self.history.push_back((stands.step.reward.unwrap_or(f64::NAN), values));
+        if let Some(outcome) = stands.outcome {
+            self.is_playing = false;
+            let how = match outcome {
+                Outcome::Interrupted(Interruption::Crashed) => "the env failed".to_owned(),
+                outcome => format!("over: {}", outcome.word()),
+            };
+            let next = if self.can_begin_anew { "r next episode, q ends" } else { "q ends" };
+            self.message = Some(format!("{how} after {} steps; {next}", count(stands.step.t)));
+        }
+        self.stands = stands;
+    }
+
+    /// Takes in what happened; gives what is to be done.
+    pub fn on(&mut self, event: Event) -> Option<Deed> {
+        match event {
+            Event::Tick(passed) => self.tick(passed),
+            Event::Key(key) => self.key(key),
+            Event::Point(_) => None,
+        }
+    }
+
+    /// A step is due now and then. Time in which none could be taken is not made up for.
+    fn tick(&mut self, passed: Duration) -> Option<Deed> {
+        if !self.is_playing {
+            return None;
+        }
+        self.due += passed.as_secs_f64() * self.rate();
+        if self.due < 1.0 {
+            return None;
+        }
+        self.due = (self.due - 1.0).min(1.0);
+        Some(Deed::Step)
+    }
+
+    fn key(&mut self, key: Key) -> Option<Deed> {
+        if matches!(key, Key::Ctrl('c')) {
+            return Some(Deed::Quit);
+        }
+        if std::mem::take(&mut self.shows_help) {
+            return None;
+        }
+        if self.stands.outcome.is_none() {
+            self.message = None;
+        }
+        match key {
+            Key::Char('q') | Key::Escape => return Some(Deed::Quit),
+            Key::Char('?') => (self.shows_help, self.is_playing) = (true, false),
+            Key::Char('r') if self.can_begin_anew => {
+                (self.is_playing, self.due, self.message) = (false, 0.0, None);
+                return Some(Deed::BeginAnew);
+            }
+            Key::Char('r') => self.message = Some("there is one episode in a fork; q ends".into()),
+            Key::Char('+' | '=') => self.speed = (self.speed + 1).min(FASTEST),
+            Key::Char('-') => self.speed = (self.speed - 1).max(SLOWEST),
+            Key::PageDown => self.scrolled = (self.scrolled + 1).min(self.elements.len().saturating_sub(1)),
+            Key::PageUp => self.scrolled = self.scrolled.saturating_sub(1),
+            Key::Char(' ') if self.stands.outcome.is_none() => {
+                (self.is_playing, self.due) = (!self.is_playing, 0.0);
+            }
+            Key::Char('.') | Key::Enter => {
+                self.is_playing = false;
+                return self.step();
+            }
+            key => match self.controls.press(key) {
+                // While time stands still, a key is a step.
+                Pressed::Chosen if !self.is_playing => return self.step(),
+                Pressed::Chosen | Pressed::Moved | Pressed::No => {}
+            },
+        }
+        None
+    }
+
+    fn step(&self) -> Option<Deed> {
+        self.stands.outcome.is_none().then_some(Deed::Step)
+    }
+
+    /// Stops time.
+    pub fn pause(&mut self) {
+        self.is_playing = false;
+    }
+
+    /// The action that is chosen: one row of the action column.
+    pub fn action(&self) -> ColumnData {
+        self.controls.action()
+    }
+
+    /// How long it is until a step is due; `None` while time stands still.
+    pub fn wait(&self) -> Option<Duration> {
+        let left = (1.0 - self.due).max(0.0) / self.rate();
+        self.is_playing.then(|| Duration::from_secs_f64(left.min(MAX_WAIT)))
+    }
+
+    /// Steps a second.
+    fn rate(&self) -> f64 {
+        self.steps_per_second * 2f64.powi(self.speed)
+    }
+
+    /// Where the game stands.
+    pub const fn stands(&self) -> &Standing {
+        &self.stands
+    }
+
+    /// Whether time passes.
+    pub const fn is_playing(&self) -> bool {
+        self.is_playing
+    }
+
+    pub(crate) fn env(&self) -> &str {
+        &self.env
+    }
+
+    pub(crate) fn about(&self) -> &str {
+        &self.about
+    }
+
+    pub(crate) const fn form(&self) -> Option<ImageSize> {
+        self.form
+    }
+
+    pub(crate) const fn controls(&self) -> &Controls {
+        &self.controls
+    }
+
+    pub(crate) const fn shows_help(&self) -> bool {
+        self.shows_help
+    }
+
+    pub(crate) fn message(&self) -> Option<&str> {
+        self.message.as_deref()
+    }
+
+    pub(crate) const fn speed(&self) -> i32 {
+        self.speed
+    }
+
+    pub(crate) const fn steps_per_second(&self) -> f64 {
+        self.steps_per_second
+    }
+
+    pub(crate) const fn can_begin_anew(&self) -> bool {
+        self.can_begin_anew
+    }
+
+    /// The action that led to the step.
+    pub(crate) fn last_action(&self) -> String {
+        self.stands.step.action.as_ref().map_or_else(|| "-".into(), |action| self.actions.name(action))
+    }
+
+    pub(crate) fn elements(&self) -> &[Element] {
+        &self.elements
+    }
+
+    pub(crate) const fn scrolled(&self) -> usize {
+        self.scrolled
+    }
+
+    pub(crate) const fn history(&self) -> &VecDeque<(f64, Vec<f64>)> {
+        &self.history
+    }
+}
+
+/// Steps that sparklines show.
+const HISTORY: usize = 64;
+/// The longest pause between two steps, in seconds.
+const MAX_WAIT: f64 = 3600.0;
