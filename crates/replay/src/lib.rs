@@ -80,6 +80,7 @@ mod summary;
 mod syncer;
 pub mod testing;
 mod timeline;
+mod unroll;
 mod verify;
 mod walk;
 mod writer;
@@ -121,4 +122,5 @@ pub use spool::{SealedSegment, Spool, is_spool_name, kept_name_of_folder, name_o
 pub use stats::FolderStats;
 pub use summary::{BlockRange, EpisodeKey, FinishedEpisode, SegmentSummary, segment_path, summary_path};
 pub use timeline::{Bucket, Timeline};
+pub use unroll::{Unrolled, Unroller};
 pub use verify::Verification;
