@@ -154,10 +154,11 @@ struct Group<'a> {
     next: usize,
     /// Lanes in which an episode is under way.
     busy: u64,
-    /// The episode of each lane, the step that it takes next, and the row of that step.
+    /// The episode of each lane, the row of its first step, that of its next, and the one behind its last.
     lanes: [usize; BLOCK_LANES],
-    steps: [usize; BLOCK_LANES],
+    firsts: [usize; BLOCK_LANES],
     rows: [usize; BLOCK_LANES],
+    ends: [usize; BLOCK_LANES],
 }
 
 impl<'a> Group<'a> {
@@ -168,7 +169,18 @@ impl<'a> Group<'a> {
         obs: &'a [ColumnSpec],
     ) -> Self {
         let none = [0; BLOCK_LANES];
-        Self { simulator, from, episodes, obs, next: 0, busy: 0, lanes: none, steps: none, rows: none }
+        Self {
+            simulator,
+            from,
+            episodes,
+            obs,
+            next: 0,
+            busy: 0,
+            lanes: none,
+            firsts: none,
+            rows: none,
+            ends: none,
+        }
     }
 
     /// Goes through all of them; true if the env panicked.
@@ -193,7 +205,8 @@ impl<'a> Group<'a> {
             let Some(episode) = self.episodes.get(self.next) else { break };
             self.simulator.restore(lane, episode.info.start);
             let first = table.firsts[self.from + self.next];
-            (self.lanes[lane], self.steps[lane], self.rows[lane]) = (self.next, 0, first);
+            (self.lanes[lane], self.rows[lane]) = (self.next, first);
+            (self.firsts[lane], self.ends[lane]) = (first + 1, first + 1 + episode.info.length as usize);
             self.next += 1;
             begun |= 1 << lane;
         }
@@ -205,11 +218,7 @@ impl<'a> Group<'a> {
             return self.lose(table);
         }
         self.take_rows(begun, table);
-        for lane in Lanes(begun) {
-            if self.episodes[self.lanes[lane]].info.length == 0 {
-                self.busy &= !(1 << lane);
-            }
-        }
+        self.busy &= !self.over(begun);
         true
     }
 
@@ -217,8 +226,14 @@ impl<'a> Group<'a> {
     fn step(&mut self, table: &mut Unrolled) -> bool {
         let elements = self.simulator.action_elements;
         for lane in Lanes(self.busy) {
-            let (actions, step) = (&self.episodes[self.lanes[lane]].actions, self.steps[lane]);
-            self.simulator.actions.copy_row(lane, actions, step, elements);
+            let actions = &self.episodes[self.lanes[lane]].actions;
+            let step = self.rows[lane] - self.firsts[lane];
+            match (&mut self.simulator.actions, actions) {
+                (ColumnData::I64(to), ColumnData::I64(from)) if elements == 1 => to[lane] = from[step],
+                (to, from) => {
+                    to.copy_row(lane, from, step, elements);
+                }
+            }
         }
         let stepped = self.simulator.step(self.busy);
         if stepped.is_none_or(|ended| ended.lost & self.busy != 0) {
@@ -228,11 +243,7 @@ impl<'a> Group<'a> {
             table.rewards[self.rows[lane]] = self.simulator.rewards[lane];
         }
         self.take_rows(self.busy, table);
-        let mut over = 0;
-        for lane in Lanes(self.busy) {
-            self.steps[lane] += 1;
-            over |= u64::from(self.steps[lane] as u64 == self.episodes[self.lanes[lane]].info.length) << lane;
-        }
+        let over = self.over(self.busy);
         if over != 0 {
             self.conclude(over, table);
         }
@@ -242,14 +253,16 @@ impl<'a> Group<'a> {
     /// Copies the observations of lanes to their rows, and goes on to the next ones.
     fn take_rows(&mut self, lanes: u64, table: &mut Unrolled) {
         for ((to, from), spec) in table.obs.iter_mut().zip(&self.simulator.obs).zip(self.obs) {
-            let elements = spec.elements();
-            for lane in Lanes(lanes) {
-                to.copy_row(self.rows[lane], from, lane, elements);
-            }
+            scatter(to, from, spec.elements(), lanes, &self.rows);
         }
         for lane in Lanes(lanes) {
             self.rows[lane] += 1;
         }
+    }
+
+    /// Those of the lanes that have no step left.
+    fn over(&self, lanes: u64) -> u64 {
+        Lanes(lanes).fold(0, |over, lane| over | u64::from(self.rows[lane] == self.ends[lane]) << lane)
     }
 
     /// Compares the ends of the episodes of lanes with the recording, and frees the lanes.
@@ -273,12 +286,54 @@ impl<'a> Group<'a> {
     /// The env has panicked: neither what is under way nor what waits can be had. Gives false.
     #[cold]
     fn lose(&mut self, table: &mut Unrolled) -> bool {
-        let under_way = Lanes(self.busy).map(|lane| (self.lanes[lane], self.steps[lane] as u64));
+        let steps = |lane: usize| self.rows[lane].saturating_sub(self.firsts[lane]) as u64;
+        let under_way = Lanes(self.busy).map(|lane| (self.lanes[lane], steps(lane)));
         let waiting = (self.next..self.episodes.len()).map(|at| (at, 0));
         let failed = under_way
             .chain(waiting)
             .map(|(at, steps)| (self.from + at, RecomputeError::from(SimulateError::Panicked { steps })));
         table.failed.extend(failed);
         false
+    }
+}
+
+/// Copies the rows of lanes to their places.
+fn scatter(to: &mut ColumnData, from: &ColumnData, elements: usize, lanes: u64, rows: &[usize; BLOCK_LANES]) {
+    match (to, from) {
+        (ColumnData::U8(to), ColumnData::U8(from)) => scatter_rows(to, from, elements, lanes, rows),
+        (ColumnData::I32(to), ColumnData::I32(from)) => scatter_rows(to, from, elements, lanes, rows),
+        (ColumnData::I64(to), ColumnData::I64(from)) => scatter_rows(to, from, elements, lanes, rows),
+        (ColumnData::F32(to), ColumnData::F32(from)) => scatter_rows(to, from, elements, lanes, rows),
+        (ColumnData::F64(to), ColumnData::F64(from)) => scatter_rows(to, from, elements, lanes, rows),
+        _ => debug_assert!(false, "the table was laid out for these columns"),
+    }
+}
+
+/// Rows of few elements are copied as arrays, without a call for each.
+fn scatter_rows<V: Copy>(to: &mut [V], from: &[V], elements: usize, lanes: u64, rows: &[usize; BLOCK_LANES]) {
+    match elements {
+        1 => scatter_arrays::<V, 1>(to, from, lanes, rows),
+        2 => scatter_arrays::<V, 2>(to, from, lanes, rows),
+        3 => scatter_arrays::<V, 3>(to, from, lanes, rows),
+        4 => scatter_arrays::<V, 4>(to, from, lanes, rows),
+        6 => scatter_arrays::<V, 6>(to, from, lanes, rows),
+        _ => {
+            for lane in Lanes(lanes) {
+                let (at, of) = (rows[lane] * elements, lane * elements);
+                to[at..at + elements].copy_from_slice(&from[of..of + elements]);
+            }
+        }
+    }
+}
+
+fn scatter_arrays<V: Copy, const N: usize>(
+    to: &mut [V],
+    from: &[V],
+    lanes: u64,
+    rows: &[usize; BLOCK_LANES],
+) {
+    let (to, from) = (to.as_chunks_mut::<N>().0, from.as_chunks::<N>().0);
+    for lane in Lanes(lanes) {
+        to[rows[lane]] = from[lane];
     }
 }
