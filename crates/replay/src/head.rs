@@ -1,7 +1,7 @@
 //! Where the playing of an episode stands: the machine under [`Playback`](crate::Playback) and
 //! [`Seeker`](crate::Seeker).
 
-use rollhouse_core::{ColumnData, ColumnMut, ColumnSpec};
+use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, ColumnSpec};
 use rollhouse_env::{BatchEnv, Ended};
 
 use crate::episode::Episode;
@@ -147,6 +147,19 @@ impl Head {
             // Both are of the columns of the recorded spec.
             let appended = column.extend(row.as_ref());
             debug_assert!(appended);
+        }
+    }
+
+    /// A column of the observation at the step it stands at. Not right after [`Head::resume`].
+    pub(crate) fn obs_row<'a>(&'a self, episode: &'a Episode, column: usize) -> Option<ColumnRef<'a>> {
+        match (&episode.steps, &self.simulator, self.at?) {
+            (Some(steps), _, 0) => steps.first_obs.get(column).map(ColumnData::as_ref),
+            (Some(steps), _, t) => {
+                let elements = self.obs_columns.get(column)?.elements();
+                steps.obs.get(column)?.row(t as usize - 1, elements)
+            }
+            (None, Some(simulator), _) => simulator.obs.get(column).map(ColumnData::as_ref),
+            (None, None, _) => None,
         }
     }
 

@@ -61,6 +61,7 @@ mod read_error;
 mod recompute;
 mod record;
 mod record_error;
+mod recorded_picture;
 mod recorder;
 mod relive;
 mod repair;

@@ -95,9 +95,9 @@ impl<'a> Player<'a> {
             }
             _ => Actions::Numbers(spec.action_column()),
         };
-        let form = registry.get(&spec.id).ok().and_then(|entry| entry.render_size());
         let elements = elements_of(&spec.obs_columns());
         let seeker = Seeker::new(registry, Arc::new(episode), &SeekBounds::default());
+        let form = seeker.as_ref().ok().and_then(Seeker::picture_size);
         let t = at.min(info.length);
         let mut player = Self {
             seeker: seeker.map_err(|error| plain(&error.to_string())),

@@ -67,7 +67,7 @@ pub(crate) fn step_at(screen: Size, length: u64, place: Position) -> Option<u64>
 /// The picture of pixels, and its place in `area`.
 fn pixels_for(player: &Player<'_>, graphics: &Graphics, area: Rect) -> Option<(Image, Rect)> {
     let (cells, size) = graphics.fitted(area, player.form()?)?;
-    player.refused().is_none().then(|| player.render(size).ok())?.map(|image| (image, cells))
+    player.render(size).ok().map(|image| (image, cells))
 }
 
 /// Says so on a terminal that nothing fits on.
@@ -131,8 +131,8 @@ pub(crate) fn picture_of(player: &Player<'_>, look: Look, area: Rect, buffer: &m
 fn pixels_of(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
     let drawn = player.form().and_then(|form| picture::fitted(area, form)).map(|size| player.render(size));
     let why = match (player.refused(), drawn) {
+        (_, Some(Ok(image))) => return picture::draw(&image, area, look, buffer),
         (Some(why), _) => format!("Not recomputed: {why}."),
-        (None, Some(Ok(image))) => return picture::draw(&image, area, look, buffer),
         (None, Some(Err(error))) if error != RenderError::Unsupported => format!("No picture: {error}."),
         (None, _) => format!("{} draws no picture of itself.", plain(player.info().env())),
     };
