@@ -138,6 +138,17 @@ impl ColumnData {
         other.row(from_row, elements).is_some_and(|row| self.set_row(to_row, elements, row))
     }
 
+    /// Whether its elements are of this type; booleans count as unsigned bytes.
+    pub fn is_of(&self, dtype: DType) -> bool {
+        let dtype = if dtype == DType::Bool { DType::U8 } else { dtype };
+        self.as_ref().dtype() == dtype
+    }
+
+    /// Has so many elements from now on; new ones are 0. Keeps its memory.
+    pub fn resize(&mut self, elements: usize) {
+        each!(self, values => values.resize(elements, Default::default()));
+    }
+
     /// Empties it; keeps its memory.
     pub fn clear(&mut self) {
         each!(self, values => values.clear());

@@ -1,6 +1,6 @@
 //! How fast episodes are written out, on one core, into memory that is thrown away.
 //!
-//! `cargo bench -p rollhouse-export --bench forms`
+//! `cargo bench -p rollhouse-export --features mcap,parquet --bench forms`
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints what it finds")]
 
 #[path = "../../replay/tests/stage/mod.rs"]
@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rollhouse_env::Registry;
+#[cfg(feature = "parquet")]
+use rollhouse_export::ParquetFile;
 use rollhouse_export::{Format, Settings, write};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{Episode, Query, Replays};
@@ -22,15 +24,70 @@ const REPETITIONS: usize = 7;
 fn main() {
     for env in ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "Echo-v0"] {
         let steps = if env == "Echo-v0" { 10_000 } else { 200_000 };
-        for format in [Format::Jsonl, Format::Npz, Format::Rhr] {
+        let forms = [
+            Format::Jsonl,
+            Format::Npz,
+            Format::Rhr,
+            #[cfg(feature = "parquet")]
+            Format::Parquet,
+        ];
+        for format in forms {
             measure(format, &episode(env, steps));
         }
     }
     for env in ["CartPole-v1", "Pendulum-v1", "GridBreakout-v0", "MountainCar-v0"] {
-        for format in [Format::Gif, Format::Html] {
+        let forms = [
+            Format::Gif,
+            Format::Html,
+            #[cfg(feature = "mcap")]
+            Format::Mcap,
+        ];
+        for format in forms {
             measure(format, &episode(env, 400));
         }
     }
+    #[cfg(feature = "parquet")]
+    for env in ["CartPole-v1", "Pendulum-v1", "MountainCar-v0"] {
+        table(env);
+    }
+}
+
+/// Measures all episodes of 64 lanes as one table, read from a disk in memory.
+#[cfg(feature = "parquet")]
+fn table(env: &'static str) {
+    let disk = FaultyDisk::new();
+    play(Arc::new(disk.clone()), Path::new("/data"), &Play::new(env, 20_000));
+    let replays = Replays::open(Arc::new(disk), Path::new("/data")).unwrap();
+    let infos = replays.list(&Query { all_outcomes: true, ..Query::default() }).unwrap();
+    let registry = Registry::builtin();
+    let (mut times, mut bytes, mut loading) = (Vec::new(), 0, Vec::new());
+    for _ in 0..REPETITIONS {
+        let begun = Instant::now();
+        let episodes: Vec<Episode> = replays.load_many(&infos).map(Result::unwrap).collect();
+        loading.push(begun.elapsed());
+        let mut counted = Counted(0);
+        let begun = Instant::now();
+        let mut file = ParquetFile::new(&registry, &infos[0].run.spec, &mut counted).unwrap();
+        for episode in episodes {
+            assert!(file.add(episode, &mut |_| true).unwrap().is_empty());
+        }
+        assert!(file.finish(&mut |_| true).unwrap().is_empty());
+        times.push(begun.elapsed());
+        bytes = counted.0;
+    }
+    times.sort_unstable();
+    loading.sort_unstable();
+    let rows: u64 = infos.iter().map(|info| info.length + 1).sum();
+    let rate = |time: Duration| rows as f64 / time.as_secs_f64() / 1e6;
+    let (median, worst) = (times[REPETITIONS / 2], times[REPETITIONS - 1]);
+    println!(
+        "table  {env:<14} {rows:>7} rows of {} episodes  {:.1} M rows/s (worst {:.1}; {:.1} with reading)  {} bytes",
+        infos.len(),
+        rate(median),
+        rate(worst),
+        rate(median + loading[REPETITIONS / 2]),
+        bytes,
+    );
 }
 
 /// An episode of so many steps, or of as many as the env has by itself.

@@ -13,6 +13,12 @@ pub enum Format {
     Html,
     /// NumPy arrays.
     Npz,
+    /// A table with a row of each step, in Apache Parquet's form.
+    #[cfg(feature = "parquet")]
+    Parquet,
+    /// Messages of each step, for Foxglove and Rerun.
+    #[cfg(feature = "mcap")]
+    Mcap,
     /// The recording itself.
     Rhr,
 }
@@ -26,6 +32,10 @@ impl Format {
             Self::Png => "png",
             Self::Html => "html",
             Self::Npz => "npz",
+            #[cfg(feature = "parquet")]
+            Self::Parquet => "parquet",
+            #[cfg(feature = "mcap")]
+            Self::Mcap => "mcap",
             Self::Rhr => "rhr",
         }
     }

@@ -14,8 +14,14 @@ mod format;
 mod gif;
 mod html;
 mod jsonl;
+#[cfg(feature = "mcap")]
+mod mcap;
+#[cfg(any(feature = "mcap", feature = "parquet"))]
+mod names;
 mod npz;
 mod palette;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod pictures;
 mod png;
 mod settings;
@@ -24,5 +30,7 @@ mod zip;
 
 pub use error::ExportError;
 pub use format::Format;
+#[cfg(feature = "parquet")]
+pub use parquet::{LeftOut, ParquetFile};
 pub use settings::{MAX_FPS, Settings};
 pub use write::{Watch, write};

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use rollhouse_core::{ColumnData, ColumnSpec, DType};
 use rollhouse_env::{Image, ImageSize, Registry};
 use rollhouse_replay::{Episode, PlayedStep, RecomputeError, SeekBounds, Seeker, SimulateError};
 
@@ -13,20 +12,7 @@ use crate::settings::{MAX_FPS, Settings, USUAL_FPS};
 #[derive(Debug)]
 pub(crate) struct Pictures<'a> {
     seeker: Seeker<'a>,
-    from: From,
     size: ImageSize,
-}
-
-/// Where pictures come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum From {
-    Drawn,
-    /// An observation column with images of that size and so many bytes a pixel.
-    Seen {
-        column: usize,
-        size: ImageSize,
-        channels: usize,
-    },
 }
 
 impl<'a> Pictures<'a> {
@@ -40,17 +26,11 @@ impl<'a> Pictures<'a> {
         episode: &Arc<Episode>,
     ) -> Result<Self, ExportError> {
         let seeker = Seeker::new(registry, Arc::clone(episode), &SeekBounds::default())?;
-        let spec = &episode.info.run.spec;
-        let drawn = registry.get(&spec.id).ok().and_then(|entry| entry.render_size());
-        let (from, own) = match (drawn.filter(|_| seeker.refused().is_none()), seen(&spec.obs_columns())) {
-            (Some(size), _) => (From::Drawn, size),
-            (None, Some(from @ From::Seen { size, .. })) => (from, size),
-            (None, _) => {
-                let source = why_none(registry, episode, drawn);
-                return Err(ExportError::NoPicture { env: spec.id.clone(), source });
-            }
+        let Some(own) = seeker.picture_size() else {
+            let source = why_none(registry, episode);
+            return Err(ExportError::NoPicture { env: episode.info.run.spec.id.clone(), source });
         };
-        Ok(Self { seeker, from, size: settings.size.unwrap_or(own) })
+        Ok(Self { seeker, size: settings.size.unwrap_or(own) })
     }
 
     /// The size of all of them.
@@ -69,13 +49,7 @@ impl<'a> Pictures<'a> {
     /// If there is no such step, or the env panics or does not draw itself.
     pub(crate) fn at(&mut self, t: u64) -> Result<(PlayedStep, Image), ExportError> {
         let step = self.seeker.seek(t)?;
-        let image = match self.from {
-            From::Drawn => self.seeker.render(self.size)?,
-            From::Seen { column, size, channels } => match step.obs.get(column) {
-                Some(ColumnData::U8(bytes)) => scaled(bytes, size, channels, self.size)?,
-                _ => return Err(rollhouse_env::RenderError::Unsupported.into()),
-            },
-        };
+        let image = self.seeker.render(self.size)?;
         Ok((step, image))
     }
 }
@@ -101,12 +75,13 @@ pub(crate) fn fps_of(settings: &Settings, registry: &Registry, episode: &Episode
 const LEAST_FPS: f64 = 0.25;
 
 /// Why the env is not drawn, where it has been recorded in another form or does not exist any more.
-fn why_none(registry: &Registry, episode: &Arc<Episode>, drawn: Option<ImageSize>) -> Option<RecomputeError> {
+fn why_none(registry: &Registry, episode: &Arc<Episode>) -> Option<RecomputeError> {
     let id = &episode.info.run.spec.id;
-    if let Err(unknown) = registry.get(id) {
-        return Some(SimulateError::Unknown(unknown).into());
-    }
-    drawn?;
+    match registry.get(id) {
+        Err(unknown) => return Some(SimulateError::Unknown(unknown).into()),
+        // Recomputed or not, it draws no picture.
+        Ok(entry) => entry.render_size()?,
+    };
     // Asked again for it: a seeker keeps the error.
     let recorded = episode.info.dynamics();
     let now = registry.get(id).ok()?.spec().dynamics_hash;
@@ -114,37 +89,6 @@ fn why_none(registry: &Registry, episode: &Arc<Episode>, drawn: Option<ImageSize
         if now == recorded { SimulateError::NotRecorded } else { SimulateError::Dynamics { recorded, now } }
             .into(),
     )
-}
-
-/// The first column that is an image: height, width and three bytes a pixel, or one.
-fn seen(columns: &[ColumnSpec]) -> Option<From> {
-    columns.iter().enumerate().find_map(|(column, spec)| {
-        let (height, width, channels) = match *spec.shape {
-            [height, width] => (height, width, 1),
-            [height, width, channels @ (1 | 3)] => (height, width, channels),
-            _ => return None,
-        };
-        let size = ImageSize::new(width, height).ok().filter(|_| spec.dtype == DType::U8)?;
-        Some(From::Seen { column, size, channels })
-    })
-}
-
-/// An image of `size`, each of whose pixels is the nearest one of `from`.
-fn scaled(bytes: &[u8], from: ImageSize, channels: usize, size: ImageSize) -> Result<Image, ExportError> {
-    let mut pixels = Vec::with_capacity(size.bytes());
-    let columns: Vec<usize> = (0..size.width()).map(|x| x * from.width() / size.width()).collect();
-    for y in 0..size.height() {
-        let row = y * from.height() / size.height() * from.width();
-        for x in &columns {
-            let at = (row + x) * channels;
-            match bytes.get(at..at + channels) {
-                Some(&[red, green, blue]) => pixels.extend([red, green, blue]),
-                Some(&[grey]) => pixels.extend([grey; 3]),
-                _ => pixels.extend([0; 3]),
-            }
-        }
-    }
-    Ok(Image::new(size, pixels)?)
 }
 
 #[cfg(test)]
@@ -159,15 +103,5 @@ mod tests {
         assert_eq!(steps(8, 4), [0, 4, 8]);
         assert_eq!(steps(3, 100), [0, 3]);
         assert_eq!(steps(0, 2), [0]);
-    }
-
-    #[test]
-    fn recorded_images_are_scaled_to_the_nearest_pixel() {
-        let size = |width, height| ImageSize::new(width, height).unwrap();
-        let grey = scaled(&[1, 2, 3, 4], size(2, 2), 1, size(4, 2)).unwrap();
-        let firsts: Vec<u8> = grey.pixels().chunks(3).map(|pixel| pixel[0]).collect();
-        assert_eq!(firsts, [1, 1, 2, 2, 3, 3, 4, 4]);
-        let rgb = scaled(&[1, 2, 3, 4, 5, 6], size(2, 1), 3, size(1, 1)).unwrap();
-        assert_eq!(rgb.pixels(), [1, 2, 3]);
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use png::{BitDepth, ColorType, Encoder, EncodingError};
-use rollhouse_env::Registry;
+use rollhouse_env::{Image, Registry};
 use rollhouse_replay::Episode;
 
 use crate::error::ExportError;
@@ -19,6 +19,11 @@ pub(crate) fn write(
 ) -> Result<(), ExportError> {
     let mut pictures = Pictures::new(settings, registry, episode)?;
     let (_, image) = pictures.at(settings.at.unwrap_or(episode.info.length))?;
+    encode(&image, out)
+}
+
+/// Writes a picture as a PNG.
+pub(crate) fn encode(image: &Image, out: &mut dyn Write) -> Result<(), ExportError> {
     let mut encoder = Encoder::new(out, image.width() as u32, image.height() as u32);
     encoder.set_color(ColorType::Rgb);
     encoder.set_depth(BitDepth::Eight);

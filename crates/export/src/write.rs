@@ -8,6 +8,10 @@ use rollhouse_replay::{Episode, write_portable};
 
 use crate::error::ExportError;
 use crate::format::Format;
+#[cfg(feature = "mcap")]
+use crate::mcap;
+#[cfg(feature = "parquet")]
+use crate::parquet;
 use crate::settings::Settings;
 use crate::{gif, html, jsonl, npz, png};
 
@@ -45,6 +49,10 @@ pub fn write(
         Format::Gif => gif::write(settings, registry, episode, out, watch),
         Format::Html => html::write(settings, registry, episode, out, watch),
         Format::Npz => npz::write(registry, episode, out, watch),
+        #[cfg(feature = "parquet")]
+        Format::Parquet => parquet::write(registry, episode, out, watch),
+        #[cfg(feature = "mcap")]
+        Format::Mcap => mcap::write(settings, registry, episode, out, watch),
         Format::Rhr => Ok(write_portable(episode, out, |step| tell(watch, step).is_ok())?),
         Format::Png => png::write(settings, registry, episode, out),
     }

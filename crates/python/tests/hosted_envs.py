@@ -156,3 +156,22 @@ class GateEnv(CountEnv):
         if action == 1:
             self.stand()
         return super().step(self.FINE)
+
+
+class Camera(gymnasium.Env):
+    """Sees noise for five steps, in lanes of worker processes."""
+
+    observation_space = spaces.Box(0, 255, (64, 64, 3), np.uint8)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.look(), {}
+
+    def step(self, action):
+        self.steps += 1
+        return self.look(), 1.0, self.steps == 5, False, {}
+
+    def look(self) -> np.ndarray:
+        return self.np_random.integers(0, 256, (64, 64, 3), dtype=np.uint8)

@@ -20,6 +20,7 @@ OPTIONAL = {
     "minari": r"to_minari",
     "pettingzoo": r"pettingzoo",
     "pygame": r"knights_archers",
+    "pyarrow": r"to_lerobot",
     "ray": r"from ray",
     "skrl": r"from skrl",
     "stable_baselines3": r"sb3|stable_baselines3",

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import gymnasium
 import numpy as np
 import pytest
-from gymnasium import spaces
+from hosted_envs import Camera
 
 import rollhouse
 from rollhouse import replays
@@ -105,25 +104,6 @@ def test_several_envs_are_refused_without_saying_which(data: Path) -> None:
         replays.to_minari(data, "ours/mixed-v0")
     with pytest.raises(TypeError, match="jpeg_encoding"):
         replays.to_minari(data, "ours/lossy-v0", env="CartPole-v1", jpeg_encoding=True)
-
-
-class Camera(gymnasium.Env):
-    """Sees noise for five steps, in lanes of worker processes."""
-
-    observation_space = spaces.Box(0, 255, (64, 64, 3), np.uint8)
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        return self.look(), {}
-
-    def step(self, action):
-        self.steps += 1
-        return self.look(), 1.0, self.steps == 5, False, {}
-
-    def look(self) -> np.ndarray:
-        return self.np_random.integers(0, 256, (64, 64, 3), dtype=np.uint8)
 
 
 def test_images_are_not_compressed(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-//! Coming to any step of an episode of 1,000,000 steps, beside verifying it.
+//! Coming to any step of an episode of 1,000,000 steps, beside verifying it. test/Noise-v0 is recorded in full, as Python
+//! envs are, and read at its place.
 //!
 //! `cargo bench -p rollhouse-replay --bench seeking`
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints what it finds")]
@@ -22,7 +23,7 @@ const SEEKS: u64 = 2_000;
 
 fn main() {
     let registry = Registry::builtin();
-    for env in ["Pendulum-v1", "Acrobot-v1", "Echo-v0"] {
+    for env in ["Pendulum-v1", "Acrobot-v1", "Echo-v0", "test/Noise-v0"] {
         let disk = FaultyDisk::new();
         let one = Play { lanes: 1, max_steps: STEPS, ..Play::new(env, STEPS + 1) };
         play(Arc::new(disk.clone()), Path::new("/data"), &one);

@@ -1,7 +1,7 @@
 //! Where the playing of an episode stands: the machine under [`Playback`](crate::Playback) and
 //! [`Seeker`](crate::Seeker).
 
-use rollhouse_core::{ColumnData, ColumnSpec};
+use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, ColumnSpec};
 use rollhouse_env::{BatchEnv, Ended};
 
 use crate::episode::Episode;
@@ -32,6 +32,8 @@ pub(crate) struct Taken<'a> {
     pub(crate) total_reward: f64,
     /// The env that took it, and which flags it gave; `None` where nothing is simulated.
     pub(crate) env: Option<(&'a dyn BatchEnv, Ended)>,
+    /// The simulated observation's columns; none where it is recorded.
+    pub(crate) obs: &'a [ColumnMut<'a>],
 }
 
 impl Head {
@@ -98,20 +100,28 @@ impl Head {
         let Some(at) = self.at else { return Ok(()) };
         let rewards = episode.steps.as_ref().map(|steps| &*steps.rewards);
         let (mut t, mut last, mut total_reward) = (at, self.reward, self.total_reward);
-        let mut take = |row: usize, simulated: f64, env: Option<(&dyn BatchEnv, Ended)>| {
-            last = rewards.map_or(simulated, |rewards| rewards.get(row).copied().unwrap_or(0.0));
-            total_reward += last;
-            t += 1;
-            each(&Taken { t, reward: last, total_reward, env });
-        };
+        let mut take =
+            |row: usize, simulated: f64, env: Option<(&dyn BatchEnv, Ended)>, obs: &[ColumnMut<'_>]| {
+                last = rewards.map_or(simulated, |rewards| rewards.get(row).copied().unwrap_or(0.0));
+                total_reward += last;
+                t += 1;
+                // Of a recording that has observations, those count.
+                each(&Taken {
+                    t,
+                    reward: last,
+                    total_reward,
+                    env,
+                    obs: if rewards.is_some() { &[] } else { obs },
+                });
+            };
         let (from, end) = (at as usize, to as usize);
         let done = match &mut self.simulator {
             None => {
-                (from..end).for_each(|row| take(row, 0.0, None));
+                (from..end).for_each(|row| take(row, 0.0, None, &[]));
                 true
             }
-            Some(simulator) => simulator.run(&episode.actions, from..end, |row, reward, env, ended| {
-                take(row, reward, Some((env, ended)));
+            Some(simulator) => simulator.run(&episode.actions, from..end, |row, reward, env, ended, obs| {
+                take(row, reward, Some((env, ended)), obs);
             }),
         };
         if !done {
@@ -120,6 +130,37 @@ impl Head {
         }
         (self.at, self.reward, self.total_reward) = (Some(t), last, total_reward);
         Ok(())
+    }
+
+    pub(crate) fn obs_columns(&self) -> &[ColumnSpec] {
+        &self.obs_columns
+    }
+
+    /// Appends the observation of the reset, at which it stands, to columns of rows.
+    pub(crate) fn append_row(&self, episode: &Episode, to: &mut [ColumnData]) {
+        let row = match (&episode.steps, &self.simulator) {
+            (Some(steps), _) => &steps.first_obs,
+            (None, Some(simulator)) => &simulator.obs,
+            (None, None) => return,
+        };
+        for (column, row) in to.iter_mut().zip(row) {
+            // Both are of the columns of the recorded spec.
+            let appended = column.extend(row.as_ref());
+            debug_assert!(appended);
+        }
+    }
+
+    /// A column of the observation at the step it stands at. Not right after [`Head::resume`].
+    pub(crate) fn obs_row<'a>(&'a self, episode: &'a Episode, column: usize) -> Option<ColumnRef<'a>> {
+        match (&episode.steps, &self.simulator, self.at?) {
+            (Some(steps), _, 0) => steps.first_obs.get(column).map(ColumnData::as_ref),
+            (Some(steps), _, t) => {
+                let elements = self.obs_columns.get(column)?.elements();
+                steps.obs.get(column)?.row(t as usize - 1, elements)
+            }
+            (None, Some(simulator), _) => simulator.obs.get(column).map(ColumnData::as_ref),
+            (None, None, _) => None,
+        }
     }
 
     /// The step it stands at. Not right after [`Head::resume`], nor before the reset.

@@ -62,6 +62,45 @@ impl<'a> Playback<'a> {
         }
         Ok(Some(self.head.shown(self.episode)))
     }
+
+    /// Appends what the next steps gave, `most` at a time, to columns of rows of observations and to `rewards`, in which
+    /// that of the reset is 0; gives how many, 0 after the last. Allocates nothing for a step.
+    ///
+    /// # Errors
+    /// If the env panics.
+    pub fn next_rows(
+        &mut self,
+        most: usize,
+        obs: &mut [ColumnData],
+        rewards: &mut Vec<f64>,
+    ) -> Result<usize, SimulateError> {
+        let length = self.episode.info.length;
+        let mut taken = 0;
+        if self.head.at().is_none() && most > 0 {
+            self.head.begin(self.episode)?;
+            self.head.append_row(self.episode, obs);
+            rewards.push(0.0);
+            taken = 1;
+        }
+        let at = self.head.at().unwrap_or(length);
+        let to = at + (length - at).min((most - taken) as u64);
+        self.head.advance(self.episode, to, |step| {
+            rewards.push(step.reward);
+            for (column, row) in obs.iter_mut().zip(step.obs) {
+                // Both are of the columns of the recorded spec.
+                let appended = column.extend(row.as_ref());
+                debug_assert!(appended);
+            }
+        })?;
+        if let Some(steps) = &self.episode.steps {
+            for ((column, rows), spec) in obs.iter_mut().zip(&steps.obs).zip(self.head.obs_columns()) {
+                let (from, to) = (at as usize * spec.elements(), to as usize * spec.elements());
+                let appended = column.extend(rows.as_ref().slice(from, to));
+                debug_assert!(appended);
+            }
+        }
+        Ok(taken + (to - at) as usize)
+    }
 }
 
 impl Episode {
@@ -84,10 +123,15 @@ impl Episode {
 
 /// One lane of the episode's env, with its options; refused if its dynamics are other ones now.
 pub(crate) fn simulator_of(registry: &Registry, episode: &Episode) -> Result<Box<Simulator>, SimulateError> {
+    can_be_simulated(registry, episode)?;
     let info = &episode.info;
-    if info.recorded() == RecordKind::Full {
+    Ok(Box::new(Simulator::new(registry, &info.run.spec, &info.options(), 1)?))
+}
+
+/// Whether the episode's env is deterministic and still the recorded one.
+pub(crate) fn can_be_simulated(registry: &Registry, episode: &Episode) -> Result<(), SimulateError> {
+    if episode.info.recorded() == RecordKind::Full {
         return Err(SimulateError::NotRecorded);
     }
-    episode.is_of_now(registry)?;
-    Ok(Box::new(Simulator::new(registry, &info.run.spec, &info.options(), 1)?))
+    episode.is_of_now(registry)
 }

@@ -67,7 +67,7 @@ impl Episode {
                 }
             }
         }
-        self.check_return(&steps)?;
+        self.check_return(&steps.rewards)?;
         Ok(steps)
     }
 
@@ -81,11 +81,12 @@ impl Episode {
         Ok(())
     }
 
-    fn check_return(&self, steps: &Steps) -> Result<(), RecomputeError> {
+    /// Whether these rewards add up to the recorded return.
+    pub(crate) fn check_return(&self, rewards: &[f64]) -> Result<(), RecomputeError> {
         // Cancelled by a begin without an end, an episode has no return.
         let cancelled = Outcome::Interrupted(Interruption::Cancelled);
         let known = self.end_hash.is_some() || self.info.outcome != cancelled;
-        let sum = steps.rewards.iter().fold(0.0, |sum, reward| sum + reward);
+        let sum = rewards.iter().fold(0.0, |sum, reward| sum + reward);
         match self.info.total_reward.filter(|_| known) {
             Some(recorded) if recorded.to_bits() != f64::to_bits(sum) => {
                 Err(self.differs("return", self.info.length))
@@ -94,7 +95,7 @@ impl Episode {
         }
     }
 
-    const fn differs(&self, field: &'static str, step: u64) -> RecomputeError {
+    pub(crate) const fn differs(&self, field: &'static str, step: u64) -> RecomputeError {
         RecomputeError::Differs { name: self.info.name, field, step }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rollhouse_core::ColumnRef;
 use rollhouse_env::{Image, ImageSize, Registry, RenderError};
 
 use crate::divergence::{Divergence, Ending, Replayed, panicked, went_on};
@@ -10,6 +11,7 @@ use crate::head::{Head, Taken};
 use crate::keyframes::{Keyframes, SeekBounds};
 use crate::playback::{PlayedStep, simulator_of};
 use crate::recompute::RecomputeError;
+use crate::recorded_picture::RecordedPicture;
 use crate::simulate::{SimulateError, Simulator};
 use crate::timeline::Timeline;
 
@@ -32,6 +34,17 @@ pub struct Seeker<'a> {
     passed: Passed,
     /// Why nothing is recomputed.
     refused: Option<RecomputeError>,
+    picture: Picture,
+}
+
+/// Where pictures of steps come from.
+#[derive(Debug, Clone, Copy)]
+enum Picture {
+    /// The env draws itself, in this size if nobody asks for another.
+    Drawn(ImageSize),
+    /// An image is part of the observation.
+    Recorded(RecordedPicture),
+    Missing,
 }
 
 /// What is known of the steps that were passed.
@@ -71,6 +84,11 @@ impl<'a> Seeker<'a> {
             Err(error) if episode.steps.is_some() => ((None, None), Some(error.into())),
             Err(error) => return Err(error.into()),
         };
+        let spec = &episode.info.run.spec;
+        let drawn = registry.get(&spec.id).ok().and_then(|entry| entry.render_size());
+        let drawn = drawn.filter(|_| refused.is_none()).map(Picture::Drawn);
+        let recorded = || RecordedPicture::of(&spec.obs_columns()).map(Picture::Recorded);
+        let picture = drawn.or_else(recorded).unwrap_or(Picture::Missing);
         let passed = Passed {
             keyframes: Keyframes::new(bounds),
             timeline: Timeline::new(bounds.buckets),
@@ -78,7 +96,7 @@ impl<'a> Seeker<'a> {
             lost_after: None,
         };
         let (head, scout) = (Head::new(&episode, simulators.0), Head::new(&episode, simulators.1));
-        Ok(Self { registry, episode, head, scout, passed, refused })
+        Ok(Self { registry, episode, head, scout, passed, refused, picture })
     }
 
     /// The episode.
@@ -183,12 +201,28 @@ impl<'a> Seeker<'a> {
         head.advance(episode, t, |_| {})
     }
 
-    /// A picture of the step that was come to last.
+    /// The size that pictures have by themselves; `None` where there are none.
+    pub const fn picture_size(&self) -> Option<ImageSize> {
+        match &self.picture {
+            Picture::Drawn(size) => Some(*size),
+            Picture::Recorded(recorded) => Some(recorded.size),
+            Picture::Missing => None,
+        }
+    }
+
+    /// A picture of the step that was come to last: as the env draws itself, or, where it does not or is not recomputed,
+    /// the image that is part of its observation, if one is.
     ///
     /// # Errors
-    /// If the env does not draw itself, is not recomputed, or no step was come to.
+    /// If there is neither, or no step was come to.
     pub fn render(&self, size: ImageSize) -> Result<Image, RenderError> {
-        self.simulated()?.render(0, size)
+        match &self.picture {
+            Picture::Recorded(recorded) => match self.head.obs_row(&self.episode, recorded.column) {
+                Some(ColumnRef::U8(bytes)) => recorded.scaled(bytes, size),
+                _ => Err(RenderError::Lost),
+            },
+            Picture::Drawn(_) | Picture::Missing => self.simulated()?.render(0, size),
+        }
     }
 
     /// The env's state at that step, in one line of at most `columns` ASCII characters.

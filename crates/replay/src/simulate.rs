@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{EnvSpec, Options, Start, lane_bits};
+use rollhouse_core::{ColumnMut, EnvSpec, Options, Start, lane_bits};
 use rollhouse_env::{
     BatchEnv, BlockStep, Ended, Image, ImageSize, MakeError, Registry, RenderError, UnknownEnv,
 };
@@ -126,13 +126,13 @@ impl Simulator {
         catch_unwind(AssertUnwindSafe(|| env.step(step))).ok()
     }
 
-    /// Steps the only lane with the actions in `rows`, one after another, and shows each row with its reward; false if
+    /// Steps the only lane with the actions in `rows`, one after another, and shows each row with what it gave; false if
     /// the env panicked on the way. Allocates nothing for a step.
     pub(crate) fn run(
         &mut self,
         actions: &ColumnData,
         rows: Range<usize>,
-        mut each: impl FnMut(usize, f64, &dyn BatchEnv, Ended),
+        mut each: impl FnMut(usize, f64, &dyn BatchEnv, Ended, &[ColumnMut<'_>]),
     ) -> bool {
         let mut obs: Vec<_> = self.obs.iter_mut().map(ColumnData::as_mut).collect();
         let mut infos: Vec<_> = self.infos.iter_mut().map(ColumnData::as_mut).collect();
@@ -149,7 +149,7 @@ impl Simulator {
                 rewards: &mut *rewards,
             };
             match catch_unwind(AssertUnwindSafe(|| env.step(step))) {
-                Ok(ended) if ended.lost & 1 == 0 => each(row, rewards[0], &**env, ended),
+                Ok(ended) if ended.lost & 1 == 0 => each(row, rewards[0], &**env, ended, &obs),
                 _ => return false,
             }
         }

@@ -90,9 +90,9 @@ impl<'a> Player<'a> {
         let info = episode.info.clone();
         let spec = &info.run.spec;
         let action = Actions::of(spec);
-        let form = registry.get(&spec.id).ok().and_then(|entry| entry.render_size());
         let elements = elements_of(&spec.obs_columns());
         let seeker = Seeker::new(registry, Arc::new(episode), &SeekBounds::default());
+        let form = seeker.as_ref().ok().and_then(Seeker::picture_size);
         let t = at.min(info.length);
         let mut player = Self {
             seeker: seeker.map_err(|error| plain(&error.to_string())),

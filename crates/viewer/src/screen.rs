@@ -68,7 +68,7 @@ pub(crate) fn step_at(screen: Size, length: u64, place: Position) -> Option<u64>
 /// The picture of pixels, and its place in `area`.
 pub(crate) fn pixels_for(drawn: &impl Drawn, graphics: &Graphics, area: Rect) -> Option<(Image, Rect)> {
     let (cells, size) = graphics.fitted(area, drawn.form()?)?;
-    drawn.refused().is_none().then(|| drawn.render(size).ok())?.map(|image| (image, cells))
+    drawn.render(size).ok().map(|image| (image, cells))
 }
 
 /// Says so on a terminal that nothing fits on.
@@ -133,8 +133,8 @@ pub(crate) fn picture_of(drawn: &impl Drawn, look: Look, area: Rect, buffer: &mu
 fn pixels_of(drawn: &impl Drawn, look: Look, area: Rect, buffer: &mut Buffer) {
     let image = drawn.form().and_then(|form| picture::fitted(area, form)).map(|size| drawn.render(size));
     let why = match (drawn.refused(), image) {
+        (_, Some(Ok(image))) => return picture::draw(&image, area, look, buffer),
         (Some(why), _) => format!("Not recomputed: {why}."),
-        (None, Some(Ok(image))) => return picture::draw(&image, area, look, buffer),
         (None, Some(Err(error))) if error != RenderError::Unsupported => format!("No picture: {error}."),
         (None, _) => format!("{} draws no picture of itself.", plain(drawn.env())),
     };

@@ -12,7 +12,7 @@ use ratatui_core::backend::TestBackend;
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::terminal::Terminal;
-use rollhouse_core::split_mix64;
+use rollhouse_core::{ObservationSpace, Space, split_mix64};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{Comparison, Episode, Library, Query, RecordMode, Replays};
@@ -430,3 +430,21 @@ return 1 to 59   reward 1 to 1
 ├───────────────▲──────────────────────────────────────────────────────────────✗
  ‖ paused      1x  ? help  q quit  space play  ←→ step  +- speed  g go to  n p e
 ";
+
+#[test]
+fn an_episode_that_cannot_be_recomputed_shows_the_image_that_was_observed() {
+    let mut seen = recorded(&Play { lanes: 1, mode: RecordMode::Trace, ..Play::new("GridBreakout-v0", 10) });
+    // As a grey image of 40 x 10 pixels.
+    let mut run = rollhouse_replay::RunInfo::clone(&seen.info.run);
+    if let ObservationSpace::Plain(Space::Box(image)) = &mut run.spec.observation_space {
+        image.shape = vec![10, 40];
+    }
+    seen.info.run = Arc::new(run);
+    let nothing = Registry::empty();
+    let player = Player::new(&nothing, seen, 2, 0);
+    let text = screen(&player, 100, 30).join("\n");
+    assert!(!text.contains("Not recomputed: unknown env") && !text.contains("draws no picture"), "{text}");
+    let mut buffer = Buffer::empty(Rect::new(0, 0, 100, 30));
+    draw(&player, Look::Colour, &|ms| ms.to_string(), &mut buffer);
+    assert!(buffer.content().iter().any(|cell| cell.symbol() == "▀"));
+}

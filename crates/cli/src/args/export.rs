@@ -22,7 +22,7 @@ pub(crate) struct ExportArgs {
     /// What to write
     #[arg(long, value_enum, default_value_t = ExportFormat::Jsonl)]
     pub(crate) format: ExportFormat,
-    /// Write the one episode into this file instead of to stdout
+    /// Write the one episode into this file instead of to stdout; of parquet all of them, as one table
     #[arg(short, long, value_name = "FILE", conflicts_with = "into")]
     pub(crate) output: Option<PathBuf>,
     /// Write a file of each episode into this folder, which is made if need be; episodes whose file is there are skipped
@@ -147,6 +147,12 @@ pub(crate) enum ExportFormat {
     Html,
     /// NumPy arrays, for `numpy.load`
     Npz,
+    /// A table with a row of each step, for pandas, Polars, DuckDB and Spark
+    #[cfg(feature = "formats")]
+    Parquet,
+    /// Messages of each step, for Foxglove and Rerun
+    #[cfg(feature = "formats")]
+    Mcap,
     /// The recording itself, in a file that `replay import` takes in again
     Rhr,
 }
@@ -160,6 +166,10 @@ impl ExportFormat {
             Self::Png => Format::Png,
             Self::Html => Format::Html,
             Self::Npz => Format::Npz,
+            #[cfg(feature = "formats")]
+            Self::Parquet => Format::Parquet,
+            #[cfg(feature = "formats")]
+            Self::Mcap => Format::Mcap,
             Self::Rhr => Format::Rhr,
         }
     }

@@ -1,6 +1,8 @@
 //! `rollhouse replay export`.
 
 mod chosen;
+#[cfg(feature = "formats")]
+mod one_table;
 mod progress;
 mod whole_file;
 
@@ -30,6 +32,10 @@ pub(super) fn run(args: &ExportArgs, out: &mut Output) -> Result<Status, Failure
     let mut chosen = Chosen::of(args, Source::of(&args.data)?.open()?)?;
     match &args.into {
         Some(dir) => into_folder(&mut chosen, &settings, dir, out),
+        #[cfg(feature = "formats")]
+        None if settings.format == Format::Parquet => {
+            one_table::write(&mut chosen, args.output.as_deref(), out)
+        }
         None => write_out(&chosen.only()?, &settings, args.output.as_deref(), out),
     }
 }
@@ -102,6 +108,11 @@ fn file_name(name: &EpisodeName, settings: &Settings) -> String {
     }
 }
 
+fn nothing_chosen() -> Failure {
+    Failure::new(Status::Usage, "no episode is chosen")
+        .hint("`rollhouse replay ls` with the same filters lists those that would be")
+}
+
 /// What came of several episodes.
 #[derive(Debug, Default)]
 struct Done {
@@ -150,8 +161,7 @@ impl Done {
     fn print(&self, dir: &Path, took: std::time::Duration, out: &mut Output) -> Result<Status, Failure> {
         let Self { written, bytes, present, left_out } = *self;
         if written + present + left_out == 0 {
-            return Err(Failure::new(Status::Usage, "no episode is chosen")
-                .hint("`rollhouse replay ls` with the same filters lists those that would be"));
+            return Err(nothing_chosen());
         }
         let (shown, size) = (counted(written, "episode"), Bytes(bytes));
         writeln!(out, "{shown} written into {} ({size} in {})", dir.display(), Time(took))?;

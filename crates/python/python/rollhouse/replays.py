@@ -50,6 +50,7 @@ __all__ = [
     "Verification",
     "VerificationReport",
     "open",
+    "to_lerobot",
     "to_minari",
 ]
 
@@ -407,6 +408,13 @@ def to_minari(recordings: Replays | str | os.PathLike[str] | Cluster, dataset_id
     return write_dataset(
         recordings if isinstance(recordings, Replays) else open(recordings), dataset_id, **arguments
     )
+
+
+def to_lerobot(recordings: Replays | str | os.PathLike[str] | Cluster, folder: Any, **arguments: Any) -> Any:
+    """Writes episodes as a LeRobot dataset; see ``rollhouse.lerobot.write_dataset``."""
+    from rollhouse.lerobot import write_dataset
+
+    return write_dataset(recordings if isinstance(recordings, Replays) else open(recordings), folder, **arguments)
 
 
 def _episode(info: EpisodeInfo) -> Episode:

@@ -2,6 +2,7 @@
 
 use rollhouse_replay::{Library, LibraryEpisode, Query, Rank, Sort, SortKey};
 
+use super::nothing_chosen;
 use crate::args::ExportArgs;
 use crate::failure::{Failure, Status};
 use crate::human::counted;
@@ -70,8 +71,7 @@ impl Chosen {
         let mut page = self.next_page()?.unwrap_or_default();
         match (page.pop(), page.len()) {
             (Some(only), 0) => Ok(only),
-            (None, _) => Err(Failure::new(Status::Usage, "no episode is chosen")
-                .hint("`rollhouse replay ls` with the same filters lists those that would be")),
+            (None, _) => Err(nothing_chosen()),
             (Some(_), _) => {
                 let what = match &self.of {
                     Of::Named(_) => format!("{} are named", counted(page.len() as u64 + 1, "episode")),

@@ -41,6 +41,15 @@ impl Progress {
         }
     }
 
+    /// So many episodes are read for one table, and so many steps written.
+    pub(super) fn table(&mut self, episodes: u64, steps: u64) {
+        if self.terminal.is_shown() {
+            let line =
+                format!("exporting {}, {} written", counted(episodes, "episode"), counted(steps, "step"));
+            self.terminal.draw(|_| line);
+        }
+    }
+
     /// An episode is done, of which so many bytes were written.
     pub(super) fn next(&mut self, bytes: u64) {
         self.done += 1;

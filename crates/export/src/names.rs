@@ -1,0 +1,53 @@
+//! What the elements of columns are called where each has a place of its own.
+
+use std::collections::BTreeSet;
+
+use rollhouse_core::ColumnSpec;
+
+/// Elements of a row up to which each has a place of its own.
+pub(crate) const MAX_NAMED_ELEMENTS: usize = 64;
+
+/// The names of a column's elements below `root`: `root/PATH/NAME`, without what is empty; of elements without a name of
+/// their own, or whose names are not different, their place is the name. Of a scalar it is one without NAME.
+pub(crate) fn element_names(root: &str, column: &ColumnSpec) -> Vec<String> {
+    let base = column_name(root, column);
+    let elements = column.elements();
+    if column.shape.is_empty() {
+        return vec![base];
+    }
+    let different: BTreeSet<_> = column.names.iter().collect();
+    let named = column.names.len() == elements && different.len() == elements;
+    let name = |at: usize| if named { column.names[at].clone() } else { at.to_string() };
+    (0..elements).map(|at| if base.is_empty() { name(at) } else { format!("{base}/{}", name(at)) }).collect()
+}
+
+/// The name of a whole column: `root/PATH`, without what is empty.
+pub(crate) fn column_name(root: &str, column: &ColumnSpec) -> String {
+    match (root, &*column.path) {
+        (root, "") => root.to_owned(),
+        ("", path) => path.to_owned(),
+        (root, path) => format!("{root}/{path}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollhouse_core::{DType, Role};
+
+    use super::*;
+
+    #[test]
+    fn elements_are_called_by_path_and_name_and_by_place_where_names_do_not_tell_them_apart() {
+        let column = |path: &str, shape: &[usize], names: &[&str]| ColumnSpec {
+            path: path.into(),
+            dtype: DType::F32,
+            shape: shape.to_vec(),
+            names: names.iter().map(|&name| name.to_owned()).collect(),
+            role: Role::Obs,
+        };
+        assert_eq!(element_names("obs", &column("", &[2], &["x", "v"])), ["obs/x", "obs/v"]);
+        assert_eq!(element_names("obs", &column("arm", &[2], &["x", "x"])), ["obs/arm/0", "obs/arm/1"]);
+        assert_eq!(element_names("", &column("", &[2], &[])), ["0", "1"]);
+        assert_eq!(element_names("action", &column("", &[], &[])), ["action"]);
+    }
+}

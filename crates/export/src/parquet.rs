@@ -1,0 +1,277 @@
+//! Episodes as a Parquet file: a row of what the reset gave, then one of each step, episode after episode.
+//!
+//! Rows are gathered until there are [`ROWS`] of them or their observations take [`ROWS_BYTES`]; they become a row group,
+//! which is all of the file that is in memory. Short episodes are recomputed side by side, those that are longer than a row
+//! group alone and part by part.
+
+mod columns;
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use ::parquet::basic::Encoding;
+use ::parquet::errors::ParquetError;
+use ::parquet::file::metadata::KeyValue;
+use ::parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
+use ::parquet::file::writer::SerializedFileWriter;
+use ::parquet::schema::types::ColumnPath;
+use rollhouse_core::{ColumnData, ColumnSpec, EnvSpec, EpisodeName};
+use rollhouse_env::Registry;
+use rollhouse_replay::{Episode, Playback, RecomputeError, Unrolled, Unroller};
+use serde::Serialize;
+
+use crate::error::ExportError;
+use crate::write::{Watch, tell_at_once};
+use columns::{Columns, Rows, Span};
+
+/// A Parquet file being written, of episodes whose observations and actions have the same columns.
+pub struct ParquetFile<'a> {
+    registry: &'a Registry,
+    out: &'a mut dyn Write,
+    /// Writes into memory, out of which each row group is carried to `out`: the writer wants one that may go to other
+    /// threads.
+    writer: SerializedFileWriter<Vec<u8>>,
+    obs: Vec<ColumnSpec>,
+    action: ColumnSpec,
+    columns: Columns,
+    /// Episodes of the next row group, and how many rows they have.
+    waiting: Vec<Episode>,
+    waiting_rows: usize,
+    /// Rows of a row group.
+    most_rows: usize,
+    unroller: Unroller<'a>,
+    unrolled: Unrolled,
+    /// Steps of episodes that are written.
+    steps: u64,
+}
+
+/// Episodes that could not be recomputed, and why; nothing of them is in the file.
+pub type LeftOut = Vec<(EpisodeName, RecomputeError)>;
+
+/// Rows of a row group.
+const ROWS: usize = 1 << 16;
+
+/// Bytes of a row group's observations, unless a single row has more.
+const ROWS_BYTES: usize = 16 << 20;
+
+impl<'a> ParquetFile<'a> {
+    /// Begins a file of episodes of an env.
+    ///
+    /// # Errors
+    /// If `out` fails.
+    pub fn new(registry: &'a Registry, spec: &EnvSpec, out: &'a mut dyn Write) -> Result<Self, ExportError> {
+        let (obs, action) = (spec.obs_columns(), spec.action_column());
+        let columns = Columns::of(&obs, &action);
+        let properties = Arc::new(properties(spec, &obs, &columns)?);
+        let writer = SerializedFileWriter::new(Vec::new(), columns.schema()?, properties)?;
+        let row_bytes: usize = obs.iter().map(ColumnSpec::row_bytes).sum();
+        let most_rows = (ROWS_BYTES / row_bytes.max(1)).clamp(1, ROWS);
+        Ok(Self {
+            registry,
+            out,
+            writer,
+            obs,
+            action,
+            columns,
+            waiting: Vec::new(),
+            waiting_rows: 0,
+            most_rows,
+            unroller: Unroller::new(registry),
+            unrolled: Unrolled::default(),
+            steps: 0,
+        })
+    }
+
+    /// Whether episodes of that env have the columns of the file.
+    pub fn takes(&self, spec: &EnvSpec) -> bool {
+        spec.obs_columns() == self.obs && spec.action_column() == self.action
+    }
+
+    /// Adds an episode, whose rows may be written later; gives those of it and of earlier ones that turned out not to be
+    /// what was recorded.
+    ///
+    /// # Errors
+    /// If `out` fails, `watch` asks to stop, or an env panics in an episode of which some rows are written. The file is of
+    /// no use then.
+    pub fn add(&mut self, episode: Episode, watch: &mut Watch<'_>) -> Result<LeftOut, ExportError> {
+        let rows = episode.info.length as usize + 1;
+        let mut left_out = LeftOut::new();
+        if self.waiting_rows + rows > self.most_rows {
+            left_out = self.write_waiting(watch)?;
+        }
+        if rows > self.most_rows {
+            self.write_long(&episode, watch)?;
+        } else {
+            self.waiting_rows += rows;
+            self.waiting.push(episode);
+        }
+        Ok(left_out)
+    }
+
+    /// Writes what is left.
+    ///
+    /// # Errors
+    /// As [`ParquetFile::add`].
+    pub fn finish(mut self, watch: &mut Watch<'_>) -> Result<LeftOut, ExportError> {
+        let left_out = self.write_waiting(watch)?;
+        self.writer.finish()?;
+        self.carry()?;
+        Ok(left_out)
+    }
+
+    /// Writes the waiting episodes as a row group.
+    fn write_waiting(&mut self, watch: &mut Watch<'_>) -> Result<LeftOut, ExportError> {
+        self.waiting_rows = 0;
+        let waiting = std::mem::take(&mut self.waiting);
+        if waiting.is_empty() {
+            return Ok(LeftOut::new());
+        }
+        self.unroller.unroll(&self.obs, &waiting, &mut self.unrolled);
+        let failed = std::mem::take(&mut self.unrolled.failed);
+        let is_whole = |at: usize| failed.binary_search_by_key(&at, |(at, _)| *at).is_err();
+        let whole = waiting.iter().enumerate().filter(|(at, _)| is_whole(*at));
+        let spans: Vec<_> = whole
+            .map(|(at, episode)| Span {
+                episode,
+                t: 0,
+                first: self.unrolled.firsts[at],
+                rows: episode.info.length as usize + 1,
+            })
+            .collect();
+        let Unrolled { obs, rewards, .. } = &self.unrolled;
+        let rows = Rows { spans: &spans, obs, rewards };
+        self.columns.write(&rows, &mut self.writer)?;
+        self.carry()?;
+        self.steps += waiting.iter().map(|episode| episode.info.length).sum::<u64>();
+        tell_at_once(watch, self.steps)?;
+        Ok(failed.into_iter().map(|(at, error)| (waiting[at].info.name, error)).collect())
+    }
+
+    /// Writes an episode that is longer than a row group.
+    fn write_long(&mut self, episode: &Episode, watch: &mut Watch<'_>) -> Result<(), ExportError> {
+        let mut playback = Playback::new(self.registry, episode)?;
+        let mut obs: Vec<_> = self.obs.iter().map(|spec| ColumnData::zeros(spec.dtype, 0)).collect();
+        let mut rewards = Vec::new();
+        let mut t = 0;
+        loop {
+            obs.iter_mut().for_each(ColumnData::clear);
+            rewards.clear();
+            let rows = playback.next_rows(self.most_rows, &mut obs, &mut rewards)?;
+            if rows == 0 {
+                break;
+            }
+            let spans = [Span { episode, t, first: 0, rows }];
+            self.columns.write(&Rows { spans: &spans, obs: &obs, rewards: &rewards }, &mut self.writer)?;
+            self.carry()?;
+            t += rows;
+            tell_at_once(watch, self.steps + t as u64 - 1)?;
+        }
+        self.steps += episode.info.length;
+        Ok(())
+    }
+
+    /// Carries what is written on.
+    fn carry(&mut self) -> Result<(), ExportError> {
+        self.writer.flush()?;
+        let written = self.writer.inner_mut();
+        self.out.write_all(written)?;
+        written.clear();
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for ParquetFile<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ParquetFile").field("steps", &self.steps).finish_non_exhaustive()
+    }
+}
+
+/// Writes one episode as a file.
+pub(crate) fn write(
+    registry: &Registry,
+    episode: &Episode,
+    out: &mut dyn Write,
+    watch: &mut Watch<'_>,
+) -> Result<(), ExportError> {
+    let mut file = ParquetFile::new(registry, &episode.info.run.spec, out)?;
+    let mut left_out = file.add(episode.clone(), watch)?;
+    left_out.extend(file.finish(watch)?);
+    match left_out.pop() {
+        Some((_, error)) => Err(error.into()),
+        None => Ok(()),
+    }
+}
+
+/// How columns are encoded: what repeats in few bits, the rest as it is, so that nothing is spent on packing.
+fn properties(
+    spec: &EnvSpec,
+    obs: &[ColumnSpec],
+    columns: &Columns,
+) -> Result<WriterProperties, ExportError> {
+    let shapes = obs.iter().map(|column| Shape {
+        path: &column.path,
+        shape: &column.shape,
+        dtype: column.dtype.name(),
+    });
+    let about = About {
+        env: &spec.id,
+        dynamics: format!("{:016x}", spec.dynamics_hash),
+        action_names: &spec.action_names,
+        obs: shapes.collect(),
+    };
+    let about = serde_json::to_string(&about).map_err(io::Error::from)?;
+    let mut properties = WriterProperties::builder()
+        .set_created_by(concat!("rollhouse ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_writer_version(WriterVersion::PARQUET_2_0)
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_offset_index_disabled(true)
+        .set_dictionary_enabled(false)
+        .set_write_batch_size(WRITTEN_AT_ONCE)
+        .set_key_value_metadata(Some(vec![KeyValue::new("rollhouse".to_owned(), about)]));
+    for (name, repeats) in columns.names() {
+        let path = ColumnPath::from(name);
+        properties = if repeats {
+            properties
+                .set_column_dictionary_enabled(path.clone(), true)
+                .set_column_dictionary_page_size_limit(path, DICTIONARY_BYTES)
+        } else {
+            properties.set_column_encoding(path, Encoding::PLAIN)
+        };
+    }
+    let t = ColumnPath::from(columns::T);
+    properties = properties
+        .set_column_encoding(t.clone(), Encoding::DELTA_BINARY_PACKED)
+        .set_column_statistics_enabled(t, EnabledStatistics::Chunk)
+        .set_column_statistics_enabled(columns::EPISODE.into(), EnabledStatistics::Chunk)
+        .set_column_dictionary_page_size_limit(columns::EPISODE.into(), ROWS_BYTES);
+    Ok(properties.build())
+}
+
+/// Values that are handed to the encoders at once.
+const WRITTEN_AT_ONCE: usize = 8192;
+
+/// A column of which more than these are different values is written as it is.
+const DICTIONARY_BYTES: usize = 4096;
+
+/// What the file says of itself under the key `rollhouse`; the field names are part of the interface.
+#[derive(Debug, Serialize)]
+struct About<'a> {
+    env: &'a str,
+    dynamics: String,
+    action_names: &'a [String],
+    obs: Vec<Shape<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Shape<'a> {
+    path: &'a str,
+    shape: &'a [usize],
+    dtype: &'a str,
+}
+
+impl From<ParquetError> for ExportError {
+    fn from(error: ParquetError) -> Self {
+        // All goes into memory: what can fail is of the encoders.
+        Self::Write(io::Error::other(error))
+    }
+}

@@ -1,0 +1,389 @@
+//! The columns of a Parquet file, and writing rows to them.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use ::parquet::basic::{LogicalType, Repetition, Type as Physical};
+use ::parquet::data_type::{
+    BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FixedLenByteArray, FixedLenByteArrayType,
+    FloatType, Int32Type, Int64Type,
+};
+use ::parquet::errors::Result;
+use ::parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
+use ::parquet::schema::types::{Type, TypePtr};
+use rollhouse_core::{ColumnData, ColumnSpec, DType};
+use rollhouse_replay::Episode;
+
+use crate::names::{MAX_NAMED_ELEMENTS, column_name, element_names};
+
+pub(super) const EPISODE: &str = "episode";
+pub(super) const T: &str = "t";
+
+/// The columns of a file in their order.
+pub(super) struct Columns(Vec<Column>);
+
+struct Column {
+    name: String,
+    what: What,
+}
+
+/// What stands in a column.
+#[derive(Debug, Clone, Copy)]
+enum What {
+    Episode,
+    T,
+    Reward,
+    Terminated,
+    Truncated,
+    /// An element of the action.
+    Action(Element),
+    /// An element of an observation column.
+    Obs(usize, Element),
+    /// All elements of an observation column, as a list.
+    List(usize, Element),
+    /// All bytes of an observation column.
+    Bytes(usize, Element),
+}
+
+/// One of `of` elements of a row.
+#[derive(Debug, Clone, Copy)]
+struct Element {
+    at: usize,
+    of: usize,
+    dtype: DType,
+}
+
+/// Rows to be written.
+pub(super) struct Rows<'a> {
+    pub(super) spans: &'a [Span<'a>],
+    pub(super) obs: &'a [ColumnData],
+    pub(super) rewards: &'a [f64],
+}
+
+/// Rows of an episode that follow each other.
+pub(super) struct Span<'a> {
+    pub(super) episode: &'a Episode,
+    /// The step of the first; 0 is the reset.
+    pub(super) t: usize,
+    /// The first of them among all rows.
+    pub(super) first: usize,
+    pub(super) rows: usize,
+}
+
+impl Columns {
+    /// A column for each element of actions and of observations that have not too many.
+    pub(super) fn of(obs: &[ColumnSpec], action: &ColumnSpec) -> Self {
+        let plain = |name: &str, what| Column { name: name.to_owned(), what };
+        let mut columns = vec![plain(EPISODE, What::Episode), plain(T, What::T)];
+        let elements = |spec: &ColumnSpec, root: &str, what: &dyn Fn(Element) -> What| -> Vec<Column> {
+            let names = element_names(root, spec).into_iter().enumerate();
+            let of = spec.elements();
+            names
+                .map(|(at, name)| Column { name, what: what(Element { at, of, dtype: spec.dtype }) })
+                .collect()
+        };
+        columns.extend(elements(action, "action", &What::Action));
+        columns.push(plain("reward", What::Reward));
+        for (index, spec) in obs.iter().enumerate() {
+            let (of, dtype) = (spec.elements(), spec.dtype);
+            let all = Element { at: 0, of, dtype };
+            match dtype {
+                _ if of <= MAX_NAMED_ELEMENTS => {
+                    columns.extend(elements(spec, "obs", &|element| What::Obs(index, element)));
+                }
+                DType::U8 => columns.push(plain(&column_name("obs", spec), What::Bytes(index, all))),
+                _ => columns.push(plain(&column_name("obs", spec), What::List(index, all))),
+            }
+        }
+        columns.push(plain("terminated", What::Terminated));
+        columns.push(plain("truncated", What::Truncated));
+        Self(columns)
+    }
+
+    pub(super) fn schema(&self) -> Result<TypePtr> {
+        let fields = self.0.iter().map(Column::field).collect::<Result<_>>()?;
+        Ok(Arc::new(Type::group_type_builder("step").with_fields(fields).build()?))
+    }
+
+    /// The columns that are not lists, and of each whether its values often repeat.
+    pub(super) fn names(&self) -> impl Iterator<Item = (&str, bool)> {
+        let is_list = |column: &&Column| matches!(column.what, What::List(..));
+        self.0.iter().filter(move |column| !is_list(column)).filter_map(|column| {
+            let repeats = match column.what {
+                What::Episode | What::Reward => true,
+                What::Action(element) | What::Obs(_, element) => {
+                    matches!(element.dtype, DType::U8 | DType::I32 | DType::I64)
+                }
+                What::T | What::Terminated | What::Truncated => return None,
+                What::List(..) | What::Bytes(..) => false,
+            };
+            let is_bool = match column.what {
+                What::Action(element) | What::Obs(_, element) => element.dtype == DType::Bool,
+                _ => false,
+            };
+            // Of booleans the writer knows the best way itself.
+            (!is_bool).then_some((&*column.name, repeats))
+        })
+    }
+
+    /// Writes rows as a row group.
+    pub(super) fn write<W: Write + Send>(
+        &self,
+        rows: &Rows<'_>,
+        file: &mut SerializedFileWriter<W>,
+    ) -> Result<()> {
+        if rows.spans.is_empty() {
+            return Ok(());
+        }
+        let (levels, count) = rows.levels();
+        let mut group = file.next_row_group()?;
+        for column in &self.0 {
+            let Some(mut writer) = group.next_column()? else { break };
+            column.write(rows, &levels, count, &mut writer)?;
+            writer.close()?;
+        }
+        group.close()?;
+        Ok(())
+    }
+}
+
+impl Rows<'_> {
+    /// For columns without a value in the rows of resets: whether each row has one, and how many have.
+    fn levels(&self) -> (Vec<i16>, usize) {
+        let mut levels = Vec::with_capacity(self.count());
+        for span in self.spans {
+            levels.extend((span.t..span.t + span.rows).map(|t| i16::from(t > 0)));
+        }
+        let count = levels.iter().filter(|&&level| level > 0).count();
+        (levels, count)
+    }
+
+    fn count(&self) -> usize {
+        self.spans.iter().map(|span| span.rows).sum()
+    }
+
+    /// One value of each row.
+    fn each<V>(&self, value: impl Fn(&Span<'_>, usize) -> V) -> Vec<V> {
+        let mut values = Vec::with_capacity(self.count());
+        for span in self.spans {
+            values.extend((0..span.rows).map(|row| value(span, row)));
+        }
+        values
+    }
+
+    /// An element of each row of `from`, which has a row for each.
+    fn gather<V: Copy, O>(&self, from: &[V], element: Element, into: impl Fn(V) -> O) -> Vec<O> {
+        let mut values = Vec::with_capacity(self.count());
+        for span in self.spans {
+            let rows = &from[span.first * element.of..][..span.rows * element.of];
+            values.extend(rows.chunks_exact(element.of).map(|row| into(row[element.at])));
+        }
+        values
+    }
+
+    /// All elements of each row of `from`.
+    fn all<V: Copy, O>(&self, from: &[V], element: Element, into: impl Fn(V) -> O) -> Vec<O> {
+        let mut values = Vec::with_capacity(self.count() * element.of);
+        for span in self.spans {
+            let rows = &from[span.first * element.of..][..span.rows * element.of];
+            values.extend(rows.iter().map(|&value| into(value)));
+        }
+        values
+    }
+
+    /// An element of each action: there is none in rows of resets.
+    fn actions<V: Copy, O>(
+        &self,
+        of: impl for<'a> Fn(&'a ColumnData) -> &'a [V],
+        element: Element,
+        into: impl Fn(V) -> O,
+    ) -> Vec<O> {
+        let mut values = Vec::with_capacity(self.count());
+        for span in self.spans {
+            // The action that led to step t stands in row t - 1.
+            let (from, to) = (span.t.saturating_sub(1), span.t + span.rows - 1);
+            let rows = &of(&span.episode.actions)[from * element.of..to * element.of];
+            values.extend(rows.chunks_exact(element.of).map(|row| into(row[element.at])));
+        }
+        values
+    }
+}
+
+impl Column {
+    fn field(&self) -> Result<TypePtr> {
+        let of = |dtype, repetition| primitive(&self.name, dtype, repetition);
+        let required = Repetition::REQUIRED;
+        match self.what {
+            What::Episode => {
+                let text = Type::primitive_type_builder(&self.name, Physical::BYTE_ARRAY);
+                let text = text.with_repetition(required).with_logical_type(Some(LogicalType::String));
+                text.build().map(Arc::new)
+            }
+            What::T => of(DType::I64, required),
+            What::Reward => of(DType::F64, Repetition::OPTIONAL),
+            What::Terminated | What::Truncated => of(DType::Bool, required),
+            What::Action(element) => of(element.dtype, Repetition::OPTIONAL),
+            What::Obs(_, element) => of(element.dtype, required),
+            What::Bytes(_, element) => {
+                let bytes = Type::primitive_type_builder(&self.name, Physical::FIXED_LEN_BYTE_ARRAY);
+                bytes.with_repetition(required).with_length(element.of as i32).build().map(Arc::new)
+            }
+            What::List(_, element) => {
+                let item = primitive("element", element.dtype, required)?;
+                let list = Type::group_type_builder("list").with_repetition(Repetition::REPEATED);
+                let list = Arc::new(list.with_fields(vec![item]).build()?);
+                let outer = Type::group_type_builder(&self.name).with_repetition(required);
+                outer.with_logical_type(Some(LogicalType::List)).with_fields(vec![list]).build().map(Arc::new)
+            }
+        }
+    }
+
+    fn write(
+        &self,
+        rows: &Rows<'_>,
+        levels: &[i16],
+        count: usize,
+        writer: &mut SerializedColumnWriter<'_>,
+    ) -> Result<()> {
+        let is_last = |span: &Span<'_>, row: usize| (span.t + row) as u64 == span.episode.info.length;
+        match self.what {
+            What::Episode => {
+                let mut names = Vec::with_capacity(rows.count());
+                for span in rows.spans {
+                    let name = ByteArray::from(span.episode.info.name.to_string().into_bytes());
+                    names.resize(names.len() + span.rows, name);
+                }
+                put::<ByteArrayType>(writer, &names)
+            }
+            What::T => put::<Int64Type>(writer, &rows.each(|span, row| (span.t + row) as i64)),
+            What::Reward => {
+                let mut rewards = Vec::with_capacity(count);
+                for span in rows.spans {
+                    let skipped = usize::from(span.t == 0);
+                    rewards.extend_from_slice(&rows.rewards[span.first + skipped..span.first + span.rows]);
+                }
+                put_some::<DoubleType>(writer, &rewards, levels)
+            }
+            What::Terminated | What::Truncated => {
+                let is_terminated = matches!(self.what, What::Terminated);
+                let flag = |span: &Span<'_>, row| {
+                    let (terminated, truncated) = span.episode.info.outcome.flags();
+                    is_last(span, row) && if is_terminated { terminated } else { truncated }
+                };
+                put::<BoolType>(writer, &rows.each(flag))
+            }
+            What::Action(element) => put_action(rows, element, levels, writer),
+            What::Obs(column, element) => put_element(rows, &rows.obs[column], element, writer),
+            What::List(column, element) => put_list(rows, &rows.obs[column], element, writer),
+            What::Bytes(column, element) => {
+                let ColumnData::U8(bytes) = &rows.obs[column] else { return Ok(()) };
+                let of = element.of;
+                let row = |span: &Span<'_>, row: usize| {
+                    FixedLenByteArray::from(bytes[(span.first + row) * of..][..of].to_vec())
+                };
+                put::<FixedLenByteArrayType>(writer, &rows.each(row))
+            }
+        }
+    }
+}
+
+fn put_element(
+    rows: &Rows<'_>,
+    from: &ColumnData,
+    element: Element,
+    writer: &mut SerializedColumnWriter<'_>,
+) -> Result<()> {
+    match from {
+        ColumnData::U8(from) if element.dtype == DType::Bool => {
+            put::<BoolType>(writer, &rows.gather(from, element, |v| v != 0))
+        }
+        ColumnData::U8(from) => put::<Int32Type>(writer, &rows.gather(from, element, i32::from)),
+        ColumnData::I32(from) => put::<Int32Type>(writer, &rows.gather(from, element, |v| v)),
+        ColumnData::I64(from) => put::<Int64Type>(writer, &rows.gather(from, element, |v| v)),
+        ColumnData::F32(from) => put::<FloatType>(writer, &rows.gather(from, element, |v| v)),
+        ColumnData::F64(from) => put::<DoubleType>(writer, &rows.gather(from, element, |v| v)),
+    }
+}
+
+fn put_action(
+    rows: &Rows<'_>,
+    element: Element,
+    levels: &[i16],
+    writer: &mut SerializedColumnWriter<'_>,
+) -> Result<()> {
+    macro_rules! put {
+        ($type:ty, $variant:ident, $native:ty, $into:expr) => {{
+            fn of(actions: &ColumnData) -> &[$native] {
+                match actions {
+                    ColumnData::$variant(values) => values,
+                    _ => &[],
+                }
+            }
+            put_some::<$type>(writer, &rows.actions(of, element, $into), levels)
+        }};
+    }
+    match element.dtype {
+        DType::Bool => put!(BoolType, U8, u8, |v| v != 0),
+        DType::U8 => put!(Int32Type, U8, u8, i32::from),
+        DType::I32 => put!(Int32Type, I32, i32, |v| v),
+        DType::I64 => put!(Int64Type, I64, i64, |v| v),
+        DType::F32 => put!(FloatType, F32, f32, |v| v),
+        DType::F64 => put!(DoubleType, F64, f64, |v| v),
+    }
+}
+
+fn put_list(
+    rows: &Rows<'_>,
+    from: &ColumnData,
+    element: Element,
+    writer: &mut SerializedColumnWriter<'_>,
+) -> Result<()> {
+    let elements = rows.count() * element.of;
+    let defined = vec![1; elements];
+    // 0 begins a row.
+    let repeated: Vec<i16> = (0..elements).map(|at| i16::from(at % element.of != 0)).collect();
+    macro_rules! put {
+        ($type:ty, $from:expr, $into:expr) => {{
+            let values = rows.all($from, element, $into);
+            writer.typed::<$type>().write_batch(&values, Some(&defined), Some(&repeated))
+        }};
+    }
+    let written = match from {
+        ColumnData::U8(from) if element.dtype == DType::Bool => put!(BoolType, from, |v| v != 0),
+        ColumnData::U8(from) => put!(Int32Type, from, i32::from),
+        ColumnData::I32(from) => put!(Int32Type, from, |v| v),
+        ColumnData::I64(from) => put!(Int64Type, from, |v| v),
+        ColumnData::F32(from) => put!(FloatType, from, |v| v),
+        ColumnData::F64(from) => put!(DoubleType, from, |v| v),
+    };
+    written.map(|_| ())
+}
+
+fn put<D: DataType>(writer: &mut SerializedColumnWriter<'_>, values: &[D::T]) -> Result<()> {
+    writer.typed::<D>().write_batch(values, None, None).map(|_| ())
+}
+
+/// Writes values of those rows that have one.
+fn put_some<D: DataType>(
+    writer: &mut SerializedColumnWriter<'_>,
+    values: &[D::T],
+    levels: &[i16],
+) -> Result<()> {
+    writer.typed::<D>().write_batch(values, Some(levels), None).map(|_| ())
+}
+
+fn primitive(name: &str, dtype: DType, repetition: Repetition) -> Result<TypePtr> {
+    let physical = match dtype {
+        DType::Bool => Physical::BOOLEAN,
+        DType::U8 | DType::I32 => Physical::INT32,
+        DType::I64 => Physical::INT64,
+        DType::F32 => Physical::FLOAT,
+        DType::F64 => Physical::DOUBLE,
+    };
+    let byte = LogicalType::integer(8, false);
+    Type::primitive_type_builder(name, physical)
+        .with_repetition(repetition)
+        .with_logical_type((dtype == DType::U8).then_some(byte))
+        .build()
+        .map(Arc::new)
+}
