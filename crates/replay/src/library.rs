@@ -172,7 +172,7 @@ impl Library {
     }
 
     /// The episodes of shared lanes. They are read once.
-    fn copies(&self) -> Result<&Copies, ReadError> {
+    pub(crate) fn copies(&self) -> Result<&Copies, ReadError> {
         if let Some(known) = self.copies.get() {
             return Ok(known);
         }
@@ -257,7 +257,7 @@ impl Library {
         for folder in &self.folders {
             sum.add(folder.stats()?);
         }
-        for info in self.copies()?.further() {
+        for (_, info) in self.copies()?.further() {
             sum.remove_episode(info.env(), info.outcome, info.length);
         }
         let runs = self.folders.iter().flat_map(|folder| folder.segments.values());

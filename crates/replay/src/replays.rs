@@ -70,6 +70,13 @@ pub(crate) struct Segment {
     pub(crate) torn_bytes: u64,
 }
 
+impl Segment {
+    /// Whether no damage of it is known.
+    pub(crate) fn is_intact(&self) -> bool {
+        self.damage.is_empty()
+    }
+}
+
 impl Replays {
     /// Opens the folder `dir`. Segments the catalogue does not know are scanned.
     ///
