@@ -5,6 +5,7 @@ mod export;
 mod hand;
 #[cfg(feature = "viewer")]
 mod play;
+mod shelf;
 mod store;
 
 use std::path::PathBuf;
@@ -30,6 +31,7 @@ pub(crate) use hand::ForkArgs;
 pub(crate) use hand::{HandArgs, PlayEnvArgs};
 #[cfg(feature = "viewer")]
 pub(crate) use play::PlayArgs;
+pub(crate) use shelf::{NoteArgs, PinArgs, PruneArgs, TagArgs};
 pub(crate) use store::{StoreArgs, StoreExportArgs, StoreImportArgs, StoreVerifyArgs, StoreWhat, TargetArgs};
 
 /// Steps reinforcement-learning environments and records every episode.
@@ -84,6 +86,9 @@ pub(crate) enum Command {
     Health(HealthArgs),
     /// Show a cluster at a glance
     Status(LookArgs),
+    /// Watch a cluster on the terminal: nodes, sessions, steps a second, and drain nodes from there
+    #[cfg(feature = "viewer")]
+    Top(TopArgs),
     /// List the nodes of a cluster
     Nodes(LookArgs),
     /// List the open sessions of a cluster
@@ -104,6 +109,14 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
     /// Write the manual: a page for each command
     Man(ManArgs),
+}
+
+/// What `rollhouse top` watches.
+#[cfg(feature = "viewer")]
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ConnectArgs,
 }
 
 #[derive(Debug, Args)]
@@ -240,6 +253,18 @@ pub(crate) enum ReplayWhat {
     Export(ExportArgs),
     /// Take episodes in that `replay export --format rhr` has written
     Import(ImportArgs),
+    /// Pin episodes: no budget drops them and no pruning removes them
+    Pin(PinArgs),
+    /// Take pins back
+    Unpin(PinArgs),
+    /// Mark an episode with words that `replay ls --tag` narrows by
+    Tag(TagArgs),
+    /// Take such words off
+    Untag(TagArgs),
+    /// Write a note on an episode
+    Note(NoteArgs),
+    /// Remove episodes, by age, size and filter: says what would go, and does it with --yes
+    Prune(PruneArgs),
     /// Cut off what a crash left half written, list damage, make the catalogue anew
     Repair(RepairArgs),
     /// Say what the folder holds; reads all of it and lists damage
@@ -290,6 +315,9 @@ pub(crate) struct QuarantineReadArgs {
 pub(crate) struct LsArgs {
     #[command(flatten)]
     pub(crate) filter: FilterArgs,
+    /// List none of those that are there, and each new one as it comes, until Ctrl-C or --limit
+    #[arg(long, conflicts_with = "sort")]
+    pub(crate) watch: bool,
     #[command(flatten)]
     pub(crate) data: DataArgs,
     /// Print one JSON object a line instead of a table

@@ -4,23 +4,26 @@ mod diff;
 mod export;
 mod fork;
 mod import;
+mod label;
 mod ls;
 mod nearest;
 #[cfg(feature = "viewer")]
 mod play;
 #[cfg(feature = "viewer")]
 mod plot;
+mod prune;
 mod quarantine;
 mod repair;
 mod show;
 pub(crate) mod source;
 mod stats;
 mod verify;
+mod watch;
 
 use std::path::Path;
 
 use rollhouse_core::{EpisodeName, Parent};
-use rollhouse_replay::{EpisodeInfo, ReadError};
+use rollhouse_replay::{EpisodeInfo, EpisodeKey, Labels, ReadError};
 use rollhouse_wire::StoreEpisode;
 use serde::Serialize;
 
@@ -30,9 +33,11 @@ use crate::failure::{Failure, Status};
 use crate::human::{When, rfc3339};
 use crate::output::Output;
 use crate::rollout::DEFAULT_DATA;
+use label::ShownLabel;
 
 pub(crate) fn run(what: ReplayWhat, out: &mut Output) -> Result<Status, Failure> {
     match what {
+        ReplayWhat::Ls(args) if args.watch => watch::run(&args, out),
         ReplayWhat::Ls(args) => ls::run(&args, out),
         ReplayWhat::Show(args) => show::run(&args, out),
         #[cfg(feature = "viewer")]
@@ -42,6 +47,12 @@ pub(crate) fn run(what: ReplayWhat, out: &mut Output) -> Result<Status, Failure>
         ReplayWhat::Diff(args) => diff::run(&args, out),
         ReplayWhat::Export(args) => export::run(&args, out),
         ReplayWhat::Import(args) => import::run(&args, out),
+        ReplayWhat::Pin(args) => label::pin(&args, true, out),
+        ReplayWhat::Unpin(args) => label::pin(&args, false, out),
+        ReplayWhat::Tag(args) => label::tag(&args, true, out),
+        ReplayWhat::Untag(args) => label::tag(&args, false, out),
+        ReplayWhat::Note(args) => label::note(&args, out),
+        ReplayWhat::Prune(args) => prune::run(&args, out),
         ReplayWhat::Repair(args) => repair::run(&args, out),
         ReplayWhat::Stats(args) => stats::run(&args, out),
         ReplayWhat::Quarantine(args) => quarantine::run(&args.what, out),
@@ -116,6 +127,8 @@ struct Listed<'a> {
     policy: &'a str,
     dynamics: String,
     bytes: u64,
+    #[serde(flatten)]
+    label: ShownLabel,
     /// Only of forks.
     #[serde(skip_serializing_if = "Option::is_none")]
     parent: Option<ListedParent>,
@@ -149,7 +162,13 @@ impl<'a> Listed<'a> {
             dynamics: dynamics(info.dynamics()),
             bytes: info.bytes,
             parent: info.parent().map(ListedParent::from),
+            label: ShownLabel::default(),
         }
+    }
+
+    /// With what is said of the episode.
+    fn with(self, labels: &Labels, info: &EpisodeInfo) -> Self {
+        Self { label: ShownLabel::of(labels.of(&EpisodeKey::of(info))), ..self }
     }
 
     /// What a coordinator says of an episode in its store.
@@ -168,6 +187,7 @@ impl<'a> Listed<'a> {
             dynamics: dynamics(episode.dynamics),
             bytes: episode.bytes,
             parent: episode.parent.map(ListedParent::from),
+            label: ShownLabel::default(),
         }
     }
 }

@@ -65,6 +65,15 @@ impl RemoteDisk {
     pub fn new(reader: impl StoreReader + 'static) -> Self {
         Self { shared: Arc::new(Shared { reader: Box::new(reader), state: Mutex::default() }) }
     }
+
+    /// Forgets which files there are, for whoever opens the store once more to see what has come. What was read of files
+    /// is kept.
+    pub fn look_again(&self) {
+        let mut state = self.shared.lock();
+        state.folders.clear();
+        // Those of files that do change: what a listing has no length of.
+        state.lengths.clear();
+    }
 }
 
 impl Shared {

@@ -28,8 +28,8 @@ pub(crate) struct Copies {
     numbers: BTreeMap<u128, RangeInclusive<u64>>,
     /// By run, lane and number: the folder and the copy of it that counts.
     chosen: BTreeMap<(u128, u32, u64), (usize, EpisodeInfo)>,
-    /// The other copies.
-    further: Vec<EpisodeInfo>,
+    /// The other copies, each with its folder.
+    further: Vec<(usize, EpisodeInfo)>,
 }
 
 impl SharedLanes {
@@ -170,10 +170,10 @@ impl Copies {
                 self.chosen.insert(key, (folder, info));
             }
             Some(known) if known.1.standing() < info.standing() => {
-                let (_, other) = std::mem::replace(known, (folder, info));
+                let other = std::mem::replace(known, (folder, info));
                 self.further.push(other);
             }
-            Some(_) => self.further.push(info),
+            Some(_) => self.further.push((folder, info)),
         }
     }
 
@@ -196,8 +196,14 @@ impl Copies {
         self.chosen.values().map(|(folder, info)| (*folder, info))
     }
 
-    /// The other copies.
-    pub(crate) fn further(&self) -> &[EpisodeInfo] {
+    /// Whether that is the copy of an episode that counts.
+    pub(crate) fn is_chosen(&self, folder: usize, info: &EpisodeInfo) -> bool {
+        let key = (info.run_id().as_u128(), info.name.lane, info.name.number);
+        self.chosen.get(&key).is_some_and(|(of, chosen)| *of == folder && chosen.place == info.place)
+    }
+
+    /// The other copies, each with its folder.
+    pub(crate) fn further(&self) -> &[(usize, EpisodeInfo)] {
         &self.further
     }
 }

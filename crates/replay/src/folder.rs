@@ -212,6 +212,28 @@ pub(crate) fn recover_segment(disk: &dyn Disk, path: &Path, number: u64) -> Resu
     Ok(Recovered { sealed: Some(sealed), cut, damage: found.damage })
 }
 
+/// Puts a whole segment into the folder `dir`, in which none has its number. Durable on return; after an error it is
+/// there as a whole or not at all. The lock must be held.
+pub(crate) fn put_segment(disk: &dyn Disk, dir: &Path, number: u64, bytes: &[u8]) -> Result<(), DiskError> {
+    let segments = segments_dir(dir);
+    let path = segments.join(segment_name(number));
+    // What is cut short is removed by whoever opens the folder next.
+    let new = path.with_extension(COPY_EXTENSION);
+    let failed = |operation| {
+        let new = new.clone();
+        move |error| DiskError::new(operation, &new, error)
+    };
+    match disk.remove(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("remove")(error)),
+        _ => {}
+    }
+    let file = disk.create(&new).map_err(failed("create"))?;
+    file.append_all(bytes).map_err(failed("append"))?;
+    file.sync_data().map_err(failed("sync"))?;
+    disk.rename(&new, &path).map_err(failed("rename"))?;
+    disk.sync_dir(&segments).map_err(|error| DiskError::new("sync", &segments, error))
+}
+
 /// Makes a new file of a segment's records and a seal; durable on return, but for its name.
 fn write_sealed(disk: &dyn Disk, path: &Path, records: &[u8]) -> Result<(), DiskError> {
     let failed = |operation| move |error| DiskError::new(operation, path, error);

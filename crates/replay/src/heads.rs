@@ -28,6 +28,17 @@ pub(crate) struct Entering {
     after_gap: bool,
 }
 
+impl Entering {
+    /// The run's index in the segment, and the lanes with an episode under way.
+    pub(crate) fn lanes(&self) -> (u32, impl Iterator<Item = u32>) {
+        let (first, mask) = (self.first_lane, self.lanes);
+        (
+            self.run,
+            (0..64).filter(move |lane| mask >> lane & 1 == 1).map(move |lane| first.saturating_add(lane)),
+        )
+    }
+}
+
 /// Follows the blocks of a segment from chunk to chunk.
 #[derive(Debug, Default)]
 pub(crate) struct Heads {

@@ -1,7 +1,6 @@
 //! Taking episodes that came as files into a folder.
 
 use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,13 +8,13 @@ use rollhouse_core::EpisodeName;
 
 use crate::catalogue;
 use crate::disk::Disk;
-use crate::folder::{STORE_LOCK, WriterLock, lock_folder, recover, segment_numbers, segments_dir, wall_ms};
+use crate::folder::{WriterLock, lock_folder, put_segment, recover, segment_numbers, segments_dir, wall_ms};
 use crate::index::scan_bytes_with_rows;
+use crate::labels::is_of_store;
 use crate::library::Library;
 use crate::portable::Portable;
 use crate::read_error::ReadError;
 use crate::record_error::{DiskError, OpenError};
-use crate::segment::segment_name;
 
 /// The one writer of a folder, which adds episodes to it; each becomes a segment.
 #[derive(Debug)]
@@ -48,8 +47,7 @@ impl Importer {
     /// # Errors
     /// If it belongs to a store, somebody else has the lock, or a file operation fails.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<Self, ImportError> {
-        let has_store_lock = |dir: &Path| disk.open(&dir.join(STORE_LOCK)).is_ok();
-        if has_store_lock(dir) || dir.parent().is_some_and(has_store_lock) {
+        if is_of_store(&*disk, dir) {
             return Err(ImportError::Store(dir.into()));
         }
         let lock = lock_folder(&*disk, dir, wall_ms()).map_err(ImportError::Open)?;
@@ -74,27 +72,12 @@ impl Importer {
             Err(error) => return Err(ImportError::Read(error)),
         }
         let segments = segments_dir(&self.dir);
-        let failed = |operation, path: &Path| {
-            let path = path.to_path_buf();
-            move |error: io::Error| ImportError::Disk(DiskError::new(operation, &path, error))
-        };
-        let mut numbers = segment_numbers(&*self.disk, &self.dir).map_err(failed("list", &segments))?;
+        let listed = segment_numbers(&*self.disk, &self.dir);
+        let mut numbers =
+            listed.map_err(|error| ImportError::Disk(DiskError::new("list", &segments, error)))?;
         let number = numbers.last().map_or(1, |last| last + 1);
         let bytes = episode.numbered(number);
-        let path = segments.join(segment_name(number));
-        // What is cut short is removed by whoever opens the folder next.
-        let new = path.with_extension("new");
-        match self.disk.remove(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(failed("remove", &new)(error));
-            }
-            _ => {}
-        }
-        let file = self.disk.create(&new).map_err(failed("create", &new))?;
-        file.append_all(&bytes).map_err(failed("append", &new))?;
-        file.sync_data().map_err(failed("sync", &new))?;
-        self.disk.rename(&new, &path).map_err(failed("rename", &new))?;
-        self.disk.sync_dir(&segments).map_err(failed("sync", &segments))?;
+        put_segment(&*self.disk, &self.dir, number, &bytes).map_err(ImportError::Disk)?;
         numbers.push(number);
         catalogue::add(&*self.disk, &self.dir, vec![scan_bytes_with_rows(number, &bytes).index], &numbers);
         self.library = self.library.opened_again().map_err(ImportError::Read)?;

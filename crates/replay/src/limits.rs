@@ -27,6 +27,8 @@ pub const ALL_SPARE_BYTES: usize = 256 << 20;
 pub const MAX_OPEN_RUNS: usize = 4096;
 /// Bytes at which a segment is sealed and the next one opened, unless configured otherwise.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
+/// Bytes at which a segment of episodes that are recorded again is closed: they are in memory until they were read back.
+pub const AGAIN_SEGMENT_BYTES: u64 = 8 << 20;
 /// Largest segment a configuration may ask for: offsets within a segment are 32 bits wide.
 pub const MAX_SEGMENT_BYTES: u64 = 2 << 30;
 /// Bytes that wait in memory for the next segment's file while the one before is sealed; then the writer waits as well.
@@ -51,6 +53,16 @@ pub const MAX_SUBFOLDERS: usize = 4096;
 pub const MAX_STORE_FOLDERS: usize = 65_536;
 /// Bytes of the list of a segment's episodes that are set aside: more than the largest segment has episodes.
 pub const MAX_ASIDE_BYTES: u64 = 512 << 20;
+/// Bytes of a tag.
+pub const MAX_TAG_BYTES: usize = 64;
+/// Tags of one episode.
+pub const MAX_TAGS: usize = 16;
+/// Bytes of a note on an episode.
+pub const MAX_NOTE_BYTES: usize = 4096;
+/// Episodes of one folder of which something is said.
+pub const MAX_LABELLED: usize = 65_536;
+/// Bytes of a folder's labels.
+pub const MAX_LABELS_BYTES: u64 = 16 << 20;
 /// Bytes of a segment's entry in the catalogue; the segment is scanned instead of keeping a larger one.
 pub const MAX_SUMMARY_BYTES: u64 = 16 << 20;
 /// Keyframes kept of an episode that is sought in: two of 1,000,000 steps are 256 apart.

@@ -1,6 +1,7 @@
 //! Reading whole episodes.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use rollhouse_core::EnvSpec;
@@ -33,6 +34,13 @@ impl Replays {
     ) -> impl Iterator<Item = Result<Episode, ReadError>> + 'a {
         let mut loader = Loader::new(self);
         infos.into_iter().map(move |info| loader.load(info))
+    }
+
+    /// The segments in which an episode lies, from the first to the last; between them may be some that have nothing of it.
+    pub(crate) fn span(&self, info: &EpisodeInfo) -> Result<RangeInclusive<u64>, ReadError> {
+        let chain = Loader::new(self).chain(info)?;
+        let first = chain.last().map_or(info.place.segment, |(chunk, _)| chunk.place.0);
+        Ok(first..=info.place.segment)
     }
 
     /// The last chunk of a block in the segments before `segment`.

@@ -36,11 +36,21 @@ use crate::run_record::RunInfo;
 pub fn write_portable(
     episode: &Episode,
     out: &mut dyn Write,
+    each: impl FnMut(u64) -> bool,
+) -> Result<(), PortableError> {
+    write_placed(episode, placement_of(&episode.info), out, each)
+}
+
+/// As [`write_portable`], as a recording of that placement.
+pub(crate) fn write_placed(
+    episode: &Episode,
+    placement: u64,
+    out: &mut dyn Write,
     mut each: impl FnMut(u64) -> bool,
 ) -> Result<(), PortableError> {
     let info = &episode.info;
     let mut run = RunInfo::clone(&info.run);
-    run.placement = placement_of(info);
+    run.placement = placement;
     let layout =
         Layout::new(&run.spec, run.recorded, run.schedule() == rollhouse_core::SeedSchedule::Continue);
     let shared = RunShared::new(layout.clone(), 1, skips_after_end(&run.autoreset), Arc::default());

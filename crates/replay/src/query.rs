@@ -1,7 +1,9 @@
 //! Which episodes a listing shows, and in which order.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use rollhouse_core::Outcome;
 
@@ -12,6 +14,7 @@ use crate::read_error::ReadError;
 use crate::replays::Replays;
 use crate::run_record::RunInfo;
 use crate::select::select;
+use crate::summary::EpisodeKey;
 
 /// Which episodes to list. The default lists all, in the order of their names.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -27,6 +30,8 @@ pub struct Query {
     pub min_return: Option<f64>,
     /// Only of runs with this short id, as it stands in their episodes' names.
     pub run: Option<u64>,
+    /// Only these.
+    pub only: Option<Arc<BTreeSet<EpisodeKey>>>,
     /// In which order.
     pub sort: Sort,
     /// At most so many, the first in that order.
@@ -109,6 +114,7 @@ impl Query {
     pub(crate) fn matches(&self, info: &EpisodeInfo) -> bool {
         self.is_of_run(&info.run)
             && self.is_of_outcome(info.outcome)
+            && self.is_among(|| EpisodeKey::of(info))
             && self.min_return.is_none_or(|least| info.total_reward.is_some_and(|total| total >= least))
     }
 
@@ -116,6 +122,11 @@ impl Query {
     pub(crate) fn is_of_run(&self, run: &RunInfo) -> bool {
         self.env.as_ref().is_none_or(|wanted| *wanted == run.spec.id)
             && self.run.is_none_or(|wanted| wanted == run.run().short())
+    }
+
+    /// Whether an episode is one of those that are asked for by name.
+    pub(crate) fn is_among(&self, key: impl FnOnce() -> EpisodeKey) -> bool {
+        self.only.as_ref().is_none_or(|only| only.contains(&key()))
     }
 
     pub(crate) fn is_of_outcome(&self, outcome: Outcome) -> bool {

@@ -18,6 +18,7 @@ use crate::query::{Query, SortKey};
 use crate::read_error::ReadError;
 use crate::replays::{Replays, Segment};
 use crate::rows::{self, RowChunk};
+use crate::run_record::RunInfo;
 use crate::summary::EpisodeKey;
 
 /// The episodes of several folders that a query asks for, each with the place of its folder among `folders`. Of episodes
@@ -163,6 +164,7 @@ impl Selection<'_> {
             let rank = sort.rank(&facts);
             if !self.takes(rank)
                 || !matches(chunk.outcome(at))
+                || !self.query.is_among(|| EpisodeKey { run, lane, number })
                 || (in_part
                     && !replays.lists_end(segment, chunk.offset(), || EpisodeKey { run, lane, number }))
                 || (headless && replays.headless.has(number_of, chunk.run, lane, number))
@@ -193,9 +195,18 @@ impl Query {
         let mut runs = extent.runs.iter().filter_map(|run| segment.runs.get(run));
         let mut outcomes = Outcome::ALL.iter().zip(&extent.outcomes).filter(|(_, count)| **count > 0);
         extent.episodes() > 0
-            && runs.any(|run| self.is_of_run(run))
+            && runs.any(|run| self.is_of_run(run) && self.may_be_among(run, extent))
             && outcomes.any(|(outcome, _)| self.is_of_outcome(*outcome))
             && self.min_return.is_none_or(|least| extent.returns.1 >= least)
+    }
+
+    /// Whether an extent may have one of a run's episodes that are asked for by name.
+    fn may_be_among(&self, run: &RunInfo, extent: &Extent) -> bool {
+        let run = run.run().as_u128();
+        let key = |lane, number| EpisodeKey { run, lane, number };
+        let range = key(extent.lanes.0, 0)..=key(extent.lanes.1, u64::MAX);
+        let numbers = extent.numbers.0..=extent.numbers.1;
+        self.only.as_ref().is_none_or(|only| only.range(range).any(|key| numbers.contains(&key.number)))
     }
 
     /// Bounds of the ranks of an extent's episodes.

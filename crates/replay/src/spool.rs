@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -207,8 +208,12 @@ impl Spool {
         self.lock().segments.values().map(|segment| segment.bytes).sum()
     }
 
-    pub(crate) fn take_oldest(&self) -> Option<(u64, u64)> {
-        self.lock().segments.pop_first().map(|(number, segment)| (number, segment.bytes))
+    /// Takes the oldest segment off the list that is in none of these ranges; its number and bytes.
+    pub(crate) fn take_oldest(&self, but: &[RangeInclusive<u64>]) -> Option<(u64, u64)> {
+        let mut shelf = self.lock();
+        let is_free = |number: &u64| !but.iter().any(|range| range.contains(number));
+        let number = shelf.segments.keys().copied().find(is_free)?;
+        shelf.segments.remove(&number).map(|segment| (number, segment.bytes))
     }
 }
 

@@ -36,6 +36,8 @@ struct MemoryFile {
     bytes: Arc<Mutex<Bytes>>,
     /// Whether the name survives a power cut.
     durable_name: bool,
+    /// What a power cut brings back in its place, while the name is not durable: what it was renamed over.
+    replaced: Option<Arc<Mutex<Bytes>>>,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -127,8 +129,10 @@ impl FaultyDisk {
     pub fn after_power_cut(&self, tail: impl Fn(&Path, usize) -> usize) -> Self {
         let state = self.lock_state();
         let mut files = BTreeMap::new();
-        for (path, file) in state.files.iter().filter(|(_, file)| file.durable_name) {
-            let bytes = file.lock();
+        for (path, file) in &state.files {
+            let durable = if file.durable_name { Some(&file.bytes) } else { file.replaced.as_ref() };
+            let Some(bytes) = durable else { continue };
+            let bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
             let kept = bytes.synced
                 + tail(path, bytes.data.len() - bytes.synced).min(bytes.data.len() - bytes.synced);
             let mut data = bytes.data[..kept].to_vec();
@@ -137,7 +141,7 @@ impl FaultyDisk {
                 data[gap.start.min(end)..end].fill(0);
             }
             let bytes = Arc::new(Mutex::new(Bytes { synced: data.len(), data, ..Bytes::default() }));
-            files.insert(path.clone(), MemoryFile { bytes, durable_name: true });
+            files.insert(path.clone(), MemoryFile { bytes, durable_name: true, replaced: None });
         }
         let dirs = state.dirs.clone();
         let state = State { files, dirs, ..State::default() };
@@ -152,7 +156,7 @@ impl FaultyDisk {
     /// Makes a file have these bytes, durably.
     pub fn write(&self, path: &Path, data: Vec<u8>) {
         let bytes = Arc::new(Mutex::new(Bytes { synced: data.len(), data, ..Bytes::default() }));
-        self.lock_state().files.insert(path.into(), MemoryFile { bytes, durable_name: true });
+        self.lock_state().files.insert(path.into(), MemoryFile { bytes, durable_name: true, replaced: None });
     }
 
     /// Every file's path.
@@ -247,7 +251,11 @@ impl Disk for FaultyDisk {
         self.operate(to)?;
         let mut state = self.lock_state();
         let file = state.files.remove(from).ok_or(ErrorKind::NotFound)?;
-        state.files.insert(to.into(), MemoryFile { durable_name: false, ..file });
+        let replaced = state.files.get(to).and_then(|old| match old.durable_name {
+            true => Some(old.bytes.clone()),
+            false => old.replaced.clone(),
+        });
+        state.files.insert(to.into(), MemoryFile { durable_name: false, replaced, ..file });
         Ok(())
     }
 
@@ -277,6 +285,7 @@ impl Disk for FaultyDisk {
         let mut state = self.lock_state();
         for (_, file) in state.files.iter_mut().filter(|(file, _)| file.parent() == Some(path)) {
             file.durable_name = true;
+            file.replaced = None;
         }
         Ok(())
     }

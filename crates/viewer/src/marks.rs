@@ -23,6 +23,8 @@ pub(crate) enum MarkKind {
     End,
     /// The episode was cut from outside.
     Loss,
+    /// What has been recorded so far ends here.
+    Recording,
 }
 
 impl MarkKind {
@@ -34,6 +36,7 @@ impl MarkKind {
             Self::Fork => "┬",
             Self::End => "■",
             Self::Loss => "✗",
+            Self::Recording => "●",
         }
     }
 }
@@ -42,10 +45,12 @@ impl MarkKind {
 /// from it.
 pub(crate) fn marks_of(
     info: &EpisodeInfo,
+    is_live: bool,
     divergence: Option<&Divergence>,
     difference: Option<u64>,
 ) -> Vec<Mark> {
     let end = match info.outcome {
+        _ if is_live => MarkKind::Recording,
         Outcome::Finished { .. } => MarkKind::End,
         Outcome::Interrupted(_) => MarkKind::Loss,
     };

@@ -6,7 +6,7 @@ use clap::Args;
 use rollhouse_core::{EpisodeName, Outcome};
 use rollhouse_env::ImageSize;
 use rollhouse_export::{Format, MAX_FPS, Settings};
-use rollhouse_replay::{Query, Sort};
+use rollhouse_replay::{Query, Sort, Tag};
 
 use super::{DataArgs, finite, short_run, usual_folder};
 
@@ -17,7 +17,7 @@ use super::{DataArgs, finite, short_run, usual_folder};
 )]
 pub(crate) struct ExportArgs {
     /// The episodes, as `replay ls` prints them, e.g. k3f9q2tz-17-203
-    #[arg(value_name = "NAME", conflicts_with_all = ["env", "outcome", "all_outcomes", "min_return", "run", "sort", "limit", "best"])]
+    #[arg(value_name = "NAME", conflicts_with_all = ["env", "outcome", "all_outcomes", "min_return", "run", "sort", "limit", "best", "pinned", "tag"])]
     pub(crate) names: Vec<EpisodeName>,
     /// What to write
     #[arg(long, value_enum, default_value_t = ExportFormat::Jsonl)]
@@ -111,6 +111,12 @@ pub(crate) struct FilterArgs {
     /// Only episodes of this run: what stands first in their names, e.g. k3f9q2tz
     #[arg(long, value_name = "RUN", value_parser = short_run)]
     pub(crate) run: Option<u64>,
+    /// Only pinned episodes
+    #[arg(long)]
+    pub(crate) pinned: bool,
+    /// Only episodes with this tag
+    #[arg(long, value_name = "TAG")]
+    pub(crate) tag: Option<Tag>,
     /// Order by return, length, started or name; with - in front, the largest first
     #[arg(long, value_name = "[-]KEY", default_value = "name", allow_hyphen_values = true)]
     pub(crate) sort: Sort,
@@ -120,7 +126,12 @@ pub(crate) struct FilterArgs {
 }
 
 impl FilterArgs {
-    /// The query that is meant, without its limit.
+    /// Whether they ask for labels, which folders have and stores have not.
+    pub(crate) const fn has_labels(&self) -> bool {
+        self.pinned || self.tag.is_some()
+    }
+
+    /// The query that is meant, without its limit and its labels.
     pub(crate) fn query(&self) -> Query {
         Query {
             env: self.env.clone(),

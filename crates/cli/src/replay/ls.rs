@@ -4,23 +4,29 @@
 //! cluster's coordinator is asked.
 
 use std::io;
+use std::sync::Arc;
 
 use rollhouse_client::Cluster;
-use rollhouse_replay::{Sort, SortKey};
+use rollhouse_replay::{Label, Labels, Library, Query, Sort, SortKey, Tag, plain};
 use rollhouse_wire::limits::MAX_STORE_EPISODES;
 use rollhouse_wire::{RefusalCode, StoreEpisodes, StoreQuery};
 
-use crate::args::{LsArgs, Place};
+use crate::args::{FilterArgs, LsArgs, Place};
 use crate::connect::{connect, request_failure};
 use crate::failure::{Failure, Status};
 use crate::human::{Count, Real};
 use crate::output::{Output, say};
+use crate::replay::label::{folder_only, label_failure};
 use crate::replay::source::Source;
 use crate::replay::{Listed, read_failure};
 use crate::table::{Align, Table};
 
 pub(super) fn run(args: &LsArgs, out: &mut Output) -> Result<Status, Failure> {
     let asked = match args.data.place() {
+        Place::Cluster if args.filter.has_labels() => {
+            folder_only(&args.data, "has labelled episodes")?;
+            None
+        }
         Place::Cluster => stored(args, &connect(&args.data.cluster)?, out)?,
         Place::Folder(_) => None,
     };
@@ -46,7 +52,7 @@ fn stored(args: &LsArgs, cluster: &Cluster, out: &mut Output) -> Result<Option<u
         sort: sort_of(filter.sort),
         ..StoreQuery::default()
     };
-    let mut printer = Printer::new(args.json);
+    let mut printer = Printer::new(args.json, false);
     let mut left = args.filter.limit.unwrap_or(usize::MAX);
     while left > 0 {
         query.limit = left.min(MAX_STORE_EPISODES) as u32;
@@ -69,15 +75,18 @@ fn stored(args: &LsArgs, cluster: &Cluster, out: &mut Output) -> Result<Option<u
 
 /// Reads and prints; gives how many.
 fn read(args: &LsArgs, out: &mut Output) -> Result<usize, Failure> {
-    let library = Source::of(&args.data)?.open()?;
-    let mut query = args.filter.query();
-    let mut printer = Printer::new(args.json);
+    let source = Source::of(&args.data)?;
+    let library = source.open()?;
+    let mut query = query_of(args, &library)?;
+    let labels =
+        if source.is_folder() { library.labels().map_err(label_failure)? } else { Labels::default() };
+    let mut printer = Printer::new(args.json, !labels.is_empty());
     let mut left = args.filter.limit.unwrap_or(usize::MAX);
     while left > 0 {
         let page = left.min(PAGE);
         query.limit = Some(page);
         let episodes = library.list(&query).map_err(read_failure)?;
-        printer.print(episodes.iter().map(|episode| Listed::of(&episode.info)), out)?;
+        printer.print(episodes.iter().map(|one| Listed::of(&one.info).with(&labels, &one.info)), out)?;
         left -= episodes.len();
         match episodes.last() {
             Some(last) if episodes.len() == page => query.after = Some(query.sort.rank_of(&last.info)),
@@ -87,17 +96,46 @@ fn read(args: &LsArgs, out: &mut Output) -> Result<usize, Failure> {
     Ok(printer.printed)
 }
 
+/// The query that is meant, without its limit.
+pub(super) fn query_of(args: &LsArgs, library: &Library) -> Result<Query, Failure> {
+    with_labels(args.filter.query(), &args.filter, library)
+}
+
+/// A query with what filters say of labels.
+pub(super) fn with_labels(query: Query, filter: &FilterArgs, library: &Library) -> Result<Query, Failure> {
+    with_tag(query, filter.tag.as_ref(), filter.pinned, library)
+}
+
+/// A query for those episodes alone that have a tag and, if that is wanted, are pinned.
+pub(super) fn with_tag(
+    query: Query,
+    tag: Option<&Tag>,
+    pinned: bool,
+    library: &Library,
+) -> Result<Query, Failure> {
+    if tag.is_none() && !pinned {
+        return Ok(query);
+    }
+    let labels = library.labels().map_err(label_failure)?;
+    let is_meant =
+        |label: &Label| (!pinned || label.pinned) && tag.is_none_or(|tag| label.tags.contains(tag));
+    let only = labels.iter().filter(|(_, label)| is_meant(label)).map(|(key, _)| *key).collect();
+    Ok(Query { only: Some(Arc::new(only)), ..query })
+}
+
 /// Prints pages: a line of JSON an episode, or one table.
-struct Printer {
+pub(super) struct Printer {
     /// `None` prints JSON.
     table: Option<Table>,
+    has_labels: bool,
     printed: usize,
 }
 
 impl Printer {
-    fn new(json: bool) -> Self {
+    /// With a column of labels if there are any.
+    pub(super) fn new(json: bool, has_labels: bool) -> Self {
         let table = || {
-            Table::new(&[
+            let mut columns = vec![
                 ("EPISODE", Align::Left),
                 ("ENV", Align::Left),
                 ("RETURN", Align::Right),
@@ -106,14 +144,18 @@ impl Printer {
                 ("POLICY", Align::Left),
                 ("SEED", Align::Right),
                 ("STARTED (UTC)", Align::Left),
-                // What it is a fork of, which few are.
-                ("", Align::Left),
-            ])
+            ];
+            if has_labels {
+                columns.push(("LABELS", Align::Left));
+            }
+            // What it is a fork of, which few are.
+            columns.push(("", Align::Left));
+            Table::new(&columns)
         };
-        Self { table: (!json).then(table), printed: 0 }
+        Self { table: (!json).then(table), has_labels, printed: 0 }
     }
 
-    fn print<'a>(
+    pub(super) fn print<'a>(
         &mut self,
         mut episodes: impl ExactSizeIterator<Item = Listed<'a>>,
         out: &mut Output,
@@ -124,19 +166,22 @@ impl Printer {
             return Ok(());
         }
         for episode in episodes {
-            table.row(vec![
+            let mut row = vec![
                 episode.id,
-                episode.env.to_owned(),
+                plain(episode.env),
                 episode.total_reward.map_or_else(|| "?".to_owned(), |total| Real(total).to_string()),
                 Count(episode.length).to_string(),
                 episode.outcome.to_owned(),
-                episode.policy.to_owned(),
+                plain(episode.policy),
                 episode.seed.map_or_else(|| "-".to_owned(), |seed| seed.to_string()),
                 episode.shown_started,
-                episode
-                    .parent
-                    .map_or_else(String::new, |parent| format!("fork of {} at {}", parent.id, parent.step)),
-            ]);
+            ];
+            if self.has_labels {
+                row.push(episode.label.words());
+            }
+            let parent = episode.parent.map(|parent| format!("fork of {} at {}", parent.id, parent.step));
+            row.push(parent.unwrap_or_default());
+            table.row(row);
         }
         table.write(out)
     }

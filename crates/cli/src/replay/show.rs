@@ -3,24 +3,29 @@
 use std::io::{self, Write};
 
 use rollhouse_core::{GameResult, Options};
-use rollhouse_replay::{EpisodeInfo, RecordKind};
+use rollhouse_replay::{EpisodeInfo, EpisodeKey, Labels, RecordKind, plain};
 use serde::Serialize;
 
 use crate::args::ShowArgs;
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, Real, When};
 use crate::output::Output;
+use crate::replay::label::{ShownLabel, label_failure};
 use crate::replay::source::Source;
 use crate::replay::{Listed, read_failure};
 
 pub(super) fn run(args: &ShowArgs, out: &mut Output) -> Result<Status, Failure> {
     let source = Source::of(&args.data)?;
-    let found = source.open()?.find(args.name).map_err(read_failure)?;
+    let library = source.open()?;
+    let found = library.find(args.name).map_err(read_failure)?;
+    let labels =
+        if source.is_folder() { library.labels().map_err(label_failure)? } else { Labels::default() };
+    let label = ShownLabel::of(labels.of(&EpisodeKey::of(&found.info)));
     let folder = source.subfolder(found.folder.dir());
     if args.json {
-        out.json(&Shown::of(&found.info, folder))?;
+        out.json(&Shown::of(&found.info, folder, label))?;
     } else {
-        print(&found.info, folder, out)?;
+        print(&found.info, folder, &label, out)?;
     }
     Ok(Status::Done)
 }
@@ -56,9 +61,9 @@ struct ShownStart {
 }
 
 impl<'a> Shown<'a> {
-    fn of(info: &'a EpisodeInfo, folder: Option<String>) -> Self {
+    fn of(info: &'a EpisodeInfo, folder: Option<String>, label: ShownLabel) -> Self {
         Self {
-            listed: Listed::of(info),
+            listed: Listed { label, ..Listed::of(info) },
             run: info.run_id().to_string(),
             lane: info.name.lane,
             number: info.name.number,
@@ -76,14 +81,14 @@ impl<'a> Shown<'a> {
     }
 }
 
-fn print(info: &EpisodeInfo, folder: Option<String>, out: &mut Output) -> io::Result<()> {
+fn print(info: &EpisodeInfo, folder: Option<String>, label: &ShownLabel, out: &mut Output) -> io::Result<()> {
     writeln!(
         out,
         "{}: episode {} of lane {} of a run of {}\n",
         info.name,
         info.name.number,
         info.name.lane,
-        info.env()
+        plain(info.env())
     )?;
     let mut line = |what: &str, value: String| writeln!(out, "  {what:<10} {value}");
     line(
@@ -99,7 +104,7 @@ fn print(info: &EpisodeInfo, folder: Option<String>, out: &mut Output) -> io::Re
     if let Some(score) = info.score {
         line("score", Real(score).to_string())?;
     }
-    line("policy", format!("{}, version {}", info.policy().name, info.policy().version))?;
+    line("policy", format!("{}, version {}", plain(&info.policy().name), info.policy().version))?;
     if let Some(parent) = info.parent() {
         line("fork of", format!("{}, step {}: the same up to there", parent.name(), Count(parent.step)))?;
     }
@@ -134,5 +139,6 @@ fn print(info: &EpisodeInfo, folder: Option<String>, out: &mut Output) -> io::Re
     if let Some(folder) = folder {
         line("folder", folder)?;
     }
-    line("program", info.run.program.clone())
+    line("program", plain(&info.run.program))?;
+    label.lines().into_iter().try_for_each(|(what, value)| line(what, value))
 }

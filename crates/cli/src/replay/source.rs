@@ -16,6 +16,8 @@ pub(crate) struct Source {
     disk: Arc<dyn Disk>,
     root: PathBuf,
     shown: String,
+    /// The disk, if it is a cluster's.
+    remote: Option<RemoteDisk>,
 }
 
 impl Source {
@@ -23,11 +25,12 @@ impl Source {
     pub(crate) fn of(args: &DataArgs) -> Result<Self, Failure> {
         match args.place() {
             Place::Folder(root) => {
-                Ok(Self { disk: Arc::new(RealDisk), shown: root.display().to_string(), root })
+                Ok(Self { disk: Arc::new(RealDisk), shown: root.display().to_string(), root, remote: None })
             }
             Place::Cluster => {
-                let disk = Arc::new(RemoteDisk::new(connect(&args.cluster)?));
-                Ok(Self { disk, root: PathBuf::new(), shown: SHOWN_STORE.to_owned() })
+                let disk = RemoteDisk::new(connect(&args.cluster)?);
+                let remote = Some(disk.clone());
+                Ok(Self { disk: Arc::new(disk), root: PathBuf::new(), shown: SHOWN_STORE.to_owned(), remote })
             }
         }
     }
@@ -43,6 +46,14 @@ impl Source {
     /// Opens it for reading, whoever may be writing there.
     pub(crate) fn open(&self) -> Result<Library, Failure> {
         Library::open(Arc::clone(&self.disk), &self.root).map_err(read_failure)
+    }
+
+    /// What was opened before, as it is now. Cheap where little has changed.
+    pub(crate) fn look_again(&self, library: &Library) -> Result<Library, Failure> {
+        if let Some(remote) = &self.remote {
+            remote.look_again();
+        }
+        library.opened_again().map_err(read_failure)
     }
 
     /// As [`Source::open`], trusting no catalogue: what is damaged is to be found.

@@ -210,6 +210,7 @@ fn query_of(asked: &StoreQuery) -> Result<Query, StoreError> {
         },
     };
     Ok(Query {
+        only: None,
         env: asked.env.clone(),
         outcome: outcome.map_err(|error| bad(error.to_string()))?,
         all_outcomes: asked.all_outcomes,

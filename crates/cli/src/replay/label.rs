@@ -1,0 +1,151 @@
+//! `rollhouse replay pin`, `unpin`, `tag`, `untag` and `note`.
+
+use std::io::{self, Write};
+
+use rollhouse_core::EpisodeName;
+use rollhouse_replay::{Label, LabelChange, LabelError, plain};
+use serde::Serialize;
+
+use crate::args::{DataArgs, NoteArgs, PinArgs, Place, TagArgs};
+use crate::failure::{Failure, Status};
+use crate::output::Output;
+use crate::replay::read_failure;
+use crate::replay::source::Source;
+
+pub(super) fn pin(args: &PinArgs, pinned: bool, out: &mut Output) -> Result<Status, Failure> {
+    change(&args.data, &args.names, &LabelChange::Pin(pinned), args.json, out)
+}
+
+pub(super) fn tag(args: &TagArgs, adds: bool, out: &mut Output) -> Result<Status, Failure> {
+    let tags = args.tags.clone();
+    let what = if adds { LabelChange::Tag(tags) } else { LabelChange::Untag(tags) };
+    change(&args.data, &[args.name], &what, args.json, out)
+}
+
+pub(super) fn note(args: &NoteArgs, out: &mut Output) -> Result<Status, Failure> {
+    change(&args.data, &[args.name], &LabelChange::Note(args.text.clone()), args.json, out)
+}
+
+fn change(
+    data: &DataArgs,
+    names: &[EpisodeName],
+    change: &LabelChange,
+    json: bool,
+    out: &mut Output,
+) -> Result<Status, Failure> {
+    folder_only(data, "labels an episode")?;
+    let library = Source::of(data)?.open()?;
+    for &name in names {
+        let label = library.label(name, change).map_err(label_failure)?;
+        let labelled = Labelled { id: name.to_string(), label: ShownLabel::of(Some(&label)) };
+        if json {
+            out.json(&labelled)?;
+        } else {
+            labelled.print(out)?;
+        }
+    }
+    Ok(Status::Done)
+}
+
+/// Refuses a cluster's store, which has no labels, by name.
+pub(super) fn folder_only(data: &DataArgs, what: &str) -> Result<(), Failure> {
+    match data.place() {
+        Place::Folder(_) => Ok(()),
+        Place::Cluster => Err(Failure::new(
+            Status::Refused,
+            format_args!("nobody {what} in a cluster's store: labels are kept beside the recordings of a folder"),
+        )
+        .hint("`rollhouse replay export NAME --format rhr` takes an episode out of the store, `rollhouse replay import` into a folder")),
+    }
+}
+
+pub(super) fn label_failure(error: LabelError) -> Failure {
+    match error {
+        LabelError::Read(error) => read_failure(error),
+        LabelError::TooManyTags { .. } | LabelError::Full(_) => Failure::of(Status::Usage, &error),
+        LabelError::Store(_) | LabelError::Locked(_) => Failure::of(Status::Refused, &error),
+        LabelError::Damaged { .. } => Failure::of(Status::Found, &error).hint(
+            "while it is, nothing of the folder is dropped or pruned; without the file nothing is pinned",
+        ),
+        LabelError::Disk(_) => Failure::of(Status::Failed, &error),
+    }
+}
+
+/// What is said of an episode; the field names are part of the interface.
+#[derive(Debug, Default, Clone, Serialize)]
+pub(super) struct ShownLabel {
+    pinned: bool,
+    tags: Vec<String>,
+    note: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Labelled {
+    id: String,
+    #[serde(flatten)]
+    label: ShownLabel,
+}
+
+impl ShownLabel {
+    pub(super) fn of(label: Option<&Label>) -> Self {
+        let Some(label) = label else { return Self::default() };
+        Self {
+            pinned: label.pinned,
+            tags: label.tags.iter().map(ToString::to_string).collect(),
+            note: label.note.as_ref().map(|note| note.as_str().to_owned()),
+        }
+    }
+
+    /// In a few words, for a line of a listing: `pinned best,slow "why it matters"`.
+    pub(super) fn words(&self) -> String {
+        let pin = self.pinned.then(|| "pinned".to_owned());
+        let tags = (!self.tags.is_empty()).then(|| plain(&self.tags.join(",")));
+        let note = self.note.as_ref().map(|note| format!("\"{}\"", shortened(&plain(note))));
+        let words: Vec<String> = [pin, tags, note].into_iter().flatten().collect();
+        words.join(" ")
+    }
+
+    /// The lines of `replay show`.
+    pub(super) fn lines(&self) -> Vec<(&'static str, String)> {
+        let pin = self.pinned.then(|| ("pinned", "yes: nothing drops or prunes it".to_owned()));
+        let tags = (!self.tags.is_empty()).then(|| ("tags", plain(&self.tags.join(", "))));
+        let note = self.note.as_ref().map(|note| ("note", plain(note)));
+        [pin, tags, note].into_iter().flatten().collect()
+    }
+}
+
+impl Labelled {
+    fn print(&self, out: &mut Output) -> io::Result<()> {
+        let words = self.label.words();
+        writeln!(out, "{}  {}", self.id, if words.is_empty() { "no labels" } else { &words })
+    }
+}
+
+/// A note in a listing: its beginning.
+fn shortened(note: &str) -> String {
+    let mut chars = note.chars();
+    let begins: String = chars.by_ref().take(MAX_SHOWN_NOTE).collect();
+    if chars.next().is_some() { format!("{begins}…") } else { begins }
+}
+
+/// Characters of a note in a line of a listing.
+const MAX_SHOWN_NOTE: usize = 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_with_escape_sequences_are_written_out_and_long_ones_cut_short() {
+        let mut label = Label::default();
+        label.change(&LabelChange::Pin(true));
+        label.change(&LabelChange::Tag(vec!["b".parse().unwrap(), "a".parse().unwrap()]));
+        label.change(&LabelChange::Note(Some("\u{1b}[2J\u{7}red".parse().unwrap())));
+        let shown = ShownLabel::of(Some(&label));
+        assert_eq!(shown.words(), "pinned a,b \"\\u{1b}[2J\\u{7}red\"");
+        assert_eq!(shown.lines()[2], ("note", "\\u{1b}[2J\\u{7}red".to_owned()));
+        assert_eq!(ShownLabel::of(None).words(), "");
+        assert_eq!(shortened(&"x".repeat(41)).chars().count(), 41);
+        assert!(shortened(&"x".repeat(41)).ends_with('…'));
+    }
+}

@@ -1,0 +1,175 @@
+//! What people say of episodes: pins, tags and notes.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::limits::{MAX_NOTE_BYTES, MAX_TAG_BYTES};
+
+/// What a person has said of an episode. The default says nothing, and is kept nowhere.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Label {
+    /// Whether nothing may drop or prune the episode.
+    pub pinned: bool,
+    /// Words that listings are narrowed by.
+    pub tags: BTreeSet<Tag>,
+    /// Free text, for people.
+    pub note: Option<Note>,
+}
+
+/// A word that an episode is marked with: 1 to [`MAX_TAG_BYTES`] bytes without spaces, commas and control characters.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tag(String);
+
+/// A note on an episode: 1 to [`MAX_NOTE_BYTES`] bytes. It may hold anything; whoever shows it passes it through
+/// [`plain`](crate::plain).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note(String);
+
+/// Text that is no tag or no note.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BadLabel {
+    /// It is empty.
+    Empty,
+    /// It is too long.
+    TooLong {
+        /// Its bytes.
+        bytes: usize,
+        /// The most that are taken.
+        most: usize,
+    },
+    /// It has a character that no tag has.
+    Character(char),
+}
+
+/// One thing that is said of an episode, or taken back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LabelChange {
+    /// Pins it, or takes that back.
+    Pin(bool),
+    /// Adds tags.
+    Tag(Vec<Tag>),
+    /// Takes tags off; those that it does not have are none of its.
+    Untag(Vec<Tag>),
+    /// Puts a note in place of the one there was; `None` takes it off.
+    Note(Option<Note>),
+}
+
+impl Label {
+    /// Whether nothing is said.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Adds or takes back what a change says.
+    pub fn change(&mut self, change: &LabelChange) {
+        match change {
+            LabelChange::Pin(pinned) => self.pinned = *pinned,
+            LabelChange::Tag(tags) => self.tags.extend(tags.iter().cloned()),
+            LabelChange::Untag(tags) => self.tags.retain(|tag| !tags.contains(tag)),
+            LabelChange::Note(note) => self.note.clone_from(note),
+        }
+    }
+
+    /// Takes in what is said of another copy of the episode.
+    pub(crate) fn join(&mut self, other: &Self) {
+        self.pinned |= other.pinned;
+        self.tags.extend(other.tags.iter().cloned());
+        self.note = self.note.take().or_else(|| other.note.clone());
+    }
+}
+
+impl Tag {
+    /// The word.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Note {
+    /// The text, which may hold anything.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Tag {
+    type Err = BadLabel;
+
+    fn from_str(text: &str) -> Result<Self, BadLabel> {
+        let text = bounded(text, MAX_TAG_BYTES)?;
+        let is_bad = |char: &char| char.is_whitespace() || char.is_control() || *char == ',';
+        match text.chars().find(|char| is_bad(char) || crate::plain(char.encode_utf8(&mut [0; 4])).len() > 4)
+        {
+            Some(char) => Err(BadLabel::Character(char)),
+            None => Ok(Self(text.to_owned())),
+        }
+    }
+}
+
+impl FromStr for Note {
+    type Err = BadLabel;
+
+    fn from_str(text: &str) -> Result<Self, BadLabel> {
+        bounded(text, MAX_NOTE_BYTES).map(|text| Self(text.to_owned()))
+    }
+}
+
+fn bounded(text: &str, most: usize) -> Result<&str, BadLabel> {
+    match text.len() {
+        0 => Err(BadLabel::Empty),
+        bytes if bytes > most => Err(BadLabel::TooLong { bytes, most }),
+        _ => Ok(text),
+    }
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for BadLabel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("it is empty"),
+            Self::TooLong { bytes, most } => write!(f, "it has {bytes} bytes, at most {most} are taken"),
+            Self::Character(char) => write!(f, "`{}` cannot stand in a tag", char.escape_debug()),
+        }
+    }
+}
+
+impl std::error::Error for BadLabel {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_words_and_notes_are_anything_within_their_bounds() {
+        for good in ["best", "grün", "v1.2", &"x".repeat(MAX_TAG_BYTES)] {
+            assert_eq!(good.parse::<Tag>().unwrap().as_str(), good);
+        }
+        for bad in ["", "a b", "a,b", "a\u{1b}b", "a\u{202e}b", &"x".repeat(MAX_TAG_BYTES + 1)] {
+            assert!(bad.parse::<Tag>().is_err(), "{bad:?}");
+        }
+        let note = "\u{1b}[31mred\nand more".parse::<Note>().unwrap();
+        assert_eq!(note.as_str(), "\u{1b}[31mred\nand more");
+        assert!("".parse::<Note>().is_err());
+        assert!("x".repeat(MAX_NOTE_BYTES + 1).parse::<Note>().is_err());
+    }
+
+    #[test]
+    fn a_label_from_which_all_is_taken_back_says_nothing() {
+        let tags = vec!["a".parse::<Tag>().unwrap(), "b".parse().unwrap()];
+        let mut label = Label::default();
+        label.change(&LabelChange::Pin(true));
+        label.change(&LabelChange::Tag(tags.clone()));
+        label.change(&LabelChange::Note(Some("n".parse().unwrap())));
+        assert!(label.pinned && label.tags.len() == 2 && label.note.is_some());
+        label.change(&LabelChange::Untag(tags));
+        label.change(&LabelChange::Note(None));
+        label.change(&LabelChange::Pin(false));
+        assert!(label.is_empty());
+    }
+}

@@ -1,0 +1,413 @@
+//! The labels of a folder's episodes: the file `labels`, which is replaced as a whole.
+//!
+//! It says as well in which segments a labelled episode lies, so that whoever drops segments to keep a budget need not
+//! look for those that are pinned. Whoever changes it, and whoever drops or prunes segments, holds `labels.lock`
+//! meanwhile: an episode is pinned while it is there, or its pinning fails.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rollhouse_core::{EpisodeName, msgpack};
+use serde::{Deserialize, Serialize};
+
+use crate::disk::{Disk, Locking};
+use crate::episode::EpisodeInfo;
+use crate::folder::STORE_LOCK;
+use crate::index::read_all;
+use crate::label::{Label, LabelChange};
+use crate::library::Library;
+use crate::limits::{MAX_LABELLED, MAX_LABELS_BYTES, MAX_TAGS};
+use crate::read_error::ReadError;
+use crate::record_error::DiskError;
+use crate::replays::Replays;
+use crate::summary::EpisodeKey;
+
+/// What is said of episodes, by episode. Those of which nothing is said are not in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Labels {
+    labelled: BTreeMap<EpisodeKey, Labelled>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Labelled {
+    label: Label,
+    /// The segments in which the episode lies.
+    segments: RangeInclusive<u64>,
+}
+
+/// Why labels could not be read or changed.
+#[derive(Debug)]
+pub enum LabelError {
+    /// The episode could not be found, or the folder not read.
+    Read(ReadError),
+    /// The folder is a store, or in one.
+    Store(PathBuf),
+    /// Somebody else changes the folder's labels, or drops segments.
+    Locked(PathBuf),
+    /// The file is damaged, or a newer program wrote it.
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The episode would have more tags than one may have.
+    TooManyTags {
+        /// Tags it would have.
+        tags: usize,
+    },
+    /// The folder has as many labelled episodes, or as much text in them, as one may have.
+    Full(PathBuf),
+    /// A file operation failed.
+    Disk(DiskError),
+}
+
+impl Labels {
+    /// Reads the labels of the folder `dir`; none if nobody has labelled anything there. Blocks for the disk.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or is damaged.
+    pub fn load(disk: &dyn Disk, dir: &Path) -> Result<Self, LabelError> {
+        let path = labels_path(dir);
+        let failed = |error| LabelError::Disk(DiskError::new("read", &path, error));
+        let file = match disk.open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(failed(error)),
+        };
+        let damaged = |what| LabelError::Damaged { path: path.clone(), what };
+        if file.len().map_err(failed)? > MAX_LABELS_BYTES {
+            return Err(damaged("it has more bytes than any program writes"));
+        }
+        Self::decode(&read_all(&*file).map_err(failed)?).map_err(damaged)
+    }
+
+    /// Puts them in place of those of the folder `dir`. Durable on return. The lock must be held.
+    pub(crate) fn store(&self, disk: &dyn Disk, dir: &Path) -> Result<(), LabelError> {
+        let path = labels_path(dir);
+        let bytes = self.encode().filter(|bytes| bytes.len() as u64 <= MAX_LABELS_BYTES);
+        let bytes = bytes.filter(|_| self.labelled.len() <= MAX_LABELLED);
+        let bytes = bytes.ok_or_else(|| LabelError::Full(dir.into()))?;
+        let failed = |operation| {
+            let path = path.clone();
+            move |error| LabelError::Disk(DiskError::new(operation, &path, error))
+        };
+        let new = path.with_extension("new");
+        match disk.remove(&new) {
+            // Left by an attempt that was cut short.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("remove")(error)),
+            _ => {}
+        }
+        let file = disk.create(&new).map_err(failed("create"))?;
+        file.append_all(&bytes).map_err(failed("append"))?;
+        file.sync_data().map_err(failed("sync"))?;
+        disk.rename(&new, &path).map_err(failed("rename"))?;
+        disk.sync_dir(dir).map_err(failed("sync"))
+    }
+
+    /// What is said of an episode, if anything is.
+    pub fn of(&self, key: &EpisodeKey) -> Option<&Label> {
+        self.labelled.get(key).map(|labelled| &labelled.label)
+    }
+
+    /// Whether an episode is pinned.
+    pub fn is_pinned(&self, key: &EpisodeKey) -> bool {
+        self.of(key).is_some_and(|label| label.pinned)
+    }
+
+    /// Whether nothing is said of any.
+    pub fn is_empty(&self) -> bool {
+        self.labelled.is_empty()
+    }
+
+    /// The episodes of which something is said, in the order of runs, lanes and numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (&EpisodeKey, &Label)> {
+        self.labelled.iter().map(|(key, labelled)| (key, &labelled.label))
+    }
+
+    /// The segments in which pinned episodes lie.
+    pub(crate) fn pinned_segments(&self) -> Vec<RangeInclusive<u64>> {
+        let pinned = self.labelled.values().filter(|labelled| labelled.label.pinned);
+        pinned.map(|labelled| labelled.segments.clone()).collect()
+    }
+
+    /// Changes what is said of an episode that lies in these segments.
+    fn change(
+        &mut self,
+        key: EpisodeKey,
+        segments: RangeInclusive<u64>,
+        change: &LabelChange,
+    ) -> Result<Label, LabelError> {
+        let mut label = self.of(&key).cloned().unwrap_or_default();
+        label.change(change);
+        if label.tags.len() > MAX_TAGS {
+            return Err(LabelError::TooManyTags { tags: label.tags.len() });
+        }
+        if label.is_empty() {
+            self.labelled.remove(&key);
+        } else {
+            self.labelled.insert(key, Labelled { label: label.clone(), segments });
+        }
+        Ok(label)
+    }
+
+    /// Notes that an episode lies elsewhere now; true if something is said of it.
+    pub(crate) fn moved(&mut self, key: &EpisodeKey, segment: u64) -> bool {
+        let labelled = self.labelled.get_mut(key);
+        labelled.map(|labelled| labelled.segments = segment..=segment).is_some()
+    }
+
+    /// Forgets an episode that is gone; true if something was said of it.
+    pub(crate) fn forget(&mut self, key: &EpisodeKey) -> bool {
+        self.labelled.remove(key).is_some()
+    }
+
+    fn join(&mut self, other: Self) {
+        for (key, labelled) in other.labelled {
+            match self.labelled.get_mut(&key) {
+                Some(known) => known.label.join(&labelled.label),
+                None => drop(self.labelled.insert(key, labelled)),
+            }
+        }
+    }
+
+    /// As they stand in their file.
+    fn encode(&self) -> Option<Vec<u8>> {
+        let row = |(key, labelled): (&EpisodeKey, &Labelled)| StoredLabel {
+            run: ((key.run >> 64) as u64, key.run as u64),
+            lane: key.lane,
+            number: key.number,
+            segments: (*labelled.segments.start(), *labelled.segments.end()),
+            pinned: labelled.label.pinned,
+            tags: labelled.label.tags.iter().map(ToString::to_string).collect(),
+            note: labelled.label.note.as_ref().map(|note| note.as_str().to_owned()),
+        };
+        let stored = Stored { format: FORMAT, labels: self.labelled.iter().map(row).collect() };
+        let list = rmp_serde::to_vec_named(&stored).ok()?;
+        Some([&crc32c::crc32c(&list).to_le_bytes(), &list[..]].concat())
+    }
+
+    /// The inverse, or what is wrong.
+    fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
+        let (crc, list) = bytes.split_first_chunk::<4>().ok_or("it is too short")?;
+        if crc32c::crc32c(list) != u32::from_le_bytes(*crc) {
+            return Err("its checksum is another");
+        }
+        let stored: Stored =
+            msgpack::decode(list, MAX_LABELS_BYTES as usize).map_err(|_| "it is no list of labels")?;
+        if stored.format != FORMAT {
+            return Err("a newer program wrote it");
+        }
+        let labelled =
+            stored.labels.into_iter().map(StoredLabel::labelled).collect::<Option<BTreeMap<_, _>>>();
+        Ok(Self { labelled: labelled.ok_or("a tag or a note in it is none")? })
+    }
+}
+
+/// What the file holds after its checksum; fields that are not known are ignored.
+#[derive(Debug, Serialize, Deserialize)]
+struct Stored {
+    format: u32,
+    labels: Vec<StoredLabel>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredLabel {
+    run: (u64, u64),
+    lane: u32,
+    number: u64,
+    segments: (u64, u64),
+    pinned: bool,
+    tags: Vec<String>,
+    note: Option<String>,
+}
+
+impl StoredLabel {
+    fn labelled(self) -> Option<(EpisodeKey, Labelled)> {
+        let run = u128::from(self.run.0) << 64 | u128::from(self.run.1);
+        let tags = self.tags.iter().map(|tag| tag.parse().ok()).collect::<Option<BTreeSet<_>>>()?;
+        let note = self.note.map(|note| note.parse().ok()).map_or(Some(None), |note| note.map(Some))?;
+        let label = Label { pinned: self.pinned, tags, note };
+        let segments = self.segments.0..=self.segments.1;
+        Some((EpisodeKey { run, lane: self.lane, number: self.number }, Labelled { label, segments }))
+    }
+}
+
+/// The lock of a folder's labels, held as long as this value lives.
+#[derive(Debug)]
+pub(crate) struct LabelsLock {
+    _held: Box<dyn Send + Sync + fmt::Debug>,
+}
+
+/// Takes the lock of the labels of the folder `dir`, after a bounded number of attempts.
+pub(crate) fn lock_labels(disk: &dyn Disk, dir: &Path) -> Result<LabelsLock, LabelError> {
+    for attempt in 0..LOCK_ATTEMPTS {
+        if attempt > 0 {
+            std::thread::park_timeout(LOCK_PAUSE);
+        }
+        if let Some(lock) = try_lock_labels(disk, dir).map_err(LabelError::Disk)? {
+            return Ok(lock);
+        }
+    }
+    Err(LabelError::Locked(dir.into()))
+}
+
+/// Takes it without waiting; `None` if somebody else has it.
+pub(crate) fn try_lock_labels(disk: &dyn Disk, dir: &Path) -> Result<Option<LabelsLock>, DiskError> {
+    let path = dir.join(LOCK);
+    let note = format!("process {}", std::process::id());
+    match disk.lock(&path, &note).map_err(|error| DiskError::new("lock", &path, error))? {
+        Locking::Taken(held) => Ok(Some(LabelsLock { _held: held })),
+        Locking::Held(_) => Ok(None),
+    }
+}
+
+impl Library {
+    /// What is said of the episodes of all folders. Blocks for the disk.
+    ///
+    /// # Errors
+    /// If a folder's labels cannot be read, or are damaged.
+    pub fn labels(&self) -> Result<Labels, LabelError> {
+        let mut all = Labels::default();
+        for folder in self.folders() {
+            all.join(Labels::load(&*folder.disk, folder.dir())?);
+        }
+        Ok(all)
+    }
+
+    /// Changes what is said of an episode, in every folder that has it; gives what is said of it then. Durable on return.
+    /// Does not need the folder's writer lock: a recording goes on. Blocks for the disk.
+    ///
+    /// # Errors
+    /// If there is no such episode, a folder belongs to a store, a limit is exceeded, or a file operation fails.
+    pub fn label(&self, name: EpisodeName, change: &LabelChange) -> Result<Label, LabelError> {
+        // Says why there is none, or that several are meant.
+        let meant = self.find(name).map_err(LabelError::Read)?;
+        let key = EpisodeKey::of(&meant.info);
+        let mut said = Label::default();
+        for folder in self.folders() {
+            match folder.find(name) {
+                Ok(info) if EpisodeKey::of(&info) == key => said.join(&change_label(folder, &info, change)?),
+                Ok(_) | Err(ReadError::NoEpisode(_) | ReadError::Incomplete { .. }) => {}
+                Err(error) => return Err(LabelError::Read(error)),
+            }
+        }
+        Ok(said)
+    }
+}
+
+fn change_label(folder: &Replays, info: &EpisodeInfo, change: &LabelChange) -> Result<Label, LabelError> {
+    let (disk, dir) = (&*folder.disk, folder.dir());
+    if is_of_store(disk, dir) {
+        return Err(LabelError::Store(dir.into()));
+    }
+    let _lock = lock_labels(disk, dir)?;
+    // Nobody drops or prunes anything from here on; what was dropped since the folder was opened is not there to be read.
+    let segments = folder.span(info).map_err(LabelError::Read)?;
+    let mut labels = Labels::load(disk, dir)?;
+    let label = labels.change(EpisodeKey::of(info), segments, change)?;
+    labels.store(disk, dir)?;
+    Ok(label)
+}
+
+/// Whether a folder is a store, or in one: what stands there is its coordinator's to say.
+pub(crate) fn is_of_store(disk: &dyn Disk, dir: &Path) -> bool {
+    let has_store_lock = |dir: &Path| disk.open(&dir.join(STORE_LOCK)).is_ok();
+    has_store_lock(dir) || dir.parent().is_some_and(has_store_lock)
+}
+
+fn labels_path(dir: &Path) -> PathBuf {
+    dir.join("labels")
+}
+
+const FORMAT: u32 = 1;
+const LOCK: &str = "labels.lock";
+const LOCK_ATTEMPTS: u32 = 100;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+impl fmt::Display for LabelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(error) => error.fmt(f),
+            Self::Store(dir) => {
+                write!(f, "{} belongs to a coordinator's store, which keeps no labels", dir.display())
+            }
+            Self::Locked(dir) => write!(f, "somebody else is changing the labels of {}", dir.display()),
+            Self::Damaged { path, what } => write!(f, "the labels in {} are damaged: {what}", path.display()),
+            Self::TooManyTags { tags } => {
+                write!(f, "the episode would have {tags} tags, at most {MAX_TAGS} are kept")
+            }
+            Self::Full(dir) => write!(
+                f,
+                "{} has too many labels: at most {MAX_LABELLED} episodes and {MAX_LABELS_BYTES} bytes are kept",
+                dir.display()
+            ),
+            Self::Disk(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for LabelError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Read(error) => error.source(),
+            Self::Disk(error) => error.source(),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some() -> Labels {
+        let mut labels = Labels::default();
+        for number in 0..20 {
+            let key =
+                EpisodeKey { run: u128::MAX - u128::from(number), lane: u32::MAX, number: number << 40 };
+            for change in [
+                LabelChange::Pin(number % 2 == 0),
+                LabelChange::Tag(vec!["best".parse().unwrap(), format!("t{number}").parse().unwrap()]),
+                LabelChange::Note(Some("\u{1b}[31m".parse().unwrap())),
+            ] {
+                labels.change(key, number..=number + 1, &change).unwrap();
+            }
+        }
+        labels
+    }
+
+    #[test]
+    fn labels_are_read_as_they_were_written() {
+        assert_eq!(Labels::decode(&some().encode().unwrap()), Ok(some()));
+    }
+
+    #[test]
+    fn a_file_that_was_cut_or_flipped_anywhere_is_damaged_and_nothing_else() {
+        let bytes = some().encode().unwrap();
+        for len in 0..bytes.len() {
+            assert!(Labels::decode(&bytes[..len]).is_err(), "{len}");
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Labels::decode(&flipped).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn an_episode_has_a_bounded_number_of_tags() {
+        let key = EpisodeKey { run: 1, lane: 0, number: 0 };
+        let tags =
+            |count: usize| LabelChange::Tag((0..count).map(|at| format!("t{at}").parse().unwrap()).collect());
+        let mut labels = Labels::default();
+        labels.change(key, 1..=1, &tags(MAX_TAGS)).unwrap();
+        let more = labels.change(key, 1..=1, &tags(MAX_TAGS + 1));
+        assert!(matches!(more, Err(LabelError::TooManyTags { .. })), "{more:?}");
+        assert_eq!(labels.of(&key).unwrap().tags.len(), MAX_TAGS);
+    }
+}
