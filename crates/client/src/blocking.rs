@@ -176,6 +176,15 @@ impl Cluster {
         run(&self.driver, self.look.as_ref(), future).map_err(|Interrupted| RequestError::Interrupted)?
     }
 
+    /// The same for what has errors of its own.
+    pub(crate) fn drive<T, E: From<RequestError>>(
+        &self,
+        future: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let done = run(&self.driver, self.look.as_ref(), future);
+        done.map_err(|Interrupted| RequestError::Interrupted)?
+    }
+
     pub(crate) fn inner(&self) -> &AsyncCluster {
         &self.inner
     }

@@ -42,6 +42,7 @@ mod session;
 mod silence;
 mod store;
 mod transport;
+mod watch;
 
 pub use address::{Address, AddressError, DEFAULT_PORT, trust_of};
 pub use blocking::{Cluster, Look, Pool};
@@ -55,3 +56,4 @@ pub use remote_disk::{BLOCK_BYTES, CACHE_BYTES, RemoteDisk, StoreReader};
 pub use retry::{GiveUp, Patience, Retry, RetryAction, RetryEvent};
 pub use silence::{INQUIRY_DEADLINE, Silence};
 pub use transport::{Transport, UnknownTransport};
+pub use watch::{AsyncWatch, Watch, WatchError};

@@ -80,10 +80,15 @@ impl Network {
     /// The connection to the node of a grant, dialled if there is none. An attempt that somebody else began
     /// meanwhile and that failed counts for all who waited for it. Cancellation-safe.
     pub(crate) async fn node(&self, grant: &Grant) -> Result<Connection, Arc<DialError>> {
+        self.node_at(&grant.node, &grant.address).await
+    }
+
+    /// The same for the node of that name at that address.
+    pub(crate) async fn node_at(&self, name: &str, address: &str) -> Result<Connection, Arc<DialError>> {
         let asked = Instant::now();
         let node = {
             let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(nodes.entry(grant.address.clone()).or_default())
+            Arc::clone(nodes.entry(address.to_owned()).or_default())
         };
         let mut link = node.link.lock().await;
         if let Some(connection) = link.connection.as_ref().filter(|connection| is_good(connection)) {
@@ -95,7 +100,7 @@ impl Network {
         {
             return Err(Arc::clone(error));
         }
-        match self.dialer.dial(&grant.address, &Expected::node(grant.node.as_str()), None).await {
+        match self.dialer.dial(address, &Expected::node(name), None).await {
             Ok(connection) => {
                 link.failed = None;
                 Ok(link.connection.insert(connection).clone())

@@ -20,6 +20,7 @@ use crate::figures::Published;
 use crate::limits::{PUBLISH_EVERY, TICK};
 use crate::owners::Owners;
 use crate::standings::Standings;
+use crate::views::{AWAY_RETRY_MS, WatchPlace};
 use crate::{Action, Asker, CallFailure, Cluster, Event, LinkId, Reply, Roster, Store, Ticket};
 
 /// Owns the cluster. Everything it does is short; calls to nodes are futures of its own.
@@ -129,6 +130,8 @@ pub(crate) enum Looked {
         pool: RunId,
         keeper: Option<Asker>,
     },
+    /// Where a session can be watched.
+    Watch(SessionId),
 }
 
 pub(crate) enum View {
@@ -137,6 +140,8 @@ pub(crate) enum View {
     Sessions(SessionList),
     Pool(Result<PoolStatus, Refusal>),
     Name(Result<(), Refusal>),
+    /// With the connection to its node.
+    Watch(Result<(WatchPlace, Connection), Refusal>),
 }
 
 /// The thread ends: nothing is decided any more. An actor that is dropped instead is polled once more outside of the
@@ -386,6 +391,11 @@ impl Handler<Look> for CoordinatorActor {
             Looked::Sessions => View::Sessions(self.cluster.sessions()),
             Looked::Name(name) => View::Name(self.cluster.name_is_free(now, &name)),
             Looked::Pool { pool, .. } => View::Pool(self.cluster.pool_status(now, pool)),
+            Looked::Watch(session) => View::Watch(self.cluster.watch_place(now, session).and_then(|place| {
+                let link = self.links.get(&place.link).cloned();
+                let away = || Refusal::busy("the session's node is not connected", AWAY_RETRY_MS);
+                Ok((place, link.ok_or_else(away)?))
+            })),
         };
         // Who asked may have gone.
         let _told = reply.send(view);

@@ -53,6 +53,7 @@ mod standings;
 mod store;
 mod views;
 mod waiting;
+mod watching;
 
 pub use cluster::{Cluster, SecretSource};
 pub use coordinator::{ArchiveSettings, Coordinator, CoordinatorConfig, CoordinatorError, Stopped};

@@ -292,6 +292,7 @@ async fn answer(
             let keeper = of.keep.then(|| asker(connection).0);
             return look(service, Looked::Pool { pool: of.pool, keeper }, responder).await;
         }
+        Request::Watch(watch) => return service.watch(watch, responder).await,
         Request::Ship(ship) => {
             return service.ship(&connection.peer().name, ship, responder).await;
         }
@@ -306,7 +307,9 @@ async fn answer(
         | Request::CloseSession(_)
         | Request::Attach(_)
         | Request::AttachMemory(_)
-        | Request::Commands(_)) => {
+        | Request::Commands(_)
+        | Request::AdmitWatcher(_)
+        | Request::OpenWatch(_)) => {
             let message = format!("a coordinator does not answer {}", other.word());
             return service.refuse(responder, Refusal::new(RefusalCode::Unsupported, message)).await;
         }
@@ -369,6 +372,10 @@ async fn look(service: &Service, what: Looked, responder: Responder) -> Result<(
         Ok(View::Name(Ok(()))) => responder.respond(Ok(Done {})).await,
         Ok(View::Pool(Err(refusal)) | View::Name(Err(refusal))) | Err(refusal) => {
             service.refuse(responder, refusal).await
+        }
+        // Asked for in its own place alone.
+        Ok(View::Watch(_)) => {
+            service.refuse(responder, Refusal::new(RefusalCode::Internal, "not what was asked for")).await
         }
     }
 }

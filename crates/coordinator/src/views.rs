@@ -6,13 +6,14 @@ use std::time::Duration;
 use rollhouse_core::RunId;
 use rollhouse_wire::limits::MAX_CONTROL_BYTES;
 use rollhouse_wire::{
-    ClusterStatus, NodeList, NodeState, PoolStatus, Refusal, RefusalCode, SessionId, SessionList,
-    SessionStatus, StoreStatus,
+    ClusterStatus, Incarnation, NodeList, NodeState, PoolStatus, Refusal, RefusalCode, SessionId,
+    SessionList, SessionStatus, StoreStatus,
 };
 
-use crate::Cluster;
+use crate::membership::Member;
 use crate::pool::{Pool, Running, Session, SessionState};
 use crate::standings::Standing;
+use crate::{Cluster, LinkId};
 
 impl Cluster {
     /// The cluster at a glance, as `program`; `store` is what the store has.
@@ -100,6 +101,24 @@ impl Cluster {
         self.settles(now).unwrap_or_else(unknown)
     }
 
+    /// Where a session that runs can be watched: its node's link, which knows the key, and what else a grant says.
+    ///
+    /// # Errors
+    /// If it does not run, or not yet as far as is known.
+    pub(crate) fn watch_place(&self, now: Duration, id: SessionId) -> Result<WatchPlace, Refusal> {
+        let pool = self.pools.get(&id.pool).ok_or_else(|| self.unknown_pool(now, id.pool))?;
+        let session = pool.sessions.get(&id.index).filter(|session| session.state == SessionState::Running);
+        let gone = || Refusal::new(RefusalCode::NotFound, format!("session {id} does not run"));
+        let session = session.ok_or_else(gone)?;
+        let away = || Refusal::busy(format!("the node of session {id} is not heard of"), AWAY_RETRY_MS);
+        Ok(WatchPlace {
+            link: self.members.get(&session.node).and_then(Member::link).ok_or_else(away)?,
+            incarnation: session.incarnation,
+            node: session.node.to_string(),
+            address: session.address.clone(),
+        })
+    }
+
     fn running(&self) -> impl Iterator<Item = ((&Pool, SessionId), &Session)> {
         self.pools.iter().flat_map(|(&id, pool)| {
             let sessions = pool.sessions.iter().filter(|(_, s)| s.state == SessionState::Running);
@@ -107,6 +126,18 @@ impl Cluster {
         })
     }
 }
+
+/// Where a session can be watched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WatchPlace {
+    pub(crate) link: LinkId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) node: String,
+    pub(crate) address: String,
+}
+
+/// A node that has lost its connection dials again within seconds.
+pub(crate) const AWAY_RETRY_MS: u64 = 500;
 
 /// As many of them as fit into one message, and how many do not. `texts` are the bytes of an item's texts.
 fn fitting<T>(items: impl Iterator<Item = T>, texts: impl Fn(&T) -> usize) -> (Vec<T>, u32) {
@@ -132,9 +163,7 @@ const ITEM_BYTES: usize = 512;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rollhouse_wire::{
-        Incarnation, NodeLoad, NodeStatus, SessionCounts, SessionReport, Takes, Unfit, control,
-    };
+    use rollhouse_wire::{NodeLoad, NodeStatus, SessionCounts, SessionReport, Takes, Unfit, control};
 
     #[test]
     fn the_longest_lists_fit_into_a_message() {

@@ -65,6 +65,8 @@ pub(crate) struct Block {
     stats: Stats,
     /// Whether it says what began and how states hash.
     logs: bool,
+    /// Lanes whose starts are noted for those who watch them.
+    watched: u64,
     shown: Arc<Shown>,
 }
 
@@ -127,6 +129,7 @@ impl Block {
             hashes: Box::new([0; BLOCK_LANES]),
             stats: Stats::default(),
             logs: false,
+            watched: 0,
             shown: parts.shown,
         };
         if let Some(recorder) = parts.recorder {
@@ -365,8 +368,8 @@ impl Block {
                 }
                 self.seeded |= lanes;
                 self.untouched &= !unseeded;
-                let asked = if self.logs { lanes } else { lanes & !self.untouched };
-                if asked != 0 && (self.recorder.is_some() || self.logs) {
+                let asked = if self.logs { lanes } else { lanes & (!self.untouched | self.watched) };
+                if asked != 0 && (self.recorder.is_some() || self.logs || self.watched != 0) {
                     env.positions(asked, &mut self.starts);
                 }
             }

@@ -34,7 +34,7 @@ use crate::timings::{SAMPLE_EVERY, Timings};
 pub struct Engine {
     pub(crate) entry: Arc<EnvEntry>,
     config: EngineConfig,
-    arena: Arena,
+    pub(crate) arena: Arena,
     own: Crew,
     others: Vec<Worker>,
     results: Receiver<(usize, Received)>,

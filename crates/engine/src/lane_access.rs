@@ -153,7 +153,7 @@ impl Engine {
     }
 
     /// What `look` gives for each of those lanes, in their order.
-    fn each_lane<T: Send + 'static>(
+    pub(crate) fn each_lane<T: Send + 'static>(
         &mut self,
         lanes: Range<usize>,
         look: impl Fn(&mut crate::block::Block, usize) -> T + Send + Sync + 'static,

@@ -32,6 +32,7 @@ mod episodes;
 mod error;
 mod first_done;
 mod flags;
+mod glance;
 mod lane_access;
 mod methods;
 mod options;
@@ -51,6 +52,7 @@ pub use config::{
 pub use engine::{Engine, Reset};
 pub use error::{BadAction, ConfigError, StepError};
 pub use first_done::Received;
+pub use glance::Glance;
 pub use methods::{
     AttributeSpec, AttributeValue, Attributes, GetAttributes, GetParams, LaneRange, Nothing, ResetLanes,
     ResetParams, Schema, SchemaAnswer, SetAttributes, SetOptions, SetOptionsParams, SetParams, Statistics,

@@ -39,6 +39,14 @@ pub struct NodeFigures {
     pub refusals: Refusals,
     /// Streams that ended because what came on them was no request.
     pub malformed: Counter,
+    /// Streams on which sessions are watched now.
+    pub watchers: Gauge,
+    /// Frames that were shown to watchers.
+    pub frames_shown: Counter,
+    /// Frames that a watcher never saw, as a newer one had taken their place.
+    pub frames_missed: Counter,
+    /// Watchers that were sent away as they did not ask, or did not take what they had asked for.
+    pub watchers_dropped: Counter,
     /// Connections to the coordinator that were lost.
     pub coordinator_lost: Counter,
 }
@@ -77,6 +85,10 @@ type RefusalCounts = BTreeMap<(&'static str, Role), u64>;
 /// A number that only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
+
+/// A number that goes up and down.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicU64);
 
 /// Durations in buckets.
 #[derive(Debug, Default)]
@@ -161,6 +173,24 @@ impl Counter {
     /// Adds, and gives the new number.
     pub(crate) fn add(&self, more: u64) -> u64 {
         self.0.fetch_add(more, Ordering::Relaxed) + more
+    }
+}
+
+impl Gauge {
+    /// The number now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// One more, unless there are `most` already.
+    pub(crate) fn enter(&self, most: u64) -> bool {
+        let more = |now: u64| (now < most).then_some(now + 1);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// One less.
+    pub(crate) fn leave(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

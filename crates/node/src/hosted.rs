@@ -14,6 +14,7 @@ use rollhouse_wire::{
 use tokio::sync::{Mutex, MutexGuard, watch};
 
 use crate::executor::{Executor, Full, JobError, Waits};
+use crate::live::Live;
 use crate::owned::{FrameRequest, MemoryFault, OwnedSession, RecordingWatch, RequestFault};
 use crate::tally::Told;
 use crate::turn::{Turn, TurnOver};
@@ -59,6 +60,7 @@ pub(crate) struct Owned {
     /// holds the seat.
     stirred: AtomicBool,
     told: Arc<Told>,
+    live: Arc<Live>,
 }
 
 /// A session that plays by itself.
@@ -135,7 +137,7 @@ impl Owned {
         session: OwnedSession,
         env: Arc<EnvFigures>,
     ) -> Self {
-        let lanes = session.lanes() as u32;
+        let (lanes, live) = (session.lanes() as u32, Arc::clone(session.live()));
         let home = Home::new(session, Arc::clone(&env));
         Self {
             id,
@@ -149,6 +151,7 @@ impl Owned {
             lent: AtomicBool::new(false),
             stirred: AtomicBool::new(false),
             told: Arc::new(Told::of_owner(env)),
+            live,
         }
     }
 
@@ -353,6 +356,20 @@ impl Owned {
         }
     }
 
+    /// Shows those who watch what they want of a session that nobody steps just now; whoever steps one does so by
+    /// himself.
+    fn attend_watchers(&self) {
+        if let Ok(mut seat) = self.seat.try_lock()
+            && let Seat::Home(home) = &mut *seat
+            && home.session.is_prompt()
+        {
+            let shown = catch_unwind(AssertUnwindSafe(|| home.session.attend_watchers()));
+            if let Err(panic) = shown {
+                seat.lose(JobError::Panicked(panic_message(&*panic)));
+            }
+        }
+    }
+
     /// Ends it: sends its owner away, waits for what is being stepped, ends open episodes and hands everything to
     /// the recorder. Gives the cause in the end, which is another one if the session was lost meanwhile.
     pub(crate) async fn end(&self, wanted: Gone, executor: &Executor, figures: &NodeFigures) -> Gone {
@@ -436,12 +453,20 @@ impl Home {
 
     /// When it is idle for long enough to be looked after, unless it is asked for something before.
     pub(crate) fn idle_at(&self) -> Option<Instant> {
-        self.unflushed_since.map(|since| since + FLUSH_AFTER)
+        if self.session.live().is_watched() {
+            return Some(Instant::now() + WATCHED_LOOK);
+        }
+        // Somebody may come to watch it.
+        Some(self.unflushed_since.map_or_else(|| Instant::now() + IDLE_LOOK, |since| since + FLUSH_AFTER))
     }
 
-    /// Looks after a session that was asked for nothing for a while: tells what was done and hands over what was
-    /// recorded.
+    /// Looks after a session that was asked for nothing for a while: shows those who watch what they want, tells what
+    /// was done and hands over what was recorded.
     pub(crate) fn idle(&mut self, told: &Told, figures: &NodeFigures) {
+        self.session.attend_watchers();
+        if !self.unflushed_since.is_some_and(|since| since.elapsed() >= FLUSH_AFTER) {
+            return;
+        }
         self.tell(told, figures);
         self.flush_if_idle();
         if self.unflushed_since.is_some() {
@@ -524,6 +549,37 @@ impl Home {
 }
 
 impl Hosted {
+    /// Where those are met who watch it.
+    pub(crate) fn live(&self) -> &Arc<Live> {
+        match self {
+            Self::Owned(owned) => &owned.live,
+            Self::Collecting(collecting) => collecting.progress.live(),
+        }
+    }
+
+    /// Sees to it that those who watch are shown something although nobody steps the session just now.
+    pub(crate) fn attend_watchers(&self) {
+        if let Self::Owned(owned) = self {
+            owned.attend_watchers();
+        }
+    }
+
+    /// Waits until it has ended, or is about to. Cancellation-safe.
+    pub(crate) async fn over(&self) {
+        match self {
+            Self::Owned(owned) => {
+                // The sender lives as long as the session, which this holds.
+                let mut turns = owned.turns();
+                drop(turns.wait_for(Turn::has_ended).await);
+            }
+            Self::Collecting(collecting) => {
+                // The sender is gone only with the session.
+                let mut exit = collecting.exit.clone();
+                drop(exit.wait_for(Option::is_some).await);
+            }
+        }
+    }
+
     /// What it has done, as far as it was told.
     pub(crate) fn counts(&self) -> SessionCounts {
         match self {
@@ -630,6 +686,12 @@ pub(crate) fn waits_for_recorder(session: &OwnedSession) -> Waits {
     let recording = session.recording_watch();
     Box::new(move || recording.is_behind())
 }
+
+/// How soon a session in memory that is watched and not stepped shows what is wanted of it.
+const WATCHED_LOOK: Duration = Duration::from_millis(50);
+
+/// How soon one that is not stepped learns that it is watched.
+const IDLE_LOOK: Duration = Duration::from_millis(500);
 
 /// Batches that cost less are stepped on the data thread: a hand-over to another thread and back costs as much.
 const PROMPT_COST: Duration = Duration::from_micros(50);

@@ -10,8 +10,9 @@ use rollhouse_env::Registry;
 use rollhouse_replay::Recorder;
 use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{
-    Attach, CallId, CloseSession, Eagerness, EndCause, FrameLayout, Incarnation, NodeLoad, OpenCommands,
-    OpenSession, Refusal, RefusalCode, SessionEnd, SessionId, SessionOpened, SessionReport, Takes, Unfit,
+    AdmitWatcher, Attach, CallId, CloseSession, Eagerness, EndCause, FrameLayout, Incarnation, NodeLoad,
+    OpenCommands, OpenSession, OpenWatch, Refusal, RefusalCode, SessionEnd, SessionId, SessionOpened,
+    SessionReport, Takes, Unfit, WatchOpened, WatcherAdmitted,
 };
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -291,6 +292,35 @@ impl Hosting {
                 Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself"))
             }
         }
+    }
+
+    /// By what key a placement of a session is watched, as the coordinator asks.
+    ///
+    /// # Errors
+    /// If it is not here.
+    pub(crate) fn admit_watcher(&self, admit: &AdmitWatcher) -> Result<WatcherAdmitted, Refusal> {
+        let key = self.table().watch_key(admit.session, admit.incarnation)?;
+        Ok(WatcherAdmitted { key })
+    }
+
+    /// The session that somebody may watch, and what it is.
+    ///
+    /// # Errors
+    /// Why he may not.
+    pub(crate) fn watched(&self, open: &OpenWatch) -> Result<(Hosted, WatchOpened), Refusal> {
+        let table = self.table();
+        let (hosted, open) = table.watched(open)?;
+        let entry = self.registry.get(&open.settings.env);
+        let entry = entry.map_err(|error| Refusal::new(RefusalCode::NotFound, error.to_string()))?;
+        let opened = WatchOpened {
+            spec: entry.spec().clone(),
+            first_lane: open.first_lane,
+            lanes: open.lanes,
+            pool_lanes: open.pool_lanes,
+            settings: open.settings.clone(),
+            program: self.settings.program.clone(),
+        };
+        Ok((hosted, opened))
     }
 
     /// Ends a session and waits until it has; the end is told to the coordinator as well, also if this is dropped or

@@ -35,6 +35,7 @@
 //! | connection | data | its streams end | closed; its sessions' leases run |
 //! | attached session | data | the lease runs | the connection ends with the reason; the lease runs |
 //! | command stream | data | the stream ends | the connection ends with the reason |
+//! | watcher | data | the stream ends | the connection ends with the reason |
 //! | attach | data | ends with the node | tries again after 100 ms, made anew after a panic |
 //! | process at the attach socket | data | its thread is told to stop; the lease runs | the attachment ends; the lease runs |
 //! | shared memory | own thread `rollhouse-shm-N`, one per session attached by memory | ends after the request it is in | a panic ends its session; one that hangs is given up |
@@ -69,6 +70,7 @@ mod injected;
 mod joining;
 mod lease;
 mod link;
+mod live;
 mod node;
 mod over;
 mod owned;
@@ -88,6 +90,7 @@ mod table;
 mod tally;
 mod turn;
 mod watch;
+mod watching;
 
 pub use attach::AttachConfig;
 pub use cancel::Cancel;
@@ -95,7 +98,7 @@ pub use cluster_node::{ClusterNode, ClusterNodeConfig, ClusterNodeError, MOVE_PA
 pub use connections::ConnectionFigures;
 pub use entry::Transport;
 pub use exit::{Exit, RolloutError};
-pub use figures::{Counter, EnvFigures, Envs, Histogram, NodeFigures, Refusals, RequestFigures};
+pub use figures::{Counter, EnvFigures, Envs, Gauge, Histogram, NodeFigures, Refusals, RequestFigures};
 pub use joining::{JoinError, Joining};
 pub use link::{LinkState, RenewalState};
 pub use node::{BeginError, MAX_ROLLOUTS, Node, RolloutHandle, StartError};

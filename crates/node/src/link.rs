@@ -411,6 +411,10 @@ impl Link {
                     let closed = hosting.close(&close).await;
                     responder.respond(counted(&hosting.figures, closed)).await
                 }
+                Request::AdmitWatcher(admit) => {
+                    let admitted = hosting.admit_watcher(&admit);
+                    responder.respond(counted(&hosting.figures, admitted)).await
+                }
                 other => {
                     let message = format!("a node does not answer {} of its coordinator", other.word());
                     let refused: Result<(), _> = Err(Refusal::new(RefusalCode::Unsupported, message));

@@ -33,6 +33,7 @@ use rollhouse_wire::{
 };
 
 use crate::commands;
+use crate::live::{Camera, Live};
 use crate::plan::SessionPlan;
 
 use answers::{Kept, LOST};
@@ -73,6 +74,9 @@ pub struct OwnedSession {
     astray: Option<Refusal>,
     /// Whether the node is going away.
     leaving: Arc<AtomicBool>,
+    /// Where those are met who watch it.
+    live: Arc<Live>,
+    camera: Camera,
 }
 
 impl OwnedSession {
@@ -104,6 +108,8 @@ impl OwnedSession {
             noted: Notes::default(),
             astray: None,
             leaving: Arc::default(),
+            live: Arc::default(),
+            camera: Camera::default(),
         })
     }
 
@@ -111,6 +117,18 @@ impl OwnedSession {
     #[must_use]
     pub fn telling(self, leaving: Arc<AtomicBool>) -> Self {
         Self { leaving, ..self }
+    }
+
+    /// Where those are met who watch it.
+    pub(crate) const fn live(&self) -> &Arc<Live> {
+        &self.live
+    }
+
+    /// Shows those who watch what they want, with lanes as they stand.
+    pub(crate) fn attend_watchers(&mut self) {
+        if self.live.is_watched() {
+            self.camera.attend(&mut self.engine, &self.live);
+        }
     }
 
     /// Lanes of the session.
@@ -151,7 +169,11 @@ impl OwnedSession {
             return Ok(self.refuse(header.number, &refusal));
         }
         let done = match header.kind {
-            FrameKind::Resume => self.resume(header.number, &request.columns)?,
+            FrameKind::Resume => {
+                let resumed = self.resume(header.number, &request.columns)?;
+                self.show_change();
+                resumed
+            }
             _ if self.astray.is_some() => Err(self.went_astray()),
             FrameKind::Reset => self.reset(header.number, &request.sidecar)?,
             FrameKind::Step => self.step(header.number, &request.columns),
@@ -200,8 +222,17 @@ impl OwnedSession {
             return Envelope { payload: Vec::new(), ..command }.answered::<()>(Err(refusal));
         }
         // Lanes that were changed are not made anew in shared memory.
-        self.begun |=
+        let changes =
             matches!(command.method.as_str(), ResetMethod::NAME | SetAttributes::NAME | SetOptions::NAME);
+        self.begun |= changes;
+        let answer = self.run_command(command);
+        if changes {
+            self.show_change();
+        }
+        answer
+    }
+
+    fn run_command(&mut self, command: Envelope) -> Envelope {
         let Self { plan, engine, recorder, recording, .. } = self;
         if recorder.is_none() {
             return commands::run(CommandLanes::of(engine), command);
@@ -252,7 +283,24 @@ impl OwnedSession {
         let Self { plan, engine, recorder, recording, .. } = self;
         recording.begin(plan, engine, recorder)?;
         self.begun = true;
-        self.engine.reset(reset).map(drop).map_err(|error| refusal_of(&error))
+        self.engine.reset(reset).map_err(|error| refusal_of(&error))?;
+        self.show_change();
+        Ok(())
+    }
+
+    /// Shows those who watch that lanes were changed otherwise than by a step.
+    fn show_change(&mut self) {
+        if self.live.is_watched() {
+            self.camera.after_change(&mut self.engine, &self.live);
+        }
+    }
+
+    /// Shows those who watch that all lanes were stepped.
+    #[inline]
+    fn show_step(&mut self) {
+        if self.live.is_watched() {
+            self.camera.after_step(&mut self.engine, &self.live);
+        }
     }
 
     fn step(&mut self, number: u32, columns: &ColumnBuffer) -> Result<Bytes, Refusal> {
@@ -264,6 +312,7 @@ impl OwnedSession {
         let copied = to.copy_from(actions);
         debug_assert!(copied, "the layout is that of the engine's columns");
         self.engine.step().map_err(|error| refusal_of(&error))?;
+        self.show_step();
         self.frame_answer(number)
     }
 
@@ -287,6 +336,9 @@ impl OwnedSession {
         let sent = self.engine.send(lanes, actions);
         let received = sent.and_then(|()| self.engine.recv(lanes.len(), Duration::ZERO));
         let mut received = received.map_err(|error| refusal_of(&error))?;
+        if self.live.is_watched() {
+            self.camera.after_send(&mut self.engine, &self.live, (lanes, actions), &received);
+        }
         for lane in self.look_for_losses() {
             if let Some(row) = received.lanes.iter().position(|&received| received == lane) {
                 received.truncated[row] = 1;

@@ -1,11 +1,13 @@
 //! What a session shows of itself while it runs.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rollhouse_core::Outcome;
 use rollhouse_engine::Stats;
 
 use crate::Tally;
+use crate::live::Live;
 
 /// Counters that the stepping thread writes and anyone reads without stopping it.
 ///
@@ -18,6 +20,8 @@ pub struct Progress {
     return_sum: AtomicU64,
     outcomes: [AtomicU64; Outcome::ALL.len()],
     restarts: AtomicU64,
+    /// Where those are met who watch it.
+    live: Arc<Live>,
 }
 
 /// The counters at one moment.
@@ -34,6 +38,11 @@ pub struct ProgressSnapshot {
 }
 
 impl Progress {
+    /// Where those are met who watch it.
+    pub(crate) const fn live(&self) -> &Arc<Live> {
+        &self.live
+    }
+
     /// The counters now.
     pub fn snapshot(&self) -> ProgressSnapshot {
         let episodes = self.episodes.load(Ordering::Relaxed);

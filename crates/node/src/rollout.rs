@@ -9,6 +9,7 @@ use rollhouse_env::EnvEntry;
 use rollhouse_policy::{Act, Builtin, Policy};
 use rollhouse_replay::{PolicyInfo, RecordMode, RunHeader, RunRecorder};
 
+use crate::live::Camera;
 use crate::{Cancel, Progress, RolloutError};
 
 /// What to step, how, and for how long.
@@ -136,6 +137,7 @@ impl Rollout {
         if !cancel.is_cancelled() {
             engine.reset(&Reset::all())?;
         }
+        let (live, mut camera) = (progress.live(), Camera::default());
         let mut shown = Instant::now();
         let mut batch = 0;
         while !self.is_reached(batch, engine) && !cancel.is_cancelled() {
@@ -144,6 +146,9 @@ impl Rollout {
             }
             act(engine, self.engine.first_lane, policy, batch)?;
             engine.step()?;
+            if live.is_watched() {
+                camera.after_step(engine, live);
+            }
             progress.beat();
             batch += 1;
             if batch % LOOK_EVERY == 0 && shown.elapsed() >= PUBLISH_EVERY {

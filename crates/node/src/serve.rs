@@ -25,7 +25,7 @@ use crate::connections::Connections;
 use crate::hosting::Hosting;
 use crate::parts::{Part, PartExit, Parts};
 use crate::pulse::Pulse;
-use crate::{command_stream, stream};
+use crate::{command_stream, stream, watching};
 
 /// Serves owners. Dropping it closes all connections and waits for the thread.
 #[derive(Debug)]
@@ -281,6 +281,11 @@ async fn serve_connection(connection: &Connection, hosting: Arc<Hosting>) {
                     let (hosting, connection) = (Arc::clone(&hosting), connection.clone());
                     // Task: command stream.
                     streams.spawn(command_stream::serve(hosting, connection, open, responder));
+                }
+                Ok((Request::OpenWatch(open), responder)) => {
+                    let (hosting, connection) = (Arc::clone(&hosting), connection.clone());
+                    // Task: watcher.
+                    streams.spawn(watching::serve(hosting, connection, open, responder));
                 }
                 Ok((other, responder)) => {
                     let message = format!("a node does not answer {}", other.word());

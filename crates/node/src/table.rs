@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rollhouse_wire::{
-    Attach, EndCause, Incarnation, OpenSession, Refusal, RefusalCode, SessionCounts, SessionEnd, SessionId,
-    SessionReport,
+    Attach, EndCause, Incarnation, OpenSession, OpenWatch, Refusal, RefusalCode, Secret, SessionCounts,
+    SessionEnd, SessionId, SessionReport,
 };
 
 use crate::Cancel;
@@ -169,6 +169,39 @@ impl<H: Clone> SessionTable<H> {
     /// As [`SessionTable::attach`].
     pub(crate) fn shown(&mut self, attach: &Attach) -> Result<H, Refusal> {
         self.authorised(attach).map(|(session, _)| session)
+    }
+
+    /// By what key that placement of an open session is watched.
+    ///
+    /// # Errors
+    /// If it is not here, or another placement of it is.
+    pub fn watch_key(&self, id: SessionId, incarnation: Incarnation) -> Result<Secret, Refusal> {
+        let entry = self.entries.get(&id).filter(|entry| matches!(entry.stage, Stage::Open(_)));
+        let gone = || Refusal::new(RefusalCode::NotFound, format!("no session {id} here"));
+        let entry = entry.ok_or_else(gone)?;
+        if entry.open.incarnation != incarnation {
+            return Err(stale(id, incarnation, entry.open.incarnation));
+        }
+        Ok(entry.open.secret.watch_key())
+    }
+
+    /// The open session that whoever shows its key may watch, and what it was opened with.
+    ///
+    /// # Errors
+    /// As [`SessionTable::watch_key`], and for another key.
+    pub fn watched(&self, open: &OpenWatch) -> Result<(H, &OpenSession), Refusal> {
+        let id = SessionId { pool: open.pool, index: open.index };
+        let gone = || Refusal::new(RefusalCode::NotFound, format!("no session {id} here"));
+        let entry = self.entries.get(&id).ok_or_else(gone)?;
+        if !entry.open.secret.watch_key().matches(&open.key) {
+            let message = format!("the key shown is not that of session {id}");
+            return Err(Refusal::new(RefusalCode::Unauthenticated, message));
+        }
+        self.watch_key(id, open.incarnation)?;
+        match &entry.stage {
+            Stage::Open(session) => Ok((session.clone(), &entry.open)),
+            Stage::Opening | Stage::Ending(_) => Err(gone()),
+        }
     }
 
     /// The open session of an owner who shows its secret.

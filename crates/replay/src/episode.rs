@@ -115,6 +115,26 @@ pub struct Episode {
     pub end_hash: Option<u32>,
     /// Observations, rewards and infos, in traces and full recordings.
     pub steps: Option<Steps>,
+    /// The step that stands for step 0, if it is known from there only: of episodes that are watched while they are
+    /// played. `None` in recordings, where step 0 is the reset.
+    pub from: Option<Box<StepFrom>>,
+}
+
+/// All that a lane needs to go on from a step, and what it looked like there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepFrom {
+    /// Steps before it.
+    pub step: u64,
+    /// The sum of their rewards.
+    pub total_reward: f64,
+    /// Where the lane's generator stood.
+    pub position: Start,
+    /// The exact state.
+    pub state: Vec<f64>,
+    /// The hash of that.
+    pub hash: u32,
+    /// One row of each observation column.
+    pub obs: Vec<ColumnData>,
 }
 
 impl Episode {

@@ -70,8 +70,14 @@ impl Head {
             if simulator.reset(1) != Some(0) {
                 return Err(SimulateError::Panicked { steps: 0 });
             }
+            if let Some(from) = &episode.from
+                && !simulator.go_on_from(from)
+            {
+                return Err(SimulateError::State { env: episode.info.run.spec.id.clone() });
+            }
         }
-        (self.at, self.reward, self.total_reward) = (Some(0), 0.0, 0.0);
+        let total_reward = episode.from.as_ref().map_or(0.0, |from| from.total_reward);
+        (self.at, self.reward, self.total_reward) = (Some(0), 0.0, total_reward);
         Ok(())
     }
 

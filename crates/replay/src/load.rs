@@ -272,7 +272,7 @@ impl Draft {
 
     pub(crate) fn finish(self, info: EpisodeInfo) -> Episode {
         let Self { actions, windows, end_hash, steps, .. } = self;
-        Episode { info, actions, windows, end_hash, steps }
+        Episode { info, actions, windows, end_hash, steps, from: None }
     }
 }
 

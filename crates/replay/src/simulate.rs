@@ -10,6 +10,7 @@ use rollhouse_env::{
     BatchEnv, BlockStep, Ended, Image, ImageSize, MakeError, Registry, RenderError, UnknownEnv,
 };
 
+use crate::episode::StepFrom;
 use crate::keyframes::Keyframe;
 use rollhouse_core::ColumnData;
 
@@ -55,6 +56,11 @@ pub enum SimulateError {
         step: u64,
         /// Steps of the episode.
         length: u64,
+    },
+    /// The env does not come into a state that it was in.
+    State {
+        /// Its id.
+        env: String,
     },
     /// The env is not deterministic, and the recording lacks what cannot be recomputed.
     NotRecorded,
@@ -168,6 +174,25 @@ impl Simulator {
         set.unwrap_or(false)
     }
 
+    /// Puts the only lane to the step an episode is known from, with its observation; false as [`Simulator::resume`].
+    pub(crate) fn go_on_from(&mut self, from: &StepFrom) -> bool {
+        let keyframe = Keyframe {
+            at: from.step,
+            total_reward: from.total_reward,
+            position: from.position,
+            hash: from.hash,
+            state: from.state.clone().into_boxed_slice(),
+        };
+        let fits = |(ours, theirs): (&ColumnData, &ColumnData)| {
+            ours.as_ref().dtype() == theirs.as_ref().dtype() && ours.len() == theirs.len()
+        };
+        if self.obs.len() != from.obs.len() || !self.obs.iter().zip(&from.obs).all(fits) {
+            return false;
+        }
+        self.obs.clone_from(&from.obs);
+        self.resume(&keyframe)
+    }
+
     /// A picture of the lane.
     pub(crate) fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
         let env = &self.env;
@@ -220,6 +245,7 @@ impl fmt::Display for SimulateError {
             Self::NoSuchStep { step, length } => {
                 write!(f, "step {step} asked for, the episode has {length}")
             }
+            Self::State { env } => write!(f, "{env} does not come into the state that it was in"),
             Self::NotRecorded => {
                 f.write_str("the env is not deterministic and its observations are not recorded")
             }

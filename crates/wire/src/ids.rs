@@ -51,6 +51,18 @@ impl Secret {
         Self(bytes)
     }
 
+    /// What lets its holder watch the incarnation of the session that has this secret, and nothing else: the first 16
+    /// bytes of the SHA-256 of `rollhouse watch` and the secret. The secret does not follow from it.
+    #[must_use]
+    pub fn watch_key(&self) -> Self {
+        let mut context = digest::Context::new(&digest::SHA256);
+        context.update(b"rollhouse watch");
+        context.update(&self.0);
+        let mut key = [0; 16];
+        key.copy_from_slice(&context.finish().as_ref()[..16]);
+        Self(key)
+    }
+
     /// Whether two are the same, in a time that does not depend on where they differ.
     pub fn matches(&self, other: &Self) -> bool {
         self.0.iter().zip(other.0).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
@@ -135,6 +147,17 @@ mod tests {
         }
         assert!(!is_pool_of("ada", RunId::from_u128(a.as_u128() ^ (1 << 40))), "drawn bits");
         assert!(!is_pool_of("ada", RunId::from_u128(a.as_u128() ^ 1)), "the owner's");
+    }
+
+    /// What other clients have to come to as well.
+    #[test]
+    fn a_watch_key_is_that_of_its_secret_and_neither_is_the_other() {
+        let secret = Secret::from_bytes([7; 16]);
+        let key =
+            Secret::from_bytes([187, 100, 168, 114, 131, 212, 29, 141, 35, 114, 161, 134, 20, 63, 244, 222]);
+        assert_eq!(secret.watch_key(), key);
+        assert_ne!(secret.watch_key(), secret);
+        assert_ne!(Secret::from_bytes([8; 16]).watch_key(), key);
     }
 
     #[test]

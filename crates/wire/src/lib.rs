@@ -47,6 +47,7 @@ mod store_query;
 mod test_folder;
 mod token;
 mod version;
+mod watch;
 
 pub use attach_socket::{
     AttachBindError, AttachCallError, AttachListener, AttachSocket, LocalArrival, OwnerSocket,
@@ -97,3 +98,7 @@ pub use store::{
 pub use store_query::{StoreCount, StoreDamage, StoreEpisode, StoreEpisodes, StoreQuery, StoreStats};
 pub use token::{MAX_TOKENS, NewToken, TokenFileError, TokenRecord, TokenRefused, TokenStore, Tokens};
 pub use version::{ALPN, OLDEST_VERSION, VERSION, Versions};
+pub use watch::{
+    AdmitWatcher, LaneFrame, LanePosition, LookAnswer, LookParams, OpenWatch, SoFar, SoFarFrom, SoFarParams,
+    StepState, Watch, WatchGrant, WatchOpened, WatcherAdmitted,
+};

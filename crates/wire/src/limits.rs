@@ -63,3 +63,7 @@ pub const ATTACH_DEADLINE: std::time::Duration = std::time::Duration::from_secs(
 pub const MAX_LOGGED_LANES: usize = 16_384;
 /// Bytes of the columns of one resume frame: what a node plays again before it answers.
 pub const MAX_PAST_BYTES: usize = 256 << 10;
+/// Milliseconds that one `look` may wait for a frame.
+pub const MAX_LOOK_MS: u32 = 10_000;
+/// Bytes of actions in one answer to `so_far`: with what else it says, that fits an envelope.
+pub const MAX_SO_FAR_BYTES: usize = 64 << 10;

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attach, AttachMemory, ClosePool, CloseSession, Drain, Enroll, Heartbeat, OpenCommands, OpenPool,
-    OpenSession, PoolStatusRequest, Refusal, Register, ReplaceSession, Ship, StoreList, StoreQuery,
-    StoreRead, StoreRepair, Undrain, Versions,
+    AdmitWatcher, Attach, AttachMemory, ClosePool, CloseSession, Drain, Enroll, Heartbeat, OpenCommands,
+    OpenPool, OpenSession, OpenWatch, PoolStatusRequest, Refusal, Register, ReplaceSession, Ship, StoreList,
+    StoreQuery, StoreRead, StoreRepair, Undrain, Versions, Watch,
 };
 
 /// The first message on every stream; who opens the stream asks, the other side answers with [`Answer`].
@@ -61,6 +61,12 @@ pub enum Request {
     /// A node that is to be, or a node that renews its certificate, to coordinator. Answer:
     /// [`Enrolled`](crate::Enrolled).
     Enroll(Enroll),
+    /// Viewer to coordinator. Answer: [`WatchGrant`](crate::WatchGrant).
+    Watch(Watch),
+    /// Coordinator to node. Answer: [`WatcherAdmitted`](crate::WatcherAdmitted).
+    AdmitWatcher(AdmitWatcher),
+    /// Viewer to node. Answer: [`WatchOpened`](crate::WatchOpened); envelopes follow.
+    OpenWatch(OpenWatch),
 }
 
 /// Who speaks, and which versions.
@@ -163,30 +169,30 @@ impl Role {
     /// Whether a peer of this role may ask for that. `Hello` comes before there is a role.
     pub const fn may(self, request: &Request) -> bool {
         use Request::{
-            Attach, AttachMemory, ClosePool, CloseSession, Commands, Drain, Enroll, Heartbeat, Hello, Nodes,
-            OpenPool, OpenSession, PoolStatus, Register, ReplaceSession, Sessions, Ship, Status, StoreList,
-            StoreQuery, StoreRead, StoreRepair, StoreStats, Undrain,
+            AdmitWatcher, Attach, AttachMemory, ClosePool, CloseSession, Commands, Drain, Enroll, Heartbeat,
+            Hello, Nodes, OpenPool, OpenSession, OpenWatch, PoolStatus, Register, ReplaceSession, Sessions,
+            Ship, Status, StoreList, StoreQuery, StoreRead, StoreRepair, StoreStats, Undrain, Watch,
         };
         match request {
             Hello(_) => false,
             // The session's secret decides.
-            Attach(_) | AttachMemory(_) | Commands(_) => !matches!(self, Self::Join),
+            Attach(_) | AttachMemory(_) | Commands(_) | OpenWatch(_) => !matches!(self, Self::Join),
             Enroll(_) => matches!(self, Self::Join | Self::Node),
             Status | Nodes | Sessions | PoolStatus(_) | StoreList(_) | StoreRead(_) | StoreQuery(_)
-            | StoreStats => {
+            | StoreStats | Watch(_) => {
                 matches!(self, Self::Viewer | Self::Trainer | Self::Admin)
             }
             OpenPool(_) | ClosePool(_) | ReplaceSession(_) => matches!(self, Self::Trainer | Self::Admin),
             Drain(_) | Undrain(_) | StoreRepair(_) => matches!(self, Self::Admin),
             Register(_) | Heartbeat(_) | Ship(_) => matches!(self, Self::Node),
-            OpenSession(_) | CloseSession(_) => matches!(self, Self::Coordinator),
+            OpenSession(_) | CloseSession(_) | AdmitWatcher(_) => matches!(self, Self::Coordinator),
         }
     }
 }
 
 impl Request {
     /// Every word a request of this version can have.
-    pub const WORDS: [&'static str; 24] = [
+    pub const WORDS: [&'static str; 27] = [
         "hello",
         "open_pool",
         "close_pool",
@@ -211,6 +217,9 @@ impl Request {
         "store_query",
         "store_stats",
         "enroll",
+        "watch",
+        "admit_watcher",
+        "open_watch",
     ];
 
     /// The word in messages and metrics, which is also its `type` on the wire.
@@ -240,6 +249,9 @@ impl Request {
             Self::StoreQuery(_) => "store_query",
             Self::StoreStats => "store_stats",
             Self::Enroll(_) => "enroll",
+            Self::Watch(_) => "watch",
+            Self::AdmitWatcher(_) => "admit_watcher",
+            Self::OpenWatch(_) => "open_watch",
         }
     }
 }

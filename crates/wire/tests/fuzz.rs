@@ -14,9 +14,9 @@ use rollhouse_wire::limits::{
 };
 use rollhouse_wire::{
     Answer, Attached, ClusterStatus, ColumnBuffer, CommandsOpened, Envelope, FrameHeader, FrameLayout,
-    HEADER_BYTES, HeartbeatTaken, NodeList, Notes, PoolOpened, PoolStatus, Refusal, Registered, Request,
-    ResetLanes, SessionEnd, SessionList, SessionOpened, SessionReplaced, Shipped, StoreData, StoreListing,
-    Welcome, control,
+    HEADER_BYTES, HeartbeatTaken, LookAnswer, NodeList, Notes, PoolOpened, PoolStatus, Refusal, Registered,
+    Request, ResetLanes, SessionEnd, SessionList, SessionOpened, SessionReplaced, Shipped, SoFar, StoreData,
+    StoreListing, WatchGrant, WatchOpened, Welcome, control,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -54,6 +54,10 @@ fn body(bytes: &[u8]) {
     reads::<Answer<SessionEnd>>(bytes);
     reads::<Answer<Attached>>(bytes);
     reads::<Answer<CommandsOpened>>(bytes);
+    reads::<Answer<WatchOpened>>(bytes);
+    reads::<Answer<WatchGrant>>(bytes);
+    reads::<LookAnswer>(bytes);
+    reads::<SoFar>(bytes);
     envelope(bytes);
     reads::<Answer<SessionReplaced>>(bytes);
     reads::<Answer<StoreListing>>(bytes);

@@ -19,16 +19,17 @@ use rollhouse_core::{
     Start,
 };
 use rollhouse_wire::{
-    Answer, Attach, AttachMemory, Attached, AutoresetMode, Began, Changes, ClosePool, CloseSession,
-    ClusterStatus, Collect, CollectGoal, CommandsOpened, Done, Drain, EndCause, Enroll, Enrolled, Envelope,
-    FrameHeader, FrameKind, GoneSession, Grant, Heartbeat, HeartbeatTaken, Hello, Incarnation, LaneSettings,
-    LostLane, MemoryAttached, NodeList, NodeLoad, NodeState, NodeStatus, Notes, OpenCommands, OpenPool,
-    OpenSession, PoolOpened, PoolStatus, PoolStatusRequest, RecordRule, Refusal, RefusalCode, Register,
-    Registered, ReplaceSession, Request, ResetLanes, Role, Secret, SeedRule, SessionCounts, SessionEnd,
-    SessionId, SessionList, SessionOpened, SessionReplaced, SessionReport, SessionStatus, Ship, Shipped,
-    Spread, StoreCount, StoreDamage, StoreData, StoreEntry, StoreEpisode, StoreEpisodes, StoreList,
-    StoreListing, StoreQuery, StoreRead, StoreRepair, StoreRepaired, StoreStats, StoreStatus, Takes, Undrain,
-    Unfit, Versions, Welcome, control,
+    AdmitWatcher, Answer, Attach, AttachMemory, Attached, AutoresetMode, Began, Changes, ClosePool,
+    CloseSession, ClusterStatus, Collect, CollectGoal, CommandsOpened, Done, Drain, EndCause, Enroll,
+    Enrolled, Envelope, FrameHeader, FrameKind, GoneSession, Grant, Heartbeat, HeartbeatTaken, Hello,
+    Incarnation, LaneFrame, LanePosition, LaneSettings, LookAnswer, LookParams, LostLane, MemoryAttached,
+    NodeList, NodeLoad, NodeState, NodeStatus, Notes, OpenCommands, OpenPool, OpenSession, OpenWatch,
+    PoolOpened, PoolStatus, PoolStatusRequest, RecordRule, Refusal, RefusalCode, Register, Registered,
+    ReplaceSession, Request, ResetLanes, Role, Secret, SeedRule, SessionCounts, SessionEnd, SessionId,
+    SessionList, SessionOpened, SessionReplaced, SessionReport, SessionStatus, Ship, Shipped, SoFar,
+    SoFarFrom, SoFarParams, Spread, StepState, StoreCount, StoreDamage, StoreData, StoreEntry, StoreEpisode,
+    StoreEpisodes, StoreList, StoreListing, StoreQuery, StoreRead, StoreRepair, StoreRepaired, StoreStats,
+    StoreStatus, Takes, Undrain, Unfit, Versions, Watch, WatchGrant, WatcherAdmitted, Welcome, control,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -279,7 +280,60 @@ fn requests() -> Vec<Sample> {
             "request-enroll",
             Request::Enroll(Enroll { node: "n1".into(), request: vec![0x30, 0x03, 1, 2, 3] }),
         ),
+        sample("request-watch", Request::Watch(Watch { session: session() })),
+        sample(
+            "request-admit_watcher",
+            Request::AdmitWatcher(AdmitWatcher { session: session(), incarnation: INCARNATION }),
+        ),
+        sample(
+            "request-open_watch",
+            Request::OpenWatch(OpenWatch { pool: POOL, index: 1, incarnation: INCARNATION, key: secret() }),
+        ),
     ]
+}
+
+const POSITION: LanePosition = LanePosition { seed: 7, words: 40, half: Some(5) };
+
+fn lane_frame() -> LaneFrame {
+    LaneFrame {
+        serial: 42,
+        episode: 17,
+        step: 3,
+        total_reward: 3.0,
+        reward: 1.0,
+        terminated: false,
+        truncated: true,
+        action: vec![1, 0, 0, 0, 0, 0, 0, 0],
+        obs: vec![0, 0, 128, 63],
+        state: vec![0.5, -0.25],
+        hash: Some(0xdead_beef),
+        position: Some(POSITION),
+        moves: 1_000,
+    }
+}
+
+fn step_state() -> StepState {
+    StepState {
+        step: 120,
+        total_reward: 120.0,
+        position: LanePosition { half: None, ..POSITION },
+        state: vec![0.5, -0.25],
+        hash: 7,
+        obs: vec![0, 0, 128, 63],
+    }
+}
+
+fn so_far(from: SoFarFrom) -> SoFar {
+    SoFar {
+        episode: 17,
+        from,
+        steps: 1,
+        actions: vec![1, 0, 0, 0, 0, 0, 0, 0],
+        terminated: false,
+        truncated: false,
+        total_reward: 1.0,
+        hash: Some(9),
+    }
 }
 
 /// Requests with fields that are left out of most.
@@ -435,6 +489,23 @@ fn answers() -> Vec<Sample> {
             MemoryAttached { lanes: 32, last: 41, generation: 2, logs: false, refused: None },
         ),
         answer("answer-commands", CommandsOpened { lanes: 32 }),
+        answer(
+            "answer-watch",
+            WatchGrant {
+                session: session(),
+                incarnation: INCARNATION,
+                key: secret(),
+                node: "n1".into(),
+                address: "10.0.0.7:7610".into(),
+            },
+        ),
+        answer("answer-admit_watcher", WatcherAdmitted { key: secret() }),
+        sample("watch-look", LookParams { lane: 3, after: 41, wait_ms: 100 }),
+        sample("watch-look-answer", LookAnswer { frame: Some(lane_frame()) }),
+        sample("watch-look-nothing", LookAnswer { frame: None }),
+        sample("watch-so_far", SoFarParams { lane: 3, from: 0 }),
+        sample("watch-so_far-answer", so_far(SoFarFrom::Reset(POSITION))),
+        sample("watch-so_far-answer-step", so_far(SoFarFrom::Step(Box::new(step_state())))),
         answer("answer-store_list", StoreListing { entries: vec![entry], more: false }),
         answer("answer-store_read", StoreData { bytes: 65_536, file_bytes: 1 << 20 }),
         answer("answer-store_repair", StoreRepaired { bytes: 65_536, damaged: true }),

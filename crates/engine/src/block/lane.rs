@@ -6,6 +6,7 @@ use rollhouse_core::{Lanes, Options, Start, panic_message};
 use rollhouse_env::{BatchEnv, Image, ImageSize, RenderError, StateError};
 
 use super::Block;
+use crate::glance::Glance;
 use crate::options::{Change, OptionsError};
 
 /// A block's env made with other options, not yet in use.
@@ -61,6 +62,30 @@ impl Block {
     pub(crate) fn adopt(&mut self, remade: Remade) {
         self.maker.options = remade.options;
         self.env = remade.env;
+    }
+
+    /// Notes from now on where episodes of those lanes start, and of no others.
+    pub(crate) const fn watch(&mut self, lanes: u64) {
+        self.watched = lanes;
+    }
+
+    /// What a lane is like between two steps.
+    pub(crate) fn glance(&self, lane: usize) -> Glance {
+        let open = self.episodes.open() >> lane & 1 == 1;
+        let next = self.episodes.next_number(lane);
+        let env = self.env.as_ref().filter(|_| !self.is_lost(lane));
+        // A panic that only reads leaves the env as it was.
+        let hash = env.and_then(|env| catch_unwind(AssertUnwindSafe(|| env.state_hash(lane))).ok());
+        Glance {
+            open,
+            number: if open { next.wrapping_sub(1) } else { next },
+            steps: if open { self.episodes.age(lane) } else { 0 },
+            total_reward: if open { self.episodes.returns()[lane] } else { 0.0 },
+            start: self.starts[lane],
+            position: self.position(lane).ok(),
+            state: self.state(lane).ok(),
+            hash,
+        }
     }
 
     /// A lane's exact state.

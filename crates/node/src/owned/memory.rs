@@ -15,6 +15,8 @@ use rollhouse_engine::{Engine, Method, Received, Reset, ResetLanes as ResetMetho
 use rollhouse_wire::limits::MAX_COMMAND_BYTES;
 use rollhouse_wire::{Envelope, FrameHeader, Refusal, RefusalCode, control};
 
+use crate::live::Camera;
+
 use super::{Kept, LOST, OwnedSession, refusal_of, with_causes};
 
 /// Why an attachment by memory is over: its owner does not keep to the rules.
@@ -82,6 +84,8 @@ impl OwnedSession {
             engine.keep_log().map_err(|error| refusal_of(&error))?;
         }
         self.engine = engine;
+        self.camera = Camera::default();
+        self.live.begin_again();
         self.memory = Some(memory);
         Ok(())
     }
@@ -157,6 +161,7 @@ impl OwnedSession {
         }
         end.copy_actions(self.engine.actions().map_err(|error| refusal_of(&error))?);
         self.engine.step().map_err(|error| refusal_of(&error))?;
+        self.show_step();
         self.look_for_losses_of_frame()
     }
 

@@ -22,8 +22,8 @@ use crate::call_id::Called;
 use crate::control::ControlError;
 use crate::limits::{MAX_OPEN_REQUESTS, MAX_SESSION_STREAMS};
 use crate::{
-    Answer, Attach, Attached, CallId, CommandsOpened, OpenCommands, PeerCertificate, Refusal, RefusalCode,
-    Request, Role,
+    Answer, Attach, Attached, CallId, CommandsOpened, OpenCommands, OpenWatch, PeerCertificate, Refusal,
+    RefusalCode, Request, Role, WatchOpened,
 };
 
 /// A connection after `Hello`. Clones are handles to the same one; it closes when the last is dropped.
@@ -260,6 +260,20 @@ impl Connection {
         of: Option<CallId>,
     ) -> Result<(CommandsOpened, EnvelopeReader, EnvelopeWriter), CallError> {
         let mut call = self.open_for(&Request::Commands(open), of).await?;
+        let opened = call.answer().await?;
+        Ok((opened, EnvelopeReader::new(call.receive), EnvelopeWriter::new(call.send)))
+    }
+
+    /// Opens a stream on which a session is watched, as part of a client's call if there is one: its two directions.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn watch(
+        &self,
+        open: OpenWatch,
+        of: Option<CallId>,
+    ) -> Result<(WatchOpened, EnvelopeReader, EnvelopeWriter), CallError> {
+        let mut call = self.open_for(&Request::OpenWatch(open), of).await?;
         let opened = call.answer().await?;
         Ok((opened, EnvelopeReader::new(call.receive), EnvelopeWriter::new(call.send)))
     }

@@ -1,0 +1,338 @@
+//! Watching sessions, whoever steps them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_core::{ColumnData, Options, SeedSchedule};
+use rollhouse_replay::{Episode, PolicyInfo, RecordMode, RunHeader, SoFar, StepFrom};
+use rollhouse_wire::{
+    AutoresetMode, CallError, CallId, DialError, Envelope, EnvelopeFault, EnvelopeReader, EnvelopeWriter,
+    LaneFrame, LookAnswer, LookParams, OpenWatch, Refusal, Request, SeedRule, SessionId,
+    SoFar as SoFarAnswer, SoFarFrom, SoFarParams, StepState, StreamLost, Watch as WatchRequest, WatchGrant,
+    WatchOpened,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::blocking::Cluster;
+use crate::cluster::AsyncCluster;
+use crate::error::RequestError;
+
+/// A session that is watched: its lanes are looked at and never moved. Looking costs the session next to nothing.
+///
+/// One thing is asked at a time. A watch that is not asked for anything for 15 s is ended by its node.
+pub struct AsyncWatch {
+    grant: WatchGrant,
+    opened: WatchOpened,
+    run: RunHeader,
+    reader: EnvelopeReader,
+    writer: EnvelopeWriter,
+    asked: u64,
+}
+
+/// As [`AsyncWatch`], for callers without a runtime: calls block.
+pub struct Watch {
+    inner: AsyncWatch,
+    cluster: Cluster,
+}
+
+/// Why a session cannot be watched, or not any more.
+#[derive(Debug)]
+pub enum WatchError {
+    /// The coordinator did not say where.
+    Request(RequestError),
+    /// The node cannot be reached.
+    Node(Arc<DialError>),
+    /// The node did not let us in.
+    Open(CallError),
+    /// The node refused what was asked for; the watch goes on.
+    Refused(Refusal),
+    /// The watch is over: the session has ended, or the connection was lost.
+    Over(StreamLost),
+    /// The node said something that makes no sense.
+    Answer {
+        /// What.
+        what: String,
+    },
+}
+
+impl AsyncCluster {
+    /// Watches a session; the role viewer suffices.
+    ///
+    /// # Errors
+    /// See [`WatchError`].
+    pub async fn watch(&self, session: SessionId) -> Result<AsyncWatch, WatchError> {
+        let grant: WatchGrant =
+            self.request(&Request::Watch(WatchRequest { session })).await.map_err(WatchError::Request)?;
+        let node = self.network().node_at(&grant.node, &grant.address).await.map_err(WatchError::Node)?;
+        let open = OpenWatch {
+            pool: session.pool,
+            index: session.index,
+            incarnation: grant.incarnation,
+            key: grant.key,
+        };
+        let (opened, reader, writer) =
+            node.watch(open, Some(CallId::generate())).await.map_err(WatchError::Open)?;
+        let run = header_of(session, &opened)?;
+        Ok(AsyncWatch { grant, opened, run, reader, writer, asked: 0 })
+    }
+}
+
+impl AsyncWatch {
+    /// Which session.
+    pub const fn session(&self) -> SessionId {
+        self.grant.session
+    }
+
+    /// The node it runs on.
+    pub fn node(&self) -> &str {
+        &self.grant.node
+    }
+
+    /// What it is.
+    pub const fn opened(&self) -> &WatchOpened {
+        &self.opened
+    }
+
+    /// The newest frame of a lane after the one with that serial number (0 for any); waits at most `wait` for one.
+    /// Not cancellation-safe: afterwards the watch is of no use.
+    ///
+    /// # Errors
+    /// See [`WatchError`].
+    pub async fn look(
+        &mut self,
+        lane: u32,
+        after: u64,
+        wait: Duration,
+    ) -> Result<Option<LaneFrame>, WatchError> {
+        let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
+        let params = LookParams { lane, after, wait_ms };
+        let LookAnswer { frame } = self.ask(LookParams::METHOD, &params).await?;
+        Ok(frame)
+    }
+
+    /// A lane's episode as far as it has come: from its reset on, or from where it began to be watched. Not
+    /// cancellation-safe.
+    ///
+    /// # Errors
+    /// See [`WatchError`]; `Busy` while no episode is under way.
+    pub async fn so_far(&mut self, lane: u32) -> Result<Episode, WatchError> {
+        let action = self.opened.spec.action_column();
+        let mut actions = ColumnData::zeros(action.dtype, 0);
+        let elements = action.elements().max(1);
+        let mut from = 0;
+        let answer = loop {
+            let answer: SoFarAnswer = self.ask(SoFarParams::METHOD, &SoFarParams { lane, from }).await?;
+            let before = actions.len();
+            let whole = actions.extend_le(&answer.actions) && actions.len().is_multiple_of(elements);
+            from = (actions.len() / elements) as u64;
+            if !whole || from > answer.steps || from < answer.steps && actions.len() == before {
+                return Err(unlike("the actions of an episode"));
+            }
+            if from == answer.steps {
+                break answer;
+            }
+        };
+        let (start, from) = match answer.from {
+            SoFarFrom::Reset(start) => (start.into(), None),
+            SoFarFrom::Step(at) => (at.position.into(), Some(self.step_of(*at)?)),
+        };
+        Ok(Episode::from(SoFar {
+            run: self.run.clone(),
+            lane: self.opened.first_lane + lane,
+            number: answer.episode,
+            start,
+            from,
+            actions,
+            hash: answer.hash,
+            ended: (answer.terminated, answer.truncated),
+            total_reward: answer.total_reward,
+        }))
+    }
+
+    /// A frame as an episode of no steps, which looks as the lane did then; `None` where the env does not show its
+    /// state.
+    ///
+    /// # Errors
+    /// If it is not of this session.
+    pub fn shown(&self, lane: u32, frame: &LaneFrame) -> Result<Option<Episode>, WatchError> {
+        let (Some(hash), Some(position)) = (frame.hash, frame.position) else { return Ok(None) };
+        let at = StepState {
+            step: frame.step,
+            total_reward: frame.total_reward,
+            position,
+            state: frame.state.clone(),
+            hash,
+            obs: frame.obs.clone(),
+        };
+        let action = self.opened.spec.action_column();
+        Ok(Some(Episode::from(SoFar {
+            run: self.run.clone(),
+            lane: self.opened.first_lane + lane,
+            number: frame.episode,
+            start: position.into(),
+            from: Some(self.step_of(at)?),
+            actions: ColumnData::zeros(action.dtype, 0),
+            hash: Some(hash),
+            ended: (frame.terminated, frame.truncated),
+            total_reward: frame.total_reward,
+        })))
+    }
+
+    fn step_of(&self, at: StepState) -> Result<StepFrom, WatchError> {
+        let mut rest = &*at.obs;
+        let mut obs = Vec::new();
+        for column in self.opened.spec.obs_columns() {
+            let mut row = ColumnData::zeros(column.dtype, 0);
+            let bytes = ColumnData::zeros(column.dtype, column.elements());
+            let bytes = rollhouse_wire::column_bytes(bytes.as_ref()).len();
+            let (own, others) = rest.split_at_checked(bytes).ok_or_else(|| unlike("an observation"))?;
+            if !row.extend_le(own) {
+                return Err(unlike("an observation"));
+            }
+            obs.push(row);
+            rest = others;
+        }
+        let StepState { step, total_reward, position, state, hash, .. } = at;
+        Ok(StepFrom { step, total_reward, position: position.into(), state, hash, obs })
+    }
+
+    async fn ask<P: Serialize, T: DeserializeOwned>(
+        &mut self,
+        method: &str,
+        params: &P,
+    ) -> Result<T, WatchError> {
+        self.asked += 1;
+        let asked =
+            Envelope::command(self.asked, method, params).map_err(|error| unlike(&error.to_string()))?;
+        self.writer.write(&asked).await.map_err(over)?;
+        let answer = self.reader.read().await.map_err(over)?.ok_or(WatchError::Over(StreamLost::Cut))?;
+        match answer.error {
+            _ if answer.id != self.asked => Err(unlike("an answer to something else")),
+            Some(refusal) => Err(WatchError::Refused(refusal)),
+            None => answer.payload().map_err(|error| unlike(&error.to_string())),
+        }
+    }
+}
+
+impl Cluster {
+    /// As [`AsyncCluster::watch`]. Blocks until the node has let us in.
+    ///
+    /// # Errors
+    /// See [`WatchError`].
+    pub fn watch(&self, session: SessionId) -> Result<Watch, WatchError> {
+        let inner = self.drive(self.inner().watch(session))?;
+        Ok(Watch { inner, cluster: self.clone() })
+    }
+}
+
+impl Watch {
+    /// What is asked without waiting.
+    pub const fn inner(&self) -> &AsyncWatch {
+        &self.inner
+    }
+
+    /// As [`AsyncWatch::look`]. Blocks for `wait` and a round trip at most.
+    ///
+    /// # Errors
+    /// See [`WatchError`].
+    pub fn look(&mut self, lane: u32, after: u64, wait: Duration) -> Result<Option<LaneFrame>, WatchError> {
+        self.cluster.drive(self.inner.look(lane, after, wait))
+    }
+
+    /// As [`AsyncWatch::so_far`]. Blocks for as long as its parts take.
+    ///
+    /// # Errors
+    /// See [`WatchError`].
+    pub fn so_far(&mut self, lane: u32) -> Result<Episode, WatchError> {
+        self.cluster.drive(self.inner.so_far(lane))
+    }
+}
+
+/// What the lanes' episodes would be recorded under.
+fn header_of(session: SessionId, opened: &WatchOpened) -> Result<RunHeader, WatchError> {
+    let WatchOpened { spec, settings, pool_lanes, program, .. } = opened;
+    let given: Vec<_> = settings.options.iter().map(|(name, value)| (name.clone(), *value)).collect();
+    let options = Options::check(&spec.options, &given).map_err(|error| unlike(&error.to_string()))?;
+    let policy = settings.collect.as_ref().map_or("external", |collect| &collect.policy);
+    Ok(RunHeader {
+        run: session.pool,
+        options: vec![options],
+        lanes: *pool_lanes,
+        schedule: match settings.seeds {
+            SeedRule::Continue => SeedSchedule::Continue,
+            SeedRule::PerEpisode { run_seed } => SeedSchedule::PerEpisode { run_seed },
+        },
+        autoreset: match settings.autoreset {
+            AutoresetMode::NextStep => "NextStep",
+            AutoresetMode::SameStep => "SameStep",
+            AutoresetMode::Disabled => "Disabled",
+        }
+        .to_owned(),
+        max_episode_steps: match settings.max_episode_steps {
+            None => spec.max_episode_steps,
+            Some(limit) => (limit > 0).then_some(limit),
+        },
+        policy: PolicyInfo { name: policy.to_owned(), version: 0 },
+        mode: RecordMode::All,
+        program: program.clone(),
+        // A run's id is a UUIDv7: its upper 48 bits are the wall clock when it was drawn.
+        started_ms: (session.pool.as_u128() >> 80) as u64,
+        spec: spec.clone(),
+    })
+}
+
+fn over(fault: EnvelopeFault) -> WatchError {
+    match fault {
+        EnvelopeFault::Lost(lost) => WatchError::Over(lost),
+        EnvelopeFault::Envelope(error) => unlike(&error.to_string()),
+    }
+}
+
+fn unlike(what: &str) -> WatchError {
+    WatchError::Answer { what: what.to_owned() }
+}
+
+impl fmt::Debug for AsyncWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AsyncWatch({} on {})", self.grant.session, self.grant.node)
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl fmt::Display for WatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request(error) => error.fmt(f),
+            Self::Node(error) => error.fmt(f),
+            Self::Open(error) => error.fmt(f),
+            Self::Refused(refusal) => refusal.fmt(f),
+            Self::Over(_) => f.write_str("the session is not watched any more"),
+            Self::Answer { what } => write!(f, "the node answers what makes no sense: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for WatchError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Request(error) => error.source(),
+            Self::Node(error) => error.source(),
+            Self::Open(error) => error.source(),
+            Self::Over(lost) => Some(lost),
+            Self::Refused(_) | Self::Answer { .. } => None,
+        }
+    }
+}
+
+impl From<RequestError> for WatchError {
+    fn from(error: RequestError) -> Self {
+        Self::Request(error)
+    }
+}

@@ -1,0 +1,44 @@
+//! Where sessions can be watched: found here, and admitted by their nodes.
+
+use std::time::Duration;
+
+use rollhouse_wire::{
+    AdmitWatcher, CallError, Refusal, Request, Responder, StreamLost, Watch, WatchGrant, WatcherAdmitted,
+};
+use tokio::sync::oneshot;
+
+use crate::actor::{Look, Looked, View};
+use crate::serve::{Service, going_away, no_room};
+
+impl Service {
+    /// Answers where a session can be watched, and by what key: its node says that, so that a coordinator that has
+    /// just started knows it as well. What is watched then never comes by here.
+    pub(crate) async fn watch(&self, watch: Watch, responder: Responder) -> Result<(), StreamLost> {
+        match self.watch_grant(watch, &responder).await {
+            Ok(grant) => responder.respond(Ok(grant)).await,
+            Err(refusal) => self.refuse(responder, refusal).await,
+        }
+    }
+
+    async fn watch_grant(&self, Watch { session }: Watch, asker: &Responder) -> Result<WatchGrant, Refusal> {
+        let (reply, heard) = oneshot::channel();
+        let asked = self.actor.try_send(Look { what: Looked::Watch(session), reply });
+        asked.map_err(|error| no_room(&error))?;
+        let (place, node) = match heard.await {
+            Ok(View::Watch(found)) => found?,
+            Ok(_) | Err(_) => return Err(going_away()),
+        };
+        let request = Request::AdmitWatcher(AdmitWatcher { session, incarnation: place.incarnation });
+        let admitted = node.call_for::<WatcherAdmitted>(&request, asker.call(), ADMIT_DEADLINE).await;
+        let WatcherAdmitted { key } = admitted.map_err(|error| match error {
+            CallError::Refused(refusal) => refusal,
+            _ => Refusal::busy(format!("the node of session {session} does not answer"), ADMIT_RETRY_MS),
+        })?;
+        let (incarnation, node, address) = (place.incarnation, place.node, place.address);
+        Ok(WatchGrant { session, incarnation, key, node, address })
+    }
+}
+
+/// Within it a node that is alive answers what it only has to look up.
+const ADMIT_DEADLINE: Duration = Duration::from_secs(2);
+const ADMIT_RETRY_MS: u64 = 500;

@@ -1,0 +1,108 @@
+//! What those who watch lanes see between two steps; nothing moves by it.
+
+use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{ColumnRef, Start};
+
+use crate::engine::Engine;
+use crate::error::StepError;
+
+/// A lane between two steps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Glance {
+    /// Whether an episode is under way.
+    pub open: bool,
+    /// Its number in the lane; that of the next episode if none is under way.
+    pub number: u64,
+    /// Its steps so far.
+    pub steps: u64,
+    /// The sum of their rewards.
+    pub total_reward: f64,
+    /// Where its randomness started. Known of episodes that began after [`Engine::watch`] had named the lane.
+    pub start: Start,
+    /// Where the lane's generator stands; `None` while the lane is lost.
+    pub position: Option<Start>,
+    /// Its exact state, where the env shows it.
+    pub state: Option<Vec<f64>>,
+    /// The hash of that.
+    pub hash: Option<u32>,
+}
+
+impl Engine {
+    /// Notes from now on where the episodes of those lanes start, and of no others. Costs a look at the generator for
+    /// each of their episodes.
+    ///
+    /// # Errors
+    /// [`StepError::NoSuchLane`], and what [`Engine::glance`] says.
+    pub fn watch(&mut self, lanes: &[usize]) -> Result<(), StepError> {
+        for &lane in lanes {
+            self.check_lanes(&(lane..lane + 1))?;
+        }
+        let lanes = lanes.to_vec();
+        self.on_blocks(false, move |block, _| {
+            let rows = block.rows().clone();
+            let here = lanes.iter().filter(|lane| rows.contains(lane));
+            block.watch(here.fold(0, |mask, lane| mask | 1 << (lane % BLOCK_LANES)));
+        })
+    }
+
+    /// What a lane is like now.
+    ///
+    /// # Errors
+    /// [`StepError::NoSuchLane`], [`StepError::LaneOutstanding`] in first-done mode, [`StepError::Hung`].
+    pub fn glance(&mut self, lane: usize) -> Result<Glance, StepError> {
+        let seen = self.each_lane(lane..lane + 1, |block, lane| block.glance(lane))?;
+        let lanes = self.lanes();
+        seen.into_iter().next().ok_or(StepError::NoSuchLane { lane, lanes })
+    }
+
+    /// The column of actions that the newest frame came of, to read.
+    ///
+    /// # Errors
+    /// Only [`StepError::Hung`].
+    #[inline]
+    pub fn taken_actions(&mut self) -> Result<ColumnRef<'_>, StepError> {
+        self.lockstep()?;
+        Ok(self.arena.actions())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollhouse_env::Registry;
+
+    use super::*;
+    use crate::{EngineConfig, Reset};
+
+    /// An engine of 70 lanes that has been stepped `steps` times, lane 66 watched from the beginning or not.
+    fn stepped(watched: bool, steps: usize) -> Engine {
+        let entry = Registry::builtin().get("CartPole-v1").unwrap();
+        let mut engine = Engine::new(&entry, EngineConfig::new(70), None).unwrap();
+        if watched {
+            engine.watch(&[66]).unwrap();
+        }
+        engine.reset(&Reset::seeded(5, 70)).unwrap();
+        for step in 0..steps {
+            engine.actions().unwrap().as_i64_mut().unwrap().fill((step / 3 % 2) as i64);
+            engine.step().unwrap();
+        }
+        engine
+    }
+
+    #[test]
+    fn a_watched_lane_tells_where_its_episode_started_and_steps_as_it_would_unwatched() {
+        let (mut watched, mut other) = (stepped(true, 200), stepped(false, 200));
+        let (seen, unseen) = (watched.glance(66).unwrap(), other.glance(66).unwrap());
+        assert_eq!(seen.state, unseen.state);
+        assert_eq!((seen.number, seen.steps, seen.hash), (unseen.number, unseen.steps, unseen.hash));
+        assert!(seen.number > 0 && seen.open, "{seen:?}");
+        assert!(seen.start.words > 0, "the seed is that of the first reset: {seen:?}");
+        assert_eq!(seen.start.seed, 71);
+    }
+
+    #[test]
+    fn a_lane_that_there_is_not_cannot_be_watched() {
+        let mut engine = stepped(false, 1);
+        assert!(matches!(engine.watch(&[70]), Err(StepError::NoSuchLane { .. })));
+        assert!(matches!(engine.glance(70), Err(StepError::NoSuchLane { .. })));
+    }
+}

@@ -1,0 +1,341 @@
+//! Sessions that are watched: what their steps leave for those who look.
+//!
+//! ```text
+//! watcher --wants--> Live (one word, one locked list of lanes) <--looks at the word-- whoever steps the session
+//!         <--wakes-- newest frame, episode so far              <--puts------------------/
+//! ```
+//!
+//! Whoever steps a session looks at one word after each step, and does no more while nobody watches. Watched, it keeps
+//! a [`Tape`] of each lane that is looked at, and shows a frame when one is wanted: the next that is wanted takes its
+//! place, whether or not somebody has seen it. A watcher asks for one frame after the other, so that one who is slow
+//! sees fewer of them and one who hangs costs nothing but his place.
+
+mod camera;
+mod newest;
+mod tape;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rollhouse_wire::{LaneFrame, Refusal};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+pub(crate) use camera::Camera;
+use newest::Newest;
+pub(crate) use tape::{Begin, Snapshot};
+
+/// Where the thread that steps a session and those who watch it meet.
+#[derive(Debug)]
+pub(crate) struct Live {
+    /// Of [`WATCHED`], [`CHANGED`] and [`WANTED`]; 0 while nobody watches.
+    calls: AtomicU32,
+    lanes: Mutex<BTreeMap<u32, Wanted>>,
+    /// Grows with everything that is shown.
+    shown: watch::Sender<u64>,
+}
+
+/// A lane that is watched.
+#[derive(Debug, Default)]
+struct Wanted {
+    watchers: usize,
+    wants_frame: bool,
+    wants_snapshot: bool,
+    frame: Newest<LaneFrame>,
+    snapshot: Newest<Snapshot>,
+    /// When the newest frame was asked for.
+    asked: Option<Instant>,
+}
+
+/// A watcher's place at a lane; given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Following {
+    live: Arc<Live>,
+    lane: u32,
+}
+
+/// What a lane is to show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wish {
+    pub(crate) lane: u32,
+    pub(crate) frame: bool,
+    pub(crate) snapshot: bool,
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        Self { calls: AtomicU32::new(0), lanes: Mutex::default(), shown: watch::Sender::new(0) }
+    }
+}
+
+impl Live {
+    /// Whether somebody watches. One relaxed load: what is behind it is read under its lock.
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.calls.load(Ordering::Relaxed) != 0
+    }
+
+    /// Follows a lane.
+    ///
+    /// # Errors
+    /// If as many lanes are followed as may be.
+    pub(crate) fn follow(self: &Arc<Self>, lane: u32) -> Result<Following, Refusal> {
+        let mut lanes = self.lock();
+        if lanes.len() >= MAX_WATCHED_LANES && !lanes.contains_key(&lane) {
+            let message =
+                format!("{MAX_WATCHED_LANES} lanes of the session are watched, which is as many as may be");
+            return Err(Refusal::busy(message, PLACE_RETRY_MS));
+        }
+        lanes.entry(lane).or_default().watchers += 1;
+        drop(lanes);
+        self.calls.fetch_or(WATCHED | CHANGED, Ordering::Relaxed);
+        Ok(Following { live: Arc::clone(self), lane })
+    }
+
+    /// The session is made anew: whoever steps it has to be told which lanes are watched.
+    pub(crate) fn begin_again(&self) {
+        if self.is_watched() {
+            self.calls.fetch_or(CHANGED, Ordering::Relaxed);
+        }
+    }
+
+    /// The lanes that are watched, if they are others than when this was asked last.
+    fn take_changed(&self) -> Option<Vec<u32>> {
+        (self.calls.load(Ordering::Relaxed) & CHANGED != 0).then(|| {
+            let lanes = self.lock();
+            self.calls.fetch_and(!CHANGED, Ordering::Relaxed);
+            lanes.keys().copied().collect()
+        })
+    }
+
+    /// What is wanted, if anything is.
+    fn take_wishes(&self) -> Vec<Wish> {
+        if self.calls.load(Ordering::Relaxed) & WANTED == 0 {
+            return Vec::new();
+        }
+        let mut lanes = self.lock();
+        self.calls.fetch_and(!WANTED, Ordering::Relaxed);
+        let wishes = lanes.iter_mut().filter(|(_, wanted)| wanted.wants_frame || wanted.wants_snapshot);
+        wishes
+            .map(|(&lane, wanted)| Wish {
+                lane,
+                frame: std::mem::take(&mut wanted.wants_frame),
+                snapshot: std::mem::take(&mut wanted.wants_snapshot),
+            })
+            .collect()
+    }
+
+    /// What could not be shown yet is wanted still.
+    fn put_back(&self, wishes: &[Wish]) {
+        let mut lanes = self.lock();
+        for wish in wishes {
+            if let Some(wanted) = lanes.get_mut(&wish.lane) {
+                wanted.wants_frame |= wish.frame;
+                wanted.wants_snapshot |= wish.snapshot;
+                self.calls.fetch_or(WANTED, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn show(&self, lane: u32, frame: Option<LaneFrame>, snapshot: Option<Snapshot>) {
+        let mut lanes = self.lock();
+        // Who wanted it may have gone.
+        let Some(wanted) = lanes.get_mut(&lane) else { return };
+        if let Some(frame) = frame {
+            wanted.frame.put(|serial| LaneFrame { serial, ..frame });
+        }
+        if let Some(snapshot) = snapshot {
+            wanted.snapshot.put(|_| snapshot);
+        }
+        drop(lanes);
+        self.shown.send_modify(|shown| *shown += 1);
+    }
+
+    /// Held for moments only.
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Wanted>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Following {
+    /// Which lane.
+    pub(crate) const fn lane(&self) -> u32 {
+        self.lane
+    }
+
+    /// The newest frame after the one with that serial number, and how many between the two were never seen. Waits for
+    /// one until `until`; `nudge` is called once one is wanted, for sessions that nobody steps just now.
+    /// Cancellation-safe.
+    pub(crate) async fn frame(
+        &self,
+        after: u64,
+        until: Instant,
+        nudge: impl Fn(),
+    ) -> Option<(Arc<LaneFrame>, u64)> {
+        // A frame that somebody else asked for a moment ago is new enough.
+        let asked = self.live.lock().get(&self.lane).and_then(|wanted| wanted.asked);
+        if self.seen(after).is_none() {
+            tokio::time::sleep_until(due(asked, Instant::now()).min(until)).await;
+        }
+        let find = || self.seen(after);
+        let want = |wanted: &mut Wanted| {
+            wanted.wants_frame = true;
+            wanted.asked = Some(Instant::now());
+        };
+        self.wait(until, find, want, nudge).await
+    }
+
+    /// The lane's episode as it stands now. As [`Following::frame`].
+    pub(crate) async fn snapshot(&self, until: Instant, nudge: impl Fn()) -> Option<Arc<Snapshot>> {
+        let serial = || self.live.lock().get(&self.lane).map_or(0, |wanted| wanted.snapshot.serial());
+        let before = serial();
+        let find = || self.live.lock().get(&self.lane)?.snapshot.after(before).map(|(snapshot, _)| snapshot);
+        self.wait(until, find, |wanted| wanted.wants_snapshot = true, nudge).await
+    }
+
+    fn seen(&self, after: u64) -> Option<(Arc<LaneFrame>, u64)> {
+        self.live.lock().get(&self.lane)?.frame.after(after)
+    }
+
+    /// Waits until there is what `find` looks for.
+    async fn wait<T>(
+        &self,
+        until: Instant,
+        find: impl Fn() -> Option<T>,
+        want: impl FnOnce(&mut Wanted),
+        nudge: impl Fn(),
+    ) -> Option<T> {
+        let mut shown = self.live.shown.subscribe();
+        if let Some(found) = find() {
+            return Some(found);
+        }
+        if let Some(wanted) = self.live.lock().get_mut(&self.lane) {
+            want(wanted);
+        }
+        self.live.calls.fetch_or(WANTED, Ordering::Relaxed);
+        nudge();
+        loop {
+            if let Some(found) = find() {
+                return Some(found);
+            }
+            // The sender lives as long as the session, which this holds.
+            tokio::time::timeout_at(until, shown.changed()).await.ok()?.ok()?;
+        }
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let mut lanes = self.live.lock();
+        let last = lanes.get_mut(&self.lane).is_some_and(|wanted| {
+            wanted.watchers -= 1;
+            wanted.watchers == 0
+        });
+        if !last {
+            return;
+        }
+        lanes.remove(&self.lane);
+        if lanes.is_empty() {
+            // Whoever steps forgets the lanes when somebody watches again.
+            self.live.calls.store(0, Ordering::Relaxed);
+        } else {
+            self.live.calls.fetch_or(CHANGED, Ordering::Relaxed);
+        }
+    }
+}
+
+/// When the next frame of a lane may be wanted of those who step, of which one was wanted at `asked`.
+fn due(asked: Option<Instant>, now: Instant) -> Instant {
+    asked.map_or(now, |asked| now.max(asked + FRAME_EVERY))
+}
+
+/// Somebody watches.
+const WATCHED: u32 = 1;
+/// Other lanes are watched than before.
+const CHANGED: u32 = 2;
+/// A frame or an episode is wanted.
+const WANTED: u32 = 4;
+
+/// Lanes of one session that may be watched at a time: each costs every step a few nanoseconds.
+pub(crate) const MAX_WATCHED_LANES: usize = 16;
+/// How long a frame of a lane is new: nobody sees more than 30 in a second.
+const FRAME_EVERY: Duration = Duration::from_millis(33);
+/// Places come when watchers go.
+const PLACE_RETRY_MS: u64 = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(step: u64) -> LaneFrame {
+        LaneFrame {
+            serial: 0,
+            episode: 0,
+            step,
+            total_reward: 0.0,
+            reward: 0.0,
+            terminated: false,
+            truncated: false,
+            action: Vec::new(),
+            obs: Vec::new(),
+            state: Vec::new(),
+            hash: None,
+            position: None,
+            moves: step,
+        }
+    }
+
+    #[test]
+    fn nobody_watches_once_the_last_has_gone() {
+        let live: Arc<Live> = Arc::default();
+        assert!(!live.is_watched());
+        let (first, second) = (live.follow(3).unwrap(), live.follow(3).unwrap());
+        assert_eq!(live.take_changed(), Some(vec![3]));
+        assert_eq!(live.take_changed(), None);
+        drop(first);
+        assert!(live.is_watched());
+        drop(second);
+        assert!(!live.is_watched());
+    }
+
+    #[test]
+    fn so_many_lanes_are_watched_and_a_place_is_free_once_somebody_goes() {
+        let live: Arc<Live> = Arc::default();
+        let mut all: Vec<_> = (0..MAX_WATCHED_LANES as u32).map(|lane| live.follow(lane).unwrap()).collect();
+        assert!(live.follow(99).is_err());
+        assert!(live.follow(0).is_ok(), "a lane that is watched already costs nothing more");
+        all.pop();
+        assert!(live.follow(99).is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_watcher_that_is_slow_gets_the_newest_frame_and_learns_what_it_missed() {
+        let live: Arc<Live> = Arc::default();
+        let following = live.follow(0).unwrap();
+        for step in 1..=5 {
+            live.show(0, Some(frame(step)), None);
+        }
+        let until = Instant::now() + Duration::from_secs(1);
+        let (seen, missed) = following.frame(0, until, || {}).await.unwrap();
+        assert_eq!((seen.step, seen.serial, missed), (5, 5, 0), "who has seen none has missed none");
+        live.show(0, Some(frame(6)), None);
+        live.show(0, Some(frame(7)), None);
+        let (seen, missed) = following.frame(5, until, || {}).await.unwrap();
+        assert_eq!((seen.step, missed), (7, 1));
+        assert!(following.frame(7, Instant::now(), || {}).await.is_none(), "nothing moves");
+        assert_eq!(live.take_wishes(), [Wish { lane: 0, frame: true, snapshot: false }]);
+        assert_eq!(live.take_wishes(), []);
+    }
+
+    /// However many watch a lane: who asks a moment after another waits until that one's frame is no longer new.
+    #[test]
+    fn no_more_than_30_frames_a_second_are_asked_of_a_lane() {
+        let now = Instant::now();
+        assert_eq!(due(None, now), now);
+        assert_eq!(due(Some(now), now), now + FRAME_EVERY);
+        assert_eq!(due(Some(now), now + Duration::from_secs(1)), now + Duration::from_secs(1));
+        assert!(FRAME_EVERY * 30 >= Duration::from_millis(990));
+    }
+}

@@ -1,0 +1,285 @@
+//! A stream on which a session is watched: envelopes in, frames and episodes out.
+//!
+//! A watcher asks for one thing after the other, so that what waits for him is never more than one answer. He is sent
+//! away when he has not asked, or not taken an answer, for [`PATIENCE`]: a lane that is watched costs its steps a
+//! little.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rollhouse_wire::limits::{MAX_LOOK_MS, MAX_SO_FAR_BYTES};
+use rollhouse_wire::{
+    CloseCode, Connection, Envelope, EnvelopeReader, EnvelopeWriter, LookAnswer, LookParams, OpenWatch,
+    Refusal, RefusalCode, Request, Responder, SessionId, SoFar, SoFarFrom, SoFarParams, StepState,
+    column_bytes,
+};
+use tokio::time::{sleep_until, timeout};
+
+use crate::NodeFigures;
+use crate::hosted::Hosted;
+use crate::hosting::Hosting;
+use crate::live::{Begin, Following, Snapshot};
+
+/// Answers an `OpenWatch` and shows what is asked for until the watcher or the session ends. What is no envelope ends
+/// the connection with the reason.
+pub(crate) async fn serve(
+    hosting: Arc<Hosting>,
+    connection: Connection,
+    open: OpenWatch,
+    responder: Responder,
+) {
+    let (began, asked, call) = (Instant::now(), Request::OpenWatch(open), responder.call());
+    let session = SessionId { pool: open.pool, index: open.index };
+    let place = Place::enter(&hosting.figures).and_then(|place| Ok((place, hosting.watched(&open)?)));
+    responder.span(&asked).in_scope(|| {
+        let of = place.as_ref().map(|_| session);
+        hosting.answers_owner(asked.word(), call, began, of);
+    });
+    let (_place, (hosted, opened)) = match place {
+        Ok(place) => place,
+        Err(refusal) => {
+            // Whether he still wants to hear it is his affair.
+            let _told = responder.refuse(refusal).await;
+            return;
+        }
+    };
+    let lanes = opened.lanes;
+    let Ok(Ok((reader, writer))) = timeout(PATIENCE, responder.accept_envelopes(opened)).await else {
+        return;
+    };
+    let mut watcher =
+        Watcher { hosted, lanes, figures: Arc::clone(&hosting.figures), following: None, kept: None };
+    watcher.run(&connection, reader, writer).await;
+}
+
+/// A watcher's place at the node.
+struct Place(Arc<NodeFigures>);
+
+impl Place {
+    fn enter(figures: &Arc<NodeFigures>) -> Result<Self, Refusal> {
+        if figures.watchers.enter(MAX_WATCHERS) {
+            return Ok(Self(Arc::clone(figures)));
+        }
+        let message = format!("{MAX_WATCHERS} watchers are at the node, which is as many as it takes");
+        Err(Refusal::busy(message, PLACE_RETRY_MS))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.watchers.leave();
+    }
+}
+
+/// One who watches a session.
+struct Watcher {
+    hosted: Hosted,
+    lanes: u32,
+    figures: Arc<NodeFigures>,
+    /// The lane he looks at.
+    following: Option<Following>,
+    /// The episode of which he asks for parts.
+    kept: Option<(u32, Arc<Snapshot>)>,
+}
+
+/// Why a watcher is sent away.
+enum End {
+    ByWatcher,
+    Session,
+    /// He did not ask, or did not take what he had asked for.
+    Hangs,
+    Fault(CloseCode, String),
+}
+
+impl Watcher {
+    async fn run(&mut self, connection: &Connection, mut reader: EnvelopeReader, mut writer: EnvelopeWriter) {
+        let hosted = self.hosted.clone();
+        let end = tokio::select! {
+            // What ends the session wins over what is asked of it.
+            biased;
+            () = hosted.over() => End::Session,
+            end = self.answer_all(&mut reader, &mut writer) => end,
+        };
+        let code = match end {
+            End::ByWatcher => {
+                // Already finished or lost is as good.
+                let _finished = writer.stream().finish();
+                return;
+            }
+            End::Session => CloseCode::SessionEnded,
+            End::Hangs => {
+                self.figures.watchers_dropped.add(1);
+                CloseCode::TooSlow
+            }
+            End::Fault(code, reason) => {
+                self.figures.malformed.add(1);
+                return connection.close(code, &reason);
+            }
+        };
+        writer.stream().give_up(code);
+        reader.stream().give_up(code);
+    }
+
+    async fn answer_all(&mut self, reader: &mut EnvelopeReader, writer: &mut EnvelopeWriter) -> End {
+        loop {
+            let asked = match timeout(PATIENCE, reader.read()).await {
+                Ok(Ok(Some(asked))) => asked,
+                Ok(Ok(None)) => return End::ByWatcher,
+                Ok(Err(fault)) => {
+                    return fault.code().map_or(End::ByWatcher, |code| End::Fault(code, fault.to_string()));
+                }
+                Err(_) => return End::Hangs,
+            };
+            let answer = self.answer(asked).await;
+            match timeout(PATIENCE, writer.write(&answer)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return End::ByWatcher,
+                Err(_) => return End::Hangs,
+            }
+        }
+    }
+
+    async fn answer(&mut self, asked: Envelope) -> Envelope {
+        let envelope = Envelope { payload: Vec::new(), error: None, ..asked.clone() };
+        match asked.method.as_str() {
+            LookParams::METHOD => envelope.answered(
+                match params(&asked) {
+                    Ok(params) => self.look(params).await,
+                    Err(refusal) => Err(refusal),
+                }
+                .as_ref()
+                .map_err(Clone::clone),
+            ),
+            SoFarParams::METHOD => envelope.answered(
+                match params(&asked) {
+                    Ok(params) => self.so_far(params).await,
+                    Err(refusal) => Err(refusal),
+                }
+                .as_ref()
+                .map_err(Clone::clone),
+            ),
+            other => {
+                let (look, so_far) = (LookParams::METHOD, SoFarParams::METHOD);
+                let message = format!("no method `{other}` of who watches; there are {look}, {so_far}");
+                envelope.answered::<()>(Err(Refusal::new(RefusalCode::Unsupported, message)))
+            }
+        }
+    }
+
+    async fn look(&mut self, params: LookParams) -> Result<LookAnswer, Refusal> {
+        let LookParams { lane, after, wait_ms } = params;
+        if wait_ms > MAX_LOOK_MS {
+            let message = format!("wait_ms = {wait_ms}; at most {MAX_LOOK_MS} are waited");
+            return Err(Refusal::new(RefusalCode::BadRequest, message));
+        }
+        let (figures, hosted) = (Arc::clone(&self.figures), self.hosted.clone());
+        // With many watchers each sees fewer frames, so that together they cost the thread that answers owners little.
+        let pace = Duration::from_micros(figures.watchers.get() * ANSWER_PACE_US);
+        let now = tokio::time::Instant::now();
+        let following = self.follow(lane)?;
+        let until = now + Duration::from_millis(wait_ms.into()).max(pace);
+        sleep_until(now + pace).await;
+        let frame =
+            following.frame(after, until, || hosted.attend_watchers()).await.map(|(frame, missed)| {
+                figures.frames_shown.add(1);
+                figures.frames_missed.add(missed);
+                (*frame).clone()
+            });
+        Ok(LookAnswer { frame })
+    }
+
+    async fn so_far(&mut self, SoFarParams { lane, from }: SoFarParams) -> Result<SoFar, Refusal> {
+        let kept = match self.kept.take().filter(|(of, _)| *of == lane && from > 0) {
+            Some((_, snapshot)) => snapshot,
+            None if from > 0 => {
+                let message = "from = 0 comes before further parts of an episode";
+                return Err(Refusal::new(RefusalCode::BadRequest, message));
+            }
+            None => self.snapshot_of(lane).await?,
+        };
+        self.kept = Some((lane, Arc::clone(&kept)));
+        part_of(&kept, from)
+    }
+
+    async fn snapshot_of(&mut self, lane: u32) -> Result<Arc<Snapshot>, Refusal> {
+        let hosted = self.hosted.clone();
+        let following = self.follow(lane)?;
+        let until = tokio::time::Instant::now() + SNAPSHOT_WAIT;
+        let taken = following.snapshot(until, || hosted.attend_watchers()).await;
+        taken.ok_or_else(|| {
+            let why = "none is under way, or the env does not show its state";
+            Refusal::busy(format!("no episode of lane {lane} is known: {why}"), SNAPSHOT_RETRY_MS)
+        })
+    }
+
+    /// His place at that lane; he leaves the one before.
+    fn follow(&mut self, lane: u32) -> Result<&Following, Refusal> {
+        if lane >= self.lanes {
+            let message = format!("lane = {lane}; the session has {} lanes", self.lanes);
+            return Err(Refusal::new(RefusalCode::BadRequest, message));
+        }
+        let following = match self.following.take().filter(|following| following.lane() == lane) {
+            Some(following) => following,
+            None => self.hosted.live().follow(lane)?,
+        };
+        Ok(self.following.insert(following))
+    }
+}
+
+fn params<T: for<'a> serde::Deserialize<'a>>(asked: &Envelope) -> Result<T, Refusal> {
+    asked.payload().map_err(|error| {
+        let message = format!("params of `{}`: {error}", asked.method);
+        Refusal::new(RefusalCode::BadRequest, message)
+    })
+}
+
+/// The episode with as many of its actions, from `from` on, as fit an answer.
+fn part_of(snapshot: &Snapshot, from: u64) -> Result<SoFar, Refusal> {
+    let Snapshot { tape, start, hash } = snapshot;
+    let (first, at) = match tape.begin() {
+        Begin::Reset => (0, SoFarFrom::Reset((*start).into())),
+        Begin::Step(at) => {
+            let state = StepState {
+                step: at.step,
+                total_reward: at.total_reward,
+                position: at.position.into(),
+                state: at.state.clone(),
+                hash: at.hash,
+                obs: at.obs.clone(),
+            };
+            (at.step, SoFarFrom::Step(Box::new(state)))
+        }
+    };
+    let steps = tape.steps() - first;
+    if from > steps {
+        let message = format!("from = {from}; {steps} actions are known of the episode");
+        return Err(Refusal::new(RefusalCode::BadRequest, message));
+    }
+    let bytes = column_bytes(tape.actions().as_ref());
+    let row = bytes.len().checked_div(steps as usize).unwrap_or(0);
+    let rest = bytes.get(from as usize * row..).unwrap_or_default();
+    let fitting = rest.len().min(MAX_SO_FAR_BYTES / row.max(1) * row);
+    let (terminated, truncated) = tape.ended();
+    Ok(SoFar {
+        episode: tape.number(),
+        from: at,
+        steps,
+        actions: rest.get(..fitting).unwrap_or_default().to_vec(),
+        terminated,
+        truncated,
+        total_reward: tape.total_reward(),
+        hash: *hash,
+    })
+}
+
+/// Watchers of one node.
+const MAX_WATCHERS: u64 = 1_024;
+/// Microseconds that each watcher adds to the time between two of his frames: together they see 500 a second at most.
+const ANSWER_PACE_US: u64 = 2_000;
+/// How long a watcher may be silent, or leave an answer untaken.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+/// How long the episode of a lane is waited for: until its session is stepped next.
+const SNAPSHOT_WAIT: Duration = Duration::from_secs(2);
+const SNAPSHOT_RETRY_MS: u64 = 500;
+/// Places come when watchers go.
+const PLACE_RETRY_MS: u64 = 1_000;
