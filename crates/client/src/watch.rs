@@ -279,6 +279,7 @@ fn header_of(session: SessionId, opened: &WatchOpened) -> Result<RunHeader, Watc
         program: program.clone(),
         // A run's id is a UUIDv7: its upper 48 bits are the wall clock when it was drawn.
         started_ms: (session.pool.as_u128() >> 80) as u64,
+        parent: None,
         spec: spec.clone(),
     })
 }

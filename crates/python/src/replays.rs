@@ -70,8 +70,7 @@ impl Recordings {
             min_return,
             sort: sort.parse().map_err(|error| bad(&error))?,
             limit,
-            run: None,
-            after: None,
+            ..Query::default()
         };
         let listed = py.detach(|| self.library.list(&query));
         let listed = listed.map_err(|error| Failure::from(error).into_py(py))?;
