@@ -9,6 +9,8 @@
 //! |---|---|---|---|
 //! | signals of the viewer | own thread `signals`: gives the terminal back and ends the process if the caller's thread has not | ends with the viewer | - |
 //!
+//! [`watch`] shows lanes while they are played, out of a [`LiveSource`], by the same means.
+//!
 //! A terminal that says that it takes pictures of pixels (kitty, iTerm2, sixel) is sent the env's picture that way, and
 //! again only when it has changed.
 //!
@@ -22,6 +24,8 @@ mod filter;
 mod graphics;
 mod keys;
 mod list_screen;
+mod live;
+mod live_screen;
 mod look;
 mod marks;
 mod numbers;
@@ -36,11 +40,14 @@ mod sixel;
 mod snapshot;
 mod svg;
 mod viewer;
+mod watch;
 
 pub use browser::{Browser, Choice};
 pub use graphics::Protocol;
 pub use keys::{Event, Key};
 pub use list_screen::{draw_list, rows_of};
+pub use live::{Live, LiveAsk, LiveFrame, LiveSource};
+pub use live_screen::draw_live;
 pub use look::Look;
 pub use overview::{Screen, overview_screen};
 pub use pair::{Pair, draw_pair};
@@ -49,3 +56,4 @@ pub use screen::{LEAST, draw};
 pub use screen_guard::Pictures;
 pub use snapshot::snapshot;
 pub use viewer::{ViewError, Viewing, view, view_pair};
+pub use watch::watch;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{ColumnSpec, Space};
+use rollhouse_core::{ColumnData, ColumnSpec, Space};
 use rollhouse_env::{Image, ImageSize, Registry, RenderError};
 use rollhouse_replay::{
     Divergence, Episode, EpisodeInfo, PlayedStep, RecomputeError, SeekBounds, Seeker, SimulateError, Timeline,
@@ -44,6 +44,18 @@ pub struct Player<'a> {
     scrolled: usize,
     /// The step at which it parts from another episode that it is compared with.
     difference: Option<u64>,
+    /// The step of the episode that stands for step 0, if it is known from there only.
+    first_step: u64,
+    /// It is a frame of a lane that plays.
+    is_live: bool,
+}
+
+/// What a frame of a lane that plays says beside its state.
+#[derive(Debug)]
+pub(crate) struct LiveStep {
+    pub(crate) action: Option<ColumnData>,
+    pub(crate) reward: f64,
+    pub(crate) ended: (bool, bool),
 }
 
 /// What of the elements of an observation is shown in a line.
@@ -97,6 +109,7 @@ impl<'a> Player<'a> {
         };
         let form = registry.get(&spec.id).ok().and_then(|entry| entry.render_size());
         let elements = elements_of(&spec.obs_columns());
+        let first_step = episode.from.as_ref().map_or(0, |from| from.step);
         let seeker = Seeker::new(registry, Arc::new(episode), &SeekBounds::default());
         let t = at.min(info.length);
         let mut player = Self {
@@ -115,6 +128,8 @@ impl<'a> Player<'a> {
             message: None,
             scrolled: 0,
             difference: None,
+            first_step,
+            is_live: false,
             info,
         };
         player.is_playing &= player.seeker.is_ok();
@@ -297,6 +312,45 @@ impl<'a> Player<'a> {
     /// Says something until the next key.
     pub fn say(&mut self, message: impl Into<String>) {
         self.message = Some(message.into());
+    }
+
+    /// It stays where it is.
+    pub(crate) const fn pause(&mut self) {
+        self.is_playing = false;
+    }
+
+    /// Whether a step is being typed, or help is shown: keys mean something else then.
+    pub(crate) const fn is_asking(&self) -> bool {
+        self.prompt.is_some() || self.shows_help
+    }
+
+    /// Shows a frame of a lane that plays: with what led to it, and what was seen in frames before.
+    pub(crate) fn show_live(&mut self, live: LiveStep, before: Option<Self>) {
+        self.is_live = true;
+        let LiveStep { action, reward, ended: (terminated, truncated) } = live;
+        if let Some(step) = &mut self.step {
+            (step.reward, step.terminated, step.truncated) =
+                (action.is_some().then_some(reward), terminated, truncated);
+            step.action = action;
+        }
+        if let (Some(before), Some(mut now)) = (before, self.history.pop_back()) {
+            now.reward = reward;
+            (self.history, self.scrolled, self.shows_help) =
+                (before.history, before.scrolled, before.shows_help);
+            if self.history.len() as u64 >= HISTORY {
+                self.history.pop_front();
+            }
+            self.history.push_back(now);
+        }
+    }
+
+    /// The step of the episode that its step 0 is.
+    pub(crate) const fn first_step(&self) -> u64 {
+        self.first_step
+    }
+
+    pub(crate) const fn is_live(&self) -> bool {
+        self.is_live
     }
 
     pub(crate) const fn is_playing(&self) -> bool {

@@ -326,7 +326,7 @@ fn neighbour(library: &Library, info: &EpisodeInfo, back: bool) -> Result<Option
 }
 
 /// What a person did.
-enum Input {
+pub(crate) enum Input {
     Key(Key),
     /// A button of the mouse was pressed there.
     Point(Position),
@@ -339,7 +339,7 @@ enum Input {
 }
 
 /// What a terminal's event means here; what is drawn anew anyway means nothing.
-fn input_of(event: &TerminalEvent) -> Option<Input> {
+pub(crate) fn input_of(event: &TerminalEvent) -> Option<Input> {
     match event {
         TerminalEvent::Key(key) => key_of(key).map(Input::Key),
         TerminalEvent::Mouse(mouse) => match mouse.kind {
@@ -382,14 +382,14 @@ fn key_of(key: &KeyEvent) -> Option<Key> {
 }
 
 /// A signal that asks the process to end.
-struct Signal {
+pub(crate) struct Signal {
     /// Its number; 0 while there is none.
     number: Arc<AtomicI32>,
     catching: Handle,
 }
 
 impl Signal {
-    fn catch() -> io::Result<Self> {
+    pub(crate) fn catch() -> io::Result<Self> {
         let number = Arc::new(AtomicI32::new(0));
         let caught = Arc::clone(&number);
         let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
@@ -407,12 +407,12 @@ impl Signal {
         Ok(Self { number, catching })
     }
 
-    fn caught(&self) -> Option<i32> {
+    pub(crate) fn caught(&self) -> Option<i32> {
         Some(self.number.load(Ordering::Relaxed)).filter(|&number| number > 0)
     }
 
     /// Ends the process as the signal does that was caught, if one was.
-    fn obey(&self) {
+    pub(crate) fn obey(&self) {
         if let Some(signal) = self.caught() {
             // It does not return for these.
             let _ended = emulate_default_handler(signal);
@@ -429,13 +429,13 @@ impl Drop for Signal {
 /// How long after a signal the process ends at the latest.
 const GRACE: Duration = Duration::from_secs(1);
 /// Between two frames of what moves.
-const FRAME: Duration = Duration::from_millis(33);
+pub(crate) const FRAME: Duration = Duration::from_millis(33);
 /// How long it is waited for a key where nothing moves: the latest that a signal is noticed.
 const IDLE: Duration = Duration::from_millis(100);
 /// For how long steps are passed for the first time between two frames.
-const PASS_SLICE: Duration = Duration::from_millis(20);
+pub(crate) const PASS_SLICE: Duration = Duration::from_millis(20);
 /// Steps that are passed between two looks at the clock.
-const PASS_STEPS: u64 = 64;
+pub(crate) const PASS_STEPS: u64 = 64;
 
 impl std::fmt::Display for ViewError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
