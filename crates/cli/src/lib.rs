@@ -36,6 +36,7 @@ mod table;
 mod terminal_line;
 mod token;
 mod up;
+mod watch;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -81,6 +82,7 @@ fn execute(command: Command, out: &mut Output) -> Result<Status, Failure> {
         Command::Status(args) => look::status(&args, out),
         Command::Nodes(args) => look::nodes(&args, out),
         Command::Sessions(args) => look::sessions(&args, out),
+        Command::Watch(args) => watch::run(&args, out),
         Command::Close(args) => close::run(&args, out),
         Command::Drain(args) => look::drain(&args, out),
         Command::Undrain(args) => look::undrain(&args, out),

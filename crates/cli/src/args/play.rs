@@ -75,7 +75,7 @@ const PICTURES: [(&str, Pictures); 5] = [
 ];
 
 /// Takes one of the words of [`PICTURES`].
-fn pictures() -> impl TypedValueParser<Value = Pictures> {
+pub(super) fn pictures() -> impl TypedValueParser<Value = Pictures> {
     let words = PossibleValuesParser::new(PICTURES.map(|(word, _)| word));
     words.map(|word| {
         let found = PICTURES.into_iter().find(|(known, _)| *known == word);
