@@ -7,6 +7,7 @@ mod hand;
 mod play;
 mod shelf;
 mod store;
+mod watch;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -33,6 +34,7 @@ pub(crate) use hand::{HandArgs, PlayEnvArgs};
 pub(crate) use play::PlayArgs;
 pub(crate) use shelf::{NoteArgs, PinArgs, PruneArgs, TagArgs};
 pub(crate) use store::{StoreArgs, StoreExportArgs, StoreImportArgs, StoreVerifyArgs, StoreWhat, TargetArgs};
+pub(crate) use watch::WatchArgs;
 
 /// Steps reinforcement-learning environments and records every episode.
 #[derive(Debug, Parser)]
@@ -93,6 +95,8 @@ pub(crate) enum Command {
     Nodes(LookArgs),
     /// List the open sessions of a cluster
     Sessions(LookArgs),
+    /// Watch lanes of a cluster while they are played
+    Watch(WatchArgs),
     /// End a pool of a cluster, whoever steps it: a rollout that goes on by itself, a trainer's lanes
     Close(CloseArgs),
     /// Have a node take no new sessions and end when its last has

@@ -42,6 +42,7 @@ mod token;
 #[cfg(feature = "viewer")]
 mod top;
 mod up;
+mod watch;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -91,6 +92,7 @@ fn execute(command: Command, out: &mut Output) -> Result<Status, Failure> {
         Command::Top(args) => top::run(&args),
         Command::Nodes(args) => look::nodes(&args, out),
         Command::Sessions(args) => look::sessions(&args, out),
+        Command::Watch(args) => watch::run(&args, out),
         Command::Close(args) => close::run(&args, out),
         Command::Drain(args) => look::drain(&args, out),
         Command::Undrain(args) => look::undrain(&args, out),

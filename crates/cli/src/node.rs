@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use rollhouse_config::{AttachSettings, NodeConfig, Spool, Worker};
 use rollhouse_metrics::{
-    EnvSample, Family, Figures, Health, Links, NodeSample, Page, RecorderSample, SpoolSample, TransportSample,
+    EnvSample, Family, Figures, Health, Links, NodeSample, Page, RecorderSample, SpoolSample,
+    TransportSample, WatcherSample,
 };
 use rollhouse_node::{
     AttachConfig, ClusterNode, ClusterNodeConfig, ClusterNodeError, ConnectionFigures, EnvFigures, Histogram,
@@ -309,6 +310,12 @@ impl NodeWatch {
             attached: figures.attached.get(),
             attached_sessions: attached_sessions(&node.attached()),
             malformed_streams: figures.malformed.get(),
+            watchers: WatcherSample {
+                watchers: figures.watchers.get(),
+                dropped: figures.watchers_dropped.get(),
+                frames: figures.frames_shown.get(),
+                missed: figures.frames_missed.get(),
+            },
             lanes: load.lanes.into(),
             capacity: self.capacity.into(),
             sessions_ended: causes.map(|(cause, count)| (cause.word(), count.get())).collect(),

@@ -31,7 +31,7 @@ pub use archive::ArchiveSample;
 pub use coordinator::CoordinatorSample;
 pub use exporter::{Exporter, ExporterError, Figures};
 pub use family::{Exemplar, Family, Histogram, Kind, Page};
-pub use node::{EnvSample, NodeSample, RecorderSample, SpoolSample};
+pub use node::{EnvSample, NodeSample, RecorderSample, SpoolSample, WatcherSample};
 pub use process::{ProcessFigures, ProcessSample};
 pub use server::{Health, MetricsListener, MetricsServer, ServeError};
 pub use transport::{Links, TransportSample};

@@ -30,6 +30,8 @@ pub struct NodeSample {
     pub attached: u64,
     /// Streams that ended because what came on them was no request.
     pub malformed_streams: u64,
+    /// Who watches its sessions.
+    pub watchers: WatcherSample,
     /// Sessions that an owner is attached to, by transport.
     pub attached_sessions: Vec<(&'static str, u64)>,
     /// Lanes of open sessions.
@@ -115,6 +117,28 @@ pub struct SpoolSample {
     pub held: bool,
 }
 
+/// Who watches a node's sessions, and what they saw.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WatcherSample {
+    /// Watchers now.
+    pub watchers: u64,
+    /// Those that were sent away as they hung.
+    pub dropped: u64,
+    /// Frames that were shown.
+    pub frames: u64,
+    /// Frames that a watcher never saw.
+    pub missed: u64,
+}
+
+impl WatcherSample {
+    fn put(&self, page: &mut Page) {
+        page.value(&WATCHERS, self.watchers as f64);
+        page.value(&WATCHERS_DROPPED, self.dropped as f64);
+        page.value(&WATCHED_FRAMES, self.frames as f64);
+        page.value(&WATCHED_FRAMES_MISSED, self.missed as f64);
+    }
+}
+
 impl NodeSample {
     /// Every metric of a node.
     pub const FAMILIES: &'static [Family] = &[
@@ -133,6 +157,10 @@ impl NodeSample {
         ATTACHED,
         ATTACHED_SESSIONS,
         MALFORMED,
+        WATCHERS,
+        WATCHERS_DROPPED,
+        WATCHED_FRAMES,
+        WATCHED_FRAMES_MISSED,
         LANES,
         CAPACITY,
         SESSIONS_ENDED,
@@ -182,6 +210,7 @@ impl NodeSample {
             page.labelled(&ATTACHED_SESSIONS, &[transport], count as f64);
         }
         page.value(&MALFORMED, self.malformed_streams as f64);
+        self.watchers.put(page);
         page.value(&LANES, self.lanes as f64);
         page.value(&CAPACITY, self.capacity as f64);
         for &(cause, count) in &self.sessions_ended {
@@ -298,6 +327,17 @@ const ATTACHED_SESSIONS: Family =
 const MALFORMED: Family = counter(
     "rollhouse_malformed_streams_total",
     "Sessions' streams that ended because what came on them was no request.",
+);
+const WATCHERS: Family = gauge("rollhouse_watchers", "Streams on which sessions are watched.");
+const WATCHERS_DROPPED: Family = counter(
+    "rollhouse_watchers_dropped_total",
+    "Watchers that were sent away as they asked for nothing, or did not take what they had asked for.",
+);
+const WATCHED_FRAMES: Family =
+    counter("rollhouse_watched_frames_total", "Frames that were shown to those who watch.");
+const WATCHED_FRAMES_MISSED: Family = counter(
+    "rollhouse_watched_frames_missed_total",
+    "Frames that a watcher never saw, as a newer one had taken their place: no harm is done.",
 );
 const LANES: Family = gauge("rollhouse_lanes", "Lanes of open sessions.");
 const CAPACITY: Family = gauge("rollhouse_capacity_lanes", "Lanes the node takes.");

@@ -89,7 +89,6 @@ impl Live {
             return Err(Refusal::busy(message, PLACE_RETRY_MS));
         }
         lanes.entry(lane).or_default().watchers += 1;
-        drop(lanes);
         self.calls.fetch_or(WATCHED | CHANGED, Ordering::Relaxed);
         Ok(Following { live: Arc::clone(self), lane })
     }
@@ -101,13 +100,19 @@ impl Live {
         }
     }
 
-    /// The lanes that are watched, if they are others than when this was asked last.
+    /// The lanes that are watched, if they are others than when this was asked last: none once the last watcher has gone,
+    /// after which nothing is asked of those who step.
     fn take_changed(&self) -> Option<Vec<u32>> {
-        (self.calls.load(Ordering::Relaxed) & CHANGED != 0).then(|| {
-            let lanes = self.lock();
+        if self.calls.load(Ordering::Relaxed) & CHANGED == 0 {
+            return None;
+        }
+        let lanes = self.lock();
+        if lanes.is_empty() {
+            self.calls.store(0, Ordering::Relaxed);
+        } else {
             self.calls.fetch_and(!CHANGED, Ordering::Relaxed);
-            lanes.keys().copied().collect()
-        })
+        }
+        Some(lanes.keys().copied().collect())
     }
 
     /// What is wanted, if anything is.
@@ -237,12 +242,8 @@ impl Drop for Following {
             return;
         }
         lanes.remove(&self.lane);
-        if lanes.is_empty() {
-            // Whoever steps forgets the lanes when somebody watches again.
-            self.live.calls.store(0, Ordering::Relaxed);
-        } else {
-            self.live.calls.fetch_or(CHANGED, Ordering::Relaxed);
-        }
+        // Whoever steps puts his tapes away with the next step.
+        self.live.calls.fetch_or(CHANGED, Ordering::Relaxed);
     }
 }
 
@@ -297,6 +298,7 @@ mod tests {
         drop(first);
         assert!(live.is_watched());
         drop(second);
+        assert_eq!(live.take_changed(), Some(vec![]), "tapes are to be put away");
         assert!(!live.is_watched());
     }
 

@@ -32,19 +32,19 @@ impl<'a> Following<'a> {
     /// Gives a player what has come; true if anything did. Blocks for the disk.
     pub(crate) fn look(&mut self, player: &mut Player<'_>) -> bool {
         self.looked = Instant::now();
-        if !player.is_live() {
+        if !player.is_growing() {
             return false;
         }
         let was = player.info().length;
         let looked = self.look_again(player.info());
         match looked {
-            Ok((episode, is_live)) => {
+            Ok((episode, is_growing)) => {
                 if std::mem::take(&mut self.is_away) {
                     player.say("the recording can be read again");
                 }
                 player.extend(episode);
-                player.set_live(is_live);
-                player.info().length > was || !is_live
+                player.set_growing(is_growing);
+                player.info().length > was || !is_growing
             }
             Err(error) => {
                 let first = !std::mem::replace(&mut self.is_away, true);

@@ -16,6 +16,8 @@
 //! [`play_by_hand`] has a person play an env with the keyboard: keys go to a [`Hand`], and what it wants done to a [`Game`],
 //! which is stepped and recorded elsewhere.
 //!
+//! [`watch`] shows lanes while they are played, out of a [`LiveSource`], by the same means.
+//!
 //! A terminal that says that it takes pictures of pixels (kitty, iTerm2, sixel) is sent the env's picture that way, and
 //! again only when it has changed.
 //!
@@ -35,6 +37,8 @@ mod hand;
 mod hand_screen;
 mod keys;
 mod list_screen;
+mod live;
+mod live_screen;
 mod look;
 mod marks;
 mod numbers;
@@ -51,6 +55,7 @@ mod snapshot;
 mod svg;
 mod top;
 mod viewer;
+mod watch;
 
 pub use browser::{Browser, Choice};
 pub use by_hand::{Game, GameError, HandError, play_by_hand};
@@ -59,6 +64,8 @@ pub use hand::{Deed, Hand, Standing, Table};
 pub use hand_screen::draw_hand;
 pub use keys::{Event, Key};
 pub use list_screen::{draw_list, rows_of};
+pub use live::{Live, LiveAsk, LiveFrame, LiveSource};
+pub use live_screen::draw_live;
 pub use look::Look;
 pub use overview::{Screen, overview_screen};
 pub use pair::{Pair, draw_pair};
@@ -68,3 +75,4 @@ pub use screen_guard::Pictures;
 pub use snapshot::snapshot;
 pub use top::{Asker, Sample, Top, TopAsk, draw_top, watch_cluster};
 pub use viewer::{ViewError, Viewing, view, view_pair};
+pub use watch::watch;

@@ -45,12 +45,12 @@ impl MarkKind {
 /// from it.
 pub(crate) fn marks_of(
     info: &EpisodeInfo,
-    is_live: bool,
+    is_growing: bool,
     divergence: Option<&Divergence>,
     difference: Option<u64>,
 ) -> Vec<Mark> {
     let end = match info.outcome {
-        _ if is_live => MarkKind::Recording,
+        _ if is_growing => MarkKind::Recording,
         Outcome::Finished { .. } => MarkKind::End,
         Outcome::Interrupted(_) => MarkKind::Loss,
     };

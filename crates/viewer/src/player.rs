@@ -46,11 +46,23 @@ pub struct Player<'a> {
     /// The step at which it parts from another episode that it is compared with.
     difference: Option<u64>,
     /// Whether more of it is being recorded.
-    is_live: bool,
+    is_growing: bool,
     /// The condition that a step is being looked for by, and how far that has come.
     search: Option<(Condition, u64)>,
     /// What was looked for last.
     searched: Option<Condition>,
+    /// The step of the episode that stands for step 0, if it is known from there only.
+    first_step: u64,
+    /// Whether it is a frame of a lane that plays.
+    is_live: bool,
+}
+
+/// What a frame of a lane that plays says beside its state.
+#[derive(Debug)]
+pub(crate) struct LiveStep {
+    pub(crate) action: Option<ColumnData>,
+    pub(crate) reward: f64,
+    pub(crate) ended: (bool, bool),
 }
 
 /// What of the elements of an observation is shown in a line.
@@ -107,6 +119,7 @@ impl<'a> Player<'a> {
         let spec = &info.run.spec;
         let action = Actions::of(spec);
         let elements = elements_of(&spec.obs_columns());
+        let first_step = episode.from.as_ref().map_or(0, |from| from.step);
         let seeker = Seeker::new(registry, Arc::new(episode), &SeekBounds::default());
         let form = seeker.as_ref().ok().and_then(Seeker::picture_size);
         let t = at.min(info.length);
@@ -126,9 +139,11 @@ impl<'a> Player<'a> {
             message: None,
             scrolled: 0,
             difference: None,
-            is_live: false,
+            is_growing: false,
             search: None,
             searched: None,
+            first_step,
+            is_live: false,
             info,
         };
         player.is_playing &= player.seeker.is_ok();
@@ -173,13 +188,13 @@ impl<'a> Player<'a> {
     }
 
     /// Says that more of the episode is being recorded, or that it has ended.
-    pub const fn set_live(&mut self, is_live: bool) {
-        self.is_live = is_live;
+    pub const fn set_growing(&mut self, is_growing: bool) {
+        self.is_growing = is_growing;
     }
 
     /// Whether more of the episode is being recorded, as far as is known.
-    pub const fn is_live(&self) -> bool {
-        self.is_live
+    pub const fn is_growing(&self) -> bool {
+        self.is_growing
     }
 
     /// Takes in more of the episode that is played, which was recorded since. Who stood at its end and played goes on.
@@ -215,7 +230,7 @@ impl<'a> Player<'a> {
         if whole >= 1.0 {
             self.come_to(self.t.saturating_add(whole as u64).min(self.info.length));
             // At the end of what there is of one that is being recorded it waits for more.
-            self.is_playing &= self.t < self.info.length || self.is_live;
+            self.is_playing &= self.t < self.info.length || self.is_growing;
         }
     }
 
@@ -273,7 +288,7 @@ impl<'a> Player<'a> {
     fn play_or_pause(&mut self) {
         self.is_playing = !self.is_playing && self.seeker.is_ok();
         self.due = 0.0;
-        if self.is_playing && !self.is_live && self.t == self.info.length {
+        if self.is_playing && !self.is_growing && self.t == self.info.length {
             self.come_to(0);
         }
     }
@@ -395,6 +410,45 @@ impl<'a> Player<'a> {
         self.message = Some(message.into());
     }
 
+    /// It stays where it is.
+    pub(crate) const fn pause(&mut self) {
+        self.is_playing = false;
+    }
+
+    /// Whether a step is being typed, or help is shown: keys mean something else then.
+    pub(crate) const fn is_asking(&self) -> bool {
+        self.prompt.is_some() || self.shows_help
+    }
+
+    /// Shows a frame of a lane that plays: with what led to it, and what was seen in frames before.
+    pub(crate) fn show_live(&mut self, live: LiveStep, before: Option<Self>) {
+        self.is_live = true;
+        let LiveStep { action, reward, ended: (terminated, truncated) } = live;
+        if let Some(step) = &mut self.step {
+            (step.reward, step.terminated, step.truncated) =
+                (action.is_some().then_some(reward), terminated, truncated);
+            step.action = action;
+        }
+        if let (Some(before), Some(mut now)) = (before, self.history.pop_back()) {
+            now.reward = reward;
+            (self.history, self.scrolled, self.shows_help) =
+                (before.history, before.scrolled, before.shows_help);
+            if self.history.len() as u64 >= HISTORY {
+                self.history.pop_front();
+            }
+            self.history.push_back(now);
+        }
+    }
+
+    /// The step of the episode that its step 0 is.
+    pub(crate) const fn first_step(&self) -> u64 {
+        self.first_step
+    }
+
+    pub(crate) const fn is_live(&self) -> bool {
+        self.is_live
+    }
+
     pub(crate) const fn is_playing(&self) -> bool {
         self.is_playing
     }
@@ -460,7 +514,7 @@ impl<'a> Player<'a> {
     }
 
     pub(crate) fn marks(&self) -> Vec<Mark> {
-        marks_of(&self.info, self.is_live, self.divergence(), self.difference)
+        marks_of(&self.info, self.is_growing, self.divergence(), self.difference)
     }
 
     /// Marks the step at which it parts from another one.

@@ -37,11 +37,27 @@ pub(crate) fn draw_for(
         too_small(area, buffer);
         return None;
     }
+    title(player, look, when, area, buffer);
+    let apart = body(player, look, graphics, area, buffer);
+    status(player, look, Rect::new(area.x, area.bottom() - 1, area.width, 1), buffer);
+    if player.shows_help() {
+        help(look, area, buffer);
+    }
+    apart
+}
+
+/// What stands between the title and the bar at the bottom: picture, values and timeline.
+pub(crate) fn body(
+    player: &Player<'_>,
+    look: Look,
+    graphics: Option<&Graphics>,
+    area: Rect,
+    buffer: &mut Buffer,
+) -> Option<(Image, Rect)> {
     let (left, right) = (area.x, area.right());
     let width = (area.width / 3).clamp(SIDE, WIDEST_SIDE);
     let side = Rect::new(right - width, area.y + TITLE, width, area.height - TITLE - BELOW);
     let view = Rect::new(left, side.y, area.width - width - 1, side.height);
-    title(player, look, when, area, buffer);
     // Help lies over the picture, for which it has to be made of cells.
     let apart =
         graphics.filter(|_| !player.shows_help()).and_then(|graphics| pixels_for(player, graphics, view));
@@ -50,10 +66,6 @@ pub(crate) fn draw_for(
     }
     values(player, look, side, buffer);
     timeline(player, look, Rect::new(left, side.bottom(), area.width, BELOW - 1), buffer);
-    status(player, look, Rect::new(left, area.bottom() - 1, area.width, 1), buffer);
-    if player.shows_help() {
-        help(look, area, buffer);
-    }
     apart
 }
 
@@ -98,7 +110,7 @@ pub(crate) fn title(
     let x = put(buffer, area.x, area.y, right, &format!("{}  ", info.name), strong);
     let x = put(buffer, x, area.y, right, &format!("{}  ", plain(info.env())), Style::new());
     let outcome = if info.outcome.is_finished() { Style::new() } else { look.bad() };
-    let word = if player.is_live() { "● being recorded" } else { info.outcome.word() };
+    let word = if player.is_growing() { "● being recorded" } else { info.outcome.word() };
     let x = put(buffer, x, area.y, right, &format!("{word}  "), outcome);
     let total = info
         .total_reward
@@ -191,7 +203,15 @@ fn values(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
     };
     let length = player.info().length;
     let part = if length == 0 { 100.0 } else { player.at() as f64 * 100.0 / length as f64 };
-    line("step", &format!("{} of {} ({part:.1} %)", count(player.at()), count(length)), look.strong());
+    let first = player.first_step();
+    let place = match player.is_live() {
+        true => count(first),
+        false if first > 0 => {
+            format!("{} of {}, from {}", count(first + player.at()), count(first + length), count(first))
+        }
+        false => format!("{} of {} ({part:.1} %)", count(player.at()), count(length)),
+    };
+    line("step", &place, look.strong());
     line("action", &player.action(), Style::new());
     line("return", &step.map_or_else(|| "-".into(), |step| real(step.total_reward)), look.total());
     let ended = match step.map(|step| (step.terminated, step.truncated)) {

@@ -53,7 +53,7 @@ pub struct Viewing<'a> {
     /// The speed at first: powers of two.
     pub speed: i32,
     /// Whether the first episode is still being recorded, so that more of it is looked for.
-    pub is_live: bool,
+    pub is_growing: bool,
 }
 
 /// Why nothing is shown any more.
@@ -80,7 +80,7 @@ pub fn view(viewing: &Viewing<'_>, first: Option<&LibraryEpisode>) -> Result<(),
         Some(first) => {
             let episode = first.folder.load(&first.info).map_err(ViewError::Read)?;
             let mut player = Player::new(viewing.registry, episode, viewing.at, viewing.speed);
-            player.set_live(viewing.is_live);
+            player.set_growing(viewing.is_growing);
             (Some(player), None)
         }
         None => {
@@ -90,7 +90,7 @@ pub fn view(viewing: &Viewing<'_>, first: Option<&LibraryEpisode>) -> Result<(),
         }
     };
     let screen = ScreenGuard::take(viewing.pictures).map_err(ViewError::Terminal)?;
-    let following = viewing.is_live.then(|| Following::new(viewing.library));
+    let following = viewing.is_growing.then(|| Following::new(viewing.library));
     let mut viewer = Viewer { viewing, browser, screen, signal, following };
     let done = viewer.run(player).map_err(ViewError::Terminal);
     let Viewer { screen, signal, .. } = viewer;
@@ -459,13 +459,13 @@ const GRACE: Duration = Duration::from_secs(1);
 /// How often it is looked for more of an episode that is being recorded, and for what could not be read.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Between two frames of what moves.
-const FRAME: Duration = Duration::from_millis(33);
+pub(crate) const FRAME: Duration = Duration::from_millis(33);
 /// How long it is waited for a key where nothing moves: the latest that a signal is noticed.
 pub(crate) const IDLE: Duration = Duration::from_millis(100);
 /// For how long steps are passed for the first time between two frames.
-const PASS_SLICE: Duration = Duration::from_millis(20);
+pub(crate) const PASS_SLICE: Duration = Duration::from_millis(20);
 /// Steps that are passed between two looks at the clock.
-const PASS_STEPS: u64 = 64;
+pub(crate) const PASS_STEPS: u64 = 64;
 
 impl std::fmt::Display for ViewError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -17,7 +17,8 @@ use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{Comparison, Episode, Library, Query, RecordMode, RecorderConfig, Replays};
 use rollhouse_viewer::{
-    Ask, Browser, Choice, Event, Key, Look, Pair, Player, draw, draw_list, draw_pair, rows_of,
+    Ask, Browser, Choice, Event, Key, Live, LiveAsk, LiveFrame, LiveSource, Look, Pair, Player, draw,
+    draw_list, draw_live, draw_pair, rows_of,
 };
 use stage::{Play, play};
 
@@ -522,4 +523,70 @@ fn an_episode_that_cannot_be_recomputed_shows_the_image_that_was_observed() {
     let mut buffer = Buffer::empty(Rect::new(0, 0, 100, 30));
     draw(&player, Look::Colour, &|ms| ms.to_string(), &mut buffer);
     assert!(buffer.content().iter().any(|cell| cell.symbol() == "▀"));
+}
+
+/// One episode as if it were played on lanes just now.
+struct OneEpisode(Episode);
+
+impl LiveSource for OneEpisode {
+    fn lanes(&self) -> u32 {
+        3
+    }
+
+    fn name(&self, _: u32) -> String {
+        "session k3f9q2tz/0 on n1".into()
+    }
+
+    fn look(&mut self, _: u32, _: Duration) -> Result<Option<LiveFrame>, String> {
+        // Its reset.
+        let mut episode = self.0.clone();
+        (episode.info.length, episode.end_hash, episode.windows) = (0, None, Vec::new());
+        episode.actions.clear();
+        Ok(Some(LiveFrame { episode, action: None, reward: 0.0, ended: (false, false) }))
+    }
+
+    fn so_far(&mut self, _: u32) -> Result<Episode, String> {
+        Ok(self.0.clone())
+    }
+}
+
+fn live_screen(live: &Live<'_>) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+    terminal.draw(|frame| draw_live(live, Look::Plain, frame.buffer_mut())).unwrap();
+    let buffer: &Buffer = terminal.backend().buffer();
+    let row = |y| (0..80).map(|x| buffer[(x, y)].symbol()).collect::<String>() + "\n";
+    (0..24).map(row).collect()
+}
+
+#[test]
+fn a_watched_lane_is_gone_back_in_and_comes_live_again_at_its_end() {
+    let episode = recorded(&Play { lanes: 2, ..Play::new("CartPole-v1", 60) });
+    let length = episode.info.length;
+    let mut source = OneEpisode(episode);
+    let mut live = Live::new(&REGISTRY, &source, 1);
+    assert!(live_screen(&live).contains("nothing of this lane was seen yet"));
+    live.take(source.look(1, Duration::ZERO).unwrap().unwrap());
+    let shown = live_screen(&live);
+    assert!(shown.contains("lane 2 of 3") && shown.contains("● live"), "{shown}");
+    assert!(shown.contains("k3f9q2tz/0 on n1") && shown.contains("CartPole-v1"), "{shown}");
+    let press = |live: &mut Live<'_>, key| live.on(Event::Key(key), &OneEpisode(source.0.clone()));
+    assert_eq!(press(&mut live, Key::Left), Some(LiveAsk::SoFar(1)));
+    live.go_back(source.0.clone(), 1);
+    assert!(live.pass(u64::MAX) && !live.is_live());
+    let shown = live_screen(&live);
+    assert!(shown.contains("‖ paused") && shown.contains(&format!("{} of {length}", length - 1)), "{shown}");
+    for key in [Key::Home, Key::Right, Key::End] {
+        assert_eq!(press(&mut live, key), None);
+        assert!(!live.is_live(), "{key:?}");
+    }
+    press(&mut live, Key::Right);
+    assert!(live.is_live(), "past its end the lane is live again");
+    live.go_back(source.0.clone(), 0);
+    press(&mut live, Key::Escape);
+    assert!(live.is_live());
+    assert_eq!(press(&mut live, Key::Char('p')), Some(LiveAsk::Turned));
+    assert_eq!(live.lane(), 0);
+    press(&mut live, Key::Char('p'));
+    assert_eq!(live.lane(), 2);
+    assert_eq!(press(&mut live, Key::Escape), Some(LiveAsk::Quit));
 }

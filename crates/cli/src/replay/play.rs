@@ -26,7 +26,7 @@ pub(super) fn run(args: &PlayArgs) -> Result<Status, Failure> {
     }
     let source = Source::of(&args.data)?;
     let library = source.open()?;
-    let (first, is_live) = first_of(args, &library)?;
+    let (first, is_growing) = first_of(args, &library)?;
     let variable = |name: &str| std::env::var(name).ok();
     let minds_colour = variable("NO_COLOR").is_some_and(|value| !value.is_empty());
     let pictures = match args.pictures {
@@ -42,7 +42,7 @@ pub(super) fn run(args: &PlayArgs) -> Result<Status, Failure> {
         pictures,
         at: args.at,
         speed: args.speed.0,
-        is_live,
+        is_growing,
     };
     let second = args.compare.map(|name| library.find(name)).transpose().map_err(read_failure)?;
     let viewed = match (&first, &second) {

@@ -13,6 +13,8 @@ pub(crate) struct Camera {
     lanes: Vec<Filmed>,
     /// Steps and resets since somebody watches.
     moves: u64,
+    /// The moves before which steps do nothing for what could not be shown.
+    hold: u64,
 }
 
 /// A lane that is watched.
@@ -25,6 +27,8 @@ struct Filmed {
     sent_obs: Option<Vec<u8>>,
     /// The moves at which it was shown last.
     shown: Option<u64>,
+    /// The moves before which no tape of it is begun, as none could be.
+    hold: u64,
 }
 
 impl Camera {
@@ -54,7 +58,7 @@ impl Camera {
         if lost {
             self.forget_lost(engine);
         }
-        self.attend(engine, live);
+        self.after_move(engine, live);
     }
 
     /// After lanes were sent together and came back; row i of `actions` is for `lanes[i]`.
@@ -88,31 +92,43 @@ impl Camera {
         if engine.lost() > 0 {
             self.forget_lost(engine);
         }
-        self.attend(engine, live);
+        self.after_move(engine, live);
     }
 
     /// After something else than a step: a reset, or a command that changes lanes. What the tapes know is of no use.
     pub(crate) fn after_change(&mut self, engine: &mut Engine, live: &Live) {
         self.moves += 1;
         for filmed in &mut self.lanes {
-            (filmed.tape, filmed.sent_obs) = (None, None);
+            (filmed.tape, filmed.sent_obs, filmed.hold) = (None, None, 0);
         }
         self.attend(engine, live);
     }
 
     /// Does what those who watch want now, with lanes as they stand.
     pub(crate) fn attend(&mut self, engine: &mut Engine, live: &Live) {
+        self.hold = 0;
+        self.after_move(engine, live);
+    }
+
+    /// The same, after a step: what could not be shown is not tried again with each of them.
+    fn after_move(&mut self, engine: &mut Engine, live: &Live) {
         if let Some(lanes) = live.take_changed() {
             self.turn_to(engine, &lanes);
         }
+        let moves = self.moves;
         for filmed in &mut self.lanes {
-            if filmed.tape.as_ref().is_none_or(Tape::is_full) {
+            if filmed.tape.as_ref().is_none_or(Tape::is_full) && moves >= filmed.hold {
                 filmed.tape = tape_of(engine, filmed);
+                filmed.hold = if filmed.tape.is_none() { moves + HOLD_MOVES } else { 0 };
             }
+        }
+        if moves < self.hold {
+            return;
         }
         let wishes = live.take_wishes();
         if !wishes.is_empty() {
-            self.fulfil(engine, live, &wishes);
+            let done = self.fulfil(engine, live, &wishes);
+            self.hold = if done { 0 } else { moves + HOLD_MOVES };
         }
     }
 
@@ -123,7 +139,7 @@ impl Camera {
         self.lanes.retain(|filmed| lanes.contains(&filmed.lane));
         for &lane in &lanes {
             if self.lanes.iter().all(|filmed| filmed.lane != lane) {
-                self.lanes.push(Filmed { lane, tape: None, sent_obs: None, shown: None });
+                self.lanes.push(Filmed { lane, tape: None, sent_obs: None, shown: None, hold: 0 });
             }
         }
         // Refused only by an engine that hangs.
@@ -137,8 +153,9 @@ impl Camera {
         }
     }
 
+    /// Shows what is wanted; whether all of it could be.
     #[cold]
-    fn fulfil(&mut self, engine: &mut Engine, live: &Live, wishes: &[Wish]) {
+    fn fulfil(&mut self, engine: &mut Engine, live: &Live, wishes: &[Wish]) -> bool {
         let mut open = Vec::new();
         for wish in wishes {
             let Some(filmed) = self.lanes.iter_mut().find(|filmed| filmed.lane == wish.lane as usize) else {
@@ -166,8 +183,12 @@ impl Camera {
         if !open.is_empty() {
             live.put_back(&open);
         }
+        open.is_empty()
     }
 }
+
+/// Steps between two attempts at what could not be done: a lane that has failed or played its quota has no episode.
+const HOLD_MOVES: u64 = 64;
 
 /// A tape of the episode that is under way in a lane, from where it stands; `None` if none is, or its state is not to
 /// be had.
@@ -234,4 +255,91 @@ fn obs_of(engine: &mut Engine, filmed: &Filmed) -> Option<Vec<u8>> {
 fn row_bytes(column: ColumnRef<'_>, row: usize, rows: usize) -> Vec<u8> {
     let elements = column.len() / rows.max(1);
     column_bytes(column.slice(row * elements, (row + 1) * elements)).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rollhouse_engine::{EngineConfig, Happened, Past, Reset};
+    use rollhouse_env::Registry;
+
+    use super::*;
+
+    fn engine() -> Engine {
+        let entry = Registry::builtin().get("CartPole-v1").unwrap();
+        let mut engine = Engine::new(&entry, EngineConfig::new(3), None).unwrap();
+        engine.reset(&Reset::seeded(1, 3)).unwrap();
+        engine
+    }
+
+    fn step(engine: &mut Engine, action: i64) {
+        engine.actions().unwrap().as_i64_mut().unwrap().fill(action);
+        engine.step().unwrap();
+    }
+
+    /// However a lane comes to be watched, its tape says what it did: played again from its beginning, it comes to the
+    /// state that the lane has.
+    #[test]
+    fn what_a_tape_says_leads_to_where_the_lane_is() {
+        let mut engine = engine();
+        let (live, mut camera) = (Arc::new(Live::default()), Camera::default());
+        (0..5).for_each(|at| step(&mut engine, at % 2));
+        let _following = live.follow(1).unwrap();
+        let entry = Registry::builtin().get("CartPole-v1").unwrap();
+        for at in 0..200i64 {
+            step(&mut engine, i64::from(at % 7 < 4));
+            camera.after_step(&mut engine, &live);
+            let Some(snapshot) = snapshot_of(&mut engine, &camera.lanes[0]) else { continue };
+            let mut again = Engine::new(&entry, EngineConfig::new(1), None).unwrap();
+            let actions = snapshot.tape.actions().clone();
+            match snapshot.tape.begin() {
+                Begin::Reset => {
+                    let (number, start) = (snapshot.tape.number(), snapshot.start);
+                    let began = Past { lane: 0, what: Happened::Began { number, start } };
+                    again.replay(vec![began, Past { lane: 0, what: Happened::Played(actions) }]).unwrap();
+                }
+                Begin::Step(begin) => {
+                    again.reset(&Reset::seeded(0, 1)).unwrap();
+                    again.set_states(0..1, vec![begin.state.clone()]).unwrap();
+                    actions.as_ref().as_i64().unwrap().iter().for_each(|&action| step(&mut again, action));
+                }
+            }
+            assert_eq!(
+                again.glance(0).unwrap().state,
+                engine.glance(1).unwrap().state,
+                "step {at}: {snapshot:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_lane_shows_one_frame_for_each_that_is_wanted_and_none_that_is_not_new() {
+        let mut engine = engine();
+        let (live, mut camera) = (Arc::new(Live::default()), Camera::default());
+        let following = live.follow(2).unwrap();
+        let want = || {
+            live.lock().get_mut(&2).unwrap().wants_frame = true;
+            live.calls.fetch_or(super::super::WANTED, std::sync::atomic::Ordering::Relaxed);
+        };
+        let newest = || live.lock()[&2].frame.serial();
+        (0..100).for_each(|at| {
+            step(&mut engine, at % 2);
+            camera.after_step(&mut engine, &live);
+        });
+        assert_eq!(newest(), 0, "nobody wanted any");
+        want();
+        camera.attend(&mut engine, &live);
+        want();
+        camera.attend(&mut engine, &live);
+        assert_eq!(newest(), 1, "it has not moved");
+        (0..200).for_each(|at| {
+            step(&mut engine, at % 2);
+            camera.after_step(&mut engine, &live);
+        });
+        assert_eq!(newest(), 2, "what was wanted is shown once it has");
+        drop(following);
+        camera.after_step(&mut engine, &live);
+        assert!(!live.is_watched() && camera.lanes.is_empty());
+    }
 }

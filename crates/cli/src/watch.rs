@@ -1,0 +1,190 @@
+//! `rollhouse watch`: lanes of a cluster while they are played.
+
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use rollhouse_client::{Cluster, Watch, WatchError};
+use rollhouse_core::ColumnData;
+use rollhouse_env::Registry;
+use rollhouse_replay::Episode;
+use rollhouse_viewer::{LiveFrame, LiveSource, Look, Pictures, watch};
+use rollhouse_wire::{LaneFrame, SessionStatus};
+use serde::Serialize;
+
+use crate::args::WatchArgs;
+use crate::connect::{connect, request_failure};
+use crate::failure::{Failure, Status};
+use crate::output::Output;
+
+pub(crate) fn run(args: &WatchArgs, out: &mut Output) -> Result<Status, Failure> {
+    if !args.json && !io::stdout().is_terminal() {
+        let failure = Failure::new(Status::Usage, "lanes are watched on a terminal, and stdout is none");
+        return Err(failure.hint("--json prints each frame of a lane as a line"));
+    }
+    let cluster = connect(&args.cluster)?;
+    let mut source = Source::of(&args.what, cluster)?;
+    if args.lane >= source.lanes() {
+        let message = format_args!("--lane {}: there are {} lanes", args.lane, source.lanes());
+        return Err(Failure::new(Status::Usage, message));
+    }
+    if args.json {
+        return print(&mut source, args, out);
+    }
+    let variable = |name: &str| std::env::var(name).ok();
+    let minds_colour = variable("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let pictures = match args.pictures {
+        Pictures::Asked if minds_colour => Pictures::Cells,
+        pictures => pictures,
+    };
+    // What cannot be watched at all is said before the terminal is taken.
+    source.open(args.lane).map_err(|error| failure(&error))?;
+    watch(&Registry::builtin(), &mut source, args.lane, Look::of(variable), pictures)
+        .map_err(|error| Failure::of(Status::Failed, &error))?;
+    Ok(Status::Done)
+}
+
+/// Prints frames of a lane until its session ends.
+fn print(source: &mut Source, args: &WatchArgs, out: &mut Output) -> Result<Status, Failure> {
+    let mut left = args.frames.unwrap_or(u64::MAX);
+    while left > 0 {
+        match source.frame(args.lane, Duration::from_secs(1)) {
+            Ok(Some((session, lane, frame))) => {
+                let LaneFrame { episode, step, total_reward, reward, terminated, truncated, .. } = frame;
+                let state = frame.state;
+                let line =
+                    Line { session, lane, episode, step, total_reward, reward, terminated, truncated, state };
+                out.json(&line)?;
+                io::Write::flush(out)?;
+                left -= 1;
+            }
+            Ok(None) => {}
+            Err(WatchError::Over(_)) if left < args.frames.unwrap_or(u64::MAX) => break,
+            Err(error) => return Err(failure(&error)),
+        }
+    }
+    Ok(Status::Done)
+}
+
+/// A frame as it is printed.
+#[derive(Debug, Serialize)]
+struct Line {
+    session: String,
+    /// Of the pool.
+    lane: u32,
+    episode: u64,
+    step: u64,
+    total_reward: f64,
+    reward: f64,
+    terminated: bool,
+    truncated: bool,
+    state: Vec<f64>,
+}
+
+/// What is watched: the sessions that a name stands for, of which one is looked at at a time.
+struct Source {
+    cluster: Cluster,
+    sessions: Vec<SessionStatus>,
+    /// The session of that place in the list, the lane of it that was looked at, and the frame that was seen last.
+    open: Option<(usize, Watch, u32, u64)>,
+}
+
+impl Source {
+    /// The sessions of that name, pool or node.
+    fn of(what: &str, cluster: Cluster) -> Result<Self, Failure> {
+        let all = cluster.sessions().map_err(|error| request_failure(&error))?.sessions;
+        let is_meant = |session: &SessionStatus| {
+            let id = session.report.session;
+            let shown = id.to_string();
+            let pool = id.pool.to_string();
+            shown == what
+                || shown.split('/').next() == Some(what)
+                || session.node == what
+                || pool == what
+                || format!("{pool}/{}", id.index) == what
+        };
+        let sessions: Vec<_> = all.into_iter().filter(is_meant).collect();
+        if sessions.is_empty() {
+            let message =
+                format!("no open session, pool or node with sessions is called `{}`", what.escape_debug());
+            return Err(Failure::new(Status::Usage, message).hint("`rollhouse sessions` shows what there is"));
+        }
+        Ok(Self { cluster, sessions, open: None })
+    }
+
+    /// The session that has a lane, by its place in the list, and which of its lanes that is.
+    fn place(&self, lane: u32) -> (usize, u32) {
+        let mut left = lane;
+        for (at, session) in self.sessions.iter().enumerate() {
+            match left.checked_sub(session.report.lanes) {
+                Some(less) => left = less,
+                None => return (at, left),
+            }
+        }
+        (0, 0)
+    }
+
+    /// The watch of the session that has a lane, opened if it is another one, with the lane of it and the frame of that
+    /// lane that was seen last.
+    fn open(&mut self, lane: u32) -> Result<(&mut Watch, u32, &mut u64), WatchError> {
+        let (at, lane) = self.place(lane);
+        let known = self.open.take().filter(|(known, ..)| *known == at);
+        let (watch, seen) = match known {
+            Some((_, watch, of, seen)) => (watch, if of == lane { seen } else { 0 }),
+            None => (self.cluster.watch(self.sessions[at].report.session)?, 0),
+        };
+        let (_, watch, lane, seen) = self.open.insert((at, watch, lane, seen));
+        Ok((watch, *lane, seen))
+    }
+
+    /// The next frame of a lane, with the session's name and the lane of the pool.
+    fn frame(&mut self, lane: u32, wait: Duration) -> Result<Option<(String, u32, LaneFrame)>, WatchError> {
+        let (watch, lane, seen) = self.open(lane)?;
+        let looked = watch.look(lane, *seen, wait);
+        if let Err(WatchError::Over(_) | WatchError::Answer { .. }) = &looked {
+            self.open = None;
+        }
+        let Some(frame) = looked? else { return Ok(None) };
+        let Some((_, watch, lane, seen)) = &mut self.open else { return Ok(None) };
+        *seen = frame.serial;
+        let (name, first) = (watch.inner().session().to_string(), watch.inner().opened().first_lane);
+        Ok(Some((name, first + *lane, frame)))
+    }
+}
+
+impl LiveSource for Source {
+    fn lanes(&self) -> u32 {
+        self.sessions.iter().fold(0, |sum, session| sum.saturating_add(session.report.lanes))
+    }
+
+    fn name(&self, lane: u32) -> String {
+        let session = &self.sessions[self.place(lane).0];
+        format!("session {} on {} for {}", session.report.session, session.node, session.report.owner)
+    }
+
+    fn look(&mut self, lane: u32, wait: Duration) -> Result<Option<LiveFrame>, String> {
+        let Some((_, _, frame)) = self.frame(lane, wait).map_err(|error| error.to_string())? else {
+            return Ok(None);
+        };
+        let Some((_, watch, lane, _)) = &self.open else { return Ok(None) };
+        let episode = watch.inner().shown(*lane, &frame).map_err(|error| error.to_string())?;
+        let episode = episode.ok_or("the lane shows no state: its env keeps it, or has failed")?;
+        let mut action = ColumnData::zeros(episode.info.run.spec.action_column().dtype, 0);
+        let action = (!frame.action.is_empty() && action.extend_le(&frame.action)).then_some(action);
+        let ended = (frame.terminated, frame.truncated);
+        Ok(Some(LiveFrame { episode, action, reward: frame.reward, ended }))
+    }
+
+    fn so_far(&mut self, lane: u32) -> Result<Episode, String> {
+        let (watch, lane, _) = self.open(lane).map_err(|error| error.to_string())?;
+        watch.so_far(lane).map_err(|error| error.to_string())
+    }
+}
+
+fn failure(error: &WatchError) -> Failure {
+    match error {
+        WatchError::Request(error) => request_failure(error),
+        WatchError::Over(_) | WatchError::Node(_) => Failure::of(Status::Unavailable, error),
+        WatchError::Open(_) | WatchError::Refused(_) => Failure::of(Status::Refused, error),
+        WatchError::Answer { .. } => Failure::of(Status::Failed, error),
+    }
+}

@@ -1,0 +1,195 @@
+//! Lanes that are watched while they are played.
+
+use std::time::Duration;
+
+use rollhouse_core::ColumnData;
+use rollhouse_env::Registry;
+use rollhouse_replay::Episode;
+
+use crate::keys::{Event, Key};
+use crate::numbers::{count, plain};
+use crate::player::{Ask, LiveStep, Player};
+
+/// Where what is watched comes from. Lanes are counted over all that is watched.
+pub trait LiveSource {
+    /// How many lanes there are, at least 1.
+    fn lanes(&self) -> u32;
+
+    /// What a lane is called, for its screen's title.
+    fn name(&self, lane: u32) -> String;
+
+    /// The newest frame of a lane that was not given yet; blocks for at most `wait`, and the time of an answer.
+    ///
+    /// # Errors
+    /// Why there is none, in one sentence. Asked again, it may go on.
+    fn look(&mut self, lane: u32, wait: Duration) -> Result<Option<LiveFrame>, String>;
+
+    /// A lane's episode as far as it has come. Blocks until it is here.
+    ///
+    /// # Errors
+    /// Why it cannot be had, in one sentence.
+    fn so_far(&mut self, lane: u32) -> Result<Episode, String>;
+}
+
+/// A lane as it is now.
+#[derive(Debug, Clone)]
+pub struct LiveFrame {
+    /// As an episode of no steps, which looks as the lane does.
+    pub episode: Episode,
+    /// The action that led here.
+    pub action: Option<ColumnData>,
+    /// What it gave.
+    pub reward: f64,
+    /// Whether the episode is over.
+    pub ended: (bool, bool),
+}
+
+/// What a person sees of lanes that are played: the newest frame of one, or its episode so far, in which is gone back
+/// and forward while the lane plays on. Nothing of a terminal or a cluster is in it.
+#[derive(Debug)]
+pub struct Live<'a> {
+    registry: &'a Registry,
+    lane: u32,
+    lanes: u32,
+    name: String,
+    /// The newest frame of the lane.
+    now: Option<Player<'a>>,
+    /// Its episode as it stood when somebody went back.
+    back: Option<Player<'a>>,
+    message: Option<String>,
+    frames: u64,
+}
+
+/// What whoever has it is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LiveAsk {
+    /// End.
+    Quit,
+    /// Fetch the lane's episode so far, and have it shown with [`Live::go_back`], so many steps from its end.
+    SoFar(u64),
+    /// Another lane is looked at now.
+    Turned,
+}
+
+impl<'a> Live<'a> {
+    /// Looks at a lane of those of `source`.
+    pub fn new(registry: &'a Registry, source: &dyn LiveSource, lane: u32) -> Self {
+        let lanes = source.lanes().max(1);
+        let lane = lane.min(lanes - 1);
+        let name = source.name(lane);
+        Self { registry, lane, lanes, name, now: None, back: None, message: None, frames: 0 }
+    }
+
+    /// The lane that is looked at.
+    pub const fn lane(&self) -> u32 {
+        self.lane
+    }
+
+    /// Whether what is shown is what the lane does now.
+    pub const fn is_live(&self) -> bool {
+        self.back.is_none()
+    }
+
+    /// Takes the newest frame in.
+    pub fn take(&mut self, frame: LiveFrame) {
+        self.frames += 1;
+        let LiveFrame { episode, action, reward, ended } = frame;
+        let mut player = Player::new(self.registry, episode, 0, 0);
+        player.show_live(LiveStep { action, reward, ended }, self.now.take());
+        self.message = None;
+        self.now = Some(player);
+    }
+
+    /// Says something until there is something newer to show.
+    pub fn say(&mut self, message: &str) {
+        self.message = Some(plain(message));
+    }
+
+    /// Shows the lane's episode as far as it had come, paused `before` steps from its end.
+    pub fn go_back(&mut self, episode: Episode, before: u64) {
+        let at = episode.info.length.saturating_sub(before);
+        let mut player = Player::new(self.registry, episode, at, 0);
+        player.pause();
+        self.message = None;
+        self.back = Some(player);
+    }
+
+    /// Passes at most `most` further steps of an episode so far; true once there are no more.
+    pub fn pass(&mut self, most: u64) -> bool {
+        self.back.as_mut().is_none_or(|player| player.pass(most))
+    }
+
+    /// Takes in what happened.
+    pub fn on(&mut self, event: Event, source: &dyn LiveSource) -> Option<LiveAsk> {
+        if let Event::Key(key) = event {
+            match key {
+                Key::Char('q') | Key::Ctrl('c') => return Some(LiveAsk::Quit),
+                Key::Char('n') => return self.turn(source, (self.lane + 1) % self.lanes),
+                Key::Char('p') => return self.turn(source, (self.lane + self.lanes - 1) % self.lanes),
+                _ => {}
+            }
+        }
+        let Some(player) = &mut self.back else { return self.on_live(event) };
+        if let Event::Key(key) = event {
+            let at_end = player.at() == player.info().length;
+            let forward = matches!(key, Key::Right | Key::Char('l' | ' ')) && at_end && !player.is_asking();
+            if forward || key == Key::Char('f') {
+                self.back = None;
+                return None;
+            }
+        }
+        if player.on(event) == Some(Ask::Leave) {
+            self.back = None;
+        }
+        None
+    }
+
+    fn on_live(&mut self, event: Event) -> Option<LiveAsk> {
+        match event {
+            Event::Key(Key::Escape) => Some(LiveAsk::Quit),
+            Event::Key(Key::Char(' ')) => Some(LiveAsk::SoFar(0)),
+            Event::Key(Key::Left | Key::Char('h')) => Some(LiveAsk::SoFar(1)),
+            Event::Key(Key::Home) => Some(LiveAsk::SoFar(u64::MAX)),
+            Event::Key(key @ (Key::Up | Key::Down | Key::Char('?'))) => {
+                let _never = self.now.as_mut().and_then(|player| player.on(Event::Key(key)));
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn turn(&mut self, source: &dyn LiveSource, lane: u32) -> Option<LiveAsk> {
+        (self.now, self.back, self.message) = (None, None, None);
+        self.lane = lane;
+        self.name = source.name(lane);
+        Some(LiveAsk::Turned)
+    }
+
+    /// What is drawn, if there is anything yet.
+    pub(crate) fn player(&self) -> Option<&Player<'a>> {
+        self.back.as_ref().or(self.now.as_ref())
+    }
+
+    /// What stands above it.
+    pub(crate) fn title(&self) -> String {
+        format!("{}  lane {} of {}", plain(&self.name), self.lane + 1, count(self.lanes.into()))
+    }
+
+    /// What stands at the bottom.
+    pub(crate) fn status(&self) -> String {
+        let (sign, keys) = match &self.back {
+            None => ("● live   ", "space pause  ← back  n p lane  q quit"),
+            Some(player) if player.is_playing() => {
+                ("▶ back   ", "f live  space pause  ←→ step  n p lane  q quit")
+            }
+            Some(_) => ("‖ paused ", "f live  space play  ←→ step  Home first  n p lane  q quit"),
+        };
+        let said = self.message.as_deref().or_else(|| self.back.as_ref()?.message());
+        format!(" {sign} {}", said.unwrap_or(keys))
+    }
+
+    /// Frames that were taken in.
+    pub const fn frames(&self) -> u64 {
+        self.frames
+    }
+}

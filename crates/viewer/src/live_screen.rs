@@ -1,0 +1,54 @@
+//! A lane that is watched, on the screen.
+
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::{Modifier, Style};
+use rollhouse_env::Image;
+
+use crate::graphics::Graphics;
+use crate::live::Live;
+use crate::look::Look;
+use crate::numbers::{plain, real};
+use crate::screen::{LEAST, body, put, too_small};
+
+/// Draws a lane that is watched.
+pub fn draw_live(live: &Live<'_>, look: Look, buffer: &mut Buffer) {
+    let _none = draw_live_for(live, look, None, buffer);
+}
+
+/// The same on a terminal that takes pictures of pixels, if there are `graphics`.
+pub(crate) fn draw_live_for(
+    live: &Live<'_>,
+    look: Look,
+    graphics: Option<&Graphics>,
+    buffer: &mut Buffer,
+) -> Option<(Image, Rect)> {
+    let area = buffer.area;
+    if area.width < LEAST.0 || area.height < LEAST.1 {
+        too_small(area, buffer);
+        return None;
+    }
+    let right = area.right();
+    put(buffer, area.x, area.y, right, &live.title(), look.strong().add_modifier(Modifier::BOLD));
+    let apart = match live.player() {
+        Some(player) => {
+            let info = player.info();
+            let total = player.step().map_or_else(|| "-".into(), |step| real(step.total_reward));
+            let x = put(buffer, area.x, area.y + 1, right, &format!("{}  ", plain(info.env())), Style::new());
+            let x = put(buffer, x, area.y + 1, right, &format!("{}  ", info.name), look.faint());
+            let x = put(buffer, x, area.y + 1, right, &format!("return {total}  "), look.total());
+            let policy = format!("policy {}", plain(&info.policy().name));
+            put(buffer, x, area.y + 1, right, &policy, look.faint());
+            body(player, look, graphics, area, buffer)
+        }
+        None => {
+            put(buffer, area.x, area.y + 3, right, "nothing of this lane was seen yet", look.faint());
+            None
+        }
+    };
+    let bar = Rect::new(area.x, area.bottom() - 1, area.width, 1);
+    buffer.set_style(bar, look.chosen());
+    put(buffer, bar.x, bar.y, right, &" ".repeat(bar.width.into()), look.chosen());
+    put(buffer, bar.x, bar.y, right, &live.status(), look.chosen());
+    apart
+}
