@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[1]
 DOCKER = ROOT / "deploy" / "docker"
 # What the package promises to work with: one wheel for all, by CPython's stable interface (abi3).
 PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
+# Where those are that this Debian does not have yet.
+TESTING = "testing"
 SMOKE = (
     "import rollhouse; envs = rollhouse.make_vec('CartPole-v1', 4, seed=1); envs.reset(); "
     "envs.step([0, 1, 0, 1]); print(rollhouse.__version__)"
@@ -117,7 +119,33 @@ def try_wheel(wheel: Path, version: str) -> list[str]:
             assert run(inside / "python", "-c", SMOKE).strip() == version
             assert run(inside / "rollhouse", "-V").split()[1] == version
         print(f"tried: the wheel on CPython {wanted}")
-    return [f"the wheel on CPython {wanted}: there is none here" for wanted in PYTHONS if wanted not in here]
+    skipped = []
+    for wanted in (wanted for wanted in PYTHONS if wanted not in here):
+        if why := try_wheel_on_debians(wanted, wheel, version):
+            skipped.append(f"the wheel on CPython {wanted}: there is none here, {why}")
+        else:
+            print(f"tried: the wheel on CPython {wanted} of Debian {TESTING}")
+    return skipped
+
+
+def try_wheel_on_debians(wanted: str, wheel: Path, version: str) -> str | None:
+    """The same on an interpreter of Debian's next release, in a system of its own; why not, if it cannot be."""
+    if os.geteuid() != 0 or shutil.which("debootstrap") is None:
+        return "and a system of Debian's next release wants root and debootstrap"
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "tree"
+        made = subprocess.run(["debootstrap", "--variant=minbase", f"--include=python{wanted}", TESTING, tree],
+                              capture_output=True, text=True)
+        if made.returncode != 0:
+            return f"and debootstrap makes no Debian {TESTING} with it: {(made.stdout + made.stderr).strip().splitlines()[-1]}"
+        platforms = [word for minor in (17, 27, 28, 34) for word in ("--platform", f"manylinux_2_{minor}_{platform.machine()}")]
+        # From outside, for that interpreter: the system needs neither pip nor a network.
+        run(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:",
+            "--python-version", wanted, *platforms, "--target", tree / "opt" / "wheel", wheel)
+        inside = ["chroot", tree, "/usr/bin/env", "PYTHONPATH=/opt/wheel", f"python{wanted}"]
+        assert run(*inside, "-c", SMOKE).strip() == version
+        assert run(*inside, "-m", "rollhouse", "-V").split()[1] == version
+    return None
 
 
 def try_binary(binary: Path, version: str) -> None:

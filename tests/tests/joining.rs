@@ -233,6 +233,40 @@ fn a_node_that_was_away_until_its_certificates_end_joins_again_by_a_token() {
 }
 
 #[test]
+fn a_node_whose_certificates_are_revoked_is_sent_away_at_once_and_comes_back_by_a_new_token_alone() {
+    let (cluster, _coordinator, address) = cluster("1 h");
+    let mut one = joining(&cluster, "one", &join_string(&cluster, &address, ""));
+    let mut two = joining(&cluster, "two", &join_string(&cluster, &address, ""));
+    one.hear("joined the coordinator");
+    two.hear("joined the coordinator");
+    let data = cluster.path("coordinator").display().to_string();
+    succeed(cluster.folder(), &format!("certs revoke --role node --name one --data {data}"));
+    let why = one.hear("without coordinator: ");
+    assert!(why.contains("the certificate of node `one` was revoked"), "{why}");
+    let admin = cluster.connection("admin", &address);
+    let listed = json_lines(cluster.folder(), &format!("nodes --connect {admin} --json"));
+    let alive: Vec<_> =
+        listed.iter().filter(|node| node["state"] == "alive").map(|node| &node["node"]).collect();
+    assert_eq!(alive, ["two"], "{listed:?}");
+    assert!(one.end().success());
+    // What it has is of no use to whoever has it, in a folder of his own neither.
+    let mut thief = Service::start(cluster.folder(), &["node", "--data", "one"]);
+    let why = thief.hear("without coordinator: ");
+    assert!(why.contains("was revoked"), "{why}");
+    assert!(thief.end().success());
+    let join = join_string(&cluster, &address, "--node one");
+    let mut new =
+        Service::start(cluster.folder(), &["node", "--data", "new", "--name", "one", "--join", &join]);
+    new.hear("joined the coordinator");
+    let shown = json_lines(cluster.folder(), &format!("certs revoked --json --data {data}"));
+    assert_eq!((shown.len(), &shown[0]["name"]), (1, &"one".into()));
+    // A file that makes no sense changes nothing, and the log says so.
+    fs::write(cluster.path("coordinator/tls/revoked"), "node two\n").unwrap();
+    assert!(run(cluster.folder(), &format!("certs revoked --data {data}")).stderr.contains("line 1 of"));
+    assert!(new.end().success() && two.end().success());
+}
+
+#[test]
 fn a_cluster_of_one_machine_lets_further_machines_in() {
     let cluster = Cluster::new(&[]);
     let mut up = Service::start(cluster.folder(), &["up", "--data", "up"]);

@@ -298,7 +298,8 @@ fn on_sighup_a_service_reads_its_files_again_and_says_what_counts_and_what_needs
 fn one_id_goes_from_a_trainers_call_to_the_lines_of_the_coordinator_and_the_node() {
     let cluster = Cluster::new(&["one"]);
     let (mut coordinator, address) = cluster.coordinator("127.0.0.1:0");
-    let mut node = cluster.node("one", &address);
+    // Single commands have lines of a lower level.
+    let mut node = cluster.node_with("one", &address, &["log.level=info,node=debug"], &[]);
     let connection = fs::read_to_string(cluster.connection("trainer", &address)).unwrap();
     let connection = connection.trim().parse::<Address>().unwrap();
     let client = Client::connect(&connection, ConnectOptions::default(), None).unwrap();
@@ -309,6 +310,9 @@ fn one_id_goes_from_a_trainers_call_to_the_lines_of_the_coordinator_and_the_node
     pool.reset(&Reset::all()).unwrap();
     let attached = call(&node.hear(" is let in (attach"));
     assert_ne!(attached, opened, "two calls");
+    let refused = pool.get_attr("viscosity").unwrap_err().to_string();
+    let named = call(&node.hear("command `get_attr` is refused: "));
+    assert!(refused.ends_with(&format!(" (call={named})")), "{refused}");
     pool.close().unwrap();
     let closed = call(&coordinator.hear(" is closed, as `"));
     assert_eq!(call(&node.hear(" has ended: closed")), closed);

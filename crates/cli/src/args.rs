@@ -21,10 +21,10 @@ use rollhouse_policy::Builtin;
 use rollhouse_replay::RecordMode;
 
 pub(crate) use cluster::{
-    CertsArgs, CertsInitArgs, CertsIssueArgs, CertsIssuerArgs, CertsWhat, CloseArgs, ConfigArgs,
-    ConfigCheckArgs, ConfigShowArgs, ConfigWhat, ConnectArgs, CoordinatorArgs, DoctorArgs, DoctorRole,
-    DrainArgs, HealthArgs, LookArgs, NodeArgs, ServiceArgs, TokenArgs, TokenCreateArgs, TokenLsArgs,
-    TokenRevokeArgs, TokenWhat, UndrainArgs, UpArgs,
+    CertsArgs, CertsInitArgs, CertsIssueArgs, CertsIssuerArgs, CertsRevokeArgs, CertsRevokedArgs, CertsWhat,
+    CloseArgs, ConfigArgs, ConfigCheckArgs, ConfigShowArgs, ConfigWhat, ConnectArgs, CoordinatorArgs,
+    DoctorArgs, DoctorRole, DrainArgs, HealthArgs, LookArgs, NodeArgs, ServiceArgs, TokenArgs,
+    TokenCreateArgs, TokenLsArgs, TokenRevokeArgs, TokenWhat, UndrainArgs, UpArgs,
 };
 pub(crate) use export::{ExportArgs, FilterArgs, ImportArgs};
 pub(crate) use hand::ForkArgs;

@@ -7,21 +7,27 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rollhouse_wire::{
-    AuthorityError, CA_CERTIFICATE, CertificateAuthority, NodeIssuer, Readers, Role, ShownCertificate,
-    replace_file, show_certificates,
+    AuthorityError, CA_CERTIFICATE, CertificateAuthority, Certified, Issued, NodeIssuer, Readers, Revoked,
+    Role, ShownCertificate, is_name, replace_file, show_certificates,
 };
 use serde::Serialize;
 
-use crate::args::{CertsInitArgs, CertsIssueArgs, CertsIssuerArgs, CertsWhat};
+use crate::args::{
+    CertsInitArgs, CertsIssueArgs, CertsIssuerArgs, CertsRevokeArgs, CertsRevokedArgs, CertsWhat,
+};
 use crate::failure::{Failure, Status};
 use crate::human::{When, counted, rfc3339};
 use crate::output::{Output, say};
+use crate::table::{Align, Table};
+use crate::token::existing;
 
 pub(crate) fn run(what: &CertsWhat, out: &mut Output) -> Result<Status, Failure> {
     match what {
         CertsWhat::Init(args) => init(args, out),
         CertsWhat::Issue(args) => issue(args, out),
         CertsWhat::Issuer(args) => issuer(args, out),
+        CertsWhat::Revoke(args) => revoke(args, out),
+        CertsWhat::Revoked(args) => revoked(args, out),
         CertsWhat::Show(args) => show(&args.dir, args.json, out),
         CertsWhat::Fingerprint(args) => {
             let shown = shown(&args.dir.join(CA_CERTIFICATE))?;
@@ -108,6 +114,68 @@ fn issuer(args: &CertsIssuerArgs, out: &mut Output) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
+/// Has a coordinator believe the certificates that a name has now no more.
+fn revoke(args: &CertsRevokeArgs, out: &mut Output) -> Result<Status, Failure> {
+    existing(&args.folder.data)?;
+    if !is_name(&args.name) {
+        return Err(Failure::new(Status::Usage, format_args!("`{}` is no name of a certificate", args.name)));
+    }
+    let path = args.folder.data.join(REVOKED);
+    if let Some(folder) = path.parent() {
+        private_folder(folder)?;
+    }
+    // Of two who revoke at a time neither undoes what the other does.
+    let lock = path.with_extension("lock");
+    let held = OpenOptions::new().create(true).append(true).mode(0o600).open(&lock);
+    let _held =
+        held.and_then(|file| file.lock().map(|()| file)).map_err(|error| cannot_write(&lock, &error))?;
+    let mut revoked = Revoked::read(&path).map_err(|error| Failure::of(Status::Usage, &error))?;
+    let certified = Certified { role: args.role, name: args.name.clone() };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    revoked.revoke(&certified, now);
+    revoked.write(&path).map_err(|error| cannot_write(&path, &error))?;
+    if args.json {
+        let (role, name) = (args.role.word(), args.name.as_str());
+        out.json(&ShownRevoked { role, name, until: rfc3339(now.as_secs() * 1000) })?;
+        return Ok(Status::Done);
+    }
+    say(&format!("the certificates that the {certified} has had until now are revoked"));
+    say(
+        "a running coordinator ends its connections within a second; a new certificate of this name is believed if it",
+    );
+    say("is issued with `rollhouse certs issue --from-now`, or by a new join token");
+    Ok(Status::Done)
+}
+
+fn revoked(args: &CertsRevokedArgs, out: &mut Output) -> Result<Status, Failure> {
+    existing(&args.folder.data)?;
+    let revoked = Revoked::read(&args.folder.data.join(REVOKED));
+    let revoked = revoked.map_err(|error| Failure::of(Status::Usage, &error))?;
+    let mut table = Table::new(&[("ROLE", Align::Left), ("NAME", Align::Left), ("UNTIL (UTC)", Align::Left)]);
+    for (role, name, until) in revoked.iter() {
+        if args.json {
+            out.json(&ShownRevoked { role, name, until: rfc3339(until.saturating_mul(1000)) })?;
+        } else {
+            table.row(vec![role.to_owned(), name.to_owned(), When(until.saturating_mul(1000)).to_string()]);
+        }
+    }
+    if !args.json {
+        table.write(out)?;
+    }
+    Ok(Status::Done)
+}
+
+/// What `--json` prints; the field names are part of the interface.
+#[derive(Debug, Serialize)]
+struct ShownRevoked<'a> {
+    role: &'a str,
+    name: &'a str,
+    until: String,
+}
+
+/// The file of revoked certificates in a coordinator's folder, unless `tls.revoked` names another.
+const REVOKED: &str = "tls/revoked";
+
 fn load(dir: &Path) -> Result<CertificateAuthority, Failure> {
     CertificateAuthority::load(dir).map_err(|error| match error {
         AuthorityError::Read { .. } => {
@@ -123,7 +191,11 @@ fn issue(args: &CertsIssueArgs, out: &mut Output) -> Result<Status, Failure> {
         Some(folder) => folder.clone(),
         None => args.dir.join(format!("{}-{}", args.role.word(), args.name)),
     };
-    write_identity(&authority, args.role, &args.name, days(args.days), &folder)?;
+    let issued = match args.from_now {
+        true => authority.issue_from_now(args.role, &args.name, days(args.days)),
+        false => authority.issue(args.role, &args.name, days(args.days)),
+    };
+    place(&authority, &issued.map_err(authority_failure)?, &folder)?;
     if args.json {
         return show(&folder, true, out);
     }
@@ -142,7 +214,10 @@ pub(crate) fn write_identity(
     validity: Duration,
     folder: &Path,
 ) -> Result<(), Failure> {
-    let issued = authority.issue(role, name, validity).map_err(authority_failure)?;
+    place(authority, &authority.issue(role, name, validity).map_err(authority_failure)?, folder)
+}
+
+fn place(authority: &CertificateAuthority, issued: &Issued, folder: &Path) -> Result<(), Failure> {
     private_folder(folder)?;
     let ca = folder.join("ca.pem");
     let trusted = fs::read_to_string(&ca).unwrap_or_default();

@@ -30,7 +30,7 @@ pub(crate) fn run(args: &CoordinatorArgs) -> Result<Status, Failure> {
     let flags =
         [("--listen", "coordinator.listen", &args.listen), ("--data", "coordinator.data", &args.data)];
     let settings = settings::live::<CoordinatorConfig>(&args.service, &flags)?;
-    let logging = Logging::begin(&settings.config.log)?;
+    let logging = Logging::begin("rollhouse-coordinator", &settings.config.log, &settings.config.traces)?;
     let done = serve(args.least_term, settings, &logging);
     logging.end(done)
 }

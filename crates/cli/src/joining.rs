@@ -41,7 +41,7 @@ pub(crate) struct NodeIdentity {
 
 /// How a node of these settings stands, as far as its files say.
 pub(crate) fn standing(config: &NodeConfig) -> Result<Standing, Failure> {
-    let [_, certificate, _] = config.tls.files(&config.data);
+    let [_, certificate, ..] = config.tls.files(&config.data);
     let folder = JoinedFolder::new(config.data.join(JOINED));
     let given = config.tls.cert.is_some() || config.tls.key.is_some() || certificate.exists();
     match &config.join {

@@ -41,6 +41,7 @@ mod terminal_line;
 mod token;
 #[cfg(feature = "viewer")]
 mod top;
+mod traces;
 mod up;
 mod watch;
 
@@ -52,6 +53,7 @@ use clap::Parser;
 use args::{Cli, Command};
 use failure::{Failure, Status};
 use output::Output;
+use traces::Tracer;
 
 /// Runs the command that `line` asks for, whose first word is the program's name, and gives the exit code.
 ///
@@ -67,7 +69,11 @@ pub fn run(line: impl IntoIterator<Item = OsString>) -> u8 {
         }
     };
     let mut out = Output::stdout();
-    let done = execute(cli.command, &mut out);
+    let done = match cli.command {
+        // These tell of their calls as their settings say.
+        command @ (Command::Coordinator(_) | Command::Node(_) | Command::Up(_)) => execute(command, &mut out),
+        command => Tracer::of_command(|| execute(command, &mut out)),
+    };
     let flushed = out.flush().map(|()| Status::Done).map_err(Failure::from);
     let status = done.and_then(|status| flushed.map(|_| status));
     status.unwrap_or_else(|failure| failure.report()) as u8

@@ -10,17 +10,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use rollhouse_config::{Log, LogFormat, LogLevel, LogLevels};
+use rollhouse_config::{Log, LogFormat, LogLevel, LogLevels, Traces};
 use tracing::level_filters::LevelFilter;
+use tracing::subscriber::set_global_default;
 use tracing::{Event, Level, Subscriber, error, info, warn};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::JsonFields;
 use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::registry::Registry;
+use tracing_subscriber::registry::{LookupSpan, Registry};
 use tracing_subscriber::{Layer, reload};
 
 use crate::failure::{Failure, Status};
+use crate::traces::Tracer;
 use lines::{Lines, message};
 use repeats::Repeats;
 
@@ -33,18 +35,25 @@ pub(crate) struct Logging {
     levels: reload::Handle<Targets, Registry>,
     as_json: Arc<AtomicBool>,
     withholding: Withholding,
+    tracer: Option<Tracer>,
 }
 
 impl Logging {
-    /// Has everything from here on said as `log` wants it. Once in a process.
-    pub(crate) fn begin(log: &Log) -> Result<Self, Failure> {
+    /// Has everything from here on said as `log` wants it, and calls told as `traces` wants it, in the name of `service`.
+    /// Once in a process.
+    pub(crate) fn begin(service: &'static str, log: &Log, traces: &Traces) -> Result<Self, Failure> {
+        let tracer = Tracer::new(service, &traces.endpoint)?;
         let (levels, handle) = reload::Layer::new(targets(&log.level));
         let as_json = Arc::new(AtomicBool::new(wants_json(log.format)));
         let withholding = Withholding::default();
         let lines = Lines::new(Arc::clone(&as_json), withholding.clone());
-        let begun = tracing::subscriber::set_global_default(subscriber(levels, lines, io::stderr));
+        let subscriber = subscriber(levels, lines, io::stderr);
+        let begun = match &tracer {
+            Some(tracer) => set_global_default(subscriber.with(tracer.layer())),
+            None => set_global_default(subscriber),
+        };
         begun.map_err(|error| Failure::of(Status::Failed, &error))?;
-        Ok(Self { levels: handle, as_json, withholding })
+        Ok(Self { levels: handle, as_json, withholding, tracer })
     }
 
     /// Goes on as `log` wants it.
@@ -57,6 +66,9 @@ impl Logging {
     /// Says how the service ended, if it failed, and what has been withheld. Where lines are JSON, the failure is one.
     pub(crate) fn end(&self, ended: Result<Status, Failure>) -> Result<Status, Failure> {
         self.look();
+        if let Some(tracer) = &self.tracer {
+            tracer.end();
+        }
         match ended {
             Err(failure) if self.as_json.load(Ordering::Relaxed) => Err(failure.log()),
             ended => ended,
@@ -81,7 +93,11 @@ pub(crate) fn line(level: Level, what: &str) {
 }
 
 /// What writes lines of those levels.
-fn subscriber<W>(levels: Levels, lines: Lines, writer: W) -> impl Subscriber + Send + Sync
+fn subscriber<W>(
+    levels: Levels,
+    lines: Lines,
+    writer: W,
+) -> impl Subscriber + for<'a> LookupSpan<'a> + Send + Sync
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {

@@ -40,7 +40,7 @@ pub(crate) fn run(args: &NodeArgs) -> Result<Status, Failure> {
         ("--data", "node.data", &args.data),
     ];
     let settings = settings::live::<NodeConfig>(&args.service, &flags)?;
-    let logging = Logging::begin(&settings.config.log)?;
+    let logging = Logging::begin("rollhouse-node", &settings.config.log, &settings.config.traces)?;
     let done = serve(settings, &logging);
     logging.end(done)
 }

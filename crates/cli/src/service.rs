@@ -20,8 +20,9 @@ use crate::signals::Asked;
 
 /// The identity in the files of a service; they are read again when they change.
 pub(crate) fn identity(tls: &Tls, data: &Path, role: &str) -> Result<Arc<Identity>, Failure> {
-    let [ca, certificate, key] = tls.files(data);
-    Identity::load(Trust::File(ca), Some(CertificateFiles { certificate, key })).map_err(|error| {
+    let [ca, certificate, key, revoked] = tls.files(data);
+    let files = Some(CertificateFiles { certificate, key });
+    Identity::load_refusing(Trust::File(ca), files, &revoked).map_err(|error| {
         let failure = Failure::of(Status::Usage, &error);
         match error {
             IdentityFileError::Read { .. } => {

@@ -170,7 +170,7 @@ fn list(args: &TokenLsArgs, out: &mut Output) -> Result<Status, Failure> {
 }
 
 /// A folder that is not there, or is no coordinator's, is a slip of the pen, not one without tokens.
-fn existing(data: &Path) -> Result<(), Failure> {
+pub(crate) fn existing(data: &Path) -> Result<(), Failure> {
     let wrong = |what: &str| {
         let failure = Failure::new(Status::Usage, format_args!("{} is {what}", data.display()));
         Err(failure.hint("name the coordinator's folder with --data DIR; `token create --new` makes one"))

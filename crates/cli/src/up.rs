@@ -36,7 +36,7 @@ use crate::{coordinator, node, signals, token};
 pub(crate) fn run(args: &UpArgs, out: &mut Output) -> Result<Status, Failure> {
     let flags = [("--data", "local.data", &args.data)];
     let settings = settings::live::<LocalConfig>(&args.service, &flags)?;
-    let logging = Logging::begin(&settings.config.log)?;
+    let logging = Logging::begin("rollhouse-up", &settings.config.log, &settings.config.traces)?;
     let done = serve(settings, &logging, out);
     logging.end(done)
 }

@@ -236,8 +236,12 @@ impl AsyncCluster {
     /// # Errors
     /// See [`RequestError`].
     pub async fn request<T: DeserializeOwned>(&self, request: &Request) -> Result<T, RequestError> {
-        let deadline = Instant::now() + self.shared.timeout;
         let call = CallId::generate();
+        call.traced(request.word(), self.ask(call, request)).await
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, call: CallId, request: &Request) -> Result<T, RequestError> {
+        let deadline = Instant::now() + self.shared.timeout;
         let mut attempt = 0;
         loop {
             let connection = self.coordinator().await.map_err(RequestError::Dial)?;

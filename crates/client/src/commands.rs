@@ -183,6 +183,15 @@ impl AsyncPool {
         &mut self,
         asked: Vec<Vec<P>>,
     ) -> Result<Vec<Vec<M::Answer>>, MethodError> {
+        let call = CallId::generate();
+        call.traced(M::NAME, self.call_each::<M, P>(call, asked)).await
+    }
+
+    async fn call_each<M: Method, P: Serialize + Send + Sync>(
+        &mut self,
+        call: CallId,
+        asked: Vec<Vec<P>>,
+    ) -> Result<Vec<Vec<M::Answer>>, MethodError> {
         let clock = self.clock();
         let (after, pool) = (self.timeout(), self.id());
         let Self { sessions, commanders, cluster, recipe, .. } = self;
@@ -206,7 +215,7 @@ impl AsyncPool {
                         Err(MethodError::Gone { reason: HALF_RESUMED.to_owned() })
                     }
                     (None, _) => {
-                        let answers = commander.ask::<M, P>(network, pool, &mut site.session, &asked);
+                        let answers = commander.ask::<M, P>(network, (pool, call), &mut site.session, &asked);
                         let answers = tokio::time::timeout_at(clock.deadline, answers).await;
                         answers.unwrap_or_else(|_| Err(MethodError::TimedOut(site.session.unanswered(after))))
                     }
@@ -251,11 +260,11 @@ enum Trouble {
 
 impl Commander {
     /// Asks all of `asked`, in their order: through the session's memory if it is attached by it, else over a stream of
-    /// its own. Dropped midway, the next call begins on a new stream.
+    /// its own. It is part of the call `of`. Dropped midway, the next call begins on a new stream.
     async fn ask<M: Method, P: Serialize>(
         &mut self,
         network: &Network,
-        pool: RunId,
+        (pool, of): (RunId, CallId),
         session: &mut Session,
         asked: &[P],
     ) -> Result<Vec<M::Answer>, MethodError> {
@@ -264,15 +273,20 @@ impl Commander {
         loop {
             let node = session.grant().node.clone();
             let done = match session.memory_mut().filter(|link| link.is_attached()) {
-                Some(link) => self.exchange_in_memory::<M, P>(link, asked, &mut answers).await,
-                None => self.exchange::<M, P>(network, pool, session.grant(), asked, &mut answers).await,
+                Some(link) => self.exchange_in_memory::<M, P>(link, of, asked, &mut answers).await,
+                None => {
+                    let grant = session.grant();
+                    self.exchange::<M, P>(network, (pool, of), grant, asked, &mut answers).await
+                }
             };
             let pause = match done {
                 Ok(()) => return Ok(answers),
                 Err(Trouble::Refused(refusal)) if refusal.code == RefusalCode::Busy => {
                     wait.max(Duration::from_millis(refusal.retry_after_ms.unwrap_or(0)))
                 }
-                Err(Trouble::Refused(refusal)) => return Err(MethodError::Refused { node, refusal }),
+                Err(Trouble::Refused(refusal)) => {
+                    return Err(MethodError::Refused { node, refusal: refusal.of_call(of) });
+                }
                 Err(Trouble::Lost { written: true }) if !M::REPEATABLE => {
                     return Err(MethodError::Lost { node, method: M::NAME });
                 }
@@ -291,13 +305,13 @@ impl Commander {
     async fn exchange<M: Method, P: Serialize>(
         &mut self,
         network: &Network,
-        pool: RunId,
+        (pool, of): (RunId, CallId),
         grant: &Grant,
         asked: &[P],
         answers: &mut Vec<M::Answer>,
     ) -> Result<(), Trouble> {
-        let mut stream = self.stream(network, pool, grant).await?;
-        let done = stream.exchange::<M, P>(&mut self.next, asked, answers).await;
+        let mut stream = self.stream(network, (pool, of), grant).await?;
+        let done = stream.exchange::<M, P>(&mut self.next, of, asked, answers).await;
         match &done {
             Ok(()) => self.stream = Some(stream),
             Err(Trouble::Malformed(what)) => stream.connection.close(CloseCode::Malformed, what),
@@ -310,6 +324,7 @@ impl Commander {
     async fn exchange_in_memory<M: Method, P: Serialize>(
         &mut self,
         link: &mut MemoryLink,
+        of: CallId,
         asked: &[P],
         answers: &mut Vec<M::Answer>,
     ) -> Result<(), Trouble> {
@@ -318,7 +333,7 @@ impl Commander {
         let mut bytes = Vec::new();
         while answers.len() < asked.len() {
             while sent < asked.len() && sent - answers.len() < MAX_OUTSTANDING_COMMANDS {
-                let command = encoded::<M, P>(self.next, &asked[sent])?;
+                let command = encoded::<M, P>(self.next, of, &asked[sent])?;
                 if !link.try_command(&command).map_err(lost)? {
                     break;
                 }
@@ -350,7 +365,7 @@ impl Commander {
     async fn stream(
         &mut self,
         network: &Network,
-        pool: RunId,
+        (pool, of): (RunId, CallId),
         grant: &Grant,
     ) -> Result<CommandStream, Trouble> {
         let usable = |stream: &CommandStream| {
@@ -362,11 +377,10 @@ impl Commander {
         let lost = Trouble::Lost { written: false };
         let Ok(connection) = network.node(grant).await else { return Err(lost) };
         let Grant { index, incarnation, secret, .. } = *grant;
-        let call = CallId::generate();
         let open = OpenCommands { pool, index, incarnation, secret };
-        match connection.commands(open, Some(call)).await {
+        match connection.commands(open, Some(of)).await {
             Ok((_, reader, writer)) => Ok(CommandStream { connection, incarnation, reader, writer }),
-            Err(CallError::Refused(refusal)) => Err(Trouble::Refused(refusal.of_call(call))),
+            Err(CallError::Refused(refusal)) => Err(Trouble::Refused(refusal)),
             Err(_) => Err(lost),
         }
     }
@@ -377,6 +391,7 @@ impl CommandStream {
     async fn exchange<M: Method, P: Serialize>(
         &mut self,
         next: &mut u64,
+        of: CallId,
         asked: &[P],
         answers: &mut Vec<M::Answer>,
     ) -> Result<(), Trouble> {
@@ -384,7 +399,8 @@ impl CommandStream {
         while answers.len() < asked.len() {
             while sent < asked.len() && sent - answers.len() < MAX_OUTSTANDING_COMMANDS {
                 let command = Envelope::command(*next, M::NAME, &asked[sent])
-                    .map_err(|error| Trouble::TooLong(EnvelopeFault::Envelope(error)))?;
+                    .map_err(|error| Trouble::TooLong(EnvelopeFault::Envelope(error)))?
+                    .of_call(of);
                 *next += 1;
                 sent += 1;
                 self.writer.write(&command).await.map_err(|fault| match fault {
@@ -407,8 +423,8 @@ impl CommandStream {
     }
 }
 
-fn encoded<M: Method, P: Serialize>(id: u64, params: &P) -> Result<Vec<u8>, Trouble> {
-    let command = Envelope::command(id, M::NAME, params).and_then(|command| command.encode());
+fn encoded<M: Method, P: Serialize>(id: u64, of: CallId, params: &P) -> Result<Vec<u8>, Trouble> {
+    let command = Envelope::command(id, M::NAME, params).and_then(|command| command.of_call(of).encode());
     command.map_err(|error| Trouble::TooLong(EnvelopeFault::Envelope(error)))
 }
 

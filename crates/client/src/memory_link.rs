@@ -1,5 +1,6 @@
 //! A session attached by memory: requests are posted in it, answers read from it.
 
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -455,6 +456,12 @@ impl MemoryLink {
             Some(Asked::Lanes(_)) => self.arena.has_ready_lanes(),
             Some(Asked::Batch) | None => self.arena.is_answered(),
         }
+    }
+}
+
+impl fmt::Display for LinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.refusal().fmt(f)
     }
 }
 

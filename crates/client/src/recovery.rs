@@ -478,7 +478,7 @@ async fn ask_for_place(way: &Way<'_>, request: &Request) -> Result<SessionReplac
         })?;
         let call = CallId::generate();
         let asked = connection.call_for::<SessionReplaced>(request, Some(call), PLACE_WITHIN);
-        asked.await.map_err(|error| match error {
+        call.traced(request.word(), asked).await.map_err(|error| match error {
             CallError::Refused(refusal) => match refusal.code {
                 RefusalCode::Busy | RefusalCode::Draining => {
                     let wait = refusal.retry_after_ms.map_or(COORDINATOR_AWAY, Duration::from_millis);

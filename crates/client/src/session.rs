@@ -9,7 +9,7 @@ use rollhouse_core::{Interruption, Outcome, RunId};
 use rollhouse_wire::{
     Attach, AttachCallError, AttachMemory, Attached, CallError, CallId, CloseCode, ColumnBuffer, Connection,
     ConnectionLost, DialError, EndCause, FrameHeader, FrameKind, FrameReader, FrameWriter, Grant, Notes,
-    Refusal, RefusalCode, SessionId, VERSION, control,
+    Refusal, RefusalCode, Request, SessionId, VERSION, control,
 };
 use tokio::time::Instant;
 
@@ -522,9 +522,10 @@ impl Session {
         let Grant { index, incarnation, secret, .. } = self.grant;
         let asked = AttachMemory { version: VERSION, pool: self.pool, index, incarnation, secret, log: true };
         let anybody = network.attach().anybody();
-        let asked = (asked, CallId::generate());
+        let (call, word) = (CallId::generate(), Request::AttachMemory(asked).word());
+        let asked = (asked, call);
         let attach = MemoryLink::attach(&mut self.memory, &socket, anybody, asked, &self.grant, &self.shape);
-        let attached = tokio::time::timeout(ATTACH_DEADLINE, attach).await;
+        let attached = tokio::time::timeout(ATTACH_DEADLINE, call.traced(word, attach)).await;
         let Attached { last, logs, .. } = attached.map_err(|_| LinkError::TimedOut)??;
         self.transport = Transport::Shm;
         self.refused_memory = None;
@@ -570,7 +571,8 @@ impl Session {
         let Grant { index, incarnation, secret, .. } = self.grant;
         let attach = Attach { pool: self.pool, index, incarnation, secret, log: true };
         let call = CallId::generate();
-        let attached = connection.attach(attach, Some(call), self.max_columns);
+        let word = Request::Attach(attach).word();
+        let attached = call.traced(word, connection.attach(attach, Some(call), self.max_columns));
         match tokio::time::timeout(ATTACH_DEADLINE, attached).await {
             Ok(Ok((attached, reader, writer))) if attached.lanes == self.grant.lanes => {
                 self.transport = Transport::Quic;

@@ -63,15 +63,23 @@ impl AsyncCluster {
     /// # Errors
     /// See [`RequestError`].
     pub async fn read_store(&self, read: StoreRead) -> Result<(Vec<u8>, u64), RequestError> {
-        let most = read.bytes;
+        let (call, most) = (CallId::generate(), read.bytes);
         let request = Request::StoreRead(read);
+        call.traced(request.word(), self.read_for(call, &request, most)).await
+    }
+
+    async fn read_for(
+        &self,
+        call: CallId,
+        request: &Request,
+        most: u32,
+    ) -> Result<(Vec<u8>, u64), RequestError> {
         let deadline = Instant::now() + self.timeout();
-        let call = CallId::generate();
         let mut attempt = 0;
         loop {
             let connection = self.coordinator().await.map_err(RequestError::Dial)?;
             let timed_out = CallError::TimedOut { request: request.word(), after: self.timeout() };
-            let fetched = timeout_at(deadline, fetch(&connection, &request, call, most)).await;
+            let fetched = timeout_at(deadline, fetch(&connection, request, call, most)).await;
             let error = match fetched.unwrap_or(Err(timed_out)) {
                 Ok(fetched) => return Ok(fetched),
                 Err(error) => error,

@@ -110,6 +110,7 @@ fn what_may_be_done_twice_is_asked_again_and_nothing_else_is() {
     let refused = pool.get_attr("viscosity").unwrap_err();
     let MethodError::Refused { refusal, .. } = &refused else { panic!("{refused}") };
     assert_eq!(refusal.code, RefusalCode::BadRequest);
+    assert!(refusal.message.contains(" (call="), "{refused}");
     // A refused command is over: the stream goes on.
     assert_eq!(pool.get_attr("low").unwrap(), values(&mut engine, "low"));
 }

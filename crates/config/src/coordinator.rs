@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::log::Log;
 use crate::shared::{Enrolment, Network, Store, Tls};
+use crate::traces::Traces;
 use crate::{Config, Setting};
 
 /// What a coordinator is told. `config/coordinator.toml` shows every key at its default.
@@ -26,6 +27,8 @@ pub struct CoordinatorConfig {
     pub network: Network,
     /// How it speaks of itself.
     pub log: Log,
+    /// Where it tells of its calls.
+    pub traces: Traces,
 }
 
 impl Default for CoordinatorConfig {
@@ -39,6 +42,7 @@ impl Default for CoordinatorConfig {
             metrics: Some(SocketAddr::from(([0, 0, 0, 0], COORDINATOR_METRICS_PORT))),
             network: Network::default(),
             log: Log::default(),
+            traces: Traces::default(),
         }
     }
 }
@@ -53,6 +57,7 @@ impl Config for CoordinatorConfig {
         settings.push(("metrics.listen", &mut self.metrics));
         settings.extend(self.network.settings());
         settings.extend(self.log.settings());
+        settings.extend(self.traces.settings());
         settings
     }
 }

@@ -21,6 +21,7 @@ mod node;
 mod quantity;
 mod setting;
 mod shared;
+mod traces;
 
 pub use coordinator::CoordinatorConfig;
 pub use error::ConfigError;
@@ -35,3 +36,4 @@ pub use setting::{
     Setting, Shown, Uids,
 };
 pub use shared::{Archive, AttachSettings, Enrolment, Network, Spool, Store, Tls, WhenFull, Worker};
+pub use traces::{Endpoint, Traces};

@@ -7,6 +7,7 @@ use crate::coordinator::{COORDINATOR_METRICS_PORT, COORDINATOR_PORT};
 use crate::log::Log;
 use crate::node::{NODE_METRICS_PORT, NODE_PORT};
 use crate::shared::{AttachSettings, Enrolment, Network, Spool, Store, Worker};
+use crate::traces::Traces;
 use crate::{Config, Setting};
 
 /// What `rollhouse up` is told. `config/local.toml` shows every key at its default. It makes its own certificates.
@@ -36,6 +37,8 @@ pub struct LocalConfig {
     pub network: Network,
     /// How it speaks of itself.
     pub log: Log,
+    /// Where it tells of its calls.
+    pub traces: Traces,
 }
 
 impl Default for LocalConfig {
@@ -54,6 +57,7 @@ impl Default for LocalConfig {
             node_metrics: Some(local(NODE_METRICS_PORT)),
             network: Network::default(),
             log: Log::default(),
+            traces: Traces::default(),
         }
     }
 }
@@ -72,6 +76,7 @@ impl Config for LocalConfig {
         settings.push(("metrics.node", &mut self.node_metrics));
         settings.extend(self.network.settings());
         settings.extend(self.log.settings());
+        settings.extend(self.traces.settings());
         settings
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::log::Log;
 use crate::setting::{Concealed, HostPort};
 use crate::shared::{AttachSettings, Network, Spool, Tls, Worker};
+use crate::traces::Traces;
 use crate::{Config, Setting};
 
 /// What a node is told. Its name is the one in its certificate. `config/node.toml` shows every key at its default.
@@ -40,6 +41,8 @@ pub struct NodeConfig {
     pub network: Network,
     /// How it speaks of itself.
     pub log: Log,
+    /// Where it tells of its calls.
+    pub traces: Traces,
 }
 
 impl Default for NodeConfig {
@@ -58,6 +61,7 @@ impl Default for NodeConfig {
             metrics: Some(SocketAddr::from(([0, 0, 0, 0], NODE_METRICS_PORT))),
             network: Network::default(),
             log: Log::default(),
+            traces: Traces::default(),
         }
     }
 }
@@ -79,6 +83,7 @@ impl Config for NodeConfig {
         settings.push(("metrics.listen", &mut self.metrics));
         settings.extend(self.network.settings());
         settings.extend(self.log.settings());
+        settings.extend(self.traces.settings());
         settings
     }
 }

@@ -112,6 +112,9 @@ pub struct Tls {
     pub cert: Option<PathBuf>,
     /// Its key (`key.pem`); readable for nobody else.
     pub key: Option<PathBuf>,
+    /// Whose certificates are not believed although they hold (`revoked`); need not be there. `rollhouse certs revoke`
+    /// writes it.
+    pub revoked: Option<PathBuf>,
 }
 
 /// How datagrams travel.
@@ -198,15 +201,25 @@ impl Store {
 
 impl Tls {
     pub(crate) fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
-        vec![("tls.ca", &mut self.ca), ("tls.cert", &mut self.cert), ("tls.key", &mut self.key)]
+        vec![
+            ("tls.ca", &mut self.ca),
+            ("tls.cert", &mut self.cert),
+            ("tls.key", &mut self.key),
+            ("tls.revoked", &mut self.revoked),
+        ]
     }
 
-    /// The three files, of a process whose data folder is `data`.
-    pub fn files(&self, data: &std::path::Path) -> [PathBuf; 3] {
+    /// The four files, of a process whose data folder is `data`.
+    pub fn files(&self, data: &std::path::Path) -> [PathBuf; 4] {
         let or = |given: &Option<PathBuf>, name: &str| {
             given.clone().unwrap_or_else(|| data.join("tls").join(name))
         };
-        [or(&self.ca, "ca.pem"), or(&self.cert, "cert.pem"), or(&self.key, "key.pem")]
+        [
+            or(&self.ca, "ca.pem"),
+            or(&self.cert, "cert.pem"),
+            or(&self.key, "key.pem"),
+            or(&self.revoked, "revoked"),
+        ]
     }
 }
 

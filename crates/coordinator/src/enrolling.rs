@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use rollhouse_wire::{
-    AuthorityError, Credential, Enroll, Enrolled, Identity, IssuedToNode, JoinRefused, NodeIssuer, Peer,
-    Refusal, RefusalCode, RequestedKey, Responder, Role, StreamLost, TokenStore, Validity,
+    AuthorityError, Begins, Certified, Credential, Enroll, Enrolled, Identity, IdentityError, IssuedToNode,
+    JoinRefused, NodeIssuer, Peer, Refusal, RefusalCode, RequestedKey, Responder, Role, StreamLost,
+    TokenStore, Validity,
 };
 use tokio::sync::oneshot;
 use tracing::{info, warn};
@@ -104,10 +105,17 @@ impl Office {
         let authorities = self.identity.authorities_pem().map_err(|error| faulty(error.to_string()))?;
         let authorities = authorities
             .ok_or_else(|| faulty("the coordinator knows its authority by a fingerprint only".to_owned()))?;
+        let name = Certified { role: Role::Node, name: asked.node.clone() };
+        // It is to be told from those that were revoked.
+        let begins = if self.identity.has_revoked(&name) { Begins::Now } else { Begins::Backdated };
         let issued = issuer
-            .issue(&asked.key, &asked.node, self.config.validity)
+            .issue(&asked.key, &asked.node, self.config.validity, begins)
             .map_err(|error| faulty(error.to_string()))?;
         if let Err(error) = self.identity.believes(&issued.certificate_pem) {
+            if let IdentityError::Revoked { .. } = error {
+                // It began in the very second in which those before were revoked.
+                return Err(Refusal::busy(error.to_string(), NEXT_SECOND_MS));
+            }
             let path = self.config.issuer.display();
             return Err(faulty(format!(
                 "the coordinator does not believe what the issuer {path} signs: {error}"
@@ -197,6 +205,8 @@ impl Service {
     }
 }
 
+/// When a certificate begins in another second.
+const NEXT_SECOND_MS: u64 = 1_000;
 /// The issuer's file in a coordinator's data folder.
 const ISSUER: &str = "issuer.pem";
 /// Long enough for a coordinator that is away for a week; a node asks for its next one after 20 days.

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rollhouse_wire::{
-    CloseCode, CommandsOpened, Connection, EnvelopeReader, EnvelopeWriter, OpenCommands, Request, Responder,
+    CallId, CloseCode, CommandsOpened, Connection, EnvelopeReader, EnvelopeWriter, OpenCommands, Request,
+    Responder,
 };
+use tracing::{Instrument, Span, error_span};
 
 use crate::hosted::{Gone, Owned};
 use crate::hosting::Hosting;
@@ -23,7 +25,8 @@ pub(crate) async fn serve(
 ) {
     let (began, asked, call) = (Instant::now(), Request::Commands(open), responder.call());
     let session = hosting.session_of(&open);
-    responder.span(&asked).in_scope(|| {
+    let span = responder.span(&asked);
+    span.in_scope(|| {
         let of = session.as_ref().map(|session| session.id);
         hosting.answers_owner(asked.word(), call, began, of);
     });
@@ -31,10 +34,12 @@ pub(crate) async fn serve(
         Ok(session) => session,
         Err(refusal) => {
             // Whether he still wants to hear it is his affair.
-            let _told = responder.refuse(refusal).await;
+            let _told = responder.refuse(refusal).instrument(span).await;
             return;
         }
     };
+    // What was asked for is done.
+    drop(span);
     let opened = CommandsOpened { lanes: session.lanes };
     let Ok((mut reader, mut writer)) = responder.accept_envelopes(opened).await else { return };
     match run(&hosting, &session, &mut reader, &mut writer).await {
@@ -42,12 +47,13 @@ pub(crate) async fn serve(
             // Already finished or lost is as good.
             let _finished = writer.stream().finish();
         }
-        End::Session(gone) => {
+        End::Session(gone, call) => {
             writer.stream().give_up(CloseCode::SessionEnded);
             reader.stream().give_up(CloseCode::SessionEnded);
             if let Some(gone) = gone {
                 // Whoever finds the session gone sees to it that its end is told.
-                hosting.end(session.id, session.incarnation, gone).await;
+                let span = call.map_or_else(Span::none, |call| error_span!("command", %call));
+                hosting.end(session.id, session.incarnation, gone).instrument(span).await;
             }
         }
         End::Fault(code, reason) => {
@@ -60,8 +66,8 @@ pub(crate) async fn serve(
 /// Why a command stream ended.
 enum End {
     ByOwner,
-    /// The session has ended, or was found gone.
-    Session(Option<Gone>),
+    /// The session has ended, or was found gone by a command of that call.
+    Session(Option<Gone>, Option<CallId>),
     Fault(CloseCode, String),
 }
 
@@ -85,11 +91,12 @@ async fn run(
                 },
             },
             // The sender lives as long as the session, which we hold.
-            _ = turns.wait_for(Turn::has_ended) => return End::Session(None),
+            _ = turns.wait_for(Turn::has_ended) => return End::Session(None, None),
         };
+        let call = command.call;
         let answer = match session.command(command, &hosting.executor, &hosting.figures).await {
             Ok(answer) => answer,
-            Err(gone) => return End::Session(gone),
+            Err(gone) => return End::Session(gone, call),
         };
         if writer.write(&answer).await.is_err() {
             return End::ByOwner;

@@ -302,14 +302,16 @@ impl Owned {
             return Err(None);
         }
         if home.session.is_prompt() && home.session.lanes() <= PROMPT_LANES {
-            let done = catch_unwind(AssertUnwindSafe(|| home.session.command(command)));
+            let span = command.span();
+            let done = catch_unwind(AssertUnwindSafe(|| span.in_scope(|| home.session.command(command))));
             self.tell_if_stale(home, figures);
             return done.map_err(|panic| Some(seat.lose(JobError::Panicked(panic_message(&*panic)))));
         }
         let waits = waits_for_recorder(&home.session);
         let home = seat.take().map_err(Some)?;
-        let cancel = self.cancel.clone();
+        let (cancel, span) = (self.cancel.clone(), command.span());
         let work = move |(mut home, command): (Box<Home>, Envelope)| {
+            let _within = span.enter();
             let answer = (!cancel.is_cancelled()).then(|| home.session.command(command));
             (home, answer)
         };
@@ -794,8 +796,13 @@ mod tests {
                 };
                 let (mut first, mut second) = (step(), step());
                 let asked = header(FrameKind::Step, 2, 8);
-                let command =
-                    Envelope { id: 1, method: "get_attributes".to_owned(), payload: Vec::new(), error: None };
+                let command = Envelope {
+                    id: 1,
+                    method: "get_attributes".to_owned(),
+                    call: None,
+                    payload: Vec::new(),
+                    error: None,
+                };
                 // The first waits for the worker, the others for the session, and the end after them.
                 tokio::join!(
                     biased;

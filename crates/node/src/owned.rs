@@ -31,6 +31,8 @@ use rollhouse_wire::{
     ColumnBuffer, Envelope, FrameHeader, FrameKind, FrameLayout, Notes, Refusal, RefusalCode, ResetLanes,
     control,
 };
+use tracing::field::display;
+use tracing::{Span, debug};
 
 use crate::commands;
 use crate::live::{Camera, Live};
@@ -215,6 +217,19 @@ impl OwnedSession {
 
     /// Does a command, between two requests. Takes as long as the env does.
     pub(crate) fn command(&mut self, command: Envelope) -> Envelope {
+        let answer = self.carry_out(command);
+        let Envelope { method, error, .. } = &answer;
+        match error {
+            None => debug!("command `{method}` is done"),
+            Some(refusal) => {
+                Span::current().record("error", display(refusal));
+                debug!("command `{method}` is refused: {refusal}");
+            }
+        }
+        answer
+    }
+
+    fn carry_out(&mut self, command: Envelope) -> Envelope {
         // The only one that is recorded.
         if command.method == ResetMethod::NAME
             && let Some(refusal) = self.waits_for_disk()

@@ -33,10 +33,12 @@ pub(crate) async fn serve(
         Ok(place) => place,
         Err(refusal) => {
             // Whether he still wants to hear it is his affair.
-            let _told = responder.refuse(refusal).await;
+            let _told = responder.refuse(refusal).instrument(span).await;
             return;
         }
     };
+    // What was asked for is done.
+    drop(span);
     let attached = Attached { lanes: place.session.lanes, last: place.last, logs: place.logs };
     if let Ok((reader, writer)) = responder.accept_frames(attached, place.session.max_columns).await {
         let turns = place.session.turns();

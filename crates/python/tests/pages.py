@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 GUIDE = ROOT / "docs" / "python.md"
 TRAINERS = ROOT / "docs" / "trainers.md"
+LAUNCH = ROOT / "docs" / "launch.md"
 
 # What a block imports, or makes rollhouse import, beyond what the package requires.
 OPTIONAL = {

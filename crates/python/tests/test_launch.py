@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from conftest import rollhouse_program
+from pages import LAUNCH, blocks, run
 
 import rollhouse
 import rollhouse.launch
@@ -57,6 +58,11 @@ def until(what: str, reached: Any) -> None:
     while not reached():
         assert time.monotonic() < end, f"never: {what}"
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("code", blocks(LAUNCH))
+def test_the_blocks_of_the_page_run(code: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    run(code, tmp_path, request)
 
 
 def test_nodes_are_launched_used_and_gone(common: dict[str, Any], tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ use std::str::FromStr;
 use rollhouse_core::{EpisodeName, RunId};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
+use tracing::field::{Empty, display};
+use tracing::{Instrument, error_span};
 
 use crate::Request;
 
@@ -18,6 +20,24 @@ impl CallId {
     /// A new one from the operating system's randomness.
     pub fn generate() -> Self {
         Self(RunId::generate().short())
+    }
+
+    /// Asks for `request` as the client whose call this is: in a span that stands for the call as a whole, of which what
+    /// others do for it are parts. Cancellation-safe if `asked` is.
+    ///
+    /// # Errors
+    /// Those of `asked`, which the span names.
+    pub async fn traced<T, E: fmt::Display>(
+        self,
+        request: &'static str,
+        asked: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let span = error_span!("call", call = %self, request, side = "client", error = Empty);
+        let done = asked.instrument(span.clone()).await;
+        if let Err(error) = &done {
+            span.record("error", display(error));
+        }
+        done
     }
 }
 
@@ -72,6 +92,24 @@ pub(crate) struct Received {
     call: Option<Named>,
 }
 
+/// A call's id as a field that may be missing.
+pub(crate) mod optional {
+    use super::{CallId, Named};
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(call: &Option<CallId>, to: S) -> Result<S::Ok, S::Error> {
+        match call {
+            Some(call) => to.collect_str(call),
+            None => to.serialize_none(),
+        }
+    }
+
+    /// What is no id counts as none.
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<CallId>, D::Error> {
+        Ok(Option::<Named>::deserialize(from)?.as_ref().and_then(Named::call))
+    }
+}
+
 /// What stands where a call's id does.
 #[derive(Deserialize)]
 #[serde(untagged)]
@@ -80,13 +118,19 @@ enum Named {
     Other(IgnoredAny),
 }
 
+impl Named {
+    fn call(&self) -> Option<CallId> {
+        match self {
+            Self::Text(text) => text.parse().ok(),
+            Self::Other(IgnoredAny) => None,
+        }
+    }
+}
+
 impl Received {
     /// The call; `None` if the request carries none, or none that is an id.
     pub(crate) fn call(&self) -> Option<CallId> {
-        match &self.call {
-            Some(Named::Text(text)) => text.parse().ok(),
-            Some(Named::Other(IgnoredAny)) | None => None,
-        }
+        self.call.as_ref().and_then(Named::call)
     }
 }
 

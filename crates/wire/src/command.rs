@@ -4,11 +4,13 @@ use std::fmt;
 
 use rollhouse_core::RunId;
 use serde::{Deserialize, Serialize};
+use tracing::field::Empty;
+use tracing::{Span, error_span};
 
 use crate::control::{self, ControlError};
 use crate::ids::run_id;
 use crate::limits::{MAX_COMMAND_BYTES, MAX_METHOD_BYTES};
-use crate::{Incarnation, Refusal, Secret};
+use crate::{CallId, Incarnation, Refusal, Secret, call_id};
 
 /// Owner to node: the first message of a session's command stream. After the answer the stream carries [`Envelope`]s.
 /// It neither replaces the stream of frames nor keeps the session's lease.
@@ -39,6 +41,9 @@ pub struct Envelope {
     pub id: u64,
     /// Name of the method.
     pub method: String,
+    /// The client's call that it is part of, in commands only. It decides nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "call_id::optional")]
+    pub call: Option<CallId>,
     /// A msgpack map: the method's params, or its answer. Empty with an error.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "serde_bytes")]
     pub payload: Vec<u8>,
@@ -53,7 +58,21 @@ impl Envelope {
     /// # Errors
     /// See [`EnvelopeError`].
     pub fn command<T: Serialize>(id: u64, method: &str, params: &T) -> Result<Self, EnvelopeError> {
-        Ok(Self { id, method: method.to_owned(), payload: pack(params)?, error: None })
+        Ok(Self { id, method: method.to_owned(), call: None, payload: pack(params)?, error: None })
+    }
+
+    /// The same command as part of a client's call.
+    #[must_use]
+    pub fn of_call(self, call: CallId) -> Self {
+        Self { call: Some(call), ..self }
+    }
+
+    /// What is logged while this command is carried out names the call that it is part of.
+    pub fn span(&self) -> Span {
+        match self.call {
+            Some(call) => error_span!("call", %call, request = self.method, error = Empty),
+            None => Span::none(),
+        }
     }
 
     /// The answer to this command, or why there is none. An answer that is too long becomes an error that says so.
@@ -63,8 +82,8 @@ impl Envelope {
             pack(answer).map_err(|error| Refusal::new(crate::RefusalCode::Unsupported, error.to_string()))
         });
         let answered = match packed {
-            Ok(payload) => Self { payload, error: None, ..self },
-            Err(refusal) => Self { payload: Vec::new(), error: Some(refusal), ..self },
+            Ok(payload) => Self { call: None, payload, error: None, ..self },
+            Err(refusal) => Self { call: None, payload: Vec::new(), error: Some(refusal), ..self },
         };
         match answered.encode() {
             Ok(_) => answered,

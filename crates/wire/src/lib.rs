@@ -65,10 +65,11 @@ pub use endpoint::{
 pub use failpoint::failpoint;
 pub use frame::{FrameError, FrameHeader, FrameKind, HEADER_BYTES};
 pub use identity::{
-    AuthorityError, CA_CERTIFICATE, CA_KEY, CertificateAuthority, CertificateFiles, Certified, Expected,
-    Fingerprint, FingerprintError, Identity, IdentityError, IdentityFileError, Issued, IssuedToNode,
-    JoinedError, JoinedFolder, KeyRequest, KeyRequestError, NodeIssuer, PeerCertificate, Readers,
-    RequestedKey, ShownCertificate, Trust, Validity, is_name, replace_file, show_certificates,
+    AuthorityError, Begins, CA_CERTIFICATE, CA_KEY, CertificateAuthority, CertificateFiles, Certified,
+    Expected, Fingerprint, FingerprintError, Identity, IdentityError, IdentityFileError, Issued,
+    IssuedToNode, JoinedError, JoinedFolder, KeyRequest, KeyRequestError, NodeIssuer, PeerCertificate,
+    Readers, RequestedKey, Revoked, ShownCertificate, Trust, Validity, is_name, replace_file,
+    show_certificates,
 };
 pub use ids::{Incarnation, Secret, SessionId, is_pool_of, new_pool_id};
 pub use join::{Enroll, Enrolled, JoinRefused, JoinTerms};

@@ -23,12 +23,18 @@ pub(crate) fn all_tests(root: &Path) -> Outcome {
 fn run(root: &Path, all: bool) -> Result<String, Stop> {
     python::usable_python()?;
     python::program(root)?;
-    let files = vec![root.join(TESTS).join("requirements.txt")];
-    let environment =
-        Environment { path: root.join("target/python/deploy"), requirements: Vec::new(), files };
+    let folder = root.join(TESTS);
+    let mut files = vec![folder.join("requirements.txt")];
+    let mut path = root.join("target/python/deploy");
+    if all {
+        files.push(folder.join("requirements-all.txt"));
+        path.set_file_name("deploy-all");
+    }
+    let environment = Environment { path, requirements: Vec::new(), files };
     environment.make()?;
     if all {
         python::release(root)?;
+        python::traced(root)?;
         // Some tests step from outside of containers.
         environment.with(&python::wheel(root)?)?;
     }

@@ -10,6 +10,9 @@ use crate::watch::{Ended, PATIENCE, watch};
 /// The oldest and the newest Gymnasium that the package promises to work with.
 const GYMNASIUMS: [&str; 2] = ["1.2.2", "1.4.0"];
 
+/// Below the root, what [`traced`] compiles.
+const TRACED: &str = "target/otlp";
+
 /// What builds the wheel.
 const MATURIN: &str = "maturin==1.16.0";
 
@@ -116,6 +119,22 @@ pub(crate) fn release(root: &Path) -> Result<PathBuf, Stop> {
     let arguments = ["build", "--quiet", "--release", "--locked", "--package", "rollhouse-cli"];
     shown(&mut cargo(root, &arguments)).map_err(Stop::Failed)?;
     Ok(release_path(root))
+}
+
+/// Tests and builds the binary that tells a collector of its calls, in a folder of its own: the one beside the other tests
+/// does not.
+pub(crate) fn traced(root: &Path) -> Result<(), Stop> {
+    let of = ["--quiet", "--locked", "--package", "rollhouse-cli", "--features", "otlp", "--target-dir"];
+    for command in [&["build"][..], &["test", "--lib"]] {
+        let mut cargo = cargo(root, command);
+        cargo.args(of).arg(root.join(TRACED));
+        // Names of tests stand last.
+        if command.len() > 1 {
+            cargo.arg("traces::");
+        }
+        shown(&mut cargo).map_err(Stop::Failed)?;
+    }
+    Ok(())
 }
 
 /// Where [`program`] puts it.
@@ -240,6 +259,7 @@ pub(crate) fn pytest(
     if all {
         tests.env("ROLLHOUSE_TEST_ALL", "1");
         tests.env("ROLLHOUSE_RELEASE", release_path(root));
+        tests.env("ROLLHOUSE_TRACED", root.join(TRACED).join("debug/rollhouse"));
     }
     let mut last = String::new();
     let ended = watch(&mut tests, PATIENCE, |text| {

@@ -212,6 +212,10 @@ pub(crate) enum CertsWhat {
     Issue(CertsIssueArgs),
     /// Make what a coordinator lets nodes in by that show a join token
     Issuer(CertsIssuerArgs),
+    /// Have a coordinator believe certificates of a name no more, from now on
+    Revoke(CertsRevokeArgs),
+    /// List the names of which certificates were revoked
+    Revoked(CertsRevokedArgs),
     /// Show whose a certificate is and how long it holds
     Show(CertsShowArgs),
     /// Print the authority's fingerprint, by which clients know the cluster
@@ -243,6 +247,30 @@ pub(crate) struct CertsIssuerArgs {
     #[arg(long, value_name = "DAYS", default_value_t = 3650, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub(crate) days: u32,
     /// Print what `certs show --json` prints of it instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CertsRevokeArgs {
+    /// What its holder may do: coordinator, node, trainer, viewer or admin
+    #[arg(long, value_name = "ROLE", value_parser = certified_role)]
+    pub(crate) role: Role,
+    /// Who its holder is; all certificates of this name that there are now are meant
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) folder: TokenFolderArgs,
+    /// Print what `certs revoked --json` prints of it instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CertsRevokedArgs {
+    #[command(flatten)]
+    pub(crate) folder: TokenFolderArgs,
+    /// Print one JSON object a line instead of a table
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -282,6 +310,9 @@ pub(crate) struct CertsIssueArgs {
     /// How long it holds
     #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub(crate) days: u32,
+    /// Have it begin now instead of an hour ago, so that it is none of those of its name that were revoked until now
+    #[arg(long)]
+    pub(crate) from_now: bool,
     /// Print what `certs show --json` prints of it instead of text
     #[arg(long)]
     pub(crate) json: bool,

@@ -143,7 +143,7 @@ impl OwnedSession {
             let refusal = Refusal::new(RefusalCode::Unsupported, message);
             Envelope { payload: Vec::new(), ..command }.answered::<()>(Err(refusal))
         } else {
-            self.command(command)
+            command.span().in_scope(|| self.command(command))
         };
         // An answer is within the limit of envelopes, which a ring of the default size takes.
         let bytes = answer.encode().map_err(|_| MemoryFault::Envelope)?;

@@ -8,7 +8,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
-use tracing::Span;
+use tracing::{Span, error_span};
 
 use crate::call_id::Received;
 use crate::control::{self, ControlError};
@@ -79,6 +79,8 @@ impl AttachSocket {
         attached: MemoryAttached,
         memory: [BorrowedFd<'_>; ATTACH_DESCRIPTORS],
     ) -> io::Result<()> {
+        // What was asked for is done; what is logged from here on still names the call.
+        self.span = self.call.map_or_else(Span::none, |call| error_span!("attached", %call));
         let bytes = encoded(&Answer::Ok(attached))?;
         let sent = self.stream.async_io(Interest::WRITABLE, || {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(ATTACH_DESCRIPTORS))];

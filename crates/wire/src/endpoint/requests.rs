@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
+use tracing::field::{Empty, display};
 use tracing::{Span, error_span};
 
 use super::connection::{AnswerRef, Connection};
@@ -197,7 +198,7 @@ pub(crate) const fn code_of(error: &ControlError) -> CloseCode {
 /// What is logged in it names the call that `request` is part of. Of the level of errors, so that no line is without it.
 pub(crate) fn span_of(call: Option<CallId>, request: &Request) -> Span {
     match call {
-        Some(call) => error_span!("call", %call, request = request.word()),
+        Some(call) => error_span!("call", %call, request = request.word(), error = Empty),
         None => Span::none(),
     }
 }
@@ -293,7 +294,10 @@ impl Responder {
     async fn send<T: Serialize>(&mut self, answer: &Result<T, Refusal>) -> Result<(), StreamLost> {
         let message = match answer {
             Ok(value) => AnswerRef::Ok(value),
-            Err(refusal) => AnswerRef::Refused(refusal),
+            Err(refusal) => {
+                Span::current().record("error", display(refusal));
+                AnswerRef::Refused(refusal)
+            }
         };
         match self.send.message(&message).await {
             Ok(()) => Ok(()),

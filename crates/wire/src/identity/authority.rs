@@ -40,7 +40,7 @@ impl CertificateAuthority {
             }
         }
         let key = KeyPair::generate().map_err(AuthorityError::Make)?;
-        let mut parameters = parameters(validity);
+        let mut parameters = parameters(validity, backdated(validity));
         // It may let an issuer of nodes sign below it, and nobody below that.
         parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(1));
         parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -87,6 +87,29 @@ impl CertificateAuthority {
     /// # Errors
     /// See [`AuthorityError`].
     pub fn issue(&self, role: Role, name: &str, validity: Duration) -> Result<Issued, AuthorityError> {
+        self.issue_backdated(role, name, validity, backdated(validity))
+    }
+
+    /// The same, but it holds from now on: for a name of which other certificates were revoked.
+    ///
+    /// # Errors
+    /// See [`AuthorityError`].
+    pub fn issue_from_now(
+        &self,
+        role: Role,
+        name: &str,
+        validity: Duration,
+    ) -> Result<Issued, AuthorityError> {
+        self.issue_backdated(role, name, validity, Duration::ZERO)
+    }
+
+    fn issue_backdated(
+        &self,
+        role: Role,
+        name: &str,
+        validity: Duration,
+        backdated: Duration,
+    ) -> Result<Issued, AuthorityError> {
         if !CERTIFIED_ROLES.contains(&role) {
             return Err(AuthorityError::Role(role));
         }
@@ -95,7 +118,7 @@ impl CertificateAuthority {
         }
         let certified = Certified { role, name: name.to_string() };
         let key = KeyPair::generate().map_err(AuthorityError::Make)?;
-        let parameters = holder_parameters(&certified, validity)?;
+        let parameters = holder_parameters(&certified, validity, backdated)?;
         let certificate = self.sign(&parameters, &key)?;
         // An authority that another program made may bear another name, and nobody would believe the result.
         let known = Authorities::Known(vec![self.certificate.clone()]);
@@ -236,11 +259,16 @@ impl std::error::Error for AuthorityError {
     }
 }
 
-/// What all our certificates have in common. Short ones begin as much sooner as a tenth of their time.
-pub(super) fn parameters(validity: Duration) -> CertificateParams {
+/// How long before now a certificate begins that is made now: short ones a tenth of their time.
+pub(super) fn backdated(validity: Duration) -> Duration {
+    BACKDATED.min(validity / 10)
+}
+
+/// What all our certificates have in common.
+pub(super) fn parameters(validity: Duration, backdated: Duration) -> CertificateParams {
     let now = SystemTime::now();
     let mut parameters = CertificateParams::default();
-    parameters.not_before = (now - BACKDATED.min(validity / 10)).into();
+    parameters.not_before = (now - backdated).into();
     parameters.not_after = (now + validity.min(LONGEST_VALIDITY)).into();
     parameters.distinguished_name = DistinguishedName::new();
     parameters
@@ -250,8 +278,9 @@ pub(super) fn parameters(validity: Duration) -> CertificateParams {
 pub(super) fn holder_parameters(
     certified: &Certified,
     validity: Duration,
+    backdated: Duration,
 ) -> Result<CertificateParams, AuthorityError> {
-    let mut parameters = parameters(validity);
+    let mut parameters = parameters(validity, backdated);
     parameters.distinguished_name.push(DnType::CommonName, certified.to_string());
     let uri = certified.uri().try_into().map_err(AuthorityError::Make)?;
     parameters.subject_alt_names = vec![SanType::URI(uri)];

@@ -16,8 +16,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
 
 use super::authority::{
-    AuthorityError, CertificateAuthority, END_OF_CERTIFICATE, belongs, holder_parameters, parameters, text,
-    write,
+    AuthorityError, CertificateAuthority, END_OF_CERTIFICATE, backdated, belongs, holder_parameters,
+    parameters, text, write,
 };
 use super::files::Readers;
 use super::key_request::{KeyRequest, RequestedKey};
@@ -33,6 +33,15 @@ pub struct NodeIssuer {
     key: KeyPair,
     /// When all of the chain hold.
     validity: Validity,
+}
+
+/// When a certificate begins to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begins {
+    /// Somewhat before now, because clocks differ: an hour, or a tenth of its time if that is less.
+    Backdated,
+    /// Now, because others of the name were revoked.
+    Now,
 }
 
 /// A certificate that was issued to a node.
@@ -58,7 +67,7 @@ impl NodeIssuer {
         path: &Path,
     ) -> Result<Self, AuthorityError> {
         let key = KeyPair::generate().map_err(AuthorityError::Make)?;
-        let mut parameters = parameters(validity);
+        let mut parameters = parameters(validity, backdated(validity));
         parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         parameters.distinguished_name = name_of_issuer();
@@ -73,7 +82,7 @@ impl NodeIssuer {
         // One whose certificates nobody believes is told of now, not when the first node joins.
         let request = KeyRequest::make()?;
         let asked = RequestedKey::read(request.request()).map_err(AuthorityError::Request)?;
-        issuer.issue(&asked, "node", validity)?;
+        issuer.issue(&asked, "node", validity, Begins::Backdated)?;
         write(path, contents.as_bytes(), Readers::Owner)?;
         Ok(issuer)
     }
@@ -111,7 +120,7 @@ impl NodeIssuer {
     }
 
     /// Makes a certificate for the node `name`, whose key that is. It holds for `validity` from now, but no longer than
-    /// the issuer, and from somewhat earlier, because clocks differ: an hour, or a tenth of its time if that is less.
+    /// the issuer, and begins as `begins` says.
     ///
     /// # Errors
     /// See [`AuthorityError`]; [`AuthorityError::Useless`] if the issuer does not hold any more.
@@ -120,13 +129,19 @@ impl NodeIssuer {
         key: &RequestedKey,
         name: &str,
         validity: Duration,
+        begins: Begins,
     ) -> Result<IssuedToNode, AuthorityError> {
         if !is_name(name) {
             return Err(AuthorityError::Name(name.chars().take(200).collect()));
         }
         let left = self.validity.left(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
         let certified = Certified { role: Role::Node, name: name.to_string() };
-        let parameters = holder_parameters(&certified, validity.min(left))?;
+        let validity_left = validity.min(left);
+        let backdated = match begins {
+            Begins::Backdated => backdated(validity_left),
+            Begins::Now => Duration::ZERO,
+        };
+        let parameters = holder_parameters(&certified, validity_left, backdated)?;
         let mut ours = CertificateParams::default();
         ours.distinguished_name = name_of_issuer();
         let issuer = Issuer::from_params(&ours, &self.key);
@@ -197,14 +212,17 @@ mod tests {
         let path = folder.path().join("issuer.pem");
         NodeIssuer::create(&authority, 10 * DAY, &path).unwrap();
         let issuer = NodeIssuer::load(&path).unwrap();
-        let issued = issuer.issue(&asked(), "n1", DAY).unwrap();
+        let issued = issuer.issue(&asked(), "n1", DAY, Begins::Backdated).unwrap();
         let found = certify(&authority, &issued.certificate_pem).unwrap();
         assert_eq!(found, Certified { role: Role::Node, name: "n1".into() });
         assert!(!issued.is_cut_short);
         assert!(!issued.certificate_pem.contains("PRIVATE"));
-        let long = issuer.issue(&asked(), "n1", 20 * DAY).unwrap();
+        let long = issuer.issue(&asked(), "n1", 20 * DAY, Begins::Backdated).unwrap();
         assert!(long.is_cut_short && long.validity.not_after <= issuer.validity().not_after);
-        assert!(matches!(issuer.issue(&asked(), "a b", DAY), Err(AuthorityError::Name(_))));
+        assert!(matches!(
+            issuer.issue(&asked(), "a b", DAY, Begins::Backdated),
+            Err(AuthorityError::Name(_))
+        ));
     }
 
     /// Symptom it guards against: who has the coordinator's issuer makes himself an admin.
@@ -217,7 +235,7 @@ mod tests {
             let certified = Certified { role, name: "mallory".into() };
             let mut ours = CertificateParams::default();
             ours.distinguished_name = name_of_issuer();
-            let forged = holder_parameters(&certified, DAY).unwrap();
+            let forged = holder_parameters(&certified, DAY, Duration::ZERO).unwrap();
             let forged = forged.signed_by(&asked(), &Issuer::from_params(&ours, &issuer.key)).unwrap();
             let found = certify(&authority, &format!("{}{}", forged.pem(), issuer.chain_pem));
             assert_eq!(found, Err(IdentityError::WrongIssuer { found: certified }));
@@ -233,12 +251,12 @@ mod tests {
         ours.distinguished_name = name_of_issuer();
         let by_issuer = Issuer::from_params(&ours, &issuer.key);
         let key = KeyPair::generate().unwrap();
-        let mut below = parameters(DAY);
+        let mut below = parameters(DAY, Duration::ZERO);
         below.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         below.distinguished_name.push(DnType::CommonName, "below");
         let signed = below.signed_by(&key, &by_issuer).unwrap();
         let admin = Certified { role: Role::Admin, name: "mallory".into() };
-        let leaf = holder_parameters(&admin, DAY).unwrap();
+        let leaf = holder_parameters(&admin, DAY, Duration::ZERO).unwrap();
         let leaf = leaf.signed_by(&asked(), &Issuer::from_params(&below, &key)).unwrap();
         let chain = format!("{}{}{}", leaf.pem(), signed.pem(), issuer.chain_pem);
         assert!(matches!(certify(&authority, &chain), Err(IdentityError::Foreign(_))));

@@ -154,7 +154,7 @@ const NEW: &str = "new";
 mod tests {
     use super::*;
     use crate::test_folder::TestFolder;
-    use crate::{CertificateAuthority, NodeIssuer, RequestedKey};
+    use crate::{Begins, CertificateAuthority, NodeIssuer, RequestedKey};
     use std::os::unix::fs::PermissionsExt;
     use std::time::Duration;
 
@@ -176,7 +176,7 @@ mod tests {
 
         fn enrolled(&self, request: &KeyRequest, node: &str) -> Enrolled {
             let key = RequestedKey::read(request.request()).unwrap();
-            let certificate = self.issuer.issue(&key, node, DAY).unwrap().certificate_pem;
+            let certificate = self.issuer.issue(&key, node, DAY, Begins::Backdated).unwrap().certificate_pem;
             Enrolled { certificate, authorities: self.authorities.clone() }
         }
     }

@@ -63,7 +63,7 @@ impl PeerCertificate {
             return Ok(known.certified.clone());
         }
         *believed = None;
-        let certified = loaded.authorities.certify(chain, *side, UnixTime::since_unix_epoch(now))?;
+        let certified = loaded.certify(chain, *side, UnixTime::since_unix_epoch(now))?;
         if let Some(expected) = expected {
             expected.check(&certified)?;
         }

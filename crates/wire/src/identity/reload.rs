@@ -15,6 +15,7 @@ use rustls::sign::CertifiedKey;
 
 use super::files::{self, Stamp};
 use super::issuer::certificates_in;
+use super::revoked::Revoked;
 use super::trust::{Authorities, Certified, Fingerprint, IdentityError, Side};
 use super::validity::Validity;
 
@@ -40,17 +41,19 @@ pub struct CertificateFiles {
 /// [`PeerCertificate`](super::PeerCertificate), at most every half second. If what they hold then cannot be used, what was
 /// read before stays in force and [`Identity::trouble`] tells.
 ///
-/// The check reads the metadata of up to three files on the thread that serves connections: microseconds on a
+/// The check reads the metadata of up to four files on the thread that serves connections: microseconds on a
 /// local disk, where these files belong.
 pub struct Identity {
     trust: Trust,
     files: Option<CertificateFiles>,
+    /// The file of those who are revoked.
+    revoked: Option<PathBuf>,
     state: Mutex<State>,
 }
 
 struct State {
     loaded: Arc<Loaded>,
-    stamps: [Option<Stamp>; 3],
+    stamps: [Option<Stamp>; 4],
     checked: Instant,
     trouble: Option<Arc<IdentityFileError>>,
 }
@@ -58,6 +61,7 @@ struct State {
 /// What the files held.
 pub(super) struct Loaded {
     pub(super) authorities: Authorities,
+    revoked: Revoked,
     own: Option<Own>,
 }
 
@@ -74,10 +78,35 @@ impl Identity {
     /// See [`IdentityFileError`]. That our own certificate is believed by our own authorities and has not
     /// expired is checked too, unless the authority is known by its fingerprint only and is not in our chain.
     pub fn load(trust: Trust, files: Option<CertificateFiles>) -> Result<Arc<Self>, IdentityFileError> {
-        let stamps = stamps(&trust, files.as_ref());
-        let loaded = Arc::new(Loaded::read(&trust, files.as_ref())?);
+        Self::read(trust, files, None)
+    }
+
+    /// The same, of whom nobody is believed whose certificate is [`Revoked`] in that file; it need not exist.
+    ///
+    /// # Errors
+    /// As [`Identity::load`].
+    pub fn load_refusing(
+        trust: Trust,
+        files: Option<CertificateFiles>,
+        revoked: &Path,
+    ) -> Result<Arc<Self>, IdentityFileError> {
+        Self::read(trust, files, Some(revoked.to_path_buf()))
+    }
+
+    fn read(
+        trust: Trust,
+        files: Option<CertificateFiles>,
+        revoked: Option<PathBuf>,
+    ) -> Result<Arc<Self>, IdentityFileError> {
+        let stamps = stamps(&trust, files.as_ref(), revoked.as_deref());
+        let loaded = Arc::new(Loaded::read(&trust, files.as_ref(), revoked.as_deref())?);
         let state = State { loaded, stamps, checked: Instant::now(), trouble: None };
-        Ok(Arc::new(Self { trust, files, state: Mutex::new(state) }))
+        Ok(Arc::new(Self { trust, files, revoked, state: Mutex::new(state) }))
+    }
+
+    /// Whether certificates of that name have been revoked: a new one is to begin no sooner than now.
+    pub fn has_revoked(&self, of: &Certified) -> bool {
+        self.current().revoked.names(of)
     }
 
     /// Whom our certificate speaks for; `None` without one.
@@ -131,7 +160,7 @@ impl Identity {
         side: Side,
         now: UnixTime,
     ) -> Result<Certified, IdentityError> {
-        self.current().authorities.certify(chain, side, now)
+        self.current().certify(chain, side, now)
     }
 
     /// Looks at the files now, whenever that was done last. Blocks on the disk.
@@ -148,9 +177,10 @@ impl Identity {
         let mut state = self.lock();
         if state.checked.elapsed() >= every {
             state.checked = Instant::now();
-            let stamps = stamps(&self.trust, self.files.as_ref());
+            let (files, revoked) = (self.files.as_ref(), self.revoked.as_deref());
+            let stamps = stamps(&self.trust, files, revoked);
             if stamps != state.stamps {
-                match Loaded::read(&self.trust, self.files.as_ref()) {
+                match Loaded::read(&self.trust, files, revoked) {
                     Ok(loaded) => {
                         state.loaded = Arc::new(loaded);
                         state.stamps = stamps;
@@ -197,13 +227,31 @@ impl ResolvesClientCert for Identity {
 }
 
 impl Loaded {
-    fn read(trust: &Trust, files: Option<&CertificateFiles>) -> Result<Self, IdentityFileError> {
+    fn read(
+        trust: &Trust,
+        files: Option<&CertificateFiles>,
+        revoked: Option<&Path>,
+    ) -> Result<Self, IdentityFileError> {
         let authorities = match trust {
             Trust::File(path) => Authorities::Known(certificates(path)?),
             Trust::Fingerprint(pin) => Authorities::Pinned(*pin),
         };
         let own = files.map(|files| Own::read(files, &authorities)).transpose()?;
-        Ok(Self { authorities, own })
+        let revoked = revoked.map(Revoked::read).transpose()?.unwrap_or_default();
+        Ok(Self { authorities, revoked, own })
+    }
+
+    /// Whom a chain speaks for, if it is believed.
+    pub(super) fn certify(
+        &self,
+        chain: &[CertificateDer<'_>],
+        side: Side,
+        now: UnixTime,
+    ) -> Result<Certified, IdentityError> {
+        let certified = self.authorities.certify(chain, side, now)?;
+        // A chain that was believed has a first certificate.
+        chain.first().map_or(Ok(()), |leaf| self.revoked.check(&certified, leaf))?;
+        Ok(certified)
     }
 }
 
@@ -277,6 +325,13 @@ pub enum IdentityFileError {
         /// Why.
         source: rustls::Error,
     },
+    /// A line of the file of revoked certificates is none.
+    Revoked {
+        /// The file.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: usize,
+    },
     /// The cluster would not believe the certificate.
     Refused {
         /// Its file.
@@ -293,6 +348,9 @@ impl fmt::Display for IdentityFileError {
             Self::Pem { path, .. } => write!(f, "{} is not PEM", path.display()),
             Self::Empty(path) => write!(f, "{} holds no certificate", path.display()),
             Self::Key { path, .. } => write!(f, "{} is not the key of the certificate", path.display()),
+            Self::Revoked { path, line } => {
+                write!(f, "line {line} of {} is not ROLE NAME SECONDS", path.display())
+            }
             Self::Refused { path, .. } => write!(f, "the cluster would not believe {}", path.display()),
         }
     }
@@ -303,20 +361,20 @@ impl std::error::Error for IdentityFileError {
         match self {
             Self::Read { source, .. } => Some(source),
             Self::Pem { source, .. } => Some(source),
-            Self::Empty(_) => None,
+            Self::Empty(_) | Self::Revoked { .. } => None,
             Self::Key { source, .. } => Some(source),
             Self::Refused { source, .. } => Some(source),
         }
     }
 }
 
-fn stamps(trust: &Trust, files: Option<&CertificateFiles>) -> [Option<Stamp>; 3] {
+fn stamps(trust: &Trust, files: Option<&CertificateFiles>, revoked: Option<&Path>) -> [Option<Stamp>; 4] {
     let authority = match trust {
         Trust::File(path) => Stamp::of(path),
         Trust::Fingerprint(_) => None,
     };
     let stamp = |of: fn(&CertificateFiles) -> &Path| files.and_then(|files| Stamp::of(of(files)));
-    [authority, stamp(|files| &files.certificate), stamp(|files| &files.key)]
+    [authority, stamp(|files| &files.certificate), stamp(|files| &files.key), revoked.and_then(Stamp::of)]
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityFileError> {

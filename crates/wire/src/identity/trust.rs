@@ -245,6 +245,11 @@ pub enum IdentityError {
         /// Whom it would speak for.
         found: Certified,
     },
+    /// It was revoked.
+    Revoked {
+        /// Whose it is.
+        found: Certified,
+    },
     /// Its holder has another role.
     WrongRole {
         /// Whose it is.
@@ -285,6 +290,7 @@ impl IdentityError {
             Self::Foreign(_) => "foreign",
             Self::NoRole => "no_role",
             Self::WrongIssuer { .. } => "wrong_issuer",
+            Self::Revoked { .. } => "revoked",
             Self::WrongRole { .. } => "wrong_role",
             Self::WrongName { .. } => "wrong_name",
         }
@@ -306,6 +312,7 @@ impl fmt::Display for IdentityError {
             Self::WrongIssuer { found } => {
                 write!(f, "the certificate is that of {found}, signed by an issuer of another role's")
             }
+            Self::Revoked { found } => write!(f, "the certificate of {found} was revoked"),
             Self::WrongRole { found, expected } => {
                 write!(f, "the certificate is that of {found}, expected the role {}", expected.word())
             }

@@ -1,0 +1,255 @@
+"""What alerts say of real processes: nothing of an hour of ordinary work, and of a fault what they are for.
+
+A minute of a cluster's pages is kept, and Prometheus' own promtool is told that it went on so for an hour: gauges as they
+were, counters growing as they did. Alerts for faults that cannot be made here in a minute, or that go by the age of
+something, have tests with made series (rules_test.yml) alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import get, heavy, need, program, run, until
+from processes import Processes
+from prometheus_client.parser import text_string_to_metric_families
+from test_rules import RULES, TESTS, alerts
+
+pytestmark = heavy
+
+# Seconds between two samples in what promtool is told, and of pages that are kept.
+INTERVAL, SECOND = 15, 1.0
+ORDINARY_MINUTES, FAULT_MINUTES = 20, 70
+
+Series = dict[str, list[float | None]]
+
+
+class Recording:
+    """Pages of a cluster's processes, second by second."""
+
+    def __init__(self, processes: Processes) -> None:
+        self.processes, self.series, self.counters, self.seconds = processes, {}, set(), 0
+        self.began = time.time()
+
+    def go_on(self, seconds: int) -> range:
+        """Keeps the pages for so long, and gives which seconds of the recording that was."""
+        first = self.seconds
+        for _ in range(seconds):
+            due = self.began + (self.seconds + 1) * SECOND
+            time.sleep(max(0.0, due - time.time()))
+            for name, address in self.processes.pages.items():
+                role = "coordinator" if name == "main" else "node"
+                labels = {"instance": name, "job": "rollhouse", "role": role}
+                status, page = get(f"http://{address}/metrics")
+                self.keep("up", labels, float(status == 200))
+                for family in text_string_to_metric_families(page) if status == 200 else []:
+                    for sample in family.samples:
+                        if family.type in {"counter", "histogram"}:
+                            self.counters.add(sample.name)
+                        # Moments are told as what they are after the beginning.
+                        moment = sample.name.endswith("_time_seconds")
+                        self.keep(sample.name, sample.labels | labels, sample.value - (self.began if moment else 0.0))
+            self.seconds += 1
+        return range(first, self.seconds)
+
+    def keep(self, name: str, labels: dict[str, str], value: float) -> None:
+        words = ",".join(f'{key}="{word}"' for key, word in sorted(labels.items()))
+        values = self.series.setdefault(f"{name}{{{words}}}", [])
+        values += [None] * (self.seconds - len(values)) + [value]
+
+    def told(self, parts: list[tuple[range, int]]) -> list[dict[str, str]]:
+        """Series as promtool takes them: each part of the recording goes on for so many minutes."""
+        told = []
+        for name, values in self.series.items():
+            counts = name.partition("{")[0] in self.counters
+            values = values + [None] * (self.seconds - len(values))
+            words, before = [], 0.0
+            for seconds, minutes in parts:
+                kept = [values[second] for second in seconds]
+                length = len(kept) - 1
+                known = [value for value in kept if value is not None]
+                growth = known[-1] - known[0] if counts and known else 0.0
+                start = known[0] if counts and known else 0.0
+                for sample in range(minutes * 60 // INTERVAL):
+                    rounds, second = divmod(sample * INTERVAL, length)
+                    value = kept[second]
+                    if value is None:
+                        words.append("stale")
+                    else:
+                        words.append(repr(value + (before - start + rounds * growth if counts else 0.0)))
+                rounds = minutes * 60 / length
+                # A process that was started again counts from zero.
+                before += rounds * growth
+            told.append({"series": name, "values": " ".join(words)})
+        return told
+
+
+def firing(recording: Recording, parts: list[tuple[range, int]], folder: Path) -> Callable[[int], set[str]]:
+    """Which alerts fire in a minute."""
+    shutil.copy(RULES, folder)
+    order = yaml.safe_load(TESTS.read_text())["group_eval_order"]
+    series = recording.told(parts)
+
+    def at(minute: int) -> set[str]:
+        # What is found is told by what is said to be expected of each alert: nothing.
+        asked = [{"expr": f'count(ALERTS{{alertname="{alert["alert"]}",alertstate="firing"}})',
+                  "eval_time": f"{minute}m", "exp_samples": []} for alert in alerts()]
+        test = {"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": asked}
+        whole = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "group_eval_order": order, "tests": [test]}
+        (folder / "test.yml").write_text(yaml.safe_dump(whole, width=10**9))
+        done = subprocess.run(["promtool", "test", "rules", folder / "test.yml"], capture_output=True, text=True)
+        said = done.stdout + done.stderr
+        found = {alert["alert"] for alert in alerts() if f'alertname=\\"{alert["alert"]}\\"' in said or f'alertname="{alert["alert"]}"' in said}
+        assert (done.returncode == 0) == (not found), said[-4000:]
+        return found
+
+    return at
+
+
+def cluster(folder: Path, **how: object) -> Processes:
+    return Processes(folder, program(), ["node-1", "node-2"], **how)
+
+
+def shown(processes: Processes, name: str, metric: str) -> float:
+    """The sum of a metric's series on a page."""
+    lines = get(f"http://{processes.pages[name]}/metrics")[1].splitlines()
+    return sum(float(line.split()[-1]) for line in lines if re.match(rf"{metric}[ {{]", line))
+
+
+def playing(processes: Processes) -> None:
+    """Waits until lanes play."""
+    until("lanes play", lambda: all(shown(processes, name, "rollhouse_steps_total") for name in processes.pages if name != "main"))
+
+
+def test_nothing_fires_in_an_hour_of_ordinary_work(tmp_path: Path) -> None:
+    need("promtool")
+    with cluster(tmp_path, node={"ROLLHOUSE_SPOOL__SEAL_AFTER": "2 s"}) as processes:
+        processes.trainer(64)
+        playing(processes)
+        recording = Recording(processes)
+        minute = recording.go_on(45)
+    assert sum(values[-1] - values[0] for name, values in recording.series.items() if name.startswith("rollhouse_steps_total")) > 1e5
+    at = firing(recording, [(minute, 61)], tmp_path)
+    for when in (2, 10, 15, 30, 45, 60):
+        assert at(when) == set(), f"in minute {when}"
+
+
+# What is done to a cluster, what it was started with, and what is to fire of it.
+
+
+def kill_coordinator(processes: Processes) -> None:
+    processes.kill("main")
+    processes.heard("node-1", "without coordinator()")
+
+
+def hold_spool_up(processes: Processes) -> None:
+    kill_coordinator(processes)
+    until("the spool is full", lambda: shown(processes, "node-1", "rollhouse_spool_held"), 120)
+
+
+def kill_node(processes: Processes) -> None:
+    processes.kill("node-2")
+    until("it is lost", lambda: 'rollhouse_nodes{state="lost"} 1' in get(f"http://{processes.pages['main']}/metrics")[1])
+
+
+def kill_all_nodes(processes: Processes) -> None:
+    processes.kill("node-1")
+    processes.kill("node-2")
+    until("both are lost", lambda: 'rollhouse_nodes{state="alive"} 0' in get(f"http://{processes.pages['main']}/metrics")[1])
+
+
+def knock(processes: Processes) -> subprocess.Popen:
+    """Somebody tries tokens that are none, until he is ended."""
+    address, _, ca = processes.connection.partition("?token=")
+    wrong = f"{address}?token=rh_0000000000_{'0' * 64}&ca={ca.partition('&ca=')[2]}"
+    line = f"while :; do '{processes.binary}' status --connect '{wrong}' 2>/dev/null; done"
+    processes.processes["stranger"] = subprocess.Popen(["sh", "-c", line])
+    return processes.processes["stranger"]
+
+
+# More than is recorded until it is shipped, and less than in two minutes.
+SMALL_SPOOL = {"ROLLHOUSE_SPOOL__LIMIT": "16 MB", "ROLLHOUSE_SPOOL__SEAL_AFTER": "1 s"}
+FAULTS = {
+    "the coordinator dies": (kill_coordinator, {}, {"RollhouseCoordinatorDown", "RollhouseNodeWithoutCoordinator"}),
+    "a node dies": (kill_node, {}, {"RollhouseNodeDown", "RollhouseNodesLost"}),
+    "all nodes die": (kill_all_nodes, {}, {"RollhouseNodeDown", "RollhouseNoNodes"}),
+    "the cluster is full": (None, {"node": {"ROLLHOUSE_NODE__CAPACITY": "32"}}, {"RollhouseClusterFull"}),
+    "certificates end soon": (None, {"days": 6}, {"RollhouseCertificateExpires"}),
+    "the socket's buffer is small": (None, {"node": {"ROLLHOUSE_NETWORK__SOCKET_BUFFER": "64 KiB"}}, {"RollhouseSocketBufferSmall"}),
+    "somebody tries tokens": (knock, {}, {"RollhouseStrangersRefused"}),
+    "the spool is full and holds stepping up": (
+        hold_spool_up, {"node": {**SMALL_SPOOL, "ROLLHOUSE_SPOOL__WHEN_FULL": "back_pressure"}}, {"RollhouseSpoolHeld"}),
+    "the store is full": (
+        None, {"coordinator": {"ROLLHOUSE_STORE__BUDGET": "1 MB"}, "node": {"ROLLHOUSE_SPOOL__SEAL_AFTER": "1 s"}},
+        {"RollhouseStoreDropsOldest"}),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_an_alert_is_for_makes_it_fire(fault: str, tmp_path: Path) -> None:
+    need("promtool")
+    act, how, expected = FAULTS[fault]
+    with cluster(tmp_path, **how) as processes:
+        processes.trainer(64)
+        playing(processes)
+        recording = Recording(processes)
+        parts = []
+        # What is done later was not there before.
+        if act:
+            parts.append((recording.go_on(10), ORDINARY_MINUTES))
+            act(processes)
+        # Spools and stores take a while to fill.
+        parts.append((recording.go_on(20), FAULT_MINUTES))
+    at = firing(recording, parts, tmp_path)
+    if act:
+        assert not expected & at(ORDINARY_MINUTES - 1), "before the fault"
+    # The longest of these wait for ten minutes.
+    found = at(sum(minutes for _, minutes in parts) - FAULT_MINUTES + 30)
+    assert expected <= found, found
+
+
+def test_a_process_that_is_restarted_again_and_again_is_told_of(tmp_path: Path) -> None:
+    need("promtool")
+    with cluster(tmp_path) as processes:
+        processes.trainer(64)
+        playing(processes)
+        recording = Recording(processes)
+        parts = [(recording.go_on(10), ORDINARY_MINUTES)]
+        for _ in range(4):
+            processes.kill("node-2")
+            processes.start("node-2")
+            until("it is back", lambda: get(f"http://{processes.pages['node-2']}/readyz")[0] == 200)
+            parts.append((recording.go_on(4), 3))
+        at = firing(recording, parts, tmp_path)
+        assert "RollhouseProcessRestarts" not in at(ORDINARY_MINUTES - 1)
+        assert "RollhouseProcessRestarts" in at(ORDINARY_MINUTES + 12)
+
+
+def test_a_full_disk_is_told_of(tmp_path: Path) -> None:
+    need("promtool")
+    if os.geteuid() != 0:
+        pytest.skip("a file system of its own wants root")
+    disk = tmp_path / "node-2"
+    disk.mkdir()
+    run("mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", disk)
+    try:
+        with cluster(tmp_path) as processes:
+            processes.trainer(4)
+            playing(processes)
+            recording = Recording(processes)
+            parts = [(recording.go_on(5), ORDINARY_MINUTES)]
+            with open(disk / "filler", "wb", buffering=0) as filler, pytest.raises(OSError):
+                while True:
+                    filler.write(bytes(1 << 12))
+            until("its recorder fails", lambda: shown(processes, "node-2", "rollhouse_recorder_failing"))
+            parts.append((recording.go_on(10), FAULT_MINUTES))
+        # Stepping waits for the disk, so that nothing is lost.
+        assert "RollhouseRecorderFailing" in firing(recording, parts, tmp_path)(ORDINARY_MINUTES + 30)
+    finally:
+        run("umount", "--lazy", disk)
