@@ -42,8 +42,8 @@ fn importer(disk: &FaultyDisk) -> Importer {
 
 /// What of an episode does not depend on where it stands.
 fn facts(episode: &Episode) -> String {
-    let Episode { info, actions, windows, end_hash, steps } = episode;
-    let all = format!("{actions:?} {windows:?} {end_hash:?} {steps:?}");
+    let Episode { info, actions, windows, end_hash, steps, from } = episode;
+    let all = format!("{actions:?} {windows:?} {end_hash:?} {steps:?} {from:?}");
     format!(
         "{} {:?} {} {:?} {:?} {:?} {:?} {} {:?} {:016x}",
         info.name,

@@ -7,8 +7,8 @@
 //!
 //! | thread or task | runs on | on cancel | on error |
 //! |---|---|---|---|
+//! | asker | own thread `asker`, of `watch_cluster`: asks the coordinator, which may take long | ends with its caller, after the question it is at | the error is shown, and it asks again |
 //! | signals of the viewer | own thread `signals`: gives the terminal back and ends the process if the caller's thread has not | ends with the viewer | - |
-//! | asker | own thread `asker`, of [`watch_cluster`]: asks the coordinator, which may take long | ends with its caller, after the question it is at | the error is shown, and it asks again |
 //!
 //! [`watch_cluster`] shows a cluster as it is now, in the same way: a [`Top`] is told what was heard and which keys were
 //! pressed, and drawn into cells.

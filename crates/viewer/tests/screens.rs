@@ -381,7 +381,7 @@ fn an_episode_that_is_being_recorded_grows_while_it_is_played_until_it_has_ended
         match &mut live {
             None => {
                 let mut player = Player::new(&REGISTRY, episode, 5, 0);
-                player.set_live(true);
+                player.set_growing(true);
                 assert!(player.pass(u64::MAX));
                 // It waits at the end of what there is.
                 player.on(Event::Tick(Duration::from_secs(9)));
@@ -404,7 +404,7 @@ fn an_episode_that_is_being_recorded_grows_while_it_is_played_until_it_has_ended
     let mut player = live.unwrap();
     let ended = library.find(player.info().name).unwrap();
     player.extend(ended.folder.load(&ended.info).unwrap());
-    player.set_live(false);
+    player.set_growing(false);
     assert!(player.pass(u64::MAX));
     press(&mut player, [Key::End]);
     let shown = screen(&player, 80, 24).join("\n");
