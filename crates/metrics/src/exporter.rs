@@ -1,7 +1,6 @@
 //! Figures in a registry, printed when asked.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus::core::{Collector, Desc};
@@ -28,12 +27,14 @@ pub struct Exporter {
 }
 
 /// Why figures were not taken in, or not printed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ExporterError {
     /// Two have a metric of the same name, or a name is malformed.
-    Register(prometheus::Error),
+    #[error("metrics cannot be registered")]
+    Register(#[source] prometheus::Error),
     /// They cannot be printed.
-    Encode(prometheus::Error),
+    #[error("metrics cannot be printed")]
+    Encode(#[source] prometheus::Error),
 }
 
 impl Exporter {
@@ -94,22 +95,5 @@ impl Collector for Source {
         let (families, exemplars) = page.into_parts();
         self.exemplars.lock().unwrap_or_else(PoisonError::into_inner).extend(exemplars);
         families
-    }
-}
-
-impl fmt::Display for ExporterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Register(_) => f.write_str("metrics cannot be registered"),
-            Self::Encode(_) => f.write_str("metrics cannot be printed"),
-        }
-    }
-}
-
-impl std::error::Error for ExporterError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Register(error) | Self::Encode(error) => Some(error),
-        }
     }
 }

@@ -6,7 +6,6 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -54,9 +53,10 @@ pub struct MetricsServer {
 }
 
 /// Why the server could not be started.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The address cannot be listened on.
+    #[error("metrics cannot be served on {address}")]
     Listen {
         /// The address.
         address: SocketAddr,
@@ -64,7 +64,8 @@ pub enum ServeError {
         source: io::Error,
     },
     /// The system refuses a thread or an event loop.
-    Thread(io::Error),
+    #[error("the thread of the metrics cannot be started")]
+    Thread(#[source] io::Error),
 }
 
 impl MetricsListener {
@@ -215,23 +216,6 @@ impl Answers {
             out.extend_from_slice(body.as_bytes());
         }
         out
-    }
-}
-
-impl fmt::Display for ServeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Listen { address, .. } => write!(f, "metrics cannot be served on {address}"),
-            Self::Thread(_) => f.write_str("the thread of the metrics cannot be started"),
-        }
-    }
-}
-
-impl std::error::Error for ServeError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Listen { source, .. } | Self::Thread(source) => Some(source),
-        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! How a session ended.
 
-use std::fmt;
 use std::time::Duration;
 
 use rollhouse_engine::{ConfigError, StepError};
@@ -26,17 +25,22 @@ pub enum Exit {
 }
 
 /// Why a rollout could not go on.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum RolloutError {
     /// The lanes could not be made.
+    #[error(transparent)]
     Engine(ConfigError),
     /// The policy cannot play in this action space.
+    #[error("the policy cannot play here: {0}")]
     Space(SpaceError),
     /// The policy could not act.
+    #[error("the policy could not act: {0}")]
     Act(ActError),
     /// A step was refused.
+    #[error("{0}")]
     Step(StepError),
     /// Lanes failed too often to be restarted, and no other lane had anything left to do.
+    #[error("{lanes} lanes failed too often to be restarted and have not played what they should")]
     LanesFailed {
         /// How many.
         lanes: usize,
@@ -44,33 +48,6 @@ pub enum RolloutError {
         report: Box<Report>,
     },
     /// The stepping thread could not be started.
-    Thread(std::io::Error),
-}
-
-impl fmt::Display for RolloutError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Engine(error) => error.fmt(f),
-            Self::Space(error) => write!(f, "the policy cannot play here: {error}"),
-            Self::Act(error) => write!(f, "the policy could not act: {error}"),
-            Self::Step(error) => error.fmt(f),
-            Self::LanesFailed { lanes, .. } => {
-                write!(
-                    f,
-                    "{lanes} lanes failed too often to be restarted and have not played what they should"
-                )
-            }
-            Self::Thread(_) => f.write_str("the session's thread could not be started"),
-        }
-    }
-}
-
-impl std::error::Error for RolloutError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Engine(error) => error.source(),
-            Self::Thread(error) => Some(error),
-            Self::Space(_) | Self::Act(_) | Self::Step(_) | Self::LanesFailed { .. } => None,
-        }
-    }
+    #[error("the session's thread could not be started")]
+    Thread(#[source] std::io::Error),
 }

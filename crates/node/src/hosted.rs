@@ -466,7 +466,7 @@ impl Home {
     /// was done and hands over what was recorded.
     pub(crate) fn idle(&mut self, told: &Told, figures: &NodeFigures) {
         self.session.attend_watchers();
-        if !self.unflushed_since.is_some_and(|since| since.elapsed() >= FLUSH_AFTER) {
+        if self.unflushed_since.is_none_or(|since| since.elapsed() < FLUSH_AFTER) {
             return;
         }
         self.tell(told, figures);

@@ -1,6 +1,5 @@
 //! How a machine becomes a node: with a join token it is given its first certificate, and its link renews that.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,19 +26,25 @@ pub struct Joining {
 }
 
 /// Why a machine is not a node yet, or a node has no newer certificate.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// The coordinator cannot be verified, because the files by which it is known cannot be read.
+    #[error(transparent)]
     Trust(IdentityFileError),
     /// There is no connection to the coordinator.
+    #[error(transparent)]
     Dial(DialError),
     /// The coordinator refused, or did not answer.
+    #[error(transparent)]
     Call(CallError),
     /// No key can be made.
+    #[error(transparent)]
     Key(AuthorityError),
     /// What was given is of no use or cannot be kept.
+    #[error(transparent)]
     Keep(JoinedError),
     /// The machine has no thread for what blocks.
+    #[error("the system refuses a thread")]
     Thread,
 }
 
@@ -107,32 +112,6 @@ impl Renewing {
 async fn enroll(connection: &Connection, node: &str, request: &KeyRequest) -> Result<Enrolled, JoinError> {
     let asked = Request::Enroll(Enroll { node: node.to_owned(), request: request.request().to_vec() });
     connection.call(&asked, DEADLINE).await.map_err(JoinError::Call)
-}
-
-impl fmt::Display for JoinError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Trust(error) => error.fmt(f),
-            Self::Dial(error) => error.fmt(f),
-            Self::Call(error) => error.fmt(f),
-            Self::Key(error) => error.fmt(f),
-            Self::Keep(error) => error.fmt(f),
-            Self::Thread => f.write_str("the system refuses a thread"),
-        }
-    }
-}
-
-impl std::error::Error for JoinError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Trust(error) => error.source(),
-            Self::Dial(error) => error.source(),
-            Self::Call(error) => error.source(),
-            Self::Key(error) => error.source(),
-            Self::Keep(error) => error.source(),
-            Self::Thread => None,
-        }
-    }
 }
 
 /// How long the coordinator may take to sign: its disk syncs the token's use.

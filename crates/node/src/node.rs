@@ -7,7 +7,6 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
@@ -41,20 +40,24 @@ pub struct RolloutHandle {
 }
 
 /// Why a node could not be started.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The control thread could not be started.
-    Thread(std::io::Error),
+    #[error("the control thread could not be started")]
+    Thread(#[source] std::io::Error),
     /// The control thread ended before it had a node.
+    #[error("the control thread ended before it was ready")]
     Ended,
 }
 
 /// Why a session could not begin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BeginError {
     /// The node has as many sessions or requests as it takes; try again later.
+    #[error("the node is busy: it has {MAX_ROLLOUTS} sessions at most")]
     Busy,
     /// The node is going away.
+    #[error("the node is going away")]
     Stopped,
 }
 
@@ -346,35 +349,6 @@ impl Handler<SessionDown> for NodeActor {
         }
     }
 }
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Thread(_) => f.write_str("the control thread could not be started"),
-            Self::Ended => f.write_str("the control thread ended before it was ready"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Thread(error) => Some(error),
-            Self::Ended => None,
-        }
-    }
-}
-
-impl fmt::Display for BeginError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Busy => write!(f, "the node is busy: it has {MAX_ROLLOUTS} sessions at most"),
-            Self::Stopped => f.write_str("the node is going away"),
-        }
-    }
-}
-
-impl std::error::Error for BeginError {}
 
 /// Rollouts one node hosts at a time. Each has a thread of its own.
 pub const MAX_ROLLOUTS: usize = 64;

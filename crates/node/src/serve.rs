@@ -1,6 +1,5 @@
 //! The data thread: a runtime of its own with the QUIC endpoint, all sessions' streams, and short batches.
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -63,15 +62,19 @@ struct Shown {
 type Ready = SyncSender<Result<Effective, ServeError>>;
 
 /// Why owners cannot be served.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The thread or its event loop could not be started.
-    Thread(io::Error),
+    #[error("the data thread could not be started")]
+    Thread(#[source] io::Error),
     /// The address could not be taken, or the identity is of no use.
+    #[error(transparent)]
     Bind(BindError),
     /// There is no attach socket.
+    #[error(transparent)]
     Attach(AttachBindError),
     /// The thread ended before it served.
+    #[error("the data thread ended before it was ready")]
     Ended,
 }
 
@@ -301,28 +304,6 @@ async fn serve_connection(connection: &Connection, hosting: Arc<Hosting>) {
     }
     // Streams see by themselves that the connection is gone; none is cut off while a worker has its session.
     while streams.join_next().await.is_some() {}
-}
-
-impl fmt::Display for ServeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Thread(_) => f.write_str("the data thread could not be started"),
-            Self::Bind(error) => error.fmt(f),
-            Self::Attach(error) => error.fmt(f),
-            Self::Ended => f.write_str("the data thread ended before it was ready"),
-        }
-    }
-}
-
-impl std::error::Error for ServeError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Thread(error) => Some(error),
-            Self::Bind(error) => error.source(),
-            Self::Attach(error) => error.source(),
-            Self::Ended => None,
-        }
-    }
 }
 
 /// How long somebody may stay connected without ever having been let in to a session: memory is kept for him.

@@ -1,18 +1,9 @@
 //! Integers as few bytes: varints and packed columns, with a reader that never trusts a length.
 
-use std::fmt;
-
 /// Bytes do not decode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("malformed {0}")]
 pub(crate) struct Malformed(pub(crate) &'static str);
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "malformed {}", self.0)
-    }
-}
-
-impl std::error::Error for Malformed {}
 
 /// Appends 7 bits a byte, lowest first; all but the last byte have bit 7.
 #[inline]

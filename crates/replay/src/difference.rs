@@ -42,9 +42,10 @@ pub struct Comparison<'a> {
 }
 
 /// Why two episodes cannot be compared.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum CompareError {
     /// Their observations or actions have other forms.
+    #[error("they have other observations or actions: one is of {a}, the other of {b}")]
     Forms {
         /// The env of the first one.
         a: String,
@@ -52,6 +53,7 @@ pub enum CompareError {
         b: String,
     },
     /// One cannot be gone through.
+    #[error(transparent)]
     Simulate(SimulateError),
 }
 
@@ -136,23 +138,3 @@ fn rows_differ(spec: &ColumnSpec, a: &ColumnData, b: &ColumnData, fields: &mut V
 
 const GOES_ON: &str = "goes on";
 const IS_OVER: &str = "is over";
-
-impl std::fmt::Display for CompareError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Forms { a, b } => {
-                write!(f, "they have other observations or actions: one is of {a}, the other of {b}")
-            }
-            Self::Simulate(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for CompareError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Forms { .. } => None,
-            Self::Simulate(error) => error.source(),
-        }
-    }
-}

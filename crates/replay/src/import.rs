@@ -1,6 +1,5 @@
 //! Taking episodes that came as files into a folder.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -26,17 +25,22 @@ pub struct Importer {
 }
 
 /// Why an episode was not taken in.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The folder could not be opened for writing; a writer that has it is named.
+    #[error(transparent)]
     Open(OpenError),
     /// The folder could not be read.
+    #[error(transparent)]
     Read(ReadError),
     /// The folder is a store, or in one: what stands there is its coordinator's to say.
+    #[error("{dir} belongs to a coordinator's store", dir = .0.display())]
     Store(PathBuf),
     /// An episode of that name is there already.
+    #[error("an episode {0} is there already")]
     Present(EpisodeName),
     /// A file operation failed.
+    #[error(transparent)]
     Disk(DiskError),
 }
 
@@ -82,28 +86,5 @@ impl Importer {
         catalogue::add(&*self.disk, &self.dir, vec![scan_bytes_with_rows(number, &bytes).index], &numbers);
         self.library = self.library.opened_again().map_err(ImportError::Read)?;
         Ok(())
-    }
-}
-
-impl fmt::Display for ImportError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Open(error) => error.fmt(f),
-            Self::Read(error) => error.fmt(f),
-            Self::Store(dir) => write!(f, "{} belongs to a coordinator's store", dir.display()),
-            Self::Present(name) => write!(f, "an episode {name} is there already"),
-            Self::Disk(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ImportError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Open(error) => error.source(),
-            Self::Read(error) => error.source(),
-            Self::Disk(error) => error.source(),
-            Self::Store(_) | Self::Present(_) => None,
-        }
     }
 }

@@ -27,11 +27,13 @@ pub struct Tag(String);
 pub struct Note(String);
 
 /// Text that is no tag or no note.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadLabel {
     /// It is empty.
+    #[error("it is empty")]
     Empty,
     /// It is too long.
+    #[error("it has {bytes} bytes, at most {most} are taken")]
     TooLong {
         /// Its bytes.
         bytes: usize,
@@ -39,6 +41,7 @@ pub enum BadLabel {
         most: usize,
     },
     /// It has a character that no tag has.
+    #[error("`{char}` cannot stand in a tag", char = .0.escape_debug())]
     Character(char),
 }
 
@@ -128,18 +131,6 @@ impl fmt::Display for Tag {
         f.write_str(&self.0)
     }
 }
-
-impl fmt::Display for BadLabel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("it is empty"),
-            Self::TooLong { bytes, most } => write!(f, "it has {bytes} bytes, at most {most} are taken"),
-            Self::Character(char) => write!(f, "`{}` cannot stand in a tag", char.escape_debug()),
-        }
-    }
-}
-
-impl std::error::Error for BadLabel {}
 
 #[cfg(test)]
 mod tests {

@@ -40,15 +40,19 @@ struct Labelled {
 }
 
 /// Why labels could not be read or changed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum LabelError {
     /// The episode could not be found, or the folder not read.
+    #[error(transparent)]
     Read(ReadError),
     /// The folder is a store, or in one.
+    #[error("{dir} belongs to a coordinator's store, which keeps no labels", dir = .0.display())]
     Store(PathBuf),
     /// Somebody else changes the folder's labels, or drops segments.
+    #[error("somebody else is changing the labels of {dir}", dir = .0.display())]
     Locked(PathBuf),
     /// The file is damaged, or a newer program wrote it.
+    #[error("the labels in {path} are damaged: {what}", path = .path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -56,13 +60,16 @@ pub enum LabelError {
         what: &'static str,
     },
     /// The episode would have more tags than one may have.
+    #[error("the episode would have {tags} tags, at most {MAX_TAGS} are kept")]
     TooManyTags {
         /// Tags it would have.
         tags: usize,
     },
     /// The folder has as many labelled episodes, or as much text in them, as one may have.
+    #[error("{dir} has too many labels: at most {MAX_LABELLED} episodes and {MAX_LABELS_BYTES} bytes are kept", dir = .0.display())]
     Full(PathBuf),
     /// A file operation failed.
+    #[error(transparent)]
     Disk(DiskError),
 }
 
@@ -328,38 +335,6 @@ const FORMAT: u32 = 1;
 const LOCK: &str = "labels.lock";
 const LOCK_ATTEMPTS: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
-
-impl fmt::Display for LabelError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Read(error) => error.fmt(f),
-            Self::Store(dir) => {
-                write!(f, "{} belongs to a coordinator's store, which keeps no labels", dir.display())
-            }
-            Self::Locked(dir) => write!(f, "somebody else is changing the labels of {}", dir.display()),
-            Self::Damaged { path, what } => write!(f, "the labels in {} are damaged: {what}", path.display()),
-            Self::TooManyTags { tags } => {
-                write!(f, "the episode would have {tags} tags, at most {MAX_TAGS} are kept")
-            }
-            Self::Full(dir) => write!(
-                f,
-                "{} has too many labels: at most {MAX_LABELLED} episodes and {MAX_LABELS_BYTES} bytes are kept",
-                dir.display()
-            ),
-            Self::Disk(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for LabelError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Read(error) => error.source(),
-            Self::Disk(error) => error.source(),
-            _ => None,
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {

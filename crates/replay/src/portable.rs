@@ -4,7 +4,6 @@
 //! recordings give equal files. [`Portable`] is one that was read and is whole; an [`Importer`](crate::Importer) adds it
 //! to a folder.
 
-use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -308,63 +307,39 @@ impl Portable {
 }
 
 /// Why an episode is not in a file of its own, or such a file cannot be read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum PortableError {
     /// What it is written to takes no more.
-    Write(io::Error),
+    #[error(transparent)]
+    Write(#[from] io::Error),
     /// The caller asked to stop.
+    #[error("stopped before the end")]
     Stopped,
     /// It would be larger than any segment.
+    #[error("the episode takes more than {MAX_SEGMENT_BYTES} bytes")]
     TooLarge,
     /// Its run's header is one that no reader takes.
-    Run(DecodeError),
+    #[error("no reader takes what is said of the run")]
+    Run(#[source] DecodeError),
     /// Its steps are not all there.
+    #[error("the episode's steps are not all there")]
     Steps,
     /// The bytes do not begin as a recording does.
+    #[error("this is no recording")]
     NoRecording,
     /// They are damaged, or cut off.
+    #[error("it is damaged at byte {at}")]
     Damaged {
         /// Where.
         at: u64,
     },
     /// There is not one episode in it.
+    #[error("it has {episodes} episodes, not 1")]
     NotOne {
         /// How many are.
         episodes: u64,
     },
     /// The episode cannot be read.
+    #[error(transparent)]
     Read(ReadError),
-}
-
-impl fmt::Display for PortableError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Write(error) => error.fmt(f),
-            Self::Stopped => f.write_str("stopped before the end"),
-            Self::TooLarge => write!(f, "the episode takes more than {MAX_SEGMENT_BYTES} bytes"),
-            Self::Run(_) => f.write_str("no reader takes what is said of the run"),
-            Self::Steps => f.write_str("the episode's steps are not all there"),
-            Self::NoRecording => f.write_str("this is no recording"),
-            Self::Damaged { at } => write!(f, "it is damaged at byte {at}"),
-            Self::NotOne { episodes } => write!(f, "it has {episodes} episodes, not 1"),
-            Self::Read(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for PortableError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Write(error) => error.source(),
-            Self::Run(error) => Some(error),
-            Self::Read(error) => error.source(),
-            _ => None,
-        }
-    }
-}
-
-impl From<io::Error> for PortableError {
-    fn from(error: io::Error) -> Self {
-        Self::Write(error)
-    }
 }

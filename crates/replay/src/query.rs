@@ -64,7 +64,8 @@ pub enum SortKey {
 }
 
 /// Text that is no order of episodes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot sort by `{0}`; known are return, length, started, name, each with - in front")]
 pub struct UnknownSort(String);
 
 impl FromStr for Sort {
@@ -86,18 +87,6 @@ impl FromStr for Sort {
         Ok(Self { key, descending })
     }
 }
-
-impl std::fmt::Display for UnknownSort {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "cannot sort by `{}`; known are return, length, started, name, each with - in front",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for UnknownSort {}
 
 impl Replays {
     /// The episodes a query asks for. Extents that cannot contribute are not looked at, and no more episodes are

@@ -1,7 +1,5 @@
 //! All steps of an action log at once.
 
-use std::fmt;
-
 use rollhouse_core::{ColumnSpec, EpisodeName, Interruption, Outcome};
 use rollhouse_env::Registry;
 
@@ -10,11 +8,13 @@ use crate::simulate::{SimulateError, Simulator};
 use rollhouse_core::ColumnData;
 
 /// Why the steps of an episode could not be recomputed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum RecomputeError {
     /// The env cannot be made or panics.
-    Simulate(SimulateError),
+    #[error(transparent)]
+    Simulate(#[from] SimulateError),
     /// What comes out is not what was recorded.
+    #[error("recomputing {name} gives another {field} at step {step} than was recorded")]
     Differs {
         /// The episode.
         name: EpisodeName,
@@ -107,31 +107,5 @@ fn rows(specs: &[ColumnSpec], rows: usize) -> Vec<ColumnData> {
 fn copy_rows(to: &mut [ColumnData], row: usize, from: &[ColumnData], specs: &[ColumnSpec]) {
     for ((to, from), spec) in to.iter_mut().zip(from).zip(specs) {
         to.copy_row(row, from, 0, spec.elements());
-    }
-}
-
-impl From<SimulateError> for RecomputeError {
-    fn from(error: SimulateError) -> Self {
-        Self::Simulate(error)
-    }
-}
-
-impl fmt::Display for RecomputeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Simulate(error) => error.fmt(f),
-            Self::Differs { name, field, step } => {
-                write!(f, "recomputing {name} gives another {field} at step {step} than was recorded")
-            }
-        }
-    }
-}
-
-impl std::error::Error for RecomputeError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Simulate(error) => error.source(),
-            Self::Differs { .. } => None,
-        }
     }
 }

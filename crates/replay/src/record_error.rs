@@ -22,9 +22,10 @@ pub struct DiskError {
 }
 
 /// Why a folder could not be opened for recording.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another writer has it.
+    #[error("{dir} is being recorded into by {holder}", dir = .dir.display())]
     Locked {
         /// The folder.
         dir: PathBuf,
@@ -32,8 +33,10 @@ pub enum OpenError {
         holder: String,
     },
     /// A file operation failed.
+    #[error(transparent)]
     Disk(DiskError),
     /// The configuration is out of bounds.
+    #[error("{setting} = {given} is not between {least} and {most}")]
     Config {
         /// The setting.
         setting: &'static str,
@@ -45,7 +48,8 @@ pub enum OpenError {
         most: u64,
     },
     /// The writer thread could not be started.
-    Thread(io::Error),
+    #[error("the writer thread could not be started")]
+    Thread(#[source] io::Error),
 }
 
 /// Why a run could not begin.
@@ -116,31 +120,6 @@ impl fmt::Display for DiskError {
 impl std::error::Error for DiskError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&*self.source)
-    }
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Locked { dir, holder } => {
-                write!(f, "{} is being recorded into by {holder}", dir.display())
-            }
-            Self::Disk(error) => error.fmt(f),
-            Self::Config { setting, given, least, most } => {
-                write!(f, "{setting} = {given} is not between {least} and {most}")
-            }
-            Self::Thread(_) => f.write_str("the writer thread could not be started"),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Disk(error) => error.source(),
-            Self::Thread(error) => Some(error),
-            Self::Locked { .. } | Self::Config { .. } => None,
-        }
     }
 }
 

@@ -13,11 +13,13 @@ use crate::record_error::OpenError;
 use crate::replays::{Replays, names_in};
 
 /// Why a folder could not be repaired.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum RepairError {
     /// It could not be opened for writing; a writer that has it is named.
+    #[error(transparent)]
     Open(OpenError),
     /// It could not be read.
+    #[error(transparent)]
     Read(ReadError),
 }
 
@@ -67,22 +69,4 @@ pub fn repair_all(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Vec<FolderRepair>,
     }
     let repairs = dirs.into_iter().map(|dir| FolderRepair { result: repair(disk.clone(), &dir), dir });
     Ok(repairs.collect())
-}
-
-impl std::fmt::Display for RepairError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Open(error) => error.fmt(f),
-            Self::Read(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for RepairError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Open(error) => error.source(),
-            Self::Read(error) => error.source(),
-        }
-    }
 }

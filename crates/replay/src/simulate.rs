@@ -27,16 +27,19 @@ pub(crate) struct Simulator {
 }
 
 /// Why an episode cannot be simulated again.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
     /// This program has no env of that id.
+    #[error("{0}")]
     Unknown(UnknownEnv),
     /// The env of that id is another one now: its action or observation columns differ.
+    #[error("{env} has other actions or observations than when it was recorded")]
     Changed {
         /// Its id.
         env: String,
     },
     /// The env's dynamics are other ones now.
+    #[error("the env's dynamics have changed since: {recorded:016x} then, {now:016x} now")]
     Dynamics {
         /// Hash of those that were recorded.
         recorded: u64,
@@ -44,13 +47,16 @@ pub enum SimulateError {
         now: u64,
     },
     /// The env could not be made with the recorded options.
-    Make(MakeError),
+    #[error("the env cannot be made with the recorded options")]
+    Make(#[source] MakeError),
     /// The env panicked.
+    #[error("the env panicked after {steps} steps")]
     Panicked {
         /// Steps taken before.
         steps: u64,
     },
     /// The recording ends before the step asked for.
+    #[error("step {step} asked for, the episode has {length}")]
     NoSuchStep {
         /// As asked.
         step: u64,
@@ -58,11 +64,13 @@ pub enum SimulateError {
         length: u64,
     },
     /// The env does not come into a state that it was in.
+    #[error("{env} does not come into the state that it was in")]
     State {
         /// Its id.
         env: String,
     },
     /// The env is not deterministic, and the recording lacks what cannot be recomputed.
+    #[error("the env is not deterministic and its observations are not recorded")]
     NotRecorded,
 }
 
@@ -227,37 +235,5 @@ const MAX_COLUMNS: usize = rollhouse_core::limits::MAX_OBS_COLUMNS;
 impl fmt::Debug for Simulator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Simulator").field("lanes", &self.lanes).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Display for SimulateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown(error) => error.fmt(f),
-            Self::Changed { env } => {
-                write!(f, "{env} has other actions or observations than when it was recorded")
-            }
-            Self::Dynamics { recorded, now } => {
-                write!(f, "the env's dynamics have changed since: {recorded:016x} then, {now:016x} now")
-            }
-            Self::Make(_) => f.write_str("the env cannot be made with the recorded options"),
-            Self::Panicked { steps } => write!(f, "the env panicked after {steps} steps"),
-            Self::NoSuchStep { step, length } => {
-                write!(f, "step {step} asked for, the episode has {length}")
-            }
-            Self::State { env } => write!(f, "{env} does not come into the state that it was in"),
-            Self::NotRecorded => {
-                f.write_str("the env is not deterministic and its observations are not recorded")
-            }
-        }
-    }
-}
-
-impl std::error::Error for SimulateError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Make(error) => Some(error),
-            _ => None,
-        }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::error::Error;
-use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -53,12 +52,14 @@ pub trait Game {
 pub type GameError = Box<dyn Error + Send + Sync>;
 
 /// Why a game is not played any more.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum HandError {
     /// The terminal could not be taken, read or written to.
-    Terminal(io::Error),
+    #[error("the terminal cannot be used")]
+    Terminal(#[source] io::Error),
     /// The game cannot go on.
-    Game(GameError),
+    #[error("the game cannot go on")]
+    Game(#[source] GameError),
 }
 
 /// Has a person play a game on the terminal on stdout, until the person or a signal ends it. It is paused at first.
@@ -143,21 +144,3 @@ fn draw(hand: &mut Hand, game: &mut dyn Game, look: Look, screen: &mut ScreenGua
 
 /// Between two drawings of what moves, at least.
 const FRAME: Duration = Duration::from_millis(15);
-
-impl fmt::Display for HandError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Terminal(_) => f.write_str("the terminal cannot be used"),
-            Self::Game(_) => f.write_str("the game cannot go on"),
-        }
-    }
-}
-
-impl Error for HandError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Terminal(error) => Some(error),
-            Self::Game(error) => Some(&**error),
-        }
-    }
-}

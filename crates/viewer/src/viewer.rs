@@ -57,13 +57,16 @@ pub struct Viewing<'a> {
 }
 
 /// Why nothing is shown any more.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ViewError {
     /// The terminal could not be taken, read or written to.
-    Terminal(io::Error),
+    #[error("the terminal cannot be used")]
+    Terminal(#[source] io::Error),
     /// An episode could not be read.
+    #[error(transparent)]
     Read(ReadError),
     /// Two episodes could not be compared.
+    #[error(transparent)]
     Compare(CompareError),
 }
 
@@ -466,23 +469,3 @@ pub(crate) const IDLE: Duration = Duration::from_millis(100);
 pub(crate) const PASS_SLICE: Duration = Duration::from_millis(20);
 /// Steps that are passed between two looks at the clock.
 pub(crate) const PASS_STEPS: u64 = 64;
-
-impl std::fmt::Display for ViewError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Terminal(_) => f.write_str("the terminal cannot be used"),
-            Self::Read(error) => error.fmt(f),
-            Self::Compare(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ViewError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Terminal(error) => Some(error),
-            Self::Read(error) => error.source(),
-            Self::Compare(error) => error.source(),
-        }
-    }
-}

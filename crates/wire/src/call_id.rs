@@ -49,16 +49,9 @@ impl fmt::Display for CallId {
 }
 
 /// Text that is no call's id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a call's id is 8 letters and digits, as in k3f9q2tz")]
 pub struct NoCallId;
-
-impl fmt::Display for NoCallId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a call's id is 8 letters and digits, as in k3f9q2tz")
-    }
-}
-
-impl std::error::Error for NoCallId {}
 
 impl FromStr for CallId {
     type Err = NoCallId;

@@ -1,7 +1,5 @@
 //! The command channel of a session: envelopes, and how its stream is opened.
 
-use std::fmt;
-
 use rollhouse_core::RunId;
 use serde::{Deserialize, Serialize};
 use tracing::field::Empty;
@@ -138,42 +136,21 @@ fn pack<T: Serialize>(message: &T) -> Result<Vec<u8>, EnvelopeError> {
 }
 
 /// Why bytes are no envelope, or an envelope cannot be sent.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum EnvelopeError {
     /// Longer than [`MAX_COMMAND_BYTES`].
+    #[error("a command or answer of {bytes} bytes, at most {MAX_COMMAND_BYTES} are taken")]
     TooLong {
         /// Its bytes.
         bytes: usize,
     },
     /// A method's name is empty or longer than [`MAX_METHOD_BYTES`].
+    #[error("a method's name has {bytes} bytes, must have 1 to {MAX_METHOD_BYTES}")]
     Method {
         /// Its bytes.
         bytes: usize,
     },
     /// It is no message, or cannot be one.
+    #[error(transparent)]
     Control(ControlError),
-}
-
-impl fmt::Display for EnvelopeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong { bytes } => {
-                write!(f, "a command or answer of {bytes} bytes, at most {MAX_COMMAND_BYTES} are taken")
-            }
-            Self::Method { bytes } => {
-                write!(f, "a method's name has {bytes} bytes, must have 1 to {MAX_METHOD_BYTES}")
-            }
-            Self::Control(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for EnvelopeError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            // Its own words are this error's.
-            Self::Control(error) => error.source(),
-            Self::TooLong { .. } | Self::Method { .. } => None,
-        }
-    }
 }

@@ -1,7 +1,5 @@
 //! Control messages as bytes: a little-endian length word and a msgpack map.
 
-use std::fmt;
-
 use rollhouse_core::msgpack::{self, DecodeError};
 use serde::{Deserialize, Serialize};
 
@@ -51,9 +49,10 @@ pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ControlError
 }
 
 /// Why a control message could not be written or read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// Longer than it may be.
+    #[error("a control message of {bytes} bytes, at most {most} are taken")]
     TooLong {
         /// Its bytes.
         bytes: usize,
@@ -61,35 +60,15 @@ pub enum ControlError {
         most: usize,
     },
     /// It cannot be written as msgpack.
-    Encode(rmp_serde::encode::Error),
+    #[error("a control message cannot be written")]
+    Encode(#[source] rmp_serde::encode::Error),
     /// It is not what was expected.
-    Decode(rmp_serde::decode::Error),
+    #[error("a control message cannot be read: {0}")]
+    Decode(#[source] rmp_serde::decode::Error),
     /// Bytes follow it.
+    #[error("{bytes} bytes follow a control message in its frame")]
     LeftOver {
         /// How many.
         bytes: usize,
     },
-}
-
-impl fmt::Display for ControlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong { bytes, most } => {
-                write!(f, "a control message of {bytes} bytes, at most {most} are taken")
-            }
-            Self::Encode(_) => f.write_str("a control message cannot be written"),
-            Self::Decode(error) => write!(f, "a control message cannot be read: {error}"),
-            Self::LeftOver { bytes } => write!(f, "{bytes} bytes follow a control message in its frame"),
-        }
-    }
-}
-
-impl std::error::Error for ControlError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Encode(error) => Some(error),
-            Self::Decode(error) => Some(error),
-            Self::TooLong { .. } | Self::LeftOver { .. } => None,
-        }
-    }
 }

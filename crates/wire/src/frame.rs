@@ -9,8 +9,6 @@
 //! | 8 | 4 | bytes of columns that follow |
 //! | 12 | 4 | bytes of the sidecar that follows them |
 
-use std::fmt;
-
 use crate::limits::{MAX_FRAME_BYTES, MAX_SIDECAR_BYTES};
 
 /// Bytes of a frame's header.
@@ -109,11 +107,13 @@ impl FrameHeader {
 }
 
 /// Why bytes are no frame header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// A kind this version does not know.
+    #[error("a frame of unknown kind {0}")]
     Kind(u8),
     /// A flag this version does not know, or bytes that must be zero.
+    #[error("a frame with unknown flags {flags:#04x} or reserved bytes {reserved:#06x}")]
     Flags {
         /// The flags.
         flags: u8,
@@ -121,26 +121,9 @@ pub enum FrameError {
         reserved: u16,
     },
     /// Too many bytes of columns.
+    #[error("a frame with {0} bytes of columns, at most {MAX_FRAME_BYTES} are taken")]
     Columns(u32),
     /// Too many bytes of sidecar.
+    #[error("a frame with a sidecar of {0} bytes, at most {MAX_SIDECAR_BYTES} are taken")]
     Sidecar(u32),
 }
-
-impl fmt::Display for FrameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Kind(kind) => write!(f, "a frame of unknown kind {kind}"),
-            Self::Flags { flags, reserved } => {
-                write!(f, "a frame with unknown flags {flags:#04x} or reserved bytes {reserved:#06x}")
-            }
-            Self::Columns(bytes) => {
-                write!(f, "a frame with {bytes} bytes of columns, at most {MAX_FRAME_BYTES} are taken")
-            }
-            Self::Sidecar(bytes) => {
-                write!(f, "a frame with a sidecar of {bytes} bytes, at most {MAX_SIDECAR_BYTES} are taken")
-            }
-        }
-    }
-}
-
-impl std::error::Error for FrameError {}

@@ -14,8 +14,6 @@
 //!
 //! Actions follow a record of kind 2 as a column does, filled up with zeros to a multiple of 8 bytes.
 
-use std::fmt;
-
 use rollhouse_core::{ColumnData, ColumnRef, ColumnSpec, Start};
 
 use crate::column_bytes;
@@ -55,14 +53,16 @@ pub enum PastEvent {
 }
 
 /// Why bytes are no records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PastError {
     /// They end within one.
+    #[error("a record of the past at byte {at} that was cut off")]
     Cut {
         /// Where it begins.
         at: usize,
     },
     /// A kind or flags that no version has, or bytes that must be zero.
+    #[error("no record of the past at byte {at}")]
     Unknown {
         /// Where it begins.
         at: usize,
@@ -180,17 +180,6 @@ fn read_record(bytes: &[u8], at: usize, action: &ColumnSpec) -> Result<(PastReco
     };
     Ok((PastRecord { lane, what }, length))
 }
-
-impl fmt::Display for PastError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cut { at } => write!(f, "a record of the past at byte {at} that was cut off"),
-            Self::Unknown { at } => write!(f, "no record of the past at byte {at}"),
-        }
-    }
-}
-
-impl std::error::Error for PastError {}
 
 const HEAD_BYTES: usize = 16;
 const BEGAN: u8 = 1;

@@ -359,30 +359,21 @@ impl TokenStore {
 }
 
 /// Why a token is not accepted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenRefused {
     /// It is no token, there is none of its id, or the secret is wrong; which, a stranger is not told.
+    #[error("the token is not valid")]
     NotValid,
     /// It was revoked.
+    #[error("the token was revoked")]
     Revoked,
     /// Its time is over.
+    #[error("the token expired {ago} s ago", ago = .ago.as_secs())]
     Expired {
         /// For how long.
         ago: Duration,
     },
 }
-
-impl fmt::Display for TokenRefused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotValid => f.write_str("the token is not valid"),
-            Self::Revoked => f.write_str("the token was revoked"),
-            Self::Expired { ago } => write!(f, "the token expired {} s ago", ago.as_secs()),
-        }
-    }
-}
-
-impl std::error::Error for TokenRefused {}
 
 /// Why tokens cannot be read or changed.
 #[derive(Debug)]

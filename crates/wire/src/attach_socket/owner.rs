@@ -1,6 +1,5 @@
 //! The owner's end of an attachment.
 
-use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -112,59 +111,36 @@ async fn receive(stream: &UnixStream, bytes: &mut [u8]) -> Result<(usize, Vec<Ow
 }
 
 /// Why an owner is not attached by memory.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum AttachCallError {
     /// The path is longer than [`MAX_ATTACH_PATH_BYTES`].
+    #[error("the path of the attach socket has {bytes} bytes, at most {MAX_ATTACH_PATH_BYTES}")]
     Path {
         /// Its bytes.
         bytes: usize,
     },
     /// Nobody answers at the path.
-    Connect(io::Error),
+    #[error("the attach socket does not answer")]
+    Connect(#[source] io::Error),
     /// A process of another user answers, which is not believed.
+    #[error("a process of user {uid} answers at the attach socket, not one of ours or root's")]
     Stranger {
         /// The user.
         uid: u32,
     },
     /// The connection ended, or what came is no message.
-    Lost(io::Error),
+    #[error("the attach socket ended before it answered")]
+    Lost(#[source] io::Error),
     /// The answer cannot be read.
+    #[error(transparent)]
     Message(ControlError),
     /// The node does not want to.
+    #[error("{0}")]
     Refused(Refusal),
     /// Not [`ATTACH_DESCRIPTORS`] descriptors; those that came are closed.
+    #[error("{given} descriptors came with the answer, {ATTACH_DESCRIPTORS} are wanted")]
     Descriptors {
         /// At least so many.
         given: usize,
     },
-}
-
-impl fmt::Display for AttachCallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Path { bytes } => {
-                write!(f, "the path of the attach socket has {bytes} bytes, at most {MAX_ATTACH_PATH_BYTES}")
-            }
-            Self::Connect(_) => f.write_str("the attach socket does not answer"),
-            Self::Stranger { uid } => {
-                write!(f, "a process of user {uid} answers at the attach socket, not one of ours or root's")
-            }
-            Self::Lost(_) => f.write_str("the attach socket ended before it answered"),
-            Self::Message(error) => error.fmt(f),
-            Self::Refused(refusal) => refusal.fmt(f),
-            Self::Descriptors { given } => {
-                write!(f, "{given} descriptors came with the answer, {ATTACH_DESCRIPTORS} are wanted")
-            }
-        }
-    }
-}
-
-impl std::error::Error for AttachCallError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Connect(error) | Self::Lost(error) => Some(error),
-            Self::Message(error) => error.source(),
-            Self::Refused(_) | Self::Path { .. } | Self::Stranger { .. } | Self::Descriptors { .. } => None,
-        }
-    }
 }

@@ -421,9 +421,10 @@ fn connection_of(lost: StreamLost) -> ConnectionLost {
 }
 
 /// Why nothing listens.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// The address cannot be bound.
+    #[error("udp {address} cannot be bound")]
     Socket {
         /// Which.
         address: SocketAddr,
@@ -431,29 +432,11 @@ pub enum BindError {
         source: io::Error,
     },
     /// Whoever is dialled has to show a certificate, and there is none.
+    #[error("a listening endpoint needs a certificate")]
     NoCertificate,
     /// TLS cannot be set up.
-    Tls(rustls::Error),
-}
-
-impl fmt::Display for BindError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Socket { address, .. } => write!(f, "udp {address} cannot be bound"),
-            Self::NoCertificate => f.write_str("a listening endpoint needs a certificate"),
-            Self::Tls(_) => f.write_str("tls cannot be set up"),
-        }
-    }
-}
-
-impl std::error::Error for BindError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Socket { source, .. } => Some(source),
-            Self::Tls(source) => Some(source),
-            Self::NoCertificate => None,
-        }
-    }
+    #[error("tls cannot be set up")]
+    Tls(#[source] rustls::Error),
 }
 
 /// Strangers' first packets that wait to be looked at.

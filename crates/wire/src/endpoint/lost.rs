@@ -135,15 +135,19 @@ impl fmt::Display for ConnectionLost {
 impl std::error::Error for ConnectionLost {}
 
 /// Why a stream is no more.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StreamLost {
     /// Its connection is no more.
+    #[error("{0}")]
     Connection(ConnectionLost),
     /// The peer gave it up.
+    #[error("the peer gave up the stream ({code})", code = .0.word())]
     ByPeer(CloseCode),
     /// We had finished it or given it up.
+    #[error("the stream was given up here")]
     ByUs,
     /// It ended in the middle of something.
+    #[error("the stream ended in the middle of a message")]
     Cut,
 }
 
@@ -174,19 +178,6 @@ impl From<ConnectionError> for StreamLost {
         Self::Connection(error.into())
     }
 }
-
-impl fmt::Display for StreamLost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Connection(lost) => lost.fmt(f),
-            Self::ByPeer(code) => write!(f, "the peer gave up the stream ({})", code.word()),
-            Self::ByUs => f.write_str("the stream was given up here"),
-            Self::Cut => f.write_str("the stream ended in the middle of a message"),
-        }
-    }
-}
-
-impl std::error::Error for StreamLost {}
 
 /// What a peer says, made fit for a log.
 fn words(reason: &[u8]) -> String {

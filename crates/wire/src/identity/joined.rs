@@ -3,7 +3,6 @@
 //! `identity.pem` (0600) holds the node's key, its certificate and those that link it to the authority, so that key and
 //! certificate are always a pair, whenever the power goes; `ca.pem` holds whom the node trusts.
 
-use std::fmt;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -94,14 +93,16 @@ impl JoinedFolder {
 }
 
 /// Why what a node was given is not kept.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum JoinedError {
     /// Longer than [`MAX_CERTIFICATES_BYTES`].
+    #[error("certificates of {bytes} bytes were given, at most {MAX_CERTIFICATES_BYTES} are taken")]
     TooLong {
         /// Its bytes.
         bytes: usize,
     },
     /// It cannot be written.
+    #[error("{path} cannot be written", path = .path.display())]
     Write {
         /// What.
         path: PathBuf,
@@ -109,36 +110,11 @@ pub enum JoinedError {
         source: io::Error,
     },
     /// It is no certificate of the node's key that the authorities beside it believe.
-    Useless(IdentityFileError),
+    #[error("the coordinator gave certificates that are of no use")]
+    Useless(#[source] IdentityFileError),
     /// It is somebody else's.
-    Other(IdentityError),
-}
-
-impl fmt::Display for JoinedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong { bytes } => {
-                write!(
-                    f,
-                    "certificates of {bytes} bytes were given, at most {MAX_CERTIFICATES_BYTES} are taken"
-                )
-            }
-            Self::Write { path, .. } => write!(f, "{} cannot be written", path.display()),
-            Self::Useless(_) => f.write_str("the coordinator gave certificates that are of no use"),
-            Self::Other(_) => f.write_str("the coordinator gave somebody else's certificate"),
-        }
-    }
-}
-
-impl std::error::Error for JoinedError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::TooLong { .. } => None,
-            Self::Write { source, .. } => Some(source),
-            Self::Useless(source) => Some(source),
-            Self::Other(source) => Some(source),
-        }
-    }
+    #[error("the coordinator gave somebody else's certificate")]
+    Other(#[source] IdentityError),
 }
 
 fn write_error(path: &Path, source: io::Error) -> JoinedError {

@@ -91,38 +91,24 @@ impl PublicKeyData for RequestedKey {
 }
 
 /// Why a request for a certificate is none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyRequestError {
     /// Longer than [`MAX_CERTIFICATE_REQUEST_BYTES`].
+    #[error("the certificate request has {bytes} bytes, at most {MAX_CERTIFICATE_REQUEST_BYTES} are taken")]
     TooLong {
         /// Its bytes.
         bytes: usize,
     },
     /// No PKCS #10.
+    #[error("the certificate request is no pkcs #10")]
     Malformed,
     /// Its key is not of the curve P-256, or its signature not ECDSA with SHA-256.
+    #[error("the certificate request has another kind of key or signature than ecdsa with p-256 and sha-256")]
     OtherKey,
     /// Its signature is not by its key.
+    #[error("the certificate request is not signed with its key")]
     Signature,
 }
-
-impl fmt::Display for KeyRequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong { bytes } => write!(
-                f,
-                "the certificate request has {bytes} bytes, at most {MAX_CERTIFICATE_REQUEST_BYTES} are taken"
-            ),
-            Self::Malformed => f.write_str("the certificate request is no pkcs #10"),
-            Self::OtherKey => f.write_str(
-                "the certificate request has another kind of key or signature than ecdsa with p-256 and sha-256",
-            ),
-            Self::Signature => f.write_str("the certificate request is not signed with its key"),
-        }
-    }
-}
-
-impl std::error::Error for KeyRequestError {}
 
 struct Parts<'a> {
     signed: &'a [u8],

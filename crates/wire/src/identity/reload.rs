@@ -300,9 +300,10 @@ pub fn show_certificates(path: &Path) -> Result<Vec<ShownCertificate>, IdentityF
 }
 
 /// Why the files of an identity cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum IdentityFileError {
     /// A file cannot be read.
+    #[error("{path} cannot be read", path = .path.display())]
     Read {
         /// Which.
         path: PathBuf,
@@ -310,6 +311,7 @@ pub enum IdentityFileError {
         source: io::Error,
     },
     /// It is no PEM.
+    #[error("{path} is not PEM", path = .path.display())]
     Pem {
         /// Which.
         path: PathBuf,
@@ -317,8 +319,10 @@ pub enum IdentityFileError {
         source: rustls::pki_types::pem::Error,
     },
     /// There is no certificate in it.
+    #[error("{path} holds no certificate", path = .0.display())]
     Empty(PathBuf),
     /// The key is of no use, or is not that of the certificate.
+    #[error("{path} is not the key of the certificate", path = .path.display())]
     Key {
         /// Its file.
         path: PathBuf,
@@ -326,6 +330,7 @@ pub enum IdentityFileError {
         source: rustls::Error,
     },
     /// A line of the file of revoked certificates is none.
+    #[error("line {line} of {path} is not ROLE NAME SECONDS", path = .path.display())]
     Revoked {
         /// The file.
         path: PathBuf,
@@ -333,39 +338,13 @@ pub enum IdentityFileError {
         line: usize,
     },
     /// The cluster would not believe the certificate.
+    #[error("the cluster would not believe {path}", path = .path.display())]
     Refused {
         /// Its file.
         path: PathBuf,
         /// Why.
         source: Box<IdentityError>,
     },
-}
-
-impl fmt::Display for IdentityFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Read { path, .. } => write!(f, "{} cannot be read", path.display()),
-            Self::Pem { path, .. } => write!(f, "{} is not PEM", path.display()),
-            Self::Empty(path) => write!(f, "{} holds no certificate", path.display()),
-            Self::Key { path, .. } => write!(f, "{} is not the key of the certificate", path.display()),
-            Self::Revoked { path, line } => {
-                write!(f, "line {line} of {} is not ROLE NAME SECONDS", path.display())
-            }
-            Self::Refused { path, .. } => write!(f, "the cluster would not believe {}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for IdentityFileError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Read { source, .. } => Some(source),
-            Self::Pem { source, .. } => Some(source),
-            Self::Empty(_) | Self::Revoked { .. } => None,
-            Self::Key { source, .. } => Some(source),
-            Self::Refused { source, .. } => Some(source),
-        }
-    }
 }
 
 fn stamps(trust: &Trust, files: Option<&CertificateFiles>, revoked: Option<&Path>) -> [Option<Stamp>; 4] {

@@ -122,16 +122,9 @@ impl FromStr for Fingerprint {
 }
 
 /// Text that is no fingerprint.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no fingerprint; one is sha256: and 64 hexadecimal digits")]
 pub struct FingerprintError(String);
-
-impl fmt::Display for FingerprintError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is no fingerprint; one is sha256: and 64 hexadecimal digits", self.0)
-    }
-}
-
-impl std::error::Error for FingerprintError {}
 
 /// Authorities that are believed.
 #[derive(Debug, Clone)]
@@ -215,42 +208,52 @@ impl Authorities {
 }
 
 /// Why a certificate is not believed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     /// There is none.
+    #[error("no certificate was shown")]
     Missing,
     /// Its chain is longer than any is taken.
+    #[error("{certificates} certificates were shown, at most {MAX_CHAIN} are looked at")]
     TooMany {
         /// How long.
         certificates: usize,
     },
     /// It cannot be read.
-    Malformed(webpki::Error),
+    #[error("the certificate cannot be read")]
+    Malformed(#[source] webpki::Error),
     /// Its time is over.
+    #[error("the certificate expired {ago} s ago", ago = .ago.as_secs())]
     Expired {
         /// For how long.
         ago: Duration,
     },
     /// Its time has not come; most often a clock is wrong.
+    #[error("the certificate becomes valid in {until} s", until = .until.as_secs())]
     NotYet {
         /// When it will.
         until: Duration,
     },
     /// No authority of this cluster has signed it for this use.
-    Foreign(webpki::Error),
+    #[error("the certificate was not issued by this cluster for this use")]
+    Foreign(#[source] webpki::Error),
     /// It names no role or more than one.
+    #[error("the certificate does not name one role as {URN}<role>:<name>")]
     NoRole,
     /// Who signed it may not certify somebody of that role.
+    #[error("the certificate is that of {found}, signed by an issuer of another role's")]
     WrongIssuer {
         /// Whom it would speak for.
         found: Certified,
     },
     /// It was revoked.
+    #[error("the certificate of {found} was revoked")]
     Revoked {
         /// Whose it is.
         found: Certified,
     },
     /// Its holder has another role.
+    #[error("the certificate is that of {found}, expected the role {expected}", expected = .expected.word())]
     WrongRole {
         /// Whose it is.
         found: Certified,
@@ -258,6 +261,7 @@ pub enum IdentityError {
         expected: Role,
     },
     /// Its holder is another.
+    #[error("the certificate is that of {found}, expected the name `{expected}`")]
     WrongName {
         /// Whose it is.
         found: Certified,
@@ -293,41 +297,6 @@ impl IdentityError {
             Self::Revoked { .. } => "revoked",
             Self::WrongRole { .. } => "wrong_role",
             Self::WrongName { .. } => "wrong_name",
-        }
-    }
-}
-
-impl fmt::Display for IdentityError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing => f.write_str("no certificate was shown"),
-            Self::TooMany { certificates } => {
-                write!(f, "{certificates} certificates were shown, at most {MAX_CHAIN} are looked at")
-            }
-            Self::Malformed(_) => f.write_str("the certificate cannot be read"),
-            Self::Expired { ago } => write!(f, "the certificate expired {} s ago", ago.as_secs()),
-            Self::NotYet { until } => write!(f, "the certificate becomes valid in {} s", until.as_secs()),
-            Self::Foreign(_) => f.write_str("the certificate was not issued by this cluster for this use"),
-            Self::NoRole => write!(f, "the certificate does not name one role as {URN}<role>:<name>"),
-            Self::WrongIssuer { found } => {
-                write!(f, "the certificate is that of {found}, signed by an issuer of another role's")
-            }
-            Self::Revoked { found } => write!(f, "the certificate of {found} was revoked"),
-            Self::WrongRole { found, expected } => {
-                write!(f, "the certificate is that of {found}, expected the role {}", expected.word())
-            }
-            Self::WrongName { found, expected } => {
-                write!(f, "the certificate is that of {found}, expected the name `{expected}`")
-            }
-        }
-    }
-}
-
-impl std::error::Error for IdentityError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Malformed(error) | Self::Foreign(error) => Some(error),
-            _ => None,
         }
     }
 }
