@@ -19,13 +19,18 @@ pub(crate) fn run(args: &TopArgs) -> Result<Status, Failure> {
     }
     let cluster = connect(&args.cluster)?;
     let place = url(&args.cluster).map(|text| parse(&text)).transpose()?;
-    let place = place.map_or_else(|| "of this folder".to_owned(), |address| address.to_string());
+    let place = place.map_or_else(|| "of this folder".to_owned(), |address| shown(&address.to_string()));
     let look = Look::of(|name| std::env::var(name).ok());
     let watched = watch_cluster(Coordinator { cluster }, &place, look);
     watched.map_err(|error| {
         Failure::new(Status::Failed, format_args!("the terminal cannot be used: {error}"))
     })?;
     Ok(Status::Done)
+}
+
+/// An address without what follows it.
+fn shown(address: &str) -> String {
+    address.split('?').next().unwrap_or_default().to_owned()
 }
 
 /// The coordinator behind a connection.

@@ -4,6 +4,7 @@ mod rates;
 mod screen;
 mod skin;
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use rollhouse_wire::{ClusterStatus, NodeState, NodeStatus, SessionStatus};
@@ -35,6 +36,11 @@ pub struct Top {
     /// What the cluster is called.
     place: String,
     sample: Option<Sample>,
+    /// What was said before it, the oldest first: nodes tell once a second what they did, so that two samples in a row may
+    /// say the same.
+    before: VecDeque<Sample>,
+    /// Whether it could not be heard since the last sample.
+    is_gap: bool,
     rates: Rates,
     shows: Shows,
     sort: [(usize, bool); 2],
@@ -93,6 +99,8 @@ impl Top {
         Self {
             place: plain(place),
             sample: None,
+            before: VecDeque::new(),
+            is_gap: false,
             rates: Rates::default(),
             shows: Shows::Nodes,
             sort: [(0, false); 2],
@@ -110,7 +118,14 @@ impl Top {
 
     /// Takes in what the coordinator said.
     pub fn take(&mut self, sample: Sample) {
-        self.rates.take(self.sample.as_ref(), &sample);
+        let last = self.sample.take();
+        if !std::mem::take(&mut self.is_gap) {
+            self.before.extend(last);
+        }
+        if self.before.len() > RATE_SAMPLES {
+            self.before.pop_front();
+        }
+        self.rates.take(self.before.front(), &sample);
         if self.away.take().is_some() {
             self.message = Some("the coordinator is back".into());
         }
@@ -124,6 +139,8 @@ impl Top {
         self.away = Some((plain(why), since));
         // What is measured across the gap would be no rate.
         self.rates.forget();
+        self.before.clear();
+        self.is_gap = true;
     }
 
     /// Says what came of what was asked for.
@@ -346,5 +363,7 @@ impl Top {
     }
 }
 
+/// Samples before the last over which rates are measured.
+const RATE_SAMPLES: usize = 5;
 /// Characters that can be typed.
 const MAX_TYPED: usize = 40;

@@ -347,11 +347,11 @@ fn the_next_step_that_meets_a_condition_is_come_to() {
         while !player.pass(3) && screen(player, 80, 24).join("").contains("looking for") {}
     };
     look(&mut player, "reward>0");
-    assert_eq!(player.at(), 9, "{}", screen(&player, 80, 24).join("\n"));
+    assert_eq!(player.at(), 10, "{}", screen(&player, 80, 24).join("\n"));
     assert!(screen(&player, 80, 24).join("\n").contains("reward          1"));
     // The same once more: there is no further one, and it stays.
     look(&mut player, "");
-    assert_eq!(player.at(), 9);
+    assert_eq!(player.at(), 10);
     assert!(screen(&player, 80, 24).join("\n").contains("no later step has reward>0"));
     for (text, says) in
         [("moon>1", "`moon` is neither"), ("reward", "no condition"), ("reward>x", "no number")]
@@ -409,7 +409,7 @@ fn an_episode_that_is_being_recorded_grows_while_it_is_played_until_it_has_ended
     press(&mut player, [Key::End]);
     let shown = screen(&player, 80, 24).join("\n");
     assert_eq!(player.at(), 80);
-    assert!(shown.contains("truncated") && shown.contains('■') && !shown.contains("differs"), "{shown}");
+    assert!(shown.contains("truncated") && !shown.contains("differs"), "{shown}");
 }
 
 /// Every env, random keys, random sizes.

@@ -41,7 +41,12 @@ fn session(index: u32, node: &str, env: &str, steps: u64, episodes: u64) -> Sess
         replaces: false,
         attached: Some(true),
         transport: Some("quic".into()),
-        done: SessionCounts { steps, episodes, return_sum: 20.0 * episodes as f64, interrupted: 0 },
+        done: SessionCounts {
+            steps,
+            episodes,
+            return_sum: f64::from(20 + index) * episodes as f64,
+            interrupted: 0,
+        },
     };
     SessionStatus { node: node.into(), report }
 }
@@ -202,6 +207,27 @@ fn whatever_is_pressed_on_whatever_screen_nothing_panics() {
 }
 
 const NODES: &str = "
+cluster rollhouse://host:7600  up 2 h 5 min, term 3, rollhouse 0.1.0
+nodes 2 alive, 1 lost   lanes 192 of 1,024   sessions 3 in 1 pool
+steps/s 123k     episodes/s 50       mean return 20.40     batches waiting 6
+store 23.4MB in 12 segments, +10.0kB/s   to ship 3.75MB   set aside 2
+nodes
+NODE↑          STATE         LANES  SESSIONS  STEPS/S  WAITING  TO SHIP   HEARD
+anna           alive       128/512         2     100k        2    1.25M   0.3 s
+bert           alive        64/512         1    23.0k        2    1.25M   0.3 s
+carl\\u{1b}[2J  lost          0/512         0        0        2    1.25M   0.3 s
+ ? help  q quit  Tab nodes/sessions  ↑↓ choose  ←→ r sort  / filter  d drain
 ";
 const SESSIONS: &str = "
+cluster rollhouse://host:7600  up 2 h 5 min, term 3, rollhouse 0.1.0
+nodes 2 alive, 1 lost   lanes 192 of 1,024   sessions 3 in 1 pool
+steps/s 123k     episodes/s 50       mean return 20.40     batches waiting 6
+store 23.4MB in 12 segments, +10.0kB/s   to ship 3.75MB   set aside 2
+sessions
+SESSION     NODE       ENV           OWNER     LANES  STEPS/S  EPIS/S  RETURN↓
+00000000/2  bert       CartPole-v1   ada          64    23.0k       0       22
+00000000/1  anna       Pendulum-v1   ada          64    40.0k      20       21
+00000000/0  anna       CartPole-v1   ada          64    60.0k      30       20
+4 more do not fit into a message
+ ? help  q quit  Tab nodes/sessions  ↑↓ choose  ←→ r sort  / filter  d drain
 ";

@@ -6,7 +6,7 @@ use rollhouse_wire::SessionCounts;
 
 use crate::top::Sample;
 
-/// What has happened a second between the last two samples. Where a counter went back, its process is another: there is
+/// What has happened a second between two samples. Where a counter went back, its process is another: there is
 /// no rate until the next sample.
 #[derive(Debug, Default)]
 pub(crate) struct Rates {

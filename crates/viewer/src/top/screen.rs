@@ -53,7 +53,7 @@ fn glance(top: &Top, sample: &Sample, x: u16, look: Look, area: Rect, buffer: &m
     put(buffer, x, area.y, right, &up, look.faint());
     let lanes = format!("lanes {} of {}", count(status.lanes.into()), count(status.capacity.into()));
     let sessions =
-        format!("sessions {} in {} pools", count(status.sessions.into()), count(status.pools.into()));
+        format!("sessions {} in {}", count(status.sessions.into()), counted(status.pools.into(), "pool"));
     let line = format!("nodes {}   {lanes}   {sessions}", states(status));
     put(buffer, area.x, area.y + 1, right, &line, Style::new());
     let (steps, episodes) = rates.all.unzip();
@@ -66,9 +66,9 @@ fn glance(top: &Top, sample: &Sample, x: u16, look: Look, area: Rect, buffer: &m
     let store = &status.store;
     let waiting: u64 = sample.nodes.0.iter().fold(0, |sum, node| sum.saturating_add(node.load.spool_bytes));
     let line = format!(
-        "store {}B in {} segments, +{}B/s   to ship {}B",
+        "store {}B in {}, +{}B/s   to ship {}B",
         si(store.bytes as f64),
-        count(store.segments),
+        counted(store.segments, "segment"),
         rate(rates.stored),
         si(waiting as f64)
     );
@@ -168,7 +168,7 @@ fn foot(top: &Top, look: Look, area: Rect, buffer: &mut Buffer) {
 }
 
 fn help(look: Look, area: Rect, buffer: &mut Buffer) {
-    let width = 62.min(area.width);
+    let width = 72.min(area.width);
     let height = HELP.len() as u16 + 2;
     let window = Rect::new((area.width - width) / 2, (area.height - height) / 2, width, height);
     for y in window.top()..window.bottom() {
@@ -203,21 +203,21 @@ pub(crate) const fn columns_of(shows: Shows) -> &'static [Column] {
     }
 }
 
-/// 80 columns with what parts them.
+/// At most 80 columns with what parts them.
 const NODES: [Column; 8] = [
-    ("NODE", 15, true),
-    ("STATE", 9, true),
-    ("LANES", 11, false),
+    ("NODE", 14, true),
+    ("STATE", 8, true),
+    ("LANES", 10, false),
     ("SESSIONS", 9, false),
-    ("STEPS/S", 9, false),
+    ("STEPS/S", 8, false),
     ("WAITING", 8, false),
     ("TO SHIP", 8, false),
     ("HEARD", 7, false),
 ];
 const SESSIONS: [Column; 8] = [
-    ("SESSION", 12, true),
-    ("NODE", 11, true),
-    ("ENV", 15, true),
+    ("SESSION", 11, true),
+    ("NODE", 10, true),
+    ("ENV", 13, true),
     ("OWNER", 8, true),
     ("LANES", 6, false),
     ("STEPS/S", 8, false),
@@ -227,6 +227,11 @@ const SESSIONS: [Column; 8] = [
 /// Rows above the list, and below it.
 const HEAD: u16 = 6;
 const FOOT: u16 = 2;
+
+/// A noun with its number.
+fn counted(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
+}
 
 fn states(status: &ClusterStatus) -> String {
     let states = status.nodes.iter().filter(|(_, count)| **count > 0);
@@ -274,5 +279,18 @@ fn time(seconds: u64) -> String {
         60..3600 => format!("{} min", seconds / 60),
         3600..86_400 => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
         _ => format!("{} d {} h", seconds / 86_400, seconds / 3600 % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_columns_fit_on_the_smallest_screen() {
+        for columns in [&NODES, &SESSIONS] {
+            let width: u16 = columns.iter().map(|(_, width, _)| width + 1).sum();
+            assert!(width <= LEAST.0 + 1, "{width}");
+        }
     }
 }
