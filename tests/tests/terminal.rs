@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use rollhouse_tests::{Folder, binary, json_lines, rollhouse, run, succeed, workspace};
+use rollhouse_tests::{Cluster, Folder, Running, binary, json_lines, rollhouse, run, succeed, workspace};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
@@ -83,11 +83,16 @@ impl Viewer {
     }
 
     fn spawn(data: &Path, line: &str) -> Self {
+        Self::run(&format!("{line} --data {}", data.display()))
+    }
+
+    /// Runs a command line.
+    fn run(line: &str) -> Self {
         let (written, shown) = terminal(100);
         let side = || Stdio::from(written.try_clone().expect("it is open"));
         // In a session of its own: the terminal that a person runs the tests on has another size.
         let mut command = Command::new("setsid");
-        command.arg(binary()).args(line.split_whitespace()).arg("--data").arg(data);
+        command.arg(binary()).args(line.split_whitespace());
         command.env("COLORTERM", "truecolor").env_remove("NO_COLOR").env_remove("ROLLHOUSE_CONNECT");
         let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().expect("setsid starts");
         Self { child, written, shown, text: String::new() }
@@ -278,4 +283,46 @@ fn a_name_that_no_episode_has_is_refused_before_the_terminal_is_taken() {
     viewer.wait_for("k3f9q2tz-17-203");
     assert_eq!(viewer.child.wait().expect("it was started").code(), Some(2));
     assert!(!viewer.text.contains("\x1b[?1049h"), "{}", viewer.text);
+}
+
+#[test]
+fn an_episode_that_is_still_being_recorded_is_played() {
+    let data = Folder::new();
+    let mut running =
+        Running::start(data.path(), "rollout --env Acrobot-v1 --lanes 64 --steps 1000000000000");
+    running.until_written(data.path(), 100_000);
+    let mut viewer = Viewer::start(data.path(), "replay play --live --speed 64");
+    viewer.wait_for("being recorded");
+    // It has ended by now, and that is found out.
+    viewer.wait_for("ated");
+    viewer.press("q", "\x1b[?1049l");
+    assert_eq!(viewer.ended().code(), Some(0));
+    running.kill();
+    let none = Folder::new();
+    succeed(none.path(), "rollout --env CartPole-v1 --lanes 1 --episodes 1");
+    // Where nobody records there is none.
+    let mut viewer = Viewer::spawn(none.path(), "replay play --live");
+    viewer.wait_for("no episode is being recorded");
+    assert_eq!(viewer.child.wait().unwrap().code(), Some(2));
+}
+
+#[test]
+fn a_cluster_is_watched_also_over_an_absence_of_its_coordinator_and_only_an_admin_drains() {
+    let cluster = Cluster::new(&["one"]);
+    let (coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let _node = cluster.node("one", &address);
+    let connect = cluster.connection("viewer", &address);
+    let refused = run(cluster.folder(), &format!("top --connect {connect}"));
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.stderr.contains("status --json"), "{}", refused.stderr);
+    let mut top = Viewer::run(&format!("top --connect {connect}"));
+    top.wait_for("alive");
+    top.press("d", "drain one");
+    top.press("y", "one was not asked");
+    coordinator.kill();
+    top.wait_for("is away");
+    let (_coordinator, _) = cluster.coordinator(&address);
+    top.wait_for("is back");
+    top.press("q", "\x1b[?1049l");
+    assert_eq!(top.ended().code(), Some(0));
 }

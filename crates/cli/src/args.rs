@@ -79,6 +79,9 @@ pub(crate) enum Command {
     Health(HealthArgs),
     /// Show a cluster at a glance
     Status(LookArgs),
+    /// Watch a cluster on the terminal: nodes, sessions, steps a second, and drain nodes from there
+    #[cfg(feature = "viewer")]
+    Top(TopArgs),
     /// List the nodes of a cluster
     Nodes(LookArgs),
     /// List the open sessions of a cluster
@@ -99,6 +102,14 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
     /// Write the manual: a page for each command
     Man(ManArgs),
+}
+
+/// What `rollhouse top` watches.
+#[cfg(feature = "viewer")]
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ConnectArgs,
 }
 
 #[derive(Debug, Args)]

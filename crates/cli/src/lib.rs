@@ -35,6 +35,8 @@ mod store;
 mod table;
 mod terminal_line;
 mod token;
+#[cfg(feature = "viewer")]
+mod top;
 mod up;
 
 use std::ffi::OsString;
@@ -79,6 +81,8 @@ fn execute(command: Command, out: &mut Output) -> Result<Status, Failure> {
         Command::Doctor(args) => doctor::run(&args, out),
         Command::Health(args) => health::run(&args, out),
         Command::Status(args) => look::status(&args, out),
+        #[cfg(feature = "viewer")]
+        Command::Top(args) => top::run(&args),
         Command::Nodes(args) => look::nodes(&args, out),
         Command::Sessions(args) => look::sessions(&args, out),
         Command::Close(args) => close::run(&args, out),

@@ -247,6 +247,19 @@ impl Library {
         if found.is_empty() { Err(missing) } else { Ok(found.swap_remove(chosen)) }
     }
 
+    /// The episodes that are under way in the folders, as [`Replays::under_way`].
+    ///
+    /// # Errors
+    /// If a file operation fails.
+    pub fn under_way(&self) -> Result<Vec<LibraryEpisode>, ReadError> {
+        let mut all = Vec::new();
+        for folder in &self.folders {
+            let open = folder.under_way()?.into_iter();
+            all.extend(open.map(|info| LibraryEpisode { info, folder: folder.clone() }));
+        }
+        Ok(all)
+    }
+
     /// What the folders hold, added up. A run or an episode that several have counts once; segments and bytes
     /// are those of all.
     ///

@@ -398,11 +398,29 @@ impl Replays {
             return Ok(known);
         }
         let mut open = Vec::new();
-        self.read_open_ends(|info, is_headless| open.push((info, is_headless)))?;
+        self.read_open_ends(false, |info, is_headless| open.push((info, is_headless)))?;
         Ok(self.open_ends.get_or_init(|| open))
     }
 
-    fn read_open_ends(&self, mut visit: impl FnMut(EpisodeInfo, bool)) -> Result<(), ReadError> {
+    /// The episodes that are under way in runs that are being recorded, as far as the disk has them: they have no end yet,
+    /// and read as `crashed` with the steps that are there. None of a folder that nobody writes to.
+    ///
+    /// # Errors
+    /// If a file operation fails.
+    pub fn under_way(&self) -> Result<Vec<EpisodeInfo>, ReadError> {
+        let mut open = Vec::new();
+        if self.writing && self.shows == Shows::Kept {
+            self.read_open_ends(true, |info, is_headless| open.extend((!is_headless).then_some(info)))?;
+        }
+        Ok(open)
+    }
+
+    /// Visits the episodes that are open in the last chunks of runs that are being recorded, or of the others.
+    fn read_open_ends(
+        &self,
+        of_live: bool,
+        mut visit: impl FnMut(EpisodeInfo, bool),
+    ) -> Result<(), ReadError> {
         let mut last: BTreeMap<(u128, u32), (u64, u32, Arc<RunInfo>)> = BTreeMap::new();
         let mut over = BTreeSet::new();
         let mut session_of = BTreeMap::new();
@@ -424,7 +442,7 @@ impl Replays {
         let current = self.segments.values().next_back().map(|segment| segment.index.session);
         for ((run, first_lane), (number, offset, info)) in last {
             let live = self.writing && session_of.get(&run).copied() == current;
-            if live || over.contains(&run) {
+            if live != of_live || over.contains(&run) {
                 continue;
             }
             let file = self.file(number)?;

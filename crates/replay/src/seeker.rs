@@ -86,6 +86,17 @@ impl<'a> Seeker<'a> {
         &self.episode
     }
 
+    /// Goes on with more of the same episode, which was still being recorded: what was passed stays passed. One that has less,
+    /// or is another, is not taken.
+    pub fn extend(&mut self, episode: Arc<Episode>) -> bool {
+        let (old, new) = (&self.episode.info, &episode.info);
+        let is_more = old.name == new.name && old.run_id() == new.run_id() && old.length <= new.length;
+        if is_more {
+            self.episode = episode;
+        }
+        is_more
+    }
+
     /// Why nothing is recomputed, though steps can be come to: there is no picture then.
     pub const fn refused(&self) -> Option<&RecomputeError> {
         self.refused.as_ref()

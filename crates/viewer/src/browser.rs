@@ -54,6 +54,11 @@ impl Browser {
         self.is_stale = true;
     }
 
+    /// Has the page read anew, though nothing was typed.
+    pub(crate) const fn read_again(&mut self) {
+        self.is_stale = true;
+    }
+
     /// Reads the page that is to be shown, if it is not there. What cannot be read is said in its place.
     pub fn fill(&mut self, library: &Library) {
         if !std::mem::take(&mut self.is_stale) {

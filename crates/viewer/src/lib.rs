@@ -8,6 +8,10 @@
 //! | thread or task | runs on | on cancel | on error |
 //! |---|---|---|---|
 //! | signals of the viewer | own thread `signals`: gives the terminal back and ends the process if the caller's thread has not | ends with the viewer | - |
+//! | asker | own thread `asker`, of [`watch_cluster`]: asks the coordinator, which may take long | ends with its caller, after the question it is at | the error is shown, and it asks again |
+//!
+//! [`watch_cluster`] shows a cluster as it is now, in the same way: a [`Top`] is told what was heard and which keys were
+//! pressed, and drawn into cells.
 //!
 //! A terminal that says that it takes pictures of pixels (kitty, iTerm2, sixel) is sent the env's picture that way, and
 //! again only when it has changed.
@@ -19,6 +23,7 @@
 mod asked;
 mod browser;
 mod filter;
+mod following;
 mod graphics;
 mod keys;
 mod list_screen;
@@ -32,9 +37,11 @@ mod player;
 mod plot;
 mod screen;
 mod screen_guard;
+mod search;
 mod sixel;
 mod snapshot;
 mod svg;
+mod top;
 mod viewer;
 
 pub use browser::{Browser, Choice};
@@ -48,4 +55,5 @@ pub use player::{Ask, FASTEST, Player, SLOWEST};
 pub use screen::{LEAST, draw};
 pub use screen_guard::Pictures;
 pub use snapshot::snapshot;
+pub use top::{Asker, Sample, Top, TopAsk, draw_top, watch_cluster};
 pub use viewer::{ViewError, Viewing, view, view_pair};

@@ -21,6 +21,8 @@ pub(crate) enum MarkKind {
     End,
     /// The episode was cut from outside.
     Loss,
+    /// What has been recorded so far ends here.
+    Recording,
 }
 
 impl MarkKind {
@@ -31,6 +33,7 @@ impl MarkKind {
             Self::Divergence => "≠",
             Self::End => "■",
             Self::Loss => "✗",
+            Self::Recording => "●",
         }
     }
 }
@@ -39,10 +42,12 @@ impl MarkKind {
 /// from it.
 pub(crate) fn marks_of(
     info: &EpisodeInfo,
+    is_live: bool,
     divergence: Option<&Divergence>,
     difference: Option<u64>,
 ) -> Vec<Mark> {
     let end = match info.outcome {
+        _ if is_live => MarkKind::Recording,
         Outcome::Finished { .. } => MarkKind::End,
         Outcome::Interrupted(_) => MarkKind::Loss,
     };

@@ -13,6 +13,7 @@ use rollhouse_replay::{
 use crate::keys::{Event, Key};
 use crate::marks::{Mark, MarkKind, marks_of};
 use crate::numbers::{count, plain, real};
+use crate::search::Condition;
 
 /// An episode that is played, paused and sought in.
 ///
@@ -36,22 +37,37 @@ pub struct Player<'a> {
     speed: i32,
     /// Steps that are due and not whole yet.
     due: f64,
-    /// What is typed of a step to go to.
-    prompt: Option<String>,
+    /// What is typed, and what for.
+    prompt: Option<(Prompt, String)>,
     shows_help: bool,
     message: Option<String>,
     /// The first element that is shown.
     scrolled: usize,
     /// The step at which it parts from another episode that it is compared with.
     difference: Option<u64>,
+    /// Whether more of it is being recorded.
+    is_live: bool,
+    /// The condition that a step is being looked for by, and how far that has come.
+    search: Option<(Condition, u64)>,
+    /// What was looked for last.
+    searched: Option<Condition>,
 }
 
 /// What of the elements of an observation is shown in a line.
 #[derive(Debug)]
 pub(crate) struct Element {
     pub(crate) name: String,
-    column: usize,
-    index: usize,
+    pub(crate) column: usize,
+    pub(crate) index: usize,
+}
+
+/// What something is typed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Prompt {
+    /// A step to go to.
+    Step,
+    /// A condition that the next step meets.
+    Search,
 }
 
 /// How actions are called.
@@ -115,6 +131,9 @@ impl<'a> Player<'a> {
             message: None,
             scrolled: 0,
             difference: None,
+            is_live: false,
+            search: None,
+            searched: None,
             info,
         };
         player.is_playing &= player.seeker.is_ok();
@@ -123,8 +142,59 @@ impl<'a> Player<'a> {
     }
 
     /// Passes at most `most` steps for the first time, which fills the timeline; true once there are no more.
+    ///
+    /// While a step is looked for, it looks at as many steps instead.
     pub fn pass(&mut self, most: u64) -> bool {
+        if self.search.is_some() {
+            self.look_for(most);
+            return false;
+        }
         self.seeker.as_mut().is_ok_and(|seeker| seeker.pass(most)) || self.seeker.is_err()
+    }
+
+    /// Looks at the next steps for one that meets the condition.
+    fn look_for(&mut self, most: u64) {
+        let Some((condition, mut at)) = self.search.take() else { return };
+        let length = self.info.length;
+        for _ in 0..most {
+            if at >= length {
+                self.message = Some(format!("no later step has {condition}"));
+                // The picture is that of the step it stands at.
+                let _there = self.seeker.as_mut().map(|seeker| seeker.seek(self.t));
+                return;
+            }
+            at += 1;
+            let Ok(seeker) = &mut self.seeker else { return };
+            match seeker.seek(at) {
+                Ok(step) if condition.meets(&step) => return self.jump(at),
+                Ok(_) => {}
+                Err(error) => {
+                    self.message = Some(plain(&error.to_string()));
+                    return;
+                }
+            }
+        }
+        self.search = Some((condition, at));
+    }
+
+    /// Says that more of the episode is being recorded, or that it has ended.
+    pub const fn set_live(&mut self, is_live: bool) {
+        self.is_live = is_live;
+    }
+
+    /// Whether more of the episode is being recorded, as far as is known.
+    pub const fn is_live(&self) -> bool {
+        self.is_live
+    }
+
+    /// Takes in more of the episode that is played, which was recorded since. Who stood at its end and played goes on.
+    pub fn extend(&mut self, episode: Episode) {
+        let info = episode.info.clone();
+        if let Ok(seeker) = &mut self.seeker
+            && seeker.extend(Arc::new(episode))
+        {
+            self.info = info;
+        }
     }
 
     /// Takes in what happened; what it gives is for whoever has the player.
@@ -149,7 +219,8 @@ impl<'a> Player<'a> {
         self.due -= whole;
         if whole >= 1.0 {
             self.come_to(self.t.saturating_add(whole as u64).min(self.info.length));
-            self.is_playing &= self.t < self.info.length;
+            // At the end of what there is of one that is being recorded it waits for more.
+            self.is_playing &= self.t < self.info.length || self.is_live;
         }
     }
 
@@ -159,6 +230,10 @@ impl<'a> Player<'a> {
         }
         if self.prompt.is_some() {
             self.type_in(key);
+            return None;
+        }
+        if self.search.take().is_some() && key == Key::Escape {
+            self.come_to(self.t);
             return None;
         }
         if std::mem::take(&mut self.shows_help) && matches!(key, Key::Escape | Key::Char('?' | 'q')) {
@@ -174,7 +249,8 @@ impl<'a> Player<'a> {
             Key::Char(' ') => self.play_or_pause(),
             Key::Char('+' | '=') => self.speed = (self.speed + 1).min(FASTEST),
             Key::Char('-') => self.speed = (self.speed - 1).max(SLOWEST),
-            Key::Char('g' | ':') => self.prompt = Some(String::new()),
+            Key::Char('g' | ':') => self.prompt = Some((Prompt::Step, String::new())),
+            Key::Char('/') => self.prompt = Some((Prompt::Search, String::new())),
             Key::Right | Key::Char('l') => self.jump(self.t.saturating_add(1)),
             Key::Left | Key::Char('h') => self.jump(self.t.saturating_sub(1)),
             Key::PageDown => self.jump(self.t.saturating_add((length / 10).max(1))),
@@ -202,7 +278,7 @@ impl<'a> Player<'a> {
     fn play_or_pause(&mut self) {
         self.is_playing = !self.is_playing && self.seeker.is_ok();
         self.due = 0.0;
-        if self.is_playing && self.t == self.info.length {
+        if self.is_playing && !self.is_live && self.t == self.info.length {
             self.come_to(0);
         }
     }
@@ -220,27 +296,52 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// A key while a step is typed.
+    /// A key while something is typed.
     fn type_in(&mut self, key: Key) {
-        let Some(typed) = &mut self.prompt else { return };
+        let Some((prompt, typed)) = &mut self.prompt else { return };
+        let takes = |char: char| match prompt {
+            Prompt::Step => char.is_ascii_digit() || ".,%".contains(char),
+            Prompt::Search => !char.is_control(),
+        };
         match key {
             Key::Escape => self.prompt = None,
             Key::Backspace => {
                 typed.pop();
             }
-            Key::Char(char) if typed.len() < MAX_TYPED && (char.is_ascii_digit() || ".,%".contains(char)) => {
-                typed.push(char);
-            }
+            Key::Char(char) if typed.chars().count() < MAX_TYPED && takes(char) => typed.push(char),
             Key::Enter => {
-                let typed = std::mem::take(typed);
+                let (prompt, typed) = (*prompt, std::mem::take(typed));
                 self.prompt = None;
-                match place_of(&typed, self.info.length) {
-                    Some(t) => self.jump(t),
-                    None if typed.is_empty() => {}
-                    None => self.message = Some(format!("`{typed}` is neither a step nor a percentage")),
+                match prompt {
+                    Prompt::Step => self.go_to(&typed),
+                    Prompt::Search => self.search_for(&typed),
                 }
             }
             _ => {}
+        }
+    }
+
+    fn go_to(&mut self, typed: &str) {
+        match place_of(typed, self.info.length) {
+            Some(t) => self.jump(t),
+            None if typed.is_empty() => {}
+            None => self.message = Some(format!("`{typed}` is neither a step nor a percentage")),
+        }
+    }
+
+    /// Begins to look for the next step that meets what was typed; for the same again if that is nothing.
+    fn search_for(&mut self, typed: &str) {
+        let parsed = match (typed.trim(), &self.searched) {
+            ("", Some(last)) => Ok(last.clone()),
+            (typed, _) => Condition::parse(typed, &self.elements),
+        };
+        match parsed {
+            Ok(condition) => {
+                self.is_playing = false;
+                self.searched = Some(condition.clone());
+                self.search = Some((condition, self.t));
+            }
+            Err(why) => self.message = Some(why),
         }
     }
 
@@ -323,8 +424,13 @@ impl<'a> Player<'a> {
         self.shows_help
     }
 
-    pub(crate) fn prompt(&self) -> Option<&str> {
-        self.prompt.as_deref()
+    pub(crate) fn prompt(&self) -> Option<(Prompt, &str)> {
+        self.prompt.as_ref().map(|(prompt, typed)| (*prompt, typed.as_str()))
+    }
+
+    /// What is being looked for, and how far that has come.
+    pub(crate) fn search(&self) -> Option<(&Condition, u64)> {
+        self.search.as_ref().map(|(condition, at)| (condition, *at))
     }
 
     pub(crate) fn message(&self) -> Option<&str> {
@@ -359,7 +465,7 @@ impl<'a> Player<'a> {
     }
 
     pub(crate) fn marks(&self) -> Vec<Mark> {
-        marks_of(&self.info, self.divergence(), self.difference)
+        marks_of(&self.info, self.is_live, self.divergence(), self.difference)
     }
 
     /// Marks the step at which it parts from another one.
@@ -459,8 +565,8 @@ const HISTORY: u64 = 64;
 const MAX_ELEMENTS: usize = 256;
 /// Elements of an action that are shown.
 const MAX_ACTION: usize = 8;
-/// Characters of a step that is typed.
-const MAX_TYPED: usize = 24;
+/// Characters of what is typed.
+const MAX_TYPED: usize = 40;
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@ use crate::graphics::Graphics;
 use crate::look::Look;
 use crate::marks::MarkKind;
 use crate::numbers::{count, plain, real};
-use crate::player::{Player, STEPS_PER_SECOND, speed_word};
+use crate::player::{Player, Prompt, STEPS_PER_SECOND, speed_word};
 use crate::{picture, plot};
 
 /// Columns and rows of the smallest screen that anything is drawn on.
@@ -97,7 +97,8 @@ pub(crate) fn title(
     let x = put(buffer, area.x, area.y, right, &format!("{}  ", info.name), strong);
     let x = put(buffer, x, area.y, right, &format!("{}  ", plain(info.env())), Style::new());
     let outcome = if info.outcome.is_finished() { Style::new() } else { look.bad() };
-    let x = put(buffer, x, area.y, right, &format!("{}  ", info.outcome.word()), outcome);
+    let word = if player.is_live() { "● being recorded" } else { info.outcome.word() };
+    let x = put(buffer, x, area.y, right, &format!("{word}  "), outcome);
     let total = info
         .total_reward
         .map_or_else(|| "return not known".into(), |total| format!("return {}", real(total)));
@@ -282,7 +283,7 @@ pub(crate) fn timeline(player: &Player<'_>, look: Look, area: Rect, buffer: &mut
     put(buffer, area.x, marks, right, &"─".repeat(width.into()), look.faint());
     for mark in player.marks() {
         let style = match mark.kind {
-            MarkKind::Divergence | MarkKind::Loss => look.bad(),
+            MarkKind::Divergence | MarkKind::Loss | MarkKind::Recording => look.bad(),
             MarkKind::Start | MarkKind::End => look.strong(),
         };
         let x = area.x + plot::column_of(mark.at, length, width);
@@ -300,8 +301,14 @@ pub(crate) fn timeline(player: &Player<'_>, look: Look, area: Rect, buffer: &mut
 pub(crate) fn status(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
     buffer.set_style(area, look.chosen());
     let (y, right) = (area.y, area.right());
-    if let Some(typed) = player.prompt() {
-        let line = format!(" go to step or percent: {typed}▏");
+    let asked = player.prompt().map(|(prompt, typed)| match prompt {
+        Prompt::Step => format!(" go to step or percent: {typed}▏"),
+        Prompt::Search => format!(" next step with, e.g. reward>0: {}▏", plain(typed)),
+    });
+    let looking = player.search().map(|(condition, at)| {
+        format!(" looking for {condition}: step {} of {}, Esc ends", count(at), count(player.info().length))
+    });
+    if let Some(line) = asked.or(looking) {
         put(buffer, area.x, y, right, &line, look.chosen());
         return;
     }
@@ -337,18 +344,19 @@ pub(crate) fn help(look: Look, area: Rect, buffer: &mut Buffer) {
     put(buffer, left + 2, window.bottom() - 2, window.right(), &fast, look.chosen());
 }
 
-const HELP: [(&str, &str); 13] = [
+const HELP: [(&str, &str); 14] = [
     ("space", "play or pause"),
     ("← →, h l", "one step back, forward"),
     ("PgUp PgDn", "a tenth of the episode back, forward"),
     ("Home End", "the first, the last step"),
     ("g", "go to a step (120) or a percentage (50%)"),
+    ("/", "next step with reward>0, return>=9, action=1, …"),
     ("[ ]", "the mark before, the next mark"),
     ("d", "where it differs first"),
     ("+ -", "twice, half as fast: 1/16x to 64x"),
     ("n p", "the next, the previous episode"),
     ("↑ ↓", "further elements of the observation"),
-    ("marks", "├ start  ■ end  ✗ loss  ≠ divergence"),
+    ("marks", "├ start  ■ end  ✗ loss  ● so far  ≠ differs"),
     ("?", "this help"),
     ("q, Esc, Ctrl-C", "quit"),
 ];

@@ -23,6 +23,7 @@ use signal_hook::iterator::{Handle, Signals};
 use signal_hook::low_level::emulate_default_handler;
 
 use crate::browser::{Browser, Choice};
+use crate::following::Following;
 use crate::graphics::Graphics;
 use crate::keys::{Event, Key};
 use crate::list_screen::{draw_list, row_at, rows_of};
@@ -51,6 +52,8 @@ pub struct Viewing<'a> {
     pub at: u64,
     /// The speed at first: powers of two.
     pub speed: i32,
+    /// Whether the first episode is still being recorded, so that more of it is looked for.
+    pub is_live: bool,
 }
 
 /// Why nothing is shown any more.
@@ -76,7 +79,9 @@ pub fn view(viewing: &Viewing<'_>, first: Option<&LibraryEpisode>) -> Result<(),
     let (player, browser) = match first {
         Some(first) => {
             let episode = first.folder.load(&first.info).map_err(ViewError::Read)?;
-            (Some(Player::new(viewing.registry, episode, viewing.at, viewing.speed)), None)
+            let mut player = Player::new(viewing.registry, episode, viewing.at, viewing.speed);
+            player.set_live(viewing.is_live);
+            (Some(player), None)
         }
         None => {
             let stats = viewing.library.stats().map_err(ViewError::Read)?;
@@ -85,7 +90,8 @@ pub fn view(viewing: &Viewing<'_>, first: Option<&LibraryEpisode>) -> Result<(),
         }
     };
     let screen = ScreenGuard::take(viewing.pictures).map_err(ViewError::Terminal)?;
-    let mut viewer = Viewer { viewing, browser, screen, signal };
+    let following = viewing.is_live.then(|| Following::new(viewing.library));
+    let mut viewer = Viewer { viewing, browser, screen, signal, following };
     let done = viewer.run(player).map_err(ViewError::Terminal);
     let Viewer { screen, signal, .. } = viewer;
     drop(screen);
@@ -108,7 +114,7 @@ pub fn view_pair(viewing: &Viewing<'_>, episodes: [&LibraryEpisode; 2]) -> Resul
     let player = |episode| Player::new(viewing.registry, episode, viewing.at, viewing.speed);
     let mut pair = Pair::new(player(left), player(right), difference);
     let screen = ScreenGuard::take(Pictures::Cells).map_err(ViewError::Terminal)?;
-    let mut viewer = Viewer { viewing, browser: None, screen, signal };
+    let mut viewer = Viewer { viewing, browser: None, screen, signal, following: None };
     let done = viewer.show(&mut pair).map(|_| ()).map_err(ViewError::Terminal);
     let Viewer { screen, signal, .. } = viewer;
     drop(screen);
@@ -121,6 +127,8 @@ trait Shown {
     /// Passes at most `most` steps for the first time; true once there are no more.
     fn pass(&mut self, most: u64) -> bool;
     fn on(&mut self, event: Event) -> Option<Ask>;
+    /// Takes in what has been recorded since of an episode that is being recorded; whether there was anything.
+    fn follow(&mut self, following: &mut Following<'_>) -> bool;
     /// The episode whose timeline is on the screen.
     fn leader(&self) -> &Player<'_>;
     fn draw(
@@ -138,6 +146,10 @@ impl Shown for Player<'_> {
 
     fn on(&mut self, event: Event) -> Option<Ask> {
         self.on(event)
+    }
+
+    fn follow(&mut self, following: &mut Following<'_>) -> bool {
+        following.look(self)
     }
 
     fn leader(&self) -> &Player<'_> {
@@ -163,6 +175,10 @@ impl Shown for Pair<'_> {
         self.on(event)
     }
 
+    fn follow(&mut self, _: &mut Following<'_>) -> bool {
+        false
+    }
+
     fn leader(&self) -> &Player<'_> {
         self.longer()
     }
@@ -185,6 +201,8 @@ struct Viewer<'a, 'v> {
     browser: Option<Browser>,
     screen: ScreenGuard,
     signal: Signal,
+    /// Looks for more of an episode that is being recorded.
+    following: Option<Following<'v>>,
 }
 
 impl<'a> Viewer<'a, '_> {
@@ -208,10 +226,17 @@ impl<'a> Viewer<'a, '_> {
 
     /// Shows the list until an episode is chosen; `None` if it is to end.
     fn choose(&mut self) -> io::Result<Option<Player<'a>>> {
-        let Self { viewing, browser: Some(browser), screen, signal } = self else { return Ok(None) };
+        let Self { viewing, browser: Some(browser), screen, signal, .. } = self else { return Ok(None) };
         let mut has_changed = true;
+        let mut read = Instant::now();
         while signal.caught().is_none() {
+            if browser.complaint().is_some() && read.elapsed() >= LOOK_EVERY {
+                // What was away may be back.
+                browser.read_again();
+                has_changed = true;
+            }
             if std::mem::take(&mut has_changed) {
+                read = Instant::now();
                 browser.set_height(rows_of(screen.size()?.height));
                 browser.fill(viewing.library);
                 screen.draw(|_, buffer| {
@@ -253,7 +278,7 @@ impl<'a> Viewer<'a, '_> {
 
     /// Shows an episode, or two, until it asks for something; `None` after a signal.
     fn show(&mut self, shown: &mut impl Shown) -> io::Result<Option<Ask>> {
-        let Self { viewing, screen, signal, .. } = self;
+        let Self { viewing, screen, signal, following, .. } = self;
         let mut last = Instant::now();
         let mut has_changed = true;
         while signal.caught().is_none() {
@@ -284,6 +309,9 @@ impl<'a> Viewer<'a, '_> {
                 if asked.is_some() {
                     return Ok(asked);
                 }
+            }
+            if let Some(following) = following.as_mut().filter(|following| following.is_due()) {
+                has_changed |= shown.follow(following);
             }
             let now = Instant::now();
             has_changed |= shown.leader().is_playing();
@@ -326,7 +354,7 @@ fn neighbour(library: &Library, info: &EpisodeInfo, back: bool) -> Result<Option
 }
 
 /// What a person did.
-enum Input {
+pub(crate) enum Input {
     Key(Key),
     /// A button of the mouse was pressed there.
     Point(Position),
@@ -339,7 +367,7 @@ enum Input {
 }
 
 /// What a terminal's event means here; what is drawn anew anyway means nothing.
-fn input_of(event: &TerminalEvent) -> Option<Input> {
+pub(crate) fn input_of(event: &TerminalEvent) -> Option<Input> {
     match event {
         TerminalEvent::Key(key) => key_of(key).map(Input::Key),
         TerminalEvent::Mouse(mouse) => match mouse.kind {
@@ -382,14 +410,14 @@ fn key_of(key: &KeyEvent) -> Option<Key> {
 }
 
 /// A signal that asks the process to end.
-struct Signal {
+pub(crate) struct Signal {
     /// Its number; 0 while there is none.
     number: Arc<AtomicI32>,
     catching: Handle,
 }
 
 impl Signal {
-    fn catch() -> io::Result<Self> {
+    pub(crate) fn catch() -> io::Result<Self> {
         let number = Arc::new(AtomicI32::new(0));
         let caught = Arc::clone(&number);
         let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
@@ -407,12 +435,12 @@ impl Signal {
         Ok(Self { number, catching })
     }
 
-    fn caught(&self) -> Option<i32> {
+    pub(crate) fn caught(&self) -> Option<i32> {
         Some(self.number.load(Ordering::Relaxed)).filter(|&number| number > 0)
     }
 
     /// Ends the process as the signal does that was caught, if one was.
-    fn obey(&self) {
+    pub(crate) fn obey(&self) {
         if let Some(signal) = self.caught() {
             // It does not return for these.
             let _ended = emulate_default_handler(signal);
@@ -428,6 +456,8 @@ impl Drop for Signal {
 
 /// How long after a signal the process ends at the latest.
 const GRACE: Duration = Duration::from_secs(1);
+/// How often it is looked for more of an episode that is being recorded, and for what could not be read.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Between two frames of what moves.
 const FRAME: Duration = Duration::from_millis(33);
 /// How long it is waited for a key where nothing moves: the latest that a signal is noticed.

@@ -15,7 +15,7 @@ use ratatui_core::terminal::Terminal;
 use rollhouse_core::split_mix64;
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_replay::{Comparison, Episode, Library, Query, RecordMode, Replays};
+use rollhouse_replay::{Comparison, Episode, Library, Query, RecordMode, RecorderConfig, Replays};
 use rollhouse_viewer::{
     Ask, Browser, Choice, Event, Key, Look, Pair, Player, draw, draw_list, draw_pair, rows_of,
 };
@@ -337,6 +337,80 @@ fn whatever_is_pressed_in_a_list_of_whatever_height_nothing_panics() {
     }
 }
 
+#[test]
+fn the_next_step_that_meets_a_condition_is_come_to() {
+    let episode = recorded(&Play { lanes: 4, ..Play::new("GridBreakout-v0", 60) });
+    let mut player = player(episode, 0);
+    let look = |player: &mut Player<'_>, text: &str| {
+        press(player, [Key::Char('/')].into_iter().chain(typed(text)));
+        while !player.pass(3) && screen(player, 80, 24).join("").contains("looking for") {}
+    };
+    look(&mut player, "reward>0");
+    assert_eq!(player.at(), 10, "{}", screen(&player, 80, 24).join("\n"));
+    assert!(screen(&player, 80, 24).join("\n").contains("reward          1"));
+    // The same once more: there is no further one, and it stays.
+    look(&mut player, "");
+    assert_eq!(player.at(), 10);
+    assert!(screen(&player, 80, 24).join("\n").contains("no later step has reward>0"));
+    for (text, says) in
+        [("moon>1", "`moon` is neither"), ("reward", "no condition"), ("reward>x", "no number")]
+    {
+        look(&mut player, text);
+        assert!(screen(&player, 80, 24).join("\n").contains(says), "{text}");
+    }
+}
+
+#[test]
+fn an_episode_that_is_being_recorded_grows_while_it_is_played_until_it_has_ended() {
+    let (disk, dir) = (FaultyDisk::new(), Path::new("/data"));
+    let one = Play { lanes: 1, max_steps: 80, ..Play::new("Pendulum-v1", 90) };
+    let mut live: Option<Player<'static>> = None;
+    let under_way = |disk: &FaultyDisk| {
+        let library = Library::open(Arc::new(disk.clone()), dir).unwrap();
+        let open = library.under_way().unwrap();
+        open.first().map(|one| one.folder.load(&one.info).unwrap())
+    };
+    stage::play_with(Arc::new(disk.clone()), dir, RecorderConfig::default(), &one, |row, recorder, block| {
+        if ![20, 60].contains(&row) {
+            return;
+        }
+        block.flush();
+        recorder.sync().unwrap();
+        let episode = under_way(&disk).expect("it is under way");
+        match &mut live {
+            None => {
+                let mut player = Player::new(&REGISTRY, episode, 5, 0);
+                player.set_live(true);
+                assert!(player.pass(u64::MAX));
+                // It waits at the end of what there is.
+                player.on(Event::Tick(Duration::from_secs(9)));
+                live = Some(player);
+            }
+            Some(player) => {
+                let was = player.info().length;
+                assert_eq!(player.at(), was);
+                player.extend(episode);
+                assert!(player.info().length > was);
+                player.on(Event::Tick(Duration::from_secs(9)));
+                assert_eq!(player.at(), player.info().length);
+                let shown = screen(player, 80, 24).join("\n");
+                assert!(shown.contains("● being recorded") && !shown.contains("differs"), "{shown}");
+            }
+        }
+    });
+    let library = Library::open(Arc::new(disk.clone()), dir).unwrap();
+    assert!(library.under_way().unwrap().is_empty());
+    let mut player = live.unwrap();
+    let ended = library.find(player.info().name).unwrap();
+    player.extend(ended.folder.load(&ended.info).unwrap());
+    player.set_live(false);
+    assert!(player.pass(u64::MAX));
+    press(&mut player, [Key::End]);
+    let shown = screen(&player, 80, 24).join("\n");
+    assert_eq!(player.at(), 80);
+    assert!(shown.contains("truncated") && !shown.contains("differs"), "{shown}");
+}
+
 /// Every env, random keys, random sizes.
 #[test]
 fn whatever_is_pressed_on_whatever_screen_nothing_panics_and_the_step_is_one_of_the_episode() {
@@ -354,6 +428,7 @@ fn whatever_is_pressed_on_whatever_screen_nothing_panics_and_the_step_is_one_of_
         ],
         ['g', '5', '%', '9', ' ', '+', '-', ','].map(Key::Char),
         ['[', ']', 'n', 'p', 'h', 'l', ':', '0'].map(Key::Char),
+        ['/', 'x', '>', '=', 'r', 'e', '<', '1'].map(Key::Char),
     ];
     let keys: Vec<Key> = keys.into_iter().flatten().collect();
     for id in REGISTRY.ids() {

@@ -14,6 +14,10 @@ pub(crate) struct PlayArgs {
     /// The episode, as `replay ls` prints it, e.g. k3f9q2tz-17-203 [default: chosen from a list]
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<EpisodeName>,
+    /// Play an episode that is still being recorded, as far as it goes, and go on with it: the longest one so far. One that
+    /// is named is played so anyway
+    #[arg(long, conflicts_with_all = ["name", "svg"])]
+    pub(crate) live: bool,
     /// Begin at this step instead of 0; at the last one if there are fewer
     #[arg(long, value_name = "STEP", default_value_t = 0)]
     pub(crate) at: u64,

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use rollhouse_core::EpisodeName;
 use rollhouse_env::Registry;
+use rollhouse_replay::{Library, LibraryEpisode, ReadError};
 use rollhouse_viewer::{Look, Pictures, Player, ViewError, Viewing, snapshot, view, view_pair};
 
 use crate::args::PlayArgs;
@@ -25,7 +26,7 @@ pub(super) fn run(args: &PlayArgs) -> Result<Status, Failure> {
     }
     let source = Source::of(&args.data)?;
     let library = source.open()?;
-    let first = args.name.map(|name| library.find(name)).transpose().map_err(read_failure)?;
+    let (first, is_live) = first_of(args, &library)?;
     let variable = |name: &str| std::env::var(name).ok();
     let minds_colour = variable("NO_COLOR").is_some_and(|value| !value.is_empty());
     let pictures = match args.pictures {
@@ -41,6 +42,7 @@ pub(super) fn run(args: &PlayArgs) -> Result<Status, Failure> {
         pictures,
         at: args.at,
         speed: args.speed.0,
+        is_live,
     };
     let second = args.compare.map(|name| library.find(name)).transpose().map_err(read_failure)?;
     let viewed = match (&first, &second) {
@@ -52,6 +54,34 @@ pub(super) fn run(args: &PlayArgs) -> Result<Status, Failure> {
         ViewError::Terminal(_) | ViewError::Compare(_) => Failure::of(Status::Failed, &error),
     })?;
     Ok(Status::Done)
+}
+
+/// The episode that is shown first, and whether it is still being recorded.
+fn first_of(args: &PlayArgs, library: &Library) -> Result<(Option<LibraryEpisode>, bool), Failure> {
+    let under_way = || library.under_way().map_err(read_failure);
+    match args.name {
+        None if args.live => {
+            // The longest so far.
+            let found = under_way()?
+                .into_iter()
+                .max_by_key(|one| (one.info.length, std::cmp::Reverse(one.info.name)));
+            let none = || {
+                let failure = Failure::new(Status::Usage, "no episode is being recorded there");
+                failure.hint("`rollhouse replay play` without --live chooses among those that have ended")
+            };
+            Ok((Some(found.ok_or_else(none)?), true))
+        }
+        None => Ok((None, false)),
+        Some(name) => match library.find(name) {
+            Err(ReadError::NoEpisode(_)) => {
+                match under_way()?.into_iter().find(|one| one.info.name == name) {
+                    Some(open) => Ok((Some(open), true)),
+                    None => Err(read_failure(ReadError::NoEpisode(name))),
+                }
+            }
+            found => Ok((Some(found.map_err(read_failure)?), false)),
+        },
+    }
 }
 
 /// Writes a picture of the screen.

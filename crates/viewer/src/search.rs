@@ -1,0 +1,167 @@
+//! Conditions that a step is looked for by: `reward>0`, `x>=1.5`, `action=2`.
+
+use std::fmt;
+
+use rollhouse_replay::PlayedStep;
+
+use crate::numbers::plain;
+use crate::player::Element;
+
+/// What a step has to be like.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Condition {
+    what: What,
+    /// As it is shown.
+    name: String,
+    relation: Relation,
+    number: f64,
+}
+
+/// What is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Reward,
+    Return,
+    Action,
+    /// An element of the observation: column and index.
+    Element(usize, usize),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Relation {
+    Less,
+    AtMost,
+    Equal,
+    Other,
+    AtLeast,
+    More,
+}
+
+impl Condition {
+    /// Reads one. A name is `reward`, `return`, `action` or that of an element of the observation, of which a beginning does
+    /// that no other has.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn parse(typed: &str, elements: &[Element]) -> Result<Self, String> {
+        let at = typed.find(['<', '>', '=', '!', '≤', '≥', '≠']);
+        let (name, rest) = at
+            .map(|at| typed.split_at(at))
+            .ok_or_else(|| format!("`{}` is no condition: one is like reward>0", plain(typed)))?;
+        let (sign, relation) = RELATIONS
+            .into_iter()
+            .find(|(sign, _)| rest.starts_with(sign))
+            .ok_or_else(|| format!("`{}` compares nothing", plain(rest)))?;
+        let number = rest[sign.len()..].trim();
+        let number: f64 = number.parse().map_err(|_| format!("`{}` is no number", plain(number)))?;
+        let (name, what) = what_of(name.trim(), elements)?;
+        Ok(Self { what, name, relation, number })
+    }
+
+    /// Whether a step is like that.
+    pub(crate) fn meets(&self, step: &PlayedStep) -> bool {
+        let value = match self.what {
+            What::Reward => step.reward,
+            What::Return => Some(step.total_reward),
+            What::Action => step.action.as_ref().map(|action| action.number(0)),
+            What::Element(column, index) => step.obs.get(column).map(|column| column.number(index)),
+        };
+        value.is_some_and(|value| self.relation.holds(value, self.number))
+    }
+}
+
+fn what_of(name: &str, elements: &[Element]) -> Result<(String, What), String> {
+    let fixed = [("reward", What::Reward), ("return", What::Return), ("action", What::Action)];
+    if let Some((name, what)) = fixed.into_iter().find(|(known, _)| *known == name) {
+        return Ok((name.to_owned(), what));
+    }
+    let found = |element: &Element| (element.name.clone(), What::Element(element.column, element.index));
+    if let Some(element) = elements.iter().find(|element| element.name == name) {
+        return Ok(found(element));
+    }
+    let mut like = elements.iter().filter(|element| !name.is_empty() && element.name.starts_with(name));
+    match (like.next(), like.next()) {
+        (Some(element), None) => Ok(found(element)),
+        (Some(a), Some(b)) => Err(format!("`{}` may be {} or {}", plain(name), a.name, b.name)),
+        (None, _) => Err(format!("`{}` is neither reward, return, action nor an element", plain(name))),
+    }
+}
+
+impl Relation {
+    fn holds(self, value: f64, number: f64) -> bool {
+        match self {
+            Self::Less => value < number,
+            Self::AtMost => value <= number,
+            Self::Equal => value == number,
+            Self::Other => value != number,
+            Self::AtLeast => value >= number,
+            Self::More => value > number,
+        }
+    }
+
+    const fn sign(self) -> &'static str {
+        match self {
+            Self::Less => "<",
+            Self::AtMost => "<=",
+            Self::Equal => "=",
+            Self::Other => "!=",
+            Self::AtLeast => ">=",
+            Self::More => ">",
+        }
+    }
+}
+
+/// Signs of more characters come first.
+const RELATIONS: [(&str, Relation); 10] = [
+    ("<=", Relation::AtMost),
+    (">=", Relation::AtLeast),
+    ("!=", Relation::Other),
+    ("==", Relation::Equal),
+    ("≤", Relation::AtMost),
+    ("≥", Relation::AtLeast),
+    ("≠", Relation::Other),
+    ("<", Relation::Less),
+    (">", Relation::More),
+    ("=", Relation::Equal),
+];
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}{}", self.name, self.relation.sign(), self.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(typed: &str) -> Result<String, String> {
+        let element = |name: &str, index| Element { name: name.into(), column: 0, index };
+        let elements = [element("angle", 0), element("angular_velocity", 1), element("x", 2)];
+        Condition::parse(typed, &elements).map(|condition| condition.to_string())
+    }
+
+    #[test]
+    fn conditions_name_something_of_a_step_a_relation_and_a_number() {
+        for (typed, shown) in [
+            ("reward>0", "reward>0"),
+            (" return >= 9.5", "return>=9.5"),
+            ("action==2", "action=2"),
+            ("x≠-1e3", "x!=-1000"),
+            ("angu<1", "angular_velocity<1"),
+        ] {
+            assert_eq!(parse(typed).as_deref(), Ok(shown), "{typed}");
+        }
+        for (typed, says) in [
+            ("", "no condition"),
+            ("reward", "no condition"),
+            ("reward>", "no number"),
+            ("reward!3", "compares nothing"),
+            ("ang>1", "angle or angular_velocity"),
+            ("y>1", "neither"),
+            (">1", "neither"),
+        ] {
+            assert!(parse(typed).is_err_and(|why| why.contains(says)), "{typed}");
+        }
+    }
+}
