@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use rollhouse_core::EpisodeName;
 use rollhouse_replay::testing::{Faults, FaultyDisk};
 use rollhouse_replay::{
-    BlockRecorder, Disk, EpisodeInfo, LabelChange, Library, PruneError, PruneRules, Query, Recorder,
+    BlockRecorder, Disk, Episode, EpisodeInfo, LabelChange, Library, PruneError, PruneRules, Query, Recorder,
     RecorderConfig, Sort, SortKey, plan_prune, prune,
 };
 use stage::{Play, play_into, play_with};
@@ -31,26 +31,17 @@ fn episodes(disk: &FaultyDisk) -> BTreeMap<EpisodeName, String> {
     let library = library(disk);
     assert_eq!(library.damage().count(), 0);
     let listed = library.list(&Query::default()).unwrap();
-    let facts =
-        listed.iter().map(|one| (one.info.name, facts(&one.folder.load(&one.info).unwrap().into_facts())));
+    let facts = listed.iter().map(|one| (one.info.name, facts(&one.folder.load(&one.info).unwrap())));
     let all: BTreeMap<_, _> = facts.collect();
     assert_eq!(all.len(), listed.len(), "an episode is listed twice");
     assert_eq!(library.count().unwrap(), listed.len() as u64);
     all
 }
 
-trait IntoFacts {
-    fn into_facts(self) -> (EpisodeInfo, String);
-}
-
-impl IntoFacts for rollhouse_replay::Episode {
-    fn into_facts(self) -> (EpisodeInfo, String) {
-        let rest = format!("{:?} {:?} {:?} {:?}", self.actions, self.windows, self.end_hash, self.steps);
-        (self.info, rest)
-    }
-}
-
-fn facts((info, rest): &(EpisodeInfo, String)) -> String {
+/// All that was recorded of an episode but where it stands.
+fn facts(episode: &Episode) -> String {
+    let Episode { info, actions, windows, end_hash, steps } = episode;
+    let rest = format!("{actions:?} {windows:?} {end_hash:?} {steps:?}");
     let hash = rest.bytes().fold(0, |sum, byte| rollhouse_core::split_mix64(sum ^ u64::from(byte)));
     let EpisodeInfo { start, length, total_reward, outcome, result, score, started_ms, .. } = info;
     format!("{start:?} {length} {total_reward:?} {outcome:?} {result:?} {score:?} {started_ms} {hash:016x}")

@@ -21,7 +21,7 @@ enum Of {
     /// Episodes that were named, until they are given out.
     Named(Vec<LibraryEpisode>),
     Listed {
-        query: Query,
+        query: Box<Query>,
         left: usize,
         after: Option<Rank>,
     },
@@ -39,7 +39,11 @@ impl Chosen {
             if args.best.is_some() {
                 query.sort = Sort { key: SortKey::Return, descending: true };
             }
-            return Ok(Self { library, of: Of::Listed { query, left, after: None }, total: None });
+            return Ok(Self {
+                library,
+                of: Of::Listed { query: Box::new(query), left, after: None },
+                total: None,
+            });
         }
         let found = args.names.iter().map(|&name| library.find(name)).collect::<Result<Vec<_>, _>>();
         let found = found.map_err(read_failure)?;
