@@ -429,7 +429,7 @@ impl Drop for Signal {
 /// How long after a signal the process ends at the latest.
 const GRACE: Duration = Duration::from_secs(1);
 /// Between two frames of what moves.
-const FRAME: Duration = Duration::from_millis(33);
+const FRAME: Duration = Duration::from_micros(16_667);
 /// How long it is waited for a key where nothing moves: the latest that a signal is noticed.
 const IDLE: Duration = Duration::from_millis(100);
 /// For how long steps are passed for the first time between two frames.
