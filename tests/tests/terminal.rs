@@ -16,7 +16,9 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 /// A terminal of so many columns: the side that a program writes to, and the side that shows what it wrote.
 fn terminal(columns: u16) -> (File, File) {
-    let shown = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal can be made");
+    // What a program that is started held of the side that shows would keep the terminal from being hung up.
+    let shown = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
+        .expect("a terminal can be made");
     grantpt(&shown).and_then(|()| unlockpt(&shown)).expect("it is ours");
     let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     tcsetwinsize(&shown, size).expect("it has a size");
