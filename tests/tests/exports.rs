@@ -140,6 +140,7 @@ fn pictures_go_to_files_that_say_what_they_are() {
         ("--format html", format!("{id}.html"), b"<!doctype html>"),
         ("--format png", format!("{id}.png"), b"\x89PNG"),
         ("--format png --at 2", format!("{id}.2.png"), b"\x89PNG"),
+        ("--format mcap --every 20", format!("{id}.mcap"), b"\x89MCAP0\r\n"),
     ] {
         succeed(data.path(), &line(form));
         assert!(fs::read(into.join(name)).unwrap().starts_with(begins), "{form}");
@@ -147,7 +148,7 @@ fn pictures_go_to_files_that_say_what_they_are() {
     let beyond = run(data.path(), &line("--format png --at 5000"));
     assert_eq!(beyond.code, Some(1), "{}", beyond.stderr);
     assert!(beyond.stderr.contains("step 5000 asked for"), "{}", beyond.stderr);
-    assert_eq!(names(&into).len(), 4);
+    assert_eq!(names(&into).len(), 5);
     for bad in ["--size 0x3", "--size 9", "--every 0", "--fps 51"] {
         assert_eq!(run(data.path(), &line(bad)).code, Some(2), "{bad}");
     }
@@ -221,4 +222,30 @@ fn what_is_there_damaged_or_no_recording_is_left_out_and_said() {
     let locked = run(other.path(), &format!("replay import {}", paths[1].display()));
     assert_eq!(locked.code, Some(4), "{}", locked.stderr);
     running.kill();
+}
+
+#[test]
+fn any_number_of_episodes_is_one_table_and_those_of_another_env_want_one_of_their_own() {
+    let data = recorded();
+    let path = data.path().join("all.parquet");
+    succeed(data.path(), &format!("replay export --env CartPole-v1 --format parquet -o {}", path.display()));
+    let table = fs::read(&path).unwrap();
+    assert!(table.starts_with(b"PAR1") && table.ends_with(b"PAR1"));
+    // Its rows and names of episodes are looked at where Parquet is read: crates/export and crates/python.
+    let one = ids(data.path(), "replay ls --env CartPole-v1 --limit 1 --json").remove(0);
+    let smaller = data.path().join("one.parquet");
+    succeed(data.path(), &format!("replay export {one} --format parquet -o {}", smaller.display()));
+    assert!(fs::read(&smaller).unwrap().len() < table.len());
+    let mixed = data.path().join("mixed.parquet");
+    let done = run(data.path(), &format!("replay export --format parquet -o {}", mixed.display()));
+    assert_eq!(done.code, Some(2), "{}", done.stderr);
+    assert!(done.stderr.contains("have different columns"), "{}", done.stderr);
+    let line = format!("replay export --env Acrobot-v1 --format parquet -o {}", mixed.display());
+    let none = run(data.path(), &line);
+    assert_eq!(none.code, Some(2), "{}", none.stderr);
+    assert!(!names(data.path()).iter().any(|name| name.starts_with("mixed")));
+    let into = data.path().join("each");
+    let line = format!("replay export --format parquet --into {}", into.display());
+    assert!(succeed(data.path(), &line).starts_with("14 episodes written into "));
+    assert_eq!(names(&into), files(&ids(data.path(), "replay ls --json"), "parquet"));
 }

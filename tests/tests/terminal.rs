@@ -8,6 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
+use rollhouse_core::split_mix64;
 use rollhouse_tests::{Cluster, Folder, Running, binary, json_lines, rollhouse, run, succeed, workspace};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -267,6 +268,70 @@ fn a_signal_ends_the_viewer_as_it_ends_any_program_and_the_terminal_is_as_before
         viewer.wait_for("? help");
         kill_process(Pid::from_child(&viewer.child), signal).expect("it runs");
         assert_eq!(viewer.ended().signal(), Some(signal.as_raw()));
+    }
+}
+
+/// What is pressed at random: nothing of it ends the viewer.
+const KEYS: [&str; 28] = [
+    " ",
+    "\x1b[A",
+    "\x1b[B",
+    "\x1b[C",
+    "\x1b[D",
+    "\x1b[H",
+    "\x1b[F",
+    "\x1b[5~",
+    "\x1b[6~",
+    "\r",
+    "\t",
+    "\x7f",
+    "?",
+    "/",
+    "g",
+    "m",
+    "M",
+    "n",
+    "p",
+    "+",
+    "-",
+    "0",
+    "9",
+    "%",
+    "x",
+    "\x1b[<0;40;20M",
+    "\x1b[<0;3;22M",
+    "\u{1F600}",
+];
+
+#[test]
+fn whatever_is_pressed_on_a_terminal_of_whatever_size_it_is_as_before_in_the_end() {
+    let (data, name) = recorded();
+    for (seed, line) in [(1, format!("replay play {name}")), (2, "replay play".to_owned())] {
+        let mut viewer = Viewer::start(data.path(), &line);
+        viewer.wait_for("\x1b[?1000h");
+        let Viewer { mut child, written, mut shown, .. } = viewer;
+        let reader = shown.try_clone().expect("it is open");
+        // Takes what is shown away, so that the viewer never waits for it to be read.
+        let reading = std::thread::spawn(move || read_all(reader));
+        for turn in 0..300 {
+            let random = split_mix64(seed * 1000 + turn);
+            let key = KEYS[(random % KEYS.len() as u64) as usize];
+            shown.write_all(key.as_bytes()).expect("the terminal is there");
+            if random >> 8 & 7 == 0 {
+                let (ws_col, ws_row) = ((random >> 16) as u16 % 250, (random >> 32) as u16 % 80);
+                let size = Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 };
+                tcsetwinsize(&shown, size).expect("it has a size");
+                kill_process(Pid::from_child(&child), Signal::WINCH).expect("it runs");
+            }
+        }
+        shown.write_all(b"\x03").expect("the terminal is there");
+        let status = child.wait().expect("it was started");
+        let modes = tcgetattr(&written).expect("it is a terminal").local_modes;
+        assert!(modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG), "{modes:?}");
+        drop((written, shown));
+        let text = reading.join().expect("it reads");
+        assert_eq!(status.code(), Some(0), "{text:?}");
+        assert!(text.contains("\x1b[?25h\x1b[?1049l"), "{text:?}");
     }
 }
 

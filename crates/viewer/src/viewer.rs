@@ -462,7 +462,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// How often it is looked for more of an episode that is being recorded, and for what could not be read.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Between two frames of what moves.
-pub(crate) const FRAME: Duration = Duration::from_millis(33);
+pub(crate) const FRAME: Duration = Duration::from_micros(16_667);
 /// How long it is waited for a key where nothing moves: the latest that a signal is noticed.
 pub(crate) const IDLE: Duration = Duration::from_millis(100);
 /// For how long steps are passed for the first time between two frames.
