@@ -209,7 +209,8 @@ impl Histogram {
         Duration::from_nanos(self.sum_ns.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn observe(&self, time: Duration) {
+    /// Counts a duration. Neither locks nor waits.
+    pub fn observe(&self, time: Duration) {
         let seconds = time.as_secs_f64();
         let bucket = Self::BOUNDS.partition_point(|&bound| bound < seconds);
         self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
