@@ -70,8 +70,10 @@ fn a_rollout_prints_one_object_with_the_promised_fields() {
 fn a_listing_and_a_verification_have_the_promised_fields() {
     let data = Folder::new();
     succeed(data.path(), "rollout --env CartPole-v1 --lanes 2 --episodes 3");
-    let promised =
-        ["bytes", "dynamics", "env", "id", "length", "outcome", "policy", "return", "seed", "started"];
+    let promised = [
+        "bytes", "dynamics", "env", "id", "length", "note", "outcome", "pinned", "policy", "return", "seed",
+        "started", "tags",
+    ];
     for line in json_lines(data.path(), "replay ls --json") {
         assert_eq!(keys(&line), promised);
         assert_eq!(line["policy"], "random");
