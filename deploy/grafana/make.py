@@ -198,6 +198,14 @@ INTERNALS = {
         ("Socket buffers", "bytes", "What the system granted. Below 4 MiB bursts are lost.",
          [("rollhouse_quic_socket_buffer_bytes{$by}", "{{instance}} {{direction}}")]),
     ],
+    "Watching": [
+        ("Watchers", "short", "Streams on which sessions are watched, and how many of the last hour were sent away because they hung.",
+         [("sum by (instance) (rollhouse_watchers{$by})", "{{instance}}"),
+          ("sum by (instance) (increase(rollhouse_watchers_dropped_total{$by}[1h]))", "{{instance}} sent away")]),
+        ("Frames", "ops", "Frames a second that were shown, and of those that a newer one took the place of before they were seen.",
+         [("sum(rate(rollhouse_watched_frames_total{$by}[5m]))", "shown"),
+          ("sum(rate(rollhouse_watched_frames_missed_total{$by}[5m]))", "never seen")]),
+    ],
     "Processes": [
         ("Memory", "bytes", "Bytes that each process has in memory.",
          [("process_resident_memory_bytes{$by, role=~\"coordinator|node\"}", "{{instance}}")]),
