@@ -15,7 +15,7 @@
 mod deciding;
 mod survey;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -175,13 +175,15 @@ pub fn prune(disk: &Arc<dyn Disk>, dir: &Path, rules: &PruneRules) -> Result<Pru
 struct Judge<'a> {
     library: &'a Library,
     rules: &'a PruneRules,
+    /// The rules' filter, by which interrupted episodes go as others do.
+    filter: Query,
     labels: Labels,
     /// The best, which stay.
     best: BTreeSet<EpisodeKey>,
     /// Of each folder the segments that are beyond the size that is kept; `None` without such a rule.
     beyond: Option<Vec<BTreeSet<u64>>>,
-    /// Episodes of which there are several copies: folder and segment of each.
-    copies: BTreeMap<EpisodeKey, Vec<(usize, u64)>>,
+    /// Episodes of which there are several copies.
+    copies: BTreeSet<EpisodeKey>,
 }
 
 /// What is to become of an episode, as far as it alone decides.
@@ -222,17 +224,10 @@ impl<'a> Judge<'a> {
             }
         }
         let found = library.copies().map_err(PruneError::Read)?;
-        let mut copies: BTreeMap<EpisodeKey, Vec<(usize, u64)>> = BTreeMap::new();
-        for (folder, info) in found.further() {
-            copies.entry(EpisodeKey::of(info)).or_default().push((*folder, info.place.segment));
-        }
-        for (folder, info) in found.chosen() {
-            if let Some(places) = copies.get_mut(&EpisodeKey::of(info)) {
-                places.push((folder, info.place.segment));
-            }
-        }
+        let copies = found.further().iter().map(|(_, info)| EpisodeKey::of(info)).collect();
         let beyond = rules.keep_bytes.map(|keep| segments_beyond(library, keep));
-        Ok(Self { library, rules, labels, best, beyond, copies })
+        let filter = Query { all_outcomes: true, ..rules.filter.clone() };
+        Ok(Self { library, rules, filter, labels, best, beyond, copies })
     }
 
     fn verdict(&self, folder: usize, info: &EpisodeInfo) -> Verdict {
@@ -240,7 +235,7 @@ impl<'a> Judge<'a> {
         let is_beyond = |beyond: &Vec<BTreeSet<u64>>| {
             beyond.get(folder).is_some_and(|of| of.contains(&info.place.segment))
         };
-        let goes = Query { all_outcomes: true, ..rules.filter.clone() }.matches(info)
+        let goes = self.filter.matches(info)
             && rules.before_ms.is_none_or(|before| info.started_ms < before)
             && self.beyond.as_ref().is_none_or(is_beyond)
             && !self.best.contains(&key);

@@ -135,7 +135,7 @@ impl<'a> Survey<'a> {
     /// listing would come to light.
     fn verdict(&self, info: &EpisodeInfo) -> Verdict {
         match self.judge.verdict(self.at, info) {
-            Verdict::Goes if self.judge.copies.contains_key(&EpisodeKey::of(info)) => Verdict::Stays,
+            Verdict::Goes if self.judge.copies.contains(&EpisodeKey::of(info)) => Verdict::Stays,
             verdict => verdict,
         }
     }
