@@ -90,7 +90,7 @@ mod table;
 mod tally;
 mod turn;
 mod watch;
-mod watching;
+mod watch_stream;
 
 pub use attach::AttachConfig;
 pub use cancel::Cancel;

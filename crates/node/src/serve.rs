@@ -24,7 +24,7 @@ use crate::connections::Connections;
 use crate::hosting::Hosting;
 use crate::parts::{Part, PartExit, Parts};
 use crate::pulse::Pulse;
-use crate::{command_stream, stream, watching};
+use crate::{command_stream, stream, watch_stream};
 
 /// Serves owners. Dropping it closes all connections and waits for the thread.
 #[derive(Debug)]
@@ -288,7 +288,7 @@ async fn serve_connection(connection: &Connection, hosting: Arc<Hosting>) {
                 Ok((Request::OpenWatch(open), responder)) => {
                     let (hosting, connection) = (Arc::clone(&hosting), connection.clone());
                     // Task: watcher.
-                    streams.spawn(watching::serve(hosting, connection, open, responder));
+                    streams.spawn(watch_stream::serve(hosting, connection, open, responder));
                 }
                 Ok((other, responder)) => {
                     let message = format!("a node does not answer {}", other.word());
