@@ -41,6 +41,7 @@ class Recording:
         """Keeps the pages for so long, and gives which seconds of the recording that was."""
         first = self.seconds
         for _ in range(seconds):
+            # The clock of the recording: a page a second. Nothing is waited for to happen.
             due = self.began + (self.seconds + 1) * SECOND
             time.sleep(max(0.0, due - time.time()))
             for name, address in self.processes.pages.items():
