@@ -298,3 +298,29 @@ fn the_default_folder_is_the_environment_variable_and_a_flag_goes_over_it() {
     succeed(variable.path(), &format!("{line} --data {}", flag.path().display()));
     assert_eq!((segments(variable.path()).len(), segments(flag.path()).len()), (1, 1));
 }
+
+#[test]
+fn every_command_answers_an_unknown_name_with_the_nearest_ones() {
+    let data = Folder::new();
+    succeed(data.path(), "rollout --env CartPole-v1 --lanes 1 --episodes 2");
+    let known =
+        json_lines(data.path(), "replay ls --json")[0]["id"].as_str().expect("it has a name").to_owned();
+    let (run_of, _) = known.split_once('-').expect("a name has three parts");
+    let unknown = format!("{run_of}-0-77");
+    for line in [
+        format!("replay show {unknown}"),
+        format!("replay verify {unknown}"),
+        format!("replay export {unknown}"),
+        format!("replay diff {known} {unknown}"),
+        format!("replay play {unknown} --svg {}", data.path().join("never.svg").display()),
+        format!("replay fork {unknown} --at 1 --policy noop"),
+    ] {
+        let done = run(data.path(), &line);
+        assert_eq!(done.code, Some(2), "{line}: {}", done.stderr);
+        assert!(
+            done.stderr.contains("nearest are ") && done.stderr.contains(&known),
+            "{line}: {}",
+            done.stderr
+        );
+    }
+}

@@ -11,6 +11,7 @@ use crate::args::DiffArgs;
 use crate::failure::{Failure, Status};
 use crate::human::{Count, counted};
 use crate::output::Output;
+use crate::replay::nearest::find_or_nearest;
 use crate::replay::read_failure;
 use crate::replay::source::Source;
 use crate::replay::verify::words;
@@ -18,10 +19,10 @@ use crate::replay::verify::words;
 pub(super) fn run(args: &DiffArgs, out: &mut Output) -> Result<Status, Failure> {
     let library = Source::of(&args.data)?.open()?;
     let load = |name: EpisodeName| {
-        let found = library.find(name)?;
-        found.folder.load(&found.info)
+        let found = find_or_nearest(&library, name)?;
+        found.folder.load(&found.info).map_err(read_failure)
     };
-    let (a, b) = (load(args.a).map_err(read_failure)?, load(args.b).map_err(read_failure)?);
+    let (a, b) = (load(args.a)?, load(args.b)?);
     let registry = Registry::builtin();
     let compared = Comparison::new(&registry, &a, &b)
         .and_then(|mut both| Ok((both.first_difference()?, both.same_steps())));

@@ -11,6 +11,7 @@ use rollhouse_viewer::{Look, Pictures, Player, ViewError, Viewing, snapshot, vie
 use crate::args::PlayArgs;
 use crate::failure::{Failure, Status};
 use crate::human::When;
+use crate::replay::nearest::find_or_nearest;
 use crate::replay::read_failure;
 use crate::replay::source::Source;
 
@@ -44,7 +45,7 @@ pub(super) fn run(args: &PlayArgs) -> Result<Status, Failure> {
         speed: args.speed.0,
         is_growing,
     };
-    let second = args.compare.map(|name| library.find(name)).transpose().map_err(read_failure)?;
+    let second = args.compare.map(|name| find_or_nearest(&library, name)).transpose()?;
     let viewed = match (&first, &second) {
         (Some(first), Some(second)) => view_pair(&viewing, [first, second]),
         (first, _) => view(&viewing, first.as_ref()),
@@ -76,7 +77,7 @@ fn first_of(args: &PlayArgs, library: &Library) -> Result<(Option<LibraryEpisode
             Err(ReadError::NoEpisode(_)) => {
                 match under_way()?.into_iter().find(|one| one.info.name == name) {
                     Some(open) => Ok((Some(open), true)),
-                    None => Err(read_failure(ReadError::NoEpisode(name))),
+                    None => find_or_nearest(library, name).map(|found| (Some(found), false)),
                 }
             }
             found => Ok((Some(found.map_err(read_failure)?), false)),
@@ -86,7 +87,7 @@ fn first_of(args: &PlayArgs, library: &Library) -> Result<(Option<LibraryEpisode
 
 /// Writes a picture of the screen.
 fn write_svg(args: &PlayArgs, name: EpisodeName, path: &Path) -> Result<Status, Failure> {
-    let found = Source::of(&args.data)?.open()?.find(name).map_err(read_failure)?;
+    let found = find_or_nearest(&Source::of(&args.data)?.open()?, name)?;
     let episode = found.folder.load(&found.info).map_err(read_failure)?;
     let registry = Registry::builtin();
     let player = Player::new(&registry, episode, args.at, args.speed.0);

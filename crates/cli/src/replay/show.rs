@@ -10,14 +10,15 @@ use crate::args::ShowArgs;
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, Real, When};
 use crate::output::Output;
+use crate::replay::Listed;
 use crate::replay::label::{ShownLabel, label_failure};
+use crate::replay::nearest::find_or_nearest;
 use crate::replay::source::Source;
-use crate::replay::{Listed, read_failure};
 
 pub(super) fn run(args: &ShowArgs, out: &mut Output) -> Result<Status, Failure> {
     let source = Source::of(&args.data)?;
     let library = source.open()?;
-    let found = library.find(args.name).map_err(read_failure)?;
+    let found = find_or_nearest(&library, args.name)?;
     let labels =
         if source.is_folder() { library.labels().map_err(label_failure)? } else { Labels::default() };
     let label = ShownLabel::of(labels.of(&EpisodeKey::of(&found.info)));

@@ -11,6 +11,7 @@ use crate::args::VerifyArgs;
 use crate::failure::{Failure, Status};
 use crate::human::{Count, Real, Si, Time, counted};
 use crate::output::{Output, say};
+use crate::replay::nearest::find_or_nearest;
 use crate::replay::read_failure;
 use crate::replay::source::Source;
 use crate::replay::stats::{damage_of, print_damage, print_incomplete};
@@ -26,8 +27,8 @@ pub(super) fn run(args: &VerifyArgs, out: &mut Output) -> Result<Status, Failure
         (damage_of(&source, &library), library.incomplete().map_err(read_failure)?)
     } else {
         let library = source.open()?;
-        let episodes = args.names.iter().map(|&name| library.find(name)).collect::<Result<Vec<_>, _>>();
-        let episodes = episodes.map_err(read_failure)?;
+        let episodes =
+            args.names.iter().map(|&name| find_or_nearest(&library, name)).collect::<Result<Vec<_>, _>>()?;
         LibraryEpisode::verify(episodes, &registry, |found| tally.take(&found, out)).map_err(read_failure)?;
         (Vec::new(), 0)
     };

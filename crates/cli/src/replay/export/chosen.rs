@@ -8,6 +8,7 @@ use crate::failure::{Failure, Status};
 use crate::human::counted;
 use crate::replay::label::folder_only;
 use crate::replay::ls::with_labels;
+use crate::replay::nearest::find_or_nearest;
 use crate::replay::read_failure;
 
 /// The episodes that were asked for, a page at a time: memory is bounded however many there are.
@@ -46,8 +47,8 @@ impl Chosen {
                 total: None,
             });
         }
-        let found = args.names.iter().map(|&name| library.find(name)).collect::<Result<Vec<_>, _>>();
-        let found = found.map_err(read_failure)?;
+        let found =
+            args.names.iter().map(|&name| find_or_nearest(&library, name)).collect::<Result<Vec<_>, _>>()?;
         let total = Some(found.len() as u64);
         Ok(Self { library, of: Of::Named(found), total })
     }
