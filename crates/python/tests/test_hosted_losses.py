@@ -20,7 +20,7 @@ import pytest
 from hosted_envs import CountEnv, TornEnv, Unpicklable
 
 import rollhouse
-import rollhouse.hosted_lanes
+import rollhouse.hosted.lanes
 from rollhouse.errors import LaneLostError
 
 FINE = np.zeros(4, np.int64)
@@ -172,7 +172,7 @@ def test_a_lane_that_fails_for_good_is_given_up_and_the_others_go_on(
     flag.touch()
     clock = [time.monotonic()]
     # The back-off's own clock, so that the test need not wait for it.
-    monkeypatch.setattr(rollhouse.hosted_lanes, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(rollhouse.hosted.lanes, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     try:
         assert envs.step([CountEnv.RAISE, 0])[4]["lost"].tolist() == ["crashed", None]
         for _ in range(40):

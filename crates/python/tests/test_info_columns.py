@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from test_hosted import same
 
-from rollhouse.hosted_infos import Said, batch_infos
-from rollhouse.info_columns import pack
+from rollhouse.hosted.info_columns import pack
+from rollhouse.hosted.infos import Said, batch_infos
 
 LANES, WORKERS = 6, 2
 

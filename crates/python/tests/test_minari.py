@@ -10,7 +10,7 @@ from hosted_envs import Camera
 
 import rollhouse
 from rollhouse import replays
-from rollhouse.minari import write_dataset
+from rollhouse.replays.minari import write_dataset
 
 minari = pytest.importorskip("minari")
 pytestmark = pytest.mark.adapters("minari")

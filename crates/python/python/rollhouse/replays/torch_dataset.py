@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
-from rollhouse.batches import Batches
+from rollhouse.replays.batches import Batches
 
 
 class BatchDataset(IterableDataset):

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from rollhouse.info_columns import Column, add_columns, unpack
+from rollhouse.hosted.info_columns import Column, add_columns, unpack
 
 class Said(dict[int, tuple[Any, dict[str, Any]]]):
     """What lanes said. By lane: its terminal observation and info if its episode ended and the next began, and its info.

@@ -20,8 +20,8 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space, iterate
 
 from rollhouse._native import WorkerLink
-from rollhouse.columns import Columns, Mapping, rows_of, write_array
-from rollhouse.info_columns import pack
+from rollhouse.hosted.columns import Columns, Mapping, rows_of, write_array
+from rollhouse.hosted.info_columns import pack
 
 # Commands: the low byte of the code, the rest its number.
 SETUP, STEP, BATCH, RESET, CALL, SET, CLOSE = range(1, 8)

@@ -10,32 +10,33 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from rollhouse import _native, worker
-from rollhouse.actions import Actions
-from rollhouse.columns import Columns
-from rollhouse.crew import MAX_WORKERS, Crew, EnvFn, cores
+from rollhouse import _native
+from rollhouse.embedded import _RECORDING, Recording, _data_folder
 from rollhouse.errors import (
     LaneLostError,
     NothingOutstandingError,
     OutstandingError,
     ResetNeededError,
 )
-from rollhouse.embedded import _RECORDING, Recording, _data_folder
-from rollhouse.hosted_infos import Said, add_lost, batch_infos, say_valid
-from rollhouse.hosted_lanes import HostedLanes
-from rollhouse.hosted_rows import Rows
-from rollhouse.losses import Losses
-from rollhouse.observation_modes import (
+from rollhouse.hosted import worker
+from rollhouse.hosted.actions import Actions
+from rollhouse.hosted.columns import Columns
+from rollhouse.hosted.crew import MAX_WORKERS, Crew, EnvFn, cores
+from rollhouse.hosted.infos import Said, add_lost, batch_infos, say_valid
+from rollhouse.hosted.lanes import HostedLanes
+from rollhouse.hosted.losses import Losses
+from rollhouse.hosted.observation_modes import (
     batch_observation_spaces,
     check_action_space,
     check_observation_mode,
     check_observation_space,
 )
-from rollhouse.pending_call import PendingCall
+from rollhouse.hosted.pending_call import PendingCall
+from rollhouse.hosted.rows import Rows
 from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, ShowValid, Step, VectorEnv, parse_autoreset_mode, show_valid
 
 if TYPE_CHECKING:
-    from rollhouse.hosted_recording import HostedRecorder
+    from rollhouse.hosted.recording import HostedRecorder
 
 LAUNCH_TIMEOUT = 120.0
 """Seconds from the start of a worker process until all of its envs are made."""
@@ -181,7 +182,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
     def _begin_recording(
         self, data: str | os.PathLike[str] | None, id: str, max_episode_steps: int | None
     ) -> HostedRecorder:
-        from rollhouse.hosted_recording import HostedRecorder
+        from rollhouse.hosted.recording import HostedRecorder
 
         recorder = HostedRecorder(
             _data_folder(data),

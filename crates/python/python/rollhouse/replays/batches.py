@@ -104,7 +104,7 @@ class Batches:
         Raises:
             ImportError: PyTorch is not installed.
         """
-        from rollhouse.torch_dataset import BatchDataset
+        from rollhouse.replays.torch_dataset import BatchDataset
 
         return BatchDataset(self)
 

@@ -12,8 +12,8 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from rollhouse.crew import EnvFn
-from rollhouse.hosted_env import LAUNCH_TIMEOUT, HostedVectorEnv
+from rollhouse.hosted.crew import EnvFn
+from rollhouse.hosted.env import LAUNCH_TIMEOUT, HostedVectorEnv
 from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, ShowValid
 
 __all__ = ["HostedVectorEnv", "make_vec", "vectorize"]

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rollhouse import worker
-from rollhouse.crew import Crew
-from rollhouse.hosted_infos import Said
-from rollhouse.hosted_rows import Rows
-from rollhouse.losses import Losses
+from rollhouse.hosted import worker
+from rollhouse.hosted.crew import Crew
+from rollhouse.hosted.infos import Said
+from rollhouse.hosted.losses import Losses
+from rollhouse.hosted.rows import Rows
 
 
 class HostedLanes:

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 
 from rollhouse._native import EpisodeInfo
-from rollhouse.batches import only_env
+from rollhouse.replays.batches import only_env
 
 if TYPE_CHECKING:
     from rollhouse.replays import Episode, Replays

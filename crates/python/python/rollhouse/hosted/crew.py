@@ -12,9 +12,10 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
-from rollhouse import _native, worker
-from rollhouse.columns import Columns, Mapping
+from rollhouse import _native
 from rollhouse.errors import LaneLostError
+from rollhouse.hosted import worker
+from rollhouse.hosted.columns import Columns, Mapping
 
 EnvFn = Callable[[], gymnasium.Env]
 
@@ -23,7 +24,7 @@ MAX_WORKERS = 1024
 
 _BOOT = (
     "import sys, json; path, host = sys.argv[1:]; sys.argv[1:] = []; sys.path[:] = json.loads(path); "
-    "from rollhouse.worker import main; main(int(host))"
+    "from rollhouse.hosted.worker import main; main(int(host))"
 )
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, iterate
 
-from rollhouse.columns import Columns
 from rollhouse.errors import ActionTypeError, InvalidActionError
+from rollhouse.hosted.columns import Columns
 
 Bounds = tuple[Any, Any]
 

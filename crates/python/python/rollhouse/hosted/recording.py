@@ -12,9 +12,9 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from rollhouse import _native
-from rollhouse.columns import Columns
 from rollhouse.embedded import Recording
-from rollhouse.hosted_infos import Said
+from rollhouse.hosted.columns import Columns
+from rollhouse.hosted.infos import Said
 
 WIDER = {
     "bool": "uint8",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rollhouse.batches import only_env
+from rollhouse.replays.batches import only_env
 
 if TYPE_CHECKING:
     from rollhouse.replays import Episode, Replays

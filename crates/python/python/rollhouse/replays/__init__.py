@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rollhouse._native import EpisodeInfo, Recordings, read_episodes
-from rollhouse.batches import DEFAULT_BUFFER_BYTES, Batches, steps_in
 from rollhouse.cluster import Cluster
 from rollhouse.errors import (
     AmbiguousEpisodeError,
@@ -33,6 +32,7 @@ from rollhouse.errors import (
     ReplayDiskError,
     ReplayError,
 )
+from rollhouse.replays.batches import DEFAULT_BUFFER_BYTES, Batches, steps_in
 
 __all__ = [
     "AmbiguousEpisodeError",
@@ -402,8 +402,8 @@ class Replays:
 
 
 def to_minari(recordings: Replays | str | os.PathLike[str] | Cluster, dataset_id: str, **arguments: Any) -> Any:
-    """Writes episodes as a Minari dataset; see ``rollhouse.minari.write_dataset``."""
-    from rollhouse.minari import write_dataset
+    """Writes episodes as a Minari dataset; see ``rollhouse.replays.minari.write_dataset``."""
+    from rollhouse.replays.minari import write_dataset
 
     return write_dataset(
         recordings if isinstance(recordings, Replays) else open(recordings), dataset_id, **arguments
@@ -411,8 +411,8 @@ def to_minari(recordings: Replays | str | os.PathLike[str] | Cluster, dataset_id
 
 
 def to_lerobot(recordings: Replays | str | os.PathLike[str] | Cluster, folder: Any, **arguments: Any) -> Any:
-    """Writes episodes as a LeRobot dataset; see ``rollhouse.lerobot.write_dataset``."""
-    from rollhouse.lerobot import write_dataset
+    """Writes episodes as a LeRobot dataset; see ``rollhouse.replays.lerobot.write_dataset``."""
+    from rollhouse.replays.lerobot import write_dataset
 
     return write_dataset(recordings if isinstance(recordings, Replays) else open(recordings), folder, **arguments)
 

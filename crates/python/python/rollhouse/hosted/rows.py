@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rollhouse.columns import Columns, Mapping
+from rollhouse.hosted.columns import Columns, Mapping
 
 
 class Rows:
