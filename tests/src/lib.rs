@@ -41,7 +41,9 @@ fn build() -> PathBuf {
     let folder = test.ancestors().nth(2).expect("target/<profile>").to_path_buf();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--quiet", "--package", "rollhouse-cli"]).current_dir(workspace());
+    command
+        .args(["build", "--quiet", "--package", "rollhouse-cli", "--package", "rollhouse-bench"])
+        .current_dir(workspace());
     if folder.ends_with("release") {
         command.arg("--release");
     }
@@ -99,6 +101,20 @@ pub fn succeed(data: &Path, line: &str) -> String {
     let done = run(data, line);
     assert_eq!(done.code, Some(0), "rollhouse {line}: {}{}", done.stdout, done.stderr);
     done.stdout
+}
+
+/// The program that measures; it lies beside the binary.
+pub fn bench_binary() -> PathBuf {
+    binary().with_file_name(format!("rollhouse-bench{}", std::env::consts::EXE_SUFFIX))
+}
+
+/// Runs a bench that prints one JSON object, and succeeds.
+pub fn bench(data: &Path, line: &str) -> Value {
+    let mut command = Command::new(bench_binary());
+    command.args(line.split_whitespace()).current_dir(data).stdin(Stdio::null());
+    let done = Done::of(command.output().expect("the program starts"));
+    assert_eq!(done.code, Some(0), "rollhouse-bench {line}: {}{}", done.stdout, done.stderr);
+    serde_json::from_str(&done.stdout).expect("one JSON object")
 }
 
 /// Runs a command line that prints one JSON object a line, and succeeds.

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use rollhouse_tests::{Done, Folder, Running, binary, json_lines, run, segments, succeed};
 
 /// A command line, its exit code, and what its message has to say.
-const REFUSED: [(&str, i32, &str); 18] = [
+const REFUSED: [(&str, i32, &str); 17] = [
     (
         "rollout --env CartPole-v2 --lanes 4 --steps 9",
         2,
@@ -27,7 +27,6 @@ const REFUSED: [(&str, i32, &str); 18] = [
     ("replay ls --sort price", 2, "known are return"),
     ("replay ls --min-return nan", 2, "a number is wanted"),
     ("replay verify --all k3f9q2tz-1-2", 2, "cannot be used with"),
-    ("bench engine --isa mmx", 2, "--isa"),
 ];
 
 #[test]

@@ -1,13 +1,14 @@
 //! The bench of a cluster: that it measures what it says, on a small scale. How fast it is proves nothing here.
 
-use rollhouse_tests::{Folder, json_lines};
+use std::process::Command;
+
+use rollhouse_tests::{Done, Folder, bench, bench_binary};
 
 #[test]
 fn a_bench_of_a_cluster_plays_all_sessions_and_leaves_no_thread_with_any() {
     let folder = Folder::new();
-    let line = "bench cluster --sessions 3 --episodes 2 --idle-sessions 40 --idle-seconds 1 --json";
-    let results = json_lines(folder.path(), line);
-    let [result] = results.as_slice() else { panic!("{results:?}") };
+    let line = "cluster --sessions 3 --episodes 2 --idle-sessions 40 --idle-seconds 1 --json";
+    let result = bench(folder.path(), line);
     let (playing, resting) = (&result["playing"], &result["resting"]);
     assert_eq!((&playing["passed"], &playing["pass_rate"]), (&3.into(), &1.0.into()), "{playing}");
     // An episode of CartPole takes 8 steps at the very least.
@@ -26,11 +27,8 @@ fn a_bench_of_a_cluster_plays_all_sessions_and_leaves_no_thread_with_any() {
 #[test]
 fn a_bench_of_shared_memory_steps_in_a_process_of_its_own_and_does_not_spin_when_idle() {
     let folder = Folder::new();
-    let results = json_lines(
-        folder.path(),
-        "bench shm --steps 200 --batches 20 --repetitions 2 --beside-ms 200 --json",
-    );
-    let [result] = results.as_slice() else { panic!("{results:?}") };
+    let line = "shm --steps 200 --batches 20 --repetitions 2 --beside-ms 200 --json";
+    let result = bench(folder.path(), line);
     for part in ["engine_us", "shm_us", "quic_us"] {
         assert!(result["small"][part]["median"].as_f64().is_some_and(|us| us > 0.0), "{result}");
     }
@@ -45,5 +43,16 @@ fn a_bench_of_shared_memory_steps_in_a_process_of_its_own_and_does_not_spin_when
     // A spinning thread would use a thousand in this second.
     for process in ["trainer_ms", "node_ms"] {
         assert!(result["idle"][process].as_f64().is_some_and(|ms| ms < 500.0), "{process}: {result}");
+    }
+}
+
+#[test]
+fn a_bench_that_cannot_be_is_refused_with_a_plain_message() {
+    for (line, says) in
+        [("engine --isa mmx", "--isa"), ("engine --autoreset Disabled", "NextStep or SameStep")]
+    {
+        let done = Done::of(Command::new(bench_binary()).args(line.split(' ')).output().unwrap());
+        assert_eq!((done.code, done.stdout.as_str()), (Some(2), ""), "{line}");
+        assert!(done.stderr.contains(says), "{line}: {}", done.stderr);
     }
 }

@@ -1,13 +1,12 @@
 //! Processes of a cluster are killed and paused at random, again and again, their disks are full and the links between
 //! them cut, under a trainer that steps: the bench that does so, on a small scale.
 
-use rollhouse_tests::{Folder, json_lines};
+use rollhouse_tests::{Folder, bench};
 
 #[test]
 fn thirty_kills_over_all_processes_cost_no_episode_and_no_frame_and_leave_nothing_behind() {
     let folder = Folder::new();
-    let results = json_lines(folder.path(), "bench chaos --minutes 0 --kills 30 --seed 7 --json");
-    let [result] = results.as_slice() else { panic!("{results:?}") };
+    let result = bench(folder.path(), "chaos --minutes 0 --kills 30 --seed 7 --json");
     let count = |part: &str, name: &str| result[part][name].as_u64().unwrap_or_else(|| panic!("{result}"));
     let kills = ["node_killed", "coordinator_killed", "trainer_killed"].map(|kind| count("faults", kind));
     assert_eq!(kills.iter().sum::<u64>(), 30, "{result}");

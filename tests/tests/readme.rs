@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use rollhouse_tests::{Folder, Service, binary, console_commands, json_lines, run, workspace};
+use rollhouse_tests::{Folder, Service, bench_binary, binary, console_commands, json_lines, run, workspace};
 
 /// Every command runs as it stands, one after another in one folder, but for three things: what cargo would build
 /// and start is the binary under test; `up` runs in the background from where it stands, on free ports; and the
@@ -37,10 +37,12 @@ fn every_command_of_the_readme_runs_and_succeeds() {
             continue;
         }
         let line = command.replace("cargo run --release --", "\"$ROLLHOUSE\"");
+        let line = line.replace("cargo run --release -p rollhouse-bench --", "\"$BENCH\"");
         assert_ne!(line, command, "a command this test does not know: {command}");
         let output = Command::new("sh")
             .args(["-c", &line])
             .env("ROLLHOUSE", binary())
+            .env("BENCH", bench_binary())
             .env_remove("ROLLHOUSE_DATA")
             .env_remove("ROLLHOUSE_CONNECT")
             .current_dir(folder.path())

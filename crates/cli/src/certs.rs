@@ -207,7 +207,7 @@ fn issue(args: &CertsIssueArgs, out: &mut Output) -> Result<Status, Failure> {
 
 /// Puts a new certificate, its key and the authority's certificate into a folder, which is made if need be. An
 /// authority's file that is there is kept if it trusts this authority already: it may trust another one, too.
-pub(crate) fn write_identity(
+pub fn write_identity(
     authority: &CertificateAuthority,
     role: Role,
     name: &str,
@@ -231,7 +231,7 @@ fn place(authority: &CertificateAuthority, issued: &Issued, folder: &Path) -> Re
 
 /// Makes a folder that only its owner can look into, and those above it. New ones belong to whom the one above them
 /// does: root makes folders for services that run as other users.
-pub(crate) fn private_folder(folder: &Path) -> Result<(), Failure> {
+pub fn private_folder(folder: &Path) -> Result<(), Failure> {
     let missing: Vec<&Path> =
         folder.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists()).collect();
     let make = |path: &Path| {
@@ -252,7 +252,7 @@ pub(crate) fn private_folder(folder: &Path) -> Result<(), Failure> {
 }
 
 /// Writes a file that only its owner can read, whole or not at all.
-pub(crate) fn write_private(path: &Path, contents: &str) -> Result<(), Failure> {
+pub fn write_private(path: &Path, contents: &str) -> Result<(), Failure> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     let beside = Path::new(&beside);
@@ -274,7 +274,8 @@ fn cannot_write(path: &Path, error: &io::Error) -> Failure {
     Failure::new(Status::Failed, format_args!("{} cannot be written: {error}", path.display()))
 }
 
-pub(crate) fn authority_failure(error: AuthorityError) -> Failure {
+/// What a command says of an authority that cannot do what it was asked to.
+pub fn authority_failure(error: AuthorityError) -> Failure {
     let status = match error {
         AuthorityError::Exists(_) => Status::Refused,
         AuthorityError::Role(_) | AuthorityError::Name(_) => Status::Usage,

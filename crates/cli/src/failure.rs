@@ -8,7 +8,7 @@ use tracing::{error, info};
 
 /// The exit codes. They are part of the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Status {
+pub enum Status {
     /// Did what it was asked to.
     Done = 0,
     /// Could not.
@@ -41,7 +41,7 @@ impl Status {
 
 /// Why a command did not do what it was asked to.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub struct Failure {
     status: Status,
     message: String,
     /// What the user can do or should know, below the message.
@@ -49,12 +49,13 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    pub(crate) fn new(status: Status, message: impl fmt::Display) -> Self {
+    /// A failure that says `message` and ends the command with `status`.
+    pub fn new(status: Status, message: impl fmt::Display) -> Self {
         Self { status, message: message.to_string(), hints: Vec::new() }
     }
 
     /// An error with the causes it keeps.
-    pub(crate) fn of(status: Status, error: &dyn Error) -> Self {
+    pub fn of(status: Status, error: &dyn Error) -> Self {
         let mut message = error.to_string();
         let mut cause = error.source();
         while let Some(error) = cause {
@@ -70,22 +71,23 @@ impl Failure {
     }
 
     /// What it says, without its hints.
-    pub(crate) fn message(&self) -> &str {
+    pub fn message(&self) -> &str {
         &self.message
     }
 
     /// The exit code it stands for.
-    pub(crate) const fn status(&self) -> Status {
+    pub const fn status(&self) -> Status {
         self.status
     }
 
-    pub(crate) fn hint(mut self, hint: impl fmt::Display) -> Self {
+    /// The same with one more hint.
+    pub fn hint(mut self, hint: impl fmt::Display) -> Self {
         self.hints.push(hint.to_string());
         self
     }
 
     /// Says it as lines of the log: nothing is left to be printed.
-    pub(crate) fn log(self) -> Self {
+    pub fn log(self) -> Self {
         let Self { status, message, hints } = self;
         if !message.is_empty() {
             error!("{message}");
@@ -95,7 +97,7 @@ impl Failure {
     }
 
     /// Prints it and gives its status.
-    pub(crate) fn report(&self) -> Status {
+    pub fn report(&self) -> Status {
         let mut err = io::stderr().lock();
         if !self.message.is_empty() {
             // Nobody is left to tell if stderr is gone too.

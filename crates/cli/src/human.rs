@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// A whole number with its thousands parted: `1,234,567`.
-pub(crate) struct Count(pub(crate) u64);
+pub struct Count(pub u64);
 
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -21,7 +21,7 @@ impl fmt::Display for Count {
 }
 
 /// A quantity with a decimal prefix and three digits: `3.12 M`.
-pub(crate) struct Si(pub(crate) f64);
+pub struct Si(pub f64);
 
 impl fmt::Display for Si {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -50,7 +50,7 @@ fn scaled(mut value: f64) -> (String, &'static str) {
 }
 
 /// Bytes: `23.4 kB`.
-pub(crate) struct Bytes(pub(crate) u64);
+pub struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,7 +60,7 @@ impl fmt::Display for Bytes {
 }
 
 /// A duration: `0.25 s`, `4 min 12 s`, `2 h 5 min`.
-pub(crate) struct Time(pub(crate) Duration);
+pub struct Time(pub Duration);
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -76,7 +76,7 @@ impl fmt::Display for Time {
 }
 
 /// A reward or another float, with as many decimals as help: `500`, `22.3`, `-1273.44`.
-pub(crate) struct Real(pub(crate) f64);
+pub struct Real(pub f64);
 
 impl fmt::Display for Real {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -90,7 +90,7 @@ impl fmt::Display for Real {
 }
 
 /// A moment, given in milliseconds since 1970, as UTC to the second: `2026-11-20 23:47:02`.
-pub(crate) struct When(pub(crate) u64);
+pub struct When(pub u64);
 
 impl fmt::Display for When {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -102,7 +102,7 @@ impl fmt::Display for When {
 }
 
 /// The same as RFC 3339 has it, to the millisecond: `2026-11-20T23:47:02.125Z`.
-pub(crate) fn rfc3339(ms: u64) -> String {
+pub fn rfc3339(ms: u64) -> String {
     format!("{}.{:03}Z", When(ms).to_string().replace(' ', "T"), ms % 1000)
 }
 
@@ -121,7 +121,7 @@ const fn date(days: u64) -> (u64, u64, u64) {
 }
 
 /// A noun with its number: `1 episode`, `1,000 episodes`.
-pub(crate) fn counted(count: u64, noun: &str) -> String {
+pub fn counted(count: u64, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{} {noun}{plural}", Count(count))
 }

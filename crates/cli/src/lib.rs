@@ -5,9 +5,8 @@
 //! the file of a command. Not a goal: deciding anything a library should decide.
 #![forbid(unsafe_code)]
 
-mod args;
-mod bench;
-mod certs;
+pub mod args;
+pub mod certs;
 mod close;
 mod completions;
 mod connect;
@@ -15,34 +14,33 @@ mod coordinator;
 mod credentials;
 mod doctor;
 mod envs;
-mod failure;
+pub mod failure;
 mod health;
-mod human;
-mod itself;
+pub mod human;
 mod joining;
 mod logging;
 mod look;
 mod manager;
 mod node;
 mod one_lane;
-mod output;
+pub mod output;
 #[cfg(feature = "viewer")]
 mod play;
 mod progress_bar;
 mod recording;
 mod replay;
 mod rollout;
-mod service;
+pub mod service;
 mod settings;
 mod signals;
 mod store;
-mod table;
+pub mod table;
 mod terminal_line;
-mod token;
+pub mod token;
 #[cfg(feature = "viewer")]
 mod top;
 mod traces;
-mod up;
+pub mod up;
 mod watch;
 
 use std::ffi::OsString;
@@ -87,7 +85,6 @@ fn execute(command: Command, out: &mut Output) -> Result<Status, Failure> {
         Command::Envs(args) => envs::run(&args, out),
         Command::Replay(args) => replay::run(args.what, out),
         Command::Store(args) => store::run(&args.what, out),
-        Command::Bench(args) => bench::run(&args, out),
         Command::Node(args) => node::run(&args),
         Command::Up(args) => up::run(&args, out),
         Command::Coordinator(args) => coordinator::run(&args),

@@ -94,7 +94,7 @@ pub(crate) fn until_ended(
 }
 
 /// How long a service takes at most to stop in order: less than the 30 s after which Kubernetes kills.
-pub(crate) const STOP_DEADLINE: Duration = Duration::from_secs(20);
+pub const STOP_DEADLINE: Duration = Duration::from_secs(20);
 
 /// What services say they are.
 pub(crate) const PROGRAM: &str = concat!("rollhouse ", env!("CARGO_PKG_VERSION"));

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 /// Rows of text under a head, each column as wide as its widest cell.
-pub(crate) struct Table {
+pub struct Table {
     columns: Vec<(&'static str, Align)>,
     rows: Vec<Vec<String>>,
     /// What columns are at least as wide as.
@@ -13,24 +13,27 @@ pub(crate) struct Table {
 
 /// On which side of its column a cell stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Align {
+pub enum Align {
+    /// Its cells begin below each other.
     Left,
+    /// Its cells end below each other, as numbers do.
     Right,
 }
 
 impl Table {
-    pub(crate) fn new(columns: &[(&'static str, Align)]) -> Self {
+    /// A table without rows, of columns each with its head.
+    pub fn new(columns: &[(&'static str, Align)]) -> Self {
         let widths = columns.iter().map(|(head, _)| head.chars().count()).collect();
         Self { columns: columns.to_vec(), rows: Vec::new(), widths, has_head: true }
     }
 
     /// Adds a row; cells that are missing stay empty, cells that are too many are not shown.
-    pub(crate) fn row(&mut self, cells: Vec<String>) {
+    pub fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
     /// Writes the rows, under a head the first time, and lets go of them: more may follow, which comes under them.
-    pub(crate) fn write(&mut self, out: &mut impl Write) -> io::Result<()> {
+    pub fn write(&mut self, out: &mut impl Write) -> io::Result<()> {
         let rows = std::mem::take(&mut self.rows);
         for (index, width) in self.widths.iter_mut().enumerate() {
             let cells = rows.iter().filter_map(|row| row.get(index)).map(|cell| cell.chars().count());

@@ -26,7 +26,7 @@ pub(crate) fn run(what: &TokenWhat, out: &mut Output) -> Result<Status, Failure>
 }
 
 /// The tokens of a coordinator whose data folder is `data`.
-pub(crate) fn open(data: &Path) -> Result<TokenStore, Failure> {
+pub fn open(data: &Path) -> Result<TokenStore, Failure> {
     TokenStore::open(data.join(TOKENS)).map_err(failure)
 }
 
@@ -234,7 +234,8 @@ fn state(record: &TokenRecord, now: SystemTime) -> &'static str {
     }
 }
 
-pub(crate) fn failure(error: TokenFileError) -> Failure {
+/// What a command says of tokens that cannot be read or changed.
+pub fn failure(error: TokenFileError) -> Failure {
     let status = match error {
         TokenFileError::Unknown(_)
         | TokenFileError::Role(_)

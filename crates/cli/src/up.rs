@@ -77,27 +77,29 @@ fn serve(mut settings: Live<LocalConfig>, logging: &Logging, out: &mut Output) -
 }
 
 /// A coordinator and a node that were started together, and what connects to them.
-pub(crate) struct Local {
+pub struct Local {
     // Dropped in this order.
-    pub(crate) node: ClusterNode,
-    pub(crate) coordinator: Coordinator,
+    /// The node.
+    pub node: ClusterNode,
+    /// Its coordinator.
+    pub coordinator: Coordinator,
     /// Starts another one in its place.
     again: Again,
     /// The connection string, with a token that lets do anything.
-    pub(crate) connection: String,
+    pub connection: String,
     /// What the node takes.
-    pub(crate) lanes: u32,
+    pub lanes: u32,
     /// On how many it steps.
-    pub(crate) threads: usize,
+    pub threads: usize,
     /// Whether the node has reached its coordinator; it goes on trying otherwise.
-    pub(crate) joined: bool,
+    pub joined: bool,
     folders: Folders,
 }
 
 impl Local {
     /// Makes what is missing in the data folder and starts both. Waits at most [`JOIN_DEADLINE`] for the node to
     /// join.
-    pub(crate) fn start(config: &LocalConfig) -> Result<Self, Failure> {
+    pub fn start(config: &LocalConfig) -> Result<Self, Failure> {
         let folders = Folders::of(&config.data);
         private_folder(&config.data)?;
         let authority = folders.authority()?;

@@ -12,15 +12,15 @@ use std::io::{self, Write as _};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rollhouse_cli::failure::{Failure, Status};
 use rollhouse_client::{Cluster, OnLoss, OpenError, Pool, PoolRequest};
 use rollhouse_core::{ColumnMut, RunId, random_bits};
 use rollhouse_engine::Reset;
 use rollhouse_wire::{RefusalCode, Spread};
 
 use super::{ENV, PATIENCE, connect, failed};
-use crate::args::BenchChaosTrainerArgs;
-use crate::bench::SEED;
-use crate::failure::{Failure, Status};
+use crate::SEED;
+use crate::args::ChaosTrainerArgs;
 
 /// Lanes of each, which is also all that its token may have.
 pub(super) const TRAINER_LANES: u32 = 16;
@@ -86,7 +86,7 @@ impl Said {
 }
 
 /// Steps until it is killed, or something fails.
-pub(in crate::bench) fn train(args: &BenchChaosTrainerArgs) -> Result<Status, Failure> {
+pub(crate) fn train(args: &ChaosTrainerArgs) -> Result<Status, Failure> {
     let connection = std::fs::read_to_string(&args.connect).map_err(failed)?;
     let cluster = connect(connection.trim())?;
     let mut pool = open(&cluster)?;

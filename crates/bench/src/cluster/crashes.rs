@@ -3,14 +3,14 @@
 use std::panic;
 use std::time::{Duration, Instant};
 
+use rollhouse_cli::failure::{Failure, Status};
 use rollhouse_client::{AsyncCluster, AsyncPool, PoolRequest};
 use rollhouse_core::OptionValue;
 use rollhouse_engine::Reset;
 use rollhouse_policy::{Act, Builtin};
 
 use super::failed;
-use crate::bench::SEED;
-use crate::failure::{Failure, Status};
+use crate::SEED;
 
 /// What came of lanes that crash, as their trainer sees it.
 pub(super) struct Crashed {

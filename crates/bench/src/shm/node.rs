@@ -5,10 +5,11 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use rollhouse_cli::failure::{Failure, Status};
+
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::failure::{Failure, Status};
 use crate::itself;
 
 /// A coordinator and a node in a process of their own; ended when dropped.

@@ -4,19 +4,19 @@ use std::fs::{self, File};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rollhouse_cli::certs::{authority_failure, private_folder, write_identity};
+use rollhouse_cli::failure::{Failure, Status};
+use rollhouse_cli::token;
 use rollhouse_wire::{CertificateAuthority, NewToken, Role};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 
 use super::audit::Held;
 use super::links::Links;
 use super::plan::{Link, Target};
-use crate::certs::{authority_failure, private_folder, write_identity};
-use crate::failure::{Failure, Status};
 use crate::itself;
-use crate::token;
 
 /// The processes of a cluster. Killed when dropped.
 pub(super) struct Processes {
@@ -239,7 +239,7 @@ impl Processes {
                     service.due = None;
                 }
                 Some((_, Away::Killed)) => {
-                    service.child = spawn(folder, &service.name, &service.arguments)?;
+                    service.child = spawn(folder, &service.name, rollhouse(&service.arguments)?)?;
                     service.started = Instant::now();
                     service.due = None;
                     service.started_full = service.full.is_some();
@@ -295,7 +295,7 @@ impl Processes {
 
 impl Service {
     fn start(folder: &Path, name: &str, arguments: Vec<String>) -> Result<Self, Failure> {
-        let child = spawn(folder, name, &arguments)?;
+        let child = spawn(folder, name, rollhouse(&arguments)?)?;
         let name = name.to_owned();
         let started = Instant::now();
         Ok(Self {
@@ -364,12 +364,18 @@ impl Drop for Service {
     }
 }
 
-pub(super) fn spawn(folder: &Path, name: &str, arguments: &[String]) -> Result<Child, Failure> {
-    let mut command = itself::command().map_err(failed)?;
+/// Starts a process in `folder` whose output goes to the log of that name there.
+pub(super) fn spawn(folder: &Path, name: &str, mut command: Command) -> Result<Child, Failure> {
     let log = File::options().create(true).append(true).open(log_of(folder, name)).map_err(failed)?;
-    command.args(arguments).current_dir(folder).stdin(Stdio::null());
+    command.current_dir(folder).stdin(Stdio::null());
     command.stdout(log.try_clone().map_err(failed)?).stderr(log);
     command.spawn().map_err(failed)
+}
+
+fn rollhouse(arguments: &[String]) -> Result<Command, Failure> {
+    let mut command = itself::command().map_err(failed)?;
+    command.args(arguments);
+    Ok(command)
 }
 
 fn arguments(line: &[&str]) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! `rollhouse bench shm`: what a step through shared memory costs, beside the engine alone, QUIC and gRPC.
+//! `rollhouse-bench shm`: what a step through shared memory costs, beside the engine alone, QUIC and gRPC.
 //!
 //! The node is a process of its own, `rollhouse up`, started from this very program; the trainer is this one. Nothing
 //! is recorded. A step of the trainer is what a training loop does: actions written, step, rewards read.
@@ -7,6 +7,10 @@ use std::hint::black_box;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
+use rollhouse_cli::failure::{Failure, Status};
+use rollhouse_cli::human::Si;
+use rollhouse_cli::output::{Output, say};
+use rollhouse_cli::table::{Align, Table};
 use rollhouse_client::{Address, Cluster, ConnectOptions, Pool, PoolRequest, Transport};
 use rollhouse_core::{ColumnData, ColumnMut};
 use rollhouse_engine::{Engine, EngineConfig, Reset};
@@ -16,18 +20,15 @@ use serde::Serialize;
 
 use self::beside::Beside;
 use self::node::{Node, OneCore};
-use super::{Scratch, Spread};
-use crate::args::BenchShmArgs;
-use crate::failure::{Failure, Status};
-use crate::human::Si;
-use crate::output::{Output, say};
-use crate::table::{Align, Table};
+use crate::args::ShmArgs;
+use crate::scratch::Scratch;
+use crate::spread::Spread;
 
 mod beside;
 mod node;
 
 /// Measures and prints.
-pub(super) fn run(args: &BenchShmArgs, out: &mut Output) -> Result<Status, Failure> {
+pub(super) fn run(args: &ShmArgs, out: &mut Output) -> Result<Status, Failure> {
     let folder = Scratch::new()?;
     let node = Node::start(&folder.0.join("two-cores"))?;
     let small = small(args, &node)?;
@@ -120,7 +121,7 @@ struct SharedCore {
     shm_over_engine_us: Spread,
 }
 
-fn small(args: &BenchShmArgs, node: &Node) -> Result<Small, Failure> {
+fn small(args: &ShmArgs, node: &Node) -> Result<Small, Failure> {
     let mut engine = engine(ENV, SMALL_LANES, None)?;
     let mut shm = node.pool(ENV, SMALL_LANES, Transport::Shm, None)?;
     let mut quic = node.pool(ENV, SMALL_LANES, Transport::Quic, None)?;
@@ -149,7 +150,7 @@ fn small(args: &BenchShmArgs, node: &Node) -> Result<Small, Failure> {
     })
 }
 
-fn large(args: &BenchShmArgs, node: &Node) -> Result<Large, Failure> {
+fn large(args: &ShmArgs, node: &Node) -> Result<Large, Failure> {
     let mut engine = engine(WIDE_ENV, LARGE_LANES, Some(0))?;
     let mut pool = node.pool(WIDE_ENV, LARGE_LANES, Transport::Shm, Some(0))?;
     time(WIDE_STEPS, &mut engine)?;
@@ -219,7 +220,7 @@ fn idle(node: &Node) -> Result<Idle, Failure> {
     Ok(Idle { seconds, trainer_ms: ms(0), node_ms: ms(1) })
 }
 
-fn one_core(args: &BenchShmArgs, folder: &Scratch) -> Result<Option<SharedCore>, Failure> {
+fn one_core(args: &ShmArgs, folder: &Scratch) -> Result<Option<SharedCore>, Failure> {
     let Some(_pinned) = OneCore::pin() else { return Ok(None) };
     // Inherited by the node.
     let node = Node::start(&folder.0.join("one-core"))?;
@@ -257,7 +258,7 @@ impl Steps for Engine {
     }
 
     fn reset(&mut self) -> Result<ColumnData, Failure> {
-        Engine::reset(self, &Reset::seeded(super::SEED, self.lanes())).map_err(failed)?;
+        Engine::reset(self, &Reset::seeded(crate::SEED, self.lanes())).map_err(failed)?;
         let mut actions = self.actions().map_err(failed)?;
         fill(actions.reborrow(), 0);
         Ok(ColumnData::from(actions.as_ref()))
@@ -275,7 +276,7 @@ impl Steps for Pool {
 
     fn reset(&mut self) -> Result<ColumnData, Failure> {
         let lanes = self.lanes();
-        Pool::reset(self, &Reset::seeded(super::SEED, lanes)).map_err(failed)?;
+        Pool::reset(self, &Reset::seeded(crate::SEED, lanes)).map_err(failed)?;
         let mut actions = self.actions();
         fill(actions.reborrow(), 0);
         Ok(ColumnData::from(actions.as_ref()))

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rollhouse_cli::failure::Failure;
 use rollhouse_client::Pool;
 use rollhouse_core::{ColumnMut, random_bits};
 use rollhouse_engine::{Engine, EngineConfig, Frame, Reset};
 use rollhouse_env::Registry;
 
 use super::{ENV, LANES, failed};
-use crate::bench::SEED;
-use crate::failure::Failure;
+use crate::SEED;
 
 /// What others see of it while it steps.
 #[derive(Debug, Default)]

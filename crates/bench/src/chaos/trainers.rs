@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+use rollhouse_cli::certs::write_private;
+use rollhouse_cli::failure::{Failure, Status};
 use rollhouse_core::RunId;
 use serde::Serialize;
 
@@ -19,8 +21,7 @@ use super::failed;
 use super::processes::{log_of, spawn};
 use super::trainer::FOUND_WITHIN;
 use super::trainer_process::{Said, SeenEpisode, now_ms};
-use crate::certs::write_private;
-use crate::failure::{Failure, Status};
+use crate::itself;
 
 /// The processes. Killed when dropped.
 pub(super) struct Trainers {
@@ -104,8 +105,9 @@ impl Trainers {
     }
 
     fn spawn(folder: &Path, name: &str, connection: &Path) -> Result<Child, Failure> {
-        let connection = connection.to_string_lossy().into_owned();
-        spawn(folder, name, &["bench".into(), "chaos-trainer".into(), "--connect".into(), connection])
+        let mut command = itself::bench().map_err(failed)?;
+        command.args(["chaos-trainer", "--connect"]).arg(connection);
+        spawn(folder, name, command)
     }
 
     /// Whether it has lanes.

@@ -1,4 +1,4 @@
-//! `rollhouse bench cluster`: what a cluster does with many small sessions, with a large one, and at rest.
+//! `rollhouse-bench cluster`: what a cluster does with many small sessions, with a large one, and at rest.
 //!
 //! Coordinator, node and client are this one process, as `rollhouse up` starts them, and speak over the loopback
 //! device. The client is one thread, which plays all sessions at a time. Everything is recorded and shipped.
@@ -8,6 +8,12 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
+use rollhouse_cli::failure::{Failure, Status};
+use rollhouse_cli::human::{Bytes, Count, Si};
+use rollhouse_cli::output::{Output, say};
+use rollhouse_cli::service::STOP_DEADLINE;
+use rollhouse_cli::table::{Align, Table};
+use rollhouse_cli::up::Local;
 use rollhouse_client::{Address, AsyncCluster, ConnectOptions, Transport};
 use rollhouse_config::LocalConfig;
 use rollhouse_coordinator::Stopped;
@@ -17,21 +23,16 @@ use tokio::runtime::Builder;
 use self::crashes::Crashed;
 use self::footprint::Footprint;
 use self::sessions::{Played, Rested};
-use super::{Scratch, Spread};
-use crate::args::BenchClusterArgs;
-use crate::failure::{Failure, Status};
-use crate::human::{Bytes, Count, Si};
-use crate::output::{Output, say};
-use crate::service::STOP_DEADLINE;
-use crate::table::{Align, Table};
-use crate::up::Local;
+use crate::args::ClusterArgs;
+use crate::scratch::Scratch;
+use crate::spread::Spread;
 
 mod crashes;
 mod footprint;
 mod sessions;
 
 /// Measures and prints. Sessions that did not pass make it fail, after the figures.
-pub(super) fn run(args: &BenchClusterArgs, out: &mut Output) -> Result<Status, Failure> {
+pub(super) fn run(args: &ClusterArgs, out: &mut Output) -> Result<Status, Failure> {
     let folder = Scratch::new()?;
     let local = start(&folder.0)?;
     // The client's alone: coordinator and node have threads of their own.
@@ -80,10 +81,7 @@ pub(super) fn stop(local: Local) -> Result<(), Failure> {
 }
 
 /// The figures, and why a session did not pass.
-async fn measure(
-    args: &BenchClusterArgs,
-    connection: &str,
-) -> Result<(ClusterResult, Option<Failure>), Failure> {
+async fn measure(args: &ClusterArgs, connection: &str) -> Result<(ClusterResult, Option<Failure>), Failure> {
     let address: Address = connection.parse().map_err(failed)?;
     let cluster = AsyncCluster::connect(&address, options()).await.map_err(failed)?;
     let mut played = sessions::play(&cluster, args.sessions, args.episodes).await?;
@@ -195,7 +193,7 @@ struct Resting {
 }
 
 impl Playing {
-    fn of(args: &BenchClusterArgs, played: &Played) -> Self {
+    fn of(args: &ClusterArgs, played: &Played) -> Self {
         let reset_ms = |share| quantile(&played.resets, share).map(|time| time.as_secs_f64() * 1e3);
         let seconds = played.took.as_secs_f64();
         Self {
@@ -234,7 +232,7 @@ impl Playing {
 }
 
 impl Resting {
-    fn of(args: &BenchClusterArgs, rested: &Rested) -> Self {
+    fn of(args: &ClusterArgs, rested: &Rested) -> Self {
         let [before, with] = rested.footprints;
         let seconds = rested.took.as_secs_f64();
         Self {

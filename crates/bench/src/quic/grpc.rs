@@ -10,6 +10,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use rollhouse_cli::failure::{Failure, Status};
+
 use bytes::{Buf, BufMut, Bytes};
 use http::uri::PathAndQuery;
 use tokio::net::TcpListener;
@@ -25,7 +27,6 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Request, Response, Status as Refused, Streaming};
 
 use super::{BULK_BYTES, Measured, PIECE_BYTES, failed, median, runtime};
-use crate::failure::{Failure, Status};
 
 /// A stream of messages there and back over one connection.
 pub(super) struct Peer {

@@ -7,6 +7,7 @@
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use rollhouse_cli::failure::{Failure, Status};
 use rollhouse_client::{Address, Cluster, ConnectOptions, Pool, PoolRequest, Transport};
 use rollhouse_engine::Reset;
 use rollhouse_policy::{Act, Builtin, Policy};
@@ -18,8 +19,8 @@ use serde::Serialize;
 use tokio::runtime::Runtime;
 
 use super::{ENV, LANES, MAX_COLUMNS, SIZED, SIZED_AWAKE, Samples, TAKEN, attach, failed, median};
-use crate::bench::{SEED, Spread};
-use crate::failure::{Failure, Status};
+use crate::SEED;
+use crate::spread::Spread;
 
 /// A pool of lanes, stepped as a trainer does.
 pub(super) struct Lanes {

@@ -1,4 +1,4 @@
-//! `rollhouse bench chaos`: a trainer steps lanes of a cluster whose processes are killed and paused, whose disks are
+//! `rollhouse-bench chaos`: a trainer steps lanes of a cluster whose processes are killed and paused, whose disks are
 //! full and whose links are cut.
 //!
 //! Coordinator and nodes are processes of this program, the trainer is this one, two more are processes of their own that
@@ -13,6 +13,9 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rollhouse_cli::certs::write_private;
+use rollhouse_cli::failure::{Failure, Status};
+use rollhouse_cli::output::{Output, say};
 use rollhouse_client::{Address, Cluster, ConnectOptions, OnLoss, Pool, PoolRequest, Transport};
 use rollhouse_core::RunId;
 use rollhouse_metrics::ProcessSample;
@@ -27,11 +30,8 @@ use self::report::{ChaosResult, Compared, Leaked};
 use self::trainer::{Ended, Fill, Progress, Seen, Trainer};
 use self::trainer_process::TRAINER_LANES;
 use self::trainers::{Lives, Trainers, TrainersAudit};
-use super::Scratch;
-use crate::args::BenchChaosArgs;
-use crate::certs::write_private;
-use crate::failure::{Failure, Status};
-use crate::output::{Output, say};
+use crate::args::ChaosArgs;
+use crate::scratch::Scratch;
 
 mod audit;
 mod links;
@@ -46,7 +46,7 @@ pub(super) use self::trainer_process::train;
 
 /// Runs and prints. An episode that is lost, doubled, invented or changed, a frame that differs, and anything that
 /// leaks make it fail, after the figures.
-pub(super) fn run(args: &BenchChaosArgs, out: &mut Output) -> Result<Status, Failure> {
+pub(super) fn run(args: &ChaosArgs, out: &mut Output) -> Result<Status, Failure> {
     let folder = Scratch::new()?;
     let result = measure(args, &folder.0)?;
     if args.json {
@@ -64,7 +64,7 @@ pub(super) fn run(args: &BenchChaosArgs, out: &mut Output) -> Result<Status, Fai
     Ok(Status::Found)
 }
 
-fn measure(args: &BenchChaosArgs, folder: &Path) -> Result<ChaosResult, Failure> {
+fn measure(args: &ChaosArgs, folder: &Path) -> Result<ChaosResult, Failure> {
     let before = Held::now()?;
     let each = (0..NODES).flat_map(|node| [Link::TrainerNode(node), Link::NodeCoordinator(node)]);
     let all: Vec<Link> = each.chain([Link::TrainerCoordinator]).collect();
@@ -205,7 +205,7 @@ fn socket_files(folder: &Path) -> Result<u64, Failure> {
 
 /// Faults, and how the trainer fares under them.
 struct Storm<'a> {
-    args: &'a BenchChaosArgs,
+    args: &'a ChaosArgs,
     progress: &'a Progress,
     plan: Plan,
     began: Instant,
@@ -299,7 +299,7 @@ struct Hit<'a> {
 }
 
 impl<'a> Storm<'a> {
-    fn new(args: &'a BenchChaosArgs, progress: &'a Progress) -> Self {
+    fn new(args: &'a ChaosArgs, progress: &'a Progress) -> Self {
         Self {
             args,
             progress,

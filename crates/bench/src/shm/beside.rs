@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rollhouse_cli::failure::{Failure, Status};
 use rollhouse_client::{Pool, Transport};
 use serde::Serialize;
 
 use super::{ENV, SMALL_LANES, Steps, failed, node::Node};
-use crate::failure::{Failure, Status};
 
 /// Steps of lanes a second. A node that shares its cores fairly leaves either kind about half of what it makes alone.
 #[derive(Debug, Serialize)]

@@ -1,4 +1,4 @@
-//! `rollhouse bench quic`: frames over the cluster's endpoint beside a bare stream with the same settings, the same with
+//! `rollhouse-bench quic`: frames over the cluster's endpoint beside a bare stream with the same settings, the same with
 //! lanes stepped behind them, and lanes stepped by a node beside an echo of as many bytes.
 //!
 //! Two threads of this process, each with a runtime of its own as nodes and clients have it, and one connection
@@ -12,6 +12,9 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rollhouse_cli::failure::{Failure, Status};
+use rollhouse_cli::output::Output;
+use rollhouse_cli::table::{Align, Table};
 use rollhouse_core::RunId;
 use rollhouse_wire::{
     Arrival, Attach, Attached, ByteReceiver, ByteSender, CertificateAuthority, CertificateFiles, CloseCode,
@@ -23,11 +26,10 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
 use self::lanes::{Lanes, LanesResult, LanesSample, Sized, StepBytes};
-use super::{Scratch, Spread, cluster};
-use crate::args::BenchQuicArgs;
-use crate::failure::{Failure, Status};
-use crate::output::Output;
-use crate::table::{Align, Table};
+use crate::args::QuicArgs;
+use crate::cluster;
+use crate::scratch::Scratch;
+use crate::spread::Spread;
 
 mod behind;
 #[cfg(feature = "grpc")]
@@ -35,7 +37,7 @@ mod grpc;
 mod lanes;
 
 /// Measures and prints.
-pub(super) fn run(args: &BenchQuicArgs, out: &mut Output) -> Result<Status, Failure> {
+pub(super) fn run(args: &QuicArgs, out: &mut Output) -> Result<Status, Failure> {
     let folder = Scratch::new()?;
     let identities = Identities::make(&folder)?;
     let echo = Echo::start(identities.node.clone())?;
@@ -72,7 +74,7 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn open(
-        args: &BenchQuicArgs,
+        args: &QuicArgs,
         runtime: &'a Runtime,
         identities: &Identities,
         echo: SocketAddr,
@@ -104,7 +106,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    fn measure(mut self, args: &BenchQuicArgs) -> Result<QuicResult, Failure> {
+    fn measure(mut self, args: &QuicArgs) -> Result<QuicResult, Failure> {
         let mut samples = Samples::default();
         // The first repetition warms up: the path's datagram size is found, windows and buffers grow.
         for repetition in 0..=args.repetitions {
@@ -209,7 +211,7 @@ struct Way {
 }
 
 impl QuicResult {
-    fn of(args: &BenchQuicArgs, samples: &Samples, link: &LinkFigures, step_bytes: StepBytes) -> Self {
+    fn of(args: &QuicArgs, samples: &Samples, link: &LinkFigures, step_bytes: StepBytes) -> Self {
         let way = |of: fn(&Sample) -> Measured| Way {
             bulk_mb_per_second: samples.spread(|sample| of(sample).bulk / 1e6),
             round_trip_us: samples.spread(|sample| of(sample).round_trip * 1e6),

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use rollhouse_cli::failure::{Failure, Status};
 use rollhouse_client::{AsyncCluster, AsyncPool, PoolRequest};
 use rollhouse_engine::Reset;
 use rollhouse_metrics::ProcessSample;
@@ -11,8 +12,7 @@ use tokio::task::JoinSet;
 
 use super::footprint::Footprint;
 use super::{ENV, failed};
-use crate::bench::SEED;
-use crate::failure::{Failure, Status};
+use crate::SEED;
 
 /// What came of sessions that were played side by side.
 pub(super) struct Played {

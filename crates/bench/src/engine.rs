@@ -1,12 +1,14 @@
-//! `rollhouse bench`: how fast this machine is.
+//! `rollhouse-bench engine`: steps per second through the engine, without and with recording.
 
-use std::fs;
 use std::hint::black_box;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rollhouse_cli::failure::{Failure, Status};
+use rollhouse_cli::human::Bytes;
+use rollhouse_cli::output::Output;
+use rollhouse_cli::table::{Align, Table};
 use rollhouse_core::{ColumnData, RunId, split_mix64};
 use rollhouse_engine::{Engine, EngineConfig, Reset, StepError};
 use rollhouse_env::{EnvEntry, InstructionSet, Registry};
@@ -15,30 +17,13 @@ use rollhouse_policy::{Act, Builtin};
 use rollhouse_replay::{RealDisk, RecordMode, Recorded, Recorder, RecorderConfig};
 use serde::Serialize;
 
-use crate::args::{BenchArgs, BenchEngineArgs, BenchWhat};
-use crate::failure::{Failure, Status};
-use crate::human::Bytes;
-use crate::output::Output;
-use crate::table::{Align, Table};
-
-mod chaos;
-mod cluster;
-mod quic;
-mod shm;
-
-pub(crate) fn run(args: &BenchArgs, out: &mut Output) -> Result<Status, Failure> {
-    match &args.what {
-        BenchWhat::Engine(args) => engine(args, out),
-        BenchWhat::Quic(args) => quic::run(args, out),
-        BenchWhat::Cluster(args) => cluster::run(args, out),
-        BenchWhat::Shm(args) => shm::run(args, out),
-        BenchWhat::Chaos(args) => chaos::run(args, out),
-        BenchWhat::ChaosTrainer(args) => chaos::train(args),
-    }
-}
+use crate::SEED;
+use crate::args::EngineArgs;
+use crate::scratch::Scratch;
+use crate::spread::Spread;
 
 /// Steps two engines in turn, one of which is recorded.
-fn engine(args: &BenchEngineArgs, out: &mut Output) -> Result<Status, Failure> {
+pub(crate) fn run(args: &EngineArgs, out: &mut Output) -> Result<Status, Failure> {
     let entry = Registry::builtin().get(&args.env).map_err(|error| Failure::of(Status::Usage, &error))?;
     let set = args.isa.unwrap_or_else(InstructionSet::best);
     let config = EngineConfig {
@@ -100,13 +85,6 @@ struct EngineResult<'a> {
 struct Figures {
     steps_per_second: Spread,
     ns_per_step: Spread,
-}
-
-#[derive(Debug, Serialize)]
-struct Spread {
-    min: f64,
-    median: f64,
-    max: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -177,20 +155,6 @@ impl EngineResult<'_> {
     }
 }
 
-impl Spread {
-    fn of(mut figures: Vec<f64>) -> Self {
-        figures.sort_by(f64::total_cmp);
-        let at = |index: usize| figures.get(index).copied().unwrap_or(f64::NAN);
-        let last = figures.len().saturating_sub(1);
-        Self { min: at(0), median: (at(figures.len() / 2) + at(last / 2)) / 2.0, max: at(last) }
-    }
-
-    fn row(&self, what: &str, scale: f64, decimals: usize, unit: &str) -> Vec<String> {
-        let figure = |value: f64| format!("{:.decimals$}", value * scale);
-        vec![what.to_owned(), figure(self.min), figure(self.median), figure(self.max), unit.to_owned()]
-    }
-}
-
 /// An engine and the random actions it is stepped with.
 struct Lanes {
     engine: Engine,
@@ -215,7 +179,7 @@ impl Lanes {
                 // Stepped with Gymnasium's schedule, as a trainer's lanes are.
                 let schedule = config.schedule;
                 let header =
-                    rollout.header(RunId::generate(), RecordMode::All, "rollhouse bench".to_owned(), 0);
+                    rollout.header(RunId::generate(), RecordMode::All, "rollhouse-bench".to_owned(), 0);
                 let run = recorder.begin_run(rollhouse_replay::RunHeader { schedule, ..header });
                 Some(run.map_err(|error| Failure::of(Status::Failed, &error))?)
             }
@@ -303,36 +267,6 @@ impl Samples {
         Figures { steps_per_second, ns_per_step: ns }
     }
 }
-
-/// A folder for a bench's recordings, removed at the end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Self, Failure> {
-        let path = std::env::temp_dir().join(format!("rollhouse-bench-{}", std::process::id()));
-        fs::create_dir_all(&path).map_err(|error| cannot_make(&path, &error))?;
-        Ok(Self(path))
-    }
-
-    /// Leaves it there: nothing is removed when there is no path.
-    fn keep(mut self) -> PathBuf {
-        std::mem::take(&mut self.0)
-    }
-}
-
-fn cannot_make(path: &Path, error: &io::Error) -> Failure {
-    Failure::new(Status::Failed, format_args!("cannot make {}: {error}", path.display()))
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // A folder that stays behind in the temporary folder is the system's to remove.
-        let _removed = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Any; the same for all benches, so that they step the same episodes.
-const SEED: u64 = 1;
 
 /// How many lanes' random actions are drawn beside those of the lanes that are stepped.
 const SPARE_LANES: usize = 1024;

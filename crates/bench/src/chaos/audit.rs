@@ -4,12 +4,12 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
+use rollhouse_cli::failure::{Failure, Status};
 use rollhouse_core::{EpisodeName, RunId};
 use serde::{Deserialize, Serialize};
 
 use super::failed;
 use super::trainer::{Ended, digest};
-use crate::failure::{Failure, Status};
 use crate::itself;
 
 /// What the store has of a run, beside what its trainer saw.

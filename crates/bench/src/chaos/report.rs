@@ -3,15 +3,15 @@
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
+use rollhouse_cli::human::{Bytes, Count, Si, counted};
+use rollhouse_cli::output::Output;
 use serde::Serialize;
 
 use super::audit::{Audit, Held};
 use super::trainer::{Fill, Seen};
 use super::trainers::TrainersAudit;
 use super::{ENV, Faults, Kind, LANES, NODES, Recovery, Sample, Storm};
-use crate::args::BenchChaosArgs;
-use crate::human::{Bytes, Count, Si, counted};
-use crate::output::Output;
+use crate::args::ChaosArgs;
 
 /// What `--json` prints; the field names are part of the interface.
 #[derive(Debug, Serialize)]
@@ -143,7 +143,7 @@ pub(super) struct Compared {
 
 impl ChaosResult {
     pub(super) fn of(
-        args: &BenchChaosArgs,
+        args: &ChaosArgs,
         storm: &Storm<'_>,
         compared: Compared,
         seen: &Seen,
