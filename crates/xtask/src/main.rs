@@ -7,6 +7,7 @@
 
 mod deploy;
 mod heavy;
+mod lines;
 mod named_tests;
 mod plan;
 mod python;
@@ -44,6 +45,8 @@ fn main() -> ExitCode {
         ["dist"] => Plan::dist(root),
         ["golden"] => Plan::golden(root),
         ["deny"] => Plan::deny(root),
+        ["lines"] => return counted(lines::run(&root, None)),
+        ["lines", commit] => return counted(lines::run(&root, Some(commit))),
         ["help" | "--help" | "-h"] => {
             eprint!("{USAGE}");
             return ExitCode::SUCCESS;
@@ -54,6 +57,16 @@ fn main() -> ExitCode {
         }
     };
     if plan.run() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn counted(done: Result<(), String>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(what) => {
+            eprintln!("{what}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn workspace_root() -> PathBuf {
@@ -77,4 +90,5 @@ usage: cargo xtask <command>
   golden       of these, the golden data alone
   deny         of these, licences and advisories alone
   style        the house rules a script can check
+  lines        lines of Rust by crate, without tests, comments and blanks; with COMMIT, beside those of that commit
 ";
