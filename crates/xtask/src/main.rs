@@ -16,6 +16,7 @@ mod style;
 mod tasks;
 mod tests_step;
 mod watch;
+mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::plan::Outcome;
 use crate::source::{Kind, Source};
-use crate::{named_tests, tasks};
+use crate::{named_tests, tasks, words};
 
 /// Checks every Rust file of the workspace and prints each finding with file and line.
 pub(crate) fn check(root: &Path) -> Outcome {
@@ -43,6 +43,15 @@ pub(crate) fn check(root: &Path) -> Outcome {
         Ok(missing) => {
             for (line, name) in missing {
                 eprintln!("{}:{line}: there is no test `{name}`", named_tests::PAGE);
+                findings += 1;
+            }
+        }
+        Err(error) => return Outcome::Failed(error),
+    }
+    match words::check(root, &texts) {
+        Ok(found) => {
+            for (path, line, what) in found {
+                eprintln!("{path}:{line}: {what}");
                 findings += 1;
             }
         }
