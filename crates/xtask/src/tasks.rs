@@ -167,7 +167,7 @@ const PROCESSES: [&str; 2] = [".spawn()", "Process::spawn("];
 /// What runs for a bench or a test and ends with it.
 const EXEMPT: [&str; 5] = [
     "crates/arena/src/model.rs",
-    "crates/cli/src/bench",
+    "crates/bench",
     "crates/node/src/injected.rs",
     "crates/simulation/",
     "crates/xtask/",
