@@ -1,4 +1,4 @@
-//! The owner's and the shares' sides of a batch's memory.
+//! The memory of a batch, with which its owner and the threads that step lanes (the shares) take turns.
 
 use std::any::Any;
 use std::ops::Range;
@@ -15,19 +15,19 @@ use crate::memory::Memory;
 use crate::placement::Placement;
 use crate::wait::{Sequence, Spin, TimedOut};
 
-/// The owner's side: writes actions, starts steps, reads frames.
+/// The owner's side of a batch's memory, which writes actions, starts steps and reads frames.
 #[derive(Debug)]
 pub struct Arena {
     shared: Arc<Shared>,
-    /// Turns handed to the shares so far.
+    /// Number of turns handed to the shares so far.
     posted: u64,
-    /// Frames written so far; the parity is the slot of the newest one.
+    /// Number of frames started so far; its parity is the slot of the newest one.
     frame: u64,
     in_flight: bool,
     spin: Spin,
 }
 
-/// The side of one thread that steps the lanes `range`.
+/// The side of one thread, which steps the lanes `range`.
 #[derive(Debug)]
 pub struct Share {
     shared: Arc<Shared>,
@@ -38,19 +38,19 @@ pub struct Share {
 
 #[derive(Debug)]
 struct Shared {
-    /// The columns that steps write, and actions unless they lie apart.
+    /// Memory of the columns that steps write. Actions lie here too unless `actions` has memory for them.
     memory: Memory,
-    /// Where actions lie if not there.
+    /// Memory of the actions, if they lie apart.
     actions: Option<Memory>,
     layout: Layout,
     posted: Sequence,
     done: Vec<Sequence>,
-    /// The frame that the posted turn writes. Written before `posted` is raised and read after it was seen,
-    /// so it needs no ordering of its own.
+    /// Number of the frame that the posted turn writes. It is written before `posted` is raised and read after it was
+    /// seen, so it needs no ordering of its own.
     frame: AtomicU64,
 }
 
-/// Columns of observations, read.
+/// Columns of an observation, to be read.
 pub type ObsRefs<'a> = ArrayVec<ColumnRef<'a>, MAX_OBS_COLUMNS>;
 type ObsMuts<'a> = ArrayVec<ColumnMut<'a>, MAX_OBS_COLUMNS>;
 
@@ -69,10 +69,10 @@ impl Arena {
         Self::new(columns, lanes, ranges, spin, Placement::heap())
     }
 
-    /// The same in the memory that `placement` stands for.
+    /// Makes an arena like [`Arena::on_heap`], in the memory that `placement` stands for.
     ///
     /// # Errors
-    /// Also if the memory was laid out for other columns or another number of lanes.
+    /// As [`Arena::on_heap`], and if the memory was laid out for other columns or another number of lanes.
     pub fn new(
         columns: &BatchColumns,
         lanes: usize,
@@ -114,7 +114,7 @@ impl Arena {
         Ok((Self { shared, posted: 0, frame: 0, in_flight: false, spin }, shares))
     }
 
-    /// The action column, to be filled before [`Arena::start`].
+    /// Returns the action column, to be filled before [`Arena::start`].
     ///
     /// # Panics
     /// If a step is in flight.
@@ -126,7 +126,7 @@ impl Arena {
         unsafe { self.shared.actions().write(layout.action.rows(&(0..layout.lanes))) }
     }
 
-    /// The action column as it stands.
+    /// Returns the action column with its present values.
     ///
     /// # Panics
     /// If a step is in flight.
@@ -138,7 +138,7 @@ impl Arena {
         unsafe { self.shared.actions().read(layout.action.rows(&(0..layout.lanes))) }
     }
 
-    /// Hands the memory to the shares to write the next frame.
+    /// Hands the memory to the shares, which write the next frame.
     ///
     /// # Panics
     /// If a step is in flight.
@@ -148,7 +148,7 @@ impl Arena {
         self.start_housekeeping();
     }
 
-    /// Hands the memory to the shares for work between two frames: they reach the rows of the newest frame.
+    /// Hands the memory to the shares for work between two frames, in which they reach the rows of the newest frame.
     ///
     /// # Panics
     /// If a step is in flight.
@@ -161,8 +161,8 @@ impl Arena {
         self.shared.posted.raise(self.posted);
     }
 
-    /// Returns when every share has ended its step; after that the memory is the owner's again. Does nothing
-    /// if no step is in flight.
+    /// Waits until every share has ended its step; after that the memory is the owner's again. Returns at once if no
+    /// step is in flight.
     ///
     /// # Errors
     /// If a share is not done at `deadline`. The step stays in flight: the owner can wait again, or abandon
@@ -178,7 +178,7 @@ impl Arena {
         Ok(())
     }
 
-    /// What the last finished step wrote.
+    /// Returns the frame that the last finished step wrote.
     ///
     /// # Panics
     /// If a step is in flight.
@@ -188,7 +188,7 @@ impl Arena {
         self.shared.frame(self.frame)
     }
 
-    /// What the last finished step wrote, and the action column to be filled from it.
+    /// Returns the frame that the last finished step wrote, and the action column to be filled from it.
     ///
     /// # Panics
     /// If a step is in flight.
@@ -202,17 +202,19 @@ impl Arena {
         (self.shared.frame(self.frame), actions)
     }
 
-    /// Keeps the memory alive, for those who hold addresses of it beyond a frame's lifetime. It never moves.
+    /// Returns a handle that keeps the memory alive, for callers that hold addresses of it beyond a frame's lifetime.
+    /// The memory never moves.
     pub fn memory(&self) -> Arc<dyn Any + Send + Sync> {
         Arc::clone(&self.shared) as _
     }
 
-    /// Addresses of the memory, for those who pin its pages; of shared memory, all that is mapped.
+    /// Returns the addresses of the memory, for callers that pin its pages. For shared memory these are all addresses
+    /// that are mapped.
     pub fn addresses(&self) -> Range<usize> {
         self.shared.memory.addresses()
     }
 
-    /// Frames started so far.
+    /// Returns the number of frames started so far.
     pub const fn frames(&self) -> u64 {
         self.frame
     }
@@ -229,7 +231,7 @@ impl Shared {
         self.actions.as_ref().unwrap_or(&self.memory)
     }
 
-    /// Frame `number`, whose slot nobody writes while it is borrowed.
+    /// Returns the frame `number`, whose slot nobody writes while it is borrowed.
     #[inline]
     fn frame(&self, number: u64) -> Frame<'_> {
         let Layout { lanes, slots, .. } = &self.layout;
@@ -238,23 +240,23 @@ impl Shared {
 }
 
 impl Share {
-    /// The lanes this share steps.
+    /// Returns the lanes that this share steps.
     pub fn range(&self) -> Range<usize> {
         self.range.clone()
     }
 
-    /// Whether a turn is in flight that this share has not ended: the owner does nothing else until it has.
+    /// Returns whether a turn is in flight that this share has not ended. The owner does nothing else until it has.
     #[inline]
     pub fn has_turn(&self) -> bool {
         self.shared.posted.get() > self.done
     }
 
-    /// What tells of turns from now on, without a hold on the share.
+    /// Returns a waiter for later turns, which does not hold the share.
     pub fn turns(&self) -> Turns {
         Turns { shared: Arc::clone(&self.shared), seen: self.done }
     }
 
-    /// The rows of the step in flight; `None` if this share has no step to do.
+    /// Returns the rows of the step in flight; `None` if this share has no step to do.
     #[inline]
     pub fn begin(&mut self) -> Option<Rows<'_>> {
         let posted = self.shared.posted.get();
@@ -263,7 +265,7 @@ impl Share {
     }
 }
 
-/// Tells of turns of the owner's, for a thread that shares a [`Share`] with others.
+/// Waits for the owner's turns on behalf of a thread that shares a [`Share`] with others.
 #[derive(Debug)]
 pub struct Turns {
     shared: Arc<Shared>,
@@ -271,8 +273,8 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Sleeps until the owner starts a turn that this has not told of. Somebody else may have ended it for the share by
-    /// then: see [`Share::has_turn`].
+    /// Sleeps until the owner starts a turn that this waiter has not reported yet. Another thread may have ended the
+    /// turn for the share by then: see [`Share::has_turn`].
     ///
     /// # Errors
     /// When `deadline` passes first.
@@ -283,7 +285,7 @@ impl Turns {
     }
 }
 
-/// A share's rows during one turn. Dropping it ends the share's turn.
+/// Rows of a share during one turn. Dropping them ends the share's turn.
 #[derive(Debug)]
 pub struct Rows<'a> {
     share: &'a mut Share,
@@ -291,30 +293,30 @@ pub struct Rows<'a> {
     slot: usize,
 }
 
-/// Rows of one block of lanes during one step: what it reads and what it writes.
+/// Rows of one block of lanes during one step, which are the step's input and output.
 #[derive(Debug)]
 pub struct BlockRows<'a, 'b> {
-    /// One action per lane.
+    /// Actions, one for each lane.
     pub actions: ColumnRef<'b>,
     /// Observation columns.
     pub obs: &'a mut [ColumnMut<'b>],
     /// Info columns.
     pub infos: &'a mut [ColumnMut<'b>],
-    /// Last observations of episodes that ended in this step; empty unless SAME_STEP.
+    /// Columns for the last observations of episodes that end in this step; empty unless SAME_STEP.
     pub final_obs: &'a mut [ColumnMut<'b>],
-    /// Observation columns of the frame before.
+    /// Observation columns of the previous frame.
     pub previous_obs: PreviousObs<'b>,
-    /// One reward per lane.
+    /// Rewards, one for each lane.
     pub rewards: &'a mut [f64],
-    /// 1 where the episode terminated.
+    /// Flags, 1 where the episode terminated.
     pub terminated: &'a mut [u8],
-    /// 1 where the episode was truncated.
+    /// Flags, 1 where the episode was truncated.
     pub truncated: &'a mut [u8],
-    /// 1 where the row began an episode instead of stepping.
+    /// Flags, 1 where the row began an episode instead of stepping.
     pub reset: &'a mut [u8],
 }
 
-/// The observation columns of a block's rows in the frame before, for lanes that do not move.
+/// Observation columns of a block's rows in the previous frame, for lanes that do not move.
 #[derive(Debug, Clone)]
 pub struct PreviousObs<'b> {
     memory: &'b Memory,
@@ -323,7 +325,7 @@ pub struct PreviousObs<'b> {
 }
 
 impl<'b> PreviousObs<'b> {
-    /// The columns in the observation's order.
+    /// Returns the columns in the observation's order.
     pub fn columns(&self) -> impl Iterator<Item = ColumnRef<'b>> {
         // SAFETY: a value of this type exists only inside `Rows::with_block`, during a turn, in which
         // nothing writes the other slot.
@@ -377,7 +379,7 @@ impl Rows<'_> {
         })
     }
 
-    /// Gives the rows back to the share without ending its turn: [`Share::begin`] returns them again.
+    /// Gives the rows back to the share without ending its turn, so that [`Share::begin`] returns them again.
     pub fn suspend(self) {
         std::mem::forget(self);
     }
@@ -391,8 +393,8 @@ impl Drop for Rows<'_> {
     }
 }
 
-/// What a step wrote, for all lanes. Slices stay readable until the next step; the values in memory stay
-/// until the second next.
+/// Output of one step for all lanes. Slices stay readable until the next step; the values stay in memory until the
+/// second next.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame<'a> {
     memory: &'a Memory,
@@ -402,7 +404,7 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Frame `number` of a batch of `lanes` rows that lies in `slot` of `memory`.
+    /// Makes the frame `number` of a batch of `lanes` rows that lies in `slot` of `memory`.
     ///
     /// # Safety
     /// The slot's places lie in the memory with `lanes` rows, and nothing of this process writes them while the frame
@@ -411,27 +413,27 @@ impl<'a> Frame<'a> {
         Self { memory, lanes, slot, number }
     }
 
-    /// Whether it lies in the same mapping or allocation as `memory`.
+    /// Returns whether the frame lies in the same mapping or allocation as `memory`.
     pub(crate) fn lies_in(&self, memory: &Memory) -> bool {
         self.memory.is_part_of(memory)
     }
 
-    /// Rows in the batch.
+    /// Returns the number of rows in the batch.
     pub const fn lanes(&self) -> usize {
         self.lanes
     }
 
-    /// How many frames were written up to this one; the first is 1, and 0 is what was there before.
+    /// Returns the number of the frame. The first written frame is 1; frame 0 is the memory before any step.
     pub const fn number(&self) -> u64 {
         self.number
     }
 
-    /// Which of the two slots the frame lies in, 0 or 1: frames alternate.
+    /// Returns the slot in which the frame lies, 0 or 1: frames alternate.
     pub const fn slot_index(&self) -> usize {
         slot_of(self.number)
     }
 
-    /// Column `index` of the observation.
+    /// Returns column `index` of the observation.
     ///
     /// # Panics
     /// If the observation has no such column.
@@ -439,7 +441,7 @@ impl<'a> Frame<'a> {
         self.read(&self.slot.obs[index])
     }
 
-    /// Column `index` of the last observations of episodes that ended in this step (SAME_STEP only).
+    /// Returns column `index` of the last observations of episodes that ended in this step (SAME_STEP only).
     ///
     /// # Panics
     /// If there is no such column.
@@ -447,7 +449,7 @@ impl<'a> Frame<'a> {
         self.read(&self.slot.final_obs[index])
     }
 
-    /// Info column `index`.
+    /// Returns info column `index`.
     ///
     /// # Panics
     /// If there is no such column.
@@ -455,28 +457,28 @@ impl<'a> Frame<'a> {
         self.read(&self.slot.infos[index])
     }
 
-    /// All columns of the observation.
+    /// Returns all columns of the observation.
     pub fn obs_columns(&self) -> ObsRefs<'a> {
         self.slot.obs.iter().map(|place| self.read(place)).collect()
     }
 
-    /// One reward per lane.
+    /// Returns the rewards, one for each lane.
     pub fn rewards(&self) -> &'a [f64] {
         self.read(&self.slot.rewards).as_f64().unwrap_or(&[])
     }
 
-    /// 1 where the episode terminated in this step.
+    /// Returns flags that are 1 where the episode terminated in this step.
     pub fn terminated(&self) -> &'a [u8] {
         self.read(&self.slot.terminated).as_u8().unwrap_or(&[])
     }
 
-    /// 1 where the episode was truncated in this step.
+    /// Returns flags that are 1 where the episode was truncated in this step.
     pub fn truncated(&self) -> &'a [u8] {
         self.read(&self.slot.truncated).as_u8().unwrap_or(&[])
     }
 
-    /// 1 where the row began an episode instead of stepping: NEXT_STEP's dead transitions, which learners
-    /// must mask.
+    /// Returns flags that are 1 where the row began an episode instead of stepping: NEXT_STEP's dead transitions, which
+    /// learners must mask.
     pub fn reset(&self) -> &'a [u8] {
         self.read(&self.slot.reset).as_u8().unwrap_or(&[])
     }
@@ -488,16 +490,16 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Why an arena could not be made.
+/// Reason for which an arena could not be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArenaError {
-    /// More columns than [`MAX_OBS_COLUMNS`].
+    /// There are more columns than [`MAX_OBS_COLUMNS`]; this is their number.
     #[error("{0} columns, at most {MAX_OBS_COLUMNS} are taken")]
     Columns(usize),
-    /// The range overlaps another, or does not lie in the batch.
+    /// The range of a share overlaps another, or does not lie in the batch.
     #[error("lanes {0:?} overlap another share or leave the batch")]
     Ranges(Range<usize>),
-    /// Larger than [`MAX_ARENA_BYTES`].
+    /// The batch would be larger than [`MAX_ARENA_BYTES`].
     #[error("the batch needs more than {MAX_ARENA_BYTES} bytes")]
     Size,
     /// The memory was laid out for other columns or another number of lanes.
@@ -505,14 +507,15 @@ pub enum ArenaError {
     Placement,
 }
 
-/// Bytes one arena may have.
+/// Maximum number of bytes of one arena.
 pub const MAX_ARENA_BYTES: usize = 16 << 30;
 
 pub(crate) const fn slot_of(step: u64) -> usize {
     (step & 1) as usize
 }
 
-/// The layout gives rewards the type f64 and flags the type u8; nothing else is asked for here.
+/// Returns the elements of a column of rewards. The layout gives rewards the type f64 and flags the type u8, and this
+/// is called for those alone.
 fn doubles(column: ColumnMut<'_>) -> &mut [f64] {
     match column {
         ColumnMut::F64(values) => values,

@@ -1,4 +1,4 @@
-//! The trainer's half of an attached session.
+//! The trainer's half of a session attached in shared memory.
 
 use std::any::Any;
 use std::io;
@@ -26,26 +26,28 @@ use crate::words::{Words, WordsMut};
 /// A session's memory, mapped by its trainer. One thread uses it.
 ///
 /// The node is trusted with the values in frames: it writes a frame's slot again only after the second next request,
-/// and one that does not keep to that shows the trainer numbers that change under its eyes, never memory of its own.
-/// Everything that places or lengths depend on was checked when the memory was attached, or is checked when read.
+/// and a node that breaks this rule shows the trainer numbers that change while they are read, never other memory.
+/// Every value that decides a place or a length was checked when the memory was attached, or is checked when it is
+/// read.
 #[derive(Debug)]
 pub struct AttachedArena {
     pub(crate) mapped: Arc<Mapped>,
     pub(crate) plan: OutputsPlan,
     pub(crate) inputs_plan: InputsPlan,
-    /// Which file the node's is.
+    /// Identity of the node's file.
     file: FileId,
     pub(crate) generation: u64,
-    /// The newest request.
+    /// Number of the newest request.
     pub(crate) posted: u64,
-    /// The newest request whose answer was taken.
+    /// Number of the newest request whose answer was taken.
     pub(crate) answered: u64,
     pub(crate) frame: u64,
-    /// Per lane, the newest number it was sent under.
+    /// Newest number under which each lane was sent.
     pub(crate) sent: Vec<u64>,
-    /// Lanes sent and neither received nor refused.
+    /// True for each lane that was sent and neither received nor refused.
     pub(crate) outstanding: Vec<bool>,
-    /// Lanes whose row the node may be writing: those, and those that were outstanding when that was forgotten.
+    /// True for each lane whose row the node may be writing: the outstanding ones, and those that were outstanding when
+    /// a request was forgotten.
     pub(crate) written: Vec<bool>,
     pub(crate) outstanding_lanes: usize,
     pub(crate) ready_read: u64,
@@ -55,7 +57,7 @@ pub struct AttachedArena {
     pub(crate) patience: Patience,
 }
 
-/// The mappings. Lives as long as anyone holds an address in them.
+/// The two mappings, which live as long as anyone holds an address in them.
 #[derive(Debug)]
 pub(crate) struct Mapped {
     pub(crate) outputs: ReadOnlyMemory,
@@ -64,16 +66,16 @@ pub(crate) struct Mapped {
     pub(crate) actions: Memory,
 }
 
-/// What the node answered to a step or a reset.
+/// Answer of the node to a step or a reset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// There is a new frame.
+    /// The node wrote a new frame.
     Frame,
     /// Nothing has moved; the node's note says why.
     Refused(Vec<u8>),
 }
 
-/// Waits for one answer; see [`AttachedArena::waiter`].
+/// Waits for one answer; [`AttachedArena::waiter`] makes it.
 #[derive(Debug)]
 pub struct AnswerWaiter {
     mapped: Arc<Mapped>,
@@ -82,18 +84,18 @@ pub struct AnswerWaiter {
     patience: Patience,
 }
 
-/// Which file a descriptor stands for.
+/// Identity of the file for which a descriptor stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileId {
     device: u64,
     inode: u64,
 }
 
-/// Why a trainer got no answer.
+/// Reason for which a trainer got no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainerError {
-    /// The deadline passed. What was asked for is still under way: wait again.
+    /// The deadline passed. The request is still under way, and the trainer can wait again.
     #[error("the node did not answer in time")]
     TimedOut,
     /// `alive` said that the node is gone.
@@ -102,23 +104,23 @@ pub enum TrainerError {
     /// The node serves this session no more.
     #[error("the node serves this session no more (reason {code})")]
     Closed {
-        /// Why, in the node's numbering.
+        /// Reason for the end, in the node's numbering.
         code: u64,
     },
     /// Another trainer was attached to the session.
     #[error("attachment {generation} has taken the session over")]
     TakenOver {
-        /// The attachment that is served now.
+        /// Number of the attachment that is served now.
         generation: u64,
     },
-    /// The node answered what was not asked.
+    /// The node answered something that was not asked.
     #[error("`{word}` of the node is {value} where it is {wanted} at most")]
     Answer {
-        /// Which word is wrong.
+        /// Name of the word that is wrong.
         word: &'static str,
-        /// What it is.
+        /// Value of the word.
         value: u64,
-        /// What it has to be, or the most it may be.
+        /// Value that the word has to have, or the most that it may have.
         wanted: u64,
     },
     /// A ring of commands is damaged, or the command is too long.
@@ -127,7 +129,7 @@ pub enum TrainerError {
 }
 
 impl AttachedArena {
-    /// Maps and checks the files that a node handed over. No descriptor is kept.
+    /// Maps and checks the two files that a node handed over. No descriptor is kept.
     ///
     /// # Errors
     /// See [`AttachError`]: nothing of either file is used then.
@@ -167,8 +169,8 @@ impl AttachedArena {
         Ok(arena)
     }
 
-    /// Goes on in a later attachment of the same session: takes a new file for what the trainer writes, at the
-    /// addresses of the one before, so that addresses of the action column stay good. A request that was under way is
+    /// Moves to a later attachment of the same session. A new file for the trainer's writes is mapped at the addresses
+    /// of the previous one, so that addresses of the action column stay good. A request that was under way is
     /// forgotten: [`AttachedArena::answered`] tells whether it was carried out.
     ///
     /// # Errors
@@ -201,7 +203,7 @@ impl AttachedArena {
         Ok(())
     }
 
-    /// Reads where the session stands.
+    /// Reads the numbers at which the session stands.
     fn read_numbers(&mut self) {
         let Mapped { outputs, inputs, .. } = &*self.mapped;
         self.answered = outputs.load_acquire(outputs::ANSWER_SEQ.at);
@@ -218,18 +220,18 @@ impl AttachedArena {
         self.lanes_refused = outputs.load(outputs::LANES_REFUSED.at);
     }
 
-    /// Rows of the batch.
+    /// Returns the number of rows in the batch.
     pub const fn lanes(&self) -> usize {
         self.plan.places.lanes
     }
 
-    /// The number of the newest request that was answered. A trainer that attaches again learns from it whether the
-    /// request it did not see answered was carried out: then its frame is the newest.
+    /// Returns the number of the newest request that was answered. A trainer that attaches again learns from it whether
+    /// the request without a received answer was carried out: then its frame is the newest.
     pub const fn answered(&self) -> u64 {
         self.answered
     }
 
-    /// The action column, to be filled before [`AttachedArena::post_step`].
+    /// Returns the action column, to be filled before [`AttachedArena::post_step`].
     ///
     /// # Panics
     /// While a request is under way.
@@ -241,7 +243,7 @@ impl AttachedArena {
         unsafe { self.mapped.actions.write(self.inputs_plan.action.rows(&(0..self.plan.places.lanes))) }
     }
 
-    /// Bytes of the action column.
+    /// Returns the number of bytes of the action column.
     #[inline]
     pub fn action_bytes(&self) -> usize {
         let span = self.inputs_plan.action.rows(&(0..self.plan.places.lanes));
@@ -249,7 +251,7 @@ impl AttachedArena {
     }
 
     /// Copies the bytes of the action column, row by row, over `actions`. Others may be writing them through addresses
-    /// that were kept: then they are what stood there at some moment.
+    /// that they kept; then the copy has values that stood there at some moment.
     ///
     /// # Panics
     /// If `actions` has another length.
@@ -259,15 +261,17 @@ impl AttachedArena {
         self.mapped.actions.copy_out(span, actions);
     }
 
-    /// Forgets the request that is under way, and lanes that are outstanding: the node is gone, or its answer does not
-    /// count any more. The newest frame is the one that was answered last; the other slot may be written halfway.
+    /// Forgets the request that is under way and the lanes that are outstanding, because the node is gone or its answer
+    /// does not count any more. The newest frame is the one that was answered last; the other slot may be written
+    /// halfway.
     pub fn forget_request(&mut self) {
         self.posted = self.answered;
         self.outstanding.fill(false);
         self.outstanding_lanes = 0;
     }
 
-    /// What the newest answered request wrote. Its values stay in memory until the second next one is posted.
+    /// Returns the frame that the newest answered request wrote. Its values stay in memory until the second next
+    /// request is posted.
     ///
     /// # Panics
     /// While a request is under way.
@@ -277,7 +281,7 @@ impl AttachedArena {
         self.frame_at(slot_of(self.frame), self.frame)
     }
 
-    /// The newest frame, and the action column to be filled from it.
+    /// Returns the newest frame, and the action column to be filled from it.
     ///
     /// # Panics
     /// While a request is under way.
@@ -306,7 +310,8 @@ impl AttachedArena {
         self.post(STEP);
     }
 
-    /// Asks the node to begin episodes: in the lanes of `mask`, all if it is empty, with `seeds`, none if empty.
+    /// Asks the node to begin episodes in the lanes of `mask`, in all if it is empty, with `seeds`, without seeds if it
+    /// is empty.
     ///
     /// # Panics
     /// While a request is under way, or if a list is neither empty nor as long as the batch.
@@ -355,7 +360,7 @@ impl AttachedArena {
         self.take_answer()
     }
 
-    /// The answer to the request that was posted last, if it is there. Never blocks.
+    /// Returns the answer to the request that was posted last, if it is there. Never blocks.
     ///
     /// # Errors
     /// See [`TrainerError`].
@@ -366,18 +371,18 @@ impl AttachedArena {
         }
     }
 
-    /// Whether a lane is lost as of the newest frame.
+    /// Returns whether a lane is lost as of the newest frame.
     #[inline]
     pub fn has_lost(&self) -> bool {
         self.mapped.outputs.load(outputs::LOST_LANES.at) != 0
     }
 
-    /// Whether waiting for the answer to the request that was posted last would end at once, with it or an error.
+    /// Returns whether waiting for the answer to the last request would end at once, with the answer or an error.
     pub fn is_answered(&self) -> bool {
         self.mapped.is_answered(self.posted, self.generation).unwrap_or(true)
     }
 
-    /// What waits, on another thread, for the answer to the request that was posted last. One thread waits for an
+    /// Returns a waiter that another thread can use to wait for the answer to the last request. One thread waits for an
     /// attachment at a time: of two that sleep, one may be woken a slice late.
     pub fn waiter(&self) -> AnswerWaiter {
         AnswerWaiter {
@@ -421,8 +426,8 @@ impl AttachedArena {
         Ok(note)
     }
 
-    /// Lanes that are lost as of the newest frame, with the codes of their outcomes; nearly always none, and cheap
-    /// then.
+    /// Returns the lanes that are lost as of the newest frame, with the codes of their outcomes. There are nearly
+    /// always none, and then the call is cheap.
     pub fn lost(&self) -> Vec<(u32, u8)> {
         let peer = &self.mapped.outputs;
         if peer.load(outputs::LOST_LANES.at) == 0 {
@@ -477,12 +482,12 @@ impl AttachedArena {
         Ok(())
     }
 
-    /// Bytes the longest command may have.
+    /// Returns the maximum number of bytes of a command.
     pub const fn most_command_bytes(&self) -> usize {
         crate::ring::most_record(self.inputs_plan.requests.bytes)
     }
 
-    /// How often the node has said that it is not stopped: one that is slow goes on saying so.
+    /// Returns how often the node has said that it is not stopped. A slow node goes on saying so.
     pub fn heartbeat(&self) -> u64 {
         self.mapped.outputs.load(outputs::NODE_HEARTBEAT.at)
     }
@@ -493,12 +498,13 @@ impl AttachedArena {
         self.mapped.inputs.store(inputs::TRAINER_HEARTBEAT.at, beats.wrapping_add(1));
     }
 
-    /// Keeps the mappings, for those who hold addresses in them beyond a frame's lifetime. They never move.
+    /// Returns a handle that keeps the mappings alive, for callers that hold addresses in them beyond a frame's
+    /// lifetime. The mappings never move.
     pub fn memory(&self) -> Arc<dyn Any + Send + Sync> {
         Arc::clone(&self.mapped) as _
     }
 
-    /// Addresses of both mappings: what the node writes, and what the trainer writes.
+    /// Returns the addresses of both mappings: the node's file and the trainer's file.
     pub fn addresses(&self) -> [Range<usize>; 2] {
         [self.mapped.columns.addresses(), self.mapped.actions.addresses()]
     }
@@ -510,7 +516,7 @@ impl AttachedArena {
 }
 
 impl AnswerWaiter {
-    /// Returns when there is an answer, for [`AttachedArena::try_answer`] to take. Waits as [`AttachedArena::wait`].
+    /// Waits until there is an answer for [`AttachedArena::try_answer`] to take. Waits as [`AttachedArena::wait`] does.
     ///
     /// # Errors
     /// See [`TrainerError`].
@@ -539,7 +545,7 @@ impl Mapped {
         patience.wait(&wait, ready, alive).map_err(TrainerError::of)
     }
 
-    /// One look.
+    /// Looks once whether there is an answer.
     #[inline]
     fn is_answered(&self, posted: u64, generation: u64) -> Result<bool, TrainerError> {
         // Pairs with the node's release of this word (`ServingEnd::answer_frame`): the frame is there.
@@ -572,7 +578,7 @@ fn map_inputs(fd: OwnedFd, expected: &Expected<'_>) -> Result<(SharedWords, Inpu
     Ok((inputs, plan))
 }
 
-/// Whether the node still serves this attachment.
+/// Checks that the node still serves this attachment.
 #[inline]
 pub(crate) fn serves(outputs: &ReadOnlyMemory, generation: u64) -> Result<(), TrainerError> {
     if outputs.load_acquire(outputs::STATE.at) == CLOSED {

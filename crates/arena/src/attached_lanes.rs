@@ -1,4 +1,4 @@
-//! The trainer's half of stepping single lanes.
+//! The trainer's half of stepping single lanes in shared memory.
 
 use std::time::Instant;
 
@@ -11,16 +11,16 @@ use crate::header::{inputs, outputs};
 use crate::patience::Wait;
 use crate::words::{Words, WordsMut};
 
-/// What came of waiting for lanes.
+/// Result of waiting for lanes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadyLanes {
-    /// The rows of so many more lanes are there.
+    /// The rows of this number of further lanes are there.
     Ready(usize),
     /// Lanes that were sent were not stepped; the node's note says why.
     Refused {
-        /// The lanes.
+        /// Lanes that were refused.
         lanes: Vec<u32>,
-        /// In the node's encoding.
+        /// Reason for the refusal, in the node's encoding.
         note: Vec<u8>,
     },
 }
@@ -33,7 +33,7 @@ pub struct LaneRow<'a> {
 }
 
 impl<'a> LaneRow<'a> {
-    /// Its elements of column `index` of the observation.
+    /// Returns the lane's elements of column `index` of the observation.
     ///
     /// # Panics
     /// If the observation has no such column.
@@ -41,7 +41,8 @@ impl<'a> LaneRow<'a> {
         self.read(&self.slot().obs[index])
     }
 
-    /// The same of the last observation of an episode that ended in this row (SAME_STEP only).
+    /// Returns the lane's elements of column `index` of the last observation of an episode that ended in this row
+    /// (SAME_STEP only).
     ///
     /// # Panics
     /// If there is no such column.
@@ -49,7 +50,7 @@ impl<'a> LaneRow<'a> {
         self.read(&self.slot().final_obs[index])
     }
 
-    /// Its elements of info column `index`.
+    /// Returns the lane's elements of info column `index`.
     ///
     /// # Panics
     /// If there is no such column.
@@ -57,22 +58,22 @@ impl<'a> LaneRow<'a> {
         self.read(&self.slot().infos[index])
     }
 
-    /// Its reward.
+    /// Returns the lane's reward.
     pub fn reward(&self) -> f64 {
         self.read(&self.slot().rewards).as_f64().map_or(0.0, |rewards| rewards[0])
     }
 
-    /// Whether the episode terminated in it: 0 or 1, unless the node wrote anything else.
+    /// Returns whether the episode terminated in this row: 0 or 1, unless the node wrote anything else.
     pub fn terminated(&self) -> u8 {
         self.flag(&self.slot().terminated)
     }
 
-    /// Whether the episode was truncated in it.
+    /// Returns whether the episode was truncated in this row: 0 or 1, unless the node wrote anything else.
     pub fn truncated(&self) -> u8 {
         self.flag(&self.slot().truncated)
     }
 
-    /// Whether it began the episode instead of stepping.
+    /// Returns whether the row began an episode instead of stepping: 0 or 1, unless the node wrote anything else.
     pub fn reset(&self) -> u8 {
         self.flag(&self.slot().reset)
     }
@@ -94,10 +95,11 @@ impl<'a> LaneRow<'a> {
 }
 
 impl AttachedArena {
-    /// The row of a lane that was received: what [`AttachedArena::wait_lanes`] last gave it for.
+    /// Returns the row of a lane that was received, as [`AttachedArena::wait_lanes`] last reported it.
     ///
     /// # Panics
-    /// If there is no such lane, or its row may be being written: it was sent and not received in this attachment.
+    /// If there is no such lane, or the node may be writing its row: the lane was sent and not received in this
+    /// attachment.
     pub fn lane_row(&self, lane: u32) -> LaneRow<'_> {
         let lane = lane as usize;
         assert!(!self.written[lane], "lane {lane} was sent and not received: its row is being written");
@@ -125,7 +127,7 @@ impl AttachedArena {
         NODE_BELL.ring(own, peer);
     }
 
-    /// The row of the action column of one lane that is not outstanding.
+    /// Returns the row of the action column of one lane that is not outstanding.
     ///
     /// # Panics
     /// If there is no such lane, or it is outstanding.
@@ -136,14 +138,14 @@ impl AttachedArena {
         unsafe { self.mapped.actions.write(self.inputs_plan.action.rows(&(lane..lane + 1))) }
     }
 
-    /// Whether lanes that were sent are done or refused and were not taken.
+    /// Returns whether lanes that were sent are done or refused and were not taken yet.
     pub fn has_ready_lanes(&self) -> bool {
         let outputs = &self.mapped.outputs;
         outputs.load_acquire(outputs::READY_WRITTEN.at) != self.ready_read
             || outputs.load_acquire(outputs::LANES_REFUSED.at) != self.lanes_refused
     }
 
-    /// Lanes sent and not received yet.
+    /// Returns the number of lanes that were sent and not received yet.
     pub const fn outstanding(&self) -> usize {
         self.outstanding_lanes
     }

@@ -1,4 +1,4 @@
-//! How a sleeping party is woken: no wake-up is lost, and one who is awake costs his peer no system call.
+//! A bell that wakes a sleeping party: no wake-up is lost, and a party that is awake costs its peer no system call.
 //!
 //! ```text
 //! waiter                                   waker
@@ -9,8 +9,8 @@
 //! futex wait while wake == seen
 //! ```
 //!
-//! One of the two sees the other (Dekker's pattern): if the waker reads that nobody sleeps, his fence came first, and
-//! the waiter's second look finds what was stored. If he reads that someone does, either the waiter has `seen` the new
+//! One of the two sees the other (Dekker's pattern): if the waker reads that nobody sleeps, its fence came first, and
+//! the waiter's second look finds what was stored. If it reads that someone does, either the waiter has `seen` the new
 //! count and its second look finds it, or the kernel compares the counts, or the waiter is in the kernel and is woken.
 //!
 //! `sleeping` lies in the waiter's memory and `wake` in the waker's: each word has one writer.
@@ -20,18 +20,18 @@ use std::time::Duration;
 
 use crate::words::{Words, WordsMut};
 
-/// Offsets of the two words.
+/// Offsets of the two words of a bell.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bell {
-    /// 1 while the waiter sleeps or is about to; in the waiter's memory.
+    /// Offset of the word that is 1 while the waiter sleeps or is about to; in the waiter's memory.
     pub(crate) sleeping: usize,
-    /// Counts wake-ups, 32 bits; in the waker's memory.
+    /// Offset of the word that counts wake-ups, 32 bits; in the waker's memory.
     pub(crate) wake: usize,
 }
 
 impl Bell {
-    /// Says that this party is about to sleep. It has to look for what it waits for once more before
-    /// [`Bell::sleep`], which takes the count this returns.
+    /// Announces that this party is about to sleep. The party has to look once more for what it waits for before it
+    /// calls [`Bell::sleep`] with the count that this returns.
     pub(crate) fn announce(self, own: &impl WordsMut, peer: &impl Words) -> u32 {
         own.store(self.sleeping, 1);
         fence(own, Ordering::SeqCst);
@@ -44,12 +44,12 @@ impl Bell {
         peer.sleep_on(self.wake, seen, most);
     }
 
-    /// Takes back what [`Bell::announce`] said.
+    /// Takes the announcement of [`Bell::announce`] back.
     pub(crate) fn awake(self, own: &impl WordsMut) {
         own.store(self.sleeping, 0);
     }
 
-    /// Wakes the peer if it sleeps; to be called after what it waits for was stored.
+    /// Wakes the peer if it sleeps. It is to be called after what the peer waits for was stored.
     #[inline]
     pub(crate) fn ring(self, own: &impl WordsMut, peer: &impl Words) {
         fence(own, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Which columns a batch has and where they lie.
+//! The columns of a batch, and their places in memory.
 
 use std::ops::Range;
 
@@ -6,14 +6,14 @@ use rollhouse_core::{ColumnSpec, DType, EnvSpec, Role};
 
 use crate::memory::{ALIGNMENT, Span};
 
-/// The columns of a batch beside rewards and flags, which every batch has.
+/// Columns of a batch, without rewards and flags, which every batch has.
 #[derive(Debug, Clone)]
 pub struct BatchColumns {
-    /// The action.
+    /// Column of the action.
     pub action: ColumnSpec,
-    /// The observation, in the space's own order.
+    /// Columns of the observation, in the space's own order.
     pub obs: Vec<ColumnSpec>,
-    /// Per-step info channels.
+    /// Columns of info that each step writes.
     pub infos: Vec<ColumnSpec>,
     /// Whether there is a second set of observation columns for the last observation of an episode that
     /// ended in this row (SAME_STEP).
@@ -21,7 +21,7 @@ pub struct BatchColumns {
 }
 
 impl BatchColumns {
-    /// Those of an env's batches, with last observations of their own if `final_obs`.
+    /// Returns the columns of an env's batches, with last observations of their own if `final_obs`.
     pub fn of(spec: &EnvSpec, final_obs: bool) -> Self {
         Self {
             action: spec.action_column(),
@@ -31,7 +31,7 @@ impl BatchColumns {
         }
     }
 
-    /// The columns of one slot in the order in which they lie there.
+    /// Returns the columns of one slot in the order in which they lie there.
     pub(crate) fn of_slot(&self) -> Vec<ColumnSpec> {
         let flag =
             |role| ColumnSpec { path: String::new(), dtype: DType::Bool, shape: vec![], names: vec![], role };
@@ -44,7 +44,7 @@ impl BatchColumns {
     }
 }
 
-/// One column's place: where its rows start and how long they are.
+/// Place of one column: the offset of its rows and their length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) offset: usize,
@@ -54,12 +54,12 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The place at `offset` of a column whose rows have that many elements.
+    /// Returns the place at `offset` of a column whose rows have that many elements.
     pub(crate) const fn new(offset: usize, row_elements: usize, dtype: DType) -> Self {
         Self { offset, row_elements, row_bytes: row_elements * dtype.size(), dtype }
     }
 
-    /// Rows `rows` of the column.
+    /// Returns the span of the rows `rows` of the column.
     #[inline]
     pub(crate) fn rows(&self, rows: &Range<usize>) -> Span {
         Span {
@@ -83,13 +83,13 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// The places in the order of [`BatchColumns::of_slot`].
+    /// Returns the places in the order of [`BatchColumns::of_slot`].
     pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
         let flags = [&self.rewards, &self.terminated, &self.truncated, &self.reset];
         self.obs.iter().chain(&self.infos).chain(&self.final_obs).chain(flags)
     }
 
-    /// A slot from places in that order; `None` if their number is wrong.
+    /// Makes a slot of places in that order; `None` if their number is wrong.
     pub(crate) fn from_places(columns: &BatchColumns, places: Vec<Place>) -> Option<Self> {
         let (obs, infos) = (columns.obs.len(), columns.infos.len());
         let last = if columns.final_obs { obs } else { 0 };
@@ -109,7 +109,7 @@ impl Slot {
     }
 }
 
-/// Places of everything an [`Arena`](crate::Arena) has.
+/// Places of all columns of an [`Arena`](crate::Arena).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) lanes: usize,
@@ -146,7 +146,7 @@ impl Allocator {
         Some(Place::new(self.take(bytes)?, row_elements, column.dtype))
     }
 
-    /// `bytes` bytes from an aligned offset on.
+    /// Takes `bytes` bytes and returns their aligned offset.
     pub(crate) fn take(&mut self, bytes: usize) -> Option<usize> {
         let offset = self.bytes;
         self.bytes = offset.checked_add(bytes)?.checked_next_multiple_of(ALIGNMENT)?;
@@ -154,5 +154,5 @@ impl Allocator {
     }
 }
 
-/// Rewards and the three flags.
+/// Number of columns that are not the env's: rewards and the three flags.
 const FLAG_COLUMNS: usize = 4;

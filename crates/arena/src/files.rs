@@ -1,5 +1,5 @@
-//! The two files of an attached session: where everything in them lies, how a node writes that down, and how a
-//! trainer checks it.
+//! The two files of an attached session: the places of everything in them, as a node writes them down and a trainer
+//! checks them.
 
 use std::io;
 use std::ops::Range;
@@ -17,18 +17,18 @@ use crate::ring::{MAX_RING_BYTES, MIN_RING_BYTES, RingPlace};
 use crate::shared::ReadOnlyMemory;
 use crate::words::{Words, WordsMut};
 
-/// Whose arena it is: a file that belongs to another one is refused.
+/// Identity of the session to which an arena belongs. A trainer refuses a file with another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArenaIdent {
-    /// The session's incarnation: the coordinator's term.
+    /// Term of the coordinator in the session's incarnation.
     pub term: u64,
-    /// The session's incarnation: its number in that term.
+    /// Number within that term in the session's incarnation.
     pub counter: u64,
-    /// How episodes begin: 0 in the next step, 1 in the same step, 2 when the trainer says so.
+    /// Rule by which episodes begin: 0 in the next step, 1 in the same step, 2 when the trainer says so.
     pub autoreset: u64,
 }
 
-/// Where everything in the node's file lies.
+/// Places of everything in the node's file.
 #[derive(Debug, Clone)]
 pub(crate) struct OutputsPlan {
     pub(crate) table_at: usize,
@@ -47,7 +47,7 @@ pub(crate) struct OutputsPlan {
     pub(crate) bytes: usize,
 }
 
-/// Where everything in the trainer's file lies.
+/// Places of everything in the trainer's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InputsPlan {
     pub(crate) lane_seqs_at: usize,
@@ -59,7 +59,7 @@ pub(crate) struct InputsPlan {
 }
 
 impl OutputsPlan {
-    /// `None` if the sizes overflow.
+    /// Plans the file and returns the bytes of its front part too; `None` if the sizes overflow.
     pub(crate) fn new(columns: &BatchColumns, lanes: usize, ring_bytes: usize) -> Option<(Self, Vec<u8>)> {
         let of_slot = columns.of_slot();
         let column_count = of_slot.len() * SLOTS;
@@ -140,7 +140,7 @@ impl OutputsPlan {
         ]
     }
 
-    /// Reads and checks what a node wrote down; every place is known to lie in the file when this returns.
+    /// Reads and checks what a node wrote down. Every place is known to lie in the file when this returns.
     pub(crate) fn read(file: &ReadOnlyMemory, expected: &Expected<'_>) -> Result<Self, AttachError> {
         let check = Check { file: "outputs", words: file };
         let Expected { columns, lanes, ident, generation } = *expected;
@@ -197,34 +197,35 @@ impl OutputsPlan {
         })
     }
 
-    /// Word of a lane's record: the number of the lane's newest rows.
+    /// Returns the offset of the word in a lane's record that holds the number of the lane's newest rows.
     pub(crate) const fn lane_seq(&self, lane: usize) -> usize {
         self.lane_records_at + lane * LANE_RECORD_BYTES
     }
 
-    /// Word of a lane's record: 0, or the code of the outcome by which it was lost.
+    /// Returns the offset of the word in a lane's record that is 0, or the code of the outcome by which the lane was
+    /// lost.
     pub(crate) const fn lane_lost(&self, lane: usize) -> usize {
         self.lane_seq(lane) + WORD
     }
 
-    /// Where the notes of the frame in a slot begin: a word that counts them.
+    /// Returns the offset of the notes of the frame in a slot, which begin with a word that counts them.
     pub(crate) const fn frame_notes(&self, slot: usize) -> usize {
         self.notes_at + slot * self.notes_bytes
     }
 
-    /// Where the note of a single lane's row begins.
+    /// Returns the offset of the note of a single lane's row.
     pub(crate) const fn lane_notes(&self, lane: usize) -> usize {
         self.lane_notes_at + lane * LANE_NOTE_BYTES
     }
 
-    /// Word of entry `number` of the ring of ready lanes.
+    /// Returns the offset of entry `number` of the ring of ready lanes.
     pub(crate) const fn ready(&self, number: u64) -> usize {
         self.ready_at + (number as usize & (self.ready_lanes - 1)) * WORD
     }
 }
 
 impl InputsPlan {
-    /// `None` if the sizes overflow.
+    /// Plans the file; `None` if the sizes overflow.
     pub(crate) fn new(action: &ColumnSpec, lanes: usize, ring_bytes: usize) -> Option<Self> {
         let mut next = Allocator { lanes, bytes: HEADER_BYTES };
         let lane_seqs_at = next.take(lanes.checked_mul(WORD)?)?;
@@ -240,7 +241,7 @@ impl InputsPlan {
         Some(Self { lane_seqs_at, seeds_at, resets_at, requests, action, bytes: next.bytes })
     }
 
-    /// Writes the header; the counters go on from `answered`, the number of the newest answered request.
+    /// Writes the header. The counters go on from `answered`, the number of the newest answered request.
     pub(crate) fn write(&self, file: &impl WordsMut, lanes: usize, ident: ArenaIdent, generation: u64) {
         for (word, value) in self.words(lanes, ident, generation) {
             file.store(word.at, value);
@@ -268,7 +269,7 @@ impl InputsPlan {
         ]
     }
 
-    /// Checks what a node wrote down: that it is what this trainer would have laid out itself.
+    /// Checks that a node laid the file out exactly as this trainer would have done.
     pub(crate) fn read(
         file: &impl Words,
         bytes: usize,
@@ -288,79 +289,79 @@ impl InputsPlan {
     }
 }
 
-/// What a trainer was told it attaches to.
+/// Properties of the session that a trainer was told before it attaches.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected<'a> {
-    /// The batch's columns.
+    /// Columns of the batch.
     pub columns: &'a BatchColumns,
-    /// Rows of the batch.
+    /// Number of rows in the batch.
     pub lanes: usize,
-    /// Whose arena.
+    /// Identity of the session.
     pub ident: ArenaIdent,
-    /// The number of this attachment.
+    /// Number of this attachment.
     pub generation: u64,
 }
 
-/// Bytes that the node's file may have at most: as laid out here with the largest rings, which leaves more room between
-/// its parts than any node needs. `None` if the sizes overflow.
+/// Returns the maximum number of bytes that the node's file may have: the file as laid out here with the largest rings,
+/// which leaves more room between its parts than any node needs. `None` if the sizes overflow.
 pub(crate) fn most_output_bytes(expected: &Expected<'_>) -> Option<usize> {
     OutputsPlan::new(expected.columns, expected.lanes, MAX_RING_BYTES).map(|(plan, _)| plan.bytes)
 }
 
-/// The same of the trainer's file.
+/// Returns the maximum number of bytes that the trainer's file may have; `None` if the sizes overflow.
 pub(crate) fn most_input_bytes(expected: &Expected<'_>) -> Option<usize> {
     InputsPlan::new(&expected.columns.action, expected.lanes, MAX_RING_BYTES).map(|plan| plan.bytes)
 }
 
-/// Why a trainer does not take a pair of files.
+/// Reason for which a trainer does not take a pair of files.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachError {
     /// The file cannot be mapped, or lacks a seal.
     #[error("the {file} file cannot be mapped")]
     Map {
-        /// Which of the two.
+        /// Name of the file.
         file: &'static str,
-        /// Why.
+        /// Error of the operating system, or the seal that is missing.
         source: io::Error,
     },
-    /// A word of the header is not what it has to be.
+    /// A word of the header does not have the value that it has to have.
     #[error("`{word}` of the {file} file is {value}, {wanted} is wanted")]
     Word {
-        /// Which file.
+        /// Name of the file.
         file: &'static str,
-        /// The word's name in docs/arena-layout.md.
+        /// Name of the word in docs/arena-layout.md.
         word: &'static str,
-        /// What it is.
+        /// Value of the word.
         value: u64,
-        /// What it has to be.
+        /// Value that the word has to have.
         wanted: u64,
     },
     /// A part of the file is not aligned, does not lie where it may, or overlaps another.
     #[error("`{what}` of the {file} file cannot be the {bytes} bytes at {offset}")]
     Place {
-        /// Which file.
+        /// Name of the file.
         file: &'static str,
-        /// The part.
+        /// Name of the part.
         what: &'static str,
-        /// Where it is said to begin.
+        /// Offset at which the part is said to begin.
         offset: u64,
-        /// How long it is.
+        /// Length of the part in bytes.
         bytes: u64,
     },
-    /// An entry of the column table is not what the env's columns ask for.
+    /// An entry of the column table does not fit the env's columns.
     #[error("{what} of column {column} is {value:#x}, {wanted:#x} is wanted")]
     Column {
-        /// Its number in the table.
+        /// Number of the entry in the table.
         column: usize,
-        /// The entry's part.
+        /// Name of the part of the entry that does not fit.
         what: &'static str,
-        /// What it is.
+        /// Value of the part.
         value: u64,
-        /// What it has to be.
+        /// Value that the part has to have.
         wanted: u64,
     },
-    /// A later attachment of a session brought another memory than the first.
+    /// A later attachment of a session brought another memory than the first one.
     #[error("the session is no longer in the memory it was in")]
     OtherMemory,
     /// The columns are larger than an arena may be.
@@ -371,7 +372,7 @@ pub enum AttachError {
     Ring(#[source] crate::ring::RingError),
 }
 
-/// Whether the node's file says that it serves that attachment.
+/// Checks that the node's file says that it serves that attachment.
 pub(crate) fn check_generation(file: &ReadOnlyMemory, generation: u64) -> Result<(), AttachError> {
     Check { file: "outputs", words: file }.is(outputs::GENERATION, generation)
 }
@@ -406,7 +407,7 @@ impl<W: Words> Check<'_, W> {
         if sound { Ok(bytes) } else { Err(wrong) }
     }
 
-    /// The place that a word names, of `bytes` bytes within `range`.
+    /// Returns the place that a word names, of `bytes` bytes within `range`.
     fn place(&self, word: Word, bytes: usize, range: Range<usize>) -> Result<usize, AttachError> {
         self.lies(word.name, self.words.load(word.at), bytes, &range)
     }
@@ -452,7 +453,7 @@ impl<'a, W: Words> Regions<'a, W> {
     }
 }
 
-/// The bytes that describe each column of a slot, and where in the file they lie.
+/// Returns the bytes that describe each column of a slot, and their ranges in the file.
 fn details(of_slot: &[ColumnSpec], at: usize) -> (Vec<u8>, Vec<Range<usize>>) {
     let mut bytes = Vec::new();
     let mut places = Vec::new();
@@ -475,7 +476,7 @@ fn details(of_slot: &[ColumnSpec], at: usize) -> (Vec<u8>, Vec<Range<usize>>) {
     (bytes, places)
 }
 
-/// The column table: an entry per column and slot, slot after slot.
+/// Returns the column table, which has an entry for each column and slot, slot after slot.
 fn table(of_slot: &[ColumnSpec], places: &Places, details: &[Range<usize>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (slot, places) in places.slots.iter().enumerate() {
@@ -498,7 +499,7 @@ fn table(of_slot: &[ColumnSpec], places: &Places, details: &[Range<usize>]) -> V
     bytes
 }
 
-/// An entry's third word: dtype, role, slot, place (0 is host memory) and the column's number in its role.
+/// Returns an entry's third word: dtype, role, slot, place (0 is host memory) and the column's number in its role.
 fn kind_word(column: &ColumnSpec, slot: usize, index: u16) -> u64 {
     let index = index.to_le_bytes();
     let dtype = dtype_code(column.dtype) as u8;
@@ -549,24 +550,24 @@ pub(crate) const fn dtype_code(dtype: DType) -> u64 {
     }
 }
 
-/// What the node sleeps by.
+/// Bell that wakes the node.
 pub(crate) const NODE_BELL: Bell = Bell { sleeping: outputs::NODE_SLEEPING.at, wake: inputs::NODE_WAKE.at };
 
-/// What the trainer sleeps by.
+/// Bell that wakes the trainer.
 pub(crate) const TRAINER_BELL: Bell =
     Bell { sleeping: inputs::TRAINER_SLEEPING.at, wake: outputs::TRAINER_WAKE.at };
 
-/// Slots of the outputs: two for frames, one for rows of single lanes.
+/// Number of slots in the outputs: two for frames, one for rows of single lanes.
 pub(crate) const SLOTS: usize = 3;
-/// Slots of them for frames.
+/// Number of those slots that hold frames.
 const FRAME_SLOTS: usize = 2;
-/// Bytes of an entry of the column table, of which the last 64 are reserved for a device's handle.
+/// Number of bytes in an entry of the column table, of which the last 64 are reserved for a device's handle.
 pub(crate) const ENTRY_BYTES: usize = 128;
-/// Bytes of a lane's record: its number and its loss.
+/// Number of bytes in a lane's record: its number and its loss.
 pub(crate) const LANE_RECORD_BYTES: usize = 2 * WORD;
-/// Bytes of the text that goes with a refusal.
+/// Maximum number of bytes of the text that goes with a refusal.
 pub const MAX_NOTE_BYTES: usize = 4096;
-/// The place of a column: memory of the host.
+/// Place of a column in the host's memory.
 const HOST: u8 = 0;
-/// Roles of columns.
+/// Number of roles that a column can have.
 const ROLES: usize = Role::Info as usize + 1;

@@ -1,20 +1,20 @@
-//! Where the fixed words of an attached session's two files lie. `docs/arena-layout.md` says what they mean; a test
+//! Offsets of the fixed words in an attached session's two files. `docs/arena-layout.md` says what they mean; a test
 //! compares the numbers there and here.
 
 use std::fmt;
 
-/// Bumped whenever a reader of the version before would misread a file.
+/// Version of the layout. It rises whenever a reader of the previous version would misread a file.
 pub const LAYOUT_VERSION: u64 = 2;
 
-/// Bytes of the fixed part of each file.
+/// Number of bytes in the fixed part of each file.
 pub(crate) const HEADER_BYTES: usize = 1024;
 
 /// A word of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Word {
-    /// Its name in docs/arena-layout.md.
+    /// Name of the word in docs/arena-layout.md.
     pub name: &'static str,
-    /// Its offset in bytes.
+    /// Offset of the word in bytes.
     pub at: usize,
 }
 
@@ -35,7 +35,7 @@ macro_rules! words {
     };
 }
 
-/// What the node writes. Words that are written often have lines of 128 bytes of their own, because processors
+/// Words that the node writes. Words that are written often have lines of 128 bytes of their own, because processors
 /// fetch lines in pairs.
 pub(crate) mod outputs {
     pub(crate) const MAGIC_VALUE: u64 = u64::from_le_bytes(*b"RHOUTPUT");
@@ -80,7 +80,7 @@ pub(crate) mod outputs {
     }
 }
 
-/// What the trainer writes.
+/// Words that the trainer writes.
 pub(crate) mod inputs {
     pub(crate) const MAGIC_VALUE: u64 = u64::from_le_bytes(*b"RHINPUTS");
     words! {

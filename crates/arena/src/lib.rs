@@ -1,5 +1,5 @@
-//! Where a batch lives: columns in memory that one owner (the trainer's side) and several shares (the threads
-//! that step lanes) take turns with, without locks and without copies.
+//! The memory of a batch: columns with which one owner (the trainer's side) and several shares (the threads that step
+//! lanes) take turns, without locks and without copies.
 //!
 //! ```text
 //! owner: actions_mut, frame        start()            wait()           frame
@@ -8,15 +8,15 @@
 //! share:                           begin() ── Rows ── drop
 //! ```
 //!
-//! Whose turn it is decides who may touch memory, and both sides are checked at run time, so that the API is
-//! safe: the owner reaches columns only while no step is in flight, a share only between the owner's
-//! [`Arena::start`] and the end of its own [`Rows`].
+//! The turn decides who may touch memory, and both sides are checked at run time, so that the API is safe: the owner
+//! reaches columns only while no step is in flight, a share only between the owner's [`Arena::start`] and the end of
+//! its own [`Rows`].
 //!
 //! Every output column has two slots that alternate, so a row read from one frame keeps its value until the
 //! second next step.
 //!
-//! Where they lie is a [`Placement`]: one allocation, or memory that another process maps. The latter is a
-//! [`SharedArena`] with two files, each written by one side only:
+//! A [`Placement`] says in which memory the columns lie: in one allocation, or in memory that another process maps. The
+//! latter is a [`SharedArena`] with two files, each written by one side only:
 //!
 //! ```text
 //! node                                         trainer

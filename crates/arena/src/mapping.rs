@@ -1,4 +1,4 @@
-//! One mapping of a memfd.
+//! A mapping of one memfd.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,28 +10,28 @@ use rustix::fs::{
 };
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap, mremap_fixed, munmap};
 
-/// A memfd mapped whole, for as long as this lives; it needs no descriptor for that. It never moves, and its size is
-/// sealed.
+/// A memfd mapped as a whole, for as long as this value lives; it needs no descriptor for that. It never moves, and its
+/// size is sealed.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-/// What this process may do with a mapping.
+/// Access that this process has to a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
     ReadWrite,
 }
 
-/// When a file's pages come to be.
+/// Time at which a file's pages are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pages {
-    /// Each when it is first touched: a page that is never needed costs nothing.
+    /// Each page is made when it is first touched: a page that is never needed costs nothing.
     AsTouched,
-    /// All from the start: a system without memory says so when the file is made and not by a bus error later, and no
-    /// step waits for a page.
+    /// All pages are made with the file. A system without memory says so then and not by a bus error later, and no step
+    /// waits for a page.
     FromTheStart,
 }
 
@@ -42,7 +42,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// `bytes` zero bytes. `seals` are added after the file is mapped.
+    /// Creates and maps a file of `bytes` zero bytes. `seals` are added after the file is mapped.
     pub(crate) fn create(
         name: &str,
         bytes: usize,
@@ -103,7 +103,7 @@ impl Mapping {
         Ok(Self { start, bytes })
     }
 
-    /// Puts another mapping of the same length in this one's place, at its addresses.
+    /// Puts another mapping of the same length in the place of this one, at its addresses.
     ///
     /// # Errors
     /// What the kernel says; `InvalidInput` if the lengths differ.
@@ -151,5 +151,5 @@ fn seal_names(seals: SealFlags) -> String {
     named.join(", ")
 }
 
-/// Bytes of a word.
+/// Number of bytes in a word.
 pub(crate) const WORD: usize = size_of::<u64>();

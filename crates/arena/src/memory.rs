@@ -1,4 +1,4 @@
-//! Memory that columns lie in, and typed slices of it.
+//! The memory in which columns lie, and typed slices of it.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::Range;
@@ -10,12 +10,13 @@ use rollhouse_core::{ColumnMut, ColumnRef, DType};
 
 use crate::mapping::{Access, Mapping, WORD};
 
-/// Memory that columns lie in. It never moves; who may touch which part when is [`crate::Arena`]'s protocol.
+/// Memory in which columns lie. It never moves; the protocol of [`crate::Arena`] says who may touch which part and
+/// when.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    /// Where offset 0 is.
+    /// Address of offset 0.
     start: NonNull<u8>,
-    /// The offsets that may be reached.
+    /// Offsets that may be reached.
     range: Range<usize>,
     access: Access,
     owner: Owner,
@@ -27,7 +28,7 @@ enum Owner {
     Mapped(Arc<Mapping>),
 }
 
-/// A run of elements of one type.
+/// Consecutive elements of one type.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
     pub(crate) offset: usize,
@@ -35,7 +36,7 @@ pub(crate) struct Span {
     pub(crate) dtype: DType,
 }
 
-/// Alignment of every column: a cache line, and the widest vector.
+/// Alignment of every column in bytes: a cache line, and the widest vector.
 pub(crate) const ALIGNMENT: usize = 64;
 
 // SAFETY: `Memory` only hands out slices through unsafe functions whose callers uphold exclusivity; the
@@ -45,7 +46,7 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// `bytes` zero bytes. Aborts the process when the system has no memory, as every Rust allocation does.
+    /// Allocates `bytes` zero bytes. Aborts the process when the system has no memory, as every Rust allocation does.
     pub(crate) fn zeroed(bytes: usize) -> Self {
         let layout = Layout::from_size_align(bytes.max(ALIGNMENT), ALIGNMENT)
             .expect("the arena's size was bounded by its caller");
@@ -55,13 +56,13 @@ impl Memory {
         Self { start, range: 0..layout.size(), access: Access::ReadWrite, owner: Owner::Heap(layout) }
     }
 
-    /// The bytes `range` of a mapping, counted from its start.
+    /// Returns the bytes `range` of a mapping, counted from its start.
     pub(crate) fn mapped(mapping: Arc<Mapping>, range: Range<usize>, access: Access) -> Self {
         assert!(range.start <= range.end && range.end <= mapping.bytes(), "columns must lie in the mapping");
         Self { start: mapping.start(), range, access, owner: Owner::Mapped(mapping) }
     }
 
-    /// Ends it at `at` and gives what lies behind.
+    /// Ends this memory at `at` and returns the part behind it.
     pub(crate) fn split(&mut self, at: usize) -> Self {
         let Owner::Mapped(mapping) = &self.owner else { panic!("an allocation is one piece") };
         assert!(self.range.start <= at && at <= self.range.end, "the pieces must lie in the memory");
@@ -70,12 +71,12 @@ impl Memory {
         behind
     }
 
-    /// Whether both are pieces of one allocation or mapping.
+    /// Returns whether both are pieces of one allocation or mapping.
     pub(crate) fn is_part_of(&self, other: &Self) -> bool {
         self.start == other.start
     }
 
-    /// Where it lies: for a mapping, all of it.
+    /// Returns the addresses of the memory; for a mapping, all of its addresses.
     pub(crate) fn addresses(&self) -> Range<usize> {
         let start = self.start.as_ptr().addr();
         let bytes = match &self.owner {
@@ -85,7 +86,7 @@ impl Memory {
         start..start + bytes
     }
 
-    /// The elements of `span` to read.
+    /// Returns the elements of `span` to read.
     ///
     /// # Safety
     /// Nothing writes the span while the slice lives.
@@ -96,7 +97,7 @@ impl Memory {
         unsafe { self.read_checked(span) }
     }
 
-    /// The elements of `span` to read, which is not looked at again.
+    /// Returns the elements of `span` to read, without checking the span again.
     ///
     /// # Safety
     /// As [`Memory::read`], and [`Memory::check`] has seen the span or one that it is a run of elements of.
@@ -121,7 +122,7 @@ impl Memory {
         }
     }
 
-    /// The elements of `span` to write.
+    /// Returns the elements of `span` to write.
     ///
     /// # Safety
     /// Nothing else reads or writes the span while the slice lives.
@@ -132,7 +133,7 @@ impl Memory {
         unsafe { self.write_checked(span) }
     }
 
-    /// The elements of `span` to write, which is not looked at again.
+    /// Returns the elements of `span` to write, without checking the span again.
     ///
     /// # Safety
     /// As [`Memory::write`], and [`Memory::check_writable`] has seen the span or one that it is a run of elements of.
@@ -183,8 +184,8 @@ impl Memory {
         }
     }
 
-    /// Spans are computed by `columns.rs` alone; this is the second look that makes a mistake there a panic
-    /// instead of undefined behaviour.
+    /// Panics if a span does not lie in the memory. Spans are computed by `columns.rs` alone; this second look turns a
+    /// mistake there into a panic instead of undefined behaviour.
     #[inline]
     fn check(&self, span: Span) {
         let size = span.dtype.size();
@@ -193,7 +194,7 @@ impl Memory {
         assert!(self.range.start <= span.offset && end <= self.range.end, "a span must lie in the arena");
     }
 
-    /// The same, and that it may be written.
+    /// Panics as [`Memory::check`] does, and if the memory may not be written.
     #[inline]
     pub(crate) fn check_writable(&self, span: Span) {
         self.check(span);
@@ -210,7 +211,7 @@ impl Drop for Memory {
     }
 }
 
-/// The bytes of a run of rows, to be written.
+/// Returns the bytes of consecutive rows, to be written.
 pub(crate) fn column_bytes_mut<'a>(column: &'a mut ColumnMut<'_>) -> &'a mut [u8] {
     macro_rules! bytes {
         ($values:expr) => {{

@@ -1,5 +1,5 @@
-//! Every interleaving of the handshake and of the rings, with every value that the memory model lets a load see, run
-//! through the code itself by a model checker.
+//! Tests that let a model checker run the code of the handshake and of the rings through every interleaving, with every
+//! value that the memory model lets a load see.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

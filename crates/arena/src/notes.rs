@@ -1,5 +1,5 @@
-//! What a frame, or the row of a single lane, says beside its columns: which episodes began, and how states hash. The
-//! records are the caller's, of fixed size; what is checked here is that they lie in the memory.
+//! Notes that go beside a frame, or beside the row of a single lane: the episodes that began, and hashes of states. The
+//! records are the caller's, of fixed size; this code checks that they lie in the memory.
 
 use crate::arena::slot_of;
 use crate::attached::{AttachedArena, TrainerError};
@@ -9,26 +9,26 @@ use crate::memory::ALIGNMENT;
 use crate::serving::ServingEnd;
 use crate::words::{Words, WordsMut};
 
-/// Records that go beside a frame: of each kind at most one per lane.
+/// Records that go beside a frame, of each kind at most one for each lane.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FrameNotes<'a> {
-    /// Episodes that began.
+    /// Records of episodes that began.
     pub began: &'a [[u8; BEGAN_BYTES]],
-    /// Hashes of states.
+    /// Records of state hashes.
     pub hashes: &'a [[u8; HASH_BYTES]],
 }
 
-/// What goes beside the row of a single lane.
+/// Note that goes beside the row of a single lane.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LaneNote {
-    /// The episode that began.
+    /// Record of the episode that began, if one did.
     pub began: Option<[u8; BEGAN_BYTES]>,
-    /// The hash of its state.
+    /// Hash of the lane's state, if it is due.
     pub hash: Option<u32>,
 }
 
 impl ServingEnd {
-    /// Writes what goes beside the frame of that number, to be seen with it. In the steady step that is one word.
+    /// Writes the records beside the frame `frame`, so that they are seen with it. In the steady step that is one word.
     ///
     /// # Panics
     /// If there are more records of a kind than lanes.
@@ -46,7 +46,7 @@ impl ServingEnd {
         self.outputs.copy_from(at + WORD + lanes * BEGAN_BYTES, hashes.as_flattened());
     }
 
-    /// Says what goes beside the rows of those lanes, before [`ServingEnd::answer_lanes`]; one note per lane.
+    /// Writes the notes beside the rows of those lanes, before [`ServingEnd::answer_lanes`]; one note for each lane.
     ///
     /// # Panics
     /// If a lane is not in the batch.
@@ -63,7 +63,7 @@ impl ServingEnd {
         }
     }
 
-    /// Says whether the node is going away, with the next answer.
+    /// Sets whether the node is going away, which the trainer learns with the next answer.
     #[inline]
     pub fn show_leaving(&mut self, leaving: bool) {
         if self.leaving != leaving {
@@ -74,8 +74,8 @@ impl ServingEnd {
 }
 
 impl AttachedArena {
-    /// Copies the records beside the newest frame, one after the other, over `began` and `hashes`; a frame without any
-    /// costs a load.
+    /// Copies the records beside the newest frame, one after the other, over `began` and `hashes`. A frame without
+    /// records costs one load.
     ///
     /// # Errors
     /// If the node says that there are more than lanes.
@@ -110,7 +110,7 @@ impl AttachedArena {
         Ok(())
     }
 
-    /// What goes beside the row of a lane that [`AttachedArena::wait_lanes`] gave last.
+    /// Returns the note beside the row of a lane that [`AttachedArena::wait_lanes`] reported last.
     ///
     /// # Panics
     /// If there is no such lane.
@@ -126,25 +126,25 @@ impl AttachedArena {
         LaneNote { began, hash: (said & HASHED != 0).then_some((said >> 32) as u32) }
     }
 
-    /// Whether the node is going away, as of its newest answer.
+    /// Returns whether the node is going away, as of its newest answer.
     #[inline]
     pub fn is_leaving(&self) -> bool {
         self.mapped.outputs.load(outputs::LEAVING.at) != 0
     }
 }
 
-/// Bytes of the records beside one frame; `None` if they overflow.
+/// Returns the number of bytes that the records beside one frame take; `None` if it overflows.
 pub(crate) fn frame_notes_bytes(lanes: usize) -> Option<usize> {
     let records = lanes.checked_mul(BEGAN_BYTES + HASH_BYTES)?;
     records.checked_add(WORD)?.checked_next_multiple_of(ALIGNMENT)
 }
 
-/// Bytes of the record of an episode that began.
+/// Number of bytes in the record of an episode that began.
 pub const BEGAN_BYTES: usize = 32;
-/// Bytes of the record of a hash: its lane comes with it.
+/// Number of bytes in the record of a hash, which includes its lane.
 pub const HASH_BYTES: usize = 8;
-/// Bytes of what goes beside the row of a single lane.
+/// Number of bytes in the note beside the row of a single lane.
 pub(crate) const LANE_NOTE_BYTES: usize = WORD + BEGAN_BYTES;
-/// Flags in its first word, whose high half is the hash.
+/// Flag of a note with an episode that began. Flags lie in a note's first word, whose high half is the hash.
 const BEGAN: u64 = 1;
 const HASHED: u64 = 2;

@@ -1,4 +1,4 @@
-//! Waiting for another process: look, give way, sleep.
+//! Waits for another process: looks, gives its core away, sleeps.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::available_parallelism;
@@ -7,39 +7,44 @@ use std::time::{Duration, Instant};
 use crate::bell::Bell;
 use crate::words::{Words, WordsMut};
 
-/// How one party waits for another process.
+/// Waits for another process in three stages.
+///
+/// First it spins: a wake-up across cores costs tens of microseconds on a virtual machine, a spinning look a tenth of
+/// one. Then it gives its core away again and again, which on a shared core hands it to the very process for which it
+/// waits. Then it sleeps, in slices of at most [`SLICE`], and asks the caller before each slice whether that is still
+/// worth it.
 ///
 /// First it spins: a wake-up across cores costs tens of microseconds on a virtual machine, a spinning look a tenth of
 /// one. Then it gives its core away again and again, which on a shared core hands it to the very process that is waited
 /// for. Then it sleeps, in slices of at most [`SLICE`], before each of which the caller is asked whether that is still
 /// worth it.
 ///
-/// Spinning has its bounds. Fewer threads of a process spin at once than it has cores, so that whoever is waited for has
-/// one, and a process on one core never spins. A party that spinning has not helped [`CREDIT`] times in a row hardly
-/// ever spins: if what it waits for comes as soon as the core is given away, the spinner had kept the core from it, and
-/// if it does not come before sleep, it costs a wake-up anyway.
+/// Spinning has its bounds. Fewer threads of a process spin at once than it has cores, so that the awaited process has
+/// one, and a process on one core never spins. A party for which spinning has failed [`CREDIT`] times in a row hardly
+/// ever spins. If the answer comes as soon as the core is given away, the spinner had kept the core from the other
+/// process; if it does not come before sleep, it costs a wake-up anyway.
 #[derive(Debug)]
 pub(crate) struct Patience {
-    /// Threads of this process that may spin at once; 0 for none.
+    /// Number of threads of this process that may spin at once; 0 for none.
     spinners: usize,
-    /// How often spinning may still fail.
+    /// Number of times that spinning may still fail.
     credit: u32,
-    /// Waits since the last look at whether spinning helps again.
+    /// Number of waits since it was last checked whether spinning helps again.
     unspun: u32,
 }
 
-/// Why waiting ended without what was waited for.
+/// Reason for which waiting ended without success.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Unmet<E> {
     /// The deadline passed.
     TimedOut,
-    /// The caller said that there is nobody to wait for.
+    /// The caller said that there is nobody left for whom to wait.
     Gone,
     /// Looking failed.
     Failed(E),
 }
 
-/// What a waiter waits with.
+/// Memory, bell and deadline of one wait.
 pub(crate) struct Wait<'a, W, P> {
     pub(crate) own: &'a W,
     pub(crate) peer: &'a P,
@@ -48,14 +53,15 @@ pub(crate) struct Wait<'a, W, P> {
 }
 
 impl Patience {
-    /// For this process, as its cores stand now.
+    /// Makes the patience of a party in this process, for the cores that it has now.
     pub(crate) fn new() -> Self {
         // Counts affinity and cgroup quota. At least 1.
         let cores = available_parallelism().map_or(1, usize::from);
         Self { spinners: cores - 1, credit: CREDIT, unspun: 0 }
     }
 
-    /// Returns what `ready` gives. `alive` is asked before every slice of sleep, and may take microseconds.
+    /// Waits until `ready` returns a value, and returns it. `alive` is asked before every slice of sleep, and may take
+    /// microseconds.
     pub(crate) fn wait<T, E>(
         &mut self,
         wait: &Wait<'_, impl WordsMut, impl Words>,
@@ -115,15 +121,15 @@ impl Patience {
     }
 }
 
-/// What came of spinning.
+/// Result of spinning.
 enum Spun<T> {
     Found(T),
     InVain,
-    /// It was not tried, or not for long enough to tell.
+    /// Spinning was not tried, or not for long enough to tell.
     Not,
 }
 
-/// What was found, and after how many times of giving way.
+/// Returns the value that was found, and how many times the core was given away before.
 fn give_way<T, E>(
     ready: &mut impl FnMut() -> Result<Option<T>, E>,
     deadline: Option<Instant>,
@@ -188,23 +194,24 @@ impl Drop for Spinner {
     }
 }
 
-/// Threads of this process that spin in this moment. One for the process, because they compete for its cores whatever
-/// arena they belong to.
+/// Number of threads of this process that spin in this moment. There is one count for the process, because its threads
+/// compete for its cores whatever arena they belong to.
 static SPINNING: AtomicUsize = AtomicUsize::new(0);
 
-/// About four times the cost of a sleep and a wake-up across cores.
+/// Longest time to spin: about four times the cost of a sleep and a wake-up across cores.
 const SPIN_TIME: Duration = Duration::from_micros(100);
 
-/// Longer, because it gives way to whoever else needs the core, but not long enough to be seen in a process that idles.
+/// Longest time to give the core away. It is longer because others can use the core meanwhile, but too short to be seen
+/// in a process that idles.
 const YIELD_TIME: Duration = Duration::from_micros(200);
 
-/// The longest one sleeps without looking whether the peer is alive.
+/// Longest time to sleep without asking whether the peer is alive.
 pub(crate) const SLICE: Duration = Duration::from_millis(250);
 
-/// Times that spinning may fail in a row before it is given up.
+/// Number of times in a row that spinning may fail before it is given up.
 const CREDIT: u32 = 16;
 
-/// Waits without spinning before it is tried again.
+/// Number of waits without spinning before it is tried again.
 const TRY_AGAIN_AFTER: u32 = 64;
 
 const LOOKS_BETWEEN_CLOCK_READS: u32 = 32;

@@ -1,4 +1,4 @@
-//! In which memory an arena's columns lie.
+//! The placement of an arena, which says in which memory its columns lie.
 
 use crate::arena::{ArenaError, MAX_ARENA_BYTES};
 use crate::columns::{Allocator, BatchColumns, Layout, Place, Slot};
@@ -16,17 +16,17 @@ struct Published {
 }
 
 impl Placement {
-    /// One allocation.
+    /// Returns a placement in one allocation on the heap.
     pub const fn heap() -> Self {
         Self(None)
     }
 
-    /// Processes that work on the memory beside this one, and need a core of their own.
+    /// Returns the number of processes that work on the memory beside this one, and need a core of their own.
     pub const fn peers(&self) -> usize {
         if self.0.is_some() { 1 } else { 0 }
     }
 
-    /// Two slots in memory that is published to another process; actions on the heap.
+    /// Returns a placement in two slots of memory that is published to another process; actions lie on the heap.
     ///
     /// The caller makes one placement of a memory only, laid out by [`Places::new`].
     pub(crate) fn published(places: &Places, columns: Memory) -> Self {
@@ -36,7 +36,7 @@ impl Placement {
         Self(Some(Box::new(Published { layout, columns })))
     }
 
-    /// The layout, the memory and, if they lie apart, that of actions.
+    /// Returns the layout, the memory and, if actions lie apart, the memory of actions.
     pub(crate) fn take(
         self,
         columns: &BatchColumns,
@@ -64,13 +64,13 @@ impl Placement {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Places {
     pub(crate) lanes: usize,
-    /// The action column at offset 0 of a memory of its own.
+    /// Place of the action column, at offset 0 of a memory of its own.
     pub(crate) own_action: Place,
     pub(crate) action_bytes: usize,
     pub(crate) slots: [Slot; 3],
-    /// Where the third slot begins.
+    /// Offset at which the third slot begins.
     pub(crate) lane_rows_at: usize,
-    /// Where it ends.
+    /// Offset at which the third slot ends.
     pub(crate) bytes: usize,
 }
 

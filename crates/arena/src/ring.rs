@@ -1,4 +1,8 @@
-//! Rings of bytes in shared memory: one writer, one reader, no locks.
+//! Rings of bytes in shared memory, each with one writer, one reader and no locks.
+//!
+//! A record is its length (u32), its bytes, and padding to a multiple of 8. It never wraps around: where it would, the
+//! writer leaves the marker [`SKIP`] and begins again at the ring's first byte. Cursors count all bytes ever written
+//! and read. The writer's cursor and the bytes lie in the writer's memory, the reader's cursor in the reader's.
 //!
 //! A record is its length (u32), its bytes, and padding to a multiple of 8; it never wraps around: where it would, the
 //! writer leaves the marker [`SKIP`] and begins again at the ring's first byte. Cursors count all bytes ever written
@@ -10,12 +14,12 @@
 use crate::mapping::WORD;
 use crate::words::{Words, WordsMut};
 
-/// Where a ring lies.
+/// Place of a ring in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RingPlace {
-    /// Offset of its first byte, in the writer's memory; a multiple of 8.
+    /// Offset of the ring's first byte, in the writer's memory; a multiple of 8.
     pub(crate) data: usize,
-    /// Its length in bytes, a power of two of at least [`MIN_RING_BYTES`].
+    /// Length of the ring in bytes, a power of two of at least [`MIN_RING_BYTES`].
     pub(crate) bytes: usize,
     /// Offset of the writer's cursor, in the writer's memory.
     pub(crate) written: usize,
@@ -23,7 +27,7 @@ pub(crate) struct RingPlace {
     pub(crate) read: usize,
 }
 
-/// The writer's end.
+/// The writer's end of a ring.
 #[derive(Debug)]
 pub(crate) struct RingWriter {
     place: RingPlace,
@@ -32,7 +36,7 @@ pub(crate) struct RingWriter {
     read: u64,
 }
 
-/// The reader's end.
+/// The reader's end of a ring.
 #[derive(Debug)]
 pub(crate) struct RingReader {
     place: RingPlace,
@@ -41,39 +45,39 @@ pub(crate) struct RingReader {
     written: u64,
 }
 
-/// What is wrong with the other side's part of a ring, or with what was to be written.
+/// Fault in the other side's part of a ring, or in the record that was to be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
-    /// The caller's fault: a record of more bytes than this ring takes.
+    /// The record has more bytes than this ring takes, which is the caller's fault.
     #[error("a record of {bytes} bytes, at most {most} fit the ring")]
     TooLong {
-        /// Bytes given.
+        /// Number of bytes in the record.
         bytes: usize,
-        /// The most a record may have.
+        /// Maximum number of bytes in a record.
         most: usize,
     },
-    /// The peer's cursor went backwards, too far ahead, or is no multiple of 8.
+    /// The peer's cursor went backwards or too far ahead, or is no multiple of 8.
     #[error("a ring cursor of {cursor}, {least} to {most} in steps of {WORD} can be")]
     Cursor {
-        /// What the peer says.
+        /// Value of the peer's cursor.
         cursor: u64,
-        /// The least it can be.
+        /// Least value that the cursor can have.
         least: u64,
-        /// The most it can be.
+        /// Greatest value that the cursor can have.
         most: u64,
     },
     /// A record is longer than what the peer has written, or than a record may be.
     #[error("a record of {length} bytes where a ring has {available}")]
     Length {
-        /// What the peer says.
+        /// Length that the peer wrote.
         length: u32,
-        /// Bytes that are there for it.
+        /// Number of bytes that are there for the record.
         available: usize,
     },
 }
 
 impl RingWriter {
-    /// A writer that goes on where its cursor in `own` stands.
+    /// Makes a writer that goes on from its cursor in `own`.
     pub(crate) fn resume(place: RingPlace, own: &impl Words, peer: &impl Words) -> Result<Self, RingError> {
         let written = own.load(place.written);
         check_cursor(written, 0, MOST_WRITTEN)?;
@@ -83,7 +87,7 @@ impl RingWriter {
         Ok(writer)
     }
 
-    /// Writes a record; false, and nothing is written, if there is no room for it now.
+    /// Writes a record and returns true. Returns false and writes nothing if there is no room for it now.
     ///
     /// # Errors
     /// If it is too long for the ring at all, or the reader's cursor is wrong.
@@ -143,7 +147,7 @@ impl RingWriter {
 }
 
 impl RingReader {
-    /// A reader that goes on where its cursor in `own` stands.
+    /// Makes a reader that goes on from its cursor in `own`.
     pub(crate) fn resume(place: RingPlace, own: &impl Words, peer: &impl Words) -> Result<Self, RingError> {
         let read = own.load(place.read);
         check_cursor(read, 0, MOST_WRITTEN)?;
@@ -152,13 +156,13 @@ impl RingReader {
         Ok(reader)
     }
 
-    /// Whether there may be a record; cheap, and takes nothing.
+    /// Returns whether there may be a record; cheap, and takes nothing.
     #[inline]
     pub(crate) fn pending(&self, peer: &impl Words) -> bool {
         peer.load(self.place.written) != self.read
     }
 
-    /// Copies the next record over `record`; false if there is none.
+    /// Copies the next record over `record` and returns true; returns false if there is none.
     ///
     /// # Errors
     /// If the writer's cursor or a length is wrong: the ring is of no use any more.
@@ -218,8 +222,8 @@ impl RingReader {
     }
 }
 
-/// Bytes the longest record of a ring of `ring` bytes may have: a quarter, so that one always fits in an empty ring,
-/// wherever its cursor stands.
+/// Returns the maximum number of bytes of a record in a ring of `ring` bytes: a quarter, so that a record always fits
+/// in an empty ring, wherever its cursor stands.
 pub(crate) const fn most_record(ring: usize) -> usize {
     ring / 4
 }
@@ -237,20 +241,20 @@ fn length_of(first: [u8; WORD]) -> u32 {
     u32::from_le_bytes([first[0], first[1], first[2], first[3]])
 }
 
-/// A ring that has passed that many bytes on is taken for a damaged one: at 10 GB/s after 29 years.
+/// Number of bytes after which a ring is taken for a damaged one: at 10 GB/s after 29 years.
 const MOST_WRITTEN: u64 = 1 << 63;
 
-/// Instead of a length: the next record is at the ring's first byte.
+/// Marker in the place of a length, which says that the next record is at the ring's first byte.
 const SKIP: u32 = u32::MAX;
 const LENGTH_BYTES: usize = size_of::<u32>();
 
-/// Bytes of the smallest ring.
+/// Number of bytes in the smallest ring.
 pub const MIN_RING_BYTES: usize = 4096;
 
-/// Bytes of the largest ring.
+/// Number of bytes in the largest ring.
 pub const MAX_RING_BYTES: usize = 64 << 20;
 
-/// Bytes of a ring unless asked for otherwise: records of up to 128 KiB.
+/// Number of bytes in a ring unless another size is asked for: records have up to 128 KiB.
 pub const DEFAULT_RING_BYTES: usize = 512 << 10;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The node's half of an attached session.
+//! The node's half of a session attached in shared memory.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -25,37 +25,37 @@ pub struct ServingEnd {
     pub(crate) plan: OutputsPlan,
     pub(crate) inputs_plan: InputsPlan,
     pub(crate) generation: u64,
-    /// The newest request that was answered.
+    /// Number of the newest request that was answered.
     pub(crate) answered: u64,
-    /// The trainer's doorbell of sent lanes as last heard.
+    /// The trainer's count of sent lanes as last seen.
     pub(crate) lanes_seq: u64,
-    /// Per lane, the newest send that was taken.
+    /// Newest number under which each lane was taken.
     pub(crate) taken: Vec<u64>,
     pub(crate) ready_written: u64,
     /// Lanes whose record says that they are lost.
     pub(crate) lost: Vec<u32>,
-    /// Whether it says that the node is going away.
+    /// True while the file says that the node is going away.
     pub(crate) leaving: bool,
     pub(crate) requests: RingReader,
     pub(crate) answers: RingWriter,
     pub(crate) patience: Patience,
 }
 
-/// What a trainer asks for.
+/// Request of a trainer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
-    /// Step every lane once with the action column ([`ServingEnd::copy_actions`]), then
-    /// [`ServingEnd::answer_frame`] or [`ServingEnd::refuse`].
+    /// The trainer asks to step every lane once with the action column ([`ServingEnd::copy_actions`]). It is answered
+    /// by [`ServingEnd::answer_frame`] or [`ServingEnd::refuse`].
     Step,
-    /// Begin episodes as [`ServingEnd::reset_columns`] says; answered like a step.
+    /// The trainer asks to begin episodes as [`ServingEnd::reset_columns`] says. It is answered like a step.
     Reset,
-    /// Step the lanes of [`ServingEnd::take_sent`].
+    /// The trainer asks to step the lanes of [`ServingEnd::take_sent`].
     Lanes,
-    /// There are commands ([`ServingEnd::next_command`]).
+    /// The trainer sent commands ([`ServingEnd::next_command`]).
     Command,
 }
 
-/// Why a node stops waiting for requests, or cannot go on.
+/// Reason for which a node stops waiting for requests, or cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ServeError {
     /// The deadline passed.
@@ -69,36 +69,36 @@ pub enum ServeError {
     Peer(#[source] PeerError),
 }
 
-/// What a trainer did that the protocol does not allow.
+/// Act of a trainer that the protocol does not allow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
-    /// A request whose number does not follow that of the last one.
+    /// The request has a number that does not follow that of the last one.
     #[error("request {given} after {answered} was answered")]
     RequestNumber {
-        /// As given.
+        /// Number that the trainer wrote.
         given: u64,
-        /// The newest that was answered.
+        /// Number of the newest request that was answered.
         answered: u64,
     },
-    /// A request of a kind there is not.
+    /// The request is of a kind that does not exist.
     #[error("a request of kind {0}, {STEP} and {RESET} are known")]
     RequestKind(u64),
     /// A lane was sent under a number that does not follow its last one.
     #[error("lane {lane} sent as number {given} after number {taken}")]
     LaneNumber {
-        /// The lane.
+        /// Lane that was sent.
         lane: usize,
-        /// As given.
+        /// Number that the trainer wrote.
         given: u64,
-        /// The newest that was taken.
+        /// Newest number under which the lane was taken.
         taken: u64,
     },
-    /// The cursor of the ring of ready lanes is none that can be.
+    /// The trainer's cursor in the ring of ready lanes has an impossible value.
     #[error("a cursor of {cursor} in a ring of ready lanes with {written} written")]
     ReadyCursor {
-        /// As given.
+        /// Value of the cursor.
         cursor: u64,
-        /// Entries written so far.
+        /// Number of entries written so far.
         written: u64,
     },
     /// A ring of commands is damaged.
@@ -106,43 +106,43 @@ pub enum PeerError {
     Ring(RingError),
 }
 
-/// Which lanes a reset begins, and with which seeds.
+/// Lanes in which a reset begins episodes, and the seeds of those episodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResetColumns {
-    /// One seed per lane, if it is given one.
+    /// Seed of each lane's reset, if the trainer gave one.
     pub seeds: Vec<Option<u64>>,
-    /// Whether the lane begins an episode.
+    /// True for each lane that begins an episode.
     pub mask: Vec<bool>,
 }
 
 impl ServingEnd {
-    /// The trainer's file, to be given to it beside [`SharedArena`](crate::SharedArena)'s.
+    /// Returns the trainer's file, to be given to it beside the file of [`SharedArena`](crate::SharedArena).
     pub fn inputs_fd(&self) -> BorrowedFd<'_> {
         self.inputs.as_fd()
     }
 
-    /// The node's file.
+    /// Returns the node's file.
     pub fn outputs_fd(&self) -> BorrowedFd<'_> {
         self.outputs.as_fd()
     }
 
-    /// The attachment's number.
+    /// Returns the number of the attachment.
     pub const fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// The number of the newest request that was answered.
+    /// Returns the number of the newest request that was answered.
     pub const fn answered(&self) -> u64 {
         self.answered
     }
 
-    /// What other threads of the node need of the attachment.
+    /// Returns a handle for the node's other threads.
     pub fn remote(&self) -> ServingRemote {
         ServingRemote { outputs: Arc::clone(&self.outputs), inputs: Arc::clone(&self.inputs) }
     }
 
-    /// Waits for a request. Spins, gives way and then sleeps; `alive` is asked before every slice of sleep of 250 ms
-    /// at most, and [`ServingRemote::rouse`] has it asked at once.
+    /// Waits for a request. Spins, gives its core away and then sleeps; `alive` is asked before every slice of sleep of
+    /// 250 ms at most, and [`ServingRemote::rouse`] has it asked at once.
     ///
     /// # Errors
     /// See [`ServeError`]. After `TimedOut` the caller may wait again.
@@ -161,7 +161,7 @@ impl ServingEnd {
         })
     }
 
-    /// The request that is there, if there is one. Never blocks.
+    /// Returns the request that is there, if there is one. Never blocks.
     ///
     /// # Errors
     /// If the trainer broke the protocol: the attachment is over.
@@ -169,8 +169,8 @@ impl ServingEnd {
         look(&self.inputs, &self.requests, self.answered, &mut self.lanes_seq)
     }
 
-    /// Copies the trainer's action column. What it holds is checked by whoever uses it: the trainer may write it at
-    /// any time, the copy is what counts.
+    /// Copies the trainer's action column. The caller checks the values of the copy, because the trainer may write the
+    /// column at any time.
     ///
     /// # Panics
     /// If `into` has another type or length than the action column.
@@ -182,7 +182,7 @@ impl ServingEnd {
         self.inputs.copy_to(action.offset, column_bytes_mut(&mut into));
     }
 
-    /// Copies what a [`Request::Reset`] says of each lane.
+    /// Copies the masks and seeds of a [`Request::Reset`].
     pub fn reset_columns(&self) -> ResetColumns {
         let lanes = self.plan.places.lanes;
         let mut flags = vec![0; lanes];
@@ -192,8 +192,8 @@ impl ServingEnd {
         ResetColumns { seeds: seeds.collect(), mask: flags.iter().map(|flag| flag & BEGINS != 0).collect() }
     }
 
-    /// Answers the request with a frame of the arena in this memory, and with what goes beside it. `lost`: the lanes
-    /// that are lost now, with the codes of their outcomes.
+    /// Answers the request with a frame of the arena in this memory, and with the notes that go beside it. `lost` has
+    /// the lanes that are lost now, with the codes of their outcomes.
     ///
     /// # Panics
     /// If the frame lies elsewhere, a lane is not in the batch, or there are more records of a kind than lanes.
@@ -280,18 +280,18 @@ impl ServingEnd {
         Ok(())
     }
 
-    /// Bytes the longest command or answer may have.
+    /// Returns the maximum number of bytes of a command or an answer.
     pub const fn most_command_bytes(&self) -> usize {
         crate::ring::most_record(self.plan.answers.bytes)
     }
 
-    /// How often the trainer has said that it is not stopped.
+    /// Returns how often the trainer has said that it is not stopped.
     pub fn heartbeat(&self) -> u64 {
         self.inputs.load(inputs::TRAINER_HEARTBEAT.at)
     }
 }
 
-/// One look at the trainer's request line: its words lie side by side, so that a spinner reads one cache line.
+/// Looks once at the trainer's request line, whose words lie side by side, so that a spinner reads one cache line.
 #[inline]
 fn look(
     inputs: &SharedMemory,
@@ -325,7 +325,7 @@ fn look(
     }
 }
 
-/// What threads of the node beside the one that serves may do with an attachment.
+/// Handle of an attachment for threads of the node other than the one that serves it.
 #[derive(Debug, Clone)]
 pub struct ServingRemote {
     outputs: Arc<SharedMemory>,
@@ -333,41 +333,44 @@ pub struct ServingRemote {
 }
 
 impl ServingRemote {
-    /// Shows the trainer that the node is not stopped. To be called by one thread, a few times a second.
+    /// Shows the trainer that the node is not stopped. It is to be called by one thread, a few times a second.
     pub fn beat(&self) {
         let beats = self.outputs.load(outputs::NODE_HEARTBEAT.at);
         self.outputs.store(outputs::NODE_HEARTBEAT.at, beats.wrapping_add(1));
     }
 
-    /// Tells the trainer that nothing more is served, for good; `code` says why, in the caller's numbering.
+    /// Tells the trainer that nothing more is served, for good. `code` is the reason, in the caller's numbering.
     pub fn close(&self, code: u64) {
         self.outputs.store(outputs::CLOSE_CODE.at, code);
         self.outputs.store_release(outputs::STATE.at, CLOSED);
         wake(&self.outputs);
     }
 
-    /// Has a serving thread that sleeps ask `alive` again. One that is about to sleep in this moment may miss it, and
-    /// asks within 250 ms.
+    /// Makes a serving thread that sleeps ask `alive` again. A thread that is about to sleep in this moment may miss
+    /// it, and asks within 250 ms.
     pub fn rouse(&self) {
         self.inputs.wake_on(NODE_BELL.wake);
     }
 }
 
-/// Wakes the trainer, whatever it says.
+/// Wakes the trainer, whether it sleeps or not.
 pub(crate) fn wake(outputs: &SharedMemory) {
     let count = (outputs.load(TRAINER_BELL.wake) as u32).wrapping_add(1);
     outputs.store_release(TRAINER_BELL.wake, u64::from(count));
     outputs.wake_on(TRAINER_BELL.wake);
 }
 
-/// Kinds of requests.
+/// Kind of a request to step every lane.
 pub(crate) const STEP: u64 = 1;
+/// Kind of a request to begin episodes.
 pub(crate) const RESET: u64 = 2;
-/// Kinds of answers.
+/// Kind of an answer with a frame.
 pub(crate) const FRAME: u64 = 1;
+/// Kind of an answer that refuses a request.
 pub(crate) const REFUSED: u64 = 2;
-/// States of an arena: 0 is served.
+/// State of an arena that is closed; 0 is served.
 pub(crate) const CLOSED: u64 = 1;
-/// Flags of a lane in a reset.
+/// Flag of a lane that begins an episode in a reset.
 pub(crate) const BEGINS: u8 = 1;
+/// Flag of a lane that is given a seed in a reset.
 pub(crate) const SEEDED: u8 = 2;

@@ -1,4 +1,4 @@
-//! The node's half of stepping single lanes.
+//! The node's half of stepping single lanes in shared memory.
 
 use arrayvec::ArrayVec;
 use rollhouse_core::limits::MAX_OBS_COLUMNS;
@@ -11,16 +11,16 @@ use crate::memory::column_bytes_mut;
 use crate::serving::{PeerError, ServingEnd};
 use crate::words::{Words, WordsMut};
 
-/// The columns that hold rows of single lanes, all lanes each.
+/// Columns that hold rows of single lanes. Each has the rows of all lanes.
 #[derive(Debug)]
 pub struct LaneRows<'a> {
     /// Observation columns.
     pub obs: ArrayVec<ColumnMut<'a>, MAX_OBS_COLUMNS>,
     /// Info columns.
     pub infos: ArrayVec<ColumnMut<'a>, MAX_OBS_COLUMNS>,
-    /// Last observations; empty unless SAME_STEP.
+    /// Columns of last observations; empty unless SAME_STEP.
     pub final_obs: ArrayVec<ColumnMut<'a>, MAX_OBS_COLUMNS>,
-    /// One reward per lane.
+    /// Rewards, one for each lane.
     pub rewards: ColumnMut<'a>,
     /// Terminated flags.
     pub terminated: ColumnMut<'a>,
@@ -31,7 +31,7 @@ pub struct LaneRows<'a> {
 }
 
 impl ServingEnd {
-    /// Copies the actions of some lanes, a row each in the order of `lanes`.
+    /// Copies the actions of some lanes, one row for each in the order of `lanes`.
     ///
     /// # Panics
     /// If there is no such lane.
@@ -49,7 +49,7 @@ impl ServingEnd {
         rows
     }
 
-    /// The lanes that were sent since the last call, in ascending order. Each is to be answered by
+    /// Adds the lanes that were sent since the last call to `sent`, in ascending order. Each is to be answered by
     /// [`ServingEnd::answer_lanes`] or [`ServingEnd::refuse_lanes`].
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl ServingEnd {
         Ok(())
     }
 
-    /// The columns in which rows of single lanes are answered. A lane's row is the trainer's to read from
+    /// Returns the columns in which rows of single lanes are answered. The trainer may read a lane's row from
     /// [`ServingEnd::answer_lanes`] until it sends the lane again.
     pub fn lane_rows(&mut self) -> LaneRows<'_> {
         let slot = &self.plan.places.slots[2];
@@ -92,8 +92,8 @@ impl ServingEnd {
         }
     }
 
-    /// Says which lanes are lost now, with the codes of their outcomes, before [`ServingEnd::answer_lanes`];
-    /// [`ServingEnd::answer_frame`] says it itself.
+    /// Writes which lanes are lost now, with the codes of their outcomes, before [`ServingEnd::answer_lanes`].
+    /// [`ServingEnd::answer_frame`] writes it itself.
     ///
     /// # Panics
     /// If a lane is not in the batch.
@@ -106,7 +106,7 @@ impl ServingEnd {
     /// Tells the trainer that the rows of these lanes are there.
     ///
     /// # Errors
-    /// If the trainer's cursor in the ring of ready lanes cannot be.
+    /// If the trainer's cursor in the ring of ready lanes has an impossible value.
     pub fn answer_lanes(&mut self, lanes: &[u32]) -> Result<(), PeerError> {
         let read = self.inputs.load_acquire(inputs::READY_READ.at);
         let (written, room) = (self.ready_written, self.plan.ready_lanes as u64);
@@ -125,7 +125,7 @@ impl ServingEnd {
         Ok(())
     }
 
-    /// Refuses lanes that were sent: nothing has moved. `note` as for [`ServingEnd::refuse`].
+    /// Refuses lanes that were sent: nothing has moved. `note` says why, as for [`ServingEnd::refuse`].
     pub fn refuse_lanes(&mut self, lanes: &[u32], note: &[u8]) {
         self.put_note(note);
         for &lane in lanes {

@@ -25,14 +25,14 @@ pub struct SharedMemory {
     fd: OwnedFd,
 }
 
-/// The words of a mapping that may be written here, from its first one on.
+/// Words of a mapping that may be written here, from its first word on.
 #[derive(Debug)]
 pub(crate) struct SharedWords {
     map: Arc<Mapping>,
     bytes: usize,
 }
 
-/// A memfd that its creator alone can write, mapped to be read. What it shows changes at any time.
+/// A memfd that only its creator can write, mapped to be read. Its contents change at any time.
 #[derive(Debug)]
 pub(crate) struct ReadOnlyMemory {
     map: Arc<Mapping>,
@@ -40,21 +40,21 @@ pub(crate) struct ReadOnlyMemory {
 }
 
 impl SharedMemory {
-    /// `bytes` zero bytes (rounded up to whole words), in a file that is in no folder and is gone with its last
-    /// descriptor and mapping. `name` shows up in /proc/*/maps.
+    /// Creates a memory of `bytes` zero bytes (rounded up to whole words), in a file that is in no folder and is gone
+    /// with its last descriptor and mapping. `name` shows up in /proc/*/maps.
     ///
     /// # Errors
-    /// What the kernel says, as a rule that there is no memory or no descriptor left.
+    /// If the kernel refuses, as a rule because there is no memory or no descriptor left.
     pub fn create(name: &str, bytes: usize) -> io::Result<Self> {
         Self::create_sealed(name, bytes, Pages::AsTouched, SIZE_SEALS | SealFlags::SEAL)
     }
 
-    /// The same with all pages from the start.
+    /// Creates a memory as [`SharedMemory::create`] does, with all pages from the start.
     pub(crate) fn create_whole(name: &str, bytes: usize) -> io::Result<Self> {
         Self::create_sealed(name, bytes, Pages::FromTheStart, SIZE_SEALS | SealFlags::SEAL)
     }
 
-    /// The same with all pages from the start, sealed so that nobody else can ever map it to be written.
+    /// Creates a memory with all pages from the start, sealed so that no other process can ever map it to be written.
     pub(crate) fn create_published(name: &str, bytes: usize) -> io::Result<Self> {
         Self::create_sealed(name, bytes, Pages::FromTheStart, PUBLISHED_SEALS)
     }
@@ -74,22 +74,22 @@ impl SharedMemory {
         Ok(Self { words: SharedWords::attach(fd.as_fd(), MAX_ARENA_BYTES, Pages::AsTouched)?, fd })
     }
 
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     pub const fn len(&self) -> usize {
         self.words.len()
     }
 
-    /// Never: the smallest is a word.
+    /// Returns false: the smallest memory has one word.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// As [`SharedWords::split`].
+    /// Splits the memory as [`SharedWords::split`] does.
     pub(crate) fn split(&mut self, at: usize) -> Memory {
         self.words.split(at)
     }
 
-    /// The word at byte `offset`.
+    /// Returns the word at byte `offset`.
     ///
     /// # Panics
     /// If it is not aligned or lies outside.
@@ -122,7 +122,7 @@ impl SharedWords {
         Self { bytes: mapping.bytes(), map: Arc::new(mapping) }
     }
 
-    /// As [`SharedMemory::attach`], of at most `most` bytes; keeps no descriptor.
+    /// Maps a memory of at most `most` bytes as [`SharedMemory::attach`] does; keeps no descriptor.
     pub(crate) fn attach(fd: BorrowedFd<'_>, most: usize, pages: Pages) -> io::Result<Self> {
         Mapping::attach(fd, SIZE_SEALS, most, pages, Access::ReadWrite).map(Self::of)
     }
@@ -131,7 +131,7 @@ impl SharedWords {
         self.bytes
     }
 
-    /// Ends the words at `at`, a multiple of 8 inside: the bytes from there on are columns, which words do not reach
+    /// Ends the words at `at`, a multiple of 8 inside. The bytes from there on are columns, which words do not reach
     /// any more.
     pub(crate) fn split(&mut self, at: usize) -> Memory {
         assert!(at.is_multiple_of(WORD) && at <= self.bytes, "columns must lie in the memory");
@@ -140,7 +140,7 @@ impl SharedWords {
         columns
     }
 
-    /// Puts other memory, reached by nobody else, in the place of this one.
+    /// Puts another memory, which nobody else reaches, in the place of this one.
     ///
     /// # Errors
     /// As [`Mapping::replace`].
@@ -153,7 +153,7 @@ impl SharedWords {
         unsafe { self.map.replace(by) }
     }
 
-    /// The words from byte `offset` on.
+    /// Returns the words from byte `offset` on.
     #[inline]
     fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
         let end = count.checked_mul(WORD).and_then(|bytes| bytes.checked_add(offset));
@@ -176,7 +176,7 @@ impl SharedWords {
 }
 
 impl ReadOnlyMemory {
-    /// Maps a memory of at most `most` bytes that another process created and nobody else can write.
+    /// Maps a memory of at most `most` bytes that another process created and only that process can write.
     ///
     /// # Errors
     /// As [`SharedMemory::attach`]; also if it is not sealed against writing.
@@ -185,7 +185,7 @@ impl ReadOnlyMemory {
         Ok(Self { bytes: mapping.bytes(), map: Arc::new(mapping) })
     }
 
-    /// As [`SharedWords::split`].
+    /// Splits the memory as [`SharedWords::split`] does.
     pub(crate) fn split(&mut self, at: usize) -> Memory {
         assert!(at.is_multiple_of(WORD) && at <= self.bytes, "columns must lie in the memory");
         let columns = Memory::mapped(Arc::clone(&self.map), at..self.bytes, Access::Read);
@@ -275,7 +275,7 @@ impl Words for ReadOnlyMemory {
     }
 }
 
-/// The half of a word that the kernel compares. Only the kernel reads it by this reference.
+/// Returns the half of a word that the kernel compares. Only the kernel reads it by this reference.
 fn low_half(word: &AtomicU64) -> &AtomicU32 {
     const { assert!(cfg!(target_endian = "little"), "the low half of a word is its first") };
     // SAFETY: the first four bytes of an eight-byte atomic, which live as long, are aligned, and are accessed by

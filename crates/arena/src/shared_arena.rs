@@ -17,7 +17,10 @@ use crate::serving::{ServingEnd, wake};
 use crate::shared::SharedMemory;
 use crate::words::{Words, WordsMut};
 
-/// The memory of one session that trainers of this machine may attach to: what the node writes.
+/// Memory of one session to which trainers of this machine may attach; the node writes it.
+///
+/// It outlives attachments: frames and numbers go on from one to the next. Each attachment has a file of its own for
+/// the trainer's writes ([`SharedArena::attach`]), so that the writes of an earlier trainer reach nobody.
 ///
 /// It outlives attachments: frames and numbers go on where they were. Each attachment has a file of its own for what
 /// the trainer writes ([`SharedArena::attach`]), so that an earlier trainer writes into the void.
@@ -27,7 +30,7 @@ pub struct SharedArena {
     plan: OutputsPlan,
     columns: BatchColumns,
     ident: ArenaIdent,
-    /// The third slot. Lent to the attachment that is served.
+    /// Memory of the third slot, which the attachment that is served uses.
     lane_rows: Arc<Memory>,
     ring_bytes: usize,
 }
@@ -68,9 +71,9 @@ impl SharedArena {
         Ok((Self { outputs: Arc::new(outputs), plan, columns, ident, lane_rows, ring_bytes }, placement))
     }
 
-    /// Begins an attachment of that number, which rises from one to the next: the trainer of the one before, if there
-    /// was one, is told no more and heard no more. `frames` is the number of the arena's newest frame
-    /// ([`Arena::frames`](crate::Arena::frames)), from which the new trainer counts on.
+    /// Begins the attachment `generation`, a number that rises from one to the next. The trainer of the previous
+    /// attachment, if there was one, is neither answered nor heard any more. `frames` is the number of the arena's
+    /// newest frame ([`Arena::frames`](crate::Arena::frames)), from which the new trainer counts on.
     ///
     /// # Errors
     /// `ResourceBusy` while the earlier attachment's end is still there: the memory has one writer. Else what the
@@ -128,7 +131,7 @@ impl SharedArena {
 }
 
 impl AsFd for SharedArena {
-    /// The file that the node writes.
+    /// Returns the file that the node writes.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.outputs.as_fd()
     }

@@ -1,10 +1,13 @@
-//! Waiting for a number another thread raises.
+//! Waits for a number that another thread raises.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long to spin before sleeping.
+/// Time for which a waiter spins before it sleeps.
+///
+/// A wake-up of a sleeping thread costs tens of microseconds on a virtual machine, that of a spinning one a tenth of
+/// one; but a spinner without a core of its own holds up the thread for which it waits.
 ///
 /// A wake-up of a sleeping thread costs tens of microseconds on a virtual machine, a spinning one a tenth of
 /// one; but a spinner without a core of its own holds up the thread it waits for.
@@ -12,23 +15,23 @@ use std::time::{Duration, Instant};
 pub struct Spin(Duration);
 
 impl Spin {
-    /// Sleep at once.
+    /// Never spins: a waiter sleeps at once.
     pub const NEVER: Self = Self(Duration::ZERO);
 
-    /// The spinning that `parties` threads can afford together: 50 µs if the process has a core for
-    /// each (affinity and cgroup quota counted), none otherwise.
+    /// Returns the spinning that `parties` threads can afford together: 50 µs if the process has a core for each
+    /// (affinity and cgroup quota counted), none otherwise.
     pub fn among(parties: usize) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         if parties <= cores { Self(SPIN_TIME) } else { Self::NEVER }
     }
 
-    /// How long to spin.
+    /// Returns the time to spin.
     pub const fn time(self) -> Duration {
         self.0
     }
 }
 
-/// The number did not come in time.
+/// Error of a number that did not come in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimedOut;
 
@@ -43,13 +46,13 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    /// The number now. Pairs with the store in [`Sequence::raise`]: what its thread wrote before is visible.
+    /// Returns the number. Pairs with the store in [`Sequence::raise`]: what its thread wrote before is visible.
     #[inline]
     pub(crate) fn get(&self) -> u64 {
         self.value.load(Ordering::Acquire)
     }
 
-    /// Sets the number and wakes whoever sleeps for it.
+    /// Sets the number and wakes the threads that sleep for it.
     ///
     /// The store is sequentially consistent together with `sleepers` (Dekker's pattern): either this thread
     /// sees the sleeper and takes the lock to wake it, or the sleeper, which counted itself first, sees the
@@ -63,7 +66,7 @@ impl Sequence {
         }
     }
 
-    /// Returns when the number is at least `target`; spins, then yields, then sleeps.
+    /// Waits until the number is at least `target`; spins, then yields, then sleeps.
     ///
     /// # Errors
     /// When `deadline` passes first.
@@ -112,7 +115,7 @@ impl Sequence {
     }
 }
 
-/// About twice the cost of a sleep and a wake-up.
+/// Longest time to spin: about twice the cost of a sleep and a wake-up.
 const SPIN_TIME: Duration = Duration::from_micros(50);
 const SPINS_BETWEEN_CLOCK_READS: u32 = 64;
 

@@ -1,4 +1,4 @@
-//! Words of memory that two parties share, and how one sleeps until the other has written.
+//! Words of memory that two parties share, and on which one sleeps until the other has written.
 //!
 //! The protocols (`bell.rs`, `ring.rs`) are written against these traits, so that a model checker can run them.
 
@@ -10,21 +10,21 @@ use rustix::time::Timespec;
 
 use crate::mapping::WORD;
 
-/// Words to read. Offsets are in bytes and multiples of 8; outside the memory they panic.
+/// Words of memory to read. Offsets are in bytes and multiples of 8; outside the memory they panic.
 pub(crate) trait Words {
-    /// The word, relaxed.
+    /// Loads the word, relaxed.
     fn load(&self, offset: usize) -> u64;
 
     /// Sleeps while the word's low half is `value`, for `most` at most; may return early.
     fn sleep_on(&self, offset: usize, value: u32, most: Duration);
 
-    /// A fence, which a model checker replaces.
+    /// Sets a fence, which a model checker replaces.
     #[inline]
     fn fence(order: Ordering) {
         fence(order);
     }
 
-    /// The word, acquired: what its writer wrote before is visible.
+    /// Loads the word, acquired: what its writer wrote before is visible.
     #[inline]
     fn load_acquire(&self, offset: usize) -> u64 {
         let word = self.load(offset);
@@ -62,15 +62,15 @@ pub(crate) trait Words {
     }
 }
 
-/// Words to write.
+/// Words of memory to write.
 pub(crate) trait WordsMut: Words {
     /// Sets the word, relaxed.
     fn store(&self, offset: usize, value: u64);
 
-    /// Wakes whoever sleeps on the word.
+    /// Wakes the threads that sleep on the word.
     fn wake_on(&self, offset: usize);
 
-    /// Sets the word, released: who acquires it sees what was written before.
+    /// Sets the word, released: a thread that acquires it sees what was written before.
     #[inline]
     fn store_release(&self, offset: usize, value: u64) {
         Self::fence(Ordering::Release);
@@ -103,7 +103,7 @@ pub(crate) fn futex_wait(word: &AtomicU32, value: u32, most: Duration) {
     let _ = futex::wait(word, futex::Flags::empty(), value, Some(&most));
 }
 
-/// Wakes whoever sleeps on the word, in any process.
+/// Wakes the threads that sleep on the word, in any process.
 pub(crate) fn futex_wake(word: &AtomicU32) {
     // Fails only for an address that is not mapped, which a reference is not.
     let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);

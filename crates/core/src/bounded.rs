@@ -1,12 +1,12 @@
-//! Reading lists without trusting how long they are.
+//! Reads lists without trusting the length that they announce.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
-/// Reads a list of at most `MOST` elements, and none beyond them. For fields whose elements take more memory than they
-/// have bytes: `#[serde(deserialize_with = "bounded_list::<_, MOST, _>")]`.
+/// Reads a list of at most `MOST` elements and refuses a longer one without reading on. It is meant for fields whose
+/// elements take more memory than bytes in the message: `#[serde(deserialize_with = "bounded_list::<_, MOST, _>")]`.
 ///
 /// # Errors
 /// If there are more, or one of them cannot be read.

@@ -1,4 +1,4 @@
-//! Columns: the typed regions a batch consists of.
+//! Columns are the typed regions that a batch consists of.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::bounded_list;
 use crate::limits::MAX_ELEMENT_NAMES;
 
-/// Element type of a column. All are little-endian in files and frames.
+/// Element type of a column. All types are little-endian in files and frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DType {
@@ -19,14 +19,14 @@ pub enum DType {
     I32,
     /// Signed 64-bit integer.
     I64,
-    /// IEEE single.
+    /// IEEE 754 single, 32 bits.
     F32,
-    /// IEEE double.
+    /// IEEE 754 double, 64 bits.
     F64,
 }
 
 impl DType {
-    /// Bytes of one element.
+    /// Returns bytes of one element.
     pub const fn size(self) -> usize {
         match self {
             Self::Bool | Self::U8 => 1,
@@ -35,7 +35,7 @@ impl DType {
         }
     }
 
-    /// NumPy's name for it.
+    /// Returns NumPy's name for the type.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bool => "bool",
@@ -54,32 +54,33 @@ impl fmt::Display for DType {
     }
 }
 
-/// What a column is for.
+/// Purpose of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Part of the observation.
+    /// The column is a part of the observation.
     Obs,
-    /// The action.
+    /// The column holds the action.
     Action,
-    /// The reward.
+    /// The column holds the reward.
     Reward,
-    /// The terminated flag.
+    /// The column holds the terminated flag.
     Terminated,
-    /// The truncated flag.
+    /// The column holds the truncated flag.
     Truncated,
-    /// Marks a row that began an episode instead of stepping.
+    /// The column marks rows that began an episode instead of stepping.
     Reset,
-    /// The last observation of an episode that ended in this row (SAME_STEP only).
+    /// The column is a part of the last observation of an episode that ended in this row (SAME_STEP only).
     FinalObs,
-    /// A per-step info channel.
+    /// The column is an info channel, written at every step.
     Info,
 }
 
-/// One column: N rows of `shape` elements.
+/// Description of one column, which has N rows of `shape` elements each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ColumnSpec {
-    /// Where it stands in its space: empty for a plain Box or Discrete, else keys joined by `/`.
+    /// Place of the column in its space: empty for a plain Box or Discrete, else the keys on the way to it, joined by
+    /// `/`.
     pub path: String,
     /// Element type.
     pub dtype: DType,
@@ -89,22 +90,22 @@ pub struct ColumnSpec {
     /// A name per element in row-major order, or empty.
     #[serde(deserialize_with = "bounded_list::<_, MAX_ELEMENT_NAMES, _>")]
     pub names: Vec<String>,
-    /// What it is for.
+    /// Purpose of the column.
     pub role: Role,
 }
 
 impl ColumnSpec {
-    /// Elements of one row.
+    /// Returns elements of one row.
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Bytes of one row.
+    /// Returns bytes of one row.
     pub fn row_bytes(&self) -> usize {
         self.elements() * self.dtype.size()
     }
 
-    /// What to call element `index` of a row in messages: its name, else `path[index]`.
+    /// Returns what messages call element `index` of a row: its name, else `path[index]`.
     pub fn element_name(&self, index: usize) -> String {
         match self.names.get(index) {
             Some(name) => name.clone(),
@@ -114,7 +115,7 @@ impl ColumnSpec {
     }
 }
 
-/// A run of rows of one column to read, row-major.
+/// Read access to consecutive rows of one column, row-major.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ColumnRef<'a> {
     /// Booleans and unsigned bytes.
@@ -129,7 +130,7 @@ pub enum ColumnRef<'a> {
     F64(&'a [f64]),
 }
 
-/// A run of rows of one column to write, row-major.
+/// Write access to consecutive rows of one column, row-major.
 #[derive(Debug, PartialEq)]
 pub enum ColumnMut<'a> {
     /// Booleans and unsigned bytes.
@@ -148,24 +149,24 @@ macro_rules! typed_access {
     ($($variant:ident $read:ident $write:ident $type:ty;)*) => {
         impl<'a> ColumnRef<'a> {
             $(
-                /// The elements, if the column has this type.
+                /// Returns the elements, if the column has this type.
                 #[inline]
                 pub const fn $read(self) -> Option<&'a [$type]> {
                     match self { Self::$variant(values) => Some(values), _ => None }
                 }
             )*
 
-            /// The type of its elements; booleans count as unsigned bytes.
+            /// Returns the type of its elements; booleans count as unsigned bytes.
             pub const fn dtype(self) -> DType {
                 match self { $(Self::$variant(_) => DType::$variant,)* }
             }
 
-            /// Elements in this run of rows.
+            /// Returns elements in this run of rows.
             pub const fn len(self) -> usize {
                 match self { $(Self::$variant(values) => values.len(),)* }
             }
 
-            /// The elements from `start` to `end`.
+            /// Returns the elements from `start` to `end`.
             ///
             /// # Panics
             /// If the range does not lie in the run.
@@ -177,20 +178,20 @@ macro_rules! typed_access {
 
         impl ColumnMut<'_> {
             $(
-                /// The elements, if the column has this type.
+                /// Returns the elements, if the column has this type.
                 #[inline]
                 pub const fn $write(&mut self) -> Option<&mut [$type]> {
                     match self { Self::$variant(values) => Some(values), _ => None }
                 }
             )*
 
-            /// The same run of rows to read.
+            /// Returns the same run of rows to read.
             #[inline]
             pub const fn as_ref(&self) -> ColumnRef<'_> {
                 match self { $(Self::$variant(values) => ColumnRef::$variant(values),)* }
             }
 
-            /// The elements from `start` to `end`, to write.
+            /// Returns the elements from `start` to `end`, to write.
             ///
             /// # Panics
             /// If the range does not lie in the run.
@@ -199,7 +200,8 @@ macro_rules! typed_access {
                 match self { $(Self::$variant(values) => ColumnMut::$variant(&mut values[start..end]),)* }
             }
 
-            /// Overwrites all elements; false, and nothing is written, if type or number differ.
+            /// Overwrites all elements and returns true. Returns false and writes nothing if `from` has another type or
+            /// number of elements.
             #[inline]
             #[must_use]
             pub fn copy_from(&mut self, from: ColumnRef<'_>) -> bool {
@@ -212,7 +214,7 @@ macro_rules! typed_access {
                 }
             }
 
-            /// The same run of rows for a shorter time.
+            /// Returns the same rows for a shorter lifetime.
             #[inline]
             pub const fn reborrow(&mut self) -> ColumnMut<'_> {
                 match self { $(Self::$variant(values) => ColumnMut::$variant(values),)* }
@@ -230,7 +232,7 @@ typed_access! {
 }
 
 impl ColumnRef<'_> {
-    /// Whether the run has no element.
+    /// Returns whether the run has no element.
     pub const fn is_empty(self) -> bool {
         self.len() == 0
     }

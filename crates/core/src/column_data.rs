@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::{ColumnMut, ColumnRef, DType};
 
-/// Rows of one column, row-major.
+/// Owned rows of one column, row-major.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum ColumnData {
@@ -33,7 +33,7 @@ macro_rules! each {
 }
 
 impl ColumnData {
-    /// `elements` zeros of that type.
+    /// Returns `elements` zeros of the type `dtype`.
     pub fn zeros(dtype: DType, elements: usize) -> Self {
         match dtype {
             DType::Bool | DType::U8 => Self::U8(vec![0; elements]),
@@ -44,17 +44,17 @@ impl ColumnData {
         }
     }
 
-    /// Elements it holds.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         each!(self, values => values.len())
     }
 
-    /// Whether it holds none.
+    /// Returns whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// To read.
+    /// Returns read access to all rows.
     pub fn as_ref(&self) -> ColumnRef<'_> {
         match self {
             Self::U8(values) => ColumnRef::U8(values),
@@ -65,7 +65,7 @@ impl ColumnData {
         }
     }
 
-    /// To write.
+    /// Returns write access to all rows.
     pub fn as_mut(&mut self) -> ColumnMut<'_> {
         match self {
             Self::U8(values) => ColumnMut::U8(values),
@@ -76,13 +76,14 @@ impl ColumnData {
         }
     }
 
-    /// Row `row` of rows of `elements` elements; `None` past the end.
+    /// Returns row `row`, counted in rows of `elements` elements; `None` past the end.
     pub fn row(&self, row: usize, elements: usize) -> Option<ColumnRef<'_>> {
         let (start, end) = (row * elements, (row + 1) * elements);
         (end <= self.len()).then(|| self.as_ref().slice(start, end))
     }
 
-    /// The first element of `row` that does not have the same bits in both; NaNs of equal bits are equal.
+    /// Returns the first element of `row` whose bits differ from those of `other_row` in `other`. NaNs with equal bits
+    /// are equal.
     pub fn first_difference(
         &self,
         row: usize,
@@ -111,7 +112,7 @@ impl ColumnData {
         }
     }
 
-    /// Element `index` as a double; 0 past the end.
+    /// Returns element `index` as a double; 0 past the end.
     pub fn number(&self, index: usize) -> f64 {
         match self {
             Self::U8(values) => values.get(index).copied().map_or(0.0, f64::from),
@@ -122,8 +123,8 @@ impl ColumnData {
         }
     }
 
-    /// Overwrites row `row` of rows of `elements` elements; false, and nothing is written, if there is no such row
-    /// or `from` has another type or length.
+    /// Overwrites row `row`, counted in rows of `elements` elements, and returns true. Returns false and writes nothing
+    /// if there is no such row or `from` has another type or length.
     #[inline]
     #[must_use]
     pub fn set_row(&mut self, row: usize, elements: usize, from: ColumnRef<'_>) -> bool {
@@ -131,30 +132,31 @@ impl ColumnData {
         end <= self.len() && self.as_mut().slice(start, end).copy_from(from)
     }
 
-    /// Copies row `from_row` of `other` over row `to_row`; false, and nothing is written, if types differ or there
-    /// is no such row.
+    /// Copies row `from_row` of `other` over row `to_row` and returns true. Returns false and writes nothing if the
+    /// types differ or there is no such row.
     #[inline]
     pub fn copy_row(&mut self, to_row: usize, other: &Self, from_row: usize, elements: usize) -> bool {
         other.row(from_row, elements).is_some_and(|row| self.set_row(to_row, elements, row))
     }
 
-    /// Whether its elements are of this type; booleans count as unsigned bytes.
+    /// Returns whether the elements are of type `dtype`; booleans count as unsigned bytes.
     pub fn is_of(&self, dtype: DType) -> bool {
         let dtype = if dtype == DType::Bool { DType::U8 } else { dtype };
         self.as_ref().dtype() == dtype
     }
 
-    /// Has so many elements from now on; new ones are 0. Keeps its memory.
+    /// Sets the number of elements; new ones are 0. The memory is kept.
     pub fn resize(&mut self, elements: usize) {
         each!(self, values => values.resize(elements, Default::default()));
     }
 
-    /// Empties it; keeps its memory.
+    /// Removes all elements; the memory is kept.
     pub fn clear(&mut self) {
         each!(self, values => values.clear());
     }
 
-    /// Appends elements of the same type; false if `from` has another one, and nothing is appended then.
+    /// Appends elements of the same type and returns true. Returns false and appends nothing if `from` has another
+    /// type.
     #[must_use]
     pub fn extend(&mut self, from: ColumnRef<'_>) -> bool {
         match (self, from) {
@@ -168,8 +170,8 @@ impl ColumnData {
         true
     }
 
-    /// Appends elements from little-endian bytes; false if they are no whole number of elements, and nothing is
-    /// appended then.
+    /// Appends elements from little-endian bytes and returns true. Returns false and appends nothing if the bytes are
+    /// no whole number of elements.
     #[must_use]
     pub fn extend_le(&mut self, bytes: &[u8]) -> bool {
         macro_rules! read {
@@ -193,7 +195,7 @@ impl ColumnData {
 }
 
 impl From<ColumnRef<'_>> for ColumnData {
-    /// A copy.
+    /// Copies the rows.
     fn from(rows: ColumnRef<'_>) -> Self {
         match rows {
             ColumnRef::U8(rows) => Self::U8(rows.to_vec()),

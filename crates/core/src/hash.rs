@@ -1,18 +1,18 @@
-//! The 32-bit hash of exact state bits that replays are verified by.
+//! The 32-bit hash of exact state bits by which replays are verified.
 
 /// Folds 64-bit words of a lane's state into 32 bits.
 ///
-/// Each word is added by exclusive or, multiplied by an odd constant and folded onto itself. Every step is a
-/// bijection of the 64-bit sum, so one changed word always changes it; two different states collide with
-/// probability 2^-32. It detects accidents, not attackers. Four instructions a word: it runs in the step of
-/// every episode that ends.
+/// Each word is added by exclusive or, multiplied by an odd constant and folded onto itself. Every step is a bijection
+/// of the 64-bit sum, so one changed word always changes it; two different states collide with probability 2^-32. It
+/// detects accidents, not attackers. It costs four instructions a word, because it runs in the step of every episode
+/// that ends.
 ///
-/// Part of the replay format: changing it changes every recorded hash.
+/// It is part of the replay format: changing it changes every recorded hash.
 #[derive(Debug, Clone, Copy)]
 pub struct StateHasher(u64);
 
 impl StateHasher {
-    /// An empty hash.
+    /// Returns the hash of no words.
     #[inline]
     pub const fn new() -> Self {
         Self(SEED)
@@ -33,7 +33,7 @@ impl StateHasher {
         self.word(value.to_bits())
     }
 
-    /// The hash of everything added so far.
+    /// Returns the hash of everything added so far.
     #[inline]
     pub const fn finish(self) -> u32 {
         ((self.0 ^ (self.0 >> 29)).wrapping_mul(FINAL_MULTIPLIER) >> 32) as u32
@@ -46,10 +46,11 @@ impl Default for StateHasher {
     }
 }
 
-/// 2^64 divided by the golden ratio, so that words of zeros are not lost.
+/// Initial sum: 2^64 divided by the golden ratio, so that words of zeros are not lost.
 const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
-/// Multipliers of well-spread bits: one from Degski's 64-bit mixer, one from SplitMix64.
+/// Multiplier of well-spread bits, from Degski's 64-bit mixer.
 const MULTIPLIER: u64 = 0xD6E8_FEB8_6659_FD93;
+/// Multiplier of well-spread bits, from SplitMix64.
 const FINAL_MULTIPLIER: u64 = 0xBF58_476D_1CE4_E5B9;
 
 #[cfg(test)]

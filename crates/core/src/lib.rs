@@ -1,4 +1,4 @@
-//! The words of Rollhouse as types, shared by every crate.
+//! The words of Rollhouse as types, which every crate shares.
 //!
 //! Answers "what is it called and what are its limits": ids and names, spaces and columns, outcomes,
 //! the lane lifecycle, seeds, masks, state hashes. No I/O, no clock, no threads, no global randomness.

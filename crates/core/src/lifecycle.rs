@@ -1,4 +1,4 @@
-//! The one table of lane states.
+//! The table of lane states, which stands only here.
 //!
 //! ```text
 //! idle -> launching -> loading -> connecting -> streaming -> playing      once per start
@@ -10,70 +10,70 @@ use std::time::Duration;
 
 use crate::split_mix64;
 
-/// Where a lane is in its life.
+/// Stage of a lane's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LaneState {
-    /// Nothing runs.
+    /// The lane runs nothing.
     Idle,
-    /// Its process or env value is being made.
+    /// The lane's process or env value is being made.
     Launching,
-    /// Its assets are being loaded.
+    /// The lane's assets are being loaded.
     Loading,
-    /// Its env has been asked to answer and has not yet.
+    /// The lane's env has been asked to answer and has not answered yet.
     Connecting,
-    /// It answers; its first reset is under way.
+    /// The lane's env answers; its first reset is under way.
     Streaming,
     /// An episode is under way.
     Playing,
     /// An episode has ended and the next has not begun.
     Over,
-    /// It is being put away.
+    /// The lane is being put away.
     Cleanup,
-    /// It failed and waits before it is started again.
+    /// The lane failed and waits before it is started again.
     BackOff,
-    /// It failed too often; it stays so and is reported.
+    /// The lane failed too often. It stays failed and is reported.
     Failed,
 }
 
-/// What can happen to a lane.
+/// Event in a lane's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LaneEvent {
-    /// It is to run.
+    /// The lane is to run.
     Start,
-    /// Its env exists.
+    /// The lane's env exists.
     Launched,
-    /// Its assets are there.
+    /// The lane's assets are there.
     Loaded,
-    /// Its env answers.
+    /// The lane's env answers.
     Connected,
-    /// Its reset has given a first observation.
+    /// The lane's reset has given a first observation.
     EpisodeStarted,
-    /// Its episode ended.
+    /// The lane's episode ended.
     EpisodeEnded,
-    /// It is no longer wanted.
+    /// The lane is no longer wanted.
     Stop,
-    /// It has been put away.
+    /// The lane has been put away.
     CleanedUp,
-    /// It failed: crashed, hung or missed a deadline.
+    /// The lane failed: it crashed, hung or missed a deadline.
     Fail,
-    /// Its back-off is over.
+    /// The lane's back-off is over.
     Retry,
-    /// It has used up its restarts.
+    /// The lane has used up its restarts.
     GiveUp,
 }
 
-/// An event that the state does not allow; the state stays as it was.
+/// Error of an event that the state does not allow. The state stays as it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a lane that is {from} cannot take {event:?}", from = .from.word())]
 pub struct IllegalTransition {
-    /// The state.
+    /// State in which the event came.
     pub from: LaneState,
-    /// The event it refused.
+    /// Event that the state refused.
     pub event: LaneEvent,
 }
 
 impl LaneState {
-    /// Every state.
+    /// All states, in the order of their declaration.
     pub const ALL: [Self; 10] = [
         Self::Idle,
         Self::Launching,
@@ -87,7 +87,7 @@ impl LaneState {
         Self::Failed,
     ];
 
-    /// The state after `event`.
+    /// Returns the state that follows `event`.
     ///
     /// # Errors
     /// If the table has no such transition.
@@ -112,8 +112,8 @@ impl LaneState {
         })
     }
 
-    /// How long a lane may stay in a state in which it waits for its env; `None` where it waits for us or
-    /// for nothing.
+    /// Returns how long a lane may stay in a state in which it waits for its env; `None` where it waits for us or for
+    /// nothing.
     pub const fn deadline(self) -> Option<Duration> {
         match self {
             Self::Launching => Some(LAUNCH_DEADLINE),
@@ -125,7 +125,7 @@ impl LaneState {
         }
     }
 
-    /// The word for listings and metrics.
+    /// Returns the word for listings and metrics.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -142,7 +142,10 @@ impl LaneState {
     }
 }
 
-/// Restarts of one thing that fails: 1 s doubling to 60 s, less jitter, at most 5 in any 5 minutes.
+/// Restarts of one thing that fails: pauses of 1 s doubling to 60 s, less jitter, and at most 5 restarts in any 5
+/// minutes.
+///
+/// It reads no clock: `now` comes from any clock that only goes forward, as a duration since its own zero.
 ///
 /// Pure: `now` is any clock that only goes forward, as a duration since its own zero.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,22 +155,22 @@ pub struct BackOff {
     total: u64,
 }
 
-/// What to do about a failure.
+/// Decision about a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestartDecision {
-    /// Start it again after this long.
+    /// The thing is started again after this time.
     RetryAfter(Duration),
-    /// It failed too often: leave it.
+    /// The thing failed too often and is left as it is.
     GiveUp,
 }
 
 impl BackOff {
-    /// No failure yet. `seed` decides the jitter.
+    /// Returns a back-off without failures. `seed` decides the jitter.
     pub const fn new(seed: u64) -> Self {
         Self { seed, failures: Vec::new(), total: 0 }
     }
 
-    /// Notes a failure at `now` and decides.
+    /// Notes a failure at `now` and decides what to do about it.
     pub fn failed(&mut self, now: Duration) -> RestartDecision {
         self.failures.retain(|&at| now.saturating_sub(at) < RESTART_WINDOW);
         if self.failures.len() >= MAX_RESTARTS {
@@ -184,7 +187,7 @@ impl BackOff {
         RestartDecision::RetryAfter(base - Duration::from_nanos(jitter))
     }
 
-    /// Failures so far.
+    /// Returns the number of failures so far.
     pub const fn total(&self) -> u64 {
         self.total
     }

@@ -1,44 +1,45 @@
-//! Every bound that more than one crate relies on, by name.
+//! Names every bound on which more than one crate relies.
 
-/// Lanes of one block: the unit that is stepped by one kernel call, recorded as one chunk stream, and lost
-/// together when a batch env panics. One bit each in a mask word.
+/// Maximum number of lanes in one block, which is stepped by one kernel call, recorded as one chunk stream, and lost as
+/// a whole when a batch env panics. Each lane has one bit of a mask word.
 pub const BLOCK_LANES: usize = 64;
 
-/// Lanes of one session. 65,536 lanes of five floats are about 10 MB of arena.
+/// Maximum number of lanes in one session. 65,536 lanes of five floats are about 10 MB of arena.
 pub const MAX_LANES: usize = 65_536;
 
-/// Stepping threads of one engine.
+/// Maximum number of stepping threads in one engine.
 pub const MAX_THREADS: usize = 256;
 
-/// Columns one observation space may flatten to.
+/// Maximum number of columns in one observation space.
 pub const MAX_OBS_COLUMNS: usize = 16;
 
-/// Levels of composite spaces in one observation space: a run's header with as many stays within
+/// Maximum number of nested composite spaces in one observation space. With as many, a run's header stays within
 /// [`MAX_CONTROL_DEPTH`].
 pub const MAX_SPACE_DEPTH: usize = 8;
 
-/// Elements of one lane's row over all columns of a space that is read: an image of 1,280 x 720 has 2.8 million.
+/// Maximum number of elements in one lane's row over all columns of a space that is read. An image of 1,280 x 720 has
+/// 2.8 million.
 pub const MAX_ROW_ELEMENTS: usize = 1 << 22;
 
-/// Names that the elements of a space may have.
+/// Maximum number of names that a space's elements may have.
 pub const MAX_ELEMENT_NAMES: usize = 65_536;
 
-/// Bytes of a name that people give: of a node, a token, a label, a part of a space.
+/// Maximum number of bytes in a name that people give: of a node, a token, a label, a part of a space.
 pub const MAX_NAME_BYTES: usize = 128;
 
-/// How deep the maps and lists of a message that comes from outside may be nested; those of the protocol stay under
+/// Maximum depth to which maps and lists may be nested in a message from outside. Messages of the protocol stay under
 /// 10, a run's header with the deepest space under 30.
 pub const MAX_CONTROL_DEPTH: usize = 32;
 
-/// Bytes of an env id.
+/// Maximum number of bytes in an env id.
 pub const MAX_ENV_ID_BYTES: usize = 128;
 
-/// Options one lane may be given.
+/// Maximum number of options that one lane may be given.
 pub const MAX_OPTIONS: usize = 64;
 
-/// Largest seed [`per_episode_seed`](crate::per_episode_seed) returns, exclusive: every value is exact in a
-/// double, so no JSON reader rounds it.
+/// Upper bound, exclusive, of the seeds that [`per_episode_seed`](crate::per_episode_seed) returns. Every value is
+/// exact in a double, so no JSON reader rounds it.
 pub const PER_EPISODE_SEED_BOUND: u64 = 1 << 53;
 
-/// Steps between two state hashes of an episode.
+/// Number of steps between two state hashes of an episode.
 pub const HASH_WINDOW_STEPS: u64 = 64;

@@ -1,4 +1,4 @@
-//! Sets of lanes of one block as one machine word.
+//! Sets of lanes of one block, each as one machine word.
 
 use crate::limits::BLOCK_LANES;
 
@@ -20,13 +20,13 @@ impl Iterator for Lanes {
     }
 }
 
-/// The mask with the first `lanes` bits set; `lanes` above [`BLOCK_LANES`] gives all of them.
+/// Returns the mask whose first `lanes` bits are set; `lanes` above [`BLOCK_LANES`] gives all of them.
 #[inline]
 pub const fn lane_bits(lanes: usize) -> u64 {
     if lanes >= BLOCK_LANES { u64::MAX } else { (1 << lanes) - 1 }
 }
 
-/// The mask of a column of flags, each 0 or 1; of the first [`BLOCK_LANES`] if there are more.
+/// Returns the mask of a column of flags, each 0 or 1. Flags after the first [`BLOCK_LANES`] are ignored.
 #[inline]
 pub fn mask_of(flags: &[u8]) -> u64 {
     let (words, rest) = flags[..flags.len().min(BLOCK_LANES)].as_chunks();
@@ -37,15 +37,14 @@ pub fn mask_of(flags: &[u8]) -> u64 {
         .fold(gathered, |mask, (&flag, lane)| mask | u64::from(flag & 1) << lane)
 }
 
-/// The lowest bits of eight bytes side by side: the product moves that of byte i to bit 56 + i, and no other sum of two
-/// shifts comes there.
+/// Returns the lowest bits of eight bytes side by side. The product moves the bit of byte i to bit 56 + i, and no other
+/// sum of two shifts comes there.
 #[inline]
 const fn gather_byte(bytes: u64) -> u64 {
     (bytes & 0x0101_0101_0101_0101).wrapping_mul(0x0102_0408_1020_4080) >> 56
 }
 
-/// The bit of each lane, as a table because vector code has no shift by differing amounts on every
-/// instruction set.
+/// The bit of each lane. It is a table because vector code has no shift by differing amounts on every instruction set.
 pub const LANE_BIT: [u64; BLOCK_LANES] = {
     let mut table = [0; BLOCK_LANES];
     let mut lane = 0;

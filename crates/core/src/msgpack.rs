@@ -1,4 +1,4 @@
-//! Reading msgpack that comes from outside of a process.
+//! Reads msgpack that comes from outside of the process.
 
 use serde::Deserialize;
 
@@ -6,12 +6,13 @@ use crate::limits::MAX_CONTROL_DEPTH;
 
 /// Reads one message of at most `limit` bytes. Unknown fields are ignored.
 ///
-/// Whatever comes from a disk or a peer is read here and nowhere else: bytes, depth and an end without rest are
-/// checked alike. What a message may make of its bytes is up to its type: lists whose elements take more memory than
-/// bytes are read by [`bounded_list`](crate::bounded_list).
+/// Everything that comes from a disk or a peer is read by this function, so that length, depth and left-over bytes are
+/// always checked. How much memory a message takes is up to its type: lists whose elements take more memory than bytes
+/// are read by [`bounded_list`](crate::bounded_list).
 ///
 /// # Errors
-/// If it is longer, is no msgpack, is nested deeper than [`MAX_CONTROL_DEPTH`], lacks a field or has bytes left over.
+/// If the message is longer, is no msgpack, is nested deeper than [`MAX_CONTROL_DEPTH`], lacks a field or has bytes
+/// left over.
 pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8], limit: usize) -> Result<T, DecodeError> {
     if bytes.len() > limit {
         return Err(DecodeError::TooLong { bytes: bytes.len(), limit });
@@ -23,24 +24,24 @@ pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8], limit: usize) -> Result<T
     if left > 0 { Err(DecodeError::LeftOver { bytes: left }) } else { Ok(message) }
 }
 
-/// Why bytes are not the message that was expected.
+/// Reason for which bytes are not the expected message.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// More bytes than such a message may have.
+    /// The message has more bytes than such a message may have.
     #[error("a message of {bytes} bytes, at most {limit} are taken")]
     TooLong {
-        /// Its bytes.
+        /// Number of bytes in the message.
         bytes: usize,
-        /// The most that are taken.
+        /// Maximum number of bytes of such a message.
         limit: usize,
     },
-    /// It is not what was expected, or is nested too deeply.
+    /// The bytes are not the expected message, or are nested too deeply.
     #[error("a message cannot be read: {0}")]
     Malformed(#[source] rmp_serde::decode::Error),
-    /// Bytes follow it.
+    /// Bytes follow the message.
     #[error("{bytes} bytes follow a message")]
     LeftOver {
-        /// How many.
+        /// Number of bytes that follow.
         bytes: usize,
     },
 }

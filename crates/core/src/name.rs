@@ -5,28 +5,28 @@ use std::str::FromStr;
 
 use uuid::Uuid;
 
-/// One `rollout` or one pool: a UUIDv7, so that runs sort by the time they began.
+/// Id of one `rollout` or one pool. It is a UUIDv7, so that runs sort by the time at which they began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunId(u128);
 
 impl RunId {
-    /// A new run id from the wall clock and the operating system's randomness.
+    /// Draws a new run id from the wall clock and the operating system's randomness.
     pub fn generate() -> Self {
         Self(Uuid::now_v7().as_u128())
     }
 
-    /// The id with these 128 bits.
+    /// Returns the id that has these 128 bits.
     pub const fn from_u128(bits: u128) -> Self {
         Self(bits)
     }
 
-    /// All 128 bits.
+    /// Returns all 128 bits.
     pub const fn as_u128(self) -> u128 {
         self.0
     }
 
-    /// The 40 random low bits that stand for the run in an episode's printed name. A folder with 1,000 runs
-    /// has two alike with probability 5e-7; readers then report the name as ambiguous.
+    /// Returns the 40 random low bits that stand for the run in an episode's printed name. Two of 1,000 runs in a
+    /// folder have the same bits with probability 5e-7; readers then report the name as ambiguous.
     pub const fn short(self) -> u64 {
         (self.0 as u64) & SHORT_MASK
     }
@@ -39,15 +39,15 @@ impl fmt::Display for RunId {
     }
 }
 
-/// An episode's printed name: `k3f9q2tz-17-203` is episode 203 of lane 17 of the run whose short id is
-/// `k3f9q2tz`. Fixed when the episode starts.
+/// Printed name of an episode: `k3f9q2tz-17-203` is episode 203 of lane 17 of the run whose short id is `k3f9q2tz`. The
+/// name is fixed when the episode starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EpisodeName {
-    /// [`RunId::short`] of its run.
+    /// Short id of the run, as [`RunId::short`] gives it.
     pub run: u64,
-    /// Row of the run's batch.
+    /// Row of the run's batch in which the episode is played.
     pub lane: u32,
-    /// Counts the lane's episodes from 0.
+    /// Number of the episode in its lane, counted from 0.
     pub number: u64,
 }
 
@@ -91,19 +91,19 @@ impl FromStr for EpisodeName {
     }
 }
 
-/// Digits only, without sign or leading zero, so that every episode has one spelling.
+/// Parses digits without sign or leading zero, so that every episode has one spelling.
 fn plain_number(text: &str) -> Option<u64> {
     let canonical = text == "0" || !text.starts_with('0');
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     (canonical && digits).then(|| text.parse().ok()).flatten()
 }
 
-/// Text that is not an episode's name.
+/// Error of a text that is not an episode's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an episode name; one looks like k3f9q2tz-17-203 (run, lane, number)")]
 pub struct NameError(String);
 
-/// Crockford's base 32 in lower case: no i, l, o, u.
+/// Digits of Crockford's base 32 in lower case: no i, l, o, u.
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const SHORT_CHARS: usize = 8;
 const SHORT_MASK: u64 = (1 << 40) - 1;

@@ -1,4 +1,4 @@
-//! Options an env is made with.
+//! Options with which an env is made.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,36 +8,36 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::MAX_OPTIONS;
 
-/// One value of an option.
+/// Value of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum OptionValue {
     /// True or false.
     Bool(bool),
-    /// An integer.
+    /// A signed 64-bit integer.
     Int(i64),
     /// A double.
     Float(f64),
 }
 
-/// What an env accepts under one name.
+/// Description of one option of an env.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OptionSpec {
-    /// Gymnasium's name where it has one.
+    /// Name of the option: Gymnasium's where it has one.
     pub name: String,
-    /// Used when the option is not given; its kind is the kind the option takes.
+    /// Value of an option that is not given. Its kind is the kind that the option takes.
     pub default: OptionValue,
-    /// What it does, with its unit.
+    /// What the option does, with its unit.
     pub summary: String,
 }
 
-/// Checked options of one lane: a value for every name of the env's schema.
+/// Checked options of one lane, with a value for every name of the env's schema.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(transparent)]
 pub struct Options(BTreeMap<String, OptionValue>);
 
 impl Options {
-    /// Fills `given` up with the schema's defaults.
+    /// Checks `given` against the schema and adds the defaults of options that are not given.
     ///
     /// # Errors
     /// An unknown name, a value of another kind (an integer is taken where a float is wanted), a value that
@@ -61,7 +61,7 @@ impl Options {
         Ok(Self(values))
     }
 
-    /// The float of that name; the schema's own names always have one.
+    /// Returns the float of that name. The schema's own names always have one.
     pub fn float(&self, name: &str) -> Option<f64> {
         match self.0.get(name) {
             Some(OptionValue::Float(value)) => Some(*value),
@@ -69,7 +69,7 @@ impl Options {
         }
     }
 
-    /// The integer of that name.
+    /// Returns the integer of that name.
     pub fn int(&self, name: &str) -> Option<i64> {
         match self.0.get(name) {
             Some(OptionValue::Int(value)) => Some(*value),
@@ -77,7 +77,7 @@ impl Options {
         }
     }
 
-    /// The flag of that name.
+    /// Returns the flag of that name.
     pub fn flag(&self, name: &str) -> Option<bool> {
         match self.0.get(name) {
             Some(OptionValue::Bool(value)) => Some(*value),
@@ -85,19 +85,19 @@ impl Options {
         }
     }
 
-    /// The value of that name.
+    /// Returns the value of that name.
     pub fn get(&self, name: &str) -> Option<OptionValue> {
         self.0.get(name).copied()
     }
 
-    /// Every name and value, sorted by name.
+    /// Returns every name and value, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, OptionValue)> {
         self.0.iter().map(|(name, value)| (name.as_str(), *value))
     }
 }
 
 impl OptionValue {
-    /// `value` as this option's kind.
+    /// Converts `value` to the kind of this option; `None` if it cannot be.
     fn accept(self, value: Self) -> Option<Self> {
         match (self, value) {
             (Self::Bool(_), Self::Bool(_)) | (Self::Int(_), Self::Int(_)) => Some(value),
@@ -116,7 +116,7 @@ impl OptionValue {
     }
 }
 
-/// By hand: what serde derives keeps a copy of whatever stands in the place of a value.
+/// Reads a value by hand, because the code that serde derives keeps a copy of whatever stands in the place of a value.
 impl<'de> Deserialize<'de> for OptionValue {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_any(ValueVisitor)
@@ -187,28 +187,28 @@ impl fmt::Display for OptionValue {
     }
 }
 
-/// Why options were refused.
+/// Reason for which options were refused.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OptionError {
     /// The env has no option of that name.
     Unknown {
-        /// As given.
+        /// Name that was given.
         name: String,
-        /// What it has.
+        /// Names of the options that the env has.
         known: Vec<String>,
     },
     /// The value is of another kind.
     Kind {
-        /// The option.
+        /// Name of the option.
         name: String,
-        /// What it takes.
+        /// Kind of value that the option takes.
         wanted: &'static str,
-        /// What was given.
+        /// Value that was given.
         given: OptionValue,
     },
-    /// More than [`MAX_OPTIONS`].
+    /// There are more options than [`MAX_OPTIONS`].
     TooMany {
-        /// As given.
+        /// Number of options that were given.
         count: usize,
     },
 }

@@ -1,12 +1,12 @@
-//! How an episode ended.
+//! The outcome of an episode, which says how the episode ended.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How an episode ended. An interrupted episode is never passed off as a finished one.
+/// Way in which an episode ended. An interrupted episode is never passed off as a finished one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// The env's own end: at least one flag is set. Both may be, when the goal is reached on the last step
+    /// The env ended the episode: at least one flag is set. Both are set when the goal is reached on the last step that
     /// the time limit allows.
     Finished {
         /// The env reached a terminal state.
@@ -18,29 +18,29 @@ pub enum Outcome {
     Interrupted(Interruption),
 }
 
-/// Why an episode was cut from outside.
+/// Cause outside the env that cut an episode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Interruption {
     /// The env or its process failed.
     Crashed,
     /// The env missed its deadline.
     Hung,
-    /// The node that ran it went away.
+    /// The node that ran the episode went away.
     NodeLost,
     /// The node took the lane back.
     Evicted,
-    /// Its owner asked for the end, or the run was over.
+    /// The episode's owner asked for the end, or the run was over.
     Cancelled,
-    /// Its owner's connection ended.
+    /// The connection of the episode's owner ended.
     Disconnected,
 }
 
 impl Outcome {
-    /// Ended by the env's own rules.
+    /// The env's own rules ended the episode.
     pub const TERMINATED: Self = Self::Finished { terminated: true, truncated: false };
-    /// Ended by a limit.
+    /// A limit ended the episode.
     pub const TRUNCATED: Self = Self::Finished { terminated: false, truncated: true };
-    /// Every outcome, in the order of its code.
+    /// All outcomes, each at the index that is its code.
     pub const ALL: [Self; 9] = [
         Self::TERMINATED,
         Self::TRUNCATED,
@@ -53,7 +53,7 @@ impl Outcome {
         Self::Interrupted(Interruption::Disconnected),
     ];
 
-    /// The number that stands for it in files and frames: its place in [`Outcome::ALL`].
+    /// Returns the number that stands for the outcome in files and frames: its place in [`Outcome::ALL`].
     pub const fn code(self) -> u8 {
         match self {
             Self::Finished { terminated: true, truncated: false } => 0,
@@ -63,13 +63,13 @@ impl Outcome {
         }
     }
 
-    /// The outcome of a code; `None` for a number no version has used.
+    /// Returns the outcome of a code; `None` for a number that no version has used.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
     }
 
-    /// The word for listings and metrics. An episode with both flags is called `terminated`: it reached
-    /// its end, and its flags are told apart by [`Outcome::flags`].
+    /// Returns the word for listings and metrics. An episode with both flags is called `terminated`, because it reached
+    /// its end; [`Outcome::flags`] tells the flags apart.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Finished { terminated: true, .. } => "terminated",
@@ -85,7 +85,7 @@ impl Outcome {
         }
     }
 
-    /// (terminated, truncated); both false for an interrupted episode.
+    /// Returns the flags (terminated, truncated); both are false for an interrupted episode.
     pub const fn flags(self) -> (bool, bool) {
         match self {
             Self::Finished { terminated, truncated } => (terminated, truncated),
@@ -93,7 +93,7 @@ impl Outcome {
         }
     }
 
-    /// Whether the env itself brought the episode to its end.
+    /// Returns whether the env itself brought the episode to its end.
     pub const fn is_finished(self) -> bool {
         matches!(self, Self::Finished { .. })
     }
@@ -113,7 +113,7 @@ impl FromStr for Outcome {
     }
 }
 
-/// A word that names no outcome.
+/// Error of a word that names no outcome.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown outcome `{0}`; known are terminated, truncated, crashed, hung, node_lost, evicted, \

@@ -1,19 +1,19 @@
-//! What a caught panic said.
+//! Messages of caught panics.
 
 use std::any::Any;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 
-/// The message of a panic that `catch_unwind` or a thread's join returned; "no message" where the payload is
-/// no text.
+/// Returns the message of a panic that `catch_unwind` or a thread's join returned; "no message" where the payload is no
+/// text.
 pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
-/// Waits for `task` and catches its panic, whose message is the error. After one the task is dropped; what it shares
-/// with others is as it left it. Cancellation-safe if `task` is.
+/// Waits for `task` and catches its panic, whose message is the error. After a panic the task is dropped; what it
+/// shares with others stays as the task left it. Cancellation-safe if `task` is.
 ///
 /// # Errors
 /// If it panicked.

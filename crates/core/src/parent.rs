@@ -1,4 +1,4 @@
-//! Where a forked episode comes from.
+//! The origin of a forked episode.
 
 use std::fmt;
 
@@ -6,38 +6,38 @@ use serde::{Deserialize, Serialize};
 
 use crate::{EpisodeName, RunId};
 
-/// The episode that another one was forked from, and the step up to which both are the same.
+/// Episode from which another one was forked, and the step up to which both are the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Parent {
-    /// High and low half of its run's id.
+    /// High and low half of the parent's run id.
     run: (u64, u64),
-    /// Its lane.
+    /// Lane in which the parent was played.
     pub lane: u32,
-    /// Its number in the lane.
+    /// Number of the parent in its lane.
     pub number: u64,
-    /// The last step that the fork has in common with it; 0 is the reset.
+    /// Last step that the fork has in common with its parent; 0 is the reset.
     pub step: u64,
 }
 
 impl Parent {
-    /// Names the episode `number` of a lane of a run, at a step.
+    /// Names episode `number` of `lane` of `run`, at step `step`.
     pub const fn new(run: RunId, lane: u32, number: u64, step: u64) -> Self {
         let bits = run.as_u128();
         Self { run: ((bits >> 64) as u64, bits as u64), lane, number, step }
     }
 
-    /// The run's id.
+    /// Returns the id of the parent's run.
     pub const fn run(&self) -> RunId {
         RunId::from_u128((self.run.0 as u128) << 64 | self.run.1 as u128)
     }
 
-    /// The episode's name.
+    /// Returns the parent's name.
     pub const fn name(&self) -> EpisodeName {
         EpisodeName { run: self.run().short(), lane: self.lane, number: self.number }
     }
 }
 
-/// Prints as in `k3f9q2tz-17-203 at step 120`.
+/// Prints the parent like `k3f9q2tz-17-203 at step 120`.
 impl fmt::Display for Parent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at step {}", self.name(), self.step)

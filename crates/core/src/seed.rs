@@ -1,37 +1,37 @@
-//! Where an episode's randomness starts.
+//! The seeds and generator positions from which episodes start.
 
 use crate::limits::PER_EPISODE_SEED_BOUND;
 
-/// Which seed a lane's next episode starts from when no one seeds it explicitly.
+/// Rule by which a lane's next episode is seeded when no one seeds it explicitly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeedSchedule {
-    /// Gymnasium's: autoreset draws on from the lane's generator.
+    /// Autoreset draws on from the lane's generator, as Gymnasium does.
     Continue,
     /// Every episode is seeded anew with [`per_episode_seed`], so that `reset(seed)` alone repeats it.
     PerEpisode {
-        /// The run's seed.
+        /// Seed of the run, from which all episodes' seeds are made.
         run_seed: u64,
     },
 }
 
-/// Where an episode's randomness started: enough to replay it alone.
+/// Position of a lane's generator at an episode's reset, which is enough to replay the episode alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Start {
-    /// The seed of the lane's last seeded reset.
+    /// Seed of the lane's last seeded reset.
     pub seed: u64,
-    /// How many 64-bit words the lane's generator had yielded since, when this episode's reset began.
+    /// Number of 64-bit words that the lane's generator had yielded since that reset, when this episode's reset began.
     pub words: u64,
-    /// The buffered upper half of the last word, if a 32-bit draw had left one.
+    /// Upper half of the last word, which is buffered if a 32-bit draw left it over.
     pub half: Option<u32>,
 }
 
 impl Start {
-    /// The start of an episode whose reset was given `seed`.
+    /// Returns the start of an episode whose reset was given `seed`.
     pub const fn seeded(seed: u64) -> Self {
         Self { seed, words: 0, half: None }
     }
 
-    /// The number with which `reset(seed)` alone gives the first state, if there is one.
+    /// Returns the number with which `reset(seed)` alone gives the first state, if there is one.
     pub const fn plain_seed(self) -> Option<u64> {
         match self {
             Self { seed, words: 0, half: None } => Some(seed),
@@ -40,7 +40,7 @@ impl Start {
     }
 }
 
-/// SplitMix64's output function (Steele, Lea, Flood 2014): a bijection of 64-bit words.
+/// Mixes a 64-bit word by SplitMix64's output function (Steele, Lea, Flood 2014), a bijection.
 #[inline]
 pub const fn split_mix64(mut z: u64) -> u64 {
     z = z.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -49,27 +49,27 @@ pub const fn split_mix64(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The seed of episode `number` of `lane` under the `per_episode` schedule: SplitMix64 chained over run seed,
+/// Returns the seed of episode `number` of `lane` under the `per_episode` schedule: SplitMix64 chained over run seed,
 /// lane and number, kept under 2^53.
 #[inline]
 pub const fn per_episode_seed(run_seed: u64, lane: u32, number: u64) -> u64 {
     split_mix64(split_mix64(split_mix64(run_seed) ^ lane as u64) ^ number) % PER_EPISODE_SEED_BOUND
 }
 
-/// The random word of (run seed, lane, step): a counter hash, so that random actions depend neither on
+/// Returns the random word of (run seed, lane, step). It is a counter hash, so that random actions depend neither on
 /// threads nor on the order in which lanes are stepped.
 #[inline]
 pub const fn random_bits(run_seed: u64, lane: u32, step: u64) -> u64 {
     random_bits_keyed(random_key(run_seed), lane, step)
 }
 
-/// The part of [`random_bits`] that a run's words share, for those who need many.
+/// Returns the part of [`random_bits`] that all words of a run share, for callers that need many words.
 #[inline]
 pub const fn random_key(run_seed: u64) -> u64 {
     split_mix64(run_seed ^ 0x5DEE_CE66_D1CE_5EED)
 }
 
-/// [`random_bits`] of the run that `key` was made for by [`random_key`].
+/// Returns [`random_bits`] of the run for which [`random_key`] made `key`.
 #[inline]
 pub const fn random_bits_keyed(key: u64, lane: u32, step: u64) -> u64 {
     split_mix64(key.wrapping_add((lane as u64) << 40) ^ step)

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::DType;
 
-/// The set of values of one column: an action's, or an observation's or part of one. With Gymnasium's meaning.
+/// Set of values of one column, with Gymnasium's meaning: of an action, of an observation or of a part of one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Space {
@@ -14,33 +14,33 @@ pub enum Space {
     Discrete(DiscreteSpace),
 }
 
-/// The set of values of an observation, with Gymnasium's meaning: one column, or several under names or places.
+/// Set of values of an observation, with Gymnasium's meaning: one column, or several under names or positions.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum ObservationSpace {
-    /// One column.
+    /// The observation is one column.
     Plain(Space),
-    /// Several.
+    /// The observation has several parts.
     Composite(CompositeSpace),
 }
 
-/// Spaces under names or places, in that order.
+/// Spaces under names or positions, in that order.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum CompositeSpace {
-    /// Under names.
+    /// The parts have names.
     Dict {
-        /// The parts.
+        /// Name and space of each part.
         spaces: Vec<(String, ObservationSpace)>,
     },
-    /// Under places.
+    /// The parts have positions.
     Tuple {
-        /// The parts.
+        /// Space of each part.
         spaces: Vec<ObservationSpace>,
     },
 }
 
-/// An array of `shape`; element i lies in `[low[i], high[i]]`, row-major. Bounds may be infinite.
+/// Arrays of `shape` whose element i lies in `[low[i], high[i]]`, row-major. Bounds may be infinite.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BoxSpace {
     /// Lower bounds, one per element.
@@ -53,17 +53,17 @@ pub struct BoxSpace {
     pub dtype: DType,
 }
 
-/// The integers `start .. start + n`, carried as int64.
+/// Integers `start .. start + n`, carried as int64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct DiscreteSpace {
-    /// How many values there are; at least 1.
+    /// Number of values; at least 1.
     pub n: u64,
     /// The smallest value.
     pub start: i64,
 }
 
 impl Space {
-    /// A one-dimensional float32 box.
+    /// Returns a one-dimensional float32 box.
     pub fn f32_box(low: &[f32], high: &[f32]) -> Self {
         debug_assert_eq!(low.len(), high.len());
         Self::Box(BoxSpace {
@@ -74,12 +74,12 @@ impl Space {
         })
     }
 
-    /// The integers `0 .. n`.
+    /// Returns the space of the integers `0 .. n`.
     pub const fn discrete(n: u64) -> Self {
         Self::Discrete(DiscreteSpace { n, start: 0 })
     }
 
-    /// Element type of the column that carries a value of this space.
+    /// Returns the element type of the column that carries a value of this space.
     pub const fn dtype(&self) -> DType {
         match self {
             Self::Box(space) => space.dtype,
@@ -87,7 +87,7 @@ impl Space {
         }
     }
 
-    /// Extent of each axis of one value; empty for a scalar.
+    /// Returns the extent of each axis of one value; empty for a scalar.
     pub fn shape(&self) -> &[usize] {
         match self {
             Self::Box(space) => &space.shape,
@@ -95,29 +95,29 @@ impl Space {
         }
     }
 
-    /// Elements of one value.
+    /// Returns the number of elements of one value.
     pub fn elements(&self) -> usize {
         self.shape().iter().product()
     }
 }
 
 impl BoxSpace {
-    /// Bytes of one value.
+    /// Returns the number of bytes of one value.
     pub fn row_bytes(&self) -> usize {
         self.shape.iter().product::<usize>() * self.dtype.size()
     }
 }
 
 impl ObservationSpace {
-    /// The spaces of its columns in the space's own order, each with its path: empty for a plain space, else names
-    /// and places joined by `/`.
+    /// Returns the spaces of all columns in the space's own order, each with its path: empty for a plain space, else
+    /// names and positions joined by `/`.
     pub fn columns(&self) -> Vec<(String, &Space)> {
         let mut columns = Vec::new();
         self.collect(String::new(), &mut columns);
         columns
     }
 
-    /// The space, if it is one column.
+    /// Returns the space, if it is one column.
     pub const fn plain(&self) -> Option<&Space> {
         match self {
             Self::Plain(space) => Some(space),
@@ -125,7 +125,7 @@ impl ObservationSpace {
         }
     }
 
-    /// Elements of one value, over all columns.
+    /// Returns the number of elements of one value, over all columns.
     pub fn elements(&self) -> usize {
         self.columns().iter().map(|(_, space)| space.elements()).sum()
     }

@@ -1,4 +1,8 @@
-//! How spaces are read.
+//! Reads spaces from messages and files.
+//!
+//! The readers are written by hand, because what serde derives for tagged types keeps a copy of everything nested at
+//! every level, so that a few hundred kilobytes become gigabytes. Here each part is made once, from its own bytes. A
+//! space with more columns or elements than any row may have is refused at the first one too many.
 //!
 //! By hand: what serde derives for tagged types keeps a copy of all that is nested at every level of it, so that a few
 //! hundred kilobytes become gigabytes. Here each part is made once, from its own bytes, and what has more columns or
@@ -36,7 +40,7 @@ pub(crate) fn shape<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<usize>, D:
     elements(&shape).map(|_| shape).map_err(D::Error::custom)
 }
 
-/// Elements of a row of that shape.
+/// Returns the number of elements in a row of that shape.
 fn elements(shape: &[usize]) -> Result<usize, String> {
     let product = shape.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
     product
@@ -74,7 +78,7 @@ struct Shape(#[serde(deserialize_with = "shape")] Vec<usize>);
 #[derive(Deserialize)]
 struct Bounds(#[serde(deserialize_with = "bounded_list::<_, MAX_ROW_ELEMENTS, _>")] Vec<f64>);
 
-/// What has been read of a space.
+/// Fields of a space that have been read so far.
 #[derive(Default)]
 struct Fields {
     kind: Option<Kind>,
@@ -146,7 +150,8 @@ impl<'de> Visitor<'de> for SpaceVisitor {
         fields.space()
     }
 
-    /// As a list without names of fields: those of its kind in the order of their declaration.
+    /// Reads a list without names of fields, which has the fields of the space's kind in the order of their
+    /// declaration.
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<ObservationSpace, A::Error> {
         let kind = list.next_element()?;
         let mut fields = Fields { kind, ..Fields::default() };
@@ -168,7 +173,7 @@ impl<'de> Visitor<'de> for SpaceVisitor {
     }
 }
 
-/// The parts of a composite space of that kind.
+/// Reads the parts of a composite space of that kind.
 struct Parts(Kind);
 
 impl<'de> DeserializeSeed<'de> for Parts {
@@ -211,7 +216,7 @@ impl<'de> Visitor<'de> for Parts {
     }
 }
 
-/// What the parts of a composite space have together.
+/// Size of all parts of a composite space together.
 #[derive(Default, Clone, Copy)]
 struct Size {
     columns: usize,
@@ -219,7 +224,7 @@ struct Size {
 }
 
 impl Size {
-    /// Of a space that was read, each of whose parts is within the limits.
+    /// Returns the size of a space that was read and each of whose parts is within the limits.
     fn of(space: &ObservationSpace) -> Self {
         let sum = |sizes: &mut dyn Iterator<Item = Self>| {
             sizes.fold(Self::default(), |sum, size| Self {
@@ -253,5 +258,5 @@ impl Size {
     }
 }
 
-/// Axes of a column: as many as NumPy has.
+/// Maximum number of a column's axes, the same as in NumPy.
 const MAX_AXES: usize = 64;

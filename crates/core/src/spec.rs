@@ -1,38 +1,39 @@
-//! What an env says about itself.
+//! The spec of an env, which is what it says about itself.
 
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{MAX_ELEMENT_NAMES, MAX_OBS_COLUMNS, MAX_OPTIONS};
 use crate::{ColumnSpec, ObservationSpace, OptionSpec, Role, Space, bounded_list};
 
-/// Everything that is known of an env without running it. One per env id, shared by all lanes.
+/// Everything that is known of an env without running it. There is one spec for each env id, shared by all lanes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EnvSpec {
-    /// Gymnasium's id where it has one, e.g. `CartPole-v1`.
+    /// Id of the env: Gymnasium's where it has one, e.g. `CartPole-v1`.
     pub id: String,
-    /// One sentence for listings.
+    /// One sentence about the env, for listings.
     pub summary: String,
     /// Space of one observation.
     pub observation_space: ObservationSpace,
     /// Space of one action.
     pub action_space: Space,
-    /// A name per element of the observation, column by column; none where names would say no more than places, as in an image.
+    /// Name of each element of the observation, column by column. The list is empty where names would say no more than
+    /// positions, as in an image.
     #[serde(deserialize_with = "bounded_list::<_, MAX_ELEMENT_NAMES, _>")]
     pub observation_names: Vec<String>,
-    /// A name per action (Discrete) or per element of the action (Box), or none.
+    /// Name of each action (Discrete) or of each element of the action (Box). The list may be empty.
     #[serde(deserialize_with = "bounded_list::<_, MAX_ELEMENT_NAMES, _>")]
     pub action_names: Vec<String>,
-    /// The time limit in steps; `None` when episodes end only by themselves.
+    /// Time limit in steps; `None` when episodes end only by themselves.
     pub max_episode_steps: Option<u32>,
-    /// Whether start and actions decide everything.
+    /// Whether start and actions decide everything that follows.
     pub determinism: Determinism,
-    /// What it can be made with.
+    /// Options with which the env can be made.
     #[serde(deserialize_with = "bounded_list::<_, MAX_OPTIONS, _>")]
     pub options: Vec<OptionSpec>,
-    /// Per-step info columns beside the observation.
+    /// Columns of info that each step gives beside the observation.
     #[serde(deserialize_with = "bounded_list::<_, MAX_OBS_COLUMNS, _>")]
     pub info_channels: Vec<ColumnSpec>,
-    /// Hash of the spec and of the states of a fixed 1,000-step run; a constant beside the env that a test
+    /// Hash of the spec and of the states of a fixed 1,000-step run. It is a constant beside the env that a test
     /// recomputes, so that changed dynamics cannot keep the old hash.
     pub dynamics_hash: u64,
 }
@@ -41,13 +42,13 @@ pub struct EnvSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Determinism {
-    /// Start, options and actions decide every later state, bit by bit: recorded as an action log.
+    /// Start, options and actions decide every later state, bit by bit. Episodes are recorded as action logs.
     Deterministic,
-    /// Something else plays in: recorded in full.
+    /// Something else has an influence. Episodes are recorded in full.
     NonDeterministic,
 }
 
-/// What the env itself says of who won; most envs say nothing.
+/// Result that the env itself reports of a game; most envs report none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GameResult {
@@ -58,12 +59,12 @@ pub enum GameResult {
     Win,
     /// The policy lost.
     Lose,
-    /// Neither.
+    /// Nobody won.
     Draw,
 }
 
 impl EnvSpec {
-    /// The columns of an observation in the space's own order.
+    /// Returns the columns of an observation in the space's own order.
     pub fn obs_columns(&self) -> Vec<ColumnSpec> {
         let mut names = self.observation_names.iter().cloned();
         let spaces = self.observation_space.columns().into_iter();
@@ -74,7 +75,7 @@ impl EnvSpec {
         columns.collect()
     }
 
-    /// The column of an action.
+    /// Returns the column of an action.
     pub fn action_column(&self) -> ColumnSpec {
         let names = match self.action_space {
             Space::Box(_) => self.action_names.clone(),

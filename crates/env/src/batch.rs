@@ -1,4 +1,4 @@
-//! A block of lanes that are stepped together.
+//! The interface of a block of lanes that are stepped together.
 
 use rollhouse_core::{ColumnMut, ColumnRef, Lanes, Start, lane_bits, limits::BLOCK_LANES};
 
@@ -10,32 +10,32 @@ use crate::{Image, ImageSize, RenderError};
 /// lane, lane 0 lowest; bits at and above `lanes()` are ignored. No method allocates or blocks, and results
 /// are bit-identical on every instruction set.
 ///
-/// A panic in any method loses the whole block: the engine catches it, ends the block's episodes as
-/// `crashed` and never calls the value again.
+/// A panic in any method but [`BatchEnv::revive`] loses the whole block: the engine catches it, ends the block's
+/// episodes as `crashed` and never calls the value again.
 pub trait BatchEnv: Send {
-    /// Lanes of this block, 1 to [`BLOCK_LANES`].
+    /// Returns the number of lanes in this block, 1 to [`BLOCK_LANES`].
     fn lanes(&self) -> usize;
 
-    /// Seeds the lane's generator; takes effect on what is drawn next. Does not touch the lane's state.
+    /// Seeds the lane's generator, which affects the numbers that are drawn next. The lane's state stays as it is.
     fn seed(&mut self, lane: usize, seed: u64);
 
-    /// Where the lane's generator stands: what an episode whose reset came next would start from.
+    /// Returns the position of the lane's generator, from which an episode would start if its reset came next.
     fn position(&self, lane: usize) -> Start;
 
-    /// The same of each lane of `lanes`, to its place in `out`.
+    /// Writes the [`BatchEnv::position`] of each lane of `lanes` to that lane's place in `out`.
     fn positions(&self, lanes: u64, out: &mut [Start; BLOCK_LANES]) {
         for lane in Lanes(lanes & lane_bits(self.lanes())) {
             out[lane] = self.position(lane);
         }
     }
 
-    /// The 64-bit words that every reset draws, if that is always the same and nothing else draws any: where a lane's
-    /// generator stands then follows from where it stood at the reset before.
+    /// Returns the number of 64-bit words that every reset draws, if it is always the same and nothing else draws any.
+    /// The position of a lane's generator then follows from its position at the previous reset.
     fn words_per_reset(&self) -> Option<u32> {
         None
     }
 
-    /// Puts the lane's generator to a position that [`BatchEnv::position`] gave, in this or another process.
+    /// Moves the lane's generator to a position that [`BatchEnv::position`] gave, in this or another process.
     fn restore(&mut self, lane: usize, start: Start);
 
     /// Begins a new episode in each lane of `lanes`, drawing from its generator, and writes those lanes'
@@ -45,8 +45,8 @@ pub trait BatchEnv: Send {
 
     /// Steps every lane that is neither in `skip` nor in `reset`, and resets those in `reset`.
     ///
-    /// A lane that reached a terminal state is reset before it is stepped again: what a step gives from there
-    /// on is up to the env.
+    /// A lane that reached a terminal state is reset before it is stepped again: what a step would give in a terminal
+    /// state is up to the env.
     ///
     /// Every row of `obs` and `rewards` is written: stepped lanes get what the step gave, reset lanes their
     /// first observation, skipped lanes the observation of their unchanged state; reset and skipped lanes
@@ -55,19 +55,23 @@ pub trait BatchEnv: Send {
     /// the space (an integer in range; floats finite, but maybe out of bounds); others are arbitrary.
     fn step(&mut self, step: BlockStep<'_, '_>) -> Ended;
 
-    /// The hash of the exact state bits of a lane. That of a lost lane means nothing.
+    /// Returns the hash of the exact state bits of a lane. The hash of a lost lane means nothing.
     fn state_hash(&self, lane: usize) -> u32;
 
-    /// The same of each lane of `lanes`, to its place in `out`.
+    /// Writes the [`BatchEnv::state_hash`] of each lane of `lanes` to that lane's place in `out`.
     fn state_hashes(&self, lanes: u64, out: &mut [u32; BLOCK_LANES]) {
         for lane in Lanes(lanes & lane_bits(self.lanes())) {
             out[lane] = self.state_hash(lane);
         }
     }
 
-    /// Makes lost lanes of `lanes` anew, with the options they had; returns those that can be used again,
-    /// which then have to be reset before they are stepped. Their generators go on where they stood when
-    /// the lane was lost, unless they are seeded or restored. Lanes that are not lost are left alone.
+    /// Makes the lost lanes among `lanes` anew, with the options they had, and returns those that can be used again;
+    /// they have to be reset before they are stepped. Their generators go on from the position at which the lane was
+    /// lost, unless they are seeded or restored. Lanes that are not lost are left alone.
+    ///
+    /// Unlike the other methods it may allocate and block, and a panic in it does not lose the block. Blocks that only
+    /// fail as a whole keep the default: they never report a lost lane, and after a panic the engine makes a new block
+    /// through the registry.
     ///
     /// Unlike the other methods it may allocate and block, and a panic in it does not lose the block.
     /// Blocks that only fail as a whole keep the default: they never report a lost lane, and after a panic
@@ -77,7 +81,8 @@ pub trait BatchEnv: Send {
         0
     }
 
-    /// The exact state of a lane as doubles, in an order the env documents; for forks and tests. Allocates.
+    /// Returns the exact state of a lane as doubles, in an order that the env documents; for forks and tests.
+    /// Allocates.
     ///
     /// # Errors
     /// The env has no such view of its state, or the lane is lost.
@@ -96,7 +101,7 @@ pub trait BatchEnv: Send {
         Err(StateError::Unsupported)
     }
 
-    /// An image of the lane's state, of that size, for people to look at. Allocates.
+    /// Draws an image of the lane's state, of that size, for people to look at. Allocates.
     ///
     /// # Errors
     /// The env does not draw itself, or the lane is lost.
@@ -105,7 +110,7 @@ pub trait BatchEnv: Send {
         Err(RenderError::Unsupported)
     }
 
-    /// The lane's state in one line of at most `columns` ASCII characters, for terminals. Allocates.
+    /// Describes the lane's state in one line of at most `columns` ASCII characters, for terminals. Allocates.
     ///
     /// # Errors
     /// As [`BatchEnv::render`].
@@ -115,58 +120,58 @@ pub trait BatchEnv: Send {
     }
 }
 
-/// What one step of a block reads and writes.
+/// Input and output of one step of a block.
 #[derive(Debug)]
 pub struct BlockStep<'a, 'b> {
-    /// Lanes that must not move.
+    /// Lanes that must not move, as a mask.
     pub skip: u64,
-    /// Lanes that begin an episode instead of stepping; disjoint from `skip`.
+    /// Lanes that begin an episode instead of stepping, as a mask; disjoint from `skip`.
     pub reset: u64,
-    /// One action per lane.
+    /// Actions, one for each lane.
     pub actions: ColumnRef<'a>,
     /// Observation columns in the spec's order.
     pub obs: &'a mut [ColumnMut<'b>],
     /// Info columns in the spec's order; rows of lanes that did not step are not written.
     pub infos: &'a mut [ColumnMut<'b>],
-    /// One reward per lane.
+    /// Rewards, one for each lane.
     pub rewards: &'a mut [f64],
 }
 
-/// Which lanes' episodes ended in a step.
+/// Lanes whose episodes ended in a step, as masks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ended {
-    /// Reached a terminal state.
+    /// Lanes that reached a terminal state.
     pub terminated: u64,
-    /// Cut by a limit of the env's own; the engine adds the time limit.
+    /// Lanes that a limit of the env's own cut; the engine adds the time limit.
     pub truncated: u64,
-    /// Failed in this step (or in the reset it asked for) and cannot be used again until
-    /// [`BatchEnv::revive`] has made them anew; their rows mean nothing. Disjoint from the other two.
+    /// Lanes that failed in this step, or in the reset that was asked for with it. They cannot be used again until
+    /// [`BatchEnv::revive`] has made them anew, and their rows mean nothing. Disjoint from the other two.
     pub lost: u64,
 }
 
-/// Why a lane's state could not be read or put back.
+/// Reason for which a lane's state could not be read or put back.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum StateError {
     /// The env does not show its state as doubles.
     #[error("the env does not show its state")]
     Unsupported,
-    /// The lane is lost.
+    /// The lane is lost, and has no state until it is revived.
     #[error("the lane is lost")]
     Lost,
     /// The state has another length.
     #[error("state has {given} doubles, must have {wanted}")]
     Length {
-        /// Doubles given.
+        /// Number of doubles that were given.
         given: usize,
-        /// Doubles of this env's state.
+        /// Number of doubles in this env's state.
         wanted: usize,
     },
-    /// No state has that number in that place.
+    /// No state of this env has that number in that place.
     #[error("no state has {given} as its double number {index}")]
     Value {
-        /// Its place.
+        /// Place of the number in the state.
         index: usize,
-        /// As given.
+        /// Number that was given.
         given: f64,
     },
 }

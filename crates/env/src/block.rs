@@ -1,4 +1,4 @@
-//! A block of lanes as structure of arrays: what all built-in envs share.
+//! A block of lanes as structure of arrays, which all built-in envs of classic control share.
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnMut, ColumnRef, Lanes, Start, StateHasher, lane_bits};
@@ -7,7 +7,7 @@ use crate::dispatch::{Kernel, Target};
 use crate::draw::Scene;
 use crate::{BatchEnv, BlockStep, Ended, Generator, Image, ImageSize, RenderError, StateError};
 
-/// One number of each lane of a block.
+/// One number for each lane of a block.
 pub(crate) type Row = [f64; BLOCK_LANES];
 
 /// The equations of an env whose state is `STATE` doubles and whose observation is `OBS` singles.
@@ -17,23 +17,23 @@ pub(crate) type Row = [f64; BLOCK_LANES];
 /// what they write must come as separate `&mut` arguments of a function, which the compiler may then take
 /// not to overlap.
 pub(crate) trait Dynamics<const STATE: usize, const OBS: usize>: Scene<[f64; STATE]> + Send {
-    /// Element of the action column.
+    /// Element type of the action column.
     type Action: Action;
 
-    /// What differs between lanes by their options.
+    /// Parameters that differ between lanes by their options.
     type Params: Send;
 
-    /// 64-bit words that a reset draws.
+    /// Number of 64-bit words that a reset draws.
     const WORDS_PER_RESET: u32;
 
-    /// A new episode's state of a lane.
+    /// Draws the state in which a new episode of a lane begins.
     fn reset(params: &Self::Params, lane: usize, generator: &mut Generator) -> [f64; STATE];
 
-    /// The observation of a state: the same bits `step` writes for it.
+    /// Returns the observation of a state, with the same bits that `step` writes for it.
     fn observe(state: &[f64; STATE]) -> [f32; OBS];
 
-    /// Advances the first `lanes` lanes and returns which of them are in a terminal state now; `lanes` is a multiple of
-    /// [`STRIDE`] and every slice at least that long.
+    /// Advances the first `lanes` lanes and returns those that are in a terminal state now. `lanes` is a multiple of
+    /// [`STRIDE`], and every slice is at least that long.
     fn step(
         params: &Self::Params,
         lanes: usize,
@@ -44,10 +44,10 @@ pub(crate) trait Dynamics<const STATE: usize, const OBS: usize>: Scene<[f64; STA
     ) -> u64;
 }
 
-/// Kernels step a multiple of this many lanes: the doubles of an AVX-512 register.
+/// Number of lanes that kernels step at a time: the doubles of an AVX-512 register.
 const STRIDE: usize = 8;
 
-/// Type of an action column.
+/// Element type of an action column.
 pub(crate) trait Action: Copy + Default {
     fn rows(column: ColumnRef<'_>) -> Option<&[Self]>;
 }
@@ -66,14 +66,14 @@ impl Action for f32 {
     }
 }
 
-/// [`BatchEnv`] of some [`Dynamics`].
+/// A [`BatchEnv`] made of some [`Dynamics`].
 pub(crate) struct Block<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> {
     target: Target,
     lanes: Box<LaneTable<D, STATE, OBS>>,
 }
 
-/// What a block's lanes consist of. Lanes past the last one exist but are never seen and stay
-/// zero. The rows come first, so that they start on cache lines.
+/// Data of a block's lanes. Lanes past the last one exist but are never seen and stay zero. The rows come first, so
+/// that they start on cache lines.
 #[repr(C, align(64))]
 struct LaneTable<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> {
     state: [Row; STATE],
@@ -82,7 +82,7 @@ struct LaneTable<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> 
 }
 
 impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> Block<D, STATE, OBS> {
-    /// A block of `lanes` lanes with zero states, seeded with zero.
+    /// Makes a block of `lanes` lanes whose states are zero and whose generators are seeded with zero.
     pub(crate) fn new(target: Target, lanes: usize, params: D::Params) -> Self {
         let generators = vec![Generator::seeded(0); lanes];
         let lanes = Box::new(LaneTable { state: [[0.0; BLOCK_LANES]; STATE], params, generators });
@@ -104,7 +104,7 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> LaneTable<D,
     }
 }
 
-/// A lane's state out of the rows.
+/// Returns a lane's state, read from the rows.
 #[inline(always)]
 fn column<const STATE: usize>(state: &[Row; STATE], lane: usize) -> [f64; STATE] {
     std::array::from_fn(|index| state[index][lane])
@@ -193,7 +193,7 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> BatchEnv for
     }
 }
 
-/// The rows of the one observation column.
+/// Returns the rows of the one observation column.
 ///
 /// # Panics
 /// If the caller gave another type or number of rows than the spec says.
@@ -255,7 +255,7 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> Kernel for S
 }
 
 impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> LaneTable<D, STATE, OBS> {
-    /// Begins a new episode in a lane; returns its first observation.
+    /// Begins a new episode in a lane and returns its first observation.
     #[inline(always)]
     fn reset(&mut self, lane: usize) -> [f32; OBS] {
         let state = D::reset(&self.params, lane, &mut self.generators[lane]);
@@ -263,7 +263,7 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> LaneTable<D,
         D::observe(&state)
     }
 
-    /// Steps the lanes that are not in `skip`; returns which of all lanes are in a terminal state now.
+    /// Steps the lanes that are not in `skip` and returns those of all lanes that are in a terminal state now.
     #[inline(always)]
     fn step_except(
         &mut self,
@@ -335,8 +335,8 @@ fn hash_rows<const STATE: usize>(state: &[Row; STATE], hashes: &mut [u32; BLOCK_
     }
 }
 
-/// [`hash_state`] of a state that hardly ever has a NaN: asked once, not for each number. A sum of infinities is NaN as
-/// well, and nothing is lost by that.
+/// Returns [`hash_state`] of a state that hardly ever has a NaN: it checks for NaN once instead of once for each
+/// number. A sum of infinities is NaN as well; such a state is only hashed the slower way.
 #[inline(always)]
 fn hash_one<const STATE: usize>(state: &[f64; STATE]) -> u32 {
     if state.iter().sum::<f64>().is_nan() {
@@ -345,7 +345,8 @@ fn hash_one<const STATE: usize>(state: &[f64; STATE]) -> u32 {
     state.iter().fold(StateHasher::new(), |hasher, &value| hasher.f64(value)).finish()
 }
 
-/// Every NaN counts as the same: which of its bits an operation keeps is up to the machine.
+/// Hashes a state so that every NaN counts as the same, because which of its bits an operation keeps is up to the
+/// machine.
 #[inline(always)]
 fn hash_state<const STATE: usize>(state: &[f64; STATE]) -> u32 {
     let mut hasher = StateHasher::new();

@@ -1,4 +1,4 @@
-//! Options that bound an env's first state, as Gymnasium's `reset(options={"low": ..., "high": ...})`.
+//! Options that bound an env's first state, like Gymnasium's `reset(options={"low": ..., "high": ...})`.
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{OptionSpec, OptionValue, Options};
@@ -6,7 +6,7 @@ use rollhouse_core::{OptionSpec, OptionValue, Options};
 use crate::MakeError;
 use crate::block::Row;
 
-/// The options `low` and `high` with Gymnasium's defaults.
+/// Returns the options `low` and `high` with Gymnasium's defaults.
 pub(crate) fn reset_bound_options(of: &str, low: f64, high: f64) -> [OptionSpec; 2] {
     let option = |name: &str, default, end| OptionSpec {
         name: name.into(),
@@ -16,7 +16,7 @@ pub(crate) fn reset_bound_options(of: &str, low: f64, high: f64) -> [OptionSpec;
     [option("low", low, "lower"), option("high", high, "upper")]
 }
 
-/// The bounds of each lane of a block.
+/// Bounds of each lane of a block.
 #[derive(Debug, Clone)]
 pub(crate) struct ResetBounds {
     low: Row,
@@ -24,7 +24,7 @@ pub(crate) struct ResetBounds {
 }
 
 impl ResetBounds {
-    /// The bounds the options of up to [`BLOCK_LANES`] lanes ask for.
+    /// Reads the bounds from the options of up to [`BLOCK_LANES`] lanes.
     ///
     /// # Errors
     /// A lower bound above the upper, or so far from it that the difference overflows.
@@ -51,7 +51,7 @@ impl ResetBounds {
     }
 }
 
-/// One float option of one lane.
+/// Returns one float option of one lane.
 pub(crate) fn float(options: &Options, lane: usize, name: &'static str) -> Result<f64, MakeError> {
     options.float(name).ok_or(MakeError::Missing { lane, name })
 }

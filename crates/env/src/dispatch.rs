@@ -1,13 +1,13 @@
-//! Choosing among instruction sets at run time. The only unsafe code of this crate.
+//! Chooses among instruction sets at run time. This file has the only unsafe code of the crate.
 #![allow(unsafe_code)]
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The instructions a block's kernels are compiled for. Results are the same bits with all of them.
+/// Instruction set for which a block's kernels are compiled. Results are the same bits with all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum InstructionSet {
-    /// What every machine of this architecture has: SSE2 on x86-64.
+    /// The instructions that every machine of this architecture has: SSE2 on x86-64.
     Portable,
     /// AVX2, four doubles wide.
     Avx2,
@@ -16,20 +16,20 @@ pub enum InstructionSet {
 }
 
 impl InstructionSet {
-    /// All of them, narrowest first.
+    /// All instruction sets, narrowest first.
     pub const ALL: [Self; 3] = [Self::Portable, Self::Avx2, Self::Avx512];
 
-    /// The widest one this machine has.
+    /// Returns the widest instruction set that this machine has.
     pub fn best() -> Self {
         Self::available().last().unwrap_or(Self::Portable)
     }
 
-    /// Those this machine has, narrowest first.
+    /// Returns the instruction sets that this machine has, narrowest first.
     pub fn available() -> impl DoubleEndedIterator<Item = Self> {
         Self::ALL.into_iter().filter(|set| set.is_available())
     }
 
-    /// Whether this machine has it.
+    /// Returns whether this machine has the instruction set.
     pub fn is_available(self) -> bool {
         match self {
             Self::Portable => true,
@@ -48,7 +48,7 @@ impl InstructionSet {
         }
     }
 
-    /// Its name in flags and listings.
+    /// Returns the name in flags and listings.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Portable if cfg!(target_arch = "x86_64") => "sse2",
@@ -76,10 +76,10 @@ impl FromStr for InstructionSet {
     }
 }
 
-/// No instruction set has that name.
+/// Error of a name that no instruction set has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownInstructionSet {
-    /// As given.
+    /// Name that was given.
     pub name: String,
 }
 
@@ -95,29 +95,29 @@ impl std::error::Error for UnknownInstructionSet {}
 /// Code to be compiled once per instruction set. `run` and all it calls must be `#[inline(always)]`, else they
 /// are compiled for the portable set only.
 pub trait Kernel {
-    /// What it computes: the same bits on every set.
+    /// Result of the computation: the same bits on every instruction set.
     type Output;
 
-    /// Computes it.
+    /// Computes the result.
     fn run(self) -> Self::Output;
 }
 
-/// An instruction set this machine has: having one proves that it was checked.
+/// Instruction set that this machine has. Each value proves that this was checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target(InstructionSet);
 
 impl Target {
-    /// The widest one.
+    /// Returns the widest instruction set.
     pub fn best() -> Self {
         Self(InstructionSet::best())
     }
 
-    /// None if this machine has not got `set`.
+    /// Returns the target for `set`; None if this machine does not have it.
     pub fn new(set: InstructionSet) -> Option<Self> {
         set.is_available().then_some(Self(set))
     }
 
-    /// Runs the kernel's code for this set.
+    /// Runs the kernel's code that was compiled for this set.
     #[inline]
     pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
         match self.0 {
@@ -133,8 +133,8 @@ impl Target {
     }
 }
 
-/// Has the processor fetch the cache line of `place`, which is to be written soon. Changes nothing; there need not be
-/// anything.
+/// Asks the processor to fetch the cache line of `place`, which is to be written soon. It changes nothing, and there
+/// need not be anything at `place`.
 #[cfg_attr(
     target_arch = "x86_64",
     expect(

@@ -1,4 +1,4 @@
-//! The hash that ties an env's spec to what the env does.
+//! The dynamics hash, which ties an env's spec to what the env does.
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
@@ -8,9 +8,9 @@ use rollhouse_core::{
 
 use crate::{BlockStep, EnvEntry, InstructionSet, MakeError};
 
-/// Computes what `EnvSpec::dynamics_hash` has to be: a hash of the spec without its texts and of the states
-/// of a fixed run of [`DYNAMICS_STEPS`] steps with default options, seeds 0 to 3, hashed actions, and a reset
-/// where an episode ends or reaches its time limit. Of an env that is not deterministic, the spec alone.
+/// Computes what `EnvSpec::dynamics_hash` has to be: a hash of the spec without its texts and of the states of a fixed
+/// run of [`DYNAMICS_STEPS`] steps with default options, seeds 0 to 3, hashed actions, and a reset where an episode
+/// ends or reaches its time limit. For an env that is not deterministic it hashes the spec alone.
 ///
 /// It is the same on every machine and instruction set. A test of the env compares it with the constant.
 ///
@@ -25,10 +25,10 @@ pub fn dynamics_hash(entry: &EnvEntry, set: InstructionSet) -> Result<u64, MakeE
     }
 }
 
-/// Steps of the run that [`dynamics_hash`] hashes.
+/// Number of steps in the run that [`dynamics_hash`] hashes.
 pub const DYNAMICS_STEPS: u64 = 1000;
 
-/// Lanes of that run.
+/// Number of lanes in that run.
 const LANES: usize = 4;
 
 fn fold_run(mut hash: Fold, entry: &EnvEntry, set: InstructionSet) -> Result<Fold, MakeError> {
@@ -66,7 +66,7 @@ fn fold_run(mut hash: Fold, entry: &EnvEntry, set: InstructionSet) -> Result<Fol
     Ok(hash)
 }
 
-/// Rows of [`LANES`] lanes of one column.
+/// Rows of one column for [`LANES`] lanes.
 enum Buffer {
     U8(Vec<u8>),
     I32(Vec<i32>),
@@ -97,7 +97,7 @@ impl Buffer {
         }
     }
 
-    /// Fills in the actions of step `step`.
+    /// Fills in the actions of step number `step`.
     fn draw_actions(&mut self, space: &Space, step: u64) {
         let elements = space.elements();
         for index in 0..elements * LANES {
@@ -120,7 +120,7 @@ impl Buffer {
     }
 }
 
-/// The point at `unit` of the way from `low` to `high`; an end that is not finite counts as 1 from the other.
+/// Returns the point at `unit` of the way from `low` to `high`. An end that is not finite counts as 1 from the other.
 fn scale(low: f64, high: f64, unit: f64) -> f64 {
     let low = if low.is_finite() { low } else { high.min(0.0) - 1.0 };
     let high = if high.is_finite() { high } else { low + 2.0 };
@@ -152,8 +152,8 @@ impl Fold {
         floats.iter().fold(self.word(floats.len() as u64), |hash, float| hash.word(float.to_bits()))
     }
 
-    /// Everything of a spec that a recording depends on, which leaves out the texts. Each struct is taken
-    /// apart in full, so that a new field does not compile until it is dealt with here.
+    /// Adds everything of a spec on which a recording depends, which leaves out the texts. Each struct is taken apart
+    /// in full, so that a new field does not compile until it is dealt with here.
     fn spec(self, spec: &EnvSpec) -> Self {
         let EnvSpec {
             id,

@@ -1,4 +1,4 @@
-//! Echo-v0: a wide observation made of the actions, for measuring what carries them.
+//! Echo-v0, whose wide observation is made of the actions, for measuring transports.
 
 use rollhouse_core::{
     ColumnMut, ColumnSpec, DType, Determinism, EnvSpec, Lanes, Role, Space, Start, StateHasher, lane_bits,
@@ -8,7 +8,7 @@ use crate::dispatch::{Kernel, Target};
 use crate::draw::Scene;
 use crate::{BatchEnv, BlockStep, Ended, EnvEntry, Generator, Image, ImageSize, RenderError, StateError};
 
-/// The registry's entry.
+/// Makes the registry's entry for the env.
 ///
 /// Only the time limit ends an episode. Observation i of a lane after its step number `steps` is
 /// `action[i % 12] + steps % 65536`, in singles: exact for actions that are multiples of 1/256 between -1 and 1,
@@ -42,19 +42,19 @@ fn spec() -> EnvSpec {
     }
 }
 
-/// Recomputed by a test.
+/// Hash that ties the spec to the dynamics; a test recomputes it.
 const DYNAMICS_HASH: u64 = 0x3cc3_1c8c_dcd9_3ab5;
 
-/// Elements of an observation.
+/// Number of elements in an observation.
 const OBS: usize = 100;
 
-/// Elements of an action.
+/// Number of elements in an action.
 pub(crate) const ACTIONS: usize = 12;
 
-/// The step count in observations starts over here: sums stay exact in singles.
+/// Modulus of the step count in observations: sums stay exact in singles.
 const COUNT: u64 = 1 << 16;
 
-/// A block of lanes.
+/// A block of Echo lanes.
 pub(crate) struct Echo {
     target: Target,
     lanes: Vec<Lane>,
@@ -63,9 +63,9 @@ pub(crate) struct Echo {
 #[derive(Debug, Clone)]
 struct Lane {
     steps: u64,
-    /// The last action; zeros after a reset.
+    /// Last action of each lane; zeros after a reset.
     action: [f32; ACTIONS],
-    /// Only carried along: nothing is drawn.
+    /// Generator of each lane, which is only carried along: nothing is drawn.
     generator: Generator,
 }
 
@@ -142,7 +142,7 @@ impl BatchEnv for Echo {
         action.iter().fold(hasher, |hasher, value| hasher.word(u64::from(value.to_bits()))).finish()
     }
 
-    /// Steps of the episode, then the last action.
+    /// Returns the number of steps of the episode, then the last action.
     fn state(&self, lane: usize) -> Result<Vec<f64>, StateError> {
         let Lane { steps, action, .. } = &self.lanes[lane];
         Ok(std::iter::once(*steps as f64).chain(action.iter().copied().map(f64::from)).collect())
@@ -176,7 +176,7 @@ impl BatchEnv for Echo {
     }
 }
 
-/// Doubles count without gaps up to here.
+/// Number up to which doubles count without gaps.
 const MAX_EXACT: f64 = (1u64 << 53) as f64;
 
 struct StepLanes<'a> {
@@ -210,7 +210,7 @@ impl Kernel for StepLanes<'_> {
     }
 }
 
-/// The rows of the one observation column.
+/// Returns the rows of the one observation column.
 ///
 /// # Panics
 /// If the caller gave another type or number of rows than the spec says.

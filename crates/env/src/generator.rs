@@ -1,16 +1,16 @@
-//! NumPy's default random generator, word for word.
+//! NumPy's default random generator, reproduced word for word.
 
 use rollhouse_core::Start;
 
-/// PCG64 (XSL-RR 128/64) seeded through NumPy's `SeedSequence`: gives exactly what
-/// `numpy.random.default_rng(seed)` gives, and thus what Gymnasium's `np_random` gives after `reset(seed)`.
+/// A random generator that gives exactly what `numpy.random.default_rng(seed)` gives, and thus what Gymnasium's
+/// `np_random` gives after `reset(seed)`: PCG64 (XSL-RR 128/64) seeded through NumPy's `SeedSequence`.
 ///
 /// It counts the 64-bit words it has yielded since it was seeded, so that its position is a [`Start`] and any
 /// position can be reached again in O(log words).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Generator {
     state: u128,
-    /// Odd; chooses the stream.
+    /// Increment of the generator, an odd number that chooses the stream.
     increment: u128,
     seed: u64,
     words: u64,
@@ -18,7 +18,7 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// The generator of `numpy.random.default_rng(seed)`.
+    /// Returns the generator of `numpy.random.default_rng(seed)`.
     pub fn seeded(seed: u64) -> Self {
         let [state_high, state_low, stream_high, stream_low] = seed_sequence(seed);
         let stream = join(stream_high, stream_low);
@@ -28,7 +28,7 @@ impl Generator {
         Self { state, increment, seed, words: 0, half: None }
     }
 
-    /// The generator that stands at `start`, in any process.
+    /// Returns a generator at the position `start`, which may come from another process.
     pub fn at(start: Start) -> Self {
         let mut generator = Self::seeded(start.seed);
         generator.advance(start.words);
@@ -36,13 +36,13 @@ impl Generator {
         generator
     }
 
-    /// Where the generator stands; [`Generator::at`] continues from there.
+    /// Returns the position of the generator, from which [`Generator::at`] continues.
     #[inline]
     pub const fn position(&self) -> Start {
         Start { seed: self.seed, words: self.words, half: self.half }
     }
 
-    /// The next 64-bit word. Leaves a buffered half alone, as NumPy does.
+    /// Draws the next 64-bit word. Leaves a buffered half alone, as NumPy does.
     #[inline]
     pub const fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_mul(MULTIPLIER).wrapping_add(self.increment);
@@ -51,7 +51,7 @@ impl Generator {
         folded.rotate_right((self.state >> 122) as u32)
     }
 
-    /// The next 32-bit word: the lower half of a new 64-bit word, then its upper half.
+    /// Draws the next 32-bit word: the lower half of a new 64-bit word, then its upper half.
     #[inline]
     pub const fn next_u32(&mut self) -> u32 {
         if let Some(half) = self.half.take() {
@@ -62,21 +62,20 @@ impl Generator {
         word as u32
     }
 
-    /// A double in `[0, 1)` with 53 random bits (NumPy's `random()`).
+    /// Draws a double in `[0, 1)` with 53 random bits (NumPy's `random()`).
     #[inline]
     pub const fn next_f64(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// A double in `[low, high)` (NumPy's `uniform(low, high)`); `high - low` must be finite and not negative
-    /// for that to hold.
+    /// Draws a double in `[low, high)` (NumPy's `uniform(low, high)`); `high - low` must be finite and not negative for
+    /// that to hold.
     #[inline]
     pub const fn uniform(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.next_f64()
     }
 
-    /// Goes on by `words` 64-bit words, as if they had been drawn (NumPy's `advance`, except that a buffered
-    /// half stays).
+    /// Skips `words` 64-bit words, as if they had been drawn (NumPy's `advance`, except that a buffered half stays).
     pub const fn advance(&mut self, words: u64) {
         // n steps of s -> a*s + c are one step with a^n and c*(a^(n-1) + ... + 1); built by squaring.
         let (mut multiplier, mut increment) = (MULTIPLIER, self.increment);
@@ -100,7 +99,7 @@ const fn join(high: u64, low: u64) -> u128 {
     (high as u128) << 64 | low as u128
 }
 
-/// `numpy.random.SeedSequence(seed).generate_state(4, uint64)`.
+/// Computes `numpy.random.SeedSequence(seed).generate_state(4, uint64)`.
 fn seed_sequence(seed: u64) -> [u64; 4] {
     // NumPy's entropy of an integer is its 32-bit digits, lowest first, without leading zeros; a pool of four
     // words reads missing ones as zero, so padding gives the same pool.

@@ -1,4 +1,4 @@
-//! Images an env shows of itself.
+//! Images that an env draws of itself.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// An image of three bytes a pixel.
+    /// Makes an image of three bytes a pixel.
     ///
     /// # Errors
     /// [`RenderError::Bytes`] of another number of bytes.
@@ -21,47 +21,49 @@ impl Image {
         }
     }
 
-    /// Columns and rows.
+    /// Returns the size in pixels.
     pub const fn size(&self) -> ImageSize {
         self.size
     }
 
-    /// Rows.
+    /// Returns the number of rows.
     pub const fn height(&self) -> usize {
         self.size.height
     }
 
-    /// Columns.
+    /// Returns the number of columns.
     pub const fn width(&self) -> usize {
         self.size.width
     }
 
-    /// The bytes: red, green, blue of each pixel.
+    /// Returns the bytes: red, green and blue of each pixel.
     pub fn pixels(&self) -> &[u8] {
         &self.pixels
     }
 
-    /// The bytes alone.
+    /// Returns the bytes alone.
     pub fn into_pixels(self) -> Vec<u8> {
         self.pixels
     }
 }
 
-/// A size that an [`Image`] may have: each side 1 to [`MAX_IMAGE_SIDE`] pixels, at most [`MAX_RENDER_PIXELS`] together.
+/// Size that an [`Image`] may have: each side is 1 to [`MAX_IMAGE_SIDE`] pixels, and there are at most
+/// [`MAX_RENDER_PIXELS`] pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ImageSize {
     width: usize,
     height: usize,
 }
 
-/// Pixels of the longest side of an [`Image`].
+/// Maximum number of pixels on a side of an [`Image`].
 pub const MAX_IMAGE_SIDE: usize = 4096;
 
-/// Pixels of an [`Image`]: a little more than 3840 x 2160. One takes 24 MiB, and 32 MiB more while it is drawn.
+/// Maximum number of pixels in an [`Image`]: a little more than 3840 x 2160. Such an image takes 24 MiB, and 32 MiB
+/// more while it is drawn.
 pub const MAX_RENDER_PIXELS: usize = 8 << 20;
 
 impl ImageSize {
-    /// A size in pixels.
+    /// Checks a size in pixels.
     ///
     /// # Errors
     /// [`RenderError::Size`] of one that is out of bounds.
@@ -72,17 +74,17 @@ impl ImageSize {
         }
     }
 
-    /// Columns.
+    /// Returns the number of columns.
     pub const fn width(self) -> usize {
         self.width
     }
 
-    /// Rows.
+    /// Returns the number of rows.
     pub const fn height(self) -> usize {
         self.height
     }
 
-    /// Bytes of an image of that size.
+    /// Returns the number of bytes in an image of that size.
     pub const fn bytes(self) -> usize {
         self.width * self.height * 3
     }
@@ -98,13 +100,13 @@ impl fmt::Display for ImageSize {
     }
 }
 
-/// Why an env has no image of itself.
+/// Reason for which an env has no image of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
     /// The env does not draw itself.
     #[error("the env does not draw itself")]
     Unsupported,
-    /// The lane is lost.
+    /// The lane is lost, and has no state until it is revived.
     #[error("the lane is lost")]
     Lost,
     /// No image has that size.
@@ -112,17 +114,17 @@ pub enum RenderError {
         "no image has {width} x {height} pixels: each side has 1 to {MAX_IMAGE_SIDE}, all have at most {MAX_RENDER_PIXELS}"
     )]
     Size {
-        /// Columns.
+        /// Number of columns that were asked for.
         width: usize,
-        /// Rows.
+        /// Number of rows that were asked for.
         height: usize,
     },
-    /// An image of that size has another number of bytes.
+    /// The image has another number of bytes than its size takes.
     #[error("{bytes} bytes given of an RGB image of {size} pixels, which has {wanted}", wanted = .size.bytes())]
     Bytes {
-        /// Its size.
+        /// Size of the image.
         size: ImageSize,
-        /// Bytes given.
+        /// Number of bytes that were given.
         bytes: usize,
     },
 }

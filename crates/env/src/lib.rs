@@ -1,4 +1,4 @@
-//! What an environment is, and the built-in ones.
+//! The interfaces of environments, and the built-in ones.
 //!
 //! An env is written either as [`Env`] (one lane, the simple way) or as [`BatchEnv`] (a block of up to 64
 //! lanes as structure of arrays, the fast way); the engine only sees [`BatchEnv`], and [`PerLane`] makes one

@@ -1,4 +1,4 @@
-//! Any [`Env`] as a [`BatchEnv`].
+//! An adapter that makes a [`BatchEnv`] of any [`Env`].
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -22,14 +22,14 @@ pub struct PerLane<E> {
 type MakeEnv<E> = dyn Fn(&Options) -> Result<E, MakeError> + Send + Sync;
 
 struct Lane<E> {
-    /// None while lost.
+    /// Env of the lane; None while the lane is lost.
     env: Option<E>,
     generator: Generator,
     options: Options,
 }
 
 impl<E: Env> PerLane<E> {
-    /// One lane per element of `options`; `make` is kept for reviving lost lanes.
+    /// Makes one lane for each element of `options`; `make` is kept for reviving lost lanes.
     ///
     /// # Errors
     /// What `make` says. Its panics are not caught.
@@ -46,7 +46,7 @@ impl<E: Env> PerLane<E> {
 }
 
 impl<E: Env> Lane<E> {
-    /// Calls the env; None if it is lost, or is lost now.
+    /// Calls the env; returns None if the lane is lost already or by this call.
     fn call<T>(&mut self, call: impl FnOnce(&mut E, &mut Generator) -> T) -> Option<T> {
         let mut env = self.env.take()?;
         // Unwind safety: on a panic the env is dropped, and a generator or an output row is never in a state
@@ -160,14 +160,14 @@ impl<E: Env> BatchEnv for PerLane<E> {
     }
 }
 
-/// One lane's row of each column, without allocating.
+/// One lane's row of each column, which is held without allocating.
 struct Rows<'a> {
     columns: [ColumnMut<'a>; MAX_OBS_COLUMNS],
     count: usize,
 }
 
 impl<'a> Rows<'a> {
-    /// Row `lane` of columns of `lanes` rows.
+    /// Returns row `lane` of columns of `lanes` rows.
     fn of(columns: &'a mut [ColumnMut<'_>], lane: usize, lanes: usize) -> Self {
         let mut rows =
             Self { columns: std::array::from_fn(|_| ColumnMut::U8(&mut [])), count: columns.len() };

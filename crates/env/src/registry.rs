@@ -1,4 +1,4 @@
-//! Which envs there are, and how they are made.
+//! The registry of envs, which knows how each is made.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,20 +10,20 @@ use rollhouse_core::{EnvSpec, Options};
 use crate::dispatch::Target;
 use crate::{BatchEnv, Env, ImageSize, InstructionSet, PerLane, classic, echo, grid, test_envs};
 
-/// Envs by id. Cheap to share; reading and registering may be done from any thread.
+/// A table of envs by id. It is cheap to share; any thread may read it and register envs.
 #[derive(Debug, Default)]
 pub struct Registry {
     entries: RwLock<BTreeMap<String, Arc<EnvEntry>>>,
 }
 
 impl Registry {
-    /// A registry with nothing in it.
+    /// Makes a registry without envs.
     pub fn empty() -> Self {
         Self::default()
     }
 
-    /// The built-in envs: Gymnasium's classic control, a game seen as an image, one for measuring transports, and
-    /// under `test/` envs for tests of the machinery.
+    /// Makes a registry of the built-in envs: Gymnasium's classic control, a game seen as an image, one for measuring
+    /// transports, and under `test/` envs for tests of the machinery.
     pub fn builtin() -> Self {
         let entries = [
             classic::acrobot(),
@@ -40,21 +40,21 @@ impl Registry {
         Self { entries: RwLock::new(entries) }
     }
 
-    /// The env of that id.
+    /// Returns the env of that id.
     ///
     /// # Errors
-    /// There is none; the error names the nearest ids.
+    /// If there is none; the error names the nearest ids.
     pub fn get(&self, id: &str) -> Result<Arc<EnvEntry>, UnknownEnv> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         entries.get(id).cloned().ok_or_else(|| UnknownEnv::of(id, entries.keys()))
     }
 
-    /// Every id, sorted; those of [envs for tests](is_for_tests) too.
+    /// Returns every id, sorted, with those of [envs for tests](is_for_tests).
     pub fn ids(&self) -> Vec<String> {
         self.entries.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
-    /// The ids that are shown to users, sorted.
+    /// Returns the ids that are shown to users, sorted.
     pub fn shown_ids(&self) -> Vec<String> {
         self.ids().into_iter().filter(|id| !is_for_tests(id)).collect()
     }
@@ -62,8 +62,8 @@ impl Registry {
     /// Adds an env from outside.
     ///
     /// # Errors
-    /// The id is taken, empty or longer than [`MAX_ENV_ID_BYTES`], or there are more than
-    /// [`MAX_OBS_COLUMNS`] observation columns or info channels; nothing changes then.
+    /// If the id is taken, empty or longer than [`MAX_ENV_ID_BYTES`], or there are more than [`MAX_OBS_COLUMNS`]
+    /// observation columns or info channels; nothing changes then.
     pub fn register(&self, entry: EnvEntry) -> Result<(), RegisterError> {
         let id = entry.spec.id.clone();
         if id.is_empty() || id.len() > MAX_ENV_ID_BYTES {
@@ -82,14 +82,15 @@ impl Registry {
     }
 }
 
-/// Whether an env of that id tests the machinery and is no world to train in: it can be made, and is not listed.
+/// Returns whether an env of that id tests the machinery and is no world to train in. Such an env can be made, but is
+/// not listed.
 pub fn is_for_tests(id: &str) -> bool {
     id.starts_with("test/")
 }
 
 type MakeBlock = dyn Fn(InstructionSet, &[Options]) -> Result<Box<dyn BatchEnv>, MakeError> + Send + Sync;
 
-/// One env: what it says of itself, and how to make blocks of it.
+/// An env of a registry: its spec, and the code that makes blocks of it.
 pub struct EnvEntry {
     spec: EnvSpec,
     make: Box<MakeBlock>,
@@ -98,7 +99,7 @@ pub struct EnvEntry {
     constants: &'static [(&'static str, f64)],
 }
 
-/// How an env is drawn.
+/// Size and rate of an env's pictures.
 #[derive(Debug, Clone, Copy)]
 struct Drawn {
     size: ImageSize,
@@ -106,7 +107,7 @@ struct Drawn {
 }
 
 impl EnvEntry {
-    /// An entry whose blocks `make` makes, one lane per element of the options it is given. `make` may leave
+    /// Makes an entry whose blocks `make` makes, one lane for each element of the options it is given. `make` may leave
     /// the instruction set unused, but results must not depend on it.
     pub fn new(
         spec: EnvSpec,
@@ -115,7 +116,7 @@ impl EnvEntry {
         Self { spec, make: Box::new(make), bounded: false, drawn: None, constants: &[] }
     }
 
-    /// An entry whose lanes are made one by one; `make` is called again when a lane is revived.
+    /// Makes an entry whose lanes are made one by one; `make` is called again when a lane is revived.
     pub fn per_lane<E: Env + 'static>(
         spec: EnvSpec,
         make: impl Fn(&Options) -> Result<E, MakeError> + Send + Sync + 'static,
@@ -127,7 +128,7 @@ impl EnvEntry {
         })
     }
 
-    /// An entry of a block that is compiled for each instruction set.
+    /// Makes an entry of a block that is compiled for each instruction set.
     pub(crate) fn soa<B: BatchEnv + 'static>(
         spec: EnvSpec,
         make: impl Fn(Target, &[Options]) -> Result<B, MakeError> + Send + Sync + 'static,
@@ -139,30 +140,31 @@ impl EnvEntry {
         Self { bounded: true, ..entry }
     }
 
-    /// The same of an env that draws itself: [`BatchEnv::render`](crate::BatchEnv::render) gives images, of `size` where
-    /// no other is asked for, and that many of them, one for each step, make up a second of a video.
+    /// Adds that the env draws itself: [`BatchEnv::render`](crate::BatchEnv::render) gives images, which have the size
+    /// `size` where no other is asked for. `images_per_second` of them, one for each step, make up a second of a video.
     #[must_use]
     pub fn drawn(self, size: ImageSize, images_per_second: u32) -> Self {
         Self { drawn: Some(Drawn { size, images_per_second }), ..self }
     }
 
-    /// The same with numbers that its dynamics are compiled with, by the names that users know them by.
+    /// Adds numbers with which the env's dynamics are compiled, by the names by which users know them.
     #[must_use]
     pub fn with_constants(self, constants: &'static [(&'static str, f64)]) -> Self {
         Self { constants, ..self }
     }
 
-    /// Numbers that its dynamics are compiled with, by name: they can be looked at, and are the same for all lanes.
+    /// Returns the numbers with which the env's dynamics are compiled, by name. They can be looked at, and are the same
+    /// for all lanes.
     pub const fn constants(&self) -> &'static [(&'static str, f64)] {
         self.constants
     }
 
-    /// Whether the env draws itself.
+    /// Returns whether the env draws itself.
     pub const fn renders(&self) -> bool {
         self.drawn.is_some()
     }
 
-    /// The size of an image of the env where no other is asked for; None if the env does not draw itself.
+    /// Returns the size of an image of the env where no other is asked for; None if the env does not draw itself.
     pub const fn render_size(&self) -> Option<ImageSize> {
         match self.drawn {
             Some(Drawn { size, .. }) => Some(size),
@@ -170,7 +172,8 @@ impl EnvEntry {
         }
     }
 
-    /// How many images of the env, one for each step, make up a second of a video; None if it does not draw itself.
+    /// Returns how many images of the env, one for each step, make up a second of a video; None if it does not draw
+    /// itself.
     pub const fn render_fps(&self) -> Option<u32> {
         match self.drawn {
             Some(Drawn { images_per_second, .. }) => Some(images_per_second),
@@ -178,19 +181,19 @@ impl EnvEntry {
         }
     }
 
-    /// Whether a step of a lane never waits for anything and takes a bounded time: true of the built-in kernels.
-    /// Others may hang, and are stepped only by threads that can be given up.
+    /// Returns whether a step of a lane never waits for anything and takes a bounded time, which is true of the
+    /// built-in kernels. Other envs may hang, and are stepped only by threads that can be given up.
     pub const fn is_bounded(&self) -> bool {
         self.bounded
     }
 
-    /// What the env says of itself.
+    /// Returns the spec, which is what the env says of itself.
     pub const fn spec(&self) -> &EnvSpec {
         &self.spec
     }
 
-    /// A block with one lane per element of `options`, on the best instruction set this machine has. Its
-    /// lanes have to be seeded and reset before they are stepped.
+    /// Makes a block with one lane for each element of `options`, on the best instruction set that this machine has.
+    /// Its lanes have to be seeded and reset before they are stepped.
     ///
     /// # Errors
     /// See [`MakeError`]. A panic of the env's own maker is not caught.
@@ -198,7 +201,7 @@ impl EnvEntry {
         self.make_block_on(InstructionSet::best(), options)
     }
 
-    /// As [`EnvEntry::make_block`], on a given instruction set.
+    /// Makes a block as [`EnvEntry::make_block`] does, on a given instruction set.
     ///
     /// # Errors
     /// See [`MakeError`].
@@ -220,51 +223,51 @@ impl fmt::Debug for EnvEntry {
     }
 }
 
-/// Why a block could not be made. All but [`MakeError::Refused`] are the caller's fault.
+/// Reason for which a block could not be made. All but [`MakeError::Refused`] are the caller's fault.
 #[derive(Debug, thiserror::Error)]
 pub enum MakeError {
-    /// Not 1 to [`BLOCK_LANES`] lanes.
+    /// The number of lanes is not 1 to [`BLOCK_LANES`].
     #[error("{given} lanes asked of a block, it has 1 to {BLOCK_LANES}")]
     Lanes {
-        /// As given.
+        /// Number of lanes that were asked for.
         given: usize,
     },
-    /// An option's value is not one the env can work with.
+    /// An option has a value with which the env cannot work.
     #[error("option `{name}` of lane {lane} is {value}, must be {wanted}")]
     Option {
-        /// Lane of the block.
+        /// Lane of the block, counted from 0.
         lane: usize,
-        /// The option.
+        /// Name of the option.
         name: &'static str,
-        /// As given.
+        /// Value that was given.
         value: f64,
-        /// What it must be.
+        /// Condition that the value must meet.
         wanted: String,
     },
     /// The options were checked against another env's schema.
     #[error("options of lane {lane} have no `{name}`")]
     Missing {
-        /// Lane of the block.
+        /// Lane of the block, counted from 0.
         lane: usize,
-        /// The option that is not there.
+        /// Name of the option that is missing.
         name: &'static str,
     },
-    /// This machine has not got the instruction set.
+    /// This machine does not have the instruction set.
     #[error("this machine has no {set}")]
     InstructionSet {
-        /// As given.
+        /// Instruction set that was asked for.
         set: InstructionSet,
     },
     /// The env itself failed to start.
     #[error("the env could not be made")]
     Refused {
-        /// Its reason.
+        /// Reason that the env gave.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
 impl MakeError {
-    /// The same error of a block of which the lane is number `lane`.
+    /// Returns the same error for a block in which the lane has the number `number`.
     pub(crate) fn in_lane(self, number: usize) -> Self {
         match self {
             Self::Option { name, value, wanted, .. } => Self::Option { lane: number, name, value, wanted },
@@ -278,20 +281,21 @@ impl MakeError {
     }
 }
 
-/// No env has that id.
+/// Error of an id that no env has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownEnv {
-    /// As given, cut to [`MAX_ENV_ID_BYTES`].
+    /// Id that was asked for, cut to [`MAX_ENV_ID_BYTES`].
     pub id: String,
-    /// At most [`NEAREST`] ids that are spelt like it, nearest first.
+    /// Ids that are spelt like it, at most [`NEAREST`], nearest first.
     pub nearest: Vec<String>,
 }
 
-/// Ids an [`UnknownEnv`] names.
+/// Maximum number of ids that an [`UnknownEnv`] names.
 pub const NEAREST: usize = 3;
 
 impl UnknownEnv {
-    /// Says that `id` is not among those that are `known`. Envs for tests are named only to who asks for one.
+    /// Makes the error that `id` is not among the `known` ids. Envs for tests are named only if `id` begins as theirs
+    /// do.
     pub fn of<'a>(id: &str, known: impl Iterator<Item = &'a String>) -> Self {
         let id = id[..id.floor_char_boundary(MAX_ENV_ID_BYTES)].to_owned();
         let shown = known.filter(|known| !is_for_tests(known) || is_for_tests(&id));
@@ -311,7 +315,7 @@ impl fmt::Display for UnknownEnv {
 
 impl std::error::Error for UnknownEnv {}
 
-/// Levenshtein's distance, letters compared without case.
+/// Returns Levenshtein's distance, comparing letters without case.
 fn spelling_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.to_lowercase().chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -327,25 +331,25 @@ fn spelling_distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// Why an env was not registered.
+/// Reason for which an env was not registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError {
-    /// There is an env of that id.
+    /// The registry has an env of that id.
     #[error("env id `{id}` is taken")]
     Taken {
-        /// The id.
+        /// Id that is taken.
         id: String,
     },
     /// The id is empty or longer than [`MAX_ENV_ID_BYTES`].
     #[error("env id has {bytes} bytes, must have 1 to {MAX_ENV_ID_BYTES}")]
     Length {
-        /// Its length.
+        /// Number of bytes in the id.
         bytes: usize,
     },
-    /// More observation columns or info channels than [`MAX_OBS_COLUMNS`].
+    /// There are more observation columns or info channels than [`MAX_OBS_COLUMNS`].
     #[error("env has {count} columns of one kind, may have {MAX_OBS_COLUMNS}")]
     Columns {
-        /// How many.
+        /// Number of columns.
         count: usize,
     },
 }

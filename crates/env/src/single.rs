@@ -1,10 +1,10 @@
-//! One lane at a time: the simple way to write an env.
+//! The interface of one lane, which is the simple way to write an env.
 
 use rollhouse_core::{ColumnMut, ColumnRef};
 
 use crate::{Generator, Image, ImageSize, RenderError, StateError};
 
-/// One instance of an env. A panic loses this lane only.
+/// One instance of an env. A panic in any method loses this lane only.
 pub trait Env: Send {
     /// Begins a new episode, drawing from `generator` alone if the env is deterministic, and writes the
     /// first observation: one row of each column.
@@ -19,10 +19,10 @@ pub trait Env: Send {
         infos: &mut [ColumnMut<'_>],
     ) -> StepResult;
 
-    /// Hash of the exact bits of everything later states depend on.
+    /// Returns the hash of the exact bits of everything on which later states depend.
     fn state_hash(&self) -> u32;
 
-    /// The exact state as doubles, in an order the env documents; for forks and tests.
+    /// Returns the exact state as doubles, in an order that the env documents; for forks and tests.
     ///
     /// # Errors
     /// The env has no such view of its state.
@@ -39,7 +39,7 @@ pub trait Env: Send {
         Err(StateError::Unsupported)
     }
 
-    /// An image of the state, of that size, for people to look at.
+    /// Draws an image of the state, of that size, for people to look at.
     ///
     /// # Errors
     /// The env does not draw itself.
@@ -48,7 +48,7 @@ pub trait Env: Send {
         Err(RenderError::Unsupported)
     }
 
-    /// The state in one line of at most `columns` ASCII characters, for terminals.
+    /// Describes the state in one line of at most `columns` ASCII characters, for terminals.
     ///
     /// # Errors
     /// As [`Env::render`].
@@ -58,13 +58,13 @@ pub trait Env: Send {
     }
 }
 
-/// What a step of one lane gave beside the observation.
+/// Result of one lane's step, without the observation.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct StepResult {
-    /// The reward.
+    /// Reward of the step.
     pub reward: f64,
-    /// Reached a terminal state.
+    /// True if the env reached a terminal state.
     pub terminated: bool,
-    /// Cut by a limit of the env's own.
+    /// True if a limit of the env's own cut the episode.
     pub truncated: bool,
 }

@@ -1,5 +1,13 @@
 //! Sine and cosine that give the same bits on every machine.
 //!
+//! The code uses only `+ - *`, comparisons and bit operations (and `%`, which IEEE 754 makes exact, for far arguments),
+//! so the results depend neither on a libm nor on the instruction set. The polynomials are fdlibm's, the reduction is
+//! Cody and Waite's in three parts.
+//!
+//! The error is at most 1 ulp of the result plus 2^-100 for `|x| <= FAR`. Beyond `FAR`, the result is that of an
+//! argument at most half an ulp of `x` away, to the same error. NaN and infinities give NaN, and the sine of either
+//! zero is +0.
+//!
 //! Only `+ - *`, comparisons and bit operations are used (and `%`, which IEEE 754 makes exact, for far
 //! arguments), so the results depend neither on a libm nor on the instruction set. The polynomials are
 //! fdlibm's, the reduction is Cody and Waite's in three parts.
@@ -14,18 +22,18 @@ pub(crate) const FAR: f64 = 1_048_576.0;
 /// Largest argument of [`sin_cos_near`].
 pub(crate) const NEAR: f64 = 0.3125;
 
-/// How much work a run of arguments needs.
+/// Effort that a run of arguments needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Range {
-    /// All of `|x| <= NEAR`.
+    /// All arguments have `|x| <= NEAR`.
     Near,
-    /// All of `|x| <= FAR`: [`sin_cos_wide`].
+    /// All arguments have `|x| <= FAR`; [`sin_cos_wide`] takes them.
     Wide,
-    /// Some beyond, or NaN: [`fold`] first.
+    /// Some arguments are beyond, or NaN; they need [`fold`] first.
     Far,
 }
 
-/// The narrowest range all of `arguments` lie in.
+/// Returns the narrowest range in which all of `arguments` lie.
 #[inline(always)]
 pub(crate) fn range(arguments: &[f64]) -> Range {
     if all_within(arguments, NEAR) {
@@ -43,26 +51,26 @@ fn all_within(arguments: &[f64], bound: f64) -> bool {
     arguments.iter().fold(true, |all, x| all & within(*x, bound))
 }
 
-/// False for NaN.
+/// Returns whether `|x|` is at most `bound`; false for NaN.
 #[inline(always)]
 fn within(x: f64, bound: f64) -> bool {
     x.abs() <= bound
 }
 
-/// Sine and cosine of any argument.
+/// Returns sine and cosine of any argument.
 #[inline(always)]
 pub fn sin_cos(x: f64) -> (f64, f64) {
     sin_cos_wide(fold(x))
 }
 
-/// `x` brought below [`FAR`] if it is not there yet; others are returned as they are.
+/// Brings `x` below [`FAR`] if it is not there yet; other arguments are returned as they are.
 #[inline(always)]
 pub(crate) fn fold(x: f64) -> f64 {
     if within(x, FAR) { x } else { x % TAU }
 }
 
-/// Sine and cosine of `|x| <= NEAR` from shorter polynomials, to 1 ulp of the result. Not the bits of
-/// [`sin_cos`]: an env that wants this speed uses [`sin_cos_mostly_near`] for other arguments, so that a
+/// Returns sine and cosine of `|x| <= NEAR` from shorter polynomials, to 1 ulp of the result. The bits differ from
+/// those of [`sin_cos`]: an env that wants this speed uses [`sin_cos_mostly_near`] for other arguments, so that a
 /// lane's results do not depend on its neighbours'.
 #[inline(always)]
 pub(crate) fn sin_cos_near(x: f64) -> (f64, f64) {
@@ -72,14 +80,14 @@ pub(crate) fn sin_cos_near(x: f64) -> (f64, f64) {
     (x + (z * x) * (SIN_NEAR[0] + z * sin), 1.0 - z * (0.5 - z * cos))
 }
 
-/// [`sin_cos_near`] within its bound, else `beyond`.
+/// Returns [`sin_cos_near`] within its bound, else the result of `beyond`.
 #[inline(always)]
 pub(crate) fn sin_cos_mostly_near(x: f64, beyond: impl Fn(f64) -> (f64, f64)) -> (f64, f64) {
     let (near, far) = (sin_cos_near(x), beyond(x));
     if within(x, NEAR) { near } else { far }
 }
 
-/// Sine and cosine of `|x| <= FAR`.
+/// Returns sine and cosine of `|x| <= FAR`.
 #[inline(always)]
 pub(crate) fn sin_cos_wide(x: f64) -> (f64, f64) {
     // Adding 1.5 * 2^52 rounds to an integer, whose low bits are then the low bits of the sum.
@@ -107,7 +115,7 @@ pub(crate) fn sin_cos_wide(x: f64) -> (f64, f64) {
     (f64::from_bits(s.to_bits() ^ sin_sign), f64::from_bits(c.to_bits() ^ cos_sign))
 }
 
-/// NumPy's `x % (2 * pi)`, exactly: in `[0, 2 pi]`, of `|x| <= FAR`.
+/// Returns NumPy's `x % (2 * pi)` exactly, in `[0, 2 pi]`, for `|x| <= FAR`.
 #[inline(always)]
 pub(crate) fn modulo_tau_wide(x: f64) -> f64 {
     let magnitude = x.abs();
@@ -119,7 +127,7 @@ pub(crate) fn modulo_tau_wide(x: f64) -> f64 {
     if x < 0.0 && remainder != 0.0 { TAU - remainder } else { remainder }
 }
 
-/// NumPy's `x % (2 * pi)` of any `x`; NaN for infinities.
+/// Returns NumPy's `x % (2 * pi)` of any `x`; NaN for infinities.
 #[inline(always)]
 pub(crate) fn modulo_tau(x: f64) -> f64 {
     if within(x, FAR) {
@@ -129,20 +137,20 @@ pub(crate) fn modulo_tau(x: f64) -> f64 {
     if remainder < 0.0 { remainder + TAU } else { remainder }
 }
 
-/// sin(x) - x; `z` is `x * x`.
+/// Returns sin(x) - x; `z` is `x * x`.
 #[inline(always)]
 fn sin_rest(x: f64, z: f64) -> f64 {
     let p = SIN[1] + z * (SIN[2] + z * (SIN[3] + z * (SIN[4] + z * SIN[5])));
     (z * x) * (SIN[0] + z * p)
 }
 
-/// (1 - cos(x)) / z; `z` is `x * x`.
+/// Returns (1 - cos(x)) / z; `z` is `x * x`.
 #[inline(always)]
 fn cos_rest(z: f64) -> f64 {
     0.5 - z * (COS[0] + z * (COS[1] + z * (COS[2] + z * (COS[3] + z * (COS[4] + z * COS[5])))))
 }
 
-/// fdlibm's `__kernel_sin`.
+/// Coefficients of fdlibm's `__kernel_sin`.
 #[expect(clippy::excessive_precision, reason = "as fdlibm prints them")]
 const SIN: [f64; 6] = [
     -1.666_666_666_666_663_243_48e-1,
@@ -153,7 +161,7 @@ const SIN: [f64; 6] = [
     1.589_690_995_211_550_102_21e-10,
 ];
 
-/// fdlibm's `__kernel_cos`.
+/// Coefficients of fdlibm's `__kernel_cos`.
 #[expect(clippy::excessive_precision, reason = "as fdlibm prints them")]
 const COS: [f64; 6] = [
     4.166_666_666_666_660_190_37e-2,
@@ -164,8 +172,8 @@ const COS: [f64; 6] = [
     -1.135_964_755_778_819_482_65e-11,
 ];
 
-/// Interpolate (sin(x) - x) / x^3 and (cos(x) - 1 + x^2 / 2) / x^4 as polynomials of x^2 in the Chebyshev nodes
-/// of `[0, NEAR^2]`.
+/// Coefficients of the polynomials in x^2 that interpolate (sin(x) - x) / x^3 and (cos(x) - 1 + x^2 / 2) / x^4 in the
+/// Chebyshev nodes of `[0, NEAR^2]`.
 const SIN_NEAR: [f64; 5] = [
     -0.166_666_666_666_666_66,
     0.008_333_333_333_331_909,
@@ -180,9 +188,11 @@ const COS_NEAR: [f64; 4] = [
     -2.751_657_437_676_002_7e-7,
 ];
 
-/// The first 33 bits of pi/2, the next 33, and the rest.
+/// First 33 bits of pi/2.
 const PI_2_A: f64 = f64::from_bits(0x3FF9_21FB_5440_0000);
+/// Next 33 bits of pi/2.
 const PI_2_B: f64 = f64::from_bits(0x3DD0_B461_1A60_0000);
+/// Rest of pi/2.
 const PI_2_C: f64 = f64::from_bits(0x3BA3_198A_2E03_7073);
 
 const TAU: f64 = std::f64::consts::TAU;

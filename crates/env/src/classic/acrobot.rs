@@ -1,4 +1,4 @@
-//! Acrobot-v1: swing a two-link pendulum up by a torque between the links.
+//! Acrobot-v1, in which a pendulum of two links is swung up by a torque between the links.
 
 use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, Options, Space};
 
@@ -8,11 +8,11 @@ use crate::draw::Scene;
 use crate::trig;
 use crate::{EnvEntry, Generator, MakeError};
 
-/// State: angle of the first link (rad, 0 hanging), of the second against the first, and both angular
-/// velocities (rad/s).
+/// A block of acrobots, whose state is the angle of the first link (rad, 0 hanging), the angle of the second link
+/// against the first, and both angular velocities (rad/s).
 type AcrobotBlock = Block<Acrobot, 4, 6>;
 
-/// The registry's entry.
+/// Makes the registry's entry for the env.
 pub(crate) fn acrobot() -> EnvEntry {
     EnvEntry::soa(spec(), |target, options| Ok(AcrobotBlock::new(target, options.len(), params(options)?)))
         .with_constants(CONSTANTS)
@@ -44,7 +44,7 @@ fn spec() -> EnvSpec {
     }
 }
 
-/// Recomputed by a test.
+/// Hash that ties the spec to the dynamics; a test recomputes it.
 const DYNAMICS_HASH: u64 = 0x25ef_aa82_eb16_0e2e;
 
 fn params(options: &[Options]) -> Result<ResetBounds, MakeError> {
@@ -93,7 +93,7 @@ impl Dynamics<4, 6> for Acrobot {
     }
 }
 
-/// Whether no angle met inside the step can leave the range of [`trig::sin_cos_wide`].
+/// Returns whether no angle met inside the step can leave the range of [`trig::sin_cos_wide`].
 ///
 /// From angles up to 1,024 and velocities up to 64 the accelerations of the first stage are below 7,850, the
 /// velocities of the second below 850, of the third below 140,000, and so the angles of the fourth below
@@ -104,8 +104,8 @@ fn is_tame(lanes: usize, angle_1: &Row, angle_2: &Row, velocity_1: &Row, velocit
     within(angle_1, 1024.0) & within(angle_2, 1024.0) & within(velocity_1, 64.0) & within(velocity_2, 64.0)
 }
 
-/// One step of the classical Runge-Kutta method, in Gymnasium's order of operations; angles are not wrapped
-/// yet, velocities are bounded.
+/// Makes one step of the classical Runge-Kutta method, in Gymnasium's order of operations. Angles are not wrapped yet,
+/// velocities are bounded.
 #[inline(always)]
 fn integrate(
     lanes: usize,
@@ -143,7 +143,8 @@ fn along(start: &[f64; 4], time: f64, slope: &[f64; 4]) -> [f64; 4] {
     std::array::from_fn(|j| start[j] + time * slope[j])
 }
 
-/// The equations of motion ("book" form); all lengths and masses are 1, centres of mass at 0.5.
+/// Returns the derivatives of the state by the equations of motion ("book" form). All lengths and masses are 1, centres
+/// of mass at 0.5.
 #[inline(always)]
 fn derivatives(state: &[f64; 4], torque: f64, sin_cos: &impl Fn(f64) -> (f64, f64)) -> [f64; 4] {
     let [angle_1, angle_2, velocity_1, velocity_2] = *state;
@@ -160,16 +161,16 @@ fn derivatives(state: &[f64; 4], torque: f64, sin_cos: &impl Fn(f64) -> (f64, f6
     [velocity_1, velocity_2, acceleration_1, acceleration_2]
 }
 
-/// `value` between `-limit` and `limit`; NaN stays.
+/// Limits `value` to the range from `-limit` to `limit`; NaN stays.
 #[inline(always)]
 fn bound(value: f64, limit: f64) -> f64 {
     let value = if value < -limit { -limit } else { value };
     if value > limit { limit } else { value }
 }
 
-/// Brings angles to `[-pi, pi]` by adding or subtracting turns one by one, as Gymnasium does: each
-/// subtraction rounds. One that would take more than [`MAX_TURNS`] is reduced by a remainder instead; for it
-/// Gymnasium's loop takes ever longer and, from about 1e17, forever.
+/// Brings angles to `[-pi, pi]` by adding or subtracting turns one by one, as Gymnasium does: each subtraction rounds.
+/// An angle that would take more than [`MAX_TURNS`] is reduced by a remainder instead; Gymnasium's loop takes ever
+/// longer for such an angle and, from about 1e17, forever.
 #[inline(always)]
 fn wrap_rows(angles: &mut [f64]) {
     for _ in 0..MAX_TURNS {
@@ -192,7 +193,7 @@ fn wrap_rows(angles: &mut [f64]) {
     }
 }
 
-/// What follows from the new state.
+/// Writes the observations and rewards of the new states and returns the lanes that reached the goal.
 #[inline(always)]
 fn finish(
     lanes: usize,
@@ -236,12 +237,13 @@ const FRAC_PI_2: f64 = std::f64::consts::FRAC_PI_2;
 const MAX_VELOCITY_1: f64 = 4.0 * PI;
 const MAX_VELOCITY_2: f64 = 9.0 * PI;
 const GRAVITY: f64 = 9.8;
-/// Seconds between two states.
+/// Time between two states, in seconds.
 const DT: f64 = 0.2;
-/// Turns that are taken off one by one; from a state a step left, 40 are far more than enough.
+/// Maximum number of turns that are taken off one by one. From a state that a step left, 40 are far more than enough.
 const MAX_TURNS: usize = 40;
 
-/// By the names they have in Gymnasium. Those of the links stand as literals in [`derivatives`], multiplied out.
+/// Constants by the names that they have in Gymnasium. The constants of the links stand as literals in [`derivatives`],
+/// multiplied out.
 const CONSTANTS: &[(&str, f64)] = &[
     ("dt", DT),
     ("LINK_LENGTH_1", 1.0),

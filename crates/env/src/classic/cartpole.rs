@@ -1,4 +1,4 @@
-//! CartPole-v1: a pole on a cart that is pushed left or right.
+//! CartPole-v1, in which a pole stands on a cart that is pushed left or right.
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
@@ -11,11 +11,11 @@ use crate::draw::Scene;
 use crate::trig::{self, Range};
 use crate::{EnvEntry, Generator, MakeError};
 
-/// State: position (m), velocity (m/s), angle (rad), angular velocity (rad/s). That a fallen pole lies is no part
-/// of it: lanes are reset before they are stepped again.
+/// A block of cart-poles, whose state is position (m), velocity (m/s), angle (rad) and angular velocity (rad/s). The
+/// state does not say that the pole has fallen: lanes are reset before they are stepped again.
 pub(crate) type CartPoleBlock = Block<CartPole, 4, 4>;
 
-/// The registry's entry.
+/// Makes the registry's entry for the env.
 pub(crate) fn cartpole() -> EnvEntry {
     EnvEntry::soa(spec(), |target, options| Ok(CartPoleBlock::new(target, options.len(), params(options)?)))
         .with_constants(CONSTANTS)
@@ -45,12 +45,12 @@ fn spec() -> EnvSpec {
     }
 }
 
-/// Recomputed by a test.
+/// Hash that ties the spec to the dynamics; a test recomputes it.
 const DYNAMICS_HASH: u64 = 0x8162_0ef0_e3d8_c050;
 
 pub(crate) struct Params {
     bounds: ResetBounds,
-    /// Lanes with `sutton_barto_reward`.
+    /// Lanes whose option `sutton_barto_reward` is on.
     sutton_barto: u64,
 }
 
@@ -107,9 +107,9 @@ impl Dynamics<4, 4> for CartPole {
     }
 }
 
-/// One Euler step. Differs from Gymnasium in the last bits only: divisions cost as much as ten multiplications
-/// or more, so the time step and the constant divisors are multiplied into the other constants, and the one
-/// divisor that changes is inverted by [`inverse_inertia`].
+/// Makes one Euler step. It differs from Gymnasium in the last bits only: divisions cost as much as ten multiplications
+/// or more, so the time step and the constant divisors are multiplied into the other constants, and the one divisor
+/// that changes is inverted by [`inverse_inertia`].
 #[inline(always)]
 fn advance(
     lanes: usize,
@@ -146,7 +146,7 @@ fn advance(
     }
 }
 
-/// A row that begins at a cache line, as those of a state do.
+/// A row that begins at a cache line, as the rows of a state do.
 #[repr(align(64))]
 struct Aligned(Row);
 
@@ -157,8 +157,8 @@ impl Default for Aligned {
     }
 }
 
-/// 1 / (LENGTH * 4 / 3 - LENGTH * MASS_RATIO * u) for u in [0, 1], to 2 ulp: the parabola through the Chebyshev
-/// nodes, which is within 1.1e-5, and two of Newton's iterations, which square the error each.
+/// Returns 1 / (LENGTH * 4 / 3 - LENGTH * MASS_RATIO * u) for u in [0, 1], to 2 ulp. It takes the parabola through the
+/// Chebyshev nodes, which is within 1.1e-5, and two of Newton's iterations, each of which squares the error.
 #[inline(always)]
 fn inverse_inertia(u: f64) -> f64 {
     let inertia = LENGTH * 4.0 / 3.0 - LENGTH * MASS_RATIO * u;
@@ -167,7 +167,8 @@ fn inverse_inertia(u: f64) -> f64 {
     closer * (2.0 - inertia * closer)
 }
 
-/// Observations of the new states; returns which poles have fallen or left the track.
+/// Writes the observations of the new states and returns the lanes whose pole has fallen or whose cart has left the
+/// track.
 #[inline(always)]
 fn finish(lanes: usize, x: &Row, x_dot: &Row, theta: &Row, theta_dot: &Row, obs: &mut [[f32; 4]]) -> u64 {
     let obs = &mut obs[..lanes];
@@ -184,21 +185,21 @@ const GRAVITY: f64 = 9.8;
 const CART_MASS: f64 = 1.0;
 const POLE_MASS: f64 = 0.1;
 const MASS_RATIO: f64 = POLE_MASS / (POLE_MASS + CART_MASS);
-/// Half the pole's.
+/// Half the length of the pole, in metres.
 pub(crate) const LENGTH: f64 = 0.5;
 const FORCE: f64 = 10.0;
-/// Seconds between two states.
+/// Time between two states, in seconds.
 const TAU: f64 = 0.02;
-/// What the force adds to the velocity in a step.
+/// Velocity that the force adds in a step.
 const PUSH: f64 = TAU * FORCE / (POLE_MASS + CART_MASS);
-/// What the pole's swing adds to it, per squared angular velocity.
+/// Velocity that the pole's swing adds in a step, per squared angular velocity.
 const SWING: f64 = TAU * LENGTH * MASS_RATIO;
 const INVERSE_INERTIA: [f64; 3] =
     [1.500_016_502_288_928_7, 0.101_976_811_228_075_89, 0.007_745_074_270_486_776];
 pub(crate) const THETA_LIMIT: f64 = 12.0 * 2.0 * std::f64::consts::PI / 360.0;
 pub(crate) const X_LIMIT: f64 = 2.4;
 
-/// By the names they have in Gymnasium.
+/// Constants by the names that they have in Gymnasium.
 const CONSTANTS: &[(&str, f64)] = &[
     ("gravity", GRAVITY),
     ("masscart", CART_MASS),

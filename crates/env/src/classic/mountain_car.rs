@@ -1,4 +1,4 @@
-//! MountainCar-v0: a car too weak for its hill, pushed in three ways.
+//! MountainCar-v0, in which a car too weak for its hill is pushed left, right or not at all.
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, OptionSpec, OptionValue, Options, Space};
@@ -9,10 +9,10 @@ use crate::draw::Scene;
 use crate::trig::{self, Range};
 use crate::{EnvEntry, Generator, MakeError};
 
-/// State: position and velocity per step.
+/// A block of mountain cars, whose state is the position and the velocity per step.
 type MountainCarBlock = Block<MountainCar, 2, 2>;
 
-/// The registry's entry.
+/// Makes the registry's entry for the env.
 pub(crate) fn mountain_car() -> EnvEntry {
     EnvEntry::soa(spec(), |target, options| {
         Ok(MountainCarBlock::new(target, options.len(), params(options)?))
@@ -44,7 +44,7 @@ fn spec() -> EnvSpec {
     }
 }
 
-/// Recomputed by a test.
+/// Hash that ties the spec to the dynamics; a test recomputes it.
 const DYNAMICS_HASH: u64 = 0x8b92_885c_dc52_8b57;
 
 pub(crate) struct Params {
@@ -124,14 +124,14 @@ fn advance(lanes: usize, position: &mut Row, velocity: &mut Row, slope: &Row, ac
     }
 }
 
-/// `value` between `low` and `high`; NaN stays.
+/// Limits `value` to the range from `low` to `high`; NaN stays.
 #[inline(always)]
 fn clip(value: f64, low: f64, high: f64) -> f64 {
     let value = if value < low { low } else { value };
     if value > high { high } else { value }
 }
 
-/// What follows from the new state.
+/// Writes the observations and rewards of the new states and returns the lanes that reached the goal.
 #[inline(always)]
 fn finish(
     lanes: usize,
@@ -159,7 +159,7 @@ pub(crate) const GOAL_POSITION: f64 = 0.5;
 const FORCE: f64 = 0.001;
 const GRAVITY: f64 = 0.0025;
 
-/// By the names they have in Gymnasium.
+/// Constants by the names that they have in Gymnasium.
 const CONSTANTS: &[(&str, f64)] = &[
     ("min_position", MIN_POSITION),
     ("max_position", MAX_POSITION),

@@ -1,4 +1,4 @@
-//! MountainCarContinuous-v0: the car of MountainCar with a force of any size.
+//! MountainCarContinuous-v0, in which the car of MountainCar is pushed by a force of any size.
 //!
 //! Gymnasium keeps the state in float64 after a reset and in float32 from the first step on, and NumPy 2
 //! computes `float32 (op) Python float` in float32. Which of the two each operation uses is part of the
@@ -15,10 +15,11 @@ use crate::draw::Scene;
 use crate::trig::{self, Range};
 use crate::{EnvEntry, Generator, MakeError};
 
-/// State: position, velocity per step, and 1 once the two are held as singles.
+/// A block of mountain cars, whose state is the position, the velocity per step, and 1 once the two are held as
+/// singles.
 type MountainCarContinuousBlock = Block<MountainCarContinuous, 3, 2>;
 
-/// The registry's entry.
+/// Makes the registry's entry for the env.
 pub(crate) fn mountain_car_continuous() -> EnvEntry {
     EnvEntry::soa(spec(), |target, options| {
         Ok(MountainCarContinuousBlock::new(target, options.len(), params(options)?))
@@ -50,7 +51,7 @@ fn spec() -> EnvSpec {
     }
 }
 
-/// Recomputed by a test.
+/// Hash that ties the spec to the dynamics; a test recomputes it.
 const DYNAMICS_HASH: u64 = 0xfa5d_b290_a561_ae45;
 
 pub(crate) struct Params {
@@ -184,7 +185,7 @@ const MAX_SPEED: f64 = 0.07;
 pub(crate) const GOAL_POSITION: f64 = 0.45;
 const POWER: f64 = 0.0015;
 
-/// By the names they have in Gymnasium.
+/// Constants by the names that they have in Gymnasium.
 const CONSTANTS: &[(&str, f64)] = &[
     ("min_action", -1.0),
     ("max_action", 1.0),

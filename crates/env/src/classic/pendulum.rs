@@ -1,4 +1,4 @@
-//! Pendulum-v1: swing a pendulum up and hold it with a limited torque.
+//! Pendulum-v1, in which a pendulum is swung up and held by a limited torque.
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{Determinism, EnvSpec, OptionSpec, OptionValue, Options, Space};
@@ -9,10 +9,10 @@ use crate::draw::Scene;
 use crate::trig::{self, Range};
 use crate::{EnvEntry, Generator, MakeError};
 
-/// State: angle (rad, 0 upright, not wrapped) and angular velocity (rad/s).
+/// A block of pendulums, whose state is the angle (rad, 0 upright, not wrapped) and the angular velocity (rad/s).
 type PendulumBlock = Block<Pendulum, 2, 3>;
 
-/// The registry's entry.
+/// Makes the registry's entry for the env.
 pub(crate) fn pendulum() -> EnvEntry {
     EnvEntry::soa(spec(), |target, options| Ok(PendulumBlock::new(target, options.len(), params(options)?)))
         .with_constants(CONSTANTS)
@@ -45,7 +45,7 @@ fn spec() -> EnvSpec {
     }
 }
 
-/// Recomputed by a test.
+/// Hash that ties the spec to the dynamics; a test recomputes it.
 const DYNAMICS_HASH: u64 = 0x805d_4808_0cd2_7db1;
 
 pub(crate) struct Params {
@@ -66,7 +66,7 @@ fn params(options: &[Options]) -> Result<Params, MakeError> {
     Ok(params)
 }
 
-/// A bound that is used with both signs.
+/// Returns a bound that is used with both signs.
 fn bound(options: &Options, lane: usize, name: &'static str) -> Result<f64, MakeError> {
     let value = float(options, lane, name)?;
     if (0.0..=f64::MAX / 2.0).contains(&value) {
@@ -175,9 +175,9 @@ const PI: f64 = std::f64::consts::PI;
 const MAX_SPEED: f64 = 8.0;
 const MAX_TORQUE: f32 = 2.0;
 const TORQUE_COST: f32 = 0.001;
-/// Seconds between two states.
+/// Time between two states, in seconds.
 const DT: f64 = 0.05;
 
-/// By the names they have in Gymnasium. Mass and length are 1 and stand nowhere else.
+/// Constants by the names that they have in Gymnasium. Mass and length are 1 and stand nowhere else.
 const CONSTANTS: &[(&str, f64)] =
     &[("max_speed", MAX_SPEED), ("max_torque", MAX_TORQUE as f64), ("dt", DT), ("m", 1.0), ("l", 1.0)];

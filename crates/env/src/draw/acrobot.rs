@@ -1,4 +1,5 @@
-//! Two links that hang one from the other, and the line above which the lower one is to swing.
+//! The picture of an acrobot: two links, one hanging from the other, and the line above which the lower one is to
+//! swing.
 
 use super::canvas::{Canvas, Point, View};
 use super::palette::{BLUE, GREEN, INK, LINE, OCHRE, PAPER, SKY};
@@ -7,10 +8,10 @@ use super::{Scene, pixels};
 use crate::classic::acrobot::Acrobot;
 use crate::{Image, ImageSize, trig};
 
-/// In lengths of a link, 0 at the upper one's axle.
+/// Part of the scene in the picture, in lengths of a link; 0 is the upper link's axle.
 const VIEW: View = View { left: -2.3, bottom: -2.3, right: 2.3, top: 2.3 };
 
-/// Where the line is.
+/// Height of the line.
 const GOAL: f64 = 1.0;
 
 impl Scene<[f64; 4]> for Acrobot {
@@ -44,14 +45,14 @@ impl Scene<[f64; 4]> for Acrobot {
     }
 }
 
-/// The lower ends of both links. Angles count from hanging, to the right.
+/// Returns the lower ends of both links. Angles count from hanging, to the right.
 fn ends(&[first, second, ..]: &[f64; 4]) -> [Point; 2] {
     let (sin_1, cos_1) = trig::sin_cos(first);
     let (sin_2, cos_2) = trig::sin_cos(first + second);
     [(sin_1, -cos_1), (sin_1 + sin_2, -cos_1 - cos_2)]
 }
 
-/// The line, from one side of the picture to the other.
+/// Draws the line, from one side of the picture to the other.
 fn dashes(canvas: &mut Canvas, colour: super::canvas::Colour) {
     let (view, half) = (canvas.view(), canvas.at_least(0.025, 1.0) / 2.0);
     let dash = canvas.at_least(0.16, 3.0);

@@ -1,4 +1,4 @@
-//! Bricks, ball and paddle on a board.
+//! The picture of GridBreakout: bricks, ball and paddle on a board.
 
 use super::canvas::{Canvas, Colour, Point, View};
 use super::palette::{BOARD, CREAM, DUSK, NIGHT, RED, SKY};
@@ -7,10 +7,10 @@ use super::{Scene, pixels};
 use crate::grid::game::{BOTTOM, BRICK_ROWS, Game, SIDE};
 use crate::{Image, ImageSize};
 
-/// In cells, 0 at the board's lower left corner.
+/// Part of the scene in the picture, in cells; 0 is the board's lower left corner.
 const VIEW: View = View { left: 0.0, bottom: 0.0, right: SIDE as f64, top: SIDE as f64 };
 
-/// Of the rows of bricks, from the top.
+/// Colours of the rows of bricks, from the top.
 const BRICKS: [Colour; 3] = [RED, Colour(0xdd, 0x84, 0x34), Colour(0xe6, 0xb8, 0x52)];
 
 impl Scene<Game> for Game {
@@ -47,7 +47,7 @@ impl Scene<Game> for Game {
     }
 }
 
-/// The middle of a cell.
+/// Returns the middle of a cell.
 fn middle((column, row): (u8, u8)) -> Point {
     (f64::from(column) + 0.5, VIEW.top - f64::from(row) - 0.5)
 }

@@ -1,4 +1,8 @@
-//! A picture in the making: shapes in the units of a scene, drawn by `tiny-skia`.
+//! A canvas on which a scene draws shapes in its own units, by means of `tiny-skia`.
+//!
+//! Pixels are the same on every machine: `tiny-skia` is built without its vector code and works in singles and
+//! integers, by operations that IEEE 754 fixes. The functions that it computes by a libm (rotations, gammas, cubics)
+//! are not used here, and scenes take sines from this crate.
 //!
 //! Pixels are the same on every machine: `tiny-skia` is built without its vector code and works in singles and
 //! integers, by operations that IEEE 754 fixes; what it computes by a libm (rotations, gammas, cubics) is not used
@@ -10,14 +14,14 @@ use tiny_skia::{
 
 use crate::{Image, ImageSize};
 
-/// Red, green and blue of something opaque.
+/// Red, green and blue of an opaque colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Colour(pub(crate) u8, pub(crate) u8, pub(crate) u8);
 
 /// A point of a scene: x to the right, y up.
 pub(crate) type Point = (f64, f64);
 
-/// A part of a scene.
+/// Part of a scene, as a rectangle.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View {
     pub(crate) left: f64,
@@ -26,22 +30,22 @@ pub(crate) struct View {
     pub(crate) top: f64,
 }
 
-/// A picture of a part of a scene. What lies outside of it, or is no number, is left out.
+/// A picture of a part of a scene. Shapes outside of that part, or with a coordinate that is no number, are left out.
 pub(crate) struct Canvas {
     pixmap: Pixmap,
     size: ImageSize,
-    /// Pixels of a unit.
+    /// Number of pixels that a unit of the scene takes.
     scale: f64,
-    /// The scene's point in the middle of the picture.
+    /// Point of the scene in the middle of the picture.
     middle: Point,
 }
 
-/// Shapes with a point this many pixels outside of the picture are left out: no scene has one that reaches in from
-/// there, and singles tell pixels apart up to here.
+/// Distance in pixels outside of the picture beyond which a point's shape is left out. No scene has a shape that
+/// reaches in from there, and singles tell pixels apart up to here.
 const FAR: f64 = 1e5;
 
 impl Canvas {
-    /// A picture of one colour that shows at least `view`, in its middle and as large as it can be.
+    /// Makes a picture of one colour that shows at least `view`, in its middle and as large as possible.
     pub(crate) fn new(size: ImageSize, view: View, background: Colour) -> Self {
         let (width, height) = (size.width() as f64, size.height() as f64);
         let scale = (width / (view.right - view.left)).min(height / (view.top - view.bottom));
@@ -52,7 +56,8 @@ impl Canvas {
         Self { pixmap, size, scale, middle }
     }
 
-    /// What the picture shows, which is more than was asked for where it has other proportions.
+    /// Returns the part of the scene that the picture shows. It is more than was asked for where that has other
+    /// proportions.
     pub(crate) fn view(&self) -> View {
         let (x, y) = self.middle;
         let half = |side: usize| side as f64 / (2.0 * self.scale);
@@ -60,44 +65,44 @@ impl Canvas {
         View { left: x - width, bottom: y - height, right: x + width, top: y + height }
     }
 
-    /// The larger of a length of the scene and of a number of pixels, as a length of the scene: small pictures show
-    /// small things larger than they are.
+    /// Returns the larger of a length of the scene and a number of pixels, as a length of the scene: small pictures
+    /// show small things larger than they are.
     pub(crate) fn at_least(&self, length: f64, pixels: f64) -> f64 {
         length.max(pixels / self.scale)
     }
 
-    /// Where a point lies in the picture, from its upper left corner; None far outside.
+    /// Returns the place of a point in the picture, from its upper left corner; None far outside.
     fn place(&self, (x, y): Point) -> Option<(f32, f32)> {
         let x = (x - self.middle.0) * self.scale + self.size.width() as f64 / 2.0;
         let y = (self.middle.1 - y) * self.scale + self.size.height() as f64 / 2.0;
         (x.abs() < FAR && y.abs() < FAR).then_some((x as f32, y as f32))
     }
 
-    /// A disc around `centre`.
+    /// Draws a disc around `centre`.
     pub(crate) fn disc(&mut self, centre: Point, radius: f64, colour: Colour) {
         let Some((x, y)) = self.place(centre) else { return };
         self.fill(PathBuilder::from_circle(x, y, (radius * self.scale) as f32), colour);
     }
 
-    /// A circle around `centre`, drawn with a pen of that width.
+    /// Draws a circle around `centre` with a pen of that width.
     pub(crate) fn circle(&mut self, centre: Point, radius: f64, width: f64, colour: Colour) {
         let Some((x, y)) = self.place(centre) else { return };
         self.stroke(PathBuilder::from_circle(x, y, (radius * self.scale) as f32), width, colour);
     }
 
-    /// A line through points, drawn with a round pen of that width.
+    /// Draws a line through points with a round pen of that width.
     pub(crate) fn line(&mut self, points: &[Point], width: f64, colour: Colour) {
         let path = self.path(points, false);
         self.stroke(path, width, colour);
     }
 
-    /// The inside of a polygon.
+    /// Fills a polygon.
     pub(crate) fn polygon(&mut self, points: &[Point], colour: Colour) {
         let path = self.path(points, true);
         self.fill(path, colour);
     }
 
-    /// A rectangle whose edges lie on those of pixels, at least one each way.
+    /// Fills a rectangle whose edges lie on those of pixels, at least one pixel each way.
     pub(crate) fn rectangle(&mut self, (left, bottom): Point, (right, top): Point, colour: Colour) {
         let (Some(from), Some(to)) = (self.place((left, top)), self.place((right, bottom))) else { return };
         let (x, y) = (from.0.round(), from.1.round());
@@ -107,7 +112,7 @@ impl Canvas {
         }
     }
 
-    /// A rectangle with round corners.
+    /// Fills a rectangle with round corners.
     pub(crate) fn rounded(
         &mut self,
         (left, bottom): Point,
@@ -124,7 +129,7 @@ impl Canvas {
         self.polygon(&[(inner.0, bottom), (inner.0, top), (inner.1, top), (inner.1, bottom)], colour);
     }
 
-    /// The finished picture.
+    /// Returns the finished picture.
     pub(crate) fn finish(self) -> Image {
         let mut pixels = vec![0; self.size.bytes()];
         let drawn = self.pixmap.data().as_chunks::<4>().0;
@@ -134,7 +139,7 @@ impl Canvas {
         Image::new(self.size, pixels).expect("the pixmap was made in that size")
     }
 
-    /// None if a point is far outside, or no two differ.
+    /// Returns the path through the points; None if a point is far outside or all points are the same.
     fn path(&self, points: &[Point], closed: bool) -> Option<Path> {
         let mut path = PathBuilder::with_capacity(points.len() + 1, points.len());
         for (index, &point) in points.iter().enumerate() {

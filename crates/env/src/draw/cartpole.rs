@@ -1,4 +1,4 @@
-//! A cart on a track, and its pole.
+//! The picture of a cart-pole: a cart on a track, and its pole.
 
 use super::canvas::{Canvas, View};
 use super::palette::{INK, LINE, OCHRE, PAPER, RED, SHADE, SKY};
@@ -7,7 +7,7 @@ use super::{Scene, pixels};
 use crate::classic::cartpole::{CartPole, LENGTH, THETA_LIMIT, X_LIMIT};
 use crate::{Image, ImageSize, trig};
 
-/// In metres, 0 on the track.
+/// Part of the scene in the picture, in metres; 0 is the track.
 const VIEW: View = View { left: -2.6, bottom: -0.75, right: 2.6, top: 1.45 };
 
 impl Scene<[f64; 4]> for CartPole {

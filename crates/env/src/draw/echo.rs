@@ -1,4 +1,4 @@
-//! The last action as bars, and the count of steps as bits.
+//! The picture of an Echo lane: the last action as bars, and the count of steps as bits.
 
 use super::canvas::{Canvas, View};
 use super::palette::{BLUE, INK, LINE, OCHRE, PAPER, RED, SHADE};
@@ -7,23 +7,23 @@ use super::{Scene, pixels};
 use crate::echo::{ACTIONS, Echo};
 use crate::{Image, ImageSize};
 
-/// What is shown of a lane: the steps of its episode and its last action.
-pub(crate) type State = (u64, [f32; ACTIONS]);
+/// Part of a lane's state that is drawn: the number of steps of its episode and its last action.
+pub(crate) type EchoState = (u64, [f32; ACTIONS]);
 
-/// A bar's place is 1 wide, a value of 1 is 1 high; the bits are below.
+/// Part of the scene in the picture. A bar's place is 1 wide, a value of 1 is 1 high, and the bits are below.
 const VIEW: View = View { left: -0.6, bottom: -2.2, right: ACTIONS as f64 + 0.6, top: 1.4 };
 
-/// Bits of the count that observations show.
+/// Number of bits of the count that observations show.
 const BITS: u32 = 16;
 
-/// Heights are drawn larger by this, so that bars are as high as they are wide together.
+/// Factor by which heights are drawn larger, so that bars are as high as they are wide together.
 const TALL: f64 = 3.0;
 
-impl Scene<State> for Echo {
+impl Scene<EchoState> for Echo {
     const SIZE: ImageSize = pixels(600, 400);
     const FPS: u32 = 15;
 
-    fn picture(&(steps, action): &State, size: ImageSize) -> Image {
+    fn picture(&(steps, action): &EchoState, size: ImageSize) -> Image {
         let tall = View { bottom: VIEW.bottom * TALL, top: VIEW.top * TALL, ..VIEW };
         let mut canvas = Canvas::new(size, tall, PAPER);
         let width = ACTIONS as f64;
@@ -54,7 +54,7 @@ impl Scene<State> for Echo {
         canvas.finish()
     }
 
-    fn text(&(steps, action): &State, columns: usize) -> String {
+    fn text(&(steps, action): &EchoState, columns: usize) -> String {
         // From -1 over 0 to 1.
         const LEVELS: &[u8; 9] = b"_.,:-=+*#";
         line(columns, &format!("steps {steps}"), |strip| {

@@ -1,4 +1,11 @@
-//! What the built-in envs look like: pictures of any size, and one line of text for terminals.
+//! Draws the built-in envs: as pictures of any size, and as one line of text for terminals.
+//!
+//! Both are functions of a lane's exact state and of nothing else. So a state that was put back, a replay and a lane
+//! that went on elsewhere look like the lane itself. Nothing is kept between two steps for drawing, and stepping pays
+//! nothing for it. (The last action, Pendulum's torque for instance, is no part of a state and is not shown.)
+//!
+//! A scene draws in its own units with [`Canvas`], whose pixels are the same bits on every machine. Any state can be
+//! drawn: things outside the picture, or with a coordinate that is no number, are left out.
 //!
 //! Both are functions of a lane's exact state and of nothing else. So a state that was put back, a replay and a lane
 //! that went on elsewhere look as the lane itself did, nothing is kept between two steps to be drawn, and stepping pays
@@ -19,22 +26,22 @@ mod strip;
 
 use crate::{Image, ImageSize};
 
-/// What lanes look like whose state is `S`.
+/// Drawing of lanes whose state is `S`.
 pub(crate) trait Scene<S: ?Sized> {
-    /// The size of a picture where no other is asked for.
+    /// Size of a picture where no other is asked for.
     const SIZE: ImageSize;
 
-    /// Steps that make up a second of a video: Gymnasium's number where it has the env.
+    /// Number of steps that make up a second of a video: Gymnasium's number where it has the env.
     const FPS: u32;
 
-    /// A picture of the state.
+    /// Draws a picture of the state.
     fn picture(state: &S, size: ImageSize) -> Image;
 
-    /// One line of at most `columns` ASCII characters about the state.
+    /// Describes the state in one line of at most `columns` ASCII characters.
     fn text(state: &S, columns: usize) -> String;
 }
 
-/// A size that the compiler checks.
+/// Returns a size that the compiler checks.
 const fn pixels(width: usize, height: usize) -> ImageSize {
     match ImageSize::new(width, height) {
         Ok(size) => size,

@@ -1,4 +1,4 @@
-//! A car between two hills, and the flag it is to reach.
+//! The picture of a mountain car: a car between two hills, and the flag that it is to reach.
 
 use super::canvas::{Canvas, Point, View};
 use super::palette::{BLUE, GREEN, INK, LINE, OCHRE, PAPER, SHADE, SKY};
@@ -8,7 +8,7 @@ use crate::classic::mountain_car::{self, MAX_POSITION, MIN_POSITION, MountainCar
 use crate::classic::mountain_car_continuous::{self, MountainCarContinuous};
 use crate::{Image, ImageSize, trig};
 
-/// In the env's positions; heights in the same unit.
+/// Part of the scene in the picture, in the env's positions; heights have the same unit.
 const VIEW: View = View { left: MIN_POSITION - 0.04, bottom: -0.04, right: MAX_POSITION + 0.04, top: 1.26 };
 
 const SIZE: ImageSize = pixels(600, 400);
@@ -39,7 +39,7 @@ impl Scene<[f64; 3]> for MountainCarContinuous {
     }
 }
 
-/// The height of the ground, which is flat where no car gets.
+/// Returns the height of the ground, which is flat beyond the range of the car.
 fn height(position: f64) -> f64 {
     let (sin, _) = trig::sin_cos(3.0 * position.clamp(MIN_POSITION, MAX_POSITION));
     0.55 + 0.45 * sin
@@ -70,7 +70,7 @@ fn picture(position: f64, goal: f64, size: ImageSize) -> Image {
     canvas.finish()
 }
 
-/// The car, upright on the slope that it stands on.
+/// Draws the car, upright on the slope on which it stands.
 fn car(canvas: &mut Canvas, position: f64) {
     // It is at least 14 pixels long.
     let unit = canvas.at_least(0.15, 14.0);

@@ -1,4 +1,4 @@
-//! A rod that turns around one of its ends.
+//! The picture of a pendulum: a rod that turns around one of its ends.
 
 use super::canvas::{Canvas, View};
 use super::palette::{GREEN, INK, LINE, PAPER, RED, SHADE};
@@ -7,7 +7,7 @@ use super::{Scene, pixels};
 use crate::classic::pendulum::Pendulum;
 use crate::{Image, ImageSize, trig};
 
-/// In lengths of the rod, 0 at its axle.
+/// Part of the scene in the picture, in lengths of the rod; 0 is its axle.
 const VIEW: View = View { left: -1.3, bottom: -1.3, right: 1.3, top: 1.3 };
 
 impl Scene<[f64; 2]> for Pendulum {

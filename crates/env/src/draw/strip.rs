@@ -1,21 +1,21 @@
-//! One line of text about a lane: a strip that shows where things are, and figures behind it.
+//! One line of text about a lane: a strip that shows positions, and figures behind it.
 
-/// Characters between two bars.
+/// Characters of a strip, which stands between two bars.
 pub(super) struct Strip {
     cells: Vec<u8>,
 }
 
-/// Cells of the longest strip: beyond, the eye no longer follows.
+/// Maximum number of cells of a strip: the eye does not follow a longer one.
 const MAX_CELLS: usize = 80;
 
-/// Cells of the shortest strip beside which figures are shown.
+/// Minimum number of cells of a strip beside which figures are shown.
 const MIN_CELLS: usize = 12;
 
-/// The two bars.
+/// Number of characters that the two bars take.
 const BARS: usize = 2;
 
-/// A line of at most `columns` ASCII characters: a strip of cells that `draw` fills, and, where there is room for both,
-/// `figures`.
+/// Returns a line of at most `columns` ASCII characters: a strip of cells that `draw` fills, and, where there is room
+/// for both, `figures`.
 pub(super) fn line(columns: usize, figures: &str, draw: impl FnOnce(&mut Strip)) -> String {
     let beside = columns.checked_sub(BARS + 1 + figures.len()).filter(|&cells| cells >= MIN_CELLS);
     let cells = beside.unwrap_or(columns.saturating_sub(BARS)).min(MAX_CELLS);
@@ -32,7 +32,8 @@ pub(super) fn line(columns: usize, figures: &str, draw: impl FnOnce(&mut Strip))
 }
 
 impl Strip {
-    /// Fills each cell with what `symbol` has for its middle, from 0 at the left to 1 at the right.
+    /// Fills each cell with the symbol that `symbol` returns for the cell's middle, from 0 at the left to 1 at the
+    /// right.
     pub(super) fn fill(&mut self, symbol: impl Fn(f64) -> u8) {
         let cells = self.cells.len() as f64;
         for (index, cell) in self.cells.iter_mut().enumerate() {
@@ -40,8 +41,8 @@ impl Strip {
         }
     }
 
-    /// Writes `symbols` with their middle at a place from 0 to 1. Beyond the strip an arrow points there; what has no
-    /// place is left out.
+    /// Writes `symbols` with their middle at a place from 0 to 1. For a place beyond the strip an arrow points there; a
+    /// place that is no number is left out.
     pub(super) fn put(&mut self, place: f64, symbols: &[u8]) {
         let cells = self.cells.len();
         if place.is_nan() {
@@ -63,7 +64,7 @@ impl Strip {
     }
 }
 
-/// A number with its sign, as wide as others of its kind up to a thousand.
+/// Formats a number with its sign, in the same width for all numbers up to a thousand.
 pub(super) fn figure(value: f64) -> String {
     match value.abs() < 1000.0 || !value.is_finite() {
         true => format!("{value:>+7.2}"),

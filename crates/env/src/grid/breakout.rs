@@ -1,13 +1,13 @@
-//! GridBreakout-v0: bricks, a ball and a paddle on 10 x 10 cells, seen as an image with a channel per thing.
+//! GridBreakout-v0, a game of bricks, a ball and a paddle on 10 x 10 cells, seen as an image with a channel per thing.
 //!
-//! The rules follow the published description of Breakout in MinAtar (Young and Tian 2019): the player moves a
-//! paddle on the bottom row and bounces a ball to break three rows of bricks at the top, +1 for each; when all
-//! are broken three new rows appear; the ball travels along diagonals, is reflected by walls and bricks, and
-//! leaves the paddle to the left or right by the side it hit; the episode ends when the ball gets to the bottom;
-//! a trail shows where the ball was; with probability 0.1 the last action is repeated. This game's difficulty
-//! does not ramp up. What the description leaves open is settled here (see `game.rs`), so that scores cannot be
-//! compared with MinAtar's: the ball starts in any column; it enters a brick's cell as it breaks it; new rows come
-//! when it next leaves the paddle.
+//! The rules follow the published description of Breakout in MinAtar (Young and Tian 2019): the player moves a paddle
+//! on the bottom row and bounces a ball to break three rows of bricks at the top, +1 for each; when all are broken
+//! three new rows appear; the ball travels along diagonals, is reflected by walls and bricks, and leaves the paddle to
+//! the left or right by the side it hit; the episode ends when the ball gets to the bottom; a trail shows where the
+//! ball was; with probability 0.1 the last action is repeated. This game's difficulty does not ramp up. Where the
+//! description leaves something open, this game decides (see `game.rs`), so scores cannot be compared with MinAtar's:
+//! the ball starts in any column; it enters a brick's cell as it breaks it; new rows come when it next leaves the
+//! paddle.
 
 use rollhouse_core::{
     BoxSpace, ColumnMut, DType, Determinism, EnvSpec, Lanes, OptionSpec, OptionValue, Options, Space, Start,
@@ -21,7 +21,7 @@ use crate::{
     BatchEnv, BlockStep, Ended, EnvEntry, Generator, Image, ImageSize, MakeError, RenderError, StateError,
 };
 
-/// The registry's entry.
+/// Makes the registry's entry for the env.
 pub(crate) fn breakout() -> EnvEntry {
     EnvEntry::soa(spec(), |_, options| Breakout::new(options)).drawn(Game::SIZE, Game::FPS)
 }
@@ -52,29 +52,29 @@ fn spec() -> EnvSpec {
     }
 }
 
-/// Recomputed by a test.
+/// Hash that ties the spec to the dynamics; a test recomputes it.
 const DYNAMICS_HASH: u64 = 0x0d91_9843_5762_e668;
 
 const STICKY: &str = "sticky_action_probability";
 
-/// Channels of a pixel, in this order: paddle, ball, trail, brick.
+/// Number of channels of a pixel, in this order: paddle, ball, trail, brick.
 const CHANNELS: usize = 4;
 const PADDLE: usize = 0;
 const BALL: usize = 1;
 const TRAIL: usize = 2;
 const BRICK: usize = 3;
 
-/// Bytes of an observation, `[row][column][channel]`.
+/// Number of bytes in an observation, `[row][column][channel]`.
 const PIXELS: usize = SIDE * SIDE * CHANNELS;
 
-/// The value of a pixel's channel where its thing is; 0 where it is not. Image pipelines divide bytes by 255.
+/// Value of a pixel's channel where its thing is; the value is 0 where it is not. Image pipelines divide bytes by 255.
 const LIT: u8 = 255;
 
 /// A block of games.
 struct Breakout {
     games: Vec<Game>,
     generators: Vec<Generator>,
-    /// Each lane's [`STICKY`].
+    /// Value of [`STICKY`] of each lane.
     sticky: Vec<f64>,
 }
 
@@ -95,7 +95,7 @@ impl Breakout {
         })
     }
 
-    /// What the paddle does when it is told `action`. Draws nothing where no action sticks.
+    /// Returns the move of the paddle when the action is `action`. Draws nothing where no action sticks.
     fn sticky_move(&mut self, lane: usize, action: i64) -> Move {
         let probability = self.sticky[lane];
         let sticks = probability > 0.0 && self.generators[lane].next_f64() < probability;
@@ -174,7 +174,7 @@ impl BatchEnv for Breakout {
     }
 }
 
-/// The rows of the one observation column.
+/// Returns the rows of the one observation column.
 ///
 /// # Panics
 /// If the caller gave another type or number of rows than the spec says.
@@ -185,7 +185,7 @@ fn images<'a>(columns: &'a mut [ColumnMut<'_>], lanes: usize) -> &'a mut [[u8; P
         .expect("the obs column has the spec's type and a row per lane")
 }
 
-/// Writes a game's observation.
+/// Writes a game's observation into `image`.
 fn draw(game: &Game, image: &mut [u8; PIXELS]) {
     image.fill(0);
     let mut light = |(column, row): (u8, u8), channel: usize| {

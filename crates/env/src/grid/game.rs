@@ -4,28 +4,28 @@ use rollhouse_core::StateHasher;
 
 use crate::Generator;
 
-/// Cells of a side of the square grid. Columns count from the left, rows from the top.
+/// Number of cells on a side of the square grid. Columns count from the left, rows from the top.
 pub(crate) const SIDE: usize = 10;
 
 /// Rows that have bricks at the start.
 pub(crate) const BRICK_ROWS: std::ops::Range<usize> = 1..4;
 
-/// A full set of bricks: bit `(row - 1) * 10 + column`.
+/// Set of all bricks: bit `(row - 1) * 10 + column` for each.
 const ALL_BRICKS: u32 = (1 << ((BRICK_ROWS.end - BRICK_ROWS.start) * SIDE)) - 1;
 
-/// The paddle's row; a ball that gets there has been missed.
+/// Row of the paddle; a ball that gets there has been missed.
 pub(crate) const BOTTOM: usize = SIDE - 1;
 
-/// The row the ball starts in, the one under the bricks.
+/// Row in which the ball starts, the one under the bricks.
 const START_ROW: u8 = BRICK_ROWS.end as u8;
 
-/// The column the paddle starts in.
+/// Column in which the paddle starts.
 const START_PADDLE: u8 = 5;
 
-/// Numbers of [`Game::to_state`].
+/// Number of doubles that [`Game::to_state`] returns.
 pub(crate) const STATE: usize = 9;
 
-/// One game.
+/// State of one game.
 ///
 /// Invariants: positions lie on the grid, each part of the velocity is 1 or -1, the ball is in no cell that has
 /// a brick, and while an episode runs it is above the bottom row.
@@ -33,19 +33,19 @@ pub(crate) const STATE: usize = 9;
 pub(crate) struct Game {
     /// Column and row of the ball.
     pub(crate) ball: (u8, u8),
-    /// Columns and rows it moves in a step.
+    /// Number of columns and rows that the ball moves in a step.
     pub(crate) velocity: (i8, i8),
-    /// Where it was one step earlier.
+    /// Column and row of the ball one step earlier.
     pub(crate) trail: (u8, u8),
     /// Column of the paddle.
     pub(crate) paddle: u8,
-    /// The bricks that are left.
+    /// Bricks that are left, as a set of the bits of [`brick_bit`].
     pub(crate) bricks: u32,
-    /// What the paddle did last.
+    /// Last move of the paddle.
     pub(crate) last: Move,
 }
 
-/// What the paddle does in a step.
+/// Move of the paddle in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Move {
@@ -55,7 +55,7 @@ pub(crate) enum Move {
 }
 
 impl Move {
-    /// The action of that number; those past the last one count as no move.
+    /// Returns the move of an action's number; numbers past the last one count as no move.
     pub(crate) const fn of(action: i64) -> Self {
         match action {
             1 => Self::Left,
@@ -65,7 +65,7 @@ impl Move {
     }
 }
 
-/// What a step gave.
+/// Result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Moved {
     /// A brick was broken.
@@ -75,19 +75,20 @@ pub(crate) struct Moved {
 }
 
 impl Game {
-    /// A new game: all bricks, the ball under them in any column, on its way down to either side.
+    /// Begins a new game: all bricks are there, and the ball is under them in any column, on its way down to either
+    /// side.
     pub(crate) fn begin(generator: &mut Generator) -> Self {
         let column = (generator.next_f64() * SIDE as f64) as u8;
         let right = generator.next_f64() < 0.5;
         Self::at((column, START_ROW), (if right { 1 } else { -1 }, 1))
     }
 
-    /// A game with all bricks and the ball somewhere.
+    /// Returns a game with all bricks and the ball at a given place.
     pub(crate) const fn at(ball: (u8, u8), velocity: (i8, i8)) -> Self {
         Self { ball, velocity, trail: ball, paddle: START_PADDLE, bricks: ALL_BRICKS, last: Move::Stay }
     }
 
-    /// Whether the cell has a brick.
+    /// Returns whether the cell has a brick.
     pub(crate) const fn has_brick(&self, column: u8, row: u8) -> bool {
         match brick_bit(column, row) {
             Some(bit) => self.bricks & bit != 0,
@@ -95,7 +96,7 @@ impl Game {
         }
     }
 
-    /// One step: first the paddle, then the ball.
+    /// Makes one step: first the paddle moves, then the ball.
     pub(crate) fn step(&mut self, paddle: Move) -> Moved {
         self.last = paddle;
         self.paddle = match paddle {
@@ -118,8 +119,11 @@ impl Game {
         moved
     }
 
-    /// The cell the ball enters next, after walls and paddle have turned it. Reflection is at the edge of a cell,
-    /// so that a ball turned in one direction keeps its place in that direction for a step.
+    /// Returns the cell that the ball enters next, after walls and paddle have turned it. The ball is reflected at the
+    /// edge of a cell, so that a ball turned in one direction keeps its place in that direction for a step.
+    ///
+    /// A ball about to enter the bottom row goes up again if the paddle is under it, or in the cell towards which it
+    /// moves: then it has hit the paddle's near side and goes back to the side from which it came.
     ///
     /// A ball about to enter the bottom row goes up again if the paddle is under it, or in the cell it is headed
     /// for: then it has hit the paddle's near side and goes back to the side it came from.
@@ -149,7 +153,7 @@ impl Game {
         next
     }
 
-    /// Hash of everything later states depend on.
+    /// Returns the hash of everything on which later states depend.
     pub(crate) fn hash(&self) -> u32 {
         let byte = |value: u8, place: u32| u64::from(value) << (8 * place);
         let ball = byte(self.ball.0, 0) | byte(self.ball.1, 1);
@@ -159,8 +163,9 @@ impl Game {
         StateHasher::new().word(ball | velocity | trail | paddle).word(u64::from(self.bricks)).finish()
     }
 
-    /// Column and row of the ball, of its velocity and of its trail, column of the paddle, bricks as a number
-    /// with bit `(row - 1) * 10 + column` for each, the paddle's last move (0 none, 1 left, 2 right).
+    /// Returns the game as doubles: column and row of the ball, of its velocity and of its trail, column of the paddle,
+    /// bricks as a number with bit `(row - 1) * 10 + column` for each, the paddle's last move (0 none, 1 left, 2
+    /// right).
     pub(crate) fn to_state(self) -> [f64; STATE] {
         let (ball, velocity, trail) = (self.ball, self.velocity, self.trail);
         [
@@ -176,7 +181,7 @@ impl Game {
         ]
     }
 
-    /// The game of which [`Game::to_state`] is `state`.
+    /// Returns the game that has the state `state`, as [`Game::to_state`] gave it.
     ///
     /// # Errors
     /// The place of a number that breaks an invariant.
@@ -199,13 +204,13 @@ impl Game {
     }
 }
 
-/// The number at `index` if it is a whole one in that range.
+/// Returns the number at `index` if it is a whole one in that range.
 fn whole(state: &[f64; STATE], index: usize, low: f64, high: f64) -> Result<f64, usize> {
     let value = state[index];
     if value >= low && value <= high && value.fract() == 0.0 { Ok(value) } else { Err(index) }
 }
 
-/// The bit of the brick that belongs in a cell; none outside the rows of bricks.
+/// Returns the bit of the brick that belongs in a cell; none outside the rows of bricks.
 pub(crate) const fn brick_bit(column: u8, row: u8) -> Option<u32> {
     let (column, row) = (column as usize, row as usize);
     if row >= BRICK_ROWS.start && row < BRICK_ROWS.end {

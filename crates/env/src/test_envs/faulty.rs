@@ -1,4 +1,4 @@
-//! test/Faulty-v0: a random walk that panics or blocks when told to.
+//! test/Faulty-v0, a random walk that panics or blocks when its options say so.
 
 use rollhouse_core::{
     ColumnMut, ColumnRef, Determinism, EnvSpec, OptionSpec, OptionValue, Options, Space, StateHasher,
@@ -6,7 +6,7 @@ use rollhouse_core::{
 
 use crate::{Env, EnvEntry, Generator, MakeError, StateError, StepResult};
 
-/// The registry's entry.
+/// Makes the registry's entry for the env.
 pub(crate) fn faulty() -> EnvEntry {
     EnvEntry::per_lane(spec(), |options| {
         Ok(Faulty {
@@ -39,13 +39,13 @@ fn spec() -> EnvSpec {
     }
 }
 
-/// Recomputed by a test.
+/// Hash that ties the spec to the dynamics; a test recomputes it.
 const DYNAMICS_HASH: u64 = 0xa1ce_9d5a_7d87_14f0;
 
-/// Position where it ends.
+/// Distance from 0 at which an episode ends.
 const GOAL: f64 = 5.0;
 
-/// The step an option names; None for never.
+/// Returns the step that an option names; None for never.
 fn step(options: &Options, name: &'static str) -> Result<Option<u64>, MakeError> {
     let value = options.int(name).ok_or(MakeError::Missing { lane: 0, name })?;
     match value {
@@ -56,7 +56,7 @@ fn step(options: &Options, name: &'static str) -> Result<Option<u64>, MakeError>
     }
 }
 
-/// State: position and steps since the reset. Each step draws from the generator.
+/// One walk, whose state is the position and the number of steps since the reset. Each step draws from the generator.
 struct Faulty {
     panic_at: Option<u64>,
     hang_at: Option<u64>,
@@ -65,7 +65,7 @@ struct Faulty {
 }
 
 impl Faulty {
-    /// Fails if it is time to.
+    /// Fails if the options name this step.
     fn fail(&self) {
         if self.panic_at == Some(self.steps) {
             panic!("panic asked for by option panic_at at step {}", self.steps);
@@ -117,7 +117,7 @@ impl Env for Faulty {
     }
 }
 
-/// Writes a lone element.
+/// Writes `value` as the one element of the columns.
 pub(super) fn write(columns: &mut [ColumnMut<'_>], value: f64) {
     let column = columns.first_mut().and_then(ColumnMut::as_f32_mut);
     column.expect("the column has the spec's type")[0] = value as f32;

@@ -1,4 +1,4 @@
-//! test/Noise-v0: a random walk that no seed repeats.
+//! test/Noise-v0, a random walk that no seed repeats.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -9,7 +9,7 @@ use rollhouse_core::{
 use super::faulty::write;
 use crate::{Env, EnvEntry, Generator, StepResult};
 
-/// The registry's entry.
+/// Makes the registry's entry for the env.
 pub(crate) fn noise() -> EnvEntry {
     EnvEntry::per_lane(spec(), |_| Ok(Noise { entropy: RandomState::new(), drawn: 0, position: 0.0 }))
 }
@@ -36,15 +36,15 @@ fn spec() -> EnvSpec {
     }
 }
 
-/// Recomputed by a test; covers the spec alone.
+/// Hash of the spec alone; a test recomputes it.
 const DYNAMICS_HASH: u64 = 0x7549_244f_9297_7bbf;
 
-/// Position where it ends.
+/// Distance from 0 at which an episode ends.
 const GOAL: f64 = 5.0;
 
-/// Starts at 0; each step adds the action's half and a noise in `[-0.5, 0.5)`.
+/// One walk, which starts at 0. Each step adds half of the action and a noise in `[-0.5, 0.5)`.
 struct Noise {
-    /// Keyed anew by the operating system for every lane.
+    /// Source of the noise, keyed anew by the operating system for every lane.
     entropy: RandomState,
     drawn: u64,
     position: f64,
