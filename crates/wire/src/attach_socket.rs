@@ -1,7 +1,7 @@
-//! The Unix socket over which an owner on the node's own machine is handed the memory of a session.
+//! The Unix socket at which an owner on the node's own machine gets the memory of a session.
 //!
-//! One connection is one attachment: a request, an answer with two descriptors beside it, and then nothing. Either
-//! side learns from the connection's end that the other is gone, however it went.
+//! One connection is one attachment: a request, an answer with two descriptors beside it, and then nothing. The end of
+//! the connection tells each side that the other is gone, however it went.
 
 mod listener;
 mod owner;

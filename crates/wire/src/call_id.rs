@@ -1,4 +1,4 @@
-//! Which call of a client something was done for, from process to process.
+//! Ids of clients' calls, by which work is traced from process to process.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,13 +11,14 @@ use tracing::{Instrument, error_span};
 
 use crate::Request;
 
-/// Names one call of a client: 40 random bits, printed like a run's short id, `k3f9q2tz`. Any request may carry one; who
-/// asks others on behalf of it passes it on, and lines of the log name it. It decides nothing.
+/// The id of one call of a client: 40 random bits, printed like a run's short id, `k3f9q2tz`. Any request may carry
+/// one. A process that makes further requests for the call passes the id on, and log lines name it. No decision depends
+/// on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallId(u64);
 
 impl CallId {
-    /// A new one from the operating system's randomness.
+    /// Draws a new id from the operating system's randomness.
     pub fn generate() -> Self {
         Self(RunId::generate().short())
     }
@@ -25,8 +26,7 @@ impl CallId {
     /// Asks for `request` as the client whose call this is: in a span that stands for the call as a whole, of which what
     /// others do for it are parts. Cancellation-safe if `asked` is.
     ///
-    /// # Errors
-    /// Those of `asked`, which the span names.
+    /// # Errors Those of `asked`; the span records them.
     pub async fn traced<T, E: fmt::Display>(
         self,
         request: &'static str,
@@ -48,7 +48,7 @@ impl fmt::Display for CallId {
     }
 }
 
-/// Text that is no call's id.
+/// The error for text that is not a call's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a call's id is 8 letters and digits, as in k3f9q2tz")]
 pub struct NoCallId;
@@ -62,7 +62,7 @@ impl FromStr for CallId {
     }
 }
 
-/// A request and the call it is part of, as they are sent.
+/// A request and the call that it is part of, as they are sent.
 #[derive(Serialize)]
 pub(crate) struct Called<'a> {
     #[serde(flatten)]
@@ -76,7 +76,7 @@ impl<'a> Called<'a> {
     }
 }
 
-/// A request and the call it is part of, as they come.
+/// A request and the call that it is part of, as they are received.
 #[derive(Deserialize)]
 pub(crate) struct Received {
     #[serde(flatten)]
@@ -85,7 +85,7 @@ pub(crate) struct Received {
     call: Option<Named>,
 }
 
-/// A call's id as a field that may be missing.
+/// Reads and writes a call's id as a field that may be missing.
 pub(crate) mod optional {
     use super::{CallId, Named};
     use serde::{Deserialize, Deserializer, Serializer};
@@ -97,13 +97,13 @@ pub(crate) mod optional {
         }
     }
 
-    /// What is no id counts as none.
+    /// Reads an id; anything that is not an id counts as none.
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<CallId>, D::Error> {
         Ok(Option::<Named>::deserialize(from)?.as_ref().and_then(Named::call))
     }
 }
 
-/// What stands where a call's id does.
+/// The value found in the field of a call's id.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Named {
@@ -121,7 +121,7 @@ impl Named {
 }
 
 impl Received {
-    /// The call; `None` if the request carries none, or none that is an id.
+    /// Returns the call; `None` if the request carries no id, or a malformed one.
     pub(crate) fn call(&self) -> Option<CallId> {
         self.call.as_ref().and_then(Named::call)
     }

@@ -1,4 +1,4 @@
-//! How long requests took, with the calls that took so long.
+//! Histograms of how long requests took, each bucket with the call that fell into it last.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,29 +6,30 @@ use std::time::{Duration, SystemTime};
 
 use crate::CallId;
 
-/// Times from reading a request to its answer, by the request's word. Steps are none: what is noted here costs a lock.
+/// Times from reading a request to its answer, by the request's word. Steps are not counted here, because each note
+/// takes a lock.
 #[derive(Debug, Default)]
 pub struct CallTimes(Mutex<BTreeMap<&'static str, CallHistogram>>);
 
-/// Times of one kind of request in buckets.
+/// The times of one kind of request in buckets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CallHistogram {
-    /// How many times each bucket has, not added up; the last is for what took longer than all bounds.
+    /// Number of times in each bucket, not cumulative; the last bucket is for times above all bounds.
     pub counts: [u64; CallTimes::BOUNDS.len() + 1],
-    /// The sum of all times.
+    /// Sum of all times.
     pub sum: Duration,
-    /// The newest time in each bucket whose request named the client's call it was part of.
+    /// The newest time in each bucket whose request named a client's call.
     pub newest: [Option<TimedCall>; CallTimes::BOUNDS.len() + 1],
 }
 
-/// A call of a client for which a request took so long.
+/// A client's call and how long one of its requests took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimedCall {
-    /// The call.
+    /// The client's call.
     pub call: CallId,
-    /// How long the request took.
+    /// Time from reading the request to its answer.
     pub took: Duration,
-    /// When it was answered.
+    /// The moment at which the request was answered.
     pub at: SystemTime,
 }
 
@@ -36,7 +37,8 @@ impl CallTimes {
     /// Upper bounds of the buckets in seconds.
     pub const BOUNDS: [f64; 9] = [0.001, 0.0025, 0.01, 0.05, 0.25, 1.0, 5.0, 10.0, 60.0];
 
-    /// A request of that word was answered at `at` after `took`; it was part of `call`, if it said so. Does not block.
+    /// Counts a request of that word that was answered at `at` after `took`. `call` is the call that it named, if any.
+    /// Does not block.
     pub fn note(&self, request: &'static str, call: Option<CallId>, took: Duration, at: SystemTime) {
         let bucket = Self::BOUNDS.partition_point(|&bound| bound < took.as_secs_f64());
         let mut times = self.lock();
@@ -48,12 +50,12 @@ impl CallTimes {
         }
     }
 
-    /// Each kind of request that was answered, with its times.
+    /// Returns the times of each kind of request that was answered.
     pub fn histograms(&self) -> BTreeMap<&'static str, CallHistogram> {
         self.lock().clone()
     }
 
-    /// Held for moments only.
+    /// Locks the histograms; held for moments only.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, CallHistogram>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! The command channel of a session: envelopes, and how its stream is opened.
+//! The command channel of a session: envelopes, and the request that opens its stream.
 
 use rollhouse_core::RunId;
 use serde::{Deserialize, Serialize};
@@ -10,48 +10,48 @@ use crate::ids::run_id;
 use crate::limits::{MAX_COMMAND_BYTES, MAX_METHOD_BYTES};
 use crate::{CallId, Incarnation, Refusal, Secret, call_id};
 
-/// Owner to node: the first message of a session's command stream. After the answer the stream carries [`Envelope`]s.
-/// It neither replaces the stream of frames nor keeps the session's lease.
+/// The first message of a session's command stream, from owner to node. After the answer the stream carries
+/// [`Envelope`]s. It neither replaces the stream of frames nor keeps the session's lease.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct OpenCommands {
-    /// The pool.
+    /// The pool of the session.
     #[serde(with = "run_id")]
     pub pool: RunId,
-    /// Which of its sessions.
+    /// Index of the session in its pool.
     pub index: u32,
-    /// Which placement of it.
+    /// The placement of the session that is meant.
     pub incarnation: Incarnation,
-    /// From the grant.
+    /// The secret from the grant.
     pub secret: Secret,
 }
 
-/// The command stream is open.
+/// The answer to [`OpenCommands`]: the command stream is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandsOpened {
-    /// Lanes of the session.
+    /// Number of lanes of the session.
     pub lanes: u32,
 }
 
-/// A command, or its answer: both go by the same form.
+/// A command or its answer: both have the same form.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Envelope {
-    /// Correlation id, chosen by the asker; the answer has it too. Answers come in the order of their commands.
+    /// Correlation id, chosen by the asker and repeated in the answer. Answers come in the order of their commands.
     pub id: u64,
     /// Name of the method.
     pub method: String,
-    /// The client's call that it is part of, in commands only. It decides nothing.
+    /// The client's call that the command is part of; in commands only. No decision depends on it.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "call_id::optional")]
     pub call: Option<CallId>,
-    /// A msgpack map: the method's params, or its answer. Empty with an error.
+    /// A msgpack map: the method's params, or its answer. Empty in an answer with an error.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "serde_bytes")]
     pub payload: Vec<u8>,
-    /// Why it was not done; in answers only.
+    /// The reason why the command was not done; in answers only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Refusal>,
 }
 
 impl Envelope {
-    /// A command with those params.
+    /// Makes a command with those params.
     ///
     /// # Errors
     /// See [`EnvelopeError`].
@@ -59,13 +59,13 @@ impl Envelope {
         Ok(Self { id, method: method.to_owned(), call: None, payload: pack(params)?, error: None })
     }
 
-    /// The same command as part of a client's call.
+    /// Marks the command as part of a client's call.
     #[must_use]
     pub fn of_call(self, call: CallId) -> Self {
         Self { call: Some(call), ..self }
     }
 
-    /// What is logged while this command is carried out names the call that it is part of.
+    /// Returns a span that names the call that this command is part of; log lines inside it carry the call.
     pub fn span(&self) -> Span {
         match self.call {
             Some(call) => error_span!("call", %call, request = self.method, error = Empty),
@@ -73,7 +73,8 @@ impl Envelope {
         }
     }
 
-    /// The answer to this command, or why there is none. An answer that is too long becomes an error that says so.
+    /// Makes the answer to this command, or the refusal in its place. An answer that is too long becomes an error that
+    /// says so.
     #[must_use]
     pub fn answered<T: Serialize>(self, answer: Result<&T, Refusal>) -> Self {
         let packed = answer.and_then(|answer| {
@@ -94,13 +95,12 @@ impl Envelope {
 
     /// What the payload says.
     ///
-    /// # Errors
-    /// If it is not of that type.
+    /// # Errors If the payload is not of that type.
     pub fn payload<'a, T: Deserialize<'a>>(&'a self) -> Result<T, ControlError> {
         control::decode(&self.payload)
     }
 
-    /// As bytes, without a length word.
+    /// Writes the envelope as bytes, without a length word.
     ///
     /// # Errors
     /// See [`EnvelopeError`].
@@ -112,7 +112,7 @@ impl Envelope {
         }
     }
 
-    /// From bytes without a length word.
+    /// Reads an envelope from bytes without a length word.
     ///
     /// # Errors
     /// See [`EnvelopeError`].
@@ -128,29 +128,29 @@ impl Envelope {
     }
 }
 
-/// A message as msgpack alone.
+/// Writes a message as msgpack, without a length word.
 fn pack<T: Serialize>(message: &T) -> Result<Vec<u8>, EnvelopeError> {
     let mut bytes = Vec::new();
     control::encode(message, &mut bytes).map_err(EnvelopeError::Control)?;
     Ok(bytes.split_off(size_of::<u32>()))
 }
 
-/// Why bytes are no envelope, or an envelope cannot be sent.
+/// The reason why bytes are not an envelope, or why an envelope cannot be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvelopeError {
-    /// Longer than [`MAX_COMMAND_BYTES`].
+    /// The envelope is longer than [`MAX_COMMAND_BYTES`].
     #[error("a command or answer of {bytes} bytes, at most {MAX_COMMAND_BYTES} are taken")]
     TooLong {
-        /// Its bytes.
+        /// Length of the envelope in bytes.
         bytes: usize,
     },
     /// A method's name is empty or longer than [`MAX_METHOD_BYTES`].
     #[error("a method's name has {bytes} bytes, must have 1 to {MAX_METHOD_BYTES}")]
     Method {
-        /// Its bytes.
+        /// Length of the name in bytes.
         bytes: usize,
     },
-    /// It is no message, or cannot be one.
+    /// The bytes are not a message, or the value cannot be written as one.
     #[error(transparent)]
     Control(ControlError),
 }

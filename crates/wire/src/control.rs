@@ -7,8 +7,7 @@ use crate::limits::MAX_CONTROL_BYTES;
 
 /// Appends a message with its length word to `out`.
 ///
-/// # Errors
-/// If the message is longer than [`MAX_CONTROL_BYTES`]; `out` is as it was then.
+/// # Errors If the message is longer than [`MAX_CONTROL_BYTES`]; `out` is unchanged in that case.
 pub fn encode<T: Serialize>(message: &T, out: &mut Vec<u8>) -> Result<(), ControlError> {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -29,8 +28,8 @@ pub fn encode<T: Serialize>(message: &T, out: &mut Vec<u8>) -> Result<(), Contro
 
 /// How many bytes follow a length word.
 ///
-/// # Errors
-/// If they are more than `most`, which is at most [`MAX_CONTROL_BYTES`]: nothing is to be allocated for them.
+/// # Errors If they are more than `most`, which is at most [`MAX_CONTROL_BYTES`]: no memory is to be allocated for
+/// them.
 pub fn length(word: [u8; 4], most: usize) -> Result<usize, ControlError> {
     let (bytes, most) = (u32::from_le_bytes(word) as usize, most.min(MAX_CONTROL_BYTES));
     if bytes > most { Err(ControlError::TooLong { bytes, most }) } else { Ok(bytes) }
@@ -38,8 +37,7 @@ pub fn length(word: [u8; 4], most: usize) -> Result<usize, ControlError> {
 
 /// Reads a message without its length word. Unknown fields are ignored.
 ///
-/// # Errors
-/// If it is longer than [`MAX_CONTROL_BYTES`], and as [`msgpack::decode`].
+/// # Errors If the message is longer than [`MAX_CONTROL_BYTES`], and the errors of [`msgpack::decode`].
 pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ControlError> {
     msgpack::decode(bytes, MAX_CONTROL_BYTES).map_err(|error| match error {
         DecodeError::TooLong { bytes, limit } => ControlError::TooLong { bytes, most: limit },
@@ -48,27 +46,27 @@ pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ControlError
     })
 }
 
-/// Why a control message could not be written or read.
+/// The reason why a control message could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// Longer than it may be.
+    /// The message is longer than it may be.
     #[error("a control message of {bytes} bytes, at most {most} are taken")]
     TooLong {
-        /// Its bytes.
+        /// Length of the message in bytes.
         bytes: usize,
-        /// The most that are taken.
+        /// Largest number of bytes that is accepted.
         most: usize,
     },
-    /// It cannot be written as msgpack.
+    /// The message cannot be written as msgpack.
     #[error("a control message cannot be written")]
     Encode(#[source] rmp_serde::encode::Error),
-    /// It is not what was expected.
+    /// The bytes are not the message that was expected.
     #[error("a control message cannot be read: {0}")]
     Decode(#[source] rmp_serde::decode::Error),
-    /// Bytes follow it.
+    /// Bytes follow the message.
     #[error("{bytes} bytes follow a control message in its frame")]
     LeftOver {
-        /// How many.
+        /// Number of those bytes.
         bytes: usize,
     },
 }

@@ -1,10 +1,9 @@
-//! Places at which a process can be made to die or to panic, for tests of what is left behind and of what goes on.
+//! Places at which tests make a process die or panic, to see what is left behind and what goes on.
 
 /// Ends this process as SIGKILL does if `ROLLHOUSE_FAILPOINT` names this place; with `panic:` before the name it panics
 /// instead, the first time. Only in builds with debug assertions; in others it is nothing, and the variable is not read.
 ///
-/// # Panics
-/// If it is to.
+/// # Panics If the variable asks for it.
 #[inline]
 pub fn failpoint(name: &'static str) {
     #[cfg(debug_assertions)]

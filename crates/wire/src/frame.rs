@@ -14,19 +14,19 @@ use crate::limits::{MAX_FRAME_BYTES, MAX_SIDECAR_BYTES};
 /// Bytes of a frame's header.
 pub const HEADER_BYTES: usize = 16;
 
-/// What a frame is.
+/// The kind of a frame: a request of the owner or an answer of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FrameKind {
     /// Owner: begin episodes. The sidecar is a [`ResetLanes`](crate::ResetLanes). Answer: `Batch`.
     Reset = 1,
-    /// Owner: step every lane; one action column of all lanes. Answer: `Batch`.
+    /// Owner: step every lane; the columns are one action column of all lanes. Answer: `Batch`.
     Step = 2,
-    /// Owner: step some lanes; how many, their numbers and one action each. Answer: `Rows` of the same lanes, in
-    /// ascending order.
+    /// Owner: step some lanes; the columns are their count, their numbers and one action each. Answer: `Rows` of the
+    /// same lanes, in ascending order.
     Send = 3,
-    /// Owner: what lanes did on another node, see [`put_past`](crate::put_past); they are to stand where they stood
-    /// there. Before anything else, in as many parts as it takes. Answer: `Resumed`.
+    /// Owner: bring lanes to where they stood on another node, by what they did there, see
+    /// [`put_past`](crate::put_past). Comes before anything else, in as many parts as it takes. Answer: `Resumed`.
     Resume = 4,
     /// Node: the rows of all lanes.
     Batch = 17,
@@ -38,14 +38,14 @@ pub enum FrameKind {
     Resumed = 20,
 }
 
-/// A frame's header.
+/// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// What it is.
+    /// The frame's kind.
     pub kind: FrameKind,
-    /// See [`FrameHeader::FINAL_OBS`].
+    /// Flag bits, see [`FrameHeader::FINAL_OBS`].
     pub flags: u8,
-    /// Of the request: the owner counts as [`next_number`](FrameHeader::next_number) does; an answer carries its
+    /// Number of the request: the owner counts as [`next_number`](FrameHeader::next_number) does; an answer carries its
     /// request's number.
     pub number: u32,
     /// Bytes of columns.
@@ -55,15 +55,15 @@ pub struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// The columns of last observations follow the others: some row of this frame has one.
+    /// The flag for frames in which the columns of last observations follow the others: some row of the frame has one.
     pub const FINAL_OBS: u8 = 1;
 
-    /// The number of the request after the one with `number`: the first is 1, and 1 follows the largest.
+    /// Returns the number of the request after the one with `number`: the first is 1, and 1 follows the largest.
     pub const fn next_number(number: u32) -> u32 {
         if number == u32::MAX { 1 } else { number + 1 }
     }
 
-    /// As bytes.
+    /// Writes the header as bytes.
     pub fn encode(self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[0] = self.kind as u8;
@@ -74,7 +74,7 @@ impl FrameHeader {
         bytes
     }
 
-    /// From bytes. Lengths are within their limits afterwards, so that buffers of them may be made.
+    /// Reads a header. Lengths are within their limits afterwards, so that buffers of them may be made.
     ///
     /// # Errors
     /// See [`FrameError`].
@@ -106,13 +106,13 @@ impl FrameHeader {
     }
 }
 
-/// Why bytes are no frame header.
+/// The reason why bytes are not a frame header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// A kind this version does not know.
+    /// The frame has a kind that this version does not know.
     #[error("a frame of unknown kind {0}")]
     Kind(u8),
-    /// A flag this version does not know, or bytes that must be zero.
+    /// The header has a flag that this version does not know, or something in the bytes that must be zero.
     #[error("a frame with unknown flags {flags:#04x} or reserved bytes {reserved:#06x}")]
     Flags {
         /// The flags.
@@ -120,10 +120,10 @@ pub enum FrameError {
         /// The bytes that must be zero.
         reserved: u16,
     },
-    /// Too many bytes of columns.
+    /// The frame has too many bytes of columns.
     #[error("a frame with {0} bytes of columns, at most {MAX_FRAME_BYTES} are taken")]
     Columns(u32),
-    /// Too many bytes of sidecar.
+    /// The frame has too many bytes of sidecar.
     #[error("a frame with a sidecar of {0} bytes, at most {MAX_SIDECAR_BYTES} are taken")]
     Sidecar(u32),
 }

@@ -9,7 +9,7 @@ pub(crate) fn encode(bytes: &[u8], out: &mut String) {
     }
 }
 
-/// Fills `out`; `None` unless `text` is exactly its digits in lower or upper case.
+/// Fills `out` from hexadecimal digits; `None` unless `text` is exactly its digits in lower or upper case.
 pub(crate) fn decode(text: &str, out: &mut [u8]) -> Option<()> {
     let digits = text.as_bytes();
     if digits.len() != out.len() * 2 {

@@ -1,8 +1,8 @@
-//! Who is who: the cluster's authority, certificates, and what is believed of a peer's.
+//! Identities: the cluster's authority, its certificates, and the checks of a peer's certificate.
 //!
-//! A certificate carries its holder's role and name as a URI, `urn:rollhouse:<role>:<name>`; chain, dates, use
-//! and role are checked, host names are not. Servers check clients after the TLS handshake, when they answer
-//! `Hello`, so that a refusal can say why; until then a connection can do nothing.
+//! A certificate carries its holder's role and name as a URI, `urn:rollhouse:<role>:<name>`. Chain, dates, use and role
+//! are checked, host names are not. Servers check clients after the TLS handshake, when they answer `Hello`, so that a
+//! refusal can say why; until then a connection can do nothing.
 
 mod authority;
 mod der;

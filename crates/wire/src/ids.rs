@@ -1,4 +1,4 @@
-//! How sessions, their incarnations and their secrets are named.
+//! Names of sessions and their incarnations, and the secrets that let owners in.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use ring::digest;
 use rollhouse_core::{EpisodeName, RunId};
 use serde::{Deserialize, Serialize};
 
-/// A session: part of a pool. Stays the same when the session is placed anew.
+/// The id of a session, which is a part of a pool. It stays the same when the session is placed anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SessionId {
     /// The pool, which is a run.
     #[serde(with = "run_id")]
     pub pool: RunId,
-    /// Which of the pool's sessions, in the order of its lanes.
+    /// Index of the session in its pool, in the order of lanes.
     pub index: u32,
 }
 
@@ -25,12 +25,13 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// Which placement of a session is meant. A later one is greater; everyone refuses smaller ones than he has seen.
+/// Number of a placement of a session. A later placement has a greater one; everybody refuses smaller ones than they
+/// have seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Incarnation {
     /// The coordinator's term: raised and made durable at each of its starts.
     pub term: u64,
-    /// Counts placements within the term.
+    /// Number of the placement within the term.
     pub counter: u64,
 }
 
@@ -40,19 +41,20 @@ impl fmt::Display for Incarnation {
     }
 }
 
-/// What lets its holder attach to one incarnation of a session: 16 random bytes, known to coordinator, node and
-/// owner. Compared in constant time and never printed.
+/// The secret that lets its holder attach to one incarnation of a session: 16 random bytes, known to coordinator, node
+/// and owner. It is compared in constant time and never printed.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub struct Secret(#[serde(with = "serde_bytes")] [u8; 16]);
 
 impl Secret {
-    /// The secret of those bytes, which must come from a cryptographic generator.
+    /// Makes a secret of those bytes, which must come from a cryptographic generator.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// What lets its holder watch the incarnation of the session that has this secret, and nothing else: the first 16
-    /// bytes of the SHA-256 of `rollhouse watch` and the secret. The secret does not follow from it.
+    /// Returns the key that lets its holder watch the incarnation of the session that has this secret, and nothing
+    /// else: the first 16 bytes of the SHA-256 of `rollhouse watch` and the secret. The secret cannot be found from the
+    /// key.
     #[must_use]
     pub fn watch_key(&self) -> Self {
         let mut context = digest::Context::new(&digest::SHA256);
@@ -63,7 +65,7 @@ impl Secret {
         Self(key)
     }
 
-    /// Whether two are the same, in a time that does not depend on where they differ.
+    /// Returns whether the two are the same, in a time that does not depend on where they differ.
     pub fn matches(&self, other: &Self) -> bool {
         self.0.iter().zip(other.0).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
     }
@@ -81,18 +83,19 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A new id for a pool of that owner. Nobody else can open a pool, and so record a run, under it: its last 4 bytes are
-/// the first of the SHA-256 of the 12 before them and the owner's name, and an owner does not choose the name.
+/// Draws a new id for a pool of that owner. Nobody else can open a pool, and so record a run, under it: its last 4
+/// bytes are the first of the SHA-256 of the 12 before them and the owner's name, and an owner does not choose the
+/// name.
 pub fn new_pool_id(owner: &str) -> RunId {
     bound(RunId::generate(), owner)
 }
 
-/// Whether an id is one of that owner's pools.
+/// Returns whether an id is one of that owner's pools.
 pub fn is_pool_of(owner: &str, pool: RunId) -> bool {
     bound(pool, owner) == pool
 }
 
-/// The id with the owner's last bytes.
+/// Returns the id with the owner's bytes at its end.
 fn bound(id: RunId, owner: &str) -> RunId {
     let mut bytes = id.as_u128().to_be_bytes();
     let (drawn, last) = bytes.split_at_mut(OWNER_FROM);
@@ -103,10 +106,10 @@ fn bound(id: RunId, owner: &str) -> RunId {
     RunId::from_u128(u128::from_be_bytes(bytes))
 }
 
-/// Where in a pool's id the bytes are that tell its owner. Before them are 42 random bits beside the time.
+/// Offset of the bytes in a pool's id that tell its owner. Before them are 42 random bits beside the time.
 const OWNER_FROM: usize = 12;
 
-/// A run id as 16 big-endian bytes.
+/// Reads and writes a run id as 16 big-endian bytes.
 pub mod run_id {
     use rollhouse_core::RunId;
     use serde::{Deserializer, Serializer};
@@ -125,8 +128,7 @@ pub mod run_id {
 
     /// Reads an id.
     ///
-    /// # Errors
-    /// If there are not 16 bytes.
+    /// # Errors If the value is not 16 bytes.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<RunId, D::Error> {
         let bytes: [u8; 16] = serde_bytes::deserialize(from)?;
         Ok(RunId::from_u128(u128::from_be_bytes(bytes)))
@@ -149,7 +151,7 @@ mod tests {
         assert!(!is_pool_of("ada", RunId::from_u128(a.as_u128() ^ 1)), "the owner's");
     }
 
-    /// What other clients have to come to as well.
+    /// Fixes the bytes, because other clients have to compute the same key.
     #[test]
     fn a_watch_key_is_that_of_its_secret_and_neither_is_the_other() {
         let secret = Secret::from_bytes([7; 16]);

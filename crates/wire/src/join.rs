@@ -1,4 +1,4 @@
-//! How a machine comes to be a node: what it asks, what it is given, and what a join token lets in.
+//! Joining: how a machine asks to be a node, what it is given, and what a join token allows.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{TokenFileError, TokenRefused, is_name};
 
-/// To the coordinator: certify me as that node. By the holder of a join token, or by a node that has a certificate and
-/// wants its next one.
+/// Asks the coordinator for a certificate as that node. Sent by the holder of a join token, or by a node that has a
+/// certificate and wants its next one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enroll {
-    /// The name under which the node goes; of a node, its own.
+    /// The name under which the node goes; for a node that has a certificate, its own name.
     pub node: String,
     /// PKCS #10, DER, at most [`MAX_CERTIFICATE_REQUEST_BYTES`](crate::limits::MAX_CERTIFICATE_REQUEST_BYTES): an ECDSA
-    /// key of the curve P-256, signed with SHA-256. Names in it are passed over.
+    /// key of the curve P-256, signed with SHA-256. Names in it are ignored.
     #[serde(with = "serde_bytes")]
     pub request: Vec<u8>,
 }
@@ -23,34 +23,34 @@ pub struct Enroll {
 pub struct Enrolled {
     /// PEM: the node's certificate, then those that link it to the authority, the authority's own last.
     pub certificate: String,
-    /// PEM: the authorities that the coordinator trusts, which the node is to trust.
+    /// PEM: the authorities that the coordinator trusts, which the node is to trust as well.
     pub authorities: String,
 }
 
-/// What a join token lets in, and how often it has.
+/// The nodes that a join token lets in, and how many it has let in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JoinTerms {
-    /// The only node's name, if there is only one.
+    /// The name of the only node that may join, if there is only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// With what nodes' names have to begin.
+    /// The prefix that nodes' names must have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name_prefix: Option<String>,
-    /// How many nodes it lets in; one that joins again counts again.
+    /// Number of nodes that the token lets in; a node that joins again counts again.
     pub uses: u32,
-    /// How many it has let in.
+    /// Number of nodes that it has let in.
     #[serde(default)]
     pub used: u32,
 }
 
 impl JoinTerms {
-    /// For so many nodes of any names.
+    /// Returns terms for that many nodes of any names.
     pub const fn new(uses: u32) -> Self {
         Self { node: None, name_prefix: None, uses, used: 0 }
     }
 
-    /// Whether a node of that name may be let in, besides those that were.
+    /// Checks whether a node of that name may be let in, in addition to those before it.
     ///
     /// # Errors
     /// [`JoinRefused::Name`] or [`JoinRefused::UsedUp`].
@@ -65,7 +65,7 @@ impl JoinTerms {
     }
 }
 
-/// For which names, and how often, in words that follow "a token".
+/// Prints the names and the number of uses, in words that follow "a token".
 impl fmt::Display for JoinTerms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.node, &self.name_prefix) {
@@ -76,24 +76,24 @@ impl fmt::Display for JoinTerms {
     }
 }
 
-/// Why a join token does not let a node in.
+/// The reason why a join token does not let a node in.
 #[derive(Debug)]
 pub enum JoinRefused {
-    /// It is no name, or not one that the token is for.
+    /// The name is malformed, or the token is not for it.
     Name {
-        /// The name, cut to what fits a line.
+        /// The name, cut to what fits in a line.
         node: String,
-        /// What the token is for.
+        /// The terms of the token.
         terms: JoinTerms,
     },
-    /// It has let in as many as it does.
+    /// The token has let in as many nodes as it may.
     UsedUp {
-        /// How many.
+        /// Number of nodes that it may let in.
         uses: u32,
     },
-    /// The token does not hold, or is none for joining.
+    /// The token does not hold, or is not a join token.
     Token(TokenRefused),
-    /// That it was used cannot be kept.
+    /// The use of the token cannot be saved.
     File(TokenFileError),
 }
 

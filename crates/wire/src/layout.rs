@@ -1,10 +1,9 @@
 //! Where the columns of a frame lie.
 //!
-//! Columns follow each other in the order: observations in the space's own order, info channels, rewards
-//! (float64), terminated, truncated and reset flags (one byte each), and, if the frame's flag says so, last
-//! observations. Each is its rows back to back, little-endian, and is filled up with zeros to a multiple of 8
-//! bytes. Frames over some lanes begin with how many they are (u32, filled up to 8 bytes) and a column of their
-//! numbers (u32).
+//! Columns follow each other in the order: observations in the space's own order, info channels, rewards (float64),
+//! terminated, truncated and reset flags (one byte each), and, if the frame's flag says so, last observations. Each
+//! column is its rows back to back, little-endian, filled up with zeros to a multiple of 8 bytes. Frames over some
+//! lanes begin with their count (u32, filled up to 8 bytes) and a column of their numbers (u32).
 
 use std::ops::Range;
 
@@ -18,69 +17,70 @@ const _: () = assert!(cfg!(target_endian = "little"), "columns are carried as th
 /// The columns of a session's frames.
 #[derive(Debug, Clone)]
 pub struct FrameLayout {
-    /// The action.
+    /// The column of actions.
     pub action: ColumnSpec,
-    /// Observations.
+    /// The columns of observations.
     pub obs: Vec<ColumnSpec>,
-    /// Per-step info channels.
+    /// The columns of per-step info channels.
     pub infos: Vec<ColumnSpec>,
 }
 
-/// Places of the columns in the bytes of one batch of `rows` rows.
+/// The places of the columns in the bytes of one batch of `rows` rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchPlaces {
-    /// How many lanes; empty in frames over all lanes.
+    /// The count of lanes; empty in frames over all lanes.
     pub count: Range<usize>,
-    /// Numbers of lanes; empty in frames over all lanes.
+    /// The numbers of lanes; empty in frames over all lanes.
     pub lanes: Range<usize>,
-    /// Observations.
+    /// The columns of observations.
     pub obs: Vec<Range<usize>>,
-    /// Info channels.
+    /// The columns of info channels.
     pub infos: Vec<Range<usize>>,
-    /// Rewards.
+    /// The column of rewards.
     pub rewards: Range<usize>,
-    /// Terminated flags.
+    /// The column of terminated flags.
     pub terminated: Range<usize>,
-    /// Truncated flags.
+    /// The column of truncated flags.
     pub truncated: Range<usize>,
-    /// Flags of rows that began an episode.
+    /// The column of flags of rows that began an episode.
     pub reset: Range<usize>,
-    /// Last observations; empty if the frame has none.
+    /// The columns of last observations; empty if the frame has none.
     pub final_obs: Vec<Range<usize>>,
     /// Bytes of all columns.
     pub bytes: usize,
 }
 
-/// Places of the columns in the bytes of actions.
+/// The places of the columns in the bytes of actions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionPlaces {
-    /// How many lanes; empty in frames over all lanes.
+    /// The count of lanes; empty in frames over all lanes.
     pub count: Range<usize>,
-    /// Numbers of lanes; empty in frames over all lanes.
+    /// The numbers of lanes; empty in frames over all lanes.
     pub lanes: Range<usize>,
     /// One action per lane.
     pub actions: Range<usize>,
-    /// Bytes of all.
+    /// Bytes of all columns.
     pub bytes: usize,
 }
 
 impl FrameLayout {
-    /// Of an env's sessions.
+    /// Returns the layout of the sessions of an env.
     pub fn of(spec: &EnvSpec) -> Self {
         Self { action: spec.action_column(), obs: spec.obs_columns(), infos: spec.info_channels.clone() }
     }
 
-    /// Places in a batch over all `rows` lanes; `None` if it is larger than a frame may be.
+    /// Returns the places in a batch over all `rows` lanes; `None` if it is larger than a frame may be.
     pub fn batch(&self, rows: usize, final_obs: bool) -> Option<BatchPlaces> {
         self.places(rows, false, final_obs)
     }
 
-    /// Places in a frame over `rows` lanes that names them; `None` if it is larger than a frame may be.
+    /// Returns the places in a frame over `rows` lanes that names them; `None` if it is larger than a frame may be.
     pub fn rows(&self, rows: usize, final_obs: bool) -> Option<BatchPlaces> {
         self.places(rows, true, final_obs)
     }
 
-    /// Places of the actions of `rows` lanes, `named` or all; `None` if they are larger than a frame may be.
+    /// Returns the places of the actions of `rows` lanes, which are `named` or all lanes; `None` if they are larger
+    /// than a frame may be.
     pub fn actions(&self, rows: usize, named: bool) -> Option<ActionPlaces> {
         let mut next = Cursor { rows, at: 0 };
         let (count, lanes) = next.lanes(named)?;
@@ -127,7 +127,7 @@ impl Cursor {
         self.take(elements.checked_mul(column.dtype.size())?)
     }
 
-    /// Places of the count and of the numbers.
+    /// Takes the places of the count and of the numbers.
     fn lanes(&mut self, named: bool) -> Option<(Range<usize>, Range<usize>)> {
         if !named {
             return Some((0..0, 0..0));
@@ -138,7 +138,8 @@ impl Cursor {
     }
 }
 
-/// Bytes of a frame's columns, aligned for every element type. Grows and is used again; never shrinks.
+/// The bytes of a frame's columns, aligned for every element type. The buffer grows and is used again; it never
+/// shrinks.
 #[derive(Debug, Default)]
 pub struct ColumnBuffer {
     words: Vec<u64>,
@@ -146,24 +147,24 @@ pub struct ColumnBuffer {
 }
 
 impl ColumnBuffer {
-    /// Makes room for `bytes` bytes; what they hold is unspecified. Whoever sets a length from outside has
-    /// checked it against the layout or against [`MAX_FRAME_BYTES`].
+    /// Makes room for `bytes` bytes; what they hold is unspecified. A length from outside must be checked first,
+    /// against the layout or against [`MAX_FRAME_BYTES`].
     pub fn resize(&mut self, bytes: usize) {
         self.words.resize(self.words.len().max(bytes.div_ceil(size_of::<u64>())), 0);
         self.bytes = bytes;
     }
 
-    /// All bytes.
+    /// Returns all bytes.
     pub fn bytes(&self) -> &[u8] {
         &cast_slice(&self.words)[..self.bytes]
     }
 
-    /// All bytes, to write.
+    /// Returns all bytes, to write.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut cast_slice_mut(&mut self.words)[..self.bytes]
     }
 
-    /// The column of that type at `place`, which must come from a layout this buffer was sized by.
+    /// Returns the column of that type at `place`, which must come from the layout that this buffer was sized for.
     ///
     /// # Panics
     /// If `place` does not lie in the buffer.
@@ -180,8 +181,7 @@ impl ColumnBuffer {
 
     /// The column of that type at `place`, to write.
     ///
-    /// # Panics
-    /// As [`ColumnBuffer::column`].
+    /// # Panics Those of [`ColumnBuffer::column`].
     pub fn column_mut(&mut self, place: &Range<usize>, dtype: DType) -> ColumnMut<'_> {
         let bytes = &mut self.bytes_mut()[place.clone()];
         match dtype {
@@ -193,8 +193,8 @@ impl ColumnBuffer {
         }
     }
 
-    /// How many lanes a frame over some lanes says it has. A count is no proof: whoever got it from outside
-    /// compares the bytes such a frame has with those that came.
+    /// Returns the number of lanes that a frame over some lanes claims to have. A count is no proof: if it came from
+    /// outside, compare the bytes that such a frame has with those that came.
     pub fn count(&self) -> Option<u32> {
         let (count, _) = self.bytes().split_first_chunk()?;
         Some(u32::from_le_bytes(*count))
@@ -202,8 +202,7 @@ impl ColumnBuffer {
 
     /// Says at `place` that the frame has `count` lanes, and fills up.
     ///
-    /// # Panics
-    /// As [`ColumnBuffer::column`].
+    /// # Panics Those of [`ColumnBuffer::column`].
     pub fn set_count(&mut self, place: &Range<usize>, count: u32) {
         let end = place.end.next_multiple_of(ALIGNMENT);
         self.bytes_mut()[place.start..end].copy_from_slice(&u64::from(count).to_le_bytes());
@@ -211,22 +210,20 @@ impl ColumnBuffer {
 
     /// The numbers of lanes at `place`.
     ///
-    /// # Panics
-    /// As [`ColumnBuffer::column`].
+    /// # Panics Those of [`ColumnBuffer::column`].
     pub fn lanes(&self, place: &Range<usize>) -> &[u32] {
         typed(&self.bytes()[place.clone()])
     }
 
     /// The numbers of lanes at `place`, to write.
     ///
-    /// # Panics
-    /// As [`ColumnBuffer::column`].
+    /// # Panics Those of [`ColumnBuffer::column`].
     pub fn lanes_mut(&mut self, place: &Range<usize>) -> &mut [u32] {
         cast_slice_mut(&mut self.bytes_mut()[place.clone()])
     }
 }
 
-/// A column as the bytes it is carried as.
+/// Returns a column as the bytes that a frame carries.
 pub fn column_bytes(column: ColumnRef<'_>) -> &[u8] {
     match column {
         ColumnRef::U8(values) => values,
@@ -237,7 +234,7 @@ pub fn column_bytes(column: ColumnRef<'_>) -> &[u8] {
     }
 }
 
-/// A column as the bytes it is carried as, to write.
+/// Returns a column as the bytes that a frame carries, to write.
 pub fn column_bytes_mut(column: ColumnMut<'_>) -> &mut [u8] {
     match column {
         ColumnMut::U8(values) => values,
@@ -248,10 +245,11 @@ pub fn column_bytes_mut(column: ColumnMut<'_>) -> &mut [u8] {
     }
 }
 
-/// Places begin at multiples of 8 in an 8-aligned buffer and hold whole rows, so the cast cannot fail.
+/// Casts bytes to elements. Places begin at multiples of 8 in an 8-aligned buffer and hold whole rows, so the cast
+/// cannot fail.
 fn typed<T: Pod>(bytes: &[u8]) -> &[T] {
     cast_slice(bytes)
 }
 
-/// What every column is filled up to.
+/// Multiple of bytes to which every column is filled up.
 const ALIGNMENT: usize = 8;

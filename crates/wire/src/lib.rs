@@ -1,4 +1,4 @@
-//! Everything two processes of a cluster agree on: control messages, data frames, and their limits.
+//! The protocol on which two processes of a cluster agree: control messages, data frames, and their limits.
 //!
 //! Every QUIC stream is opened by one [`Request`] and answered by one [`Answer`], both msgpack maps behind a
 //! length word (see [`control`]). On a session's stream data frames follow: a [`FrameHeader`], columns as they

@@ -1,69 +1,69 @@
-//! Every bound of the protocol, by name.
+//! The limits of the protocol, each with a name.
 
 pub use rollhouse_core::limits::{MAX_CONTROL_DEPTH, MAX_NAME_BYTES};
 
-/// Bytes of one control message, its length word not counted. The largest is the list of a pool's grants:
-/// 4,096 of them take about 700 KB.
+/// Bytes of one control message without its length word. The largest is the list of a pool's grants: 4,096 of them take
+/// about 700 KB.
 pub const MAX_CONTROL_BYTES: usize = 1 << 20;
-/// Bytes of one control message of somebody who is not known: a hello with the longest token, and what shows a session's
-/// secret.
+/// Bytes of one control message of a peer that is not known: a hello with the longest token, or a message that shows a
+/// session's secret.
 pub const MAX_STRANGER_BYTES: usize = 4 << 10;
-/// Streams that somebody who is not known may have open.
+/// Number of streams that a peer that is not known may have open.
 pub const MAX_STRANGER_STREAMS: usize = 16;
 /// Bytes of the columns of one frame: 65,536 lanes of 4 KiB.
 pub const MAX_FRAME_BYTES: usize = 256 << 20;
 /// Bytes of a frame's sidecar.
 pub const MAX_SIDECAR_BYTES: usize = 1 << 20;
 /// Bytes of one envelope of the command channel: a quarter of a ring of shared memory. The image of a lane is the
-/// largest thing in one; attributes are asked for in parts.
+/// largest thing in one; attributes are fetched in parts.
 pub const MAX_COMMAND_BYTES: usize = 128 << 10;
 /// Bytes of the name of a method of the command channel.
 pub const MAX_METHOD_BYTES: usize = 64;
 /// Commands of one session that a client has unanswered at a time.
 pub const MAX_OUTSTANDING_COMMANDS: usize = 64;
-/// Certificates of one chain: the holder's, its authority's, and a few between them.
+/// Number of certificates in one chain: the holder's, its authority's, and a few between them.
 pub const MAX_CHAIN: usize = 8;
 /// Bytes of a request for a certificate: those that nodes make have about 250, OpenSSL's with a long subject under 1,000.
 pub const MAX_CERTIFICATE_REQUEST_BYTES: usize = 2 << 10;
-/// Bytes of the certificates that a node is given when it joins, and of the authorities it is to trust, each.
+/// Bytes of the certificates that a node is given when it joins; the same again for the authorities it is to trust.
 pub const MAX_CERTIFICATES_BYTES: usize = 64 << 10;
-/// Sessions one pool may be split into.
+/// Number of sessions into which one pool may be split.
 pub const MAX_POOL_SESSIONS: usize = 4096;
-/// Labels of a node, and labels a pool may ask for.
+/// Number of labels of a node, and of labels that a pool may ask for.
 pub const MAX_LABELS: usize = 32;
-/// Entries of one answer to `store_list`; of the longest names they stay within a control message.
+/// Number of entries in one answer to `store_list`; with the longest names they stay within a control message.
 pub const MAX_STORE_ENTRIES: usize = 4096;
 /// Bytes of a segment that a node may ship: the largest it records with.
 pub const MAX_SHIP_BYTES: u64 = 256 << 20;
-/// Episodes of one answer to `store_query`.
+/// Number of episodes in one answer to `store_query`.
 pub const MAX_STORE_EPISODES: usize = 1000;
-/// Bytes of the episodes of one answer to `store_query`; the first is given whatever it takes.
+/// Bytes of the episodes of one answer to `store_query`; the first is given whatever its size.
 pub const MAX_STORE_PAGE_BYTES: usize = 512 << 10;
-/// Damaged stretches that an answer to `store_stats` names.
+/// Number of damaged stretches that an answer to `store_stats` names.
 pub const MAX_STORE_DAMAGE: usize = 1000;
 /// Bytes that one `store_read` may ask for.
 pub const MAX_STORE_READ_BYTES: usize = 4 << 20;
-/// Sessions whose changes one heartbeat tells: at up to 600 bytes each, and with the ends it tells, they stay within
-/// a control message. What does not fit is told by the next, which follows at once.
+/// Number of sessions whose changes one heartbeat tells. At up to 600 bytes each, with the ends that the heartbeat
+/// tells, they stay within a control message. The next heartbeat tells the rest and follows at once.
 pub const MAX_HEARTBEAT_REPORTS: usize = 1024;
-/// Requests that one connection may have unanswered at a time; sessions' streams are counted apart.
+/// Number of requests that one connection may have unanswered at a time; sessions' streams are counted apart.
 pub const MAX_OPEN_REQUESTS: usize = 256;
-/// Streams of sessions one connection may have open.
+/// Number of sessions' streams that one connection may have open.
 pub const MAX_SESSION_STREAMS: usize = 4096;
-/// Bytes of the path of an attach socket: what a Unix socket's address holds, its final zero not counted.
+/// Bytes of the path of an attach socket: what a Unix socket's address holds, without the final zero.
 pub const MAX_ATTACH_PATH_BYTES: usize = 107;
 /// Bytes of one message on an attach socket; the longest is a refusal.
 pub const MAX_ATTACH_MESSAGE_BYTES: usize = 16 << 10;
-/// Descriptors that come beside the answer on an attach socket.
+/// Number of descriptors beside the answer on an attach socket.
 pub const ATTACH_DESCRIPTORS: usize = 2;
-/// How long a node waits for the request of a process that connected to its attach socket.
+/// Time that a node waits for the request of a process that connected to its attach socket.
 pub const ATTACH_DEADLINE: std::time::Duration = std::time::Duration::from_secs(5);
-/// Lanes of a session whose answers say what a log needs: if all of them begin an episode at a time, and all are
-/// lost, that fits a sidecar.
+/// Number of lanes of a session whose answers carry what a log needs: if all of them begin an episode at a time, and
+/// all are lost, that fits in a sidecar.
 pub const MAX_LOGGED_LANES: usize = 16_384;
-/// Bytes of the columns of one resume frame: what a node plays again before it answers.
+/// Bytes of the columns of one resume frame: what a node replays before it answers.
 pub const MAX_PAST_BYTES: usize = 256 << 10;
-/// Milliseconds that one `look` may wait for a frame.
+/// Longest time that one `look` may wait for a frame, in milliseconds.
 pub const MAX_LOOK_MS: u32 = 10_000;
-/// Bytes of actions in one answer to `so_far`: with what else it says, that fits an envelope.
+/// Bytes of actions in one answer to `so_far`: with the rest of the answer they fit in an envelope.
 pub const MAX_SO_FAR_BYTES: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! Membership: what nodes tell the coordinator.
+//! Membership: the messages in which nodes tell the coordinator about themselves.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,56 +9,56 @@ use serde::{Deserialize, Serialize};
 use crate::session::is_false;
 use crate::{Changes, CloseSession, Incarnation, SessionId};
 
-/// Node to coordinator, after each (re)connection: here I am. What runs here is told by heartbeats.
+/// Registers a node with the coordinator after each (re)connection. Heartbeats tell which sessions run on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Register {
-    /// The node's name; must be the one in its certificate.
+    /// The node's name, which must be the one in its certificate.
     pub node: String,
-    /// Drawn at the node's start: tells a restarted node from one that was cut off.
+    /// A number drawn at the node's start: it tells a restarted node from one that was cut off.
     pub boot: u64,
-    /// Where trainers reach it: host and port.
+    /// The address at which trainers reach it: host and port.
     pub address: String,
     /// Path of its attach socket, for trainers on its machine; absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attach: Option<String>,
-    /// Lanes it takes.
+    /// Number of lanes that it takes.
     pub capacity: u32,
-    /// Threads it steps on.
+    /// Number of threads on which it steps.
     pub threads: u32,
-    /// For placement.
+    /// Labels, for placement.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Envs it has, with their dynamics hash.
+    /// Envs that it has, with their dynamics hash.
     pub envs: BTreeMap<String, u64>,
-    /// The greatest term of a session that is open here, 0 without any: no older coordinator takes the node in.
+    /// The greatest term of a session that is open on it, 0 without any: no older coordinator takes the node in.
     pub term: u64,
     /// Name and version of its program.
     pub program: String,
 }
 
-/// The coordinator knows the node now.
+/// The answer to [`Register`]: the coordinator knows the node now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registered {
     /// The coordinator's term.
     pub term: u64,
-    /// How often it wants to hear of the node.
+    /// Interval at which the node has to send heartbeats.
     pub heartbeat_ms: u64,
-    /// The version of the node's sessions that it has of this boot; 0 if it has to be told everything.
+    /// The version of this boot's sessions that the coordinator has; 0 if it has to be told everything.
     pub known: u64,
 }
 
-/// Node to coordinator, once a second: alive means that its control thread still turns.
+/// A node's sign of life to the coordinator, once a second: its control thread still turns.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Heartbeat {
-    /// Counts heartbeats of this connection from 1.
+    /// Number of the heartbeat on this connection, from 1.
     pub number: u64,
-    /// How busy it is.
+    /// The node's load.
     pub load: NodeLoad,
-    /// What changed among its open sessions since the coordinator last took changes in.
+    /// Changes among its open sessions since the coordinator last took changes in.
     pub changes: Changes,
     /// Sessions that ended and whose end the coordinator has not acknowledged yet.
     pub ended: Vec<SessionEnd>,
-    /// What keeps it from taking sessions, if something does.
+    /// The trouble that keeps it from taking sessions, if there is any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unfit: Option<Unfit>,
     /// Whether it takes no new sessions and ends when its last has.
@@ -66,28 +66,28 @@ pub struct Heartbeat {
     pub draining: bool,
 }
 
-/// Something is wrong with a node that is alive: its disk, its recorder or its certificate.
+/// A trouble of a node that is alive: of its disk, its recorder or its certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unfit {
-    /// What it takes all the same.
+    /// The sessions that it takes all the same.
     pub takes: Takes,
-    /// What is wrong, in one sentence.
+    /// The trouble in one sentence.
     pub why: String,
 }
 
-/// Which new sessions a node takes that is not fit.
+/// The new sessions that a node with a trouble takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Takes {
-    /// None.
+    /// It takes none.
     Nothing,
-    /// Those that record nothing.
+    /// It takes those that record nothing.
     Unrecorded,
-    /// Any, but every other node with room goes before it.
+    /// It takes any, but every other node with room goes before it.
     Last,
 }
 
-/// What follows the node's name in a sentence.
+/// Prints the words that follow the node's name in a sentence.
 impl fmt::Display for Takes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -98,7 +98,7 @@ impl fmt::Display for Takes {
     }
 }
 
-/// The heartbeat with that number was taken in, its `ended` included.
+/// The answer to a heartbeat: it was taken in, with its `ended`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeartbeatTaken {
     /// The heartbeat's number.
@@ -114,12 +114,12 @@ pub struct HeartbeatTaken {
     pub undrain: bool,
 }
 
-/// How busy a node is. Counters count from the node's start.
+/// The load of a node. Counters count from the node's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NodeLoad {
     /// Lanes of its open sessions.
     pub lanes: u32,
-    /// Batches waiting for a thread.
+    /// Number of batches that wait for a thread.
     pub queued: u32,
     /// Env steps.
     pub steps: u64,
@@ -137,19 +137,19 @@ pub struct NodeLoad {
 /// A session as its node sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionReport {
-    /// Which session.
+    /// The session.
     pub session: SessionId,
-    /// Which placement of it.
+    /// The placement of the session.
     pub incarnation: Incarnation,
-    /// Whose it is.
+    /// Name of the owner's token or certificate.
     pub owner: String,
-    /// Its env.
+    /// Id of its env.
     pub env: String,
-    /// Its first lane in the pool.
+    /// Number of its first lane in the pool.
     pub first_lane: u32,
-    /// Its lanes.
+    /// Number of its lanes.
     pub lanes: u32,
-    /// Lanes of the whole pool.
+    /// Number of lanes of the whole pool.
     pub pool_lanes: u32,
     /// Whether it took the place of an earlier placement.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -158,25 +158,25 @@ pub struct SessionReport {
     pub attached: Option<bool>,
     /// Transport of the attached owner, e.g. `quic`.
     pub transport: Option<String>,
-    /// What it has done.
+    /// The steps and episodes that it has done.
     pub done: SessionCounts,
 }
 
-/// What a session has done so far.
+/// The steps and episodes that a session has done so far.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct SessionCounts {
     /// Env steps.
     pub steps: u64,
     /// Finished episodes.
     pub episodes: u64,
-    /// Sum of their returns.
+    /// Sum of the returns of these episodes.
     pub return_sum: f64,
-    /// Episodes cut from outside.
+    /// Number of episodes that were cut from outside.
     pub interrupted: u64,
 }
 
 impl SessionCounts {
-    /// Adds what another has done. A node may say anything: sums stay at what they can hold.
+    /// Adds the counts of another session. A node may report any numbers: sums saturate at their largest value.
     pub fn add(&mut self, other: &Self) {
         self.steps = self.steps.saturating_add(other.steps);
         self.episodes = self.episodes.saturating_add(other.episodes);
@@ -185,21 +185,21 @@ impl SessionCounts {
     }
 }
 
-/// How a session ended.
+/// The end of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionEnd {
-    /// Which session.
+    /// The session.
     pub session: SessionId,
-    /// Which placement of it.
+    /// The placement of the session.
     pub incarnation: Incarnation,
-    /// Why.
+    /// The reason why it ended.
     pub cause: EndCause,
-    /// One sentence when something failed, else empty.
+    /// One sentence about the failure when something failed, else empty.
     #[serde(default)]
     pub detail: String,
-    /// What it had done.
+    /// The steps and episodes that it had done.
     pub done: SessionCounts,
-    /// What the session was, for a coordinator that never heard of it.
+    /// The session's last report, for a coordinator that has never heard of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<Box<SessionReport>>,
     /// Whether it waited for an owner who never attached: the node may be out of owners' reach.
@@ -207,7 +207,7 @@ pub struct SessionEnd {
     pub unreached: bool,
 }
 
-/// Why a session ended.
+/// The reason why a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndCause {
@@ -217,9 +217,9 @@ pub enum EndCause {
     Closed,
     /// Its owner was not heard of for the time of the lease.
     LeaseEnded,
-    /// The node went away in order.
+    /// The node left in order.
     Drained,
-    /// The node was lost or restarted. Only the coordinator says so.
+    /// The node was lost or restarted. Only the coordinator gives this cause.
     NodeLost,
     /// Its lanes made no progress.
     Hung,
@@ -228,7 +228,7 @@ pub enum EndCause {
 }
 
 impl EndCause {
-    /// The word in messages, listings and metrics.
+    /// Returns the word in messages, listings and metrics.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Finished => "finished",
@@ -241,7 +241,7 @@ impl EndCause {
         }
     }
 
-    /// How the episodes end that were open in the session's lanes, as their owner sees it.
+    /// Returns how the session's open episodes end, as their owner sees it.
     pub const fn interruption(self) -> Interruption {
         match self {
             Self::Drained => Interruption::Evicted,

@@ -1,4 +1,4 @@
-//! What lanes did on another node, in the columns of a resume frame.
+//! Records of what lanes did on another node, in the columns of a resume frame.
 //!
 //! Records follow each other without gaps; each is a multiple of 8 bytes long, little-endian:
 //!
@@ -18,58 +18,58 @@ use rollhouse_core::{ColumnData, ColumnRef, ColumnSpec, Start};
 
 use crate::column_bytes;
 
-/// Something that happened in a lane of a session.
+/// An event in a lane of a session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PastRecord {
     /// Lane of the session.
     pub lane: u32,
-    /// What happened.
+    /// The event.
     pub what: PastEvent,
 }
 
-/// What happened in a lane.
+/// An event in the life of a lane.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PastEvent {
     /// An episode began.
     Began {
         /// Its number in the lane.
         number: u64,
-        /// Where its randomness starts.
+        /// The start of its randomness.
         start: Start,
     },
-    /// These actions were taken, one row of the action's column each.
+    /// These actions were taken: one row of the action's column each.
     Played(ColumnData),
     /// The lane's state had this hash then.
     Stood(u32),
-    /// The episode is lost, and the next one has that number.
+    /// The episode is lost, and the next one has the number `next`.
     Lost {
         /// Number of the next episode.
         next: u64,
-        /// What the generator is seeded from.
+        /// The start of the generator's randomness from there on.
         start: Start,
         /// Whether the lane stands still in the next batch.
         held: bool,
     },
 }
 
-/// Why bytes are no records.
+/// The reason why bytes are not records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PastError {
-    /// They end within one.
+    /// The bytes end within a record.
     #[error("a record of the past at byte {at} that was cut off")]
     Cut {
-        /// Where it begins.
+        /// Offset at which the record begins.
         at: usize,
     },
-    /// A kind or flags that no version has, or bytes that must be zero.
+    /// A record has a kind or flags that no version knows, or something in the bytes that must be zero.
     #[error("no record of the past at byte {at}")]
     Unknown {
-        /// Where it begins.
+        /// Offset at which the record begins.
         at: usize,
     },
 }
 
-/// Appends a record, with actions of that column.
+/// Appends a record; its actions are rows of that column.
 pub fn put_past(out: &mut Vec<u8>, lane: u32, event: &PastEvent, action: &ColumnSpec) {
     let (kind, flags, word, numbers) = match event {
         PastEvent::Began { number, start } => {
@@ -120,7 +120,7 @@ const fn numbers(number: u64, start: Start) -> Option<[u64; 3]> {
     Some([number, start.seed, start.words])
 }
 
-/// Reads all records of `bytes`, with actions of that column. Takes about as much memory as they have bytes.
+/// Reads all records of `bytes`, whose actions are rows of that column. Takes about as much memory as the bytes.
 ///
 /// # Errors
 /// See [`PastError`].

@@ -1,4 +1,4 @@
-//! What trainers ask the coordinator for.
+//! Pools: the requests of trainers to the coordinator for lanes.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +9,24 @@ use crate::ids::run_id;
 use crate::session::is_false;
 use crate::{Incarnation, Secret};
 
-/// How the lanes of a pool behave; the same for all of its sessions.
+/// Settings of a pool's lanes; the same for all of its sessions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LaneSettings {
-    /// Env id, e.g. `CartPole-v1`.
+    /// Id of the env, e.g. `CartPole-v1`.
     pub env: String,
     /// Options of every lane.
     #[serde(default)]
     pub options: BTreeMap<String, OptionValue>,
-    /// How the next episode begins.
+    /// The way in which the next episode begins.
     #[serde(default)]
     pub autoreset: AutoresetMode,
-    /// The time limit in steps: absent is the env's own, 0 lifts it.
+    /// The time limit in steps: absent means the env's own, 0 lifts it.
     #[serde(default)]
     pub max_episode_steps: Option<u32>,
-    /// Where episodes' randomness comes from.
+    /// The source of episodes' randomness.
     #[serde(default)]
     pub seeds: SeedRule,
-    /// What nodes record.
+    /// The episodes that nodes record.
     #[serde(default)]
     pub record: RecordRule,
     /// If present, nodes choose the actions themselves until the goal is reached.
@@ -34,7 +34,7 @@ pub struct LaneSettings {
     pub collect: Option<Collect>,
 }
 
-/// Gymnasium's autoreset modes.
+/// The autoreset mode of Gymnasium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AutoresetMode {
@@ -47,11 +47,11 @@ pub enum AutoresetMode {
     Disabled,
 }
 
-/// Where episodes' randomness comes from.
+/// The source of episodes' randomness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SeedRule {
-    /// Gymnasium's: autoreset draws on.
+    /// Autoreset draws on from the same generator, as in Gymnasium.
     #[default]
     Continue,
     /// Every episode is seeded from run seed, lane of the pool and number.
@@ -61,87 +61,88 @@ pub enum SeedRule {
     },
 }
 
-/// What nodes record of a pool.
+/// The episodes of a pool that nodes record.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordRule {
-    /// Every episode.
+    /// Nodes record every episode.
     #[default]
     All,
-    /// Nothing.
+    /// Nodes record nothing.
     None,
-    /// Each episode with this probability.
+    /// Nodes record each episode with this probability.
     Sample {
-        /// From 0 to 1.
+        /// The probability, from 0 to 1.
         probability: f64,
     },
-    /// Every episode with the observations and rewards of every step.
+    /// Nodes record every episode with the observations and rewards of every step.
     Trace,
 }
 
-/// Node-side play.
+/// The settings for lanes whose actions the node chooses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Collect {
     /// Name of a built-in policy.
     pub policy: String,
-    /// Its seed.
+    /// The seed of the policy.
     pub seed: u64,
-    /// When the pool is done.
+    /// The condition under which the pool is done.
     pub goal: CollectGoal,
-    /// Whether it ends when its owner is not heard of for the time of a rollout's lease: who asked for it is to ask how it
-    /// is doing, with [`PoolStatusRequest::keep`]. Else it goes on until its goal is reached or somebody closes it.
+    /// Whether the pool ends when its owner is not heard of for the time of a rollout's lease. The owner then has to
+    /// ask for its status now and then, with [`PoolStatusRequest::keep`]. Otherwise it goes on until its goal is
+    /// reached or somebody closes it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub leased: bool,
 }
 
-/// When a collecting pool is done.
+/// The condition under which a collecting pool is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CollectGoal {
-    /// After so many batches of each session.
+    /// The pool is done after this many batches of each session.
     Batches(u64),
-    /// After exactly so many episodes of the pool: lane i plays i, i + N, ...
+    /// The pool is done after exactly this many episodes: lane i plays i, i + N, ...
     Episodes(u64),
 }
 
 /// Asks for a pool of lanes. Asking again with the same `pool` gives the same answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpenPool {
-    /// The pool's id, drawn by the asker: names the run.
+    /// The pool's id, drawn by the asker: it names the run.
     #[serde(with = "run_id")]
     pub pool: RunId,
-    /// Lanes wanted; all of them or a refusal.
+    /// Number of lanes wanted; the answer grants all of them or refuses.
     pub lanes: u32,
-    /// How they behave.
+    /// Settings of the lanes.
     pub settings: LaneSettings,
     /// Labels a node must have, each with this value.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// How lanes are laid over nodes.
+    /// The way in which lanes are laid over nodes.
     #[serde(default)]
     pub spread: Spread,
 }
 
-/// How a pool's lanes are laid over nodes.
+/// The way in which a pool's lanes are laid over nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Spread {
-    /// On as few nodes as have room, the emptiest first.
+    /// Lanes lie on as few nodes as have room, the emptiest first.
     #[default]
     Pack,
-    /// Evenly over all nodes that fit.
+    /// Lanes lie evenly over all nodes that fit.
     Even,
-    /// As one session on one node, however many they are: through shared memory a large batch needs no gathering
-    /// then, and one thread steps it.
+    /// Lanes are one session on one node, however many they are: through shared memory a large batch then needs no
+    /// gathering, and one thread steps it.
     Single,
 }
 
-/// The pool is open: where its lanes are.
+/// The answer to [`OpenPool`]: the pool is open, and its lanes are in these sessions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PoolOpened {
     /// The env as the nodes have it.
     pub spec: EnvSpec,
-    /// How long the nodes keep the sessions for an owner they do not hear of.
+    /// Time for which the nodes keep the sessions when they do not hear of the owner.
     pub lease_ms: u64,
     /// The sessions in the order of their lanes.
     pub sessions: Vec<Grant>,
@@ -150,46 +151,46 @@ pub struct PoolOpened {
 /// One session of a pool and the right to step it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Grant {
-    /// Which of the pool's sessions.
+    /// Index of the session in the pool.
     pub index: u32,
-    /// Which placement.
+    /// The placement of the session.
     pub incarnation: Incarnation,
-    /// To be shown to the node.
+    /// The secret to show to the node.
     pub secret: Secret,
     /// The node's name.
     pub node: String,
-    /// Where it answers: host and port.
+    /// The address at which the node answers: host and port.
     pub address: String,
     /// Path of its attach socket on its own machine; absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attach: Option<String>,
-    /// The session's first lane in the pool.
+    /// Number of the session's first lane in the pool.
     pub first_lane: u32,
-    /// Its lanes.
+    /// Number of its lanes.
     pub lanes: u32,
 }
 
-/// Asks for another place for a session that has ended, whose node does not answer, or whose node is going away. Says
-/// all that is needed to open it, so that a coordinator that has just started can do it too. Asking again, with the
-/// placement that the owner had, gives the same answer.
+/// Asks for another place for a session that has ended, whose node does not answer, or whose node is going away. The
+/// request has all that is needed to open the session, so that a coordinator that has just started can do it too.
+/// Asking again, with the placement that the owner had, gives the same answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReplaceSession {
-    /// As the pool was asked for.
+    /// The request with which the pool was opened.
     pub open: OpenPool,
-    /// Which of its sessions.
+    /// Index of the session in the pool.
     pub index: u32,
     /// The placement that the owner had.
     pub incarnation: Incarnation,
-    /// The session's first lane in the pool.
+    /// Number of the session's first lane in the pool.
     pub first_lane: u32,
-    /// Its lanes.
+    /// Number of its lanes.
     pub lanes: u32,
-    /// Of the env as it was when the pool was opened: only nodes with the same dynamics will do.
+    /// Dynamics hash of the env when the pool was opened: only nodes with the same dynamics can take the session.
     pub dynamics: u64,
-    /// Whether the session is there and can be stepped: it ends only once it has another place.
+    /// Whether the session is still there and can be stepped: it ends only once it has another place.
     #[serde(default)]
     pub moving: bool,
-    /// The node that the owner had it on, for a coordinator that does not know; empty if that is not said.
+    /// The node on which the owner had it, for a coordinator that does not know; empty if the owner does not say.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node: String,
     /// Whether the placement that the owner had took the place of an earlier one.
@@ -197,12 +198,12 @@ pub struct ReplaceSession {
     pub replaces: bool,
 }
 
-/// The session has another place; the earlier one is fenced off.
+/// The answer to [`ReplaceSession`]: the session has another place, and the earlier one is fenced off.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionReplaced {
-    /// Where it is, and the right to step it.
+    /// The new place, and the right to step the session there.
     pub grant: Grant,
-    /// How long the node keeps it for an owner that it does not hear of.
+    /// Time for which the node keeps the session when it does not hear of the owner.
     pub lease_ms: u64,
 }
 
@@ -214,14 +215,14 @@ pub struct ClosePool {
     pub pool: RunId,
 }
 
-/// Asks how a pool is doing.
+/// Asks for the status of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolStatusRequest {
     /// The pool.
     #[serde(with = "run_id")]
     pub pool: RunId,
-    /// Whether the asker, if the pool is its own and plays by itself, holds its lease: it ends if it is not asked for so
-    /// again in time.
+    /// Whether to renew the pool's lease, if the pool is the asker's own and plays by itself: it ends if nobody asks
+    /// again in time with this set.
     #[serde(default, skip_serializing_if = "is_false")]
     pub keep: bool,
 }

@@ -1,4 +1,4 @@
-//! Why a request was refused.
+//! Refusals, which say why a request is not done.
 
 use std::fmt;
 
@@ -6,31 +6,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::{CallId, EndCause};
 
-/// A typed refusal: what went wrong, for programs and for people.
+/// A typed refusal: the reason for programs and for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// What kind of refusal.
+    /// The kind of refusal.
     pub code: RefusalCode,
-    /// One sentence, lower case, naming value and limit.
+    /// One sentence, lower case, that names the value and the limit.
     pub message: String,
-    /// When asking again makes sense; only with [`RefusalCode::Busy`].
+    /// Time after which asking again makes sense; only with [`RefusalCode::Busy`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// Why the session that was asked for is not there any more; only with [`RefusalCode::NotFound`], and only if it is
+    /// The reason why the session that was asked for is gone; only with [`RefusalCode::NotFound`], and only if it is
     /// still known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<EndCause>,
 }
 
-/// What kind of refusal.
+/// The kind of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalCode {
-    /// No common version of the protocol.
+    /// The two sides have no common version of the protocol.
     Version,
-    /// No valid token and no valid certificate: unknown, expired or revoked.
+    /// The peer has no valid token and no valid certificate: unknown, expired or revoked.
     Unauthenticated,
-    /// Known, but the role may not do this.
+    /// The peer is known, but its role may not do this.
     Forbidden,
     /// A bounded queue is full, or no node has room now; ask again later.
     Busy,
@@ -38,13 +38,13 @@ pub enum RefusalCode {
     Quota,
     /// A field is missing, malformed or out of its bounds.
     BadRequest,
-    /// No such env, node, pool or session.
+    /// There is no such env, node, pool or session.
     NotFound,
-    /// The incarnation named is not the current one.
+    /// The given incarnation is not the current one.
     Stale,
     /// The node or coordinator is going away.
     Draining,
-    /// The request is not known to this version.
+    /// This version does not know the request.
     Unsupported,
     /// The fault is on the answering side.
     Internal,
@@ -54,12 +54,12 @@ pub enum RefusalCode {
 }
 
 impl RefusalCode {
-    /// Whether the same request may succeed later without anybody changing anything.
+    /// Returns whether the same request may succeed later although nobody changes anything.
     pub const fn is_transient(self) -> bool {
         matches!(self, Self::Busy | Self::Draining)
     }
 
-    /// The word in messages and metrics.
+    /// Returns the word in messages and metrics.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Version => "version",
@@ -79,18 +79,18 @@ impl RefusalCode {
 }
 
 impl Refusal {
-    /// A refusal without a time to try again.
+    /// Makes a refusal without a time to try again.
     pub fn new(code: RefusalCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), retry_after_ms: None, ended: None }
     }
 
-    /// The same, which says of which call it is: the logs of coordinator and nodes name that.
+    /// Adds to the message which call it belongs to: the logs of coordinator and nodes name that call.
     #[must_use]
     pub fn of_call(self, call: CallId) -> Self {
         Self { message: format!("{} (call={call})", self.message), ..self }
     }
 
-    /// "Try again after so many milliseconds."
+    /// Makes a refusal with [`RefusalCode::Busy`] that asks the peer to try again after `retry_after_ms` milliseconds.
     pub fn busy(message: impl Into<String>, retry_after_ms: u64) -> Self {
         let retry_after_ms = Some(retry_after_ms);
         Self { code: RefusalCode::Busy, message: message.into(), retry_after_ms, ended: None }

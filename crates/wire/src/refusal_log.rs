@@ -1,10 +1,10 @@
-//! When a failure that strangers can cause at will is worth a line in the log.
+//! Rate limits for log lines about failures that strangers can cause at will.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Lets the first failure of a kind through, then at most one per interval, and counts all. Kinds are words of
-/// enums, so that there are few. Time is what the caller says since any fixed start.
+/// Lets the first failure of a kind be logged, then at most one per interval, and counts all. Kinds are words of enums,
+/// so that there are few. Time is given by the caller, counted from any fixed start.
 #[derive(Debug)]
 pub struct RefusalLog {
     every: Duration,
@@ -18,22 +18,22 @@ struct Kind {
     shown: Option<Duration>,
 }
 
-/// A line is due.
+/// The permission to log a line, with the counts that it may name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogLine {
-    /// Failures of this kind since the last line, this one not counted.
+    /// Number of failures of this kind since the last line, without this one.
     pub suppressed: u64,
-    /// Failures of this kind ever, this one included.
+    /// Number of failures of this kind ever, including this one.
     pub count: u64,
 }
 
 impl RefusalLog {
-    /// At most one line per kind in that time.
+    /// Makes a log that allows at most one line per kind in that time.
     pub fn new(every: Duration) -> Self {
         Self { every, kinds: BTreeMap::new() }
     }
 
-    /// Counts a failure; says whether it gets a line.
+    /// Counts a failure and returns whether it gets a line.
     pub fn note(&mut self, now: Duration, kind: &'static str) -> Option<LogLine> {
         let entry = self.kinds.entry(kind).or_default();
         entry.count += 1;
@@ -45,7 +45,7 @@ impl RefusalLog {
         Some(LogLine { suppressed: std::mem::take(&mut entry.suppressed), count: entry.count })
     }
 
-    /// Failures so far, by kind.
+    /// Returns the number of failures so far, by kind.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         self.kinds.iter().map(|(kind, entry)| (*kind, entry.count))
     }

@@ -1,4 +1,4 @@
-//! How a node keeps its coordinator's picture of its sessions true by telling only what changed.
+//! Reports of changes, by which a node keeps its coordinator's picture of its sessions true.
 //!
 //! Every change of a session gets the node's next version number. A heartbeat carries what changed after the version
 //! that the coordinator is known to have, up to another one; the answer says which version the coordinator has then.
@@ -12,49 +12,49 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Incarnation, SessionId, SessionReport};
 
-/// What changed among a node's sessions between two versions.
+/// The changes among a node's sessions between two versions.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Changes {
-    /// The version it starts from: whoever has that one, or a later one, misses nothing.
+    /// The version from which they start: a reader that has this version, or a later one, misses nothing.
     pub since: u64,
-    /// The version whoever takes it in has then.
+    /// The version that a reader has after taking them in.
     pub through: u64,
-    /// Sessions that changed, or are new, as they are now.
+    /// Sessions that changed or are new, in their current form.
     pub sessions: Vec<SessionReport>,
-    /// Whether more have changed than fit: the next message follows at once.
+    /// Whether more sessions have changed than fit: the next message follows at once.
     #[serde(default)]
     pub more: bool,
 }
 
-/// The node's side: which sessions changed when, and which version its coordinator has.
+/// The node's side: the version at which each session changed last, and the version that the coordinator has.
 #[derive(Debug, Default)]
 pub struct ReportLog {
     version: u64,
     acknowledged: u64,
     sessions: BTreeMap<SessionId, (u64, SessionReport)>,
-    /// Which session got that version last.
+    /// The session that got each version last.
     order: BTreeMap<u64, SessionId>,
 }
 
-/// The coordinator's side: which sessions one boot of a node has.
+/// The coordinator's side: the sessions of one boot of a node.
 #[derive(Debug, Default)]
 pub struct ReportView {
     version: u64,
-    /// Their lanes.
+    /// Number of lanes of each session.
     sessions: BTreeMap<(SessionId, Incarnation), u32>,
 }
 
-/// Why changes were not taken in.
+/// The reason why changes were not taken in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotTaken {
-    /// They tell nothing new.
+    /// The changes are known already.
     Known,
-    /// What lies before them is missing: the node has to start from the version that is known.
+    /// Earlier changes are missing: the node has to start from the version that is known.
     Gap,
 }
 
 impl ReportLog {
-    /// The sessions are these now.
+    /// Sets the sessions that are open now.
     pub fn update(&mut self, open: Vec<SessionReport>) {
         let mut before = std::mem::take(&mut self.sessions);
         for report in open {
@@ -77,7 +77,7 @@ impl ReportLog {
         }
     }
 
-    /// What the coordinator has to be told, at most `most` sessions, the longest changed first.
+    /// Returns the changes for the coordinator, of at most `most` sessions, the longest changed first.
     pub fn changes(&self, most: usize) -> Changes {
         let mut due = self.order.range(self.acknowledged + 1..);
         let mut through = self.acknowledged;
@@ -94,12 +94,12 @@ impl ReportLog {
         Changes { since: self.acknowledged, through, sessions, more }
     }
 
-    /// A coordinator begins to be told; it has that version of this boot, 0 if it has nothing.
+    /// Begins to tell a coordinator, which has the version `known` of this boot, or 0 if it has nothing.
     pub const fn begin(&mut self, known: u64) {
         self.acknowledged = if known <= self.version { known } else { 0 };
     }
 
-    /// The coordinator that was told of changes from `since` on has version `known` now.
+    /// Notes that the coordinator, which was told of changes from `since` on, has version `known` now.
     pub fn acknowledge(&mut self, since: u64, known: u64) {
         if known < since {
             self.begin(known);
@@ -110,15 +110,14 @@ impl ReportLog {
 }
 
 impl ReportView {
-    /// Whether the node has that placement.
+    /// Returns whether the node has that placement.
     pub fn has(&self, session: SessionId, incarnation: Incarnation) -> bool {
         self.sessions.contains_key(&(session, incarnation))
     }
 
     /// Takes changes in.
     ///
-    /// # Errors
-    /// If they do not join what is known; nothing has changed then.
+    /// # Errors If the changes do not follow the known version; nothing has changed then.
     pub fn take(&mut self, changes: &Changes) -> Result<(), NotTaken> {
         if changes.since > self.version {
             return Err(NotTaken::Gap);
@@ -132,27 +131,27 @@ impl ReportView {
         Ok(())
     }
 
-    /// A session is over. Ends that came with changes are taken in after them.
+    /// Removes a session that is over. Apply the changes of a message before the ends in it.
     pub fn ended(&mut self, session: SessionId, incarnation: Incarnation) {
         self.sessions.remove(&(session, incarnation));
     }
 
-    /// The version that is known, for the node.
+    /// Returns the version that is known, for the node.
     pub const fn version(&self) -> u64 {
         self.version
     }
 
-    /// The sessions and their lanes, by name.
+    /// Returns the sessions and their lanes, by name.
     pub fn sessions(&self) -> impl Iterator<Item = (&(SessionId, Incarnation), u32)> {
         self.sessions.iter().map(|(key, &lanes)| (key, lanes))
     }
 
-    /// How many sessions it has.
+    /// Returns the number of sessions.
     pub fn len(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Whether it has none.
+    /// Returns whether there are no sessions.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
     }

@@ -8,7 +8,7 @@ use crate::{
     StoreQuery, StoreRead, StoreRepair, Undrain, Versions, Watch,
 };
 
-/// The first message on every stream; who opens the stream asks, the other side answers with [`Answer`].
+/// The first message on every stream. The side that opens the stream asks, and the other side answers with [`Answer`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Request {
@@ -58,7 +58,7 @@ pub enum Request {
     StoreStats,
     /// Admin to coordinator. Answer: [`StoreRepaired`](crate::StoreRepaired).
     StoreRepair(StoreRepair),
-    /// A node that is to be, or a node that renews its certificate, to coordinator. Answer:
+    /// A machine that is to be a node, or a node that renews its certificate, to coordinator. Answer:
     /// [`Enrolled`](crate::Enrolled).
     Enroll(Enroll),
     /// Viewer to coordinator. Answer: [`WatchGrant`](crate::WatchGrant).
@@ -69,64 +69,64 @@ pub enum Request {
     OpenWatch(OpenWatch),
 }
 
-/// Who speaks, and which versions.
+/// The asker's introduction: its program and the versions it speaks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// Versions the asker speaks.
+    /// The versions that the asker speaks.
     pub versions: Versions,
-    /// Name and version of its program.
+    /// Name and version of the asker's program.
     pub program: String,
-    /// A bearer token; absent when the certificate says who it is, or towards a node, where each session's
-    /// secret does.
+    /// A bearer token; absent when a certificate shows who the asker is, or towards a node, where each session's secret
+    /// does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
 }
 
-/// The asker is known.
+/// The answer to [`Hello`]: the asker is known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     /// The version that is spoken from now on.
     pub version: u16,
     /// Name and version of the answering program.
     pub program: String,
-    /// Whom the answering side takes the asker for.
+    /// The role for which the answering side takes the asker.
     pub role: Role,
-    /// Under which name it keeps what the asker owns; empty if it keeps nothing.
+    /// The name under which it keeps what the asker owns; empty if it keeps nothing.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub owner: String,
 }
 
-/// What a peer may do.
+/// The role of a peer, which decides what it may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Asked for sessions' streams only, each with its secret.
+    /// May open sessions' streams only, each with its secret.
     Anonymous,
-    /// Looks.
+    /// May look at the cluster and its store.
     Viewer,
-    /// Opens and steps pools, and looks.
+    /// May open and step pools, and look.
     Trainer,
-    /// Is let in as a new node, and does nothing else.
+    /// May be let in as a new node, and do nothing else.
     Join,
     /// Hosts sessions.
     Node,
-    /// Everything a trainer may, and drains nodes.
+    /// May do everything a trainer may, and drain nodes.
     Admin,
     /// Places sessions on nodes.
     Coordinator,
 }
 
-/// It was done, and there is nothing to tell of it.
+/// The answer to a request that is done and has nothing to tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Done {}
 
-/// What came of a request.
+/// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer<T> {
-    /// What was asked for.
+    /// The request was done; this is its result.
     Ok(T),
-    /// Why not.
+    /// The request was refused.
     Refused(Refusal),
 }
 
@@ -142,8 +142,7 @@ impl<T> From<Result<T, Refusal>> for Answer<T> {
 impl<T> Answer<T> {
     /// As a result.
     ///
-    /// # Errors
-    /// The refusal.
+    /// # Errors The refusal, if the request was refused.
     pub fn into_result(self) -> Result<T, Refusal> {
         match self {
             Self::Ok(value) => Ok(value),
@@ -153,7 +152,7 @@ impl<T> Answer<T> {
 }
 
 impl Role {
-    /// The word in certificates, tokens, messages and metrics.
+    /// Returns the word in certificates, tokens, messages and metrics.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Anonymous => "anonymous",
@@ -166,7 +165,7 @@ impl Role {
         }
     }
 
-    /// Whether a peer of this role may ask for that. `Hello` comes before there is a role.
+    /// Returns whether a peer of this role may ask for that. `Hello` comes before there is a role.
     pub const fn may(self, request: &Request) -> bool {
         use Request::{
             AdmitWatcher, Attach, AttachMemory, ClosePool, CloseSession, Commands, Drain, Enroll, Heartbeat,
@@ -191,7 +190,7 @@ impl Role {
 }
 
 impl Request {
-    /// Every word a request of this version can have.
+    /// The words of all requests of this version.
     pub const WORDS: [&'static str; 27] = [
         "hello",
         "open_pool",
@@ -222,7 +221,7 @@ impl Request {
         "open_watch",
     ];
 
-    /// The word in messages and metrics, which is also its `type` on the wire.
+    /// Returns the word in messages and metrics, which is also its `type` on the wire.
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Hello(_) => "hello",

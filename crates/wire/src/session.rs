@@ -1,4 +1,4 @@
-//! Sessions: what the coordinator asks of nodes, and how an owner attaches.
+//! Sessions: the requests of the coordinator to nodes, and those with which an owner attaches.
 
 use rollhouse_core::{EnvSpec, RunId};
 use serde::{Deserialize, Serialize};
@@ -6,76 +6,76 @@ use serde::{Deserialize, Serialize};
 use crate::ids::run_id;
 use crate::{Incarnation, LaneSettings, Refusal, Secret, SessionId};
 
-/// Coordinator to node: make the lanes of a session.
+/// Asks a node, on behalf of the coordinator, to make the lanes of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpenSession {
-    /// Which session.
+    /// The session.
     pub session: SessionId,
-    /// Which placement of it; greater than any the node has seen of it.
+    /// The placement of the session; greater than any that the node has seen of it.
     pub incarnation: Incarnation,
-    /// What its owner will show.
+    /// The secret that its owner will show.
     pub secret: Secret,
     /// Name of the owner's token or certificate, for listings and metrics.
     pub owner: String,
-    /// The session's first lane in the pool.
+    /// Number of the session's first lane in the pool.
     pub first_lane: u32,
-    /// Its lanes.
+    /// Number of its lanes.
     pub lanes: u32,
-    /// Lanes of the whole pool.
+    /// Number of lanes of the whole pool.
     pub pool_lanes: u32,
     /// Whether it takes the place of an earlier placement.
     #[serde(default, skip_serializing_if = "is_false")]
     pub replaces: bool,
-    /// How they behave.
+    /// Settings of the lanes.
     pub settings: LaneSettings,
 }
 
-/// The session is open.
+/// The answer to [`OpenSession`]: the session is open.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionOpened {
     /// The env as the node has it: the coordinator passes it on to the owner.
     pub spec: EnvSpec,
-    /// How long the node keeps it for an owner it does not hear of.
+    /// Time for which the node keeps the session when it does not hear of the owner.
     pub lease_ms: u64,
 }
 
-/// Coordinator to node: end a session; its open episodes end as `cancelled`. The answer is its
-/// [`SessionEnd`](crate::SessionEnd), which the node reports with its heartbeats as well until one is taken.
+/// Asks a node, on behalf of the coordinator, to end a session; its open episodes end as `cancelled`. The answer is its
+/// [`SessionEnd`](crate::SessionEnd), which the node also reports with its heartbeats until one is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloseSession {
-    /// Which session.
+    /// The session.
     pub session: SessionId,
-    /// Which placement of it.
+    /// The placement of the session.
     pub incarnation: Incarnation,
 }
 
-/// Owner to node: the first message of a session's stream. After the answer the stream carries frames.
+/// The first message of a session's stream, from owner to node. After the answer the stream carries frames.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Attach {
-    /// The pool.
+    /// The pool of the session.
     #[serde(with = "run_id")]
     pub pool: RunId,
-    /// Which of its sessions.
+    /// Index of the session in its pool.
     pub index: u32,
-    /// Which placement of it.
+    /// The placement of the session.
     pub incarnation: Incarnation,
-    /// From the grant.
+    /// The secret from the grant.
     pub secret: Secret,
-    /// Whether the owner keeps a log of its lanes, so that they can go on elsewhere: answers then say which episodes
-    /// began and how states hash, from the first reset on.
+    /// Whether the owner keeps a log of its lanes, so that they can go on elsewhere. Answers then tell which episodes
+    /// began and the hashes of states, from the first reset on.
     #[serde(default, skip_serializing_if = "is_false")]
     pub log: bool,
 }
 
-/// The owner is attached; an earlier stream of the same session ends.
+/// The answer to [`Attach`]: the owner is attached, and an earlier stream of the same session ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attached {
-    /// Lanes of the session.
+    /// Number of lanes of the session.
     pub lanes: u32,
-    /// Number of the last request the session has answered; 0 if none. The owner may repeat that one, and gets
+    /// Number of the last request that the session has answered; 0 if none. The owner may repeat that request, and gets
     /// the same answer, or go on with the next.
     pub last: u32,
-    /// Whether answers say what a log needs. Not of sessions with more than
+    /// Whether answers carry what a log needs. They do not for sessions with more than
     /// [`MAX_LOGGED_LANES`](crate::limits::MAX_LOGGED_LANES) lanes, and not if nobody asked for it before the first
     /// reset.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -87,46 +87,46 @@ pub(crate) const fn is_false(flag: &bool) -> bool {
     !*flag
 }
 
-/// Owner to node, over the node's attach socket: asks for the memory of a session, in place of a stream. The two
-/// descriptors of the memory come beside the answer, and the socket carries nothing more: it is open for as long as
-/// the owner is attached.
+/// Asks a node, over its attach socket, for the memory of a session in place of a stream. The two descriptors of the
+/// memory come beside the answer, and the socket carries nothing more: it is open for as long as the owner is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct AttachMemory {
     /// The version of the protocol that the owner speaks.
     pub version: u16,
-    /// The pool.
+    /// The pool of the session.
     #[serde(with = "run_id")]
     pub pool: RunId,
-    /// Which of its sessions.
+    /// Index of the session in its pool.
     pub index: u32,
-    /// Which placement of it.
+    /// The placement of the session.
     pub incarnation: Incarnation,
-    /// From the grant.
+    /// The secret from the grant.
     pub secret: Secret,
-    /// As in [`Attach`]: frames and rows then have their notes in the memory.
+    /// Whether the owner keeps a log, as in [`Attach`]: frames and rows then have their notes in the memory.
     #[serde(default, skip_serializing_if = "is_false")]
     pub log: bool,
 }
 
-/// The owner is attached by memory; whoever was attached before, by memory or by a stream, is sent away.
+/// The answer to [`AttachMemory`]: the owner is attached by memory. Any earlier attachment, by memory or by a stream,
+/// ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryAttached {
-    /// Lanes of the session.
+    /// Number of lanes of the session.
     pub lanes: u32,
-    /// As in [`Attached`].
+    /// Number of the last request that the session has answered, as in [`Attached`].
     pub last: u32,
-    /// Counts the attachments by memory of this session; both descriptors' memory carries it.
+    /// Number of this attachment among those by memory of this session; both descriptors' memory carries it.
     pub generation: u64,
-    /// As in [`Attached`].
+    /// Whether answers carry what a log needs, as in [`Attached`].
     #[serde(default, skip_serializing_if = "is_false")]
     pub logs: bool,
-    /// What the last answer refused, if it was a refusal.
+    /// The refusal that was the last answer, if it was a refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refusal>,
 }
 
 impl AttachMemory {
-    /// What decides about an attachment, by memory or not.
+    /// Returns the part of the request that decides about an attachment, by memory or not.
     pub const fn attach(&self) -> Attach {
         Attach {
             pool: self.pool,

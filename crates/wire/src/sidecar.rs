@@ -1,11 +1,11 @@
-//! What a frame's sidecar can say.
+//! The contents of a frame's sidecar.
 
 use std::collections::BTreeMap;
 
 use rollhouse_core::{OptionValue, Start};
 use serde::{Deserialize, Serialize};
 
-/// Owner to node: which lanes to reset, and how.
+/// The lanes that a node has to reset, and how, from the owner.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ResetLanes {
     /// One seed (or none) per lane of the session, or empty for none at all.
@@ -20,7 +20,7 @@ pub struct ResetLanes {
     pub options: BTreeMap<String, Vec<OptionValue>>,
 }
 
-/// Node to owner, beside a batch or rows in which something out of the ordinary happened.
+/// Notes of a node to the owner, beside a batch or rows in which something out of the ordinary happened.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Notes {
     /// Lanes whose env failed and is not back yet. Their row is their last observation, reward 0, truncated.
@@ -30,28 +30,29 @@ pub struct Notes {
     /// [`Began::record`].
     #[serde(default, with = "serde_bytes", skip_serializing_if = "Vec::is_empty")]
     pub began: Vec<u8>,
-    /// Hashes of the states of lanes whose steps are a multiple of 64, for the same: 8 bytes each, see
+    /// Hashes of the states of lanes whose steps are a multiple of 64, for the same owners: 8 bytes each, see
     /// [`Notes::put_hash`].
     #[serde(default, with = "serde_bytes", skip_serializing_if = "Vec::is_empty")]
     pub hashes: Vec<u8>,
-    /// Whether the node is going away: the owner does well to move the session.
+    /// Whether the node is going away: the owner should move the session.
     #[serde(default, skip_serializing_if = "is_false")]
     pub leaving: bool,
 }
 
-/// An episode that began.
+/// The beginning of an episode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Began {
     /// Lane of the session.
     pub lane: u32,
-    /// Its number in the lane.
+    /// Number of the episode in the lane.
     pub number: u64,
-    /// Where its randomness starts.
+    /// The start of the episode's randomness.
     pub start: Start,
 }
 
 impl Began {
-    /// As bytes: lane (bit 31: there is a buffered half) and half, 4 bytes each; number, seed and words drawn, 8 each.
+    /// Writes the record: lane (bit 31: there is a buffered half) and half, 4 bytes each; number, seed and words drawn,
+    /// 8 each.
     #[inline]
     pub fn record(&self) -> [u8; BEGAN_BYTES] {
         let Self { lane, number, start } = *self;
@@ -66,7 +67,7 @@ impl Began {
         record
     }
 
-    /// What such bytes say.
+    /// Reads a record.
     #[inline]
     pub fn of_record(record: &[u8; BEGAN_BYTES]) -> Self {
         let word = |at: usize| u64::from_le_bytes(record.as_chunks().0[at]);
@@ -78,12 +79,12 @@ impl Began {
 }
 
 impl Notes {
-    /// Whether there is nothing to say.
+    /// Returns whether there are no notes.
     pub fn is_empty(&self) -> bool {
         self.lost.is_empty() && self.began.is_empty() && self.hashes.is_empty() && !self.leaving
     }
 
-    /// Makes room for so many episodes that began, and hashes.
+    /// Makes room for that many episodes that began, and hashes.
     pub fn reserve(&mut self, began: usize, hashes: usize) {
         self.began.reserve_exact(began * BEGAN_BYTES);
         self.hashes.reserve_exact(hashes * 8);
@@ -102,14 +103,14 @@ impl Notes {
         self.hashes.extend_from_slice(&hash.to_le_bytes());
     }
 
-    /// The episodes that began; `None` if these bytes are no whole number of them.
+    /// Returns the episodes that began; `None` if the bytes are not a whole number of records.
     #[inline]
     pub fn began(&self) -> Option<impl Iterator<Item = Began>> {
         let (records, rest) = self.began.as_chunks::<BEGAN_BYTES>();
         rest.is_empty().then(|| records.iter().map(Began::of_record))
     }
 
-    /// Lanes and hashes of their states; `None` if these bytes are no whole number of them.
+    /// Returns lanes and the hashes of their states; `None` if the bytes are not a whole number of records.
     #[inline]
     pub fn hashes(&self) -> Option<impl Iterator<Item = (u32, u32)>> {
         let (records, rest) = self.hashes.as_chunks::<8>();
@@ -129,7 +130,7 @@ const fn is_false(flag: &bool) -> bool {
 /// Bytes of the record of an episode that began.
 pub const BEGAN_BYTES: usize = 32;
 
-/// Marks in a lane's number that there is a buffered half.
+/// The bit in a lane's number that says that there is a buffered half.
 const HALF: u32 = 1 << 31;
 
 /// A lane whose env failed.

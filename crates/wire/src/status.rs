@@ -1,4 +1,4 @@
-//! What operators ask.
+//! Status of the cluster, its nodes, sessions and pools, for operators.
 
 use std::collections::BTreeMap;
 
@@ -11,82 +11,82 @@ use crate::{EndCause, Incarnation, NodeLoad, SessionCounts, SessionReport, Unfit
 pub struct ClusterStatus {
     /// Name and version of the coordinator's program.
     pub program: String,
-    /// Its term.
+    /// The coordinator's term.
     pub term: u64,
     /// Seconds since it started.
     pub uptime_s: u64,
-    /// Nodes by state.
+    /// Number of nodes in each state.
     pub nodes: BTreeMap<NodeState, u32>,
-    /// Lanes all nodes that are alive take.
+    /// Number of lanes that all living nodes together take.
     pub capacity: u32,
-    /// Lanes of open sessions.
+    /// Number of lanes of open sessions.
     pub lanes: u32,
-    /// Open pools.
+    /// Number of open pools.
     pub pools: u32,
-    /// Open sessions.
+    /// Number of open sessions.
     pub sessions: u32,
-    /// Env steps on all nodes since they started.
+    /// Number of env steps on all nodes since they started.
     pub steps: u64,
-    /// Finished episodes on all nodes since they started.
+    /// Number of episodes finished on all nodes since they started.
     pub episodes: u64,
-    /// Sessions by the transport of their owner.
+    /// Number of sessions by the transport of their owner.
     pub transports: BTreeMap<String, u32>,
-    /// Segments and bytes in the store.
+    /// Contents of the store.
     pub store: StoreStatus,
 }
 
-/// What the store has.
+/// The contents of the store, in numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StoreStatus {
-    /// Segments.
+    /// Number of segments.
     pub segments: u64,
-    /// Their bytes.
+    /// Bytes of these segments.
     pub bytes: u64,
-    /// Segments that are set aside as a whole: damaged, or under a number that was taken.
+    /// Number of segments that are set aside as a whole: damaged, or under a number that was taken.
     pub quarantined: u64,
-    /// Episodes that are set aside, these segments' included: the store has others of their names.
+    /// Number of episodes that are set aside, those in such segments included: the store has others with their names.
     #[serde(default, skip_serializing_if = "no_episodes")]
     pub set_aside: u64,
 }
 
-/// How a node stands with the coordinator.
+/// The state of a node, as the coordinator sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
-    /// Heard of in time.
+    /// The node was heard of in time.
     Alive,
-    /// Not heard of for a while; gets no new sessions.
+    /// The node was not heard of for a while; it gets no new sessions.
     Suspect,
-    /// Not heard of for so long that its lanes are given up.
+    /// The node was not heard of for so long that its lanes are given up.
     Lost,
-    /// Takes no new sessions and ends when its last has.
+    /// The node takes no new sessions and ends when its last has.
     Draining,
 }
 
-/// One node.
+/// The status of one node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeStatus {
-    /// Its name.
+    /// The node's name.
     pub node: String,
-    /// How it stands.
+    /// The node's state.
     pub state: NodeState,
-    /// Where trainers reach it.
+    /// The address at which trainers reach it.
     pub address: String,
-    /// Lanes it takes.
+    /// Number of lanes that it takes.
     pub capacity: u32,
-    /// Threads it steps on.
+    /// Number of threads on which it steps.
     pub threads: u32,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Open sessions.
+    /// Number of its open sessions.
     pub sessions: u32,
     /// Milliseconds since it was last heard of.
     pub silent_ms: u64,
-    /// How busy it was then.
+    /// Its load at that time.
     pub load: NodeLoad,
     /// Name and version of its program.
     pub program: String,
-    /// What keeps it from taking sessions, if something does.
+    /// The trouble that keeps it from taking sessions, if there is any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unfit: Option<Unfit>,
 }
@@ -94,67 +94,67 @@ pub struct NodeStatus {
 /// The nodes, by name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeList {
-    /// By name.
+    /// The nodes, by name.
     pub nodes: Vec<NodeStatus>,
-    /// So many more there are than fit into a message.
+    /// Number of further nodes that do not fit into the message.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted: u32,
 }
 
-/// One session and where it runs.
+/// One session and the node on which it runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionStatus {
-    /// The node.
+    /// The node's name.
     pub node: String,
-    /// As the node sees it.
+    /// The session as the node sees it.
     pub report: SessionReport,
 }
 
 /// The sessions, by name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionList {
-    /// By name.
+    /// The sessions, by name.
     pub sessions: Vec<SessionStatus>,
-    /// So many more there are than fit into a message.
+    /// Number of further sessions that do not fit into the message.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted: u32,
 }
 
-/// How a pool is doing.
+/// The status of a pool.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PoolStatus {
-    /// Sessions that are open.
+    /// Number of its sessions that are open.
     pub open: u32,
-    /// Sessions that ended, by cause.
+    /// Number of its sessions that ended, by cause.
     pub ended: BTreeMap<EndCause, u32>,
-    /// The sessions that are not there any more, and why: those that ended, and those whose node is lost, which come
-    /// back if it does.
+    /// Sessions that are gone, and why: those that ended, and those whose node is lost, which come back if the node
+    /// does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<GoneSession>,
-    /// Why sessions failed, the first few.
+    /// The reasons why sessions failed, the first few.
     pub failures: Vec<String>,
-    /// What all of them have done.
+    /// The steps and episodes of all its sessions together.
     pub done: SessionCounts,
-    /// Whether everything that ended sessions recorded is in the store; false as long as that is not known, and if
-    /// some of it is set aside.
+    /// Whether everything that ended sessions recorded is in the store; false as long as that is not known, and if some
+    /// of it is set aside.
     pub shipped: bool,
-    /// Whether nothing of it is on its way any more: it is in the store or set aside there.
+    /// Whether none of its recordings is on its way any more: each is in the store or set aside there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub settled: bool,
-    /// Episodes of the pool that are set aside: the store has others of their names, or they came in a segment that is
-    /// damaged.
+    /// Number of episodes of the pool that are set aside: the store has others with their names, or they came in a
+    /// damaged segment.
     #[serde(default, skip_serializing_if = "no_episodes")]
     pub set_aside: u64,
 }
 
-/// A session of a pool that is not there any more.
+/// A session of a pool that is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GoneSession {
-    /// Which of the pool's.
+    /// Index of the session in the pool.
     pub index: u32,
-    /// Which placement of it.
+    /// The placement of the session.
     pub incarnation: Incarnation,
-    /// Why.
+    /// The reason why it is gone.
     pub cause: EndCause,
 }
 
@@ -165,19 +165,19 @@ pub struct Drain {
     pub node: String,
 }
 
-/// Takes a request to drain back: the node takes new sessions again, unless it has ended meanwhile.
+/// Takes a request to drain back: the node takes new sessions again, unless it has ended in the meantime.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Undrain {
     /// The node's name.
     pub node: String,
 }
 
-/// A store that has set nothing aside says nothing of it.
+/// Returns whether the field is left out: a store that has set nothing aside does not mention it.
 const fn no_episodes(count: &u64) -> bool {
     *count == 0
 }
 
-/// Lists that are whole say nothing of it.
+/// Returns whether the field is left out: lists that are whole do not mention it.
 const fn is_zero(count: &u32) -> bool {
     *count == 0
 }

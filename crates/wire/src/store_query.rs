@@ -1,4 +1,4 @@
-//! Questions that a coordinator answers about the episodes of its store, so that nobody has to fetch them to know.
+//! Questions about the episodes of a store that its coordinator answers, so that nobody has to fetch them.
 
 use rollhouse_core::{Parent, RunId};
 use serde::{Deserialize, Serialize};
@@ -6,26 +6,28 @@ use serde::{Deserialize, Serialize};
 /// Lists episodes of the store, a page at a time.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct StoreQuery {
-    /// Only of this env.
+    /// Env to which the list is limited, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env: Option<String>,
-    /// Only with an outcome of this word.
+    /// Word of the outcome to which the list is limited, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
-    /// Also interrupted episodes where the order is by return or length.
+    /// Whether interrupted episodes are listed too where the order is by return or length.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub all_outcomes: bool,
-    /// Only with at least this return.
+    /// Smallest return that is listed, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_return: Option<f64>,
-    /// Only of runs with this short id: the number that stands for a run in the names of its episodes.
+    /// Short id of the run to which the list is limited, if any: the number that stands for a run in the names of its
+    /// episodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<u64>,
     /// `return`, `length`, `started` or `name`, with `-` in front for the largest first.
     pub sort: String,
-    /// At most so many; at most [`MAX_STORE_EPISODES`](crate::limits::MAX_STORE_EPISODES) are given at a time.
+    /// Number of episodes to list at most; at most [`MAX_STORE_EPISODES`](crate::limits::MAX_STORE_EPISODES) are given
+    /// at a time.
     pub limit: u32,
-    /// Only what comes after this place in that order: the `after` of an earlier answer; empty begins with the first.
+    /// Place in the order after which the list begins: the `after` of an earlier answer; empty begins with the first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<u64>,
 }
@@ -33,91 +35,91 @@ pub struct StoreQuery {
 /// Episodes of the store, in the order that was asked for.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct StoreEpisodes {
-    /// The page.
+    /// The episodes of this page.
     pub episodes: Vec<StoreEpisode>,
-    /// Place of the last one, to go on after it.
+    /// Place of the last episode, to go on after it.
     pub after: Vec<u64>,
     /// Whether more may follow.
     pub more: bool,
 }
 
-/// What a listing says of an episode.
+/// The facts of an episode that a listing shows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoreEpisode {
-    /// Its run.
+    /// The run of the episode.
     #[serde(with = "crate::ids::run_id")]
     pub run: RunId,
-    /// Its lane.
+    /// Number of the lane in the run.
     pub lane: u32,
-    /// Its number in the lane.
+    /// Number of the episode in the lane.
     pub number: u64,
-    /// Its env.
+    /// Id of the env.
     pub env: String,
     /// The number with which reset(seed) alone gives its first state, if there is one.
     pub seed: Option<u64>,
-    /// Steps.
+    /// Number of steps.
     pub length: u64,
     /// Sum of rewards, if it is known.
     #[serde(rename = "return")]
     pub total_reward: Option<f64>,
-    /// How it ended.
+    /// Word of its outcome.
     pub outcome: String,
-    /// Wall clock of its first step, milliseconds since 1970.
+    /// Wall-clock time of its first step, milliseconds since 1970.
     pub started_ms: u64,
-    /// Who chose its actions.
+    /// Name of the policy or program that chose its actions.
     pub policy: String,
-    /// Hash of the env's dynamics when it was recorded.
+    /// Hash of the env's dynamics at the time of recording.
     pub dynamics: u64,
     /// Its share of the bytes on disk.
     pub bytes: u64,
-    /// What it was forked from, if it was.
+    /// The episode from which it was forked, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
 }
 
-/// What a store holds, added up.
+/// Totals of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StoreStats {
-    /// Episodes by env and outcome.
+    /// Number of episodes by env and outcome.
     pub episodes: Vec<StoreCount>,
-    /// Their steps.
+    /// Number of steps of these episodes.
     pub steps: u64,
-    /// Runs.
+    /// Number of runs.
     pub runs: u64,
-    /// Folders with segments.
+    /// Number of folders with segments.
     pub folders: u64,
-    /// Segments.
+    /// Number of segments.
     pub segments: u64,
-    /// Their bytes.
+    /// Bytes of these segments.
     pub bytes: u64,
-    /// Episodes that are not counted because their beginning is gone.
+    /// Number of episodes that are not counted because their beginning is gone.
     pub incomplete: u64,
     /// Stretches that are known to be damaged, the first 1,000.
     pub damage: Vec<StoreDamage>,
 }
 
-/// Episodes of one env that ended in one way.
+/// The number of episodes of one env that ended in one way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreCount {
-    /// The env.
+    /// Id of the env.
     pub env: String,
     /// The outcome's word.
     pub outcome: String,
-    /// How many.
+    /// Number of these episodes.
     pub episodes: u64,
 }
 
 /// A damaged stretch of a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreDamage {
-    /// The folder in the store.
+    /// Name of the folder in the store.
     pub folder: String,
     /// Number of the segment.
     pub segment: u64,
-    /// First bad byte.
+    /// Offset of the first bad byte.
     pub from: u64,
-    /// Where the next intact record begins.
+    /// Offset at which the next intact record begins.
     pub to: u64,
-    /// What is wrong, in a word.
+    /// The kind of damage, in a word.
     pub cause: String,
 }

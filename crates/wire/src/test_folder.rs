@@ -1,9 +1,9 @@
-//! A folder of one test.
+//! A folder for one test.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Empty at first, gone when dropped.
+/// A folder that is empty at first and is removed when dropped.
 pub(crate) struct TestFolder(PathBuf);
 
 impl TestFolder {

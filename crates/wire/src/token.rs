@@ -1,4 +1,4 @@
-//! Bearer tokens: what a trainer, viewer or admin shows who has no certificate.
+//! Bearer tokens, which trainers, viewers and admins without a certificate show.
 //!
 //! A token reads `rh_<id>_<secret>`. The file keeps the SHA-256 of the secret, never the secret: it has 256
 //! random bits, so that nothing slower than one hash is needed to keep it from being guessed.
@@ -24,32 +24,32 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRecord {
-    /// Names the token; not secret.
+    /// Id of the token; not secret.
     pub id: String,
-    /// Whose it is, for people; need not be unique.
+    /// Name of its holder, for people; need not be unique.
     pub name: String,
-    /// What its holder may do: viewer, trainer, admin, or join.
+    /// The role of its holder: viewer, trainer, admin, or join.
     pub role: Role,
     /// SHA-256 of the secret, in hexadecimal digits.
     secret_sha256: String,
-    /// Lanes its holders may have open at a time, all together; absent is without bound.
+    /// Number of lanes that its holders may have open at a time, all together; absent means no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_lanes: Option<u32>,
-    /// What it lets in; of join tokens, and only of those.
+    /// The nodes that it lets in; set for join tokens, and only for those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub join: Option<JoinTerms>,
-    /// When it was made, in seconds since 1970.
+    /// Time at which it was made, in seconds since 1970.
     pub created: u64,
-    /// From when on it no longer holds, in seconds since 1970; absent is never.
+    /// Time from which it no longer holds, in seconds since 1970; absent means that it holds for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<u64>,
-    /// When it was revoked, in seconds since 1970; absent if it was not.
+    /// Time at which it was revoked, in seconds since 1970; absent if it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<u64>,
 }
 
 impl TokenRecord {
-    /// Whether it holds at that time.
+    /// Checks whether it holds at that time.
     ///
     /// # Errors
     /// [`TokenRefused::Revoked`] or [`TokenRefused::Expired`].
@@ -67,32 +67,32 @@ impl TokenRecord {
     }
 }
 
-/// What a new token is to be.
+/// The properties of a token to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewToken {
-    /// Whose it is.
+    /// Name of its holder.
     pub name: String,
-    /// What its holder may do: viewer, trainer, admin, or join.
+    /// The role of its holder: viewer, trainer, admin, or join.
     pub role: Role,
-    /// Lanes its holders may have open at a time.
+    /// Number of lanes that its holders may have open at a time.
     pub max_lanes: Option<u32>,
-    /// How long it holds; `None` until it is revoked, which join tokens may not.
+    /// Time for which it holds; `None` means until it is revoked, which join tokens may not have.
     pub lifetime: Option<Duration>,
-    /// What it lets in; of join tokens, and only of those.
+    /// The nodes that it lets in; set for join tokens, and only for those.
     pub join: Option<JoinTerms>,
 }
 
-/// The tokens of a cluster: a JSON file (0600), replaced whole and durably, read again whenever it has changed.
-/// Several processes may change it: each holds a lock on a file beside it meanwhile. If the file as it is now
-/// cannot be used, what was read before stays in force and [`TokenStore::trouble`] tells.
+/// The tokens of a cluster: a JSON file (0600), replaced whole and durably, read again whenever it has changed. Several
+/// processes may change it: each holds a lock on a file beside it while it does. If the file as it is now cannot be
+/// used, the earlier contents stay in force and [`TokenStore::trouble`] tells.
 #[derive(Debug)]
 pub struct TokenStore {
     path: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<LoadedTokens>,
 }
 
 #[derive(Debug)]
-struct State {
+struct LoadedTokens {
     tokens: Arc<Tokens>,
     stamp: Option<Stamp>,
     trouble: Option<Arc<TokenFileError>>,
@@ -101,9 +101,9 @@ struct State {
 /// The tokens of a cluster as the file had them at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tokens {
-    /// In the order in which they were made.
+    /// The records in the order in which they were made.
     records: Vec<TokenRecord>,
-    /// Where in it the token of an id is.
+    /// Index in `records` by the token's id.
     places: HashMap<String, usize>,
 }
 
@@ -117,7 +117,7 @@ impl Tokens {
         self.places.get(id).map(|&place| &self.records[place])
     }
 
-    /// Whether the token with that id holds at that time.
+    /// Checks whether the token with that id holds at that time.
     ///
     /// # Errors
     /// See [`TokenRefused`].
@@ -126,7 +126,7 @@ impl Tokens {
     }
 }
 
-/// The file.
+/// The contents of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Contents {
@@ -134,7 +134,7 @@ struct Contents {
 }
 
 impl TokenStore {
-    /// The tokens in that file, which need not exist yet. Blocks on the disk.
+    /// Opens the tokens in that file, which need not exist yet. Blocks on the disk.
     ///
     /// # Errors
     /// See [`TokenFileError`].
@@ -142,10 +142,11 @@ impl TokenStore {
         let path = path.into();
         let stamp = Stamp::of(&path);
         let tokens = Arc::new(Tokens::new(read(&path)?));
-        Ok(Self { path, state: Mutex::new(State { tokens, stamp, trouble: None }) })
+        Ok(Self { path, state: Mutex::new(LoadedTokens { tokens, stamp, trouble: None }) })
     }
 
-    /// Makes a token; the text is what its holder shows and is known to nobody else. Blocks on the disk.
+    /// Makes a token and returns its record and its text. The holder shows the text, which nobody else knows. Blocks on
+    /// the disk.
     ///
     /// # Errors
     /// See [`TokenFileError`].
@@ -195,8 +196,7 @@ impl TokenStore {
     /// Revokes a token; again is no error. Who goes by it is sent away by whoever looks at [`TokenStore::now`] or
     /// [`TokenStore::holds`] next. Blocks on the disk.
     ///
-    /// # Errors
-    /// [`TokenFileError::Unknown`] if there is none of that id; see [`TokenFileError`].
+    /// # Errors [`TokenFileError::Unknown`] if there is no token with that id; see [`TokenFileError`] for the others.
     pub fn revoke(&self, id: &str, now: SystemTime) -> Result<TokenRecord, TokenFileError> {
         self.change(|tokens| {
             let record = tokens.iter_mut().find(|token| token.id == id);
@@ -209,8 +209,7 @@ impl TokenStore {
     /// Has the join token with that id let in a node of that name: that it has is on the disk when this returns. Blocks on
     /// the disk.
     ///
-    /// # Errors
-    /// See [`JoinRefused`]; the token has let in nobody then.
+    /// # Errors See [`JoinRefused`]; the token was not used then.
     pub fn join(&self, id: &str, node: &str, now: SystemTime) -> Result<(), JoinRefused> {
         self.change(|tokens| {
             let record = tokens.iter_mut().find(|token| token.id == id);
@@ -223,22 +222,22 @@ impl TokenStore {
         })
     }
 
-    /// Every token, in the order in which they were made.
+    /// Returns all tokens, in the order in which they were made.
     pub fn list(&self) -> Vec<TokenRecord> {
         self.current().tokens.records.clone()
     }
 
-    /// The tokens as the file has them now: to look at many of them. Looks at the file's metadata once.
+    /// Returns the tokens as the file has them now, to check many of them. Reads the file's metadata once.
     pub fn now(&self) -> Arc<Tokens> {
         Arc::clone(&self.current().tokens)
     }
 
-    /// Why the file as it is now is not in force; `None` if it is.
+    /// Returns why the file as it is now is not in force; `None` if it is.
     pub fn trouble(&self) -> Option<Arc<TokenFileError>> {
         self.current().trouble.clone()
     }
 
-    /// Whose token that is. Looks at the file's metadata, which takes microseconds.
+    /// Returns the record of a token that was shown. Reads the file's metadata, which takes microseconds.
     ///
     /// # Errors
     /// See [`TokenRefused`].
@@ -260,7 +259,7 @@ impl TokenStore {
         Ok(record.clone())
     }
 
-    /// Whether the token with that id still holds: for connections that are open already.
+    /// Checks whether the token with that id still holds, for connections that are open already.
     ///
     /// # Errors
     /// See [`TokenRefused`].
@@ -268,7 +267,8 @@ impl TokenStore {
         self.now().holds(id, now)
     }
 
-    /// Whom a coordinator takes a stranger for: the holder of a believed certificate, else of a token.
+    /// Returns the peer for which a coordinator takes a stranger: the holder of a believed certificate, else of a
+    /// token.
     ///
     /// # Errors
     /// [`RefusalCode::Unauthenticated`] without either, or if what was shown is not believed;
@@ -302,8 +302,8 @@ impl TokenStore {
         }
     }
 
-    /// The state, as the file says it now.
-    fn current(&self) -> MutexGuard<'_, State> {
+    /// Locks the tokens and reads the file again if it has changed.
+    fn current(&self) -> MutexGuard<'_, LoadedTokens> {
         // Every change of the state is one assignment, so that a panic leaves none half done.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = Stamp::of(&self.path);
@@ -317,7 +317,7 @@ impl TokenStore {
                 }
                 Ok(tokens) => {
                     let tokens = Arc::new(Tokens::new(tokens));
-                    *state = State { tokens, stamp, trouble: None };
+                    *state = LoadedTokens { tokens, stamp, trouble: None };
                 }
                 Err(error) => state.trouble = Some(Arc::new(error)),
             }
@@ -341,7 +341,7 @@ impl TokenStore {
         Ok(changed)
     }
 
-    /// Held by whoever changes the file. A file of its own, because the other is replaced.
+    /// Takes the lock under which the file is changed. It lies on a file of its own, because the other is replaced.
     fn lock_file(&self) -> Result<File, TokenFileError> {
         let mut path = self.path.clone().into_os_string();
         path.push(".lock");
@@ -358,56 +358,42 @@ impl TokenStore {
     }
 }
 
-/// Why a token is not accepted.
+/// The reason why a token is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenRefused {
-    /// It is no token, there is none of its id, or the secret is wrong; which, a stranger is not told.
+    /// The text is not a token, no token has its id, or the secret is wrong; a stranger is not told which.
     #[error("the token is not valid")]
     NotValid,
-    /// It was revoked.
+    /// The token was revoked.
     #[error("the token was revoked")]
     Revoked,
-    /// Its time is over.
+    /// The token has expired.
     #[error("the token expired {ago} s ago", ago = .ago.as_secs())]
     Expired {
-        /// For how long.
+        /// Time since it expired.
         ago: Duration,
     },
 }
 
-/// Why tokens cannot be read or changed.
+/// The reason why tokens cannot be read or changed.
+#[expect(missing_docs, reason = "the fields' names say what they are")]
 #[derive(Debug)]
 pub enum TokenFileError {
     /// The file cannot be read.
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// It does not hold tokens.
-    Parse {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: serde_json::Error,
-    },
-    /// It cannot be written.
-    Write {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// There is no token of that id.
+    Read { path: PathBuf, source: io::Error },
+    /// The file does not hold tokens.
+    Parse { path: PathBuf, source: serde_json::Error },
+    /// The file cannot be written.
+    Write { path: PathBuf, source: io::Error },
+    /// There is no token with that id.
     Unknown(String),
     /// No token is made for that role: it needs a certificate.
     Role(Role),
-    /// That is no name.
+    /// The text is not a name.
     Name(String),
-    /// A join token without an end or terms, or another one with terms.
+    /// It is a join token without an end or terms, or another token with terms.
     Terms,
-    /// There are [`MAX_TOKENS`] already.
+    /// There are [`MAX_TOKENS`] tokens already.
     TooMany,
     /// The operating system's generator gave nothing.
     NoRandomness,
@@ -472,7 +458,7 @@ fn digest(bytes: &[u8]) -> [u8; 32] {
     out
 }
 
-/// In a time that does not depend on where they differ.
+/// Compares two hashes in a time that does not depend on where they differ.
 fn same(a: &[u8; 32], b: &[u8; 32]) -> bool {
     a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
 }
@@ -481,16 +467,16 @@ fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Tokens one file may hold.
+/// Number of tokens that one file may hold.
 pub const MAX_TOKENS: usize = 4096;
-/// Roles that a token can give.
+/// The roles that a token can give.
 pub(crate) const TOKEN_ROLES: [Role; 4] = [Role::Viewer, Role::Trainer, Role::Admin, Role::Join];
-/// How long join tokens are listed after their end; launchers make many.
+/// Time for which join tokens are listed after their end; launchers make many.
 const JOIN_TOKENS_KEPT: Duration = Duration::from_secs(7 * 86_400);
 const PREFIX: &str = "rh_";
 const ID_BYTES: usize = 5;
 const SECRET_BYTES: usize = 32;
-/// Longer than any token, and little to hash.
+/// Largest length of a text that is checked as a token: longer than any token, and little to hash.
 const MAX_TOKEN_BYTES: usize = 128;
 const MAX_FILE_BYTES: u64 = 4 << 20;
 

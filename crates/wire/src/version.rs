@@ -1,30 +1,30 @@
-//! Which version of the protocol two peers speak.
+//! The versions of the protocol, and the choice of the one that two peers speak.
 
 use serde::{Deserialize, Serialize};
 
-/// The TLS application protocol of every connection. It names the family; versions are agreed on in
-/// [`Hello`](crate::Hello), so that a refusal can name both sides'.
+/// The TLS application protocol of every connection. It names the family of protocols; versions are agreed on in
+/// [`Hello`](crate::Hello), so that a refusal can name those of both sides.
 pub const ALPN: &[u8] = b"rollhouse/1";
 
-/// The newest version this program speaks.
+/// The newest version that this program speaks.
 pub const VERSION: u16 = 1;
-/// The oldest version this program speaks.
+/// The oldest version that this program speaks.
 pub const OLDEST_VERSION: u16 = 1;
 
-/// The versions a peer speaks, both ends included.
+/// The versions that a peer speaks, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
-    /// The oldest.
+    /// The oldest version.
     pub oldest: u16,
-    /// The newest.
+    /// The newest version.
     pub newest: u16,
 }
 
 impl Versions {
-    /// This program's.
+    /// The versions that this program speaks.
     pub const OURS: Self = Self { oldest: OLDEST_VERSION, newest: VERSION };
 
-    /// The newest version both speak; `None` if there is none.
+    /// Returns the newest version that both speak; `None` if there is none.
     pub fn common(self, other: Self) -> Option<u16> {
         let newest = self.newest.min(other.newest);
         (newest >= self.oldest && newest >= other.oldest).then_some(newest)

@@ -1,4 +1,4 @@
-//! Watching sessions: what a viewer asks the coordinator and a node for, and what it is shown.
+//! Watching sessions: the requests of a viewer to the coordinator and to a node, and their answers.
 
 use rollhouse_core::{EnvSpec, RunId, Start};
 use serde::{Deserialize, Serialize};
@@ -6,71 +6,71 @@ use serde::{Deserialize, Serialize};
 use crate::ids::run_id;
 use crate::{Incarnation, LaneSettings, Secret, SessionId};
 
-/// Viewer to coordinator: where a session can be watched, and by what key.
+/// Asks the coordinator where a session can be watched, and by what key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watch {
-    /// Which session.
+    /// The session.
     pub session: SessionId,
 }
 
 /// The right to watch one placement of a session. It does not let its holder step the session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WatchGrant {
-    /// Which session.
+    /// The session.
     pub session: SessionId,
-    /// Which placement of it.
+    /// The placement of the session.
     pub incarnation: Incarnation,
-    /// What the node is shown.
+    /// The key to show to the node.
     pub key: Secret,
     /// The node's name.
     pub node: String,
-    /// Where it is reached: host and port.
+    /// The address at which the node is reached: host and port.
     pub address: String,
 }
 
-/// Coordinator to node: by what key a placement of a session is watched.
+/// Asks a node, on behalf of the coordinator, for the key with which a placement of a session is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdmitWatcher {
-    /// Which session.
+    /// The session.
     pub session: SessionId,
-    /// Which placement of it.
+    /// The placement of the session.
     pub incarnation: Incarnation,
 }
 
-/// The key.
+/// The answer to [`AdmitWatcher`]: the key.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct WatcherAdmitted {
-    /// Follows from the session's secret, and tells nothing of it ([`Secret::watch_key`]).
+    /// The key, which follows from the session's secret and does not reveal it ([`Secret::watch_key`]).
     pub key: Secret,
 }
 
-/// Viewer to node: the first message of a stream on which a session is watched. After the answer it carries
-/// [`Envelope`](crate::Envelope)s: of the viewer, the methods `look` and `so_far`.
+/// The first message of a stream on which a session is watched, from viewer to node. After the answer the stream
+/// carries [`Envelope`](crate::Envelope)s: the viewer's have the methods `look` and `so_far`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct OpenWatch {
-    /// The pool.
+    /// The pool of the session.
     #[serde(with = "run_id")]
     pub pool: RunId,
-    /// Which of its sessions.
+    /// Index of the session in its pool.
     pub index: u32,
-    /// Which placement of it.
+    /// The placement of the session.
     pub incarnation: Incarnation,
-    /// From the [`WatchGrant`].
+    /// The key from the [`WatchGrant`].
     pub key: Secret,
 }
 
-/// The session is watched: what its lanes are.
+/// The answer to [`OpenWatch`]: the session is watched, and its lanes are these.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WatchOpened {
     /// The env as the node has it.
     pub spec: EnvSpec,
-    /// The session's first lane in the pool.
+    /// Number of the session's first lane in the pool.
     pub first_lane: u32,
-    /// Its lanes.
+    /// Number of its lanes.
     pub lanes: u32,
-    /// Lanes of the whole pool.
+    /// Number of lanes of the whole pool.
     pub pool_lanes: u32,
-    /// How they behave.
+    /// Settings of the lanes.
     pub settings: LaneSettings,
     /// Name and version of the node's program.
     pub program: String,
@@ -79,12 +79,12 @@ pub struct WatchOpened {
 /// Asks for the newest frame of a lane that the asker has not seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LookParams {
-    /// Which of the session's lanes, counted from its first.
+    /// Index of the lane in the session, counted from its first.
     pub lane: u32,
-    /// The serial number of the last frame that was seen of this lane; 0 if none was.
+    /// Serial number of the last frame that was seen of this lane; 0 if none was.
     #[serde(default)]
     pub after: u64,
-    /// How long to wait for one, at most [`MAX_LOOK_MS`](crate::limits::MAX_LOOK_MS).
+    /// Time to wait for a frame, at most [`MAX_LOOK_MS`](crate::limits::MAX_LOOK_MS).
     #[serde(default)]
     pub wait_ms: u32,
 }
@@ -94,27 +94,27 @@ impl LookParams {
     pub const METHOD: &'static str = "look";
 }
 
-/// What is new.
+/// The answer to [`LookParams`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LookAnswer {
-    /// `None` if the lane has not moved since.
+    /// The newest frame; `None` if the lane has not moved since.
     pub frame: Option<LaneFrame>,
 }
 
 /// A lane as it was between two steps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LaneFrame {
-    /// Grows with every frame that is shown of the lane.
+    /// Serial number, which grows with every frame that is shown of the lane.
     pub serial: u64,
-    /// Number of its episode in the lane.
+    /// Number of the episode in the lane.
     pub episode: u64,
-    /// Steps of it.
+    /// Number of steps of the episode so far.
     pub step: u64,
-    /// The sum of their rewards.
+    /// Sum of the rewards of these steps.
     pub total_reward: f64,
-    /// What the last step gave.
+    /// Reward of the last step.
     pub reward: f64,
-    /// Whether it came to a terminal state.
+    /// Whether the last step came to a terminal state.
     pub terminated: bool,
     /// Whether a limit cut the episode.
     pub truncated: bool,
@@ -127,23 +127,23 @@ pub struct LaneFrame {
     /// The exact state; empty where the env does not show it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub state: Vec<f64>,
-    /// The hash of that; absent while the lane is lost.
+    /// The hash of the state; absent while the lane is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<u32>,
-    /// Where the lane's generator stands; absent while the lane is lost.
+    /// The position of the lane's generator; absent while the lane is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<LanePosition>,
-    /// Steps and resets of the session since it is watched.
+    /// Number of steps and resets of the session since it is watched.
     pub moves: u64,
 }
 
 /// Asks for a lane's episode as far as it has come, in parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SoFarParams {
-    /// Which of the session's lanes, counted from its first.
+    /// Index of the lane in the session, counted from its first.
     pub lane: u32,
-    /// Actions to leave out: those of earlier parts. With 0 the episode is taken as it stands now, and further parts
-    /// are of that.
+    /// Number of actions to leave out: those of earlier parts. With 0 the episode is taken as it stands now, and
+    /// further parts belong to the same one.
     #[serde(default)]
     pub from: u64,
 }
@@ -156,11 +156,11 @@ impl SoFarParams {
 /// A lane's episode as far as it has come.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SoFar {
-    /// Its number in the lane.
+    /// Number of the episode in the lane.
     pub episode: u64,
-    /// Where it is known from.
+    /// The point from which it is known.
     pub from: SoFarFrom,
-    /// Steps that are known of it.
+    /// Number of its steps that are known.
     pub steps: u64,
     /// Actions of those steps, as in a column, from the one asked for on: as many as fit.
     #[serde(with = "serde_bytes")]
@@ -176,14 +176,14 @@ pub struct SoFar {
     pub hash: Option<u32>,
 }
 
-/// Where a lane's generator stands: a [`Start`] as it is said.
+/// The position of a lane's generator: a [`Start`] as messages carry it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LanePosition {
-    /// The seed of its last seeded reset.
+    /// The seed of the lane's last seeded reset.
     pub seed: u64,
-    /// 64-bit words drawn since.
+    /// Number of 64-bit words drawn since.
     pub words: u64,
-    /// The half of the last word that is left over.
+    /// The half of the last word that is left over, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half: Option<u32>,
 }
@@ -200,28 +200,28 @@ impl From<LanePosition> for Start {
     }
 }
 
-/// Where an episode is known from.
+/// The point from which an episode is known.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SoFarFrom {
-    /// From its reset.
+    /// It is known from its reset.
     Reset(LanePosition),
-    /// From a later step on: nobody had watched before, or there were more than are kept.
+    /// It is known from a later step: nobody had watched before, or it has more actions than are kept.
     Step(Box<StepState>),
 }
 
 /// All that a lane needs to go on from a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepState {
-    /// Steps before it.
+    /// Number of steps before it.
     pub step: u64,
-    /// The sum of their rewards.
+    /// Sum of the rewards of these steps.
     pub total_reward: f64,
-    /// Where the lane's generator stood.
+    /// The position of the lane's generator.
     pub position: LanePosition,
-    /// Its exact state.
+    /// The exact state of the env.
     pub state: Vec<f64>,
-    /// The hash of that.
+    /// The hash of the state.
     pub hash: u32,
     /// One row of each observation column, back to back.
     #[serde(with = "serde_bytes")]

@@ -1,4 +1,4 @@
-//! Where owners of this machine ask for memory.
+//! The node's listening socket, at which owners of this machine ask for memory.
 
 use std::fmt;
 use std::io;
@@ -13,7 +13,7 @@ use super::request::{AttachSocket, encoded};
 use crate::limits::MAX_ATTACH_PATH_BYTES;
 use crate::{Answer, MemoryAttached, Refusal, RefusalCode};
 
-/// A listening attach socket. Its file is removed when it is dropped, if it is still this one.
+/// A listening attach socket. Dropping it removes its file, unless another file has taken its place.
 #[derive(Debug)]
 pub struct AttachListener {
     listener: UnixListener,
@@ -23,24 +23,25 @@ pub struct AttachListener {
     uids: Vec<u32>,
 }
 
-/// Somebody connected.
+/// A process that has connected to the attach socket.
 #[derive(Debug)]
 pub enum LocalArrival {
-    /// A process of a user that may attach.
+    /// The process belongs to a user that may attach.
     Admitted(AttachSocket),
-    /// A process of another user: nothing was read of it, it is told so, and the connection is closed.
+    /// The process belongs to another user. Nothing was read from it; it is told so, and the connection is closed.
     TurnedAway {
-        /// The user.
+        /// The user id of the process.
         uid: u32,
     },
 }
 
 impl AttachListener {
-    /// Binds a socket at `path` for processes of these users; who runs this process and root always may. A file
-    /// that a process that is no more has left there is replaced. Needs a tokio runtime.
+    /// Binds a socket at `path` for processes of these users; root and the user of this process may always attach. A
+    /// file that a dead process has left at the path is replaced. Needs a tokio runtime.
     ///
-    /// The file may be used by its owner only, or by its group as well if other users are named. So may its folder, which is
-    /// made if it is not there: what containers share lets everybody write to it, and a folder in it does not.
+    /// Only its owner may use the file, or also its group if other users are named. The same holds for its folder,
+    /// which is made if it is not there: containers share folders to which everybody may write, and a folder inside one
+    /// is safe.
     ///
     /// # Errors
     /// See [`AttachBindError`].
@@ -66,15 +67,14 @@ impl AttachListener {
         Ok(Self { listener, path: path.to_owned(), file: (file.dev(), file.ino()), uids: allowed })
     }
 
-    /// Where it is.
+    /// Returns the path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The next process that connects. Cancellation-safe.
     ///
-    /// # Errors
-    /// What the operating system says, as a rule that there are no descriptors left: worth trying again later.
+    /// # Errors The error of the operating system, mostly that no descriptors are left: worth trying again later.
     pub async fn accept(&self) -> io::Result<LocalArrival> {
         let (stream, _) = self.listener.accept().await?;
         let uid = stream.peer_cred()?.uid();
@@ -108,7 +108,7 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Makes the folder unless it is there; what it is to lie in has to be.
+/// Makes the folder unless it is there; its parent must exist.
 fn make_folder(folder: &Path, mode: u32) -> Result<(), AttachBindError> {
     match std::fs::DirBuilder::new().mode(mode).create(folder) {
         Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
@@ -118,7 +118,8 @@ fn make_folder(folder: &Path, mode: u32) -> Result<(), AttachBindError> {
     }
 }
 
-/// Whoever may write to the folder, or owns it, could put another socket in this one's place.
+/// Checks that nobody else owns the folder or may write to it: such a user could put another socket in this one's
+/// place.
 fn check_folder(folder: &Path) -> Result<(), AttachBindError> {
     let failed = |source| AttachBindError::Io { path: folder.to_owned(), source };
     let found = std::fs::metadata(folder).map_err(failed)?;
@@ -153,45 +154,36 @@ fn remove_stale(path: &Path) -> Result<(), AttachBindError> {
     }
 }
 
-/// Why there is no attach socket.
+/// The reason why an attach socket cannot be bound.
+#[expect(missing_docs, reason = "the fields' names say what they are")]
 #[derive(Debug)]
 pub enum AttachBindError {
     /// The path is empty or longer than [`MAX_ATTACH_PATH_BYTES`].
     Length {
-        /// The path.
         path: PathBuf,
-        /// Its bytes.
+        /// Length of the path in bytes.
         bytes: usize,
     },
-    /// The folder is another user's, who may put another file in the socket's place.
+    /// The folder belongs to another user, who could put another file in the socket's place.
     ForeignFolder {
-        /// The folder.
         folder: PathBuf,
-        /// Its owner.
+        /// User id of the folder's owner.
         owner: u32,
     },
-    /// Others than its owner may put another file in the socket's place.
+    /// Users other than the folder's owner could put another file in the socket's place.
     OpenFolder {
-        /// The folder.
         folder: PathBuf,
-        /// Its permissions.
+        /// Permission bits of the folder.
         mode: u32,
     },
-    /// There is a file that is no socket.
-    NoSocket {
-        /// The path.
-        path: PathBuf,
-    },
-    /// Another process answers there.
-    InUse {
-        /// The path.
-        path: PathBuf,
-    },
+    /// A file at the path is not a socket.
+    NoSocket { path: PathBuf },
+    /// Another process answers at the path.
+    InUse { path: PathBuf },
     /// The operating system refuses.
     Io {
-        /// The file or folder.
+        /// The file or folder that was touched.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
 }

@@ -16,16 +16,17 @@ use crate::control::{self, ControlError};
 use crate::limits::{ATTACH_DESCRIPTORS, MAX_ATTACH_PATH_BYTES};
 use crate::{Answer, AttachMemory, CallId, MemoryAttached, Refusal, Request};
 
-/// A connection to a node's attach socket. While it is open, the owner is attached.
+/// A connection to a node's attach socket. The owner stays attached while it is open.
 #[derive(Debug)]
 pub struct OwnerSocket {
     stream: std::os::unix::net::UnixStream,
 }
 
 impl OwnerSocket {
-    /// Connects to the socket at `path` and asks for a session's memory, which comes as two descriptors: what the
-    /// node writes, and what the owner does. Nothing is sent to a process of another user than our own and root,
-    /// unless `anybody` is believed. It is part of the client's call `of`, if there is one. Needs a tokio runtime; cancellation-safe: dropped, the node is told.
+    /// Connects to the socket at `path` and asks for a session's memory. The memory comes as two descriptors: what the
+    /// node writes, and what the owner writes. Nothing is sent to a process of a user other than our own and root,
+    /// unless `anybody` is believed. The request is part of the client's call `of`, if there is one. Needs a tokio
+    /// runtime. Cancellation-safe: when the future is dropped, the node is told.
     ///
     /// # Errors
     /// See [`AttachCallError`].
@@ -63,7 +64,7 @@ impl OwnerSocket {
         Ok((Self { stream }, attached, memory))
     }
 
-    /// Whether the node is there: it has not closed the connection, and has not died. Never blocks.
+    /// Returns whether the node is there: it has not closed the connection and has not died. Never blocks.
     pub fn is_open(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let mut byte = [MaybeUninit::<u8>::uninit()];
@@ -72,7 +73,7 @@ impl OwnerSocket {
     }
 }
 
-/// Reads one message, and all descriptors that come with it.
+/// Reads one message and all descriptors that come with it.
 async fn read_answer(stream: &mut UnixStream) -> Result<(Vec<u8>, Vec<OwnedFd>), AttachCallError> {
     let mut word = [0; 4];
     let (first, descriptors) = receive(stream, &mut word).await?;
@@ -84,7 +85,7 @@ async fn read_answer(stream: &mut UnixStream) -> Result<(Vec<u8>, Vec<OwnedFd>),
     Ok((bytes, descriptors))
 }
 
-/// The first bytes, at least one, and the descriptors beside them.
+/// Receives the first bytes, at least one, and the descriptors beside them.
 async fn receive(stream: &UnixStream, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), AttachCallError> {
     let mut descriptors = Vec::new();
     let received = stream.async_io(Interest::READABLE, || {
@@ -110,37 +111,37 @@ async fn receive(stream: &UnixStream, bytes: &mut [u8]) -> Result<(usize, Vec<Ow
     Ok((received.bytes, descriptors))
 }
 
-/// Why an owner is not attached by memory.
+/// The reason why an owner is not attached by memory.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachCallError {
     /// The path is longer than [`MAX_ATTACH_PATH_BYTES`].
     #[error("the path of the attach socket has {bytes} bytes, at most {MAX_ATTACH_PATH_BYTES}")]
     Path {
-        /// Its bytes.
+        /// Length of the path in bytes.
         bytes: usize,
     },
     /// Nobody answers at the path.
     #[error("the attach socket does not answer")]
     Connect(#[source] io::Error),
-    /// A process of another user answers, which is not believed.
+    /// A process of another user answers and is not believed.
     #[error("a process of user {uid} answers at the attach socket, not one of ours or root's")]
     Stranger {
-        /// The user.
+        /// The user id of that process.
         uid: u32,
     },
-    /// The connection ended, or what came is no message.
+    /// The connection ended, or the bytes that came are not a message.
     #[error("the attach socket ended before it answered")]
     Lost(#[source] io::Error),
     /// The answer cannot be read.
     #[error(transparent)]
     Message(ControlError),
-    /// The node does not want to.
+    /// The node refuses.
     #[error("{0}")]
     Refused(Refusal),
-    /// Not [`ATTACH_DESCRIPTORS`] descriptors; those that came are closed.
+    /// The answer does not have [`ATTACH_DESCRIPTORS`] descriptors; those that came are closed.
     #[error("{given} descriptors came with the answer, {ATTACH_DESCRIPTORS} are wanted")]
     Descriptors {
-        /// At least so many.
+        /// Number of descriptors that came, at least.
         given: usize,
     },
 }

@@ -16,7 +16,7 @@ use crate::endpoint::span_of;
 use crate::limits::{ATTACH_DEADLINE, ATTACH_DESCRIPTORS, MAX_ATTACH_MESSAGE_BYTES};
 use crate::{Answer, AttachMemory, CallId, MemoryAttached, Refusal, RefusalCode, Request, Versions};
 
-/// A process that is connected to the attach socket and may attach. Closed when dropped.
+/// A process that is connected to the attach socket and may attach. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct AttachSocket {
     stream: UnixStream,
@@ -29,21 +29,20 @@ impl AttachSocket {
         Self { stream, call: None, span: Span::none() }
     }
 
-    /// The client's call that what was asked for is part of, if it said so.
+    /// Returns the client's call that the request belongs to, if the request names one.
     pub const fn call(&self) -> Option<CallId> {
         self.call
     }
 
-    /// What is logged in it names that call.
+    /// Returns a span that names that call; log lines inside it carry the call.
     pub const fn span(&self) -> &Span {
         &self.span
     }
 
     /// What it asks for. Waits at most [`ATTACH_DEADLINE`].
     ///
-    /// # Errors
-    /// What to refuse it with if it asks for anything else; `None` if it is gone, too slow, or speaks no protocol of
-    /// ours.
+    /// # Errors The refusal to answer with if the process asks for anything else; `None` if it is gone, is too slow, or
+    /// does not speak our protocol.
     pub async fn request(&mut self) -> Result<AttachMemory, Option<Refusal>> {
         let read = tokio::time::timeout(ATTACH_DEADLINE, self.read_message()).await;
         let bytes = read.map_err(|_| None)?.map_err(|_| None)?;
@@ -72,8 +71,7 @@ impl AttachSocket {
 
     /// Answers with the session's memory: from now on the owner is attached.
     ///
-    /// # Errors
-    /// If it is gone.
+    /// # Errors The error of the socket if the owner is gone.
     pub async fn accept(
         &mut self,
         attached: MemoryAttached,
@@ -94,14 +92,14 @@ impl AttachSocket {
         self.stream.write_all(&bytes[sent..]).await
     }
 
-    /// Answers with a refusal. Whether it is heard is the asker's affair.
+    /// Answers with a refusal. Does not check that the asker has read it.
     pub async fn refuse(&mut self, refusal: Refusal) {
         if let Ok(bytes) = encoded(&Answer::<MemoryAttached>::Refused(refusal)) {
             let _sent = tokio::time::timeout(ATTACH_DEADLINE, self.stream.write_all(&bytes)).await;
         }
     }
 
-    /// Returns when the owner is gone, or says anything more, which it may not. Cancellation-safe.
+    /// Waits until the owner is gone, or sends anything more, which it may not. Cancellation-safe.
     pub async fn gone(&mut self) {
         let mut byte = [0];
         // An end, a byte and an error all mean the same.
@@ -118,7 +116,7 @@ impl AttachSocket {
     }
 }
 
-/// How many bytes follow a length word on an attach socket.
+/// Returns how many bytes follow a length word on an attach socket.
 pub(super) fn bounded_length(word: [u8; 4]) -> io::Result<usize> {
     let length = u32::from_le_bytes(word) as usize;
     if length > MAX_ATTACH_MESSAGE_BYTES {

@@ -1,4 +1,4 @@
-//! Envelopes on a stream: each behind its length word.
+//! Envelopes on a stream, each behind its length word.
 
 use std::fmt;
 
@@ -13,18 +13,18 @@ pub struct EnvelopeReader {
     stream: ByteReceiver,
     word: [u8; 4],
     bytes: Vec<u8>,
-    /// Of the word, then of the bytes.
+    /// Bytes received so far, of the length word first and then of the envelope.
     filled: usize,
 }
 
 impl EnvelopeReader {
-    /// Reads envelopes from that stream.
+    /// Makes a reader of envelopes from that stream.
     pub fn new(stream: ByteReceiver) -> Self {
         Self { stream, word: [0; 4], bytes: Vec::new(), filled: 0 }
     }
 
-    /// The next envelope; `None` when the stream has ended between two. Cancellation-safe: the next call goes on where
-    /// this one was dropped.
+    /// Reads the next envelope; `None` when the stream has ended between two. Cancellation-safe: the next call goes on
+    /// where this one was dropped.
     ///
     /// # Errors
     /// See [`EnvelopeFault`]; afterwards the stream is of no use.
@@ -59,7 +59,7 @@ impl EnvelopeReader {
         }
     }
 
-    /// The stream, to give it up.
+    /// Returns the stream, to give it up.
     pub fn stream(&mut self) -> &mut ByteReceiver {
         &mut self.stream
     }
@@ -72,7 +72,7 @@ pub struct EnvelopeWriter {
 }
 
 impl EnvelopeWriter {
-    /// Sends envelopes on that stream.
+    /// Makes a writer of envelopes to that stream.
     pub fn new(stream: ByteSender) -> Self {
         Self { stream }
     }
@@ -80,8 +80,7 @@ impl EnvelopeWriter {
     /// Sends an envelope: returns when the connection has taken it, as soon as its windows allow. Not
     /// cancellation-safe: afterwards the stream is of no use.
     ///
-    /// # Errors
-    /// See [`EnvelopeFault`]; one that is too long was not sent.
+    /// # Errors See [`EnvelopeFault`]; an envelope that is too long was not sent.
     pub async fn write(&mut self, envelope: &Envelope) -> Result<(), EnvelopeFault> {
         let bytes = envelope.encode().map_err(EnvelopeFault::Envelope)?;
         let mut message = Vec::with_capacity(size_of::<u32>() + bytes.len());
@@ -91,23 +90,23 @@ impl EnvelopeWriter {
         self.stream.write_all(&message).await.map_err(EnvelopeFault::Lost)
     }
 
-    /// The stream, to end it or give it up.
+    /// Returns the stream, to end it or give it up.
     pub fn stream(&mut self) -> &mut ByteSender {
         &mut self.stream
     }
 }
 
-/// Why no envelope can be read or sent any more.
+/// The reason why no envelope can be read or sent any more.
 #[derive(Debug)]
 pub enum EnvelopeFault {
-    /// The stream is no more.
+    /// The stream is gone.
     Lost(StreamLost),
-    /// What came, or was to be sent, is no envelope.
+    /// The bytes that came, or the value to send, are not an envelope.
     Envelope(EnvelopeError),
 }
 
 impl EnvelopeFault {
-    /// With what the connection has to be closed; `None` if only the stream is no more.
+    /// Returns the code with which the connection has to be closed; `None` if only the stream is gone.
     pub const fn code(&self) -> Option<CloseCode> {
         match self {
             Self::Lost(StreamLost::Cut) => Some(CloseCode::Malformed),
@@ -136,5 +135,5 @@ impl std::error::Error for EnvelopeFault {
     }
 }
 
-/// By how much the buffer of an envelope grows ahead of its bytes.
+/// Bytes by which the buffer of an envelope grows ahead of what was received.
 const STEP_BYTES: usize = 16 << 10;

@@ -1,4 +1,4 @@
-//! Cubic that is not afraid of noise.
+//! Cubic congestion control that random loss does not slow down.
 //!
 //! Owners wait for an answer before they ask again, so a connection sends little and in bursts of one answer per
 //! session. Cubic (RFC 9438) takes every lost packet for a full path and shrinks its window by 0.7; with 1 % of
@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics, CubicConfig};
 use quinn_proto::RttEstimator;
 
-/// Makes windows that Cubic rules, that noise does not shrink, and that never fall below `least` bytes.
+/// Makes congestion windows that follow Cubic, that random loss does not shrink, and that never fall below `least`
+/// bytes.
 #[derive(Debug)]
 pub(super) struct SteadyCubic {
     least: u64,
@@ -44,7 +45,7 @@ struct Window {
     path: PathSigns,
 }
 
-/// What the path shows of its state.
+/// What round trips and losses show of the path.
 #[derive(Debug, Clone, Copy, Default)]
 struct PathSigns {
     /// The least and the smoothed round trip.
@@ -63,7 +64,7 @@ impl PathSigns {
         }
     }
 
-    /// Whether the path looks full.
+    /// Returns whether the path looks full.
     fn is_congested(&self) -> bool {
         let queued = self
             .round_trip
@@ -72,13 +73,13 @@ impl PathSigns {
     }
 }
 
-/// Round trips longer than the least one by more than this share of it mean that packets queue.
+/// Divisor of the least round trip: round trips that are longer by more than this share mean that packets queue.
 const QUEUE_SHARE: u32 = 4;
-/// Growth of round trips that is taken for the peers' own doing.
+/// Growth of round trips that is put down to the peers themselves.
 const LEAST_QUEUE: Duration = Duration::from_millis(2);
-/// One in so many bytes may be lost.
+/// Divisor of the bytes sent: losses up to this share are tolerated.
 const TOLERATED_LOSS: u64 = 50;
-/// Bytes over which losses are counted: some 700 datagrams of an Ethernet.
+/// Number of bytes over which losses are counted: some 700 datagrams of an Ethernet.
 const LOSS_MEMORY: u64 = 1 << 20;
 
 impl Controller for Window {

@@ -26,7 +26,7 @@ use crate::{
     RefusalCode, Request, Role, WatchOpened,
 };
 
-/// A connection after `Hello`. Clones are handles to the same one; it closes when the last is dropped.
+/// A connection after `Hello`. Clones are handles to the same connection; it closes when the last is dropped.
 #[derive(Clone)]
 pub struct Connection {
     shared: Arc<Shared>,
@@ -43,11 +43,11 @@ pub(crate) struct Shared {
     known_as: String,
     /// Whether the peer has shown who it is, or a session's secret.
     known: AtomicBool,
-    /// Requests of the peer that are unanswered.
+    /// Permits for requests of the peer that are unanswered.
     open_requests: Arc<Semaphore>,
-    /// Somebody waits for the peer for longer than he likes.
+    /// Whether somebody has waited for the peer for longer than usual.
     doubted: AtomicBool,
-    /// It was closed because nobody listens at the peer's port.
+    /// Whether it was closed because nobody listens at the peer's port.
     port_closed: AtomicBool,
 }
 
@@ -56,23 +56,24 @@ impl Shared {
         self.inner.close_reason().is_none()
     }
 
-    /// Where the peer is.
+    /// Returns the peer's address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.inner.remote_address()
     }
 
-    /// How many were sent, and how many were heard.
+    /// Returns how many datagrams were sent and how many were received.
     pub(crate) fn datagrams(&self) -> (u64, u64) {
         let stats = self.inner.stats();
         (stats.udp_tx.datagrams, stats.udp_rx.datagrams)
     }
 
-    /// Whether somebody has doubted the peer since the last call.
+    /// Returns whether somebody has doubted the peer since the last call.
     pub(crate) fn take_doubt(&self) -> bool {
         self.doubted.swap(false, Ordering::Relaxed)
     }
 
-    /// Nobody listens at the peer's port any more. A peer that does all the same is told.
+    /// Closes the connection because nobody listens at the peer's port any more. If the peer is there after all, it is
+    /// told.
     pub(crate) fn close_as_port_closed(&self) {
         self.port_closed.store(true, Ordering::Relaxed);
         self.inner.close(CloseCode::Finished.number(), b"your port is closed, its host says");
@@ -120,40 +121,41 @@ impl Connection {
         connection
     }
 
-    /// As whom the peer keeps what this side owns there; empty if it keeps nothing.
+    /// Returns the name under which the peer keeps what this side owns there; empty if it keeps nothing.
     pub fn known_as(&self) -> &str {
         &self.shared.known_as
     }
 
-    /// Whether the peer has shown who it is, or a session's secret. Until then it has a stranger's bounds:
+    /// Returns whether the peer has shown who it is, or a session's secret. Until then it has a stranger's bounds:
     /// [`MAX_STRANGER_STREAMS`](crate::limits::MAX_STRANGER_STREAMS) streams and
     /// [`MAX_STRANGER_BYTES`](crate::limits::MAX_STRANGER_BYTES) a message.
     pub fn is_known(&self) -> bool {
         self.shared.known.load(Ordering::Relaxed)
     }
 
-    /// The peer has shown a session's secret.
+    /// Marks the peer as known: it has shown a session's secret.
     pub(crate) fn let_in(&self) {
         if !self.shared.known.swap(true, Ordering::Relaxed) {
             self.widen(MAX_OPEN_REQUESTS + MAX_SESSION_STREAMS);
         }
     }
 
-    /// Gives the peer the bounds of one that is known. QUIC's bookkeeping takes 64 bytes for each stream that it may open.
+    /// Gives the peer the bounds of a known one. QUIC's bookkeeping takes 64 bytes for each stream that the peer may
+    /// open.
     fn widen(&self, streams: usize) {
         self.inner().set_receive_window(self.shared.window.into());
         self.inner().set_max_concurrent_bi_streams((streams as u32).into());
     }
 
-    /// Closes it as soon as nobody listens at the peer's port any more. Only of a peer that was dialled: where a
-    /// dialling one sends from says nothing about where it is reached.
+    /// Closes the connection as soon as nobody listens at the peer's port any more. Only for a peer that was dialled:
+    /// the address from which a dialling peer sends does not tell where it listens.
     pub(crate) fn watch_port(&self) {
         // Task: port.
         tokio::spawn(port::watch(Arc::downgrade(&self.shared)));
     }
 
-    /// Has the peer's port asked about within a second, if the peer was dialled: for who waits for an answer for longer
-    /// than usual. A connection whose peer's port is closed ends as [`ConnectionLost::PortClosed`].
+    /// Has the peer's port checked within a second, if the peer was dialled. Call it when an answer takes longer than
+    /// usual. A connection whose peer's port is closed ends as [`ConnectionLost::PortClosed`].
     pub fn doubt(&self) {
         self.shared.doubted.store(true, Ordering::Relaxed);
     }
@@ -162,23 +164,23 @@ impl Connection {
         &self.shared.inner
     }
 
-    /// Who is at the other end.
+    /// Returns who is at the other end.
     pub fn peer(&self) -> &Peer {
         &self.shared.peer
     }
 
-    /// The certificate that the peer showed, believed or not; `None` if it showed none.
+    /// Returns the certificate that the peer showed, believed or not; `None` if it showed none.
     pub fn certificate(&self) -> Option<&PeerCertificate> {
         self.shared.certificate.as_ref()
     }
 
-    /// The version of the protocol both agreed on.
+    /// Returns the version of the protocol that both sides agreed on.
     pub fn version(&self) -> u16 {
         self.shared.version
     }
 
-    /// Asks and waits for the answer, at most for `deadline`. Dropping the future takes the question back as far
-    /// as it can be: the peer learns that nobody reads the answer.
+    /// Sends a request and waits for the answer, at most for `deadline`. Dropping the future takes the request back as
+    /// far as possible: the peer learns that nobody reads the answer.
     ///
     /// # Errors
     /// See [`CallError`]. After `Lost` and `TimedOut` the peer may or may not have done what was asked.
@@ -192,8 +194,7 @@ impl Connection {
 
     /// The same as part of a client's call, which the peer is told.
     ///
-    /// # Errors
-    /// As [`Connection::call`].
+    /// # Errors Those of [`Connection::call`].
     pub async fn call_for<T: DeserializeOwned>(
         &self,
         request: &Request,
@@ -211,8 +212,8 @@ impl Connection {
         }
     }
 
-    /// Asks and leaves both directions open: for requests whose bytes follow, or whose answer is followed by
-    /// bytes or frames. Waits while the peer allows no further stream.
+    /// Sends a request and leaves both directions open: for requests that are followed by bytes, or whose answer is
+    /// followed by bytes or frames. Waits while the peer allows no further stream.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -220,7 +221,7 @@ impl Connection {
         self.open_for(request, None).await
     }
 
-    /// The same as part of a client's call, which the peer is told.
+    /// Sends a request as [`Connection::open`] does, as part of a client's call that the peer is told.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -234,8 +235,8 @@ impl Connection {
         Ok(call)
     }
 
-    /// Attaches to a session, as part of a client's call if there is one: its stream's two directions. Frames of the node
-    /// have at most `max_columns` bytes of columns.
+    /// Attaches to a session and returns the two directions of its stream; part of a client's call if there is one. The
+    /// node's frames have at most `max_columns` bytes of columns.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -250,7 +251,7 @@ impl Connection {
         Ok((attached, FrameReader::new(call.receive, max_columns), FrameWriter::new(call.send)))
     }
 
-    /// Opens the command stream of a session, as part of a client's call if there is one: its two directions.
+    /// Opens the command stream of a session and returns its two directions; part of a client's call if there is one.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -264,7 +265,8 @@ impl Connection {
         Ok((opened, EnvelopeReader::new(call.receive), EnvelopeWriter::new(call.send)))
     }
 
-    /// Opens a stream on which a session is watched, as part of a client's call if there is one: its two directions.
+    /// Opens a stream on which a session is watched and returns its two directions; part of a client's call if there is
+    /// one.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -278,27 +280,27 @@ impl Connection {
         Ok((opened, EnvelopeReader::new(call.receive), EnvelopeWriter::new(call.send)))
     }
 
-    /// What the peer asks; there is to be one reader of it per connection.
+    /// Returns the reader of the peer's requests. A connection may have one reader only.
     pub fn requests(&self) -> Requests {
         Requests::new(self.clone(), self.shared.open_requests.clone())
     }
 
-    /// Closes the connection with all of its streams, at once; what is not delivered yet never is.
+    /// Closes the connection with all of its streams, at once; data that is not delivered yet never is.
     pub fn close(&self, code: CloseCode, reason: &str) {
         self.inner().close(code.number(), short_reason(reason));
     }
 
-    /// Waits until the connection is no more. Cancellation-safe.
+    /// Waits until the connection is gone. Cancellation-safe.
     pub async fn closed(&self) -> ConnectionLost {
         self.shared.lost(self.inner().closed().await)
     }
 
-    /// Why the connection is no more; `None` if it is still there as far as is known.
+    /// Returns why the connection is gone; `None` if it is still there as far as is known.
     pub fn lost(&self) -> Option<ConnectionLost> {
         self.inner().close_reason().map(|error| self.shared.lost(error))
     }
 
-    /// Its figures as they are now.
+    /// Returns the connection's figures as they are now.
     pub fn figures(&self) -> LinkFigures {
         let stats = self.inner().stats();
         LinkFigures {
@@ -315,7 +317,7 @@ impl Connection {
         }
     }
 
-    /// Tells this connection from others of the process while it lives.
+    /// Returns a number that tells this connection from the others of the process while it lives.
     pub fn id(&self) -> usize {
         self.inner().stable_id()
     }
@@ -327,10 +329,10 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// What a connection has done and how its path is.
+/// What a connection has sent and received, and the state of its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkFigures {
-    /// How it was judged at the start.
+    /// The kind of path, as judged at the start.
     pub path: Path,
     /// Bytes of the largest datagram that gets through.
     pub datagram: u16,
@@ -346,32 +348,31 @@ pub struct LinkFigures {
     pub sent_packets: u64,
     /// Packets that were not acknowledged in time.
     pub lost_packets: u64,
-    /// Times the window was made smaller.
+    /// Number of times the window was made smaller.
     pub congestion_events: u64,
-    /// Times large datagrams stopped getting through.
+    /// Number of times large datagrams stopped getting through.
     pub black_holes: u64,
 }
 
-/// A request that was sent, and its stream. Dropped, what was sent is still delivered, and nobody reads the
-/// answer.
+/// A request that was sent, and its stream. After it is dropped, data that was sent is still delivered, and nobody
+/// reads the answer.
 #[derive(Debug)]
 pub struct Call {
-    /// Towards the peer.
+    /// The direction towards the peer.
     pub send: ByteSender,
-    /// From the peer.
+    /// The direction from the peer.
     pub receive: ByteReceiver,
 }
 
 impl Call {
     /// Says that nothing follows the request.
     ///
-    /// # Errors
-    /// If the stream is no more.
+    /// # Errors If the stream is gone.
     pub fn finish(&mut self) -> Result<(), CallError> {
         Ok(self.send.finish()?)
     }
 
-    /// The answer; bytes after it stay on the stream. Not cancellation-safe.
+    /// Reads the answer; bytes after it stay on the stream. Not cancellation-safe.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -387,20 +388,20 @@ impl Call {
     }
 }
 
-/// Why a request has no answer, or not the one hoped for.
+/// The reason why a request has no answer, or a refusal.
 #[derive(Debug)]
 pub enum CallError {
     /// The peer refused it.
     Refused(Refusal),
-    /// The stream or its connection is no more.
+    /// The stream or its connection is gone.
     Lost(StreamLost),
-    /// What came back is no answer, or the request cannot be sent.
+    /// The bytes that came are not an answer, or the request cannot be sent.
     Malformed(ControlError),
     /// There was no answer in time.
     TimedOut {
-        /// Word of the request.
+        /// The request's word.
         request: &'static str,
-        /// How long was waited.
+        /// Time that was waited.
         after: Duration,
     },
 }
@@ -428,7 +429,7 @@ impl From<MessageError> for CallError {
 }
 
 impl CallError {
-    /// The code, if the peer refused.
+    /// Returns the code of the refusal, if the peer refused.
     pub const fn refusal(&self) -> Option<RefusalCode> {
         match self {
             Self::Refused(refusal) => Some(refusal.code),
@@ -461,7 +462,7 @@ impl std::error::Error for CallError {
     }
 }
 
-/// An answer that is sent without being owned.
+/// An answer that is sent by reference.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum AnswerRef<'a, T> {
@@ -469,5 +470,5 @@ pub(crate) enum AnswerRef<'a, T> {
     Refused(&'a Refusal),
 }
 
-/// When to ask again after too many requests at a time: about as long as they take.
+/// Milliseconds after which to ask again after too many requests at a time: about as long as they take.
 const BUSY_RETRY_MS: u64 = 50;

@@ -1,4 +1,4 @@
-//! The side that dials.
+//! The side of a connection that dials.
 
 use std::fmt;
 use std::io;
@@ -22,8 +22,8 @@ use crate::{
 
 /// Makes connections from one socket per address family, which is bound at the first use.
 ///
-/// Must be used inside the tokio runtime of its first use; its sockets are driven by that runtime only. A closed
-/// connection frees everything it had; the sockets live as long as the dialer.
+/// It must be used inside the tokio runtime of its first use, which alone drives its sockets. A closed connection frees
+/// everything it had; the sockets live as long as the dialer.
 pub struct Dialer {
     identity: Arc<Identity>,
     settings: Settings,
@@ -38,15 +38,15 @@ struct Sockets {
 }
 
 impl Dialer {
-    /// A dialer that shows that identity's certificate, if it has one, to whoever asks. `program` is this
-    /// program's name and version.
+    /// Makes a dialer that shows that identity's certificate, if it has one, to every peer that asks for it. `program`
+    /// is this program's name and version.
     pub fn new(identity: Arc<Identity>, settings: Settings, program: impl Into<String>) -> Self {
         Self { identity, settings, program: program.into(), sockets: Mutex::default() }
     }
 
-    /// Connects to `host:port` and says hello, with `token` if one is needed. Tries the host's addresses one
-    /// after the other, each for at most [`Settings::handshake`], and none of them for longer than its host takes to
-    /// say that nobody listens there. Cancellation-safe.
+    /// Connects to `host:port` and says hello, with `token` if one is needed. Tries the host's addresses one after the
+    /// other, each for at most [`Settings::handshake`], and gives an address up at once if its host says that nobody
+    /// listens there. Cancellation-safe.
     ///
     /// # Errors
     /// See [`DialError`].
@@ -68,7 +68,7 @@ impl Dialer {
         Err(last.unwrap_or_else(|| DialError::NoAddress(host_port.to_string())))
     }
 
-    /// As [`Dialer::dial`], to one address.
+    /// Connects to one address as [`Dialer::dial`] does.
     ///
     /// # Errors
     /// See [`DialError`].
@@ -85,7 +85,7 @@ impl Dialer {
         }
     }
 
-    /// What came of the settings, for each socket bound so far.
+    /// Returns the settings in effect for each socket bound so far.
     pub fn effective(&self) -> Vec<Effective> {
         let sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
         [&sockets.v4, &sockets.v6].into_iter().flatten().map(|(_, effective)| *effective).collect()
@@ -98,7 +98,8 @@ impl Dialer {
         }
     }
 
-    /// Waits until all peers have been told of closed connections, or have not answered for a few round trips.
+    /// Waits until all peers have been told that their connections are closed, or have not answered for a few round
+    /// trips.
     pub async fn closed(&self) {
         for endpoint in self.endpoints() {
             endpoint.wait_idle().await;
@@ -216,7 +217,7 @@ impl fmt::Debug for Dialer {
     }
 }
 
-/// The addresses of a host; numbers need no resolver.
+/// Resolves the addresses of a host; numeric addresses need no resolver.
 pub(crate) async fn resolve(host_port: &str) -> Result<Vec<SocketAddr>, DialError> {
     if let Ok(address) = host_port.parse() {
         return Ok(vec![address]);
@@ -227,21 +228,21 @@ pub(crate) async fn resolve(host_port: &str) -> Result<Vec<SocketAddr>, DialErro
     Ok(found.take(MAX_ADDRESSES).collect())
 }
 
-/// From which of our addresses that peer is reached: the kernel knows, without a packet being sent.
+/// Returns which of our addresses reaches that peer: the kernel knows, without a packet being sent.
 fn local_ip(peer: SocketAddr) -> Option<IpAddr> {
     let socket = UdpSocket::bind(SocketAddr::new(port::any_of(peer), 0)).ok()?;
     socket.connect(peer).ok()?;
     socket.local_addr().ok().map(|address| address.ip())
 }
 
-/// Why there is no connection.
+/// The reason why there is no connection.
+#[expect(missing_docs, reason = "the fields' names say what they are")]
 #[derive(Debug)]
 pub enum DialError {
     /// The host's name cannot be resolved.
     Resolve {
-        /// What was asked for.
+        /// The address that was asked for.
         address: String,
-        /// Why.
         source: io::Error,
     },
     /// The host has no address.
@@ -250,47 +251,32 @@ pub enum DialError {
     Socket(io::Error),
     /// TLS cannot be set up.
     Tls(rustls::Error),
-    /// The peer is not whom we want.
-    Identity {
-        /// Where it is.
-        address: SocketAddr,
-        /// Why not.
-        source: IdentityError,
-    },
-    /// The peer does not want us.
+    /// The peer is not the expected one.
+    Identity { address: SocketAddr, source: IdentityError },
+    /// The peer refuses the connection.
     Refused(Refusal),
-    /// It speaks a version that was not offered.
+    /// The peer chose a version that was not offered.
     Version {
-        /// Where it is.
         address: SocketAddr,
-        /// Which.
+        /// The version that it chose.
         chosen: u16,
     },
-    /// The connection was lost on the way.
-    Lost {
-        /// Where it went.
-        address: SocketAddr,
-        /// Why.
-        source: ConnectionLost,
-    },
-    /// `Hello` was not answered as it should.
+    /// The connection was lost during the handshake.
+    Lost { address: SocketAddr, source: ConnectionLost },
+    /// The answer to `Hello` was not the expected one.
     Hello(Box<CallError>),
-    /// There was no answer, and its host says that nobody listens there.
-    PortClosed {
-        /// Where it went.
-        address: SocketAddr,
-    },
-    /// There was no answer in time.
+    /// Nobody answered, and the host says that nobody listens at the port.
+    PortClosed { address: SocketAddr },
+    /// Nobody answered in time.
     TimedOut {
-        /// Where it went.
         address: SocketAddr,
-        /// How long was waited.
+        /// Time that was waited.
         after: Duration,
     },
 }
 
 impl DialError {
-    /// Whether dialling again may succeed without anybody changing anything.
+    /// Returns whether dialling again may succeed although nobody changes anything.
     pub const fn is_transient(&self) -> bool {
         match self {
             Self::Resolve { .. }
@@ -349,7 +335,7 @@ impl std::error::Error for DialError {
     }
 }
 
-/// TLS wants a name; ours are in the certificates' URIs, and this one is not sent.
+/// The name that TLS requires. Names of the cluster are in the certificates' URIs, and this one is not sent.
 const SERVER_NAME: &str = "rollhouse";
-/// Addresses of one host that are tried.
+/// Number of addresses of one host that are tried.
 const MAX_ADDRESSES: usize = 8;

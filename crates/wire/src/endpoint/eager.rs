@@ -1,4 +1,4 @@
-//! Waiting awake for what comes soon.
+//! Busy waiting for answers that come soon.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -7,20 +7,20 @@ use std::task::Poll;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
-/// Whether one who waits for a peer keeps its thread awake for a moment, because what it waits for mostly comes in that
-/// time: to wake a thread that sleeps costs tens of microseconds on a virtual machine, at either end of each round trip.
+/// Decides whether a thread that waits for a peer stays awake for a moment, because the answer mostly comes in that
+/// time: to wake a sleeping thread costs tens of microseconds on a virtual machine, at either end of each round trip.
 ///
-/// One for each thread, since one who waits awake keeps it awake for all. It has its bounds: 100 µs at a time, never on
-/// a single core, and hardly ever where it has not helped 16 times in a row; whether it helps again is seen every 64
-/// waits.
+/// There is one for each thread, because one awake waiter keeps the thread awake for all. It has bounds: 100 µs at a
+/// time, never on a single core, and hardly ever after 16 waits in a row in which it did not help; every 64 waits it is
+/// tried again.
 #[derive(Debug)]
 pub struct Eagerness {
     cores: bool,
-    /// Somebody waits awake.
+    /// Whether somebody is waiting awake.
     taken: AtomicBool,
-    /// How often it may still be in vain. Counts and nothing else, as the next: no memory is ordered by them.
+    /// Number of vain waits that are still allowed. This counter and the next order no memory.
     credit: AtomicU32,
-    /// Waits without it since the last time it was tried.
+    /// Number of waits without staying awake since it was last tried.
     asleep: AtomicU32,
 }
 
@@ -38,9 +38,9 @@ impl Default for Eagerness {
 }
 
 impl Eagerness {
-    /// Polls `future` again and again and has its runtime look for I/O in between; `None` if it is not done when that is
-    /// not worth it any more, or was not from the start: await it then. Cancellation-safe if `future` is. For runtimes
-    /// of one thread.
+    /// Polls `future` again and again, and lets its runtime look for I/O in between. Returns `None` if the future is
+    /// not done when waiting awake is not worth it any more, or was not from the start: await it then.
+    /// Cancellation-safe if `future` is. For runtimes of one thread.
     pub async fn wait<F: Future>(&self, mut future: Pin<&mut F>) -> Option<F::Output> {
         let _place = self.is_worth_it().then(|| Place::take(&self.taken)).flatten()?;
         let began = Instant::now();
@@ -72,7 +72,7 @@ impl Eagerness {
     }
 }
 
-/// The place of one who waits awake.
+/// A guard that marks the one awake waiter of a thread.
 struct Place<'a>(&'a AtomicBool);
 
 impl<'a> Place<'a> {
@@ -87,14 +87,14 @@ impl Drop for Place<'_> {
     }
 }
 
-/// About twice what it costs to wake a thread across cores, so that one side that has fallen asleep does not put the
-/// other to sleep as well.
+/// Time for which a waiter stays awake: about twice what it costs to wake a thread across cores, so that a side that
+/// has fallen asleep does not put the other to sleep as well.
 const AWAKE: Duration = Duration::from_micros(100);
 
-/// Times that waiting awake may be in vain in a row before it is given up.
+/// Number of vain waits in a row after which waiting awake is given up.
 const CREDIT: u32 = 16;
 
-/// Waits asleep before it is tried again.
+/// Number of sleeping waits after which waiting awake is tried again.
 const TRY_AGAIN_AFTER: u32 = 64;
 
 #[cfg(test)]
@@ -108,7 +108,7 @@ mod tests {
         Eagerness { cores: true, ..Eagerness::default() }
     }
 
-    /// What became of a wait for what never comes, and how often it was looked for.
+    /// Waits for a future that never completes and returns how often it was polled.
     async fn wait_in_vain(eagerness: &Eagerness) -> u32 {
         let looks = Cell::new(0);
         let never = poll_fn(|_| {

@@ -20,7 +20,7 @@ pub struct FrameReader {
     sidecar: Vec<u8>,
 }
 
-/// How much of a frame is there.
+/// The parts of a frame that have been received.
 #[derive(Debug, Clone, Copy)]
 enum Stage {
     Header { filled: usize },
@@ -29,7 +29,7 @@ enum Stage {
 }
 
 impl FrameReader {
-    /// Reads frames whose columns take at most `max_columns` bytes: what the session's layout can give.
+    /// Makes a reader of frames whose columns take at most `max_columns` bytes: what the session's layout can give.
     pub fn new(stream: ByteReceiver, max_columns: usize) -> Self {
         Self {
             stream,
@@ -41,12 +41,11 @@ impl FrameReader {
         }
     }
 
-    /// The next frame's header, once its columns and sidecar are here too; `None` when the stream has ended
-    /// between two frames. Cancellation-safe: the next call goes on where this one was dropped.
+    /// Reads the next frame and returns its header, once its columns and sidecar are here too; `None` when the stream
+    /// has ended between two frames. Cancellation-safe: the next call goes on where this one was dropped.
     ///
-    /// # Errors
-    /// See [`FrameFault`]. Afterwards the stream is of no use, and unless it was lost the connection has to be
-    /// closed with [`FrameFault::code`].
+    /// # Errors See [`FrameFault`]. Afterwards the stream is of no use. Unless the stream was lost, close the
+    /// connection with [`FrameFault::code`].
     pub async fn read(&mut self) -> Result<Option<FrameHeader>, FrameFault> {
         loop {
             let (target, filled) = match &mut self.stage {
@@ -85,22 +84,22 @@ impl FrameReader {
         Ok(())
     }
 
-    /// The columns of the frame that was read last.
+    /// Returns the columns of the frame that was read last.
     pub fn columns(&self) -> &ColumnBuffer {
         &self.columns
     }
 
-    /// Puts another buffer in place of the columns of the frame that was read last, which moves out.
+    /// Swaps the columns of the frame that was read last with another buffer.
     pub fn swap_columns(&mut self, other: &mut ColumnBuffer) {
         std::mem::swap(&mut self.columns, other);
     }
 
-    /// The sidecar of the frame that was read last; empty if it had none.
+    /// Returns the sidecar of the frame that was read last; empty if it had none.
     pub fn sidecar(&self) -> &[u8] {
         &self.sidecar
     }
 
-    /// The stream, to give it up.
+    /// Returns the stream, to give it up.
     pub fn stream(&mut self) -> &mut ByteReceiver {
         &mut self.stream
     }
@@ -110,20 +109,20 @@ impl FrameReader {
 #[derive(Debug)]
 pub struct FrameWriter {
     stream: ByteSender,
-    /// What has not been handed to the connection yet.
+    /// Bytes that have not been handed to the connection yet.
     pending: Vec<Bytes>,
     sent: usize,
 }
 
 impl FrameWriter {
-    /// Sends frames on that stream.
+    /// Makes a writer of frames to that stream.
     pub fn new(stream: ByteSender) -> Self {
         Self { stream, pending: Vec::new(), sent: 0 }
     }
 
-    /// Takes a frame: its columns back to back, which together have the header's length, and its sidecar.
-    /// Copies them, and puts header and everything small into one piece, because each piece that is handed over
-    /// wakes the connection. Call [`FrameWriter::flush`] before the next one.
+    /// Takes a frame: its columns back to back, whose length is the one in the header, and its sidecar. Copies them,
+    /// and puts the header and everything small into one piece, because each piece that is handed over wakes the
+    /// connection. Call [`FrameWriter::flush`] before the next frame.
     ///
     /// # Panics
     /// If the lengths are not those in the header.
@@ -152,7 +151,7 @@ impl FrameWriter {
         self.pending.push(piece.freeze());
     }
 
-    /// Takes a frame that is encoded already: kept to be sent again, say.
+    /// Takes a frame that is encoded already, for example one that was kept to be sent again.
     pub fn put_encoded(&mut self, frame: Bytes) {
         self.pending.push(frame);
     }
@@ -160,8 +159,7 @@ impl FrameWriter {
     /// Hands what was put to the connection: returns when it has taken all, as soon as its windows allow.
     /// Cancellation-safe: the next call goes on where this one was dropped.
     ///
-    /// # Errors
-    /// If the stream is no more.
+    /// # Errors If the stream is gone.
     pub async fn flush(&mut self) -> Result<(), StreamLost> {
         while self.sent < self.pending.len() {
             let written = self.stream.0.write_chunks(&mut self.pending[self.sent..]).await?;
@@ -172,30 +170,30 @@ impl FrameWriter {
         Ok(())
     }
 
-    /// The stream, to end it or give it up.
+    /// Returns the stream, to end it or give it up.
     pub fn stream(&mut self) -> &mut ByteSender {
         &mut self.stream
     }
 }
 
-/// Why frames cannot be read any further.
+/// The reason why frames cannot be read any further.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FrameFault {
-    /// The stream is no more.
+    /// The stream is gone.
     Lost(StreamLost),
-    /// That is no header of a frame.
+    /// The bytes are not the header of a frame.
     Header(FrameError),
-    /// More columns than the session can have.
+    /// The frame has more bytes of columns than the session can have.
     Columns {
-        /// Their bytes.
+        /// Bytes of the frame's columns.
         bytes: u32,
-        /// At most.
+        /// Largest number of bytes that the session can have.
         limit: usize,
     },
 }
 
 impl FrameFault {
-    /// With what the connection has to be closed; `None` if only the stream is no more.
+    /// Returns the code with which the connection has to be closed; `None` if only the stream is gone.
     pub const fn code(&self) -> Option<super::CloseCode> {
         match self {
             Self::Lost(StreamLost::Cut) => Some(super::CloseCode::Malformed),
@@ -230,6 +228,6 @@ impl std::error::Error for FrameFault {
     }
 }
 
-/// Bytes of one piece: large ones save bookkeeping, and a frame of 64 KiB with its header is still one.
+/// Bytes of one piece: large pieces save bookkeeping, and a frame of 64 KiB with its header is still one.
 const PIECE_BYTES: usize = 256 << 10;
 const _: () = assert!(MAX_SIDECAR_BYTES <= u32::MAX as usize, "a header can name any sidecar's length");

@@ -1,4 +1,4 @@
-//! Which strangers' handshakes are begun, and which give way to others: a pure decision.
+//! Admission of strangers' handshakes: decides which are begun, and which give way to others. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -7,41 +7,42 @@ use std::time::Duration;
 /// What to do with a stranger's first packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// Begin the handshake; [`Gate::ended`] is to be told of its end.
+    /// Begin the handshake; tell [`Gate::ended`] when it ends.
     Begin {
-        /// Names it.
+        /// The id of this handshake.
         id: u64,
-        /// Another that is given up for it, and counts as ended.
+        /// An earlier handshake that is given up for it, and counts as ended.
         instead_of: Option<u64>,
     },
-    /// Make him prove his address first; costs no state here.
+    /// Make the stranger prove its address first; this costs no state here.
     Prove,
-    /// Say no.
+    /// Refuse the handshake.
     Refuse,
-    /// Say nothing; he will send again.
+    /// Say nothing; the stranger will send again.
     Drop,
 }
 
-/// Admits handshakes at a bounded rate and number, so that nobody keeps others out by beginning and not ending them.
-/// Time is what the caller says since any fixed start.
+/// Admits handshakes at a bounded rate and number, so that nobody keeps others out by beginning handshakes and not
+/// ending them. Time is given by the caller, counted from any fixed start.
 ///
-/// One address has a quarter of the places and half of the rate. Who comes when the places are taken, his address's or
-/// all, takes the place of the oldest: of his own address, or of the one that has most. An honest handshake takes a few
-/// round trips, so that it is over before its place is needed: at the full rate a place is kept for
-/// `max_pending / per_second`, half a second with the defaults, and a quarter if one address takes all of its share.
+/// One address has a quarter of the places and half of the rate. When the places are taken, of one address or all of
+/// them, a new handshake takes the place of the oldest: of its own address, or of the address that has most. An honest
+/// handshake takes a few round trips, so that it is over before its place is needed: at the full rate a place is kept
+/// for `max_pending / per_second`, half a second with the defaults, and a quarter if one address takes all of its
+/// share.
 #[derive(Debug)]
 pub(crate) struct Gate {
     max_pending: usize,
     max_connections: usize,
     rate: Bucket,
-    /// Those that have begun, by age.
+    /// Addresses of handshakes that have begun, by age.
     pending: BTreeMap<u64, IpAddr>,
-    /// Addresses with handshakes under way, or with less than all of their credit: no more than begin in a second or two.
+    /// Addresses that have handshakes under way or less than full credit: no more than begin in a second or two.
     addresses: HashMap<IpAddr, Share>,
     begun: u64,
 }
 
-/// What one address has.
+/// The rate and the handshakes of one address.
 #[derive(Debug)]
 struct Share {
     rate: Bucket,
@@ -60,8 +61,8 @@ impl Gate {
         }
     }
 
-    /// Somebody comes from there while so many connections are open; `proven` says whether he has shown that he receives
-    /// what is sent to his address.
+    /// Decides on a stranger's first packet from that address while `connections` are open. `proven` says whether the
+    /// stranger has shown that it receives what is sent to its address.
     pub(crate) fn admit(
         &mut self,
         now: Duration,
@@ -111,14 +112,14 @@ impl Gate {
         Admission::Begin { id, instead_of }
     }
 
-    /// A handshake is over, however.
+    /// Notes that a handshake is over, however it ended.
     pub(crate) fn ended(&mut self, id: u64) {
         if let Some(share) = self.pending.remove(&id).and_then(|from| self.addresses.get_mut(&from)) {
             share.pending.remove(&id);
         }
     }
 
-    /// Forgets addresses of which there is nothing to remember.
+    /// Forgets addresses that have no handshakes and full credit.
     fn tidy(&mut self, now: Duration) {
         self.addresses.retain(|_, share| {
             share.rate.pass(now);
@@ -147,7 +148,7 @@ impl Bucket {
     }
 }
 
-/// What counts as one address: who has one of IPv6 has 2^64 of them.
+/// Returns the network that counts as one address: a user of IPv6 has 2^64 addresses.
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
@@ -155,7 +156,7 @@ fn network_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Addresses without a handshake that are remembered before those are looked for that need not be.
+/// Number of addresses without a handshake that are remembered before the unneeded ones are looked for.
 const TIDY_AFTER: usize = 1024;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The side that is dialled.
+//! The side of a connection that is dialled.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -23,10 +23,10 @@ use crate::identity::{Side, tls_server};
 use crate::limits::MAX_STRANGER_BYTES;
 use crate::{Hello, Identity, PeerCertificate, Refusal, RefusalCode, Request, Versions, Welcome};
 
-/// Decides whom a stranger is taken for. Called on the thread that serves connections; must not block.
+/// Decides for whom a stranger is taken. Called on the thread that serves connections; must not block.
 pub type Authenticate = dyn Fn(&Hello, &Stranger) -> Result<Peer, Refusal> + Send + Sync;
 
-/// Accepts connections: TLS, `Hello`, and who it is, with bounds on how much of that strangers may cause.
+/// Accepts connections: TLS, `Hello` and identity, with bounds on the work that strangers may cause.
 ///
 /// ```text
 ///  first packet ──(gate)──▶ handshake ──▶ Hello ──(authenticate)──▶ Connection
@@ -44,7 +44,7 @@ pub struct Listener {
     gate: Gate,
     started: Instant,
     handshakes: JoinSet<(u64, Arrival)>,
-    /// Ends those of them that are under way.
+    /// Handles that end the handshakes under way.
     ends: HashMap<u64, AbortHandle>,
     counts: ArrivalCounts,
 }
@@ -62,39 +62,39 @@ struct Transports {
     ethernet: Arc<quinn::ServerConfig>,
 }
 
-/// What came of a stranger.
+/// The result of one stranger's attempt to connect.
 #[derive(Debug)]
 pub enum Arrival {
-    /// He is known now.
+    /// The stranger is known now.
     Connected(Connection),
-    /// He was turned away.
+    /// The stranger was turned away.
     TurnedAway(TurnedAway),
 }
 
 /// A stranger who was turned away.
 #[derive(Debug)]
 pub struct TurnedAway {
-    /// Where he was.
+    /// The stranger's address.
     pub address: SocketAddr,
-    /// Why.
+    /// The reason why it was turned away.
     pub reason: TurnedAwayReason,
 }
 
-/// Why a stranger was turned away.
+/// The reason why a stranger was turned away.
 #[derive(Debug)]
 pub enum TurnedAwayReason {
-    /// He was not believed, or speaks another version; he was told.
+    /// The stranger was not believed, or speaks another version; it was told.
     Refused(Refusal),
-    /// He did not keep to the protocol.
+    /// The stranger did not keep to the protocol.
     Malformed(String),
-    /// TLS failed, or he went away.
+    /// TLS failed, or the stranger went away.
     Lost(ConnectionLost),
-    /// He took longer than [`Settings::handshake`].
+    /// The stranger took longer than [`Settings::handshake`].
     TooSlow,
 }
 
 impl TurnedAwayReason {
-    /// The word in metrics.
+    /// Returns the word in metrics.
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Refused(refusal) => refusal.code.word(),
@@ -117,20 +117,21 @@ impl fmt::Display for TurnedAway {
     }
 }
 
-/// How strangers fared since the listener was made.
+/// Counts of strangers' attempts since the listener was made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ArrivalCounts {
-    /// Handshakes begun.
+    /// Handshakes that were begun.
     pub begun: u64,
-    /// Asked to prove their address first.
+    /// Strangers that were asked to prove their address first.
     pub proof_asked: u64,
     /// Refused because too many handshakes or connections were open.
     pub full: u64,
     /// Dropped because too many came per second.
     pub dropped: u64,
-    /// Known in the end.
+    /// Strangers that became known.
     pub connected: u64,
-    /// Turned away, by [`TurnedAwayReason::word`], and `given_up` for another who came when all places were taken.
+    /// Strangers that were turned away, by [`TurnedAwayReason::word`], and `given_up` for those that gave their place
+    /// to another when all were taken.
     pub turned_away: BTreeMap<&'static str, u64>,
 }
 
@@ -177,8 +178,8 @@ impl Listener {
         })
     }
 
-    /// The next stranger who is known now or was turned away; `None` after [`Listener::close`]. Nothing is
-    /// admitted while nobody waits here. Cancellation-safe.
+    /// Waits for the next stranger that has become known or was turned away; `None` after [`Listener::close`]. Nothing
+    /// is admitted while nobody waits here. Cancellation-safe.
     pub async fn accept(&mut self) -> Option<Arrival> {
         loop {
             tokio::select! {
@@ -195,12 +196,12 @@ impl Listener {
         }
     }
 
-    /// Where it listens, and what came of its settings.
+    /// Returns the bound address and the settings in effect.
     pub fn effective(&self) -> Effective {
         self.effective
     }
 
-    /// How strangers fared.
+    /// Returns the counts of strangers' attempts.
     pub fn counts(&self) -> &ArrivalCounts {
         &self.counts
     }
@@ -308,7 +309,7 @@ impl Transports {
     }
 }
 
-/// From a stranger's first packet to a connection.
+/// Carries a stranger from its first packet to a connection.
 async fn greet(
     incoming: quinn::Incoming,
     config: Arc<quinn::ServerConfig>,
@@ -357,7 +358,7 @@ enum NoHello {
     Bad(CloseCode, String),
 }
 
-/// The first request of a connection.
+/// Reads the first request of a connection.
 async fn hello(receive: &mut ByteReceiver) -> Result<Hello, NoHello> {
     let bytes = match receive.raw_message(MAX_STRANGER_BYTES).await {
         Ok(bytes) => bytes,
@@ -381,7 +382,7 @@ async fn hello(receive: &mut ByteReceiver) -> Result<Hello, NoHello> {
     }
 }
 
-/// Who he is and what is spoken.
+/// The peer's identity and the version that is spoken.
 struct Introduced {
     peer: Peer,
     version: u16,
@@ -412,7 +413,8 @@ fn introduce(
     Ok(Introduced { peer, version, certificate: stranger.certificate })
 }
 
-/// The stream's connection is lost in effect, whichever of the two went first.
+/// Returns the loss of the connection that a lost stream stands for: in effect the connection is lost, whichever of the
+/// two went first.
 fn connection_of(lost: StreamLost) -> ConnectionLost {
     match lost {
         StreamLost::Connection(lost) => lost,
@@ -420,18 +422,14 @@ fn connection_of(lost: StreamLost) -> ConnectionLost {
     }
 }
 
-/// Why nothing listens.
+/// The reason why an endpoint cannot listen.
+#[expect(missing_docs, reason = "the fields' names say what they are")]
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// The address cannot be bound.
     #[error("udp {address} cannot be bound")]
-    Socket {
-        /// Which.
-        address: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
-    /// Whoever is dialled has to show a certificate, and there is none.
+    Socket { address: SocketAddr, source: io::Error },
+    /// A listening endpoint has to show a certificate, and there is none.
     #[error("a listening endpoint needs a certificate")]
     NoCertificate,
     /// TLS cannot be set up.
@@ -439,11 +437,11 @@ pub enum BindError {
     Tls(#[source] rustls::Error),
 }
 
-/// Strangers' first packets that wait to be looked at.
+/// Number of strangers' first packets that wait to be looked at.
 const MAX_WAITING: usize = 1024;
 /// Bytes of further packets that are kept for each of them: a first flight fits.
 const WAITING_BYTES: u64 = 16 << 10;
 /// The word in metrics for handshakes that were given up for others.
 const GIVEN_UP: &str = "given_up";
-/// How long a refusal is given to arrive.
+/// Time that a refusal is given to arrive.
 const LINGER: Duration = Duration::from_secs(1);

@@ -1,16 +1,16 @@
-//! How connections and streams end.
+//! Reasons for which connections and streams end.
 
 use std::fmt;
 
 use quinn::{ConnectionError, ReadError, VarInt, WriteError};
 
-/// Why a side closed a connection or gave up a stream; the number on the wire. A text goes with it for people.
+/// The reason why a side closed a connection or gave up a stream; a number on the wire. A text for people goes with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum CloseCode {
-    /// Nothing is wrong, it is just over.
+    /// Nothing is wrong; the work is done.
     Finished = 0,
-    /// Not admitted; the answer to `Hello` says why.
+    /// The peer was not admitted; the answer to `Hello` says why.
     Refused = 1,
     /// Something was sent that the protocol does not know.
     Malformed = 2,
@@ -19,7 +19,7 @@ pub enum CloseCode {
     /// Something came before or after its time: a first request that is no `Hello`, a frame whose number does
     /// not follow.
     OutOfOrder = 4,
-    /// More was opened at a time than the limit allows.
+    /// More streams or requests were opened at a time than the limit allows.
     TooMany = 5,
     /// Something that had been begun was not finished in time.
     TooSlow = 6,
@@ -36,7 +36,7 @@ pub enum CloseCode {
 }
 
 impl CloseCode {
-    /// Every code this version knows.
+    /// All codes that this version knows.
     pub const ALL: [Self; 11] = [
         Self::Finished,
         Self::Refused,
@@ -51,7 +51,7 @@ impl CloseCode {
         Self::SessionEnded,
     ];
 
-    /// The word in messages and metrics.
+    /// Returns the word in messages and metrics.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Finished => "finished",
@@ -78,21 +78,21 @@ impl CloseCode {
     }
 }
 
-/// Why a connection is no more.
+/// The reason why a connection is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConnectionLost {
     /// The peer closed it.
     ByPeer {
-        /// Why.
+        /// The code that the peer gave.
         code: CloseCode,
-        /// In words; at most [`MAX_REASON_BYTES`] of them are kept.
+        /// The peer's reason in words; at most [`MAX_REASON_BYTES`] bytes are kept.
         reason: String,
     },
-    /// We closed it.
+    /// This side closed it.
     ByUs,
     /// The peer was silent for too long.
     Silent,
-    /// The peer does not know the connection any more: it was started anew.
+    /// The peer does not know the connection any more: it was restarted.
     Forgotten,
     /// The peer answered nothing, and its host said that nobody listens at its port: its process has ended.
     PortClosed,
@@ -134,19 +134,19 @@ impl fmt::Display for ConnectionLost {
 
 impl std::error::Error for ConnectionLost {}
 
-/// Why a stream is no more.
+/// The reason why a stream is gone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StreamLost {
-    /// Its connection is no more.
+    /// Its connection is gone.
     #[error("{0}")]
     Connection(ConnectionLost),
     /// The peer gave it up.
     #[error("the peer gave up the stream ({code})", code = .0.word())]
     ByPeer(CloseCode),
-    /// We had finished it or given it up.
+    /// This side had finished it or given it up.
     #[error("the stream was given up here")]
     ByUs,
-    /// It ended in the middle of something.
+    /// The stream ended in the middle of a message or a frame.
     #[error("the stream ended in the middle of a message")]
     Cut,
 }
@@ -179,13 +179,13 @@ impl From<ConnectionError> for StreamLost {
     }
 }
 
-/// What a peer says, made fit for a log.
+/// Makes a peer's reason fit for a log.
 fn words(reason: &[u8]) -> String {
     let text = String::from_utf8_lossy(&reason[..reason.len().min(MAX_REASON_BYTES)]);
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// The start of a reason that fits into one close frame.
+/// Returns the start of a reason, cut to what fits into one close frame.
 pub(crate) fn short_reason(reason: &str) -> &[u8] {
     let mut end = reason.len().min(MAX_REASON_BYTES);
     while !reason.is_char_boundary(end) {
@@ -194,7 +194,7 @@ pub(crate) fn short_reason(reason: &str) -> &[u8] {
     &reason.as_bytes()[..end]
 }
 
-/// Bytes of the text that goes with a closed connection.
+/// Largest number of bytes of the text that goes with a closed connection.
 pub const MAX_REASON_BYTES: usize = 512;
 
 #[cfg(test)]

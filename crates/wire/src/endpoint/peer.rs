@@ -1,4 +1,4 @@
-//! Who is at the other end.
+//! The peer at the other end of a connection.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,17 +12,17 @@ pub struct Peer {
     pub role: Role,
     /// The name in its certificate or of its token; empty for [`Role::Anonymous`].
     pub name: String,
-    /// By what it is known.
+    /// The proof by which it is known.
     pub credential: Credential,
-    /// Lanes it may have open at a time; `None` is without bound.
+    /// Number of lanes that it may have open at a time; `None` means no bound.
     pub max_lanes: Option<u32>,
-    /// Where it was when it connected.
+    /// Its address when it connected.
     pub address: SocketAddr,
 }
 
 impl Peer {
-    /// As whom it owns pools. Tokens of one name are told apart by their ids: each has its own quota and pools. A name
-    /// has no colon.
+    /// Returns the name under which it owns pools. Tokens of one name are told apart by their ids: each has its own
+    /// quota and pools. A name has no colon.
     pub fn owner(&self) -> String {
         match &self.credential {
             Credential::Token(id) => format!("{}:{id}", self.name),
@@ -31,19 +31,19 @@ impl Peer {
     }
 }
 
-/// By what a peer is known.
+/// The proof by which a peer is known.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Credential {
-    /// Nothing: each session's secret has to do.
+    /// The peer has shown nothing: each session's secret has to do.
     None,
-    /// A certificate.
+    /// The peer has shown a certificate.
     Certificate,
-    /// The token with that id.
+    /// The peer has shown the token with that id.
     Token(String),
 }
 
 impl Peer {
-    /// Whom a node takes every owner for: nobody in particular. Each session's secret has to do.
+    /// Returns the peer that a node takes every owner for: nobody in particular. Each session's secret has to do.
     pub const fn anonymous(stranger: &Stranger) -> Self {
         Self {
             role: Role::Anonymous,
@@ -64,11 +64,11 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Somebody who has connected and is not known yet.
+/// A peer that has connected and is not known yet.
 #[derive(Debug, Clone)]
 pub struct Stranger {
-    /// Where he is.
+    /// Its address.
     pub address: SocketAddr,
-    /// His certificate, which nobody has looked at yet; `None` if he showed none.
+    /// Its certificate, which nobody has checked yet; `None` if it showed none.
     pub certificate: Option<PeerCertificate>,
 }

@@ -1,11 +1,12 @@
-//! Whether anybody listens at a peer's port.
+//! Checks whether anybody listens at a peer's port.
 //!
-//! A process that ends takes its port with it, and its host answers what comes for that port with "port unreachable".
-//! QUIC's sockets are not told of such answers; a connected socket is. A host that is silent, paused or cut off answers
+//! A process that ends gives up its port, and its host answers packets to that port with "port unreachable". QUIC's
+//! sockets are not told of such answers; a connected socket is. A host that is silent, paused or cut off answers
 //! nothing, and neither does one whose way back is filtered: those are waited for as before.
 //!
-//! An answer can be forged by who sees the question or guesses its ports. So it is asked from two sockets, and what
-//! follows from the answer is fenced like any other loss: who is believed dead and is not costs a slow step.
+//! Anybody who sees the question or guesses its ports can forge an answer. So the question is asked from two sockets,
+//! and what follows from the answer is fenced like any other loss: a living peer that is believed dead costs a slow
+//! step.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -17,9 +18,9 @@ use tokio::net::UdpSocket;
 use super::connection::Shared;
 use super::dialer::resolve;
 
-/// Asks the host of `host:port` whether that port is closed: true if it says so twice, to two sockets, and of each of the
-/// addresses that the host has. False if somebody listens there, nothing is answered within 300 ms, or the host is not
-/// known. Cancellation-safe; must be called inside a tokio runtime.
+/// Asks the host of `host:port` whether that port is closed. Returns true if the host says so twice, to two sockets,
+/// for each of its addresses. Returns false if somebody listens there, if nothing is answered within 300 ms, or if the
+/// host is not known. Cancellation-safe; must be called inside a tokio runtime.
 pub async fn port_is_closed(host_port: &str) -> bool {
     let Ok(addresses) = resolve(host_port).await else { return false };
     for &address in &addresses {
@@ -35,7 +36,7 @@ async fn is_closed(address: SocketAddr) -> bool {
     tokio::time::timeout(ANSWER_WITHIN, ask).await.unwrap_or(false)
 }
 
-/// Resolves once the port is closed; never, as long as it is not known to be. Asks at once at first, then less and less
+/// Waits until the port is known to be closed; otherwise never returns. Asks at once at first, then less and less
 /// often. Cancellation-safe.
 pub(crate) async fn port_closed(address: SocketAddr) {
     let mut pause = FIRST_PAUSE;
@@ -48,7 +49,7 @@ pub(crate) async fn port_closed(address: SocketAddr) {
     }
 }
 
-/// Asks from a socket of its own. Waits for an answer for ever.
+/// Asks from a socket of its own and returns whether the port is closed. Waits for an answer without a limit.
 async fn is_refused(address: SocketAddr) -> bool {
     let asked = async {
         let socket = UdpSocket::bind(SocketAddr::new(any_of(address), 0)).await?;
@@ -67,7 +68,7 @@ async fn is_refused(address: SocketAddr) -> bool {
     asked.await.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// From which of our addresses sockets towards that peer are bound: any of its family.
+/// Returns the unspecified address of the peer's family, to which sockets towards that peer are bound.
 pub(crate) const fn any_of(peer: SocketAddr) -> IpAddr {
     match peer {
         SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -98,7 +99,7 @@ pub(crate) async fn watch(connection: Weak<Shared>) {
     }
 }
 
-/// When a connected peer's port is asked about.
+/// Decides when a connected peer's port is checked.
 ///
 /// ```text
 /// something heard ──▶ look after 50 ms ── nothing sent since: look again
@@ -108,7 +109,7 @@ pub(crate) async fn watch(connection: Weak<Shared>) {
 /// Pure: it counts looks, not time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PortSilence {
-    /// Datagrams that were sent when something was heard last.
+    /// Number of datagrams sent when something was heard last.
     sent: u64,
     heard: u64,
     pause: Duration,
@@ -121,13 +122,13 @@ impl Default for PortSilence {
 }
 
 impl PortSilence {
-    /// How long until the next look.
+    /// Returns the time until the next look.
     const fn pause(&self) -> Duration {
         self.pause
     }
 
-    /// Looks at how many datagrams have been sent and heard; true if the port is to be asked about. With `doubt` it is
-    /// also asked when nothing was sent: somebody waits.
+    /// Compares how many datagrams have been sent and heard, and returns whether to check the port. With `doubt` the
+    /// port is also checked when nothing was sent: somebody waits.
     fn look(&mut self, sent: u64, heard: u64, doubt: bool) -> bool {
         if heard != self.heard {
             *self = Self { sent, heard, pause: LOOK_EVERY };
@@ -141,13 +142,13 @@ impl PortSilence {
     }
 }
 
-/// How long a host is given for its answers. Longer than most round trips; what comes later is asked again.
+/// Time within which a host must answer. Longer than most round trips; a later answer is asked for again.
 const ANSWER_WITHIN: Duration = Duration::from_millis(300);
-/// How often it is looked whether a connected peer is silent.
+/// Interval at which a connected peer is checked for silence.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Before a peer that is being dialled is doubted, and before it is asked again: most networks are faster.
+/// First pause, before a peer that is being dialled is doubted and before it is asked again: most networks are faster.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-/// Hosts answer so many datagrams to closed ports a second, and no more.
+/// Longest pause between questions: hosts answer only a limited number of datagrams to closed ports a second.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a peer asks, in the order in which it is read to its end.
+//! The requests of a peer, in the order in which they have been read completely.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use crate::control::{self, ControlError};
 use crate::limits::{MAX_CONTROL_BYTES, MAX_OPEN_REQUESTS, MAX_STRANGER_BYTES};
 use crate::{CallId, Refusal, RefusalCode, Request, Role};
 
-/// Reads the requests of one connection. Those the peer's role may not make are refused here; what is no request
-/// at all closes the connection; a stream on which no whole request comes within [`REQUEST_DEADLINE`] is given up.
-/// Dropping it ends the tasks that read.
+/// Reads the requests of one connection. Requests that the peer's role may not make are refused here; bytes that are
+/// not a request close the connection; a stream on which no whole request comes within [`REQUEST_DEADLINE`] is given
+/// up. Dropping it ends the tasks that read.
 pub struct Requests {
     connection: Connection,
     open: Arc<Semaphore>,
@@ -30,9 +30,9 @@ pub struct Requests {
     reading: JoinSet<Option<(Request, Responder)>>,
 }
 
-/// Told of each request that was refused, and of each connection that was closed because of what came on it, before
-/// anybody was asked: the word in metrics (a [`RefusalCode`]'s or a [`CloseCode`]'s), and a sentence. Called on the
-/// thread that reads; must not block.
+/// Is called for each request that was refused, and for each connection that was closed because of what came on it,
+/// before anybody was asked. It gets the word in metrics (a [`RefusalCode`]'s or a [`CloseCode`]'s) and a sentence.
+/// Called on the thread that reads; must not block.
 pub type Refused = Arc<dyn Fn(&'static str, &dyn fmt::Display) + Send + Sync>;
 
 impl Requests {
@@ -40,7 +40,7 @@ impl Requests {
         Self { connection, open, refused: None, reading: JoinSet::new() }
     }
 
-    /// Has what is refused here told, for counts and logs.
+    /// Sets the function that is called for each refusal made here, for counts and logs.
     #[must_use]
     pub fn telling(self, refused: Refused) -> Self {
         Self { refused: Some(refused), ..self }
@@ -50,8 +50,7 @@ impl Requests {
     /// [`MAX_OPEN_REQUESTS`](crate::limits::MAX_OPEN_REQUESTS); streams beyond that are given up at once.
     /// Cancellation-safe.
     ///
-    /// # Errors
-    /// When the connection is no more, for whichever reason.
+    /// # Errors If the connection is gone, for whichever reason.
     pub async fn next(&mut self) -> Result<(Request, Responder), ConnectionLost> {
         loop {
             tokio::select! {
@@ -164,17 +163,17 @@ fn forbidden(role: Role, request: &str) -> Refusal {
     Refusal::new(RefusalCode::Forbidden, format!("the role {} may not ask for {request}", role.word()))
 }
 
-/// Why bytes are no request.
+/// The reason why bytes are not a request.
 pub(crate) enum Unreadable {
     /// A request that this version does not know.
     Unknown(String),
-    /// Nothing the protocol knows.
+    /// The protocol knows no such message.
     Malformed(ControlError),
 }
 
-/// Reads a request, and tells one of a newer version from rubbish.
+/// Reads a request, and tells a request of a newer version from rubbish.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Received, Unreadable> {
-    /// What every request has.
+    /// The fields that every request has.
     #[derive(Deserialize)]
     struct Any {
         r#type: String,
@@ -195,7 +194,8 @@ pub(crate) const fn code_of(error: &ControlError) -> CloseCode {
     }
 }
 
-/// What is logged in it names the call that `request` is part of. Of the level of errors, so that no line is without it.
+/// Returns a span that names the call that `request` is part of, for log lines. It has the level of errors, so that
+/// every line carries it.
 pub(crate) fn span_of(call: Option<CallId>, request: &Request) -> Span {
     match call {
         Some(call) => error_span!("call", %call, request = request.word(), error = Empty),
@@ -203,7 +203,7 @@ pub(crate) fn span_of(call: Option<CallId>, request: &Request) -> Span {
     }
 }
 
-/// Answers one request. Dropped without an answer, the peer sees the stream end.
+/// Answers one request. If it is dropped without an answer, the peer sees the stream end.
 pub struct Responder {
     send: ByteSender,
     receive: ByteReceiver,
@@ -213,25 +213,25 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Who asked.
+    /// Returns the peer that asked.
     pub fn peer(&self) -> &Peer {
         self.connection.peer()
     }
 
-    /// The client's call that the request is part of, if it says so.
+    /// Returns the client's call that the request is part of, if it names one.
     pub const fn call(&self) -> Option<CallId> {
         self.call
     }
 
-    /// What is logged while `request`, which this answers, is carried out names the call that it is part of.
+    /// Returns a span for carrying out `request`, which this answers; log lines inside it name the call that the
+    /// request is part of.
     pub fn span(&self, request: &Request) -> Span {
         span_of(self.call, request)
     }
 
     /// Answers, and ends the stream. Not cancellation-safe.
     ///
-    /// # Errors
-    /// If the asker is gone, or the answer is longer than a message may be; he then gets a refusal.
+    /// # Errors If the asker is gone, or the answer is longer than a message may be; the asker then gets a refusal.
     pub async fn respond<T: Serialize>(mut self, answer: Result<T, Refusal>) -> Result<(), StreamLost> {
         self.send(&answer).await?;
         self.send.finish()
@@ -245,8 +245,8 @@ impl Responder {
         self.respond::<()>(Err(refusal)).await
     }
 
-    /// Agrees and hands over the stream, which no longer counts as an open request; the asker is known by what it asked.
-    /// Not cancellation-safe.
+    /// Accepts the request and hands over the stream, which no longer counts as an open request. From then on the asker
+    /// is known by what it asked. Not cancellation-safe.
     ///
     /// # Errors
     /// If the asker is gone.
@@ -256,7 +256,7 @@ impl Responder {
         Ok((self.receive, self.send))
     }
 
-    /// As [`Responder::accept`], for frames with at most `max_columns` bytes of columns from the asker.
+    /// Accepts as [`Responder::accept`] does, for frames with at most `max_columns` bytes of columns from the asker.
     ///
     /// # Errors
     /// If the asker is gone.
@@ -269,7 +269,7 @@ impl Responder {
         Ok((FrameReader::new(receive, max_columns), FrameWriter::new(send)))
     }
 
-    /// As [`Responder::accept`], for envelopes.
+    /// Accepts as [`Responder::accept`] does, for envelopes.
     ///
     /// # Errors
     /// If the asker is gone.
@@ -281,7 +281,7 @@ impl Responder {
         Ok((EnvelopeReader::new(receive), EnvelopeWriter::new(send)))
     }
 
-    /// The bytes that follow the request.
+    /// Returns the stream of bytes that follow the request.
     pub fn body(&mut self) -> &mut ByteReceiver {
         &mut self.receive
     }
@@ -320,5 +320,5 @@ impl fmt::Debug for Responder {
     }
 }
 
-/// How long a request may take from its stream's first byte to its last.
+/// Time that a request may take from its stream's first byte to its last.
 pub const REQUEST_DEADLINE: Duration = Duration::from_secs(5);

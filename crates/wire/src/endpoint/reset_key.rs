@@ -1,4 +1,4 @@
-//! By what peers believe that a connection is gone.
+//! The key by which peers believe that a connection is gone.
 
 use std::fmt;
 use std::io;
@@ -12,18 +12,18 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::identity::{Readers, read_file, replace_file};
 
-/// The secret of QUIC's stateless resets. Whoever listens again with the key of before tells peers of its earlier
-/// connections with their next packet that those are gone, instead of leaving them to their idle time-out of 15 s.
+/// The secret of QUIC's stateless resets. A process that listens again with its earlier key tells peers of its earlier
+/// connections, with their next packet, that those are gone. Otherwise they would wait for their idle time-out of 15 s.
 ///
-/// Kept in a file that only its owner can read; who knows it can end the listener's connections, and nothing else.
+/// The key is kept in a file that only its owner can read. Anybody who knows it can end the listener's connections, and
+/// nothing else.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ResetKey([u8; KEY_BYTES]);
 
 impl ResetKey {
     /// The key in that file, which is drawn and written if there is none. Blocks for the disk.
     ///
-    /// # Errors
-    /// If the file cannot be read or written, or holds something else.
+    /// # Errors If the file cannot be read or written, or does not hold a key.
     pub fn kept_in(path: &Path) -> io::Result<Self> {
         match read_file(path, KEY_BYTES as u64) {
             Ok(bytes) => {
@@ -42,8 +42,8 @@ impl ResetKey {
         }
     }
 
-    /// Has an endpoint use it: for the tokens of its resets, and so that it knows connection ids of its earlier
-    /// connections as its own.
+    /// Makes an endpoint use the key: for the tokens of its resets, and to recognise connection ids of its earlier
+    /// connections.
     pub(crate) fn apply(&self, config: &mut EndpointConfig) {
         let derive = |what: &[u8]| hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &self.0), what);
         let tokens = derive(b"rollhouse stateless reset");

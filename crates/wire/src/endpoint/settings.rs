@@ -1,4 +1,4 @@
-//! What is asked of the QUIC library and of the socket, and what came of it.
+//! Settings of the QUIC library and of the socket, as requested and as in effect.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -12,26 +12,26 @@ use super::congestion::SteadyCubic;
 use super::reset_key::ResetKey;
 use crate::limits::{MAX_STRANGER_BYTES, MAX_STRANGER_STREAMS};
 
-/// What lies between two peers, which decides how large datagrams may become.
+/// The kind of network between two peers, which decides how large datagrams may become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Path {
     /// The loopback device, or a network whose devices all carry jumbo frames. Datagrams grow up to
     /// [`LARGEST_DATAGRAM`] as probes get through; segmentation offload is off, because ten segments of more
     /// than 6,550 bytes do not fit into one call and would be lost without a word.
     Jumbo,
-    /// Anything else. Datagrams stay within 1,452 bytes; segmentation offload is on, which there is worth a
-    /// factor of four.
+    /// Any other path. Datagrams stay within 1,452 bytes; segmentation offload is on, which makes sending there four
+    /// times as fast.
     Ethernet,
 }
 
 impl Path {
-    /// The path to a peer: jumbo if it is on this host, or if the operator says that the network is.
+    /// Returns the path to a peer: jumbo if the peer is on this host, or if the operator says that the network is.
     pub fn to(peer: IpAddr, ours: Option<IpAddr>, jumbo: bool) -> Self {
         let here = peer.is_loopback() || ours.is_some_and(|ours| ours.to_canonical() == peer.to_canonical());
         if jumbo || here { Self::Jumbo } else { Self::Ethernet }
     }
 
-    /// The word in logs and metrics.
+    /// Returns the word in logs and metrics.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Jumbo => "jumbo",
@@ -40,47 +40,46 @@ impl Path {
     }
 }
 
-/// What an endpoint asks for. The defaults are right unless a measurement says otherwise.
+/// The settings that an endpoint asks for. The defaults are right unless a measurement says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Every path is [`Path::Jumbo`]. Set it only if every device between all peers carries frames of 9,000
-    /// bytes or more and the hosts' devices report it; else probing wastes a few packets per connection and
-    /// offload is lost. Default false: only peers on the same host are jumbo.
+    /// Whether every path is [`Path::Jumbo`]. Set it only if every device between all peers carries frames of 9,000
+    /// bytes or more and the hosts' devices report it; else probing wastes a few packets per connection and offload is
+    /// lost. Default false: only peers on the same host are jumbo.
     pub jumbo: bool,
-    /// Bytes asked of the kernel for received and for sent datagrams each (`SO_RCVBUF`, `SO_SNDBUF`). The kernel
-    /// caps it at `net.core.rmem_max` and `wmem_max`; [`Effective`] tells what came of it. Default 8 MiB: below
-    /// 4 MiB a burst of one window loses packets on every path. Worst case of memory: this, once per direction
-    /// and endpoint.
+    /// Bytes asked of the kernel for received and for sent datagrams each (`SO_RCVBUF`, `SO_SNDBUF`). The kernel caps
+    /// it at `net.core.rmem_max` and `wmem_max`; [`Effective`] has what it gave. Default 8 MiB: below 4 MiB a burst of
+    /// one window loses packets on every path. Worst case of memory: this, once per direction and endpoint.
     pub socket_buffer: usize,
-    /// Bytes a peer may send on one stream before we have read them. Default 16 MiB; the peer's value rules for
-    /// what we send. Worst case of memory: see `receive_window`.
+    /// Bytes a peer may send on one stream before we have read them. Default 16 MiB; the peer's value limits what we
+    /// send. Worst case of memory: see `receive_window`.
     pub stream_window: u32,
     /// Bytes a peer that is known may send on all streams together before we have read them: the bound of what one
-    /// connection can make us hold. Default 64 MiB; who is not known has 64 KiB.
+    /// connection can make us hold. Default 64 MiB; a peer that is not known has 64 KiB.
     pub receive_window: u32,
-    /// Bytes we hold unacknowledged per connection. Default 128 MiB, eight stream windows: one slow stream does
-    /// not stop the others.
+    /// Bytes held per connection until they are acknowledged. Default 128 MiB, eight stream windows: one slow stream
+    /// does not stop the others.
     pub send_window: u64,
-    /// Bytes that may be on the way to a peer whatever was lost; see `congestion.rs`. Default 64 KiB, the answers
-    /// of some thirty sessions of 64 lanes. On a path that cannot carry that much per round trip it makes queues
-    /// longer.
+    /// Bytes that may always be on the way to a peer, however much was lost; see `congestion.rs`. Default 64 KiB, the
+    /// answers of some thirty sessions of 64 lanes. On a path that cannot carry that much per round trip it makes
+    /// queues longer.
     pub least_window: u64,
-    /// How often something is sent on a silent connection. Default 5 s; must be below half of `idle`.
+    /// Interval at which something is sent on a silent connection. Default 5 s; must be below half of `idle`.
     pub keep_alive: Duration,
-    /// How long a silent peer is believed in. The smaller of both sides' values rules. Default 15 s; must be
-    /// below the lease (30 s), so that a lost connection can be made anew within it.
+    /// Time after which a silent peer is given up. The smaller of both sides' values holds. Default 15 s; must be below
+    /// the lease (30 s), so that a lost connection can be made anew within it.
     pub idle: Duration,
-    /// How long a stranger may take from his first packet to the end of `Hello`, if nobody else needs his place. Default
-    /// 5 s.
+    /// Time that a stranger may take from its first packet to the end of `Hello`, if nobody else needs its place.
+    /// Default 5 s.
     pub handshake: Duration,
-    /// Handshakes under way at a time; a quarter of them from one address. Further ones take the place of the oldest.
-    /// Default 256; each holds about 50 KB.
+    /// Number of handshakes under way at a time; a quarter of them from one address. Further ones take the place of the
+    /// oldest. Default 256; each holds about 50 KB.
     pub max_handshakes: usize,
-    /// Handshakes begun per second, in the long run, half of them from one address; what is above is dropped unanswered,
-    /// and the peer's own retransmission tries again a second later. Default 500: with 200 to 300 µs each they take at most an
-    /// eighth of the thread that also serves live sessions.
+    /// Number of handshakes begun per second, in the long run, half of them from one address. Those above it are
+    /// dropped unanswered, and the peer's own retransmission tries again a second later. Default 500: with 200 to 300
+    /// µs each they take at most an eighth of the thread that also serves live sessions.
     pub handshakes_per_second: u32,
-    /// Connections open at a time; further ones are refused. Default 8,192.
+    /// Number of connections open at a time; further ones are refused. Default 8,192.
     pub max_connections: usize,
     /// The listening side's secret by which peers learn at once that it was restarted. Default none: a new one is
     /// drawn at each start, and peers wait for `idle`.
@@ -108,8 +107,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The settings of a connection over `path`, as it begins: with a stranger's bounds, which the connection widens once
-    /// its peer is known.
+    /// Returns the settings of a connection over `path` at its beginning: with a stranger's bounds, which the
+    /// connection widens once its peer is known.
     pub(crate) fn transport(&self, path: Path) -> Arc<TransportConfig> {
         let mut transport = TransportConfig::default();
         transport
@@ -150,15 +149,15 @@ impl Settings {
     }
 }
 
-/// Asks the peer not to wait 25 ms, as is the rule, for a second packet to acknowledge together with the first:
-/// with little on the way the sender would take that much longer to see that one is missing.
+/// Asks the peer to acknowledge at once. The default is to wait 25 ms for a second packet to acknowledge together with
+/// the first: with little on the way the sender would take that much longer to see that one is missing.
 fn ack_frequency() -> AckFrequencyConfig {
     let mut frequency = AckFrequencyConfig::default();
     frequency.max_ack_delay(Some(Duration::from_millis(2)));
     frequency
 }
 
-/// The endpoint's side of the datagram size: what it is ready to receive, whatever the path.
+/// Returns the endpoint's side of the datagram size: what it is ready to receive, whatever the path.
 pub(crate) fn endpoint_config(reset_key: Option<&ResetKey>) -> EndpointConfig {
     let mut config = EndpointConfig::default();
     if let Some(key) = reset_key {
@@ -169,12 +168,12 @@ pub(crate) fn endpoint_config(reset_key: Option<&ResetKey>) -> EndpointConfig {
     config
 }
 
-/// What came of the settings: for the log at start and for metrics.
+/// The settings in effect, for the log at start and for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Effective {
-    /// Where the endpoint is bound.
+    /// The bound address.
     pub address: SocketAddr,
-    /// What was asked for.
+    /// The settings that were asked for.
     pub settings: Settings,
     /// Bytes the kernel gives to received datagrams.
     pub receive_buffer: usize,
@@ -182,7 +181,7 @@ pub struct Effective {
     pub send_buffer: usize,
 }
 
-/// One line, for the log.
+/// Prints one line for the log.
 impl fmt::Display for Effective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let asked = &self.settings;
@@ -208,9 +207,9 @@ impl fmt::Display for Effective {
     }
 }
 
-/// Bytes somebody who is not known may send before we have read them: a message on each of his streams.
+/// Bytes that an unknown peer may send before we have read them: a message on each of its streams.
 const STRANGER_WINDOW: u32 = (MAX_STRANGER_BYTES * MAX_STRANGER_STREAMS) as u32;
-/// Bytes of the largest datagram QUIC allows.
+/// Bytes of the largest datagram that QUIC allows.
 pub const LARGEST_DATAGRAM: u16 = 65_527;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The two directions of a stream: bytes, and control messages among them.
+//! The two directions of a stream, for bytes and for control messages among them.
 
 use quinn::{RecvStream, SendStream};
 use serde::Serialize;
@@ -8,7 +8,8 @@ use super::lost::{CloseCode, StreamLost};
 use crate::control::{self, ControlError};
 use crate::limits::MAX_CONTROL_BYTES;
 
-/// The direction we send in. Dropped, what was written is still delivered, and the stream ends after it.
+/// The sending direction of a stream. After it is dropped, data that was written is still delivered, and then the
+/// stream ends.
 #[derive(Debug)]
 pub struct ByteSender(pub(crate) SendStream);
 
@@ -16,28 +17,26 @@ impl ByteSender {
     /// Sends all of `bytes`: returns when the connection has taken them, which is as soon as its windows allow.
     /// Not cancellation-safe: some may have been taken.
     ///
-    /// # Errors
-    /// If the stream is no more.
+    /// # Errors If the stream is gone.
     pub async fn write_all(&mut self, bytes: &[u8]) -> Result<(), StreamLost> {
         Ok(self.0.write_all(bytes).await?)
     }
 
     /// Ends the stream after what was sent.
     ///
-    /// # Errors
-    /// If the stream is no more.
+    /// # Errors If the stream is gone.
     pub fn finish(&mut self) -> Result<(), StreamLost> {
         self.0.finish().map_err(|_| StreamLost::ByUs)
     }
 
-    /// Gives the stream up; what is not delivered yet never is.
+    /// Gives the stream up; data that is not delivered yet never is.
     pub fn give_up(&mut self, code: CloseCode) {
         // Already finished and delivered is as good.
         let _reset = self.0.reset(code.number());
     }
 
-    /// Waits until the peer has everything after [`ByteSender::finish`], or has lost interest, or the
-    /// connection is no more. Cancellation-safe.
+    /// Waits until the peer has everything after [`ByteSender::finish`], or has lost interest, or the connection is
+    /// gone. Cancellation-safe.
     pub async fn settled(&mut self) {
         let _end = self.0.stopped().await;
     }
@@ -49,23 +48,21 @@ impl ByteSender {
     }
 }
 
-/// The direction we receive in. Dropped, the peer is told that nobody reads any more.
+/// The receiving direction of a stream. When it is dropped, the peer is told that nobody reads any more.
 #[derive(Debug)]
 pub struct ByteReceiver(pub(crate) RecvStream);
 
 impl ByteReceiver {
     /// Receives some bytes into `buffer`; `None` at the stream's end. Cancellation-safe.
     ///
-    /// # Errors
-    /// If the stream is no more.
+    /// # Errors If the stream is gone.
     pub async fn read(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, StreamLost> {
         Ok(self.0.read(buffer).await?)
     }
 
     /// Fills `buffer`. Not cancellation-safe: some bytes may have been received.
     ///
-    /// # Errors
-    /// [`StreamLost::Cut`] if the stream ends before.
+    /// # Errors [`StreamLost::Cut`] if the stream ends before `buffer` is full.
     pub async fn read_exact(&mut self, buffer: &mut [u8]) -> Result<(), StreamLost> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -83,7 +80,7 @@ impl ByteReceiver {
         let _stopped = self.0.stop(code.number());
     }
 
-    /// The bytes of one control message of at most `most`, its length word taken off.
+    /// Receives the bytes of one control message of at most `most` bytes, without its length word.
     pub(crate) async fn raw_message(&mut self, most: usize) -> Result<Vec<u8>, MessageError> {
         let mut word = [0; 4];
         self.read_exact(&mut word).await.map_err(MessageError::Lost)?;
@@ -103,12 +100,12 @@ impl ByteReceiver {
     }
 }
 
-/// Why a control message could not be sent or received.
+/// The reason why a control message could not be sent or received.
 #[derive(Debug)]
 pub(crate) enum MessageError {
     Lost(StreamLost),
     Control(ControlError),
 }
 
-/// By how much the buffer of a message grows ahead of its bytes.
+/// Bytes by which the buffer of a message grows ahead of what was received.
 const MESSAGE_STEP_BYTES: usize = 16 << 10;

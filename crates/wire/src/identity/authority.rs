@@ -1,4 +1,4 @@
-//! The cluster's authority: makes certificates.
+//! The cluster's certificate authority, which makes certificates.
 
 use std::fmt;
 use std::io;
@@ -18,8 +18,8 @@ use super::reload::MAX_FILE_BYTES;
 use super::trust::{Authorities, CERTIFIED_ROLES, Certified, Fingerprint, IdentityError, Side, is_name};
 use crate::Role;
 
-/// Signs the certificates of one cluster. Its folder holds `ca.pem` for everybody and `ca.key` (0600) for whoever
-/// issues certificates; nodes and coordinators need only the first.
+/// Signs the certificates of one cluster. Its folder holds `ca.pem` for everybody and `ca.key` (0600) for those who
+/// issue certificates; nodes and coordinators need only the first.
 pub struct CertificateAuthority {
     certificate: CertificateDer<'static>,
     pem: String,
@@ -29,9 +29,8 @@ pub struct CertificateAuthority {
 impl CertificateAuthority {
     /// Makes an authority in `folder`, which must exist, valid for `validity` from now. Blocks on the disk.
     ///
-    /// # Errors
-    /// [`AuthorityError::Exists`] if the folder has one: replacing it would cut off everybody. See
-    /// [`AuthorityError`].
+    /// # Errors [`AuthorityError::Exists`] if the folder has an authority: replacing it would cut off everybody. See
+    /// [`AuthorityError`] for the others.
     pub fn create(folder: &Path, validity: Duration) -> Result<Self, AuthorityError> {
         let (certificate_path, key_path) = (folder.join(CA_CERTIFICATE), folder.join(CA_KEY));
         for path in [&certificate_path, &key_path] {
@@ -52,8 +51,8 @@ impl CertificateAuthority {
         Ok(Self { pem: certificate.pem(), certificate: certificate.der().clone(), key })
     }
 
-    /// The authority in `folder`. If `ca.pem` holds several certificates (a rotation), it is the one that
-    /// belongs to `ca.key`. Blocks on the disk.
+    /// Loads the authority in `folder`. If `ca.pem` holds several certificates (a rotation), the one that belongs to
+    /// `ca.key` counts. Blocks on the disk.
     ///
     /// # Errors
     /// See [`AuthorityError`].
@@ -71,18 +70,18 @@ impl CertificateAuthority {
         Ok(Self { certificate, pem: format!("{}\n", pem.trim()), key })
     }
 
-    /// Its certificate as PEM: what everybody in the cluster is given.
+    /// Returns the authority's certificate as PEM, which everybody in the cluster is given.
     pub fn certificate_pem(&self) -> &str {
         &self.pem
     }
 
-    /// Its certificate's fingerprint: what connection strings carry.
+    /// Returns the fingerprint of the authority's certificate, which connection strings carry.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.certificate)
     }
 
-    /// Makes a key and a certificate for it. It holds from an hour ago, because clocks differ, until `validity`
-    /// from now.
+    /// Makes a key and a certificate for it. The certificate holds from an hour ago, because clocks differ, until
+    /// `validity` from now.
     ///
     /// # Errors
     /// See [`AuthorityError`].
@@ -90,7 +89,8 @@ impl CertificateAuthority {
         self.issue_backdated(role, name, validity, backdated(validity))
     }
 
-    /// The same, but it holds from now on: for a name of which other certificates were revoked.
+    /// Makes a key and a certificate as [`CertificateAuthority::issue`] does, but one that holds from now on: for a
+    /// name whose other certificates were revoked.
     ///
     /// # Errors
     /// See [`AuthorityError`].
@@ -131,7 +131,7 @@ impl CertificateAuthority {
         })
     }
 
-    /// Its certificate.
+    /// Returns the authority's certificate.
     pub(super) const fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
     }
@@ -155,15 +155,15 @@ impl fmt::Debug for CertificateAuthority {
 
 /// A new certificate and its key.
 pub struct Issued {
-    /// The certificate and after it the authority's.
+    /// PEM: the certificate and after it the authority's.
     pub certificate_pem: String,
-    /// The key, PKCS #8.
+    /// PEM: the key, PKCS #8.
     pub key_pem: String,
 }
 
 impl Issued {
-    /// Writes `certificate` and `key` (0600), each replaced whole and durably. The key goes first, and whoever
-    /// re-reads them takes them only as a pair. Blocks on the disk.
+    /// Writes `certificate` and `key` (0600), each replaced whole and durably. The key goes first; readers take the two
+    /// only as a matching pair. Blocks on the disk.
     ///
     /// # Errors
     /// See [`AuthorityError::Write`].
@@ -179,43 +179,33 @@ impl fmt::Debug for Issued {
     }
 }
 
-/// Why an authority cannot be made or read, or a certificate not issued.
+/// The reason why an authority cannot be made or read, or a certificate cannot be issued.
+#[expect(missing_docs, reason = "the fields' names say what they are")]
 #[derive(Debug)]
 pub enum AuthorityError {
-    /// There is one already.
+    /// The folder has an authority already.
     Exists(PathBuf),
     /// A file cannot be read.
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// A file cannot be written.
-    Write {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
     /// The key cannot be read.
     BadKey {
-        /// Its file.
+        /// The key's file.
         path: PathBuf,
-        /// Why.
         source: rcgen::Error,
     },
     /// None of the certificates in the file belongs to the key.
     NoCertificate(PathBuf),
     /// No certificate can be issued to that role.
     Role(Role),
-    /// That is no name.
+    /// The text is not a name.
     Name(String),
     /// The certificate cannot be made.
     Make(rcgen::Error),
-    /// The certificate was made and would not be believed.
+    /// The certificate was made but would not be believed.
     Useless(IdentityError),
-    /// What was asked for a certificate with is no request.
+    /// The bytes are not a request for a certificate.
     Request(KeyRequestError),
 }
 
@@ -259,12 +249,12 @@ impl std::error::Error for AuthorityError {
     }
 }
 
-/// How long before now a certificate begins that is made now: short ones a tenth of their time.
+/// Returns how long before now a new certificate begins: short ones a tenth of their time.
 pub(super) fn backdated(validity: Duration) -> Duration {
     BACKDATED.min(validity / 10)
 }
 
-/// What all our certificates have in common.
+/// Returns the parameters that all our certificates share.
 pub(super) fn parameters(validity: Duration, backdated: Duration) -> CertificateParams {
     let now = SystemTime::now();
     let mut parameters = CertificateParams::default();
@@ -274,7 +264,7 @@ pub(super) fn parameters(validity: Duration, backdated: Duration) -> Certificate
     parameters
 }
 
-/// What the certificate of somebody who does something in a cluster says.
+/// Returns the parameters of the certificate of somebody with a role in a cluster.
 pub(super) fn holder_parameters(
     certified: &Certified,
     validity: Duration,
@@ -293,7 +283,8 @@ pub(super) fn holder_parameters(
     Ok(parameters)
 }
 
-/// The same for every cluster, so that a key alone suffices to issue; clusters differ by their keys.
+/// Returns the authority's name. It is the same for every cluster, so that a key alone suffices to issue; clusters
+/// differ by their keys.
 fn name_of_authority() -> DistinguishedName {
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, "rollhouse cluster authority");
@@ -316,12 +307,12 @@ pub(super) fn text(path: &Path) -> Result<String, AuthorityError> {
     String::from_utf8(bytes).map_err(|bad| error(io::Error::new(io::ErrorKind::InvalidData, bad)))
 }
 
-/// Name of the authority's certificate in its folder.
+/// The name of the authority's certificate in its folder.
 pub const CA_CERTIFICATE: &str = "ca.pem";
-/// Name of the authority's key in its folder.
+/// The name of the authority's key in its folder.
 pub const CA_KEY: &str = "ca.key";
 pub(super) const END_OF_CERTIFICATE: &str = "-----END CERTIFICATE-----";
-/// How far clocks of peers may be behind ours.
+/// Time by which the clocks of peers may be behind ours.
 const BACKDATED: Duration = Duration::from_secs(3600);
-/// A hundred years: keeps the year within what a certificate can say.
+/// The longest validity, a hundred years: it keeps the year within what a certificate can say.
 const LONGEST_VALIDITY: Duration = Duration::from_secs(100 * 365 * 86_400);

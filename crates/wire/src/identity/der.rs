@@ -1,10 +1,10 @@
-//! As much of DER (X.690) as certificates and requests for them are read by here.
+//! A reader for the part of DER (X.690) that certificates and requests for them need here.
 
-/// The rest of some DER.
+/// The rest of some DER that has not been read.
 pub(super) struct Der<'a>(pub(super) &'a [u8]);
 
 impl<'a> Der<'a> {
-    /// The contents of the next value, which must have that tag.
+    /// Takes the contents of the next value, which must have that tag.
     pub(super) fn take(&mut self, tag: u8) -> Option<&'a [u8]> {
         let (&found, rest) = self.0.split_first()?;
         let (&first, mut rest) = rest.split_first()?;
@@ -26,14 +26,14 @@ impl<'a> Der<'a> {
         Some(value)
     }
 
-    /// The next value with its tag and length, which must have that tag: what is signed.
+    /// Takes the next value with its tag and length: the form that is signed. The value must have that tag.
     pub(super) fn take_whole(&mut self, tag: u8) -> Option<&'a [u8]> {
         let before = self.0;
         self.take(tag)?;
         Some(&before[..before.len() - self.0.len()])
     }
 
-    /// Nothing, if nothing is left.
+    /// Returns `Some` if nothing is left.
     pub(super) fn end(&self) -> Option<()> {
         self.0.is_empty().then_some(())
     }

@@ -1,4 +1,5 @@
-//! Files with secrets: readable by their owner only, never half written, and of whom their folder is.
+//! Files with secrets: only their owner can read them, they are never half written, and they belong to the owner of
+//! their folder.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -6,12 +7,12 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::Path;
 use std::time::SystemTime;
 
-/// Who may read a file that is new.
+/// The users who may read a new file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readers {
-    /// Its owner.
+    /// Only the file's owner may read it.
     Owner,
-    /// Everybody.
+    /// Everybody may read it.
     All,
 }
 
@@ -19,9 +20,8 @@ pub enum Readers {
 /// one before did, else the folder, and has the mode of the one before: root changes the files of a service that runs as
 /// another user, and that has to be able to read them. Blocks on the disk.
 ///
-/// # Errors
-/// As the operating system reports them; `PermissionDenied` too for a user who can write into the folder, but cannot
-/// make files that belong to its owner.
+/// # Errors The error of the operating system; also `PermissionDenied` for a user who can write into the folder but
+/// cannot make files that belong to its owner.
 pub fn replace(path: &Path, contents: &[u8], readers: Readers) -> io::Result<()> {
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -40,7 +40,7 @@ pub fn replace(path: &Path, contents: &[u8], readers: Readers) -> io::Result<()>
     File::open(folder)?.sync_all()
 }
 
-/// Whose a file is to be, and who may read it.
+/// The owner and the mode that a file is to have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kept {
     owner: u32,
@@ -49,7 +49,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// For what takes the place of the file at `path`, or is new in `folder`.
+    /// Returns the owner and mode for a file that takes the place of the one at `path`, or is new in `folder`.
     pub(crate) fn of(path: &Path, folder: &Path, readers: Readers) -> io::Result<Self> {
         let mode = match readers {
             Readers::Owner => 0o600,
@@ -65,7 +65,7 @@ impl Kept {
         }
     }
 
-    /// Makes a file that was just made as it is to be.
+    /// Gives owner and mode to a file that was just made.
     pub(crate) fn give(self, file: &File) -> io::Result<()> {
         let made = file.metadata()?;
         if (made.uid(), made.gid()) != (self.owner, self.group) {
@@ -97,7 +97,7 @@ fn write_new(path: &Path, contents: &[u8], kept: &Kept) -> io::Result<()> {
     file.sync_all()
 }
 
-/// What changes when a file is replaced.
+/// The properties of a file that change when it is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     modified: Option<SystemTime>,
@@ -106,7 +106,7 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// Of the file as it is now; `None` if there is none.
+    /// Returns the stamp of the file as it is now; `None` if there is none.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         use std::os::unix::fs::MetadataExt;
         let metadata = fs::metadata(path).ok()?;
@@ -114,7 +114,7 @@ impl Stamp {
     }
 }
 
-/// Reads a file that is not larger than `limit` bytes.
+/// Reads a file of at most `limit` bytes.
 pub(crate) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     use std::io::Read;
     let mut contents = Vec::new();

@@ -1,7 +1,7 @@
-//! What a coordinator lets nodes in by: an issuer of certificates for nodes, and for nobody else.
+//! The coordinator's issuer of certificates for nodes, and for nobody else.
 //!
-//! Its own certificate is signed by the cluster's authority and says by the URI `urn:rollhouse:issuer:node` for whom it
-//! may sign. Whoever checks a chain that leads through it takes its holder for a node or for nobody: who steals the
+//! Its own certificate is signed by the cluster's authority. The URI `urn:rollhouse:issuer:node` in it says for whom it
+//! may sign. A peer that checks a chain through the issuer takes its holder for a node or for nobody: a thief of the
 //! issuer's key can be any node, but no trainer, admin or coordinator.
 
 use std::fmt;
@@ -27,31 +27,31 @@ use crate::Role;
 
 /// Signs certificates of nodes. Its file (0600) holds its key, its certificate and the authority's.
 pub struct NodeIssuer {
-    /// Its own, then the authority's.
+    /// The issuer's certificate, then the authority's.
     chain: Vec<CertificateDer<'static>>,
     chain_pem: String,
     key: KeyPair,
-    /// When all of the chain hold.
+    /// The time in which every certificate of the chain holds.
     validity: Validity,
 }
 
-/// When a certificate begins to hold.
+/// The moment at which a new certificate begins to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begins {
-    /// Somewhat before now, because clocks differ: an hour, or a tenth of its time if that is less.
+    /// It holds from somewhat before now, because clocks differ: an hour, or a tenth of its validity if that is less.
     Backdated,
-    /// Now, because others of the name were revoked.
+    /// It holds from now, because others of the name were revoked.
     Now,
 }
 
 /// A certificate that was issued to a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuedToNode {
-    /// PEM: the node's, the issuer's, the authority's.
+    /// PEM: the node's certificate, the issuer's, the authority's.
     pub certificate_pem: String,
-    /// From when to when it holds.
+    /// The time in which it holds.
     pub validity: Validity,
-    /// It holds shorter than asked for, because the issuer does.
+    /// Whether it holds for less time than was asked for, because the issuer does.
     pub is_cut_short: bool,
 }
 
@@ -89,8 +89,7 @@ impl NodeIssuer {
 
     /// The issuer in that file. Blocks on the disk.
     ///
-    /// # Errors
-    /// See [`AuthorityError`]; [`AuthorityError::Read`] if there is none.
+    /// # Errors See [`AuthorityError`]; [`AuthorityError::Read`] if there is no such file.
     pub fn load(path: &Path) -> Result<Self, AuthorityError> {
         let contents = text(path)?;
         let key = KeyPair::from_pem(&contents)
@@ -114,13 +113,13 @@ impl NodeIssuer {
         Ok(Self { chain, chain_pem, key, validity })
     }
 
-    /// From when to when it, and what it signs, can hold.
+    /// Returns the time in which the issuer, and certificates that it signs, can hold.
     pub const fn validity(&self) -> Validity {
         self.validity
     }
 
-    /// Makes a certificate for the node `name`, whose key that is. It holds for `validity` from now, but no longer than
-    /// the issuer, and begins as `begins` says.
+    /// Makes a certificate for the key of the node `name`. It holds for `validity` from now, but no longer than the
+    /// issuer, and begins as `begins` says.
     ///
     /// # Errors
     /// See [`AuthorityError`]; [`AuthorityError::Useless`] if the issuer does not hold any more.
@@ -166,7 +165,7 @@ impl fmt::Debug for NodeIssuer {
     }
 }
 
-/// The certificates in some PEM, and nothing else of it: no key, no remark.
+/// Returns the certificates in some PEM without everything else in it, such as keys and remarks.
 pub(crate) fn certificates_in(pem: &str) -> String {
     let parts =
         pem.split_inclusive(END_OF_CERTIFICATE).filter_map(|part| part.rfind(BEGIN).map(|at| &part[at..]));
@@ -174,7 +173,7 @@ pub(crate) fn certificates_in(pem: &str) -> String {
     whole.map(|part| format!("{part}\n")).collect()
 }
 
-/// The same for every cluster, so that its file suffices to issue.
+/// Returns the issuer's name. It is the same for every cluster, so that its file suffices to issue.
 fn name_of_issuer() -> DistinguishedName {
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, "rollhouse issuer of nodes");
@@ -195,7 +194,7 @@ mod tests {
         RequestedKey::read(KeyRequest::make().unwrap().request()).unwrap()
     }
 
-    /// Whom a chain is taken for by who knows the authority.
+    /// Returns the holder for whom a peer that knows the authority takes a chain.
     fn certify(authority: &CertificateAuthority, pem: &str) -> Result<Certified, IdentityError> {
         let chain: Vec<_> = CertificateDer::pem_slice_iter(pem.as_bytes()).map(Result::unwrap).collect();
         let pinned = Authorities::Pinned(authority.fingerprint());
@@ -225,7 +224,7 @@ mod tests {
         ));
     }
 
-    /// Symptom it guards against: who has the coordinator's issuer makes himself an admin.
+    /// Guards against this symptom: a thief of the coordinator's issuer makes himself an admin.
     #[test]
     fn whom_an_issuer_of_nodes_certifies_as_anybody_else_is_not_believed() {
         let folder = TestFolder::new("issuer-misused");

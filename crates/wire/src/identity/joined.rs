@@ -1,7 +1,7 @@
-//! What a node was given when it joined, in a folder of its own.
+//! The folder in which a node keeps what it was given when it joined.
 //!
 //! `identity.pem` (0600) holds the node's key, its certificate and those that link it to the authority, so that key and
-//! certificate are always a pair, whenever the power goes; `ca.pem` holds whom the node trusts.
+//! certificate are always a pair, whenever the power goes; `ca.pem` holds the authorities that the node trusts.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -17,30 +17,30 @@ use super::validity::Validity;
 use crate::Enrolled;
 use crate::limits::MAX_CERTIFICATES_BYTES;
 
-/// Where a node that has joined keeps its key, its certificate and its trust, and puts those that renew them.
+/// The folder in which a node that has joined keeps its key, its certificate and its trusted authorities, and in which
+/// renewed ones take their place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinedFolder(PathBuf);
 
 impl JoinedFolder {
-    /// That folder, which need not be there.
+    /// Makes a value for that folder, which need not exist.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
 
-    /// The folder.
+    /// Returns the folder.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Whether something was given, and kept, there.
+    /// Returns whether the folder holds a certificate that was given.
     pub fn is_joined(&self) -> bool {
         self.0.join(IDENTITY).exists()
     }
 
     /// What was given last. Blocks on the disk.
     ///
-    /// # Errors
-    /// See [`IdentityFileError`]; also when its time is over.
+    /// # Errors See [`IdentityFileError`]; also when the certificate has expired.
     pub fn load(&self) -> Result<Arc<Identity>, IdentityFileError> {
         let identity = self.0.join(IDENTITY);
         let files = CertificateFiles { certificate: identity.clone(), key: identity };
@@ -50,8 +50,7 @@ impl JoinedFolder {
     /// Keeps what the node `name` was given for the key of `request`, if it is of use: in place of what was there, and
     /// durably. Blocks on the disk.
     ///
-    /// # Errors
-    /// See [`JoinedError`]; what was there stays then.
+    /// # Errors See [`JoinedError`]; the earlier certificate stays in that case.
     pub fn keep(&self, request: &KeyRequest, given: &Enrolled, name: &str) -> Result<Validity, JoinedError> {
         let bytes = given.certificate.len().max(given.authorities.len());
         if bytes > MAX_CERTIFICATES_BYTES {
@@ -85,34 +84,30 @@ impl JoinedFolder {
         Ok(validity)
     }
 
-    /// Whom what was given speaks for, whether it still holds or not; `None` if nothing can be read.
+    /// Returns the holder of the kept certificate, whether it still holds or not; `None` if it cannot be read.
     pub fn shown(&self) -> Option<Certified> {
         let shown = super::show_certificates(&self.0.join(IDENTITY)).ok()?;
         shown.into_iter().next()?.certified
     }
 }
 
-/// Why what a node was given is not kept.
+/// The reason why a given certificate is not kept.
+#[expect(missing_docs, reason = "the fields' names say what they are")]
 #[derive(Debug, thiserror::Error)]
 pub enum JoinedError {
-    /// Longer than [`MAX_CERTIFICATES_BYTES`].
+    /// The certificates are longer than [`MAX_CERTIFICATES_BYTES`].
     #[error("certificates of {bytes} bytes were given, at most {MAX_CERTIFICATES_BYTES} are taken")]
     TooLong {
-        /// Its bytes.
+        /// Their length in bytes.
         bytes: usize,
     },
-    /// It cannot be written.
+    /// A file cannot be written.
     #[error("{path} cannot be written", path = .path.display())]
-    Write {
-        /// What.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// It is no certificate of the node's key that the authorities beside it believe.
+    Write { path: PathBuf, source: io::Error },
+    /// It is not a certificate of the node's key that the authorities beside it believe.
     #[error("the coordinator gave certificates that are of no use")]
     Useless(#[source] IdentityFileError),
-    /// It is somebody else's.
+    /// The certificate belongs to somebody else.
     #[error("the coordinator gave somebody else's certificate")]
     Other(#[source] IdentityError),
 }
@@ -123,7 +118,7 @@ fn write_error(path: &Path, source: io::Error) -> JoinedError {
 
 const IDENTITY: &str = "identity.pem";
 const CA: &str = "ca.pem";
-/// Where things are made before they are put in their place.
+/// The folder in which files are made before they are put in their place.
 const NEW: &str = "new";
 
 #[cfg(test)]

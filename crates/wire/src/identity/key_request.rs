@@ -1,6 +1,6 @@
-//! A key of one's own and the request for a certificate of it (PKCS #10, RFC 2986): made by who asks, read by who issues.
+//! A new key and the request for a certificate of it (PKCS #10, RFC 2986): made by a node, read by the issuer.
 //!
-//! Of a request only the key counts, and that who asks has it: names and wishes in it are passed over.
+//! Only two things count in a request: the key, and that the asker has it. Names and wishes in it are ignored.
 
 use std::fmt;
 
@@ -30,12 +30,12 @@ impl KeyRequest {
         Ok(Self { key_pem: key.serialize_pem(), request: request.der().to_vec() })
     }
 
-    /// The request, DER.
+    /// Returns the request as DER.
     pub fn request(&self) -> &[u8] {
         &self.request
     }
 
-    /// The key, PKCS #8 as PEM: for a file of its owner's.
+    /// Returns the key, PKCS #8 as PEM, for a file that only its owner can read.
     pub(super) fn key_pem(&self) -> &str {
         &self.key_pem
     }
@@ -47,7 +47,7 @@ impl fmt::Debug for KeyRequest {
     }
 }
 
-/// A public key that was asked for a certificate of, by somebody who has the private one.
+/// A public key for which a certificate was asked, by somebody who has the private key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestedKey {
     /// A point of the curve P-256, uncompressed.
@@ -57,8 +57,7 @@ pub struct RequestedKey {
 impl RequestedKey {
     /// Reads a request and checks its signature.
     ///
-    /// # Errors
-    /// See [`KeyRequestError`]; how long it is is looked at first.
+    /// # Errors See [`KeyRequestError`]; the length is checked first.
     pub fn read(request: &[u8]) -> Result<Self, KeyRequestError> {
         if request.len() > MAX_CERTIFICATE_REQUEST_BYTES {
             return Err(KeyRequestError::TooLong { bytes: request.len() });
@@ -72,7 +71,7 @@ impl RequestedKey {
         Ok(Self { point })
     }
 
-    /// SHA-256 over the key: tells requests of one key from those of others.
+    /// Returns the SHA-256 of the key, which tells requests for one key from those for others.
     pub fn digest(&self) -> [u8; 32] {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(ring::digest::digest(&ring::digest::SHA256, &self.point).as_ref());
@@ -90,16 +89,16 @@ impl PublicKeyData for RequestedKey {
     }
 }
 
-/// Why a request for a certificate is none.
+/// The reason why bytes are not a request for a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyRequestError {
-    /// Longer than [`MAX_CERTIFICATE_REQUEST_BYTES`].
+    /// The request is longer than [`MAX_CERTIFICATE_REQUEST_BYTES`].
     #[error("the certificate request has {bytes} bytes, at most {MAX_CERTIFICATE_REQUEST_BYTES} are taken")]
     TooLong {
-        /// Its bytes.
+        /// Length of the request in bytes.
         bytes: usize,
     },
-    /// No PKCS #10.
+    /// The bytes are not PKCS #10.
     #[error("the certificate request is no pkcs #10")]
     Malformed,
     /// Its key is not of the curve P-256, or its signature not ECDSA with SHA-256.
@@ -112,7 +111,7 @@ pub enum KeyRequestError {
 
 struct Parts<'a> {
     signed: &'a [u8],
-    /// What `SubjectPublicKeyInfo` holds.
+    /// The contents of `SubjectPublicKeyInfo`.
     key: &'a [u8],
     algorithm: &'a [u8],
     signature: &'a [u8],
@@ -133,10 +132,10 @@ fn parts(request: &[u8]) -> Option<Parts<'_>> {
     (*unused == 0).then_some(Parts { signed, key, algorithm, signature })
 }
 
-/// An uncompressed point: 4, and two coordinates.
+/// Bytes of an uncompressed point: the byte 4, and two coordinates.
 const POINT_BYTES: usize = 65;
-/// What stands before the point in the information of a P-256 key (RFC 5480): `id-ecPublicKey`, `secp256r1`, and the
-/// bit string's tag, length and unused bits.
+/// The bytes before the point in the information of a P-256 key (RFC 5480): `id-ecPublicKey`, `secp256r1`, and the bit
+/// string's tag, length and unused bits.
 const KEY_PREFIX: &[u8] = &[
     0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
     0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,

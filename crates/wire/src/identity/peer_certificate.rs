@@ -1,4 +1,4 @@
-//! A peer's certificate, looked at again for as long as something is done for its holder.
+//! A peer's certificate, which is checked again for as long as something is done for its holder.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,24 +9,24 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use super::reload::{Identity, Loaded};
 use super::trust::{Certified, Expected, IdentityError, Side};
 
-/// The certificate that a peer showed, with its chain. That the peer has its key was proven by the handshake; whether
-/// it is believed changes while the peer is connected: its time ends, or an authority is no longer trusted. Clones are
-/// handles to the same one.
+/// The certificate that a peer showed, with its chain. The handshake has proven that the peer has its key. Whether the
+/// certificate is believed changes while the peer is connected: it expires, or an authority is no longer trusted.
+/// Clones are handles to the same one.
 #[derive(Clone)]
-pub struct PeerCertificate(Arc<Shown>);
+pub struct PeerCertificate(Arc<CertificateCheck>);
 
-struct Shown {
-    /// Whom we believe.
+struct CertificateCheck {
+    /// Our identity, with the authorities that we believe.
     identity: Arc<Identity>,
-    /// The holder's first.
+    /// The holder's certificate first, then those that link it to an authority.
     chain: Vec<CertificateDer<'static>>,
     side: Side,
-    /// Whom it has to speak for, if that was known beforehand.
+    /// The holder that is expected, if it was known beforehand.
     expected: Option<Expected>,
     believed: Mutex<Option<Believed>>,
 }
 
-/// That it was believed, which needs no other look until something can have changed.
+/// A check with a good result, which holds until something can have changed.
 struct Believed {
     certified: Certified,
     against: Arc<Loaded>,
@@ -41,17 +41,17 @@ impl PeerCertificate {
         side: Side,
         expected: Option<Expected>,
     ) -> Self {
-        Self(Arc::new(Shown { identity, chain, side, expected, believed: Mutex::default() }))
+        Self(Arc::new(CertificateCheck { identity, chain, side, expected, believed: Mutex::default() }))
     }
 
-    /// Whom it speaks for, if it is believed at that time by what the trusted files say now. Costs about as much as a
-    /// glance at a clock unless something can have changed since the last time; then it checks up to
+    /// Returns the holder, if the trusted files say now that the certificate is believed at that time. Costs about as
+    /// much as reading the clock unless something can have changed since the last time; then it checks up to
     /// [`MAX_CHAIN`](crate::limits::MAX_CHAIN) signatures.
     ///
     /// # Errors
     /// See [`IdentityError`].
     pub fn certify(&self, now: SystemTime) -> Result<Certified, IdentityError> {
-        let Shown { identity, chain, side, expected, believed } = &*self.0;
+        let CertificateCheck { identity, chain, side, expected, believed } = &*self.0;
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         let loaded = identity.current();
         // Every change is one assignment, so that a panic leaves none half done.
@@ -75,7 +75,7 @@ impl PeerCertificate {
 }
 
 impl PeerCertificate {
-    /// Whether both are the same certificate, shown with the same chain.
+    /// Returns whether both are the same certificate, shown with the same chain.
     pub fn is(&self, other: &Self) -> bool {
         self.0.chain == other.0.chain
     }

@@ -1,4 +1,4 @@
-//! Who we are and whom we believe, as files say it now.
+//! Our own identity and the trusted authorities, read again whenever their files change.
 
 use std::fmt;
 use std::io;
@@ -19,46 +19,46 @@ use super::revoked::Revoked;
 use super::trust::{Authorities, Certified, Fingerprint, IdentityError, Side};
 use super::validity::Validity;
 
-/// By what a cluster is known.
+/// The authority of a cluster, as a peer knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
-    /// A PEM file with the certificates of its authorities: one, or old and new during a rotation.
+    /// A PEM file with the certificates of the cluster's authorities: one, or old and new during a rotation.
     File(PathBuf),
-    /// The fingerprint of its authority's certificate, which servers send along.
+    /// The fingerprint of the authority's certificate, which servers send along.
     Fingerprint(Fingerprint),
 }
 
-/// Where a certificate and its key are.
+/// The paths of a certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFiles {
     /// PEM: the certificate, then those that link it to an authority, the authority's own included.
     pub certificate: PathBuf,
-    /// PEM: its key.
+    /// PEM: the certificate's key.
     pub key: PathBuf,
 }
 
-/// Who we are and whom we believe. Files that change are read again at the next handshake or look at a
-/// [`PeerCertificate`](super::PeerCertificate), at most every half second. If what they hold then cannot be used, what was
-/// read before stays in force and [`Identity::trouble`] tells.
+/// Our own certificate and the authorities that we trust. Files that change are read again at the next handshake or
+/// look at a [`PeerCertificate`](super::PeerCertificate), at most every half second. If the new contents cannot be
+/// used, the earlier ones stay in force and [`Identity::trouble`] tells.
 ///
 /// The check reads the metadata of up to four files on the thread that serves connections: microseconds on a
 /// local disk, where these files belong.
 pub struct Identity {
     trust: Trust,
     files: Option<CertificateFiles>,
-    /// The file of those who are revoked.
+    /// The file of revoked names.
     revoked: Option<PathBuf>,
-    state: Mutex<State>,
+    state: Mutex<LoadedFiles>,
 }
 
-struct State {
+struct LoadedFiles {
     loaded: Arc<Loaded>,
     stamps: [Option<Stamp>; 4],
     checked: Instant,
     trouble: Option<Arc<IdentityFileError>>,
 }
 
-/// What the files held.
+/// The contents of the files.
 pub(super) struct Loaded {
     pub(super) authorities: Authorities,
     revoked: Revoked,
@@ -74,17 +74,15 @@ struct Own {
 impl Identity {
     /// Reads the files. Blocks on the disk.
     ///
-    /// # Errors
-    /// See [`IdentityFileError`]. That our own certificate is believed by our own authorities and has not
-    /// expired is checked too, unless the authority is known by its fingerprint only and is not in our chain.
+    /// # Errors See [`IdentityFileError`]. Our own certificate has to be believed by our own authorities and must not
+    /// have expired; this is not checked if the authority is known by its fingerprint only and is not in our chain.
     pub fn load(trust: Trust, files: Option<CertificateFiles>) -> Result<Arc<Self>, IdentityFileError> {
         Self::read(trust, files, None)
     }
 
     /// The same, of whom nobody is believed whose certificate is [`Revoked`] in that file; it need not exist.
     ///
-    /// # Errors
-    /// As [`Identity::load`].
+    /// # Errors Those of [`Identity::load`].
     pub fn load_refusing(
         trust: Trust,
         files: Option<CertificateFiles>,
@@ -100,32 +98,32 @@ impl Identity {
     ) -> Result<Arc<Self>, IdentityFileError> {
         let stamps = stamps(&trust, files.as_ref(), revoked.as_deref());
         let loaded = Arc::new(Loaded::read(&trust, files.as_ref(), revoked.as_deref())?);
-        let state = State { loaded, stamps, checked: Instant::now(), trouble: None };
+        let state = LoadedFiles { loaded, stamps, checked: Instant::now(), trouble: None };
         Ok(Arc::new(Self { trust, files, revoked, state: Mutex::new(state) }))
     }
 
-    /// Whether certificates of that name have been revoked: a new one is to begin no sooner than now.
+    /// Returns whether certificates of that name have been revoked; a new one is then to begin no sooner than now.
     pub fn has_revoked(&self, of: &Certified) -> bool {
         self.current().revoked.names(of)
     }
 
-    /// Whom our certificate speaks for; `None` without one.
+    /// Returns the holder of our certificate; `None` without one.
     pub fn certified(&self) -> Option<Certified> {
         self.current().own.as_ref().map(|own| own.certified.clone())
     }
 
-    /// From when to when our certificate holds; `None` without one.
+    /// Returns the time in which our certificate holds; `None` without one.
     pub fn validity(&self) -> Option<Validity> {
         self.current().own.as_ref().map(|own| own.validity)
     }
 
-    /// Why the files as they are now are not in force; `None` if they are.
+    /// Returns why the files as they are now are not in force; `None` if they are.
     pub fn trouble(&self) -> Option<Arc<IdentityFileError>> {
         self.current();
         self.lock().trouble.clone()
     }
 
-    /// Has the files looked at again now, however short a time ago they were: they have just been replaced.
+    /// Checks the files again now, however short a time ago that was done: they have just been replaced.
     pub fn read_again(&self) {
         let mut state = self.lock();
         state.checked = state.checked.checked_sub(RECHECK).unwrap_or(state.checked);
@@ -133,7 +131,8 @@ impl Identity {
         self.current();
     }
 
-    /// Whom a chain of certificates, as PEM, speaks for, if those who trust whom we do believe it now.
+    /// Returns the holder of a chain of certificates, given as PEM, if peers with our trusted authorities believe it
+    /// now.
     ///
     /// # Errors
     /// See [`IdentityError`].
@@ -143,8 +142,8 @@ impl Identity {
         self.certify(&chain, Side::Client, UnixTime::now())
     }
 
-    /// The certificates of the authorities that we trust, as PEM; `None` if they are known by a fingerprint only. Blocks
-    /// on the disk.
+    /// Returns the certificates of the authorities that we trust, as PEM; `None` if they are known by a fingerprint
+    /// only. Blocks on the disk.
     ///
     /// # Errors
     /// [`IdentityFileError::Read`] or [`IdentityFileError::Empty`].
@@ -163,7 +162,7 @@ impl Identity {
         self.current().certify(chain, side, now)
     }
 
-    /// Looks at the files now, whenever that was done last. Blocks on the disk.
+    /// Checks the files now, whenever that was done last. Blocks on the disk.
     pub fn look_again(&self) {
         self.looked_at(Duration::ZERO);
     }
@@ -172,7 +171,7 @@ impl Identity {
         self.looked_at(RECHECK)
     }
 
-    /// What is in force after a look at the files, unless the last one was less than `every` ago.
+    /// Checks the files, unless that was done less than `every` ago, and returns the contents in force.
     fn looked_at(&self, every: Duration) -> Arc<Loaded> {
         let mut state = self.lock();
         if state.checked.elapsed() >= every {
@@ -194,7 +193,7 @@ impl Identity {
         state.loaded.clone()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, LoadedFiles> {
         // Every change of the state is one assignment, so that a panic leaves none half done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -241,7 +240,7 @@ impl Loaded {
         Ok(Self { authorities, revoked, own })
     }
 
-    /// Whom a chain speaks for, if it is believed.
+    /// Returns the holder of a chain, if it is believed.
     pub(super) fn certify(
         &self,
         chain: &[CertificateDer<'_>],
@@ -274,18 +273,18 @@ impl Own {
     }
 }
 
-/// A certificate in a file, for those who look.
+/// A certificate in a file, to be listed for people.
 #[derive(Debug, Clone)]
 pub struct ShownCertificate {
-    /// What it is known by.
+    /// The certificate's fingerprint.
     pub fingerprint: Fingerprint,
-    /// Whom it speaks for; `None` for an authority.
+    /// The certificate's holder; `None` for an authority.
     pub certified: Option<Certified>,
-    /// From when to when it holds.
+    /// The time in which it holds.
     pub validity: Validity,
 }
 
-/// The certificates in a PEM file, in their order. Nothing is said of whether anybody believes them. Blocks on the disk.
+/// Returns the certificates in a PEM file, in their order, whether anybody believes them or not. Blocks on the disk.
 ///
 /// # Errors
 /// See [`IdentityFileError`].
@@ -299,52 +298,32 @@ pub fn show_certificates(path: &Path) -> Result<Vec<ShownCertificate>, IdentityF
     shown.collect()
 }
 
-/// Why the files of an identity cannot be used.
+/// The reason why the files of an identity cannot be used.
+#[expect(missing_docs, reason = "the fields' names say what they are")]
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityFileError {
     /// A file cannot be read.
     #[error("{path} cannot be read", path = .path.display())]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// It is no PEM.
+    Read { path: PathBuf, source: io::Error },
+    /// The file is not PEM.
     #[error("{path} is not PEM", path = .path.display())]
-    Pem {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: rustls::pki_types::pem::Error,
-    },
-    /// There is no certificate in it.
+    Pem { path: PathBuf, source: rustls::pki_types::pem::Error },
+    /// The file has no certificate.
     #[error("{path} holds no certificate", path = .0.display())]
     Empty(PathBuf),
-    /// The key is of no use, or is not that of the certificate.
+    /// The key cannot be used, or is not that of the certificate.
     #[error("{path} is not the key of the certificate", path = .path.display())]
-    Key {
-        /// Its file.
-        path: PathBuf,
-        /// Why.
-        source: rustls::Error,
-    },
-    /// A line of the file of revoked certificates is none.
+    Key { path: PathBuf, source: rustls::Error },
+    /// A line of the file of revoked certificates is malformed.
     #[error("line {line} of {path} is not ROLE NAME SECONDS", path = .path.display())]
     Revoked {
-        /// The file.
         path: PathBuf,
-        /// Which line, from 1.
+        /// Number of the line, from 1.
         line: usize,
     },
     /// The cluster would not believe the certificate.
     #[error("the cluster would not believe {path}", path = .path.display())]
-    Refused {
-        /// Its file.
-        path: PathBuf,
-        /// Why.
-        source: Box<IdentityError>,
-    },
+    Refused { path: PathBuf, source: Box<IdentityError> },
 }
 
 fn stamps(trust: &Trust, files: Option<&CertificateFiles>, revoked: Option<&Path>) -> [Option<Stamp>; 4] {
@@ -370,5 +349,5 @@ fn contents(path: &Path) -> Result<Vec<u8>, IdentityFileError> {
 
 /// Bytes of the largest PEM file that is read: dozens of certificates.
 pub(crate) const MAX_FILE_BYTES: u64 = 256 << 10;
-/// How often files are looked at, at most: what is no longer trusted is to be noticed within a second.
+/// Shortest interval between checks of the files: a lost trust is to be noticed within a second.
 const RECHECK: Duration = Duration::from_millis(500);

@@ -5,8 +5,8 @@
 //! node node-3         1795512345
 //! ```
 //!
-//! By name and time, not by serial number: whoever stole a node's key may have had its certificate renewed since, and
-//! nobody would know the number of what he has now.
+//! Names and times are kept, not serial numbers: a thief of a node's key may have had its certificate renewed since,
+//! and nobody would know the number of the new one.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,19 +20,18 @@ use super::reload::{IdentityFileError, MAX_FILE_BYTES};
 use super::trust::{CERTIFIED_ROLES, Certified, IdentityError, is_name};
 use super::validity::Validity;
 
-/// Names of which certificates are not believed that began to hold until some moment. One that begins later is a new
-/// one, and believed.
+/// Names with a moment each. A certificate of such a name is not believed if it began to hold until that moment; one
+/// that begins later is new, and believed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Revoked {
-    /// By role's word and name: the last second, since 1970.
+    /// The last second, since 1970, by the role's word and the name.
     until: BTreeMap<(&'static str, String), u64>,
 }
 
 impl Revoked {
     /// What that file says; nobody is revoked where there is none. Blocks on the disk.
     ///
-    /// # Errors
-    /// [`IdentityFileError::Read`], or [`IdentityFileError::Revoked`] for a line that is none.
+    /// # Errors [`IdentityFileError::Read`], or [`IdentityFileError::Revoked`] for a malformed line.
     pub fn read(path: &Path) -> Result<Self, IdentityFileError> {
         let bytes = match files::read(path, MAX_FILE_BYTES) {
             Ok(bytes) => bytes,
@@ -55,8 +54,7 @@ impl Revoked {
 
     /// Writes it, whole and durably. Blocks on the disk.
     ///
-    /// # Errors
-    /// As the operating system reports them.
+    /// # Errors The error of the operating system.
     pub fn write(&self, path: &Path) -> std::io::Result<()> {
         let mut text =
             "# Certificates that are not believed: ROLE NAME and the last second, since 1970.\n".to_owned();
@@ -67,23 +65,23 @@ impl Revoked {
         replace(path, text.as_bytes(), Readers::All)
     }
 
-    /// Certificates of that name that began to hold until then are not believed any more, if they are yet.
+    /// Revokes the certificates of that name that began to hold until then, unless they are revoked already.
     pub fn revoke(&mut self, of: &Certified, until: Duration) {
         let known = self.until.entry((of.role.word(), of.name.clone())).or_default();
         *known = (*known).max(until.as_secs());
     }
 
-    /// Who is revoked, each with the last second since 1970, by role and name.
+    /// Returns the revoked names, each with its last second since 1970, by role and name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str, u64)> {
         self.until.iter().map(|((role, name), until)| (*role, name.as_str(), *until))
     }
 
-    /// Whether certificates of that name have been revoked.
+    /// Returns whether certificates of that name have been revoked.
     pub(super) fn names(&self, of: &Certified) -> bool {
         self.until(of).is_some()
     }
 
-    /// Refuses a certificate, which speaks for `found`.
+    /// Refuses a revoked certificate, whose holder is `found`.
     pub(super) fn check(
         &self,
         found: &Certified,

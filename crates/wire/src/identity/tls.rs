@@ -1,4 +1,4 @@
-//! TLS 1.3 as the cluster uses it: one provider, no resumption, no early data.
+//! The settings of TLS 1.3 in the cluster: one provider, no resumption, no early data.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,8 +17,8 @@ use super::reload::Identity;
 use super::trust::{Certified, Expected, IdentityError, Side};
 use crate::version::ALPN;
 
-/// What a listening endpoint needs. Whoever asks it without a certificate is let through TLS, and so is any
-/// certificate whose key the peer has: `Hello` decides, and can say in words why not.
+/// Returns the TLS settings of a listening endpoint. TLS lets a peer without a certificate through, and any certificate
+/// whose key the peer has: `Hello` decides, and can say in words why not.
 pub(crate) fn server(identity: Arc<Identity>) -> Result<quinn::ServerConfig, Error> {
     let provider = Arc::new(ring::default_provider());
     let any = Arc::new(AnyClient(provider.clone()));
@@ -33,7 +33,7 @@ pub(crate) fn server(identity: Arc<Identity>) -> Result<quinn::ServerConfig, Err
     Ok(quinn::ServerConfig::with_crypto(Arc::new(quic)))
 }
 
-/// What dialling one peer needs, and where the check leaves what it found.
+/// Returns the TLS settings for dialling one peer, and the place where the check leaves its result.
 pub(crate) fn client(
     identity: Arc<Identity>,
     expected: Expected,
@@ -58,7 +58,7 @@ pub(crate) fn client(
     Ok((quinn::ClientConfig::new(Arc::new(quic)), verdict))
 }
 
-/// What came of checking one server.
+/// The result of checking one server.
 #[derive(Debug)]
 pub(crate) struct Verdict(OnceLock<Result<Certified, IdentityError>>);
 
@@ -68,7 +68,7 @@ impl Verdict {
     }
 }
 
-/// Checks chain, role and name of the server that is dialled; host names play no part.
+/// Checks chain, role and name of the dialled server; host names play no part.
 #[derive(Debug)]
 struct ServerCheck {
     identity: Arc<Identity>,
@@ -137,7 +137,7 @@ impl ClientCertVerifier for AnyClient {
         &[]
     }
 
-    /// Nothing is granted by this: `Identity::certify` is asked before the answer to `Hello`.
+    /// Accepts any certificate. This grants nothing: `Identity::certify` is asked before the answer to `Hello`.
     fn verify_client_cert(
         &self,
         _: &CertificateDer<'_>,
@@ -174,7 +174,8 @@ fn no_tls12() -> Error {
     PeerMisbehaved::SelectedUnofferedCipherSuite.into()
 }
 
-/// The provider has the suite of QUIC's first packets; only a change of the library could take it away.
+/// Turns a missing cipher suite into a TLS error. The provider has the suite of QUIC's first packets; only a change of
+/// the library could take it away.
 fn no_suite(error: quinn::crypto::rustls::NoInitialCipherSuite) -> Error {
     Error::General(error.to_string())
 }

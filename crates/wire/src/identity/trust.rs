@@ -1,4 +1,4 @@
-//! Whom a certificate speaks for, and whether it may be believed.
+//! The checks of a certificate: for whom it speaks, and whether it may be believed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,17 +11,17 @@ use super::validity::Validity;
 use crate::Role;
 use crate::limits::{MAX_CHAIN, MAX_NAME_BYTES};
 
-/// What a believed certificate says.
+/// The holder of a believed certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Certified {
-    /// What its holder may do.
+    /// The holder's role, which decides what it may do.
     pub role: Role,
-    /// Who he is: unique within the role by the operator's care.
+    /// The holder's name. It is unique within the role if the operator takes care.
     pub name: String,
 }
 
 impl Certified {
-    /// The URI that stands in the certificate's subject alternative names.
+    /// Returns the URI that stands in the certificate's subject alternative names.
     pub fn uri(&self) -> String {
         format!("{URN}{}:{}", self.role.word(), self.name)
     }
@@ -39,31 +39,31 @@ impl fmt::Display for Certified {
     }
 }
 
-/// Whether that may name a certificate's or a token's holder: letters, digits, `.`, `_` and `-`.
+/// Returns whether that text may name the holder of a certificate or a token: letters, digits, `.`, `_` and `-`.
 pub fn is_name(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     !text.is_empty() && text.len() <= MAX_NAME_BYTES && text.bytes().all(plain)
 }
 
-/// Whom a dialled peer has to be.
+/// The role and name that a dialled peer must have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
-    /// His role.
+    /// The peer's role.
     pub role: Role,
-    /// His name, if it is known beforehand.
+    /// The peer's name, if it is known beforehand.
     pub name: Option<String>,
 }
 
 impl Expected {
-    /// The coordinator, whatever its name.
+    /// The coordinator, whatever its name is.
     pub const COORDINATOR: Self = Self { role: Role::Coordinator, name: None };
 
-    /// The node of that name.
+    /// Returns the expectation of the node with that name.
     pub fn node(name: impl Into<String>) -> Self {
         Self { role: Role::Node, name: Some(name.into()) }
     }
 
-    /// Whether that peer is the one.
+    /// Checks that the peer is the expected one.
     ///
     /// # Errors
     /// [`IdentityError::WrongRole`] or [`IdentityError::WrongName`].
@@ -81,7 +81,7 @@ impl Expected {
 }
 
 impl Certified {
-    /// Whom a certificate says that it speaks for; nothing is checked. `None` if it is no peer's.
+    /// Returns the holder that a certificate names, without any check; `None` if it is not a peer's certificate.
     pub(crate) fn shown_by(certificate: &CertificateDer<'_>) -> Option<Self> {
         let certificate = EndEntityCert::try_from(certificate).ok()?;
         certificate.valid_uri_names().find_map(Self::parse)
@@ -93,7 +93,7 @@ impl Certified {
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// Of a certificate.
+    /// Returns the fingerprint of a certificate.
     pub fn of(certificate: &CertificateDer<'_>) -> Self {
         let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
         let mut bytes = [0; 32];
@@ -121,21 +121,21 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// Text that is no fingerprint.
+/// The error for text that is not a fingerprint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no fingerprint; one is sha256: and 64 hexadecimal digits")]
 pub struct FingerprintError(String);
 
-/// Authorities that are believed.
+/// The authorities that are believed.
 #[derive(Debug, Clone)]
 pub(crate) enum Authorities {
-    /// These; during a rotation the old and the new.
+    /// The certificates of the authorities; during a rotation the old and the new.
     Known(Vec<CertificateDer<'static>>),
-    /// The one with that fingerprint, which the peer sends along.
+    /// The fingerprint of the authority, whose certificate the peer sends along.
     Pinned(Fingerprint),
 }
 
-/// In which part of a handshake a certificate is shown.
+/// The side of a handshake that shows a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Server,
@@ -143,8 +143,8 @@ pub(crate) enum Side {
 }
 
 impl Authorities {
-    /// Checks a chain, the holder's certificate first, and says whom it speaks for. That the holder has the
-    /// key is for the handshake to check.
+    /// Checks a chain, the holder's certificate first, and returns its holder. The handshake has to check that the
+    /// holder has the key.
     ///
     /// # Errors
     /// See [`IdentityError`].
@@ -192,8 +192,8 @@ impl Authorities {
         }
     }
 
-    /// When [`Authorities::certify`] may find something else for that chain than it does `now`, both since 1970: one of
-    /// the certificates begins or ceases to hold.
+    /// Returns the next moment, since 1970, at which [`Authorities::certify`] may decide otherwise for that chain than
+    /// it does `now`: one of the certificates begins or ceases to hold.
     pub(crate) fn next_change(&self, chain: &[CertificateDer<'_>], now: Duration) -> Duration {
         let known = match self {
             Self::Known(known) => known.as_slice(),
@@ -207,63 +207,63 @@ impl Authorities {
     }
 }
 
-/// Why a certificate is not believed.
+/// The reason why a certificate is not believed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
-    /// There is none.
+    /// The peer showed no certificate.
     #[error("no certificate was shown")]
     Missing,
-    /// Its chain is longer than any is taken.
+    /// The chain is longer than is accepted.
     #[error("{certificates} certificates were shown, at most {MAX_CHAIN} are looked at")]
     TooMany {
-        /// How long.
+        /// Number of certificates in the chain.
         certificates: usize,
     },
-    /// It cannot be read.
+    /// The certificate cannot be read.
     #[error("the certificate cannot be read")]
     Malformed(#[source] webpki::Error),
-    /// Its time is over.
+    /// The certificate has expired.
     #[error("the certificate expired {ago} s ago", ago = .ago.as_secs())]
     Expired {
-        /// For how long.
+        /// Time since it expired.
         ago: Duration,
     },
-    /// Its time has not come; most often a clock is wrong.
+    /// The certificate does not hold yet; most often a clock is wrong.
     #[error("the certificate becomes valid in {until} s", until = .until.as_secs())]
     NotYet {
-        /// When it will.
+        /// Time until it begins to hold.
         until: Duration,
     },
     /// No authority of this cluster has signed it for this use.
     #[error("the certificate was not issued by this cluster for this use")]
     Foreign(#[source] webpki::Error),
-    /// It names no role or more than one.
+    /// The certificate names no role or more than one.
     #[error("the certificate does not name one role as {URN}<role>:<name>")]
     NoRole,
-    /// Who signed it may not certify somebody of that role.
+    /// Its signer may not certify a holder of that role.
     #[error("the certificate is that of {found}, signed by an issuer of another role's")]
     WrongIssuer {
-        /// Whom it would speak for.
+        /// The holder that it names.
         found: Certified,
     },
-    /// It was revoked.
+    /// The certificate was revoked.
     #[error("the certificate of {found} was revoked")]
     Revoked {
-        /// Whose it is.
+        /// The certificate's holder.
         found: Certified,
     },
     /// Its holder has another role.
     #[error("the certificate is that of {found}, expected the role {expected}", expected = .expected.word())]
     WrongRole {
-        /// Whose it is.
+        /// The certificate's holder.
         found: Certified,
         /// The role that was expected.
         expected: Role,
     },
-    /// Its holder is another.
+    /// Its holder has another name.
     #[error("the certificate is that of {found}, expected the name `{expected}`")]
     WrongName {
-        /// Whose it is.
+        /// The certificate's holder.
         found: Certified,
         /// The name that was expected.
         expected: String,
@@ -283,7 +283,7 @@ impl IdentityError {
         }
     }
 
-    /// The word in metrics.
+    /// Returns the word in metrics.
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Missing => "missing",
@@ -301,11 +301,11 @@ impl IdentityError {
     }
 }
 
-/// Roles a certificate can name.
+/// The roles that a certificate can name.
 pub(crate) const CERTIFIED_ROLES: [Role; 5] =
     [Role::Viewer, Role::Trainer, Role::Node, Role::Admin, Role::Coordinator];
 const URN: &str = "urn:rollhouse:";
-/// Before the word of the only role that an issuer below an authority may certify.
+/// The text before the word of the only role that an issuer below an authority may certify.
 pub(crate) const ISSUER_URN: &str = "urn:rollhouse:issuer:";
 const FINGERPRINT_PREFIX: &str = "sha256:";
 

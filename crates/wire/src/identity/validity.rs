@@ -1,7 +1,7 @@
-//! From when to when a certificate holds, read from its DER bytes.
+//! The time in which a certificate holds, read from its DER bytes.
 //!
-//! Only what is needed to reach the two dates is looked at: `Certificate` and `TBSCertificate` are sequences
-//! whose first parts are version, serial number, algorithm and issuer; `Validity` follows (RFC 5280, 4.1).
+//! Only the parts before the two dates are read: `Certificate` and `TBSCertificate` are sequences whose first parts are
+//! version, serial number, algorithm and issuer; `Validity` follows (RFC 5280, 4.1).
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use rustls::pki_types::UnixTime;
 
 use super::der::{Der, INTEGER, SEQUENCE};
 
-/// From when to when a certificate holds, both ends included, in seconds since 1970.
+/// The time in which a certificate holds, both ends included, in seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validity {
-    /// First second.
+    /// The first second.
     pub not_before: i64,
-    /// Last second.
+    /// The last second.
     pub not_after: i64,
 }
 
 impl Validity {
-    /// Of a DER certificate; `None` if it is malformed.
+    /// Reads the validity of a DER certificate; `None` if it is malformed.
     pub fn of(certificate: &[u8]) -> Option<Self> {
         let mut outer = Der(certificate);
         let mut certificate = Der(outer.take(SEQUENCE)?);
@@ -38,7 +38,7 @@ impl Validity {
         i64::try_from(now.as_secs()).is_ok_and(|now| (self.not_before..=self.not_after).contains(&now))
     }
 
-    /// When both hold.
+    /// Returns the time in which both hold.
     pub(crate) fn within(self, other: Self) -> Self {
         Self {
             not_before: self.not_before.max(other.not_before),
@@ -46,7 +46,7 @@ impl Validity {
         }
     }
 
-    /// How long it still holds; zero if it no longer does.
+    /// Returns how long it still holds; zero if it no longer does.
     pub fn left(self, now: Duration) -> Duration {
         let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
         Duration::from_secs(u64::try_from(self.not_after.saturating_sub(now)).unwrap_or(0))
@@ -54,7 +54,7 @@ impl Validity {
 }
 
 impl Der<'_> {
-    /// The next value as a time: `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`.
+    /// Reads the next value as a time: `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`.
     fn time(&mut self) -> Option<i64> {
         let long = self.0.first() == Some(&GENERALIZED_TIME);
         let text = self.take(if long { GENERALIZED_TIME } else { UTC_TIME })?;
@@ -76,7 +76,7 @@ impl Der<'_> {
     }
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar, counting years from March.
+/// Returns the days from 1970-01-01 to a date of the Gregorian calendar, counting years from March.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
