@@ -1,11 +1,11 @@
-//! Actions are checked before anything moves.
+//! Checks actions before anything moves.
 
 use rollhouse_core::{ColumnRef, Space};
 use rollhouse_env::{Kernel, Target};
 
 use crate::error::BadAction;
 
-/// What an action must be, prepared for checking whole columns.
+/// Conditions on an action, prepared for checking whole columns.
 #[derive(Debug, Clone)]
 pub(crate) struct ActionCheck {
     rule: Rule,
@@ -27,7 +27,7 @@ impl ActionCheck {
         Self { rule, target }
     }
 
-    /// Elements of one action.
+    /// Returns the number of elements in one action.
     pub(crate) const fn elements(&self) -> usize {
         match self.rule {
             Rule::Discrete { .. } => 1,
@@ -35,13 +35,13 @@ impl ActionCheck {
         }
     }
 
-    /// Whether every row is an action. Floats out of bounds are: they go to the env, as in Gymnasium.
+    /// Returns whether every row is an action. Floats out of bounds are actions: they go to the env, as in Gymnasium.
     #[inline]
     pub(crate) fn all_good(&self, actions: ColumnRef<'_>) -> bool {
         self.target.run(AllGood { rule: self.rule, actions })
     }
 
-    /// The first row among those for which `counts` holds that is no action.
+    /// Returns the first row that is no action among those for which `counts` holds.
     #[cold]
     pub(crate) fn first_bad(
         &self,
@@ -70,7 +70,7 @@ impl ActionCheck {
     }
 }
 
-/// Folds over the column without an early exit, so that they become vector code.
+/// Checks a whole column without an early exit, so that the loop becomes vector code.
 struct AllGood<'a> {
     rule: Rule,
     actions: ColumnRef<'a>,

@@ -1,4 +1,4 @@
-//! One block of lanes: its env, its episodes, its recorder.
+//! A block of lanes, with its env, its episodes and its recorder.
 
 mod lane;
 mod recording;
@@ -29,25 +29,25 @@ use crate::timings::{Laps, Phase};
 pub(crate) use lane::Remade;
 pub(crate) use replay::BlockPast;
 
-/// One block of lanes.
+/// A block of lanes that are stepped together.
 pub(crate) struct Block {
-    /// Rows of the batch.
+    /// Rows of the batch that belong to the block.
     rows: Range<usize>,
-    /// Lane of the run that the first row is.
+    /// Lane of the run in the block's first row.
     first_lane: u32,
     all: u64,
     maker: Maker,
-    /// `None` while the whole block is lost.
+    /// Env of the lanes; `None` while the whole block is lost.
     env: Option<Box<dyn BatchEnv>>,
-    /// Of the env.
+    /// Number of words that the env draws in every reset, if it says so.
     words_per_reset: Option<u32>,
     autoreset: Autoreset,
     schedule: SeedSchedule,
     /// Lanes that have been given a seed.
     seeded: u64,
     starts: Box<[Start; BLOCK_LANES]>,
-    /// Lanes whose last begin was recorded and whose generator nobody has seeded or moved since: where they start next
-    /// follows, if the env says how many words a reset draws.
+    /// Lanes whose last begin was recorded and whose generator nobody has seeded or moved since. If the env says how
+    /// many words a reset draws, the start of their next episode follows from that.
     untouched: u64,
     episodes: Episodes,
     /// Lanes whose episode is over and whose next one has not begun.
@@ -56,42 +56,42 @@ pub(crate) struct Block {
     held: u64,
     /// Lanes that have played their quota.
     retired: u64,
-    /// Episodes each lane may play.
+    /// Number of episodes that each lane may play.
     quota: Option<Box<[u64; BLOCK_LANES]>>,
     restarts: Restarts,
     recorder: Option<BlockRecorder>,
     /// State hashes of lanes whose episodes are interrupted, and of those whose hash is due.
     hashes: Box<[u32; BLOCK_LANES]>,
     stats: Stats,
-    /// Whether it says what began and how states hash.
+    /// True if the log of begun episodes and hashes is kept.
     logs: bool,
-    /// Lanes whose starts are noted for those who watch them.
+    /// Lanes whose starts are noted for observers ([`Engine::watch`](crate::Engine::watch)).
     watched: u64,
     shown: Arc<Shown>,
 }
 
-/// What a block shows to the owner's thread; read when no step is in flight.
+/// Status of a block for the owner's thread, which reads it when no step is in flight.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Shown {
     waiting: AtomicU64,
     lost: AtomicU64,
     retired: AtomicU64,
-    /// Whether anything stands in the log.
+    /// True if the log is not empty.
     logged: AtomicBool,
     log: Mutex<Vec<LogEvent>>,
 }
 
-/// What the owner says of a batch.
+/// Time of a batch, as the owner tells it to the crews.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Turn {
     /// Wall clock, milliseconds since 1970.
     pub(crate) now_ms: u64,
-    /// Since the engine was made.
+    /// Time since the engine was made.
     pub(crate) since_start: Duration,
 }
 
-/// A block's parts at the beginning.
+/// Parts of which a block is made.
 pub(crate) struct BlockParts {
     pub(crate) rows: Range<usize>,
     pub(crate) first_lane: u32,
@@ -138,12 +138,12 @@ impl Block {
         block
     }
 
-    /// Rows of the batch.
+    /// Returns the rows of the batch that belong to the block.
     pub(crate) const fn rows(&self) -> &Range<usize> {
         &self.rows
     }
 
-    /// Where a lane is in its life.
+    /// Returns the stage of a lane's life.
     pub(crate) fn lane_state(&self, lane: usize) -> LaneState {
         let (open, waiting) = (self.episodes.open() >> lane & 1 == 1, self.waiting >> lane & 1 == 1);
         match self.restarts.state(lane) {
@@ -159,8 +159,8 @@ impl Block {
         &self.stats
     }
 
-    /// One step of every lane with the actions of the batch: those with an open episode take theirs, those
-    /// that wait begin the next one.
+    /// Steps every lane once with the actions of the batch: lanes with an open episode take their actions, lanes that
+    /// wait begin their next episode.
     #[inline]
     pub(crate) fn step(&mut self, rows: &mut Rows<'_>, turn: Turn, laps: &mut Laps) {
         rows.with_block(&self.rows.clone(), |columns| {
@@ -168,8 +168,8 @@ impl Block {
         });
     }
 
-    /// The same for the lanes of `subset` with other actions, a column of the block's rows; lanes outside
-    /// stand still.
+    /// Steps the lanes of `subset` as [`Block::step`] does, with the actions in `actions`, a column of the block's
+    /// rows. Other lanes stand still.
     pub(crate) fn step_some(
         &mut self,
         rows: &mut Rows<'_>,
@@ -212,7 +212,7 @@ impl Block {
         }
     }
 
-    /// Lets held lanes of `subset` go after this batch; the others.
+    /// Returns the lanes of `subset` that are not held, and lets the held ones go after this batch.
     #[cold]
     const fn hold(&mut self, subset: u64) -> u64 {
         let moving = subset & !self.held;
@@ -220,9 +220,10 @@ impl Block {
         moving
     }
 
-    /// Steps and resets the env. `None` if the whole block was or is lost.
+    /// Steps and resets the env. Returns `None` if the whole block was or is lost.
     ///
-    /// In a sampled batch the two are called apart, which gives the same results, to be timed apart.
+    /// In a sampled batch the env is stepped and reset by two calls, so that each can be timed. The results are the
+    /// same.
     #[inline]
     fn step_env(
         &mut self,
@@ -263,7 +264,7 @@ impl Block {
         })
     }
 
-    /// Books a step that the env has made: episodes, flags, recording, autoreset.
+    /// Accounts for a step that the env has made: episodes, flags, recording, autoreset.
     #[inline]
     fn account(
         &mut self,
@@ -299,7 +300,7 @@ impl Block {
         laps.lap(Phase::Reset);
     }
 
-    /// SAME_STEP: keeps the last observations and begins the next episodes in the very step.
+    /// Keeps the last observations of `lanes` and begins their next episodes in the very step, as SAME_STEP has it.
     fn reset_in_same_step(&mut self, columns: &mut BlockRows<'_, '_>, lanes: u64) {
         for (last, obs) in columns.final_obs.iter_mut().zip(&*columns.obs) {
             copy_rows(last, obs.as_ref(), lanes, self.rows.len());
@@ -309,7 +310,7 @@ impl Block {
     }
 
     /// Begins an episode in each of `lanes`, ending any that is open as `cancelled`; other lanes keep their
-    /// observation. `seeds` are for the rows of the batch.
+    /// observation. `seeds` gives the seed for a row of the batch.
     pub(crate) fn reset(&mut self, rows: &mut Rows<'_>, lanes: u64, seeds: &dyn Fn(usize) -> Option<u64>) {
         let range = self.rows.clone();
         self.interrupt(lanes, Interruption::Cancelled);
@@ -336,7 +337,8 @@ impl Block {
         self.show();
     }
 
-    /// Lets each lane play `quota(row of the batch)` episodes in all; one that has is not reset any more.
+    /// Lets each lane play `quota(row of the batch)` episodes in all. A lane that has played them is not reset any
+    /// more.
     pub(crate) fn limit_episodes(&mut self, quota: &dyn Fn(usize) -> u64) {
         let limits = Box::new(std::array::from_fn(|lane| quota(self.rows.start + lane)));
         self.retired = Lanes(self.all & !self.episodes.open())
@@ -393,7 +395,8 @@ impl Block {
         }
     }
 
-    /// Rows of lanes that have just been put where they stood: their observations are there, nothing else is.
+    /// Clears rewards and flags of lanes that have just been put where they stood, whose observations are in their rows
+    /// already.
     fn show_rest(&self, columns: &mut BlockRows<'_, '_>) {
         columns.rewards.fill(0.0);
         spread(0, columns.terminated);
@@ -401,7 +404,7 @@ impl Block {
         spread(0, columns.reset);
     }
 
-    /// Loses lanes whose env fails one by one.
+    /// Notes the loss of lanes whose env fails one by one.
     #[inline]
     fn lose_each(&mut self, lanes: u64) {
         for lane in Lanes(lanes) {
@@ -409,7 +412,8 @@ impl Block {
         }
     }
 
-    /// The env of `lanes` has failed as one: their episodes end as `crashed`, and a restart is scheduled.
+    /// Notes the loss of `lanes`, whose env has failed as one: their episodes end as `crashed`, and a restart is
+    /// scheduled.
     #[cold]
     fn lose(&mut self, lanes: u64) {
         for lane in Lanes(lanes & self.episodes.open()) {
@@ -420,7 +424,7 @@ impl Block {
         self.restarts.fail(lanes);
     }
 
-    /// Re-creates lanes whose back-off is over; they wait for a reset, which autoreset gives them.
+    /// Makes the envs of lanes anew whose back-off is over. The lanes wait for a reset, which autoreset gives them.
     #[cold]
     fn restart(&mut self, since_start: Duration) {
         let due = self.restarts.due(since_start);
@@ -448,7 +452,7 @@ impl Block {
         self.all
     }
 
-    /// The whole block is lost: nothing moves.
+    /// Writes a row in which nothing moves, because the whole block is lost.
     #[cold]
     fn stand_still(&mut self, columns: &mut BlockRows<'_, '_>) {
         columns.rewards.fill(0.0);
@@ -457,7 +461,7 @@ impl Block {
         spread(0, columns.reset);
     }
 
-    /// Lost lanes show their last observation.
+    /// Keeps the last observations of lost lanes in their rows.
     #[cold]
     fn keep_lost_rows(&mut self, columns: &mut BlockRows<'_, '_>) {
         let lost = self.restarts.lost();
@@ -476,29 +480,29 @@ impl Block {
 }
 
 impl Shown {
-    /// Lanes whose episode is over and that may begin another.
+    /// Returns the lanes whose episode is over and that may begin another.
     pub(crate) fn waiting(&self) -> u64 {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Lanes whose env has failed and is not back.
+    /// Returns the lanes whose env has failed and is not back.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Lanes that have played their quota.
+    /// Returns the lanes that have played their quota.
     pub(crate) fn retired(&self) -> u64 {
         self.retired.load(Ordering::Relaxed)
     }
 
-    /// Moves what was logged since the last time to `out`.
+    /// Moves the log entries since the last call to `out`.
     pub(crate) fn take_log(&self, out: &mut Vec<LogEvent>) {
         if self.logged.swap(false, Ordering::Relaxed) {
             out.append(&mut self.log.lock().unwrap_or_else(PoisonError::into_inner));
         }
     }
 
-    /// Forgets what was logged and nobody took.
+    /// Drops the log entries that nobody took.
     pub(crate) fn clear_log(&self) {
         if self.logged.swap(false, Ordering::Relaxed) {
             self.log.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -506,16 +510,16 @@ impl Shown {
     }
 }
 
-/// Which lanes take which action, and which begin an episode instead.
+/// Lanes that step with an action, and lanes that begin an episode instead.
 #[derive(Debug, Clone, Copy)]
 struct Moves<'a> {
-    /// A column of the block's rows.
+    /// Actions, as a column of the block's rows.
     actions: ColumnRef<'a>,
     stepped: u64,
     reset: u64,
 }
 
-/// How the step of a block ended episodes.
+/// Lanes whose episodes ended in the step of a block, by the way they ended.
 #[derive(Debug, Clone, Copy)]
 struct Done {
     terminated: u64,
@@ -528,7 +532,7 @@ fn refs<'a>(columns: &'a [ColumnMut<'_>]) -> ObsRefs<'a> {
     columns.iter().map(ColumnMut::as_ref).collect()
 }
 
-/// Copies the observations of `lanes` from the frame before.
+/// Copies the observations of `lanes` from the previous frame.
 fn keep_observations(columns: &mut BlockRows<'_, '_>, lanes: u64, rows: usize) {
     for (obs, previous) in columns.obs.iter_mut().zip(columns.previous_obs.columns()) {
         copy_rows(obs, previous, lanes, rows);

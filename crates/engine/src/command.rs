@@ -1,4 +1,7 @@
-//! What can be asked of lanes between two steps, by name.
+//! Commands, which are methods that are called by name on lanes between two steps.
+//!
+//! A method is one struct with a [`Method`] impl and its name in [`dispatch`]. Params and answers are encoded by the
+//! code that carries them: this crate hands types to a [`Dispatch`].
 //!
 //! A method is one struct with a [`Method`] impl and its name in [`dispatch`]. How params and answers travel is the
 //! affair of those who carry them: this crate hands types to a [`Dispatch`].
@@ -11,79 +14,82 @@ use crate::error::StepError;
 use crate::methods::{GetAttributes, ResetLanes, Schema, SetAttributes, SetOptions, Statistics};
 use crate::render::Render;
 
-/// Something that can be asked of lanes between two steps.
+/// Method that can be called on lanes between two steps.
 pub trait Method: 'static {
-    /// Its name in envelopes.
+    /// Name of the method in messages.
     const NAME: &'static str;
 
-    /// Whether doing it twice is as good as doing it once, so that it may be asked again when its answer got lost.
+    /// True if calling it twice has the same result as calling it once, so that it may be called again when its answer
+    /// got lost.
     const REPEATABLE: bool;
 
-    /// What it does to the lanes.
+    /// Effect of the method on the lanes.
     const EFFECT: Effect;
 
-    /// What it is given.
+    /// Parameters of the method.
     type Params: Serialize + DeserializeOwned + Send;
 
-    /// What it gives.
+    /// Answer of the method.
     type Answer: Serialize + DeserializeOwned + Send;
 
-    /// Does it. Takes as long as the lanes' envs do.
+    /// Carries the method out. Takes as long as the lanes' envs do.
     ///
     /// # Errors
     /// See [`CommandError`].
     fn run(lanes: &mut CommandLanes<'_>, params: Self::Params) -> Result<Self::Answer, CommandError>;
 }
 
-/// What a command does to lanes.
+/// Effect of a command on lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// They are as before.
+    /// The lanes are as before.
     None,
     /// Episodes begin, which the next frame shows.
     Begins,
-    /// They are not any more what their starts and actions say, so that a log of those ends
-    /// ([`Engine::keep_log`]). Refused of recorded lanes.
+    /// The lanes no longer follow from their starts and actions alone, so that a log of those ends
+    /// ([`Engine::keep_log`]). Recorded lanes refuse such a command.
     Changes,
 }
 
-/// The lanes that commands are about.
+/// Lanes on which commands are carried out.
 pub struct CommandLanes<'a> {
     pub(crate) engine: &'a mut Engine,
     record: Option<&'a mut BeginRecording<'a>>,
 }
 
-/// Begins the recording of an engine's lanes.
+/// Function that begins the recording of an engine's lanes.
 pub type BeginRecording<'a> = dyn FnMut(&mut Engine) -> Result<(), CommandError> + 'a;
 
 impl<'a> CommandLanes<'a> {
-    /// Those of an engine.
+    /// Returns the lanes of an engine.
     pub fn of(engine: &'a mut Engine) -> Self {
         Self { engine, record: None }
     }
 
-    /// Those of an engine that is not recording yet and will be: `record` is called before the first episode begins.
+    /// Returns the lanes of an engine that is not recording yet and will be: `record` is called before the first
+    /// episode begins.
     pub fn recorded_by(engine: &'a mut Engine, record: &'a mut BeginRecording<'a>) -> Self {
         Self { engine, record: Some(record) }
     }
 
-    /// Whether their episodes are recorded, or will be: their options and states stay as they are.
+    /// Returns whether the lanes' episodes are recorded, or will be. The options and states of recorded lanes stay as
+    /// they are.
     pub(crate) fn are_recorded(&self) -> bool {
         self.record.is_some() || self.engine.is_recording()
     }
 
-    /// Begins what is to be recorded.
+    /// Begins the recording, if there is one to begin.
     pub(crate) fn begin_recording(&mut self) -> Result<(), CommandError> {
         self.record.take().map_or(Ok(()), |record| record(self.engine))
     }
 }
 
-/// Does something with the type of a method.
+/// Action that needs the type of a method.
 pub trait Dispatch {
-    /// What comes of it.
+    /// Result of the action.
     type Output;
 
-    /// Does it with `M`.
+    /// Carries the action out for the method `M`.
     fn with<M: Method>(self) -> Self::Output;
 }
 
@@ -92,7 +98,7 @@ macro_rules! methods {
         /// Names of all methods.
         pub const METHODS: &[&str] = &[$(<$method as Method>::NAME),*];
 
-        /// Has `dispatch` do what it does with the method of that name; `None` if there is none.
+        /// Calls `dispatch` with the method of that name; `None` if there is none.
         pub fn dispatch<D: Dispatch>(name: &str, dispatch: D) -> Option<D::Output> {
             $(if name == <$method as Method>::NAME {
                 return Some(dispatch.with::<$method>());
@@ -104,7 +110,7 @@ macro_rules! methods {
 
 methods![GetAttributes, Render, ResetLanes, Schema, SetAttributes, SetOptions, Statistics];
 
-/// Why a command was not done. Nothing has changed, unless it says so.
+/// Reason for which a command was not carried out. Nothing has changed, unless it says so.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
@@ -114,60 +120,60 @@ pub enum CommandError {
     /// The lanes have no attribute of that name.
     #[error("the lanes have no attribute `{name}`; they have {known}", known = .known.join(", "))]
     UnknownAttribute {
-        /// As given.
+        /// Name that was given.
         name: String,
-        /// What they have.
+        /// Names of the attributes that the lanes have.
         known: Vec<String>,
     },
-    /// The attribute can be read only.
+    /// The attribute can only be read.
     #[error("attribute `{name}` can be read only")]
     ReadOnly {
-        /// Its name.
+        /// Name of the attribute.
         name: String,
     },
-    /// A value is not of the attribute's kind.
+    /// The value is not of the attribute's kind.
     #[error("attribute `{name}` takes {wanted}")]
     Value {
-        /// The attribute.
+        /// Name of the attribute.
         name: String,
-        /// What it takes.
+        /// Kind of value that the attribute takes.
         wanted: &'static str,
     },
-    /// Neither one value nor one for each lane.
+    /// The number of values is neither one nor that of the lanes.
     #[error("{given} values of `{name}` given, 1 or one for each of {lanes} lanes is wanted")]
     Length {
-        /// The attribute.
+        /// Name of the attribute.
         name: String,
-        /// Values given.
+        /// Number of values that were given.
         given: usize,
-        /// Lanes they are for.
+        /// Number of lanes for which they were given.
         lanes: usize,
     },
     /// The recording could not be begun.
     #[error("{message}")]
     Recording {
-        /// Why.
+        /// Reason, as the recorder gave it.
         message: String,
-        /// When to try again, if that makes sense.
+        /// Time after which to try again, if that makes sense.
         retry_after_ms: Option<u64>,
     },
 }
 
-/// Whose fault a [`CommandError`] is.
+/// Party at fault for a [`CommandError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandFault {
-    /// The caller's.
+    /// The caller is at fault.
     Caller,
-    /// The lanes cannot do it.
+    /// The lanes do not support the command.
     Unsupported,
     /// Too much is under way; asking again may help.
     Busy,
-    /// The lanes', or the process's.
+    /// The lanes are at fault, or the process in which they run.
     Lanes,
 }
 
 impl CommandError {
-    /// Whose fault it is.
+    /// Returns the party at fault.
     pub const fn fault(&self) -> CommandFault {
         use rollhouse_env::{RenderError, StateError};
         match self {
@@ -192,7 +198,7 @@ impl CommandError {
         }
     }
 
-    /// When to ask again, if that makes sense.
+    /// Returns the time after which to ask again, if that makes sense.
     pub const fn retry_after_ms(&self) -> Option<u64> {
         match self {
             Self::Step(StepError::Busy { retry_after_ms }) => Some(*retry_after_ms),

@@ -1,4 +1,4 @@
-//! What an engine is made with.
+//! The configuration with which an engine is made.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use rollhouse_core::{Options, SeedSchedule};
 use rollhouse_env::InstructionSet;
 
-/// How and when the next episode begins, with Gymnasium's names and meaning.
+/// Rule by which the next episode begins, with Gymnasium's names and meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Autoreset {
     /// The row after an episode's end begins the next one: its action is ignored, its reward is 0, and
@@ -21,7 +21,7 @@ pub enum Autoreset {
 }
 
 impl Autoreset {
-    /// Gymnasium's value of the mode.
+    /// Returns Gymnasium's value of the mode.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NextStep => "NextStep",
@@ -30,7 +30,7 @@ impl Autoreset {
         }
     }
 
-    /// The number that stands for it in shared memory.
+    /// Returns the number that stands for the mode in shared memory.
     pub const fn code(self) -> u64 {
         match self {
             Self::NextStep => 0,
@@ -51,40 +51,41 @@ impl FromStr for Autoreset {
     }
 }
 
-/// A name that is no autoreset mode.
+/// Error of a name that is no autoreset mode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown autoreset mode `{0}`; known are NextStep, SameStep, Disabled")]
 pub struct UnknownAutoreset(String);
 
-/// What an engine is made with.
+/// Configuration of an engine.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
-    /// Rows of the batch, 1 to [`MAX_LANES`](rollhouse_core::limits::MAX_LANES).
+    /// Number of rows in the batch, 1 to [`MAX_LANES`](rollhouse_core::limits::MAX_LANES).
     pub lanes: usize,
-    /// Lane of the run that row 0 is: more than 0 when the run's lanes are spread over several engines. Seeds of
-    /// episodes and recordings go by lanes of the run; everything else here counts rows.
+    /// Lane of the run in row 0; more than 0 when the run's lanes are spread over several engines. Seeds of episodes
+    /// and recordings go by lanes of the run; everything else here counts rows.
     pub first_lane: u32,
-    /// The most threads that step, the caller's included. Fewer are used when a thread would get less than
+    /// Maximum number of threads that step, with the caller's. Fewer are used when a thread would get less than
     /// [`MIN_LANES_PER_THREAD`] lanes: a wake-up costs more than stepping those.
     pub threads: usize,
-    /// How the next episode begins.
+    /// Rule by which the next episode begins.
     pub autoreset: Autoreset,
-    /// The time limit: `None` is the env's own, `Some(0)` lifts it.
+    /// Time limit in steps: `None` is the env's own, `Some(0)` lifts it.
     pub max_episode_steps: Option<u32>,
-    /// Checked options: one for all lanes, or one per lane. Empty means the defaults.
+    /// Checked options: one set for all lanes, or one for each lane. Empty means the defaults.
     pub options: Vec<Options>,
-    /// Where episodes' randomness comes from.
+    /// Rule by which episodes are seeded.
     pub schedule: SeedSchedule,
-    /// The instructions kernels run on; results do not depend on it.
+    /// Instruction set on which kernels run; results do not depend on it.
     pub instruction_set: InstructionSet,
-    /// How long a stepping thread may take for one batch before the engine gives itself up as hung. Does not
-    /// bound the caller's own share of the work.
+    /// Time that a stepping thread may take for one batch before the engine gives itself up as hung. It does not bound
+    /// the caller's own share of the work.
     pub step_deadline: Duration,
 }
 
 impl EngineConfig {
-    /// `lanes` lanes from the run's lane 0 on, on the caller's thread, NEXT_STEP, the env's own time limit, default options,
-    /// Gymnasium's seed schedule, the best instruction set, a deadline of [`STEP_DEADLINE`].
+    /// Returns the defaults for `lanes` lanes: from the run's lane 0 on, on the caller's thread, NEXT_STEP, the env's
+    /// own time limit, default options, Gymnasium's seed schedule, the best instruction set, a deadline of
+    /// [`STEP_DEADLINE`].
     pub fn new(lanes: usize) -> Self {
         Self {
             lanes,
@@ -100,11 +101,12 @@ impl EngineConfig {
     }
 }
 
-/// Measured: two threads beat one from about 400 lanes of CartPole on, when they spin.
+/// Minimum number of lanes for which a further thread is used. Measured: two threads beat one from about 400 lanes of
+/// CartPole on, when they spin.
 pub const MIN_LANES_PER_THREAD: usize = 256;
 
-/// Long enough for any env that is alive, short enough to notice the same minute.
+/// Default time for one batch: long enough for any env that is alive, short enough to notice a hang within a minute.
 pub const STEP_DEADLINE: Duration = Duration::from_secs(60);
 
-/// Sub-batches that may be under way in first-done mode; one more is refused as `Busy`.
+/// Maximum number of sub-batches under way in first-done mode; one more is refused as `Busy`.
 pub const MAX_SUB_BATCHES: usize = 1024;

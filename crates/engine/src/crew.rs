@@ -1,4 +1,4 @@
-//! The blocks one thread steps, and what it can be told to do with them.
+//! The blocks that one thread steps, and the orders that it follows.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -11,17 +11,17 @@ use crate::block::{Block, Turn};
 use crate::first_done::{Desk, serve};
 use crate::timings::{Laps, Timings};
 
-/// The blocks one thread steps, with their rows.
+/// Blocks that one thread steps, with their rows.
 pub(crate) struct Crew {
     pub(crate) share: Share,
     pub(crate) blocks: Vec<Block>,
     pub(crate) timings: Timings,
 }
 
-/// Work between two frames, done by every crew on its blocks.
+/// Work between two frames that every crew does on its blocks.
 pub(crate) type Job = dyn Fn(&mut Block, &mut Rows<'_>) + Send + Sync;
 
-/// What the owner tells the crews; written before a turn starts, read by the crews during it.
+/// Orders of the owner to the crews, written before a turn starts and read by the crews during it.
 #[derive(Default)]
 pub(crate) struct Orders {
     order: AtomicU8,
@@ -29,11 +29,11 @@ pub(crate) struct Orders {
     now_ms: AtomicU64,
     since_start_ns: AtomicU64,
     job: Mutex<Option<Arc<Job>>>,
-    /// What crews reported in the last [`Order::Report`].
+    /// Timings that crews reported in the last [`Order::Report`].
     reported: Mutex<Timings>,
 }
 
-/// What a turn is for.
+/// Purpose of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Step every lane once.
@@ -42,7 +42,7 @@ pub(crate) enum Order {
     Job,
     /// Report the crew's timings.
     Report,
-    /// Take sub-batches from the desk until it is closed.
+    /// Take sub-batches from the crew's channel until it is closed.
     Serve,
     /// End the thread.
     Stop,
@@ -64,7 +64,7 @@ impl Orders {
         *self.job.lock().unwrap_or_else(PoisonError::into_inner) = job;
     }
 
-    /// Takes what the crews reported.
+    /// Takes the timings that the crews reported.
     pub(crate) fn take_report(&self) -> Timings {
         std::mem::take(&mut *self.reported.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -96,7 +96,7 @@ impl Orders {
 }
 
 impl Crew {
-    /// Lanes of the crew.
+    /// Returns the lanes of the crew.
     pub(crate) fn range(&self) -> Range<usize> {
         self.share.range()
     }
@@ -122,7 +122,8 @@ impl Crew {
     }
 }
 
-/// A crew's thread: takes turns until it is told to stop. Where it comes late, the owner may have stepped its crew.
+/// Runs a crew's thread, which takes turns until it is told to stop. Where it comes late, the owner may have stepped
+/// its crew.
 ///
 /// On cancel: ends at the next turn. On error: a panic outside an env ends the thread and its turn; the
 /// owner notices at its next turn's deadline.

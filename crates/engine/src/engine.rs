@@ -1,4 +1,4 @@
-//! The owner's side: lockstep and work between frames.
+//! The engine as its owner uses it: lockstep, and work between frames.
 
 mod resume;
 mod sending;
@@ -27,7 +27,7 @@ use crate::setup::{Worker, make_crew, options_per_lane, split, start_threads, ti
 use crate::stats::Stats;
 use crate::timings::{SAMPLE_EVERY, Timings};
 
-/// A batch of lanes of one env. See the crate's page.
+/// A batch of lanes of one env, which steps them and begins and ends their episodes.
 ///
 /// Not cancellable within a call; every call returns within the env's own time, or within the configured
 /// deadline where other threads are waited for. After [`StepError::Hung`] every call returns `Hung`.
@@ -47,49 +47,49 @@ pub struct Engine {
     has_reset: bool,
     hung: bool,
     started: Instant,
-    /// Wall clock when the engine was made, milliseconds since 1970.
+    /// Wall clock when the engine was made, in milliseconds since 1970.
     started_ms: u64,
-    /// The time as of the last batch that looked at the clock.
+    /// Time of the last batch that looked at the clock.
     turn: Turn,
     last_sample: Duration,
-    /// Batches follow so slowly that each looks at the clock.
+    /// True if batches follow so slowly that each looks at the clock.
     unhurried: bool,
     pub(crate) recording: bool,
-    /// Whether crews wait for what records them.
+    /// Queue of the recorder, which tells whether crews wait for it.
     backlog: Option<Backlog>,
-    /// Whether lanes are being put where others stood, and have done nothing by themselves.
+    /// True while lanes are being put where others stood, and have done nothing by themselves.
     replaying: bool,
     pub(crate) logs: bool,
-    /// Whether options or states were set: starts and actions alone do not tell what lanes did.
+    /// True if options or states were set: starts and actions alone do not tell what the lanes did.
     changed: bool,
     timings: Timings,
 }
 
-/// Which lanes to reset, and with which seeds.
+/// Lanes to reset, and their seeds and options.
 #[derive(Debug, Clone, Default)]
 pub struct Reset {
-    /// One seed per lane, or empty for none. A lane without a seed draws on, or is seeded by the schedule; a
-    /// schedule that seeds every episode takes no other seed.
+    /// Seed of each lane, or empty for none. A lane without a seed draws on, or is seeded by the schedule; a schedule
+    /// that seeds every episode takes no other seed.
     pub seeds: Vec<Option<u64>>,
-    /// One flag per lane, or empty for all lanes. Lanes left out keep their state and observation.
+    /// Flag of each lane that is reset, or empty for all lanes. Lanes left out keep their state and observation.
     pub mask: Vec<bool>,
-    /// Options that lanes have from this reset on, until they are given others: one value for all lanes that are
-    /// reset, or one per lane of the batch. Recorded lanes keep theirs.
+    /// Options that lanes have from this reset on, until they are given others: one value for all lanes that are reset,
+    /// or one for each lane of the batch. Recorded lanes keep theirs.
     pub options: LaneOptions,
 }
 
 impl Reset {
-    /// Whether it resets the lane of that row.
+    /// Returns whether the lane of that row is reset.
     fn resets(&self, row: usize) -> bool {
         self.mask.get(row).copied().unwrap_or(true)
     }
 
-    /// All lanes, no seed.
+    /// Resets all lanes without seeds.
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// All lanes, lane i with `seed + i`, as Gymnasium's vector envs do.
+    /// Resets all lanes, lane i with `seed + i`, as Gymnasium's vector envs do.
     pub fn seeded(seed: u64, lanes: usize) -> Self {
         Self { seeds: (0..lanes as u64).map(|i| Some(seed.wrapping_add(i))).collect(), ..Self::default() }
     }
@@ -108,11 +108,11 @@ impl Engine {
         Self::on(Placement::heap(), entry, config, recording)
     }
 
-    /// The same with its batch in the memory that `placement` stands for, laid out for
-    /// [`Engine::columns`] and as many lanes.
+    /// Makes an engine like [`Engine::new`], with its batch in the memory that `placement` stands for. The memory is
+    /// laid out for [`Engine::columns`] and as many lanes.
     ///
     /// # Errors
-    /// Also [`ConfigError::Arena`] if the memory was laid out for another batch.
+    /// As [`Engine::new`], and [`ConfigError::Arena`] if the memory was laid out for another batch.
     pub fn on(
         placement: Placement,
         entry: &Arc<EnvEntry>,
@@ -175,50 +175,50 @@ impl Engine {
         })
     }
 
-    /// The columns of the batches of an env's engines.
+    /// Returns the columns of the batches of an env's engines.
     pub fn columns(entry: &EnvEntry, autoreset: Autoreset) -> BatchColumns {
         BatchColumns::of(entry.spec(), autoreset == Autoreset::SameStep)
     }
 
-    /// How many frames were written: resets and steps.
+    /// Returns the number of frames written by resets and steps.
     pub const fn frames(&self) -> u64 {
         self.arena.frames()
     }
 
-    /// Rows of the batch.
+    /// Returns the number of rows in the batch.
     pub const fn lanes(&self) -> usize {
         self.config.lanes
     }
 
-    /// How the next episode begins.
+    /// Returns the rule by which the next episode begins.
     pub const fn autoreset(&self) -> Autoreset {
         self.config.autoreset
     }
 
-    /// The time limit in steps; `None` if there is none.
+    /// Returns the time limit in steps; `None` if there is none.
     pub fn time_limit(&self) -> Option<u64> {
         time_limit(&self.config, self.entry.spec()).map(u64::from)
     }
 
-    /// Threads that step, the caller's included.
+    /// Returns the number of threads that step, with the caller's.
     pub fn threads(&self) -> usize {
         1 + self.others.len()
     }
 
-    /// Keeps the memory that frames lie in alive, for those who hold addresses of it. It never moves; whoever
-    /// reads through such an address sees what a frame of the same parity shows, and unspecified numbers while
+    /// Returns a handle that keeps the memory of frames alive, for callers that hold addresses of it. The memory never
+    /// moves. A read through such an address sees what a frame of the same parity shows, and unspecified numbers while
     /// one is being written.
     pub fn memory(&self) -> Arc<dyn Any + Send + Sync> {
         self.arena.memory()
     }
 
-    /// Addresses of that memory, for those who pin its pages.
+    /// Returns the addresses of that memory, for callers that pin its pages.
     pub fn addresses(&self) -> Range<usize> {
         self.arena.addresses()
     }
 
-    /// Records everything from now on, as if the engine had been made with `run`: for those who want its buffers
-    /// only once there is something to record.
+    /// Records everything from now on, as if the engine had been made with `run`. It is meant for callers that want the
+    /// recorder's buffers only once there is something to record.
     ///
     /// # Errors
     /// [`StepError::Begun`] after the first reset, [`StepError::Hung`]; nothing is recorded then.
@@ -285,7 +285,7 @@ impl Engine {
         Ok(self.arena.frame())
     }
 
-    /// The column of actions, to be filled before [`Engine::step`].
+    /// Returns the column of actions, to be filled before [`Engine::step`].
     ///
     /// # Errors
     /// Only [`StepError::Hung`].
@@ -337,7 +337,7 @@ impl Engine {
         Ok(self.arena.frame())
     }
 
-    /// The newest frame.
+    /// Returns the newest frame.
     ///
     /// # Errors
     /// [`StepError::NotReset`] before the first reset, [`StepError::Hung`].
@@ -346,7 +346,7 @@ impl Engine {
         if self.has_reset { Ok(self.arena.frame()) } else { Err(StepError::NotReset) }
     }
 
-    /// The newest frame, and the column of actions to be filled from it before [`Engine::step`].
+    /// Returns the newest frame, and the column of actions to be filled from it before [`Engine::step`].
     ///
     /// # Errors
     /// As [`Engine::frame`].
@@ -356,8 +356,8 @@ impl Engine {
         if self.has_reset { Ok(self.arena.frame_and_actions()) } else { Err(StepError::NotReset) }
     }
 
-    /// Lets the lane of each row play `quota(row)` episodes in all; a lane that has is not reset any more, and stands
-    /// still.
+    /// Lets the lane of each row play `quota(row)` episodes in all. A lane that has played them is not reset any more,
+    /// and stands still.
     ///
     /// # Errors
     /// Only [`StepError::Hung`].
@@ -369,23 +369,24 @@ impl Engine {
         self.on_blocks(false, move |block, _| block.limit_episodes(&quota))
     }
 
-    /// Lanes that have not played their quota.
+    /// Returns the number of lanes that have not played their quota.
     pub fn playing(&self) -> usize {
         let retired: u32 = self.shown.iter().map(|shown| shown.retired().count_ones()).sum();
         self.lanes() - retired as usize
     }
 
-    /// Whether lane `lane`'s env has failed and is not back yet; its rows show its last observation.
+    /// Returns whether the env of lane `lane` has failed and is not back yet. Such a lane's rows show its last
+    /// observation.
     pub fn is_lost(&self, lane: usize) -> bool {
         self.shown.get(lane / BLOCK_LANES).is_some_and(|shown| shown.lost() >> (lane % BLOCK_LANES) & 1 == 1)
     }
 
-    /// Lanes whose env has failed and is not back yet.
+    /// Returns the number of lanes whose env has failed and is not back yet.
     pub fn lost(&self) -> usize {
         self.shown.iter().map(|shown| shown.lost().count_ones() as usize).sum()
     }
 
-    /// Where every lane is in its life.
+    /// Returns the stage of every lane's life.
     ///
     /// # Errors
     /// Only [`StepError::Hung`].
@@ -412,7 +413,7 @@ impl Engine {
         self.on_blocks(false, move |block, _| block.interrupt(u64::MAX, cause))
     }
 
-    /// Marks rows of the newest frame as truncated, for owners of lanes whose episodes were cut from outside.
+    /// Marks rows of the newest frame as truncated, for owners whose lanes' episodes were cut from outside.
     ///
     /// # Errors
     /// Only [`StepError::Hung`].
@@ -437,7 +438,7 @@ impl Engine {
         self.on_blocks(false, |block, _| block.flush())
     }
 
-    /// What was done so far.
+    /// Returns the statistics so far.
     ///
     /// # Errors
     /// Only [`StepError::Hung`].
@@ -455,7 +456,7 @@ impl Engine {
         Ok(stats)
     }
 
-    /// Where the time of the batches went so far.
+    /// Returns how the time of the batches was spent so far.
     ///
     /// # Errors
     /// Only [`StepError::Hung`].
@@ -471,7 +472,7 @@ impl Engine {
         Ok(timings)
     }
 
-    /// Ends the threads and gives the timings of all of them. Open episodes end as `cancelled`.
+    /// Ends the threads and returns the timings of all of them. Open episodes end as `cancelled`.
     ///
     /// # Errors
     /// [`StepError::Hung`] if a thread does not end within the deadline; it is abandoned then.
@@ -491,7 +492,7 @@ impl Engine {
         Ok(timings)
     }
 
-    /// Does `job` on every block, each on its crew's thread; `frame`: it writes the next frame.
+    /// Does `job` on every block, each on its crew's thread. If `frame` is true, the job writes the next frame.
     pub(crate) fn on_blocks(
         &mut self,
         frame: bool,
@@ -513,7 +514,7 @@ impl Engine {
         result
     }
 
-    /// Lanes do something by themselves; what nobody took of the log is forgotten.
+    /// Notes that lanes now do something by themselves, and drops the log entries that nobody took.
     #[inline]
     fn begin_turn(&mut self) {
         self.replaying = false;
@@ -522,8 +523,8 @@ impl Engine {
         }
     }
 
-    /// Steps the crews whose threads have not begun to: where something else has their core, they may not for
-    /// milliseconds. Not those of envs that may hang, which only threads that can be given up step.
+    /// Steps the crews whose threads have not begun to step: a thread whose core is taken by something else may not
+    /// begin for milliseconds. Envs that may hang are left to their threads, because only those can be given up.
     #[inline]
     fn step_for_late(&self, turn: Turn, sampled: bool) {
         if self.entry.is_bounded() {
@@ -542,8 +543,8 @@ impl Engine {
         if self.arena.wait(deadline).is_ok() { Ok(()) } else { self.wait_long() }
     }
 
-    /// Waits for crews that take long. They hang when they have not answered for the deadline and did not wait for the
-    /// recorder: that has a full queue, and is no hang.
+    /// Waits for crews that take long. A crew hangs if it has not answered for the deadline and did not wait for the
+    /// recorder; waiting for a full queue is no hang.
     #[cold]
     fn wait_long(&mut self) -> Result<(), StepError> {
         let mut still = self.look_every();
@@ -573,7 +574,7 @@ impl Engine {
         Turn { now_ms: self.started_ms + since_start.as_millis() as u64, since_start }
     }
 
-    /// Ends first-done mode, if it is on: results that were not received are dropped.
+    /// Ends first-done mode, if it is on. Results that were not received are dropped.
     #[inline]
     pub(crate) fn lockstep(&mut self) -> Result<(), StepError> {
         if self.hung {
@@ -616,7 +617,7 @@ impl Engine {
 }
 
 impl Drop for Engine {
-    /// Ends the threads without waiting for them; a crew that is inside an env ends after it.
+    /// Ends the threads without waiting for them. A crew that is inside an env ends after it.
     fn drop(&mut self) {
         if self.hung || self.others.iter().all(|worker| worker.thread.is_none()) {
             return;
@@ -641,11 +642,12 @@ fn wall_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// Batches that follow each other faster may be told a time up to [`SAMPLE_EVERY`] batches old, which is then
-/// at most about 2 ms: recordings close their chunks by it, at about 100 ms.
+/// Time between two batches above which each looks at the clock. Batches that follow each other faster may be told a
+/// time up to [`SAMPLE_EVERY`] batches old, which is then at most about 2 ms: recordings close their chunks by it, at
+/// about 100 ms.
 const UNHURRIED: Duration = Duration::from_micros(25);
 
-/// How often is looked why crews take long.
+/// Time between two checks of why crews take long.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 #[cfg(test)]

@@ -1,16 +1,17 @@
-//! The episodes of one block: ages, time limits, hash windows and returns, without a counter per lane.
+//! The episodes of one block, with their ages, time limits, hash windows and returns, and without a counter for each
+//! lane.
 //!
-//! The block counts its rows; a lane's age is the row minus the row in which its episode began. Which lanes
-//! have reached a multiple of 64 steps is then a table of masks indexed by the row modulo 64, and the time
-//! limit needs a look only in the first row in which any lane could have reached it. A lockstep row
-//! therefore costs one addition per lane (the return) and nothing else. A lane that is left out of a row
-//! while its episode is open has its beginning moved on by one.
+//! The block counts its rows; a lane's age is the row minus the row in which its episode began. A table of masks,
+//! indexed by the row modulo 64, then has the lanes that reach a multiple of 64 steps, and the time limit is checked
+//! only in the first row in which any lane could have reached it. A lockstep row therefore costs one addition per lane
+//! (the return) and nothing else. A lane that is left out of a row while its episode is open counts as begun one row
+//! later.
 
 use rollhouse_core::limits::{BLOCK_LANES, HASH_WINDOW_STEPS};
 use rollhouse_core::{Lanes, lane_bits};
 use rollhouse_env::{Kernel, Target};
 
-/// The episodes of one block.
+/// State of the episodes of one block.
 #[derive(Debug)]
 pub(crate) struct Episodes {
     target: Target,
@@ -18,20 +19,20 @@ pub(crate) struct Episodes {
     /// Lanes with an episode under way.
     open: u64,
     lanes: [Lane; BLOCK_LANES],
-    /// Lanes whose episode ended in row `ended_in`: the next one is expected to begin in the row after.
+    /// Lanes whose episode ended in row `ended_in`. Their next one is expected to begin in the row after.
     ended: u64,
     ended_in: u64,
     windows: [u64; WINDOW],
     limit: Option<u64>,
-    /// No lane reaches the limit before this row.
+    /// Row before which no lane reaches the limit.
     limit_row: u64,
     returns: [f64; BLOCK_LANES],
 }
 
-/// What is touched together when a lane's episode ends.
+/// Numbers of a lane's episode that are needed together when it ends.
 #[derive(Debug, Clone, Copy)]
 struct Lane {
-    /// Row before its first; where none is open, the row in which one would be expected to begin.
+    /// Row before the episode's first; where none is open, the row in which one would be expected to begin.
     began: u64,
     /// Number of the open episode, else of the next one.
     number: u64,
@@ -47,7 +48,7 @@ pub(crate) struct Finished {
 const WINDOW: usize = HASH_WINDOW_STEPS as usize;
 
 impl Episodes {
-    /// No episode yet. `limit`: the most steps of an episode.
+    /// Makes a block without open episodes. `limit` is the maximum number of steps of an episode.
     pub(crate) const fn new(limit: Option<u64>, target: Target) -> Self {
         Self {
             target,
@@ -63,27 +64,27 @@ impl Episodes {
         }
     }
 
-    /// Lanes with an episode under way.
+    /// Returns the lanes with an episode under way.
     pub(crate) const fn open(&self) -> u64 {
         self.open
     }
 
-    /// The number the lane's next episode will have; one more than that of its open or last episode.
+    /// Returns the number of the lane's next episode, one more than that of its open or last episode.
     pub(crate) const fn next_number(&self, lane: usize) -> u64 {
         self.lanes[lane].number.wrapping_add(self.open >> lane & 1)
     }
 
-    /// Steps of the lane's open episode.
+    /// Returns the number of steps in the lane's open episode.
     pub(crate) const fn age(&self, lane: usize) -> u64 {
         self.row - self.lanes[lane].began
     }
 
-    /// The sums of the rewards of open episodes, each at its lane's place; 0 where none is open.
+    /// Returns the sums of the rewards of open episodes, each at its lane's place; 0 where none is open.
     pub(crate) const fn returns(&self) -> &[f64; BLOCK_LANES] {
         &self.returns
     }
 
-    /// The next episode of a lane that has none open has that number.
+    /// Sets the number of the next episode of a lane that has none open.
     pub(crate) fn number(&mut self, lane: usize, number: u64) {
         debug_assert_eq!(self.open >> lane & 1, 0, "an open episode has its number");
         self.lanes[lane].number = number;
@@ -114,7 +115,7 @@ impl Episodes {
         self.finish(lane)
     }
 
-    /// The open episodes of `lanes` are over; each is to be finished.
+    /// Notes that the open episodes of `lanes` are over. Each is then to be finished by [`Episodes::finish`].
     #[inline]
     pub(crate) const fn close(&mut self, lanes: u64) {
         let earlier = if self.ended_in == self.row { self.ended } else { 0 };
@@ -122,7 +123,7 @@ impl Episodes {
         self.open &= !lanes;
     }
 
-    /// What the lane's episode that was closed in this row was.
+    /// Returns the length and return of the lane's episode that was closed in this row.
     #[inline]
     pub(crate) fn finish(&mut self, lane: usize) -> Finished {
         let row = self.row;
@@ -133,8 +134,8 @@ impl Episodes {
         Finished { length: row - began, total_reward }
     }
 
-    /// One row in which the lanes of `stepped` took a step and earned `rewards` (0 for all others). Returns
-    /// the lanes that have reached the time limit.
+    /// Accounts for one row in which the lanes of `stepped` took a step and earned `rewards` (0 for all others).
+    /// Returns the lanes that have reached the time limit.
     #[inline]
     pub(crate) fn advance(&mut self, stepped: u64, rewards: &[f64]) -> u64 {
         self.row += 1;
@@ -146,13 +147,13 @@ impl Episodes {
         if self.row >= self.limit_row { self.at_limit() } else { 0 }
     }
 
-    /// Lanes of `stepped` whose age is now a multiple of [`HASH_WINDOW_STEPS`].
+    /// Returns the lanes of `stepped` whose age is now a multiple of [`HASH_WINDOW_STEPS`].
     #[inline]
     pub(crate) const fn window_due(&self, stepped: u64) -> u64 {
         self.windows[window_of(self.row)] & stepped
     }
 
-    /// Moves the beginning of episodes on that did not take part in a row.
+    /// Moves the beginning of episodes that did not take part in a row on by one row.
     #[cold]
     fn postpone(&mut self, idle: u64) {
         for lane in Lanes(idle) {
@@ -162,7 +163,7 @@ impl Episodes {
         }
     }
 
-    /// The lanes whose age is the limit, and when to look again.
+    /// Returns the lanes whose age is the limit, and computes the next row in which to check.
     #[cold]
     fn at_limit(&mut self) -> u64 {
         let Some(limit) = self.limit else { return 0 };

@@ -1,4 +1,4 @@
-//! What can go wrong, by operation.
+//! The errors of the engine, one type for each operation.
 
 use std::fmt;
 
@@ -8,30 +8,30 @@ use rollhouse_env::{MakeError, RenderError, StateError};
 
 use crate::options::OptionsError;
 
-/// Why an engine could not be made.
+/// Reason for which an engine could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// Not 1 to [`MAX_LANES`] lanes.
+    /// The number of lanes is not 1 to [`MAX_LANES`].
     #[error("{0} lanes asked for; a session has 1 to {MAX_LANES}")]
     Lanes(usize),
     /// The run would have more lanes than can be numbered.
     #[error("{lanes} lanes from lane {first_lane} on are more than can be numbered")]
     FirstLane {
-        /// Lane of the run that row 0 was to be.
+        /// Lane of the run that was to be in row 0.
         first_lane: u32,
-        /// Rows of the batch.
+        /// Number of rows in the batch.
         lanes: usize,
     },
-    /// Not 1 to [`MAX_THREADS`] threads.
+    /// The number of threads is not 1 to [`MAX_THREADS`].
     #[error("{0} threads asked for; an engine has 1 to {MAX_THREADS}")]
     Threads(usize),
-    /// Neither one set of options nor one per lane.
+    /// The number of option sets is neither one nor that of the lanes.
     #[error("{given} sets of options given; one for all or one for each of {lanes} lanes is wanted")]
     Options {
-        /// Sets given.
+        /// Number of option sets that were given.
         given: usize,
-        /// Lanes of the engine.
+        /// Number of lanes of the engine.
         lanes: usize,
     },
     /// The env refused its options.
@@ -48,75 +48,75 @@ pub enum ConfigError {
     Thread(#[source] std::io::Error),
 }
 
-/// Why a step, a reset, a send or a receive was refused. Nothing has moved, unless it says so.
+/// Reason for which a step, a reset, a send or a receive was refused. Nothing has moved, unless it says so.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum StepError {
-    /// The caller's fault: an action outside the space.
+    /// An action lies outside the space, which is the caller's fault.
     Action(BadAction),
-    /// The caller's fault: the episode of this lane is over and DISABLED leaves the reset to the caller.
+    /// The episode of the lane is over, and DISABLED leaves the reset to the caller, whose fault this is.
     NeedsReset {
-        /// The lane.
+        /// Lane that needs the reset.
         lane: usize,
     },
-    /// The caller's fault: no reset yet.
+    /// There was no reset yet, which is the caller's fault.
     NotReset,
-    /// The caller's fault: recording was to begin after the first reset.
+    /// Recording was to begin after the first reset, which is the caller's fault.
     Begun,
-    /// The caller's fault: a seed was given although the engine's schedule seeds every episode.
+    /// A seed was given although the engine's schedule seeds every episode, which is the caller's fault.
     SeedsScheduled,
-    /// The caller's fault: a list has another length than the batch.
+    /// A list has another length than the batch, which is the caller's fault.
     Length {
-        /// What the list holds.
+        /// Name of the list.
         what: &'static str,
-        /// Its length.
+        /// Length of the list.
         given: usize,
-        /// The length it should have.
+        /// Length that the list should have.
         wanted: usize,
     },
-    /// The caller's fault: a lane the batch does not have.
+    /// The batch does not have the lane, which is the caller's fault.
     NoSuchLane {
-        /// As given.
+        /// Lane that was named.
         lane: usize,
-        /// Lanes of the batch.
+        /// Number of lanes in the batch.
         lanes: usize,
     },
-    /// The caller's fault: the lane was sent and its result has not been received, or it was named twice.
+    /// The lane was sent and its result has not been received, or it was named twice, which is the caller's fault.
     LaneOutstanding {
-        /// The lane.
+        /// Lane that is outstanding.
         lane: usize,
     },
-    /// The caller's fault: nothing (or less than asked for) has been sent that could be received.
+    /// Nothing, or less than asked for, has been sent that could be received, which is the caller's fault.
     NothingOutstanding {
-        /// Lanes asked for.
+        /// Number of lanes asked for.
         wanted: usize,
-        /// Lanes that are on their way or ready.
+        /// Number of lanes that are on their way or ready.
         outstanding: usize,
     },
     /// The lane has failed too often or waits for its restart; others go on.
     LaneLost {
-        /// The lane.
+        /// Lane that is lost.
         lane: usize,
     },
     /// Options were not changed.
     Options(OptionsError),
     /// A lane's state cannot be read or put back.
     State {
-        /// The lane.
+        /// Lane whose state it is.
         lane: usize,
-        /// Why.
+        /// Reason that the env gave.
         source: StateError,
     },
-    /// There is no image of a lane.
+    /// The lane has no image.
     Render {
-        /// The lane.
+        /// Lane that was to be drawn.
         lane: usize,
-        /// Why.
+        /// Reason that the env gave.
         source: RenderError,
     },
     /// The work queue is full: receive, then send again.
     Busy {
-        /// When a place is likely to be free.
+        /// Time after which a place is likely to be free.
         retry_after_ms: u64,
     },
     /// Not enough lanes were ready in time; they stay outstanding.
@@ -125,14 +125,14 @@ pub enum StepError {
     Hung,
 }
 
-/// An action that the space does not contain.
+/// Error of an action that the space does not contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadAction {
     /// Row of the batch.
     pub lane: usize,
-    /// What was given.
+    /// Value that was given.
     pub value: String,
-    /// What the space takes.
+    /// Values that the space takes.
     pub wanted: String,
 }
 

@@ -1,4 +1,4 @@
-//! First-done stepping: lanes are sent in sub-batches and received as they come.
+//! First-done stepping, in which lanes are sent in sub-batches and received as they are ready.
 //!
 //! While it lasts the crews keep their turn; lanes travel as messages, gathered copies both ways, so that a
 //! lane can be read while its neighbours are being stepped. Going back to lockstep ends the turn.
@@ -16,10 +16,10 @@ use crate::block::{Block, Turn};
 use crate::crew::Crew;
 use crate::timings::Laps;
 
-/// Rows of some lanes, gathered: row i of every column belongs to `lanes[i]`.
+/// Rows of some lanes, gathered so that row i of every column belongs to `lanes[i]`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Received {
-    /// Rows of the batch, in the order in which they were ready.
+    /// Rows of the batch to which the lanes belong, in the order in which they were ready.
     pub lanes: Vec<u32>,
     /// Observation columns.
     pub obs: Vec<ColumnData>,
@@ -27,45 +27,46 @@ pub struct Received {
     pub infos: Vec<ColumnData>,
     /// Last observations of episodes that ended in this step (SAME_STEP only).
     pub final_obs: Vec<ColumnData>,
-    /// One reward per lane.
+    /// Rewards, one for each lane.
     pub rewards: Vec<f64>,
-    /// 1 where the episode terminated.
+    /// Flags, 1 where the episode terminated.
     pub terminated: Vec<u8>,
-    /// 1 where the episode was truncated.
+    /// Flags, 1 where the episode was truncated.
     pub truncated: Vec<u8>,
-    /// 1 where the row began an episode instead of stepping.
+    /// Flags, 1 where the row began an episode instead of stepping.
     pub reset: Vec<u8>,
 }
 
-/// Lanes of one crew, sent together.
+/// Lanes of one crew that were sent together.
 #[derive(Debug)]
 pub(crate) struct Task {
     /// Rows of the batch, ascending.
     pub(crate) lanes: Vec<u32>,
-    /// Their actions, one row each.
+    /// Actions of these lanes, one row for each.
     pub(crate) actions: ColumnData,
     pub(crate) turn: Turn,
 }
 
-/// Where a crew's thread takes tasks and leaves results. Both channels have room for every task that the
+/// Channels by which a crew's thread takes tasks and leaves results. Both channels have room for every task that the
 /// owner lets be under way, so a crew never waits to leave a result.
 pub(crate) struct Desk {
-    /// `None` closes the desk. Only the crew's own thread takes from it; the lock is never contended.
+    /// Channel of the tasks, which `None` closes. Only the crew's own thread takes from it; the lock is never
+    /// contended.
     pub(crate) tasks: Mutex<Receiver<Option<Task>>>,
     pub(crate) results: SyncSender<(usize, Received)>,
-    /// The crew's number.
+    /// Number of the crew.
     pub(crate) crew: usize,
 }
 
-/// The owner's books of what is under way.
+/// The owner's account of everything under way.
 #[derive(Debug)]
 pub(crate) struct FirstDone {
-    /// Lanes sent and not received.
+    /// True for each lane that was sent and not received.
     pub(crate) outstanding: Vec<bool>,
     pub(crate) outstanding_lanes: usize,
-    /// Sub-batches under way per crew.
+    /// Number of sub-batches under way in each crew.
     pub(crate) under_way: Vec<usize>,
-    /// Results of the caller's own crew, and what is left of others.
+    /// Results of the caller's own crew, and the rest of those of others.
     pub(crate) ready: VecDeque<Received>,
 }
 
@@ -80,7 +81,7 @@ impl FirstDone {
     }
 }
 
-/// Serves the desk until it is closed. One turn: the rows are the crew's throughout.
+/// Serves tasks until their channel is closed. This is one turn: the rows are the crew's throughout.
 pub(crate) fn serve(crew: &mut Crew, desk: &Desk, spin: Spin, started: Instant) {
     let tasks = desk.tasks.lock().unwrap_or_else(PoisonError::into_inner);
     while let Some(Some(task)) = look(&tasks, spin).or_else(|| tasks.recv().ok()) {
@@ -93,13 +94,13 @@ pub(crate) fn serve(crew: &mut Crew, desk: &Desk, spin: Spin, started: Instant) 
     drop(crew.share.begin());
 }
 
-/// The next message, if it comes before `deadline`.
+/// Returns the next message, if it comes before `deadline`.
 pub(crate) fn receive<T>(from: &Receiver<T>, spin: Spin, deadline: Instant) -> Option<T> {
     let left = || deadline.saturating_duration_since(Instant::now());
     look(from, spin).or_else(|| from.recv_timeout(left()).ok())
 }
 
-/// Looks for a message for as long as spinning is worth it: a wake-up costs more than most tasks.
+/// Polls for a message for as long as spinning is worth it: a wake-up costs more than most tasks.
 fn look<T>(from: &Receiver<T>, spin: Spin) -> Option<T> {
     let start = Instant::now();
     loop {
@@ -112,7 +113,7 @@ fn look<T>(from: &Receiver<T>, spin: Spin) -> Option<T> {
 }
 
 impl Crew {
-    /// Steps the lanes of a task. `None` if the crew has no turn.
+    /// Steps the lanes of a task. Returns `None` if the crew has no turn.
     pub(crate) fn do_task(&mut self, task: &Task) -> Option<Received> {
         let mut rows = self.share.begin()?;
         let first_row = self.blocks.first().map_or(0, |block| block.rows().start);
@@ -146,7 +147,7 @@ fn step_some(
     rows.with_block(&range, |rows| result.gather(rows, Lanes(subset), &range));
 }
 
-/// A column of the block's rows with the task's rows in their places and zeros elsewhere.
+/// Returns a column of the block's rows that has the task's rows in their places and zeros elsewhere.
 fn scatter(
     actions: ColumnRef<'_>,
     which: std::ops::Range<usize>,
@@ -209,7 +210,7 @@ impl Received {
     }
 }
 
-/// The rows `order` of `actions`, one row of `column` each.
+/// Returns the rows `order` of `actions`, each of which is one row of `column`.
 pub(crate) fn pick(
     actions: ColumnRef<'_>,
     column: &ColumnSpec,
@@ -223,7 +224,7 @@ pub(crate) fn pick(
     picked
 }
 
-/// Columns of one place have one type.
+/// Appends the elements of a column of the same type.
 fn append(to: &mut ColumnData, from: ColumnRef<'_>) {
     let appended = to.extend(from);
     debug_assert!(appended, "columns of one place have one type");

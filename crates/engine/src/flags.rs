@@ -1,4 +1,4 @@
-//! Between mask words and columns of 0 and 1.
+//! Converts between mask words and columns of 0 and 1.
 
 /// Writes bit i of `mask` to byte i of `column` as 0 or 1.
 #[inline]
@@ -18,8 +18,8 @@ pub(crate) fn spread(mask: u64, column: &mut [u8]) {
     }
 }
 
-/// Eight bytes of 0 or 1 from the low eight bits: each byte keeps its own bit of eight copies, and adding
-/// 0x7f carries a kept bit to the top of its byte.
+/// Returns eight bytes of 0 or 1 from the low eight bits. Each byte keeps its own bit of eight copies, and adding 0x7f
+/// carries a kept bit to the top of its byte.
 #[inline]
 const fn spread_byte(bits: u64) -> u64 {
     let kept = (bits & 0xff).wrapping_mul(0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;

@@ -1,4 +1,4 @@
-//! What those who watch lanes see between two steps; nothing moves by it.
+//! Views of lanes between two steps, for observers. Looking moves nothing.
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnRef, Start};
@@ -6,30 +6,31 @@ use rollhouse_core::{ColumnRef, Start};
 use crate::engine::Engine;
 use crate::error::StepError;
 
-/// A lane between two steps.
+/// View of a lane between two steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Glance {
-    /// Whether an episode is under way.
+    /// True if an episode is under way.
     pub open: bool,
-    /// Its number in the lane; that of the next episode if none is under way.
+    /// Number of the episode in the lane; that of the next episode if none is under way.
     pub number: u64,
-    /// Its steps so far.
+    /// Number of steps in the episode so far.
     pub steps: u64,
-    /// The sum of their rewards.
+    /// Sum of the episode's rewards so far.
     pub total_reward: f64,
-    /// Where its randomness started. Known of episodes that began after [`Engine::watch`] had named the lane.
+    /// Position of the lane's generator at the episode's reset. It is known of episodes that began after
+    /// [`Engine::watch`] had named the lane.
     pub start: Start,
-    /// Where the lane's generator stands; `None` while the lane is lost.
+    /// Position of the lane's generator; `None` while the lane is lost.
     pub position: Option<Start>,
-    /// Its exact state, where the env shows it.
+    /// Exact state of the lane, if the env shows it.
     pub state: Option<Vec<f64>>,
-    /// The hash of that.
+    /// Hash of the exact state; `None` while the lane is lost.
     pub hash: Option<u32>,
 }
 
 impl Engine {
-    /// Notes from now on where the episodes of those lanes start, and of no others. Costs a look at the generator for
-    /// each of their episodes.
+    /// Notes from now on the starts of those lanes' episodes, and of no others. The generator is read once for each of
+    /// their episodes.
     ///
     /// # Errors
     /// [`StepError::NoSuchLane`], and what [`Engine::glance`] says.
@@ -45,7 +46,7 @@ impl Engine {
         })
     }
 
-    /// What a lane is like now.
+    /// Returns a view of a lane as it is now.
     ///
     /// # Errors
     /// [`StepError::NoSuchLane`], [`StepError::LaneOutstanding`] in first-done mode, [`StepError::Hung`].
@@ -55,7 +56,7 @@ impl Engine {
         seen.into_iter().next().ok_or(StepError::NoSuchLane { lane, lanes })
     }
 
-    /// The column of actions that the newest frame came of, to read.
+    /// Returns the column of actions from which the newest frame came, to read.
     ///
     /// # Errors
     /// Only [`StepError::Hung`].

@@ -1,4 +1,4 @@
-//! What the owner may look at and change of single lanes between two steps.
+//! Access of the owner to single lanes between two steps.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,17 +14,17 @@ use crate::error::StepError;
 use crate::options::{Change, LaneOptions, OptionsError};
 
 impl Engine {
-    /// The env of the lanes.
+    /// Returns the env of the lanes.
     pub const fn entry(&self) -> &Arc<EnvEntry> {
         &self.entry
     }
 
-    /// Whether episodes are recorded.
+    /// Returns whether episodes are recorded.
     pub const fn is_recording(&self) -> bool {
         self.recording
     }
 
-    /// The options of those lanes as they are now.
+    /// Returns the present options of those lanes.
     ///
     /// # Errors
     /// [`StepError::NoSuchLane`], [`StepError::LaneOutstanding`] in first-done mode, [`StepError::Hung`].
@@ -49,8 +49,8 @@ impl Engine {
         })
     }
 
-    /// Gives options to the lanes with a true flag in `mask`, or to all if it is empty; one value for all of them, or one
-    /// for each lane of the batch. Else as [`Engine::set_options`].
+    /// Gives options to the lanes with a true flag in `mask`, or to all if it is empty: one value for all of them, or
+    /// one for each lane of the batch. Otherwise it does the same as [`Engine::set_options`].
     ///
     /// # Errors
     /// As [`Engine::set_options`], and [`StepError::Length`].
@@ -88,7 +88,7 @@ impl Engine {
         })
     }
 
-    /// The exact states of those lanes, in an order the env documents.
+    /// Returns the exact states of those lanes, in an order that the env documents.
     ///
     /// # Errors
     /// [`StepError::State`], and what [`Engine::options`] says.
@@ -97,7 +97,7 @@ impl Engine {
         of_lanes(first, self.each_lane(lanes, |block, lane| block.state(lane))?)
     }
 
-    /// Where the generators of those lanes stand.
+    /// Returns the positions of those lanes' generators.
     ///
     /// # Errors
     /// As [`Engine::states`].
@@ -132,7 +132,7 @@ impl Engine {
         }
     }
 
-    /// An image of a lane as it is now, of that size or of the env's own.
+    /// Draws an image of a lane as it is now, of that size or of the env's own.
     ///
     /// # Errors
     /// [`StepError::Render`], and what [`Engine::options`] says.
@@ -142,7 +142,7 @@ impl Engine {
         drawn.map_err(|source| StepError::Render { lane, source })
     }
 
-    /// A lane as it is now, in one line of at most `columns` ASCII characters.
+    /// Describes a lane as it is now, in one line of at most `columns` ASCII characters.
     ///
     /// # Errors
     /// As [`Engine::render`].
@@ -152,7 +152,7 @@ impl Engine {
         said.map_err(|source| StepError::Render { lane, source })
     }
 
-    /// What `look` gives for each of those lanes, in their order.
+    /// Returns the results of `look` for each of those lanes, in their order.
     pub(crate) fn each_lane<T: Send + 'static>(
         &mut self,
         lanes: Range<usize>,
@@ -173,8 +173,8 @@ impl Engine {
         Ok(std::mem::take(&mut *found).into_values().flatten().collect())
     }
 
-    /// Refuses lanes the batch does not have, and any while others are under way: looking between two steps ends
-    /// first-done mode, and would drop what was not received.
+    /// Refuses lanes that the batch does not have, and all lanes while others are under way: looking between two steps
+    /// ends first-done mode, and would drop results that were not received.
     pub(crate) fn check_lanes(&mut self, lanes: &Range<usize>) -> Result<(), StepError> {
         if lanes.start > lanes.end || lanes.end > self.lanes() {
             return Err(StepError::NoSuchLane { lane: lanes.end.max(lanes.start), lanes: self.lanes() });
@@ -184,13 +184,13 @@ impl Engine {
     }
 }
 
-/// What the lanes from `first` on gave, or the error of the first that gave none.
+/// Returns the values of the lanes from `first` on, or the error of the first lane that has none.
 fn of_lanes<T>(first: usize, found: Vec<Result<T, StateError>>) -> Result<Vec<T>, StepError> {
     let found = found.into_iter().enumerate();
     found.map(|(at, one)| one.map_err(|source| StepError::State { lane: first + at, source })).collect()
 }
 
-/// By their first rows.
+/// Envs that were made anew, by the first rows of their blocks.
 type RemadeBlocks = BTreeMap<usize, Result<Option<Remade>, OptionsError>>;
 
 impl From<OptionsError> for StepError {

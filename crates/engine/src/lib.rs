@@ -1,4 +1,4 @@
-//! How lanes are stepped.
+//! The engine, which steps lanes.
 //!
 //! An [`Engine`] owns a batch of lanes of one env: it steps them in blocks of 64 on one or more threads, begins
 //! and ends their episodes as the autoreset mode says, applies the time limit, contains panics, starts failed
@@ -7,7 +7,7 @@
 //! - *lockstep*: [`Engine::step`] moves every lane once and gives a [`Frame`] over all of them;
 //! - *first-done*: [`Engine::send`] hands in actions of some lanes, [`Engine::recv`] takes those that are ready.
 //!
-//! Between two steps the owner looks at lanes and changes them; what others may ask for by name is a [`Method`].
+//! Between two steps the owner looks at lanes and changes them; a [`Method`] lets others do so by name.
 //!
 //! ```text
 //! Engine ──┬── Crew (the caller's thread) ── Block ── BatchEnv, Episodes, Restarts, BlockRecorder

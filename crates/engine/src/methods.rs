@@ -1,4 +1,4 @@
-//! The methods of the command channel: one struct and one handler each.
+//! The methods of the command channel, with one struct and one handler for each.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,16 +13,16 @@ use crate::options::LaneOptions;
 use crate::stats::Summary;
 use crate::timings::Timings;
 
-/// No params, or nothing to tell.
+/// Params of a method without params, or an answer without content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Nothing {}
 
-/// Lanes that follow each other.
+/// Range of consecutive lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneRange {
-    /// The first.
+    /// First lane of the range.
     pub first: u32,
-    /// How many.
+    /// Number of lanes in the range.
     pub count: u32,
 }
 
@@ -33,20 +33,20 @@ impl LaneRange {
     }
 }
 
-/// Begins episodes, as a reset between two steps does; the lanes' rows are seen in the next frame. Not repeatable:
-/// a lane without a seed draws on.
+/// Method that begins episodes, as a reset between two steps does; the lanes' rows are seen in the next frame. Not
+/// repeatable: a lane without a seed draws on.
 #[derive(Debug, Clone, Copy)]
 pub struct ResetLanes;
 
-/// Params of [`ResetLanes`]; all may be left out.
+/// Params of [`ResetLanes`], all of which may be left out.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ResetParams {
-    /// One seed or nil per lane, or empty.
+    /// Seed or nil for each lane, or empty for none.
     pub seeds: Vec<Option<u64>>,
-    /// One flag per lane, or empty for all lanes.
+    /// Flag of each lane that is reset, or empty for all lanes.
     pub mask: Vec<bool>,
-    /// Options that the lanes have from now on; one value for all lanes that are reset, or one per lane.
+    /// Options that the lanes have from now on: one value for all lanes that are reset, or one for each lane.
     pub options: LaneOptions,
 }
 
@@ -65,39 +65,39 @@ impl Method for ResetLanes {
     }
 }
 
-/// Tells what the lanes are.
+/// Method that describes the lanes.
 #[derive(Debug, Clone, Copy)]
 pub struct Schema;
 
 /// Answer of [`Schema`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SchemaAnswer {
-    /// Their env: spaces, options, info channels.
+    /// Spec of the lanes' env: spaces, options, info channels.
     pub spec: EnvSpec,
-    /// How many there are.
+    /// Number of lanes.
     pub lanes: u32,
-    /// Gymnasium's name of the autoreset mode.
+    /// Name of the autoreset mode, as Gymnasium spells it.
     pub autoreset: String,
-    /// The time limit in steps; absent if there is none.
+    /// Time limit in steps; absent if there is none.
     pub max_episode_steps: Option<u64>,
     /// Columns of a frame: the action first, then observations and info channels.
     pub columns: Vec<ColumnSpec>,
-    /// What [`GetAttributes`] knows.
+    /// Attributes that [`GetAttributes`] knows.
     pub attributes: Vec<AttributeSpec>,
-    /// Whether [`Render`](crate::Render) draws them.
+    /// True if [`Render`](crate::Render) draws the lanes.
     pub renders: bool,
-    /// Whether their episodes are recorded, so that options and states stay as they are.
+    /// True if the lanes' episodes are recorded, so that options and states stay as they are.
     pub recorded: bool,
-    /// Methods that can be called.
+    /// Names of the methods that can be called.
     pub methods: Vec<String>,
 }
 
-/// An attribute of a lane.
+/// Description of an attribute of lanes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttributeSpec {
-    /// Its name.
+    /// Name of the attribute.
     pub name: String,
-    /// Whether [`SetAttributes`] takes it.
+    /// True if [`SetAttributes`] takes the attribute.
     pub writable: bool,
 }
 
@@ -129,35 +129,36 @@ impl Method for Schema {
     }
 }
 
-/// A value of an attribute.
+/// Value of an attribute.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum AttributeValue {
-    /// Of an option or a constant; of `max_episode_steps` the limit, 0 for none.
+    /// One value: of an option or a constant, or for `max_episode_steps` the limit, 0 for none.
     Scalar(OptionValue),
-    /// Of `state`: the exact state in an order the env documents. Of `generator`: where the lane's generator stands, as
-    /// the lower and upper 32 bits of its seed, those of the number of 64-bit words drawn since, whether half a word is
-    /// left over (0 or 1), and that half.
+    /// Several doubles. For `state` they are the exact state in an order that the env documents. For `generator` they
+    /// are the position of the lane's generator: the lower and upper 32 bits of its seed, those of the number of 64-bit
+    /// words drawn since, whether half a word is left over (0 or 1), and that half.
     Vector(Vec<f64>),
 }
 
-/// Reads an attribute of lanes: an option's name, a constant's, `state`, `generator` or `max_episode_steps`.
+/// Method that reads an attribute of lanes: an option's name, a constant's, `state`, `generator` or
+/// `max_episode_steps`.
 #[derive(Debug, Clone, Copy)]
 pub struct GetAttributes;
 
 /// Params of [`GetAttributes`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetParams {
-    /// The attribute.
+    /// Name of the attribute.
     pub name: String,
-    /// Of these lanes.
+    /// Lanes whose attribute is read.
     pub lanes: LaneRange,
 }
 
 /// Answer of [`GetAttributes`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Attributes {
-    /// One per lane.
+    /// Values of the attribute, one for each lane.
     pub values: Vec<AttributeValue>,
 }
 
@@ -201,17 +202,17 @@ impl Method for GetAttributes {
     }
 }
 
-/// Sets an attribute of lanes that are not recorded: an option's name, or `state`. Lanes that play go on in the state
-/// they are in with another option, or in the state that is set.
+/// Method that sets an attribute of lanes that are not recorded: an option's name, or `state`. Lanes that play go on in
+/// the state they are in with another option, or in the state that is set.
 #[derive(Debug, Clone, Copy)]
 pub struct SetAttributes;
 
 /// Params of [`SetAttributes`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SetParams {
-    /// The attribute.
+    /// Name of the attribute.
     pub name: String,
-    /// Of these lanes.
+    /// Lanes whose attribute is set.
     pub lanes: LaneRange,
     /// One value for all of them, or one for each.
     pub values: Vec<AttributeValue>,
@@ -277,17 +278,18 @@ impl AttributeValue {
     }
 }
 
-/// Gives options to lanes that are not recorded, several at once; lanes that play go on in the state they are in.
+/// Method that gives options to lanes that are not recorded, several at once. Lanes that play go on in the state they
+/// are in.
 #[derive(Debug, Clone, Copy)]
 pub struct SetOptions;
 
 /// Params of [`SetOptions`].
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SetOptionsParams {
-    /// One flag per lane, or empty for all lanes.
+    /// Flag of each lane that gets the options, or empty for all lanes.
     #[serde(default)]
     pub mask: Vec<bool>,
-    /// By name one value for all those lanes, or one per lane of the session.
+    /// Values by the name of the option: one for all those lanes, or one for each lane of the session.
     pub options: LaneOptions,
 }
 
@@ -307,39 +309,39 @@ impl Method for SetOptions {
     }
 }
 
-/// Tells what the lanes have done since they were made, and where the time went.
+/// Method that tells what the lanes have done since they were made, and how the time was spent.
 #[derive(Debug, Clone, Copy)]
 pub struct Statistics;
 
 /// Answer of [`Statistics`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StatisticsAnswer {
-    /// Env steps, summed over lanes.
+    /// Number of env steps, summed over lanes.
     pub steps: u64,
-    /// Episodes by the word of their outcome; those that did not occur are left out.
+    /// Number of episodes by the word of their outcome. Outcomes that did not occur are left out.
     pub outcomes: BTreeMap<String, u64>,
-    /// Returns of finished episodes.
+    /// Summary of the returns of finished episodes.
     pub returns: SummaryAnswer,
-    /// Lengths in steps of finished episodes.
+    /// Summary of the lengths of finished episodes, in steps.
     pub lengths: SummaryAnswer,
-    /// Lanes that were started again after a failure.
+    /// Number of lanes that were started again after a failure.
     pub restarts: u64,
-    /// Lanes whose env has failed and is not back.
+    /// Number of lanes whose env has failed and is not back.
     pub lost: u64,
-    /// Where the time of the batches went.
+    /// Timings of the batches.
     pub timings: Timings,
 }
 
-/// Sum, mean and range of a quantity; the latter absent of nothing.
+/// Sum, mean and range of a quantity. Mean and range are absent if there was no value.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct SummaryAnswer {
-    /// The sum.
+    /// Sum of all values.
     pub sum: f64,
-    /// The mean.
+    /// Mean of all values.
     pub mean: Option<f64>,
-    /// The least.
+    /// Least value.
     pub min: Option<f64>,
-    /// The greatest.
+    /// Greatest value.
     pub max: Option<f64>,
 }
 
@@ -377,16 +379,16 @@ impl Method for Statistics {
     }
 }
 
-/// The attribute with a lane's exact state.
+/// Name of the attribute with a lane's exact state.
 const STATE: &str = "state";
 
-/// The attribute with the time limit.
+/// Name of the attribute with the time limit.
 const MAX_EPISODE_STEPS: &str = "max_episode_steps";
 
-/// The attribute with the place of a lane's generator.
+/// Name of the attribute with the position of a lane's generator.
 const GENERATOR: &str = "generator";
 
-/// Attributes of an env's lanes, and whether they can be set.
+/// Returns the attributes of an env's lanes, and whether each can be set.
 fn known(entry: &EnvEntry) -> impl Iterator<Item = (String, bool)> {
     let options = entry.spec().options.iter().map(|option| (option.name.as_str(), true));
     let lanes = [(STATE, true), (MAX_EPISODE_STEPS, false), (GENERATOR, false)];
@@ -394,7 +396,7 @@ fn known(entry: &EnvEntry) -> impl Iterator<Item = (String, bool)> {
     options.chain(lanes).chain(constants).map(|(name, writable)| (name.to_owned(), writable))
 }
 
-/// Gives whether the attribute of that name can be set, or the error that there is none.
+/// Returns whether the attribute of that name can be set, or the error that there is none.
 fn check_name(entry: &EnvEntry, name: &str) -> Result<bool, CommandError> {
     if let Some((_, writable)) = known(entry).find(|(known, _)| known == name) {
         return Ok(writable);
@@ -404,5 +406,5 @@ fn check_name(entry: &EnvEntry, name: &str) -> Result<bool, CommandError> {
     Err(CommandError::UnknownAttribute { name, known })
 }
 
-/// Of an unknown name that is said again.
+/// Maximum number of characters of an unknown name that an error repeats.
 const MAX_ECHOED_CHARS: usize = 128;

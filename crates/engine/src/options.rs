@@ -1,4 +1,4 @@
-//! Options of lanes, changed between two steps.
+//! Changes of lanes' options between two steps.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,18 +6,18 @@ use std::fmt;
 use rollhouse_core::{OptionError, OptionSpec, OptionValue, Options};
 use rollhouse_env::StateError;
 
-/// Options of several lanes by name: one value for all of the lanes, or one for each. Options that are not named stay
-/// as they are.
+/// Options of several lanes by name: one value for all lanes, or one for each. Options that are not named stay as they
+/// are.
 pub type LaneOptions = BTreeMap<String, Vec<OptionValue>>;
 
-/// A change of options, as every block is told of it.
+/// Change of options, as every block is told of it.
 pub(crate) struct Change {
     pub(crate) values: LaneOptions,
-    /// Which rows of the batch the values are for, one after the other.
+    /// First row of the batch for which `values` has values, one after the other.
     pub(crate) first: usize,
-    /// Rows that change. Those of them that `values` has no place for do not exist.
+    /// Function that tells which rows change. Rows for which `values` has no place do not exist.
     pub(crate) wanted: Box<dyn Fn(usize) -> bool + Send + Sync>,
-    /// The rows that change are about to begin an episode: their states are not kept.
+    /// True if the rows that change are about to begin an episode, so that their states are not kept.
     pub(crate) forget: bool,
 }
 
@@ -32,7 +32,7 @@ impl Change {
         }
     }
 
-    /// The options of the lane in `row` after the change.
+    /// Returns the options of the lane in `row` after the change.
     pub(crate) fn apply(
         &self,
         schema: &[OptionSpec],
@@ -50,42 +50,42 @@ impl Change {
     }
 }
 
-/// Why options of lanes were not changed. All stay as they were.
+/// Reason for which options of lanes were not changed. All stay as they were.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum OptionsError {
-    /// Lanes that are recorded, or that keep a log to go on elsewhere, have the options they were made with: a
-    /// recording tells them once, and nothing tells of a state that was set.
+    /// Lanes that are recorded, or that keep a log to go on elsewhere, keep the options with which they were made: a
+    /// recording has them only once, and nothing in it tells of a state that was set.
     Recorded,
-    /// Neither one value nor one for each lane.
+    /// The number of values is neither one nor that of the lanes.
     Length {
-        /// The option.
+        /// Name of the option.
         name: String,
-        /// Values given.
+        /// Number of values that were given.
         given: usize,
-        /// Lanes they are for.
+        /// Number of lanes for which they were given.
         lanes: usize,
     },
-    /// They do not fit a message.
+    /// The options do not fit a message.
     TooLong {
-        /// Bytes of the largest.
+        /// Maximum number of bytes in a message.
         limit: usize,
     },
     /// The env has no such option, or it takes another kind of value.
     Option {
         /// Row of the batch.
         lane: usize,
-        /// What is wrong.
+        /// Fault in the option.
         source: OptionError,
     },
     /// The env cannot work with the value.
     Make {
-        /// Rows of the block that could not be made, as the first of them.
+        /// Row of the batch: the first row of the block that could not be made.
         lane: usize,
-        /// What it said.
+        /// Message of the env.
         message: String,
     },
-    /// The lane's env has failed and is not back: it can be given options when it is.
+    /// The lane's env has failed and is not back. The lane can be given options when it is.
     Lost {
         /// Row of the batch.
         lane: usize,
@@ -94,7 +94,7 @@ pub enum OptionsError {
     State {
         /// Row of the batch.
         lane: usize,
-        /// Why not.
+        /// Reason that the env gave.
         source: StateError,
     },
 }

@@ -1,4 +1,8 @@
-//! What lanes did elsewhere, so that they can go on here.
+//! The past of lanes, which lets them go on in another engine.
+//!
+//! An engine that keeps a log says after each reset, step or send which episodes began, and the states' hashes from
+//! time to time. An owner that keeps this log together with the actions can make another engine do the same again
+//! ([`Engine::replay`](crate::Engine::replay)): its lanes then stand where those of the first engine stood.
 //!
 //! An engine that keeps a log says after each reset, step or send which episodes began, and the states' hashes from
 //! time to time. Whoever keeps that together with the actions can have another engine do the same again
@@ -8,115 +12,117 @@ use rollhouse_core::{ColumnData, Start};
 
 use crate::error::{BadAction, StepError};
 
-/// Something that whoever wants to resume lanes elsewhere has to know. Lanes are rows of the batch.
+/// Entry of the log that an owner needs to resume lanes elsewhere. Lanes are rows of the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogEvent {
     /// An episode began.
     Began {
-        /// Its lane.
+        /// Lane in which the episode began.
         lane: u32,
-        /// Its number in the lane.
+        /// Number of the episode in the lane.
         number: u64,
-        /// Where its randomness starts.
+        /// Seed and position of the generator at the episode's reset.
         start: Start,
     },
     /// The steps of the lane's episode are a multiple of
     /// [`HASH_WINDOW_STEPS`](rollhouse_core::limits::HASH_WINDOW_STEPS), and this is the hash of its state.
     Hash {
-        /// The lane.
+        /// Lane whose state it is.
         lane: u32,
-        /// Of the exact bits of its state.
+        /// Hash of the exact bits of the lane's state.
         hash: u32,
     },
 }
 
-/// Something that happened in a lane.
+/// Event in a lane's past.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Past {
     /// Row of the batch.
     pub lane: u32,
-    /// What happened.
+    /// Event that happened.
     pub what: Happened,
 }
 
-/// What happened in a lane.
+/// Kind of event in a lane's past.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Happened {
     /// An episode began; one that was open ended as `cancelled`.
     Began {
-        /// Its number.
+        /// Number of the episode in the lane.
         number: u64,
-        /// Where its randomness starts; follows from the number where the schedule seeds every episode.
+        /// Seed and position of the generator at the episode's reset. They follow from the number where the schedule
+        /// seeds every episode.
         start: Start,
     },
-    /// It took these actions, one row of the action space's column each.
+    /// The lane took these actions, each of them one row of the action space's column.
     Played(ColumnData),
-    /// Its state had this hash then.
+    /// The lane's state had this hash at that time.
     Stood(u32),
-    /// Its episode is lost: the next one has the number `next`, and is seeded as `start` and the schedule say. It
-    /// waits for its reset, which autoreset gives it; if it is `held`, it stands still in the next batch first.
+    /// The lane's episode is lost. Its next one has the number `next`, and is seeded as `start` and the schedule say.
+    /// The lane waits for its reset, which autoreset gives it; if it is `held`, it stands still in the next batch
+    /// first.
     Lost {
         /// Number of the lane's next episode.
         next: u64,
-        /// What the lane's generator is seeded from.
+        /// Position from which the lane's generator is seeded.
         start: Start,
-        /// Whether it stands still in the next batch.
+        /// True if the lane stands still in the next batch.
         held: bool,
     },
 }
 
-/// Why lanes could not be put where they stood. The engine is of no further use.
+/// Reason for which lanes could not be put where they stood. The engine is of no further use.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResumeError {
-    /// As any other call; [`StepError::Begun`] if the engine has stepped or reset lanes by itself.
+    /// A call of the engine failed; [`StepError::Begun`] if the engine has stepped or reset lanes by itself.
     #[error("{0}")]
     Engine(StepError),
-    /// A lane the batch does not have.
+    /// The batch does not have the lane.
     #[error("the past of lane {lane} of a batch of {lanes}")]
     NoSuchLane {
-        /// As given.
+        /// Lane that was named.
         lane: usize,
-        /// Lanes of the batch.
+        /// Number of lanes in the batch.
         lanes: usize,
     },
-    /// Actions of another type or width than the env's.
+    /// The actions have another type or width than the env's.
     #[error("past actions of lane {lane} are not those of the env")]
     Column {
-        /// The lane.
+        /// Lane whose actions they are.
         lane: usize,
     },
-    /// An action that the space does not contain. Its lane is that of the batch.
+    /// An action is not contained in the space. Its lane is that of the batch.
     #[error("past {0}")]
     Action(BadAction),
-    /// Something happened that needs an open episode, and none was.
+    /// An event needs an open episode, and the lane has none.
     #[error("lane {lane} is said to have played on before its episode {next} began")]
     NotPlaying {
-        /// The lane.
+        /// Lane that has no open episode.
         lane: usize,
-        /// Number of its next episode.
+        /// Number of the lane's next episode.
         next: u64,
     },
     /// The lane came to another state than it did elsewhere.
     #[error("lane {lane} has state {found:08x} after step {step} of episode {number}, it had {wanted:08x}")]
     Differs {
-        /// The lane.
+        /// Lane whose state differs.
         lane: usize,
-        /// Number of its episode.
+        /// Number of the episode in the lane.
         number: u64,
-        /// Steps of it.
+        /// Number of steps of the episode so far.
         step: u64,
-        /// The hash it had elsewhere.
+        /// Hash of the state elsewhere.
         wanted: u32,
-        /// The hash here.
+        /// Hash of the state here.
         found: u32,
     },
     /// The env failed on the way.
     #[error("the env of lane {lane} failed while episode {number} was played again")]
     Crashed {
-        /// The lane.
+        /// Lane whose env failed.
         lane: usize,
-        /// Number of its episode.
+        /// Number of the episode in the lane.
         number: u64,
     },
 }

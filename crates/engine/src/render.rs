@@ -10,34 +10,34 @@ use serde::{Deserialize, Serialize};
 use crate::command::{CommandError, CommandLanes, Effect, Method};
 use crate::error::StepError;
 
-/// Draws a lane.
+/// Method that draws a lane.
 #[derive(Debug, Clone, Copy)]
 pub struct Render;
 
 /// Params of [`Render`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RenderParams {
-    /// The lane.
+    /// Lane to draw.
     pub lane: u32,
-    /// Columns and rows; the env's own size without.
+    /// Columns and rows of the image; the env's own size if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<(u32, u32)>,
-    /// Whether the asker reads [packed](RenderAnswer::packed) pixels.
+    /// True if the caller reads [packed](RenderAnswer::packed) pixels.
     #[serde(default, skip_serializing_if = "is_false")]
     pub packed: bool,
 }
 
-/// Answer of [`Render`]: an RGB image.
+/// Answer of [`Render`], an RGB image.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenderAnswer {
-    /// Rows.
+    /// Number of rows.
     pub height: u32,
-    /// Columns.
+    /// Number of columns.
     pub width: u32,
-    /// `height x width x 3` bytes, row-major, top row first.
+    /// Pixels as `height x width x 3` bytes, row-major, top row first.
     #[serde(with = "serde_bytes")]
     pub pixels: Vec<u8>,
-    /// Whether `pixels` are those bytes compressed, as a zlib stream (RFC 1950).
+    /// True if `pixels` are those bytes compressed, as a zlib stream (RFC 1950).
     #[serde(default, skip_serializing_if = "is_false")]
     pub packed: bool,
 }
@@ -69,10 +69,10 @@ impl RenderAnswer {
         Self { pixels: compress_to_vec_zlib(&self.pixels, LEVEL), packed: true, ..self }
     }
 
-    /// The image, unpacked if it is packed. Never more than the bytes of the size that it says are allocated.
+    /// Returns the image, unpacked if it is packed. It never allocates more bytes than an image of the stated size has.
     ///
     /// # Errors
-    /// No image has that size, or its pixels are others.
+    /// If no image has that size, or the pixels do not fill it.
     pub fn image(self) -> Result<Image, UnpackError> {
         let size = ImageSize::new(self.width as usize, self.height as usize).map_err(UnpackError::Image)?;
         let pixels = match self.packed {
@@ -93,18 +93,18 @@ impl fmt::Debug for RenderAnswer {
     }
 }
 
-/// Why an answer is no image.
+/// Reason for which an answer is no image.
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
-    /// No image has its size, or that number of bytes.
+    /// No image has the answer's size, or that number of bytes.
     #[error(transparent)]
     Image(RenderError),
-    /// Its pixels are no zlib stream, or one of more bytes than the image has.
+    /// The pixels are no zlib stream, or one of more bytes than the image has.
     #[error("packed pixels are no zlib stream of an image of that size: {0:?}")]
     Packed(TINFLStatus),
 }
 
-/// Of zlib's levels the one for speed: drawings have few colours, and pack to about a hundredth.
+/// Level of zlib's compression, the fastest one: drawings have few colours, and pack to about a hundredth.
 const LEVEL: u8 = 1;
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]

@@ -1,4 +1,4 @@
-//! Lanes that failed, and when they are started again.
+//! The restart of lanes that failed, and its schedule.
 
 use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,8 @@ pub(crate) struct Maker {
     pub(crate) set: InstructionSet,
 }
 
-/// Which lanes of a block are lost, and until when. Lanes that fail together are started again together.
+/// Lanes of a block that are lost, and the times of their restarts. Lanes that fail together are started again
+/// together.
 #[derive(Debug)]
 pub(crate) struct Restarts {
     lost: u64,
@@ -31,7 +32,7 @@ struct Unit {
     lanes: u64,
     state: LaneState,
     back_off: BackOff,
-    /// When to try again; `None` until the failure has been looked at, or when it is for good.
+    /// Time at which to try again; `None` until the failure has been handled, or when it is for good.
     retry_at: Option<Duration>,
 }
 
@@ -40,7 +41,7 @@ impl Restarts {
         Self { lost: 0, units: Vec::new(), seed }
     }
 
-    /// Lanes that are lost now.
+    /// Returns the lanes that are lost now.
     #[inline]
     pub(crate) const fn lost(&self) -> u64 {
         self.lost
@@ -66,7 +67,8 @@ impl Restarts {
         unit.state = unit.state.on(LaneEvent::Fail).unwrap_or(LaneState::BackOff);
     }
 
-    /// Lanes whose back-off is over at `now`; they are launching then. Schedules those that have just failed.
+    /// Returns the lanes whose back-off is over at `now`; they are launching then. Schedules the restart of those that
+    /// have just failed.
     pub(crate) fn due(&mut self, now: Duration) -> u64 {
         let mut due = 0;
         for unit in self.units.iter_mut().filter(|unit| unit.state == LaneState::BackOff) {
@@ -85,7 +87,8 @@ impl Restarts {
         due
     }
 
-    /// Of the lanes that were launching, `back` have an env again; the others have failed once more.
+    /// Notes which of the lanes in `due`, which were launching, have an env again: those in `back`. The others have
+    /// failed once more.
     pub(crate) fn restarted(&mut self, due: u64, back: u64) {
         for unit in self.units.iter_mut().filter(|unit| unit.lanes & due == unit.lanes) {
             if unit.lanes & back == unit.lanes {
@@ -99,7 +102,7 @@ impl Restarts {
         }
     }
 
-    /// The state of a lane that is lost; `None` of one that is not.
+    /// Returns the state of a lane that is lost; `None` for one that is not.
     pub(crate) fn state(&self, lane: usize) -> Option<LaneState> {
         let unit = self.units.iter().find(|unit| unit.lanes >> lane & 1 == 1)?;
         (self.lost >> lane & 1 == 1).then_some(unit.state)
@@ -107,8 +110,8 @@ impl Restarts {
 }
 
 impl Unit {
-    /// Events that the table allows by construction of this file; a refusal leaves the state, and the tests
-    /// below would see it.
+    /// Applies events that the table allows by construction of this file. A refused event leaves the state, and the
+    /// tests below would see it.
     fn advance(&mut self, events: &[LaneEvent]) {
         for &event in events {
             let next = self.state.on(event);
@@ -119,7 +122,8 @@ impl Unit {
 }
 
 impl Maker {
-    /// The block's env for the first time: whoever configured it wants to know why it cannot be made.
+    /// Makes the block's env for the first time. The error says why it cannot be made, which the caller that configured
+    /// it wants to know.
     pub(crate) fn make_first(&self) -> Result<Box<dyn BatchEnv>, ConfigError> {
         match catch_unwind(AssertUnwindSafe(|| self.entry.make_block_on(self.set, &self.options))) {
             Ok(made) => made.map_err(ConfigError::Make),
@@ -127,17 +131,17 @@ impl Maker {
         }
     }
 
-    /// The block's env made anew; `None` if that fails or panics.
+    /// Makes the block's env anew; `None` if that fails or panics.
     pub(crate) fn make(&self) -> Option<Box<dyn BatchEnv>> {
         self.make_first().ok()
     }
 
-    /// Replaces the envs of single lanes; returns those that are back.
+    /// Replaces the envs of single lanes and returns the lanes that are back.
     pub(crate) fn revive(&self, env: &mut dyn BatchEnv, lanes: u64) -> u64 {
         catch_unwind(AssertUnwindSafe(|| env.revive(lanes))).unwrap_or(0)
     }
 
-    /// A seed from the operating system, for a lane that no one has seeded.
+    /// Returns a seed from the operating system, for a lane that no one has seeded.
     pub(crate) fn entropy(&self, lane: usize) -> u64 {
         RandomState::new().hash_one(lane) % PER_EPISODE_SEED_BOUND
     }

@@ -1,4 +1,4 @@
-//! Making an engine's crews and starting their threads.
+//! Makes an engine's crews and starts their threads.
 
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -20,16 +20,16 @@ use crate::first_done::{Desk, Received, Task};
 use crate::restart::Maker;
 use crate::timings::Timings;
 
-/// The thread of a crew, from the owner's side.
+/// Thread of a crew, as the owner holds it.
 pub(crate) struct Worker {
     pub(crate) range: Range<usize>,
-    /// Its thread's, and the owner's where the thread comes late.
+    /// The crew, which its thread steps, or the owner where the thread comes late.
     pub(crate) crew: Arc<Mutex<Crew>>,
     pub(crate) tasks: SyncSender<Option<Task>>,
     pub(crate) thread: Option<JoinHandle<()>>,
 }
 
-/// One set of options per lane: those given, or the env's defaults.
+/// Returns one set of options for each lane: those given, or the env's defaults.
 pub(crate) fn options_per_lane(entry: &EnvEntry, config: &EngineConfig) -> Result<Vec<Options>, ConfigError> {
     match config.options.as_slice() {
         [] => {
@@ -42,7 +42,7 @@ pub(crate) fn options_per_lane(entry: &EnvEntry, config: &EngineConfig) -> Resul
     }
 }
 
-/// The time limit; `None` if there is none.
+/// Returns the time limit; `None` if there is none.
 pub(crate) fn time_limit(config: &EngineConfig, spec: &EnvSpec) -> Option<u32> {
     match config.max_episode_steps {
         None => spec.max_episode_steps,
@@ -51,8 +51,8 @@ pub(crate) fn time_limit(config: &EngineConfig, spec: &EnvSpec) -> Option<u32> {
     }
 }
 
-/// Contiguous runs of whole blocks, one per thread, none smaller than [`MIN_LANES_PER_THREAD`] but the only
-/// one.
+/// Splits the lanes into contiguous runs of whole blocks, one for each thread. None is smaller than
+/// [`MIN_LANES_PER_THREAD`], unless it is the only one.
 pub(crate) fn split(lanes: usize, threads: usize) -> Vec<Range<usize>> {
     let blocks = lanes.div_ceil(BLOCK_LANES);
     let threads = threads.min(blocks).min((lanes / MIN_LANES_PER_THREAD).max(1));
@@ -60,7 +60,7 @@ pub(crate) fn split(lanes: usize, threads: usize) -> Vec<Range<usize>> {
     (0..threads).map(|thread| bound(thread)..bound(thread + 1)).collect()
 }
 
-/// The crew of one share: its blocks with their envs and recorders.
+/// Makes the crew of one share: its blocks with their envs and recorders.
 pub(crate) fn make_crew(
     entry: &Arc<EnvEntry>,
     config: &EngineConfig,

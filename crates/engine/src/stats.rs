@@ -1,4 +1,4 @@
-//! What an engine has done so far.
+//! Statistics of an engine since it was made.
 
 use rollhouse_core::Outcome;
 
@@ -7,19 +7,19 @@ use crate::episodes::Finished;
 /// Counts since the engine was made.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Stats {
-    /// Env steps, summed over lanes; autoreset rows are none.
+    /// Number of env steps, summed over lanes; rows of autoreset do not count.
     pub steps: u64,
-    /// Episodes by outcome, in the order of [`Outcome::ALL`].
+    /// Number of episodes by outcome, in the order of [`Outcome::ALL`].
     pub outcomes: [u64; Outcome::ALL.len()],
-    /// Returns of finished episodes.
+    /// Summary of the returns of finished episodes.
     pub returns: Summary,
-    /// Lengths in steps of finished episodes.
+    /// Summary of the lengths of finished episodes, in steps.
     pub lengths: Summary,
-    /// Lanes that were started again after a failure.
+    /// Number of lanes that were started again after a failure.
     pub restarts: u64,
 }
 
-/// Mean and range of a quantity.
+/// Sum, mean and range of a quantity.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
     count: u64,
@@ -29,7 +29,7 @@ pub struct Summary {
 }
 
 impl Stats {
-    /// Finished episodes: those the env itself or the time limit ended.
+    /// Returns the number of finished episodes, which the env itself or the time limit ended.
     pub const fn finished(&self) -> u64 {
         self.lengths.count
     }
@@ -61,22 +61,22 @@ impl Default for Summary {
 }
 
 impl Summary {
-    /// The sum.
+    /// Returns the sum.
     pub const fn sum(&self) -> f64 {
         self.sum
     }
 
-    /// The mean; `None` of nothing.
+    /// Returns the mean; `None` if there was no value.
     pub fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / self.count as f64)
     }
 
-    /// The least; `None` of nothing.
+    /// Returns the least value; `None` if there was no value.
     pub fn min(&self) -> Option<f64> {
         (self.count > 0).then_some(self.min)
     }
 
-    /// The greatest; `None` of nothing.
+    /// Returns the greatest value; `None` if there was no value.
     pub fn max(&self) -> Option<f64> {
         (self.count > 0).then_some(self.max)
     }

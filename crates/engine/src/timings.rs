@@ -1,14 +1,14 @@
-//! Where the time of a batch goes.
+//! Timings of a batch and of its phases.
 
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// How often a batch is taken apart: every 64th. Reading the clock around each phase of each block would
-/// cost more than stepping a small batch.
+/// Number of batches of which one is timed. Reading the clock around each phase of each block would cost more than
+/// stepping a small batch.
 pub const SAMPLE_EVERY: u64 = 64;
 
-/// Parts of a batch that are timed apart.
+/// Part of a batch that is timed by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     Step,
@@ -20,28 +20,28 @@ pub(crate) enum Phase {
 /// [`SAMPLE_EVERY`]th, and those of the phases are sums over threads.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Timings {
-    /// Batches stepped.
+    /// Number of batches stepped.
     pub batches: u64,
-    /// From the call to the frame.
+    /// Time from the call to the frame.
     pub batch: Samples,
-    /// From handing work to a thread to the thread taking it.
+    /// Time from handing work to a thread to the thread taking it.
     pub queue_wait: Samples,
-    /// Stepping envs.
+    /// Time for stepping envs.
     pub step: Samples,
-    /// Beginning episodes.
+    /// Time for beginning episodes.
     pub reset: Samples,
-    /// Handing rows to the recorder, waiting for it included.
+    /// Time for handing rows to the recorder, waiting for it included.
     pub record: Samples,
 }
 
-/// A sampled duration.
+/// Durations that were measured in samples.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Samples {
-    /// Samples taken.
+    /// Number of samples.
     pub samples: u64,
-    /// Their mean in nanoseconds.
+    /// Mean of the samples in nanoseconds.
     pub mean_ns: f64,
-    /// The longest in nanoseconds.
+    /// Longest sample in nanoseconds.
     pub max_ns: u64,
 }
 
@@ -71,7 +71,7 @@ impl Timings {
     }
 }
 
-/// A stopwatch for the phases of one share's part of a batch; does nothing in batches that are not sampled.
+/// Stopwatch for the phases of one share's part of a batch; it does nothing in batches that are not sampled.
 #[derive(Debug)]
 pub(crate) struct Laps {
     last: Option<Instant>,

@@ -1,4 +1,4 @@
-//! What a block does for single lanes between two steps: options, states, images.
+//! Access to single lanes of a block between two steps: options, states, images.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,21 +9,21 @@ use super::Block;
 use crate::glance::Glance;
 use crate::options::{Change, OptionsError};
 
-/// A block's env made with other options, not yet in use.
+/// Env of a block, made anew with other options and not yet in use.
 pub(crate) struct Remade {
     options: Vec<Options>,
-    /// `None` while the whole block is lost.
+    /// The new env; `None` while the whole block is lost.
     env: Option<Box<dyn BatchEnv>>,
 }
 
 impl Block {
-    /// The options of a lane.
+    /// Returns the options of a lane.
     pub(crate) fn options(&self, lane: usize) -> &Options {
         &self.maker.options[lane]
     }
 
-    /// Makes the env with the options of a change, in the state it is in; `None` if nothing changes here. Nothing
-    /// is in use yet.
+    /// Makes the env with the options of a change, in the state it is in. Returns `None` if nothing changes in this
+    /// block. The new env is not in use yet.
     pub(crate) fn remade(&self, change: &Change) -> Result<Option<Remade>, OptionsError> {
         let wanted = self.rows.clone().filter(|&row| (change.wanted)(row));
         let wanted = wanted.fold(0u64, |mask, row| mask | 1 << (row - self.rows.start));
@@ -58,18 +58,18 @@ impl Block {
         Ok(Some(Remade { options, env: Some(env) }))
     }
 
-    /// Goes on with what [`Block::remade`] made.
+    /// Puts the env that [`Block::remade`] made into use.
     pub(crate) fn adopt(&mut self, remade: Remade) {
         self.maker.options = remade.options;
         self.env = remade.env;
     }
 
-    /// Notes from now on where episodes of those lanes start, and of no others.
+    /// Sets the lanes whose episodes' starts are noted from now on.
     pub(crate) const fn watch(&mut self, lanes: u64) {
         self.watched = lanes;
     }
 
-    /// What a lane is like between two steps.
+    /// Returns a view of a lane between two steps.
     pub(crate) fn glance(&self, lane: usize) -> Glance {
         let open = self.episodes.open() >> lane & 1 == 1;
         let next = self.episodes.next_number(lane);
@@ -88,7 +88,7 @@ impl Block {
         }
     }
 
-    /// A lane's exact state.
+    /// Returns a lane's exact state.
     pub(crate) fn state(&self, lane: usize) -> Result<Vec<f64>, StateError> {
         let Some(env) = self.env.as_ref().filter(|_| !self.is_lost(lane)) else {
             return Err(StateError::Lost);
@@ -97,7 +97,7 @@ impl Block {
         catch_unwind(AssertUnwindSafe(|| env.state(lane))).unwrap_or(Err(StateError::Unsupported))
     }
 
-    /// Where a lane's generator stands.
+    /// Returns the position of a lane's generator.
     pub(crate) fn position(&self, lane: usize) -> Result<Start, StateError> {
         let Some(env) = self.env.as_ref().filter(|_| !self.is_lost(lane)) else {
             return Err(StateError::Lost);
@@ -105,7 +105,7 @@ impl Block {
         catch_unwind(AssertUnwindSafe(|| Ok(env.position(lane)))).unwrap_or(Err(StateError::Unsupported))
     }
 
-    /// Puts a lane into a state; its observation shows it after the next step.
+    /// Puts a lane into a state; the lane's observation shows it after the next step.
     pub(crate) fn set_state(&mut self, lane: usize, state: &[f64]) -> Result<(), StateError> {
         let lost = self.is_lost(lane);
         let Some(env) = self.env.as_mut().filter(|_| !lost) else { return Err(StateError::Lost) };
@@ -120,7 +120,7 @@ impl Block {
         }
     }
 
-    /// An image of a lane, of that size or of the env's own.
+    /// Draws an image of a lane, of that size or of the env's own.
     pub(crate) fn render(&self, lane: usize, size: Option<ImageSize>) -> Result<Image, RenderError> {
         let Some(env) = self.env.as_ref().filter(|_| !self.is_lost(lane)) else {
             return Err(RenderError::Lost);
@@ -129,7 +129,7 @@ impl Block {
         catch_unwind(AssertUnwindSafe(|| env.render(lane, size))).unwrap_or(Err(RenderError::Unsupported))
     }
 
-    /// A lane in one line of text.
+    /// Describes a lane in one line of text.
     pub(crate) fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
         let Some(env) = self.env.as_ref().filter(|_| !self.is_lost(lane)) else {
             return Err(RenderError::Lost);

@@ -1,4 +1,4 @@
-//! Episodes of a block as they begin and end: counted, recorded, logged.
+//! The begins and ends of a block's episodes, which are counted, recorded and logged here.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -25,12 +25,12 @@ impl Block {
         self.show();
     }
 
-    /// Whether it says from now on what began and how states hash.
+    /// Sets whether the block logs begun episodes and state hashes from now on.
     pub(crate) const fn keep_log(&mut self, logs: bool) {
         self.logs = logs;
     }
 
-    /// Shows everything from now on to `recorder`; no episode has begun yet.
+    /// Passes everything from now on to `recorder`; no episode has begun yet.
     pub(crate) fn record_with(&mut self, mut recorder: BlockRecorder) {
         if let Some(words) = self.words_per_reset {
             recorder.follow(words);
@@ -39,14 +39,14 @@ impl Block {
         self.untouched = 0;
     }
 
-    /// Hands what was recorded to the writer.
+    /// Hands everything recorded so far to the writer.
     pub(crate) fn flush(&mut self) {
         if let Some(recorder) = &mut self.recorder {
             recorder.flush();
         }
     }
 
-    /// Shows the recorder one row, and that episodes begin in it in lanes whose starts follow.
+    /// Passes one row to the recorder. The starts of the episodes that begin in it follow.
     #[inline]
     pub(super) fn record_row(&mut self, columns: &BlockRows<'_, '_>, moves: Moves<'_>, turn: Turn) {
         let Some(recorder) = &mut self.recorder else { return };
@@ -61,7 +61,7 @@ impl Block {
         recorder.row(Row { stepped, begun, actions, obs: &obs, rewards, infos: &infos, now_ms });
     }
 
-    /// Shows the hashes of lanes that have just stepped to the recorder, and to the log those of lanes that play on.
+    /// Passes the hashes of lanes that have just stepped to the recorder, and those of lanes that play on to the log.
     #[inline(never)]
     pub(super) fn show_hashes(&mut self, due: u64, over: u64) {
         let Some(env) = &self.env else { return };
@@ -93,7 +93,8 @@ impl Block {
         self.end_by(over, |lane| (done.terminated >> lane & 1 == 1, done.truncated >> lane & 1 == 1));
     }
 
-    /// The same; `flags` says of each lane whether its episode was terminated and whether it was truncated.
+    /// Ends the episodes of `over` and tells the recorder. `flags` returns for each lane whether its episode was
+    /// terminated and whether it was truncated.
     #[inline(always)]
     fn end_by(&mut self, over: u64, flags: impl Fn(usize) -> (bool, bool)) {
         let Self { env, recorder, episodes, stats, .. } = self;
@@ -130,7 +131,7 @@ impl Block {
         self.retire(1 << lane);
     }
 
-    /// Lets those of `lanes`, whose episodes are over, that have played their quota play no more.
+    /// Retires those of `lanes` that have played their quota. The episodes of `lanes` are over.
     #[inline]
     fn retire(&mut self, lanes: u64) {
         let Some(quota) = &self.quota else { return };
@@ -139,7 +140,7 @@ impl Block {
         }
     }
 
-    /// Begins an episode in each of `lanes`; of those of `shown` the recorder knows it.
+    /// Begins an episode in each of `lanes`. The recorder already knows the episodes of the lanes in `shown`.
     #[inline]
     pub(super) fn begin_episodes(&mut self, lanes: u64, shown: u64, obs: &[ColumnMut<'_>]) {
         self.episodes.begin_each(lanes);
@@ -154,7 +155,7 @@ impl Block {
         }
     }
 
-    /// Shows the recorder the episodes that begin.
+    /// Passes the episodes that begin to the recorder.
     #[inline(never)]
     fn record_begins(&mut self, lanes: u64, obs: &[ColumnMut<'_>]) {
         let Some(recorder) = &mut self.recorder else { return };

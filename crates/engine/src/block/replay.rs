@@ -1,4 +1,4 @@
-//! Going once more through what a block's lanes did elsewhere.
+//! Replays what a block's lanes did elsewhere, so that they can go on from there.
 
 use std::collections::VecDeque;
 
@@ -10,19 +10,19 @@ use crate::past::{Happened, ResumeError};
 use crate::stats::Stats;
 use crate::timings::Laps;
 
-/// What happened in each lane of a block, in order.
+/// Events in each lane of a block, in order.
 #[derive(Debug)]
 pub(crate) struct BlockPast {
     lanes: Vec<VecDeque<Happened>>,
-    /// How many rows of the first [`Happened::Played`] were taken.
+    /// Number of rows of each lane's first [`Happened::Played`] that were taken.
     taken: Vec<usize>,
     dtype: DType,
-    /// Of one action.
+    /// Number of elements in one action.
     elements: usize,
 }
 
 impl BlockPast {
-    /// Nothing yet, of `lanes` lanes with such actions.
+    /// Makes an empty past of `lanes` lanes whose actions have that type and number of elements.
     pub(crate) fn new(lanes: usize, dtype: DType, elements: usize) -> Self {
         Self { lanes: vec![VecDeque::new(); lanes], taken: vec![0; lanes], dtype, elements }
     }
@@ -31,7 +31,7 @@ impl BlockPast {
         self.lanes[lane].push_back(what);
     }
 
-    /// Writes the lane's next action into its row; whether that was the last of those that stand together.
+    /// Writes the lane's next action into its row.
     fn take_action(&mut self, lane: usize, actions: &mut ColumnData) {
         let Some(Happened::Played(played)) = self.lanes[lane].front() else { return };
         let (elements, row) = (self.elements, self.taken[lane]);
@@ -47,8 +47,8 @@ impl BlockPast {
 }
 
 impl Block {
-    /// Has the lanes do what they did elsewhere, with everything that belongs to it, recording included. What was
-    /// done is not counted. After an error the block is of no further use.
+    /// Makes the lanes do again what they did elsewhere, with everything that belongs to it, recording included.
+    /// Replayed steps and episodes are not counted. After an error the block is of no further use.
     pub(crate) fn replay(
         &mut self,
         rows: &mut Rows<'_>,
@@ -78,7 +78,7 @@ impl Block {
         Ok(())
     }
 
-    /// Does everything that comes before the lanes' next actions; which lanes have one.
+    /// Does everything that comes before the lanes' next actions and returns the lanes that have one.
     fn prepare(&mut self, rows: &mut Rows<'_>, past: &mut BlockPast) -> Result<u64, ResumeError> {
         let mut stepped = 0;
         for lane in 0..past.lanes.len() {
@@ -107,7 +107,7 @@ impl Block {
         Err(ResumeError::NotPlaying { lane: self.rows.start + lane, next: self.episodes.next_number(lane) })
     }
 
-    /// Begins an episode as it began elsewhere, unless SAME_STEP has begun it just now.
+    /// Begins an episode as it began elsewhere, unless SAME_STEP has just begun it.
     fn begin_again(
         &mut self,
         rows: &mut Rows<'_>,
@@ -171,7 +171,7 @@ impl Block {
         }
     }
 
-    /// Sees to it that the lane's next episode has that number.
+    /// Sets the number of the lane's next episode.
     fn count_from(&mut self, lane: usize, number: u64) {
         if self.episodes.next_number(lane) == number {
             return;

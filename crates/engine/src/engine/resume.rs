@@ -1,4 +1,4 @@
-//! A log of what begins here, and going on with what began elsewhere.
+//! The log of episodes that begin here, and the replay of episodes that began elsewhere.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use crate::error::{BadAction, StepError};
 use crate::past::{Happened, LogEvent, Past, ResumeError};
 
 impl Engine {
-    /// Keeps a log from now on: see [`Engine::take_log`].
+    /// Keeps a log from now on, which [`Engine::take_log`] returns.
     ///
     /// # Errors
     /// [`StepError::Begun`] after the first reset, or once options were set; [`StepError::Hung`].
@@ -24,7 +24,8 @@ impl Engine {
         self.on_blocks(false, |block, _| block.keep_log(true))
     }
 
-    /// Lanes are changed by other things than their starts and actions: a log of those no longer says what they did.
+    /// Ends the log, because lanes are changed by other things than their starts and actions, so that a log of those no
+    /// longer says what they did.
     pub(crate) fn end_log(&mut self) -> Result<(), StepError> {
         self.changed = true;
         if !std::mem::take(&mut self.logs) {
@@ -33,24 +34,25 @@ impl Engine {
         self.on_blocks(false, |block, _| block.keep_log(false))
     }
 
-    /// Whether it keeps a log; not once options or states were set.
+    /// Returns whether a log is kept; it is not once options or states were set.
     pub const fn keeps_log(&self) -> bool {
         self.logs
     }
 
-    /// Adds to `out` which episodes began in the last reset or step, or in what was sent since, and the hashes that
-    /// were due; by lane, in the order in which it happened. Whoever does not take the log of one reset or step
-    /// before the next loses it. Read it when nothing is on its way.
+    /// Adds the log of the last reset or step, or of what was sent since, to `out`: the episodes that began and the
+    /// hashes that were due, by lane, in the order in which they happened. A log that is not taken before the next
+    /// reset or step is lost. Take it when nothing is on its way.
     pub fn take_log(&self, out: &mut Vec<LogEvent>) {
         if self.logs {
             self.shown.iter().for_each(|shown| shown.take_log(out));
         }
     }
 
-    /// Has lanes of an engine that has done nothing yet do what they did elsewhere; may be called several times, with
-    /// one part after the other. They then stand where they stood, with everything that belongs to it: steps, return
-    /// and number of the open episode, pending autoreset, generator. What is played again is recorded like anything
-    /// else, and counted in no statistics. The frame shows the lanes' observations, and no reward and no flag.
+    /// Makes lanes of an engine that has done nothing yet do what they did elsewhere. It may be called several times,
+    /// with one part after the other. The lanes then stand where they stood, with everything that belongs to it: steps,
+    /// return and number of the open episode, pending autoreset, generator. Everything that is played again is recorded
+    /// like anything else, and counted in no statistics. The frame shows the lanes' observations, and no reward and no
+    /// flag.
     ///
     /// Takes as long as the env needs for it.
     ///
@@ -81,7 +83,7 @@ impl Engine {
         error.map_or(Ok(()), Err)
     }
 
-    /// By block, checked.
+    /// Checks the events and sorts them by block.
     fn sort_past(&self, past: Vec<Past>) -> Result<Vec<Option<BlockPast>>, ResumeError> {
         let elements = self.action.elements();
         // Booleans lie in bytes.

@@ -1,4 +1,4 @@
-//! Lanes that are sent some at a time, and received as they are done.
+//! First-done mode, in which lanes are sent some at a time and received as they are done.
 
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,12 @@ use crate::error::{BadAction, StepError};
 use crate::first_done::{FirstDone, Received, Task, pick, receive};
 
 impl Engine {
-    /// Hands in actions for some lanes, row i of `actions` for `lanes[i]`. They are stepped in sub-batches,
-    /// one per thread, and can be received as they are done.
+    /// Sends actions for some lanes: row i of `actions` is for `lanes[i]`. The lanes are stepped in sub-batches, one
+    /// for each thread, and can be received as they are done.
     ///
     /// # Errors
-    /// Nothing is sent then. [`StepError::Busy`] when too much is under way, [`StepError::LaneOutstanding`]
-    /// for a lane that has not been received, and what [`Engine::step`] refuses.
+    /// [`StepError::Busy`] when too much is under way, [`StepError::LaneOutstanding`] for a lane that has not been
+    /// received, and what [`Engine::step`] refuses. Nothing is sent then.
     pub fn send(&mut self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
         self.refuse_send(lanes, actions)?;
         self.enter_first_done()?;
@@ -53,7 +53,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns when at least `min` lanes that were sent are done, with all that are.
+    /// Waits until at least `min` lanes that were sent are done, and returns all that are.
     ///
     /// # Errors
     /// [`StepError::NothingOutstanding`] if fewer than `min` (or none) are outstanding,
@@ -171,5 +171,5 @@ impl Engine {
     }
 }
 
-/// A sub-batch takes microseconds to milliseconds; a client that waits this long finds room.
+/// Pause after which a client is likely to find room. A sub-batch takes microseconds to milliseconds.
 const BUSY_RETRY_MS: u64 = 1;
