@@ -1,13 +1,16 @@
 //! A block of lanes, with its env, its episodes and its recorder.
 
 mod lane;
+mod losing;
 mod recording;
 mod replay;
+mod standing;
+mod starts;
+mod status;
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_arena::{BlockRows, ObsRefs, Rows};
@@ -21,13 +24,16 @@ use rollhouse_replay::BlockRecorder;
 use crate::config::Autoreset;
 use crate::episodes::Episodes;
 use crate::flags::spread;
-use crate::past::LogEvent;
 use crate::restart::{Maker, Restarts};
 use crate::stats::Stats;
 use crate::timings::{Laps, Phase};
 
 pub(crate) use lane::Remade;
 pub(crate) use replay::BlockPast;
+pub(crate) use status::BlockStatus;
+
+use standing::Standing;
+use starts::Starts;
 
 /// A block of lanes that are stepped together.
 pub(crate) struct Block {
@@ -39,25 +45,10 @@ pub(crate) struct Block {
     maker: Maker,
     /// Env of the lanes; `None` while the whole block is lost.
     env: Option<Box<dyn BatchEnv>>,
-    /// Number of words that the env draws in every reset, if it says so.
-    words_per_reset: Option<u32>,
     autoreset: Autoreset,
-    schedule: SeedSchedule,
-    /// Lanes that have been given a seed.
-    seeded: u64,
-    starts: Box<[Start; BLOCK_LANES]>,
-    /// Lanes whose last begin was recorded and whose generator nobody has seeded or moved since. If the env says how
-    /// many words a reset draws, the start of their next episode follows from that.
-    untouched: u64,
+    starts: Starts,
     episodes: Episodes,
-    /// Lanes whose episode is over and whose next one has not begun.
-    waiting: u64,
-    /// Lanes that stand still in the next batch.
-    held: u64,
-    /// Lanes that have played their quota.
-    retired: u64,
-    /// Number of episodes that each lane may play.
-    quota: Option<Box<[u64; BLOCK_LANES]>>,
+    standing: Standing,
     restarts: Restarts,
     recorder: Option<BlockRecorder>,
     /// State hashes of lanes whose episodes are interrupted, and of those whose hash is due.
@@ -67,19 +58,7 @@ pub(crate) struct Block {
     logs: bool,
     /// Lanes whose starts are noted for observers ([`Engine::watch`](crate::Engine::watch)).
     watched: u64,
-    shown: Arc<Shown>,
-}
-
-/// Status of a block for the owner's thread, which reads it when no step is in flight.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub(crate) struct Shown {
-    waiting: AtomicU64,
-    lost: AtomicU64,
-    retired: AtomicU64,
-    /// True if the log is not empty.
-    logged: AtomicBool,
-    log: Mutex<Vec<LogEvent>>,
+    status: Arc<BlockStatus>,
 }
 
 /// Time of a batch, as the owner tells it to the crews.
@@ -102,7 +81,7 @@ pub(crate) struct BlockParts {
     pub(crate) limit: Option<u64>,
     pub(crate) target: Target,
     pub(crate) recorder: Option<BlockRecorder>,
-    pub(crate) shown: Arc<Shown>,
+    pub(crate) status: Arc<BlockStatus>,
 }
 
 impl Block {
@@ -112,25 +91,18 @@ impl Block {
             rows: parts.rows,
             first_lane: parts.first_lane,
             maker: parts.maker,
-            words_per_reset: parts.env.words_per_reset(),
+            starts: Starts::new(parts.schedule, parts.env.words_per_reset()),
             env: Some(parts.env),
             autoreset: parts.autoreset,
-            schedule: parts.schedule,
-            seeded: 0,
-            starts: Box::new([Start::default(); BLOCK_LANES]),
-            untouched: 0,
             episodes: Episodes::new(parts.limit, parts.target),
-            waiting: 0,
-            held: 0,
-            retired: 0,
-            quota: None,
+            standing: Standing::default(),
             restarts: Restarts::new(u64::from(parts.first_lane)),
             recorder: None,
             hashes: Box::new([0; BLOCK_LANES]),
             stats: Stats::default(),
             logs: false,
             watched: 0,
-            shown: parts.shown,
+            status: parts.status,
         };
         if let Some(recorder) = parts.recorder {
             block.record_with(recorder);
@@ -145,7 +117,7 @@ impl Block {
 
     /// Returns the stage of a lane's life.
     pub(crate) fn lane_state(&self, lane: usize) -> LaneState {
-        let (open, waiting) = (self.episodes.open() >> lane & 1 == 1, self.waiting >> lane & 1 == 1);
+        let (open, waiting) = (self.episodes.open() >> lane & 1 == 1, self.standing.waiting >> lane & 1 == 1);
         match self.restarts.state(lane) {
             Some(state) => state,
             None if open => LaneState::Playing,
@@ -195,29 +167,21 @@ impl Block {
         if self.restarts.lost() != 0 {
             self.restart(turn.since_start);
         }
-        let subset = if self.held == 0 { subset } else { self.hold(subset) };
+        let subset = self.standing.let_go(subset);
         let stepped = subset & self.episodes.open();
-        let reset = subset & self.waiting & !self.retired;
+        let reset = subset & self.standing.waiting & !self.standing.retired;
         if reset != 0 {
             self.take_starts(reset);
         }
         let moves = Moves { actions, stepped, reset };
         match self.step_env(columns, moves, laps) {
             Some(done) => self.account(columns, moves, done, turn, laps),
-            None => self.stand_still(columns),
+            None => show_rest(columns),
         }
         self.show();
         if self.restarts.lost() != 0 {
             self.keep_lost_rows(columns);
         }
-    }
-
-    /// Returns the lanes of `subset` that are not held, and lets the held ones go after this batch.
-    #[cold]
-    const fn hold(&mut self, subset: u64) -> u64 {
-        let moving = subset & !self.held;
-        self.held &= !subset;
-        moving
     }
 
     /// Steps and resets the env. Returns `None` if the whole block was or is lost.
@@ -292,10 +256,10 @@ impl Block {
         }
         self.end_each(over, done);
         laps.lap(Phase::Record);
-        self.waiting = self.waiting & !reset | over;
-        self.begin_episodes(reset, self.untouched, columns.obs);
-        if self.autoreset == Autoreset::SameStep && over & !self.retired != 0 {
-            self.reset_in_same_step(columns, over & !self.retired);
+        self.standing.waiting = self.standing.waiting & !reset | over;
+        self.begin_episodes(reset, self.starts.untouched, columns.obs);
+        if self.autoreset == Autoreset::SameStep && over & !self.standing.retired != 0 {
+            self.reset_in_same_step(columns, over & !self.standing.retired);
         }
         laps.lap(Phase::Reset);
     }
@@ -314,14 +278,13 @@ impl Block {
     pub(crate) fn reset(&mut self, rows: &mut Rows<'_>, lanes: u64, seeds: &dyn Fn(usize) -> Option<u64>) {
         let range = self.rows.clone();
         self.interrupt(lanes, Interruption::Cancelled);
-        self.held &= !lanes;
-        let lanes = lanes & self.all & !self.retired & !self.restarts.lost();
+        self.standing.held &= !lanes;
+        let lanes = lanes & self.all & !self.standing.retired & !self.restarts.lost();
         if let Some(env) = &mut self.env {
             for lane in Lanes(lanes) {
                 if let Some(seed) = seeds(range.start + lane) {
                     env.seed(lane, seed);
-                    self.seeded |= 1 << lane;
-                    self.untouched &= !(1 << lane);
+                    self.starts.seed(1 << lane);
                 }
             }
         }
@@ -329,9 +292,7 @@ impl Block {
             keep_observations(columns, !lanes, range.len());
             self.take_starts(lanes);
             self.reset_env(lanes, columns);
-            columns.rewards.fill(0.0);
-            spread(0, columns.terminated);
-            spread(0, columns.truncated);
+            show_rest(columns);
             spread(lanes & !self.restarts.lost(), columns.reset);
         });
         self.show();
@@ -341,10 +302,10 @@ impl Block {
     /// more.
     pub(crate) fn limit_episodes(&mut self, quota: &dyn Fn(usize) -> u64) {
         let limits = Box::new(std::array::from_fn(|lane| quota(self.rows.start + lane)));
-        self.retired = Lanes(self.all & !self.episodes.open())
+        self.standing.retired = Lanes(self.all & !self.episodes.open())
             .filter(|&lane| self.episodes.next_number(lane) >= limits[lane])
             .fold(0, |mask, lane| mask | 1 << lane);
-        self.quota = Some(limits);
+        self.standing.quota = Some(limits);
         self.show();
     }
 
@@ -352,27 +313,25 @@ impl Block {
     #[inline]
     fn take_starts(&mut self, lanes: u64) {
         let Some(env) = &mut self.env else { return };
-        match self.schedule {
+        match self.starts.schedule {
             SeedSchedule::PerEpisode { run_seed } => {
                 for lane in Lanes(lanes) {
                     let number = self.episodes.next_number(lane);
                     let seed = per_episode_seed(run_seed, self.first_lane + lane as u32, number);
                     env.seed(lane, seed);
-                    self.starts[lane] = Start::seeded(seed);
+                    self.starts.of[lane] = Start::seeded(seed);
                 }
-                self.seeded |= lanes;
-                self.untouched &= !lanes;
+                self.starts.seed(lanes);
             }
             SeedSchedule::Continue => {
-                let unseeded = lanes & !self.seeded;
+                let unseeded = lanes & !self.starts.seeded;
                 for lane in Lanes(unseeded) {
                     env.seed(lane, self.maker.entropy(lane));
                 }
-                self.seeded |= lanes;
-                self.untouched &= !unseeded;
-                let asked = if self.logs { lanes } else { lanes & (!self.untouched | self.watched) };
+                self.starts.seed(unseeded);
+                let asked = if self.logs { lanes } else { lanes & (!self.starts.untouched | self.watched) };
                 if asked != 0 && (self.recorder.is_some() || self.logs || self.watched != 0) {
-                    env.positions(asked, &mut self.starts);
+                    env.positions(asked, &mut self.starts.of);
                 }
             }
         }
@@ -385,7 +344,7 @@ impl Block {
         match lost {
             Ok(lost) => {
                 self.lose_each(lost & lanes);
-                self.waiting &= !lanes;
+                self.standing.waiting &= !lanes;
                 self.begin_episodes(lanes & !lost, 0, columns.obs);
             }
             Err(_) => {
@@ -395,118 +354,10 @@ impl Block {
         }
     }
 
-    /// Clears rewards and flags of lanes that have just been put where they stood, whose observations are in their rows
-    /// already.
-    fn show_rest(&self, columns: &mut BlockRows<'_, '_>) {
-        columns.rewards.fill(0.0);
-        spread(0, columns.terminated);
-        spread(0, columns.truncated);
-        spread(0, columns.reset);
-    }
-
-    /// Notes the loss of lanes whose env fails one by one.
-    #[inline]
-    fn lose_each(&mut self, lanes: u64) {
-        for lane in Lanes(lanes) {
-            self.lose(1 << lane);
-        }
-    }
-
-    /// Notes the loss of `lanes`, whose env has failed as one: their episodes end as `crashed`, and a restart is
-    /// scheduled.
-    #[cold]
-    fn lose(&mut self, lanes: u64) {
-        for lane in Lanes(lanes & self.episodes.open()) {
-            self.interrupt_episode(lane, Interruption::Crashed);
-        }
-        self.waiting &= !lanes;
-        self.untouched &= !lanes;
-        self.restarts.fail(lanes);
-    }
-
-    /// Makes the envs of lanes anew whose back-off is over. The lanes wait for a reset, which autoreset gives them.
-    #[cold]
-    fn restart(&mut self, since_start: Duration) {
-        let due = self.restarts.due(since_start);
-        if due == 0 {
-            return;
-        }
-        let back = match &mut self.env {
-            Some(env) => self.maker.revive(env.as_mut(), due),
-            None => self.remake(),
-        };
-        self.restarts.restarted(due, back);
-        self.stats.restarts += u64::from(back.count_ones());
-        self.waiting |= back;
-    }
-
-    /// Makes the whole block anew. Its new generators are seeded from each lane's last start and episode
-    /// count, so that a seeded run which loses its block at the same step goes on in the same way.
-    fn remake(&mut self) -> u64 {
-        let Some(mut env) = self.maker.make() else { return 0 };
-        for lane in Lanes(self.all & self.seeded) {
-            let number = self.episodes.next_number(lane);
-            env.seed(lane, per_episode_seed(self.starts[lane].seed, self.first_lane + lane as u32, number));
-        }
-        self.env = Some(env);
-        self.all
-    }
-
-    /// Writes a row in which nothing moves, because the whole block is lost.
-    #[cold]
-    fn stand_still(&mut self, columns: &mut BlockRows<'_, '_>) {
-        columns.rewards.fill(0.0);
-        spread(0, columns.terminated);
-        spread(0, columns.truncated);
-        spread(0, columns.reset);
-    }
-
-    /// Keeps the last observations of lost lanes in their rows.
-    #[cold]
-    fn keep_lost_rows(&mut self, columns: &mut BlockRows<'_, '_>) {
-        let lost = self.restarts.lost();
-        keep_observations(columns, lost, self.rows.len());
-        for lane in Lanes(lost) {
-            columns.rewards[lane] = 0.0;
-        }
-    }
-
     #[inline]
     fn show(&self) {
-        self.shown.waiting.store(self.waiting & !self.retired & !self.held, Ordering::Relaxed);
-        self.shown.lost.store(self.restarts.lost(), Ordering::Relaxed);
-        self.shown.retired.store(self.retired, Ordering::Relaxed);
-    }
-}
-
-impl Shown {
-    /// Returns the lanes whose episode is over and that may begin another.
-    pub(crate) fn waiting(&self) -> u64 {
-        self.waiting.load(Ordering::Relaxed)
-    }
-
-    /// Returns the lanes whose env has failed and is not back.
-    pub(crate) fn lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
-    }
-
-    /// Returns the lanes that have played their quota.
-    pub(crate) fn retired(&self) -> u64 {
-        self.retired.load(Ordering::Relaxed)
-    }
-
-    /// Moves the log entries since the last call to `out`.
-    pub(crate) fn take_log(&self, out: &mut Vec<LogEvent>) {
-        if self.logged.swap(false, Ordering::Relaxed) {
-            out.append(&mut self.log.lock().unwrap_or_else(PoisonError::into_inner));
-        }
-    }
-
-    /// Drops the log entries that nobody took.
-    pub(crate) fn clear_log(&self) {
-        if self.logged.swap(false, Ordering::Relaxed) {
-            self.log.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        }
+        let Standing { retired, .. } = self.standing;
+        self.status.show(self.standing.may_begin(), self.restarts.lost(), retired);
     }
 }
 
@@ -525,6 +376,15 @@ struct Done {
     terminated: u64,
     truncated: u64,
     lost: u64,
+}
+
+/// Clears rewards and flags of all rows: nothing moved in this step.
+#[cold]
+fn show_rest(columns: &mut BlockRows<'_, '_>) {
+    columns.rewards.fill(0.0);
+    spread(0, columns.terminated);
+    spread(0, columns.truncated);
+    spread(0, columns.reset);
 }
 
 #[inline]
@@ -560,6 +420,8 @@ fn copy_rows(to: &mut ColumnMut<'_>, from: ColumnRef<'_>, lanes: u64, rows: usiz
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
     use rollhouse_arena::{Arena, BatchColumns, Share, Spin};
     use rollhouse_core::{Determinism, EnvSpec, Options, Outcome, Space};
@@ -640,7 +502,7 @@ mod tests {
                 limit: None,
                 target: Target::new(InstructionSet::best()).unwrap(),
                 recorder: None,
-                shown: Arc::default(),
+                status: Arc::default(),
             });
             let mut rig = Self { arena, share: shares.remove(0), block };
             rig.arena.start();

@@ -6,26 +6,28 @@ mod sending;
 use std::any::Any;
 use std::fmt;
 use std::ops::Range;
-use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use rollhouse_arena::{Arena, BatchColumns, Frame, Placement, Rows, Spin};
-use rollhouse_core::limits::{BLOCK_LANES, MAX_LANES, MAX_THREADS};
+use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnMut, ColumnSpec, Interruption, LaneState, SeedSchedule};
 use rollhouse_env::{EnvEntry, MakeError, Target};
 use rollhouse_replay::{Backlog, RunRecorder};
 
 use crate::actions::ActionCheck;
-use crate::block::{Block, Shown, Turn};
+use crate::block::{Block, BlockStatus};
+use crate::clock::Clock;
 use crate::config::{Autoreset, EngineConfig};
-use crate::crew::{Crew, Job, Order, Orders};
+use crate::crew::{Job, Order};
+use crate::crews::Crews;
 use crate::error::{ConfigError, StepError};
-use crate::first_done::{FirstDone, Received};
-use crate::options::{Change, LaneOptions};
-use crate::setup::{Worker, make_crew, options_per_lane, split, start_threads, time_limit};
+use crate::first_done::FirstDone;
+use crate::options::Change;
+use crate::reset::Reset;
+use crate::setup::{Setup, check_sizes, options_per_lane, split, time_limit};
 use crate::stats::Stats;
-use crate::timings::{SAMPLE_EVERY, Timings};
+use crate::timings::Timings;
 
 /// A batch of lanes of one env, which steps them and begins and ends their episodes.
 ///
@@ -35,64 +37,37 @@ pub struct Engine {
     pub(crate) entry: Arc<EnvEntry>,
     config: EngineConfig,
     pub(crate) arena: Arena,
-    own: Crew,
-    others: Vec<Worker>,
-    results: Receiver<(usize, Received)>,
-    spin: Spin,
-    orders: Arc<Orders>,
-    shown: Vec<Arc<Shown>>,
+    crews: Crews,
+    status: Vec<Arc<BlockStatus>>,
     check: ActionCheck,
     action: ColumnSpec,
     first_done: Option<FirstDone>,
-    has_reset: bool,
+    stage: Stage,
     hung: bool,
-    started: Instant,
-    /// Wall clock when the engine was made, in milliseconds since 1970.
-    started_ms: u64,
-    /// Time of the last batch that looked at the clock.
-    turn: Turn,
-    last_sample: Duration,
-    /// True if batches follow so slowly that each looks at the clock.
-    unhurried: bool,
-    pub(crate) recording: bool,
-    /// Queue of the recorder, which tells whether crews wait for it.
-    backlog: Option<Backlog>,
-    /// True while lanes are being put where others stood, and have done nothing by themselves.
-    replaying: bool,
-    pub(crate) logs: bool,
-    /// True if options or states were set: starts and actions alone do not tell what the lanes did.
-    changed: bool,
-    timings: Timings,
+    clock: Clock,
+    /// Queue of the recorder, which tells whether crews wait for it; `None` if nothing is recorded.
+    pub(crate) backlog: Option<Backlog>,
+    log: Log,
 }
 
-/// Lanes to reset, and their seeds and options.
-#[derive(Debug, Clone, Default)]
-pub struct Reset {
-    /// Seed of each lane, or empty for none. A lane without a seed draws on, or is seeded by the schedule; a schedule
-    /// that seeds every episode takes no other seed.
-    pub seeds: Vec<Option<u64>>,
-    /// Flag of each lane that is reset, or empty for all lanes. Lanes left out keep their state and observation.
-    pub mask: Vec<bool>,
-    /// Options that lanes have from this reset on, until they are given others: one value for all lanes that are reset,
-    /// or one for each lane of the batch. Recorded lanes keep theirs.
-    pub options: LaneOptions,
+/// What the lanes of an engine have done so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Nothing: they have to be reset.
+    New,
+    /// What they did elsewhere, and nothing of their own.
+    Replaying,
+    /// They were reset or stepped.
+    Playing,
 }
 
-impl Reset {
-    /// Returns whether the lane of that row is reset.
-    fn resets(&self, row: usize) -> bool {
-        self.mask.get(row).copied().unwrap_or(true)
-    }
-
-    /// Resets all lanes without seeds.
-    pub fn all() -> Self {
-        Self::default()
-    }
-
-    /// Resets all lanes, lane i with `seed + i`, as Gymnasium's vector envs do.
-    pub fn seeded(seed: u64, lanes: usize) -> Self {
-        Self { seeds: (0..lanes as u64).map(|i| Some(seed.wrapping_add(i))).collect(), ..Self::default() }
-    }
+/// Whether an engine says what begins and how states hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Log {
+    Off,
+    Kept,
+    /// Options or states were set: starts and actions alone do not tell what the lanes did.
+    Spoilt,
 }
 
 impl Engine {
@@ -120,15 +95,7 @@ impl Engine {
         recording: Option<&RunRecorder>,
     ) -> Result<Self, ConfigError> {
         let lanes = config.lanes;
-        if lanes == 0 || lanes > MAX_LANES {
-            return Err(ConfigError::Lanes(lanes));
-        }
-        if u32::try_from(lanes).ok().and_then(|lanes| config.first_lane.checked_add(lanes)).is_none() {
-            return Err(ConfigError::FirstLane { first_lane: config.first_lane, lanes });
-        }
-        if config.threads == 0 || config.threads > MAX_THREADS {
-            return Err(ConfigError::Threads(config.threads));
-        }
+        check_sizes(&config)?;
         let options = options_per_lane(entry, &config)?;
         let set = config.instruction_set;
         let target = Target::new(set).ok_or(MakeError::InstructionSet { set }).map_err(ConfigError::Make)?;
@@ -138,40 +105,26 @@ impl Engine {
         let spin = Spin::among(ranges.len() + placement.peers());
         let (arena, shares) =
             Arena::new(&columns, lanes, &ranges, spin, placement).map_err(ConfigError::Arena)?;
-        let shown: Vec<Arc<Shown>> = (0..lanes.div_ceil(BLOCK_LANES)).map(|_| Arc::default()).collect();
-        let crews = shares
-            .into_iter()
-            .map(|share| make_crew(entry, &config, target, &options, &shown, recording, share))
-            .collect::<Result<Vec<_>, _>>()?;
-        let (started, orders) = (Instant::now(), Arc::new(Orders::default()));
-        let (own, others, results) = start_threads(crews, &orders, spin, started)?;
-        let started_ms = wall_ms();
+        let status: Vec<Arc<BlockStatus>> =
+            (0..lanes.div_ceil(BLOCK_LANES)).map(|_| Arc::default()).collect();
+        let setup = Setup { entry, config: &config, target, options: &options, status: &status, recording };
+        let crews = shares.into_iter().map(|share| setup.crew(share)).collect::<Result<Vec<_>, _>>()?;
+        let started = Instant::now();
+        let crews = Crews::start(crews, spin, started)?;
         Ok(Self {
             entry: Arc::clone(entry),
             check: ActionCheck::new(&spec.action_space, target),
             action: columns.action,
             config,
             arena,
-            own,
-            others,
-            results,
-            spin,
-            orders,
-            shown,
+            crews,
+            status,
             first_done: None,
-            has_reset: false,
+            stage: Stage::New,
             hung: false,
-            started,
-            started_ms,
-            turn: Turn { now_ms: started_ms, since_start: Duration::ZERO },
-            last_sample: Duration::ZERO,
-            unhurried: false,
-            recording: recording.is_some(),
+            clock: Clock::start(started),
             backlog: recording.map(RunRecorder::backlog),
-            replaying: false,
-            logs: false,
-            changed: false,
-            timings: Timings::default(),
+            log: Log::Off,
         })
     }
 
@@ -202,7 +155,7 @@ impl Engine {
 
     /// Returns the number of threads that step, with the caller's.
     pub fn threads(&self) -> usize {
-        1 + self.others.len()
+        1 + self.crews.others.len()
     }
 
     /// Returns a handle that keeps the memory of frames alive, for callers that hold addresses of it. The memory never
@@ -227,7 +180,7 @@ impl Engine {
     /// If the engine's lanes are not lanes of the run.
     pub fn record_with(&mut self, run: &RunRecorder) -> Result<(), StepError> {
         self.lockstep()?;
-        if self.has_reset {
+        if self.stage != Stage::New {
             return Err(StepError::Begun);
         }
         let block = |first: usize| {
@@ -242,7 +195,6 @@ impl Engine {
                 block.record_with(recorder);
             }
         })?;
-        self.recording = true;
         self.backlog = Some(run.backlog());
         Ok(())
     }
@@ -274,7 +226,7 @@ impl Engine {
             let wanted = Box::new(move |row| asked.resets(row));
             self.change_options(Change { values: reset.options.clone(), first: 0, wanted, forget: true })?;
         }
-        self.has_reset = true;
+        self.stage = Stage::Playing;
         self.begin_turn();
         self.on_blocks(true, move |block, rows| {
             let first = block.rows().start;
@@ -302,7 +254,7 @@ impl Engine {
     #[inline]
     pub fn step(&mut self) -> Result<Frame<'_>, StepError> {
         self.lockstep()?;
-        if !self.has_reset {
+        if self.stage == Stage::New {
             return Err(StepError::NotReset);
         }
         if self.config.autoreset == Autoreset::Disabled {
@@ -312,27 +264,19 @@ impl Engine {
             self.refuse_bad_actions()?;
         }
         self.begin_turn();
-        let sampled = self.timings.batches.is_multiple_of(SAMPLE_EVERY);
-        self.timings.batches += 1;
-        // The clock costs a tenth of a small batch: while batches follow fast, every sampled one is enough.
-        if sampled {
-            self.turn = self.turn_now();
-            let since = self.turn.since_start.saturating_sub(self.last_sample);
-            self.last_sample = self.turn.since_start;
-            self.unhurried = since > UNHURRIED * SAMPLE_EVERY as u32;
-        } else if (self.recording && self.unhurried) || self.lost() > 0 {
-            self.turn = self.turn_now();
-        }
-        let turn = self.turn;
-        if !self.others.is_empty() {
-            self.orders.give(Order::Step, turn, sampled);
+        let exact = self.lost() > 0;
+        let (turn, sampled) = self.clock.begin_batch(self.backlog.is_some(), exact);
+        if !self.crews.others.is_empty() {
+            self.crews.orders.give(Order::Step, turn, sampled);
         }
         self.arena.start();
-        self.own.step(turn, sampled);
-        self.step_for_late(turn, sampled);
+        self.crews.own.step(turn, sampled);
+        if self.entry.is_bounded() {
+            self.crews.step_late(turn, sampled);
+        }
         self.wait()?;
         if sampled {
-            self.timings.batch.add(self.started.elapsed().saturating_sub(turn.since_start));
+            self.clock.end_sampled(turn);
         }
         Ok(self.arena.frame())
     }
@@ -343,7 +287,7 @@ impl Engine {
     /// [`StepError::NotReset`] before the first reset, [`StepError::Hung`].
     pub fn frame(&mut self) -> Result<Frame<'_>, StepError> {
         self.lockstep()?;
-        if self.has_reset { Ok(self.arena.frame()) } else { Err(StepError::NotReset) }
+        if self.stage != Stage::New { Ok(self.arena.frame()) } else { Err(StepError::NotReset) }
     }
 
     /// Returns the newest frame, and the column of actions to be filled from it before [`Engine::step`].
@@ -353,7 +297,7 @@ impl Engine {
     #[inline]
     pub fn frame_and_actions(&mut self) -> Result<(Frame<'_>, ColumnMut<'_>), StepError> {
         self.lockstep()?;
-        if self.has_reset { Ok(self.arena.frame_and_actions()) } else { Err(StepError::NotReset) }
+        if self.stage != Stage::New { Ok(self.arena.frame_and_actions()) } else { Err(StepError::NotReset) }
     }
 
     /// Lets the lane of each row play `quota(row)` episodes in all. A lane that has played them is not reset any more,
@@ -371,19 +315,21 @@ impl Engine {
 
     /// Returns the number of lanes that have not played their quota.
     pub fn playing(&self) -> usize {
-        let retired: u32 = self.shown.iter().map(|shown| shown.retired().count_ones()).sum();
+        let retired: u32 = self.status.iter().map(|status| status.retired().count_ones()).sum();
         self.lanes() - retired as usize
     }
 
     /// Returns whether the env of lane `lane` has failed and is not back yet. Such a lane's rows show its last
     /// observation.
     pub fn is_lost(&self, lane: usize) -> bool {
-        self.shown.get(lane / BLOCK_LANES).is_some_and(|shown| shown.lost() >> (lane % BLOCK_LANES) & 1 == 1)
+        self.status
+            .get(lane / BLOCK_LANES)
+            .is_some_and(|status| status.lost() >> (lane % BLOCK_LANES) & 1 == 1)
     }
 
     /// Returns the number of lanes whose env has failed and is not back yet.
     pub fn lost(&self) -> usize {
-        self.shown.iter().map(|shown| shown.lost().count_ones() as usize).sum()
+        self.status.iter().map(|status| status.lost().count_ones() as usize).sum()
     }
 
     /// Returns the stage of every lane's life.
@@ -445,7 +391,7 @@ impl Engine {
     pub fn stats(&mut self) -> Result<Stats, StepError> {
         self.lockstep()?;
         // In the order of blocks, so that sums of returns do not depend on the number of threads.
-        let parts = Arc::new(Mutex::new(vec![Stats::default(); self.shown.len()]));
+        let parts = Arc::new(Mutex::new(vec![Stats::default(); self.status.len()]));
         let collect = Arc::clone(&parts);
         self.on_blocks(false, move |block, _| {
             collect.lock().unwrap_or_else(PoisonError::into_inner)[block.rows().start / BLOCK_LANES] =
@@ -462,13 +408,9 @@ impl Engine {
     /// Only [`StepError::Hung`].
     pub fn timings(&mut self) -> Result<Timings, StepError> {
         self.lockstep()?;
-        self.orders.give(Order::Report, self.turn_now(), false);
-        self.arena.start_housekeeping();
-        drop(self.own.share.begin());
-        self.wait()?;
-        let mut timings = self.timings;
-        timings.merge(&self.own.timings);
-        timings.merge(&self.orders.take_report());
+        self.pass_turn(Order::Report)?;
+        let mut timings = self.clock.timings;
+        timings.merge(&self.crews.timings());
         Ok(timings)
     }
 
@@ -479,17 +421,18 @@ impl Engine {
     pub fn close(mut self) -> Result<Timings, StepError> {
         self.interrupt(Interruption::Cancelled)?;
         self.flush()?;
-        self.orders.give(Order::Stop, self.turn_now(), false);
-        self.arena.start_housekeeping();
-        drop(self.own.share.begin());
-        self.wait()?;
-        let mut timings = self.timings;
-        timings.merge(&self.own.timings);
-        for worker in &mut self.others {
-            worker.thread.take().and_then(|thread| thread.join().ok()).ok_or(StepError::Hung)?;
-            timings.merge(&worker.crew.lock().unwrap_or_else(PoisonError::into_inner).timings);
-        }
+        self.pass_turn(Order::Stop)?;
+        let mut timings = self.clock.timings;
+        timings.merge(&self.crews.join()?);
         Ok(timings)
+    }
+
+    /// Gives the other crews a turn in which the own one has nothing to do, and waits for them.
+    fn pass_turn(&mut self, order: Order) -> Result<(), StepError> {
+        self.crews.give(order, self.clock.now());
+        self.arena.start_housekeeping();
+        self.crews.pass();
+        self.wait()
     }
 
     /// Does `job` on every block, each on its crew's thread. If `frame` is true, the job writes the next frame.
@@ -499,47 +442,34 @@ impl Engine {
         job: impl Fn(&mut Block, &mut Rows<'_>) + Send + Sync + 'static,
     ) -> Result<(), StepError> {
         let job: Arc<Job> = Arc::new(job);
-        if !self.others.is_empty() {
-            self.orders.set_job(Some(Arc::clone(&job)));
-            self.orders.give(Order::Job, self.turn_now(), false);
+        if !self.crews.others.is_empty() {
+            self.crews.orders.set_job(Some(Arc::clone(&job)));
+            self.crews.orders.give(Order::Job, self.clock.now(), false);
         }
         if frame {
             self.arena.start()
         } else {
             self.arena.start_housekeeping()
         }
-        self.own.run(&*job);
+        self.crews.own.run(&*job);
         let result = self.wait();
-        self.orders.set_job(None);
+        self.crews.orders.set_job(None);
         result
     }
 
     /// Notes that lanes now do something by themselves, and drops the log entries that nobody took.
     #[inline]
     fn begin_turn(&mut self) {
-        self.replaying = false;
-        if self.logs {
-            self.shown.iter().for_each(|shown| shown.clear_log());
-        }
-    }
-
-    /// Steps the crews whose threads have not begun to step: a thread whose core is taken by something else may not
-    /// begin for milliseconds. Envs that may hang are left to their threads, because only those can be given up.
-    #[inline]
-    fn step_for_late(&self, turn: Turn, sampled: bool) {
-        if self.entry.is_bounded() {
-            for worker in &self.others {
-                if let Ok(mut crew) = worker.crew.try_lock() {
-                    crew.step(turn, sampled);
-                }
-            }
+        self.stage = Stage::Playing;
+        if self.log == Log::Kept {
+            self.status.iter().for_each(|status| status.clear_log());
         }
     }
 
     /// Waits for the other crews.
     #[inline]
     fn wait(&mut self) -> Result<(), StepError> {
-        let deadline = (!self.others.is_empty()).then(|| Instant::now() + self.look_every());
+        let deadline = (!self.crews.others.is_empty()).then(|| Instant::now() + self.look_every());
         if self.arena.wait(deadline).is_ok() { Ok(()) } else { self.wait_long() }
     }
 
@@ -568,12 +498,6 @@ impl Engine {
         LOOK_EVERY.min(self.config.step_deadline)
     }
 
-    #[inline]
-    fn turn_now(&self) -> Turn {
-        let since_start = self.started.elapsed();
-        Turn { now_ms: self.started_ms + since_start.as_millis() as u64, since_start }
-    }
-
     /// Ends first-done mode, if it is on. Results that were not received are dropped.
     #[inline]
     pub(crate) fn lockstep(&mut self) -> Result<(), StepError> {
@@ -596,8 +520,8 @@ impl Engine {
     fn refuse_bad_actions(&self) -> Result<(), StepError> {
         // The action of a lane that is reset or stands still is ignored, whatever it is.
         let stepping = |lane: usize| {
-            let (shown, bit) = (&self.shown[lane / BLOCK_LANES], lane % BLOCK_LANES);
-            (shown.waiting() | shown.lost() | shown.retired()) >> bit & 1 == 0
+            let (status, bit) = (&self.status[lane / BLOCK_LANES], lane % BLOCK_LANES);
+            (status.waiting() | status.lost() | status.retired()) >> bit & 1 == 0
         };
         match self.check.first_bad(self.arena.actions(), stepping) {
             Some(bad) => Err(StepError::Action(bad)),
@@ -606,9 +530,9 @@ impl Engine {
     }
 
     fn refuse_waiting(&self) -> Result<(), StepError> {
-        match (0..).zip(&self.shown).find(|(_, shown)| shown.waiting() != 0) {
-            Some((block, shown)) => {
-                let lane = block * BLOCK_LANES + shown.waiting().trailing_zeros() as usize;
+        match (0..).zip(&self.status).find(|(_, status)| status.waiting() != 0) {
+            Some((block, status)) => {
+                let lane = block * BLOCK_LANES + status.waiting().trailing_zeros() as usize;
                 Err(StepError::NeedsReset { lane })
             }
             None => Ok(()),
@@ -619,11 +543,11 @@ impl Engine {
 impl Drop for Engine {
     /// Ends the threads without waiting for them. A crew that is inside an env ends after it.
     fn drop(&mut self) {
-        if self.hung || self.others.iter().all(|worker| worker.thread.is_none()) {
+        if self.hung || self.crews.others.iter().all(|worker| worker.thread.is_none()) {
             return;
         }
         if self.lockstep().is_ok() {
-            self.orders.give(Order::Stop, self.turn_now(), false);
+            self.crews.orders.give(Order::Stop, self.clock.now(), false);
             self.arena.start_housekeeping();
         }
     }
@@ -637,15 +561,6 @@ impl fmt::Debug for Engine {
             .finish_non_exhaustive()
     }
 }
-
-fn wall_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
-}
-
-/// Time between two batches above which each looks at the clock. Batches that follow each other faster may be told a
-/// time up to [`SAMPLE_EVERY`] batches old, which is then at most about 2 ms: recordings close their chunks by it, at
-/// about 100 ms.
-const UNHURRIED: Duration = Duration::from_micros(25);
 
 /// Time between two checks of why crews take long.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -669,12 +584,9 @@ mod tests {
             engine
         };
         let (mut one, mut two) = (make(1), make(2));
-        assert_eq!(two.others.len(), 1);
-        two.orders.give(Order::Stop, two.turn_now(), false);
-        two.arena.start_housekeeping();
-        drop(two.own.share.begin());
-        two.wait().unwrap();
-        two.others[0].thread.take().unwrap().join().unwrap();
+        assert_eq!(two.crews.others.len(), 1);
+        two.pass_turn(Order::Stop).unwrap();
+        two.crews.others[0].thread.take().unwrap().join().unwrap();
         for step in 0..100 {
             for engine in [&mut one, &mut two] {
                 let ColumnMut::I64(actions) = engine.actions().unwrap() else {

@@ -21,7 +21,7 @@ impl Engine {
 
     /// Returns whether episodes are recorded.
     pub const fn is_recording(&self) -> bool {
-        self.recording
+        self.backlog.is_some()
     }
 
     /// Returns the present options of those lanes.
@@ -66,7 +66,7 @@ impl Engine {
     }
 
     pub(crate) fn change_options(&mut self, change: Change) -> Result<(), StepError> {
-        if self.recording {
+        if self.is_recording() {
             return Err(OptionsError::Recorded.into());
         }
         let remade: Arc<Mutex<RemadeBlocks>> = Arc::default();
@@ -116,7 +116,7 @@ impl Engine {
         if states.len() != lanes.len() {
             return Err(StepError::Length { what: "states", given: states.len(), wanted: lanes.len() });
         }
-        if self.recording {
+        if self.is_recording() {
             return Err(OptionsError::Recorded.into());
         }
         self.check_lanes(&lanes)?;

@@ -24,9 +24,11 @@
 
 mod actions;
 mod block;
+mod clock;
 mod command;
 mod config;
 mod crew;
+mod crews;
 mod engine;
 mod episodes;
 mod error;
@@ -38,6 +40,7 @@ mod methods;
 mod options;
 mod past;
 mod render;
+mod reset;
 mod restart;
 mod setup;
 mod stats;
@@ -49,7 +52,7 @@ pub use command::{
 pub use config::{
     Autoreset, EngineConfig, MAX_SUB_BATCHES, MIN_LANES_PER_THREAD, STEP_DEADLINE, UnknownAutoreset,
 };
-pub use engine::{Engine, Reset};
+pub use engine::Engine;
 pub use error::{BadAction, ConfigError, StepError};
 pub use first_done::Received;
 pub use glance::Glance;
@@ -61,6 +64,7 @@ pub use methods::{
 pub use options::{LaneOptions, OptionsError};
 pub use past::{Happened, LogEvent, Past, ResumeError};
 pub use render::{Render, RenderAnswer, RenderParams, UnpackError};
+pub use reset::Reset;
 pub use rollhouse_arena::Frame;
 pub use rollhouse_env::Image;
 pub use stats::{Stats, Summary};

@@ -8,8 +8,8 @@ use rollhouse_env::EnvEntry;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{CommandError, CommandLanes, Effect, METHODS, Method};
-use crate::engine::Reset;
 use crate::options::LaneOptions;
+use crate::reset::Reset;
 use crate::stats::Summary;
 use crate::timings::Timings;
 

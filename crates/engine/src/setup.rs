@@ -1,32 +1,34 @@
-//! Makes an engine's crews and starts their threads.
+//! Makes an engine's crews.
 
 use std::ops::Range;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::Instant;
+use std::sync::Arc;
 
-use rollhouse_arena::{Share, Spin};
-use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_arena::Share;
+use rollhouse_core::limits::{BLOCK_LANES, MAX_LANES, MAX_THREADS};
 use rollhouse_core::{EnvSpec, Options};
 use rollhouse_env::{EnvEntry, Target};
 use rollhouse_replay::RunRecorder;
 
-use crate::block::{Block, BlockParts, Shown};
-use crate::config::{EngineConfig, MAX_SUB_BATCHES, MIN_LANES_PER_THREAD};
-use crate::crew::{Crew, Orders, work};
+use crate::block::{Block, BlockParts, BlockStatus};
+use crate::config::{EngineConfig, MIN_LANES_PER_THREAD};
+use crate::crew::Crew;
 use crate::error::ConfigError;
-use crate::first_done::{Desk, Received, Task};
 use crate::restart::Maker;
 use crate::timings::Timings;
 
-/// Thread of a crew, as the owner holds it.
-pub(crate) struct Worker {
-    pub(crate) range: Range<usize>,
-    /// The crew, which its thread steps, or the owner where the thread comes late.
-    pub(crate) crew: Arc<Mutex<Crew>>,
-    pub(crate) tasks: SyncSender<Option<Task>>,
-    pub(crate) thread: Option<JoinHandle<()>>,
+/// Refuses more lanes or threads than there can be.
+pub(crate) fn check_sizes(config: &EngineConfig) -> Result<(), ConfigError> {
+    let lanes = config.lanes;
+    if lanes == 0 || lanes > MAX_LANES {
+        return Err(ConfigError::Lanes(lanes));
+    }
+    if u32::try_from(lanes).ok().and_then(|lanes| config.first_lane.checked_add(lanes)).is_none() {
+        return Err(ConfigError::FirstLane { first_lane: config.first_lane, lanes });
+    }
+    if config.threads == 0 || config.threads > MAX_THREADS {
+        return Err(ConfigError::Threads(config.threads));
+    }
+    Ok(())
 }
 
 /// Returns one set of options for each lane: those given, or the env's defaults.
@@ -60,72 +62,49 @@ pub(crate) fn split(lanes: usize, threads: usize) -> Vec<Range<usize>> {
     (0..threads).map(|thread| bound(thread)..bound(thread + 1)).collect()
 }
 
-/// Makes the crew of one share: its blocks with their envs and recorders.
-pub(crate) fn make_crew(
-    entry: &Arc<EnvEntry>,
-    config: &EngineConfig,
-    target: Target,
-    options: &[Options],
-    shown: &[Arc<Shown>],
-    recording: Option<&RunRecorder>,
-    share: Share,
-) -> Result<Crew, ConfigError> {
-    let limit = time_limit(config, entry.spec());
-    let range = share.range();
-    let blocks = range
-        .clone()
-        .step_by(BLOCK_LANES)
-        .map(|first| {
-            let rows = first..(first + BLOCK_LANES).min(range.end);
-            let maker = Maker {
-                entry: Arc::clone(entry),
-                options: options[rows.clone()].to_vec(),
-                set: config.instruction_set,
-            };
-            Ok(Block::new(BlockParts {
-                env: maker.make_first()?,
-                maker,
-                autoreset: config.autoreset,
-                schedule: config.schedule,
-                limit: limit.map(u64::from),
-                target,
-                first_lane: config.first_lane + rows.start as u32,
-                recorder: recording.map(|run| run.block(config.first_lane + rows.start as u32, rows.len())),
-                shown: Arc::clone(&shown[first / BLOCK_LANES]),
-                rows,
-            }))
-        })
-        .collect::<Result<_, ConfigError>>()?;
-    Ok(Crew { share, blocks, timings: Timings::default() })
+/// What the crews of an engine are made of.
+pub(crate) struct Setup<'a> {
+    pub(crate) entry: &'a Arc<EnvEntry>,
+    pub(crate) config: &'a EngineConfig,
+    pub(crate) target: Target,
+    /// Options of each lane.
+    pub(crate) options: &'a [Options],
+    /// Status of each block.
+    pub(crate) status: &'a [Arc<BlockStatus>],
+    pub(crate) recording: Option<&'a RunRecorder>,
 }
 
-pub(crate) type Started = (Crew, Vec<Worker>, Receiver<(usize, Received)>);
-
-/// Starts a thread for every crew but the first, which is the caller's.
-pub(crate) fn start_threads(
-    crews: Vec<Crew>,
-    orders: &Arc<Orders>,
-    spin: Spin,
-    started: Instant,
-) -> Result<Started, ConfigError> {
-    let mut crews = crews.into_iter();
-    let Some(own) = crews.next() else { return Err(ConfigError::Threads(0)) };
-    // The caller's own crew leaves its results with the owner.
-    let (send_results, results) = sync_channel(MAX_SUB_BATCHES * crews.len());
-    let mut others = Vec::new();
-    for (index, crew) in crews.enumerate() {
-        // One place more than the owner uses, for the message that closes the desk.
-        let (tasks, take_tasks) = sync_channel(MAX_SUB_BATCHES + 1);
-        let desk = Desk { tasks: Mutex::new(take_tasks), results: send_results.clone(), crew: index + 1 };
-        let (range, turns, orders) = (crew.range(), crew.share.turns(), Arc::clone(orders));
-        let crew = Arc::new(Mutex::new(crew));
-        let its_crew = Arc::clone(&crew);
-        // Task: crew.
-        let thread = std::thread::Builder::new()
-            .name(format!("rollhouse-step-{}", index + 1))
-            .spawn(move || work(&its_crew, turns, &orders, &desk, spin, started))
-            .map_err(ConfigError::Thread)?;
-        others.push(Worker { range, crew, tasks, thread: Some(thread) });
+impl Setup<'_> {
+    /// Makes the crew of one share: its blocks with their envs and recorders.
+    pub(crate) fn crew(&self, share: Share) -> Result<Crew, ConfigError> {
+        let Self { entry, config, target, options, status, recording } = *self;
+        let limit = time_limit(config, entry.spec());
+        let range = share.range();
+        let blocks = range
+            .clone()
+            .step_by(BLOCK_LANES)
+            .map(|first| {
+                let rows = first..(first + BLOCK_LANES).min(range.end);
+                let maker = Maker {
+                    entry: Arc::clone(entry),
+                    options: options[rows.clone()].to_vec(),
+                    set: config.instruction_set,
+                };
+                Ok(Block::new(BlockParts {
+                    env: maker.make_first()?,
+                    maker,
+                    autoreset: config.autoreset,
+                    schedule: config.schedule,
+                    limit: limit.map(u64::from),
+                    target,
+                    first_lane: config.first_lane + rows.start as u32,
+                    recorder: recording
+                        .map(|run| run.block(config.first_lane + rows.start as u32, rows.len())),
+                    status: Arc::clone(&status[first / BLOCK_LANES]),
+                    rows,
+                }))
+            })
+            .collect::<Result<_, ConfigError>>()?;
+        Ok(Crew { share, blocks, timings: Timings::default() })
     }
-    Ok((own, others, results))
 }

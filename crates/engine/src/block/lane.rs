@@ -39,7 +39,7 @@ impl Block {
         if let Some(lane) = Lanes(self.restarts.lost()).next() {
             return Err(OptionsError::Lost { lane: self.rows.start + lane });
         }
-        let begun = (self.episodes.open() | self.waiting) & self.all;
+        let begun = (self.episodes.open() | self.standing.waiting) & self.all;
         let kept = if change.forget { begun & !wanted } else { begun };
         let make = |message| OptionsError::Make { lane: self.rows.start, message };
         let remade = catch_unwind(AssertUnwindSafe(|| {
@@ -81,7 +81,7 @@ impl Block {
             number: if open { next.wrapping_sub(1) } else { next },
             steps: if open { self.episodes.age(lane) } else { 0 },
             total_reward: if open { self.episodes.returns()[lane] } else { 0.0 },
-            start: self.starts[lane],
+            start: self.starts.of[lane],
             position: self.position(lane).ok(),
             state: self.state(lane).ok(),
             hash,

@@ -1,8 +1,5 @@
 //! The begins and ends of a block's episodes, which are counted, recorded and logged here.
 
-use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
-
 use rollhouse_arena::{BlockRows, ObsRefs};
 use rollhouse_core::{ColumnMut, GameResult, Interruption, Lanes, Outcome};
 use rollhouse_replay::{BlockRecorder, End, Finish, Row};
@@ -21,7 +18,7 @@ impl Block {
         for lane in Lanes(open) {
             self.interrupt_episode(lane, cause);
         }
-        self.waiting |= open;
+        self.standing.waiting |= open;
         self.show();
     }
 
@@ -32,11 +29,11 @@ impl Block {
 
     /// Passes everything from now on to `recorder`; no episode has begun yet.
     pub(crate) fn record_with(&mut self, mut recorder: BlockRecorder) {
-        if let Some(words) = self.words_per_reset {
+        if let Some(words) = self.starts.words_per_reset {
             recorder.follow(words);
         }
         self.recorder = Some(recorder);
-        self.untouched = 0;
+        self.starts.untouched = 0;
     }
 
     /// Hands everything recorded so far to the writer.
@@ -51,7 +48,7 @@ impl Block {
     pub(super) fn record_row(&mut self, columns: &BlockRows<'_, '_>, moves: Moves<'_>, turn: Turn) {
         let Some(recorder) = &mut self.recorder else { return };
         let Moves { actions, stepped, reset } = moves;
-        let begun = reset & self.untouched;
+        let begun = reset & self.starts.untouched;
         let (mut obs, mut infos) = (ObsRefs::new(), ObsRefs::new());
         if recorder.wants_observations() {
             (obs, infos) = (refs(columns.obs), refs(columns.infos));
@@ -134,9 +131,9 @@ impl Block {
     /// Retires those of `lanes` that have played their quota. The episodes of `lanes` are over.
     #[inline]
     fn retire(&mut self, lanes: u64) {
-        let Some(quota) = &self.quota else { return };
+        let Some(quota) = &self.standing.quota else { return };
         for lane in Lanes(lanes) {
-            self.retired |= u64::from(self.episodes.next_number(lane) >= quota[lane]) << lane;
+            self.standing.retired |= u64::from(self.episodes.next_number(lane) >= quota[lane]) << lane;
         }
     }
 
@@ -150,7 +147,7 @@ impl Block {
         if self.logs && lanes != 0 {
             self.log(Lanes(lanes).map(|lane| {
                 let number = self.episodes.next_number(lane).wrapping_sub(1);
-                LogEvent::Began { lane: (self.rows.start + lane) as u32, number, start: self.starts[lane] }
+                LogEvent::Began { lane: (self.rows.start + lane) as u32, number, start: self.starts.of[lane] }
             }));
         }
     }
@@ -160,23 +157,21 @@ impl Block {
     fn record_begins(&mut self, lanes: u64, obs: &[ColumnMut<'_>]) {
         let Some(recorder) = &mut self.recorder else { return };
         let obs = if recorder.wants_observations() { refs(obs) } else { ObsRefs::new() };
-        let (following, others) = (lanes & self.untouched, lanes & !self.untouched);
+        let (following, others) = (lanes & self.starts.untouched, lanes & !self.starts.untouched);
         if following != 0 {
             recorder.begin_following(following, &obs);
         }
         if others != 0 {
-            recorder.begin_each(others, &self.starts, &obs);
-            if self.words_per_reset.is_some() {
+            recorder.begin_each(others, &self.starts.of, &obs);
+            if self.starts.words_per_reset.is_some() {
                 // A half that is buffered stays so, and is part of every start.
-                let whole = Lanes(others).filter(|&lane| self.starts[lane].half.is_none());
-                self.untouched |= whole.fold(0, |mask, lane| mask | 1 << lane);
+                let whole = Lanes(others).filter(|&lane| self.starts.of[lane].half.is_none());
+                self.starts.untouched |= whole.fold(0, |mask, lane| mask | 1 << lane);
             }
         }
     }
 
     fn log(&self, events: impl Iterator<Item = LogEvent>) {
-        let mut log = self.shown.log.lock().unwrap_or_else(PoisonError::into_inner);
-        log.extend(events);
-        self.shown.logged.store(true, Ordering::Relaxed);
+        self.status.log(events);
     }
 }

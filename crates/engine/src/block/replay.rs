@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use rollhouse_arena::Rows;
 use rollhouse_core::{ColumnData, DType, Interruption, Lanes, SeedSchedule, Start};
 
-use super::{Block, Turn, keep_observations};
+use super::{Block, Turn, keep_observations, show_rest};
 use crate::past::{Happened, ResumeError};
 use crate::stats::Stats;
 use crate::timings::Laps;
@@ -73,7 +73,7 @@ impl Block {
             }
         }
         self.stats = Stats::default();
-        rows.with_block(&range, |columns| self.show_rest(columns));
+        rows.with_block(&range, |columns| show_rest(columns));
         self.show();
         Ok(())
     }
@@ -122,15 +122,14 @@ impl Block {
         }
         self.interrupt(bit, Interruption::Cancelled);
         self.count_from(lane, number);
-        match self.schedule {
+        match self.starts.schedule {
             SeedSchedule::PerEpisode { .. } => self.take_starts(bit),
             SeedSchedule::Continue => {
                 if let Some(env) = &mut self.env {
                     env.restore(lane, start);
                 }
-                self.seeded |= bit;
-                self.untouched &= !bit;
-                self.starts[lane] = start;
+                self.starts.seed(bit);
+                self.starts.of[lane] = start;
             }
         }
         rows.with_block(&self.rows.clone(), |columns| self.reset_env(bit, columns));
@@ -159,15 +158,14 @@ impl Block {
         let bit = 1 << lane;
         self.interrupt(bit, Interruption::NodeLost);
         self.count_from(lane, next);
-        if let (SeedSchedule::Continue, Some(env)) = (self.schedule, &mut self.env) {
+        if let (SeedSchedule::Continue, Some(env)) = (self.starts.schedule, &mut self.env) {
             env.restore(lane, start);
-            self.seeded |= bit;
-            self.untouched &= !bit;
-            self.starts[lane] = start;
+            self.starts.seed(bit);
+            self.starts.of[lane] = start;
         }
-        self.waiting |= bit;
+        self.standing.waiting |= bit;
         if held {
-            self.held |= bit;
+            self.standing.held |= bit;
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rollhouse_core::ColumnData;
 use rollhouse_core::limits::BLOCK_LANES;
 
-use super::Engine;
+use super::{Engine, Log, Stage};
 use crate::block::BlockPast;
 use crate::error::{BadAction, StepError};
 use crate::past::{Happened, LogEvent, Past, ResumeError};
@@ -17,34 +17,33 @@ impl Engine {
     /// [`StepError::Begun`] after the first reset, or once options were set; [`StepError::Hung`].
     pub fn keep_log(&mut self) -> Result<(), StepError> {
         self.lockstep()?;
-        if self.has_reset || self.changed {
+        if self.stage != Stage::New || self.log == Log::Spoilt {
             return Err(StepError::Begun);
         }
-        self.logs = true;
+        self.log = Log::Kept;
         self.on_blocks(false, |block, _| block.keep_log(true))
     }
 
     /// Ends the log, because lanes are changed by other things than their starts and actions, so that a log of those no
     /// longer says what they did.
     pub(crate) fn end_log(&mut self) -> Result<(), StepError> {
-        self.changed = true;
-        if !std::mem::take(&mut self.logs) {
-            return Ok(());
+        match std::mem::replace(&mut self.log, Log::Spoilt) {
+            Log::Kept => self.on_blocks(false, |block, _| block.keep_log(false)),
+            Log::Off | Log::Spoilt => Ok(()),
         }
-        self.on_blocks(false, |block, _| block.keep_log(false))
     }
 
     /// Returns whether a log is kept; it is not once options or states were set.
     pub const fn keeps_log(&self) -> bool {
-        self.logs
+        matches!(self.log, Log::Kept)
     }
 
     /// Adds the log of the last reset or step, or of what was sent since, to `out`: the episodes that began and the
     /// hashes that were due, by lane, in the order in which they happened. A log that is not taken before the next
     /// reset or step is lost. Take it when nothing is on its way.
     pub fn take_log(&self, out: &mut Vec<LogEvent>) {
-        if self.logs {
-            self.shown.iter().for_each(|shown| shown.take_log(out));
+        if self.keeps_log() {
+            self.status.iter().for_each(|status| status.take_log(out));
         }
     }
 
@@ -60,12 +59,12 @@ impl Engine {
     /// See [`ResumeError`]; the engine is of no further use then.
     pub fn replay(&mut self, past: Vec<Past>) -> Result<(), ResumeError> {
         self.lockstep()?;
-        if self.has_reset && !self.replaying {
+        if self.stage == Stage::Playing {
             return Err(StepError::Begun.into());
         }
         let pasts = self.sort_past(past)?;
-        (self.has_reset, self.replaying) = (true, true);
-        let turn = self.turn_now();
+        self.stage = Stage::Replaying;
+        let turn = self.clock.now();
         let shared = Arc::new((Mutex::new(pasts), Mutex::new(None)));
         let of_blocks = Arc::clone(&shared);
         self.on_blocks(true, move |block, rows| {
@@ -78,7 +77,7 @@ impl Engine {
             }
         })?;
         // Whoever knows the past needs no log of it.
-        self.shown.iter().for_each(|shown| shown.clear_log());
+        self.status.iter().for_each(|status| status.clear_log());
         let error = shared.1.lock().unwrap_or_else(PoisonError::into_inner).take();
         error.map_or(Ok(()), Err)
     }
@@ -90,7 +89,7 @@ impl Engine {
         let dtype = ColumnData::zeros(self.action.dtype, 0).as_ref().dtype();
         let lanes = self.lanes();
         let of_block = |block: usize| BLOCK_LANES.min(lanes - block * BLOCK_LANES);
-        let mut pasts: Vec<Option<BlockPast>> = (0..self.shown.len())
+        let mut pasts: Vec<Option<BlockPast>> = (0..self.status.len())
             .map(|block| Some(BlockPast::new(of_block(block), dtype, elements)))
             .collect();
         for Past { lane, what } in past {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rollhouse_core::ColumnRef;
 use rollhouse_core::limits::BLOCK_LANES;
 
-use super::Engine;
+use super::{Engine, Stage};
 use crate::config::{Autoreset, MAX_SUB_BATCHES};
 use crate::crew::Order;
 use crate::error::{BadAction, StepError};
@@ -21,18 +21,19 @@ impl Engine {
     pub fn send(&mut self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
         self.refuse_send(lanes, actions)?;
         self.enter_first_done()?;
-        self.replaying = false;
+        self.stage = Stage::Playing;
         let mut order: Vec<usize> = (0..lanes.len()).collect();
         order.sort_unstable_by_key(|&index| lanes[index]);
-        let turn = self.turn_now();
+        let turn = self.clock.now();
         let Some(books) = &mut self.first_done else { return Err(StepError::Hung) };
         for &lane in lanes {
             books.outstanding[lane as usize] = true;
         }
         books.outstanding_lanes += lanes.len();
         // The other crews first: they work while the caller's thread does its own part.
-        for crew in (0..=self.others.len()).rev() {
-            let range = if crew == 0 { self.own.range() } else { self.others[crew - 1].range.clone() };
+        for crew in (0..=self.crews.others.len()).rev() {
+            let range =
+                if crew == 0 { self.crews.own.range() } else { self.crews.others[crew - 1].range.clone() };
             let part: Vec<usize> =
                 order.iter().copied().filter(|&i| range.contains(&(lanes[i] as usize))).collect();
             if part.is_empty() {
@@ -41,10 +42,10 @@ impl Engine {
             let actions = pick(actions, &self.action, part.iter().copied());
             let task = Task { lanes: part.iter().map(|&i| lanes[i]).collect(), actions, turn };
             if crew == 0 {
-                books.ready.extend(self.own.do_task(&task));
+                books.ready.extend(self.crews.own.do_task(&task));
             } else {
                 books.under_way[crew] += 1;
-                if self.others[crew - 1].tasks.send(Some(task)).is_err() {
+                if self.crews.others[crew - 1].tasks.send(Some(task)).is_err() {
                     self.hung = true;
                     return Err(StepError::Hung);
                 }
@@ -70,9 +71,9 @@ impl Engine {
         let mut ready: usize = books.ready.iter().map(|result| result.lanes.len()).sum();
         loop {
             let next = if ready >= min.max(1) {
-                self.results.try_recv().ok()
+                self.crews.results.try_recv().ok()
             } else {
-                Some(receive(&self.results, self.spin, deadline).ok_or(StepError::TimedOut)?)
+                Some(receive(&self.crews.results, self.crews.spin, deadline).ok_or(StepError::TimedOut)?)
             };
             let Some((crew, result)) = next else { break };
             books.under_way[crew] -= 1;
@@ -93,23 +94,23 @@ impl Engine {
     #[cold]
     pub(super) fn leave_first_done(&mut self) -> Result<(), StepError> {
         self.first_done = None;
-        for worker in &self.others {
+        for worker in &self.crews.others {
             // A full channel has its place soon: the crew takes tasks until it meets this one.
             if worker.tasks.send(None).is_err() {
                 self.hung = true;
                 return Err(StepError::Hung);
             }
         }
-        drop(self.own.share.begin());
+        self.crews.pass();
         self.wait()?;
-        while self.results.try_recv().is_ok() {}
+        while self.crews.results.try_recv().is_ok() {}
         Ok(())
     }
 
     fn enter_first_done(&mut self) -> Result<(), StepError> {
         if self.first_done.is_none() {
-            self.orders.give(Order::Serve, self.turn_now(), false);
-            self.first_done = Some(FirstDone::new(self.lanes(), 1 + self.others.len()));
+            self.crews.give(Order::Serve, self.clock.now());
+            self.first_done = Some(FirstDone::new(self.lanes(), 1 + self.crews.others.len()));
             self.arena.start_housekeeping();
         }
         Ok(())
@@ -119,14 +120,14 @@ impl Engine {
         if self.hung {
             return Err(StepError::Hung);
         }
-        if !self.has_reset {
+        if self.stage == Stage::New {
             return Err(StepError::NotReset);
         }
         let wanted = lanes.len() * self.check.elements();
         if actions.len() != wanted {
             return Err(StepError::Length { what: "action elements", given: actions.len(), wanted });
         }
-        let mut named = vec![0u64; self.shown.len()];
+        let mut named = vec![0u64; self.status.len()];
         for &lane in lanes {
             let lane = lane as usize;
             if lane >= self.lanes() {
@@ -138,11 +139,11 @@ impl Engine {
                 return Err(StepError::LaneOutstanding { lane });
             }
             named[block] |= 1 << bit;
-            let shown = &self.shown[block];
-            if shown.lost() >> bit & 1 == 1 {
+            let status = &self.status[block];
+            if status.lost() >> bit & 1 == 1 {
                 return Err(StepError::LaneLost { lane });
             }
-            if self.config.autoreset == Autoreset::Disabled && shown.waiting() >> bit & 1 == 1 {
+            if self.config.autoreset == Autoreset::Disabled && status.waiting() >> bit & 1 == 1 {
                 return Err(StepError::NeedsReset { lane });
             }
         }
@@ -159,7 +160,7 @@ impl Engine {
         }
         let stepping = |index: usize| {
             let lane = lanes[index] as usize;
-            self.shown[lane / BLOCK_LANES].waiting() >> (lane % BLOCK_LANES) & 1 == 0
+            self.status[lane / BLOCK_LANES].waiting() >> (lane % BLOCK_LANES) & 1 == 0
         };
         match self.check.first_bad(actions, stepping) {
             Some(bad) => Err(StepError::Action(BadAction {

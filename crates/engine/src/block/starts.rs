@@ -1,0 +1,31 @@
+//! Where the next episodes of a block's lanes start.
+
+use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{SeedSchedule, Start};
+
+/// Starts of the lanes' episodes, and what is known of their generators.
+pub(crate) struct Starts {
+    pub(super) schedule: SeedSchedule,
+    /// Number of words that the env draws in every reset, if it says so.
+    pub(super) words_per_reset: Option<u32>,
+    /// Start of each lane's episode, the newest that was asked for.
+    pub(super) of: Box<[Start; BLOCK_LANES]>,
+    /// Lanes that have been given a seed.
+    pub(super) seeded: u64,
+    /// Lanes whose last begin was recorded and whose generator nobody has seeded or moved since. If the env says how
+    /// many words a reset draws, the start of their next episode follows from that.
+    pub(super) untouched: u64,
+}
+
+impl Starts {
+    pub(crate) fn new(schedule: SeedSchedule, words_per_reset: Option<u32>) -> Self {
+        let of = Box::new([Start::default(); BLOCK_LANES]);
+        Self { schedule, words_per_reset, of, seeded: 0, untouched: 0 }
+    }
+
+    /// Notes that the generators of `lanes` were seeded.
+    pub(super) fn seed(&mut self, lanes: u64) {
+        self.seeded |= lanes;
+        self.untouched &= !lanes;
+    }
+}

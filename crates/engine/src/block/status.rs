@@ -1,0 +1,63 @@
+//! What a block shows to the owner's thread.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::past::LogEvent;
+
+/// Status of a block for the owner's thread, which reads it when no step is in flight.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct BlockStatus {
+    waiting: AtomicU64,
+    lost: AtomicU64,
+    retired: AtomicU64,
+    /// True if the log is not empty.
+    logged: AtomicBool,
+    log: Mutex<Vec<LogEvent>>,
+}
+
+impl BlockStatus {
+    /// Shows the lanes that may begin an episode, those that are lost, and those that have played their quota.
+    #[inline]
+    pub(super) fn show(&self, waiting: u64, lost: u64, retired: u64) {
+        self.waiting.store(waiting, Ordering::Relaxed);
+        self.lost.store(lost, Ordering::Relaxed);
+        self.retired.store(retired, Ordering::Relaxed);
+    }
+
+    /// Returns the lanes whose episode is over and that may begin another.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Returns the lanes whose env has failed and is not back.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Returns the lanes that have played their quota.
+    pub(crate) fn retired(&self) -> u64 {
+        self.retired.load(Ordering::Relaxed)
+    }
+
+    /// Adds entries to the log.
+    pub(super) fn log(&self, events: impl Iterator<Item = LogEvent>) {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).extend(events);
+        self.logged.store(true, Ordering::Relaxed);
+    }
+
+    /// Moves the log entries since the last call to `out`.
+    pub(crate) fn take_log(&self, out: &mut Vec<LogEvent>) {
+        if self.logged.swap(false, Ordering::Relaxed) {
+            out.append(&mut self.log.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// Drops the log entries that nobody took.
+    pub(crate) fn clear_log(&self) {
+        if self.logged.swap(false, Ordering::Relaxed) {
+            self.log.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+    }
+}
