@@ -1,4 +1,4 @@
-//! The host: acts on what the supervisor decides.
+//! The host, which carries out what the supervisor decides.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -21,8 +21,8 @@ use crate::supervisor::{Action, Cause, Event, Restart, Supervisor, WorkerState};
 
 /// Worker processes and the memory they share with this one.
 ///
-/// Belongs to the process that made it: in a forked child every call fails with [`HostError::Forked`], and
-/// dropping it there leaves the workers alone. Dropped where it was made, it kills them.
+/// It belongs to the process that made it: in a forked child every call fails with [`HostError::Forked`], and dropping
+/// it there leaves the workers alone. When it is dropped in the process that made it, it kills the workers.
 #[derive(Debug)]
 pub struct Host {
     supervisor: Supervisor,
@@ -31,23 +31,23 @@ pub struct Host {
     seats: Vec<Seat>,
     memory: Option<SharedMemory>,
     layout: Layout,
-    /// Rung by workers whose replies this side sleeps for.
+    /// Bell that workers ring when this side sleeps for their replies.
     bell: OwnedFd,
     patience: Patience,
     started: Instant,
     owner: u32,
     ended: bool,
-    /// What the caller has not been told; at most a few per worker, since a worker that was told of has to be
-    /// given a command, launched or lost before there is more to tell.
+    /// Events that the caller has not taken yet. There are at most a few for each worker, because a worker whose event
+    /// was taken has to be given a command, launched or lost before there is another.
     events: VecDeque<WorkerEvent>,
 }
 
-/// What this side keeps of one worker.
+/// Host's side of one worker.
 #[derive(Debug)]
 struct Seat {
     hello: OwnedFd,
     process: Option<Process>,
-    /// While it has not reported that it is ready.
+    /// Launch of the worker, until it reports that it is ready.
     launching: Option<Launching>,
     socket: Option<OwnedFd>,
     bell: OwnedFd,
@@ -55,61 +55,61 @@ struct Seat {
     sequence: u64,
 }
 
-/// Something happened to a worker.
+/// Event of a worker.
 #[derive(Debug)]
 pub enum WorkerEvent {
-    /// It is there (again): what it passed to [`crate::Link::ready`].
+    /// The worker is there, or there again.
     Ready {
         /// The worker.
         worker: usize,
-        /// Its answer.
+        /// Bytes that the worker passed to [`crate::Link::ready`].
         answer: Vec<u8>,
     },
-    /// It answered a command.
+    /// The worker answered a command.
     Replied(Reply),
-    /// It is gone; its process group has been killed.
+    /// The worker is gone; its process group has been killed.
     Lost {
-        /// The worker.
+        /// Worker that was lost.
         worker: usize,
-        /// Why.
+        /// Cause of the loss.
         cause: Cause,
-        /// What becomes of it.
+        /// Decision about its restart.
         restart: Restart,
-        /// For people: how its process ended, or what it said wrong.
+        /// Explanation for people: how the process ended, or what it said wrong.
         detail: String,
     },
 }
 
-/// An answer to a command.
+/// Answer to a command.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The worker.
+    /// Worker that answered.
     pub worker: usize,
-    /// A number in the caller's meaning.
+    /// Number whose meaning is the caller's.
     pub code: u64,
-    /// Its bytes; often none.
+    /// Bytes of the answer; often none.
     pub payload: Vec<u8>,
 }
 
-/// What to wait for.
+/// Condition for which a host waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
     /// No worker has a command that it has not answered.
     AllReplied,
-    /// There is an event to be told of, or no worker has a command or is being launched.
+    /// An event can be taken, or no worker has a command or is being launched.
     AnyEvent,
     /// No worker is being launched or waits to be.
     AllBack,
 }
 
-/// How a wait ended.
+/// Way in which a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
-    /// What was waited for is there.
+    /// The condition holds.
     Satisfied,
     /// The time is over.
     TimedOut,
-    /// A signal was handled: wait again unless it wants something else.
+    /// A signal was handled. The caller waits again unless the signal wants something else.
     Interrupted,
 }
 
@@ -156,7 +156,7 @@ impl Host {
         Ok(host)
     }
 
-    /// Launches the workers that have not been yet, each with a deadline of its own.
+    /// Launches the workers that have not been launched yet, each with a deadline of its own.
     ///
     /// # Errors
     /// [`HostError::Forked`], [`HostError::Ended`].
@@ -166,8 +166,8 @@ impl Host {
         Ok(())
     }
 
-    /// Creates the shared memory with `bytes` for the caller and gives it to the workers: those that are ready
-    /// and, later, each that becomes so. Called once.
+    /// Creates the shared memory with `bytes` for the caller and gives it to the workers: those that are ready and,
+    /// later, each that becomes ready. It is called once.
     ///
     /// # Errors
     /// [`HostError::Os`], [`HostError::Forked`], [`HostError::Ended`].
@@ -182,31 +182,31 @@ impl Host {
         Ok(())
     }
 
-    /// The shared memory and the byte where the caller's part begins; `None` before [`Host::share`].
+    /// Returns the shared memory and the offset at which the caller's part begins; `None` before [`Host::share`].
     pub fn memory(&self) -> Option<(&SharedMemory, usize)> {
         self.memory.as_ref().map(|memory| (memory, self.layout.data_offset()))
     }
 
-    /// How many workers there are.
+    /// Returns the number of workers.
     pub fn workers(&self) -> usize {
         self.seats.len()
     }
 
-    /// The state of a worker.
+    /// Returns the state of a worker.
     pub fn state(&self, worker: usize) -> WorkerState {
         self.supervisor.state(worker)
     }
 
-    /// The process id of a worker that has a process.
+    /// Returns the process id of a worker that has a process.
     pub fn process_id(&self, worker: usize) -> Option<u32> {
         self.seats[worker].process.as_ref().map(Process::id)
     }
 
-    /// Gives an idle worker a command, to be answered within `timeout` (`None` waits for ever); after that it is
-    /// hung and killed. Does not block. What is in the shared memory by now is what the worker sees.
+    /// Gives an idle worker a command, to be answered within `timeout` (`None` waits for ever). A worker that does not
+    /// answer in time is hung and killed. Does not block. The worker sees what is in the shared memory by now.
     ///
     /// # Errors
-    /// [`HostError::NotIdle`] also before [`Host::share`]; [`HostError::TooLong`], [`HostError::Os`],
+    /// [`HostError::NotIdle`], also before [`Host::share`]; [`HostError::TooLong`], [`HostError::Os`],
     /// [`HostError::Forked`], [`HostError::Ended`]. The worker has not been given the command then.
     pub fn post(
         &mut self,
@@ -240,8 +240,8 @@ impl Host {
         Ok(())
     }
 
-    /// Waits until what is said in `until`, for at most `timeout` (`None`: for ever). Meanwhile looks after all
-    /// workers: what happens to them is queued for [`Host::next_event`].
+    /// Waits until the condition `until` holds, for at most `timeout` (`None`: for ever). It looks after all workers
+    /// meanwhile and queues their events for [`Host::next_event`].
     ///
     /// # Errors
     /// [`HostError::Os`], [`HostError::Forked`], [`HostError::Ended`].
@@ -272,7 +272,7 @@ impl Host {
         }
     }
 
-    /// The next thing that happened, in the order in which it was noticed.
+    /// Returns the next event, in the order in which events were noticed.
     pub fn next_event(&mut self) -> Option<WorkerEvent> {
         self.events.pop_front()
     }
@@ -365,12 +365,12 @@ impl Host {
         }
     }
 
-    /// Whether some worker is in a state in which only descriptors tell what happens to it.
+    /// Returns whether some worker is in a state in which only descriptors tell what happens to it.
     fn needs_watching(&self) -> bool {
         (0..self.seats.len()).any(|worker| self.supervisor.state(worker) == WorkerState::Launching)
     }
 
-    /// Sleeps until a worker replies, dies or becomes ready, or `patience` is over; false if a signal came.
+    /// Sleeps until a worker replies, dies or becomes ready, or `patience` is over. Returns false if a signal came.
     fn watch(&mut self, patience: Option<Duration>, until: Until) -> Result<bool, HostError> {
         let sleeping = patience != Some(Duration::ZERO);
         let bells: Vec<usize> = match until {
@@ -438,7 +438,7 @@ impl Host {
         Ok(true)
     }
 
-    /// Takes what a launching worker says.
+    /// Takes the message of a launching worker.
     fn hear(&mut self, worker: usize) {
         match self.seats[worker].receive(Tag::Ready) {
             Ok(answer) => {
@@ -526,7 +526,7 @@ impl Drop for Host {
 }
 
 impl Seat {
-    /// Starts a process and says hello.
+    /// Starts the process and sends the hello.
     fn occupy(&mut self, program: &Program) -> std::io::Result<()> {
         let (ours, theirs) = message::pair()?;
         self.process = Some(Process::spawn(program, theirs)?);
@@ -535,7 +535,7 @@ impl Seat {
         Ok(())
     }
 
-    /// Ends the process, if there is one; how it ended, and what it said last.
+    /// Ends the process, if there is one. Returns how it ended, and the last lines that it said.
     fn vacate(&mut self) -> (Option<String>, String) {
         (self.socket, self.launching) = (None, None);
         let Some(process) = self.process.take() else { return (None, String::new()) };
@@ -545,7 +545,7 @@ impl Seat {
         (Some(ended), said)
     }
 
-    /// The bytes of the message of this kind that has to be there; what is wrong if it is not.
+    /// Returns the bytes of the message of this kind, which has to be there, or what is wrong if it is not.
     fn receive(&self, tag: Tag) -> Result<Vec<u8>, String> {
         let socket = self.socket.as_ref().ok_or("it has no connection")?;
         match message::receive(socket, false) {
@@ -561,7 +561,7 @@ impl Seat {
     }
 }
 
-/// How soon a launch is tried again for which there was no room.
+/// Time after which a launch is tried again for which there was no room.
 const ROOM_RETRY: Duration = Duration::from_millis(50);
 
 fn new_bell() -> Result<OwnedFd, HostError> {
