@@ -1,14 +1,14 @@
-//! A request's head: what is asked for.
+//! Reads the head of an HTTP request.
 
 use httparse::Status;
 
-/// What a request asks for.
+/// Request as its head states it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) what: What,
-    /// Only the head of the answer is wanted.
+    /// True if only the head of the answer is wanted.
     pub(crate) head_only: bool,
-    /// Metrics are wanted in OpenMetrics rather than in the text of Prometheus.
+    /// True if metrics are wanted in OpenMetrics rather than in the text of Prometheus.
     pub(crate) open_metrics: bool,
 }
 
@@ -17,15 +17,15 @@ pub(crate) enum What {
     Metrics,
     Health,
     Readiness,
-    /// No such path.
+    /// The server has no such path.
     Elsewhere,
-    /// Something else than reading.
+    /// The method does not read.
     OtherMethod,
-    /// No HTTP/1, or a head with more than [`MAX_HEADERS`] headers.
+    /// The bytes are no HTTP/1, or the head has more than [`MAX_HEADERS`] headers.
     Malformed,
 }
 
-/// Looks at the bytes so far; `None` as long as the head is not complete.
+/// Parses the bytes so far; `None` as long as the head is not complete.
 pub(crate) fn parse(bytes: &[u8]) -> Option<Asked> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
@@ -42,7 +42,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Asked> {
     Some(Asked { what, head_only: request.method == Some("HEAD"), open_metrics })
 }
 
-/// How much a media type is wanted by an `Accept` header, from 0 to 1; 0 if it is not named.
+/// Returns the weight that an `Accept` header gives to a media type, from 0 to 1; 0 if it does not name the type.
 fn weight(accept: &str, kind: &str) -> f64 {
     let weights = accept.split(',').filter_map(|range| {
         let mut parts = range.split(';').map(str::trim);
@@ -66,7 +66,7 @@ fn what(method: Option<&str>, path: Option<&str>) -> What {
     }
 }
 
-/// Headers of one request; scrapers and probes send about ten.
+/// Maximum number of headers in a request; scrapers and probes send about ten.
 const MAX_HEADERS: usize = 64;
 
 #[cfg(test)]

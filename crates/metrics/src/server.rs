@@ -1,4 +1,4 @@
-//! The HTTP server: three paths, read-only, one answer a connection.
+//! The HTTP server of metrics, with three paths, read-only, one answer for each connection.
 //!
 //! ```text
 //! accepted -> reading the head -> answering -> closed
@@ -21,30 +21,32 @@ use crate::Exporter;
 use crate::head::{Asked, What, parse};
 use crate::open_metrics;
 
-/// Whether a process lives and is ready. Asked on the server's thread: it must not block.
+/// Health of a process: whether it lives and is ready. It is asked on the server's thread: it must not block.
 pub trait Health: Send + Sync {
-    /// Whether it makes progress; if not, why, in one sentence. Who asks restarts the process then.
+    /// Returns whether the process makes progress. If it does not, the caller, which gets one sentence that says why,
+    /// restarts it.
     ///
     /// # Errors
     /// The sentence.
     fn live(&self) -> Result<(), String>;
 
-    /// Whether it takes new work; if not, why, in one sentence. Who asks sends it none then, and nothing else.
+    /// Returns whether the process takes new work. If it does not, the caller, which gets one sentence that says why,
+    /// only stops sending it work.
     ///
     /// # Errors
     /// The sentence.
     fn ready(&self) -> Result<(), String>;
 }
 
-/// An address that is listened on and not served yet, so that it is known to be free before anything is started that
-/// is to be shown there.
+/// Address on which the process listens and that is not served yet. So it is known to be free before the parts are
+/// started whose metrics are shown there.
 #[derive(Debug)]
 pub struct MetricsListener {
     listener: std::net::TcpListener,
     address: SocketAddr,
 }
 
-/// Answers `/metrics`, `/healthz` and `/readyz`. Dropping it ends its thread and closes its listener.
+/// Server that answers `/metrics`, `/healthz` and `/readyz`. Dropping it ends its thread and closes its listener.
 #[derive(Debug)]
 pub struct MetricsServer {
     address: SocketAddr,
@@ -52,15 +54,15 @@ pub struct MetricsServer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Why the server could not be started.
+/// Reason for which the server could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The address cannot be listened on.
+    /// The server cannot listen on the address.
     #[error("metrics cannot be served on {address}")]
     Listen {
-        /// The address.
+        /// Address on which to listen.
         address: SocketAddr,
-        /// Why.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The system refuses a thread or an event loop.
@@ -69,7 +71,7 @@ pub enum ServeError {
 }
 
 impl MetricsListener {
-    /// Listens on `address`. Who connects waits to be served.
+    /// Listens on `address`. Clients that connect wait to be served.
     ///
     /// # Errors
     /// [`ServeError::Listen`].
@@ -123,7 +125,7 @@ impl MetricsServer {
         MetricsListener::bind(address)?.serve(exporter, health)
     }
 
-    /// Where it listens.
+    /// Returns the address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -144,8 +146,8 @@ struct Answers {
     health: Arc<dyn Health>,
 }
 
-/// Accepts for ever. With too many connections the oldest goes: a request takes milliseconds, so that it is one
-/// that has long said nothing, and strangers who hold connections open cannot keep a probe out.
+/// Accepts connections for ever. If there are too many, the oldest is closed: a request takes milliseconds, so the
+/// oldest has said nothing for long, and strangers that hold connections open cannot keep a probe out.
 async fn accept(listener: TcpListener, answers: &Arc<Answers>) {
     let mut open: VecDeque<AbortHandle> = VecDeque::with_capacity(MAX_CONNECTIONS + 1);
     loop {
@@ -219,16 +221,16 @@ impl Answers {
     }
 }
 
-/// The text format of Prometheus; plain text for the rest too.
+/// Content type of the text format of Prometheus; it is plain text for the other paths too.
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Connections at a time.
+/// Maximum number of connections at a time.
 const MAX_CONNECTIONS: usize = 64;
-/// Bytes of a request's head.
+/// Maximum number of bytes in a request's head.
 const MAX_HEAD_BYTES: usize = 8 << 10;
-/// From accepting to closing.
+/// Time from accepting a connection to closing it.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// After a failed accept.
+/// Pause after a failed accept.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
