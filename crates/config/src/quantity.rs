@@ -62,21 +62,21 @@ impl fmt::Display for Time {
     }
 }
 
-/// In the largest unit that divides it.
+/// Prints the value in the largest unit that divides it.
 fn show(value: u64, units: &[(&str, u64)], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let fits = units.iter().filter(|(_, size)| value >= *size && value.is_multiple_of(*size));
     let (name, size) = fits.max_by_key(|(_, size)| *size).copied().unwrap_or(units[0]);
     write!(f, "{} {name}", value / size)
 }
 
-/// The number and what follows it.
+/// Splits a text into the number and what follows it.
 fn parts(text: &str) -> Result<(&str, &str), String> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     if number.is_empty() { Err(String::new()) } else { Ok((number, unit.trim())) }
 }
 
-/// The number in the smallest of the units.
+/// Converts the number to the smallest of the units.
 fn scaled(number: &str, unit: &str, units: &[(&str, u64)]) -> Result<u64, String> {
     if unit.is_empty() && number == "0" {
         return Ok(0);
@@ -94,7 +94,7 @@ fn scaled(number: &str, unit: &str, units: &[(&str, u64)]) -> Result<u64, String
     value.ok_or_else(|| format!("`{number}` is no number that fits"))
 }
 
-/// The smallest first.
+/// Units of bytes, the smallest first.
 const BYTES: [(&str, u64); 9] = [
     ("B", 1),
     ("kB", 1_000),
@@ -107,13 +107,13 @@ const BYTES: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
 ];
 
-/// The smallest first.
+/// Units of time, the smallest first.
 const TIMES: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000)];
 
-/// 1000 h: longer ones are taken for mistakes.
+/// Longest time, 1000 h: longer ones are taken for mistakes.
 const MAX_TIME_MS: u64 = 3_600_000_000;
 
-/// 2^53: whole numbers below it are exact as doubles.
+/// Bound of whole numbers that are exact as doubles, 2^53.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
 #[cfg(test)]
