@@ -28,7 +28,7 @@ pub struct Host {
     supervisor: Supervisor,
     launcher: Launcher,
     program: Program,
-    seats: Vec<Seat>,
+    slots: Vec<WorkerSlot>,
     memory: Option<SharedMemory>,
     layout: Layout,
     /// Bell that workers ring when this side sleeps for their replies.
@@ -44,7 +44,7 @@ pub struct Host {
 
 /// Host's side of one worker.
 #[derive(Debug)]
-struct Seat {
+struct WorkerSlot {
     hello: OwnedFd,
     process: Option<Process>,
     /// Launch of the worker, until it reports that it is ready.
@@ -124,13 +124,13 @@ impl Host {
         if workers == 0 || workers > MAX_WORKERS {
             return Err(HostError::Workers(workers));
         }
-        let seat = |hello: &Vec<u8>| {
+        let slot = |hello: &Vec<u8>| {
             if hello.len() > MAX_MESSAGE_BYTES {
                 return Err(HostError::TooLong(hello.len()));
             }
             let (process, launching, socket, sequence) = (None, None, None, 0);
             let (hello, bell) = (message::stash(hello)?, new_bell()?);
-            Ok(Seat { hello, process, launching, socket, bell, sequence })
+            Ok(WorkerSlot { hello, process, launching, socket, bell, sequence })
         };
         let seed = RandomState::new().hash_one(std::process::id());
         let mut host = Self {
@@ -142,7 +142,7 @@ impl Host {
             ),
             launcher: config.launcher,
             program: config.program,
-            seats: config.hellos.iter().map(seat).collect::<Result<_, _>>()?,
+            slots: config.hellos.iter().map(slot).collect::<Result<_, _>>()?,
             memory: None,
             layout: Layout::new(workers),
             bell: new_bell()?,
@@ -162,7 +162,7 @@ impl Host {
     /// [`HostError::Forked`], [`HostError::Ended`].
     pub fn launch_all(&mut self) -> Result<(), HostError> {
         self.check_usable()?;
-        self.wake(self.seats.len());
+        self.wake(self.slots.len());
         Ok(())
     }
 
@@ -174,7 +174,7 @@ impl Host {
     pub fn share(&mut self, bytes: usize) -> Result<(), HostError> {
         self.check_usable()?;
         self.memory = Some(SharedMemory::create("rollhouse", self.layout.data_offset() + bytes)?);
-        for worker in 0..self.seats.len() {
+        for worker in 0..self.slots.len() {
             if self.supervisor.state(worker) == WorkerState::Idle {
                 self.attach(worker);
             }
@@ -189,7 +189,7 @@ impl Host {
 
     /// Returns the number of workers.
     pub fn workers(&self) -> usize {
-        self.seats.len()
+        self.slots.len()
     }
 
     /// Returns the state of a worker.
@@ -199,7 +199,7 @@ impl Host {
 
     /// Returns the process id of a worker that has a process.
     pub fn process_id(&self, worker: usize) -> Option<u32> {
-        self.seats[worker].process.as_ref().map(Process::id)
+        self.slots[worker].process.as_ref().map(Process::id)
     }
 
     /// Gives an idle worker a command, to be answered within `timeout` (`None` waits for ever). A worker that does not
@@ -222,17 +222,17 @@ impl Host {
         if bytes.len() > MAX_MESSAGE_BYTES {
             return Err(HostError::TooLong(bytes.len()));
         }
-        let seat = &mut self.seats[worker];
+        let slot = &mut self.slots[worker];
         let mut payload = Payload::Inline(bytes);
-        if let Some(socket) = seat.socket.as_ref().filter(|_| bytes.len() > INLINE_BYTES) {
+        if let Some(socket) = slot.socket.as_ref().filter(|_| bytes.len() > INLINE_BYTES) {
             let stashed = message::stash(bytes)?;
             // A worker that has just died refuses; that it is dead is found while waiting for its answer.
             let _ = message::send(socket, Tag::Payload, 0, &[stashed.as_fd()]);
             payload = Payload::Elsewhere(bytes.len());
         }
-        seat.sequence += 1;
-        if self.layout.lines(memory, worker).command(seat.sequence, code, payload) {
-            ring(&seat.bell)?;
+        slot.sequence += 1;
+        if self.layout.lines(memory, worker).command(slot.sequence, code, payload) {
+            ring(&slot.bell)?;
         }
         let now = self.started.elapsed();
         let actions = self.supervisor.on(now, worker, Event::Posted(timeout.map(|timeout| now + timeout)));
@@ -284,13 +284,13 @@ impl Host {
             return;
         }
         let deadline = Instant::now() + grace;
-        for (worker, seat) in self.seats.iter_mut().enumerate() {
-            let Some(process) = seat.process.take() else { continue };
+        for (worker, slot) in self.slots.iter_mut().enumerate() {
+            let Some(process) = slot.process.take() else { continue };
             if self.supervisor.state(worker) == WorkerState::Idle {
                 process.ends_within(deadline.saturating_duration_since(Instant::now()));
             }
             process.end();
-            (seat.socket, seat.launching) = (None, None);
+            (slot.socket, slot.launching) = (None, None);
         }
         self.ended = true;
     }
@@ -305,7 +305,7 @@ impl Host {
 
     fn is_satisfied(&self, until: Until) -> bool {
         let none = |states: &[WorkerState]| {
-            (0..self.seats.len()).all(|worker| !states.contains(&self.supervisor.state(worker)))
+            (0..self.slots.len()).all(|worker| !states.contains(&self.supervisor.state(worker)))
         };
         use WorkerState as S;
         match until {
@@ -316,11 +316,11 @@ impl Host {
     }
 
     fn busy(&self) -> impl DoubleEndedIterator<Item = usize> {
-        (0..self.seats.len()).filter(|&worker| self.supervisor.state(worker) == WorkerState::Busy)
+        (0..self.slots.len()).filter(|&worker| self.supervisor.state(worker) == WorkerState::Busy)
     }
 
     fn has_replied(&self, worker: usize) -> bool {
-        let sequence = self.seats[worker].sequence;
+        let sequence = self.slots[worker].sequence;
         self.memory.as_ref().is_some_and(|memory| self.layout.lines(memory, worker).replied() == sequence)
     }
 
@@ -341,7 +341,7 @@ impl Host {
 
     /// Takes the replies that are there.
     fn collect(&mut self) {
-        for worker in 0..self.seats.len() {
+        for worker in 0..self.slots.len() {
             if self.supervisor.state(worker) == WorkerState::Busy && self.has_replied(worker) {
                 self.take_reply(worker);
             }
@@ -354,7 +354,7 @@ impl Host {
         let head = lines.reply_head();
         let payload = match usize::try_from(head.len) {
             Ok(len) if len <= INLINE_BYTES => Ok(lines.reply_payload(len)),
-            _ => self.seats[worker].receive(Tag::Payload),
+            _ => self.slots[worker].receive(Tag::Payload),
         };
         match payload {
             Ok(payload) => {
@@ -367,7 +367,7 @@ impl Host {
 
     /// Returns whether some worker is in a state in which only descriptors tell what happens to it.
     fn needs_watching(&self) -> bool {
-        (0..self.seats.len()).any(|worker| self.supervisor.state(worker) == WorkerState::Launching)
+        (0..self.slots.len()).any(|worker| self.supervisor.state(worker) == WorkerState::Launching)
     }
 
     /// Sleeps until a worker replies, dies or becomes ready, or `patience` is over. Returns false if a signal came.
@@ -400,8 +400,8 @@ impl Host {
     fn poll(&mut self, patience: Option<Duration>) -> Result<bool, HostError> {
         let mut fds = vec![PollFd::new(&self.bell, PollFlags::IN)];
         let mut watched = Vec::new();
-        for (worker, seat) in self.seats.iter().enumerate() {
-            if let (Some(process), Some(socket)) = (&seat.process, &seat.socket) {
+        for (worker, slot) in self.slots.iter().enumerate() {
+            if let (Some(process), Some(socket)) = (&slot.process, &slot.socket) {
                 let launching = self.supervisor.state(worker) == WorkerState::Launching;
                 let at = fds.len();
                 fds.push(PollFd::from_borrowed_fd(process.descriptor(), PollFlags::IN));
@@ -423,7 +423,7 @@ impl Host {
         for (worker, at, listening) in watched {
             if listening
                 && told[at + 2]
-                && let Some(process) = &mut self.seats[worker].process
+                && let Some(process) = &mut self.slots[worker].process
             {
                 process.drain_log();
             }
@@ -440,9 +440,9 @@ impl Host {
 
     /// Takes the message of a launching worker.
     fn hear(&mut self, worker: usize) {
-        match self.seats[worker].receive(Tag::Ready) {
+        match self.slots[worker].receive(Tag::Ready) {
             Ok(answer) => {
-                self.seats[worker].launching = None;
+                self.slots[worker].launching = None;
                 let actions = self.supervisor.on(self.started.elapsed(), worker, Event::Ready);
                 self.events.push_back(WorkerEvent::Ready { worker, answer });
                 self.attach(worker);
@@ -454,12 +454,12 @@ impl Host {
 
     /// Gives a ready worker the memory, if there is one.
     fn attach(&mut self, worker: usize) {
-        let (Some(memory), seat) = (&self.memory, &self.seats[worker]) else { return };
-        let Some(socket) = &seat.socket else { return };
-        self.layout.lines(memory, worker).reset(seat.sequence);
-        silence(&seat.bell);
-        let number = worker as u64 | (self.seats.len() as u64) << 32;
-        let descriptors = [memory.as_fd(), seat.bell.as_fd(), self.bell.as_fd()];
+        let (Some(memory), slot) = (&self.memory, &self.slots[worker]) else { return };
+        let Some(socket) = &slot.socket else { return };
+        self.layout.lines(memory, worker).reset(slot.sequence);
+        silence(&slot.bell);
+        let number = worker as u64 | (self.slots.len() as u64) << 32;
+        let descriptors = [memory.as_fd(), slot.bell.as_fd(), self.bell.as_fd()];
         if let Err(error) = message::send(socket, Tag::Attach, number, &descriptors) {
             self.died(worker, format!("it could not be given the shared memory: {error}"));
         }
@@ -489,7 +489,7 @@ impl Host {
             match action {
                 Action::Launch(worker) => self.launch(worker),
                 Action::Lose { worker, cause, restart } => {
-                    let (ended, said) = self.seats[worker].vacate();
+                    let (ended, said) = self.slots[worker].end();
                     let mut detail = match (&what, cause) {
                         (_, Cause::Hung | Cause::LaunchTimedOut) => "killed at its deadline".to_owned(),
                         (Some(what), Cause::Died) => {
@@ -512,8 +512,8 @@ impl Host {
             let none = self.supervisor.on(now, worker, Event::NoRoom(now + ROOM_RETRY));
             return self.act(none);
         };
-        self.seats[worker].launching = Some(launching);
-        if let Err(error) = self.seats[worker].occupy(&self.program) {
+        self.slots[worker].launching = Some(launching);
+        if let Err(error) = self.slots[worker].start(&self.program) {
             self.died(worker, HostError::Spawn(error).to_string());
         }
     }
@@ -525,9 +525,9 @@ impl Drop for Host {
     }
 }
 
-impl Seat {
+impl WorkerSlot {
     /// Starts the process and sends the hello.
-    fn occupy(&mut self, program: &Program) -> std::io::Result<()> {
+    fn start(&mut self, program: &Program) -> std::io::Result<()> {
         let (ours, theirs) = message::pair()?;
         self.process = Some(Process::spawn(program, theirs)?);
         message::send(&ours, Tag::Hello, 0, &[self.hello.as_fd()])?;
@@ -536,7 +536,7 @@ impl Seat {
     }
 
     /// Ends the process, if there is one. Returns how it ended, and the last lines that it said.
-    fn vacate(&mut self) -> (Option<String>, String) {
+    fn end(&mut self) -> (Option<String>, String) {
         (self.socket, self.launching) = (None, None);
         let Some(process) = self.process.take() else { return (None, String::new()) };
         let (ended, said) = process.end();
