@@ -18,10 +18,10 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use crate::Exporter;
-use crate::head::{Asked, What, parse};
+use crate::head::{RequestHead, RequestKind, parse};
 use crate::open_metrics;
 
-/// Health of a process: whether it lives and is ready. It is asked on the server's thread: it must not block.
+/// Health of a process: whether it lives and is ready. It is request on the server's thread: it must not block.
 pub trait Health: Send + Sync {
     /// Returns whether the process makes progress. If it does not, the caller, which gets one sentence that says why,
     /// restarts it.
@@ -172,49 +172,51 @@ async fn accept(listener: TcpListener, answers: &Arc<Answers>) {
 
 async fn serve(mut stream: TcpStream, answers: &Answers) -> io::Result<()> {
     let mut head = Vec::with_capacity(1024);
-    let asked = loop {
-        if let Some(asked) = parse(&head) {
-            break asked;
+    let request = loop {
+        if let Some(request) = parse(&head) {
+            break request;
         }
         if head.len() >= MAX_HEAD_BYTES {
-            break Asked { what: What::Malformed, head_only: false, open_metrics: false };
+            break RequestHead { kind: RequestKind::Malformed, head_only: false, open_metrics: false };
         }
         let room = (MAX_HEAD_BYTES - head.len()) as u64;
         if (&mut stream).take(room).read_buf(&mut head).await? == 0 {
             return Ok(());
         }
     };
-    stream.write_all(&answers.answer(asked)).await?;
+    stream.write_all(&answers.answer(request)).await?;
     stream.shutdown().await
 }
 
 impl Answers {
-    fn answer(&self, asked: Asked) -> Vec<u8> {
-        let told = |told: Result<(), String>| match told {
+    fn answer(&self, request: RequestHead) -> Vec<u8> {
+        let health = |health: Result<(), String>| match health {
             Ok(()) => ("200 OK", "ok\n".to_owned()),
             Err(why) => ("503 Service Unavailable", format!("{why}\n")),
         };
-        let open = asked.open_metrics && asked.what == What::Metrics;
+        let open = request.open_metrics && request.kind == RequestKind::Metrics;
         let content = if open { open_metrics::CONTENT_TYPE } else { CONTENT_TYPE };
-        let (status, body) = match asked.what {
-            What::Metrics if open => ("200 OK", self.exporter.print_open()),
-            What::Metrics => match self.exporter.print() {
+        let (status, body) = match request.kind {
+            RequestKind::Metrics if open => ("200 OK", self.exporter.print_open()),
+            RequestKind::Metrics => match self.exporter.print() {
                 Ok(page) => ("200 OK", page),
                 Err(error) => ("500 Internal Server Error", format!("{error}\n")),
             },
-            What::Health => told(self.health.live()),
-            What::Readiness => told(self.health.ready()),
-            What::Elsewhere => ("404 Not Found", "there are /metrics, /healthz and /readyz\n".to_owned()),
-            What::OtherMethod => ("405 Method Not Allowed", "only GET and HEAD\n".to_owned()),
-            What::Malformed => ("400 Bad Request", "no HTTP request of bounded size\n".to_owned()),
+            RequestKind::Health => health(self.health.live()),
+            RequestKind::Readiness => health(self.health.ready()),
+            RequestKind::UnknownPath => {
+                ("404 Not Found", "there are /metrics, /healthz and /readyz\n".to_owned())
+            }
+            RequestKind::OtherMethod => ("405 Method Not Allowed", "only GET and HEAD\n".to_owned()),
+            RequestKind::Malformed => ("400 Bad Request", "no HTTP request of bounded size\n".to_owned()),
         };
-        let allow = if asked.what == What::OtherMethod { "Allow: GET, HEAD\r\n" } else { "" };
+        let allow = if request.kind == RequestKind::OtherMethod { "Allow: GET, HEAD\r\n" } else { "" };
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: {content}\r\nContent-Length: {}\r\n{allow}Connection: close\r\n\r\n",
             body.len()
         );
         let mut out = head.into_bytes();
-        if !asked.head_only {
+        if !request.head_only {
             out.extend_from_slice(body.as_bytes());
         }
         out
