@@ -32,7 +32,7 @@ pub use node::NodeConfig;
 pub use quantity::{Bytes, Time};
 pub use setting::{
     Bounded, Concealed, Given, HostPort, Labels, MAX_LABELS, MAX_NAME_BYTES, MAX_TEXT_BYTES, MAX_UIDS, Place,
-    Setting, Shown, Uids,
+    Setting, SettingValue, Uids,
 };
 pub use shared::{Archive, AttachSettings, Enrolment, Network, Spool, Store, Tls, WhenFull, Worker};
 pub use traces::{Endpoint, Traces};

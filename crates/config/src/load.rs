@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::ConfigError;
 use crate::file::{entries, read};
-use crate::setting::{Given, Setting, Shown};
+use crate::setting::{Given, Setting, SettingValue};
 use crate::{CoordinatorConfig, LocalConfig, NodeConfig};
 
 /// A typed configuration, whose default has the value of every key that nobody sets.
@@ -73,7 +73,7 @@ pub struct Effective {
     /// Name of the key.
     pub key: &'static str,
     /// Value of the key.
-    pub value: Shown,
+    pub value: SettingValue,
     /// Source of the value.
     pub origin: Origin,
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::setting::{Given, Setting, Shown, text};
+use crate::setting::{Given, Setting, SettingValue, text};
 
 /// Settings of a service's log on stderr. All of them may change while the service runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -115,8 +115,8 @@ impl Setting for LogLevels {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Text(self.to_string())
+    fn show(&self) -> SettingValue {
+        SettingValue::Text(self.to_string())
     }
 }
 
@@ -142,8 +142,8 @@ impl Setting for LogFormat {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Text(match self {
+    fn show(&self) -> SettingValue {
+        SettingValue::Text(match self {
             Self::Auto => "auto".to_owned(),
             Self::Text => "text".to_owned(),
             Self::Json => "json".to_owned(),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::setting::{Given, Setting, Shown, text};
+use crate::setting::{Given, Setting, SettingValue, text};
 
 /// A number of bytes, written with a unit: `512 kB`, `64 MiB`, `20 GB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,8 +24,8 @@ impl Setting for Bytes {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Text(self.to_string())
+    fn show(&self) -> SettingValue {
+        SettingValue::Text(self.to_string())
     }
 }
 
@@ -44,8 +44,8 @@ impl Setting for Time {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Text(self.to_string())
+    fn show(&self) -> SettingValue {
+        SettingValue::Text(self.to_string())
     }
 }
 

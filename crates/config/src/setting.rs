@@ -26,7 +26,7 @@ pub enum Given {
 
 /// A value as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Shown {
+pub enum SettingValue {
     /// A value that is printed as a string.
     Text(String),
     /// A value that is printed as a whole number.
@@ -50,7 +50,7 @@ pub trait Setting {
     fn set(&mut self, given: &Given) -> Result<(), String>;
 
     /// Returns the present value.
-    fn show(&self) -> Shown;
+    fn show(&self) -> SettingValue;
 
     /// Returns whether the value is a secret, of which nothing may be quoted.
     fn conceals(&self) -> bool {
@@ -81,8 +81,8 @@ impl<const LEAST: u64, const MOST: u64> Setting for Bounded<LEAST, MOST> {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Integer(self.0)
+    fn show(&self) -> SettingValue {
+        SettingValue::Integer(self.0)
     }
 }
 
@@ -100,8 +100,8 @@ impl Setting for bool {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Flag(*self)
+    fn show(&self) -> SettingValue {
+        SettingValue::Flag(*self)
     }
 }
 
@@ -115,8 +115,8 @@ impl Setting for String {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Text(self.clone())
+    fn show(&self) -> SettingValue {
+        SettingValue::Text(self.clone())
     }
 }
 
@@ -135,8 +135,8 @@ impl Setting for Place {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Text(self.0.clone().unwrap_or_default())
+    fn show(&self) -> SettingValue {
+        SettingValue::Text(self.0.clone().unwrap_or_default())
     }
 
     fn given_in(&mut self, folder: &Path) {
@@ -161,8 +161,8 @@ impl Setting for PathBuf {
         }
     }
 
-    fn show(&self) -> Shown {
-        Shown::Text(self.display().to_string())
+    fn show(&self) -> SettingValue {
+        SettingValue::Text(self.display().to_string())
     }
 
     fn given_in(&mut self, folder: &Path) {
@@ -181,8 +181,8 @@ impl Setting for SocketAddr {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Text(self.to_string())
+    fn show(&self) -> SettingValue {
+        SettingValue::Text(self.to_string())
     }
 }
 
@@ -205,8 +205,8 @@ impl<T: Setting + FromEmpty> Setting for Option<T> {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        self.as_ref().map_or_else(|| Shown::Text(String::new()), Setting::show)
+    fn show(&self) -> SettingValue {
+        self.as_ref().map_or_else(|| SettingValue::Text(String::new()), Setting::show)
     }
 
     fn conceals(&self) -> bool {
@@ -269,8 +269,8 @@ impl Setting for Concealed {
         self.0.set(given)
     }
 
-    fn show(&self) -> Shown {
-        Shown::Text("(not shown)".to_owned())
+    fn show(&self) -> SettingValue {
+        SettingValue::Text("(not shown)".to_owned())
     }
 
     fn conceals(&self) -> bool {
@@ -301,8 +301,8 @@ impl Setting for HostPort {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Text(self.0.clone())
+    fn show(&self) -> SettingValue {
+        SettingValue::Text(self.0.clone())
     }
 }
 
@@ -362,8 +362,8 @@ impl Setting for Labels {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Table(self.0.clone())
+    fn show(&self) -> SettingValue {
+        SettingValue::Table(self.0.clone())
     }
 }
 
@@ -388,9 +388,9 @@ impl Setting for Uids {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
+    fn show(&self) -> SettingValue {
         let numbers: Vec<String> = self.0.iter().map(u32::to_string).collect();
-        Shown::Text(numbers.join(","))
+        SettingValue::Text(numbers.join(","))
     }
 }
 
@@ -421,7 +421,7 @@ impl Given {
     }
 }
 
-impl Shown {
+impl SettingValue {
     /// Returns the value as it stands in a file.
     pub fn toml(&self) -> String {
         match self {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rollhouse_core::limits::{MAX_LANES, MAX_THREADS};
 
 use crate::quantity::{Bytes, Time};
-use crate::setting::{Bounded, Given, Labels, Place, Setting, Shown, Uids, text};
+use crate::setting::{Bounded, Given, Labels, Place, Setting, SettingValue, Uids, text};
 
 /// Settings of a node's stepping.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -292,8 +292,8 @@ impl Setting for WhenFull {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Text(match self {
+    fn show(&self) -> SettingValue {
+        SettingValue::Text(match self {
             Self::BackPressure => "back_pressure".to_owned(),
             Self::Drop => "drop".to_owned(),
         })

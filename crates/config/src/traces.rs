@@ -1,6 +1,6 @@
 //! The settings of traces.
 
-use crate::setting::{Given, Setting, Shown, text};
+use crate::setting::{Given, Setting, SettingValue, text};
 
 /// Settings by which a process sends the calls of clients as traces of OpenTelemetry. They need a program that was
 /// built with the feature `otlp`.
@@ -50,8 +50,8 @@ impl Setting for Endpoint {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Text(self.0.clone().unwrap_or_default())
+    fn show(&self) -> SettingValue {
+        SettingValue::Text(self.0.clone().unwrap_or_default())
     }
 }
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use rollhouse_config::{
-    Config, ConfigError, CoordinatorConfig, LocalConfig, NodeConfig, Origin, Role, Shown, Sources, load,
-    variable,
+    Config, ConfigError, CoordinatorConfig, LocalConfig, NodeConfig, Origin, Role, SettingValue, Sources,
+    load, variable,
 };
 
 fn example(role: Role) -> PathBuf {
@@ -111,11 +111,11 @@ fn every_key_of_every_role_can_be_set_by_a_variable_and_by_a_file_that_a_variabl
     for role in Role::ALL {
         for setting in role.effective(&Sources::default()).unwrap() {
             let value = match &setting.value {
-                Shown::Text(text) => text.clone(),
-                Shown::Integer(number) => number.to_string(),
-                Shown::Flag(flag) => flag.to_string(),
+                SettingValue::Text(text) => text.clone(),
+                SettingValue::Integer(number) => number.to_string(),
+                SettingValue::Flag(flag) => flag.to_string(),
                 // Labels are empty by default, and so is what stands for none.
-                Shown::Table(_) => String::new(),
+                SettingValue::Table(_) => String::new(),
             };
             let name = variable(setting.key);
             let file =
@@ -265,8 +265,8 @@ proptest! {
         threads in 0..64_u64,
         data in "[a-zA-Z0-9/_. \"\\\\-]{0,30}x",
     ) {
-        let quoted = rollhouse_config::Shown::Text(data.clone()).toml();
-        let labels = rollhouse_config::Shown::Table([("zone".to_owned(), zone.trim().to_owned())].into()).toml();
+        let quoted = rollhouse_config::SettingValue::Text(data.clone()).toml();
+        let labels = rollhouse_config::SettingValue::Table([("zone".to_owned(), zone.trim().to_owned())].into()).toml();
         let text = format!("[node]\nthreads = {threads}\ndata = {quoted}\nlabels = {labels}\n");
         let file = TextFile::new("back", text);
         let config = load::<NodeConfig>(&file.sources()).unwrap().config;
