@@ -67,13 +67,13 @@ pub(crate) struct Block {
     logs: bool,
     /// Lanes whose starts are noted for observers ([`Engine::watch`](crate::Engine::watch)).
     watched: u64,
-    shown: Arc<Shown>,
+    status: Arc<BlockStatus>,
 }
 
 /// Status of a block for the owner's thread, which reads it when no step is in flight.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(crate) struct Shown {
+pub(crate) struct BlockStatus {
     waiting: AtomicU64,
     lost: AtomicU64,
     retired: AtomicU64,
@@ -102,7 +102,7 @@ pub(crate) struct BlockParts {
     pub(crate) limit: Option<u64>,
     pub(crate) target: Target,
     pub(crate) recorder: Option<BlockRecorder>,
-    pub(crate) shown: Arc<Shown>,
+    pub(crate) status: Arc<BlockStatus>,
 }
 
 impl Block {
@@ -130,7 +130,7 @@ impl Block {
             stats: Stats::default(),
             logs: false,
             watched: 0,
-            shown: parts.shown,
+            status: parts.status,
         };
         if let Some(recorder) = parts.recorder {
             block.record_with(recorder);
@@ -473,13 +473,13 @@ impl Block {
 
     #[inline]
     fn show(&self) {
-        self.shown.waiting.store(self.waiting & !self.retired & !self.held, Ordering::Relaxed);
-        self.shown.lost.store(self.restarts.lost(), Ordering::Relaxed);
-        self.shown.retired.store(self.retired, Ordering::Relaxed);
+        self.status.waiting.store(self.waiting & !self.retired & !self.held, Ordering::Relaxed);
+        self.status.lost.store(self.restarts.lost(), Ordering::Relaxed);
+        self.status.retired.store(self.retired, Ordering::Relaxed);
     }
 }
 
-impl Shown {
+impl BlockStatus {
     /// Returns the lanes whose episode is over and that may begin another.
     pub(crate) fn waiting(&self) -> u64 {
         self.waiting.load(Ordering::Relaxed)
@@ -640,7 +640,7 @@ mod tests {
                 limit: None,
                 target: Target::new(InstructionSet::best()).unwrap(),
                 recorder: None,
-                shown: Arc::default(),
+                status: Arc::default(),
             });
             let mut rig = Self { arena, share: shares.remove(0), block };
             rig.arena.start();

@@ -17,7 +17,7 @@ use rollhouse_env::{EnvEntry, MakeError, Target};
 use rollhouse_replay::{Backlog, RunRecorder};
 
 use crate::actions::ActionCheck;
-use crate::block::{Block, Shown, Turn};
+use crate::block::{Block, BlockStatus, Turn};
 use crate::config::{Autoreset, EngineConfig};
 use crate::crew::{Crew, Job, Order, Orders};
 use crate::error::{ConfigError, StepError};
@@ -40,7 +40,7 @@ pub struct Engine {
     results: Receiver<(usize, Received)>,
     spin: Spin,
     orders: Arc<Orders>,
-    shown: Vec<Arc<Shown>>,
+    statuses: Vec<Arc<BlockStatus>>,
     check: ActionCheck,
     action: ColumnSpec,
     first_done: Option<FirstDone>,
@@ -138,10 +138,11 @@ impl Engine {
         let spin = Spin::among(ranges.len() + placement.peers());
         let (arena, shares) =
             Arena::new(&columns, lanes, &ranges, spin, placement).map_err(ConfigError::Arena)?;
-        let shown: Vec<Arc<Shown>> = (0..lanes.div_ceil(BLOCK_LANES)).map(|_| Arc::default()).collect();
+        let statuses: Vec<Arc<BlockStatus>> =
+            (0..lanes.div_ceil(BLOCK_LANES)).map(|_| Arc::default()).collect();
         let crews = shares
             .into_iter()
-            .map(|share| make_crew(entry, &config, target, &options, &shown, recording, share))
+            .map(|share| make_crew(entry, &config, target, &options, &statuses, recording, share))
             .collect::<Result<Vec<_>, _>>()?;
         let (started, orders) = (Instant::now(), Arc::new(Orders::default()));
         let (own, others, results) = start_threads(crews, &orders, spin, started)?;
@@ -157,7 +158,7 @@ impl Engine {
             results,
             spin,
             orders,
-            shown,
+            statuses,
             first_done: None,
             has_reset: false,
             hung: false,
@@ -371,19 +372,21 @@ impl Engine {
 
     /// Returns the number of lanes that have not played their quota.
     pub fn playing(&self) -> usize {
-        let retired: u32 = self.shown.iter().map(|shown| shown.retired().count_ones()).sum();
+        let retired: u32 = self.statuses.iter().map(|status| status.retired().count_ones()).sum();
         self.lanes() - retired as usize
     }
 
     /// Returns whether the env of lane `lane` has failed and is not back yet. Such a lane's rows show its last
     /// observation.
     pub fn is_lost(&self, lane: usize) -> bool {
-        self.shown.get(lane / BLOCK_LANES).is_some_and(|shown| shown.lost() >> (lane % BLOCK_LANES) & 1 == 1)
+        self.statuses
+            .get(lane / BLOCK_LANES)
+            .is_some_and(|status| status.lost() >> (lane % BLOCK_LANES) & 1 == 1)
     }
 
     /// Returns the number of lanes whose env has failed and is not back yet.
     pub fn lost(&self) -> usize {
-        self.shown.iter().map(|shown| shown.lost().count_ones() as usize).sum()
+        self.statuses.iter().map(|status| status.lost().count_ones() as usize).sum()
     }
 
     /// Returns the stage of every lane's life.
@@ -445,7 +448,7 @@ impl Engine {
     pub fn stats(&mut self) -> Result<Stats, StepError> {
         self.lockstep()?;
         // In the order of blocks, so that sums of returns do not depend on the number of threads.
-        let parts = Arc::new(Mutex::new(vec![Stats::default(); self.shown.len()]));
+        let parts = Arc::new(Mutex::new(vec![Stats::default(); self.statuses.len()]));
         let collect = Arc::clone(&parts);
         self.on_blocks(false, move |block, _| {
             collect.lock().unwrap_or_else(PoisonError::into_inner)[block.rows().start / BLOCK_LANES] =
@@ -519,7 +522,7 @@ impl Engine {
     fn begin_turn(&mut self) {
         self.replaying = false;
         if self.logs {
-            self.shown.iter().for_each(|shown| shown.clear_log());
+            self.statuses.iter().for_each(|status| status.clear_log());
         }
     }
 
@@ -596,8 +599,8 @@ impl Engine {
     fn refuse_bad_actions(&self) -> Result<(), StepError> {
         // The action of a lane that is reset or stands still is ignored, whatever it is.
         let stepping = |lane: usize| {
-            let (shown, bit) = (&self.shown[lane / BLOCK_LANES], lane % BLOCK_LANES);
-            (shown.waiting() | shown.lost() | shown.retired()) >> bit & 1 == 0
+            let (status, bit) = (&self.statuses[lane / BLOCK_LANES], lane % BLOCK_LANES);
+            (status.waiting() | status.lost() | status.retired()) >> bit & 1 == 0
         };
         match self.check.first_bad(self.arena.actions(), stepping) {
             Some(bad) => Err(StepError::Action(bad)),
@@ -606,9 +609,9 @@ impl Engine {
     }
 
     fn refuse_waiting(&self) -> Result<(), StepError> {
-        match (0..).zip(&self.shown).find(|(_, shown)| shown.waiting() != 0) {
-            Some((block, shown)) => {
-                let lane = block * BLOCK_LANES + shown.waiting().trailing_zeros() as usize;
+        match (0..).zip(&self.statuses).find(|(_, status)| status.waiting() != 0) {
+            Some((block, status)) => {
+                let lane = block * BLOCK_LANES + status.waiting().trailing_zeros() as usize;
                 Err(StepError::NeedsReset { lane })
             }
             None => Ok(()),

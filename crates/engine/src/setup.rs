@@ -12,11 +12,11 @@ use rollhouse_core::{EnvSpec, Options};
 use rollhouse_env::{EnvEntry, Target};
 use rollhouse_replay::RunRecorder;
 
-use crate::block::{Block, BlockParts, Shown};
+use crate::block::{Block, BlockParts, BlockStatus};
 use crate::config::{EngineConfig, MAX_SUB_BATCHES, MIN_LANES_PER_THREAD};
 use crate::crew::{Crew, Orders, work};
 use crate::error::ConfigError;
-use crate::first_done::{Desk, Received, Task};
+use crate::first_done::{Received, Task, TaskChannels};
 use crate::restart::Maker;
 use crate::timings::Timings;
 
@@ -66,7 +66,7 @@ pub(crate) fn make_crew(
     config: &EngineConfig,
     target: Target,
     options: &[Options],
-    shown: &[Arc<Shown>],
+    statuses: &[Arc<BlockStatus>],
     recording: Option<&RunRecorder>,
     share: Share,
 ) -> Result<Crew, ConfigError> {
@@ -91,7 +91,7 @@ pub(crate) fn make_crew(
                 target,
                 first_lane: config.first_lane + rows.start as u32,
                 recorder: recording.map(|run| run.block(config.first_lane + rows.start as u32, rows.len())),
-                shown: Arc::clone(&shown[first / BLOCK_LANES]),
+                status: Arc::clone(&statuses[first / BLOCK_LANES]),
                 rows,
             }))
         })
@@ -114,16 +114,17 @@ pub(crate) fn start_threads(
     let (send_results, results) = sync_channel(MAX_SUB_BATCHES * crews.len());
     let mut others = Vec::new();
     for (index, crew) in crews.enumerate() {
-        // One place more than the owner uses, for the message that closes the desk.
+        // One place more than the owner uses, for the message that closes the channel.
         let (tasks, take_tasks) = sync_channel(MAX_SUB_BATCHES + 1);
-        let desk = Desk { tasks: Mutex::new(take_tasks), results: send_results.clone(), crew: index + 1 };
+        let channels =
+            TaskChannels { tasks: Mutex::new(take_tasks), results: send_results.clone(), crew: index + 1 };
         let (range, turns, orders) = (crew.range(), crew.share.turns(), Arc::clone(orders));
         let crew = Arc::new(Mutex::new(crew));
         let its_crew = Arc::clone(&crew);
         // Task: crew.
         let thread = std::thread::Builder::new()
             .name(format!("rollhouse-step-{}", index + 1))
-            .spawn(move || work(&its_crew, turns, &orders, &desk, spin, started))
+            .spawn(move || work(&its_crew, turns, &orders, &channels, spin, started))
             .map_err(ConfigError::Thread)?;
         others.push(Worker { range, crew, tasks, thread: Some(thread) });
     }

@@ -44,7 +44,7 @@ impl Engine {
     /// reset or step is lost. Take it when nothing is on its way.
     pub fn take_log(&self, out: &mut Vec<LogEvent>) {
         if self.logs {
-            self.shown.iter().for_each(|shown| shown.take_log(out));
+            self.statuses.iter().for_each(|status| status.take_log(out));
         }
     }
 
@@ -78,7 +78,7 @@ impl Engine {
             }
         })?;
         // Whoever knows the past needs no log of it.
-        self.shown.iter().for_each(|shown| shown.clear_log());
+        self.statuses.iter().for_each(|status| status.clear_log());
         let error = shared.1.lock().unwrap_or_else(PoisonError::into_inner).take();
         error.map_or(Ok(()), Err)
     }
@@ -90,7 +90,7 @@ impl Engine {
         let dtype = ColumnData::zeros(self.action.dtype, 0).as_ref().dtype();
         let lanes = self.lanes();
         let of_block = |block: usize| BLOCK_LANES.min(lanes - block * BLOCK_LANES);
-        let mut pasts: Vec<Option<BlockPast>> = (0..self.shown.len())
+        let mut pasts: Vec<Option<BlockPast>> = (0..self.statuses.len())
             .map(|block| Some(BlockPast::new(of_block(block), dtype, elements)))
             .collect();
         for Past { lane, what } in past {

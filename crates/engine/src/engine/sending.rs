@@ -126,7 +126,7 @@ impl Engine {
         if actions.len() != wanted {
             return Err(StepError::Length { what: "action elements", given: actions.len(), wanted });
         }
-        let mut named = vec![0u64; self.shown.len()];
+        let mut named = vec![0u64; self.statuses.len()];
         for &lane in lanes {
             let lane = lane as usize;
             if lane >= self.lanes() {
@@ -138,11 +138,11 @@ impl Engine {
                 return Err(StepError::LaneOutstanding { lane });
             }
             named[block] |= 1 << bit;
-            let shown = &self.shown[block];
-            if shown.lost() >> bit & 1 == 1 {
+            let status = &self.statuses[block];
+            if status.lost() >> bit & 1 == 1 {
                 return Err(StepError::LaneLost { lane });
             }
-            if self.config.autoreset == Autoreset::Disabled && shown.waiting() >> bit & 1 == 1 {
+            if self.config.autoreset == Autoreset::Disabled && status.waiting() >> bit & 1 == 1 {
                 return Err(StepError::NeedsReset { lane });
             }
         }
@@ -159,7 +159,7 @@ impl Engine {
         }
         let stepping = |index: usize| {
             let lane = lanes[index] as usize;
-            self.shown[lane / BLOCK_LANES].waiting() >> (lane % BLOCK_LANES) & 1 == 0
+            self.statuses[lane / BLOCK_LANES].waiting() >> (lane % BLOCK_LANES) & 1 == 0
         };
         match self.check.first_bad(actions, stepping) {
             Some(bad) => Err(StepError::Action(BadAction {
