@@ -31,6 +31,25 @@ use crate::timings::{SAMPLE_EVERY, Timings};
 ///
 /// Not cancellable within a call; every call returns within the env's own time, or within the configured
 /// deadline where other threads are waited for. After [`StepError::Hung`] every call returns `Hung`.
+///
+/// ```
+/// use rollhouse_engine::{Engine, EngineConfig, Reset};
+/// use rollhouse_env::Registry;
+///
+/// let entry = Registry::builtin().get("CartPole-v1")?;
+/// let mut engine = Engine::new(&entry, EngineConfig::new(4), None)?;
+/// engine.reset(&Reset::seeded(7, 4))?;
+/// for _ in 0..100 {
+///     if let Some(actions) = engine.actions()?.as_i64_mut() {
+///         actions.fill(1);
+///     }
+///     let frame = engine.step()?;
+///     assert_eq!(frame.rewards().len(), 4);
+/// }
+/// assert!(engine.stats()?.finished() > 0);
+/// engine.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Engine {
     pub(crate) entry: Arc<EnvEntry>,
     config: EngineConfig,

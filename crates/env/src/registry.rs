@@ -11,6 +11,15 @@ use crate::dispatch::Target;
 use crate::{BatchEnv, Env, ImageSize, InstructionSet, PerLane, classic, echo, grid, test_envs};
 
 /// A table of envs by id. It is cheap to share; any thread may read it and register envs.
+///
+/// ```
+/// use rollhouse_env::Registry;
+///
+/// let registry = Registry::builtin();
+/// assert_eq!(registry.get("CartPole-v1")?.spec().max_episode_steps, Some(500));
+/// assert!(registry.get("CartPole-v2").is_err_and(|error| error.nearest[0] == "CartPole-v1"));
+/// # Ok::<(), rollhouse_env::UnknownEnv>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct Registry {
     entries: RwLock<BTreeMap<String, Arc<EnvEntry>>>,
