@@ -22,7 +22,7 @@ pub enum ConfigError {
         /// Path of the file.
         path: PathBuf,
     },
-    /// A variable names a file that cannot be taken.
+    /// A variable names a file that cannot be used.
     VariableFile {
         /// Name of the variable.
         variable: String,
@@ -74,9 +74,9 @@ impl fmt::Display for ConfigError {
         match self {
             Self::Read { path, .. } => write!(f, "{} cannot be read", path.display()),
             Self::NoText { path } => {
-                write!(f, "{} is no text of at most {MAX_FILE_BYTES} bytes", path.display())
+                write!(f, "{} is not a text of at most {MAX_FILE_BYTES} bytes", path.display())
             }
-            Self::VariableFile { variable, .. } => write!(f, "${variable} names a file that cannot be taken"),
+            Self::VariableFile { variable, .. } => write!(f, "${variable} names a file that cannot be used"),
             Self::TwoVariables { first, second } => {
                 write!(f, "${first} and ${second} set the same key: one of them has to go")
             }
@@ -90,7 +90,7 @@ impl fmt::Display for ConfigError {
                 }
             }
             Self::Value { key, value, wanted, detail, origin } => {
-                write!(f, "{origin}: {key} = `{value}`, wanted is {wanted}")?;
+                write!(f, "{origin}: {key} = `{value}`, expected {wanted}")?;
                 if detail.is_empty() { Ok(()) } else { write!(f, "; {detail}") }
             }
         }

@@ -76,7 +76,7 @@ impl LogLevel {
 
     fn of(word: &str) -> Result<Self, String> {
         let level = Self::ALL.into_iter().find(|level| level.word() == word.trim());
-        level.ok_or_else(|| format!("`{}` is no level", Given::Word(word.to_owned()).quoted()))
+        level.ok_or_else(|| format!("`{}` is not a level", Given::Word(word.to_owned()).quoted()))
     }
 }
 
@@ -90,7 +90,9 @@ impl Setting for LogLevels {
     fn wanted(&self) -> String {
         let levels = LogLevel::ALL.map(LogLevel::word).join(", ");
         let parts = Self::PARTS.join(", ");
-        format!("one of {levels}, and with commas levels of {parts}, as in \"info,node=debug\"")
+        format!(
+            "one of {levels}, optionally followed by levels of {parts}, separated by commas, as in \"info,node=debug\""
+        )
     }
 
     fn set(&mut self, given: &Given) -> Result<(), String> {
@@ -98,7 +100,7 @@ impl Setting for LogLevels {
         for (index, word) in text(given)?.split(',').enumerate() {
             match word.split_once('=') {
                 None if index == 0 => levels.all = LogLevel::of(word)?,
-                None => return Err("the level of all stands first, and once".to_owned()),
+                None => return Err("the level of all parts must come first, and only once".to_owned()),
                 Some((part, level)) => {
                     let part = part.trim();
                     let known = Self::PARTS.into_iter().find(|known| *known == part);
@@ -172,12 +174,12 @@ mod tests {
     #[test]
     fn levels_that_are_none_say_what_is_wrong_with_them() {
         for (text, why) in [
-            ("loud", "`loud` is no level"),
-            ("", "`` is no level"),
+            ("loud", "`loud` is not a level"),
+            ("", "`` is not a level"),
             ("info,debug", "stands first"),
             ("info,engine=debug", "`engine` has no level of its own"),
             ("node=debug,node=info", "`node` is given twice"),
-            ("node=", "`` is no level"),
+            ("node=", "`` is not a level"),
         ] {
             assert!(levels(text).is_err_and(|said| said.contains(why)), "{text}: {:?}", levels(text));
         }

@@ -85,13 +85,13 @@ fn scaled(number: &str, unit: &str, units: &[(&str, u64)]) -> Result<u64, String
     let size = match units.iter().find(|(name, _)| *name == unit) {
         Some((_, size)) => *size,
         None if unit.is_empty() => return Err(format!("the unit is missing; units are {}", known())),
-        None => return Err(format!("`{unit}` is no unit; units are {}", known())),
+        None => return Err(format!("`{unit}` is not a unit; units are {}", known())),
     };
     let whole = number.parse::<u64>().ok().and_then(|number| number.checked_mul(size));
     let fraction = || number.parse::<f64>().ok().map(|number| number * size as f64);
     // Fractions are rounded to the smallest unit; no sensible value has more digits than a double.
     let value = whole.or_else(|| fraction().filter(|v| *v < MAX_EXACT).map(|v| v.round() as u64));
-    value.ok_or_else(|| format!("`{number}` is no number that fits"))
+    value.ok_or_else(|| format!("`{number}` is not a number in range"))
 }
 
 /// Units of bytes, the smallest first.
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(bytes("1.5 MiB"), Ok(1_572_864));
         assert_eq!(bytes("0"), Ok(0));
         assert!(bytes("20").unwrap_err().contains("the unit is missing"));
-        assert!(bytes("20 Gb").unwrap_err().contains("`Gb` is no unit"));
+        assert!(bytes("20 Gb").unwrap_err().contains("`Gb` is not a unit"));
         for bad in ["", "GB", "-1 GB", "1e3 GB", "1.2.3 GB", "99999999999 TB"] {
             assert!(bytes(bad).is_err(), "{bad}");
         }

@@ -39,7 +39,7 @@ pub enum SettingValue {
 
 /// Value of one key.
 pub trait Setting {
-    /// Returns the values that the setting takes, in words that follow "wanted".
+    /// Returns the values that the setting takes, in words that follow "expected".
     fn wanted(&self) -> String;
 
     /// Reads a value into the setting.
@@ -295,7 +295,7 @@ impl Setting for HostPort {
             return Err("the host is empty or has characters that hosts do not have".to_owned());
         }
         if !port.parse::<u16>().is_ok_and(|port| port > 0) {
-            return Err(format!("`{port}` is no port from 1 to 65535"));
+            return Err(format!("`{port}` is not a port from 1 to 65535"));
         }
         text.clone_into(&mut self.0);
         Ok(())
@@ -348,7 +348,7 @@ impl Setting for Labels {
             Given::Table(table) => {
                 for (name, value) in table {
                     let Given::Text(value) = value else {
-                        return Err(format!("the value of `{name}` is no string"));
+                        return Err(format!("the value of `{name}` is not a string"));
                     };
                     put(name, value)?;
                 }
@@ -373,13 +373,13 @@ pub struct Uids(pub Vec<u32>);
 
 impl Setting for Uids {
     fn wanted(&self) -> String {
-        format!("at most {MAX_UIDS} numbers of users with commas between them, as in \"1000,1001\"")
+        format!("at most {MAX_UIDS} user numbers (uids) separated by commas, as in \"1000,1001\"")
     }
 
     fn set(&mut self, given: &Given) -> Result<(), String> {
         let mut uids = Vec::new();
         for part in text(given)?.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            uids.push(part.parse().map_err(|_| format!("`{part}` is no number of a user"))?);
+            uids.push(part.parse().map_err(|_| format!("`{part}` is not a user number (uid)"))?);
         }
         if uids.len() > MAX_UIDS {
             return Err(format!("there are {}", uids.len()));

@@ -271,8 +271,8 @@ impl Engine {
     /// received are dropped.
     ///
     /// # Errors
-    /// A list of another length than the batch, a seed where the schedule gives them, [`StepError::Options`], or
-    /// [`StepError::Hung`].
+    /// If a list has another length than the batch, or a seed is given where the schedule gives them;
+    /// [`StepError::Options`], or [`StepError::Hung`].
     pub fn reset(&mut self, reset: &Reset) -> Result<Frame<'_>, StepError> {
         let lanes = self.lanes();
         for (what, given) in [("seeds", reset.seeds.len()), ("mask flags", reset.mask.len())] {

@@ -190,7 +190,7 @@ pub enum StateError {
         wanted: usize,
     },
     /// No state of this env has that number in that place.
-    #[error("no state has {given} as its double number {index}")]
+    #[error("element {index} of a state cannot be {given}")]
     Value {
         /// Place of the number in the state.
         index: usize,

@@ -236,7 +236,7 @@ impl fmt::Debug for EnvEntry {
 #[derive(Debug, thiserror::Error)]
 pub enum MakeError {
     /// The number of lanes is not 1 to [`BLOCK_LANES`].
-    #[error("{given} lanes asked of a block, it has 1 to {BLOCK_LANES}")]
+    #[error("{given} lanes asked for; a block has 1 to {BLOCK_LANES}")]
     Lanes {
         /// Number of lanes that were asked for.
         given: usize,
@@ -356,7 +356,7 @@ pub enum RegisterError {
         bytes: usize,
     },
     /// There are more observation columns or info channels than [`MAX_OBS_COLUMNS`].
-    #[error("env has {count} columns of one kind, may have {MAX_OBS_COLUMNS}")]
+    #[error("env has {count} columns of one kind, may have at most {MAX_OBS_COLUMNS}")]
     Columns {
         /// Number of columns.
         count: usize,

@@ -21,7 +21,7 @@ pub enum HostError {
     #[error("a worker process could not be started")]
     Spawn(#[source] io::Error),
     /// The operating system refused something else: memory, descriptors, waiting.
-    #[error("the operating system refused what hosting workers needs")]
+    #[error("the operating system refused a resource that workers need")]
     Os(#[from] io::Error),
     /// The host has been ended.
     #[error("the workers have been ended")]
@@ -50,7 +50,7 @@ pub enum LinkError {
     #[error("the link broke: {0}")]
     Protocol(&'static str),
     /// The operating system refused something.
-    #[error("the operating system refused what the link needs")]
+    #[error("the operating system refused a resource that the link needs")]
     Os(#[from] io::Error),
 }
 

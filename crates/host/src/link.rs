@@ -53,7 +53,7 @@ impl Link {
     /// first message. `host` is the process id of the host.
     ///
     /// # Errors
-    /// [`LinkError::HostGone`] if it is; else what the socket or the kernel says.
+    /// [`LinkError::HostGone`] if it is; else the error of the socket or the kernel.
     pub fn open(host: u32) -> Result<Self, LinkError> {
         let socket = Arc::new(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
         let null = std::fs::File::open("/dev/null")?;

@@ -59,7 +59,7 @@ pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 /// Sends a message with at most [`MAX_DESCRIPTORS`] descriptors, without blocking.
 ///
 /// # Errors
-/// What the kernel says; `WouldBlock` if the other side has left many messages unread.
+/// The kernel's error; `WouldBlock` if the other side has left many messages unread.
 pub(crate) fn send(
     socket: &OwnedFd,
     tag: Tag,
@@ -82,7 +82,7 @@ pub(crate) fn send(
 /// Receives one message, waiting for it only if `block`.
 ///
 /// # Errors
-/// `InvalidData` for what no version of this crate sends; else what the kernel says.
+/// `InvalidData` for what no version of this crate sends; else the kernel's error.
 pub(crate) fn receive(socket: &OwnedFd, block: bool) -> io::Result<Received> {
     let mut bytes = [0; HEADER_BYTES];
     let mut space = [MaybeUninit::uninit(); ANCILLARY_BYTES];
@@ -124,7 +124,7 @@ pub(crate) fn receive(socket: &OwnedFd, block: bool) -> io::Result<Received> {
 /// Puts bytes into a sealed memfd.
 ///
 /// # Errors
-/// What the kernel says; `InvalidInput` beyond [`MAX_MESSAGE_BYTES`].
+/// The kernel's error; `InvalidInput` beyond [`MAX_MESSAGE_BYTES`].
 pub(crate) fn stash(bytes: &[u8]) -> io::Result<OwnedFd> {
     if bytes.len() > MAX_MESSAGE_BYTES {
         return Err(too_long(bytes.len() as u64));
@@ -140,7 +140,7 @@ pub(crate) fn stash(bytes: &[u8]) -> io::Result<OwnedFd> {
 /// Returns the bytes of a memfd that [`stash`] made.
 ///
 /// # Errors
-/// `InvalidInput` beyond [`MAX_MESSAGE_BYTES`], before anything is allocated; else what the kernel says.
+/// `InvalidInput` beyond [`MAX_MESSAGE_BYTES`], before anything is allocated; else the kernel's error.
 pub(crate) fn unstash(fd: OwnedFd) -> io::Result<Vec<u8>> {
     let size = u64::try_from(fstat(fd.as_fd())?.st_size).unwrap_or(u64::MAX);
     let len = usize::try_from(size).ok().filter(|&len| len <= MAX_MESSAGE_BYTES);

@@ -27,14 +27,14 @@ pub trait Health: Send + Sync {
     /// restarts it.
     ///
     /// # Errors
-    /// The sentence.
+    /// The sentence that says why not.
     fn live(&self) -> Result<(), String>;
 
     /// Returns whether the process takes new work. If it does not, the caller, which gets one sentence that says why,
     /// only stops sending it work.
     ///
     /// # Errors
-    /// The sentence.
+    /// The sentence that says why not.
     fn ready(&self) -> Result<(), String>;
 }
 
@@ -205,10 +205,14 @@ impl Answers {
             RequestKind::Health => health(self.health.live()),
             RequestKind::Readiness => health(self.health.ready()),
             RequestKind::UnknownPath => {
-                ("404 Not Found", "there are /metrics, /healthz and /readyz\n".to_owned())
+                ("404 Not Found", "the paths are /metrics, /healthz and /readyz\n".to_owned())
             }
-            RequestKind::OtherMethod => ("405 Method Not Allowed", "only GET and HEAD\n".to_owned()),
-            RequestKind::Malformed => ("400 Bad Request", "no HTTP request of bounded size\n".to_owned()),
+            RequestKind::OtherMethod => {
+                ("405 Method Not Allowed", "only GET and HEAD are allowed\n".to_owned())
+            }
+            RequestKind::Malformed => {
+                ("400 Bad Request", "not an HTTP request, or too long a head\n".to_owned())
+            }
         };
         let allow = if request.kind == RequestKind::OtherMethod { "Allow: GET, HEAD\r\n" } else { "" };
         let head = format!(
