@@ -287,7 +287,7 @@ fn on_sighup_a_service_reads_its_files_again_and_says_what_counts_and_what_needs
     settings("loud", "5 GB");
     coordinator.signal("HUP");
     let said = coordinator.hear("error the settings cannot be read again, those before stay in force: ");
-    assert!(said.contains("log.level = `loud`, wanted is one of off, error, "), "{said}");
+    assert!(said.contains("log.level = `loud`, expected one of off, error, "), "{said}");
     settings("info", "5 GB");
     coordinator.signal("HUP");
     coordinator.hear("settings read again: none has changed");

@@ -114,7 +114,7 @@ pub enum TrainerError {
         generation: u64,
     },
     /// The node answered something that was not asked.
-    #[error("`{word}` of the node is {value} where it is {wanted} at most")]
+    #[error("`{word}` of the node is {value}, at most {wanted} is possible")]
     Answer {
         /// Name of the word that is wrong.
         word: &'static str,

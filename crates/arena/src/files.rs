@@ -362,7 +362,7 @@ pub enum AttachError {
         wanted: u64,
     },
     /// A later attachment of a session brought another memory than the first one.
-    #[error("the session is no longer in the memory it was in")]
+    #[error("the session has moved to other memory")]
     OtherMemory,
     /// The columns are larger than an arena may be.
     #[error("the columns are larger than an arena may be")]

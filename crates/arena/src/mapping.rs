@@ -63,7 +63,7 @@ impl Mapping {
     ///
     /// # Errors
     /// `InvalidInput` if it lacks one of the seals `wanted`, is empty, longer or no whole number of words: nothing is
-    /// mapped then; else what the kernel says.
+    /// mapped then; else the kernel's error.
     pub(crate) fn attach(
         fd: BorrowedFd<'_>,
         wanted: SealFlags,
@@ -106,7 +106,7 @@ impl Mapping {
     /// Puts another mapping of the same length in the place of this one, at its addresses.
     ///
     /// # Errors
-    /// What the kernel says; `InvalidInput` if the lengths differ.
+    /// The kernel's error; `InvalidInput` if the lengths differ.
     ///
     /// # Safety
     /// Nobody holds a Rust reference to other things than atomics in this mapping, and both may be accessed alike.

@@ -57,7 +57,7 @@ pub enum RingError {
         most: usize,
     },
     /// The peer's cursor went backwards or too far ahead, or is no multiple of 8.
-    #[error("a ring cursor of {cursor}, {least} to {most} in steps of {WORD} can be")]
+    #[error("a ring cursor of {cursor}, which must be {least} to {most} in steps of {WORD}")]
     Cursor {
         /// Value of the peer's cursor.
         cursor: u64,

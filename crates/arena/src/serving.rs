@@ -73,7 +73,7 @@ pub enum ServeError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
     /// The request has a number that does not follow that of the last one.
-    #[error("request {given} after {answered} was answered")]
+    #[error("request {given} does not follow request {answered}, the last one answered")]
     RequestNumber {
         /// Number that the trainer wrote.
         given: u64,
@@ -81,10 +81,10 @@ pub enum PeerError {
         answered: u64,
     },
     /// The request is of a kind that does not exist.
-    #[error("a request of kind {0}, {STEP} and {RESET} are known")]
+    #[error("a request of unknown kind {0}; known are {STEP} and {RESET}")]
     RequestKind(u64),
     /// A lane was sent under a number that does not follow its last one.
-    #[error("lane {lane} sent as number {given} after number {taken}")]
+    #[error("lane {lane} was sent as number {given} after number {taken}")]
     LaneNumber {
         /// Lane that was sent.
         lane: usize,
@@ -94,7 +94,7 @@ pub enum PeerError {
         taken: u64,
     },
     /// The trainer's cursor in the ring of ready lanes has an impossible value.
-    #[error("a cursor of {cursor} in a ring of ready lanes with {written} written")]
+    #[error("the cursor of the ring of ready lanes is {cursor}, but {written} entries were written")]
     ReadyCursor {
         /// Value of the cursor.
         cursor: u64,

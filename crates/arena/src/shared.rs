@@ -69,7 +69,7 @@ impl SharedMemory {
     ///
     /// # Errors
     /// `InvalidInput` if the file's size is not sealed, more than [`MAX_ARENA_BYTES`] or no whole number of words; else
-    /// what the kernel says.
+    /// the kernel's error.
     pub fn attach(fd: OwnedFd) -> io::Result<Self> {
         Ok(Self { words: SharedWords::attach(fd.as_fd(), MAX_ARENA_BYTES, Pages::AsTouched)?, fd })
     }

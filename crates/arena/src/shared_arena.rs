@@ -40,7 +40,7 @@ impl SharedArena {
     ///
     /// # Errors
     /// `InvalidInput` for more than [`MAX_LANES`] lanes or none, more than [`MAX_OBS_COLUMNS`] columns of a kind, or
-    /// rings that are no power of two of [`MIN_RING_BYTES`] to [`MAX_RING_BYTES`]; else what the kernel says, as a
+    /// rings that are no power of two of [`MIN_RING_BYTES`] to [`MAX_RING_BYTES`]; else the kernel's error, as a
     /// rule that there is no memory left.
     pub fn create(
         columns: &BatchColumns,

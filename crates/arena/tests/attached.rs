@@ -468,7 +468,7 @@ fn a_trainer_goes_on_at_the_same_addresses_when_it_attaches_again() {
     let foreign = other.shared.attach(3, 0).unwrap();
     let [outputs, inputs] = files(&other.shared, &foreign);
     let error = trainer.renew(outputs, inputs, &expected(&columns(), 3)).unwrap_err();
-    assert_eq!(error.to_string(), "the session is no longer in the memory it was in");
+    assert_eq!(error.to_string(), "the session has moved to other memory");
     let end = node.shared.attach(3, node.arena.frames()).unwrap();
     let [outputs, inputs] = files(&node.shared, &end);
     let error = trainer.renew(outputs, inputs, &expected(&columns(), 4)).unwrap_err();

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use rollhouse_config::{
-    Config, ConfigError, CoordinatorConfig, Effective, Loaded, LocalConfig, Log, NodeConfig, Origin, Shown,
-    Sources, load, variable,
+    Config, ConfigError, CoordinatorConfig, Effective, Loaded, LocalConfig, Log, NodeConfig, Origin,
+    SettingValue, Sources, load, variable,
 };
 use serde::Serialize;
 use tracing::{error, info, warn};
@@ -176,10 +176,10 @@ enum ShownValue<'a> {
 impl<'a> ShownSetting<'a> {
     fn of(setting: &'a Effective) -> Self {
         let value = match &setting.value {
-            Shown::Text(text) => ShownValue::Text(text),
-            Shown::Integer(number) => ShownValue::Integer(*number),
-            Shown::Flag(flag) => ShownValue::Flag(*flag),
-            Shown::Table(table) => ShownValue::Table(table),
+            SettingValue::Text(text) => ShownValue::Text(text),
+            SettingValue::Integer(number) => ShownValue::Integer(*number),
+            SettingValue::Flag(flag) => ShownValue::Flag(*flag),
+            SettingValue::Table(table) => ShownValue::Table(table),
         };
         let place = (setting.origin != Origin::Default).then(|| setting.origin.to_string());
         let (key, from) = (setting.key, setting.origin.word());

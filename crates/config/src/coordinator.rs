@@ -8,26 +8,26 @@ use crate::shared::{Enrolment, Network, Store, Tls};
 use crate::traces::Traces;
 use crate::{Config, Setting};
 
-/// What a coordinator is told. `config/coordinator.toml` shows every key at its default.
+/// Configuration of a coordinator. `config/coordinator.toml` shows every key at its default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CoordinatorConfig {
-    /// Where nodes and clients dial in (UDP). Default port 7600 on all addresses.
+    /// Address that nodes and clients dial (UDP). Default port 7600 on all addresses.
     pub listen: SocketAddr,
-    /// Folder of its term, tokens and store. A second coordinator on it is refused.
+    /// Folder of the coordinator's term, tokens and store. A second coordinator on it is refused.
     pub data: PathBuf,
-    /// By what it lets nodes in.
+    /// Settings by which machines are let in as nodes.
     pub enrolment: Enrolment,
-    /// Its certificates.
+    /// Files of the coordinator's certificates.
     pub tls: Tls,
-    /// What it keeps of recordings.
+    /// Settings of the store of recordings.
     pub store: Store,
-    /// Where /metrics, /healthz and /readyz answer (TCP, plaintext, read-only); `None` is nowhere.
+    /// Address of /metrics, /healthz and /readyz (TCP, plaintext, read-only); `None` is nowhere.
     pub metrics: Option<SocketAddr>,
-    /// How datagrams travel.
+    /// Settings of datagrams.
     pub network: Network,
-    /// How it speaks of itself.
+    /// Settings of the log.
     pub log: Log,
-    /// Where it tells of its calls.
+    /// Settings of traces.
     pub traces: Traces,
 }
 
@@ -62,7 +62,7 @@ impl Config for CoordinatorConfig {
     }
 }
 
-/// UDP port of coordinators.
+/// Default UDP port of coordinators.
 pub(crate) const COORDINATOR_PORT: u16 = 7600;
-/// TCP port of coordinators' metrics.
+/// Default TCP port of coordinators' metrics.
 pub(crate) const COORDINATOR_METRICS_PORT: u16 = 7601;

@@ -1,4 +1,4 @@
-//! Why a configuration is refused.
+//! The errors for which a configuration is refused.
 
 use std::fmt;
 use std::io;
@@ -7,64 +7,64 @@ use std::path::PathBuf;
 use crate::Origin;
 use crate::file::MAX_FILE_BYTES;
 
-/// Why a configuration is refused. Each names what has to be changed, and where it stands.
+/// Reason for which a configuration is refused. Each names what has to be changed, and where it stands.
 #[derive(Debug)]
 pub enum ConfigError {
     /// The file cannot be read.
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The file is longer than [`MAX_FILE_BYTES`] or no text.
     NoText {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A variable names a file that cannot be taken.
+    /// A variable names a file that cannot be used.
     VariableFile {
-        /// The variable.
+        /// Name of the variable.
         variable: String,
-        /// Why: [`Read`](Self::Read) or [`NoText`](Self::NoText).
+        /// Fault of the file, [`Read`](Self::Read) or [`NoText`](Self::NoText).
         source: Box<ConfigError>,
     },
     /// Two variables set one key.
     TwoVariables {
-        /// One of them.
+        /// Name of one variable.
         first: String,
-        /// The other.
+        /// Name of the other variable.
         second: String,
     },
     /// The file is no TOML.
     Syntax {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The line, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What is wrong.
+        /// Explanation of the parser.
         message: String,
     },
-    /// Nobody knows the key.
+    /// No setting has the key.
     UnknownKey {
-        /// The key as it was given.
+        /// Key that was given.
         key: String,
-        /// Where.
+        /// Place at which it was given.
         origin: Origin,
         /// Known keys that are spelt like it, nearest first.
         nearest: Vec<&'static str>,
     },
     /// The value is not what the key takes.
     Value {
-        /// The key.
+        /// Key whose value it is.
         key: &'static str,
-        /// The value, cut to what fits a line.
+        /// Value that was given, cut to what fits a line.
         value: String,
-        /// What the key takes.
+        /// Values that the key takes.
         wanted: String,
-        /// More about why, or empty.
+        /// Further explanation, or empty.
         detail: String,
-        /// Where.
+        /// Place at which the value was given.
         origin: Origin,
     },
 }
@@ -74,9 +74,9 @@ impl fmt::Display for ConfigError {
         match self {
             Self::Read { path, .. } => write!(f, "{} cannot be read", path.display()),
             Self::NoText { path } => {
-                write!(f, "{} is no text of at most {MAX_FILE_BYTES} bytes", path.display())
+                write!(f, "{} is not a text of at most {MAX_FILE_BYTES} bytes", path.display())
             }
-            Self::VariableFile { variable, .. } => write!(f, "${variable} names a file that cannot be taken"),
+            Self::VariableFile { variable, .. } => write!(f, "${variable} names a file that cannot be used"),
             Self::TwoVariables { first, second } => {
                 write!(f, "${first} and ${second} set the same key: one of them has to go")
             }
@@ -90,7 +90,7 @@ impl fmt::Display for ConfigError {
                 }
             }
             Self::Value { key, value, wanted, detail, origin } => {
-                write!(f, "{origin}: {key} = `{value}`, wanted is {wanted}")?;
+                write!(f, "{origin}: {key} = `{value}`, expected {wanted}")?;
                 if detail.is_empty() { Ok(()) } else { write!(f, "; {detail}") }
             }
         }

@@ -1,4 +1,4 @@
-//! A TOML file as a flat list of keys.
+//! Reads a TOML file as a flat list of keys.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,20 +10,20 @@ use toml::de::{DeTable, DeValue};
 use crate::error::ConfigError;
 use crate::setting::Given;
 
-/// Bytes of a configuration file; ours have about 5,000.
+/// Maximum number of bytes in a configuration file; ours have about 5,000.
 pub const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// A key of a file with its value.
+/// Key of a file with its value.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// Parts joined by dots.
+    /// Parts of the key, joined by dots.
     pub(crate) key: String,
     pub(crate) value: Given,
-    /// Counted from 1.
+    /// Number of the line, from 1.
     pub(crate) line: usize,
 }
 
-/// Reads a file whole, at most [`MAX_FILE_BYTES`]; may block.
+/// Reads a whole file of at most [`MAX_FILE_BYTES`]; may block.
 pub(crate) fn read(path: &Path) -> Result<String, ConfigError> {
     let failed = |source| ConfigError::Read { path: path.to_owned(), source };
     let no_text = || ConfigError::NoText { path: path.to_owned() };
@@ -35,8 +35,8 @@ pub(crate) fn read(path: &Path) -> Result<String, ConfigError> {
     String::from_utf8(bytes).map_err(|_| no_text())
 }
 
-/// The keys of a file's text. A table whose name is a known key is that key's value; every other table is gone
-/// into, so that each unknown key is named in full.
+/// Returns the keys of a file's text. A table whose name is a known key is that key's value; the keys of every other
+/// table are listed one by one, so that each unknown key is named in full.
 pub(crate) fn entries(
     path: &Path,
     text: &str,

@@ -1,14 +1,13 @@
-//! What a coordinator, a node, or both in one process are told: typed values with a default each, over which go a
-//! TOML file, environment variables and flags, in that order.
+//! The configuration of a coordinator, a node, or both in one process: typed values, each with a default, over which go
+//! a TOML file, environment variables and flags, in that order.
 //!
 //! A [`Config`] lists its keys with the field that holds each one's value, and that list is all there is: reading,
-//! checking, naming the nearest key, and showing where a value came from work on it. Keys that nobody knows and
-//! values that do not parse stop the start, with key, value, wanted type, place and nearest keys. The only I/O is
-//! reading the file, and those that variables with `_FILE` behind their names name.
+//! checking, naming the nearest key, and showing where a value came from work on it. Unknown keys and values that do
+//! not parse stop the start, with key, value, wanted type, place and nearest keys. The only I/O is reading the file,
+//! and the files that variables name whose own names end in `_FILE`.
 //!
-//! Not a goal: putting a setting into force in a running process, which who asks does by loading again and comparing, and
-//! settings of what one command does, which are its flags.
-//! Start reading at [`load`], then [`NodeConfig`].
+//! Not a goal: putting a setting into force in a running process, which the caller does by loading again and comparing,
+//! and settings of a single command, which are its flags. Start reading at [`load`], then [`NodeConfig`].
 #![forbid(unsafe_code)]
 
 mod coordinator;
@@ -33,7 +32,7 @@ pub use node::NodeConfig;
 pub use quantity::{Bytes, Time};
 pub use setting::{
     Bounded, Concealed, Given, HostPort, Labels, MAX_LABELS, MAX_NAME_BYTES, MAX_TEXT_BYTES, MAX_UIDS, Place,
-    Setting, Shown, Uids,
+    Setting, SettingValue, Uids,
 };
 pub use shared::{Archive, AttachSettings, Enrolment, Network, Spool, Store, Tls, WhenFull, Worker};
 pub use traces::{Endpoint, Traces};

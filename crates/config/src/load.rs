@@ -1,4 +1,4 @@
-//! Flags over environment over file over default.
+//! Loads a configuration: flags go over the environment, the environment over the file, the file over defaults.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -7,87 +7,88 @@ use std::path::{Path, PathBuf};
 
 use crate::error::ConfigError;
 use crate::file::{entries, read};
-use crate::setting::{Given, Setting, Shown};
+use crate::setting::{Given, Setting, SettingValue};
 use crate::{CoordinatorConfig, LocalConfig, NodeConfig};
 
-/// A typed configuration: its default is the value of every key that nobody sets.
+/// A typed configuration, whose default has the value of every key that nobody sets.
 pub trait Config: Default {
-    /// Every key with the field that holds its value, in the order in which they are shown. Keys have the form
+    /// Returns every key with the field that holds its value, in the order in which they are shown. Keys have the form
     /// `section.key`.
     fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)>;
 }
 
-/// Whose configuration it is.
+/// Role of the process that is configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// [`CoordinatorConfig`].
+    /// A coordinator, with a [`CoordinatorConfig`].
     Coordinator,
-    /// [`NodeConfig`].
+    /// A node, with a [`NodeConfig`].
     Node,
-    /// [`LocalConfig`]: both in one process.
+    /// Both in one process, with a [`LocalConfig`].
     Local,
 }
 
-/// Where values come from, beside the defaults.
+/// Sources of values other than the defaults.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
-    /// The file, if there is one.
+    /// Path of the file, if there is one.
     pub file: Option<PathBuf>,
-    /// The environment; only variables of the form `ROLLHOUSE_SECTION__KEY` are looked at, and those with `_FILE` behind.
+    /// Variables of the environment. Only those of the form `ROLLHOUSE_SECTION__KEY`, with or without `_FILE` behind,
+    /// are used.
     pub variables: Vec<(OsString, OsString)>,
-    /// Keys that flags set: the flag's name, the key, the value. Later ones go over earlier ones.
+    /// Keys that flags set, as the flag's name, the key and the value. Later ones go over earlier ones.
     pub flags: Vec<(String, String, String)>,
 }
 
-/// Where a value came from.
+/// Source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody set it.
+    /// Nobody set the value.
     Default,
-    /// A line of the file.
+    /// A line of the file set the value.
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Counted from 1.
+        /// Number of the line, from 1.
         line: usize,
     },
-    /// An environment variable of this name.
+    /// An environment variable of this name set the value.
     Variable(String),
-    /// A flag of this name.
+    /// A flag of this name set the value.
     Flag(String),
 }
 
-/// A configuration and where each of its values came from.
+/// A configuration with the source of each of its values.
 #[derive(Debug, Clone)]
 pub struct Loaded<C> {
-    /// The typed values.
+    /// Typed values.
     pub config: C,
-    /// Every key in the order of [`Config::settings`].
+    /// All keys in the order of [`Config::settings`].
     pub effective: Vec<Effective>,
 }
 
-/// A key and the value it has in the end.
+/// Key with its final value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Effective {
-    /// The key.
+    /// Name of the key.
     pub key: &'static str,
-    /// Its value.
-    pub value: Shown,
-    /// Where that came from.
+    /// Value of the key.
+    pub value: SettingValue,
+    /// Source of the value.
     pub origin: Origin,
 }
 
-/// Puts a configuration together. Blocks while the file is read.
+/// Loads a configuration from all sources. Blocks while the file is read.
 ///
-/// A path in the file that is not absolute is meant in the file's folder, one in a variable or flag in the working folder.
+/// A relative path in the file starts from the file's folder, one in a variable or flag from the working folder.
 ///
-/// Variables that belong to another role are passed over: a machine may set those of a coordinator and of a node.
-/// So are variables without two underscores after the prefix, which belong to commands. A variable whose name ends in
+/// Variables of another role are ignored, because a machine may set those of a coordinator and of a node. Variables
+/// without two underscores after the prefix are ignored too; they belong to commands. A variable whose name ends in
 /// `_FILE` names a file that holds the value, as secrets are given to containers; the end of its last line is no part
 /// of it.
 ///
 /// # Errors
-/// The first fault there is, in the order file, environment, flags; see [`ConfigError`].
+/// Returns the first fault, in the order file, environment, flags; see [`ConfigError`].
 pub fn load<C: Config>(sources: &Sources) -> Result<Loaded<C>, ConfigError> {
     let mut config = C::default();
     let mut origins = BTreeMap::new();
@@ -122,18 +123,18 @@ pub fn load<C: Config>(sources: &Sources) -> Result<Loaded<C>, ConfigError> {
     Ok(Loaded { config, effective })
 }
 
-/// The environment variable that sets a key.
+/// Returns the environment variable that sets a key.
 pub fn variable(key: &str) -> String {
     format!("{PREFIX}{}", key.replace('.', "__").to_uppercase())
 }
 
-/// The key that a variable of this name sets; `None` if it is not one of ours.
+/// Returns the key that a variable of this name sets; `None` if the name has not the form of ours.
 fn key_of(name: &str) -> Option<String> {
     let (section, key) = name.strip_prefix(PREFIX)?.split_once("__")?;
     Some(format!("{}.{}", section.to_lowercase(), key.to_lowercase().replace("__", ".")))
 }
 
-/// What the file holds that a variable names, without the end of its last line.
+/// Returns the contents of the file that a variable names, without the end of its last line.
 fn contents(variable: &str, path: &OsStr) -> Result<String, ConfigError> {
     let text = read(Path::new(path)).map_err(|source| ConfigError::VariableFile {
         variable: variable.to_owned(),
@@ -149,7 +150,7 @@ fn any_role_knows(key: &str) -> bool {
     knows::<CoordinatorConfig>(key) || knows::<NodeConfig>(key) || knows::<LocalConfig>(key)
 }
 
-/// The settings of one configuration while values are put in.
+/// Settings of one configuration while values are put in.
 struct Layers<'a> {
     settings: Vec<(&'static str, &'a mut dyn Setting)>,
     origins: &'a mut BTreeMap<&'static str, Origin>,
@@ -160,7 +161,8 @@ impl Layers<'_> {
         self.settings.iter().any(|(known, _)| *known == key)
     }
 
-    /// Sets a key by a variable. Two that set the same key, one of them by a file, leave open which is meant.
+    /// Sets a key by a variable. It is an error if two variables set the same key, one of them by a file, because it is
+    /// open which is meant.
     fn set_once(&mut self, key: &str, given: &Given, variable: &str) -> Result<(), ConfigError> {
         if let Some(Origin::Variable(other)) = self.origins.get(key) {
             let [first, second] =
@@ -192,7 +194,8 @@ impl Layers<'_> {
         }
     }
 
-    /// Near is a key that is spelt alike as a whole, or whose last part is what was given as the last part.
+    /// Makes the error of an unknown key with the nearest keys. A key is near if it is spelt alike as a whole, or if
+    /// its last part equals the last part of the unknown one.
     fn unknown(&self, key: &str, origin: Origin) -> ConfigError {
         let key = Given::Word(key.to_owned()).quoted();
         let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
@@ -211,10 +214,10 @@ impl Layers<'_> {
 }
 
 impl Role {
-    /// Every role.
+    /// All roles.
     pub const ALL: [Self; 3] = [Self::Coordinator, Self::Node, Self::Local];
 
-    /// The word on the command line, and the name of its example file.
+    /// Returns the word on the command line, which is also the name of the example file.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Coordinator => "coordinator",
@@ -223,7 +226,7 @@ impl Role {
         }
     }
 
-    /// Loads its configuration and keeps only what is shown of it.
+    /// Loads the role's configuration and keeps only what is shown of it.
     ///
     /// # Errors
     /// As [`load`].
@@ -237,7 +240,7 @@ impl Role {
 }
 
 impl Origin {
-    /// The word in listings.
+    /// Returns the word in listings.
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -261,10 +264,10 @@ impl fmt::Display for Origin {
 
 const PREFIX: &str = "ROLLHOUSE_";
 
-/// Behind a key: the value is what the file of that name holds. No key of ours ends so.
+/// Ending of a key whose value is what the file of that name holds. No key of ours ends so.
 const OF_FILE: &str = "_file";
 
-/// Edits between two short keys that are still taken for a slip.
+/// Maximum number of edits between two short keys that are still taken for a slip.
 const NEAR_ENOUGH: usize = 3;
-/// Keys that an error names.
+/// Maximum number of keys that an error names.
 const MOST_NEAREST: usize = 3;

@@ -10,34 +10,35 @@ use crate::shared::{AttachSettings, Enrolment, Network, Spool, Store, Worker};
 use crate::traces::Traces;
 use crate::{Config, Setting};
 
-/// What `rollhouse up` is told. `config/local.toml` shows every key at its default. It makes its own certificates.
+/// Configuration of `rollhouse up`, which makes its own certificates. `config/local.toml` shows every key at its
+/// default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalConfig {
-    /// Folder of everything it keeps: certificates, a token, store and spool.
+    /// Folder of everything that the process keeps: certificates, a token, store and spool.
     pub data: PathBuf,
-    /// Where clients and further nodes dial in (UDP). Default this machine only.
+    /// Address that clients and further nodes dial (UDP). Default this machine only.
     pub coordinator_listen: SocketAddr,
-    /// By what the coordinator lets further nodes in; it makes the issuer itself.
+    /// Settings by which the coordinator lets further nodes in. It makes the issuer itself.
     pub enrolment: Enrolment,
-    /// Where trainers reach the node (UDP). Default this machine only.
+    /// Address at which trainers reach the node (UDP). Default this machine only.
     pub node_listen: SocketAddr,
-    /// How the node steps.
+    /// Settings of the node's stepping.
     pub worker: Worker,
-    /// How trainers on its machine reach its sessions' memory.
+    /// Settings of the socket by which trainers of this machine attach to sessions' memory.
     pub attach: AttachSettings,
-    /// What the node keeps until the store has it.
+    /// Settings of what the node keeps until the store has it.
     pub spool: Spool,
-    /// What the coordinator keeps of recordings.
+    /// Settings of the store of recordings.
     pub store: Store,
-    /// Where the coordinator's /metrics, /healthz and /readyz answer (TCP); `None` is nowhere.
+    /// Address of the coordinator's /metrics, /healthz and /readyz (TCP); `None` is nowhere.
     pub coordinator_metrics: Option<SocketAddr>,
-    /// Where the node's answer.
+    /// Address of the node's /metrics, /healthz and /readyz (TCP); `None` is nowhere.
     pub node_metrics: Option<SocketAddr>,
-    /// How datagrams travel.
+    /// Settings of datagrams.
     pub network: Network,
-    /// How it speaks of itself.
+    /// Settings of the log.
     pub log: Log,
-    /// Where it tells of its calls.
+    /// Settings of traces.
     pub traces: Traces,
 }
 

@@ -1,55 +1,55 @@
-//! What a service's log says, and how it looks.
+//! The settings of a service's log.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::setting::{Given, Setting, Shown, text};
+use crate::setting::{Given, Setting, SettingValue, text};
 
-/// How a service speaks of itself on stderr. All of it may change while it runs.
+/// Settings of a service's log on stderr. All of them may change while the service runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Log {
-    /// The least that is said. Default `info`: what changes, and what somebody has to look after.
+    /// Least important level that is logged. Default `info`: changes, and what somebody has to look after.
     pub level: LogLevels,
-    /// What a line is. Default `auto`: people read terminals, programs everything else.
+    /// Form of a line. Default `auto`: people read terminals, programs everything else.
     pub format: LogFormat,
 }
 
-/// How much a line matters, from the most to the least.
+/// Level of a line, from the most to the least important.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum LogLevel {
-    /// No lines at all.
+    /// No lines are logged at all.
     Off,
-    /// What somebody has to look after.
+    /// Somebody has to look after it.
     Error,
-    /// What may go on by itself.
+    /// It may pass by itself.
     Warn,
-    /// What asks nothing of whoever reads it.
+    /// It needs no action of the reader.
     #[default]
     Info,
-    /// Each thing that is done.
+    /// It is one of all the things that are done.
     Debug,
-    /// Whatever helps to find a bug.
+    /// It helps to find a bug.
     Trace,
 }
 
-/// The least level of all lines, and of those of single parts: `info`, or `info,node=debug`.
+/// Least important level of all lines, and of those of single parts: `info`, or `info,node=debug`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogLevels {
-    /// Of parts that are not named.
+    /// Level of parts that are not named.
     pub all: LogLevel,
-    /// Of each of [`LogLevels::PARTS`] that is named.
+    /// Level of each of [`LogLevels::PARTS`] that is named.
     pub parts: BTreeMap<&'static str, LogLevel>,
 }
 
-/// What a line of the log is.
+/// Form of a line of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogFormat {
-    /// [`LogFormat::Text`] where stderr is a terminal, else [`LogFormat::Json`].
+    /// The lines are [`LogFormat::Text`] where stderr is a terminal, else [`LogFormat::Json`].
     #[default]
     Auto,
-    /// A sentence with its time, its level and what else is known of it.
+    /// A line is a sentence with its time, its level and its fields.
     Text,
-    /// An object of JSON.
+    /// A line is an object of JSON.
     Json,
 }
 
@@ -62,7 +62,7 @@ impl Log {
 impl LogLevel {
     const ALL: [Self; 6] = [Self::Off, Self::Error, Self::Warn, Self::Info, Self::Debug, Self::Trace];
 
-    /// The word in settings.
+    /// Returns the word in settings.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -76,12 +76,13 @@ impl LogLevel {
 
     fn of(word: &str) -> Result<Self, String> {
         let level = Self::ALL.into_iter().find(|level| level.word() == word.trim());
-        level.ok_or_else(|| format!("`{}` is no level", Given::Word(word.to_owned()).quoted()))
+        level.ok_or_else(|| format!("`{}` is not a level", Given::Word(word.to_owned()).quoted()))
     }
 }
 
 impl LogLevels {
-    /// Parts of a service that have a level of their own: the service itself, what it is made of, and its transport.
+    /// Parts of a service that have a level of their own: the service itself, the coordinator and the node in it, and
+    /// its transport.
     pub const PARTS: [&'static str; 4] = ["cli", "coordinator", "node", "quinn"];
 }
 
@@ -89,7 +90,9 @@ impl Setting for LogLevels {
     fn wanted(&self) -> String {
         let levels = LogLevel::ALL.map(LogLevel::word).join(", ");
         let parts = Self::PARTS.join(", ");
-        format!("one of {levels}, and with commas levels of {parts}, as in \"info,node=debug\"")
+        format!(
+            "one of {levels}, optionally followed by levels of {parts}, separated by commas, as in \"info,node=debug\""
+        )
     }
 
     fn set(&mut self, given: &Given) -> Result<(), String> {
@@ -97,7 +100,7 @@ impl Setting for LogLevels {
         for (index, word) in text(given)?.split(',').enumerate() {
             match word.split_once('=') {
                 None if index == 0 => levels.all = LogLevel::of(word)?,
-                None => return Err("the level of all stands first, and once".to_owned()),
+                None => return Err("the level of all parts must come first, and only once".to_owned()),
                 Some((part, level)) => {
                     let part = part.trim();
                     let known = Self::PARTS.into_iter().find(|known| *known == part);
@@ -114,8 +117,8 @@ impl Setting for LogLevels {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Text(self.to_string())
+    fn show(&self) -> SettingValue {
+        SettingValue::Text(self.to_string())
     }
 }
 
@@ -141,8 +144,8 @@ impl Setting for LogFormat {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Text(match self {
+    fn show(&self) -> SettingValue {
+        SettingValue::Text(match self {
             Self::Auto => "auto".to_owned(),
             Self::Text => "text".to_owned(),
             Self::Json => "json".to_owned(),
@@ -171,12 +174,12 @@ mod tests {
     #[test]
     fn levels_that_are_none_say_what_is_wrong_with_them() {
         for (text, why) in [
-            ("loud", "`loud` is no level"),
-            ("", "`` is no level"),
+            ("loud", "`loud` is not a level"),
+            ("", "`` is not a level"),
             ("info,debug", "stands first"),
             ("info,engine=debug", "`engine` has no level of its own"),
             ("node=debug,node=info", "`node` is given twice"),
-            ("node=", "`` is no level"),
+            ("node=", "`` is not a level"),
         ] {
             assert!(levels(text).is_err_and(|said| said.contains(why)), "{text}: {:?}", levels(text));
         }

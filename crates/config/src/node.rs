@@ -9,39 +9,40 @@ use crate::shared::{AttachSettings, Network, Spool, Tls, Worker};
 use crate::traces::Traces;
 use crate::{Config, Setting};
 
-/// What a node is told. Its name is the one in its certificate. `config/node.toml` shows every key at its default.
+/// Configuration of a node. `config/node.toml` shows every key at its default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeConfig {
-    /// Its name, when it joins; `None` is the host's. Later it goes by the name in its certificate, which a name that is
-    /// set has to be.
+    /// Name that the node asks for when it joins; `None` is the host's name. Later the node has the name in its
+    /// certificate, and a name that is set has to be the same.
     pub name: Option<String>,
-    /// A connection string with a join token, or a file that holds one: what a machine without a certificate becomes a
-    /// node by. Not used by one that has a certificate.
+    /// Connection string with a join token, or a file that holds one, by which a machine without a certificate becomes
+    /// a node. A machine with a certificate does not use it.
     pub join: Option<Concealed>,
-    /// The coordinator that it dials; `None` is the one that it joined, else the one of this machine.
+    /// Address of the coordinator that the node dials; `None` is the coordinator that the node joined, else the one of
+    /// this machine.
     pub coordinator: Option<HostPort>,
-    /// Where trainers dial in (UDP). Default port 7610 on all addresses.
+    /// Address that trainers dial (UDP). Default port 7610 on all addresses.
     pub listen: SocketAddr,
-    /// What trainers are told to dial; `None` is the address from which the coordinator is reached, with the
+    /// Address that trainers are told to dial; `None` is the address from which the coordinator is reached, with the
     /// port of `listen`. To be set behind address translation.
     pub advertise: Option<HostPort>,
-    /// Folder of its spool. A second node on it is refused.
+    /// Folder of the node's spool. A second node on it is refused.
     pub data: PathBuf,
-    /// How it steps.
+    /// Settings of stepping.
     pub worker: Worker,
-    /// How trainers on its machine reach its sessions' memory.
+    /// Settings of the socket by which trainers of this machine attach to sessions' memory.
     pub attach: AttachSettings,
-    /// What it keeps until the store has it.
+    /// Settings of what the node keeps until the store has it.
     pub spool: Spool,
-    /// Its certificates.
+    /// Files of the node's certificates.
     pub tls: Tls,
-    /// Where /metrics, /healthz and /readyz answer (TCP, plaintext, read-only); `None` is nowhere.
+    /// Address of /metrics, /healthz and /readyz (TCP, plaintext, read-only); `None` is nowhere.
     pub metrics: Option<SocketAddr>,
-    /// How datagrams travel.
+    /// Settings of datagrams.
     pub network: Network,
-    /// How it speaks of itself.
+    /// Settings of the log.
     pub log: Log,
-    /// Where it tells of its calls.
+    /// Settings of traces.
     pub traces: Traces,
 }
 
@@ -88,7 +89,7 @@ impl Config for NodeConfig {
     }
 }
 
-/// UDP port of nodes.
+/// Default UDP port of nodes.
 pub(crate) const NODE_PORT: u16 = 7610;
-/// TCP port of nodes' metrics.
+/// Default TCP port of nodes' metrics.
 pub(crate) const NODE_METRICS_PORT: u16 = 7611;

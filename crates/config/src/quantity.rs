@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::setting::{Given, Setting, Shown, text};
+use crate::setting::{Given, Setting, SettingValue, text};
 
 /// A number of bytes, written with a unit: `512 kB`, `64 MiB`, `20 GB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,8 +24,8 @@ impl Setting for Bytes {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Text(self.to_string())
+    fn show(&self) -> SettingValue {
+        SettingValue::Text(self.to_string())
     }
 }
 
@@ -44,8 +44,8 @@ impl Setting for Time {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Text(self.to_string())
+    fn show(&self) -> SettingValue {
+        SettingValue::Text(self.to_string())
     }
 }
 
@@ -62,21 +62,21 @@ impl fmt::Display for Time {
     }
 }
 
-/// In the largest unit that divides it.
+/// Prints the value in the largest unit that divides it.
 fn show(value: u64, units: &[(&str, u64)], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let fits = units.iter().filter(|(_, size)| value >= *size && value.is_multiple_of(*size));
     let (name, size) = fits.max_by_key(|(_, size)| *size).copied().unwrap_or(units[0]);
     write!(f, "{} {name}", value / size)
 }
 
-/// The number and what follows it.
+/// Splits a text into the number and what follows it.
 fn parts(text: &str) -> Result<(&str, &str), String> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     if number.is_empty() { Err(String::new()) } else { Ok((number, unit.trim())) }
 }
 
-/// The number in the smallest of the units.
+/// Converts the number to the smallest of the units.
 fn scaled(number: &str, unit: &str, units: &[(&str, u64)]) -> Result<u64, String> {
     if unit.is_empty() && number == "0" {
         return Ok(0);
@@ -85,16 +85,16 @@ fn scaled(number: &str, unit: &str, units: &[(&str, u64)]) -> Result<u64, String
     let size = match units.iter().find(|(name, _)| *name == unit) {
         Some((_, size)) => *size,
         None if unit.is_empty() => return Err(format!("the unit is missing; units are {}", known())),
-        None => return Err(format!("`{unit}` is no unit; units are {}", known())),
+        None => return Err(format!("`{unit}` is not a unit; units are {}", known())),
     };
     let whole = number.parse::<u64>().ok().and_then(|number| number.checked_mul(size));
     let fraction = || number.parse::<f64>().ok().map(|number| number * size as f64);
     // Fractions are rounded to the smallest unit; no sensible value has more digits than a double.
     let value = whole.or_else(|| fraction().filter(|v| *v < MAX_EXACT).map(|v| v.round() as u64));
-    value.ok_or_else(|| format!("`{number}` is no number that fits"))
+    value.ok_or_else(|| format!("`{number}` is not a number in range"))
 }
 
-/// The smallest first.
+/// Units of bytes, the smallest first.
 const BYTES: [(&str, u64); 9] = [
     ("B", 1),
     ("kB", 1_000),
@@ -107,13 +107,13 @@ const BYTES: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
 ];
 
-/// The smallest first.
+/// Units of time, the smallest first.
 const TIMES: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000)];
 
-/// 1000 h: longer ones are taken for mistakes.
+/// Longest time, 1000 h: longer ones are taken for mistakes.
 const MAX_TIME_MS: u64 = 3_600_000_000;
 
-/// 2^53: whole numbers below it are exact as doubles.
+/// Bound of whole numbers that are exact as doubles, 2^53.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
 #[cfg(test)]
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(bytes("1.5 MiB"), Ok(1_572_864));
         assert_eq!(bytes("0"), Ok(0));
         assert!(bytes("20").unwrap_err().contains("the unit is missing"));
-        assert!(bytes("20 Gb").unwrap_err().contains("`Gb` is no unit"));
+        assert!(bytes("20 Gb").unwrap_err().contains("`Gb` is not a unit"));
         for bad in ["", "GB", "-1 GB", "1e3 GB", "1.2.3 GB", "99999999999 TB"] {
             assert!(bytes(bad).is_err(), "{bad}");
         }

@@ -1,67 +1,68 @@
-//! One key's value: how it is read, what it wants, and how it is shown.
+//! The settings, which read and print the value of one key each.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// A value as it was given, before anybody knows what it should be.
+/// Value as it was given, before its key decides its type.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Given {
-    /// From an environment variable or a flag: its type is what the key wants.
+    /// Text of an environment variable or a flag, whose type the key decides.
     Word(String),
-    /// A string of a file.
+    /// String of a file.
     Text(String),
-    /// A whole number of a file.
+    /// Whole number of a file.
     Integer(i64),
-    /// A number with a fraction of a file.
+    /// Number of a file with a fraction.
     Float(f64),
-    /// `true` or `false` of a file.
+    /// Truth value of a file, `true` or `false`.
     Flag(bool),
-    /// A table of a file, in the order of its keys.
+    /// Table of a file, in the order of its keys.
     Table(Vec<(String, Given)>),
-    /// Anything else a file can hold: what it is called.
+    /// Anything else that a file can hold; this is the name of its type.
     Other(&'static str),
 }
 
 /// A value as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Shown {
-    /// As a string.
+pub enum SettingValue {
+    /// A value that is printed as a string.
     Text(String),
-    /// As a whole number.
+    /// A value that is printed as a whole number.
     Integer(u64),
-    /// As `true` or `false`.
+    /// A value that is printed as `true` or `false`.
     Flag(bool),
-    /// As a table.
+    /// A value that is printed as a table.
     Table(BTreeMap<String, String>),
 }
 
-/// The value of one key.
+/// Value of one key.
 pub trait Setting {
-    /// What it takes, in words that follow "wanted".
+    /// Returns the values that the setting takes, in words that follow "expected".
     fn wanted(&self) -> String;
 
-    /// Takes a value.
+    /// Reads a value into the setting.
     ///
     /// # Errors
-    /// Why it does not, as a sentence that may be empty when [`Setting::wanted`] says it all. The value is as it
-    /// was then.
+    /// Says why the setting does not take the value, in a sentence that may be empty when [`Setting::wanted`] says it
+    /// all. The setting is as it was then.
     fn set(&mut self, given: &Given) -> Result<(), String>;
 
-    /// Its present value.
-    fn show(&self) -> Shown;
+    /// Returns the present value.
+    fn show(&self) -> SettingValue;
 
-    /// Whether its value is a secret, of which nothing may be quoted.
+    /// Returns whether the value is a secret, of which nothing may be quoted.
     fn conceals(&self) -> bool {
         false
     }
 
-    /// It was given in a file of that folder, in which a path is meant that is not absolute. Nothing else changes.
+    /// Notes that the value was given in a file of that folder, from which a relative path starts. Nothing else
+    /// changes.
     fn given_in(&mut self, _folder: &Path) {}
 }
 
-/// A whole number within bounds, which its type states.
+/// A whole number within the bounds that its type states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounded<const LEAST: u64, const MOST: u64>(pub u64);
 
@@ -80,8 +81,8 @@ impl<const LEAST: u64, const MOST: u64> Setting for Bounded<LEAST, MOST> {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Integer(self.0)
+    fn show(&self) -> SettingValue {
+        SettingValue::Integer(self.0)
     }
 }
 
@@ -99,8 +100,8 @@ impl Setting for bool {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Flag(*self)
+    fn show(&self) -> SettingValue {
+        SettingValue::Flag(*self)
     }
 }
 
@@ -114,12 +115,12 @@ impl Setting for String {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Text(self.clone())
+    fn show(&self) -> SettingValue {
+        SettingValue::Text(self.clone())
     }
 }
 
-/// A folder or something that a URL names, as `s3://BUCKET/PREFIX` does; `None` if it is empty.
+/// Name of a folder or of something that a URL names, as `s3://BUCKET/PREFIX` does; `None` if it is empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Place(pub Option<String>);
 
@@ -134,8 +135,8 @@ impl Setting for Place {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Text(self.0.clone().unwrap_or_default())
+    fn show(&self) -> SettingValue {
+        SettingValue::Text(self.0.clone().unwrap_or_default())
     }
 
     fn given_in(&mut self, folder: &Path) {
@@ -160,8 +161,8 @@ impl Setting for PathBuf {
         }
     }
 
-    fn show(&self) -> Shown {
-        Shown::Text(self.display().to_string())
+    fn show(&self) -> SettingValue {
+        SettingValue::Text(self.display().to_string())
     }
 
     fn given_in(&mut self, folder: &Path) {
@@ -180,12 +181,12 @@ impl Setting for SocketAddr {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Text(self.to_string())
+    fn show(&self) -> SettingValue {
+        SettingValue::Text(self.to_string())
     }
 }
 
-/// A value or nothing, which an empty string stands for.
+/// Reads a value or nothing, for which an empty string stands.
 impl<T: Setting + FromEmpty> Setting for Option<T> {
     fn wanted(&self) -> String {
         format!("{}, or an empty string for none", T::empty().wanted())
@@ -204,8 +205,8 @@ impl<T: Setting + FromEmpty> Setting for Option<T> {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        self.as_ref().map_or_else(|| Shown::Text(String::new()), Setting::show)
+    fn show(&self) -> SettingValue {
+        self.as_ref().map_or_else(|| SettingValue::Text(String::new()), Setting::show)
     }
 
     fn conceals(&self) -> bool {
@@ -219,9 +220,9 @@ impl<T: Setting + FromEmpty> Setting for Option<T> {
     }
 }
 
-/// Something to set a value in; never seen.
+/// Type with a value into which another can be read.
 pub trait FromEmpty {
-    /// That value.
+    /// Returns that value, which is never seen.
     fn empty() -> Self;
 }
 
@@ -268,8 +269,8 @@ impl Setting for Concealed {
         self.0.set(given)
     }
 
-    fn show(&self) -> Shown {
-        Shown::Text("(not shown)".to_owned())
+    fn show(&self) -> SettingValue {
+        SettingValue::Text("(not shown)".to_owned())
     }
 
     fn conceals(&self) -> bool {
@@ -277,7 +278,7 @@ impl Setting for Concealed {
     }
 }
 
-/// A host, by name or address, and a port. Names are looked up by whoever connects.
+/// A host, by name or address, and a port. The process that connects looks the name up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPort(pub String);
 
@@ -294,14 +295,14 @@ impl Setting for HostPort {
             return Err("the host is empty or has characters that hosts do not have".to_owned());
         }
         if !port.parse::<u16>().is_ok_and(|port| port > 0) {
-            return Err(format!("`{port}` is no port from 1 to 65535"));
+            return Err(format!("`{port}` is not a port from 1 to 65535"));
         }
         text.clone_into(&mut self.0);
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Text(self.0.clone())
+    fn show(&self) -> SettingValue {
+        SettingValue::Text(self.0.clone())
     }
 }
 
@@ -311,7 +312,7 @@ impl FromEmpty for HostPort {
     }
 }
 
-/// Labels with their values; in a variable or flag as `zone=a,gpu=none`.
+/// Labels with their values, in a variable or flag written as `zone=a,gpu=none`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Labels(pub BTreeMap<String, String>);
 
@@ -347,7 +348,7 @@ impl Setting for Labels {
             Given::Table(table) => {
                 for (name, value) in table {
                     let Given::Text(value) = value else {
-                        return Err(format!("the value of `{name}` is no string"));
+                        return Err(format!("the value of `{name}` is not a string"));
                     };
                     put(name, value)?;
                 }
@@ -361,24 +362,24 @@ impl Setting for Labels {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Table(self.0.clone())
+    fn show(&self) -> SettingValue {
+        SettingValue::Table(self.0.clone())
     }
 }
 
-/// Numbers of users; as text with commas between them.
+/// Numbers of users, as text written with commas between them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Uids(pub Vec<u32>);
 
 impl Setting for Uids {
     fn wanted(&self) -> String {
-        format!("at most {MAX_UIDS} numbers of users with commas between them, as in \"1000,1001\"")
+        format!("at most {MAX_UIDS} user numbers (uids) separated by commas, as in \"1000,1001\"")
     }
 
     fn set(&mut self, given: &Given) -> Result<(), String> {
         let mut uids = Vec::new();
         for part in text(given)?.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            uids.push(part.parse().map_err(|_| format!("`{part}` is no number of a user"))?);
+            uids.push(part.parse().map_err(|_| format!("`{part}` is not a user number (uid)"))?);
         }
         if uids.len() > MAX_UIDS {
             return Err(format!("there are {}", uids.len()));
@@ -387,13 +388,13 @@ impl Setting for Uids {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
+    fn show(&self) -> SettingValue {
         let numbers: Vec<String> = self.0.iter().map(u32::to_string).collect();
-        Shown::Text(numbers.join(","))
+        SettingValue::Text(numbers.join(","))
     }
 }
 
-/// The string that was given.
+/// Returns the string that was given.
 pub(crate) fn text(given: &Given) -> Result<&str, String> {
     match given {
         Given::Word(text) | Given::Text(text) if text.len() <= MAX_TEXT_BYTES => Ok(text.trim()),
@@ -402,7 +403,7 @@ pub(crate) fn text(given: &Given) -> Result<&str, String> {
 }
 
 impl Given {
-    /// As it can be quoted in a message: cut to what fits a line.
+    /// Returns the value for a message, cut to what fits a line.
     pub fn quoted(&self) -> String {
         let mut text = match self {
             Self::Word(text) | Self::Text(text) => text.clone(),
@@ -420,8 +421,8 @@ impl Given {
     }
 }
 
-impl Shown {
-    /// As it stands in a file.
+impl SettingValue {
+    /// Returns the value as it stands in a file.
     pub fn toml(&self) -> String {
         match self {
             Self::Text(text) => quoted(text),
@@ -437,7 +438,7 @@ impl Shown {
     }
 }
 
-/// A basic string of TOML.
+/// Writes a basic string of TOML.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -454,14 +455,14 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// Bytes of any string.
+/// Maximum number of bytes in any string.
 pub const MAX_TEXT_BYTES: usize = 4096;
-/// Bytes of a label's name and of its value; the protocol's own bound.
+/// Maximum number of bytes in a label's name and in its value; the protocol's own bound.
 pub const MAX_NAME_BYTES: usize = 128;
-/// Users that are named.
+/// Maximum number of users that are named.
 pub const MAX_UIDS: usize = 64;
-/// Labels of a node; the protocol's own bound.
+/// Maximum number of labels of a node; the protocol's own bound.
 pub const MAX_LABELS: usize = 32;
 
-/// Bytes of a value that a message quotes.
+/// Maximum number of bytes of a value that a message quotes.
 const MOST_QUOTED: usize = 60;

@@ -1,4 +1,4 @@
-//! Parts that several configurations have.
+//! The sections that several configurations have.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,131 +6,131 @@ use std::time::Duration;
 use rollhouse_core::limits::{MAX_LANES, MAX_THREADS};
 
 use crate::quantity::{Bytes, Time};
-use crate::setting::{Bounded, Given, Labels, Place, Setting, Shown, Uids, text};
+use crate::setting::{Bounded, Given, Labels, Place, Setting, SettingValue, Uids, text};
 
-/// How a node steps.
+/// Settings of a node's stepping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Worker {
-    /// Lanes it takes. 0 is 4,096 per core: a core steps that many CartPoles in under 50 µs, and what a lane
-    /// needs is a few hundred bytes. Too many for the envs in use only makes steps slow; placement goes by it.
+    /// Number of lanes that the node takes. 0 is 4,096 per core: a core steps that many CartPoles in under 50 µs, and a
+    /// lane needs a few hundred bytes. Too many for the envs in use only makes steps slow; placement goes by it.
     pub capacity: Bounded<0, { MAX_LANES as u64 }>,
-    /// Threads that step. 0 is one per core; more than cores makes single steps slower, never faster.
+    /// Number of threads that step. 0 is one per core; more than cores makes single steps slower, never faster.
     pub threads: Bounded<0, { MAX_THREADS as u64 }>,
-    /// Batches that may wait for a thread; beyond, owners are told `busy` and when to try again. Each costs its
-    /// actions' bytes. Default 1,024.
+    /// Number of batches that may wait for a thread; beyond, owners are told `busy` and when to try again. Each costs
+    /// its actions' bytes. Default 1,024.
     pub queue: Bounded<1, 65_536>,
-    /// What pools can ask for, e.g. a zone or an accelerator.
+    /// Labels for which pools can ask, e.g. a zone or an accelerator.
     pub labels: Labels,
-    /// How long a session is kept for an owner that is not heard of. Default 30 s: longer than the 15 s after
+    /// Time for which a session is kept for an owner that is not heard of. Default 30 s: longer than the 15 s after
     /// which a silent connection counts as lost, so that an owner has time to dial again.
     pub lease: Time,
-    /// How long one step may take before its session is given up as hung. Default 60 s: no step of a built-in
-    /// env takes a millisecond.
+    /// Time that one step may take before its session is given up as hung. Default 60 s: no step of a built-in env
+    /// takes a millisecond.
     pub hang_after: Time,
 }
 
-/// How trainers on the node's own machine reach its sessions' memory.
+/// Settings of the socket by which trainers of the node's own machine attach to its sessions' memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttachSettings {
-    /// Whether there is an attach socket. Default true: what it costs is a file.
+    /// True if there is an attach socket. Default true: it costs only a file.
     pub enabled: bool,
-    /// The socket's file; `None` is `attach.sock` in the data folder. At most 107 bytes, which is what a Unix
+    /// Path of the socket's file; `None` is `attach.sock` in the data folder. At most 107 bytes, which is what a Unix
     /// socket's address holds; longer ones stop the start.
     pub path: Option<PathBuf>,
-    /// Users whose processes may attach, beside the node's own and root. Default none. Users are as the node sees
-    /// them: in another user namespace they may have other numbers.
+    /// Users whose processes may attach, beside the node's own and root. Default none. Users have the numbers that the
+    /// node sees: in another user namespace they may have other numbers.
     pub uids: Uids,
-    /// Sessions attached by memory at a time; beyond, owners are told `busy`. Each has a thread. Default 64.
+    /// Number of sessions attached by memory at a time; beyond, owners are told `busy`. Each has a thread. Default 64.
     pub sessions: Bounded<1, 1024>,
 }
 
-/// What a node keeps until the store has it.
+/// Settings of the recordings that a node keeps until the store has them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spool {
-    /// Bytes on disk. Default 10 GB.
+    /// Maximum number of bytes on disk. Default 10 GB.
     pub limit: Bytes,
-    /// What happens when they are used up.
+    /// Behaviour when they are used up.
     pub when_full: WhenFull,
-    /// Bytes a second that are shipped; 0 is no bound.
+    /// Number of bytes a second that are shipped; 0 is no bound.
     pub bandwidth: Bytes,
-    /// Age at which what was recorded is sealed, so that it can be shipped. Default 5 s: how late an episode
-    /// shows in the store. Shorter makes more and smaller files.
+    /// Age at which recordings are sealed, so that they can be shipped. Default 5 s, the delay with which an episode
+    /// shows in the store. A shorter one makes more and smaller files.
     pub seal_after: Time,
 }
 
-/// What a full spool does, and one whose disk takes nothing.
+/// Behaviour of a full spool, and of one whose disk takes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
     /// Stepping waits until there is room: nothing is lost.
     BackPressure,
-    /// The oldest recordings that were not shipped yet are dropped, and counted; what a disk does not take is
-    /// counted as lost.
+    /// The oldest recordings that were not shipped yet are dropped, and counted; recordings that a disk does not take
+    /// are counted as lost.
     Drop,
 }
 
-/// By what a coordinator lets machines in as nodes, by join tokens.
+/// Settings by which a coordinator lets machines in as nodes, by join tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Enrolment {
-    /// The file of the issuer of nodes' certificates; `None` is `issuer.pem` in the data folder. While there is none,
-    /// nobody joins by a token, and nobody's certificate is renewed.
+    /// Path of the file of the issuer of nodes' certificates; `None` is `issuer.pem` in the data folder. While there is
+    /// none, nobody joins by a token, and nobody's certificate is renewed.
     pub issuer: Option<PathBuf>,
-    /// How long certificates of nodes hold that join or renew theirs; nodes ask for the next one after two thirds of it.
-    /// Default 720 h: a coordinator may be away for a week.
+    /// Time for which certificates of nodes hold that join or renew theirs; nodes ask for the next one after two thirds
+    /// of it. Default 720 h: a coordinator may be away for a week.
     pub node_validity: Time,
 }
 
-/// What a coordinator keeps of the recordings it is sent.
+/// Settings of the recordings that a coordinator is sent and keeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Store {
-    /// Bytes on disk at which the oldest whole segments are dropped, counted. Default 100 GB.
+    /// Number of bytes on disk at which the oldest whole segments are dropped, counted. Default 100 GB.
     pub budget: Bytes,
-    /// Bytes on disk of segments that contradict others and were set aside for the operator, at which the oldest
-    /// of them are dropped. Default 1 GB.
+    /// Number of bytes on disk of segments that contradict others and were set aside for the operator, at which the
+    /// oldest of them are dropped. Default 1 GB.
     pub quarantine: Bytes,
-    /// Where all of it is kept beside.
+    /// Settings of the archive in which all recordings are kept too.
     pub archive: Archive,
 }
 
-/// Where a coordinator keeps recordings beside its store. What is there leaves the store's disk to keep its budget, and
-/// is listed and read as before.
+/// Settings of a coordinator's archive, in which recordings are kept beside its store. Recordings in the archive leave
+/// the store's disk to keep its budget, and are listed and read as before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Archive {
-    /// A folder, or `s3://BUCKET/PREFIX` in object storage. Default nowhere: what the store's budget does not hold is
-    /// dropped. Of one store alone.
+    /// Folder, or `s3://BUCKET/PREFIX` in object storage. Default nowhere: recordings that the store's budget does not
+    /// hold are dropped. An archive belongs to one store alone.
     pub target: Place,
-    /// Bytes on disk of what was fetched from there to be read; the segment read longest ago goes first. Default 10 GB.
+    /// Number of bytes on disk for segments that were fetched from the archive to be read; the segment read longest ago
+    /// goes first. Default 10 GB.
     pub cache: Bytes,
 }
 
-/// Files with the certificates of this process, in PEM; read again when they change. Each that is not set is
-/// the file of that name in the folder `tls` of the data folder.
+/// Files with the certificates of this process, in PEM; read again when they change. A file that is not set is the one
+/// of that name in the folder `tls` of the data folder.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tls {
-    /// The authorities that are trusted (`ca.pem`); several while one is being replaced.
+    /// Path of the authorities that are trusted (`ca.pem`); several while one is being replaced.
     pub ca: Option<PathBuf>,
-    /// This process's certificate (`cert.pem`).
+    /// Path of this process's certificate (`cert.pem`).
     pub cert: Option<PathBuf>,
-    /// Its key (`key.pem`); readable for nobody else.
+    /// Path of this process's key (`key.pem`); readable for nobody else.
     pub key: Option<PathBuf>,
-    /// Whose certificates are not believed although they hold (`revoked`); need not be there. `rollhouse certs revoke`
-    /// writes it.
+    /// Path of the list of certificates that are not believed although they hold (`revoked`); need not be there.
+    /// `rollhouse certs revoke` writes it.
     pub revoked: Option<PathBuf>,
 }
 
-/// How datagrams travel.
+/// Settings of datagrams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Network {
-    /// Whether every path takes datagrams of up to 65,527 bytes. Default false: paths to other machines are
-    /// taken to carry 1,452, and only those inside this machine more. Wrong is slow, not broken: the size is
-    /// probed.
+    /// True if every path takes datagrams of up to 65,527 bytes. Default false: paths to other machines are taken to
+    /// carry 1,452, and only those inside this machine more. A wrong value is slow, not broken: the size is probed.
     pub jumbo: bool,
-    /// Bytes of the socket's buffers, each way, that the system is asked for. Default 8 MiB: with the usual
+    /// Number of bytes of the socket's buffers, each way, that the system is asked for. Default 8 MiB: with the usual
     /// 208 KiB bursts are lost. The system may grant less.
     pub socket_buffer: Bytes,
 }
 
 impl Worker {
-    /// Lanes it takes on a machine of so many cores.
+    /// Returns the number of lanes that the node takes on a machine of so many cores.
     pub fn lanes(&self, cores: usize) -> u32 {
         let lanes = match self.capacity.0 {
             0 => (cores * LANES_PER_CORE).min(MAX_LANES) as u64,
@@ -140,7 +140,7 @@ impl Worker {
         lanes as u32
     }
 
-    /// Threads that step on a machine of so many cores.
+    /// Returns the number of threads that step on a machine of so many cores.
     pub fn stepping_threads(&self, cores: usize) -> usize {
         match self.threads.0 {
             0 => cores.clamp(1, MAX_THREADS),
@@ -209,7 +209,7 @@ impl Tls {
         ]
     }
 
-    /// The four files, of a process whose data folder is `data`.
+    /// Returns the paths of the four files, for a process whose data folder is `data`.
     pub fn files(&self, data: &std::path::Path) -> [PathBuf; 4] {
         let or = |given: &Option<PathBuf>, name: &str| {
             given.clone().unwrap_or_else(|| data.join("tls").join(name))
@@ -292,8 +292,8 @@ impl Setting for WhenFull {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Text(match self {
+    fn show(&self) -> SettingValue {
+        SettingValue::Text(match self {
             Self::BackPressure => "back_pressure".to_owned(),
             Self::Drop => "drop".to_owned(),
         })

@@ -1,16 +1,16 @@
-//! Where a process tells of its calls.
+//! The settings of traces.
 
-use crate::setting::{Given, Setting, Shown, text};
+use crate::setting::{Given, Setting, SettingValue, text};
 
-/// How a process tells of the calls of clients as traces of OpenTelemetry. Wants a program that was built with the
-/// feature `otlp`.
+/// Settings by which a process sends the calls of clients as traces of OpenTelemetry. They need a program that was
+/// built with the feature `otlp`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Traces {
-    /// The collector. Default none: nothing is sent.
+    /// Collector to which traces are sent. Default none: nothing is sent.
     pub endpoint: Endpoint,
 }
 
-/// A collector that takes OTLP over HTTP, as `http://HOST:4318`; `None` if it is empty. What is below its address,
+/// Address of a collector that takes OTLP over HTTP, as `http://HOST:4318`; `None` if it is empty. The path below it,
 /// `/v1/traces`, is not part of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Endpoint(pub Option<String>);
@@ -22,10 +22,10 @@ impl Traces {
 }
 
 impl Endpoint {
-    /// The endpoint that reads so, or why there is none.
+    /// Parses an endpoint.
     ///
     /// # Errors
-    /// If it is no URL of HTTP that names a host.
+    /// If the text is no URL of HTTP that names a host.
     pub fn parse(endpoint: &str) -> Result<Self, String> {
         if endpoint.is_empty() {
             return Ok(Self(None));
@@ -50,8 +50,8 @@ impl Setting for Endpoint {
         Ok(())
     }
 
-    fn show(&self) -> Shown {
-        Shown::Text(self.0.clone().unwrap_or_default())
+    fn show(&self) -> SettingValue {
+        SettingValue::Text(self.0.clone().unwrap_or_default())
     }
 }
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use rollhouse_config::{
-    Config, ConfigError, CoordinatorConfig, LocalConfig, NodeConfig, Origin, Role, Shown, Sources, load,
-    variable,
+    Config, ConfigError, CoordinatorConfig, LocalConfig, NodeConfig, Origin, Role, SettingValue, Sources,
+    load, variable,
 };
 
 fn example(role: Role) -> PathBuf {
@@ -111,11 +111,11 @@ fn every_key_of_every_role_can_be_set_by_a_variable_and_by_a_file_that_a_variabl
     for role in Role::ALL {
         for setting in role.effective(&Sources::default()).unwrap() {
             let value = match &setting.value {
-                Shown::Text(text) => text.clone(),
-                Shown::Integer(number) => number.to_string(),
-                Shown::Flag(flag) => flag.to_string(),
+                SettingValue::Text(text) => text.clone(),
+                SettingValue::Integer(number) => number.to_string(),
+                SettingValue::Flag(flag) => flag.to_string(),
                 // Labels are empty by default, and so is what stands for none.
-                Shown::Table(_) => String::new(),
+                SettingValue::Table(_) => String::new(),
             };
             let name = variable(setting.key);
             let file =
@@ -145,7 +145,7 @@ fn a_file_that_a_variable_names_is_read_whole_and_stops_the_start_if_it_cannot_b
     // Of another role, and so not even read.
     assert!(load::<CoordinatorConfig>(&sources(&[("ROLLHOUSE_NODE__LABELS_FILE", "/nowhere")])).is_ok());
     let error = load::<NodeConfig>(&sources(&[("ROLLHOUSE_NODE__LABELS_FILE", "/nowhere")])).unwrap_err();
-    assert_eq!(error.to_string(), "$ROLLHOUSE_NODE__LABELS_FILE names a file that cannot be taken");
+    assert_eq!(error.to_string(), "$ROLLHOUSE_NODE__LABELS_FILE names a file that cannot be used");
     assert!(std::error::Error::source(&error).unwrap().to_string().contains("/nowhere"));
     let twice = [("ROLLHOUSE_NODE__LABELS_FILE", &*path), ("ROLLHOUSE_NODE__LABELS", "zone=b")];
     let error = load::<NodeConfig>(&sources(&twice)).unwrap_err();
@@ -176,18 +176,18 @@ fn a_key_in_the_wrong_section_is_led_to_the_right_one() {
 #[test]
 fn a_value_of_the_wrong_type_stops_with_key_value_wanted_type_and_line() {
     let cases = [
-        ("[node]\nthreads = \"4\"\n", "line 2: node.threads = `4`, wanted is a whole number from 0 to"),
-        ("[node]\nqueue = 0\n", "node.queue = `0`, wanted is a whole number from 1 to 65536"),
-        ("[node]\nlease = 30\n", "node.lease = `30`, wanted is a time with a unit"),
+        ("[node]\nthreads = \"4\"\n", "line 2: node.threads = `4`, expected a whole number from 0 to"),
+        ("[node]\nqueue = 0\n", "node.queue = `0`, expected a whole number from 1 to 65536"),
+        ("[node]\nlease = 30\n", "node.lease = `30`, expected a time with a unit"),
         ("[node]\nlease = \"30\"\n", "the unit is missing; units are ms, s, min, h"),
-        ("[node]\nlisten = \"localhost:1\"\n", "wanted is an IP address and a port"),
-        ("[node]\nlabels = \"a=b\"\n", "wanted is at most 32 labels"),
+        ("[node]\nlisten = \"localhost:1\"\n", "expected an IP address and a port"),
+        ("[node]\nlabels = \"a=b\"\n", "expected at most 32 labels"),
         ("[node]\ncoordinator = \"host\"\n", "there is no port"),
-        ("[spool]\nwhen_full = \"wait\"\n", "wanted is \"back_pressure\" or \"drop\""),
-        ("[network]\njumbo = 1\n", "wanted is true or false"),
+        ("[spool]\nwhen_full = \"wait\"\n", "expected \"back_pressure\" or \"drop\""),
+        ("[network]\njumbo = 1\n", "expected true or false"),
         ("[node]\ncapacity = 1979-05-27\n", "`a date`"),
         ("node = 3\n", "unknown key `node`"),
-        ("[node]\nqueue = 99999999999999999999\n", "wanted is a whole number"),
+        ("[node]\nqueue = 99999999999999999999\n", "expected a whole number"),
     ];
     for (text, wanted) in cases {
         let file = TextFile::new("value", text);
@@ -265,8 +265,8 @@ proptest! {
         threads in 0..64_u64,
         data in "[a-zA-Z0-9/_. \"\\\\-]{0,30}x",
     ) {
-        let quoted = rollhouse_config::Shown::Text(data.clone()).toml();
-        let labels = rollhouse_config::Shown::Table([("zone".to_owned(), zone.trim().to_owned())].into()).toml();
+        let quoted = rollhouse_config::SettingValue::Text(data.clone()).toml();
+        let labels = rollhouse_config::SettingValue::Table([("zone".to_owned(), zone.trim().to_owned())].into()).toml();
         let text = format!("[node]\nthreads = {threads}\ndata = {quoted}\nlabels = {labels}\n");
         let file = TextFile::new("back", text);
         let config = load::<NodeConfig>(&file.sources()).unwrap().config;

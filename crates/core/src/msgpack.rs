@@ -28,7 +28,7 @@ pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8], limit: usize) -> Result<T
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
     /// The message has more bytes than such a message may have.
-    #[error("a message of {bytes} bytes, at most {limit} are taken")]
+    #[error("a message of {bytes} bytes is longer than the limit of {limit} bytes")]
     TooLong {
         /// Number of bytes in the message.
         bytes: usize,
@@ -39,7 +39,7 @@ pub enum DecodeError {
     #[error("a message cannot be read: {0}")]
     Malformed(#[source] rmp_serde::decode::Error),
     /// Bytes follow the message.
-    #[error("{bytes} bytes follow a message")]
+    #[error("{bytes} bytes are left over after a message")]
     LeftOver {
         /// Number of bytes that follow.
         bytes: usize,

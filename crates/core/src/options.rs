@@ -40,8 +40,8 @@ impl Options {
     /// Checks `given` against the schema and adds the defaults of options that are not given.
     ///
     /// # Errors
-    /// An unknown name, a value of another kind (an integer is taken where a float is wanted), a value that
-    /// is not finite, or too many of them; nothing is kept then.
+    /// If a name is unknown, a value is of another kind (an integer is taken where a float is wanted) or not finite,
+    /// or there are too many; nothing is kept then.
     pub fn check(schema: &[OptionSpec], given: &[(String, OptionValue)]) -> Result<Self, OptionError> {
         if given.len() > MAX_OPTIONS {
             return Err(OptionError::TooMany { count: given.len() });

@@ -126,7 +126,7 @@ pub enum CommandError {
         known: Vec<String>,
     },
     /// The attribute can only be read.
-    #[error("attribute `{name}` can be read only")]
+    #[error("attribute `{name}` is read-only")]
     ReadOnly {
         /// Name of the attribute.
         name: String,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rollhouse_arena::{Rows, Share, Spin, Turns};
 
 use crate::block::{Block, Turn};
-use crate::first_done::{Desk, serve};
+use crate::first_done::{TaskChannels, serve};
 use crate::timings::{Laps, Timings};
 
 /// Blocks that one thread steps, with their rows.
@@ -131,7 +131,7 @@ pub(crate) fn work(
     shared: &Mutex<Crew>,
     mut turns: Turns,
     orders: &Orders,
-    desk: &Desk,
+    channels: &TaskChannels,
     spin: Spin,
     started: Instant,
 ) {
@@ -162,7 +162,7 @@ pub(crate) fn work(
                 orders.report(&crew.timings);
                 drop(crew.share.begin());
             }
-            Order::Serve => serve(&mut crew, desk, spin, started),
+            Order::Serve => serve(&mut crew, channels, spin, started),
             Order::Stop => {
                 drop(crew.share.begin());
                 return;

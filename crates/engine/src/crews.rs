@@ -12,7 +12,7 @@ use crate::block::Turn;
 use crate::config::MAX_SUB_BATCHES;
 use crate::crew::{Crew, Order, Orders, work};
 use crate::error::{ConfigError, StepError};
-use crate::first_done::{Desk, Received, Task};
+use crate::first_done::{Received, Task, TaskChannels};
 use crate::timings::Timings;
 
 /// The crews of an engine: the first is stepped by the caller's thread, each other one by a thread of its own.
@@ -44,16 +44,20 @@ impl Crews {
         let (send_results, results) = sync_channel(MAX_SUB_BATCHES * crews.len());
         let mut others = Vec::new();
         for (index, crew) in crews.enumerate() {
-            // One place more than the owner uses, for the message that closes the desk.
+            // One place more than the owner uses, for the message that ends them.
             let (tasks, take_tasks) = sync_channel(MAX_SUB_BATCHES + 1);
-            let desk = Desk { tasks: Mutex::new(take_tasks), results: send_results.clone(), crew: index + 1 };
+            let channels = TaskChannels {
+                tasks: Mutex::new(take_tasks),
+                results: send_results.clone(),
+                crew: index + 1,
+            };
             let (range, turns, orders) = (crew.range(), crew.share.turns(), Arc::clone(&orders));
             let crew = Arc::new(Mutex::new(crew));
             let its_crew = Arc::clone(&crew);
             // Task: crew.
             let thread = std::thread::Builder::new()
                 .name(format!("rollhouse-step-{}", index + 1))
-                .spawn(move || work(&its_crew, turns, &orders, &desk, spin, started))
+                .spawn(move || work(&its_crew, turns, &orders, &channels, spin, started))
                 .map_err(ConfigError::Thread)?;
             others.push(Worker { range, crew, tasks, thread: Some(thread) });
         }

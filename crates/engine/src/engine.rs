@@ -33,6 +33,25 @@ use crate::timings::Timings;
 ///
 /// Not cancellable within a call; every call returns within the env's own time, or within the configured
 /// deadline where other threads are waited for. After [`StepError::Hung`] every call returns `Hung`.
+///
+/// ```
+/// use rollhouse_engine::{Engine, EngineConfig, Reset};
+/// use rollhouse_env::Registry;
+///
+/// let entry = Registry::builtin().get("CartPole-v1")?;
+/// let mut engine = Engine::new(&entry, EngineConfig::new(4), None)?;
+/// engine.reset(&Reset::seeded(7, 4))?;
+/// for _ in 0..100 {
+///     if let Some(actions) = engine.actions()?.as_i64_mut() {
+///         actions.fill(1);
+///     }
+///     let frame = engine.step()?;
+///     assert_eq!(frame.rewards().len(), 4);
+/// }
+/// assert!(engine.stats()?.finished() > 0);
+/// engine.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Engine {
     pub(crate) entry: Arc<EnvEntry>,
     config: EngineConfig,
@@ -203,8 +222,8 @@ impl Engine {
     /// received are dropped.
     ///
     /// # Errors
-    /// A list of another length than the batch, a seed where the schedule gives them, [`StepError::Options`], or
-    /// [`StepError::Hung`].
+    /// If a list has another length than the batch, or a seed is given where the schedule gives them;
+    /// [`StepError::Options`], or [`StepError::Hung`].
     pub fn reset(&mut self, reset: &Reset) -> Result<Frame<'_>, StepError> {
         let lanes = self.lanes();
         for (what, given) in [("seeds", reset.seeds.len()), ("mask flags", reset.mask.len())] {

@@ -49,7 +49,7 @@ pub(crate) struct Task {
 
 /// Channels by which a crew's thread takes tasks and leaves results. Both channels have room for every task that the
 /// owner lets be under way, so a crew never waits to leave a result.
-pub(crate) struct Desk {
+pub(crate) struct TaskChannels {
     /// Channel of the tasks, which `None` closes. Only the crew's own thread takes from it; the lock is never
     /// contended.
     pub(crate) tasks: Mutex<Receiver<Option<Task>>>,
@@ -82,12 +82,12 @@ impl FirstDone {
 }
 
 /// Serves tasks until their channel is closed. This is one turn: the rows are the crew's throughout.
-pub(crate) fn serve(crew: &mut Crew, desk: &Desk, spin: Spin, started: Instant) {
-    let tasks = desk.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+pub(crate) fn serve(crew: &mut Crew, channels: &TaskChannels, spin: Spin, started: Instant) {
+    let tasks = channels.tasks.lock().unwrap_or_else(PoisonError::into_inner);
     while let Some(Some(task)) = look(&tasks, spin).or_else(|| tasks.recv().ok()) {
         crew.timings.queue_wait.add(started.elapsed().saturating_sub(task.turn.since_start));
         let Some(result) = crew.do_task(&task) else { return };
-        if desk.results.send((desk.crew, result)).is_err() {
+        if channels.results.send((channels.crew, result)).is_err() {
             break;
         }
     }

@@ -79,7 +79,7 @@ pub enum ResumeError {
     #[error("{0}")]
     Engine(StepError),
     /// The batch does not have the lane.
-    #[error("the past of lane {lane} of a batch of {lanes}")]
+    #[error("the past is of lane {lane}, but the batch has {lanes} lanes")]
     NoSuchLane {
         /// Lane that was named.
         lane: usize,

@@ -12,6 +12,29 @@ use crate::{Image, ImageSize, RenderError};
 ///
 /// A panic in any method but [`BatchEnv::revive`] loses the whole block: the engine catches it, ends the block's
 /// episodes as `crashed` and never calls the value again.
+///
+/// ```
+/// use rollhouse_core::{ColumnMut, ColumnRef, Options, lane_bits};
+/// use rollhouse_env::{BlockStep, Registry};
+///
+/// let entry = Registry::builtin().get("CartPole-v1")?;
+/// let options = Options::check(&entry.spec().options, &[])?;
+/// let mut block = entry.make_block(&[options.clone(), options])?;
+/// (0..2).for_each(|lane| block.seed(lane, 7 + lane as u64));
+///
+/// let (mut obs, mut rewards) = ([0.0; 2 * 4], [0.0; 2]);
+/// assert_eq!(block.reset(lane_bits(2), &mut [ColumnMut::F32(&mut obs)]), 0);
+/// let ended = block.step(BlockStep {
+///     skip: 0,
+///     reset: 0,
+///     actions: ColumnRef::I64(&[1, 0]),
+///     obs: &mut [ColumnMut::F32(&mut obs)],
+///     infos: &mut [],
+///     rewards: &mut rewards,
+/// });
+/// assert_eq!((ended.terminated, rewards), (0, [1.0, 1.0]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait BatchEnv: Send {
     /// Returns the number of lanes in this block, 1 to [`BLOCK_LANES`].
     fn lanes(&self) -> usize;
@@ -167,7 +190,7 @@ pub enum StateError {
         wanted: usize,
     },
     /// No state of this env has that number in that place.
-    #[error("no state has {given} as its double number {index}")]
+    #[error("element {index} of a state cannot be {given}")]
     Value {
         /// Place of the number in the state.
         index: usize,

@@ -27,7 +27,7 @@ impl ResetBounds {
     /// Reads the bounds from the options of up to [`BLOCK_LANES`] lanes.
     ///
     /// # Errors
-    /// A lower bound above the upper, or so far from it that the difference overflows.
+    /// If a lower bound is above the upper, or so far from it that the difference overflows.
     pub(crate) fn of(options: &[Options]) -> Result<Self, MakeError> {
         let mut bounds = Self { low: [0.0; BLOCK_LANES], high: [0.0; BLOCK_LANES] };
         for (lane, options) in options.iter().enumerate() {

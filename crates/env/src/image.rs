@@ -111,7 +111,7 @@ pub enum RenderError {
     Lost,
     /// No image has that size.
     #[error(
-        "no image has {width} x {height} pixels: each side has 1 to {MAX_IMAGE_SIDE}, all have at most {MAX_RENDER_PIXELS}"
+        "an image cannot have {width} x {height} pixels: a side has 1 to {MAX_IMAGE_SIDE}, the whole at most {MAX_RENDER_PIXELS}"
     )]
     Size {
         /// Number of columns that were asked for.
@@ -120,7 +120,7 @@ pub enum RenderError {
         height: usize,
     },
     /// The image has another number of bytes than its size takes.
-    #[error("{bytes} bytes given of an RGB image of {size} pixels, which has {wanted}", wanted = .size.bytes())]
+    #[error("{bytes} bytes given for an RGB image of {size} pixels, which takes {wanted}", wanted = .size.bytes())]
     Bytes {
         /// Size of the image.
         size: ImageSize,

@@ -32,7 +32,7 @@ impl<E: Env> PerLane<E> {
     /// Makes one lane for each element of `options`; `make` is kept for reviving lost lanes.
     ///
     /// # Errors
-    /// What `make` says. Its panics are not caught.
+    /// The error of `make`. Its panics are not caught.
     pub fn new(
         options: &[Options],
         make: impl Fn(&Options) -> Result<E, MakeError> + Send + Sync + 'static,

@@ -11,6 +11,15 @@ use crate::dispatch::Target;
 use crate::{BatchEnv, Env, ImageSize, InstructionSet, PerLane, classic, echo, grid, test_envs};
 
 /// A table of envs by id. It is cheap to share; any thread may read it and register envs.
+///
+/// ```
+/// use rollhouse_env::Registry;
+///
+/// let registry = Registry::builtin();
+/// assert_eq!(registry.get("CartPole-v1")?.spec().max_episode_steps, Some(500));
+/// assert!(registry.get("CartPole-v2").is_err_and(|error| error.nearest[0] == "CartPole-v1"));
+/// # Ok::<(), rollhouse_env::UnknownEnv>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct Registry {
     entries: RwLock<BTreeMap<String, Arc<EnvEntry>>>,
@@ -227,7 +236,7 @@ impl fmt::Debug for EnvEntry {
 #[derive(Debug, thiserror::Error)]
 pub enum MakeError {
     /// The number of lanes is not 1 to [`BLOCK_LANES`].
-    #[error("{given} lanes asked of a block, it has 1 to {BLOCK_LANES}")]
+    #[error("{given} lanes asked for; a block has 1 to {BLOCK_LANES}")]
     Lanes {
         /// Number of lanes that were asked for.
         given: usize,
@@ -347,7 +356,7 @@ pub enum RegisterError {
         bytes: usize,
     },
     /// There are more observation columns or info channels than [`MAX_OBS_COLUMNS`].
-    #[error("env has {count} columns of one kind, may have {MAX_OBS_COLUMNS}")]
+    #[error("env has {count} columns of one kind, may have at most {MAX_OBS_COLUMNS}")]
     Columns {
         /// Number of columns.
         count: usize,

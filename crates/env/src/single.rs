@@ -5,6 +5,51 @@ use rollhouse_core::{ColumnMut, ColumnRef};
 use crate::{Generator, Image, ImageSize, RenderError, StateError};
 
 /// One instance of an env. A panic in any method loses this lane only.
+///
+/// [`EnvEntry::per_lane`](crate::EnvEntry::per_lane) makes an entry of a registry from such an env.
+///
+/// ```
+/// use rollhouse_core::{ColumnMut, ColumnRef, StateHasher};
+/// use rollhouse_env::{Env, Generator, StepResult};
+///
+/// /// A corridor of ten cells, in which action 1 goes right and any other stays.
+/// struct Corridor {
+///     cell: u64,
+/// }
+///
+/// fn observe(cell: u64, obs: &mut [ColumnMut<'_>]) {
+///     obs[0].as_f32_mut().expect("the column has the spec's type")[0] = cell as f32;
+/// }
+///
+/// impl Env for Corridor {
+///     fn reset(&mut self, _: &mut Generator, obs: &mut [ColumnMut<'_>]) {
+///         self.cell = 0;
+///         observe(self.cell, obs);
+///     }
+///
+///     fn step(
+///         &mut self,
+///         _: &mut Generator,
+///         action: ColumnRef<'_>,
+///         obs: &mut [ColumnMut<'_>],
+///         _: &mut [ColumnMut<'_>],
+///     ) -> StepResult {
+///         self.cell += u64::from(action.as_i64() == Some(&[1]));
+///         observe(self.cell, obs);
+///         StepResult { reward: -1.0, terminated: self.cell == 9, truncated: false }
+///     }
+///
+///     fn state_hash(&self) -> u32 {
+///         StateHasher::new().word(self.cell).finish()
+///     }
+/// }
+///
+/// let mut corridor = Corridor { cell: 8 };
+/// let mut row = [0.0];
+/// let obs = &mut [ColumnMut::F32(&mut row)];
+/// assert!(corridor.step(&mut Generator::seeded(0), ColumnRef::I64(&[1]), obs, &mut []).terminated);
+/// assert_eq!(row, [9.0]);
+/// ```
 pub trait Env: Send {
     /// Begins a new episode, drawing from `generator` alone if the env is deterministic, and writes the
     /// first observation: one row of each column.

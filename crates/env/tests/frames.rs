@@ -165,7 +165,10 @@ fn a_size_out_of_bounds_is_refused_before_anything_is_drawn() {
         assert_eq!(ImageSize::new(width, height), Err(RenderError::Size { width, height }));
     }
     let error = ImageSize::new(5000, 3).unwrap_err().to_string();
-    assert_eq!(error, "no image has 5000 x 3 pixels: each side has 1 to 4096, all have at most 8388608");
+    assert_eq!(
+        error,
+        "an image cannot have 5000 x 3 pixels: a side has 1 to 4096, the whole at most 8388608"
+    );
     assert!(matches!(Image::new(size(2, 2), vec![0; 11]), Err(RenderError::Bytes { bytes: 11, .. })));
 }
 

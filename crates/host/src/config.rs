@@ -1,28 +1,28 @@
-//! What a host is told.
+//! The configuration of a host.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
 use crate::launcher::Launcher;
 
-/// Most workers of one host. Each has three descriptors and two areas of [`crate::INLINE_BYTES`], which take
-/// memory only where they are used.
+/// Maximum number of workers of one host. Each has three descriptors and two areas of [`crate::INLINE_BYTES`], which
+/// take memory only where they are used.
 pub const MAX_WORKERS: usize = 1024;
 
-/// How workers are started and how long things may take.
+/// Configuration of a host: how workers are started and how long things may take.
 #[derive(Debug)]
 pub struct HostConfig {
-    /// What to run.
+    /// Program that each worker runs.
     pub program: Program,
-    /// One first message per worker: what [`crate::Link::hello`] returns there. Their number is the number of
+    /// First message for each worker, which [`crate::Link::hello`] returns there. Their number is the number of
     /// workers.
     pub hellos: Vec<Vec<u8>>,
-    /// How many of them are launched at the start; the others when [`Host::launch_all`](crate::Host::launch_all)
-    /// says that they are needed.
+    /// Number of workers that are launched at the start. The others are launched when
+    /// [`Host::launch_all`](crate::Host::launch_all) is called.
     pub launch_at_start: usize,
-    /// From the start of a process until it reports that it is ready; `None` waits for ever.
+    /// Maximum time from the start of a process until it reports that it is ready; `None` waits for ever.
     pub launch_deadline: Option<Duration>,
-    /// Bounds how many processes launch at a time, those of other hosts with a clone of it included.
+    /// Bound on the number of processes that launch at a time, with those of other hosts that have a clone of it.
     pub launcher: Launcher,
 }
 
@@ -30,20 +30,20 @@ pub struct HostConfig {
 /// socket to the host.
 #[derive(Debug, Clone)]
 pub struct Program {
-    /// The executable.
+    /// Path of the executable.
     pub path: OsString,
-    /// Its arguments.
+    /// Arguments of the program.
     pub arguments: Vec<OsString>,
-    /// Where its other standard streams lead.
+    /// Destination of the process's standard output and error.
     pub output: Output,
 }
 
-/// Where a worker's standard output and error lead.
+/// Destination of a worker's standard output and error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
-    /// To the host's own.
+    /// The output goes to the host's own output.
     Inherited,
-    /// To the host, which keeps the last 16 KiB and tells the last lines when the worker is lost. For services, whose
-    /// own output is their log.
+    /// The output goes to the host, which keeps the last 16 KiB and tells the last lines when the worker is lost. This
+    /// is for services, whose own output is their log.
     Kept,
 }

@@ -1,4 +1,4 @@
-//! The part of the shared memory that host and workers steer each other by.
+//! The control part of the shared memory, through which host and workers send each other commands and replies.
 //!
 //! ```text
 //! per worker   command line, 128 bytes: sequence, code, payload length, host wants the bell
@@ -7,24 +7,24 @@
 //! the rest     the caller's
 //! ```
 //!
-//! Each line is written by one side; the lines keep 128 bytes apart because processors fetch cache lines in
-//! pairs. A sleeper raises its flag and then looks at the sequence again; the other side raises the sequence
-//! and then looks at the flag. Both in sequential consistency (Dekker's pattern): one of the two sees the other.
+//! Each line is written by one side; the lines keep 128 bytes apart because processors fetch cache lines in pairs. A
+//! sleeper raises its flag and then looks at the sequence again; the other side raises the sequence and then looks at
+//! the flag. Both are sequentially consistent (Dekker's pattern): one of the two sees the other.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use rollhouse_arena::SharedMemory;
 
-/// Payloads up to this long lie in the shared memory; longer ones travel as descriptors.
+/// Maximum number of bytes of a payload that lies in the shared memory; longer payloads travel as descriptors.
 pub const INLINE_BYTES: usize = 64 << 10;
 
-/// Where things are in the memory of a host with so many workers.
+/// Layout of the memory of a host with that many workers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layout {
     workers: usize,
 }
 
-/// One worker's two lines.
+/// Command line and reply line of one worker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lines<'a> {
     memory: &'a SharedMemory,
@@ -32,11 +32,11 @@ pub(crate) struct Lines<'a> {
     areas: usize,
 }
 
-/// The head of a command or a reply.
+/// Head of a command or a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) code: u64,
-    /// Length of the payload. Whoever reads it checks it: the peer may have written anything.
+    /// Length of the payload. The reader checks it: the peer may have written anything.
     pub(crate) len: u64,
 }
 
@@ -45,7 +45,7 @@ impl Layout {
         Self { workers }
     }
 
-    /// Where the caller's part begins: at a page.
+    /// Returns the offset at which the caller's part begins, which is a page's.
     pub(crate) const fn data_offset(self) -> usize {
         self.areas() + self.workers * 2 * INLINE_BYTES
     }
@@ -54,7 +54,7 @@ impl Layout {
         (self.workers * 2 * LINE_BYTES).next_multiple_of(PAGE_BYTES)
     }
 
-    /// The lines of a worker.
+    /// Returns the lines of a worker.
     ///
     /// # Panics
     /// If there is no such worker.
@@ -66,7 +66,7 @@ impl Layout {
 }
 
 impl Lines<'_> {
-    /// Host: both sequences are this from now on. Only while no worker is attached to the lines.
+    /// Sets both sequences, on the host's side. It may only be called while no worker is attached to the lines.
     pub(crate) fn reset(self, sequence: u64) {
         for word in [ASLEEP, WANTS_BELL] {
             self.memory.word(self.line + word).store(0, Relaxed);
@@ -75,13 +75,13 @@ impl Lines<'_> {
         self.memory.word(self.line + SEQUENCE).store(sequence, SeqCst);
     }
 
-    /// Host: writes command number `sequence`; whether the worker has to be woken.
+    /// Writes command number `sequence`, on the host's side, and returns whether the worker has to be woken.
     pub(crate) fn command(self, sequence: u64, code: u64, inline: Payload<'_>) -> bool {
         self.put(0, self.areas, sequence, code, inline);
         self.memory.word(self.line + ASLEEP).load(SeqCst) != 0
     }
 
-    /// Worker: writes reply number `sequence`; whether the host has to be woken.
+    /// Writes reply number `sequence`, on the worker's side, and returns whether the host has to be woken.
     pub(crate) fn reply(self, sequence: u64, code: u64, inline: Payload<'_>) -> bool {
         self.put(REPLY, self.areas + INLINE_BYTES, sequence, code, inline);
         self.memory.word(self.line + WANTS_BELL).load(SeqCst) != 0
@@ -102,24 +102,24 @@ impl Lines<'_> {
         self.memory.word(line + SEQUENCE).store(sequence, SeqCst);
     }
 
-    /// Worker: the number of the last command.
+    /// Returns the number of the last command, on the worker's side.
     #[inline]
     pub(crate) fn commanded(self) -> u64 {
         self.memory.word(self.line + SEQUENCE).load(SeqCst)
     }
 
-    /// Host: the number of the last reply.
+    /// Returns the number of the last reply, on the host's side.
     #[inline]
     pub(crate) fn replied(self) -> u64 {
         self.memory.word(self.line + REPLY + SEQUENCE).load(SeqCst)
     }
 
-    /// Worker: the command it has just seen.
+    /// Returns the head of the command that the worker has just seen.
     pub(crate) fn command_head(self) -> Head {
         self.head(0)
     }
 
-    /// Host: the reply it has just seen.
+    /// Returns the head of the reply that the host has just seen.
     pub(crate) fn reply_head(self) -> Head {
         self.head(REPLY)
     }
@@ -129,33 +129,33 @@ impl Lines<'_> {
         Head { code: word(CODE), len: word(LEN) }
     }
 
-    /// Worker: the payload of the last command, which is inline.
+    /// Returns the payload of the last command, which is inline, on the worker's side.
     pub(crate) fn command_payload(self, len: usize) -> Vec<u8> {
         self.memory.read(self.areas, len)
     }
 
-    /// Host: the payload of the last reply, which is inline.
+    /// Returns the payload of the last reply, which is inline, on the host's side.
     pub(crate) fn reply_payload(self, len: usize) -> Vec<u8> {
         self.memory.read(self.areas + INLINE_BYTES, len)
     }
 
-    /// Worker: says whether it sleeps for a command. It looks at [`Lines::commanded`] once more after saying so.
+    /// Sets whether the worker sleeps for a command. The worker reads [`Lines::commanded`] once more after setting it.
     pub(crate) fn set_asleep(self, asleep: bool) {
         let order = if asleep { SeqCst } else { Release };
         self.memory.word(self.line + ASLEEP).store(u64::from(asleep), order);
     }
 
-    /// Host: says whether it sleeps for a reply. It looks at [`Lines::replied`] once more after saying so.
+    /// Sets whether the host sleeps for a reply. The host reads [`Lines::replied`] once more after setting it.
     pub(crate) fn set_wants_bell(self, wants: bool) {
         let order = if wants { SeqCst } else { Release };
         self.memory.word(self.line + WANTS_BELL).store(u64::from(wants), order);
     }
 }
 
-/// What goes with a command or reply.
+/// Payload of a command or reply.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Payload<'a> {
-    /// Short enough for the inline area.
+    /// The payload is short enough for the inline area.
     Inline(&'a [u8]),
     /// A message of this length has been sent before.
     Elsewhere(usize),
@@ -167,9 +167,9 @@ const REPLY: usize = LINE_BYTES;
 const SEQUENCE: usize = 0;
 const CODE: usize = 8;
 const LEN: usize = 16;
-/// On the command line, which the host writes.
+/// Offset of the flag on the command line, which the host writes.
 const WANTS_BELL: usize = 24;
-/// On the reply line, which the worker writes.
+/// Offset of the flag on the reply line, which the worker writes.
 const ASLEEP: usize = REPLY + 24;
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! What can go wrong between a host and its workers.
+//! The errors between a host and its workers.
 
 use std::io;
 
 use crate::config::MAX_WORKERS;
 use crate::message::MAX_MESSAGE_BYTES;
 
-/// Why the host could not do what it was asked. The loss of a worker is no error but an event.
+/// Reason for which the host could not do what it was asked. The loss of a worker is no error but an event.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// Too many workers, or none.
+    /// There are too many workers, or none; this is their number.
     #[error("{0} workers; 1 to {MAX_WORKERS} are possible")]
     Workers(usize),
     /// A message is longer than [`MAX_MESSAGE_BYTES`].
@@ -21,7 +21,7 @@ pub enum HostError {
     #[error("a worker process could not be started")]
     Spawn(#[source] io::Error),
     /// The operating system refused something else: memory, descriptors, waiting.
-    #[error("the operating system refused what hosting workers needs")]
+    #[error("the operating system refused a resource that workers need")]
     Os(#[from] io::Error),
     /// The host has been ended.
     #[error("the workers have been ended")]
@@ -37,7 +37,7 @@ impl From<rustix::io::Errno> for HostError {
     }
 }
 
-/// Why a worker's end of the link failed. A worker cannot go on after any of them.
+/// Reason for which a worker's end of the link failed. A worker cannot go on after any of them.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// The host closed the connection or is gone.
@@ -46,11 +46,11 @@ pub enum LinkError {
     /// A message is longer than [`MAX_MESSAGE_BYTES`].
     #[error("a message of {0} bytes is longer than the limit of {MAX_MESSAGE_BYTES} bytes")]
     TooLong(u64),
-    /// The host said what makes no sense at this point; the text says what.
+    /// The host sent something that makes no sense at this point; the text says what.
     #[error("the link broke: {0}")]
     Protocol(&'static str),
     /// The operating system refused something.
-    #[error("the operating system refused what the link needs")]
+    #[error("the operating system refused a resource that the link needs")]
     Os(#[from] io::Error),
 }
 

@@ -1,4 +1,4 @@
-//! The host: acts on what the supervisor decides.
+//! The host, which carries out what the supervisor decides.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -21,33 +21,33 @@ use crate::supervisor::{Action, Cause, Event, Restart, Supervisor, WorkerState};
 
 /// Worker processes and the memory they share with this one.
 ///
-/// Belongs to the process that made it: in a forked child every call fails with [`HostError::Forked`], and
-/// dropping it there leaves the workers alone. Dropped where it was made, it kills them.
+/// It belongs to the process that made it: in a forked child every call fails with [`HostError::Forked`], and dropping
+/// it there leaves the workers alone. When it is dropped in the process that made it, it kills the workers.
 #[derive(Debug)]
 pub struct Host {
     supervisor: Supervisor,
     launcher: Launcher,
     program: Program,
-    seats: Vec<Seat>,
+    slots: Vec<WorkerSlot>,
     memory: Option<SharedMemory>,
     layout: Layout,
-    /// Rung by workers whose replies this side sleeps for.
+    /// Bell that workers ring when this side sleeps for their replies.
     bell: OwnedFd,
     patience: Patience,
     started: Instant,
     owner: u32,
     ended: bool,
-    /// What the caller has not been told; at most a few per worker, since a worker that was told of has to be
-    /// given a command, launched or lost before there is more to tell.
+    /// Events that the caller has not taken yet. There are at most a few for each worker, because a worker whose event
+    /// was taken has to be given a command, launched or lost before there is another.
     events: VecDeque<WorkerEvent>,
 }
 
-/// What this side keeps of one worker.
+/// Host's side of one worker.
 #[derive(Debug)]
-struct Seat {
+struct WorkerSlot {
     hello: OwnedFd,
     process: Option<Process>,
-    /// While it has not reported that it is ready.
+    /// Launch of the worker, until it reports that it is ready.
     launching: Option<Launching>,
     socket: Option<OwnedFd>,
     bell: OwnedFd,
@@ -55,61 +55,61 @@ struct Seat {
     sequence: u64,
 }
 
-/// Something happened to a worker.
+/// Event of a worker.
 #[derive(Debug)]
 pub enum WorkerEvent {
-    /// It is there (again): what it passed to [`crate::Link::ready`].
+    /// The worker is there, or there again.
     Ready {
         /// The worker.
         worker: usize,
-        /// Its answer.
+        /// Bytes that the worker passed to [`crate::Link::ready`].
         answer: Vec<u8>,
     },
-    /// It answered a command.
+    /// The worker answered a command.
     Replied(Reply),
-    /// It is gone; its process group has been killed.
+    /// The worker is gone; its process group has been killed.
     Lost {
-        /// The worker.
+        /// Worker that was lost.
         worker: usize,
-        /// Why.
+        /// Cause of the loss.
         cause: Cause,
-        /// What becomes of it.
+        /// Decision about its restart.
         restart: Restart,
-        /// For people: how its process ended, or what it said wrong.
+        /// Explanation for people: how the process ended, or what it said wrong.
         detail: String,
     },
 }
 
-/// An answer to a command.
+/// Answer to a command.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The worker.
+    /// Worker that answered.
     pub worker: usize,
-    /// A number in the caller's meaning.
+    /// Number whose meaning is the caller's.
     pub code: u64,
-    /// Its bytes; often none.
+    /// Bytes of the answer; often none.
     pub payload: Vec<u8>,
 }
 
-/// What to wait for.
+/// Condition for which a host waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
     /// No worker has a command that it has not answered.
     AllReplied,
-    /// There is an event to be told of, or no worker has a command or is being launched.
+    /// An event can be taken, or no worker has a command or is being launched.
     AnyEvent,
     /// No worker is being launched or waits to be.
     AllBack,
 }
 
-/// How a wait ended.
+/// Way in which a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
-    /// What was waited for is there.
+    /// The condition holds.
     Satisfied,
     /// The time is over.
     TimedOut,
-    /// A signal was handled: wait again unless it wants something else.
+    /// A signal was handled. The caller waits again unless the signal wants something else.
     Interrupted,
 }
 
@@ -124,13 +124,13 @@ impl Host {
         if workers == 0 || workers > MAX_WORKERS {
             return Err(HostError::Workers(workers));
         }
-        let seat = |hello: &Vec<u8>| {
+        let slot = |hello: &Vec<u8>| {
             if hello.len() > MAX_MESSAGE_BYTES {
                 return Err(HostError::TooLong(hello.len()));
             }
             let (process, launching, socket, sequence) = (None, None, None, 0);
             let (hello, bell) = (message::stash(hello)?, new_bell()?);
-            Ok(Seat { hello, process, launching, socket, bell, sequence })
+            Ok(WorkerSlot { hello, process, launching, socket, bell, sequence })
         };
         let seed = RandomState::new().hash_one(std::process::id());
         let mut host = Self {
@@ -142,7 +142,7 @@ impl Host {
             ),
             launcher: config.launcher,
             program: config.program,
-            seats: config.hellos.iter().map(seat).collect::<Result<_, _>>()?,
+            slots: config.hellos.iter().map(slot).collect::<Result<_, _>>()?,
             memory: None,
             layout: Layout::new(workers),
             bell: new_bell()?,
@@ -156,25 +156,25 @@ impl Host {
         Ok(host)
     }
 
-    /// Launches the workers that have not been yet, each with a deadline of its own.
+    /// Launches the workers that have not been launched yet, each with a deadline of its own.
     ///
     /// # Errors
     /// [`HostError::Forked`], [`HostError::Ended`].
     pub fn launch_all(&mut self) -> Result<(), HostError> {
         self.check_usable()?;
-        self.wake(self.seats.len());
+        self.wake(self.slots.len());
         Ok(())
     }
 
-    /// Creates the shared memory with `bytes` for the caller and gives it to the workers: those that are ready
-    /// and, later, each that becomes so. Called once.
+    /// Creates the shared memory with `bytes` for the caller and gives it to the workers: those that are ready and,
+    /// later, each that becomes ready. It is called once.
     ///
     /// # Errors
     /// [`HostError::Os`], [`HostError::Forked`], [`HostError::Ended`].
     pub fn share(&mut self, bytes: usize) -> Result<(), HostError> {
         self.check_usable()?;
         self.memory = Some(SharedMemory::create("rollhouse", self.layout.data_offset() + bytes)?);
-        for worker in 0..self.seats.len() {
+        for worker in 0..self.slots.len() {
             if self.supervisor.state(worker) == WorkerState::Idle {
                 self.attach(worker);
             }
@@ -182,31 +182,31 @@ impl Host {
         Ok(())
     }
 
-    /// The shared memory and the byte where the caller's part begins; `None` before [`Host::share`].
+    /// Returns the shared memory and the offset at which the caller's part begins; `None` before [`Host::share`].
     pub fn memory(&self) -> Option<(&SharedMemory, usize)> {
         self.memory.as_ref().map(|memory| (memory, self.layout.data_offset()))
     }
 
-    /// How many workers there are.
+    /// Returns the number of workers.
     pub fn workers(&self) -> usize {
-        self.seats.len()
+        self.slots.len()
     }
 
-    /// The state of a worker.
+    /// Returns the state of a worker.
     pub fn state(&self, worker: usize) -> WorkerState {
         self.supervisor.state(worker)
     }
 
-    /// The process id of a worker that has a process.
+    /// Returns the process id of a worker that has a process.
     pub fn process_id(&self, worker: usize) -> Option<u32> {
-        self.seats[worker].process.as_ref().map(Process::id)
+        self.slots[worker].process.as_ref().map(Process::id)
     }
 
-    /// Gives an idle worker a command, to be answered within `timeout` (`None` waits for ever); after that it is
-    /// hung and killed. Does not block. What is in the shared memory by now is what the worker sees.
+    /// Gives an idle worker a command, to be answered within `timeout` (`None` waits for ever). A worker that does not
+    /// answer in time is hung and killed. Does not block. The worker sees what is in the shared memory by now.
     ///
     /// # Errors
-    /// [`HostError::NotIdle`] also before [`Host::share`]; [`HostError::TooLong`], [`HostError::Os`],
+    /// [`HostError::NotIdle`], also before [`Host::share`]; [`HostError::TooLong`], [`HostError::Os`],
     /// [`HostError::Forked`], [`HostError::Ended`]. The worker has not been given the command then.
     pub fn post(
         &mut self,
@@ -222,17 +222,17 @@ impl Host {
         if bytes.len() > MAX_MESSAGE_BYTES {
             return Err(HostError::TooLong(bytes.len()));
         }
-        let seat = &mut self.seats[worker];
+        let slot = &mut self.slots[worker];
         let mut payload = Payload::Inline(bytes);
-        if let Some(socket) = seat.socket.as_ref().filter(|_| bytes.len() > INLINE_BYTES) {
+        if let Some(socket) = slot.socket.as_ref().filter(|_| bytes.len() > INLINE_BYTES) {
             let stashed = message::stash(bytes)?;
             // A worker that has just died refuses; that it is dead is found while waiting for its answer.
             let _ = message::send(socket, Tag::Payload, 0, &[stashed.as_fd()]);
             payload = Payload::Elsewhere(bytes.len());
         }
-        seat.sequence += 1;
-        if self.layout.lines(memory, worker).command(seat.sequence, code, payload) {
-            ring(&seat.bell)?;
+        slot.sequence += 1;
+        if self.layout.lines(memory, worker).command(slot.sequence, code, payload) {
+            ring(&slot.bell)?;
         }
         let now = self.started.elapsed();
         let actions = self.supervisor.on(now, worker, Event::Posted(timeout.map(|timeout| now + timeout)));
@@ -240,8 +240,8 @@ impl Host {
         Ok(())
     }
 
-    /// Waits until what is said in `until`, for at most `timeout` (`None`: for ever). Meanwhile looks after all
-    /// workers: what happens to them is queued for [`Host::next_event`].
+    /// Waits until the condition `until` holds, for at most `timeout` (`None`: for ever). It looks after all workers
+    /// meanwhile and queues their events for [`Host::next_event`].
     ///
     /// # Errors
     /// [`HostError::Os`], [`HostError::Forked`], [`HostError::Ended`].
@@ -272,7 +272,7 @@ impl Host {
         }
     }
 
-    /// The next thing that happened, in the order in which it was noticed.
+    /// Returns the next event, in the order in which events were noticed.
     pub fn next_event(&mut self) -> Option<WorkerEvent> {
         self.events.pop_front()
     }
@@ -284,13 +284,13 @@ impl Host {
             return;
         }
         let deadline = Instant::now() + grace;
-        for (worker, seat) in self.seats.iter_mut().enumerate() {
-            let Some(process) = seat.process.take() else { continue };
+        for (worker, slot) in self.slots.iter_mut().enumerate() {
+            let Some(process) = slot.process.take() else { continue };
             if self.supervisor.state(worker) == WorkerState::Idle {
                 process.ends_within(deadline.saturating_duration_since(Instant::now()));
             }
             process.end();
-            (seat.socket, seat.launching) = (None, None);
+            (slot.socket, slot.launching) = (None, None);
         }
         self.ended = true;
     }
@@ -305,7 +305,7 @@ impl Host {
 
     fn is_satisfied(&self, until: Until) -> bool {
         let none = |states: &[WorkerState]| {
-            (0..self.seats.len()).all(|worker| !states.contains(&self.supervisor.state(worker)))
+            (0..self.slots.len()).all(|worker| !states.contains(&self.supervisor.state(worker)))
         };
         use WorkerState as S;
         match until {
@@ -316,11 +316,11 @@ impl Host {
     }
 
     fn busy(&self) -> impl DoubleEndedIterator<Item = usize> {
-        (0..self.seats.len()).filter(|&worker| self.supervisor.state(worker) == WorkerState::Busy)
+        (0..self.slots.len()).filter(|&worker| self.supervisor.state(worker) == WorkerState::Busy)
     }
 
     fn has_replied(&self, worker: usize) -> bool {
-        let sequence = self.seats[worker].sequence;
+        let sequence = self.slots[worker].sequence;
         self.memory.as_ref().is_some_and(|memory| self.layout.lines(memory, worker).replied() == sequence)
     }
 
@@ -341,7 +341,7 @@ impl Host {
 
     /// Takes the replies that are there.
     fn collect(&mut self) {
-        for worker in 0..self.seats.len() {
+        for worker in 0..self.slots.len() {
             if self.supervisor.state(worker) == WorkerState::Busy && self.has_replied(worker) {
                 self.take_reply(worker);
             }
@@ -354,7 +354,7 @@ impl Host {
         let head = lines.reply_head();
         let payload = match usize::try_from(head.len) {
             Ok(len) if len <= INLINE_BYTES => Ok(lines.reply_payload(len)),
-            _ => self.seats[worker].receive(Tag::Payload),
+            _ => self.slots[worker].receive(Tag::Payload),
         };
         match payload {
             Ok(payload) => {
@@ -365,12 +365,12 @@ impl Host {
         }
     }
 
-    /// Whether some worker is in a state in which only descriptors tell what happens to it.
+    /// Returns whether some worker is in a state in which only descriptors tell what happens to it.
     fn needs_watching(&self) -> bool {
-        (0..self.seats.len()).any(|worker| self.supervisor.state(worker) == WorkerState::Launching)
+        (0..self.slots.len()).any(|worker| self.supervisor.state(worker) == WorkerState::Launching)
     }
 
-    /// Sleeps until a worker replies, dies or becomes ready, or `patience` is over; false if a signal came.
+    /// Sleeps until a worker replies, dies or becomes ready, or `patience` is over. Returns false if a signal came.
     fn watch(&mut self, patience: Option<Duration>, until: Until) -> Result<bool, HostError> {
         let sleeping = patience != Some(Duration::ZERO);
         let bells: Vec<usize> = match until {
@@ -400,8 +400,8 @@ impl Host {
     fn poll(&mut self, patience: Option<Duration>) -> Result<bool, HostError> {
         let mut fds = vec![PollFd::new(&self.bell, PollFlags::IN)];
         let mut watched = Vec::new();
-        for (worker, seat) in self.seats.iter().enumerate() {
-            if let (Some(process), Some(socket)) = (&seat.process, &seat.socket) {
+        for (worker, slot) in self.slots.iter().enumerate() {
+            if let (Some(process), Some(socket)) = (&slot.process, &slot.socket) {
                 let launching = self.supervisor.state(worker) == WorkerState::Launching;
                 let at = fds.len();
                 fds.push(PollFd::from_borrowed_fd(process.descriptor(), PollFlags::IN));
@@ -423,7 +423,7 @@ impl Host {
         for (worker, at, listening) in watched {
             if listening
                 && told[at + 2]
-                && let Some(process) = &mut self.seats[worker].process
+                && let Some(process) = &mut self.slots[worker].process
             {
                 process.drain_log();
             }
@@ -438,11 +438,11 @@ impl Host {
         Ok(true)
     }
 
-    /// Takes what a launching worker says.
+    /// Takes the message of a launching worker.
     fn hear(&mut self, worker: usize) {
-        match self.seats[worker].receive(Tag::Ready) {
+        match self.slots[worker].receive(Tag::Ready) {
             Ok(answer) => {
-                self.seats[worker].launching = None;
+                self.slots[worker].launching = None;
                 let actions = self.supervisor.on(self.started.elapsed(), worker, Event::Ready);
                 self.events.push_back(WorkerEvent::Ready { worker, answer });
                 self.attach(worker);
@@ -454,12 +454,12 @@ impl Host {
 
     /// Gives a ready worker the memory, if there is one.
     fn attach(&mut self, worker: usize) {
-        let (Some(memory), seat) = (&self.memory, &self.seats[worker]) else { return };
-        let Some(socket) = &seat.socket else { return };
-        self.layout.lines(memory, worker).reset(seat.sequence);
-        silence(&seat.bell);
-        let number = worker as u64 | (self.seats.len() as u64) << 32;
-        let descriptors = [memory.as_fd(), seat.bell.as_fd(), self.bell.as_fd()];
+        let (Some(memory), slot) = (&self.memory, &self.slots[worker]) else { return };
+        let Some(socket) = &slot.socket else { return };
+        self.layout.lines(memory, worker).reset(slot.sequence);
+        silence(&slot.bell);
+        let number = worker as u64 | (self.slots.len() as u64) << 32;
+        let descriptors = [memory.as_fd(), slot.bell.as_fd(), self.bell.as_fd()];
         if let Err(error) = message::send(socket, Tag::Attach, number, &descriptors) {
             self.died(worker, format!("it could not be given the shared memory: {error}"));
         }
@@ -489,7 +489,7 @@ impl Host {
             match action {
                 Action::Launch(worker) => self.launch(worker),
                 Action::Lose { worker, cause, restart } => {
-                    let (ended, said) = self.seats[worker].vacate();
+                    let (ended, said) = self.slots[worker].end();
                     let mut detail = match (&what, cause) {
                         (_, Cause::Hung | Cause::LaunchTimedOut) => "killed at its deadline".to_owned(),
                         (Some(what), Cause::Died) => {
@@ -512,8 +512,8 @@ impl Host {
             let none = self.supervisor.on(now, worker, Event::NoRoom(now + ROOM_RETRY));
             return self.act(none);
         };
-        self.seats[worker].launching = Some(launching);
-        if let Err(error) = self.seats[worker].occupy(&self.program) {
+        self.slots[worker].launching = Some(launching);
+        if let Err(error) = self.slots[worker].start(&self.program) {
             self.died(worker, HostError::Spawn(error).to_string());
         }
     }
@@ -525,9 +525,9 @@ impl Drop for Host {
     }
 }
 
-impl Seat {
-    /// Starts a process and says hello.
-    fn occupy(&mut self, program: &Program) -> std::io::Result<()> {
+impl WorkerSlot {
+    /// Starts the process and sends the hello.
+    fn start(&mut self, program: &Program) -> std::io::Result<()> {
         let (ours, theirs) = message::pair()?;
         self.process = Some(Process::spawn(program, theirs)?);
         message::send(&ours, Tag::Hello, 0, &[self.hello.as_fd()])?;
@@ -535,8 +535,8 @@ impl Seat {
         Ok(())
     }
 
-    /// Ends the process, if there is one; how it ended, and what it said last.
-    fn vacate(&mut self) -> (Option<String>, String) {
+    /// Ends the process, if there is one. Returns how it ended, and the last lines that it said.
+    fn end(&mut self) -> (Option<String>, String) {
         (self.socket, self.launching) = (None, None);
         let Some(process) = self.process.take() else { return (None, String::new()) };
         let (ended, said) = process.end();
@@ -545,7 +545,7 @@ impl Seat {
         (Some(ended), said)
     }
 
-    /// The bytes of the message of this kind that has to be there; what is wrong if it is not.
+    /// Returns the bytes of the message of this kind, which has to be there, or what is wrong if it is not.
     fn receive(&self, tag: Tag) -> Result<Vec<u8>, String> {
         let socket = self.socket.as_ref().ok_or("it has no connection")?;
         match message::receive(socket, false) {
@@ -561,7 +561,7 @@ impl Seat {
     }
 }
 
-/// How soon a launch is tried again for which there was no room.
+/// Time after which a launch is tried again for which there was no room.
 const ROOM_RETRY: Duration = Duration::from_millis(50);
 
 fn new_bell() -> Result<OwnedFd, HostError> {

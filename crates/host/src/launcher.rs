@@ -1,10 +1,11 @@
-//! How many processes are being launched at a time.
+//! The launcher, which bounds how many processes launch at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bounds how many processes are launching at a time, over all hosts that were given a clone of it: starting them all
-/// together makes each miss its deadline. A launch lasts until the process reports that it is ready or is lost.
+/// Bound on the number of processes that launch at a time, over all hosts that were given a clone of it. Without it,
+/// processes that start all together would each miss their deadline. A launch lasts until the process reports that it
+/// is ready or is lost.
 #[derive(Debug, Clone)]
 pub struct Launcher {
     bounds: Arc<Bounds>,
@@ -16,29 +17,29 @@ struct Bounds {
     launching: AtomicUsize,
 }
 
-/// A launch under way, for as long as it lives.
+/// Launch under way, which ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Launching {
     bounds: Arc<Bounds>,
 }
 
 impl Launcher {
-    /// For at most so many launches at a time, at least 1.
+    /// Makes a launcher for at most that many launches at a time, at least 1.
     pub fn new(max_launching: usize) -> Self {
         Self { bounds: Arc::new(Bounds { most: max_launching.max(1), launching: AtomicUsize::new(0) }) }
     }
 
-    /// How many processes may be launching at a time.
+    /// Returns how many processes may be launching at a time.
     pub fn max_launching(&self) -> usize {
         self.bounds.most
     }
 
-    /// How many are launching now.
+    /// Returns how many processes are launching now.
     pub fn launching(&self) -> usize {
         self.bounds.launching.load(Ordering::Relaxed)
     }
 
-    /// A place for one more launch; `None` if as many are under way as may be. Does not wait.
+    /// Takes a place for one more launch; `None` if all places are taken. Does not wait.
     pub(crate) fn begin(&self) -> Option<Launching> {
         let bounds = &self.bounds;
         let room = |launching: usize| (launching < bounds.most).then_some(launching + 1);

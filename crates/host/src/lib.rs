@@ -1,4 +1,4 @@
-//! How lanes are stepped by other processes.
+//! The host of worker processes, which step lanes for this process.
 //!
 //! A [`Host`] starts worker processes, hands them batches through one shared mapping, notices at once when one
 //! dies and at its deadline when one hangs, and starts it again with back-off. A [`Link`] is the worker's end.

@@ -1,4 +1,4 @@
-//! The worker's end.
+//! The worker's end of the connection to its host.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,7 +13,10 @@ use crate::error::LinkError;
 use crate::message::{self, MAX_MESSAGE_BYTES, Message, Received, Tag};
 use crate::patience::Patience;
 
-/// A worker process's connection to the host that started it.
+/// Connection of a worker process to the host that started it.
+///
+/// While it exists, a thread of its own watches the host: when the host ends or hangs up, the worker's whole process
+/// group is killed at once, whatever its other threads are doing.
 ///
 /// While it exists a thread of its own watches the host: when the host ends or hangs up, the worker's whole
 /// process group is killed at once, whatever its other threads are doing.
@@ -29,19 +32,19 @@ struct Attached {
     memory: SharedMemory,
     layout: Layout,
     worker: usize,
-    /// Rung by the host when this worker is asleep.
+    /// Bell that the host rings when this worker is asleep.
     own_bell: OwnedFd,
     host_bell: OwnedFd,
     sequence: u64,
     patience: Patience,
 }
 
-/// What the host wants done.
+/// Command of the host.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Command {
-    /// Which command, in the caller's numbering.
+    /// Number of the command, in the caller's numbering.
     pub code: u64,
-    /// Its bytes; often none.
+    /// Bytes of the command; often none.
     pub payload: Vec<u8>,
 }
 
@@ -50,7 +53,7 @@ impl Link {
     /// first message. `host` is the process id of the host.
     ///
     /// # Errors
-    /// [`LinkError::HostGone`] if it is; else what the socket or the kernel says.
+    /// [`LinkError::HostGone`] if it is; else the error of the socket or the kernel.
     pub fn open(host: u32) -> Result<Self, LinkError> {
         let socket = Arc::new(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
         let null = std::fs::File::open("/dev/null")?;
@@ -61,7 +64,7 @@ impl Link {
         Ok(Self { socket, hello: message::unstash(hello)?, attached: None })
     }
 
-    /// The first message: what [`crate::HostConfig::hellos`] has for this worker.
+    /// Returns the first message, which [`crate::HostConfig::hellos`] has for this worker.
     pub fn hello(&self) -> &[u8] {
         &self.hello
     }
@@ -90,7 +93,7 @@ impl Link {
         Ok(())
     }
 
-    /// The shared memory and the byte where the caller's part of it begins; `None` before [`Link::ready`].
+    /// Returns the shared memory and the offset at which the caller's part of it begins; `None` before [`Link::ready`].
     pub fn memory(&self) -> Option<(&SharedMemory, usize)> {
         self.attached.as_ref().map(|attached| (&attached.memory, attached.layout.data_offset()))
     }
@@ -136,7 +139,7 @@ impl Link {
 }
 
 impl Attached {
-    /// Returns when there is a command that has not been taken.
+    /// Waits until there is a command that has not been taken.
     fn wait(&self, socket: &OwnedFd) -> Result<(), LinkError> {
         let lines = self.layout.lines(&self.memory, self.worker);
         let commanded = || lines.commanded() != self.sequence;
@@ -162,7 +165,7 @@ impl Attached {
     }
 }
 
-/// Wakes whoever polls the bell.
+/// Wakes the process that polls the bell.
 pub(crate) fn ring(bell: &OwnedFd) -> io::Result<()> {
     match rustix::io::write(bell, &1_u64.to_ne_bytes()) {
         // Its counter is full: it is ringing.
@@ -171,7 +174,7 @@ pub(crate) fn ring(bell: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Takes back what [`ring`] did.
+/// Takes back what [`ring`] did, so that the bell can be rung again.
 pub(crate) fn silence(bell: &OwnedFd) {
     // An error means that it is not ringing.
     let _ = rustix::io::read(bell, &mut [0; 8]);
@@ -222,5 +225,5 @@ fn end_own_group() {
 }
 
 const NOT_READY: LinkError = LinkError::Protocol("a command before the worker was ready");
-/// Only errors and the end of the connection, which poll tells without being asked.
+/// Events for the end of the connection. The set is empty because poll reports errors and hang-ups without being asked.
 const HUNG_UP: PollFlags = PollFlags::empty();

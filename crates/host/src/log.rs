@@ -1,32 +1,32 @@
-//! What a process says, of which the end is kept.
+//! The output of a process, of which the end is kept.
 
 use std::collections::VecDeque;
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// The end of what a process writes to its standard output and error. It is read whenever its host waits; a process
-/// that says more than its pipe holds while nobody waits for it has to wait in turn.
+/// End of what a process writes to its standard output and error. It is read whenever the process's host waits; a
+/// process that writes more than its pipe holds while nobody waits for it has to wait in turn.
 #[derive(Debug)]
 pub(crate) struct Log {
-    /// `None` once the process has closed its end.
+    /// Pipe from the process; `None` once the process has closed its end.
     pipe: Option<PipeReader>,
     tail: VecDeque<u8>,
 }
 
 impl Log {
-    /// An empty one, and what the process writes to.
+    /// Makes an empty log, and the pipe into which the process writes.
     pub(crate) fn new() -> io::Result<(Self, PipeWriter)> {
         let (ours, theirs) = io::pipe()?;
         rustix::io::ioctl_fionbio(&ours, true)?;
         Ok((Self { pipe: Some(ours), tail: VecDeque::new() }, theirs))
     }
 
-    /// Readable when there is something to take in; `None` when nothing more comes.
+    /// Returns the descriptor that is readable when there is something to read; `None` when nothing more comes.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.pipe.as_ref().map(AsFd::as_fd)
     }
 
-    /// Takes in what is there, at most [`DRAIN_BYTES`] at a time. Does not wait.
+    /// Reads what is there, at most [`DRAIN_BYTES`] at a time. Does not wait.
     pub(crate) fn drain(&mut self) {
         let mut chunk = [0; 4096];
         for _ in 0..DRAIN_BYTES / chunk.len() {
@@ -44,7 +44,7 @@ impl Log {
         }
     }
 
-    /// The last lines, at most [`LAST_LINES`] of them, in one; empty if nothing was said.
+    /// Returns the last lines, at most [`LAST_LINES`] of them, in one text; empty if nothing was written.
     pub(crate) fn last_lines(&self) -> String {
         let bytes: Vec<u8> = self.tail.iter().copied().collect();
         let text = String::from_utf8_lossy(&bytes);
@@ -55,11 +55,11 @@ impl Log {
     }
 }
 
-/// Bytes of what a process said that are kept.
+/// Maximum number of bytes of a process's output that are kept.
 pub(crate) const LOG_BYTES: usize = 16 << 10;
-/// Lines of them that an error tells.
+/// Maximum number of lines that an error repeats.
 const LAST_LINES: usize = 12;
-/// Bytes that are taken in at a time: what a pipe holds.
+/// Maximum number of bytes that are read at a time: what a pipe holds.
 const DRAIN_BYTES: usize = 64 << 10;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Messages over a socket between a host and one worker.
 //!
-//! A message is a tag and a number; whatever is longer travels as the descriptor of a memfd. So a message is
-//! never sent in part, no side ever waits for the other to read, and nothing is copied through the socket.
+//! A message is a tag and a number; anything longer travels as the descriptor of a memfd. So a message is never sent in
+//! part, no side ever waits for the other to read, and nothing is copied through the socket.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Write};
@@ -15,24 +15,25 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
-/// Longest payload of a message, command or reply: 1 GiB. Allocated only as long as the payload is.
+/// Maximum number of bytes in the payload of a message, command or reply: 1 GiB. Only as many bytes are allocated as
+/// the payload has.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 30;
 
-/// What a message is.
+/// Kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tag {
-    /// Host to worker, first: one descriptor, the hello's bytes.
+    /// First message from host to worker. Its descriptor has the hello's bytes.
     Hello = 1,
-    /// Worker to host, once: one descriptor, the answer's bytes.
+    /// Message from worker to host, sent once. Its descriptor has the answer's bytes.
     Ready,
-    /// Host to worker, once: the shared memory, the worker's bell, the host's bell; the number is the worker's
-    /// index in the low half and the number of workers in the high half.
+    /// Message from host to worker, sent once, with the shared memory, the worker's bell and the host's bell. The
+    /// number is the worker's index in the low half and the number of workers in the high half.
     Attach,
-    /// Either way: the payload of a command or reply that does not fit its inline area.
+    /// Message of either side, with the payload of a command or reply that does not fit its inline area.
     Payload,
 }
 
-/// One message.
+/// Message with its number and descriptors.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) tag: Tag,
@@ -40,25 +41,25 @@ pub(crate) struct Message {
     pub(crate) descriptors: Vec<OwnedFd>,
 }
 
-/// What a receiver found.
+/// Result of receiving.
 #[derive(Debug)]
 pub(crate) enum Received {
     Message(Message),
-    /// Nothing yet (never when told to block).
+    /// No message is there yet (never when told to block).
     Nothing,
     /// The other side closed its end.
     Closed,
 }
 
-/// A connected pair of sockets that keep messages apart.
+/// Makes a connected pair of sockets that keep messages apart.
 pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Sends a message without blocking. At most [`MAX_DESCRIPTORS`] descriptors.
+/// Sends a message with at most [`MAX_DESCRIPTORS`] descriptors, without blocking.
 ///
 /// # Errors
-/// What the kernel says; `WouldBlock` if the other side has left many messages unread.
+/// The kernel's error; `WouldBlock` if the other side has left many messages unread.
 pub(crate) fn send(
     socket: &OwnedFd,
     tag: Tag,
@@ -81,7 +82,7 @@ pub(crate) fn send(
 /// Receives one message, waiting for it only if `block`.
 ///
 /// # Errors
-/// `InvalidData` for what no version of this crate sends; else what the kernel says.
+/// `InvalidData` for what no version of this crate sends; else the kernel's error.
 pub(crate) fn receive(socket: &OwnedFd, block: bool) -> io::Result<Received> {
     let mut bytes = [0; HEADER_BYTES];
     let mut space = [MaybeUninit::uninit(); ANCILLARY_BYTES];
@@ -123,7 +124,7 @@ pub(crate) fn receive(socket: &OwnedFd, block: bool) -> io::Result<Received> {
 /// Puts bytes into a sealed memfd.
 ///
 /// # Errors
-/// What the kernel says; `InvalidInput` beyond [`MAX_MESSAGE_BYTES`].
+/// The kernel's error; `InvalidInput` beyond [`MAX_MESSAGE_BYTES`].
 pub(crate) fn stash(bytes: &[u8]) -> io::Result<OwnedFd> {
     if bytes.len() > MAX_MESSAGE_BYTES {
         return Err(too_long(bytes.len() as u64));
@@ -136,10 +137,10 @@ pub(crate) fn stash(bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// The bytes of a stash.
+/// Returns the bytes of a memfd that [`stash`] made.
 ///
 /// # Errors
-/// `InvalidInput` beyond [`MAX_MESSAGE_BYTES`], before anything is allocated; else what the kernel says.
+/// `InvalidInput` beyond [`MAX_MESSAGE_BYTES`], before anything is allocated; else the kernel's error.
 pub(crate) fn unstash(fd: OwnedFd) -> io::Result<Vec<u8>> {
     let size = u64::try_from(fstat(fd.as_fd())?.st_size).unwrap_or(u64::MAX);
     let len = usize::try_from(size).ok().filter(|&len| len <= MAX_MESSAGE_BYTES);
@@ -154,7 +155,7 @@ fn too_long(bytes: u64) -> io::Error {
 }
 
 const HEADER_BYTES: usize = 16;
-/// Descriptors of one message.
+/// Maximum number of descriptors in one message.
 const MAX_DESCRIPTORS: usize = 3;
 const ANCILLARY_BYTES: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));
 

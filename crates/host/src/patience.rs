@@ -1,10 +1,14 @@
-//! How long to look before sleeping.
+//! Patience, which polls for a while before the caller sleeps.
 
 use std::time::{Duration, Instant};
 
 use rollhouse_arena::Spin;
 
-/// Looks for a while, then lets the caller sleep.
+/// Polls for a while, then lets the caller sleep.
+///
+/// A wake-up across cores costs tens of microseconds on a virtual machine. So a party first spins, if it and all others
+/// have a core each. Then it yields its core again and again: on a busy core that hands it to the very process that is
+/// awaited, at a tenth of the cost of sleep and wake-up.
 ///
 /// A wake-up across cores costs tens of microseconds on a virtual machine. So a party first spins, if it and all
 /// others have a core each; then it yields its core again and again: on a busy core that hands it to the very
@@ -16,12 +20,12 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// For one of `parties` processes that wait for each other.
+    /// Returns the patience of one of `parties` processes that wait for each other.
     pub(crate) fn among(parties: usize) -> Self {
         Self { spin: Spin::among(parties).time(), yields: YIELD_TIME }
     }
 
-    /// Whether `ready` became true before patience ended.
+    /// Polls `ready` and returns whether it became true before patience ended.
     pub(crate) fn wait(self, mut ready: impl FnMut() -> bool) -> bool {
         if ready() {
             return true;
@@ -45,8 +49,8 @@ impl Patience {
     }
 }
 
-/// About twice the cost of a sleep and a wake-up: who waits longer than that loses little by having looked first,
-/// and a core that others need is not kept from them.
+/// Time for which the core is yielded: about twice the cost of a sleep and a wake-up. A party that waits longer loses
+/// little by having polled first, and a core that others need is not kept from them.
 const YIELD_TIME: Duration = Duration::from_micros(50);
 const SPINS_BETWEEN_CLOCK_READS: u32 = 16;
 

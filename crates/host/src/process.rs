@@ -1,4 +1,4 @@
-//! A worker's process.
+//! The process of a worker.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,9 +17,9 @@ use crate::log::Log;
 pub(crate) struct Process {
     child: Child,
     pid: Pid,
-    /// Becomes readable when the process ends; keeps telling about it after it has been reaped by others.
+    /// Descriptor that becomes readable when the process ends. It stays readable after others have reaped the process.
     pidfd: OwnedFd,
-    /// What it says, if that is kept.
+    /// Output of the process, if it is kept.
     log: Option<Log>,
 }
 
@@ -48,29 +48,29 @@ impl Process {
         }
     }
 
-    /// The process id.
+    /// Returns the process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Readable when the process has ended.
+    /// Returns the descriptor that is readable when the process has ended.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
-    /// What it says, if that is kept.
+    /// Returns the output of the process, if it is kept.
     pub(crate) const fn log(&self) -> Option<&Log> {
         self.log.as_ref()
     }
 
-    /// Takes in what it has said.
+    /// Reads what the process has written.
     pub(crate) fn drain_log(&mut self) {
         if let Some(log) = &mut self.log {
             log.drain();
         }
     }
 
-    /// Whether it ends within `patience`.
+    /// Returns whether the process ends within `patience`.
     pub(crate) fn ends_within(&self, patience: Duration) -> bool {
         let patience = Timespec::try_from(patience).ok();
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
@@ -82,8 +82,11 @@ impl Process {
         }
     }
 
-    /// Kills whatever is left of its group and reaps it. Returns how it ended, if that can be known, and the last
-    /// lines it said, if those were kept.
+    /// Kills the rest of the process's group and reaps the process. Returns how it ended, if that can be known, and the
+    /// last lines of its output, if they were kept.
+    ///
+    /// The group is killed before the leader is reaped: until then its id cannot belong to another group. Blocks for up
+    /// to a second for a process that the kernel cannot end yet; such a process stays a zombie.
     ///
     /// The group is killed before the leader is reaped: until then its id cannot belong to another group.
     /// Blocks for up to a second for a process that the kernel cannot end yet; that one stays a zombie.

@@ -1,4 +1,4 @@
-//! What to do about each worker, and when: pure decisions, without processes and clock.
+//! The supervisor, which decides what to do about each worker and when, without processes and clock.
 //!
 //! ```text
 //! dormant -> queued -> launching -> idle <-> busy
@@ -13,8 +13,8 @@ use rollhouse_core::{BackOff, LaneState, RestartDecision, split_mix64};
 
 /// Decides when workers are launched, given up for hung, restarted and left.
 ///
-/// Times are durations since any zero of the caller's clock, which only goes forward. Everything returns the
-/// actions the caller has to take, in order; a worker appears at most twice in one answer.
+/// Times are durations since any zero of the caller's clock, which only goes forward. Its methods return the actions
+/// that the caller has to take, in order; a worker appears at most twice in one answer.
 #[derive(Debug)]
 pub struct Supervisor {
     workers: Vec<Worker>,
@@ -22,87 +22,87 @@ pub struct Supervisor {
     launch_deadline: Option<Duration>,
 }
 
-/// Where a worker is in its life.
+/// State of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerState {
-    /// Nobody has needed it yet.
+    /// Nobody has needed the worker yet.
     Dormant,
-    /// It is to be launched when fewer others are launching.
+    /// The worker is to be launched when fewer others are launching.
     Queued,
-    /// Its process has been asked for and has not reported that it is ready.
+    /// The worker's process has been asked for and has not reported that it is ready.
     Launching,
-    /// It waits for a command.
+    /// The worker waits for a command.
     Idle,
-    /// It has a command.
+    /// The worker has a command.
     Busy,
-    /// It was lost and waits before it is launched again.
+    /// The worker was lost and waits before it is launched again.
     BackOff,
-    /// It was lost too often and stays so.
+    /// The worker was lost too often and stays so.
     Failed,
 }
 
-/// What happened to a worker.
+/// Event of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// Its process is there and its envs are made.
+    /// The worker's process is there and its envs are made.
     Ready,
-    /// It was given a command, to be answered by then; `None` never expires.
+    /// The worker was given a command, to be answered by this time; `None` never expires.
     Posted(Option<Duration>),
-    /// It answered.
+    /// The worker answered.
     Replied,
-    /// Its process ended, or answered what makes no sense.
+    /// The worker's process ended, or answered something that makes no sense.
     Died,
-    /// Nobody may be launched just now: it is to be tried again then.
+    /// No process may be launched just now. The launch is to be tried again at this time.
     NoRoom(Duration),
 }
 
-/// What the caller has to do.
+/// Action that the caller has to take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Start the worker's process.
     Launch(usize),
     /// End the worker's process group, which may be gone already, and tell that its lanes are lost.
     Lose {
-        /// The worker.
+        /// Worker that is lost.
         worker: usize,
-        /// Why.
+        /// Cause of the loss.
         cause: Cause,
-        /// What becomes of it.
+        /// Decision about its restart.
         restart: Restart,
     },
 }
 
-/// Why a worker was lost.
+/// Cause for which a worker was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// Its process ended or broke.
+    /// The worker's process ended or broke.
     Died,
-    /// It did not answer a command in time.
+    /// The worker did not answer a command in time.
     Hung,
-    /// It was not ready in time.
+    /// The worker was not ready in time.
     LaunchTimedOut,
 }
 
-/// What becomes of a lost worker.
+/// Decision about the restart of a lost worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Restart {
-    /// It is launched again after this long.
+    /// The worker is launched again after this time.
     After(Duration),
-    /// Nothing: it has used up its restarts.
+    /// The worker has used up its restarts and is not launched again.
     Never,
 }
 
 #[derive(Debug)]
 struct Worker {
     state: WorkerState,
-    /// When the state ends by itself: the deadline of a launch or command, the end of the back-off, or when a launch
-    /// for which there was no room is tried again.
+    /// Time at which the state ends by itself: the deadline of a launch or command, the end of the back-off, or the
+    /// next try of a launch for which there was no room.
     until: Option<Duration>,
     back_off: BackOff,
 }
 
 impl Supervisor {
-    /// `workers` dormant workers, of which at most `max_launching` (at least 1) launch at a time once they are
+    /// Makes `workers` dormant workers, of which at most `max_launching` (at least 1) launch at a time once they are
     /// woken, each within `launch_deadline` (`None`: it may take for ever). `seed` decides the jitter of restarts.
     pub fn new(workers: usize, max_launching: usize, launch_deadline: Option<Duration>, seed: u64) -> Self {
         let worker = |index: usize| Worker {
@@ -117,18 +117,17 @@ impl Supervisor {
         }
     }
 
-    /// How many workers there are.
+    /// Returns the number of workers.
     pub fn workers(&self) -> usize {
         self.workers.len()
     }
 
-    /// The state of a worker.
+    /// Returns the state of a worker.
     pub fn state(&self, worker: usize) -> WorkerState {
         self.workers[worker].state
     }
 
-    /// The word of the lane lifecycle for the lanes of a worker: `Playing` covers every state in which its envs
-    /// are there.
+    /// Returns the state of the lanes of a worker. `Playing` covers every state in which the worker's envs are there.
     pub fn lane_state(&self, worker: usize) -> LaneState {
         match self.workers[worker].state {
             WorkerState::Dormant | WorkerState::Queued => LaneState::Idle,
@@ -139,7 +138,7 @@ impl Supervisor {
         }
     }
 
-    /// Has the first `workers` workers launched, those that have not been yet.
+    /// Launches those of the first `workers` workers that have not been launched yet.
     pub fn wake(&mut self, now: Duration, workers: usize) -> Vec<Action> {
         for worker in self.workers.iter_mut().take(workers).filter(|w| w.state == WorkerState::Dormant) {
             worker.enter(WorkerState::Queued, None);
@@ -147,8 +146,8 @@ impl Supervisor {
         self.with_launches(now, Vec::new())
     }
 
-    /// Takes note of an event. One that does not belong to the worker's state (an answer of a worker that has
-    /// just been given up, the end of a process that was killed) changes nothing.
+    /// Handles an event. An event that does not belong to the worker's state (an answer of a worker that has just been
+    /// given up, the end of a process that was killed) changes nothing.
     pub fn on(&mut self, now: Duration, worker: usize, event: Event) -> Vec<Action> {
         use WorkerState as S;
         let w = &mut self.workers[worker];
@@ -169,8 +168,7 @@ impl Supervisor {
         self.with_launches(now, Vec::new())
     }
 
-    /// Acts on what is due at `now`: deadlines that passed, back-offs that are over, launches that there is
-    /// room for.
+    /// Does what is due at `now`: deadlines that passed, back-offs that are over, launches for which there is room.
     pub fn tick(&mut self, now: Duration) -> Vec<Action> {
         let mut actions = Vec::new();
         for (index, worker) in self.workers.iter_mut().enumerate() {
@@ -187,7 +185,7 @@ impl Supervisor {
         self.with_launches(now, actions)
     }
 
-    /// When [`Supervisor::tick`] has something to do next, if nothing happens before.
+    /// Returns the time at which [`Supervisor::tick`] has something to do next, if nothing happens before.
     pub fn next_due(&self) -> Option<Duration> {
         self.workers.iter().filter_map(|worker| worker.until).min()
     }

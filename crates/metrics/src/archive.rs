@@ -4,37 +4,37 @@ use std::time::Duration;
 
 use crate::family::{Family, Kind, Page};
 
-/// What a coordinator's archive has, and what waits for it; nothing without one.
+/// Figures of a coordinator's archive at one moment; all are 0 without an archive.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ArchiveSample {
     /// Segments of the store that are not known to be in the archive.
     pub waiting_segments: u64,
-    /// Their bytes.
+    /// Bytes of those segments.
     pub waiting_bytes: u64,
-    /// How long the one waits that has waited longest.
+    /// Longest time that one of them has been waiting.
     pub longest_wait: Duration,
     /// Segments that are in the archive.
     pub segments: u64,
-    /// Their bytes.
+    /// Bytes of those segments.
     pub bytes: u64,
-    /// Of those, segments that are not on the store's disk.
+    /// Segments in the archive that are not on the store's disk.
     pub away_segments: u64,
-    /// Their bytes.
+    /// Bytes of those segments.
     pub away_bytes: u64,
     /// Segments that are damaged on the store's disk, so that no archive takes them.
     pub unfit_segments: u64,
-    /// Times that the archive did not do what was asked.
+    /// Number of times that the archive did not do what was asked.
     pub failures: u64,
-    /// Reads of what is in the archive only that found it fetched already.
+    /// Number of reads of archived segments that found them fetched already.
     pub hits: u64,
-    /// Segments that were fetched from the archive to be read.
+    /// Number of segments that were fetched from the archive to be read.
     pub misses: u64,
-    /// Of those, segments that did not come, or damaged.
+    /// Number of those that did not come, or came damaged.
     pub failed: u64,
 }
 
 impl ArchiveSample {
-    /// Every metric of an archive.
+    /// Metrics of an archive.
     pub const FAMILIES: &'static [Family] = &[
         WAITING_SEGMENTS,
         WAITING_BYTES,

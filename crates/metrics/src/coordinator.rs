@@ -4,27 +4,27 @@ use rollhouse_wire::{ClusterStatus, NodeState};
 
 use crate::family::{Family, Kind, Page};
 
-/// What a coordinator knows of its cluster, and what its store has.
+/// Figures of a coordinator at one moment: its cluster and its store.
 #[derive(Debug, Clone)]
 pub struct CoordinatorSample {
-    /// The cluster at a glance; what `status` shows.
+    /// Summary of the cluster, which `status` shows.
     pub status: ClusterStatus,
-    /// Times that it failed and was made anew in its process.
+    /// Number of times that the coordinator failed and was made anew in its process.
     pub restarts: u64,
-    /// Pools opened since its start.
+    /// Number of pools opened since the coordinator's start.
     pub pools_opened: u64,
-    /// Lanes that wait for room on a node.
+    /// Number of lanes that wait for room on a node.
     pub waiting_lanes: u64,
-    /// Bytes of recordings taken into the store since its start.
+    /// Bytes of recordings taken into the store since the coordinator's start.
     pub stored_bytes: u64,
-    /// Segments dropped to stay within the store's budget.
+    /// Number of segments dropped to stay within the store's budget.
     pub store_dropped_segments: u64,
-    /// Certificates asked for: for what, what came of it, how often.
+    /// Certificates that were asked for: purpose, result, and number.
     pub enrolments: Vec<(&'static str, &'static str, u64)>,
 }
 
 impl CoordinatorSample {
-    /// Every metric of a coordinator.
+    /// Metrics of a coordinator.
     pub const FAMILIES: &'static [Family] = &[
         TERM,
         RESTARTS,

@@ -1,4 +1,4 @@
-//! Figures in a registry, printed when asked.
+//! An exporter, which prints the figures of a process when it is asked.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,36 +9,36 @@ use prometheus::{Registry, TextEncoder, proto};
 use crate::family::{Family, Page};
 use crate::open_metrics::{self, Exemplars};
 
-/// Something that has figures. Asked once per scrape, on the thread of the server: it must not block.
+/// Source of figures. It is asked once for each scrape, on the thread of the server: it must not block.
 pub trait Figures: Send + Sync {
-    /// Every metric it may put on a page.
+    /// Returns every metric that it may put on a page.
     fn families(&self) -> Vec<&'static Family>;
 
     /// Puts its present figures on the page.
     fn put(&self, page: &mut Page);
 }
 
-/// The metrics of a process.
+/// Exporter of the metrics of a process.
 #[derive(Debug, Default)]
 pub struct Exporter {
     registry: Registry,
-    /// Those of the last time that figures were asked for, which the registry does not know.
+    /// Exemplars of the last time that figures were asked for, which the registry does not keep.
     exemplars: Arc<Mutex<Exemplars>>,
 }
 
-/// Why figures were not taken in, or not printed.
+/// Reason for which figures were not added, or not printed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExporterError {
-    /// Two have a metric of the same name, or a name is malformed.
+    /// Two metrics have the same name, or a name is malformed.
     #[error("metrics cannot be registered")]
     Register(#[source] prometheus::Error),
-    /// They cannot be printed.
+    /// The figures cannot be printed.
     #[error("metrics cannot be printed")]
     Encode(#[source] prometheus::Error),
 }
 
 impl Exporter {
-    /// Without metrics.
+    /// Makes an exporter without metrics.
     pub fn new() -> Self {
         Self::default()
     }
@@ -58,7 +58,7 @@ impl Exporter {
         self.registry.register(Box::new(source)).map_err(ExporterError::Register)
     }
 
-    /// The present figures in the text format of Prometheus, version 0.0.4, by name.
+    /// Returns the present figures in the text format of Prometheus, version 0.0.4, by name.
     ///
     /// # Errors
     /// If they cannot be printed.
@@ -68,7 +68,7 @@ impl Exporter {
 }
 
 impl Exporter {
-    /// The present figures in OpenMetrics, version 1.0: the same, with units and exemplars.
+    /// Returns the present figures in OpenMetrics, version 1.0, which has units and exemplars too.
     pub fn print_open(&self) -> String {
         let exemplars = || self.exemplars.lock().unwrap_or_else(PoisonError::into_inner);
         exemplars().clear();
@@ -77,7 +77,7 @@ impl Exporter {
     }
 }
 
-/// Figures as the registry takes them.
+/// Figures in the form in which the registry takes them.
 struct Source {
     exemplars: Arc<Mutex<Exemplars>>,
     figures: Arc<dyn Figures>,

@@ -1,54 +1,55 @@
-//! Metrics as tables, and the page they are put on.
+//! The tables of metrics, and the page on which their figures are put.
 
 use prometheus::proto;
 
 use crate::open_metrics::Exemplars;
 
-/// One metric: a name, and a series for each combination of its labels' values.
+/// Metric with its name, and a series for each combination of its labels' values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Family {
-    /// `rollhouse_<noun>_<unit>[_total]`, in base units.
+    /// Name of the metric: `rollhouse_<noun>_<unit>[_total]`, in base units.
     pub name: &'static str,
-    /// What it says, in one sentence.
+    /// Meaning of the metric, in one sentence.
     pub help: &'static str,
-    /// How it moves.
+    /// Kind of the metric.
     pub kind: Kind,
-    /// Its labels. Their values are words of an enum, never ids or addresses.
+    /// Names of the labels. Their values are words of an enum, never ids or addresses.
     pub labels: &'static [&'static str],
 }
 
-/// How a metric moves.
+/// Kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Only up, from the start of the process.
+    /// The value only rises, from the start of the process.
     Counter,
-    /// Up and down.
+    /// The value rises and falls.
     Gauge,
-    /// Observations sorted into buckets.
+    /// The metric has observations sorted into buckets.
     Histogram,
 }
 
 /// Observations sorted into buckets.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Histogram {
-    /// Upper bounds of the buckets, rising, in the metric's unit. What is above the last is in no bucket.
+    /// Upper bounds of the buckets, rising, in the metric's unit. Observations above the last are in no bucket.
     pub bounds: Vec<f64>,
-    /// Observations in each bucket, not added up; one more than bounds, the last for what is above them.
+    /// Number of observations in each bucket, not added up. There is one more than there are bounds; the last counts
+    /// observations above them.
     pub counts: Vec<u64>,
     /// Sum of all observations.
     pub sum: f64,
-    /// An observation of each bucket that tells of more; as many as counts, or none. They are shown in OpenMetrics.
+    /// Observation in each bucket about which more is known: as many as counts, or none. They are shown in OpenMetrics.
     pub exemplars: Vec<Option<Exemplar>>,
 }
 
-/// An observation, and what tells more of it.
+/// Observation about which logs and traces know more.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exemplar {
-    /// By what logs and traces name what was observed; at most 100 characters.
+    /// Id by which logs and traces name the observation; at most 100 characters.
     pub trace_id: String,
-    /// What was observed, in the metric's unit.
+    /// Value of the observation, in the metric's unit.
     pub value: f64,
-    /// When, in seconds since 1970.
+    /// Time of the observation, in seconds since 1970.
     pub at: f64,
 }
 

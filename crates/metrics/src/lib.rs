@@ -1,11 +1,11 @@
-//! What an operator's tools ask a process: its metrics, whether it lives, and whether it is ready.
+//! The answers of a process to an operator's tools: its metrics, whether it lives, and whether it is ready.
 //!
-//! Every metric is a [`Family`] in a table of its subject; a process states its figures as plain numbers when it
-//! is asked ([`NodeSample`], [`CoordinatorSample`], [`ArchiveSample`], [`TransportSample`], [`ProcessFigures`]), and an
-//! [`Exporter`] holds them in a registry of the `prometheus` crate and prints them, as Prometheus' text or as OpenMetrics,
-//! whichever is asked for. A [`MetricsServer`] answers `/metrics`, `/healthz` and `/readyz` over plain
-//! HTTP, read-only, on a thread of its own, so that it answers while every worker is inside a step.
-//! `docs/metrics.md` lists each metric with its meaning.
+//! Every metric is a [`Family`] in a table of its subject; a process states its figures as plain numbers when it is
+//! asked ([`NodeSample`], [`CoordinatorSample`], [`ArchiveSample`], [`TransportSample`], [`ProcessFigures`]), and an
+//! [`Exporter`] holds them in a registry of the `prometheus` crate and prints them, as Prometheus' text or as
+//! OpenMetrics. A [`MetricsServer`] answers `/metrics`, `/healthz` and `/readyz` over plain HTTP, read-only, on a
+//! thread of its own, so that it answers while every worker is inside a step. `docs/metrics.md` lists each metric with
+//! its meaning.
 //!
 //! | thread or task | runs on | on cancel | on error |
 //! |---|---|---|---|

@@ -5,128 +5,128 @@ use std::time::Duration;
 
 use crate::family::{Family, Histogram, Kind, Page};
 
-/// What a node has done since its start, and what it has now.
+/// Figures of a node: totals since its start, and its present state.
 #[derive(Debug, Clone, Default)]
 pub struct NodeSample {
-    /// Env steps.
+    /// Number of env steps.
     pub steps: u64,
-    /// Episodes that ended, by [`Outcome::ALL`].
+    /// Number of episodes that ended, by [`Outcome::ALL`].
     pub episodes: [u64; Outcome::ALL.len()],
-    /// What was done for owners, by env.
+    /// Figures of the envs whose lanes were stepped for owners.
     pub envs: Vec<EnvSample>,
-    /// Seconds that their requests waited for a thread.
+    /// Times in seconds that owners' requests waited for a thread.
     pub queue_waits: Histogram,
-    /// Requests waiting for a thread now.
+    /// Number of requests that wait for a thread now.
     pub queued: u64,
-    /// Requests that were refused because too many waited.
+    /// Number of requests that were refused because too many waited.
     pub busy: u64,
-    /// Threads that hung in a step and were given up.
+    /// Number of threads that hung in a step and were given up.
     pub abandoned_threads: u64,
-    /// Open sessions.
+    /// Number of open sessions.
     pub sessions: u64,
-    /// Sessions that were opened.
+    /// Number of sessions that were opened.
     pub sessions_opened: u64,
-    /// Owners that attached, and attached again.
+    /// Number of times that owners attached, and attached again.
     pub attached: u64,
-    /// Streams that ended because what came on them was no request.
+    /// Number of streams that ended because something came on them that was no request.
     pub malformed_streams: u64,
-    /// Who watches its sessions.
+    /// Figures of those who watch the node's sessions.
     pub watchers: WatcherSample,
-    /// Sessions that an owner is attached to, by transport.
+    /// Number of sessions to which an owner is attached, by transport.
     pub attached_sessions: Vec<(&'static str, u64)>,
-    /// Lanes of open sessions.
+    /// Number of lanes in open sessions.
     pub lanes: u64,
-    /// Lanes it takes.
+    /// Number of lanes that the node takes.
     pub capacity: u64,
-    /// Sessions that ended, by cause.
+    /// Number of sessions that ended, by cause.
     pub sessions_ended: Vec<(&'static str, u64)>,
-    /// Lanes that were started again after a failure.
+    /// Number of lanes that were started again after a failure.
     pub restarts: u64,
-    /// Parts of the node that ended and were made anew: which, how it ended, how often.
+    /// Parts of the node that ended and were made anew: part, way in which it ended, and number.
     pub part_restarts: Vec<(&'static str, &'static str, u64)>,
-    /// Connections to the coordinator that were lost.
+    /// Number of connections to the coordinator that were lost.
     pub coordinator_lost: u64,
-    /// Whether a coordinator has it registered.
+    /// True while a coordinator has the node registered.
     pub registered: bool,
-    /// How often it was given another certificate.
+    /// Number of times that the node was given another certificate.
     pub renewals: u64,
-    /// Whether it was refused another one, or had no answer, when it asked last.
+    /// True if the node's last request for another certificate was refused or had no answer.
     pub renewal_failing: bool,
-    /// What was recorded.
+    /// Figures of the recorder.
     pub recorder: RecorderSample,
-    /// What waits to be shipped.
+    /// Figures of the spool, from which recordings are shipped.
     pub spool: SpoolSample,
 }
 
-/// What was done for the owners of one env's sessions.
+/// Figures of one env over its owners' sessions.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EnvSample {
-    /// The env; of very many, those beyond a bound together under one name.
+    /// Id of the env. If there are very many envs, those beyond a bound share one name.
     pub env: String,
-    /// Env steps.
+    /// Number of env steps.
     pub steps: u64,
-    /// Seconds that steps of all lanes of a session took.
+    /// Times in seconds that steps of all lanes of a session took.
     pub step_times: Histogram,
-    /// Seconds that steps of some lanes took.
+    /// Times in seconds that steps of some lanes took.
     pub send_times: Histogram,
-    /// Seconds that resets took.
+    /// Times in seconds that resets took.
     pub reset_times: Histogram,
 }
 
-/// What a recorder has written.
+/// Figures of a recorder.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct RecorderSample {
-    /// Episodes whose end was written.
+    /// Number of episodes whose end was written.
     pub episodes: u64,
-    /// Of them, those that survive a power cut.
+    /// Number of those episodes that survive a power cut.
     pub durable_episodes: u64,
-    /// Bytes written.
+    /// Number of bytes written.
     pub bytes: u64,
-    /// Episodes that could not be written.
+    /// Number of episodes that could not be written.
     pub lost_episodes: u64,
-    /// How long stepping waited for the disk, added up over threads.
+    /// Time that stepping waited for the disk, added up over threads.
     pub stalled: Duration,
-    /// How long the writer was busy.
+    /// Time that the writer was busy.
     pub busy: Duration,
-    /// Whether its disk fails now.
+    /// True if the recorder's disk fails now.
     pub failing: bool,
 }
 
-/// What is on its way to the store: offered = shipped + quarantined + dropped + waiting.
+/// Figures of the segments on their way to the store: offered = shipped + quarantined + dropped + waiting.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpoolSample {
     /// Bytes of sealed segments that are not in the store yet.
     pub waiting_bytes: u64,
-    /// Those segments.
+    /// Number of those segments.
     pub waiting_segments: u64,
-    /// Segments that the store took, or had already.
+    /// Number of segments that the store took, or had already.
     pub shipped_segments: u64,
-    /// Their bytes.
+    /// Bytes of those segments.
     pub shipped_bytes: u64,
-    /// Segments that the store set aside, and that are kept here.
+    /// Number of segments that the store set aside, and that are kept here.
     pub quarantined_segments: u64,
-    /// Segments that were dropped because the spool was full.
+    /// Number of segments that were dropped because the spool was full.
     pub dropped_segments: u64,
-    /// Episodes that ended in them.
+    /// Number of episodes that ended in dropped segments.
     pub dropped_episodes: u64,
-    /// How long the oldest of the waiting segments has been waiting.
+    /// Time that the oldest of the waiting segments has been waiting.
     pub oldest: Duration,
-    /// Attempts to ship that failed.
+    /// Number of attempts to ship that failed.
     pub failed_attempts: u64,
-    /// Whether the spool is full and stepping waits.
+    /// True if the spool is full and stepping waits.
     pub held: bool,
 }
 
-/// Who watches a node's sessions, and what they saw.
+/// Figures of those who watch a node's sessions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WatcherSample {
-    /// Watchers now.
+    /// Number of watchers now.
     pub watchers: u64,
-    /// Those that were sent away as they hung.
+    /// Number of watchers that were disconnected because they hung.
     pub dropped: u64,
-    /// Frames that were shown.
+    /// Number of frames that were shown.
     pub frames: u64,
-    /// Frames that a watcher never saw.
+    /// Number of frames that a watcher never saw.
     pub missed: u64,
 }
 
@@ -140,7 +140,7 @@ impl WatcherSample {
 }
 
 impl NodeSample {
-    /// Every metric of a node.
+    /// Metrics of a node.
     pub const FAMILIES: &'static [Family] = &[
         STEPS,
         OWNER_STEPS,

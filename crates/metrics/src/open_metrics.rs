@@ -1,4 +1,4 @@
-//! OpenMetrics, version 1.0, as text.
+//! Prints OpenMetrics, version 1.0, as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,10 +7,10 @@ use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
 
 use crate::family::Exemplar;
 
-/// Exemplars of histograms, by name and values of labels: one place a bucket, in the order of their bounds.
+/// Exemplars of histograms, by name and values of labels: one place for each bucket, in the order of their bounds.
 pub(crate) type Exemplars = BTreeMap<(String, Vec<String>), Vec<Option<Exemplar>>>;
 
-/// The content type of what [`print`] gives.
+/// Content type of the text that [`print`] returns.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Prints counters, gauges and histograms, each bucket with its exemplar if it has one.
@@ -98,8 +98,8 @@ fn number(value: f64) -> String {
     }
 }
 
-/// A bound as the standard wants it, so that who scrapes knows buckets of all exporters by the same words: always with
-/// a point, and from 0.0001 down with an exponent of two digits.
+/// Prints a bound in the form that the standard wants, so that a scraper knows the buckets of all exporters by the same
+/// words: always with a point, and from 0.0001 down with an exponent of two digits.
 fn canonical(bound: f64) -> String {
     if bound != 0.0 && bound.abs() < 1e-4 {
         let (digits, exponent) = match format!("{bound:e}").split_once("e-") {
@@ -113,7 +113,7 @@ fn canonical(bound: f64) -> String {
     if whole { format!("{text}.0") } else { text }
 }
 
-/// What names end in, before `_total`, and mean.
+/// Units in which names end, before `_total`.
 const UNITS: [&str; 2] = ["seconds", "bytes"];
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Figures of this process, as Linux tells them under /proc.
+//! Figures of this process, read from /proc.
 
 use std::fs;
 use std::io;
@@ -7,31 +7,31 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::Figures;
 use crate::family::{Family, Kind, Page};
 
-/// What this process holds and has used at one moment.
+/// Figures of this process at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessSample {
-    /// Time that processors have spent on it since it began, to 10 ms.
+    /// Time that processors have spent on the process since it began, to 10 ms.
     pub processor_time: Duration,
-    /// Bytes in memory.
+    /// Bytes that the process has in memory.
     pub resident_bytes: u64,
-    /// Its threads.
+    /// Number of threads.
     pub threads: u64,
-    /// Its open descriptors.
+    /// Number of open descriptors.
     pub descriptors: u64,
 }
 
-/// Puts the figures of this process on a page; nothing where there is no /proc.
+/// Source of the figures of this process; it has none where there is no /proc.
 #[derive(Debug)]
 pub struct ProcessFigures {
-    /// When it began, in seconds since 1970.
+    /// Time at which the process began, in seconds since 1970.
     started: Option<u64>,
 }
 
 impl ProcessSample {
-    /// Of this process, now. Does not block: /proc is memory.
+    /// Reads the present figures of this process. Does not block: /proc is memory.
     ///
     /// # Errors
-    /// Where there is no /proc, or it is not as Linux has it.
+    /// If there is no /proc, or it is not as Linux has it.
     pub fn now() -> io::Result<Self> {
         let status = fs::read_to_string("/proc/self/status")?;
         let stat = fs::read_to_string("/proc/self/stat")?;
@@ -49,10 +49,10 @@ impl ProcessSample {
 }
 
 impl ProcessFigures {
-    /// Every metric of a process.
+    /// Metrics of a process.
     pub const FAMILIES: &'static [Family] = &[CPU, RESIDENT, DESCRIPTORS, THREADS, STARTED];
 
-    /// Of this process.
+    /// Makes the source for this process.
     pub fn new() -> Self {
         let uptime = fs::read_to_string("/proc/uptime").ok();
         let stat = fs::read_to_string("/proc/self/stat").ok();
@@ -86,7 +86,8 @@ impl Figures for ProcessFigures {
     }
 }
 
-/// When the process of `stat` began, in seconds since 1970, if it is `now` and `uptime` says how long the machine runs.
+/// Returns the time at which the process of `stat` began, in seconds since 1970. `now` is the present time, and
+/// `uptime` says how long the machine has been running.
 fn started(now: Duration, uptime: &str, stat: &str) -> Option<u64> {
     let uptime: f64 = uptime.split_whitespace().next()?.parse().ok()?;
     let runs =
@@ -94,13 +95,13 @@ fn started(now: Duration, uptime: &str, stat: &str) -> Option<u64> {
     Some(now.checked_sub(runs)?.as_secs())
 }
 
-/// The number behind a name in /proc/self/status; sizes are in kB there.
+/// Returns the number behind a name in /proc/self/status; sizes are in kB there.
 fn status_field(status: &str, name: &str) -> Option<u64> {
     status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 
-/// A field of /proc/self/stat, counted from 1 as its manual does; from the third on. The second is the program's name,
-/// which may itself hold blanks and brackets.
+/// Returns a field of /proc/self/stat, counted from 1 as its manual does, from the third on. The second is the
+/// program's name, which may itself hold blanks and brackets.
 fn stat_field(stat: &str, number: usize) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
 }
@@ -116,7 +117,7 @@ fn unexpected(file: &str) -> io::Error {
 const USER_TIME: usize = 14;
 const SYSTEM_TIME: usize = 15;
 const START_TIME: usize = 22;
-/// The unit of times in /proc towards programs, whatever the kernel's own.
+/// Number of ticks in a second in the times that /proc shows to programs, whatever the kernel's own unit is.
 const TICKS_PER_SECOND: u64 = 100;
 
 const fn family(name: &'static str, kind: Kind, help: &'static str) -> Family {

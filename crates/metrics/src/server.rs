@@ -1,4 +1,4 @@
-//! The HTTP server: three paths, read-only, one answer a connection.
+//! The HTTP server of metrics, with three paths, read-only, one answer for each connection.
 //!
 //! ```text
 //! accepted -> reading the head -> answering -> closed
@@ -18,33 +18,35 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use crate::Exporter;
-use crate::head::{Asked, What, parse};
+use crate::head::{RequestHead, RequestKind, parse};
 use crate::open_metrics;
 
-/// Whether a process lives and is ready. Asked on the server's thread: it must not block.
+/// Health of a process: whether it lives and is ready. It is request on the server's thread: it must not block.
 pub trait Health: Send + Sync {
-    /// Whether it makes progress; if not, why, in one sentence. Who asks restarts the process then.
+    /// Returns whether the process makes progress. If it does not, the caller, which gets one sentence that says why,
+    /// restarts it.
     ///
     /// # Errors
-    /// The sentence.
+    /// The sentence that says why not.
     fn live(&self) -> Result<(), String>;
 
-    /// Whether it takes new work; if not, why, in one sentence. Who asks sends it none then, and nothing else.
+    /// Returns whether the process takes new work. If it does not, the caller, which gets one sentence that says why,
+    /// only stops sending it work.
     ///
     /// # Errors
-    /// The sentence.
+    /// The sentence that says why not.
     fn ready(&self) -> Result<(), String>;
 }
 
-/// An address that is listened on and not served yet, so that it is known to be free before anything is started that
-/// is to be shown there.
+/// Address on which the process listens and that is not served yet. So it is known to be free before the parts are
+/// started whose metrics are shown there.
 #[derive(Debug)]
 pub struct MetricsListener {
     listener: std::net::TcpListener,
     address: SocketAddr,
 }
 
-/// Answers `/metrics`, `/healthz` and `/readyz`. Dropping it ends its thread and closes its listener.
+/// Server that answers `/metrics`, `/healthz` and `/readyz`. Dropping it ends its thread and closes its listener.
 #[derive(Debug)]
 pub struct MetricsServer {
     address: SocketAddr,
@@ -52,15 +54,15 @@ pub struct MetricsServer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Why the server could not be started.
+/// Reason for which the server could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The address cannot be listened on.
+    /// The server cannot listen on the address.
     #[error("metrics cannot be served on {address}")]
     Listen {
-        /// The address.
+        /// Address on which to listen.
         address: SocketAddr,
-        /// Why.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The system refuses a thread or an event loop.
@@ -69,7 +71,7 @@ pub enum ServeError {
 }
 
 impl MetricsListener {
-    /// Listens on `address`. Who connects waits to be served.
+    /// Listens on `address`. Clients that connect wait to be served.
     ///
     /// # Errors
     /// [`ServeError::Listen`].
@@ -123,7 +125,7 @@ impl MetricsServer {
         MetricsListener::bind(address)?.serve(exporter, health)
     }
 
-    /// Where it listens.
+    /// Returns the address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -144,8 +146,8 @@ struct Answers {
     health: Arc<dyn Health>,
 }
 
-/// Accepts for ever. With too many connections the oldest goes: a request takes milliseconds, so that it is one
-/// that has long said nothing, and strangers who hold connections open cannot keep a probe out.
+/// Accepts connections for ever. If there are too many, the oldest is closed: a request takes milliseconds, so the
+/// oldest has said nothing for long, and strangers that hold connections open cannot keep a probe out.
 async fn accept(listener: TcpListener, answers: &Arc<Answers>) {
     let mut open: VecDeque<AbortHandle> = VecDeque::with_capacity(MAX_CONNECTIONS + 1);
     loop {
@@ -170,65 +172,71 @@ async fn accept(listener: TcpListener, answers: &Arc<Answers>) {
 
 async fn serve(mut stream: TcpStream, answers: &Answers) -> io::Result<()> {
     let mut head = Vec::with_capacity(1024);
-    let asked = loop {
-        if let Some(asked) = parse(&head) {
-            break asked;
+    let request = loop {
+        if let Some(request) = parse(&head) {
+            break request;
         }
         if head.len() >= MAX_HEAD_BYTES {
-            break Asked { what: What::Malformed, head_only: false, open_metrics: false };
+            break RequestHead { kind: RequestKind::Malformed, head_only: false, open_metrics: false };
         }
         let room = (MAX_HEAD_BYTES - head.len()) as u64;
         if (&mut stream).take(room).read_buf(&mut head).await? == 0 {
             return Ok(());
         }
     };
-    stream.write_all(&answers.answer(asked)).await?;
+    stream.write_all(&answers.answer(request)).await?;
     stream.shutdown().await
 }
 
 impl Answers {
-    fn answer(&self, asked: Asked) -> Vec<u8> {
-        let told = |told: Result<(), String>| match told {
+    fn answer(&self, request: RequestHead) -> Vec<u8> {
+        let health = |health: Result<(), String>| match health {
             Ok(()) => ("200 OK", "ok\n".to_owned()),
             Err(why) => ("503 Service Unavailable", format!("{why}\n")),
         };
-        let open = asked.open_metrics && asked.what == What::Metrics;
+        let open = request.open_metrics && request.kind == RequestKind::Metrics;
         let content = if open { open_metrics::CONTENT_TYPE } else { CONTENT_TYPE };
-        let (status, body) = match asked.what {
-            What::Metrics if open => ("200 OK", self.exporter.print_open()),
-            What::Metrics => match self.exporter.print() {
+        let (status, body) = match request.kind {
+            RequestKind::Metrics if open => ("200 OK", self.exporter.print_open()),
+            RequestKind::Metrics => match self.exporter.print() {
                 Ok(page) => ("200 OK", page),
                 Err(error) => ("500 Internal Server Error", format!("{error}\n")),
             },
-            What::Health => told(self.health.live()),
-            What::Readiness => told(self.health.ready()),
-            What::Elsewhere => ("404 Not Found", "there are /metrics, /healthz and /readyz\n".to_owned()),
-            What::OtherMethod => ("405 Method Not Allowed", "only GET and HEAD\n".to_owned()),
-            What::Malformed => ("400 Bad Request", "no HTTP request of bounded size\n".to_owned()),
+            RequestKind::Health => health(self.health.live()),
+            RequestKind::Readiness => health(self.health.ready()),
+            RequestKind::UnknownPath => {
+                ("404 Not Found", "the paths are /metrics, /healthz and /readyz\n".to_owned())
+            }
+            RequestKind::OtherMethod => {
+                ("405 Method Not Allowed", "only GET and HEAD are allowed\n".to_owned())
+            }
+            RequestKind::Malformed => {
+                ("400 Bad Request", "not an HTTP request, or too long a head\n".to_owned())
+            }
         };
-        let allow = if asked.what == What::OtherMethod { "Allow: GET, HEAD\r\n" } else { "" };
+        let allow = if request.kind == RequestKind::OtherMethod { "Allow: GET, HEAD\r\n" } else { "" };
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: {content}\r\nContent-Length: {}\r\n{allow}Connection: close\r\n\r\n",
             body.len()
         );
         let mut out = head.into_bytes();
-        if !asked.head_only {
+        if !request.head_only {
             out.extend_from_slice(body.as_bytes());
         }
         out
     }
 }
 
-/// The text format of Prometheus; plain text for the rest too.
+/// Content type of the text format of Prometheus; it is plain text for the other paths too.
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Connections at a time.
+/// Maximum number of connections at a time.
 const MAX_CONNECTIONS: usize = 64;
-/// Bytes of a request's head.
+/// Maximum number of bytes in a request's head.
 const MAX_HEAD_BYTES: usize = 8 << 10;
-/// From accepting to closing.
+/// Time from accepting a connection to closing it.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// After a failed accept.
+/// Pause after a failed accept.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -7,33 +7,33 @@ use rollhouse_wire::{ArrivalCounts, CallHistogram, CallTimes, Effective, LinkFig
 
 use crate::family::{Exemplar, Family, Histogram, Kind, Page};
 
-/// What an endpoint has done, and how its connections are now.
+/// Figures of a QUIC endpoint: totals since its start, and its present connections.
 #[derive(Debug, Clone, Default)]
 pub struct TransportSample {
-    /// How strangers fared; `None` for a process that only dials.
+    /// Numbers of connection attempts by their result; `None` for a process that only dials.
     pub arrivals: Option<ArrivalCounts>,
-    /// What the system gave the socket; `None` if it is not known.
+    /// Socket settings that the system granted; `None` if they are not known.
     pub effective: Option<Effective>,
-    /// Requests that were refused, by code and the role of who asked.
+    /// Number of requests that were refused, by code and the role of the peer.
     pub refusals: BTreeMap<(&'static str, Role), u64>,
-    /// Times of requests, by word.
+    /// Times of requests, by the request's word.
     pub calls: BTreeMap<&'static str, CallHistogram>,
     /// Connections by the role of the peer.
     pub links: BTreeMap<Role, Links>,
-    /// When its certificate, or one that links it to the authority, expires, in seconds since 1970.
+    /// Time at which the endpoint's certificate, or one that links it to the authority, expires, in seconds since 1970.
     pub certificate_expires: Option<i64>,
 }
 
 /// The connections to peers of one role, taken together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Links {
-    /// How many are open.
+    /// Number of open connections.
     connections: u64,
-    /// The longest round trip of those.
+    /// Longest round trip of those connections.
     round_trip: Duration,
-    /// Their smallest datagram, in bytes.
+    /// Smallest datagram size of those connections, in bytes.
     datagram: u16,
-    /// Their smallest congestion window, in bytes.
+    /// Smallest congestion window of those connections, in bytes.
     window: u64,
     sent_packets: u64,
     lost_packets: u64,
@@ -51,7 +51,7 @@ impl Links {
         self.closed(link);
     }
 
-    /// Adds one that is no more: what it has sent stays counted.
+    /// Adds a connection that is closed: what it has sent stays counted.
     pub fn closed(&mut self, link: &LinkFigures) {
         self.sent_packets += link.sent_packets;
         self.lost_packets += link.lost_packets;
@@ -60,7 +60,7 @@ impl Links {
 }
 
 impl TransportSample {
-    /// Every metric of an endpoint.
+    /// Metrics of an endpoint.
     pub const FAMILIES: &'static [Family] = &[
         ACCEPTED,
         REFUSED,

@@ -1,4 +1,4 @@
-//! The policies that come with the program, by name.
+//! The built-in policies, by name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,20 +7,20 @@ use rollhouse_core::Space;
 
 use crate::{Noop, Policy, Random, SpaceError};
 
-/// A built-in policy.
+/// Built-in policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Builtin {
-    /// [`Random`].
+    /// The policy [`Random`].
     Random,
-    /// [`Noop`].
+    /// The policy [`Noop`].
     Noop,
 }
 
 impl Builtin {
-    /// Every built-in policy.
+    /// All built-in policies.
     pub const ALL: [Self; 2] = [Self::Random, Self::Noop];
 
-    /// Its name, as recorded with the episodes it played.
+    /// Returns the policy's name, as recorded with the episodes that it played.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Random => "random",
@@ -28,10 +28,10 @@ impl Builtin {
         }
     }
 
-    /// Makes it for one action space. `run_seed` decides what is random about it.
+    /// Makes the policy for one action space. `run_seed` decides what is random about it.
     ///
     /// # Errors
-    /// If it cannot play in that space.
+    /// If the policy cannot play in that space.
     pub fn make(self, space: &Space, run_seed: u64) -> Result<Box<dyn Policy>, SpaceError> {
         Ok(match self {
             Self::Random => Box::new(Random::new(space, run_seed)?),
@@ -54,7 +54,7 @@ impl FromStr for Builtin {
     }
 }
 
-/// A name that is no built-in policy's.
+/// Error of a name that no built-in policy has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownPolicy(String);
 

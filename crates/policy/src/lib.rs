@@ -1,4 +1,4 @@
-//! How actions are chosen on a node.
+//! The policies, which choose actions on a node.
 //!
 //! A [`Policy`] fills the action rows of a run of lanes from their observations. The built-in ones look at
 //! no observation: [`Random`] draws from the action space and [`Noop`] does as little as it allows.

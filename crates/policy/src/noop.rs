@@ -1,10 +1,11 @@
-//! Doing as little as the action space allows.
+//! A policy that does as little as the action space allows.
 
 use rollhouse_core::{ColumnMut, DType, Space};
 
 use crate::{Act, ActError, Policy, SpaceError};
 
-/// Gives every lane the action nearest to zero: 0 where the space contains it, else the bound nearest to it.
+/// A policy that gives every lane the action nearest to zero: 0 where the space contains it, else the bound nearest to
+/// it.
 #[derive(Debug, Clone)]
 pub struct Noop {
     action: Action,
@@ -17,7 +18,7 @@ enum Action {
 }
 
 impl Noop {
-    /// A policy for one action space.
+    /// Makes the policy for one action space.
     ///
     /// # Errors
     /// If the space holds no value.
@@ -47,7 +48,7 @@ impl Noop {
     }
 }
 
-/// The value of that type nearest to zero in `[low, high]`, if there is one.
+/// Returns the value of that type nearest to zero in `[low, high]`, if there is one.
 fn nearest_to_zero(dtype: DType, low: f64, high: f64) -> Option<f64> {
     let float = matches!(dtype, DType::F32 | DType::F64);
     let (first, last) = if float { (low, high) } else { (low.ceil(), high.floor()) };
@@ -77,7 +78,7 @@ impl Policy for Noop {
     }
 }
 
-/// A row and the column it is to be repeated in.
+/// A row and the column in which it is to be repeated.
 struct Rows<'a> {
     row: &'a [f64],
     actions: ColumnMut<'a>,

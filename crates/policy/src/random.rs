@@ -1,4 +1,4 @@
-//! Uniformly random actions.
+//! A policy of uniformly random actions.
 
 use rollhouse_core::{
     BoxSpace, ColumnMut, DType, DiscreteSpace, Space, random_bits_keyed, random_key, split_mix64,
@@ -6,7 +6,13 @@ use rollhouse_core::{
 
 use crate::{Act, ActError, Policy, SpaceError};
 
-/// Draws every action uniformly from the space.
+/// A policy that draws every action uniformly from the space.
+///
+/// An action is drawn from a counter hash of (run seed, lane, step), so actions depend neither on threads nor on the
+/// order in which lanes are stepped, and any of them can be recomputed alone. One of `n` integers is taken from as few
+/// bits as give it exactly where `n` is a power of two, so that neighbouring lanes share a word, else by scaling 32
+/// bits (64 above 65,536 values), which prefers no value by more than `n` in 2^32. An element of a box takes 53 bits of
+/// a word and scales them to `[low, high]` in double precision before it is rounded to the column's type.
 ///
 /// What an action is drawn from is a counter hash of (run seed, lane, step), so actions depend neither on
 /// threads nor on the order in which lanes are stepped, and any of them can be recomputed alone. One of `n`
@@ -22,7 +28,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// A policy for one action space.
+    /// Makes the policy for one action space.
     ///
     /// # Errors
     /// If the space is not bounded on all sides or holds no value.
@@ -67,10 +73,10 @@ enum Draw {
     Box { dtype: DType, elements: Vec<Element> },
 }
 
-/// What one of `n` integers is drawn from.
+/// Bits from which one of `n` integers is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bits {
-    /// The low bits of a field of so many bits: `n` is a power of two.
+    /// The low bits of a field of this many bits: `n` is a power of two.
     Exact(u32),
     /// 32 bits, scaled.
     Half,
@@ -87,7 +93,7 @@ const fn discrete_bits(n: u64) -> Bits {
     }
 }
 
-/// One element of a box action.
+/// Element of a box action.
 #[derive(Debug, Clone, Copy)]
 enum Element {
     /// `low + span * u`, at most `high`.
@@ -128,8 +134,8 @@ impl Element {
     }
 }
 
-/// The least and the greatest value of an integer type, as doubles: those of i64 round outwards, and the cast
-/// back saturates.
+/// Returns the least and the greatest value of an integer type, as doubles. The values of i64 round outwards, and the
+/// cast back saturates.
 const fn integer_range(dtype: DType) -> (f64, f64) {
     match dtype {
         DType::Bool => (0.0, 1.0),
@@ -139,7 +145,7 @@ const fn integer_range(dtype: DType) -> (f64, f64) {
     }
 }
 
-/// The random words of one request.
+/// Random words of one request.
 #[derive(Debug, Clone, Copy)]
 struct Words {
     key: u64,
@@ -148,7 +154,7 @@ struct Words {
 }
 
 impl Words {
-    /// The word of the lane in that row.
+    /// Returns the word of the lane in that row.
     #[inline]
     const fn of(self, row: usize) -> u64 {
         random_bits_keyed(self.key, self.first_lane.wrapping_add(row as u32), self.step)
@@ -227,7 +233,8 @@ impl Words {
         Ok(())
     }
 
-    /// Element 0 of an action draws from its lane's word, element k from that word plus k mixed once more.
+    /// Fills rows of several elements. Element 0 of an action draws from its lane's word, element k from that word plus
+    /// k mixed once more.
     fn fill_rows<T>(self, elements: &[Element], rows: &mut [T], draw: impl Fn(Element, u64) -> T) {
         for (row, action) in rows.chunks_exact_mut(elements.len()).enumerate() {
             let word = self.of(row);
@@ -277,10 +284,10 @@ const fn below(word: u64, n: u64) -> u64 {
     ((word as u128 * n as u128) >> 64) as u64
 }
 
-/// The bits a scaled 32-bit draw uses.
+/// Bits that a scaled 32-bit draw uses.
 const LOW_HALF: u64 = 0xFFFF_FFFF;
 
-/// 2^-53: the distance of neighbouring random units.
+/// Distance of neighbouring random units, 2^-53.
 const UNIT: f64 = 1.0 / (1u64 << 53) as f64;
 
 #[cfg(test)]

@@ -381,7 +381,7 @@ def test_what_lanes_of_a_cluster_cannot_do_is_refused_by_name(cluster: rollhouse
         envs.get_attr("viscosity")
     with pytest.raises(ValueError, match="has no renderer"):
         cluster.make_vec("test/Noise-v0", 2, render_mode="rgb_array")
-    with pytest.raises(ValueError, match="no image has 5000 x 3 pixels"):
+    with pytest.raises(ValueError, match="an image cannot have 5000 x 3 pixels"):
         cluster.make_vec("CartPole-v1", 2, render_mode="rgb_array", render_size=(5000, 3))
     envs.reset()
     envs.close()

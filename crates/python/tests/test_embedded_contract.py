@@ -479,7 +479,7 @@ def test_attributes_of_lanes() -> None:
     assert envs.get_attr("sutton_barto_reward") == (False, True)
     envs.reset(seed=0)
     assert envs.step([0, 0])[1].tolist() == [1.0, 0.0]
-    with pytest.raises(AttributeError, match="read only"):
+    with pytest.raises(AttributeError, match="read-only"):
         envs.set_attr("max_episode_steps", 7)
     with pytest.raises(AttributeError, match="no attribute 'viscosity'"):
         envs.set_attr("viscosity", 1.0)

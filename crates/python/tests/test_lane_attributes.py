@@ -53,7 +53,7 @@ def test_constants_have_the_names_and_values_of_gymnasiums_attributes(where: Any
 
 def test_a_constant_cannot_be_set_and_the_error_says_what_can(where: Any) -> None:
     envs = make(where, "CartPole-v1")
-    with pytest.raises(AttributeError, match="'gravity' .*read only: the dynamics are compiled.*gymnasium:CartPole-v1"):
+    with pytest.raises(AttributeError, match="'gravity' .*read-only: the dynamics are compiled.*gymnasium:CartPole-v1"):
         envs.set_attr("gravity", [9.81, 3.72, 8.87])
     with pytest.raises(AttributeError, match="no attribute 'viscosity'; they have .*gravity.*np_random.*x_threshold"):
         envs.get_attr("viscosity")

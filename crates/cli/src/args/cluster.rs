@@ -446,7 +446,7 @@ fn lifetime(text: &str) -> Result<Duration, String> {
     match time.set(&Given::Word(text.to_owned())) {
         Ok(()) if time.0 < Duration::from_secs(1) => Err("at least 1 s".to_owned()),
         Ok(()) => Ok(time.0),
-        Err(why) => Err(format!("wanted is {}; {why}", time.wanted())),
+        Err(why) => Err(format!("expected {}; {why}", time.wanted())),
     }
 }
 

@@ -137,12 +137,12 @@ impl Block {
         }
     }
 
-    /// Begins an episode in each of `lanes`. The recorder already knows the episodes of the lanes in `shown`.
+    /// Begins an episode in each of `lanes`. The recorder already knows the episodes of the lanes in `recorded`.
     #[inline]
-    pub(super) fn begin_episodes(&mut self, lanes: u64, shown: u64, obs: &[ColumnMut<'_>]) {
+    pub(super) fn begin_episodes(&mut self, lanes: u64, recorded: u64, obs: &[ColumnMut<'_>]) {
         self.episodes.begin_each(lanes);
-        if self.recorder.is_some() && lanes & !shown != 0 {
-            self.record_begins(lanes & !shown, obs);
+        if self.recorder.is_some() && lanes & !recorded != 0 {
+            self.record_begins(lanes & !recorded, obs);
         }
         if self.logs && lanes != 0 {
             self.log(Lanes(lanes).map(|lane| {

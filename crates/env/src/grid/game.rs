@@ -184,7 +184,7 @@ impl Game {
     /// Returns the game that has the state `state`, as [`Game::to_state`] gave it.
     ///
     /// # Errors
-    /// The place of a number that breaks an invariant.
+    /// Returns the place of a number that breaks an invariant.
     pub(crate) fn from_state(state: &[f64; STATE]) -> Result<Self, usize> {
         let cell = |index: usize| whole(state, index, 0.0, SIDE as f64 - 1.0).map(|value| value as u8);
         let sign = |index: usize| match state[index] {

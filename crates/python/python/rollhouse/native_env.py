@@ -232,7 +232,7 @@ class NativeVectorEnv(VectorEnv):
                     f": the dynamics are compiled with it, and recordings recomputed; where it has to change, "
                     f"rollhouse.make_vec('gymnasium:{id}', ...) runs Gymnasium's env"
                 )
-            raise AttributeError(f"attribute {name!r} of lanes of {id} can be read only{why}")
+            raise AttributeError(f"attribute {name!r} of lanes of {id} is read-only{why}")
         self._native.set_attr(name, [plain(value) for value in values])
 
     def _check_attribute(self, name: str, others: Iterable[str]) -> None:
