@@ -1,4 +1,4 @@
-//! Certificates are given: to machines that join, by their tokens, and to nodes that renew theirs.
+//! Certificates for nodes: for machines that join, by their tokens, and for nodes that renew theirs.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,24 +17,24 @@ use crate::enrolments::Enrolments;
 use crate::figures::CertificateFor;
 use crate::serve::{Service, going_away, no_room};
 
-/// By what a coordinator lets nodes in.
+/// The settings with which a coordinator lets nodes in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnrolmentConfig {
-    /// The file of the issuer of nodes' certificates; while it is not there nobody is let in by a token. It is read
-    /// whenever a certificate is asked for.
+    /// The file of the issuer of nodes' certificates. Without the file nobody is let in by a token. It is read whenever
+    /// a certificate is asked for.
     pub issuer: PathBuf,
-    /// How long nodes' certificates hold.
+    /// Time for which nodes' certificates hold.
     pub validity: Duration,
 }
 
 impl EnrolmentConfig {
-    /// The issuer in a coordinator's data folder, and certificates that hold for 30 days.
+    /// Returns settings with the issuer in a coordinator's data folder, and certificates that hold for 30 days.
     pub fn in_folder(data: &Path) -> Self {
         Self { issuer: data.join(ISSUER), validity: VALIDITY }
     }
 }
 
-/// What giving certificates needs.
+/// Gives certificates to nodes.
 pub(crate) struct Office {
     config: EnrolmentConfig,
     identity: Arc<Identity>,
@@ -43,12 +43,12 @@ pub(crate) struct Office {
     given: Mutex<Enrolments>,
 }
 
-/// Who asks, and for what.
+/// A request for a certificate that may be granted.
 #[derive(Debug, Clone)]
 struct Asked {
     node: String,
     key: RequestedKey,
-    /// The id of his join token, which is to count it; `None` if it has, or if a node asks.
+    /// The id of the join token that has to count the request; `None` if it has counted it, or if a node asks.
     token: Option<String>,
 }
 
@@ -57,17 +57,17 @@ impl Office {
         Self { config, identity, tokens, began: Instant::now(), given: Mutex::default() }
     }
 
-    /// Whether it is looked at what that peer asks with, now that others ask as well.
+    /// Checks whether the peer's request is looked at now, or too many ask.
     fn pace(&self, peer: &Peer) -> Result<(), Refusal> {
         self.given().ask(self.began.elapsed(), &peer.owner())
     }
 
-    /// The node is there, and has its name by that.
+    /// Notes that the node is there and so has its name.
     pub(crate) fn registers(&self, node: &str) {
         self.given().registers(node);
     }
 
-    /// Decides whether that peer may be given what it asks for, but for what the disk knows.
+    /// Decides whether that peer may have the certificate, without the facts that are only on the disk.
     fn admit(&self, peer: &Peer, enroll: &Enroll) -> Result<Asked, Refusal> {
         let bad = |error: &dyn std::fmt::Display| Refusal::new(RefusalCode::BadRequest, error.to_string());
         let (now, node) = (self.began.elapsed(), enroll.node.clone());
@@ -98,7 +98,7 @@ impl Office {
         }
     }
 
-    /// Has the token count it and makes the certificate. Blocks on the disk.
+    /// Has the token count the request and makes the certificate. Blocks on the disk.
     fn issue(&self, asked: &Asked) -> Result<(Enrolled, IssuedToNode), Refusal> {
         let issuer = NodeIssuer::load(&self.config.issuer).map_err(|error| self.no_issuer(&error))?;
         let faulty = |what: String| Refusal::new(RefusalCode::Internal, what);
@@ -153,7 +153,7 @@ impl Office {
 }
 
 impl Service {
-    /// Gives a certificate, or says why not.
+    /// Answers a request with a certificate or a refusal.
     pub(crate) async fn enroll(
         self: &Arc<Self>,
         peer: &Peer,
@@ -205,11 +205,12 @@ impl Service {
     }
 }
 
-/// When a certificate begins in another second.
+/// Milliseconds after which a certificate begins in another second.
 const NEXT_SECOND_MS: u64 = 1_000;
-/// The issuer's file in a coordinator's data folder.
+/// The name of the issuer's file in a coordinator's data folder.
 const ISSUER: &str = "issuer.pem";
-/// Long enough for a coordinator that is away for a week; a node asks for its next one after 20 days.
+/// Time for which certificates hold: long enough for a coordinator that is away for a week; a node asks for its next
+/// one after 20 days.
 const VALIDITY: Duration = Duration::from_secs(30 * 86_400);
 
 fn days_left(validity: Validity) -> String {

@@ -1,8 +1,8 @@
 //! What knows a cluster's nodes, places sessions on them and gathers what they recorded.
 //!
-//! [`Cluster`] decides: which nodes are alive, where the lanes of a pool go, which placement of a session counts. It
-//! is a value without clock, sockets and files, to which the world is told as [`Event`]s and which says what to do as
-//! [`Action`]s; `tests/simulation.rs` drives it through lost messages and restarts.
+//! [`Cluster`] decides: which nodes are alive, where the lanes of a pool go, which placement of a session counts. It is
+//! a value without clock, sockets and files, which takes [`Event`]s and returns [`Action`]s; `tests/simulation.rs`
+//! drives it through lost messages and restarts.
 //!
 //! [`Coordinator`] is the thin skin around it: one thread with the QUIC endpoint, the actor that owns the cluster, and
 //! a task per connection and request. The [`Store`] gathers what nodes recorded.

@@ -1,4 +1,4 @@
-//! Connections are accepted and their requests answered.
+//! Accepts connections and answers their requests.
 
 use std::fmt;
 use std::future::Future;
@@ -24,37 +24,37 @@ use crate::figures::Published;
 use crate::store::{Reader, Reads};
 use crate::{Asker, LinkId, Reply, Store, owners};
 
-/// What answering needs; one for all connections.
+/// The parts that answering needs; shared by all connections.
 pub(crate) struct Service {
     pub(crate) actor: Addr<CoordinatorActor>,
     pub(crate) store: Store,
     pub(crate) tokens: Arc<TokenStore>,
     pub(crate) published: Arc<Published>,
-    /// By what nodes are let in.
+    /// Gives certificates to nodes.
     pub(crate) office: Office,
-    /// Who may read the store's disk, and when.
+    /// Turns at reading the store's disk.
     pub(crate) reads: Reads,
-    /// Questions about the store's episodes that are answered at a time.
+    /// Permits for questions about the store's episodes that are answered at a time.
     pub(crate) queries: Semaphore,
-    /// Requests that wait for the archive at a time.
+    /// Permits for requests that wait for the archive at a time.
     pub(crate) fetches: Semaphore,
-    /// Segments that are read again at a time.
+    /// Permits for segments that are read again at a time.
     pub(crate) repairs: Semaphore,
-    /// No new pools and no new segments from now on.
+    /// Whether new pools and new segments are refused.
     pub(crate) stopping: AtomicBool,
     links: AtomicU64,
-    /// Segments that are being received.
+    /// Number of segments that are being received.
     receiving: watch::Sender<usize>,
 }
 
-/// Why serving ended.
+/// The reason why serving ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// It was asked to.
+    /// It was asked to end.
     Asked,
-    /// It was asked to, and something was cut off.
+    /// It was asked to end, and something was cut off.
     CutOff,
-    /// What decides is gone: it panicked.
+    /// The actor that decides is gone: it panicked.
     Failed,
 }
 
@@ -86,13 +86,13 @@ impl Service {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Counts a segment as being received for as long as what is returned lives.
+    /// Counts a segment as being received for as long as the returned guard lives.
     pub(crate) fn begin_receiving(self: &Arc<Self>) -> ReceivingGuard {
         self.receiving.send_modify(|count| *count += 1);
         ReceivingGuard(Arc::clone(self))
     }
 
-    /// Why that peer is not to be served any more, as of now.
+    /// Returns the reason why that peer is not to be served any more, as of now.
     fn refusal(&self, connection: &Connection) -> Option<String> {
         owners::refusal(connection, &self.tokens.now(), SystemTime::now())
     }
@@ -121,7 +121,7 @@ impl Service {
         });
     }
 
-    /// Counts a refusal that was made before anybody was asked.
+    /// Counts a refusal that was made before the cluster was asked.
     fn note(&self, word: &'static str, whom: Role, what: &dyn fmt::Display) {
         if let Some(line) = self.published.refused(word, whom) {
             warn!(code = word, "refused a request: {word}: {what}{}", unshown(line.suppressed));
@@ -139,7 +139,7 @@ impl Service {
     }
 }
 
-/// See [`Service::begin_receiving`].
+/// A guard that counts a segment as being received, see [`Service::begin_receiving`].
 pub(crate) struct ReceivingGuard(Arc<Service>);
 
 impl Drop for ReceivingGuard {
@@ -192,7 +192,7 @@ fn unshown(suppressed: u64) -> String {
     if suppressed == 0 { String::new() } else { format!(" ({suppressed} more of the kind were not shown)") }
 }
 
-/// Serves what one peer asks, and tells the cluster when its connection has ended, also by a panic of what serves it.
+/// Serves the requests of one peer, and tells the cluster when its connection has ended, also when serving it panics.
 async fn serve(connection: Connection, service: Arc<Service>) {
     let link = LinkId(service.links.fetch_add(1, Ordering::Relaxed));
     service.published.connected(&connection);
@@ -241,7 +241,7 @@ async fn serve_requests(connection: &Connection, service: &Arc<Service>, link: L
     }
 }
 
-/// Answers one request. The peer's role allows it: that was looked at when it was read.
+/// Answers one request. The peer's role allows it: that was checked when the request was read.
 async fn answer(
     connection: &Connection,
     service: &Arc<Service>,
@@ -317,7 +317,7 @@ async fn answer(
     ask(service, asked, responder).await
 }
 
-/// Has the cluster decide. An asker who no longer waits is forgotten; what he asked for is decided all the same.
+/// Lets the cluster decide. An asker that no longer waits is forgotten; its request is decided all the same.
 async fn ask(service: &Service, what: Asked, mut responder: Responder) -> Result<(), StreamLost> {
     let closed = if let Asked::ClosePool { pool, .. } = &what { Some(*pool) } else { None };
     let (told, call) = (what.told(), responder.call());
@@ -380,7 +380,7 @@ async fn look(service: &Service, what: Looked, responder: Responder) -> Result<(
     }
 }
 
-/// Who asks, and the certificate by which he is known.
+/// Returns the asker of a connection, and the certificate by which it is known.
 fn asker(connection: &Connection) -> (Asker, Option<PeerCertificate>) {
     let peer = connection.peer();
     let asker = Asker { owner: peer.owner(), max_lanes: peer.max_lanes, admin: peer.role == Role::Admin };
@@ -406,11 +406,13 @@ where
     }
 }
 
-/// Questions about the store's episodes that are answered at a time; each has a part of a segment in memory.
+/// Number of questions about the store's episodes that are answered at a time; each has a part of a segment in memory.
 const MAX_QUERIES: usize = 2;
-/// Requests that wait for the archive at a time, each on a thread for what blocks: several may want the same segment.
+/// Number of requests that wait for the archive at a time, each on a thread for blocking work: several may want the
+/// same segment.
 const MAX_FETCHES: usize = 16;
-/// How fresh counts of strangers are, and how soon it is noticed that a peer is no longer to be believed, or a panic.
+/// Interval at which counts of strangers are brought up to date, and at which it is checked whether peers are still
+/// believed and whether the actor has panicked.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// About as long as a full mailbox takes.
+/// Milliseconds after which to ask again: about as long as a full mailbox takes.
 const BUSY_RETRY_MS: u64 = 100;

@@ -1,4 +1,4 @@
-//! Where sessions can be watched: found here, and admitted by their nodes.
+//! Grants to watch sessions: the cluster finds the session, and its node admits the watcher.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::actor::{Look, Looked, View};
 use crate::serve::{Service, going_away, no_room};
 
 impl Service {
-    /// Answers where a session can be watched, and by what key: its node says that, so that a coordinator that has
-    /// just started knows it as well. What is watched then never comes by here.
+    /// Answers with the place at which a session can be watched, and the key. The session's node gives the key, so that
+    /// a coordinator that has just started can answer as well. The frames do not pass through the coordinator.
     pub(crate) async fn watch(&self, watch: Watch, responder: Responder) -> Result<(), StreamLost> {
         match self.watch_grant(watch, &responder).await {
             Ok(grant) => responder.respond(Ok(grant)).await,
@@ -39,6 +39,6 @@ impl Service {
     }
 }
 
-/// Within it a node that is alive answers what it only has to look up.
+/// Time within which a living node answers a question that needs only a look-up.
 const ADMIT_DEADLINE: Duration = Duration::from_secs(2);
 const ADMIT_RETRY_MS: u64 = 500;
