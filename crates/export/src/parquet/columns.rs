@@ -1,4 +1,4 @@
-//! The columns of a Parquet file, and writing rows to them.
+//! The columns of a Parquet file, and the code that writes rows to them.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ struct Column {
     what: What,
 }
 
-/// What stands in a column.
+/// The content of a column.
 #[derive(Debug, Clone, Copy)]
 enum What {
     Episode,
@@ -45,7 +45,7 @@ enum What {
     Bytes(usize, Element),
 }
 
-/// One of `of` elements of a row.
+/// One of the `of` elements of a row.
 #[derive(Debug, Clone, Copy)]
 struct Element {
     at: usize,
@@ -53,25 +53,25 @@ struct Element {
     dtype: DType,
 }
 
-/// Rows to be written.
+/// Rows that are to be written.
 pub(super) struct Rows<'a> {
     pub(super) spans: &'a [Span<'a>],
     pub(super) obs: &'a [ColumnData],
     pub(super) rewards: &'a [f64],
 }
 
-/// Rows of an episode that follow each other.
+/// Rows of one episode that follow each other.
 pub(super) struct Span<'a> {
     pub(super) episode: &'a Episode,
-    /// The step of the first; 0 is the reset.
+    /// The step of the first row; 0 is the reset.
     pub(super) t: usize,
-    /// The first of them among all rows.
+    /// Index of the first row among all rows.
     pub(super) first: usize,
     pub(super) rows: usize,
 }
 
 impl Columns {
-    /// A column for each element of actions and of observations that have not too many.
+    /// Makes a column for each element of the action, and for each element of observations that do not have too many.
     pub(super) fn of(obs: &[ColumnSpec], action: &ColumnSpec) -> Self {
         let plain = |name: &str, what| Column { name: name.to_owned(), what };
         let mut columns = vec![plain(EPISODE, What::Episode), plain(T, What::T)];
@@ -105,7 +105,7 @@ impl Columns {
         Ok(Arc::new(Type::group_type_builder("step").with_fields(fields).build()?))
     }
 
-    /// The columns that are not lists, and of each whether its values often repeat.
+    /// Returns the columns that are not lists, each with whether its values often repeat.
     pub(super) fn names(&self) -> impl Iterator<Item = (&str, bool)> {
         let is_list = |column: &&Column| matches!(column.what, What::List(..));
         self.0.iter().filter(move |column| !is_list(column)).filter_map(|column| {
@@ -148,7 +148,7 @@ impl Columns {
 }
 
 impl Rows<'_> {
-    /// For columns without a value in the rows of resets: whether each row has one, and how many have.
+    /// Returns, for columns without a value in the rows of resets, whether each row has one, and how many have.
     fn levels(&self) -> (Vec<i16>, usize) {
         let mut levels = Vec::with_capacity(self.count());
         for span in self.spans {
@@ -162,7 +162,7 @@ impl Rows<'_> {
         self.spans.iter().map(|span| span.rows).sum()
     }
 
-    /// One value of each row.
+    /// Gathers one value of each row.
     fn each<V>(&self, value: impl Fn(&Span<'_>, usize) -> V) -> Vec<V> {
         let mut values = Vec::with_capacity(self.count());
         for span in self.spans {
@@ -171,7 +171,7 @@ impl Rows<'_> {
         values
     }
 
-    /// An element of each row of `from`, which has a row for each.
+    /// Gathers one element of each row of `from`.
     fn gather<V: Copy, O>(&self, from: &[V], element: Element, into: impl Fn(V) -> O) -> Vec<O> {
         let mut values = Vec::with_capacity(self.count());
         for span in self.spans {
@@ -181,7 +181,7 @@ impl Rows<'_> {
         values
     }
 
-    /// All elements of each row of `from`.
+    /// Gathers all elements of each row of `from`.
     fn all<V: Copy, O>(&self, from: &[V], element: Element, into: impl Fn(V) -> O) -> Vec<O> {
         let mut values = Vec::with_capacity(self.count() * element.of);
         for span in self.spans {
@@ -191,7 +191,7 @@ impl Rows<'_> {
         values
     }
 
-    /// An element of each action: there is none in rows of resets.
+    /// Gathers one element of each action: rows of resets have none.
     fn actions<V: Copy, O>(
         &self,
         of: impl for<'a> Fn(&'a ColumnData) -> &'a [V],
@@ -363,7 +363,7 @@ fn put<D: DataType>(writer: &mut SerializedColumnWriter<'_>, values: &[D::T]) ->
     writer.typed::<D>().write_batch(values, None, None).map(|_| ())
 }
 
-/// Writes values of those rows that have one.
+/// Writes the values of the rows that have one.
 fn put_some<D: DataType>(
     writer: &mut SerializedColumnWriter<'_>,
     values: &[D::T],
