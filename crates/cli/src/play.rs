@@ -1,4 +1,4 @@
-//! `rollhouse play`: an env in the hands of whoever sits at the terminal.
+//! `rollhouse play`: an env that is played at the terminal by hand.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &PlayEnvArgs, out: &mut Output) -> Result<Status, Failur
     Ok(Status::Done)
 }
 
-/// Refuses what no game can be shown on, before anything is recorded.
+/// Refuses a terminal on which no game can be shown, before anything is recorded.
 pub(crate) fn refuse_terminal() -> Result<(), Failure> {
     let refused = |message: String| Err(Failure::new(Status::Usage, message));
     if !io::stdout().is_terminal() {
@@ -70,13 +70,13 @@ pub(crate) fn refuse_terminal() -> Result<(), Failure> {
 pub(crate) struct Sitting<'a> {
     pub(crate) entry: &'a EnvEntry,
     pub(crate) spec: &'a EnvSpec,
-    /// What is said of it on the screen.
+    /// The line about the game on the screen.
     pub(crate) about: &'a str,
     pub(crate) can_begin_anew: bool,
 }
 
 impl Sitting<'_> {
-    /// Has it played to its end; gives how many episodes that were, and the last of them.
+    /// Plays the game to its end, and returns how many episodes that were, and the last of them.
     pub(crate) fn play(
         &self,
         mut lane: OneLane,
@@ -113,11 +113,11 @@ impl Sitting<'_> {
 
 /// A lane whose episodes are recorded.
 struct Recorded {
-    /// Until it is closed.
+    /// The lane and its recorder, until they are closed.
     open: Option<(OneLane, Recorder)>,
     count: u64,
     played: Vec<PlayedEpisode>,
-    /// What went wrong at its end.
+    /// The failure at its end, if there was one.
     error: Option<Failure>,
 }
 
@@ -176,7 +176,7 @@ fn render_error(error: StepError) -> RenderError {
     }
 }
 
-/// Says what was played and how it is watched.
+/// Prints what was played and how to watch it.
 pub(crate) fn print(
     played: &[PlayedEpisode],
     count: u64,
@@ -205,7 +205,7 @@ pub(crate) fn print(
     writeln!(out, "\nWatch one: rollhouse replay play {}{}", last.name, data_option(dir))
 }
 
-/// What is recorded as the policy of a person.
+/// The name that is recorded as the policy of a person.
 pub(crate) const BY_HAND: &str = "hand";
-/// Of an env that does not say how it is usually shown.
+/// Steps a second of an env that does not say how it is usually shown.
 const USUAL_STEPS_PER_SECOND: f64 = 30.0;

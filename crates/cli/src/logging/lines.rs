@@ -1,4 +1,4 @@
-//! What a line of the log looks like.
+//! The form of a log line.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tracing_subscriber::registry::LookupSpan;
 use super::Withholding;
 use crate::human::rfc3339;
 
-/// Lines as text or JSON, as the flag says when one is written, but for those that are withheld.
+/// Writes lines as text or JSON, as the flag says at that moment, except those that are withheld.
 #[derive(Debug)]
 pub(super) struct Lines {
     as_json: Arc<AtomicBool>,
@@ -63,7 +63,7 @@ where
     }
 }
 
-/// The message of an event alone.
+/// Returns the message of an event without its fields.
 pub(super) fn message(event: &Event<'_>) -> String {
     let mut said = Said::default();
     event.record(&mut said);
@@ -80,7 +80,7 @@ const fn word(level: Level) -> &'static str {
     }
 }
 
-/// A sentence, and what else is known. Values that stand in the sentence are not said twice.
+/// A sentence and further values. Values that stand in the sentence are not repeated.
 #[derive(Debug, Default)]
 struct Said {
     message: String,
@@ -88,7 +88,7 @@ struct Said {
 }
 
 impl Said {
-    /// Adds the fields of a span, an object of JSON.
+    /// Adds the fields of a span, which are an object of JSON.
     fn add(&mut self, object: &str) {
         let fields = serde_json::from_str::<Map<String, Value>>(object).unwrap_or_default();
         self.fields.extend(fields.into_iter().map(|(name, value)| match value {
@@ -126,7 +126,7 @@ impl fmt::Display for Said {
     }
 }
 
-/// Writes text that others may have chosen: it stays on its line, and changes no terminal.
+/// Writes text that others may have chosen: it stays on its line, and cannot control a terminal.
 fn write_plain(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     text.chars().try_for_each(|c| f.write_char(if c.is_control() { '?' } else { c }))
 }

@@ -1,4 +1,4 @@
-//! `rollhouse replay prune`.
+//! `rollhouse replay prune`: removes episodes.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -92,7 +92,7 @@ fn print(plan: &PrunePlan, data: &Path, is_done: bool, out: &mut Output) -> io::
     Ok(())
 }
 
-/// What goes: `12 episodes in 3 segments, which gives 4.00 MB`.
+/// Describes what goes: `12 episodes in 3 segments, which gives 4.00 MB`.
 fn gone(of: &FolderPrune, is_done: bool) -> String {
     let (episodes, segments) = (counted(of.episodes, "episode"), counted(of.segments, "segment"));
     let about = if is_done { "" } else { "about " };
@@ -128,7 +128,7 @@ fn prune_failure(error: PruneError) -> Failure {
     }
 }
 
-/// What `--json` prints; the field names are part of the interface.
+/// The output of `--json`; the field names are part of the interface.
 #[derive(Debug, Serialize)]
 struct Shown {
     done: bool,

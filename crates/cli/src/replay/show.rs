@@ -1,4 +1,4 @@
-//! `rollhouse replay show`.
+//! `rollhouse replay show`: shows all facts of one episode.
 
 use std::io::{self, Write};
 
@@ -31,7 +31,7 @@ pub(super) fn run(args: &ShowArgs, out: &mut Output) -> Result<Status, Failure> 
     Ok(Status::Done)
 }
 
-/// What `--json` prints beside the fields of `replay ls`.
+/// The output of `--json` beside the fields of `replay ls`.
 #[derive(Debug, Serialize)]
 struct Shown<'a> {
     #[serde(flatten)]
@@ -48,12 +48,12 @@ struct Shown<'a> {
     result: GameResult,
     score: Option<f64>,
     program: &'a str,
-    /// The folder inside the one that was named, if it is in one.
+    /// The folder inside the one that was named, if the episode is in one.
     #[serde(skip_serializing_if = "Option::is_none")]
     folder: Option<String>,
 }
 
-/// Where its randomness starts: a generator seeded with `seed` that has yielded `words` words.
+/// The start of its randomness: a generator seeded with `seed` that has yielded `words` words.
 #[derive(Debug, Serialize)]
 struct ShownStart {
     seed: u64,
