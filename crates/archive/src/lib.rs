@@ -1,4 +1,4 @@
-//! Where recordings are kept beside a store: folders and object storage.
+//! Places beside a store in which recordings are kept: folders and object storage.
 //!
 //! A [`Target`] is a folder or a bucket that holds objects under names. `docs/replay-format.md`, section 6, describes
 //! the objects: each sealed segment as it is; beside it a [`Label`] with its size and checksum, which is written last,

@@ -122,7 +122,7 @@ impl Shelf {
         Ok(found)
     }
 
-    /// Takes a segment out, checked in every byte.
+    /// Takes a segment out and checks every byte.
     ///
     /// # Errors If the target fails. A flaw of the segment is returned as a value.
     pub fn fetch(&self, id: &SegmentId) -> Result<Result<Checked, Flaw>, TargetError> {

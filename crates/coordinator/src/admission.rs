@@ -50,7 +50,7 @@ pub(crate) struct More {
     pub(crate) lanes: u32,
 }
 
-/// Checks that the owner may have so much more than it has.
+/// Checks whether the owner may have that much more.
 ///
 /// # Errors `Quota` if the owner could not have the lanes even if it had no others. `Busy` if it may have them when
 /// others of its own have ended: those of a killed trainer end with their lease.

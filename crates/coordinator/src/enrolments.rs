@@ -132,7 +132,7 @@ fn busy(message: String, wait: Duration) -> Refusal {
 }
 
 impl Cluster {
-    /// Whether a machine that joins may have that name.
+    /// Checks whether a machine that joins may have that name.
     ///
     /// # Errors `Busy` while a node with that name is there, or may be: names are unique, and a killed node is known to
     /// have ended before long.

@@ -1,4 +1,4 @@
-//! What knows a cluster's nodes, places sessions on them and gathers what they recorded.
+//! The coordinator of a cluster: it knows the nodes, places sessions on them and gathers their recordings.
 //!
 //! [`Cluster`] decides: which nodes are alive, where the lanes of a pool go, which placement of a session counts. It is
 //! a value without clock, sockets and files, which takes [`Event`]s and returns [`Action`]s; `tests/simulation.rs`

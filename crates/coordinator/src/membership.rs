@@ -27,7 +27,7 @@ use crate::limits::{
 };
 use crate::{LinkId, PortAsked};
 
-/// One node.
+/// A node, as the coordinator knows it.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) name: Arc<str>,

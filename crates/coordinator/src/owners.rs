@@ -77,7 +77,7 @@ impl Owners {
     }
 }
 
-/// Forgets what is not believed any more.
+/// Forgets the certificates that are not believed any more.
 ///
 /// # Errors If none is left.
 fn believed(shown: &mut Vec<PeerCertificate>, now: SystemTime) -> Result<(), IdentityError> {

@@ -32,7 +32,7 @@ impl Roster {
         control::decode(&message).ok()
     }
 
-    /// Keeps it in place of what was kept. Blocks for the disk.
+    /// Saves the roster in place of the earlier one. Blocks for the disk.
     ///
     /// # Errors The error of the operating system; nothing is saved then, and the next coordinator waits as if it knew
     /// no nodes.

@@ -171,7 +171,7 @@ impl Store {
         Self::open_with(disk, dir, config, None)
     }
 
-    /// As [`Store::open`], with an archive beside it. Does not wait for that.
+    /// Opens the store as [`Store::open`] does, with an archive beside it. Does not wait for the archive.
     ///
     /// # Errors Those of [`Store::open`].
     pub fn open_with(

@@ -85,7 +85,7 @@ impl Cluster {
         SessionList { sessions, omitted }
     }
 
-    /// How a pool is doing or, for a while after its end, did.
+    /// Returns the status of a pool, also for a while after its end.
     ///
     /// # Errors If no pool with that id is known, or not yet.
     pub fn pool_status(&self, now: Duration, pool: RunId) -> Result<PoolStatus, Refusal> {
@@ -101,7 +101,8 @@ impl Cluster {
         self.settles(now).unwrap_or_else(unknown)
     }
 
-    /// Where a session that runs can be watched: its node's link, which knows the key, and what else a grant says.
+    /// Returns the place at which a running session can be watched: its node's link, on which the key can be had, and
+    /// the other facts of a grant.
     ///
     /// # Errors If the session does not run, or is not known to run yet.
     pub(crate) fn watch_place(&self, now: Duration, id: SessionId) -> Result<WatchPlace, Refusal> {

@@ -31,7 +31,7 @@ pub(crate) struct Change {
 pub(crate) const SAME: u8 = u8::MAX;
 
 impl Film {
-    /// A film in the colours that some of the episode's pictures have.
+    /// Makes a film with a palette of the colours in some of the episode's pictures.
     ///
     /// # Errors If one of the pictures cannot be made.
     pub(crate) fn of(pictures: &mut Pictures<'_>, length: u64) -> Result<Self, ExportError> {

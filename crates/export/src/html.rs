@@ -1,4 +1,4 @@
-//! An episode as one page that plays it, without any other file and without a network.
+//! Writes an episode as one page that plays it without any other file and without a network.
 //!
 //! The page holds groups of steps, packed by zlib and written in base64, which its script unpacks when they are wanted:
 //! `v0`, `v1`, ... the values, column by column, and `p0`, `p1`, ... the pictures, the first of each group as a whole

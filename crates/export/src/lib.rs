@@ -1,4 +1,4 @@
-//! How recorded episodes are written out for other programs.
+//! Writes recorded episodes out for other programs.
 //!
 //! [`write()`] goes through an episode a few times, each from its first step on, and writes each step in a [`Format`]
 //! to anything that accepts bytes. The output is written front to back, so that a pipe will do. The memory in use does

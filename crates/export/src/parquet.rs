@@ -108,7 +108,7 @@ impl<'a> ParquetFile<'a> {
         Ok(left_out)
     }
 
-    /// Writes what is left.
+    /// Writes the remaining rows.
     ///
     /// # Errors Those of [`ParquetFile::add`].
     pub fn finish(mut self, watch: &mut Watch<'_>) -> Result<LeftOut, ExportError> {

@@ -16,7 +16,7 @@ pub(crate) struct Pictures<'a> {
 }
 
 impl<'a> Pictures<'a> {
-    /// Those of an episode.
+    /// Makes the pictures of an episode.
     ///
     /// # Errors If its steps cannot be reached, or there is no picture of them.
     pub(crate) fn new(

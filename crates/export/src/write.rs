@@ -18,7 +18,7 @@ use crate::{gif, html, jsonl, npz, png};
 /// Is told, now and then, how many steps of the episode are written; returning false asks to stop.
 pub type Watch<'a> = dyn FnMut(u64) -> bool + 'a;
 
-/// Writes an episode out in a form. What has been written when it fails is no whole file.
+/// Writes an episode out in a form. After an error the output is not a whole file.
 ///
 /// ```
 /// use std::sync::Arc;

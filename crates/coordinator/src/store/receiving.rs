@@ -47,15 +47,15 @@ pub struct Receiving {
 }
 
 impl Store {
-    /// A node announces a segment.
+    /// Begins to receive a segment that a node announces.
     ///
     /// # Errors If its name, number or length is out of bounds, too many are being received, or a file operation fails.
     pub fn receive(&self, node: &str, ship: &Ship) -> Result<Receive, StoreError> {
         self.announce(node, ship, MAX_SHIP_BYTES)
     }
 
-    /// Takes in a segment that was kept elsewhere, with the episodes of it that are set aside, as if its node shipped it.
-    /// What it answers is durable.
+    /// Takes in a segment from elsewhere, together with the episodes of it that are set aside, as if its node shipped
+    /// it. The answer is durable.
     ///
     /// # Errors If its name, number or length is out of bounds, or a file operation fails.
     pub fn take_in(

@@ -72,7 +72,7 @@ impl AttachListener {
         &self.path
     }
 
-    /// The next process that connects. Cancellation-safe.
+    /// Waits for the next process that connects. Cancellation-safe.
     ///
     /// # Errors The error of the operating system, mostly that no descriptors are left: worth trying again later.
     pub async fn accept(&self) -> io::Result<LocalArrival> {

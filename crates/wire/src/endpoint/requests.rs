@@ -46,7 +46,7 @@ impl Requests {
         Self { refused: Some(refused), ..self }
     }
 
-    /// The next request and what answers it. Several may be unanswered, up to
+    /// Waits for the next request, which comes with its responder. Several may be unanswered, up to
     /// [`MAX_OPEN_REQUESTS`](crate::limits::MAX_OPEN_REQUESTS); streams beyond that are given up at once.
     /// Cancellation-safe.
     ///
